@@ -1,0 +1,38 @@
+# Every target installs what it needs first (scripts/setup), asks nothing, and leaves nothing running.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help setup demo run test lint bench fuzz guest
+
+help: ## this list
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## install everything that building and testing need
+	@scripts/setup build demo test bench
+
+demo: ## a server, files over TCP and SMB Direct, compared and timed
+	@scripts/setup build demo
+	@scripts/demo
+
+run: ## a server on a default configuration; says how to mount it
+	@scripts/setup build
+	@scripts/run
+
+test: ## unit tests, then system tests with real clients
+	@scripts/setup build test
+	@scripts/test $(SUITES)
+
+lint: ## format, clippy, licences, house rules
+	@scripts/setup build
+	@scripts/lint
+
+bench: ## beside smbd: CPU per I/O, latency, and the bars
+	@scripts/setup build bench
+	@scripts/bench $(BENCH)
+
+fuzz: ## every fuzz target for a minute
+	@scripts/setup build
+	@scripts/fuzz
+
+guest: ## build the Linux guest of the system tests into target/guest (10 minutes)
+	@scripts/setup guest
+	@tests/guest/build
