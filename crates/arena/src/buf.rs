@@ -1,0 +1,253 @@
+//! Unique and shared buffers.
+
+use std::fmt;
+use std::ops::{Deref, Range};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crate::CHUNK_MIN;
+use crate::region::Region;
+
+/// A unique buffer of the arena: a fixed capacity, of which the first `len` bytes are filled. Dropping it returns
+/// its memory.
+///
+/// Memory is recycled without being cleared, so only what was filled becomes visible through [`IoBufMut::freeze`].
+pub struct IoBufMut {
+    chunk: Chunk,
+    len: usize,
+}
+
+/// A shared immutable part of a buffer: cloning and slicing copy nothing. The memory returns to the arena with the
+/// last clone.
+#[derive(Clone)]
+pub struct IoBuf {
+    block: Arc<Block>,
+    start: u32,
+    len: u32,
+}
+
+/// One chunk of the region, given back on drop.
+struct Chunk {
+    region: Arc<Region>,
+    at: NonNull<u8>,
+    page: u32,
+    order: u8,
+}
+
+// SAFETY: a chunk is plain memory with one owner (region.rs, invariant), so it may move between threads.
+unsafe impl Send for Chunk {}
+// SAFETY: shared access is read-only.
+unsafe impl Sync for Chunk {}
+
+enum Block {
+    Arena(Chunk, usize),
+    Heap(Box<[u8]>),
+}
+
+impl IoBufMut {
+    pub(crate) fn new(region: Arc<Region>, page: usize, order: usize) -> IoBufMut {
+        let at = region.at(page);
+        IoBufMut { chunk: Chunk { region, at, page: page as u32, order: order as u8 }, len: 0 }
+    }
+
+    /// The number of bytes that fit.
+    pub fn capacity(&self) -> usize {
+        CHUNK_MIN << self.chunk.order
+    }
+
+    /// The number of bytes filled.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether nothing is filled.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Declares the first `len` bytes filled.
+    ///
+    /// # Panics
+    /// When that is more than the capacity.
+    pub fn set_len(&mut self, len: usize) {
+        assert!(len <= self.capacity(), "{len} bytes in a buffer of {}", self.capacity());
+        self.len = len;
+    }
+
+    /// The whole capacity, filled or not (unfilled bytes hold whatever the memory's last user left).
+    pub fn space(&mut self) -> &mut [u8] {
+        // SAFETY: the chunk is ours alone and `capacity` bytes long, initialised by the kernel or its last user.
+        unsafe { std::slice::from_raw_parts_mut(self.chunk.at.as_ptr(), self.capacity()) }
+    }
+
+    /// The part after what is filled.
+    pub fn spare(&mut self) -> &mut [u8] {
+        let len = self.len;
+        &mut self.space()[len..]
+    }
+
+    /// The filled part.
+    pub fn filled_mut(&mut self) -> &mut [u8] {
+        let len = self.len;
+        &mut self.space()[..len]
+    }
+
+    /// Appends as much of `bytes` as fits, copying; the number of bytes taken.
+    pub fn append(&mut self, bytes: &[u8]) -> usize {
+        let spare = self.spare();
+        let n = spare.len().min(bytes.len());
+        spare[..n].copy_from_slice(&bytes[..n]);
+        self.len += n;
+        n
+    }
+
+    /// Makes the filled part immutable and shareable.
+    pub fn freeze(self) -> IoBuf {
+        let len = self.len as u32;
+        IoBuf { block: Arc::new(Block::Arena(self.chunk, self.len)), start: 0, len }
+    }
+}
+
+impl Deref for IoBufMut {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the chunk is ours and at least `len` bytes long.
+        unsafe { std::slice::from_raw_parts(self.chunk.at.as_ptr(), self.len) }
+    }
+}
+
+impl IoBuf {
+    /// The number of bytes.
+    pub fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// Whether there are no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// A part of it, sharing the memory.
+    ///
+    /// # Panics
+    /// When the range does not lie inside.
+    pub fn slice(&self, range: Range<usize>) -> IoBuf {
+        assert!(range.start <= range.end && range.end <= self.len());
+        IoBuf {
+            block: Arc::clone(&self.block),
+            start: self.start + range.start as u32,
+            len: (range.end - range.start) as u32,
+        }
+    }
+
+    /// Splits off the first `at` bytes; `self` keeps the rest.
+    ///
+    /// # Panics
+    /// When there are fewer.
+    pub fn split_to(&mut self, at: usize) -> IoBuf {
+        let head = self.slice(0..at);
+        *self = self.slice(at..self.len());
+        head
+    }
+
+    /// The unique buffer again, if this is the last owner and it came from the arena; otherwise itself. The
+    /// buffer's filled length is what it was when frozen.
+    ///
+    /// # Errors
+    /// `self`, unchanged, when somebody else still holds it or it is not arena memory.
+    pub fn try_unfreeze(self) -> Result<IoBufMut, IoBuf> {
+        let IoBuf { block, start, len } = self;
+        match Arc::try_unwrap(block) {
+            Ok(Block::Arena(chunk, filled)) => Ok(IoBufMut { chunk, len: filled }),
+            Ok(heap) => Err(IoBuf { block: Arc::new(heap), start, len }),
+            Err(block) => Err(IoBuf { block, start, len }),
+        }
+    }
+}
+
+impl Deref for IoBuf {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        let whole: &[u8] = match &*self.block {
+            // SAFETY: frozen memory is not written until its last owner is gone, and `filled` bytes lie in the chunk.
+            Block::Arena(chunk, filled) => unsafe {
+                std::slice::from_raw_parts(chunk.at.as_ptr(), *filled)
+            },
+            Block::Heap(b) => b,
+        };
+        &whole[self.start as usize..(self.start + self.len) as usize]
+    }
+}
+
+impl AsRef<[u8]> for IoBuf {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl From<Vec<u8>> for IoBuf {
+    fn from(v: Vec<u8>) -> IoBuf {
+        assert!(v.len() <= u32::MAX as usize);
+        let len = v.len() as u32;
+        IoBuf { block: Arc::new(Block::Heap(v.into_boxed_slice())), start: 0, len }
+    }
+}
+
+impl Drop for Chunk {
+    fn drop(&mut self) {
+        self.region.give(self.page as usize, self.order as usize);
+    }
+}
+
+impl fmt::Debug for IoBuf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "IoBuf({} bytes)", self.len)
+    }
+}
+
+impl fmt::Debug for IoBufMut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "IoBufMut({} of {} bytes)", self.len, self.capacity())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Arena, Class, IoBuf, Sg, sg_slice, sg_to_vec};
+
+    #[test]
+    fn fill_freeze_slice_and_return() {
+        let arena = Arena::new(1 << 20).expect("a small mapping");
+        let mut b = arena.try_alloc(5000, Class::Payload).expect("there is memory");
+        assert_eq!(b.capacity(), 8192);
+        assert_eq!(b.append(b"hello, world"), 12);
+        let f = b.freeze();
+        let w = f.slice(7..12);
+        drop(f);
+        assert_eq!(&*w, b"world");
+        assert_ne!(arena.usage().used, 0);
+        let m = w.try_unfreeze().expect("the last owner");
+        assert_eq!(&*m, b"hello, world");
+        drop(m);
+        assert_eq!(arena.usage().used, 0);
+    }
+
+    #[test]
+    fn only_what_was_filled_shows() {
+        let arena = Arena::new(1 << 20).expect("a small mapping");
+        let mut b = arena.try_alloc(4096, Class::Payload).expect("there is memory");
+        b.space().fill(0xAA);
+        b.set_len(4);
+        assert_eq!(b.freeze().len(), 4);
+    }
+
+    #[test]
+    fn slices_of_scattered_payload() {
+        let sg: Sg = [&b"abc"[..], b"", b"defg", b"h"].iter().map(|s| IoBuf::from(s.to_vec())).collect();
+        for start in 0..=8 {
+            for len in 0..=8 - start {
+                assert_eq!(sg_to_vec(&sg_slice(&sg, start, len)), b"abcdefgh"[start..start + len]);
+            }
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Payload buffers with owners.
+//!
+//! **What it is.** One [`Arena`] per process: a single mapping of 4 KiB-aligned memory with a fixed budget, cut
+//! into power-of-two chunks by a buddy allocator. A chunk is handed out as a unique [`IoBufMut`], filled once,
+//! frozen into a shared immutable [`IoBuf`], and returned to the arena when its last owner drops it. A payload of
+//! several buffers is an [`Sg`]. Because it is one mapping, a ring or a protection domain registers it once.
+//!
+//! **What it is not.** It is no general allocator (chunks are 4 KiB to 1 MiB) and no cache. Headers and other
+//! small things live in ordinary vectors, which [`IoBuf::from`] wraps.
+//!
+//! **The budget.** When payload memory is exhausted [`Arena::try_alloc`] says so and [`Arena::alloc`] waits: that
+//! is the server's back-pressure. A reserve that only [`Class::Control`] may use keeps CLOSE, CANCEL and break
+//! acknowledgements moving meanwhile.
+//!
+//! **Errors.** Creating the mapping can fail with the system's error. Nothing else fails: no memory is a state to
+//! wait out, not an error.
+//!
+//! **Unsafe.** This crate owns the mapping and hands out slices of it, which the compiler cannot check; the
+//! invariant is stated in `region.rs` and each block refers to it.
+#![allow(unsafe_code)]
+
+mod buf;
+mod buddy;
+pub mod passes;
+mod region;
+
+pub use buf::{IoBuf, IoBufMut};
+pub use region::{Arena, Class, Usage};
+
+use smallvec::SmallVec;
+
+/// A payload in order: the bytes of its buffers one after the other.
+pub type Sg = SmallVec<[IoBuf; 4]>;
+
+/// Unique buffers in order, before they are frozen.
+pub type SgMut = SmallVec<[IoBufMut; 4]>;
+
+/// The smallest chunk and the alignment of every chunk, in bytes.
+pub const CHUNK_MIN: usize = 4096;
+
+/// The largest chunk, in bytes; a longer payload is an [`Sg`] of several.
+pub const CHUNK_MAX: usize = 1 << 20;
+
+/// The number of bytes in a scattered payload.
+pub fn sg_len(sg: &[IoBuf]) -> usize {
+    sg.iter().map(|b| b.len()).sum()
+}
+
+/// Copies a scattered payload into one vector: for small control messages and tests, counted as a pass.
+pub fn sg_to_vec(sg: &[IoBuf]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(sg_len(sg));
+    for b in sg {
+        out.extend_from_slice(b);
+    }
+    passes::count(passes::Pass::Copy, out.len());
+    out
+}
+
+/// The part of a scattered payload from `start`, `len` bytes long, sharing the buffers.
+///
+/// # Panics
+/// When the range does not lie inside the payload: the caller has checked it.
+pub fn sg_slice(sg: &[IoBuf], start: usize, len: usize) -> Sg {
+    let (mut skip, mut left, mut out) = (start, len, Sg::new());
+    for b in sg {
+        if left == 0 {
+            break;
+        }
+        if skip >= b.len() {
+            skip -= b.len();
+            continue;
+        }
+        let n = left.min(b.len() - skip);
+        out.push(b.slice(skip..skip + n));
+        skip = 0;
+        left -= n;
+    }
+    assert!(left == 0, "slice {start}+{len} lies outside a payload of {} bytes", sg_len(sg));
+    out
+}

@@ -1,0 +1,2 @@
+//! The `causeway` binary: daemon and command line.
+fn main() {}

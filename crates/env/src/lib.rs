@@ -1,0 +1,119 @@
+//! The only source of time, chance and tasks.
+//!
+//! **What it is.** [`Env`] is a cheap handle that every component gets at construction. [`Env::real`] reads the
+//! system's clocks and random numbers; [`Env::simulated`] runs on Tokio's paused clock and a seeded generator, so a
+//! run on simulated fabric and memory replays from its seed. Both start tasks on the current-thread runtime of the
+//! worker they are called on. [`Io`] is the return type of every data path call; [`Ctx`] travels with it.
+//!
+//! **What it is not.** No executor of its own and no threads: a worker is a thread with a current-thread Tokio
+//! runtime, made by the program.
+//!
+//! **Errors.** None; a system without random numbers cannot run the server, and the process ends.
+
+mod context;
+
+pub use context::{BoxFuture, Ctx, Epoch, Io, IoFlags};
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use parking_lot::Mutex;
+use rand_chacha::ChaCha12Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
+
+/// Time, chance and tasks. Clones share the generator.
+#[derive(Clone)]
+pub struct Env {
+    kind: Arc<Kind>,
+}
+
+enum Kind {
+    Real,
+    Simulated { random: Mutex<ChaCha12Rng>, started: Instant },
+}
+
+/// Where simulated wall-clock time starts: 2026-01-01 00:00 UTC, in seconds since 1970.
+const SIMULATED_EPOCH_S: u64 = 1_767_225_600;
+
+impl Env {
+    /// The system's clocks and random numbers.
+    pub fn real() -> Env {
+        Env { kind: Arc::new(Kind::Real) }
+    }
+
+    /// Virtual time and numbers from `seed`; call it inside a Tokio runtime whose clock is paused.
+    pub fn simulated(seed: u64) -> Env {
+        let random = Mutex::new(ChaCha12Rng::seed_from_u64(seed));
+        Env { kind: Arc::new(Kind::Simulated { random, started: tokio::time::Instant::now().into_std() }) }
+    }
+
+    /// Monotonic time, for intervals and deadlines.
+    pub fn now(&self) -> Instant {
+        match &*self.kind {
+            #[allow(clippy::disallowed_methods)] // this is the one place
+            Kind::Real => Instant::now(),
+            Kind::Simulated { .. } => tokio::time::Instant::now().into_std(),
+        }
+    }
+
+    /// Wall-clock time since 1970-01-01 UTC.
+    pub fn unix_time(&self) -> Duration {
+        match &*self.kind {
+            #[allow(clippy::disallowed_methods)] // this is the one place
+            Kind::Real => SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
+            Kind::Simulated { started, .. } => Duration::from_secs(SIMULATED_EPOCH_S) + (self.now() - *started),
+        }
+    }
+
+    /// Fills `out` with random bytes, fit for keys when real.
+    pub fn fill_random(&self, out: &mut [u8]) {
+        match &*self.kind {
+            Kind::Real => aws_lc_rs::rand::fill(out).expect("the system has random numbers"),
+            Kind::Simulated { random, .. } => random.lock().fill_bytes(out),
+        }
+    }
+
+    /// `N` random bytes.
+    pub fn random<const N: usize>(&self) -> [u8; N] {
+        let mut b = [0; N];
+        self.fill_random(&mut b);
+        b
+    }
+
+    /// A random 64-bit number.
+    pub fn random_u64(&self) -> u64 {
+        u64::from_le_bytes(self.random())
+    }
+
+    /// Waits for `time`.
+    pub async fn sleep(&self, time: Duration) {
+        tokio::time::sleep(time).await;
+    }
+
+    /// Waits until `deadline`.
+    pub async fn sleep_until(&self, deadline: Instant) {
+        tokio::time::sleep_until(deadline.into()).await;
+    }
+
+    /// Starts a task on this worker; it ends by itself. What it panics with is reported by the runtime.
+    pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        tokio::spawn(task);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_seed_replays() {
+        let (a, b) = (Env::simulated(7), Env::simulated(7));
+        assert_eq!(a.random::<32>(), b.random::<32>());
+        assert_ne!(a.random::<32>(), Env::simulated(8).random::<32>());
+        let (t0, u0) = (a.now(), a.unix_time());
+        a.sleep(Duration::from_secs(3600)).await;
+        assert_eq!(a.now() - t0, Duration::from_secs(3600));
+        assert_eq!(a.unix_time() - u0, Duration::from_secs(3600));
+    }
+}

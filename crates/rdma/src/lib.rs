@@ -1,0 +1,1 @@
+//! Verbs-shaped RDMA trait and its providers: iwarp (user space) and sim

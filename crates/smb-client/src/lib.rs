@@ -1,0 +1,1 @@
+//! An asynchronous SMB 3.1.1 client over TCP and SMB Direct

@@ -1,0 +1,1 @@
+//! SMB Direct (MS-SMBD): one sans-IO core for both ends

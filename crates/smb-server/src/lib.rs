@@ -1,0 +1,1 @@
+//! The SMB2/3 server: connections, sessions, channels, opens

@@ -1,0 +1,1 @@
+//! The file-system seam and its backends: hostdir, ram, null
