@@ -1,1 +1,143 @@
-//! The file-system seam and its backends: hostdir, ram, null
+//! The file-system seam: what a share stands on.
+//!
+//! **What it is.** [`Vfs`] is one tree of files with Windows' semantics of names and attributes; a [`Node`] is one
+//! open of a file or directory in it. Backends: `hostdir` (a directory of any mounted file system), `ram`, and
+//! `null` (data completes at once, for measuring everything above it).
+//!
+//! **What it is not.** It knows nothing of SMB: share modes, delete-on-close, byte-range locks, leases, search
+//! patterns and access checks belong to the server. Nothing here knows of pools.
+//!
+//! **How a value lives.** [`Vfs::open`] gives an `Arc<dyn Node>`; dropping the last clone closes it. Paths are the
+//! caller's: the server tracks the name of what it holds open, and passes path and identity to [`Vfs::remove`] and
+//! [`Vfs::rename`], which refuse with [`VfsError::Stale`] when the name has come to mean another file.
+//!
+//! **I/O model.** Every call returns [`Io`]: complete at once where nothing can block, pending otherwise. No call
+//! blocks its thread on a disk. Write payload is shared ([`Sg`]), read payload comes back by value.
+//!
+//! **Errors.** [`VfsError`], which the server maps to NTSTATUS in one place.
+
+mod error;
+mod path;
+mod types;
+
+pub use error::VfsError;
+pub use path::{PathError, VfsPath};
+pub use types::{
+    Attributes, BasicChange, Data, DirEntry, ExtendedAttribute, Kind, NodeId, OpenMode, OpenRequest, Opened, Rights,
+    Space, Stat, Timestamp, VolumeInfo, Want,
+};
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use arena::Sg;
+use env::{Ctx, Io};
+
+/// The result of a file-system call.
+pub type VfsResult<T> = Result<T, VfsError>;
+
+/// One tree of files.
+pub trait Vfs: Send + Sync + 'static {
+    /// Facts that do not change while it is mounted.
+    fn info(&self) -> VolumeInfo;
+
+    /// Free and total space, in bytes.
+    fn space(&self, c: &Ctx) -> Io<VfsResult<Space>>;
+
+    /// Opens or creates. Names match without regard to case where [`VolumeInfo::case_sensitive`] is false; the path
+    /// that comes back is the one stored. Never truncates: the server does that after its share-mode check.
+    ///
+    /// # Errors
+    /// `NotFound` (last component), `PathNotFound` (an earlier one), `Exists`, `IsDirectory`, `NotDirectory`, …
+    fn open(&self, c: &Ctx, request: OpenRequest) -> Io<VfsResult<Opened>>;
+
+    /// Removes the name `path` of the file `id` (an empty directory too). Open nodes stay usable.
+    ///
+    /// # Errors
+    /// `Stale` when the name means another file by now, `NotEmpty`, …
+    fn remove(&self, c: &Ctx, path: &VfsPath, id: NodeId) -> Io<VfsResult<()>>;
+
+    /// Renames `from` (the file `id`) to `to`, replacing a file there if `replace`. A change of case only is a
+    /// rename.
+    ///
+    /// # Errors
+    /// `Stale`, `Exists`, `PathNotFound`, `NotEmpty` or `IsDirectory` for what cannot be replaced, …
+    fn rename(&self, c: &Ctx, from: &VfsPath, id: NodeId, to: &VfsPath, replace: bool) -> Io<VfsResult<()>>;
+
+    /// Gives the file `id` at `from` a second name `to`.
+    ///
+    /// # Errors
+    /// As [`Vfs::rename`]; `Unsupported` where there are no hard links, `IsDirectory` for a directory.
+    fn link(&self, c: &Ctx, from: &VfsPath, id: NodeId, to: &VfsPath, replace: bool) -> Io<VfsResult<()>>;
+}
+
+/// One open of a file or directory. Dropping it closes it.
+pub trait Node: Send + Sync + 'static {
+    /// Which file this is: equal for all opens of one file, never reused while any is open.
+    fn id(&self) -> NodeId;
+
+    /// What it is.
+    fn kind(&self) -> Kind;
+
+    /// Size, times, attributes now.
+    fn stat(&self, c: &Ctx) -> Io<VfsResult<Stat>>;
+
+    /// Sets what is `Some`; the rest stays.
+    fn set_basic(&self, c: &Ctx, change: BasicChange) -> Io<VfsResult<()>>;
+
+    /// Reads up to `want.length` bytes at `offset`. Fewer mean the end of the file; none, that `offset` is at or past
+    /// it. May lend cached memory, or (when `want.file_ok`) say which part of which descriptor to send.
+    fn read(&self, c: &Ctx, offset: u64, want: Want<'_>) -> Io<VfsResult<Data>>;
+
+    /// Writes all of `src` at `offset`, extending the file; the number of bytes written. Durable first when
+    /// `c.flags.write_through`. The buffers may be shared: they are not changed.
+    fn write(&self, c: &Ctx, offset: u64, src: Sg) -> Io<VfsResult<u32>>;
+
+    /// Makes everything written durable.
+    fn flush(&self, c: &Ctx) -> Io<VfsResult<()>>;
+
+    /// Sets the end of file; new bytes read as zero.
+    fn set_len(&self, c: &Ctx, len: u64) -> Io<VfsResult<()>>;
+
+    /// Reserves space for the first `len` bytes without moving the end of file; less than what is allocated and
+    /// less than the size truncates, as FileAllocationInformation does.
+    fn set_allocation(&self, c: &Ctx, len: u64) -> Io<VfsResult<()>>;
+
+    /// Marks the file sparse or not (an attribute; a sparse file's zeroed ranges give their space back).
+    fn set_sparse(&self, c: &Ctx, sparse: bool) -> Io<VfsResult<()>>;
+
+    /// Makes a range read as zero, giving its space back where the backend can. Does not move the end of file.
+    fn zero(&self, c: &Ctx, range: Range<u64>) -> Io<VfsResult<()>>;
+
+    /// The ranges inside `range` that hold data, in order, at most `limit`.
+    fn allocated(&self, c: &Ctx, range: Range<u64>, limit: usize) -> Io<VfsResult<Vec<Range<u64>>>>;
+
+    /// Copies `length` bytes from `from` of this file to `to` of `target` (another open of the same backend), in
+    /// the backend where it can; the number of bytes copied, fewer at the end of this file.
+    ///
+    /// # Errors
+    /// `Unsupported` when `target` is of another kind: the caller reads and writes instead.
+    fn copy_to(&self, c: &Ctx, from: u64, target: &Arc<dyn Node>, to: u64, length: u64) -> Io<VfsResult<u64>>;
+
+    /// The next entries of a directory, about `limit` of them, from the beginning if `restart`; none at the end. An
+    /// entry that existed all the time is seen once; `.` and `..` are not reported.
+    fn list(&self, c: &Ctx, restart: bool, limit: usize) -> Io<VfsResult<Vec<DirEntry>>>;
+
+    /// One entry of a directory by name (in the volume's sense of equal), without a walk.
+    fn lookup(&self, c: &Ctx, name: &str) -> Io<VfsResult<DirEntry>>;
+
+    /// Whether a directory has no entries.
+    fn is_empty(&self, c: &Ctx) -> Io<VfsResult<bool>>;
+
+    /// The security descriptor stored with the file, self-relative (MS-DTYP 2.4.6); `None` if none was ever set.
+    fn security(&self, c: &Ctx) -> Io<VfsResult<Option<Vec<u8>>>>;
+
+    /// Stores a security descriptor.
+    fn set_security(&self, c: &Ctx, descriptor: Vec<u8>) -> Io<VfsResult<()>>;
+
+    /// All extended attributes.
+    fn extended_attributes(&self, c: &Ctx) -> Io<VfsResult<Vec<ExtendedAttribute>>>;
+
+    /// Sets extended attributes; an empty value removes one.
+    fn set_extended_attributes(&self, c: &Ctx, set: Vec<ExtendedAttribute>) -> Io<VfsResult<()>>;
+}

@@ -1,0 +1,166 @@
+//! Paths inside a share.
+//!
+//! Invariant: a [`VfsPath`] has no empty, `.` or `..` component and no separator, NUL or control character inside a
+//! component, so joining it to a root cannot leave the root by its text.
+
+use std::fmt;
+
+use thiserror::Error;
+
+/// A path relative to a share's root, as validated components; the root itself has none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct VfsPath {
+    parts: Vec<String>,
+}
+
+/// Why a text is no path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum PathError {
+    /// A component holds a character that no name may (MS-FSCC 2.1.5).
+    #[error("a name holds a character that is not allowed")]
+    Character,
+    /// `.` or `..`, an empty component, or a leading separator.
+    #[error("a component is empty, '.' or '..'")]
+    Component,
+    /// A component is longer than 255 UTF-16 units, or the whole longer than 32,760.
+    #[error("the path is too long")]
+    TooLong,
+    /// A component names a stream (`name:stream`), which is a later feature.
+    #[error("the path names a stream")]
+    Stream,
+}
+
+/// The longest component, in UTF-16 units (MS-FSCC 2.1.5).
+const COMPONENT_MAX: usize = 255;
+/// The longest path, in UTF-16 units.
+const PATH_MAX: usize = 32_760;
+
+impl VfsPath {
+    /// The share's root.
+    pub fn root() -> VfsPath {
+        VfsPath::default()
+    }
+
+    /// Parses a path with backslashes, as a CREATE carries it: no leading separator, `""` is the root. One trailing
+    /// separator is accepted. `<>"|?*` and control characters are refused, `/` too.
+    ///
+    /// # Errors
+    /// See [`PathError`].
+    pub fn parse(text: &str) -> Result<VfsPath, PathError> {
+        if text.is_empty() {
+            return Ok(VfsPath::root());
+        }
+        if text.encode_utf16().count() > PATH_MAX {
+            return Err(PathError::TooLong);
+        }
+        let text = text.strip_suffix('\\').unwrap_or(text);
+        let mut parts = Vec::new();
+        for part in text.split('\\') {
+            check_name(part)?;
+            parts.push(part.to_owned());
+        }
+        Ok(VfsPath { parts })
+    }
+
+    /// The path one deeper.
+    ///
+    /// # Errors
+    /// When `name` is not a valid component.
+    pub fn join(&self, name: &str) -> Result<VfsPath, PathError> {
+        check_name(name)?;
+        let mut parts = self.parts.clone();
+        parts.push(name.to_owned());
+        Ok(VfsPath { parts })
+    }
+
+    /// Whether it is the root.
+    pub fn is_root(&self) -> bool {
+        self.parts.is_empty()
+    }
+
+    /// The components from the root down.
+    pub fn components(&self) -> &[String] {
+        &self.parts
+    }
+
+    /// The last component; `None` for the root.
+    pub fn name(&self) -> Option<&str> {
+        self.parts.last().map(String::as_str)
+    }
+
+    /// The path above; `None` for the root.
+    pub fn parent(&self) -> Option<VfsPath> {
+        let (_, above) = self.parts.split_last()?;
+        Some(VfsPath { parts: above.to_vec() })
+    }
+
+    /// Whether `self` lies under `above` (or is it).
+    pub fn starts_with(&self, above: &VfsPath) -> bool {
+        self.parts.starts_with(&above.parts)
+    }
+
+    /// `self` with its beginning `from` replaced by `to`, when it lies under `from`.
+    pub fn rebased(&self, from: &VfsPath, to: &VfsPath) -> Option<VfsPath> {
+        let rest = self.parts.strip_prefix(from.parts.as_slice())?;
+        Some(VfsPath { parts: to.parts.iter().chain(rest).cloned().collect() })
+    }
+}
+
+/// Whether one component is a legal name (MS-FSCC 2.1.5.1, 2.1.5.2).
+///
+/// # Errors
+/// See [`PathError`].
+pub fn check_name(name: &str) -> Result<(), PathError> {
+    if name.is_empty() || name == "." || name == ".." {
+        return Err(PathError::Component);
+    }
+    if name.encode_utf16().count() > COMPONENT_MAX {
+        return Err(PathError::TooLong);
+    }
+    for c in name.chars() {
+        match c {
+            ':' => return Err(PathError::Stream),
+            '\0'..='\x1f' | '"' | '*' | '/' | '<' | '>' | '?' | '|' | '\\' => return Err(PathError::Character),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+impl fmt::Display for VfsPath {
+    /// With backslashes, no leading one; the root is empty.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, part) in self.parts.iter().enumerate() {
+            if i > 0 {
+                f.write_str("\\")?;
+            }
+            f.write_str(part)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_text_leaves_the_root() {
+        for bad in ["..", "a\\..\\b", "\\a", "a\\\\b", ".", "a/b", "a\\b\0c", "*", "a?b", "\\"] {
+            assert!(VfsPath::parse(bad).is_err(), "{bad:?}");
+        }
+        assert_eq!(VfsPath::parse("a:b"), Err(PathError::Stream));
+        assert!(VfsPath::parse(&"x".repeat(256)).is_err());
+    }
+
+    #[test]
+    fn parts() {
+        let p = VfsPath::parse("a\\Bc\\d e").expect("legal");
+        assert_eq!(p.name(), Some("d e"));
+        assert_eq!(p.to_string(), "a\\Bc\\d e");
+        let up = p.parent().expect("has one");
+        let moved = p.rebased(&up, &VfsPath::parse("x").expect("legal")).expect("lies under");
+        assert_eq!(moved.to_string(), "x\\d e");
+        assert!(VfsPath::parse("").expect("legal").is_root());
+    }
+}

@@ -1,0 +1,266 @@
+//! What passes between the server and a backend.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use arena::{Arena, Sg};
+use bitflags::bitflags;
+
+use crate::{Node, VfsPath};
+
+/// Identity of a file: the volume's serial number and the file's number on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NodeId {
+    /// The volume.
+    pub volume: u64,
+    /// The file on the volume.
+    pub file: u64,
+}
+
+/// File or directory. Anything else (a device, a socket, a link that leads out) is not shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A file.
+    File,
+    /// A directory.
+    Directory,
+}
+
+/// A point in time: seconds since 1970-01-01 UTC and nanoseconds after.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Timestamp {
+    /// Seconds, negative before 1970.
+    pub seconds: i64,
+    /// 0 to 999,999,999.
+    pub nanoseconds: u32,
+}
+
+bitflags! {
+    /// File attributes, with the values of MS-FSCC 2.6. `DIRECTORY` and `NORMAL` are derived, not stored.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct Attributes: u32 {
+        /// FILE_ATTRIBUTE_READONLY.
+        const READONLY = 0x1;
+        /// FILE_ATTRIBUTE_HIDDEN.
+        const HIDDEN = 0x2;
+        /// FILE_ATTRIBUTE_SYSTEM.
+        const SYSTEM = 0x4;
+        /// FILE_ATTRIBUTE_DIRECTORY.
+        const DIRECTORY = 0x10;
+        /// FILE_ATTRIBUTE_ARCHIVE.
+        const ARCHIVE = 0x20;
+        /// FILE_ATTRIBUTE_NORMAL: no other.
+        const NORMAL = 0x80;
+        /// FILE_ATTRIBUTE_TEMPORARY.
+        const TEMPORARY = 0x100;
+        /// FILE_ATTRIBUTE_SPARSE_FILE.
+        const SPARSE_FILE = 0x200;
+        /// FILE_ATTRIBUTE_REPARSE_POINT.
+        const REPARSE_POINT = 0x400;
+        /// FILE_ATTRIBUTE_COMPRESSED.
+        const COMPRESSED = 0x800;
+        /// FILE_ATTRIBUTE_OFFLINE.
+        const OFFLINE = 0x1000;
+        /// FILE_ATTRIBUTE_NOT_CONTENT_INDEXED.
+        const NOT_CONTENT_INDEXED = 0x2000;
+    }
+}
+
+impl Attributes {
+    /// What a client may set and a backend stores.
+    pub const STORED: Attributes = Attributes::READONLY
+        .union(Attributes::HIDDEN)
+        .union(Attributes::SYSTEM)
+        .union(Attributes::ARCHIVE)
+        .union(Attributes::TEMPORARY)
+        .union(Attributes::OFFLINE)
+        .union(Attributes::NOT_CONTENT_INDEXED);
+}
+
+/// A file's metadata.
+#[derive(Clone, Copy, Debug)]
+pub struct Stat {
+    /// Which file.
+    pub id: NodeId,
+    /// What it is.
+    pub kind: Kind,
+    /// End of file, in bytes (0 for a directory).
+    pub size: u64,
+    /// Space taken, in bytes.
+    pub allocation: u64,
+    /// Number of names.
+    pub links: u32,
+    /// Stored attributes plus `DIRECTORY` and `SPARSE_FILE` where they hold; never `NORMAL`.
+    pub attributes: Attributes,
+    /// Creation.
+    pub created: Timestamp,
+    /// Last access.
+    pub accessed: Timestamp,
+    /// Last change of data.
+    pub written: Timestamp,
+    /// Last change of anything.
+    pub changed: Timestamp,
+    /// Size of the extended attributes as FILE_FULL_EA_INFORMATION, in bytes.
+    pub ea_size: u32,
+}
+
+/// Times and attributes to set; `None` leaves one as it is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct BasicChange {
+    /// Creation.
+    pub created: Option<Timestamp>,
+    /// Last access.
+    pub accessed: Option<Timestamp>,
+    /// Last change of data.
+    pub written: Option<Timestamp>,
+    /// Last change of anything, where the backend can store it.
+    pub changed: Option<Timestamp>,
+    /// The stored attributes ([`Attributes::STORED`]); others are ignored.
+    pub attributes: Option<Attributes>,
+}
+
+/// One directory entry.
+#[derive(Clone, Debug)]
+pub struct DirEntry {
+    /// The name as stored.
+    pub name: String,
+    /// Its metadata.
+    pub stat: Stat,
+}
+
+/// One extended attribute (MS-FSCC 2.4.16).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExtendedAttribute {
+    /// FILE_NEED_EA or 0.
+    pub flags: u8,
+    /// ASCII name, at most 254 bytes.
+    pub name: Vec<u8>,
+    /// At most 65,535 bytes.
+    pub value: Vec<u8>,
+}
+
+/// Facts about a mounted tree.
+#[derive(Clone, Debug)]
+pub struct VolumeInfo {
+    /// Shown to clients.
+    pub label: String,
+    /// File system name shown to clients; "NTFS" is what Windows programs look for.
+    pub file_system: String,
+    /// Stable serial number.
+    pub serial: u64,
+    /// When it was made.
+    pub created: Timestamp,
+    /// Names differ by case.
+    pub case_sensitive: bool,
+    /// Sparse files are.
+    pub sparse: bool,
+    /// Allocation unit, in bytes.
+    pub cluster: u32,
+    /// Longest name component.
+    pub name_max: u32,
+    /// Nothing may be changed.
+    pub read_only: bool,
+}
+
+/// Space, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Space {
+    /// All.
+    pub total: u64,
+    /// Not used.
+    pub free: u64,
+    /// Not used and available to this user.
+    pub available: u64,
+}
+
+/// Whether to create.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenMode {
+    /// Only what exists.
+    Open,
+    /// Only what does not exist.
+    Create,
+    /// Either.
+    OpenOrCreate,
+}
+
+/// What the node will be used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rights {
+    /// Data will be read (or a directory listed).
+    pub read: bool,
+    /// Data will be written.
+    pub write: bool,
+}
+
+/// An open to do.
+#[derive(Clone, Debug)]
+pub struct OpenRequest {
+    /// Where.
+    pub path: VfsPath,
+    /// Whether to create.
+    pub mode: OpenMode,
+    /// What it must be; `None`: either (a creation makes a file).
+    pub kind: Option<Kind>,
+    /// What it will be used for.
+    pub rights: Rights,
+    /// Attributes of a new file.
+    pub attributes: Attributes,
+    /// Security descriptor of a new file, self-relative.
+    pub security: Option<Vec<u8>>,
+    /// Extended attributes of a new file.
+    pub extended_attributes: Vec<ExtendedAttribute>,
+}
+
+/// An open done.
+pub struct Opened {
+    /// The node.
+    pub node: Arc<dyn Node>,
+    /// Whether this call created it.
+    pub created: bool,
+    /// The path as stored (case and all).
+    pub path: VfsPath,
+    /// Its metadata after the open.
+    pub stat: Stat,
+}
+
+/// Where read payload may come from.
+pub struct Want<'a> {
+    /// At most this many bytes.
+    pub length: u32,
+    /// Memory for them.
+    pub arena: &'a Arena,
+    /// [`Data::File`] is welcome.
+    pub file_ok: bool,
+}
+
+/// Read payload.
+#[derive(Debug)]
+pub enum Data {
+    /// Bytes, in order.
+    Bufs(Sg),
+    /// Bytes of a file that are in memory now, for sendfile.
+    File {
+        /// The file.
+        fd: Arc<OwnedFd>,
+        /// Where they begin.
+        offset: u64,
+        /// How many.
+        length: u32,
+    },
+}
+
+impl Data {
+    /// The number of bytes.
+    pub fn len(&self) -> usize {
+        match self {
+            Data::Bufs(sg) => arena::sg_len(sg),
+            Data::File { length, .. } => *length as usize,
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
