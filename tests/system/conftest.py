@@ -1,0 +1,85 @@
+"""Fixtures: `server` is one running server for a test module; `serve` starts others with chosen settings."""
+
+import os
+import re
+import shutil
+
+import pytest
+
+from harness import PEERS, ROOT
+from harness.servers import SERVERS
+from harness.smbclient import SmbClient
+
+os.environ["PATH"] = f"{PEERS / 'bin'}:{os.environ['PATH']}:/usr/sbin:/sbin"
+
+
+def pytest_addoption(parser):
+    parser.addoption("--server", choices=sorted(SERVERS), default="causeway", help="what to test (smbd: the tests)")
+
+
+@pytest.fixture(scope="session")
+def kind(request):
+    """The class of server under test."""
+    kind = SERVERS[request.config.getoption("--server")]
+    if kind.name == "causeway" and not kind.binary.exists():
+        pytest.exit(f"{kind.binary} is missing: cargo build -p causeway", 2)
+    return kind
+
+
+@pytest.fixture(scope="module")
+def scratch(request, kind):
+    """A folder for a test module; it is emptied first and its logs stay after."""
+    folder = ROOT / "target" / "test" / kind.name / request.module.__name__
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return folder
+
+
+def folder_for(name):
+    return re.sub(r"[^A-Za-z0-9_.-]+", "_", name)[:60]
+
+
+@pytest.fixture(scope="module")
+def server(kind, scratch):
+    """One server for the whole module, with signing and encryption as the client likes."""
+    running = kind(scratch / "server").start()
+    yield running
+    finish([running])
+
+
+@pytest.fixture
+def serve(request, kind, scratch):
+    """Starts a server of the test's own: serve(signing="required")."""
+    started = []
+
+    def start(launch=True, **settings):
+        new = kind(scratch / f"{folder_for(request.node.name)}-{len(started)}", **settings)
+        started.append(new)
+        return new.start() if launch else new
+
+    yield start
+    finish(started)
+
+
+def finish(servers):
+    """Stops servers; one that died on the way, or that says it panicked, fails the test."""
+    problems = []
+    for server in servers:
+        if server.process is None or getattr(server, "killed", False):
+            continue
+        alive = server.is_running()
+        status = server.stop()
+        if not alive and not getattr(server, "stopped", False):
+            problems.append(f"{server.name} ended by itself with {status}: {server.log}")
+        elif alive and server.name == "causeway" and status != 0:
+            problems.append(f"{server.name} exited with {status} on SIGTERM: {server.log}")
+        if "panicked at" in server.said():
+            problems.append(f"{server.name} panicked: {server.log}")
+        shutil.rmtree(server.folder / "shares", ignore_errors=True)
+    assert not problems, "\n".join(problems)
+
+
+@pytest.fixture
+def smbclient(server):
+    """smbclient pointed at the module's server."""
+    return SmbClient(server)

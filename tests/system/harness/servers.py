@@ -1,0 +1,199 @@
+"""The servers that the tests run against: Causeway, and Samba's smbd to check the tests themselves.
+
+A server lives in one folder: configuration, log, control socket, and its shares' folders under `shares/`. It runs in
+the foreground as a child of ours and is stopped by its own process id. Life: `start` → (`kill` | `stop`) → `start` …
+"""
+
+import getpass
+import json
+import os
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+from . import ROOT
+from .programs import Failed, run, until
+
+START_SECONDS = 20
+STOP_SECONDS = 20
+
+
+def free_port():
+    """A TCP port that nothing on loopback listens on now."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class Server:
+    """What a test may ask of either server."""
+
+    def __init__(self, folder, *, host="127.0.0.1", port=None, iwarp_port=None, signing="enabled", encryption="enabled",
+                 shares=("files",), prefix=(), settings=None):
+        """`prefix` is put before the command (to enter a network namespace); `settings` go to the server as they are."""
+        self.folder = Path(folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.host, self.port, self.iwarp_port = host, port or free_port(), iwarp_port
+        self.signing, self.encryption = signing, encryption
+        self.shares, self.prefix, self.settings = list(shares), list(prefix), dict(settings or {})
+        self.user, self.password, self.share = "alice", "correct horse 7", self.shares[0]
+        self.log = self.folder / "server.log"
+        self.process = None
+        for share in self.shares:
+            self.path(share).mkdir(parents=True, exist_ok=True)
+            self.path(share).chmod(0o777)
+
+    def path(self, share=None):
+        """Where a share's files lie on this machine."""
+        return self.folder / "shares" / (share or self.share)
+
+    @property
+    def pid(self):
+        return self.process.pid
+
+    def unc(self, share=None):
+        return f"//{self.host}/{share or self.share}"
+
+    def configure(self):
+        raise NotImplementedError
+
+    def command(self):
+        raise NotImplementedError
+
+    def is_ready(self):
+        raise NotImplementedError
+
+    def start(self):
+        """Starts the server and returns it once it listens."""
+        self.configure()
+        self.launch()
+        until(self.is_up, timeout=START_SECONDS, what=f"{self.name} ready; its log is {self.log}")
+        return self
+
+    def launch(self):
+        """Starts the process and waits for nothing."""
+        with open(self.log, "ab") as log:
+            self.log_start = log.tell()
+            self.process = subprocess.Popen(
+                self.prefix + self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                env={**os.environ, "RUST_BACKTRACE": "1"}, start_new_session=True)
+
+    def is_up(self):
+        if self.process.poll() is not None:
+            raise Failed(f"{self.name} ended with {self.process.returncode} while starting:\n{self.said()[-4000:]}")
+        return self.is_ready()
+
+    def said(self):
+        """What this run of the server has logged so far."""
+        with open(self.log, "rb") as log:
+            log.seek(self.log_start)
+            return log.read().decode(errors="replace")
+
+    def is_running(self):
+        return self.process is not None and self.process.poll() is None
+
+    def stop(self):
+        """Asks the server to drain (SIGTERM) and returns its exit status."""
+        if not self.is_running():
+            return self.process.returncode if self.process else None
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise Failed(f"{self.name} did not end within {STOP_SECONDS} s of SIGTERM:\n{self.said()[-4000:]}") from None
+
+    def kill(self):
+        """kill -9, for it and for the processes of its session."""
+        if self.is_running():
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+
+    def connect(self, timeout=10):
+        """A bare TCP connection to the SMB port."""
+        return socket.create_connection((self.host, self.port), timeout=timeout)
+
+
+class Causeway(Server):
+    """Our server. The binary is target/debug/causeway, or what CAUSEWAY_BIN says."""
+
+    name = "causeway"
+    binary = Path(os.environ.get("CAUSEWAY_BIN", ROOT / "target" / "debug" / "causeway"))
+
+    def configure(self):
+        server = {
+            "name": "CAUSEWAY",
+            "listen": [f"{self.host}:{self.port}"],
+            "control": str(self.folder / "control.sock"),
+            "users": str(self.folder / "users.toml"),
+            "signing": self.signing,
+            "encryption": self.encryption,
+            "memory": "256MiB",
+        }
+        if self.iwarp_port:
+            server["iwarp"] = [f"{self.host}:{self.iwarp_port}"]
+        server.update(self.settings)
+        # A JSON string is a TOML basic string, and the same goes for lists of them, numbers and booleans.
+        lines = ["[server]"] + [f"{key} = {json.dumps(value)}" for key, value in server.items()]
+        for share in self.shares:
+            lines += ["[[share]]", f"name = {json.dumps(share)}", 'backend = "hostdir"',
+                      f"path = {json.dumps(str(self.path(share)))}", f'comment = "The {share} share"']
+        self.config = self.folder / "causeway.toml"
+        self.config.write_text("\n".join(lines) + "\n")
+        users = self.folder / "users.toml"
+        if not users.exists():
+            run([self.binary, "user", "add", self.user, "--password-stdin", "--users", users],
+                stdin=(self.password + "\n").encode())
+
+    def command(self):
+        return [str(self.binary), "serve", "--config", str(self.config)]
+
+    def is_ready(self):
+        return "ready" in self.said()
+
+
+class Smbd(Server):
+    """Samba's smbd, unprivileged port, everything it writes in our folder."""
+
+    name = "smbd"
+
+    def configure(self):
+        account = getpass.getuser()
+        for sub in ("private", "lock", "state", "cache", "pid", "ncalrpc"):
+            (self.folder / sub).mkdir(exist_ok=True)
+        (self.folder / "private").chmod(0o700)
+        (self.folder / "usermap").write_text(f"!{account} = {self.user}\n")
+        settings = {
+            "netbios name": "SMBD", "workgroup": "TEST", "server role": "standalone", "disable netbios": "yes",
+            "smb ports": self.port, "interfaces": self.host, "bind interfaces only": "yes",
+            "private dir": self.folder / "private", "lock directory": self.folder / "lock",
+            "state directory": self.folder / "state", "cache directory": self.folder / "cache",
+            "pid directory": self.folder / "pid", "ncalrpc dir": self.folder / "ncalrpc",
+            "log level": "1", "username map": self.folder / "usermap", "map to guest": "never",
+            "server min protocol": "SMB2_02", "load printers": "no", "printing": "bsd", "disable spoolss": "yes",
+            "server signing": {"required": "mandatory", "enabled": "default"}[self.signing],
+            "server smb encrypt": {"required": "required", "enabled": "default", "off": "off"}[self.encryption],
+        }
+        settings.update(self.settings)
+        lines = ["[global]"] + [f"{key} = {value}" for key, value in settings.items()]
+        for share in self.shares:
+            lines += [f"[{share}]", f"path = {self.path(share)}", "read only = no", f"comment = The {share} share"]
+        self.config = self.folder / "smb.conf"
+        self.config.write_text("\n".join(lines) + "\n")
+        if not (self.folder / "private" / "passdb.tdb").exists():
+            secret = (self.password + "\n") * 2
+            run(["smbpasswd", "-c", self.config, "-L", "-s", "-a", account], stdin=secret.encode())
+
+    def command(self):
+        return ["smbd", "--foreground", "--no-process-group", f"--configfile={self.config}", "--debug-stdout"]
+
+    def is_ready(self):
+        try:
+            self.connect(0.2).close()
+            return True
+        except OSError:
+            return bool(self.prefix) and "daemon_ready" in self.said()
+
+
+SERVERS = {"causeway": Causeway, "smbd": Smbd}
