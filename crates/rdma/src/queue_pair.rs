@@ -1,0 +1,167 @@
+//! The queue pair: what every provider offers.
+
+use std::task::{Context, Poll};
+
+use arena::{IoBufMut, Sg};
+
+use crate::{Down, RdmaError, WcError};
+
+/// A steering tag: names an exposed buffer on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Stag(pub u32);
+
+/// The caller's name for a work request, given back in its completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct WrId(pub u64);
+
+/// A place in the peer's memory that it exposed to us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Remote {
+    /// Its steering tag.
+    pub stag: Stag,
+    /// Tagged offset of the first byte.
+    pub offset: u64,
+    /// How many bytes.
+    pub length: u32,
+}
+
+/// What the peer may do with an exposed buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rights {
+    /// RDMA Read from it.
+    RemoteRead,
+    /// RDMA Write into it.
+    RemoteWrite,
+}
+
+/// A buffer handed over for the peer to reach.
+#[derive(Debug)]
+pub enum Exposed {
+    /// The peer may read it: with [`Rights::RemoteRead`].
+    Source(Sg),
+    /// The peer may write its whole capacity up to `length`: with [`Rights::RemoteWrite`]. Several buffers form one
+    /// range.
+    Sink {
+        /// The memory, in order.
+        bufs: arena::SgMut,
+        /// How many bytes of it are exposed.
+        length: u32,
+    },
+}
+
+/// Where an exposed buffer can be reached: what goes into a descriptor for the peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exposure {
+    /// Its steering tag: random, never one that was valid on this connection shortly before.
+    pub stag: Stag,
+    /// Tagged offset of its first byte.
+    pub offset: u64,
+    /// How many bytes.
+    pub length: u32,
+}
+
+/// A work request.
+#[derive(Debug)]
+pub enum Wr {
+    /// Sends a message into the peer's next posted receive, optionally invalidating one of the peer's steering tags.
+    Send {
+        /// The message.
+        sg: Sg,
+        /// The peer's steering tag to invalidate on arrival.
+        invalidate: Option<Stag>,
+    },
+    /// Writes into the peer's memory.
+    Write {
+        /// From here.
+        src: Sg,
+        /// To there; its length is the source's.
+        to: Remote,
+    },
+    /// Reads the peer's memory. At most [`QueuePairCaps::ord`] are in flight; further ones wait in order.
+    Read {
+        /// Into this buffer; its length is set to what was read.
+        sink: IoBufMut,
+        /// From there; its length is at most the sink's capacity.
+        from: Remote,
+    },
+    /// A buffer for one arriving message.
+    Recv(IoBufMut),
+    /// Invalidates one of our own steering tags.
+    Invalidate(Stag),
+}
+
+/// What a queue pair can do, fixed once it is connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueuePairCaps {
+    /// RDMA Reads that may be in flight from here: min(our ORD, the peer's IRD).
+    pub ord: u32,
+    /// RDMA Reads that the peer may have in flight: our IRD.
+    pub ird: u32,
+    /// The most buffers in one [`Sg`].
+    pub max_sge: usize,
+    /// Outstanding work requests at most, sends and receives each.
+    pub max_wr: usize,
+    /// The sink of a Read is reachable by the peer while it is in flight (iWARP cards): the caller treats it as
+    /// exposed.
+    pub read_sink_exposed: bool,
+}
+
+/// A finished work request.
+#[derive(Debug)]
+pub struct Completion {
+    /// The request.
+    pub id: WrId,
+    /// What came of it.
+    pub result: Result<Done, WcError>,
+}
+
+/// A work request's result; buffers come back by value.
+#[derive(Debug)]
+pub enum Done {
+    /// The message is handed to the fabric, its buffers are free for reuse.
+    Send,
+    /// The source buffers are free for reuse; the data is placed before any later Send of ours arrives.
+    Write,
+    /// The data, complete.
+    Read(IoBufMut),
+    /// A message arrived.
+    Recv {
+        /// The message.
+        buf: IoBufMut,
+        /// The steering tag of ours that it invalidated, with the buffer that was exposed under it.
+        invalidated: Option<(Stag, Exposed)>,
+    },
+    /// The steering tag is dead; here is its buffer.
+    Invalidate(Exposed),
+}
+
+/// One reliable connection.
+pub trait QueuePair: Send {
+    /// What it can do.
+    fn caps(&self) -> QueuePairCaps;
+
+    /// Lets the peer reach `what`. The queue pair holds it until the tag is invalidated, by [`Wr::Invalidate`] or by
+    /// the peer.
+    ///
+    /// # Errors
+    /// [`RdmaError::TooManyRegions`], [`RdmaError::Down`]; `what` is dropped.
+    fn expose(&mut self, what: Exposed, rights: Rights) -> Result<Exposure, RdmaError>;
+
+    /// Posts a work request. Sends, Writes, Reads and Invalidates start in order; each completes once, with its
+    /// `id`, through [`QueuePair::poll`].
+    ///
+    /// # Errors
+    /// The reason and the request itself, unchanged.
+    fn post(&mut self, id: WrId, wr: Wr) -> Result<(), (RdmaError, Wr)>;
+
+    /// Makes progress and appends completions to `out`. Ready when any were appended; ready with an error once, when
+    /// the connection has ended and every outstanding request's completion has been appended.
+    fn poll(&mut self, cx: &mut Context<'_>, out: &mut Vec<Completion>) -> Poll<Result<(), Down>>;
+
+    /// Ends the connection: what is queued to send is given `poll` to leave in, then it is closed and
+    /// [`QueuePair::poll`] reports [`Down::Closed`].
+    fn close(&mut self);
+
+    /// Buffers exposed now.
+    fn exposed(&self) -> usize;
+}
