@@ -171,6 +171,7 @@ class Smbd(Server):
             "state directory": self.folder / "state", "cache directory": self.folder / "cache",
             "pid directory": self.folder / "pid", "ncalrpc dir": self.folder / "ncalrpc",
             "log level": "1", "username map": self.folder / "usermap", "map to guest": "never",
+            "vfs objects": "acl_xattr streams_xattr", "acl_xattr:ignore system acls": "yes", "ea support": "yes",
             "server min protocol": "SMB2_02", "load printers": "no", "printing": "bsd", "disable spoolss": "yes",
             "server signing": {"required": "mandatory", "enabled": "default"}[self.signing],
             "server smb encrypt": {"required": "required", "enabled": "default", "off": "off"}[self.encryption],

@@ -1,0 +1,64 @@
+"""Samba's conformance suite: which tests there are, running one, and what it said.
+
+Each test is a process of its own with a folder of its own, so that one that hangs or leaves files behind cannot spoil
+the next.
+"""
+
+import functools
+import re
+import tomllib
+from pathlib import Path
+
+from . import ROOT
+from .programs import Failed, run
+
+SUITES = ["smb2.connect", "smb2.read", "smb2.rw", "smb2.create", "smb2.dir", "smb2.compound", "smb2.credits", "smb2.mkdir",
+          "smb2.maxfid", "smb2.tcon", "smb2.secleak", "smb2.session-id"]
+DEADLINE_SECONDS = 60
+# These do much, by design.
+DEADLINES = {"smb2.maxfid": 300, "smb2.dir.large-files": 180, "smb2.create.gentest": 180}
+OUTCOME = re.compile(r"^(success|failure|error|skip): (\S+)(?: \[\n(.*?)\n\])?", re.M | re.S)
+
+
+@functools.cache
+def listed():
+    """Every test that this smbtorture has, by full name without the doubled last part."""
+    names = re.findall(r"^(smb2\.\S+)$", run(["smbtorture", "--list"], status=None).out, re.M)
+    return [re.sub(r"\.([^.]+)\.\1$", r".\1", name) for name in names]
+
+
+def tests_of(suite):
+    return [name for name in listed() if name == suite or name.startswith(suite + ".")]
+
+
+def known_failures(server_name):
+    """{test: reason}."""
+    suffix = "" if server_name == "causeway" else f"-{server_name}"
+    return tomllib.loads((ROOT / "tests" / "smbtorture" / f"known-failures{suffix}.toml").read_text())
+
+
+class Outcome:
+    """`state` is success, failure, error, skip, or lost (it ended or was ended without saying)."""
+
+    def __init__(self, state, reason, out):
+        self.state, self.reason, self.out = state, reason, out
+
+
+def run_test(server, test, share):
+    """Runs one test; never raises for what the test says."""
+    config = Path(server.folder) / "smbtorture.conf"
+    if not config.exists():
+        config.write_text("[global]\nname resolve order = host\nclient min protocol = SMB2_02\n"
+                          f"lock directory = {server.folder}\ncache directory = {server.folder}\n")
+    deadline = DEADLINES.get(test, DEADLINE_SECONDS)
+    command = [*server.prefix, "smbtorture", server.unc(share), "-s", config, "-p", server.port, "--format=subunit",
+               "--option=torture:progress=no", "-U", f"{server.user}%{server.password}", "--seed=1", test]
+    try:
+        out = run(command, status=None, timeout=deadline, cwd=server.folder).out
+    except Failed as late:
+        return Outcome("lost", f"it did not end within {deadline} s", str(late))
+    found = OUTCOME.findall(out)
+    if not found:
+        return Outcome("lost", "it ended without a result", out)
+    state, _, reason = found[-1]
+    return Outcome(state, reason.strip(), out)
