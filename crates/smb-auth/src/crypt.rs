@@ -1,0 +1,466 @@
+//! Message encryption (MS-SMB2 3.1.4.3) and the SMB2 TRANSFORM_HEADER (MS-SMB2 2.2.41).
+//!
+//! Encryption keys belong to a session, not to a channel, so a session owns one [`Sealer`] and one [`Opener`] shared by
+//! all its channels: nonces then come from one [`NonceAllocator`] and never repeat under one key.
+//!
+//! The transform header, 52 bytes, little-endian. The last 32 are what the tag covers besides the message:
+//!
+//! | offset | bytes | field |
+//! |---|---|---|
+//! | 0 | 4 | 0xFD 'S' 'M' 'B' |
+//! | 4 | 16 | signature: the tag |
+//! | 20 | 16 | nonce: 11 (CCM) or 12 (GCM) bytes, then zeros |
+//! | 36 | 4 | original message size, bytes |
+//! | 40 | 2 | reserved |
+//! | 42 | 2 | flags: 1 = encrypted (3.0, 3.0.2: the algorithm, also 1) |
+//! | 44 | 8 | session id |
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use aes::{Aes128, Aes256};
+use aws_lc_rs::aead::{AES_128_GCM, AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use ccm::Ccm;
+use ccm::aead::{AeadInOut, KeyInit};
+use ccm::consts::{U11, U16};
+
+/// Length of the transform header in bytes.
+pub const TRANSFORM_LEN: usize = 52;
+/// Length of a tag in bytes, whatever the cipher.
+pub const TAG_LEN: usize = 16;
+/// Length of the transform header's nonce field in bytes.
+pub const NONCE_FIELD_LEN: usize = 16;
+
+const TRANSFORM_PROTOCOL_ID: [u8; 4] = *b"\xfdSMB";
+/// Where the part of the transform header begins that the tag covers.
+const AAD_OFFSET: usize = 20;
+const FLAGS_ENCRYPTED: u16 = 1;
+
+/// A cipher of SMB2_ENCRYPTION_CAPABILITIES (MS-SMB2 2.2.3.1.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Cipher {
+    /// The only one of 3.0 and 3.0.2; slow here.
+    Aes128Ccm,
+    /// The usual one of 3.1.1; the fastest.
+    Aes128Gcm,
+    /// 256-bit keys; slow here.
+    Aes256Ccm,
+    /// 256-bit keys.
+    Aes256Gcm,
+}
+
+impl Cipher {
+    /// The cipher that a `CipherId` names, if we know it.
+    pub fn from_wire(id: u16) -> Option<Self> {
+        match id {
+            1 => Some(Self::Aes128Ccm),
+            2 => Some(Self::Aes128Gcm),
+            3 => Some(Self::Aes256Ccm),
+            4 => Some(Self::Aes256Gcm),
+            _ => None,
+        }
+    }
+
+    /// The `CipherId` of SMB2_ENCRYPTION_CAPABILITIES.
+    pub fn to_wire(self) -> u16 {
+        match self {
+            Self::Aes128Ccm => 1,
+            Self::Aes128Gcm => 2,
+            Self::Aes256Ccm => 3,
+            Self::Aes256Gcm => 4,
+        }
+    }
+
+    /// Key length in bytes.
+    pub fn key_len(self) -> usize {
+        match self {
+            Self::Aes128Ccm | Self::Aes128Gcm => 16,
+            Self::Aes256Ccm | Self::Aes256Gcm => 32,
+        }
+    }
+
+    /// How many bytes of the nonce field the cipher uses.
+    pub fn nonce_len(self) -> usize {
+        match self {
+            Self::Aes128Ccm | Self::Aes256Ccm => 11,
+            Self::Aes128Gcm | Self::Aes256Gcm => 12,
+        }
+    }
+}
+
+/// Why a message could not be encrypted or decrypted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CryptError {
+    /// The caller's key is not of the cipher's length.
+    #[error("the key is not as long as the cipher wants")]
+    KeyLength,
+    /// The caller's output buffer is not as long as the message, or the message exceeds 4 GiB.
+    #[error("buffer and message lengths differ")]
+    BufferLength,
+    /// Every nonce of this key is used: the session must be set up anew.
+    #[error("no unused nonce is left for this key")]
+    NoncesExhausted,
+    /// The peer's transform header is malformed, or its sizes contradict the message.
+    #[error("malformed transform header")]
+    BadHeader,
+    /// The peer's message was not made with this key, or was changed.
+    #[error("decryption failed")]
+    Mismatch,
+}
+
+/// Gives each message of one key a nonce that was never used before (MS-SMB2 3.1.4.3).
+///
+/// A 64-bit counter in the first bytes of the nonce; the remaining bytes are zero. Threads share it freely.
+#[derive(Debug)]
+pub struct NonceAllocator {
+    next: AtomicU64,
+}
+
+impl NonceAllocator {
+    /// An allocator for a new key.
+    pub fn new() -> Self {
+        Self { next: AtomicU64::new(1) }
+    }
+
+    /// The next nonce.
+    ///
+    /// # Errors
+    /// [`CryptError::NoncesExhausted`], for ever, once the counter reached its end.
+    pub fn allocate(&self) -> Result<MessageNonce, CryptError> {
+        let count = self
+            .next
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| count.checked_add(1))
+            .map_err(|_| CryptError::NoncesExhausted)?;
+        let mut field = [0; NONCE_FIELD_LEN];
+        field[..8].copy_from_slice(&count.to_le_bytes());
+        Ok(MessageNonce { field })
+    }
+}
+
+impl Default for NonceAllocator {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A nonce for one message: not cloneable, and consumed by sealing.
+#[derive(Debug)]
+pub struct MessageNonce {
+    field: [u8; NONCE_FIELD_LEN],
+}
+
+impl MessageNonce {
+    /// The bytes of the transform header's nonce field.
+    pub fn field(&self) -> &[u8; NONCE_FIELD_LEN] {
+        &self.field
+    }
+}
+
+/// Encrypts what we send in one session.
+pub struct Sealer {
+    key: AeadKey,
+    nonces: NonceAllocator,
+}
+
+impl Sealer {
+    /// A sealer for a key that was never used before.
+    ///
+    /// # Errors
+    /// [`CryptError::KeyLength`].
+    pub fn new(cipher: Cipher, key: &[u8]) -> Result<Self, CryptError> {
+        Ok(Self { key: AeadKey::new(cipher, key)?, nonces: NonceAllocator::new() })
+    }
+
+    /// The cipher of this session.
+    pub fn cipher(&self) -> Cipher {
+        self.key.cipher
+    }
+
+    /// Encrypts `message` in place and returns the transform header to send before it.
+    ///
+    /// # Errors
+    /// [`CryptError::NoncesExhausted`], [`CryptError::BufferLength`] beyond 4 GiB; the message is then unchanged.
+    pub fn seal_message(
+        &self,
+        session_id: u64,
+        message: &mut [u8],
+    ) -> Result<[u8; TRANSFORM_LEN], CryptError> {
+        let nonce = self.nonces.allocate()?;
+        let mut header = transform_header(&nonce, message.len(), session_id)?;
+        let tag = self.seal_in_place(nonce, &header[AAD_OFFSET..], message);
+        header[4..AAD_OFFSET].copy_from_slice(&tag);
+        Ok(header)
+    }
+
+    /// Encrypts the message that `segments` hold one after the other into `out`, of the same total length, and
+    /// returns the transform header to send before it. The segments stay as they are, so they may be shared.
+    ///
+    /// One segment is encrypted on its way; more are copied first, while they are warm.
+    ///
+    /// # Errors
+    /// As [`seal_message`](Self::seal_message); [`CryptError::BufferLength`] when the lengths differ.
+    pub fn seal_message_into(
+        &self,
+        session_id: u64,
+        segments: &[&[u8]],
+        out: &mut [u8],
+    ) -> Result<[u8; TRANSFORM_LEN], CryptError> {
+        if segments.iter().map(|s| s.len()).sum::<usize>() != out.len() {
+            return Err(CryptError::BufferLength);
+        }
+        let nonce = self.nonces.allocate()?;
+        let mut header = transform_header(&nonce, out.len(), session_id)?;
+        let aad = &header[AAD_OFFSET..];
+        let tag = match (segments, &self.key.inner) {
+            ([segment], AeadInner::Gcm(key)) => {
+                let mut tag = [0; TAG_LEN];
+                key.seal_out_of_place_scatter(
+                    gcm_nonce(nonce.field()),
+                    Aad::from(aad),
+                    segment,
+                    out,
+                    &[],
+                    &mut tag,
+                )
+                .expect("lengths agree and are below GCM's limit");
+                tag
+            }
+            _ => {
+                gather(segments, out);
+                self.seal_in_place(nonce, aad, out)
+            }
+        };
+        header[4..AAD_OFFSET].copy_from_slice(&tag);
+        Ok(header)
+    }
+
+    /// A nonce for [`seal_in_place`](Self::seal_in_place).
+    ///
+    /// # Errors
+    /// [`CryptError::NoncesExhausted`].
+    pub fn next_nonce(&self) -> Result<MessageNonce, CryptError> {
+        self.nonces.allocate()
+    }
+
+    /// The bare operation: encrypts `message` in place and returns the tag over it and `aad`. `nonce` comes from
+    /// this sealer's own [`next_nonce`](Self::next_nonce).
+    pub fn seal_in_place(&self, nonce: MessageNonce, aad: &[u8], message: &mut [u8]) -> [u8; TAG_LEN] {
+        self.key.seal(nonce.field(), aad, message)
+    }
+}
+
+impl fmt::Debug for Sealer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sealer").field("cipher", &self.key.cipher).finish_non_exhaustive()
+    }
+}
+
+/// Decrypts what the peer sends in one session.
+pub struct Opener {
+    key: AeadKey,
+}
+
+impl Opener {
+    /// An opener for the peer's key.
+    ///
+    /// # Errors
+    /// [`CryptError::KeyLength`].
+    pub fn new(cipher: Cipher, key: &[u8]) -> Result<Self, CryptError> {
+        Ok(Self { key: AeadKey::new(cipher, key)? })
+    }
+
+    /// The cipher of this session.
+    pub fn cipher(&self) -> Cipher {
+        self.key.cipher
+    }
+
+    /// Decrypts in place the message that followed `header`. The caller has already found the session by the header's
+    /// session id.
+    ///
+    /// # Errors
+    /// [`CryptError::BadHeader`] when the header is not a transform header, does not say "encrypted", or announces
+    /// another length than `message` has; [`CryptError::Mismatch`] when the tag is wrong. On either, `message` is no
+    /// plaintext and must be thrown away.
+    // MS-SMB2 3.3.5.2.1.1, 3.2.5.1.1.1
+    pub fn open_message(&self, header: &[u8; TRANSFORM_LEN], message: &mut [u8]) -> Result<(), CryptError> {
+        check_transform(header, message.len())?;
+        self.key.open(&nonce_field(header), &header[AAD_OFFSET..], &header[4..AAD_OFFSET], message)
+    }
+
+    /// Decrypts the message that `segments` hold one after the other into `out`, of the same total length.
+    ///
+    /// # Errors
+    /// As [`open_message`](Self::open_message), and [`CryptError::BufferLength`].
+    pub fn open_message_into(
+        &self,
+        header: &[u8; TRANSFORM_LEN],
+        segments: &[&[u8]],
+        out: &mut [u8],
+    ) -> Result<(), CryptError> {
+        if segments.iter().map(|s| s.len()).sum::<usize>() != out.len() {
+            return Err(CryptError::BufferLength);
+        }
+        check_transform(header, out.len())?;
+        let (tag, aad) = (&header[4..AAD_OFFSET], &header[AAD_OFFSET..]);
+        match (segments, &self.key.inner) {
+            ([segment], AeadInner::Gcm(key)) => key
+                .open_separate_gather(gcm_nonce(&nonce_field(header)), Aad::from(aad), segment, tag, out)
+                .map_err(|_| CryptError::Mismatch),
+            _ => {
+                gather(segments, out);
+                self.key.open(&nonce_field(header), aad, tag, out)
+            }
+        }
+    }
+
+    /// The bare operation: decrypts `message` in place after checking `tag` over it and `aad`.
+    ///
+    /// # Errors
+    /// [`CryptError::Mismatch`]; `message` is then no plaintext.
+    pub fn open_in_place(
+        &self,
+        nonce: &[u8; NONCE_FIELD_LEN],
+        aad: &[u8],
+        tag: &[u8; TAG_LEN],
+        message: &mut [u8],
+    ) -> Result<(), CryptError> {
+        self.key.open(nonce, aad, tag, message)
+    }
+}
+
+impl fmt::Debug for Opener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Opener").field("cipher", &self.key.cipher).finish_non_exhaustive()
+    }
+}
+
+struct AeadKey {
+    cipher: Cipher,
+    inner: AeadInner,
+}
+
+enum AeadInner {
+    Gcm(Box<LessSafeKey>),
+    Ccm128(Box<Ccm<Aes128, U16, U11>>),
+    Ccm256(Box<Ccm<Aes256, U16, U11>>),
+}
+
+impl AeadKey {
+    fn new(cipher: Cipher, key: &[u8]) -> Result<Self, CryptError> {
+        let gcm = |algorithm| {
+            let unbound = UnboundKey::new(algorithm, key).map_err(|_| CryptError::KeyLength)?;
+            Ok(AeadInner::Gcm(Box::new(LessSafeKey::new(unbound))))
+        };
+        let inner = match cipher {
+            Cipher::Aes128Gcm => gcm(&AES_128_GCM)?,
+            Cipher::Aes256Gcm => gcm(&AES_256_GCM)?,
+            Cipher::Aes128Ccm => {
+                AeadInner::Ccm128(Box::new(Ccm::new_from_slice(key).map_err(|_| CryptError::KeyLength)?))
+            }
+            Cipher::Aes256Ccm => {
+                AeadInner::Ccm256(Box::new(Ccm::new_from_slice(key).map_err(|_| CryptError::KeyLength)?))
+            }
+        };
+        Ok(Self { cipher, inner })
+    }
+
+    fn seal(&self, nonce: &[u8; NONCE_FIELD_LEN], aad: &[u8], message: &mut [u8]) -> [u8; TAG_LEN] {
+        let limit = "messages are below 4 GiB";
+        match &self.inner {
+            AeadInner::Gcm(key) => {
+                let tag = key.seal_in_place_separate_tag(gcm_nonce(nonce), Aad::from(aad), message);
+                let mut out = [0; TAG_LEN];
+                out.copy_from_slice(tag.expect(limit).as_ref());
+                out
+            }
+            AeadInner::Ccm128(key) => {
+                key.encrypt_inout_detached(&ccm_nonce(nonce), aad, message.into()).expect(limit).into()
+            }
+            AeadInner::Ccm256(key) => {
+                key.encrypt_inout_detached(&ccm_nonce(nonce), aad, message.into()).expect(limit).into()
+            }
+        }
+    }
+
+    fn open(
+        &self,
+        nonce: &[u8; NONCE_FIELD_LEN],
+        aad: &[u8],
+        tag: &[u8],
+        message: &mut [u8],
+    ) -> Result<(), CryptError> {
+        let tag: [u8; TAG_LEN] = tag.try_into().map_err(|_| CryptError::BadHeader)?;
+        match &self.inner {
+            AeadInner::Gcm(key) => key
+                .open_in_place_separate_tag(gcm_nonce(nonce), Aad::from(aad), &tag, message)
+                .map(|_| ())
+                .map_err(|_| CryptError::Mismatch),
+            AeadInner::Ccm128(key) => key
+                .decrypt_inout_detached(&ccm_nonce(nonce), aad, message.into(), &tag.into())
+                .map_err(|_| CryptError::Mismatch),
+            AeadInner::Ccm256(key) => key
+                .decrypt_inout_detached(&ccm_nonce(nonce), aad, message.into(), &tag.into())
+                .map_err(|_| CryptError::Mismatch),
+        }
+    }
+}
+
+fn gcm_nonce(field: &[u8; NONCE_FIELD_LEN]) -> Nonce {
+    let mut nonce = [0; 12];
+    nonce.copy_from_slice(&field[..12]);
+    Nonce::assume_unique_for_key(nonce)
+}
+
+fn ccm_nonce(field: &[u8; NONCE_FIELD_LEN]) -> ccm::Nonce<U11> {
+    let mut nonce = [0; 11];
+    nonce.copy_from_slice(&field[..11]);
+    nonce.into()
+}
+
+fn nonce_field(header: &[u8; TRANSFORM_LEN]) -> [u8; NONCE_FIELD_LEN] {
+    let mut field = [0; NONCE_FIELD_LEN];
+    field.copy_from_slice(&header[AAD_OFFSET..AAD_OFFSET + NONCE_FIELD_LEN]);
+    field
+}
+
+/// A transform header without its tag.
+// MS-SMB2 2.2.41
+fn transform_header(
+    nonce: &MessageNonce,
+    message_len: usize,
+    session_id: u64,
+) -> Result<[u8; TRANSFORM_LEN], CryptError> {
+    let message_len = u32::try_from(message_len).map_err(|_| CryptError::BufferLength)?;
+    let mut header = [0; TRANSFORM_LEN];
+    header[..4].copy_from_slice(&TRANSFORM_PROTOCOL_ID);
+    header[20..36].copy_from_slice(nonce.field());
+    header[36..40].copy_from_slice(&message_len.to_le_bytes());
+    header[42..44].copy_from_slice(&FLAGS_ENCRYPTED.to_le_bytes());
+    header[44..].copy_from_slice(&session_id.to_le_bytes());
+    Ok(header)
+}
+
+// MS-SMB2 3.3.5.2.1.1
+fn check_transform(header: &[u8; TRANSFORM_LEN], message_len: usize) -> Result<(), CryptError> {
+    let announced = u32::from_le_bytes([header[36], header[37], header[38], header[39]]);
+    let flags = u16::from_le_bytes([header[42], header[43]]);
+    if header[..4] != TRANSFORM_PROTOCOL_ID
+        || flags != FLAGS_ENCRYPTED
+        || u32::try_from(message_len).ok() != Some(announced)
+    {
+        return Err(CryptError::BadHeader);
+    }
+    Ok(())
+}
+
+/// Copies `segments`, of `out`'s total length, into it.
+fn gather(segments: &[&[u8]], out: &mut [u8]) {
+    let mut at = 0;
+    for segment in segments {
+        out[at..at + segment.len()].copy_from_slice(segment);
+        at += segment.len();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,44 @@
+//! Authentication and message protection for SMB2/3: who the peer is, and that nobody changes or reads what it says.
+//!
+//! # What is here
+//!
+//! | module | what | specification |
+//! |---|---|---|
+//! | [`spnego`] | the negotiation wrapper round a mechanism's tokens | RFC 4178, MS-SPNG |
+//! | [`ntlm`] | NTLMv2 messages, responses, MIC, session security | MS-NLMP |
+//! | [`acceptor`], [`initiator`] | both ends of a log-on, SPNEGO and mechanism together | MS-SMB2 3.3.5.5, 3.2.5.3 |
+//! | [`users`] | the file of local users | – |
+//! | [`derive`] | session keys and the pre-authentication integrity hash | MS-SMB2 3.1.4.2 |
+//! | [`sign`] | HMAC-SHA256, AES-CMAC and AES-GMAC signatures | MS-SMB2 3.1.4.1 |
+//! | [`crypt`] | AES-128/256-CCM/GCM, nonces, the transform header | MS-SMB2 3.1.4.3 |
+//!
+//! # What is deliberately absent
+//!
+//! NTLMv1, LM, guest and anonymous log-on are refused, each with its own reason. There is no channel to a domain
+//! controller. Kerberos is not here yet; its place is [`mechanism::Mechanism`].
+//!
+//! # I/O model
+//!
+//! Except for [`users`], which reads and writes one small file, nothing here does I/O, reads a clock or draws
+//! randomness: challenges, keys and the current FILETIME are arguments, so a seed replays a log-on byte for byte.
+//!
+//! # How values live and die
+//!
+//! An [`acceptor::Acceptor`] lives for one SESSION_SETUP exchange. It yields a session key, from which
+//! [`derive::SessionKeys`] come, from which a [`sign::SigningKey`] per channel and a [`crypt::Sealer`] and
+//! [`crypt::Opener`] per session are made. Keys are wiped when dropped and their `Debug` prints no secret.
+//!
+//! # Error model
+//!
+//! One enum per stage. Bytes from the peer never panic and never allocate beyond [`spnego::MAX_TOKEN`].
+
+pub mod crypt;
+pub mod derive;
+pub mod sign;
+
+/// Decodes test vectors.
+#[cfg(test)]
+fn test_hex(s: &str) -> Vec<u8> {
+    let digits: Vec<u32> = s.chars().map(|c| c.to_digit(16).expect("hex digit")).collect();
+    digits.chunks(2).map(|pair| (pair[0] << 4 | pair[1]) as u8).collect()
+}

@@ -1,0 +1,223 @@
+//! AES-128-GMAC over a scattered message in one pass, without gathering it.
+//!
+//! The library's GCM takes its additional data as one slice. GHASH is linear, so the tag of a message in pieces can
+//! be put together from the tags of its pieces. With `n` blocks in a piece, `L` the length block and `E` the encrypted
+//! counter block, the library returns for one piece `(Y + L)·H + E`, where `Y` is the piece's GHASH state. Keeping
+//! `Z = Y·H`, and reading `+` as exclusive or:
+//!
+//! ```text
+//! Z(a ‖ b) = Z(a)·H^n(b) + Z(b)        the whole's tag = Z + L(whole)·H + E
+//! ```
+//!
+//! Pieces of [`BULK`] bytes and more go through the library where they lie (VAES and VPCLMULQDQ where the processor
+//! has them). What is small, or straddles two segments, is hashed block by block with the `ghash` crate, which also
+//! does the multiplications; its tables hold `H^(2^k)`. Both run in constant time. Messages of at most [`GATHER`] bytes
+//! are copied to the stack instead: that is cheaper.
+//!
+//! The calls share one nonce, but they only authenticate, and none but the final tag leaves this file.
+
+use aes::Aes128;
+use aes::cipher::{BlockCipherEncrypt, KeyInit};
+use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use ghash::GHash;
+use ghash::universal_hash::UniversalHash;
+use zeroize::Zeroize;
+
+type Block = [u8; 16];
+
+/// Messages up to this many bytes are gathered on the stack.
+const GATHER: usize = 1024;
+/// Contiguous runs of at least this many bytes go through the library where they lie.
+const BULK: usize = 512;
+/// `H^(2^0)` to `H^(2^19)`: a run of up to 16 MiB less a block is one walk through the table.
+const POWERS: usize = 20;
+/// Longer runs are cut, so that a run's blocks are below `2^POWERS`.
+const MAX_RUN: usize = 8 << 20;
+
+pub(super) struct GmacKey {
+    key: LessSafeKey,
+    powers: [GHash; POWERS],
+}
+
+impl GmacKey {
+    pub(super) fn new(key: &[u8; 16]) -> Self {
+        let unbound = UnboundKey::new(&AES_128_GCM, key).expect("16 bytes are an AES-128 key");
+        let mut h = aes::Block::default();
+        Aes128::new(key.into()).encrypt_block(&mut h);
+        let mut power: Block = h.into();
+        h.as_mut_slice().zeroize();
+        let powers = std::array::from_fn(|_| {
+            let hash = GHash::new(&power.into());
+            power = times(&hash, &power);
+            hash
+        });
+        power.zeroize();
+        Self { key: LessSafeKey::new(unbound), powers }
+    }
+
+    /// The tag of `parts`, one after the other.
+    pub(super) fn tag<'a>(
+        &self,
+        nonce: &[u8; 12],
+        parts: impl Iterator<Item = &'a [u8]> + Clone,
+    ) -> [u8; 16] {
+        let total: usize = parts.clone().map(<[u8]>::len).sum();
+        if total <= GATHER {
+            let mut gathered = [0; GATHER];
+            let mut at = 0;
+            for part in parts {
+                gathered[at..at + part.len()].copy_from_slice(part);
+                at += part.len();
+            }
+            return self.contiguous(nonce, &gathered[..at]);
+        }
+        let mut scattered = Scattered {
+            key: self,
+            nonce,
+            z: [0; 16],
+            small: self.powers[0].clone(),
+            small_blocks: 0,
+            partial: [0; 16],
+            partial_len: 0,
+            started: false,
+            counter_block: self.contiguous(nonce, &[]),
+        };
+        for part in parts {
+            scattered.add(part);
+        }
+        scattered.finish(total)
+    }
+
+    fn contiguous(&self, nonce: &[u8; 12], bytes: &[u8]) -> Block {
+        let nonce = Nonce::assume_unique_for_key(*nonce);
+        let tag = self
+            .key
+            .seal_in_place_separate_tag(nonce, Aad::from(bytes), &mut [])
+            .expect("GCM takes any message");
+        let mut out = [0; 16];
+        out.copy_from_slice(tag.as_ref());
+        out
+    }
+
+    /// `block · H^exponent`; `exponent` is below `2^POWERS`.
+    fn times_power(&self, mut block: Block, exponent: usize) -> Block {
+        debug_assert!(exponent < 1 << POWERS);
+        for (k, power) in self.powers.iter().enumerate() {
+            if exponent >> k & 1 == 1 {
+                block = times(power, &block);
+            }
+        }
+        block
+    }
+}
+
+/// The walk over one message. `z` covers every finished run; then come `small_blocks` blocks hashed in `small`, then
+/// `partial_len` bytes in `partial`.
+struct Scattered<'a> {
+    key: &'a GmacKey,
+    nonce: &'a [u8; 12],
+    z: Block,
+    /// Whether any run is in `z` yet.
+    started: bool,
+    small: GHash,
+    small_blocks: usize,
+    partial: Block,
+    partial_len: usize,
+    counter_block: Block,
+}
+
+impl Scattered<'_> {
+    fn add(&mut self, mut part: &[u8]) {
+        if self.partial_len > 0 {
+            let n = part.len().min(16 - self.partial_len);
+            self.partial[self.partial_len..self.partial_len + n].copy_from_slice(&part[..n]);
+            self.partial_len += n;
+            part = &part[n..];
+            if self.partial_len < 16 {
+                return;
+            }
+            let block = self.partial;
+            self.partial_len = 0;
+            self.add_small(&block);
+        }
+        let (whole, tail) = part.split_at(part.len() & !15);
+        if whole.len() >= BULK {
+            whole.chunks(MAX_RUN).for_each(|run| self.add_bulk(run));
+        } else {
+            self.add_small(whole);
+        }
+        self.partial[..tail.len()].copy_from_slice(tail);
+        self.partial_len = tail.len();
+    }
+
+    /// Adds whole blocks to the small run.
+    fn add_small(&mut self, blocks: &[u8]) {
+        debug_assert_eq!(blocks.len() % 16, 0);
+        self.small.update_padded(blocks);
+        self.small_blocks += blocks.len() / 16;
+        if self.small_blocks * 16 >= MAX_RUN {
+            self.end_small();
+        }
+    }
+
+    /// Folds the small run into `z`.
+    fn end_small(&mut self) {
+        if self.small_blocks == 0 {
+            return;
+        }
+        let mut run = std::mem::replace(&mut self.small, self.key.powers[0].clone());
+        // One more zero block turns Y into Y·H.
+        run.update(&[Block::default().into()]);
+        self.append(run.finalize().into(), self.small_blocks);
+        self.small_blocks = 0;
+    }
+
+    /// Adds whole blocks where they lie.
+    fn add_bulk(&mut self, blocks: &[u8]) {
+        self.end_small();
+        // The library's tag is Z + L·H + E.
+        let mut z = self.key.contiguous(self.nonce, blocks);
+        xor(&mut z, &times(&self.key.powers[0], &length_block(blocks.len())));
+        xor(&mut z, &self.counter_block);
+        self.append(z, blocks.len() / 16);
+    }
+
+    fn append(&mut self, run: Block, blocks: usize) {
+        if self.started {
+            self.z = self.key.times_power(self.z, blocks);
+        }
+        self.started = true;
+        xor(&mut self.z, &run);
+    }
+
+    fn finish(mut self, total: usize) -> Block {
+        if self.partial_len > 0 {
+            self.partial[self.partial_len..].fill(0);
+            let block = self.partial;
+            self.add_small(&block);
+        }
+        self.end_small();
+        let mut tag = times(&self.key.powers[0], &length_block(total));
+        xor(&mut tag, &self.z);
+        xor(&mut tag, &self.counter_block);
+        tag
+    }
+}
+
+/// `block` times the element that `power` is keyed with.
+fn times(power: &GHash, block: &Block) -> Block {
+    let mut hash = power.clone();
+    hash.update(&[(*block).into()]);
+    hash.finalize().into()
+}
+
+/// GCM's last block: the bit length of the additional data, then that of the (empty) ciphertext.
+fn length_block(bytes: usize) -> Block {
+    let mut block = [0; 16];
+    block[..8].copy_from_slice(&(bytes as u64 * 8).to_be_bytes());
+    block
+}
+
+fn xor(to: &mut Block, from: &Block) {
+    *to = (u128::from_ne_bytes(*to) ^ u128::from_ne_bytes(*from)).to_ne_bytes();
+}
