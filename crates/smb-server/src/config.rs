@@ -1,0 +1,115 @@
+//! What a server is made from.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use smb_wire::Guid;
+use vfs::Vfs;
+
+/// Whether messages are signed (encrypted) and whether a client that does not is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protection {
+    /// Not offered.
+    Off,
+    /// Offered; the client decides.
+    Enabled,
+    /// A client without it is refused.
+    Required,
+}
+
+/// One server.
+#[derive(Clone, Debug)]
+pub struct ServerConfig {
+    /// NetBIOS-like name, shown to clients (at most 15 characters).
+    pub name: String,
+    /// The server's GUID, the same for its whole life (MS-SMB2 3.3.1.5).
+    pub guid: Guid,
+    /// Signing; [`Protection::Off`] means the same as enabled: SMB2 always allows it.
+    pub signing: Protection,
+    /// Encryption.
+    pub encryption: Protection,
+    /// The oldest dialect offered: 0x0202, 0x0210, 0x0300, 0x0302 or 0x0311.
+    pub dialect_min: u16,
+    /// The newest.
+    pub dialect_max: u16,
+    /// Interfaces for FSCTL_QUERY_NETWORK_INTERFACE_INFO.
+    pub interfaces: Arc<dyn Interfaces>,
+    /// Bounds per connection and for the whole server.
+    pub limits: Limits,
+}
+
+/// Bounds, each in the unit its name says.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Largest READ, WRITE and other transaction, in bytes (MS-SMB2 3.3.5.4 MaxReadSize …).
+    pub max_io: u32,
+    /// Credits that one connection may hold.
+    pub max_credits: u32,
+    /// Sessions on one connection.
+    pub sessions_per_connection: usize,
+    /// Tree connects in one session.
+    pub trees_per_session: usize,
+    /// Opens in one session.
+    pub opens_per_session: usize,
+    /// Requests of one connection that wait for something (locks, slow disks).
+    pub pending_per_connection: usize,
+    /// Connections at once.
+    pub connections: usize,
+    /// A connection that has not authenticated by then is closed, in seconds.
+    pub authenticate_s: u64,
+    /// A connection whose peer takes no data for so long is closed, in seconds.
+    pub send_stall_s: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            max_io: 8 << 20,
+            max_credits: 8192,
+            sessions_per_connection: 4096,
+            trees_per_session: 4096,
+            opens_per_session: 65_536,
+            pending_per_connection: 8192,
+            connections: 65_536,
+            authenticate_s: 45,
+            send_stall_s: 60,
+        }
+    }
+}
+
+/// One network interface as clients see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// The system's index: tells a client which addresses are one interface.
+    pub index: u32,
+    /// Its address.
+    pub address: std::net::IpAddr,
+    /// Link speed in bits per second, as the system reports it.
+    pub bits_per_second: u64,
+    /// It has several receive queues.
+    pub rss: bool,
+    /// SMB Direct is served on it.
+    pub rdma: bool,
+}
+
+/// Where the list of interfaces comes from: asked for each query, so that it is never stale.
+pub trait Interfaces: Send + Sync + std::fmt::Debug {
+    /// The interfaces now. `reached` is the local address of the asking connection.
+    fn list(&self, reached: SocketAddr) -> Vec<Interface>;
+}
+
+/// One share.
+pub struct ShareConfig {
+    /// Its name; compared without regard to case.
+    pub name: String,
+    /// Shown to clients.
+    pub comment: String,
+    /// What it stands on.
+    pub vfs: Arc<dyn Vfs>,
+    /// Nothing may be changed through it.
+    pub read_only: bool,
+    /// Only encrypted access (SMB2_SHAREFLAG_ENCRYPT_DATA).
+    pub encrypt: bool,
+    /// Left out of listings.
+    pub hidden: bool,
+}

@@ -1,0 +1,183 @@
+//! What a command handler gets and gives.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use arena::IoBuf;
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use smb_wire::{FileId, Guid, Header, NtStatus};
+use tokio::sync::Notify;
+use vfs::Data;
+
+use crate::Server;
+use crate::open::Open;
+use crate::session::Session;
+use crate::share::Tree;
+
+/// Facts of a connection that do not change after NEGOTIATE; shared with its requests.
+#[derive(Clone, Debug)]
+pub(crate) struct ConnectionFacts {
+    pub(crate) id: u64,
+    pub(crate) dialect: u16,
+    pub(crate) client_guid: Guid,
+    pub(crate) client_capabilities: u32,
+    pub(crate) client_security_mode: u16,
+    /// What the server answered, for FSCTL_VALIDATE_NEGOTIATE_INFO.
+    pub(crate) server_capabilities: u32,
+    pub(crate) server_security_mode: u16,
+    /// The dialects that the client offered, in its order.
+    pub(crate) offered: SmallVec<[u16; 8]>,
+    pub(crate) max_io: u32,
+    pub(crate) peer: SocketAddr,
+    pub(crate) local: SocketAddr,
+    pub(crate) transport: crate::TransportKind,
+    /// Several credits per request are understood (dialect 2.1 and later).
+    pub(crate) multi_credit: bool,
+}
+
+/// One request of an established session and tree, owned, so that a handler may outlive the call.
+pub(crate) struct Request {
+    pub(crate) server: Arc<Server>,
+    pub(crate) facts: Arc<ConnectionFacts>,
+    pub(crate) session: Arc<Session>,
+    pub(crate) tree: Arc<Tree>,
+    pub(crate) header: Header,
+    /// The whole message, beginning with its header: what `XRequest::decode` takes.
+    pub(crate) message: IoBuf,
+    /// The FileId of the operation before, when this one is related to it: stands in for [`FileId::NONE`].
+    pub(crate) inherited: Option<FileId>,
+    /// The request came encrypted.
+    pub(crate) encrypted: bool,
+    pub(crate) cancel: Cancel,
+    pub(crate) pending: Pending,
+}
+
+impl Request {
+    /// The open that a request names, or inherits in a compound (MS-SMB2 3.3.5.2.7.2).
+    ///
+    /// # Errors
+    /// STATUS_FILE_CLOSED when there is none, or it belongs to another tree connect.
+    pub(crate) fn open(&self, id: FileId) -> Result<Arc<Open>, NtStatus> {
+        let id = match self.inherited {
+            Some(inherited) if self.is_related() => inherited,
+            _ => id,
+        };
+        self.session.open(id).filter(|o| o.tree.id == self.tree.id).ok_or(NtStatus::FILE_CLOSED)
+    }
+
+    fn is_related(&self) -> bool {
+        self.header.flags.contains(smb_wire::HeaderFlags::RELATED)
+    }
+
+    /// The context for calls to the backend.
+    pub(crate) fn ctx(&self) -> env::Ctx {
+        env::Ctx::default()
+    }
+}
+
+/// What goes back: the encoded message body (what follows the header) and payload behind it.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) status: NtStatus,
+    /// Encoded body; empty stands for the error body (MS-SMB2 2.2.2).
+    pub(crate) body: Vec<u8>,
+    /// Payload that follows the body on the wire.
+    pub(crate) payload: Data,
+    /// The open that later related operations mean.
+    pub(crate) file_id: Option<FileId>,
+    /// A tree id to put into the header (TREE_CONNECT).
+    pub(crate) tree_id: Option<u32>,
+    /// Payload to place in the client's memory before this reply is sent.
+    pub(crate) push: Option<Push>,
+    /// The client's steering tag to invalidate with this reply.
+    pub(crate) invalidate: Option<rdma::Stag>,
+}
+
+/// An RDMA Write into the client's memory.
+#[derive(Debug)]
+pub(crate) struct Push {
+    pub(crate) data: arena::Sg,
+    pub(crate) to: Vec<smb_wire::smbd::BufferDescriptorV1>,
+}
+
+impl Reply {
+    /// A reply with a body.
+    pub(crate) fn ok(body: Vec<u8>) -> Reply {
+        Reply::with_status(NtStatus::SUCCESS, body)
+    }
+
+    /// A reply with a body and a status that is not success (BUFFER_OVERFLOW, …).
+    pub(crate) fn with_status(status: NtStatus, body: Vec<u8>) -> Reply {
+        Reply {
+            status,
+            body,
+            payload: Data::Bufs(arena::Sg::new()),
+            file_id: None,
+            tree_id: None,
+            push: None,
+            invalidate: None,
+        }
+    }
+
+    /// An error: the body is MS-SMB2 2.2.2's.
+    pub(crate) fn error(status: NtStatus) -> Reply {
+        Reply::with_status(status, Vec::new())
+    }
+}
+
+impl From<Result<Reply, NtStatus>> for Reply {
+    fn from(r: Result<Reply, NtStatus>) -> Reply {
+        r.unwrap_or_else(Reply::error)
+    }
+}
+
+/// Whether a request was cancelled; the handler that waits for long looks at it.
+#[derive(Clone, Default)]
+pub(crate) struct Cancel {
+    inner: Arc<CancelState>,
+}
+
+#[derive(Default)]
+struct CancelState {
+    set: AtomicBool,
+    wake: Notify,
+}
+
+impl Cancel {
+    pub(crate) fn cancel(&self) {
+        self.inner.set.store(true, Ordering::Release);
+        self.inner.wake.notify_waiters();
+    }
+
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.inner.set.load(Ordering::Acquire)
+    }
+
+    /// Completes when the request is cancelled.
+    pub(crate) async fn cancelled(&self) {
+        loop {
+            let wake = self.inner.wake.notified();
+            if self.is_cancelled() {
+                return;
+            }
+            wake.await;
+        }
+    }
+}
+
+/// How a handler that will take long asks for an interim response (MS-SMB2 3.3.4.2). The handler runs inside the
+/// connection's task, which looks at the list after each turn.
+#[derive(Clone)]
+pub(crate) struct Pending {
+    pub(crate) slot: u64,
+    pub(crate) announced: Arc<Mutex<Vec<u64>>>,
+}
+
+impl Pending {
+    /// Sends STATUS_PENDING now; the final reply follows whenever the handler returns. Call it at most once.
+    pub(crate) fn announce(&self) {
+        self.announced.lock().push(self.slot);
+    }
+}

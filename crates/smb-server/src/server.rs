@@ -1,0 +1,471 @@
+//! The server: what all connections share.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use arena::Arena;
+use env::Env;
+use parking_lot::{Mutex, RwLock};
+use smb_auth::users::UserLookup;
+use smb_wire::{FileId, FileTime};
+use thiserror::Error;
+use tokio::sync::Notify;
+
+use crate::files::FileTable;
+use crate::open::Open;
+use crate::session::Session;
+use crate::share::Share;
+use crate::{ServerConfig, ShareConfig, commands};
+
+/// One SMB server, shared by all its connections.
+pub struct Server {
+    pub(crate) config: ServerConfig,
+    pub(crate) users: Arc<dyn UserLookup>,
+    pub(crate) arena: Arena,
+    pub(crate) env: Env,
+    pub(crate) started: Instant,
+    pub(crate) started_at: FileTime,
+    pub(crate) files: FileTable,
+    shares: RwLock<HashMap<String, Arc<Share>>>,
+    sessions: Mutex<HashMap<u64, Arc<Session>>>,
+    /// High half of every persistent id: random per start, so that an id is not met again after a restart.
+    incarnation: u32,
+    next_open: AtomicU64,
+    next_connection: AtomicU64,
+    connections: AtomicUsize,
+    totals: Counters,
+    draining: AtomicBool,
+    drained: Notify,
+}
+
+/// How a connection came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TransportKind {
+    /// Direct TCP.
+    Tcp,
+    /// SMB Direct.
+    Rdma,
+}
+
+/// Why a share was not added or removed.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum ShareError {
+    /// Another share has the name.
+    #[error("a share named '{0}' exists already")]
+    Exists(String),
+    /// No share has the name.
+    #[error("there is no share named '{0}'")]
+    NotFound(String),
+    /// The name is not one that clients can use: empty, longer than 80 characters, with one of `\/[]:|<>+=;,*?"`, or
+    /// reserved (IPC$).
+    #[error("'{0}' cannot be a share's name")]
+    Name(String),
+}
+
+/// A share, for listings.
+#[derive(Debug, Clone)]
+pub struct ShareInfo {
+    /// Its name.
+    pub name: String,
+    /// Its comment.
+    pub comment: String,
+    /// Tree connects now.
+    pub users: usize,
+    /// Nothing may be changed through it.
+    pub read_only: bool,
+    /// Only encrypted access.
+    pub encrypt: bool,
+    /// Left out of listings by clients.
+    pub hidden: bool,
+}
+
+/// A session, for listings.
+#[derive(Debug, Clone)]
+pub struct SessionInfo {
+    /// SessionId.
+    pub id: u64,
+    /// The user.
+    pub user: String,
+    /// The client's own name, as it gave it.
+    pub workstation: String,
+    /// 0x0202 … 0x0311.
+    pub dialect: u16,
+    /// Opens now.
+    pub opens: usize,
+    /// Requests must be signed.
+    pub signed: bool,
+    /// Requests must be encrypted.
+    pub encrypted: bool,
+    /// Age.
+    pub age: Duration,
+    /// Time since the last request.
+    pub idle: Duration,
+    /// Its channels.
+    pub channels: Vec<ChannelInfo>,
+}
+
+/// A channel, for listings.
+#[derive(Debug, Clone)]
+pub struct ChannelInfo {
+    /// The client's address.
+    pub peer: SocketAddr,
+    /// TCP or SMB Direct.
+    pub transport: TransportKind,
+}
+
+/// An open, for listings.
+#[derive(Debug, Clone)]
+pub struct OpenInfo {
+    /// FileId, both halves.
+    pub id: (u64, u64),
+    /// SessionId.
+    pub session: u64,
+    /// The user.
+    pub user: String,
+    /// The share's name.
+    pub share: String,
+    /// The path in the share, with backslashes.
+    pub path: String,
+    /// Granted access (an ACCESS_MASK).
+    pub access: u32,
+    /// Byte-range locks held.
+    pub locks: usize,
+}
+
+/// Running totals since the start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Connections now.
+    pub connections: usize,
+    /// Connections accepted.
+    pub accepted: u64,
+    /// Requests answered.
+    pub requests: u64,
+    /// READ requests.
+    pub reads: u64,
+    /// WRITE requests.
+    pub writes: u64,
+    /// Payload bytes of READ replies.
+    pub read_bytes: u64,
+    /// Payload bytes of WRITE requests.
+    pub written_bytes: u64,
+    /// Of the READ bytes, those placed by RDMA.
+    pub read_bytes_rdma: u64,
+    /// Of the WRITE bytes, those fetched by RDMA.
+    pub written_bytes_rdma: u64,
+}
+
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) accepted: AtomicU64,
+    pub(crate) requests: AtomicU64,
+    pub(crate) reads: AtomicU64,
+    pub(crate) writes: AtomicU64,
+    pub(crate) read_bytes: AtomicU64,
+    pub(crate) written_bytes: AtomicU64,
+    pub(crate) read_bytes_rdma: AtomicU64,
+    pub(crate) written_bytes_rdma: AtomicU64,
+}
+
+impl Counters {
+    /// Adds to one of them.
+    pub(crate) fn add(counter: &AtomicU64, n: u64) {
+        counter.fetch_add(n, Ordering::Relaxed);
+    }
+}
+
+impl Server {
+    /// A server without shares but IPC$.
+    pub fn new(config: ServerConfig, users: Arc<dyn UserLookup>, arena: Arena, env: Env) -> Arc<Server> {
+        let mut shares = HashMap::new();
+        shares.insert(fold("IPC$"), Arc::new(Share::pipes()));
+        let incarnation = u32::from_le_bytes(env.random()).max(1);
+        let unix = env.unix_time();
+        Arc::new(Server {
+            config,
+            users,
+            arena,
+            started: env.now(),
+            started_at: FileTime::from_unix(unix.as_secs() as i64, unix.subsec_nanos()),
+            files: FileTable::default(),
+            shares: RwLock::new(shares),
+            sessions: Mutex::default(),
+            incarnation,
+            next_open: AtomicU64::new(1),
+            next_connection: AtomicU64::new(1),
+            connections: AtomicUsize::new(0),
+            totals: Counters::default(),
+            draining: AtomicBool::new(false),
+            drained: Notify::new(),
+            env,
+        })
+    }
+
+    /// Adds a share; clients see it at once.
+    ///
+    /// # Errors
+    /// See [`ShareError`].
+    pub fn add_share(&self, share: ShareConfig) -> Result<(), ShareError> {
+        let name = share.name.clone();
+        if !is_share_name(&name) {
+            return Err(ShareError::Name(name));
+        }
+        let mut shares = self.shares.write();
+        if shares.contains_key(&fold(&name)) {
+            return Err(ShareError::Exists(name));
+        }
+        shares.insert(fold(&name), Arc::new(Share::disk(share)));
+        Ok(())
+    }
+
+    /// Takes a share away: its opens are closed, later requests get STATUS_NETWORK_NAME_DELETED.
+    ///
+    /// # Errors
+    /// [`ShareError::NotFound`]; IPC$ cannot be removed either.
+    pub async fn remove_share(self: &Arc<Self>, name: &str) -> Result<(), ShareError> {
+        let removed = {
+            let mut shares = self.shares.write();
+            match shares.get(&fold(name)) {
+                Some(s) if s.vfs().is_some() => shares.remove(&fold(name)),
+                _ => None,
+            }
+        };
+        let share = removed.ok_or_else(|| ShareError::NotFound(name.to_owned()))?;
+        share.removed.store(true, Ordering::Release);
+        let sessions: Vec<_> = self.sessions.lock().values().cloned().collect();
+        for session in sessions {
+            for tree in session.trees() {
+                if Arc::ptr_eq(&tree.share, &share) {
+                    self.close_opens(session.take_opens_of(tree.id)).await;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// All shares but IPC$, by name.
+    pub fn shares(&self) -> Vec<ShareInfo> {
+        let mut list: Vec<ShareInfo> = self
+            .shares
+            .read()
+            .values()
+            .filter(|s| s.vfs().is_some())
+            .map(|s| ShareInfo {
+                name: s.name.clone(),
+                comment: s.comment.clone(),
+                users: s.users.load(Ordering::Relaxed),
+                read_only: s.read_only,
+                encrypt: s.encrypt,
+                hidden: s.hidden,
+            })
+            .collect();
+        list.sort_by(|a, b| a.name.cmp(&b.name));
+        list
+    }
+
+    /// All sessions, by id.
+    pub fn sessions(&self) -> Vec<SessionInfo> {
+        let sessions: Vec<_> = self.sessions.lock().values().cloned().collect();
+        let now = self.env.now();
+        let up = now - self.started;
+        let mut list: Vec<SessionInfo> = sessions
+            .iter()
+            .map(|s| SessionInfo {
+                id: s.id,
+                user: s.user.name.clone(),
+                workstation: s.user.workstation.clone(),
+                dialect: s.binding.dialect,
+                opens: s.open_count(),
+                signed: s.signing_required,
+                encrypted: s.encrypt,
+                age: now - s.created,
+                idle: up.saturating_sub(Duration::from_micros(s.last_used_us.load(Ordering::Relaxed))),
+                channels: s
+                    .channels
+                    .lock()
+                    .iter()
+                    .map(|c| ChannelInfo { peer: c.peer, transport: c.transport })
+                    .collect(),
+            })
+            .collect();
+        list.sort_by_key(|s| s.id);
+        list
+    }
+
+    /// All opens of files and directories, by id.
+    pub fn opens(&self) -> Vec<OpenInfo> {
+        let sessions: Vec<_> = self.sessions.lock().values().cloned().collect();
+        let mut list = Vec::new();
+        for session in sessions {
+            for open in session.opens() {
+                let Some(f) = open.file() else { continue };
+                list.push(OpenInfo {
+                    id: (open.id.persistent, open.id.volatile),
+                    session: session.id,
+                    user: session.user.name.clone(),
+                    share: open.tree.share.name.clone(),
+                    path: f.file.path().to_string(),
+                    access: open.access,
+                    locks: f.file.locks_of(open.id.volatile),
+                });
+            }
+        }
+        list.sort_by_key(|o| o.id.1);
+        list
+    }
+
+    /// Ends a session and closes its opens; `false` when there is none with that id.
+    pub async fn close_session(self: &Arc<Self>, id: u64) -> bool {
+        let Some(session) = self.sessions.lock().remove(&id) else { return false };
+        self.close_opens(session.end()).await;
+        true
+    }
+
+    /// Closes one open by the volatile half of its id, as an administrator; `false` when there is none.
+    pub async fn close_open(self: &Arc<Self>, volatile: u64) -> bool {
+        let sessions: Vec<_> = self.sessions.lock().values().cloned().collect();
+        for session in sessions {
+            let found = session.opens().into_iter().find(|o| o.id.volatile == volatile);
+            if let Some(open) = found.and_then(|o| session.remove_open(o.id)) {
+                self.close_opens(vec![open]).await;
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Running totals.
+    pub fn totals(&self) -> Totals {
+        let t = &self.totals;
+        let get = |c: &AtomicU64| c.load(Ordering::Relaxed);
+        Totals {
+            connections: self.connections.load(Ordering::Relaxed),
+            accepted: get(&t.accepted),
+            requests: get(&t.requests),
+            reads: get(&t.reads),
+            writes: get(&t.writes),
+            read_bytes: get(&t.read_bytes),
+            written_bytes: get(&t.written_bytes),
+            read_bytes_rdma: get(&t.read_bytes_rdma),
+            written_bytes_rdma: get(&t.written_bytes_rdma),
+        }
+    }
+
+    /// Stops taking requests: connections finish what they have begun and close. Returns when all have, or after
+    /// `limit`.
+    pub async fn drain(&self, limit: Duration) {
+        self.draining.store(true, Ordering::Release);
+        let end = self.env.now() + limit;
+        loop {
+            self.drained.notify_waiters(); // connections look at `is_draining` when woken
+            if self.connections.load(Ordering::Acquire) == 0 || self.env.now() >= end {
+                return;
+            }
+            self.env.sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Acquire)
+    }
+
+    /// Completes when the server drains.
+    pub(crate) async fn draining(&self) {
+        loop {
+            let wake = self.drained.notified();
+            if self.is_draining() {
+                return;
+            }
+            wake.await;
+        }
+    }
+
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.totals
+    }
+
+    /// Counts a connection for as long as the guard lives; `None` at the bound.
+    pub(crate) fn enter(self: &Arc<Self>) -> Option<(u64, ConnectionGuard)> {
+        let n = self.connections.fetch_add(1, Ordering::AcqRel);
+        let guard = ConnectionGuard(Arc::clone(self));
+        if n >= self.config.limits.connections || self.is_draining() {
+            return None;
+        }
+        Counters::add(&self.totals.accepted, 1);
+        Some((self.next_connection.fetch_add(1, Ordering::Relaxed), guard))
+    }
+
+    pub(crate) fn share(&self, name: &str) -> Option<Arc<Share>> {
+        self.shares.read().get(&fold(name)).cloned()
+    }
+
+    pub(crate) fn all_shares(&self) -> Vec<Arc<Share>> {
+        let mut list: Vec<_> = self.shares.read().values().cloned().collect();
+        list.sort_by(|a, b| a.name.cmp(&b.name));
+        list
+    }
+
+    /// An id for a new session: random, so that it cannot be guessed, and never 0 or all ones.
+    pub(crate) fn new_session_id(&self) -> u64 {
+        loop {
+            let id = self.env.random_u64();
+            if id != 0 && id != u64::MAX && !self.sessions.lock().contains_key(&id) {
+                return id;
+            }
+        }
+    }
+
+    pub(crate) fn add_session(&self, session: Arc<Session>) {
+        self.sessions.lock().insert(session.id, session);
+    }
+
+    pub(crate) fn session(&self, id: u64) -> Option<Arc<Session>> {
+        self.sessions.lock().get(&id).cloned()
+    }
+
+    pub(crate) fn remove_session(&self, id: u64) -> Option<Arc<Session>> {
+        self.sessions.lock().remove(&id)
+    }
+
+    /// A FileId: the persistent half unique across restarts, the volatile half among the opens of this run.
+    pub(crate) fn new_file_id(&self) -> FileId {
+        let n = self.next_open.fetch_add(1, Ordering::Relaxed);
+        FileId { persistent: u64::from(self.incarnation) << 32 | (n & 0xFFFF_FFFF), volatile: n }
+    }
+
+    /// Closes opens that were taken out of their session.
+    pub(crate) async fn close_opens(self: &Arc<Self>, opens: Vec<Arc<Open>>) {
+        for open in opens {
+            commands::close::close_open(self, &open).await;
+        }
+    }
+
+    /// Microseconds since the start, for `last_used_us`.
+    pub(crate) fn uptime_us(&self, now: Instant) -> u64 {
+        (now - self.started).as_micros() as u64
+    }
+}
+
+/// See [`Server::enter`].
+pub(crate) struct ConnectionGuard(Arc<Server>);
+
+impl Drop for ConnectionGuard {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Share names compare by upper case.
+fn fold(name: &str) -> String {
+    name.to_uppercase()
+}
+
+fn is_share_name(name: &str) -> bool {
+    let n = name.chars().count();
+    (1..=80).contains(&n)
+        && !name.eq_ignore_ascii_case("IPC$")
+        && !name.chars().any(|c| c < ' ' || "\\/[]:|<>+=;,*?\"".contains(c))
+}

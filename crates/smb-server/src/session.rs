@@ -1,0 +1,178 @@
+//! Sessions and their channels.
+//!
+//! A session (MS-SMB2 3.3.1.8) belongs to the server, not to a connection: its channels (3.3.1.14) may lie on several
+//! connections, which may lie on several workers. What a channel owns (its signing key) is kept by the connection;
+//! what the session owns is here, behind locks that are held for map operations only.
+//!
+//! Invariants:
+//! 1. `trees` and `opens` are empty once `ended` is set, and stay so.
+//! 2. An open is in `opens` exactly as long as it is in its file's list of opens (see `files`).
+//! 3. Nonces for encryption come from `sealer` alone, whatever the channel.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use smb_auth::crypt::{Opener, Sealer};
+use smb_wire::Guid;
+
+use crate::identity::User;
+use crate::open::Open;
+use crate::share::Tree;
+
+pub(crate) struct Session {
+    pub(crate) id: u64,
+    pub(crate) user: User,
+    /// What every further channel must equal (MS-SMB2 3.3.5.5.2).
+    pub(crate) binding: BindingFacts,
+    /// The key that the higher layers see (MS-SMB2 3.3.1.8 SessionKey), from the first authentication.
+    pub(crate) session_key: [u8; 16],
+    pub(crate) ciphers: Option<Ciphers>,
+    /// Every request must be encrypted (Session.EncryptData).
+    pub(crate) encrypt: bool,
+    /// Every request must be signed (Session.SigningRequired).
+    pub(crate) signing_required: bool,
+    pub(crate) created: Instant,
+    pub(crate) channels: Mutex<Vec<ChannelFacts>>,
+    trees: Mutex<HashMap<u32, Arc<Tree>>>,
+    opens: Mutex<HashMap<u64, Arc<Open>>>,
+    next_tree: AtomicU64,
+    ended: AtomicBool,
+    /// In microseconds since the server started; for listings.
+    pub(crate) last_used_us: AtomicU64,
+}
+
+/// Facts of the first channel that later channels must share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct BindingFacts {
+    pub(crate) dialect: u16,
+    pub(crate) client_guid: Guid,
+    pub(crate) cipher: Option<smb_auth::crypt::Cipher>,
+}
+
+/// A session's encryption, one per session so that a nonce is never used twice.
+pub(crate) struct Ciphers {
+    pub(crate) sealer: Sealer,
+    pub(crate) opener: Opener,
+}
+
+/// One channel, for listings.
+#[derive(Clone, Debug)]
+pub(crate) struct ChannelFacts {
+    pub(crate) connection: u64,
+    pub(crate) peer: SocketAddr,
+    pub(crate) transport: crate::TransportKind,
+}
+
+impl Session {
+    #[allow(clippy::too_many_arguments)]
+    pub(crate) fn new(
+        id: u64,
+        user: User,
+        binding: BindingFacts,
+        session_key: [u8; 16],
+        ciphers: Option<Ciphers>,
+        encrypt: bool,
+        signing_required: bool,
+        created: Instant,
+    ) -> Session {
+        Session {
+            id,
+            user,
+            binding,
+            session_key,
+            ciphers,
+            encrypt,
+            signing_required,
+            created,
+            channels: Mutex::default(),
+            trees: Mutex::default(),
+            opens: Mutex::default(),
+            next_tree: AtomicU64::new(1),
+            ended: AtomicBool::new(false),
+            last_used_us: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn is_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    /// Adds a tree connect made by `make` from its new id; `None` at the bound or when the session has ended.
+    pub(crate) fn add_tree(&self, limit: usize, make: impl FnOnce(u32) -> Tree) -> Option<Arc<Tree>> {
+        let mut trees = self.trees.lock();
+        if trees.len() >= limit || self.is_ended() {
+            return None;
+        }
+        loop {
+            let id = self.next_tree.fetch_add(1, Ordering::Relaxed) as u32;
+            if id == 0 || id == u32::MAX || trees.contains_key(&id) {
+                continue;
+            }
+            let tree = Arc::new(make(id));
+            trees.insert(id, Arc::clone(&tree));
+            return Some(tree);
+        }
+    }
+
+    pub(crate) fn tree(&self, id: u32) -> Option<Arc<Tree>> {
+        self.trees.lock().get(&id).cloned()
+    }
+
+    pub(crate) fn remove_tree(&self, id: u32) -> Option<Arc<Tree>> {
+        self.trees.lock().remove(&id)
+    }
+
+    pub(crate) fn trees(&self) -> Vec<Arc<Tree>> {
+        self.trees.lock().values().cloned().collect()
+    }
+
+    /// Adds an open; gives it back when the session is full or has ended (the caller closes it then).
+    pub(crate) fn add_open(&self, limit: usize, open: Arc<Open>) -> Result<(), Arc<Open>> {
+        let mut opens = self.opens.lock();
+        if opens.len() >= limit || self.is_ended() {
+            return Err(open);
+        }
+        opens.insert(open.id.volatile, open);
+        Ok(())
+    }
+
+    /// The open that both halves of `id` name.
+    pub(crate) fn open(&self, id: smb_wire::FileId) -> Option<Arc<Open>> {
+        self.opens.lock().get(&id.volatile).filter(|o| o.id == id).cloned()
+    }
+
+    pub(crate) fn remove_open(&self, id: smb_wire::FileId) -> Option<Arc<Open>> {
+        let mut opens = self.opens.lock();
+        match opens.get(&id.volatile) {
+            Some(o) if o.id == id => opens.remove(&id.volatile),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn opens(&self) -> Vec<Arc<Open>> {
+        self.opens.lock().values().cloned().collect()
+    }
+
+    pub(crate) fn open_count(&self) -> usize {
+        self.opens.lock().len()
+    }
+
+    /// Takes the opens of one tree connect, to close them.
+    pub(crate) fn take_opens_of(&self, tree: u32) -> Vec<Arc<Open>> {
+        let mut opens = self.opens.lock();
+        let ids: Vec<u64> = opens.iter().filter(|(_, o)| o.tree.id == tree).map(|(id, _)| *id).collect();
+        ids.iter().filter_map(|id| opens.remove(id)).collect()
+    }
+
+    /// Ends the session, once: takes every open, to close them. Later requests find nothing.
+    pub(crate) fn end(&self) -> Vec<Arc<Open>> {
+        self.ended.store(true, Ordering::Release);
+        self.trees.lock().clear();
+        self.channels.lock().clear();
+        self.opens.lock().drain().map(|(_, o)| o).collect()
+    }
+}

@@ -1,0 +1,90 @@
+//! Shares and tree connects.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use vfs::Vfs;
+
+use crate::ShareConfig;
+
+/// A share as the server keeps it. Immutable but for being removed; changing a share is removing and adding it.
+pub(crate) struct Share {
+    pub(crate) name: String,
+    pub(crate) comment: String,
+    pub(crate) read_only: bool,
+    pub(crate) encrypt: bool,
+    pub(crate) hidden: bool,
+    pub(crate) target: ShareTarget,
+    /// Set once, when it was taken away: requests on it get STATUS_NETWORK_NAME_DELETED.
+    pub(crate) removed: AtomicBool,
+    /// Tree connects now.
+    pub(crate) users: AtomicUsize,
+}
+
+/// What a share leads to.
+pub(crate) enum ShareTarget {
+    /// Files.
+    Disk(Arc<dyn Vfs>),
+    /// Named pipes: IPC$.
+    Pipes,
+}
+
+impl Share {
+    pub(crate) fn disk(c: ShareConfig) -> Share {
+        Share {
+            name: c.name,
+            comment: c.comment,
+            read_only: c.read_only,
+            encrypt: c.encrypt,
+            hidden: c.hidden,
+            target: ShareTarget::Disk(c.vfs),
+            removed: AtomicBool::new(false),
+            users: AtomicUsize::new(0),
+        }
+    }
+
+    pub(crate) fn pipes() -> Share {
+        Share {
+            name: "IPC$".to_owned(),
+            comment: "Remote IPC".to_owned(),
+            read_only: false,
+            encrypt: false,
+            hidden: true,
+            target: ShareTarget::Pipes,
+            removed: AtomicBool::new(false),
+            users: AtomicUsize::new(0),
+        }
+    }
+
+    pub(crate) fn vfs(&self) -> Option<&Arc<dyn Vfs>> {
+        match &self.target {
+            ShareTarget::Disk(v) => Some(v),
+            ShareTarget::Pipes => None,
+        }
+    }
+
+    pub(crate) fn is_removed(&self) -> bool {
+        self.removed.load(Ordering::Acquire)
+    }
+}
+
+/// A tree connect (MS-SMB2 3.3.1.9). Dropping the last owner ends its count on the share.
+pub(crate) struct Tree {
+    pub(crate) id: u32,
+    pub(crate) share: Arc<Share>,
+    /// What the session's user may do on this share at most (an ACCESS_MASK).
+    pub(crate) maximal_access: u32,
+}
+
+impl Tree {
+    pub(crate) fn new(id: u32, share: Arc<Share>, maximal_access: u32) -> Tree {
+        share.users.fetch_add(1, Ordering::Relaxed);
+        Tree { id, share, maximal_access }
+    }
+}
+
+impl Drop for Tree {
+    fn drop(&mut self) {
+        self.share.users.fetch_sub(1, Ordering::Relaxed);
+    }
+}

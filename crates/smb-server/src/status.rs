@@ -1,0 +1,39 @@
+//! Backend errors as NTSTATUS: the one place where they are mapped.
+
+use smb_wire::NtStatus;
+use vfs::{PathError, VfsError};
+
+/// What a client is told (the values that Windows gives for the same cause on NTFS).
+pub(crate) fn of_vfs(e: VfsError) -> NtStatus {
+    match e {
+        VfsError::NotFound | VfsError::Stale => NtStatus::OBJECT_NAME_NOT_FOUND,
+        VfsError::PathNotFound => NtStatus::OBJECT_PATH_NOT_FOUND,
+        VfsError::Exists => NtStatus::OBJECT_NAME_COLLISION,
+        VfsError::IsDirectory => NtStatus::FILE_IS_A_DIRECTORY,
+        VfsError::NotDirectory => NtStatus::NOT_A_DIRECTORY,
+        VfsError::NotEmpty => NtStatus::DIRECTORY_NOT_EMPTY,
+        VfsError::AccessDenied | VfsError::Escapes => NtStatus::ACCESS_DENIED,
+        VfsError::NameTooLong | VfsError::InvalidName => NtStatus::OBJECT_NAME_INVALID,
+        VfsError::InvalidArgument | VfsError::TooLarge => NtStatus::INVALID_PARAMETER,
+        VfsError::NoSpace => NtStatus::DISK_FULL,
+        VfsError::Quota => NtStatus::DISK_FULL,
+        VfsError::ReadOnly => NtStatus::MEDIA_WRITE_PROTECTED,
+        VfsError::TooManyOpen => NtStatus::TOO_MANY_OPENED_FILES,
+        VfsError::NoMemory => NtStatus::INSUFFICIENT_RESOURCES,
+        VfsError::CrossDevice => NtStatus::NOT_SAME_DEVICE,
+        VfsError::TooManyLinks => NtStatus::TOO_MANY_LINKS,
+        VfsError::Busy => NtStatus::SHARING_VIOLATION,
+        VfsError::Unsupported => NtStatus::NOT_SUPPORTED,
+        VfsError::Cancelled => NtStatus::CANCELLED,
+        VfsError::Io(_) => NtStatus::UNEXPECTED_IO_ERROR,
+    }
+}
+
+/// What a client is told of a name that is none.
+pub(crate) fn of_path(e: PathError) -> NtStatus {
+    match e {
+        PathError::Character | PathError::Component | PathError::TooLong => NtStatus::OBJECT_NAME_INVALID,
+        // Streams are a later feature; a volume without FILE_NAMED_STREAMS gives this.
+        PathError::Stream => NtStatus::OBJECT_NAME_INVALID,
+    }
+}
