@@ -1,0 +1,117 @@
+//! Putting messages and compounds together.
+
+use std::ops::Range;
+
+use smallvec::SmallVec;
+
+use crate::cursor::{pad, patch_u32};
+use crate::header::{HEADER_LEN, Header, OFFSET_NEXT_COMMAND};
+use crate::{Encode, WireError};
+
+/// Where each message of a chain lies in the output, its padding to the next message included.
+pub type MessageRanges = SmallVec<[Range<usize>; 4]>;
+
+/// Appends one message, or a compound of several, to a caller's buffer.
+///
+/// The buffer may already hold something (a transport's frame header, room for a transform header): offsets on
+/// the wire are counted from the header that [`MessageBuilder::begin`] wrote last.
+///
+/// A message that is followed by another is padded to 8 bytes and its NextCommand is patched (MS-SMB2 3.2.4.1.4,
+/// 3.3.4.1.3). Signatures are for the caller: [`MessageBuilder::finish`] tells which bytes each one covers.
+#[derive(Debug)]
+pub struct MessageBuilder<'v> {
+    out: &'v mut Vec<u8>,
+    start: usize,
+    open: bool,
+    done: MessageRanges,
+}
+
+impl<'v> MessageBuilder<'v> {
+    /// A builder that appends to `out`.
+    pub fn new(out: &'v mut Vec<u8>) -> Self {
+        let start = out.len();
+        Self { out, start, open: false, done: SmallVec::new() }
+    }
+
+    /// Starts a message: closes the one before, if any, and writes the header.
+    pub fn begin(&mut self, header: &Header) {
+        if self.open {
+            pad(self.out, self.start, 8);
+            let next = self.out.len() - self.start;
+            patch_u32(self.out, self.start + OFFSET_NEXT_COMMAND, next as u32);
+            self.done.push(self.start..self.out.len());
+        }
+        self.start = self.out.len();
+        self.open = true;
+        header.encode(self.out);
+    }
+
+    /// Header and body of one message.
+    ///
+    /// # Errors
+    /// What the body's `encode` says; the buffer is then as it was before the call.
+    pub fn push<B: Encode + ?Sized>(&mut self, header: &Header, body: &B) -> Result<(), WireError> {
+        let (len, start, open, done) = (self.out.len(), self.start, self.open, self.done.len());
+        self.begin(header);
+        if let Err(e) = body.encode(self) {
+            if self.done.len() > done {
+                patch_u32(self.out, start + OFFSET_NEXT_COMMAND, 0);
+                self.done.truncate(done);
+            }
+            self.out.truncate(len);
+            (self.start, self.open) = (start, open);
+            return Err(e);
+        }
+        Ok(())
+    }
+
+    /// The buffer, positioned at its end; for bodies and for payload that follows a head.
+    pub fn out(&mut self) -> &mut Vec<u8> {
+        self.out
+    }
+
+    /// Where the current message's header starts in the buffer.
+    pub fn start(&self) -> usize {
+        self.start
+    }
+
+    /// Bytes of the current message so far: the wire's offset of whatever is appended next.
+    pub fn offset(&self) -> usize {
+        self.out.len() - self.start
+    }
+
+    /// Pads the current message to `align` bytes from its header.
+    pub fn align(&mut self, align: usize) {
+        pad(self.out, self.start, align);
+    }
+
+    /// Ends the chain; returns where each message lies in the buffer.
+    pub fn finish(mut self) -> MessageRanges {
+        if self.open {
+            self.done.push(self.start..self.out.len());
+        }
+        self.done
+    }
+}
+
+/// Appends `messages` (each a header and its body) to `out` as one compound, padded and linked.
+///
+/// For servers that produce replies one by one. Returns where each lies. Messages shorter than a header are a
+/// caller's bug and panic.
+pub fn chain<'m>(out: &mut Vec<u8>, messages: impl IntoIterator<Item = &'m [u8]>) -> MessageRanges {
+    let mut done = MessageRanges::new();
+    for message in messages {
+        assert!(message.len() >= HEADER_LEN, "a message starts with its header");
+        if let Some(last) = done.last_mut() {
+            pad(out, last.start, 8);
+            let next = out.len() - last.start;
+            patch_u32(out, last.start + OFFSET_NEXT_COMMAND, next as u32);
+            last.end = out.len();
+        }
+        let start = out.len();
+        out.extend_from_slice(message);
+        patch_u32(out, start + OFFSET_NEXT_COMMAND, 0);
+        done.push(start..out.len());
+    }
+    done
+}

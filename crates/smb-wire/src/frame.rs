@@ -1,0 +1,31 @@
+//! The four bytes in front of every message on TCP (MS-SMB2 2.1): a zero and a 24-bit big-endian length.
+
+use crate::WireError;
+
+/// Bytes of the frame header.
+pub const FRAME_LEN: usize = 4;
+/// The longest message that the length field can carry, in bytes.
+pub const MAX_FRAME: usize = 0x00FF_FFFF;
+
+/// The length in bytes of the message that follows `header`.
+///
+/// # Errors
+/// `Malformed` when the first byte is not zero: NetBIOS session service, or something else entirely.
+pub const fn decode(header: [u8; FRAME_LEN]) -> Result<usize, WireError> {
+    let [zero, a, b, c] = header;
+    if zero != 0 {
+        return Err(WireError::malformed("direct TCP transport header"));
+    }
+    Ok((a as usize) << 16 | (b as usize) << 8 | c as usize)
+}
+
+/// The frame header of a message of `len` bytes.
+///
+/// # Errors
+/// `Unencodable` past [`MAX_FRAME`].
+pub const fn encode(len: usize) -> Result<[u8; FRAME_LEN], WireError> {
+    if len > MAX_FRAME {
+        return Err(WireError::Unencodable { what: "direct TCP message", len, max: MAX_FRAME });
+    }
+    Ok((len as u32).to_be_bytes())
+}

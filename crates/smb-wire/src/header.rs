@@ -1,0 +1,244 @@
+//! The SMB2 packet header (MS-SMB2 2.2.1), synchronous and asynchronous.
+//!
+//! ```text
+//!  0 ProtocolId FE 'S' 'M' 'B'     24 MessageId            40 SessionId
+//!  4 StructureSize = 64            32 sync: reserved,       48 Signature (16)
+//!  6 CreditCharge                     TreeId               64 body
+//!  8 Status / ChannelSequence         async: AsyncId
+//! 12 Command  14 Credits  16 Flags  20 NextCommand
+//! ```
+
+use crate::WireError;
+use crate::cursor::{Field, Reader};
+use crate::macros::{flag_set, open_enum};
+use crate::ntstatus::NtStatus;
+
+/// Bytes of the header.
+pub const HEADER_LEN: usize = 64;
+/// The protocol identifier of a plain SMB2 message.
+pub const PROTOCOL_ID: [u8; 4] = [0xFE, b'S', b'M', b'B'];
+/// Offset of CreditCharge (u16).
+pub const OFFSET_CREDIT_CHARGE: usize = 6;
+/// Offset of Status, or of ChannelSequence (u16) in a request (u32).
+pub const OFFSET_STATUS: usize = 8;
+/// Offset of Command (u16).
+pub const OFFSET_COMMAND: usize = 12;
+/// Offset of CreditRequest/CreditResponse (u16).
+pub const OFFSET_CREDITS: usize = 14;
+/// Offset of Flags (u32).
+pub const OFFSET_FLAGS: usize = 16;
+/// Offset of NextCommand (u32).
+pub const OFFSET_NEXT_COMMAND: usize = 20;
+/// Offset of MessageId (u64).
+pub const OFFSET_MESSAGE_ID: usize = 24;
+/// Offset of AsyncId (u64) in an asynchronous header.
+pub const OFFSET_ASYNC_ID: usize = 32;
+/// Offset of TreeId (u32) in a synchronous header.
+pub const OFFSET_TREE_ID: usize = 36;
+/// Offset of SessionId (u64).
+pub const OFFSET_SESSION_ID: usize = 40;
+/// Offset of Signature (16 bytes).
+pub const OFFSET_SIGNATURE: usize = 48;
+
+/// The SessionId and TreeId that a related request inherits (MS-SMB2 3.3.5.2.7.2).
+pub const RELATED_SESSION_ID: u64 = u64::MAX;
+/// See [`RELATED_SESSION_ID`].
+pub const RELATED_TREE_ID: u32 = u32::MAX;
+/// The MessageId of unsolicited server messages: oplock breaks, lease breaks, notifications.
+pub const UNSOLICITED_MESSAGE_ID: u64 = u64::MAX;
+
+open_enum! {
+    /// The command code (MS-SMB2 2.2.1.2).
+    pub struct Command(u16) {
+        /// NEGOTIATE.
+        NEGOTIATE = 0,
+        /// SESSION_SETUP.
+        SESSION_SETUP = 1,
+        /// LOGOFF.
+        LOGOFF = 2,
+        /// TREE_CONNECT.
+        TREE_CONNECT = 3,
+        /// TREE_DISCONNECT.
+        TREE_DISCONNECT = 4,
+        /// CREATE.
+        CREATE = 5,
+        /// CLOSE.
+        CLOSE = 6,
+        /// FLUSH.
+        FLUSH = 7,
+        /// READ.
+        READ = 8,
+        /// WRITE.
+        WRITE = 9,
+        /// LOCK.
+        LOCK = 10,
+        /// IOCTL.
+        IOCTL = 11,
+        /// CANCEL: never answered.
+        CANCEL = 12,
+        /// ECHO.
+        ECHO = 13,
+        /// QUERY_DIRECTORY.
+        QUERY_DIRECTORY = 14,
+        /// CHANGE_NOTIFY.
+        CHANGE_NOTIFY = 15,
+        /// QUERY_INFO.
+        QUERY_INFO = 16,
+        /// SET_INFO.
+        SET_INFO = 17,
+        /// OPLOCK_BREAK, also lease breaks.
+        OPLOCK_BREAK = 18,
+        /// SERVER_TO_CLIENT_NOTIFICATION.
+        SERVER_TO_CLIENT_NOTIFICATION = 19,
+    }
+}
+
+flag_set! {
+    /// Header flags (MS-SMB2 2.2.1.2).
+    pub struct HeaderFlags: u32 {
+        /// A response.
+        const SERVER_TO_REDIR = 0x0000_0001;
+        /// The header carries an AsyncId in place of the TreeId.
+        const ASYNC = 0x0000_0002;
+        /// A related operation of a compound.
+        const RELATED = 0x0000_0004;
+        /// The message is signed.
+        const SIGNED = 0x0000_0008;
+        /// The three bits of the I/O priority.
+        const PRIORITY_MASK = 0x0000_0070;
+        /// The path is a DFS path.
+        const DFS_OPERATIONS = 0x1000_0000;
+        /// A replay (SMB 3.x).
+        const REPLAY = 0x2000_0000;
+    }
+}
+
+/// An SMB2 header, decoded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Header {
+    /// Credits that the request consumes; 0 and 1 are both one credit.
+    pub credit_charge: u16,
+    /// The status of a response; in a request of dialect 3.x the ChannelSequence, see
+    /// [`Header::channel_sequence`].
+    pub status: NtStatus,
+    /// The command.
+    pub command: Command,
+    /// Credits requested (request) or granted (response).
+    pub credits: u16,
+    /// Flags; ASYNC decides between `async_id` and `tree_id`.
+    pub flags: HeaderFlags,
+    /// Bytes from this header to the next one in a compound, 0 in the last.
+    pub next_command: u32,
+    /// The message's number.
+    pub message_id: u64,
+    /// Reserved by MS-SMB2; some clients leave a process id here. Zero in an asynchronous header.
+    pub process_id: u32,
+    /// The tree connect; zero in an asynchronous header.
+    pub tree_id: u32,
+    /// The asynchronous operation; zero in a synchronous header.
+    pub async_id: u64,
+    /// The session.
+    pub session_id: u64,
+    /// The signature, zeros when not signed.
+    pub signature: [u8; 16],
+}
+
+impl Header {
+    /// Decodes the header at the start of `bytes`.
+    ///
+    /// # Errors
+    /// `Truncated`; `Malformed` when the protocol identifier is another; `StructureSize`.
+    #[inline]
+    pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
+        const WHAT: &str = "SMB2 header";
+        let Some(bytes) = bytes.first_chunk::<HEADER_LEN>() else {
+            return Err(WireError::Truncated { what: WHAT, need: HEADER_LEN, have: bytes.len() });
+        };
+        let mut r = Reader::new(bytes, WHAT);
+        if r.array::<4>()? != PROTOCOL_ID {
+            return Err(WireError::malformed("SMB2 protocol identifier"));
+        }
+        let size: u16 = r.get()?;
+        if usize::from(size) != HEADER_LEN {
+            return Err(WireError::StructureSize { what: WHAT, expected: HEADER_LEN as u16, found: size });
+        }
+        let credit_charge = r.get()?;
+        let status = r.get()?;
+        let command = r.get()?;
+        let credits = r.get()?;
+        let flags: HeaderFlags = r.get()?;
+        let next_command = r.get()?;
+        let message_id = r.get()?;
+        let id: u64 = r.get()?;
+        let (async_id, process_id, tree_id) =
+            if flags.contains(HeaderFlags::ASYNC) { (id, 0, 0) } else { (0, id as u32, (id >> 32) as u32) };
+        let session_id = r.get()?;
+        let signature = r.get()?;
+        Ok(Self {
+            credit_charge,
+            status,
+            command,
+            credits,
+            flags,
+            next_command,
+            message_id,
+            process_id,
+            tree_id,
+            async_id,
+            session_id,
+            signature,
+        })
+    }
+
+    /// Appends the 64 bytes of the header to `out`.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.reserve(HEADER_LEN);
+        PROTOCOL_ID.put(out);
+        (HEADER_LEN as u16).put(out);
+        self.credit_charge.put(out);
+        self.status.put(out);
+        self.command.put(out);
+        self.credits.put(out);
+        self.flags.put(out);
+        self.next_command.put(out);
+        self.message_id.put(out);
+        if self.flags.contains(HeaderFlags::ASYNC) {
+            self.async_id.put(out);
+        } else {
+            self.process_id.put(out);
+            self.tree_id.put(out);
+        }
+        self.session_id.put(out);
+        self.signature.put(out);
+    }
+
+    /// ChannelSequence of a request (dialect 3.x): the low half of the status field.
+    pub const fn channel_sequence(&self) -> u16 {
+        self.status.0 as u16
+    }
+
+    /// Whether the message is a response.
+    pub const fn is_response(&self) -> bool {
+        self.flags.contains(HeaderFlags::SERVER_TO_REDIR)
+    }
+
+    /// Whether the message is a related operation of a compound.
+    pub const fn is_related(&self) -> bool {
+        self.flags.contains(HeaderFlags::RELATED)
+    }
+
+    /// The header of the response to this request: same command, MessageId, SessionId and TreeId or AsyncId, with
+    /// the response flag, RELATED kept and everything else of the request cleared.
+    pub fn response(&self, status: NtStatus, credits: u16) -> Self {
+        let kept =
+            HeaderFlags::RELATED | HeaderFlags::ASYNC | HeaderFlags::PRIORITY_MASK | HeaderFlags::REPLAY;
+        Self {
+            status,
+            credits,
+            flags: (self.flags & kept) | HeaderFlags::SERVER_TO_REDIR,
+            next_command: 0,
+            signature: [0; 16],
+            ..*self
+        }
+    }
+}

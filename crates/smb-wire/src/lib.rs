@@ -1,0 +1,45 @@
+#![doc = include_str!("../README.md")]
+
+mod builder;
+pub mod compound;
+pub mod context;
+mod cursor;
+mod error;
+mod filetime;
+pub mod frame;
+pub mod header;
+mod ids;
+mod macros;
+pub mod msg;
+pub mod ntstatus;
+mod rights;
+mod utf16;
+
+pub use builder::{MessageBuilder, MessageRanges, chain};
+pub use error::WireError;
+pub use filetime::FileTime;
+pub use header::{Command, HEADER_LEN, Header, HeaderFlags};
+pub use ids::{FileId, Guid};
+pub use ntstatus::NtStatus;
+pub use rights::{AccessMask, FileAttributes, ShareAccess};
+pub use utf16::{Utf16Buf, Utf16Le, len_utf16, put_str};
+
+/// A message body that can be read from a message.
+pub trait Decode<'a>: Sized {
+    /// Decodes the body of `msg`, one message of a chain that starts with its 64-byte header. The header is not
+    /// looked at: it has been decoded already.
+    ///
+    /// # Errors
+    /// What is wrong with the peer's bytes. Never panics, never allocates.
+    fn decode(msg: &'a [u8]) -> Result<Self, WireError>;
+}
+
+/// A message body that can be written behind a header.
+pub trait Encode {
+    /// Appends the body to the message that `m` has begun.
+    ///
+    /// # Errors
+    /// [`WireError::Unencodable`] when a variable part does not fit its length field. What was appended before
+    /// stays; use [`MessageBuilder::push`] to have it removed.
+    fn encode(&self, m: &mut MessageBuilder<'_>) -> Result<(), WireError>;
+}

@@ -1,0 +1,186 @@
+//! ERROR response (MS-SMB2 2.2.2) with its contexts (2.2.2.1) and error data (2.2.2.2).
+
+use crate::cursor::{Field, Reader, fit_u16, fit_u32, pad};
+use crate::macros::open_enum;
+use crate::{Decode, Encode, MessageBuilder, Utf16Le, WireError};
+
+open_enum! {
+    /// What an error context holds (SMB 3.1.1).
+    pub struct ErrorId(u32) {
+        /// What the status defines: symbolic link, or the buffer size that is needed.
+        DEFAULT = 0,
+        /// A share redirect.
+        SHARE_REDIRECT = 0x7264_5253,
+    }
+}
+
+/// ERROR response (MS-SMB2 2.2.2).
+///
+/// Before SMB 3.1.1, `data` is the error data itself; in 3.1.1 with `context_count` not 0 it is a list of contexts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ErrorResponse<'a> {
+    /// Error contexts in `data`.
+    pub context_count: u8,
+    /// Error data.
+    pub data: &'a [u8],
+}
+
+impl<'a> ErrorResponse<'a> {
+    /// The response without data, which is nearly every one.
+    pub const EMPTY: ErrorResponse<'static> = ErrorResponse { context_count: 0, data: &[] };
+
+    /// The contexts of `data`; none when `context_count` is 0.
+    pub fn contexts(&self) -> ErrorContexts<'a> {
+        ErrorContexts { bytes: self.data, left: self.context_count }
+    }
+}
+
+impl<'a> Decode<'a> for ErrorResponse<'a> {
+    fn decode(msg: &'a [u8]) -> Result<Self, WireError> {
+        let mut r = Reader::body(msg, "ERROR response", 9)?;
+        let context_count = r.get()?;
+        r.skip(1)?;
+        let len: u32 = r.get()?;
+        let data = r.take(len as usize)?;
+        Ok(Self { context_count, data })
+    }
+}
+
+impl Encode for ErrorResponse<'_> {
+    fn encode(&self, m: &mut MessageBuilder<'_>) -> Result<(), WireError> {
+        let len = fit_u32(self.data.len(), "error data")?;
+        let out = m.out();
+        9u16.put(out);
+        self.context_count.put(out);
+        0u8.put(out);
+        len.put(out);
+        // MS-SMB2 2.2.2: without error data there is still one byte of it.
+        if self.data.is_empty() {
+            out.push(0);
+        } else {
+            out.extend_from_slice(self.data);
+        }
+        Ok(())
+    }
+}
+
+/// One error context.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RawErrorContext<'a> {
+    /// What it is.
+    pub id: ErrorId,
+    /// Its data.
+    pub data: &'a [u8],
+}
+
+impl RawErrorContext<'_> {
+    /// Appends the context to a list that starts at `start` of `out`, padded to 8 bytes from the one before.
+    ///
+    /// # Errors
+    /// `Unencodable`.
+    pub fn encode(&self, out: &mut Vec<u8>, start: usize) -> Result<(), WireError> {
+        let len = fit_u32(self.data.len(), "error context")?;
+        pad(out, start, 8);
+        len.put(out);
+        self.id.put(out);
+        out.extend_from_slice(self.data);
+        Ok(())
+    }
+}
+
+/// Walks the contexts of an error response; ends after the first error.
+#[derive(Debug, Clone)]
+pub struct ErrorContexts<'a> {
+    bytes: &'a [u8],
+    left: u8,
+}
+
+impl<'a> Iterator for ErrorContexts<'a> {
+    type Item = Result<RawErrorContext<'a>, WireError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.left = self.left.checked_sub(1)?;
+        let mut r = Reader::new(self.bytes, "error context");
+        let mut step = || {
+            let len: u32 = r.get()?;
+            let id = r.get()?;
+            let data = r.take(len as usize)?;
+            r.align(8);
+            Ok(RawErrorContext { id, data })
+        };
+        let item = step();
+        if item.is_ok() {
+            self.bytes = r.rest();
+        } else {
+            self.left = 0;
+        }
+        Some(item)
+    }
+}
+
+/// SYMBOLIC_LINK_ERROR_RESPONSE (MS-SMB2 2.2.2.2.1): the data of STATUS_STOPPED_ON_SYMLINK.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SymlinkError<'a> {
+    /// Bytes of the path that come behind the link.
+    pub unparsed_path_length: u16,
+    /// The target is relative to the link's directory.
+    pub relative: bool,
+    /// The target.
+    pub substitute_name: Utf16Le<'a>,
+    /// The target as shown to users.
+    pub print_name: Utf16Le<'a>,
+}
+
+const SYMLINK_ERROR_TAG: u32 = 0x4C4D_5953;
+const REPARSE_TAG_SYMLINK: u32 = 0xA000_000C;
+
+impl<'a> SymlinkError<'a> {
+    /// Decodes error data.
+    ///
+    /// # Errors
+    /// What is wrong with the peer's bytes.
+    pub fn decode(data: &'a [u8]) -> Result<Self, WireError> {
+        const WHAT: &str = "symbolic link error";
+        let mut r = Reader::new(data, WHAT);
+        r.skip(4)?; // SymLinkLength
+        if r.get::<u32>()? != SYMLINK_ERROR_TAG || r.get::<u32>()? != REPARSE_TAG_SYMLINK {
+            return Err(WireError::malformed("symbolic link error tag"));
+        }
+        r.skip(2)?; // ReparseDataLength
+        let unparsed_path_length = r.get()?;
+        let (substitute_at, substitute_len): (u16, u16) = (r.get()?, r.get()?);
+        let (print_at, print_len): (u16, u16) = (r.get()?, r.get()?);
+        let flags: u32 = r.get()?;
+        let names = r.rest();
+        let name =
+            |at: u16, len: u16| Utf16Le::new(crate::cursor::slice(names, at.into(), len.into(), WHAT)?, WHAT);
+        Ok(Self {
+            unparsed_path_length,
+            relative: flags & 1 != 0,
+            substitute_name: name(substitute_at, substitute_len)?,
+            print_name: name(print_at, print_len)?,
+        })
+    }
+
+    /// Appends the error data to `out`.
+    ///
+    /// # Errors
+    /// `Unencodable` when the names are too long.
+    pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), WireError> {
+        let names = self.substitute_name.len() + self.print_name.len();
+        let data_len = fit_u16(names + 12, "symbolic link names")?;
+        (u32::from(data_len) + 12).put(out);
+        SYMLINK_ERROR_TAG.put(out);
+        REPARSE_TAG_SYMLINK.put(out);
+        data_len.put(out);
+        self.unparsed_path_length.put(out);
+        0u16.put(out);
+        (self.substitute_name.len() as u16).put(out);
+        (self.substitute_name.len() as u16).put(out);
+        (self.print_name.len() as u16).put(out);
+        u32::from(self.relative).put(out);
+        out.extend_from_slice(self.substitute_name.as_bytes());
+        out.extend_from_slice(self.print_name.as_bytes());
+        Ok(())
+    }
+}

@@ -1,0 +1,92 @@
+//! CHANGE_NOTIFY (MS-SMB2 2.2.35, 2.2.36) and SERVER_TO_CLIENT_NOTIFICATION (2.2.44).
+
+use super::query_info::{output, put_output};
+use crate::macros::{fixed_message, flag_set, open_enum};
+use crate::{Decode, Encode, FileId, MessageBuilder, WireError};
+
+flag_set! {
+    /// Flags of CHANGE_NOTIFY.
+    pub struct ChangeNotifyFlags: u16 {
+        /// The whole tree.
+        const WATCH_TREE = 1;
+    }
+}
+
+flag_set! {
+    /// What is watched.
+    pub struct CompletionFilter: u32 {
+        /// File names.
+        const FILE_NAME = 0x001;
+        /// Directory names.
+        const DIR_NAME = 0x002;
+        /// Attributes.
+        const ATTRIBUTES = 0x004;
+        /// Size.
+        const SIZE = 0x008;
+        /// Last write time.
+        const LAST_WRITE = 0x010;
+        /// Last access time.
+        const LAST_ACCESS = 0x020;
+        /// Creation time.
+        const CREATION = 0x040;
+        /// Extended attributes.
+        const EA = 0x080;
+        /// Security descriptor.
+        const SECURITY = 0x100;
+        /// Stream names.
+        const STREAM_NAME = 0x200;
+        /// Stream sizes.
+        const STREAM_SIZE = 0x400;
+        /// Stream contents.
+        const STREAM_WRITE = 0x800;
+    }
+}
+
+fixed_message! {
+    /// CHANGE_NOTIFY request (MS-SMB2 2.2.35).
+    pub struct ChangeNotifyRequest [32, "CHANGE_NOTIFY request"] {
+        /// Flags.
+        pub flags: ChangeNotifyFlags,
+        /// Most bytes that the response may carry.
+        pub output_buffer_length: u32,
+        /// The open directory.
+        pub file_id: FileId,
+        /// What is watched.
+        pub completion_filter: CompletionFilter => pad 4,
+    }
+}
+
+/// CHANGE_NOTIFY response (MS-SMB2 2.2.36).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ChangeNotifyResponse<'a> {
+    /// A list of FILE_NOTIFY_INFORMATION ([`crate::fscc::notify`]).
+    pub buffer: &'a [u8],
+}
+
+impl<'a> Decode<'a> for ChangeNotifyResponse<'a> {
+    fn decode(msg: &'a [u8]) -> Result<Self, WireError> {
+        output(msg, "CHANGE_NOTIFY response").map(|buffer| Self { buffer })
+    }
+}
+
+impl Encode for ChangeNotifyResponse<'_> {
+    fn encode(&self, m: &mut MessageBuilder<'_>) -> Result<(), WireError> {
+        put_output(m, self.buffer)
+    }
+}
+
+open_enum! {
+    /// What the server tells.
+    pub struct NotificationType(u32) {
+        /// The session was closed.
+        SESSION_CLOSED = 0,
+    }
+}
+
+fixed_message! {
+    /// SERVER_TO_CLIENT_NOTIFICATION (MS-SMB2 2.2.44.1).
+    pub struct ServerNotification [8, "server notification", pad 2] {
+        /// What the server tells.
+        pub notification_type: NotificationType,
+    }
+}

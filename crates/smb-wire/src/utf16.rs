@@ -1,0 +1,128 @@
+//! Borrowed and owned UTF-16LE strings.
+//!
+//! File names on disk may legally hold unpaired surrogates; SMB peers send what they have. The codec carries the
+//! bytes untouched and refuses them only where somebody asks for a Rust string.
+
+use std::fmt;
+
+use smallvec::SmallVec;
+
+use crate::WireError;
+
+/// A UTF-16LE string borrowed from a message; its length is even.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Utf16Le<'a>(&'a [u8]);
+
+impl<'a> Utf16Le<'a> {
+    /// The empty string.
+    pub const EMPTY: Self = Self(&[]);
+
+    /// Wraps bytes.
+    ///
+    /// # Errors
+    /// `Utf16` naming `what` when the length is odd. Surrogates are not looked at.
+    pub const fn new(bytes: &'a [u8], what: &'static str) -> Result<Self, WireError> {
+        if bytes.len().is_multiple_of(2) { Ok(Self(bytes)) } else { Err(WireError::Utf16 { what }) }
+    }
+
+    /// The bytes as on the wire.
+    pub const fn as_bytes(self) -> &'a [u8] {
+        self.0
+    }
+
+    /// Length in bytes, which is what the wire's length fields count.
+    pub const fn len(self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is no character.
+    pub const fn is_empty(self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The code units.
+    pub fn units(self) -> impl DoubleEndedIterator<Item = u16> + ExactSizeIterator + Clone + 'a {
+        self.0.chunks_exact(2).map(|c| u16::from_le_bytes([c[0], c[1]]))
+    }
+
+    /// The characters; an unpaired surrogate is an error item.
+    pub fn chars(self) -> impl Iterator<Item = Result<char, WireError>> + 'a {
+        char::decode_utf16(self.units()).map(|c| c.map_err(|_| WireError::Utf16 { what: "string" }))
+    }
+
+    /// The string in UTF-8.
+    ///
+    /// # Errors
+    /// `Utf16` on an unpaired surrogate.
+    #[allow(clippy::inherent_to_string_shadow_display, reason = "the fallible conversion is the one to use")]
+    pub fn to_string(self) -> Result<String, WireError> {
+        let mut out = String::with_capacity(self.0.len() / 2);
+        for c in self.chars() {
+            out.push(c?);
+        }
+        Ok(out)
+    }
+
+    /// The string in UTF-8 with U+FFFD for unpaired surrogates; for logs.
+    pub fn to_string_lossy(self) -> String {
+        char::decode_utf16(self.units()).map(|c| c.unwrap_or(char::REPLACEMENT_CHARACTER)).collect()
+    }
+
+    /// Whether the string is `other`, exactly (no case folding).
+    pub fn eq_str(self, other: &str) -> bool {
+        self.units().eq(other.encode_utf16())
+    }
+}
+
+impl fmt::Debug for Utf16Le<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.to_string_lossy(), f)
+    }
+}
+
+impl fmt::Display for Utf16Le<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.to_string_lossy())
+    }
+}
+
+/// An owned UTF-16LE string, made to be borrowed by a message that is about to be encoded.
+#[derive(Clone, PartialEq, Eq, Hash, Default)]
+pub struct Utf16Buf(SmallVec<[u8; 128]>);
+
+impl Utf16Buf {
+    /// Borrows the string.
+    pub fn as_utf16(&self) -> Utf16Le<'_> {
+        Utf16Le(&self.0)
+    }
+}
+
+impl From<&str> for Utf16Buf {
+    fn from(s: &str) -> Self {
+        Self(s.encode_utf16().flat_map(u16::to_le_bytes).collect())
+    }
+}
+
+impl From<Utf16Le<'_>> for Utf16Buf {
+    fn from(s: Utf16Le<'_>) -> Self {
+        Self(SmallVec::from_slice(s.0))
+    }
+}
+
+impl fmt::Debug for Utf16Buf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.as_utf16().fmt(f)
+    }
+}
+
+/// Appends `s` to `out` as UTF-16LE without a terminator.
+pub fn put_str(out: &mut Vec<u8>, s: &str) {
+    for unit in s.encode_utf16() {
+        out.extend_from_slice(&unit.to_le_bytes());
+    }
+}
+
+/// Bytes that `s` takes in UTF-16LE without a terminator.
+pub fn len_utf16(s: &str) -> usize {
+    s.encode_utf16().count() * 2
+}
