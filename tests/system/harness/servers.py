@@ -1,7 +1,7 @@
 """The servers that the tests run against: Causeway, and Samba's smbd to check the tests themselves.
 
-A server lives in one folder: configuration, log, control socket, and its shares' folders under `shares/`. It runs in
-the foreground as a child of ours and is stopped by its own process id. Life: `start` → (`kill` | `stop`) → `start` …
+A server lives in one folder: configuration, log, and its shares' folders under `shares/`. Its sockets lie in a folder of
+their own with a short name, because a Unix socket's path has 107 bytes at most. It runs in the foreground as a child of ours and is stopped by its own process id. Life: `start` → (`kill` | `stop`) → `start` …
 """
 
 import getpass
@@ -10,6 +10,7 @@ import os
 import signal
 import socket
 import subprocess
+import tempfile
 from pathlib import Path
 
 from . import ROOT
@@ -34,6 +35,7 @@ class Server:
         """`prefix` is put before the command (to enter a network namespace); `settings` go to the server as they are."""
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
+        self.sockets = tempfile.TemporaryDirectory(prefix="causeway-")
         self.host, self.port, self.iwarp_port = host, port or free_port(), iwarp_port
         self.signing, self.encryption = signing, encryption
         self.shares, self.prefix, self.settings = list(shares), list(prefix), dict(settings or {})
@@ -125,7 +127,7 @@ class Causeway(Server):
         server = {
             "name": "CAUSEWAY",
             "listen": [f"{self.host}:{self.port}"],
-            "control": str(self.folder / "control.sock"),
+            "control": str(Path(self.sockets.name) / "control.sock"),
             "users": str(self.folder / "users.toml"),
             "signing": self.signing,
             "encryption": self.encryption,
@@ -160,16 +162,14 @@ class Smbd(Server):
 
     def configure(self):
         account = getpass.getuser()
-        for sub in ("private", "lock", "state", "cache", "pid", "ncalrpc"):
-            (self.folder / sub).mkdir(exist_ok=True)
-        (self.folder / "private").chmod(0o700)
+        state = Path(self.sockets.name)
+        (state / "private").mkdir(mode=0o700, exist_ok=True)
         (self.folder / "usermap").write_text(f"!{account} = {self.user}\n")
         settings = {
             "netbios name": "SMBD", "workgroup": "TEST", "server role": "standalone", "disable netbios": "yes",
             "smb ports": self.port, "interfaces": self.host, "bind interfaces only": "yes",
-            "private dir": self.folder / "private", "lock directory": self.folder / "lock",
-            "state directory": self.folder / "state", "cache directory": self.folder / "cache",
-            "pid directory": self.folder / "pid", "ncalrpc dir": self.folder / "ncalrpc",
+            "private dir": state / "private", "lock directory": state, "state directory": state,
+            "cache directory": state, "pid directory": state, "ncalrpc dir": state / "ncalrpc",
             "log level": "1", "username map": self.folder / "usermap", "map to guest": "never",
             "vfs objects": "acl_xattr streams_xattr", "acl_xattr:ignore system acls": "yes", "ea support": "yes",
             "server min protocol": "SMB2_02", "load printers": "no", "printing": "bsd", "disable spoolss": "yes",
@@ -182,7 +182,7 @@ class Smbd(Server):
             lines += [f"[{share}]", f"path = {self.path(share)}", "read only = no", f"comment = The {share} share"]
         self.config = self.folder / "smb.conf"
         self.config.write_text("\n".join(lines) + "\n")
-        if not (self.folder / "private" / "passdb.tdb").exists():
+        if not (state / "private" / "passdb.tdb").exists():
             secret = (self.password + "\n") * 2
             run(["smbpasswd", "-c", self.config, "-L", "-s", "-a", account], stdin=secret.encode())
 
