@@ -17,6 +17,9 @@ pub enum RdmaError {
     /// A length does not fit: a message beyond 4 GiB, a sink smaller than its Read, an empty exposure.
     #[error("a length does not fit")]
     Length,
+    /// The rights asked for do not fit what is exposed: a source is read, a sink is written.
+    #[error("the rights do not fit the exposed buffer")]
+    Rights,
     /// No exposed buffer has this steering tag.
     #[error("no such steering tag")]
     UnknownStag,

@@ -21,6 +21,10 @@
 
 mod error;
 mod queue_pair;
+mod requests;
+pub mod sim;
+mod stags;
+pub mod violation;
 
 pub use error::{Down, RdmaError, TerminateCode, WcError};
 pub use queue_pair::{

@@ -1,0 +1,204 @@
+//! What every provider of [`QueuePair`] must do, as tests that run on a connected pair.
+
+mod faults;
+mod moves;
+
+use std::future::poll_fn;
+use std::task::Poll;
+
+use arena::{Arena, Class, IoBuf, IoBufMut, Sg};
+
+use crate::{Completion, Done, Down, Exposed, Exposure, QueuePair, Remote, Rights, Wr, WrId};
+
+/// Two connected queue pairs and memory for them.
+pub(crate) struct Pair {
+    pub(crate) a: Box<dyn QueuePair>,
+    pub(crate) b: Box<dyn QueuePair>,
+    pub(crate) arena: Arena,
+}
+
+/// Which side of a pair.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum At {
+    A,
+    B,
+}
+
+/// What happened at either side.
+#[derive(Default)]
+struct Log {
+    a: Vec<Completion>,
+    b: Vec<Completion>,
+    down_a: Option<Down>,
+    down_b: Option<Down>,
+}
+
+impl Pair {
+    pub(crate) fn new(a: impl QueuePair + 'static, b: impl QueuePair + 'static) -> Pair {
+        Pair { a: Box::new(a), b: Box::new(b), arena: Arena::new(64 << 20).expect("a mapping") }
+    }
+
+    fn buf(&self, len: usize) -> IoBufMut {
+        self.arena.try_alloc(len, Class::Payload).expect("the tests' arena is large")
+    }
+
+    /// Bytes in pieces of at most `piece`.
+    fn sg(&self, bytes: &[u8], piece: usize) -> Sg {
+        bytes.chunks(piece.max(1)).map(|c| IoBuf::from(c.to_vec())).collect()
+    }
+
+    fn sink(&self, length: usize) -> Exposed {
+        let bufs = self.arena.try_alloc_sg(length, Class::Payload).expect("the tests' arena is large");
+        Exposed::Sink { bufs, length: length as u32 }
+    }
+
+    fn at(&mut self, at: At) -> &mut dyn QueuePair {
+        match at {
+            At::A => &mut *self.a,
+            At::B => &mut *self.b,
+        }
+    }
+
+    fn post(&mut self, at: At, id: u64, wr: Wr) {
+        self.at(at).post(WrId(id), wr).map_err(|(e, _)| e).expect("the request is taken");
+    }
+
+    fn expose(&mut self, at: At, what: Exposed, rights: Rights) -> Exposure {
+        self.at(at).expose(what, rights).expect("it is exposed")
+    }
+
+    /// Polls both sides until `done` says so.
+    async fn run(&mut self, log: &mut Log, done: impl Fn(&Log) -> bool) {
+        poll_fn(|cx| {
+            loop {
+                if done(log) {
+                    return Poll::Ready(());
+                }
+                let mut moved = false;
+                if log.down_a.is_none() {
+                    match self.a.poll(cx, &mut log.a) {
+                        Poll::Ready(Err(e)) => log.down_a = Some(e),
+                        Poll::Ready(Ok(())) => {}
+                        Poll::Pending => moved = true,
+                    }
+                    moved = !moved;
+                }
+                if log.down_b.is_none() {
+                    match self.b.poll(cx, &mut log.b) {
+                        Poll::Ready(Err(e)) => log.down_b = Some(e),
+                        Poll::Ready(Ok(())) => {}
+                        Poll::Pending => {
+                            if !moved && !done(log) {
+                                return Poll::Pending;
+                            }
+                        }
+                    }
+                } else if !moved {
+                    return Poll::Pending;
+                }
+            }
+        })
+        .await;
+    }
+
+    /// Runs until each side has had this many completions since the log began.
+    async fn until(&mut self, log: &mut Log, a: usize, b: usize) {
+        self.run(log, |l| l.a.len() >= a && l.b.len() >= b).await;
+    }
+
+    /// Runs until both sides are down; why.
+    async fn until_down(&mut self, log: &mut Log) -> (Down, Down) {
+        self.run(log, |l| l.down_a.is_some() && l.down_b.is_some()).await;
+        (log.down_a.clone().expect("down"), log.down_b.clone().expect("down"))
+    }
+}
+
+impl Log {
+    fn of(&mut self, at: At) -> &mut Vec<Completion> {
+        match at {
+            At::A => &mut self.a,
+            At::B => &mut self.b,
+        }
+    }
+
+    /// Takes the completion of this request; it is an error if there is not exactly one.
+    fn take(&mut self, at: At, id: u64) -> Completion {
+        let list = self.of(at);
+        let found: Vec<usize> = (0..list.len()).filter(|i| list[*i].id == WrId(id)).collect();
+        assert_eq!(found.len(), 1, "request {id} at {at:?} completes once: {list:?}");
+        list.remove(found[0])
+    }
+
+    fn done(&mut self, at: At, id: u64) -> Done {
+        self.take(at, id).result.expect("the request succeeded")
+    }
+
+    fn received(&mut self, at: At, id: u64) -> Vec<u8> {
+        match self.done(at, id) {
+            Done::Recv { buf, .. } => buf.to_vec(),
+            other => panic!("a receive completes as one, not {other:?}"),
+        }
+    }
+}
+
+/// The whole of an exposure.
+fn whole(e: Exposure) -> Remote {
+    Remote { stag: e.stag, offset: e.offset, length: e.length }
+}
+
+/// Bytes that show where they came from.
+fn pattern(len: usize, seed: u8) -> Vec<u8> {
+    (0..len).map(|i| (i as u32).wrapping_mul(2_654_435_761).to_be_bytes()[0] ^ seed).collect()
+}
+
+/// The bytes of an exposed sink.
+fn sink_bytes(what: Exposed) -> Vec<u8> {
+    match what {
+        Exposed::Sink { mut bufs, length } => {
+            let mut all: Vec<u8> = bufs.iter_mut().flat_map(|b| b.space().to_vec()).collect();
+            all.truncate(length as usize);
+            all
+        }
+        Exposed::Source(sg) => arena::sg_to_vec(&sg),
+    }
+}
+
+/// Declares the suite for a provider: `$pair` is an async function that makes a [`Pair`] from [`Shape`].
+macro_rules! conformance {
+    ($pair:path) => {
+        $crate::conformance::conformance!(@tests $pair;
+            moves: sends_arrive_in_order_in_posted_receives, writes_land_before_the_send_after_them, reads_fetch_what_is_exposed,
+            reads_beyond_ord_wait, both_directions_at_once, send_with_invalidate_ends_an_exposure,
+            invalidate_gives_the_buffer_back, large_messages_cross_whole, empty_messages_cross, buffers_return_to_the_arena;
+            faults: send_without_receive_ends_it, too_long_a_send_ends_it, write_out_of_bounds_by_one, write_wrapping_around,
+            write_with_a_bad_tag, write_into_a_source, read_out_of_bounds_by_one, read_from_a_sink, read_with_a_bad_tag,
+            write_after_invalidation, invalidating_a_bad_tag, another_connections_tag_is_not_found, a_zero_length_write_needs_no_tag,
+            close_lets_queued_sends_leave, down_flushes_everything, drop_is_noticed, misuse_is_refused_at_the_call,
+            queues_are_bounded
+        );
+    };
+    (@tests $pair:path; $($module:ident: $($test:ident),*);*) => {
+        $($(
+            #[tokio::test]
+            async fn $test() {
+                $crate::conformance::$module::$test(&mut async |shape| $pair(shape).await).await;
+            }
+        )*)*
+    };
+}
+pub(crate) use conformance;
+
+/// What a test wants of its pair.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    pub(crate) ird: u32,
+    pub(crate) ord: u32,
+    pub(crate) max_wr: usize,
+    pub(crate) max_regions: usize,
+}
+
+impl Default for Shape {
+    fn default() -> Shape {
+        Shape { ird: 4, ord: 4, max_wr: 64, max_regions: 64 }
+    }
+}

@@ -1,0 +1,402 @@
+//! The state that both sides share: their queues and the wires between them.
+//!
+//! Invariants:
+//! 1. A wire delivers in order; what is on it is bounded by the sender's outstanding requests and the receiver's
+//!    ORD.
+//! 2. A Send or Write completes when it has arrived, so its buffers are held until then.
+//! 3. Once a side is down nothing is delivered to it: its exposures died before its requests were flushed.
+
+use std::collections::VecDeque;
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use arena::passes::{Pass, count};
+use arena::{IoBufMut, Sg, sg_len};
+use env::Env;
+
+use super::Options;
+use crate::requests::{Outstanding, check};
+use crate::stags::Stags;
+use crate::violation::Violation;
+use crate::{
+    Completion, Done, Down, Exposed, Exposure, QueuePairCaps, RdmaError, Remote, Rights, Stag, WcError, Wr,
+    WrId,
+};
+
+/// Which end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    A,
+    B,
+}
+
+impl Side {
+    fn other(self) -> Side {
+        if self == Side::A { Side::B } else { Side::A }
+    }
+}
+
+pub(super) struct Fabric {
+    ends: [End; 2],
+    options: Options,
+    operations: u64,
+    wakers: Vec<Waker>,
+}
+
+pub(super) struct End {
+    stags: Stags,
+    sends: VecDeque<(WrId, Wr)>,
+    /// Sends and Writes on the wire.
+    in_flight: usize,
+    reads: VecDeque<(WrId, IoBufMut, Remote)>,
+    recvs: VecDeque<(WrId, IoBufMut)>,
+    /// What is on the wire towards this end.
+    wire: VecDeque<(Option<Instant>, Packet)>,
+    finished: [VecDeque<Completion>; KINDS],
+    waker: Option<Waker>,
+    closing: bool,
+    down: Option<Down>,
+}
+
+/// Kinds of completions that keep their order among themselves: the send queue, Reads, receives.
+const KINDS: usize = 3;
+const SENT: usize = 0;
+const READ: usize = 1;
+const RECEIVED: usize = 2;
+
+enum Packet {
+    Send { id: WrId, sg: Sg, invalidate: Option<Stag> },
+    Write { id: WrId, src: Sg, to: Remote },
+    ReadRequest { from: Remote },
+    ReadResponse { data: Sg },
+    Terminate(Violation),
+    Fin,
+}
+
+impl Fabric {
+    pub(super) fn new(options: Options) -> Fabric {
+        let end = || End {
+            stags: Stags::new(options.env.clone(), options.max_regions),
+            sends: VecDeque::new(),
+            in_flight: 0,
+            reads: VecDeque::new(),
+            recvs: VecDeque::new(),
+            wire: VecDeque::new(),
+            finished: Default::default(),
+            waker: None,
+            closing: false,
+            down: None,
+        };
+        Fabric { ends: [end(), end()], options, operations: 0, wakers: Vec::new() }
+    }
+
+    pub(super) fn end(&mut self, side: Side) -> &mut End {
+        &mut self.ends[side as usize]
+    }
+
+    /// One poll of `side`: `None` when it has to wait.
+    pub(super) fn poll(&mut self, side: Side, out: &mut Vec<Completion>) -> Option<Result<(), Down>> {
+        self.transmit(side);
+        self.receive(side);
+        self.transmit(side); // a Read Response lets a waiting Read start
+        let (env, reorder) = (self.options.env.clone(), self.options.reorder);
+        let end = self.end(side);
+        if end.drain(&env, reorder, out) {
+            return Some(Ok(()));
+        }
+        end.down.clone().map(Err)
+    }
+
+    /// When the next message arrives that is still on its way to `side`.
+    pub(super) fn next_arrival(&mut self, side: Side) -> Option<Instant> {
+        let end = self.end(side);
+        if end.down.is_some() { None } else { end.wire.front().and_then(|(due, _)| *due) }
+    }
+
+    /// Whom to wake once the lock is released.
+    pub(super) fn take_wakers(&mut self) -> Vec<Waker> {
+        std::mem::take(&mut self.wakers)
+    }
+
+    /// `side` is gone without closing.
+    pub(super) fn abandon(&mut self, side: Side) {
+        if self.end(side).down.is_none() {
+            self.put(side.other(), Packet::Fin);
+            self.fail(side, Down::Closed);
+        }
+        self.end(side).waker = None;
+    }
+
+    fn transmit(&mut self, side: Side) {
+        let ord = self.options.ord.min(self.options.ird) as usize;
+        loop {
+            let end = self.end(side);
+            if end.down.is_some() {
+                return;
+            }
+            // Reads wait for their turn and hold up what was posted after them.
+            if matches!(end.sends.front(), Some((_, Wr::Read { .. }))) && end.reads.len() >= ord {
+                return;
+            }
+            let Some((id, wr)) = end.sends.pop_front() else { break };
+            let packet = match wr {
+                Wr::Send { sg, invalidate } => Packet::Send { id, sg, invalidate },
+                Wr::Write { src, to } => Packet::Write { id, src, to },
+                Wr::Read { sink, from } => {
+                    end.reads.push_back((id, sink, from));
+                    self.put(side.other(), Packet::ReadRequest { from });
+                    continue;
+                }
+                Wr::Recv(_) | Wr::Invalidate(_) => unreachable!("not queued to send"),
+            };
+            end.in_flight += 1;
+            self.put(side.other(), packet);
+        }
+        if self.end(side).closing {
+            self.put(side.other(), Packet::Fin);
+            self.fail(side, Down::Closed);
+        }
+    }
+
+    fn put(&mut self, to: Side, packet: Packet) {
+        let due = self.arrival();
+        let end = self.end(to);
+        // In order: never before what is already on the wire.
+        let due = due.max(end.wire.back().and_then(|(d, _)| *d));
+        end.wire.push_back((due, packet));
+        self.wake(to);
+    }
+
+    fn arrival(&self) -> Option<Instant> {
+        let Options { env, latency, jitter, .. } = &self.options;
+        if latency.is_zero() && jitter.is_zero() {
+            return None;
+        }
+        let extra = match jitter.as_nanos() as u64 {
+            0 => 0,
+            nanos => env.random_u64() % nanos,
+        };
+        Some(env.now() + *latency + Duration::from_nanos(extra))
+    }
+
+    fn wake(&mut self, side: Side) {
+        let waker = self.end(side).waker.take();
+        self.wakers.extend(waker);
+    }
+
+    fn receive(&mut self, side: Side) {
+        loop {
+            let now = self.options.env.now();
+            let end = self.end(side);
+            let arrived = matches!(end.wire.front(), Some((due, _)) if due.is_none_or(|d| d <= now));
+            if end.down.is_some() || !arrived {
+                return;
+            }
+            let Some((_, packet)) = end.wire.pop_front() else { return };
+            self.operations += 1;
+            if self.options.cut_at == Some(self.operations) {
+                self.cut(side, packet);
+                return;
+            }
+            if let Err(violation) = self.deliver(side, packet) {
+                self.put(side.other(), Packet::Terminate(violation));
+                self.fail(side, violation.into());
+                return;
+            }
+        }
+    }
+
+    /// Breaks the connection in the middle of `packet`: a Write has placed some of its bytes.
+    fn cut(&mut self, side: Side, packet: Packet) {
+        if let Packet::Write { src, to, .. } = packet {
+            let some = sg_len(&src) as u64;
+            let some = self.options.env.random_u64() % (some + 1);
+            let part = arena::sg_slice(&src, 0, some as usize);
+            // What the peer may not do it does not do half either.
+            let _ = self.end(side).place(to, &part);
+        }
+        let reset = Down::Transport(std::io::ErrorKind::ConnectionReset);
+        self.fail(side, reset.clone());
+        self.fail(side.other(), reset);
+    }
+
+    fn deliver(&mut self, side: Side, packet: Packet) -> Result<(), Violation> {
+        match packet {
+            Packet::Send { id, sg, invalidate } => {
+                self.end(side).take_message(&sg, invalidate)?;
+                drop(sg);
+                self.sent(side.other(), Completion { id, result: Ok(Done::Send) });
+            }
+            Packet::Write { id, src, to } => {
+                self.end(side).place(to, &src)?;
+                drop(src);
+                self.sent(side.other(), Completion { id, result: Ok(Done::Write) });
+            }
+            Packet::ReadRequest { from } => {
+                let data = match from.length {
+                    0 => Sg::new(), // RFC 5040 5.2.1: the tag of an empty Read is not checked
+                    len => self.end(side).stags.read_source(from.stag, from.offset, len)?,
+                };
+                self.put(side.other(), Packet::ReadResponse { data });
+            }
+            Packet::ReadResponse { data } => {
+                let end = self.end(side);
+                let (id, mut sink, _) = end.reads.pop_front().ok_or(Violation::UNEXPECTED_RESPONSE)?;
+                fill(&mut sink, &data);
+                end.finished[READ].push_back(Completion { id, result: Ok(Done::Read(sink)) });
+            }
+            Packet::Terminate(violation) => self.fail(side, Down::Terminated(violation.code)),
+            Packet::Fin => self.fail(side, Down::PeerClosed),
+        }
+        Ok(())
+    }
+
+    fn sent(&mut self, side: Side, completion: Completion) {
+        let end = self.end(side);
+        if end.down.is_none() {
+            end.in_flight -= 1;
+            end.finished[SENT].push_back(completion);
+            self.wake(side);
+        }
+    }
+
+    /// Ends the connection for `side`: exposures die, then everything outstanding is flushed.
+    fn fail(&mut self, side: Side, why: Down) {
+        let on_wire: Vec<Completion> = {
+            let closed = why == Down::Closed;
+            let wire = &mut self.end(side.other()).wire;
+            // After a reset nothing more arrives; in order, what was handed over still does.
+            let done = |id, d| Completion { id, result: if closed { Ok(d) } else { Err(WcError::Flushed) } };
+            wire.iter()
+                .filter_map(|(_, p)| match p {
+                    Packet::Send { id, .. } => Some(done(*id, Done::Send)),
+                    Packet::Write { id, .. } => Some(done(*id, Done::Write)),
+                    _ => None,
+                })
+                .collect()
+        };
+        if matches!(why, Down::Transport(_)) {
+            self.end(side.other()).wire.clear();
+        }
+        let end = self.end(side);
+        if end.down.is_some() {
+            return;
+        }
+        end.stags.clear();
+        end.wire.clear();
+        end.in_flight = 0;
+        end.finished[SENT].extend(on_wire);
+        let flushed = |id| Completion { id, result: Err(WcError::Flushed) };
+        end.finished[SENT].extend(end.sends.drain(..).map(|(id, _)| flushed(id)));
+        end.finished[READ].extend(end.reads.drain(..).map(|(id, ..)| flushed(id)));
+        end.finished[RECEIVED].extend(end.recvs.drain(..).map(|(id, _)| flushed(id)));
+        end.down = Some(why);
+        self.wake(side);
+    }
+}
+
+impl End {
+    pub(super) fn watch(&mut self, waker: &Waker) {
+        match &mut self.waker {
+            Some(w) => w.clone_from(waker),
+            none => *none = Some(waker.clone()),
+        }
+    }
+
+    pub(super) fn expose(&mut self, what: Exposed, rights: Rights) -> Result<Exposure, RdmaError> {
+        if self.down.is_some() || self.closing {
+            return Err(RdmaError::Down);
+        }
+        self.stags.expose(what, rights)
+    }
+
+    pub(super) fn exposed(&self) -> usize {
+        self.stags.len()
+    }
+
+    pub(super) fn close(&mut self) {
+        self.closing = true;
+    }
+
+    pub(super) fn post(&mut self, id: WrId, wr: Wr, caps: &QueuePairCaps) -> Result<(), (RdmaError, Wr)> {
+        if self.down.is_some() || self.closing {
+            return Err((RdmaError::Down, wr));
+        }
+        let sends = self.sends.len() + self.in_flight + self.reads.len();
+        let now = Outstanding {
+            sends: sends + self.finished[SENT].len() + self.finished[READ].len(),
+            recvs: self.recvs.len() + self.finished[RECEIVED].len(),
+        };
+        if let Err(e) = check(&wr, caps, now) {
+            return Err((e, wr));
+        }
+        match wr {
+            Wr::Recv(buf) => self.recvs.push_back((id, buf)),
+            Wr::Invalidate(stag) => match self.stags.invalidate(stag) {
+                Some(what) => {
+                    self.finished[SENT].push_back(Completion { id, result: Ok(Done::Invalidate(what)) });
+                }
+                None => return Err((RdmaError::UnknownStag, wr)),
+            },
+            wr => self.sends.push_back((id, wr)),
+        }
+        if let Some(waker) = &self.waker {
+            waker.wake_by_ref();
+        }
+        Ok(())
+    }
+
+    fn take_message(&mut self, sg: &Sg, invalidate: Option<Stag>) -> Result<(), Violation> {
+        if self.recvs.front().ok_or(Violation::NO_BUFFER)?.1.capacity() < sg_len(sg) {
+            return Err(Violation::TOO_LONG);
+        }
+        let invalidated = match invalidate {
+            Some(stag) => Some((stag, self.stags.invalidate(stag).ok_or(Violation::CANNOT_INVALIDATE)?)),
+            None => None,
+        };
+        let (id, mut buf) = self.recvs.pop_front().ok_or(Violation::NO_BUFFER)?;
+        fill(&mut buf, sg);
+        self.finished[RECEIVED].push_back(Completion { id, result: Ok(Done::Recv { buf, invalidated }) });
+        Ok(())
+    }
+
+    fn place(&mut self, to: Remote, src: &Sg) -> Result<(), Violation> {
+        let len = sg_len(src);
+        if len == 0 {
+            return Ok(());
+        }
+        let mut bytes = src.iter().flat_map(|b| b.iter().copied());
+        for slice in self.stags.write_target(to.stag, to.offset, len)? {
+            slice.iter_mut().zip(&mut bytes).for_each(|(to, from)| *to = from);
+        }
+        count(Pass::Place, len);
+        Ok(())
+    }
+
+    /// Moves completions to `out`; whether there were any. Reordering holds some back, but never all.
+    fn drain(&mut self, env: &Env, reorder: bool, out: &mut Vec<Completion>) -> bool {
+        let before = out.len();
+        if !reorder {
+            out.extend(self.finished.iter_mut().flat_map(|f| f.drain(..)));
+            return out.len() > before;
+        }
+        loop {
+            let chance = env.random_u64();
+            let waiting = self.finished.iter().filter(|f| !f.is_empty()).count() as u64;
+            if waiting == 0 || (out.len() > before && chance % 4 == 0) {
+                return out.len() > before;
+            }
+            let pick = ((chance >> 8) % waiting) as usize;
+            let kind = self.finished.iter_mut().filter(|f| !f.is_empty()).nth(pick);
+            out.extend(kind.and_then(VecDeque::pop_front));
+        }
+    }
+}
+
+fn fill(buf: &mut IoBufMut, sg: &Sg) {
+    buf.set_len(0);
+    for b in sg {
+        buf.append(b);
+    }
+    count(Pass::Place, buf.len());
+}
