@@ -42,6 +42,7 @@ class Server:
         self.user, self.password, self.share = "alice", "correct horse 7", self.shares[0]
         self.log = self.folder / "server.log"
         self.process = None
+        self.may_end = False  # the test ended it, or expects it to end
         for share in self.shares:
             self.path(share).mkdir(parents=True, exist_ok=True)
             self.path(share).chmod(0o777)
@@ -77,6 +78,7 @@ class Server:
         """Starts the process and waits for nothing."""
         with open(self.log, "ab") as log:
             self.log_start = log.tell()
+            self.may_end = False
             self.process = subprocess.Popen(
                 self.prefix + self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 env={**os.environ, "RUST_BACKTRACE": "1"}, start_new_session=True)
@@ -99,6 +101,7 @@ class Server:
         """Asks the server to drain (SIGTERM) and returns its exit status."""
         if not self.is_running():
             return self.process.returncode if self.process else None
+        self.may_end = True
         self.process.send_signal(signal.SIGTERM)
         try:
             return self.process.wait(STOP_SECONDS)
@@ -108,6 +111,7 @@ class Server:
 
     def kill(self):
         """kill -9, for it and for the processes of its session."""
+        self.may_end = True
         if self.is_running():
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
