@@ -15,7 +15,7 @@
 //! # What is deliberately absent
 //!
 //! NTLMv1, LM, guest and anonymous log-on are refused, each with its own reason. There is no channel to a domain
-//! controller. Kerberos is not here yet; its place is [`mechanism::Mechanism`].
+//! controller. Kerberos is not here yet; its place is [`mechanism`].
 //!
 //! # I/O model
 //!
@@ -32,9 +32,16 @@
 //!
 //! One enum per stage. Bytes from the peer never panic and never allocate beyond [`spnego::MAX_TOKEN`].
 
+pub mod acceptor;
 pub mod crypt;
 pub mod derive;
+pub mod initiator;
+pub mod mechanism;
+pub mod ntlm;
+pub mod sid;
 pub mod sign;
+pub mod spnego;
+pub mod users;
 
 /// Decodes test vectors.
 #[cfg(test)]

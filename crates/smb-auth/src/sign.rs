@@ -73,7 +73,7 @@ pub struct SigningKey {
 }
 
 enum Inner {
-    Hmac(hmac::Key),
+    Hmac(Box<hmac::Key>),
     Cmac(cmac::Key),
     Gmac(Box<gmac::GmacKey>),
 }
@@ -88,7 +88,7 @@ impl SigningKey {
     /// A key for `algorithm`.
     pub fn new(algorithm: SigningAlgorithm, key: &[u8; 16]) -> Self {
         let inner = match algorithm {
-            SigningAlgorithm::HmacSha256 => Inner::Hmac(hmac::Key::new(hmac::HMAC_SHA256, key)),
+            SigningAlgorithm::HmacSha256 => Inner::Hmac(Box::new(hmac::Key::new(hmac::HMAC_SHA256, key))),
             SigningAlgorithm::AesCmac => {
                 Inner::Cmac(cmac::Key::new(cmac::AES_128, key).expect("16 bytes are an AES-128 key"))
             }

@@ -1,0 +1,232 @@
+//! The server's end of a log-on: SPNEGO with a mechanism inside, or NTLM bare (MS-SMB2 3.3.5.5.3).
+//!
+//! 1. A client's most preferred mechanism that we have is taken. If it was not its first, its optimistic token is
+//!    ignored and the list of mechanisms must be protected by a MIC (RFC 4178 5).
+//! 2. A MIC that the client sends is checked and answered with ours, needed or not.
+//! 3. After `Done` or `Failed` every step fails.
+
+use std::sync::Arc;
+
+use crate::mechanism::{
+    AcceptMechanism, AuthError, Claimed, FileTime, Identity, MechStep, SessionKey, UserLookup,
+};
+use crate::ntlm::accept::{NtlmAcceptor, ServerNames};
+use crate::spnego::{self, NegState, NegTokenInit, NegTokenResp, Oid, Token};
+
+/// What every log-on of a server has in common.
+#[derive(Clone, Debug)]
+pub struct AcceptorConfig {
+    names: Arc<ServerNames>,
+}
+
+impl AcceptorConfig {
+    /// A stand-alone server on the machine called `host`.
+    pub fn new(host: &str) -> Self {
+        Self { names: Arc::new(ServerNames::standalone(host)) }
+    }
+
+    /// The names that challenges carry.
+    pub fn names(&self) -> &ServerNames {
+        &self.names
+    }
+
+    /// The security buffer of our NEGOTIATE response: what we accept, best first.
+    // MS-SMB2 3.3.5.4
+    pub fn hint(&self) -> Vec<u8> {
+        spnego::build_hint(&[Oid::NTLMSSP])
+    }
+}
+
+/// What to do after a token.
+#[derive(Debug)]
+pub enum Step {
+    /// Answer STATUS_MORE_PROCESSING_REQUIRED with this security buffer.
+    Continue(Vec<u8>),
+    /// Answer STATUS_SUCCESS, and sign it.
+    Done {
+        /// The security buffer of the answer; empty where NTLM came without SPNEGO.
+        token: Vec<u8>,
+        /// Who logged on.
+        identity: Identity,
+        /// The key that both ends now share.
+        session_key: SessionKey,
+    },
+    /// Answer the status of [`AuthError::kind`], and forget the exchange.
+    Failed(AuthError),
+}
+
+/// One log-on. It lives from the first SESSION_SETUP request to the answer that ends it.
+///
+/// Reauthentication and the binding of a channel each use a new one.
+pub struct Acceptor {
+    config: AcceptorConfig,
+    server_challenge: [u8; 8],
+    now: FileTime,
+    state: State,
+    claimed: Option<Claimed>,
+}
+
+enum State {
+    Start,
+    Bare(Box<dyn AcceptMechanism>),
+    Wrapped(Wrapped),
+    Ended,
+}
+
+struct Wrapped {
+    mechanism: Box<dyn AcceptMechanism>,
+    /// What the MIC covers, as the client encoded it.
+    mech_list: Vec<u8>,
+    mic_needed: bool,
+}
+
+impl Acceptor {
+    /// Starts a log-on. `server_challenge` must be random and new; `now` is told to the client.
+    pub fn new(config: &AcceptorConfig, server_challenge: [u8; 8], now: FileTime) -> Self {
+        Self { config: config.clone(), server_challenge, now, state: State::Start, claimed: None }
+    }
+
+    /// Takes the security buffer of the client's next SESSION_SETUP request.
+    pub fn step(&mut self, token: &[u8], users: &dyn UserLookup) -> Step {
+        match self.try_step(token, users) {
+            Ok(step) => step,
+            Err(error) => {
+                self.remember_claim();
+                self.state = State::Ended;
+                Step::Failed(error)
+            }
+        }
+    }
+
+    /// Who the client says it is, once it said so, for log lines. It stays after a failure.
+    pub fn claimed(&self) -> Option<&Claimed> {
+        self.claimed.as_ref()
+    }
+
+    fn try_step(&mut self, token: &[u8], users: &dyn UserLookup) -> Result<Step, AuthError> {
+        let token = Token::parse(token)?;
+        match (&mut self.state, token) {
+            (State::Start, Token::Init(init)) => self.start(&init, users),
+            (State::Start, Token::RawNtlm(token)) => {
+                self.state = State::Bare(self.mechanism(Oid::NTLMSSP).ok_or(AuthError::NoCommonMechanism)?);
+                self.bare_step(token, users)
+            }
+            (State::Bare(_), Token::RawNtlm(token)) => self.bare_step(token, users),
+            (State::Wrapped(_), Token::Resp(resp)) => {
+                if resp.state == Some(NegState::REJECT) {
+                    return Err(AuthError::Rejected);
+                }
+                let token = resp.response_token.ok_or(AuthError::OutOfOrder)?;
+                self.wrapped_step(token, resp.mech_list_mic, None, users)
+            }
+            _ => Err(AuthError::OutOfOrder),
+        }
+    }
+
+    /// The mechanisms that we have. Kerberos will be a second arm.
+    fn mechanism(&self, oid: Oid<'_>) -> Option<Box<dyn AcceptMechanism>> {
+        match oid {
+            Oid::NTLMSSP => {
+                Some(Box::new(NtlmAcceptor::new(self.config.names.clone(), self.server_challenge, self.now)))
+            }
+            _ => None,
+        }
+    }
+
+    // RFC 4178 4.2.1, 5
+    fn start(&mut self, init: &NegTokenInit<'_>, users: &dyn UserLookup) -> Result<Step, AuthError> {
+        let (at, mechanism) = init
+            .mechs
+            .iter()
+            .enumerate()
+            .find_map(|(at, oid)| Some((at, self.mechanism(*oid)?)))
+            .ok_or(AuthError::NoCommonMechanism)?;
+        let chosen = mechanism.oid();
+        let optimistic = init.mech_token.filter(|_| at == 0);
+        let mic_needed = at != 0;
+        self.state = State::Wrapped(Wrapped { mechanism, mech_list: init.mech_list.to_vec(), mic_needed });
+        match optimistic {
+            Some(token) => self.wrapped_step(token, init.mech_list_mic, Some(chosen), users),
+            None => Ok(Step::Continue(
+                NegTokenResp {
+                    state: Some(if mic_needed { NegState::REQUEST_MIC } else { NegState::ACCEPT_INCOMPLETE }),
+                    supported_mech: Some(chosen),
+                    ..NegTokenResp::default()
+                }
+                .to_bytes(),
+            )),
+        }
+    }
+
+    fn bare_step(&mut self, token: &[u8], users: &dyn UserLookup) -> Result<Step, AuthError> {
+        let State::Bare(mechanism) = &mut self.state else { return Err(AuthError::OutOfOrder) };
+        match mechanism.accept(token, users)? {
+            MechStep::Continue(token) => Ok(Step::Continue(token)),
+            MechStep::Done { token, identity, session_key } => {
+                self.remember_claim();
+                self.state = State::Ended;
+                Ok(Step::Done { token: token.unwrap_or_default(), identity, session_key })
+            }
+        }
+    }
+
+    fn wrapped_step(
+        &mut self,
+        token: &[u8],
+        client_mic: Option<&[u8]>,
+        supported_mech: Option<Oid<'static>>,
+        users: &dyn UserLookup,
+    ) -> Result<Step, AuthError> {
+        let State::Wrapped(wrapped) = &mut self.state else { return Err(AuthError::OutOfOrder) };
+        match wrapped.mechanism.accept(token, users)? {
+            MechStep::Continue(token) => Ok(Step::Continue(
+                NegTokenResp {
+                    state: Some(NegState::ACCEPT_INCOMPLETE),
+                    supported_mech,
+                    response_token: Some(&token),
+                    mech_list_mic: None,
+                }
+                .to_bytes(),
+            )),
+            MechStep::Done { token, identity, session_key } => {
+                let mic = wrapped.exchange_mics(client_mic)?;
+                let token = NegTokenResp {
+                    state: Some(NegState::ACCEPT_COMPLETED),
+                    supported_mech,
+                    response_token: token.as_deref(),
+                    mech_list_mic: mic.as_deref(),
+                }
+                .to_bytes();
+                self.remember_claim();
+                self.state = State::Ended;
+                Ok(Step::Done { token, identity, session_key })
+            }
+        }
+    }
+
+    fn remember_claim(&mut self) {
+        let mechanism = match &self.state {
+            State::Bare(mechanism) => mechanism,
+            State::Wrapped(wrapped) => &wrapped.mechanism,
+            State::Start | State::Ended => return,
+        };
+        self.claimed = mechanism.claimed().cloned();
+    }
+}
+
+impl Wrapped {
+    /// Checks the client's MIC and makes ours, if there is to be one.
+    // RFC 4178 5
+    fn exchange_mics(&self, client_mic: Option<&[u8]>) -> Result<Option<Vec<u8>>, AuthError> {
+        match client_mic {
+            Some(mic) if self.mechanism.check_mic(&self.mech_list, mic) => {
+                Ok(self.mechanism.make_mic(&self.mech_list))
+            }
+            None if !self.mic_needed => Ok(None),
+            _ => Err(AuthError::BadMechListMic),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,239 @@
+//! The server's end (MS-NLMP 3.2).
+
+use std::sync::Arc;
+
+use aws_lc_rs::constant_time::verify_slices_are_equal;
+use zeroize::Zeroizing;
+
+use super::{
+    Authenticate, AvFlags, AvId, Challenge, Flags, Negotiate, NtHash, NtlmError, Ntlmv2Response, Refusal,
+    Side, SigningSession, av, exported_session_key, message_mic, nt_proof, response_key_nt, session_base_key,
+    utf16le,
+};
+use crate::mechanism::{AcceptMechanism, AuthError, Claimed, FileTime, Identity, MechStep, UserLookup};
+use crate::spnego::Oid;
+
+/// Names a stand-alone server gives itself in challenges.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerNames {
+    netbios: String,
+    dns: String,
+}
+
+/// The longest NetBIOS name, characters.
+const MAX_NETBIOS: usize = 15;
+/// The longest DNS name, bytes.
+const MAX_DNS: usize = 253;
+
+impl ServerNames {
+    /// The names of the machine called `host`, fully qualified or not: the first label in upper case, cut to 15
+    /// characters, is the NetBIOS name, and its own domain, as on a Windows server in no domain.
+    pub fn standalone(host: &str) -> Self {
+        let label = host.split('.').next().filter(|label| !label.is_empty()).unwrap_or("SERVER");
+        Self {
+            netbios: label.chars().take(MAX_NETBIOS).map(|c| c.to_ascii_uppercase()).collect(),
+            dns: host.chars().take(MAX_DNS).collect(),
+        }
+    }
+
+    /// The NetBIOS name.
+    pub fn netbios(&self) -> &str {
+        &self.netbios
+    }
+
+    /// The DNS name.
+    pub fn dns(&self) -> &str {
+        &self.dns
+    }
+
+    fn target_info(&self, now: FileTime) -> Vec<u8> {
+        let (netbios, dns) = (utf16le(&self.netbios), utf16le(&self.dns));
+        let mut pairs = Vec::new();
+        av::push(&mut pairs, AvId::NB_DOMAIN_NAME, &netbios);
+        av::push(&mut pairs, AvId::NB_COMPUTER_NAME, &netbios);
+        av::push(&mut pairs, AvId::DNS_DOMAIN_NAME, &dns);
+        av::push(&mut pairs, AvId::DNS_COMPUTER_NAME, &dns);
+        av::push(&mut pairs, AvId::TIMESTAMP, &now.0.to_le_bytes());
+        av::push(&mut pairs, AvId::END, &[]);
+        pairs
+    }
+}
+
+/// One log-on by NTLM.
+pub struct NtlmAcceptor {
+    names: Arc<ServerNames>,
+    server_challenge: [u8; 8],
+    now: FileTime,
+    state: State,
+    claimed: Option<Claimed>,
+}
+
+enum State {
+    AwaitNegotiate,
+    AwaitAuthenticate { flags: Flags, negotiate: Vec<u8>, challenge: Vec<u8> },
+    Done(SigningSession),
+    Failed,
+}
+
+impl NtlmAcceptor {
+    /// Starts an exchange. `server_challenge` must be random and new.
+    pub fn new(names: Arc<ServerNames>, server_challenge: [u8; 8], now: FileTime) -> Self {
+        Self { names, server_challenge, now, state: State::AwaitNegotiate, claimed: None }
+    }
+
+    // MS-NLMP 3.2.5.1.1
+    fn on_negotiate(&mut self, token: &[u8]) -> Result<MechStep, AuthError> {
+        let offered = Negotiate::parse(token)?.flags;
+        if !offered.contains(Flags::UNICODE) {
+            return Err(Refusal::Oem.into());
+        }
+        if !offered.contains(Flags::EXTENDED_SESSIONSECURITY) {
+            return Err(Refusal::NoExtendedSessionSecurity.into());
+        }
+        const ON_REQUEST: Flags = Flags::SIGN
+            .union(Flags::SEAL)
+            .union(Flags::ALWAYS_SIGN)
+            .union(Flags::KEY_EXCH)
+            .union(Flags::KEY_128)
+            .union(Flags::KEY_56)
+            .union(Flags::VERSION)
+            .union(Flags::REQUEST_TARGET);
+        let flags = Flags::UNICODE
+            .union(Flags::NTLM)
+            .union(Flags::TARGET_TYPE_SERVER)
+            .union(Flags::EXTENDED_SESSIONSECURITY)
+            .union(Flags::TARGET_INFO)
+            .union(offered.intersection(ON_REQUEST));
+        let challenge = Challenge {
+            flags,
+            server_challenge: self.server_challenge,
+            target_name: &utf16le(&self.names.netbios),
+            target_info: &self.names.target_info(self.now),
+        }
+        .to_bytes();
+        self.state =
+            State::AwaitAuthenticate { flags, negotiate: token.to_vec(), challenge: challenge.clone() };
+        Ok(MechStep::Continue(challenge))
+    }
+
+    // MS-NLMP 3.2.5.1.2
+    fn on_authenticate(
+        &mut self,
+        token: &[u8],
+        offered: Flags,
+        negotiate: &[u8],
+        challenge: &[u8],
+        users: &dyn UserLookup,
+    ) -> Result<MechStep, AuthError> {
+        let message = Authenticate::parse(token)?;
+        let (user, well_formed) = text(message.user);
+        let (domain, _) = text(message.domain);
+        let (workstation, _) = text(message.workstation);
+        self.claimed =
+            Some(Claimed { user: user.clone(), domain: domain.clone(), workstation: workstation.clone() });
+        refuse(&message, &user)?;
+        let response = Ntlmv2Response::parse(message.nt_response)?;
+
+        let account = if well_formed { users.lookup(&user, &domain) } else { None };
+        // An unknown user takes the same way as a wrong password, so that names cannot be found out by timing.
+        let no_hash = NtHash::from_bytes([0x5a; 16]);
+        let hash = account.as_ref().map_or(&no_hash, |account| &account.nt_hash);
+        let response_key = Zeroizing::new(response_key_nt(hash, message.user, message.domain));
+        let proof = nt_proof(&response_key, &self.server_challenge, response.temp);
+        let proved = verify_slices_are_equal(&proof, &response.proof).is_ok();
+        let account = account.ok_or(AuthError::UnknownUser)?;
+        if !proved {
+            return Err(AuthError::WrongPassword);
+        }
+
+        let flags = message.flags.intersection(offered);
+        let encrypted = if flags.contains(Flags::KEY_EXCH) {
+            Some(message.encrypted_session_key.try_into().map_err(|_| NtlmError::BadSessionKey)?)
+        } else {
+            None
+        };
+        let base = Zeroizing::new(session_base_key(&response_key, &proof));
+        let session_key = Zeroizing::new(exported_session_key(&base, encrypted));
+        // The flag lies within what the proof covers: nobody on the way can clear it.
+        if response.pairs.flags()?.0 & AvFlags::MIC.0 != 0 {
+            let expected = message_mic(&session_key, negotiate, challenge, token);
+            let mic = message.mic.ok_or(AuthError::BadMic)?;
+            verify_slices_are_equal(&expected, &mic).map_err(|_| AuthError::BadMic)?;
+        }
+        if account.disabled {
+            return Err(AuthError::AccountDisabled);
+        }
+        self.state = State::Done(SigningSession::new(*session_key, flags));
+        Ok(MechStep::Done {
+            token: None,
+            identity: Identity { user: account.name, domain, workstation, sid: account.sid },
+            session_key: Zeroizing::new(session_key.to_vec()),
+        })
+    }
+
+    fn session(&self) -> Option<&SigningSession> {
+        match &self.state {
+            State::Done(session) => Some(session),
+            _ => None,
+        }
+    }
+}
+
+impl AcceptMechanism for NtlmAcceptor {
+    fn oid(&self) -> Oid<'static> {
+        Oid::NTLMSSP
+    }
+
+    fn accept(&mut self, token: &[u8], users: &dyn UserLookup) -> Result<MechStep, AuthError> {
+        match std::mem::replace(&mut self.state, State::Failed) {
+            State::AwaitNegotiate => self.on_negotiate(token),
+            State::AwaitAuthenticate { flags, negotiate, challenge } => {
+                self.on_authenticate(token, flags, &negotiate, &challenge, users)
+            }
+            State::Done(_) | State::Failed => Err(AuthError::OutOfOrder),
+        }
+    }
+
+    fn make_mic(&self, mech_list: &[u8]) -> Option<Vec<u8>> {
+        self.session().map(|session| session.sign(Side::Server, mech_list).to_vec())
+    }
+
+    fn check_mic(&self, mech_list: &[u8], mic: &[u8]) -> bool {
+        self.session().is_some_and(|session| {
+            verify_slices_are_equal(&session.sign(Side::Client, mech_list), mic).is_ok()
+        })
+    }
+
+    fn claimed(&self) -> Option<&Claimed> {
+        self.claimed.as_ref()
+    }
+}
+
+/// What is refused whatever the account.
+fn refuse(message: &Authenticate<'_>, user: &str) -> Result<(), Refusal> {
+    /// Length of an NTLMv1 response, bytes; an NTLMv2 response is longer.
+    const NTLMV1_LEN: usize = 24;
+    if message.flags.contains(Flags::ANONYMOUS) || user.is_empty() {
+        return Err(Refusal::Anonymous);
+    }
+    if !message.flags.contains(Flags::UNICODE) {
+        return Err(Refusal::Oem);
+    }
+    if user.eq_ignore_ascii_case("guest") {
+        return Err(Refusal::Guest);
+    }
+    match message.nt_response.len() {
+        0 => Err(Refusal::Lm),
+        NTLMV1_LEN => Err(Refusal::Ntlmv1),
+        _ => Ok(()),
+    }
+}
+
+/// UTF-16LE as text, and whether it was well-formed.
+fn text(bytes: &[u8]) -> (String, bool) {
+    let units: Vec<u16> = bytes.chunks_exact(2).map(|unit| u16::from_le_bytes([unit[0], unit[1]])).collect();
+    match String::from_utf16(&units) {
+        Ok(text) => (text, true),
+        Err(_) => (String::from_utf16_lossy(&units), false),
+    }
+}

@@ -1,0 +1,418 @@
+//! The file of local users.
+//!
+//! TOML, one table per user:
+//!
+//! ```toml
+//! machine_sid = "S-1-5-21-1004336348-1177238915-682003330"
+//! next_rid = 1001
+//!
+//! [[user]]
+//! name = "alice"
+//! rid = 1000
+//! nt_hash = "8846f7eaee8fb117ad06bdd830b7586c"
+//! full_name = "Alice Liddell"   # optional
+//! disabled = false              # optional
+//! ```
+//!
+//! 1. An NT hash is as good as the password, so the file is created with mode 0600 and is refused when others can read
+//!    or write it.
+//! 2. The machine's SID is drawn once, when the file is created; relative identifiers begin at 1000 and are never given
+//!    twice, so a deleted user's files do not fall to the next one created.
+//! 3. A change is all or nothing: written beside the file, synced, renamed over it, the folder synced. Changes by
+//!    several processes queue on a lock of the folder.
+//! 4. Readers see one consistent table; [`UserFile::reload_if_changed`] fetches what another process wrote.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+
+use crate::mechanism::{Account, UserLookup};
+use crate::ntlm::{NtHash, upcase};
+use crate::sid::Sid;
+
+mod file;
+
+use file::Stamp;
+
+/// The first relative identifier given to a user.
+pub const FIRST_RID: u32 = 1000;
+/// The longest user name, UTF-16 units.
+pub const MAX_NAME: usize = 104;
+
+/// Why the file could not be read or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum UserFileError {
+    /// The operating system refused.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// Others than the owner can read or write the file, and with it log on as anybody in it.
+    #[error(
+        "{path} has mode {mode:04o}, but its hashes are as good as passwords: others may have read them. \
+         Cure: chmod 600 {path}; then change the passwords"
+    )]
+    TooOpen {
+        /// The file.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// The file is larger than any that this program wrote.
+    #[error("{path} is larger than 16 MiB")]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file is not in the format described in this module's documentation. What is there instead is not repeated:
+    /// it may be a secret.
+    #[error("{path}:{line}: not a user file: missing, unknown or malformed key")]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// Where, counted from 1.
+        line: usize,
+    },
+    /// A user's entry contradicts itself or another.
+    #[error("{path}: user {name:?}: {fault}")]
+    BadEntry {
+        /// The file.
+        path: PathBuf,
+        /// Whose entry.
+        name: Box<str>,
+        /// What is wrong.
+        fault: EntryFault,
+    },
+    /// The caller's name cannot be a user's.
+    #[error(
+        "{name:?} cannot be a user name: 1 to {MAX_NAME} characters, no control characters, none of \
+         \"/\\[]:;|=,+*?<>@, no full stop at the end, and not \"guest\""
+    )]
+    BadName {
+        /// The name.
+        name: Box<str>,
+    },
+    /// The caller wants to add a user who exists.
+    #[error("user {name:?} exists")]
+    Exists {
+        /// The name.
+        name: Box<str>,
+    },
+    /// The caller names a user who does not exist.
+    #[error("there is no user {name:?}")]
+    NoSuchUser {
+        /// The name.
+        name: Box<str>,
+    },
+    /// Every relative identifier is used.
+    #[error("no relative identifier is left")]
+    RidsExhausted,
+}
+
+/// What is wrong with an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EntryFault {
+    /// `nt_hash` is not 32 hexadecimal digits.
+    #[error("nt_hash must be 32 hexadecimal digits")]
+    Hash,
+    /// The name may not be used.
+    #[error("the name is not allowed")]
+    Name,
+    /// Two entries have the same name, but for case.
+    #[error("the name is there twice")]
+    DuplicateName,
+    /// Two entries have the same relative identifier.
+    #[error("the rid is there twice")]
+    DuplicateRid,
+    /// The relative identifier is below 1000 or not below `next_rid`.
+    #[error("the rid must be at least 1000 and less than next_rid")]
+    Rid,
+}
+
+/// What may be told of a user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UserInfo {
+    /// The name as it was created.
+    pub name: String,
+    /// A text for people.
+    pub full_name: String,
+    /// Who the user is in security descriptors.
+    pub sid: Sid,
+    /// Whether the user may not log on.
+    pub disabled: bool,
+}
+
+/// The users of one file, ready for log-ons.
+pub struct UserFile {
+    path: PathBuf,
+    current: RwLock<Current>,
+}
+
+struct Current {
+    table: Arc<Table>,
+    stamp: Stamp,
+}
+
+/// Everything in the file; also a [`UserLookup`] of its own, for servers whose users live in memory only.
+#[derive(Clone, Debug)]
+pub struct Table {
+    machine_sid: Sid,
+    next_rid: u32,
+    /// By [`fold`]ed name.
+    users: BTreeMap<Vec<u16>, User>,
+}
+
+#[derive(Clone, Debug)]
+struct User {
+    name: String,
+    rid: u32,
+    nt_hash: NtHash,
+    full_name: String,
+    disabled: bool,
+}
+
+impl Table {
+    /// No users, on a machine whose SID is made of `random`.
+    pub fn new(random: [u32; 3]) -> Self {
+        Self { machine_sid: Sid::machine(random), next_rid: FIRST_RID, users: BTreeMap::new() }
+    }
+
+    /// Adds a user and returns the SID given.
+    ///
+    /// # Errors
+    /// [`UserFileError::BadName`], [`UserFileError::Exists`], [`UserFileError::RidsExhausted`].
+    pub fn add(&mut self, name: &str, nt_hash: NtHash, full_name: &str) -> Result<Sid, UserFileError> {
+        if !allowed(name) {
+            return Err(UserFileError::BadName { name: name.into() });
+        }
+        if self.users.contains_key(&fold(name)) {
+            return Err(UserFileError::Exists { name: name.into() });
+        }
+        let rid = self.next_rid;
+        self.next_rid = rid.checked_add(1).ok_or(UserFileError::RidsExhausted)?;
+        let user = User { name: name.into(), rid, nt_hash, full_name: full_name.into(), disabled: false };
+        self.users.insert(fold(name), user);
+        Ok(self.machine_sid.account(rid))
+    }
+
+    /// Removes a user, whose identifier is not given again.
+    ///
+    /// # Errors
+    /// [`UserFileError::NoSuchUser`].
+    pub fn remove(&mut self, name: &str) -> Result<(), UserFileError> {
+        self.users.remove(&fold(name)).map(|_| ()).ok_or_else(|| no_such_user(name))
+    }
+
+    /// Gives a user a new password.
+    ///
+    /// # Errors
+    /// [`UserFileError::NoSuchUser`].
+    pub fn set_password(&mut self, name: &str, nt_hash: NtHash) -> Result<(), UserFileError> {
+        self.user_mut(name)?.nt_hash = nt_hash;
+        Ok(())
+    }
+
+    /// Lets a user log on, or not.
+    ///
+    /// # Errors
+    /// [`UserFileError::NoSuchUser`].
+    pub fn set_disabled(&mut self, name: &str, disabled: bool) -> Result<(), UserFileError> {
+        self.user_mut(name)?.disabled = disabled;
+        Ok(())
+    }
+
+    /// Every user, by name.
+    pub fn list(&self) -> Vec<UserInfo> {
+        self.users
+            .values()
+            .map(|user| UserInfo {
+                name: user.name.clone(),
+                full_name: user.full_name.clone(),
+                sid: self.machine_sid.account(user.rid),
+                disabled: user.disabled,
+            })
+            .collect()
+    }
+
+    /// The machine's SID.
+    pub fn machine_sid(&self) -> &Sid {
+        &self.machine_sid
+    }
+
+    fn user_mut(&mut self, name: &str) -> Result<&mut User, UserFileError> {
+        self.users.get_mut(&fold(name)).ok_or_else(|| no_such_user(name))
+    }
+
+    /// Checks what the file's grammar does not.
+    fn check(&self) -> Result<(), (Box<str>, EntryFault)> {
+        let mut rids = BTreeSet::new();
+        for user in self.users.values() {
+            let fault = if !allowed(&user.name) {
+                EntryFault::Name
+            } else if user.rid < FIRST_RID || user.rid >= self.next_rid {
+                EntryFault::Rid
+            } else if !rids.insert(user.rid) {
+                EntryFault::DuplicateRid
+            } else {
+                continue;
+            };
+            return Err((user.name.as_str().into(), fault));
+        }
+        Ok(())
+    }
+}
+
+impl UserLookup for Table {
+    /// The domain decides nothing: every account is the machine's own. `name@domain` finds `name`.
+    fn lookup(&self, user: &str, _domain: &str) -> Option<Account> {
+        let name = user.split_once('@').map_or(user, |(name, _)| name);
+        self.users.get(&fold(name)).map(|user| Account {
+            name: user.name.clone(),
+            nt_hash: user.nt_hash.clone(),
+            sid: self.machine_sid.account(user.rid),
+            disabled: user.disabled,
+        })
+    }
+}
+
+impl UserFile {
+    /// Creates the file, without users, on a machine whose SID is made of `random`.
+    ///
+    /// # Errors
+    /// [`UserFileError::Io`], also when the file exists.
+    pub fn create(path: impl Into<PathBuf>, random: [u32; 3]) -> Result<Self, UserFileError> {
+        let path = path.into();
+        let table = Table::new(random);
+        let _lock = file::lock(&path)?;
+        let stamp = file::write(&path, &table, file::Existing::MustNotExist)?;
+        Ok(Self::with(path, table, stamp))
+    }
+
+    /// Reads the file.
+    ///
+    /// # Errors
+    /// [`UserFileError`]: it cannot be read, or others can, or it is malformed.
+    pub fn open(path: impl Into<PathBuf>) -> Result<Self, UserFileError> {
+        let path = path.into();
+        let (table, stamp) = file::read(&path)?;
+        Ok(Self::with(path, table, stamp))
+    }
+
+    /// Where the file is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The users as last read.
+    pub fn table(&self) -> Arc<Table> {
+        self.current.read().table.clone()
+    }
+
+    /// Reads the file again if it is not the one last read, and says whether it did. The server calls this before a
+    /// log-on: it costs one `stat`.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open); the users last read stay.
+    pub fn reload_if_changed(&self) -> Result<bool, UserFileError> {
+        if file::stamp(&self.path)? == self.current.read().stamp {
+            return Ok(false);
+        }
+        self.reload().map(|()| true)
+    }
+
+    /// Reads the file again.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open); the users last read stay.
+    pub fn reload(&self) -> Result<(), UserFileError> {
+        let (table, stamp) = file::read(&self.path)?;
+        *self.current.write() = Current { table: Arc::new(table), stamp };
+        Ok(())
+    }
+
+    /// Adds a user and returns the SID given.
+    ///
+    /// # Errors
+    /// As [`Table::add`] and [`open`](Self::open); the file is then unchanged.
+    pub fn add(&self, name: &str, nt_hash: NtHash, full_name: &str) -> Result<Sid, UserFileError> {
+        self.change(|table| table.add(name, nt_hash, full_name))
+    }
+
+    /// Removes a user.
+    ///
+    /// # Errors
+    /// As [`Table::remove`] and [`open`](Self::open); the file is then unchanged.
+    pub fn remove(&self, name: &str) -> Result<(), UserFileError> {
+        self.change(|table| table.remove(name))
+    }
+
+    /// Gives a user a new password.
+    ///
+    /// # Errors
+    /// As [`Table::set_password`] and [`open`](Self::open); the file is then unchanged.
+    pub fn set_password(&self, name: &str, nt_hash: NtHash) -> Result<(), UserFileError> {
+        self.change(|table| table.set_password(name, nt_hash))
+    }
+
+    /// Lets a user log on, or not.
+    ///
+    /// # Errors
+    /// As [`Table::set_disabled`] and [`open`](Self::open); the file is then unchanged.
+    pub fn set_disabled(&self, name: &str, disabled: bool) -> Result<(), UserFileError> {
+        self.change(|table| table.set_disabled(name, disabled))
+    }
+
+    /// Every user, by name, as last read.
+    pub fn list(&self) -> Vec<UserInfo> {
+        self.table().list()
+    }
+
+    fn with(path: PathBuf, table: Table, stamp: Stamp) -> Self {
+        Self { path, current: RwLock::new(Current { table: Arc::new(table), stamp }) }
+    }
+
+    /// Changes what the file holds now, which another process may have written.
+    fn change<T>(
+        &self,
+        change: impl FnOnce(&mut Table) -> Result<T, UserFileError>,
+    ) -> Result<T, UserFileError> {
+        let _lock = file::lock(&self.path)?;
+        let (mut table, _) = file::read(&self.path)?;
+        let result = change(&mut table)?;
+        let stamp = file::write(&self.path, &table, file::Existing::Replace)?;
+        *self.current.write() = Current { table: Arc::new(table), stamp };
+        Ok(result)
+    }
+}
+
+impl UserLookup for UserFile {
+    fn lookup(&self, user: &str, domain: &str) -> Option<Account> {
+        self.table().lookup(user, domain)
+    }
+}
+
+fn no_such_user(name: &str) -> UserFileError {
+    UserFileError::NoSuchUser { name: name.into() }
+}
+
+/// A name without its case, as NTLM sees it.
+fn fold(name: &str) -> Vec<u16> {
+    name.encode_utf16().map(upcase).collect()
+}
+
+fn allowed(name: &str) -> bool {
+    let length = name.encode_utf16().count();
+    (1..=MAX_NAME).contains(&length)
+        && !name.chars().any(|c| c.is_control() || "\"/\\[]:;|=,+*?<>@".contains(c))
+        && !name.ends_with('.')
+        && name.trim() == name
+        && !name.eq_ignore_ascii_case("guest")
+}
+
+#[cfg(test)]
+mod tests;
