@@ -7,6 +7,7 @@ mod cursor;
 mod error;
 mod filetime;
 pub mod frame;
+pub mod fscc;
 pub mod header;
 mod ids;
 mod macros;

@@ -1,0 +1,230 @@
+//! Directory entries: FileDirectoryInformation (MS-FSCC 2.4.10), Full (2.4.19), IdFull (2.4.23), Both (2.4.8), IdBoth
+//! (2.4.22), Names (2.4.33), IdExtd and IdExtdBoth.
+//!
+//! The classes are prefixes and mixtures of one set of fields, so there is one [`DirectoryEntry`]; the class decides
+//! what of it is on the wire.
+//!
+//! ```text
+//! all but Names:  next, index, 4 times, end of file, allocation, attributes, name length      = 64
+//! Full +4 ea   IdFull +4 ea +4 pad +8 id   Both +4 ea +2 short length +24 short name
+//! IdBoth = Both +2 pad +8 id   IdExtd +4 ea +4 tag +16 id   IdExtdBoth = IdExtd +2 +24
+//! Names:          next, index, name length                                                    = 12
+//! ```
+
+use super::FileInfoClass;
+use super::list::{Fits, ListBuilder, split_entry};
+use crate::cursor::{Field, Reader, fit_u32, zeros};
+use crate::{FileAttributes, FileTime, Utf16Le, WireError};
+
+/// One entry of a directory listing. What the class does not carry is ignored when written and zero when read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DirectoryEntry<'a> {
+    /// Position in the directory, where the file system has such a thing; else 0.
+    pub file_index: u32,
+    /// Creation time.
+    pub creation_time: FileTime,
+    /// Last access time.
+    pub last_access_time: FileTime,
+    /// Last write time.
+    pub last_write_time: FileTime,
+    /// Change time.
+    pub change_time: FileTime,
+    /// Bytes of the file.
+    pub end_of_file: u64,
+    /// Bytes allocated.
+    pub allocation_size: u64,
+    /// Attributes.
+    pub file_attributes: FileAttributes,
+    /// Bytes of extended attributes; for a reparse point its tag (all classes but IdExtd).
+    pub ea_size: u32,
+    /// Tag of a reparse point (IdExtd classes).
+    pub reparse_tag: u32,
+    /// The file's number: 64 bits in IdFull and IdBoth, 128 in the IdExtd classes.
+    pub file_id: u128,
+    /// The 8.3 name, at most 24 bytes.
+    pub short_name: Utf16Le<'a>,
+    /// The name.
+    pub name: Utf16Le<'a>,
+}
+
+/// Bytes of the field for the short name.
+const SHORT_NAME_LEN: usize = 24;
+
+/// Bytes in front of the name in an entry of `class`; `None` when it is not a directory class.
+pub const fn directory_fixed_len(class: FileInfoClass) -> Option<usize> {
+    Some(match class {
+        FileInfoClass::NAMES => 12,
+        FileInfoClass::DIRECTORY => 64,
+        FileInfoClass::FULL_DIRECTORY => 68,
+        FileInfoClass::ID_FULL_DIRECTORY => 80,
+        FileInfoClass::ID_EXTD_DIRECTORY => 88,
+        FileInfoClass::BOTH_DIRECTORY => 94,
+        FileInfoClass::ID_BOTH_DIRECTORY => 104,
+        FileInfoClass::ID_EXTD_BOTH_DIRECTORY => 114,
+        _ => return None,
+    })
+}
+
+const fn has_short_name(class: FileInfoClass) -> bool {
+    matches!(
+        class,
+        FileInfoClass::BOTH_DIRECTORY
+            | FileInfoClass::ID_BOTH_DIRECTORY
+            | FileInfoClass::ID_EXTD_BOTH_DIRECTORY
+    )
+}
+
+const fn is_extended(class: FileInfoClass) -> bool {
+    matches!(class, FileInfoClass::ID_EXTD_DIRECTORY | FileInfoClass::ID_EXTD_BOTH_DIRECTORY)
+}
+
+impl<'a> DirectoryEntry<'a> {
+    fn decode(bytes: &'a [u8], class: FileInfoClass) -> Result<Self, WireError> {
+        const WHAT: &str = "directory entry";
+        let mut r = Reader::new(bytes, WHAT);
+        let mut entry = Self::default();
+        r.skip(4)?;
+        entry.file_index = r.get()?;
+        if class != FileInfoClass::NAMES {
+            entry.creation_time = r.get()?;
+            entry.last_access_time = r.get()?;
+            entry.last_write_time = r.get()?;
+            entry.change_time = r.get()?;
+            entry.end_of_file = r.get()?;
+            entry.allocation_size = r.get()?;
+            entry.file_attributes = r.get()?;
+        }
+        let name_len: u32 = r.get()?;
+        if !matches!(class, FileInfoClass::NAMES | FileInfoClass::DIRECTORY) {
+            entry.ea_size = r.get()?;
+        }
+        if is_extended(class) {
+            entry.reparse_tag = r.get()?;
+            entry.file_id = u128::from_le_bytes(r.get()?);
+        }
+        if has_short_name(class) {
+            let len = usize::from(r.get::<u8>()?);
+            r.skip(1)?;
+            let field = r.take(SHORT_NAME_LEN)?;
+            let name = field.get(..len).ok_or(WireError::malformed("ShortNameLength"))?;
+            entry.short_name = Utf16Le::new(name, "short name")?;
+        }
+        match class {
+            FileInfoClass::ID_FULL_DIRECTORY => r.skip(4)?,
+            FileInfoClass::ID_BOTH_DIRECTORY => r.skip(2)?,
+            _ => {}
+        }
+        if matches!(class, FileInfoClass::ID_FULL_DIRECTORY | FileInfoClass::ID_BOTH_DIRECTORY) {
+            entry.file_id = r.get::<u64>()?.into();
+        }
+        entry.name = Utf16Le::new(r.take(name_len as usize)?, WHAT)?;
+        Ok(entry)
+    }
+
+    fn put(&self, class: FileInfoClass, out: &mut Vec<u8>) {
+        0u32.put(out);
+        self.file_index.put(out);
+        if class != FileInfoClass::NAMES {
+            self.creation_time.put(out);
+            self.last_access_time.put(out);
+            self.last_write_time.put(out);
+            self.change_time.put(out);
+            self.end_of_file.put(out);
+            self.allocation_size.put(out);
+            self.file_attributes.put(out);
+        }
+        (self.name.len() as u32).put(out);
+        if !matches!(class, FileInfoClass::NAMES | FileInfoClass::DIRECTORY) {
+            self.ea_size.put(out);
+        }
+        if is_extended(class) {
+            self.reparse_tag.put(out);
+            self.file_id.to_le_bytes().put(out);
+        }
+        if has_short_name(class) {
+            let name = self.short_name.as_bytes();
+            [name.len() as u8, 0].put(out);
+            out.extend_from_slice(name);
+            zeros(out, SHORT_NAME_LEN - name.len());
+        }
+        match class {
+            FileInfoClass::ID_FULL_DIRECTORY => zeros(out, 4),
+            FileInfoClass::ID_BOTH_DIRECTORY => zeros(out, 2),
+            _ => {}
+        }
+        if matches!(class, FileInfoClass::ID_FULL_DIRECTORY | FileInfoClass::ID_BOTH_DIRECTORY) {
+            (self.file_id as u64).put(out);
+        }
+        out.extend_from_slice(self.name.as_bytes());
+    }
+}
+
+/// Writes a listing: 8-byte aligned entries within a budget.
+#[derive(Debug)]
+pub struct DirectoryList<'v> {
+    list: ListBuilder<'v>,
+    class: FileInfoClass,
+    fixed: usize,
+}
+
+impl<'v> DirectoryList<'v> {
+    /// A listing of `class` at the end of `out`, of at most `budget` bytes (OutputBufferLength of the request).
+    /// `None` when `class` is not a directory class.
+    pub fn new(out: &'v mut Vec<u8>, class: FileInfoClass, budget: usize) -> Option<Self> {
+        let fixed = directory_fixed_len(class)?;
+        Some(Self { list: ListBuilder::new(out, budget, 8), class, fixed })
+    }
+
+    /// Adds an entry if it fits the budget.
+    ///
+    /// # Errors
+    /// `Unencodable` when a name is too long for its field.
+    pub fn push(&mut self, entry: &DirectoryEntry<'_>) -> Result<Fits, WireError> {
+        fit_u32(entry.name.len(), "file name")?;
+        if entry.short_name.len() > SHORT_NAME_LEN {
+            let len = entry.short_name.len();
+            return Err(WireError::Unencodable { what: "short name", len, max: SHORT_NAME_LEN });
+        }
+        let class = self.class;
+        Ok(self.list.push(self.fixed + entry.name.len(), |out| entry.put(class, out)))
+    }
+
+    /// Bytes so far.
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Whether there is no entry.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+}
+
+/// Reads a listing; ends after the first error.
+#[derive(Debug, Clone)]
+pub struct DirectoryEntries<'a> {
+    rest: Option<&'a [u8]>,
+    class: FileInfoClass,
+    fixed: usize,
+}
+
+impl<'a> DirectoryEntries<'a> {
+    /// The entries of `class` in `bytes`; `None` when `class` is not a directory class.
+    pub fn new(bytes: &'a [u8], class: FileInfoClass) -> Option<Self> {
+        let fixed = directory_fixed_len(class)?;
+        Some(Self { rest: Some(bytes).filter(|b| !b.is_empty()), class, fixed })
+    }
+}
+
+impl<'a> Iterator for DirectoryEntries<'a> {
+    type Item = Result<DirectoryEntry<'a>, WireError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let bytes = self.rest.take()?;
+        Some(split_entry(bytes, self.fixed, "directory entry").and_then(|(entry, rest)| {
+            let entry = DirectoryEntry::decode(entry, self.class)?;
+            self.rest = rest;
+            Ok(entry)
+        }))
+    }
+}

@@ -1,0 +1,340 @@
+//! File information of fixed size (MS-FSCC 2.4), and FileAllInformation, which strings most of it together.
+
+use super::names::{FileNameInformation, put_name, take_name};
+use crate::cursor::{Field, Reader};
+use crate::macros::{flag_set, open_enum, record};
+use crate::msg::CreateOptions;
+use crate::{AccessMask, FileAttributes, FileTime, Utf16Le, WireError};
+
+record! {
+    /// FileBasicInformation (MS-FSCC 2.4.7). In SET_INFO, times of 0, -1 and -2 are no times: see [`FileTime`];
+    /// attributes of 0 mean no change.
+    pub struct FileBasicInformation [40] {
+        /// Creation time.
+        pub creation_time: FileTime,
+        /// Last access time.
+        pub last_access_time: FileTime,
+        /// Last write time.
+        pub last_write_time: FileTime,
+        /// Change time.
+        pub change_time: FileTime,
+        /// Attributes.
+        pub file_attributes: FileAttributes => pad 4,
+    }
+}
+
+record! {
+    /// FileStandardInformation (MS-FSCC 2.4.47).
+    pub struct FileStandardInformation [24] {
+        /// Bytes allocated.
+        pub allocation_size: u64,
+        /// Bytes of the file.
+        pub end_of_file: u64,
+        /// Hard links.
+        pub number_of_links: u32,
+        /// It will be deleted.
+        pub delete_pending: bool,
+        /// It is a directory.
+        pub directory: bool => pad 2,
+    }
+}
+
+record! {
+    /// FileInternalInformation (MS-FSCC 2.4.26).
+    pub struct FileInternalInformation [8] {
+        /// The file's number on its volume.
+        pub index_number: u64,
+    }
+}
+
+record! {
+    /// FileEaInformation (MS-FSCC 2.4.13).
+    pub struct FileEaInformation [4] {
+        /// Bytes of the extended attributes, in the form of FILE_FULL_EA_INFORMATION.
+        pub ea_size: u32,
+    }
+}
+
+record! {
+    /// FileAccessInformation (MS-FSCC 2.4.1).
+    pub struct FileAccessInformation [4] {
+        /// What the open may do.
+        pub access_flags: AccessMask,
+    }
+}
+
+record! {
+    /// FilePositionInformation (MS-FSCC 2.4.40).
+    pub struct FilePositionInformation [8] {
+        /// The position; servers keep it and do not use it.
+        pub current_byte_offset: u64,
+    }
+}
+
+record! {
+    /// FileModeInformation (MS-FSCC 2.4.31).
+    pub struct FileModeInformation [4] {
+        /// A subset of the options of CREATE.
+        pub mode: CreateOptions,
+    }
+}
+
+record! {
+    /// FileAlignmentInformation (MS-FSCC 2.4.3).
+    pub struct FileAlignmentInformation [4] {
+        /// Alignment of buffers in bytes, minus one.
+        pub alignment_requirement: u32,
+    }
+}
+
+open_enum! {
+    /// Compression format.
+    pub struct CompressionFormat(u16) {
+        /// Not compressed.
+        NONE = 0,
+        /// The default format; only to set.
+        DEFAULT = 1,
+        /// LZNT1.
+        LZNT1 = 2,
+    }
+}
+
+record! {
+    /// FileCompressionInformation (MS-FSCC 2.4.9).
+    pub struct FileCompressionInformation [16] {
+        /// Bytes stored.
+        pub compressed_file_size: u64,
+        /// Format.
+        pub compression_format: CompressionFormat,
+        /// log2 of the bytes of a unit.
+        pub compression_unit_shift: u8,
+        /// log2 of the bytes of a chunk.
+        pub chunk_shift: u8,
+        /// log2 of the bytes of a cluster.
+        pub cluster_shift: u8 => pad 3,
+    }
+}
+
+record! {
+    /// FileNetworkOpenInformation (MS-FSCC 2.4.34).
+    pub struct FileNetworkOpenInformation [56] {
+        /// Creation time.
+        pub creation_time: FileTime,
+        /// Last access time.
+        pub last_access_time: FileTime,
+        /// Last write time.
+        pub last_write_time: FileTime,
+        /// Change time.
+        pub change_time: FileTime,
+        /// Bytes allocated.
+        pub allocation_size: u64,
+        /// Bytes of the file.
+        pub end_of_file: u64,
+        /// Attributes.
+        pub file_attributes: FileAttributes => pad 4,
+    }
+}
+
+record! {
+    /// FileAttributeTagInformation (MS-FSCC 2.4.6).
+    pub struct FileAttributeTagInformation [8] {
+        /// Attributes.
+        pub file_attributes: FileAttributes,
+        /// Tag of the reparse point, if there is one.
+        pub reparse_tag: u32,
+    }
+}
+
+record! {
+    /// FileDispositionInformation (MS-FSCC 2.4.11).
+    pub struct FileDispositionInformation [1] {
+        /// Delete when closed.
+        pub delete_pending: bool,
+    }
+}
+
+flag_set! {
+    /// Flags of FileDispositionInformationEx.
+    pub struct DispositionFlags: u32 {
+        /// Delete.
+        const DELETE = 1;
+        /// The name disappears at once.
+        const POSIX_SEMANTICS = 2;
+        /// Check for an image section.
+        const FORCE_IMAGE_SECTION_CHECK = 4;
+        /// Set or clear delete on close.
+        const ON_CLOSE = 8;
+        /// Delete read-only files too.
+        const IGNORE_READONLY_ATTRIBUTE = 0x10;
+    }
+}
+
+record! {
+    /// FileDispositionInformationEx (MS-FSCC 2.4.12).
+    pub struct FileDispositionInformationEx [4] {
+        /// Flags.
+        pub flags: DispositionFlags,
+    }
+}
+
+record! {
+    /// FileEndOfFileInformation (MS-FSCC 2.4.14).
+    pub struct FileEndOfFileInformation [8] {
+        /// Bytes of the file.
+        pub end_of_file: u64,
+    }
+}
+
+record! {
+    /// FileAllocationInformation (MS-FSCC 2.4.4).
+    pub struct FileAllocationInformation [8] {
+        /// Bytes to allocate.
+        pub allocation_size: u64,
+    }
+}
+
+record! {
+    /// FileValidDataLengthInformation (MS-FSCC 2.4.49).
+    pub struct FileValidDataLengthInformation [8] {
+        /// Bytes that are valid.
+        pub valid_data_length: u64,
+    }
+}
+
+record! {
+    /// FileIdInformation (MS-FSCC 2.4.24).
+    pub struct FileIdInformation [24] {
+        /// The volume.
+        pub volume_serial_number: u64,
+        /// The file's number on it, 128 bits.
+        pub file_id: [u8; 16],
+    }
+}
+
+record! {
+    /// FileStandardLinkInformation (MS-FSCC 2.4.48).
+    pub struct FileStandardLinkInformation [12] {
+        /// Links that are not being deleted.
+        pub number_of_accessible_links: u32,
+        /// Links.
+        pub total_number_of_links: u32,
+        /// It will be deleted.
+        pub delete_pending: bool,
+        /// It is a directory.
+        pub directory: bool => pad 2,
+    }
+}
+
+record! {
+    /// FilePipeInformation (MS-FSCC 2.4.36).
+    pub struct FilePipeInformation [8] {
+        /// 0 byte stream, 1 messages.
+        pub read_mode: u32,
+        /// 0 blocking, 1 not.
+        pub completion_mode: u32,
+    }
+}
+
+record! {
+    /// FilePipeLocalInformation (MS-FSCC 2.4.37).
+    pub struct FilePipeLocalInformation [40] {
+        /// 0 byte stream, 1 messages.
+        pub named_pipe_type: u32,
+        /// 0 inbound, 1 outbound, 2 both.
+        pub named_pipe_configuration: u32,
+        /// Instances at most.
+        pub maximum_instances: u32,
+        /// Instances.
+        pub current_instances: u32,
+        /// Inbound quota in bytes.
+        pub inbound_quota: u32,
+        /// Bytes to read.
+        pub read_data_available: u32,
+        /// Outbound quota in bytes.
+        pub outbound_quota: u32,
+        /// Bytes of quota left to write.
+        pub write_quota_available: u32,
+        /// 1 disconnected, 2 listening, 3 connected, 4 closing.
+        pub named_pipe_state: u32,
+        /// 0 client, 1 server.
+        pub named_pipe_end: u32,
+    }
+}
+
+record! {
+    /// FilePipeRemoteInformation (MS-FSCC 2.4.38).
+    pub struct FilePipeRemoteInformation [12] {
+        /// How long to collect before sending, in units of 100 ns.
+        pub collect_data_time: u64,
+        /// Bytes to collect at most.
+        pub maximum_collection_count: u32,
+    }
+}
+
+/// FileAllInformation (MS-FSCC 2.4.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct FileAllInformation<'a> {
+    /// Times and attributes.
+    pub basic: FileBasicInformation,
+    /// Sizes and links.
+    pub standard: FileStandardInformation,
+    /// The file's number.
+    pub internal: FileInternalInformation,
+    /// Bytes of extended attributes.
+    pub ea: FileEaInformation,
+    /// What the open may do.
+    pub access: FileAccessInformation,
+    /// Position.
+    pub position: FilePositionInformation,
+    /// Mode.
+    pub mode: FileModeInformation,
+    /// Alignment.
+    pub alignment: FileAlignmentInformation,
+    /// Name.
+    pub name: Utf16Le<'a>,
+}
+
+impl<'a> FileAllInformation<'a> {
+    /// Bytes in front of the name.
+    pub const FIXED_LEN: usize = 100;
+
+    /// Decodes the structure; a name cut short by a small buffer (STATUS_BUFFER_OVERFLOW) is an error.
+    ///
+    /// # Errors
+    /// What is wrong with the peer's bytes.
+    pub fn decode(bytes: &'a [u8]) -> Result<Self, WireError> {
+        let mut r = Reader::new(bytes, "FileAllInformation");
+        Ok(Self {
+            basic: r.get()?,
+            standard: r.get()?,
+            internal: r.get()?,
+            ea: r.get()?,
+            access: r.get()?,
+            position: r.get()?,
+            mode: r.get()?,
+            alignment: r.get()?,
+            name: take_name(&mut r)?,
+        })
+    }
+
+    /// Appends the structure to `out`.
+    ///
+    /// # Errors
+    /// `Unencodable`.
+    pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), WireError> {
+        self.basic.put(out);
+        self.standard.put(out);
+        self.internal.put(out);
+        self.ea.put(out);
+        self.access.put(out);
+        self.position.put(out);
+        self.mode.put(out);
+        self.alignment.put(out);
+        put_name(out, self.name)
+    }
+
+    /// The name alone.
+    pub const fn name_information(&self) -> FileNameInformation<'a> {
+        FileNameInformation { name: self.name }
+    }
+}
