@@ -1,0 +1,39 @@
+"""Go's go-smb2, as a Go program uses it (tests/goload/files), and the load generator of `make bench`."""
+
+import re
+
+import pytest
+
+from harness.programs import run
+
+STEPS = ["read-write", "random-access", "append-truncate", "rename-remove", "exclusive-create", "ten-thousand", "unicode", "sparse",
+         "times", "read-only", "connections", "wrong-password", "wrong-share", "share-names", "free-space"]
+
+
+def gofiles(server, *options):
+    return run(["gofiles", "-addr", f"{server.host}:{server.port}", "-share", server.share, "-user", server.user,
+                "-pass", server.password, *options], status=None, timeout=180).out
+
+
+@pytest.fixture(scope="module")
+def outcomes(server):
+    """gofiles runs once; each of its steps is a test."""
+    return gofiles(server)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_go(outcomes, step):
+    assert f"ok {step}\n" in outcomes, outcomes
+
+
+def test_go_with_signing_required(serve):
+    out = gofiles(serve(signing="required"), "-sign", "-skip", "ten-thousand")
+    assert re.findall("^ok (.*)$", out, re.M) == [step for step in STEPS if step != "ten-thousand"], out
+
+
+@pytest.mark.parametrize("mode, size", [("randread", 8192), ("randwrite", 8192), ("seqread", 524288), ("seqwrite", 524288), ("randread", 1024)])
+def test_load(server, mode, size):
+    """Two seconds of the benchmark's load: that it runs and moves something, not how fast."""
+    out = run(["goload", "-addr", f"{server.host}:{server.port}", "-share", server.share, "-user", server.user, "-pass", server.password,
+               "-mode", mode, "-bs", size, "-size", 16 << 20, "-secs", 2, "-pid", server.pid], timeout=60).out
+    assert float(re.search(r"iops=(\d+)", out)[1]) > 0, out
