@@ -17,16 +17,21 @@
 //! **Errors.** [`VfsError`], which the server maps to NTSTATUS in one place.
 
 mod error;
+mod fold;
+mod hostdir;
 mod path;
+mod pool;
 mod types;
 
 pub use error::VfsError;
+pub use hostdir::{HostDir, HostDirOptions};
 pub use path::{PathError, VfsPath};
 pub use types::{
-    Attributes, BasicChange, Data, DirEntry, ExtendedAttribute, Kind, NodeId, OpenMode, OpenRequest, Opened, Rights,
-    Space, Stat, Timestamp, VolumeInfo, Want,
+    Attributes, BasicChange, Data, DirEntry, ExtendedAttribute, Kind, NodeId, OpenMode, OpenRequest, Opened,
+    Rights, Space, Stat, Timestamp, VolumeInfo, Want,
 };
 
+use std::any::Any;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -71,8 +76,9 @@ pub trait Vfs: Send + Sync + 'static {
     fn link(&self, c: &Ctx, from: &VfsPath, id: NodeId, to: &VfsPath, replace: bool) -> Io<VfsResult<()>>;
 }
 
-/// One open of a file or directory. Dropping it closes it.
-pub trait Node: Send + Sync + 'static {
+/// One open of a file or directory. Dropping it closes it. (`Any`, so that a backend knows its own in
+/// [`Node::copy_to`].)
+pub trait Node: Any + Send + Sync {
     /// Which file this is: equal for all opens of one file, never reused while any is open.
     fn id(&self) -> NodeId;
 
@@ -117,7 +123,8 @@ pub trait Node: Send + Sync + 'static {
     ///
     /// # Errors
     /// `Unsupported` when `target` is of another kind: the caller reads and writes instead.
-    fn copy_to(&self, c: &Ctx, from: u64, target: &Arc<dyn Node>, to: u64, length: u64) -> Io<VfsResult<u64>>;
+    fn copy_to(&self, c: &Ctx, from: u64, target: &Arc<dyn Node>, to: u64, length: u64)
+    -> Io<VfsResult<u64>>;
 
     /// The next entries of a directory, about `limit` of them, from the beginning if `restart`; none at the end. An
     /// entry that existed all the time is seen once; `.` and `..` are not reported.

@@ -62,6 +62,12 @@ impl VfsPath {
         Ok(VfsPath { parts })
     }
 
+    /// A path of names that a backend has checked.
+    pub(crate) fn from_parts(parts: Vec<String>) -> VfsPath {
+        debug_assert!(parts.iter().all(|p| check_name(p).is_ok()));
+        VfsPath { parts }
+    }
+
     /// The path one deeper.
     ///
     /// # Errors
@@ -120,7 +126,9 @@ pub fn check_name(name: &str) -> Result<(), PathError> {
     for c in name.chars() {
         match c {
             ':' => return Err(PathError::Stream),
-            '\0'..='\x1f' | '"' | '*' | '/' | '<' | '>' | '?' | '|' | '\\' => return Err(PathError::Character),
+            '\0'..='\x1f' | '"' | '*' | '/' | '<' | '>' | '?' | '|' | '\\' => {
+                return Err(PathError::Character);
+            }
             _ => {}
         }
     }

@@ -1,0 +1,456 @@
+//! The data path, and the [`Node`] it belongs to.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::ops::Range;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use arena::{CHUNK_MAX, Class, Sg, SgMut};
+use env::{Ctx, Io};
+use rustix::fs::{FallocateFlags, SeekFrom};
+use rustix::io::{self, Errno, ReadWriteFlags};
+use smallvec::SmallVec;
+
+use super::node::{HostNode, Open, statx};
+use super::{cached, listing, stored};
+use crate::{
+    BasicChange, Data, DirEntry, ExtendedAttribute, Kind, Node, NodeId, Stat, VfsError, VfsResult, Want,
+};
+
+/// Reads longer than this ask for the file's size first, so as not to take memory for bytes that are not there.
+const CLIP: usize = 64 << 10;
+
+/// The shortest read that is answered with a descriptor instead of bytes.
+const SEND_FILE_MIN: usize = 64 << 10;
+
+/// The most parts of one vectored call (IOV_MAX is 1024).
+const PARTS: usize = 64;
+
+/// The largest offset of a file.
+const OFFSET_MAX: u64 = i64::MAX as u64;
+
+impl HostNode {
+    /// Does `work` where it may block, at once on a memory file system.
+    fn run<T: Send + 'static>(&self, work: impl FnOnce(&Open) -> T + Send + 'static) -> Io<T> {
+        if self.open.shared.device.memory {
+            return Io::Done(work(&self.open));
+        }
+        let open = Arc::clone(&self.open);
+        Io::Pending(self.open.shared.tree.pool.run(move || work(&open)))
+    }
+
+    /// As [`HostNode::run`] for changes of a file's data.
+    fn change<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Open) -> VfsResult<T> + Send + 'static,
+    ) -> Io<VfsResult<T>> {
+        let allowed = self.open.must_be(Kind::File).and_then(|()| self.open.shared.tree.may_change());
+        match allowed {
+            Ok(()) => self.run(work),
+            Err(e) => Io::Done(Err(e)),
+        }
+    }
+}
+
+impl Node for HostNode {
+    fn id(&self) -> NodeId {
+        self.open.shared.id
+    }
+
+    fn kind(&self) -> Kind {
+        self.open.kind
+    }
+
+    fn stat(&self, _: &Ctx) -> Io<VfsResult<Stat>> {
+        if self.open.shared.device.local {
+            return Io::Done(self.open.stat()); // the inode of an open file is in memory
+        }
+        self.run(Open::stat)
+    }
+
+    fn set_basic(&self, _: &Ctx, change: BasicChange) -> Io<VfsResult<()>> {
+        self.run(move |open| open.set_basic(&change))
+    }
+
+    fn read(&self, _: &Ctx, offset: u64, want: Want<'_>) -> Io<VfsResult<Data>> {
+        let open = &self.open;
+        match open.read_length(offset, want.length as usize) {
+            Ok(0) => Io::Done(Ok(Data::Bufs(Sg::new()))),
+            Ok(length) => self.read_some(offset, length, want),
+            Err(e) => Io::Done(Err(e)),
+        }
+    }
+
+    fn write(&self, c: &Ctx, offset: u64, src: Sg) -> Io<VfsResult<u32>> {
+        let open = &self.open;
+        let allowed = open.must_be(Kind::File).and_then(|()| open.shared.tree.may_change());
+        let length = arena::sg_len(&src);
+        if let Err(e) = allowed {
+            return Io::Done(Err(e));
+        }
+        let Some(total) = u32::try_from(length).ok().filter(|n| offset <= OFFSET_MAX - u64::from(*n)) else {
+            return Io::Done(Err(VfsError::TooLarge));
+        };
+        let device = &open.shared.device;
+        let flags = if c.flags.write_through { ReadWriteFlags::DSYNC } else { ReadWriteFlags::empty() };
+        if device.memory || total == 0 {
+            return Io::Done(write_all(&open.fd, offset, &src, 0, ReadWriteFlags::empty()).map(|()| total));
+        }
+        let tree = &open.shared.tree;
+        if c.flags.write_through {
+            // Not in the line: several flushes at a time share the disk's work.
+            let fd = Arc::clone(&open.fd);
+            return Io::Pending(
+                tree.pool.run(move || write_all(&fd, offset, &src, 0, flags).map(|()| total)),
+            );
+        }
+        let mut done = 0;
+        if device.nowait_writes.load(Ordering::Relaxed) {
+            match write_once(&open.fd, offset, &src, 0, ReadWriteFlags::NOWAIT) {
+                Ok(n) if n == length => return Io::Done(Ok(total)),
+                Ok(n) => done = n,
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(Errno::OPNOTSUPP) => device.nowait_writes.store(false, Ordering::Relaxed),
+                Err(e) => return Io::Done(Err(e.into())),
+            }
+        }
+        let fd = Arc::clone(&open.fd);
+        let line = &open.shared.line;
+        Io::Pending(tree.pool.run_in(line, move || write_all(&fd, offset, &src, done, flags).map(|()| total)))
+    }
+
+    fn flush(&self, _: &Ctx) -> Io<VfsResult<()>> {
+        self.run(Open::flush)
+    }
+
+    fn set_len(&self, _: &Ctx, len: u64) -> Io<VfsResult<()>> {
+        self.change(move |open| {
+            if len > OFFSET_MAX {
+                return Err(VfsError::TooLarge);
+            }
+            Ok(rustix::fs::ftruncate(&*open.fd, len)?)
+        })
+    }
+
+    fn set_allocation(&self, _: &Ctx, len: u64) -> Io<VfsResult<()>> {
+        self.change(move |open| open.set_allocation(len))
+    }
+
+    fn set_sparse(&self, _: &Ctx, sparse: bool) -> Io<VfsResult<()>> {
+        self.change(move |open| open.set_sparse(sparse))
+    }
+
+    fn zero(&self, _: &Ctx, range: Range<u64>) -> Io<VfsResult<()>> {
+        self.change(move |open| open.zero(range))
+    }
+
+    fn allocated(&self, _: &Ctx, range: Range<u64>, limit: usize) -> Io<VfsResult<Vec<Range<u64>>>> {
+        self.run(move |open| open.allocated(range, limit))
+    }
+
+    fn copy_to(
+        &self,
+        _: &Ctx,
+        from: u64,
+        target: &Arc<dyn Node>,
+        to: u64,
+        length: u64,
+    ) -> Io<VfsResult<u64>> {
+        let target: &dyn std::any::Any = &**target;
+        let Some(target) = target.downcast_ref::<HostNode>() else {
+            return Io::Done(Err(VfsError::Unsupported));
+        };
+        let target = Arc::clone(&target.open);
+        self.change(move |open| open.copy_to(from, &target, to, length))
+    }
+
+    fn list(&self, _: &Ctx, restart: bool, limit: usize) -> Io<VfsResult<Vec<DirEntry>>> {
+        self.run(move |open| open.list(restart, limit))
+    }
+
+    fn lookup(&self, _: &Ctx, name: &str) -> Io<VfsResult<DirEntry>> {
+        let name = name.to_owned();
+        self.run(move |open| {
+            open.must_be(Kind::Directory)?;
+            listing::lookup(open, &name)
+        })
+    }
+
+    fn is_empty(&self, _: &Ctx) -> Io<VfsResult<bool>> {
+        self.run(|open| {
+            open.must_be(Kind::Directory)?;
+            listing::is_empty(open)
+        })
+    }
+
+    fn security(&self, _: &Ctx) -> Io<VfsResult<Option<Vec<u8>>>> {
+        self.run(|open| stored::security(&open.fd, &open.shared.device))
+    }
+
+    fn set_security(&self, _: &Ctx, descriptor: Vec<u8>) -> Io<VfsResult<()>> {
+        self.run(move |open| open.set_security(&descriptor))
+    }
+
+    fn extended_attributes(&self, _: &Ctx) -> Io<VfsResult<Vec<ExtendedAttribute>>> {
+        self.run(|open| stored::extended(&open.fd, &open.shared.device))
+    }
+
+    fn set_extended_attributes(&self, _: &Ctx, set: Vec<ExtendedAttribute>) -> Io<VfsResult<()>> {
+        self.run(move |open| open.set_extended(&set))
+    }
+}
+
+impl HostNode {
+    /// Reads `length` bytes, more than none: at once if they are in memory.
+    fn read_some(&self, offset: u64, length: usize, want: Want<'_>) -> Io<VfsResult<Data>> {
+        let open = &self.open;
+        if want.file_ok && length >= SEND_FILE_MIN && open.resident(offset, length) {
+            return Io::Done(Ok(Data::File { fd: Arc::clone(&open.fd), offset, length: length as u32 }));
+        }
+        let Some(mut bufs) = want.arena.try_alloc_sg(length, Class::Payload) else {
+            return self.read_when_there_is_memory(offset, length, want);
+        };
+        let device = &open.shared.device;
+        let mut done = 0;
+        if device.memory {
+            return Io::Done(read_all(&open.fd, offset, bufs, 0, length).map(Data::Bufs));
+        }
+        if device.nowait_reads.load(Ordering::Relaxed) {
+            match read_once(&open.fd, offset, &mut bufs, 0, length, ReadWriteFlags::NOWAIT) {
+                Ok(n) if n == length || open.ends_at(offset + n as u64) => {
+                    return Io::Done(Ok(Data::Bufs(freeze(bufs, n))));
+                }
+                Ok(n) => done = n,
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(Errno::OPNOTSUPP) => device.nowait_reads.store(false, Ordering::Relaxed),
+                Err(e) => return Io::Done(Err(e.into())),
+            }
+        }
+        let fd = Arc::clone(&open.fd);
+        let read = move || read_all(&fd, offset, bufs, done, length).map(Data::Bufs);
+        Io::Pending(open.shared.tree.pool.run(read))
+    }
+
+    /// The arena is exhausted: that is when a read waits.
+    fn read_when_there_is_memory(&self, offset: u64, length: usize, want: Want<'_>) -> Io<VfsResult<Data>> {
+        if length > want.arena.usage().budget / 2 {
+            return Io::Done(Err(VfsError::NoMemory));
+        }
+        let (open, arena) = (Arc::clone(&self.open), want.arena.clone());
+        Io::pending(async move {
+            let bufs = arena.alloc_sg(length, Class::Payload).await;
+            let fd = Arc::clone(&open.fd);
+            let read = move || read_all(&fd, offset, bufs, 0, length).map(Data::Bufs);
+            if open.shared.device.memory { read() } else { open.shared.tree.pool.run(read).await }
+        })
+    }
+}
+
+impl Open {
+    /// How many bytes to make room for; 0 past the end.
+    fn read_length(&self, offset: u64, length: usize) -> VfsResult<usize> {
+        self.must_be(Kind::File)?;
+        if offset > OFFSET_MAX - length as u64 || length > CLIP {
+            let size = statx(&*self.fd)?.stx_size;
+            return Ok(usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX).min(length));
+        }
+        Ok(length)
+    }
+
+    /// Whether the file ends at `offset` or before; if that is not known, no.
+    fn ends_at(&self, offset: u64) -> bool {
+        self.shared.device.local && statx(&*self.fd).is_ok_and(|s| s.stx_size <= offset)
+    }
+
+    fn resident(&self, offset: u64, length: usize) -> bool {
+        self.shared.device.memory || cached::resident(self.fd.as_fd(), offset, length as u64) == Some(true)
+    }
+
+    fn set_allocation(&self, len: u64) -> VfsResult<()> {
+        let stat = statx(&*self.fd)?;
+        let allocated = stat.stx_blocks.saturating_mul(512);
+        if len > OFFSET_MAX {
+            return Err(VfsError::TooLarge);
+        }
+        if len > allocated {
+            match rustix::fs::fallocate(&*self.fd, FallocateFlags::KEEP_SIZE, 0, len) {
+                // It was a hint; the write will say if there is no space.
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
+                done => done?,
+            }
+        } else if len < stat.stx_size {
+            rustix::fs::ftruncate(&*self.fd, len)?;
+        }
+        Ok(())
+    }
+
+    fn zero(&self, range: Range<u64>) -> VfsResult<()> {
+        let size = statx(&*self.fd)?.stx_size;
+        let (start, end) = (range.start.min(size), range.end.min(size));
+        if start >= end {
+            return Ok(());
+        }
+        let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        match rustix::fs::fallocate(&*self.fd, punch, start, end - start) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
+            done => return Ok(done?),
+        }
+        const ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+        let mut at = start;
+        while at < end {
+            let n = ZEROS.len().min(usize::try_from(end - at).unwrap_or(usize::MAX));
+            match io::pwrite(&*self.fd, &ZEROS[..n], at) {
+                Ok(n) => at += n as u64,
+                Err(Errno::INTR) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn allocated(&self, range: Range<u64>, limit: usize) -> VfsResult<Vec<Range<u64>>> {
+        self.must_be(Kind::File)?;
+        let end = range.end.min(statx(&*self.fd)?.stx_size);
+        let (mut at, mut found) = (range.start, Vec::new());
+        while at < end && found.len() < limit {
+            let start = match rustix::fs::seek(&*self.fd, SeekFrom::Data(at)) {
+                Ok(start) => start,
+                Err(Errno::NXIO) => break, // only a hole up to the end
+                Err(e) => return Err(e.into()),
+            };
+            if start >= end {
+                break;
+            }
+            let stop = match rustix::fs::seek(&*self.fd, SeekFrom::Hole(start)) {
+                Ok(stop) => stop.min(end),
+                Err(Errno::NXIO) => break, // truncated meanwhile
+                Err(e) => return Err(e.into()),
+            };
+            if stop <= start {
+                break;
+            }
+            found.push(start..stop);
+            at = stop;
+        }
+        Ok(found)
+    }
+
+    fn copy_to(&self, from: u64, target: &Open, to: u64, length: u64) -> VfsResult<u64> {
+        target.must_be(Kind::File)?;
+        let size = statx(&*self.fd)?.stx_size;
+        let length = length.min(size.saturating_sub(from));
+        if to > OFFSET_MAX - length {
+            return Err(VfsError::TooLarge);
+        }
+        let mut done = 0;
+        while done < length {
+            let (mut source, mut sink) = (from + done, to + done);
+            let part = usize::try_from(length - done).unwrap_or(usize::MAX).min(1 << 30);
+            match rustix::fs::copy_file_range(
+                &*self.fd,
+                Some(&mut source),
+                &*target.fd,
+                Some(&mut sink),
+                part,
+            ) {
+                Ok(0) => break,
+                Ok(n) => done += n as u64,
+                Err(Errno::INTR) => {}
+                // Overlapping, between file systems, or not offered: the caller reads and writes.
+                Err(Errno::INVAL | Errno::XDEV | Errno::OPNOTSUPP | Errno::NOSYS) if done == 0 => {
+                    return Err(VfsError::Unsupported);
+                }
+                Err(e) => return Err(e.into()),
+            }
+        }
+        Ok(done)
+    }
+}
+
+/// One vectored read of the bytes from `done` to `length` into the buffers, as far as one call takes it.
+fn read_once(
+    fd: &OwnedFd,
+    offset: u64,
+    bufs: &mut SgMut,
+    done: usize,
+    length: usize,
+    flags: ReadWriteFlags,
+) -> io::Result<usize> {
+    let (mut skip, mut left) = (done, length - done);
+    let mut parts: SmallVec<[IoSliceMut<'_>; 4]> = SmallVec::new();
+    for b in bufs.iter_mut() {
+        let n = b.capacity().min(CHUNK_MAX).min(skip + left);
+        if skip >= n {
+            skip -= n;
+            continue;
+        }
+        parts.push(IoSliceMut::new(&mut b.space()[skip..n]));
+        left -= n - skip;
+        skip = 0;
+        if left == 0 || parts.len() == PARTS {
+            break;
+        }
+    }
+    io::preadv2(fd, &mut parts, offset + done as u64, flags)
+}
+
+/// Reads on until `length` or the end of the file.
+fn read_all(fd: &OwnedFd, offset: u64, mut bufs: SgMut, mut done: usize, length: usize) -> VfsResult<Sg> {
+    while done < length {
+        match read_once(fd, offset, &mut bufs, done, length, ReadWriteFlags::empty()) {
+            Ok(0) => break,
+            Ok(n) => done += n,
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(freeze(bufs, done))
+}
+
+/// The first `filled` bytes, immutable.
+fn freeze(bufs: SgMut, filled: usize) -> Sg {
+    let (mut left, mut out) = (filled, Sg::new());
+    for mut b in bufs {
+        if left == 0 {
+            break;
+        }
+        let n = left.min(b.capacity());
+        b.set_len(n);
+        out.push(b.freeze());
+        left -= n;
+    }
+    out
+}
+
+/// One vectored write of what follows the first `done` bytes of `src`.
+fn write_once(fd: &OwnedFd, offset: u64, src: &Sg, done: usize, flags: ReadWriteFlags) -> io::Result<usize> {
+    let mut skip = done;
+    let mut parts: SmallVec<[IoSlice<'_>; 8]> = SmallVec::new();
+    for b in src {
+        if skip >= b.len() {
+            skip -= b.len();
+            continue;
+        }
+        parts.push(IoSlice::new(&b[skip..]));
+        skip = 0;
+        if parts.len() == PARTS {
+            break;
+        }
+    }
+    io::pwritev2(fd, &parts, offset + done as u64, flags)
+}
+
+/// Writes what follows the first `done` bytes of `src`, all of it.
+fn write_all(fd: &OwnedFd, offset: u64, src: &Sg, mut done: usize, flags: ReadWriteFlags) -> VfsResult<()> {
+    let length = arena::sg_len(src);
+    while done < length {
+        match write_once(fd, offset, src, done, flags) {
+            Ok(0) => return Err(VfsError::Io(Errno::IO.raw_os_error())),
+            Ok(n) => done += n,
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(())
+}

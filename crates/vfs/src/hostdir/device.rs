@@ -1,0 +1,71 @@
+//! What is known about a file system below the root.
+
+use std::os::fd::AsFd;
+use std::sync::atomic::AtomicBool;
+
+use rustix::fs::{StatVfsMountFlags, Statx};
+
+/// One mounted file system.
+pub(super) struct Device {
+    /// [`crate::NodeId::volume`] of its files.
+    pub(super) volume: u64,
+    /// It lives in memory: nothing on it blocks.
+    pub(super) memory: bool,
+    /// The metadata of an open file is in memory, and inotify sees every change.
+    pub(super) local: bool,
+    /// Mounted read-only.
+    pub(super) read_only: bool,
+    /// Buffered `RWF_NOWAIT` reads have not been refused yet.
+    pub(super) nowait_reads: AtomicBool,
+    /// Buffered `RWF_NOWAIT` writes have not been refused yet.
+    pub(super) nowait_writes: AtomicBool,
+    /// `user.*` attributes have not been refused yet.
+    pub(super) attributes: AtomicBool,
+}
+
+/// `f_type` of statfs(2): file systems in memory.
+const MEMORY: [u64; 2] = [0x0102_1994 /* tmpfs */, 0x8584_58f6 /* ramfs */];
+
+/// `f_type` of statfs(2): file systems that only this kernel changes.
+const LOCAL: [u64; 10] = [
+    0xef53,      // ext2, ext3, ext4
+    0x5846_5342, // XFS
+    0x9123_683e, // Btrfs
+    0x2fc1_2fc1, // ZFS
+    0xf2f5_2010, // F2FS
+    0xca45_1a4e, // bcachefs
+    0x794c_7630, // overlayfs
+    0x4d44,      // FAT
+    0x2011_bab0, // exFAT
+    0x7366_746e, // NTFS
+];
+
+impl Device {
+    /// Asks the system about the file system that `fd` (of device `number`) lies on.
+    pub(super) fn of(fd: impl AsFd, number: u64) -> rustix::io::Result<Device> {
+        let kind = rustix::fs::fstatfs(&fd)?.f_type as u64;
+        let facts = rustix::fs::fstatvfs(&fd)?;
+        let memory = MEMORY.contains(&kind);
+        Ok(Device {
+            volume: mix(number ^ mix(facts.f_fsid)),
+            memory,
+            local: memory || LOCAL.contains(&kind),
+            read_only: facts.f_flag.contains(StatVfsMountFlags::RDONLY),
+            nowait_reads: AtomicBool::new(!memory),
+            nowait_writes: AtomicBool::new(!memory),
+            attributes: AtomicBool::new(true),
+        })
+    }
+}
+
+/// The device number in one word.
+pub(super) fn number(s: &Statx) -> u64 {
+    u64::from(s.stx_dev_major) << 32 | u64::from(s.stx_dev_minor)
+}
+
+/// Spreads the bits of a number over the whole word, one to one (the finaliser of SplitMix64).
+fn mix(n: u64) -> u64 {
+    let n = (n ^ (n >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let n = (n ^ (n >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    n ^ (n >> 31)
+}

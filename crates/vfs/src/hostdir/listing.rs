@@ -1,0 +1,170 @@
+//! Listing a directory: getdents on the node's own descriptor, metadata of each entry beside it.
+
+use std::collections::VecDeque;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Once;
+
+use rustix::fs::{FileType, Mode, OFlags, RawDir, SeekFrom, Statx};
+use rustix::io::{self, Errno};
+
+use super::node::{self, Open};
+use super::place::{self, Place};
+use super::stored::{Stored, Target};
+use super::{device, visible};
+use crate::{DirEntry, NodeId, Stat, VfsError, VfsResult};
+
+/// The position of one open directory.
+#[derive(Default)]
+pub(super) struct Listing {
+    /// Names that the kernel gave and nobody has taken yet.
+    waiting: VecDeque<String>,
+}
+
+/// How much the kernel is asked for at once, in bytes.
+const BUFFER: usize = 32 << 10;
+
+/// The next entries.
+pub(super) fn next(open: &Open, restart: bool, limit: usize) -> VfsResult<Vec<DirEntry>> {
+    let mut listing = open.listing.lock();
+    if restart {
+        listing.waiting.clear();
+        rustix::fs::seek(&*open.fd, SeekFrom::Start(0))?;
+    }
+    let mut out = Vec::new();
+    while out.len() < limit.max(1) {
+        let Some(name) = listing.waiting.pop_front() else {
+            if fill(open, &mut listing.waiting)? {
+                continue;
+            }
+            break;
+        };
+        if let Some(entry) = entry(open, &name)? {
+            out.push(entry);
+        }
+    }
+    Ok(out)
+}
+
+/// Whether there is no entry that a client can see.
+pub(super) fn is_empty(open: &Open) -> VfsResult<bool> {
+    let fd = place::beneath(&open.fd, ".", OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
+    let mut buffer = vec![MaybeUninit::uninit(); 1024];
+    let mut entries = RawDir::new(&fd, &mut buffer);
+    while let Some(entry) = entries.next() {
+        // Every entry counts, seen or not: the system would refuse to remove the directory.
+        if !matches!(entry?.file_name().to_bytes(), b"." | b"..") {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// One entry by name.
+pub(super) fn lookup(open: &Open, name: &str) -> VfsResult<DirEntry> {
+    let tree = &open.shared.tree;
+    if let Some(entry) = entry(open, &visible::stored(name))? {
+        return Ok(entry);
+    }
+    let fd = place::beneath(&open.fd, ".", OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
+    let stat = node::statx(&fd)?;
+    let place = Place { fd, disk: String::new(), path: Vec::new(), stat };
+    let found = tree.find(&place, name)?.ok_or(VfsError::NotFound)?;
+    entry(open, &found)?.ok_or(VfsError::NotFound)
+}
+
+/// Asks the kernel for more names; false at the end.
+fn fill(open: &Open, waiting: &mut VecDeque<String>) -> VfsResult<bool> {
+    let mut buffer = vec![MaybeUninit::uninit(); BUFFER];
+    let mut entries = RawDir::new(&*open.fd, &mut buffer);
+    let mut any = false;
+    while let Some(entry) = entries.next() {
+        let entry = entry?;
+        any = true;
+        let shown = matches!(
+            entry.file_type(),
+            FileType::RegularFile | FileType::Directory | FileType::Symlink | FileType::Unknown
+        );
+        match entry.file_name().to_bytes() {
+            b"." | b".." => {}
+            _ if !shown => {}
+            name => match std::str::from_utf8(name) {
+                Ok(name) => waiting.push_back(name.to_owned()),
+                Err(_) => skipped(),
+            },
+        }
+        if entries.is_buffer_empty() {
+            break;
+        }
+    }
+    Ok(any)
+}
+
+/// An entry by its name on the disk; `None` if it is gone or not shown.
+fn entry(open: &Open, name: &str) -> VfsResult<Option<DirEntry>> {
+    let Some(shown) = visible::shown(name.as_bytes()) else {
+        skipped();
+        return Ok(None);
+    };
+    let stat = match place::lstatx(&open.fd, name) {
+        Ok(stat) => stat,
+        Err(Errno::NOENT | Errno::NAMETOOLONG) => return Ok(None),
+        Err(e) => return Err(e.into()),
+    };
+    let found = if FileType::from_raw_mode(stat.stx_mode.into()) == FileType::Symlink {
+        linked(open, name)
+    } else {
+        let path = format!("/proc/self/fd/{}/{name}", open.fd.as_raw_fd());
+        let fd = || place::beneath(&open.fd, name, OFlags::PATH | OFlags::NOFOLLOW, Mode::empty());
+        stat_of(open, &stat, fd, |device| Stored::load(Target::Path(&path), device))?
+    };
+    Ok(found.map(|stat| DirEntry { name: shown.into_owned(), stat }))
+}
+
+/// Metadata of what a symbolic link in this directory means, if that lies in the tree.
+fn linked(open: &Open, name: &str) -> Option<Stat> {
+    let tree = &open.shared.tree;
+    let path =
+        |fd: i32| rustix::fs::readlink(format!("/proc/self/fd/{fd}"), Vec::new()).ok()?.into_string().ok();
+    let (root, here) = (path(tree.root.as_raw_fd())?, path(open.fd.as_raw_fd())?);
+    // Where we are below the root; should it have moved, the kernel still resolves below the root only.
+    let below = here.strip_prefix(root.trim_end_matches('/'))?.trim_start_matches('/');
+    let disk = place::join(below, name);
+    let target = tree.at(&disk, OFlags::PATH, Mode::empty()).ok()?;
+    let stat = node::statx(&target).ok()?;
+    let proc = format!("/proc/self/fd/{}", target.as_raw_fd());
+    let load = |device: &device::Device| Stored::load(Target::Followed(&proc), device);
+    stat_of(open, &stat, || target.try_clone().map_err(|_| Errno::MFILE), load).ok()?
+}
+
+fn stat_of(
+    open: &Open,
+    stat: &Statx,
+    fd: impl FnOnce() -> io::Result<OwnedFd>,
+    load: impl FnOnce(&device::Device) -> Stored,
+) -> VfsResult<Option<Stat>> {
+    let Some(kind) = node::kind(stat) else { return Ok(None) };
+    let tree = &open.shared.tree;
+    let number = device::number(stat);
+    let known = tree.devices.lock().get(&number).cloned();
+    let device = match known {
+        Some(device) => device,
+        None => tree.device(fd()?, number)?, // another file system is mounted there
+    };
+    let id = NodeId { volume: device.volume, file: stat.stx_ino };
+    let stored = match tree.shared(id) {
+        Some(shared) => *shared.stored.lock(),
+        None => load(&device),
+    };
+    Ok(Some(node::convert(stat, kind, id, &stored)))
+}
+
+/// Says once that something is not shown.
+fn skipped() {
+    static SAID: Once = Once::new();
+    SAID.call_once(|| {
+        tracing::warn!(
+            "a directory has names that are not UTF-8 or too long for clients; they are not listed"
+        );
+    });
+}

@@ -1,0 +1,187 @@
+//! A directory of any mounted file system as a [`Vfs`].
+//!
+//! **Escape-proof by construction.** Every path is resolved by the kernel from a descriptor of the root with
+//! `openat2(RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS)`. Symbolic links that stay inside the tree are followed; one that
+//! leads out (absolute, or by `..`) opens as [`VfsError::Escapes`] and is not listed. Changes (create, rename,
+//! remove) act on one name in a parent directory that was resolved so, never on a path. Devices, sockets and pipes
+//! are not listed and cannot be opened.
+//!
+//! **Names** match without regard to case: the exact name first, then by folding ([`names`]); how names that Windows
+//! cannot have are shown, see [`visible`].
+//!
+//! **What Linux has no place for** (DOS attributes, creation time, security descriptors, extended attributes) is kept
+//! in `user.*` extended attributes; layout and fallbacks in [`stored`].
+//!
+//! **I/O model.** What cannot block is done at once: reads of cached data (`RWF_NOWAIT`), everything on a memory file
+//! system, metadata of an open file that is already loaded. The rest goes to a small pool of threads. Buffered
+//! writes to one file go through one line, because the kernel would serialise them anyway; where the file system
+//! takes `RWF_NOWAIT` writes (XFS, Btrfs) they are tried at once first. Call it inside a Tokio runtime.
+//!
+//! **What another process does to the tree** is seen: names by inotify, data and times at once; but attributes kept
+//! in `user.*` are re-read only when a file is opened. Checks of identity before [`Vfs::remove`] and [`Vfs::rename`]
+//! are not atomic against other processes (Linux has no call for that), only against this backend.
+
+mod cached;
+mod data;
+mod device;
+mod errno;
+mod listing;
+mod names;
+mod namespace;
+mod node;
+mod open;
+mod place;
+mod stored;
+mod visible;
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::{Arc, Weak};
+
+use env::{Ctx, Io};
+use parking_lot::Mutex;
+use rustix::fs::{Mode, OFlags};
+
+use crate::pool::Pool;
+use crate::{NodeId, OpenRequest, Opened, Space, Vfs, VfsError, VfsPath, VfsResult, VolumeInfo};
+use device::Device;
+use names::Names;
+use node::Shared;
+
+/// How a [`HostDir`] behaves.
+#[derive(Clone, Debug)]
+pub struct HostDirOptions {
+    /// Shown to clients as the volume's label.
+    pub label: String,
+    /// Refuse every change.
+    pub read_only: bool,
+    /// Threads for what may block; started on demand.
+    pub threads: usize,
+    /// Permission bits of new files, before the umask.
+    pub file_mode: u32,
+    /// Permission bits of new directories, before the umask.
+    pub directory_mode: u32,
+}
+
+impl Default for HostDirOptions {
+    fn default() -> HostDirOptions {
+        HostDirOptions {
+            label: "Causeway".into(),
+            read_only: false,
+            threads: 8,
+            file_mode: 0o666,
+            directory_mode: 0o777,
+        }
+    }
+}
+
+/// A directory of a mounted file system.
+pub struct HostDir {
+    tree: Arc<Tree>,
+}
+
+/// What all nodes of one tree share.
+struct Tree {
+    root: OwnedFd,
+    options: HostDirOptions,
+    pool: Pool,
+    names: Names,
+    /// The file systems met below the root, by device number.
+    devices: Mutex<HashMap<u64, Arc<Device>>>,
+    root_device: Arc<Device>,
+    /// The files that are open.
+    files: Mutex<HashMap<NodeId, Weak<Shared>>>,
+    /// One of these is held while the names in a directory change, so that the look without regard to case and the
+    /// change are one step; which one follows from the directory's number.
+    changing: [Mutex<()>; 16],
+    info: VolumeInfo,
+}
+
+impl HostDir {
+    /// Opens the directory at `path` (following symbolic links) as a tree. Blocks shortly: call it at start.
+    ///
+    /// # Errors
+    /// The system's, when `path` is not a directory that can be opened.
+    pub fn open(path: &Path, options: HostDirOptions) -> std::io::Result<Arc<HostDir>> {
+        let root = rustix::fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        let stat = node::statx(&root)?;
+        let device = Arc::new(Device::of(&root, device::number(&stat))?);
+        let info = VolumeInfo {
+            label: options.label.clone(),
+            file_system: "NTFS".into(),
+            serial: device.volume,
+            created: node::born(&stat),
+            case_sensitive: false,
+            sparse: true,
+            cluster: 4096,
+            name_max: 255,
+            read_only: options.read_only || device.read_only,
+        };
+        let tree = Tree {
+            root,
+            pool: Pool::new(options.threads),
+            names: Names::default(),
+            devices: Mutex::new(HashMap::from([(device::number(&stat), Arc::clone(&device))])),
+            root_device: device,
+            files: Mutex::default(),
+            changing: Default::default(),
+            info,
+            options,
+        };
+        Ok(Arc::new(HostDir { tree: Arc::new(tree) }))
+    }
+
+    /// Does `work` where it may block, at once on a memory file system.
+    fn run<T: Send + 'static>(&self, work: impl FnOnce(&Arc<Tree>) -> T + Send + 'static) -> Io<T> {
+        if self.tree.root_device.memory {
+            return Io::Done(work(&self.tree));
+        }
+        let tree = Arc::clone(&self.tree);
+        Io::Pending(self.tree.pool.run(move || work(&tree)))
+    }
+}
+
+impl Vfs for HostDir {
+    fn info(&self) -> VolumeInfo {
+        self.tree.info.clone()
+    }
+
+    fn space(&self, _: &Ctx) -> Io<VfsResult<Space>> {
+        self.run(|tree| {
+            let s = rustix::fs::fstatvfs(&tree.root)?;
+            let bytes = |blocks: u64| blocks.saturating_mul(s.f_frsize);
+            Ok(Space { total: bytes(s.f_blocks), free: bytes(s.f_bfree), available: bytes(s.f_bavail) })
+        })
+    }
+
+    fn open(&self, _: &Ctx, request: OpenRequest) -> Io<VfsResult<Opened>> {
+        self.run(move |tree| tree.open(&request))
+    }
+
+    fn remove(&self, _: &Ctx, path: &VfsPath, id: NodeId) -> Io<VfsResult<()>> {
+        let path = path.clone();
+        self.run(move |tree| tree.remove(&path, id))
+    }
+
+    fn rename(&self, _: &Ctx, from: &VfsPath, id: NodeId, to: &VfsPath, replace: bool) -> Io<VfsResult<()>> {
+        let (from, to) = (from.clone(), to.clone());
+        self.run(move |tree| tree.rename(&from, id, &to, replace))
+    }
+
+    fn link(&self, _: &Ctx, from: &VfsPath, id: NodeId, to: &VfsPath, replace: bool) -> Io<VfsResult<()>> {
+        let (from, to) = (from.clone(), to.clone());
+        self.run(move |tree| tree.link(&from, id, &to, replace))
+    }
+}
+
+impl Tree {
+    /// # Errors
+    /// `ReadOnly` when nothing may be changed.
+    fn may_change(&self) -> VfsResult<()> {
+        if self.info.read_only { Err(VfsError::ReadOnly) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests;

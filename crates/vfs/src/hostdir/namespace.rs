@@ -1,0 +1,173 @@
+//! Removing, renaming, linking: changes of one name in a directory that was resolved below the root.
+
+use std::sync::atomic::Ordering;
+
+use parking_lot::{Mutex, MutexGuard};
+use rustix::fs::{AtFlags, RenameFlags, Statx};
+use rustix::io::Errno;
+
+use super::place::{Entry, Place, lstatx};
+use super::{Tree, device, node, visible};
+use crate::{Kind, NodeId, VfsError, VfsPath, VfsResult};
+
+impl Tree {
+    /// The lock of a directory's names.
+    pub(super) fn changing(&self, directory: &Statx) -> &Mutex<()> {
+        &self.changing[self.stripe(directory)]
+    }
+
+    fn stripe(&self, directory: &Statx) -> usize {
+        (directory.stx_ino % self.changing.len() as u64) as usize
+    }
+
+    /// The locks of two directories' names, in one order for all.
+    fn changing_both(&self, a: &Statx, b: &Statx) -> (MutexGuard<'_, ()>, Option<MutexGuard<'_, ()>>) {
+        let (a, b) = (self.stripe(a), self.stripe(b));
+        let first = self.changing[a.min(b)].lock();
+        (first, (a != b).then(|| self.changing[a.max(b)].lock()))
+    }
+
+    /// See [`crate::Vfs::remove`].
+    pub(super) fn remove(&self, path: &VfsPath, id: NodeId) -> VfsResult<()> {
+        self.may_change()?;
+        let (place, name) = self.above(path)?;
+        let _changing = self.changing(&place.stat).lock();
+        let entry = self.entry(&place, name)?;
+        self.same_file(&entry, id)?;
+        // A link to a directory is removed as the file that it is.
+        let flags = match node_type(&entry)? {
+            Kind::Directory => AtFlags::REMOVEDIR,
+            Kind::File => AtFlags::empty(),
+        };
+        rustix::fs::unlinkat(&entry.place.fd, &*entry.name, flags)?;
+        if let Some(shared) = self.shared(id) {
+            shared.removed.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// See [`crate::Vfs::rename`].
+    pub(super) fn rename(&self, from: &VfsPath, id: NodeId, to: &VfsPath, replace: bool) -> VfsResult<()> {
+        self.may_change()?;
+        let ((source, old), (place, name)) = (self.above(from)?, self.above(to)?);
+        let _changing = self.changing_both(&source.stat, &place.stat);
+        let from = self.entry(&source, old)?;
+        self.same_file(&from, id)?;
+        let name = &*visible::stored(name);
+        let within = same(&from.place.stat, &place.stat);
+        match self.taken(&place, name)? {
+            Some(there) if within && there == from.name => {
+                if there == name {
+                    return Ok(());
+                }
+            }
+            Some(there) => {
+                self.give_way(&from, &place, &there, replace)?;
+                // Over the old name first, so that there is no moment without the file.
+                rustix::fs::renameat(&from.place.fd, &*from.name, &place.fd, &*there)?;
+                if there != name {
+                    rustix::fs::renameat(&place.fd, &*there, &place.fd, name)?;
+                }
+                return Ok(());
+            }
+            None => {}
+        }
+        move_to_new(&from, &place, name)
+    }
+
+    /// See [`crate::Vfs::link`].
+    pub(super) fn link(&self, from: &VfsPath, id: NodeId, to: &VfsPath, replace: bool) -> VfsResult<()> {
+        self.may_change()?;
+        let ((source, old), (place, name)) = (self.above(from)?, self.above(to)?);
+        let _changing = self.changing_both(&source.stat, &place.stat);
+        let from = self.entry(&source, old)?;
+        self.same_file(&from, id)?;
+        if node_type(&from)? == Kind::Directory {
+            return Err(VfsError::IsDirectory);
+        }
+        let name = &*visible::stored(name);
+        let Some(there) = self.taken(&place, name)? else {
+            return link_to_new(&from, &place, name);
+        };
+        self.give_way(&from, &place, &there, replace)?;
+        // Under a name of our own first, then over the old one: there is no moment without it.
+        let beside = format!(".causeway-link-{:016x}-{:016x}", from.stat.stx_ino, place.stat.stx_ino);
+        link_to_new(&from, &place, &beside)?;
+        let moved = rustix::fs::renameat(&place.fd, &*beside, &place.fd, &*there);
+        // Two names of one file: the rename does nothing then (POSIX), and says that it succeeded.
+        let _ = rustix::fs::unlinkat(&place.fd, &*beside, AtFlags::empty());
+        moved?;
+        if there != name {
+            rustix::fs::renameat(&place.fd, &*there, &place.fd, name)?;
+        }
+        Ok(())
+    }
+
+    /// The name in `place` that `name` (as on the disk) would meet.
+    fn taken(&self, place: &Place, name: &str) -> VfsResult<Option<String>> {
+        match lstatx(&place.fd, name) {
+            Ok(_) => Ok(Some(name.to_owned())),
+            Err(Errno::NOENT) => {
+                let shown = visible::shown(name.as_bytes()).ok_or(VfsError::InvalidName)?;
+                self.find(place, &shown)
+            }
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// Whether the file `there` may be replaced: not without leave, and never a directory, nor by one.
+    fn give_way(&self, from: &Entry<'_>, place: &Place, there: &str, replace: bool) -> VfsResult<()> {
+        let stat = lstatx(&place.fd, there)?;
+        let directory = |s: &Statx| node::kind(s) == Some(Kind::Directory);
+        if !replace || directory(&stat) || directory(&from.stat) {
+            return Err(VfsError::Exists);
+        }
+        let number = device::number(&stat);
+        if let Some(device) = self.devices.lock().get(&number).cloned()
+            && let Some(shared) = self.shared(NodeId { volume: device.volume, file: stat.stx_ino })
+        {
+            shared.removed.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// # Errors
+    /// `Stale` when the name means another file than `id`.
+    fn same_file(&self, entry: &Entry<'_>, id: NodeId) -> VfsResult<()> {
+        let device = self.device(&entry.place.fd, device::number(&entry.place.stat))?;
+        let number = device::number(&entry.stat);
+        let volume = if number == device::number(&entry.place.stat) {
+            device.volume
+        } else {
+            // The root of another file system, or a link into one.
+            self.devices.lock().get(&number).ok_or(VfsError::Stale)?.volume
+        };
+        if (NodeId { volume, file: entry.stat.stx_ino }) == id { Ok(()) } else { Err(VfsError::Stale) }
+    }
+}
+
+/// What the name itself is, links not followed; a link counts as a file.
+fn node_type(entry: &Entry<'_>) -> VfsResult<Kind> {
+    let stat = lstatx(&entry.place.fd, &entry.name)?;
+    Ok(if node::kind(&stat) == Some(Kind::Directory) { Kind::Directory } else { Kind::File })
+}
+
+/// Renames to a name that is free.
+fn move_to_new(from: &Entry<'_>, place: &Place, name: &str) -> VfsResult<()> {
+    let (old, new) = (&from.place.fd, &place.fd);
+    match rustix::fs::renameat_with(old, &*from.name, new, name, RenameFlags::NOREPLACE) {
+        // Not on this file system; the names are ours for the moment.
+        Err(Errno::INVAL) if !matches!(lstatx(new, name), Ok(_)) => {
+            Ok(rustix::fs::renameat(old, &*from.name, new, name)?)
+        }
+        done => Ok(done?),
+    }
+}
+
+fn link_to_new(from: &Entry<'_>, place: &Place, name: &str) -> VfsResult<()> {
+    Ok(rustix::fs::linkat(&from.place.fd, &*from.name, &place.fd, name, AtFlags::empty())?)
+}
+
+fn same(a: &Statx, b: &Statx) -> bool {
+    (device::number(a), a.stx_ino) == (device::number(b), b.stx_ino)
+}

@@ -1,0 +1,266 @@
+//! One open file or directory.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+use rustix::fs::{AtFlags, FileType, Statx, StatxFlags, Timespec, Timestamps, UTIME_OMIT};
+use rustix::io;
+
+use super::device::{self, Device};
+use super::listing::Listing;
+use super::stored::{self, KEPT, Stored};
+use super::{Tree, listing};
+use crate::pool::Line;
+use crate::{
+    Attributes, BasicChange, DirEntry, ExtendedAttribute, Kind, NodeId, Stat, Timestamp, VfsError, VfsResult,
+};
+
+/// One open.
+pub(super) struct HostNode {
+    pub(super) open: Arc<Open>,
+}
+
+/// The descriptor of one open, and what belongs to it.
+pub(super) struct Open {
+    pub(super) fd: Arc<OwnedFd>,
+    pub(super) kind: Kind,
+    pub(super) shared: Arc<Shared>,
+    pub(super) listing: Mutex<Listing>,
+}
+
+/// What all opens of one file share.
+pub(super) struct Shared {
+    pub(super) tree: Arc<Tree>,
+    pub(super) id: NodeId,
+    pub(super) device: Arc<Device>,
+    /// Buffered writes, in order.
+    pub(super) line: Arc<Line>,
+    pub(super) stored: Mutex<Stored>,
+    /// A name of it was removed, so closing it may mean freeing it.
+    pub(super) removed: AtomicBool,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let mut files = self.tree.files.lock();
+        // Another open may have come in between, with its own.
+        if files.get(&self.id).is_some_and(|w| w.strong_count() == 0) {
+            files.remove(&self.id);
+        }
+    }
+}
+
+impl Drop for Open {
+    /// Closing may block where it frees a file or goes over a network.
+    fn drop(&mut self) {
+        let device = &self.shared.device;
+        if !device.memory && (!device.local || self.shared.removed.load(Ordering::Relaxed)) {
+            let fd = Arc::clone(&self.fd);
+            drop(self.shared.tree.pool.run(move || drop(fd)));
+        }
+    }
+}
+
+impl Open {
+    pub(super) fn stat(&self) -> VfsResult<Stat> {
+        let stat = statx(&*self.fd)?;
+        Ok(convert(&stat, self.kind, self.shared.id, &self.shared.stored.lock()))
+    }
+
+    pub(super) fn set_basic(&self, change: &BasicChange) -> VfsResult<()> {
+        self.shared.tree.may_change()?;
+        if change.attributes.is_some() || change.created.is_some() {
+            let stat = statx(&*self.fd)?;
+            let mut stored = self.shared.stored.lock();
+            let before = stored.dos(self.kind, &stat);
+            let mut dos = before;
+            if let Some(attributes) = change.attributes {
+                dos.attributes = attributes & Attributes::STORED | before.attributes & !Attributes::STORED;
+            }
+            dos.created = change.created.or(dos.created);
+            if dos != before {
+                match stored::set_dos(&self.fd, &self.shared.device, &dos) {
+                    Ok(()) => stored.dos = Some(dos),
+                    Err(VfsError::Unsupported) if dos.attributes == before.attributes => {}
+                    Err(e) => return Err(e),
+                }
+            }
+        }
+        if change.accessed.is_some() || change.written.is_some() {
+            let times = Timestamps {
+                last_access: change.accessed.map_or(OMIT, timespec),
+                last_modification: change.written.map_or(OMIT, timespec),
+            };
+            rustix::fs::futimens(&*self.fd, &times)?;
+        }
+        Ok(())
+    }
+
+    /// Sets or clears SPARSE_FILE.
+    pub(super) fn set_sparse(&self, sparse: bool) -> VfsResult<()> {
+        self.shared.tree.may_change()?;
+        let stat = statx(&*self.fd)?;
+        let mut stored = self.shared.stored.lock();
+        let before = stored.dos(self.kind, &stat);
+        let mut dos = before;
+        dos.attributes.set(Attributes::SPARSE_FILE, sparse);
+        if dos != before {
+            match stored::set_dos(&self.fd, &self.shared.device, &dos) {
+                Ok(()) => stored.dos = Some(dos),
+                // Holes work all the same.
+                Err(VfsError::Unsupported) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn set_extended(&self, set: &[ExtendedAttribute]) -> VfsResult<()> {
+        self.shared.tree.may_change()?;
+        let done = stored::set_extended(&self.fd, &self.shared.device, set);
+        let now = Stored::load(stored::Target::Fd(&self.fd), &self.shared.device);
+        self.shared.stored.lock().ea_size = now.ea_size;
+        done
+    }
+
+    pub(super) fn set_security(&self, descriptor: &[u8]) -> VfsResult<()> {
+        self.shared.tree.may_change()?;
+        stored::set_security(&self.fd, &self.shared.device, descriptor)
+    }
+
+    pub(super) fn flush(&self) -> VfsResult<()> {
+        match rustix::fs::fsync(&*self.fd) {
+            // Some file systems cannot sync a directory.
+            Err(io::Errno::INVAL) if self.kind == Kind::Directory => Ok(()),
+            done => Ok(done?),
+        }
+    }
+
+    pub(super) fn list(&self, restart: bool, limit: usize) -> VfsResult<Vec<DirEntry>> {
+        self.must_be(Kind::Directory)?;
+        listing::next(self, restart, limit)
+    }
+
+    /// # Errors
+    /// `IsDirectory` or `NotDirectory`.
+    pub(super) fn must_be(&self, kind: Kind) -> VfsResult<()> {
+        match (kind, self.kind) {
+            (Kind::File, Kind::Directory) => Err(VfsError::IsDirectory),
+            (Kind::Directory, Kind::File) => Err(VfsError::NotDirectory),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Tree {
+    /// The file system of `fd`.
+    pub(super) fn device(&self, fd: impl AsFd, number: u64) -> io::Result<Arc<Device>> {
+        if let Some(device) = self.devices.lock().get(&number) {
+            return Ok(Arc::clone(device));
+        }
+        let device = Arc::new(Device::of(fd, number)?);
+        Ok(Arc::clone(self.devices.lock().entry(number).or_insert(device)))
+    }
+
+    /// What the opens of a file share, if it is open.
+    pub(super) fn shared(&self, id: NodeId) -> Option<Arc<Shared>> {
+        self.files.lock().get(&id)?.upgrade()
+    }
+
+    /// The node of a file just opened, and its metadata.
+    pub(super) fn node(
+        self: &Arc<Tree>,
+        fd: OwnedFd,
+        stat: &Statx,
+        kind: Kind,
+    ) -> VfsResult<(HostNode, Stat)> {
+        let device = self.device(&fd, device::number(stat))?;
+        let id = NodeId { volume: device.volume, file: stat.stx_ino };
+        let shared = match self.shared(id) {
+            Some(shared) => shared,
+            None => {
+                let stored = Mutex::new(Stored::load(stored::Target::Fd(&fd), &device));
+                let new = Shared {
+                    tree: Arc::clone(self),
+                    id,
+                    device,
+                    line: Arc::default(),
+                    stored,
+                    removed: AtomicBool::new(false),
+                };
+                self.share(new)
+            }
+        };
+        let stat = convert(stat, kind, id, &shared.stored.lock());
+        let open = Open { fd: Arc::new(fd), kind, shared, listing: Mutex::default() };
+        Ok((HostNode { open: Arc::new(open) }, stat))
+    }
+
+    /// Enters `new` unless another open was faster.
+    fn share(&self, new: Shared) -> Arc<Shared> {
+        let new = Arc::new(new);
+        let mut files = self.files.lock();
+        if let Some(there) = files.get(&new.id).and_then(|w| w.upgrade()) {
+            drop(files); // before `new`, whose drop takes the lock
+            return there;
+        }
+        files.insert(new.id, Arc::downgrade(&new));
+        new
+    }
+}
+
+/// Metadata of an open descriptor.
+pub(super) fn statx(fd: impl AsFd) -> io::Result<Statx> {
+    let mask = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
+    rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH, mask)
+}
+
+/// What it is; `None` for what is not shown.
+pub(super) fn kind(stat: &Statx) -> Option<Kind> {
+    match FileType::from_raw_mode(stat.stx_mode.into()) {
+        FileType::RegularFile => Some(Kind::File),
+        FileType::Directory => Some(Kind::Directory),
+        _ => None,
+    }
+}
+
+/// The file system's birth time, or the oldest time there is.
+pub(super) fn born(stat: &Statx) -> Timestamp {
+    let time = |t: rustix::fs::StatxTimestamp| Timestamp { seconds: t.tv_sec, nanoseconds: t.tv_nsec };
+    if StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME) {
+        time(stat.stx_btime)
+    } else {
+        time(stat.stx_ctime).min(time(stat.stx_mtime))
+    }
+}
+
+/// The system's metadata and ours together.
+pub(super) fn convert(stat: &Statx, kind: Kind, id: NodeId, stored: &Stored) -> Stat {
+    let time = |t: rustix::fs::StatxTimestamp| Timestamp { seconds: t.tv_sec, nanoseconds: t.tv_nsec };
+    let dos = stored.dos(kind, stat);
+    let mut attributes = dos.attributes & KEPT;
+    attributes.set(Attributes::DIRECTORY, kind == Kind::Directory);
+    let data = kind == Kind::File;
+    Stat {
+        id,
+        kind,
+        size: if data { stat.stx_size } else { 0 },
+        allocation: if data { stat.stx_blocks.saturating_mul(512) } else { 0 },
+        links: stat.stx_nlink,
+        attributes,
+        created: dos.created.unwrap_or_else(|| born(stat)),
+        accessed: time(stat.stx_atime),
+        written: time(stat.stx_mtime),
+        changed: time(stat.stx_ctime),
+        ea_size: stored.ea_size,
+    }
+}
+
+/// Leave this time alone.
+const OMIT: Timespec = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
+
+fn timespec(t: Timestamp) -> Timespec {
+    Timespec { tv_sec: t.seconds, tv_nsec: t.nanoseconds.min(999_999_999).into() }
+}

@@ -1,0 +1,163 @@
+//! Opening and creating.
+
+use std::sync::Arc;
+
+use rustix::fs::{AtFlags, Mode, OFlags, Statx};
+use rustix::io::Errno;
+
+use super::place::{self, Place, beneath};
+use super::{Tree, node, stored, visible};
+use crate::{Attributes, Kind, OpenMode, OpenRequest, Opened, Rights, VfsError, VfsPath, VfsResult};
+
+/// How often an open that raced other changes of the tree is begun again.
+const RACES: usize = 8;
+
+impl Tree {
+    /// Opens or creates; see [`crate::Vfs::open`].
+    pub(super) fn open(self: &Arc<Tree>, r: &OpenRequest) -> VfsResult<Opened> {
+        for _ in 0..RACES {
+            if let Some(opened) = self.try_open(r)? {
+                return Ok(opened);
+            }
+        }
+        // A link that leads nowhere looks like an endless race.
+        Err(if r.mode == OpenMode::Open { VfsError::NotFound } else { VfsError::AccessDenied })
+    }
+
+    /// `None` when the tree changed meanwhile.
+    fn try_open(self: &Arc<Tree>, r: &OpenRequest) -> VfsResult<Option<Opened>> {
+        let parts = r.path.components();
+        let disk = Self::disk_path(parts)?;
+        match (self.peek(&disk), parts.split_last()) {
+            (Ok(stat), _) => return self.open_existing(&disk, r.path.clone(), &stat, r),
+            (Err(Errno::NOENT | Errno::NOTDIR), Some((name, above))) => {
+                let place = self.directory(above)?;
+                // Nobody may add a name that differs in case only between our look and our change.
+                let _changing = (r.mode != OpenMode::Open).then(|| self.changing(&place.stat).lock());
+                match self.find(&place, name)? {
+                    Some(found) => self.open_found(place, &found, r),
+                    None if r.mode == OpenMode::Open => Err(VfsError::NotFound),
+                    None => self.create(place, name, r),
+                }
+            }
+            (Err(e), _) => Err(place::last(e)),
+        }
+    }
+
+    /// Opens what matched without regard to case.
+    fn open_found(self: &Arc<Tree>, place: Place, found: &str, r: &OpenRequest) -> VfsResult<Option<Opened>> {
+        let disk = place::join(&place.disk, found);
+        match self.peek(&disk) {
+            Ok(stat) => {
+                let mut path = place.path;
+                path.push(visible::shown(found.as_bytes()).ok_or(VfsError::NotFound)?.into_owned());
+                self.open_existing(&disk, VfsPath::from_parts(path), &stat, r)
+            }
+            Err(Errno::NOENT) => Ok(None),
+            Err(e) => Err(place::last(e)),
+        }
+    }
+
+    fn open_existing(
+        self: &Arc<Tree>,
+        disk: &str,
+        path: VfsPath,
+        seen: &Statx,
+        r: &OpenRequest,
+    ) -> VfsResult<Option<Opened>> {
+        // Asked before it is opened: opening a device can do something.
+        let kind = node::kind(seen).ok_or(VfsError::AccessDenied)?;
+        if r.mode == OpenMode::Create {
+            return Err(VfsError::Exists);
+        }
+        match (r.kind, kind) {
+            (Some(Kind::File), Kind::Directory) => return Err(VfsError::IsDirectory),
+            (Some(Kind::Directory), Kind::File) => return Err(VfsError::NotDirectory),
+            _ => {}
+        }
+        if r.rights.write && kind == Kind::File {
+            self.may_change()?;
+        }
+        let mut opened = self.at(disk, flags(kind, r.rights), Mode::empty());
+        if matches!(opened, Err(Errno::ACCESS)) && r.rights.write && !r.rights.read && kind == Kind::File {
+            opened = self.at(disk, OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty());
+        }
+        let fd = match opened {
+            Ok(fd) => fd,
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::ISDIR | Errno::NXIO) => return Ok(None),
+            Err(e) => return Err(place::last(e)),
+        };
+        let stat = node::statx(&fd)?;
+        let same = |s: &Statx| (s.stx_dev_major, s.stx_dev_minor, s.stx_ino, s.stx_mode & 0o170_000);
+        if same(&stat) != same(seen) {
+            return Ok(None);
+        }
+        let (node, stat) = self.node(fd, &stat, kind)?;
+        Ok(Some(Opened { node: Arc::new(node), created: false, path, stat }))
+    }
+
+    /// Makes `name` in `place`, whose names we hold.
+    fn create(self: &Arc<Tree>, place: Place, name: &str, r: &OpenRequest) -> VfsResult<Option<Opened>> {
+        self.may_change()?;
+        let disk = visible::stored(name);
+        let kind = r.kind.unwrap_or(Kind::File);
+        let made = match kind {
+            Kind::Directory => {
+                let mode = Mode::from_raw_mode(self.options.directory_mode & 0o7777);
+                rustix::fs::mkdirat(&place.fd, &*disk, mode).and_then(|()| {
+                    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
+                    beneath(&place.fd, &disk, flags, Mode::empty())
+                })
+            }
+            Kind::File => {
+                let mode = Mode::from_raw_mode(self.options.file_mode & 0o7777);
+                let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+                beneath(&place.fd, &disk, flags, mode)
+            }
+        };
+        let fd = match made {
+            Ok(fd) => fd,
+            Err(Errno::EXIST) => return Ok(None),
+            Err(Errno::NOENT) => return Err(VfsError::PathNotFound), // the directory was removed meanwhile
+            Err(e) => return Err(e.into()),
+        };
+        let stat = node::statx(&fd)?;
+        let (node, _) = self.node(fd, &stat, kind)?;
+        if let Err(e) = furnish(&node.open, r) {
+            let flags = if kind == Kind::Directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+            let _ = rustix::fs::unlinkat(&place.fd, &*disk, flags);
+            return Err(e);
+        }
+        let stat = node.open.stat()?;
+        let mut path = place.path;
+        path.push(visible::shown(disk.as_bytes()).ok_or(VfsError::InvalidName)?.into_owned());
+        Ok(Some(Opened { node: Arc::new(node), created: true, path: VfsPath::from_parts(path), stat }))
+    }
+}
+
+fn flags(kind: Kind, rights: Rights) -> OFlags {
+    match kind {
+        Kind::Directory => OFlags::RDONLY | OFlags::DIRECTORY,
+        // NONBLOCK: should it have become a pipe meanwhile, nobody waits for its other end.
+        Kind::File if rights.write => OFlags::RDWR | OFlags::NONBLOCK,
+        Kind::File => OFlags::RDONLY | OFlags::NONBLOCK,
+    }
+}
+
+/// Gives a new file what it was asked to have.
+fn furnish(open: &node::Open, r: &OpenRequest) -> VfsResult<()> {
+    let quietly = |done: VfsResult<()>| match done {
+        Err(VfsError::Unsupported) => Ok(()), // logged where it was found out
+        done => done,
+    };
+    let attributes = r.attributes & Attributes::STORED;
+    let change = crate::BasicChange { attributes: Some(attributes), ..Default::default() };
+    quietly(open.set_basic(&change))?;
+    if let Some(descriptor) = &r.security {
+        quietly(stored::set_security(&open.fd, &open.shared.device, descriptor))?;
+    }
+    if !r.extended_attributes.is_empty() {
+        open.set_extended(&r.extended_attributes)?;
+    }
+    Ok(())
+}

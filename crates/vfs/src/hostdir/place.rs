@@ -1,0 +1,171 @@
+//! Finding things below the root: the only module that turns a path into a descriptor.
+
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, Statx, StatxFlags, openat2};
+use rustix::io::{self, Errno};
+
+use super::{Tree, device, node, visible};
+use crate::{VfsError, VfsPath, VfsResult};
+
+/// Stay below the descriptor; do not jump through `/proc`.
+const BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS);
+
+/// The longest path that Linux takes in one call, in bytes without the NUL.
+const PATH_MAX: usize = 4095;
+
+/// How often a resolution that raced a rename (EAGAIN) is repeated.
+const RETRIES: usize = 32;
+
+/// A directory that was found.
+pub(super) struct Place {
+    /// Opened with `O_PATH`.
+    pub(super) fd: OwnedFd,
+    /// Where it lies below the root, on the disk.
+    pub(super) disk: String,
+    /// Its path as stored, for clients.
+    pub(super) path: Vec<String>,
+    pub(super) stat: Statx,
+}
+
+/// One name in a directory.
+pub(super) struct Entry<'a> {
+    pub(super) place: &'a Place,
+    /// The name on the disk.
+    pub(super) name: String,
+    /// What it means, links followed.
+    pub(super) stat: Statx,
+}
+
+impl Tree {
+    /// Opens `disk`, a path on the disk below the root (`""` is the root).
+    pub(super) fn at(&self, disk: &str, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
+        let path = if disk.is_empty() { "." } else { disk };
+        beneath(&self.root, path, flags, mode)
+    }
+
+    /// What `disk` means, links followed, without opening it.
+    pub(super) fn peek(&self, disk: &str) -> io::Result<Statx> {
+        node::statx(&self.at(disk, OFlags::PATH, Mode::empty())?)
+    }
+
+    /// The path on the disk when all names are taken as they are.
+    pub(super) fn disk_path(parts: &[String]) -> VfsResult<String> {
+        let mut disk = String::with_capacity(parts.iter().map(|p| p.len() + 1).sum());
+        for part in parts {
+            push(&mut disk, &visible::stored(part));
+        }
+        if disk.len() > PATH_MAX { Err(VfsError::NameTooLong) } else { Ok(disk) }
+    }
+
+    /// The directory `parts`, each name exactly or, failing that, without regard to case.
+    ///
+    /// # Errors
+    /// `PathNotFound` when it does not exist or is no directory; `Escapes`.
+    pub(super) fn directory(&self, parts: &[String]) -> VfsResult<Place> {
+        // The longest beginning that exists exactly; the root does.
+        let mut exact = parts.len();
+        let mut place = loop {
+            match self.place(Self::disk_path(&parts[..exact])?, parts[..exact].to_vec()) {
+                Ok(place) => break place,
+                Err(Errno::NOENT | Errno::NOTDIR) if exact > 0 => exact -= 1,
+                Err(e) => return Err(on_the_way(e)),
+            }
+        };
+        for part in &parts[exact..] {
+            let name = self.find(&place, part)?.ok_or(VfsError::PathNotFound)?;
+            let mut disk = place.disk;
+            push(&mut disk, &name);
+            if disk.len() > PATH_MAX {
+                return Err(VfsError::NameTooLong);
+            }
+            let mut path = place.path;
+            path.push(visible::shown(name.as_bytes()).ok_or(VfsError::PathNotFound)?.into_owned());
+            place = self.place(disk, path).map_err(on_the_way)?;
+        }
+        Ok(place)
+    }
+
+    fn place(&self, disk: String, path: Vec<String>) -> io::Result<Place> {
+        let fd = self.at(&disk, OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
+        let stat = node::statx(&fd)?;
+        Ok(Place { fd, disk, path, stat })
+    }
+
+    /// The name on the disk of what clients call `name` in `place`: the exact one if it is there.
+    pub(super) fn find(&self, place: &Place, name: &str) -> VfsResult<Option<String>> {
+        let device = self.device(&place.fd, device::number(&place.stat))?;
+        self.names.find(&place.fd, &place.stat, &device, name)
+    }
+
+    /// The directory that holds the last name of `path`, and that name.
+    ///
+    /// # Errors
+    /// `PathNotFound`, `Escapes`; `AccessDenied` for the root, which has no name.
+    pub(super) fn above<'a>(&self, path: &'a VfsPath) -> VfsResult<(Place, &'a str)> {
+        let (name, above) = path.components().split_last().ok_or(VfsError::AccessDenied)?;
+        Ok((self.directory(above)?, name))
+    }
+
+    /// The entry that clients call `name` in `place`.
+    ///
+    /// # Errors
+    /// `NotFound`, `Escapes`.
+    pub(super) fn entry<'a>(&self, place: &'a Place, name: &str) -> VfsResult<Entry<'a>> {
+        let exact = visible::stored(name);
+        let name = match lstatx(&place.fd, &exact) {
+            Ok(_) => exact.into_owned(),
+            Err(Errno::NOENT) => self.find(place, name)?.ok_or(VfsError::NotFound)?,
+            Err(e) => return Err(e.into()),
+        };
+        let stat = self.peek(&join(&place.disk, &name)).map_err(last)?;
+        Ok(Entry { place, name, stat })
+    }
+}
+
+/// `openat2` that stays below `fd`.
+pub(super) fn beneath(fd: &OwnedFd, path: &str, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
+    // openat2 takes nothing that has no meaning with O_PATH.
+    let more = if flags.contains(OFlags::PATH) { OFlags::CLOEXEC } else { OFlags::CLOEXEC | OFlags::NOCTTY };
+    for _ in 0..RETRIES {
+        match openat2(fd, path, flags | more, mode, BENEATH) {
+            Err(Errno::AGAIN | Errno::INTR) => {} // a `..` in a link raced a rename, or a signal
+            done => return done,
+        }
+    }
+    Err(Errno::BUSY)
+}
+
+/// Metadata of a name itself, not of what it links to.
+pub(super) fn lstatx(fd: &OwnedFd, name: &str) -> io::Result<Statx> {
+    let mask = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
+    rustix::fs::statx(fd, name, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT, mask)
+}
+
+/// A path one deeper.
+pub(super) fn join(disk: &str, name: &str) -> String {
+    let mut path = String::with_capacity(disk.len() + 1 + name.len());
+    path.push_str(disk);
+    push(&mut path, name);
+    path
+}
+
+fn push(disk: &mut String, name: &str) {
+    if !disk.is_empty() {
+        disk.push('/');
+    }
+    disk.push_str(name);
+}
+
+/// An error of resolving a whole path: EXDEV means that a link led out.
+pub(super) fn last(e: Errno) -> VfsError {
+    if e == Errno::XDEV { VfsError::Escapes } else { e.into() }
+}
+
+/// An error of resolving a directory on the way.
+fn on_the_way(e: Errno) -> VfsError {
+    match e {
+        Errno::NOENT | Errno::NOTDIR => VfsError::PathNotFound,
+        e => last(e),
+    }
+}

@@ -1,0 +1,353 @@
+//! What Linux has no place for, in extended attributes of the file.
+//!
+//! | name                 | holds                                                                          |
+//! |----------------------|--------------------------------------------------------------------------------|
+//! | `user.causeway.dos`  | attributes and creation time, see the byte map below                           |
+//! | `user.causeway.sd`   | u16 version = 1, little-endian, then the self-relative security descriptor     |
+//! | `user.NAME`          | the value of the extended attribute NAME, as other SMB servers and `getfattr` see it |
+//!
+//! `user.causeway.dos`, 20 bytes, integers little-endian, in the order of their alignment:
+//!
+//! | byte | size | what                                                                              |
+//! |------|------|-----------------------------------------------------------------------------------|
+//! | 0    | 2    | version = 1                                                                       |
+//! | 2    | 2    | bit 0: the creation time is set (otherwise the file system's birth time holds)    |
+//! | 4    | 4    | file attributes (MS-FSCC 2.6): the stored ones and SPARSE_FILE                    |
+//! | 8    | 8    | creation time: seconds since 1970-01-01 UTC, signed                               |
+//! | 16   | 4    | creation time: nanoseconds                                                        |
+//!
+//! Without the record (or with one that is damaged or of another version) a file has ARCHIVE, and READONLY if its
+//! mode lets nobody write; a directory has no attribute. So a file made with ARCHIVE, as Windows makes them, needs
+//! no record. The mode's bits are never changed.
+//!
+//! Where the file system takes no `user.*` attributes, those defaults are all there is: setting other attributes, a
+//! security descriptor or an extended attribute is `Unsupported`, a creation time is ignored, and attributes and
+//! descriptor of a new file are dropped; one line in the log says so. FILE_NEED_EA is not kept. Names of extended
+//! attributes match without regard to ASCII case; those that begin with `causeway.` are ours, hidden and refused.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering;
+
+use rustix::fs::{Statx, XattrFlags};
+use rustix::io::{self, Errno};
+
+use super::device::Device;
+use crate::{Attributes, ExtendedAttribute, Kind, Timestamp, VfsError, VfsResult};
+
+const DOS: &str = "user.causeway.dos";
+const SECURITY: &str = "user.causeway.sd";
+const USER: &str = "user.";
+const OURS: &str = "causeway.";
+const VERSION: u16 = 1;
+const CREATED: u16 = 1;
+
+/// The longest name of a `user.*` attribute, without `user.`.
+const NAME_MAX: usize = 255 - USER.len();
+/// The largest value (XATTR_SIZE_MAX).
+const VALUE_MAX: usize = 65_536;
+/// The longest list of names (XATTR_LIST_MAX).
+const LIST_MAX: usize = 65_536;
+
+/// What is kept in memory of a file's stored metadata.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Stored {
+    pub(super) dos: Option<Dos>,
+    /// As FILE_FULL_EA_INFORMATION, in bytes.
+    pub(super) ea_size: u32,
+}
+
+/// The record `user.causeway.dos`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Dos {
+    pub(super) attributes: Attributes,
+    pub(super) created: Option<Timestamp>,
+}
+
+/// A file to look at.
+#[derive(Clone, Copy)]
+pub(super) enum Target<'a> {
+    Fd(&'a OwnedFd),
+    /// Not following a link at its end.
+    Path(&'a str),
+    /// Following it: for a descriptor under `/proc`.
+    Followed(&'a str),
+}
+
+impl Dos {
+    /// What holds for a file without a record.
+    pub(super) fn default_for(kind: Kind, mode: u16) -> Dos {
+        let attributes = match kind {
+            Kind::Directory => Attributes::empty(),
+            Kind::File if mode & 0o222 == 0 => Attributes::ARCHIVE | Attributes::READONLY,
+            Kind::File => Attributes::ARCHIVE,
+        };
+        Dos { attributes, created: None }
+    }
+
+    fn encode(&self) -> [u8; 20] {
+        let created = self.created.unwrap_or_default();
+        let mut b = [0; 20];
+        b[0..2].copy_from_slice(&VERSION.to_le_bytes());
+        b[2..4].copy_from_slice(&(if self.created.is_some() { CREATED } else { 0 }).to_le_bytes());
+        b[4..8].copy_from_slice(&self.attributes.bits().to_le_bytes());
+        b[8..16].copy_from_slice(&created.seconds.to_le_bytes());
+        b[16..20].copy_from_slice(&created.nanoseconds.to_le_bytes());
+        b
+    }
+
+    /// `None` for what we did not write.
+    fn decode(b: &[u8]) -> Option<Dos> {
+        let b: &[u8; 20] = b.try_into().ok()?;
+        let word = |at: usize| u16::from_le_bytes([b[at], b[at + 1]]);
+        let long = |at: usize| u32::from_le_bytes([b[at], b[at + 1], b[at + 2], b[at + 3]]);
+        let seconds = i64::from(long(8)) | i64::from(long(12) as i32) << 32;
+        let nanoseconds = long(16);
+        if word(0) != VERSION || nanoseconds >= 1_000_000_000 {
+            return None;
+        }
+        Some(Dos {
+            attributes: Attributes::from_bits_truncate(long(4)) & KEPT,
+            created: (word(2) & CREATED != 0).then_some(Timestamp { seconds, nanoseconds }),
+        })
+    }
+}
+
+/// The attributes in a record.
+pub(super) const KEPT: Attributes = Attributes::STORED.union(Attributes::SPARSE_FILE);
+
+impl Stored {
+    /// Attributes and creation time as they hold for a file.
+    pub(super) fn dos(&self, kind: Kind, stat: &Statx) -> Dos {
+        self.dos.unwrap_or(Dos::default_for(kind, stat.stx_mode))
+    }
+
+    /// Reads them. What cannot be read (no permission) counts as not there.
+    pub(super) fn load(target: Target<'_>, device: &Device) -> Stored {
+        if !device.attributes.load(Ordering::Relaxed) {
+            return Stored::default();
+        }
+        let names = match target.list() {
+            Ok(names) => names,
+            Err(e) => {
+                refused(e, device);
+                return Stored::default();
+            }
+        };
+        let mut stored = Stored::default();
+        for name in split(&names) {
+            if name == DOS.as_bytes() {
+                let mut record = [0; 32];
+                stored.dos = target.get(DOS, &mut record).ok().and_then(|n| Dos::decode(&record[..n]));
+            } else if let Some(shown) = shown(name)
+                && let Ok(size) = target.size(name)
+            {
+                let at = stored.ea_size.next_multiple_of(4);
+                stored.ea_size = at + 8 + shown.len() as u32 + 1 + size as u32;
+            }
+        }
+        stored
+    }
+}
+
+/// Writes the record.
+pub(super) fn set_dos(fd: &OwnedFd, device: &Device, dos: &Dos) -> VfsResult<()> {
+    set(fd, device, DOS.as_bytes(), &dos.encode())
+}
+
+/// The security descriptor.
+pub(super) fn security(fd: &OwnedFd, device: &Device) -> VfsResult<Option<Vec<u8>>> {
+    let mut value = match read(fd, SECURITY.as_bytes()) {
+        Ok(value) => value,
+        Err(Errno::NODATA) => return Ok(None),
+        Err(e) if refused(e, device) => return Ok(None),
+        Err(e) => return Err(e.into()),
+    };
+    match value.get(..2) {
+        Some(version) if version == VERSION.to_le_bytes() => Ok(Some(value.split_off(2))),
+        _ => Ok(None),
+    }
+}
+
+/// Stores a security descriptor.
+pub(super) fn set_security(fd: &OwnedFd, device: &Device, descriptor: &[u8]) -> VfsResult<()> {
+    let mut value = VERSION.to_le_bytes().to_vec();
+    value.extend_from_slice(descriptor);
+    set(fd, device, SECURITY.as_bytes(), &value)
+}
+
+/// All extended attributes.
+pub(super) fn extended(fd: &OwnedFd, device: &Device) -> VfsResult<Vec<ExtendedAttribute>> {
+    let names = match Target::Fd(fd).list() {
+        Ok(names) => names,
+        Err(e) if refused(e, device) => return Ok(Vec::new()),
+        Err(e) => return Err(e.into()),
+    };
+    let mut all = Vec::new();
+    for name in split(&names) {
+        let Some(shown) = shown(name) else { continue };
+        match read(fd, name) {
+            Ok(value) => all.push(ExtendedAttribute { flags: 0, name: shown.to_vec(), value }),
+            Err(Errno::NODATA) => {} // removed meanwhile
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(all)
+}
+
+/// Sets extended attributes in order; an empty value removes.
+pub(super) fn set_extended(fd: &OwnedFd, device: &Device, set_these: &[ExtendedAttribute]) -> VfsResult<()> {
+    for attribute in set_these {
+        let name = &attribute.name;
+        if name.is_empty() || name.len() > NAME_MAX || name.contains(&0) || attribute.value.len() > VALUE_MAX
+        {
+            return Err(VfsError::InvalidArgument);
+        }
+        if ours(name) {
+            return Err(VfsError::AccessDenied);
+        }
+        let names = match Target::Fd(fd).list() {
+            Ok(names) => names,
+            Err(e) if refused(e, device) => return Err(VfsError::Unsupported),
+            Err(e) => return Err(e.into()),
+        };
+        let there = split(&names).find(|n| shown(n).is_some_and(|n| n.eq_ignore_ascii_case(name)));
+        match (there, attribute.value.is_empty()) {
+            (None, true) => {}
+            (Some(there), true) => match rustix::fs::fremovexattr(fd, there) {
+                Ok(()) | Err(Errno::NODATA) => {}
+                Err(e) => return Err(e.into()),
+            },
+            (there, false) => {
+                let new = [USER.as_bytes(), name].concat();
+                set(fd, device, there.unwrap_or(&new), &attribute.value)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn set(fd: &OwnedFd, device: &Device, name: &[u8], value: &[u8]) -> VfsResult<()> {
+    if !device.attributes.load(Ordering::Relaxed) {
+        return Err(VfsError::Unsupported);
+    }
+    match rustix::fs::fsetxattr(fd, name, value, XattrFlags::empty()) {
+        Ok(()) => Ok(()),
+        // Larger than the file system takes.
+        Err(Errno::TOOBIG | Errno::RANGE) => Err(VfsError::NoSpace),
+        Err(e) if refused(e, device) => Err(VfsError::Unsupported),
+        Err(e) => Err(e.into()),
+    }
+}
+
+fn read(fd: &OwnedFd, name: &[u8]) -> io::Result<Vec<u8>> {
+    let mut value = vec![0; 4096];
+    loop {
+        match rustix::fs::fgetxattr(fd, name, &mut value[..]) {
+            Ok(n) => {
+                value.truncate(n);
+                return Ok(value);
+            }
+            Err(Errno::RANGE) if value.len() < VALUE_MAX => value.resize(VALUE_MAX, 0),
+            Err(e) => return Err(e),
+        }
+    }
+}
+
+impl Target<'_> {
+    /// The names, each with a NUL at its end.
+    fn list(self) -> io::Result<Vec<u8>> {
+        let mut small = [0; 512];
+        match self.list_into(&mut small) {
+            Ok(n) => return Ok(small[..n].to_vec()),
+            Err(Errno::RANGE) => {}
+            Err(e) => return Err(e),
+        }
+        let mut large = vec![0; LIST_MAX];
+        let n = self.list_into(&mut large)?;
+        large.truncate(n);
+        Ok(large)
+    }
+
+    fn list_into(self, b: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Target::Fd(fd) => rustix::fs::flistxattr(fd, b),
+            Target::Path(path) => rustix::fs::llistxattr(path, b),
+            Target::Followed(path) => rustix::fs::listxattr(path, b),
+        }
+    }
+
+    fn get(self, name: &str, b: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Target::Fd(fd) => rustix::fs::fgetxattr(fd, name, b),
+            Target::Path(path) => rustix::fs::lgetxattr(path, name, b),
+            Target::Followed(path) => rustix::fs::getxattr(path, name, b),
+        }
+    }
+
+    fn size(self, name: &[u8]) -> io::Result<usize> {
+        match self {
+            Target::Fd(fd) => rustix::fs::fgetxattr_query(fd, name),
+            Target::Path(path) => rustix::fs::lgetxattr_query(path, name),
+            Target::Followed(path) => rustix::fs::getxattr_query(path, name),
+        }
+    }
+}
+
+fn split(names: &[u8]) -> impl Iterator<Item = &[u8]> {
+    names.split(|b| *b == 0).filter(|n| !n.is_empty())
+}
+
+/// The name that clients see of a `user.*` attribute; `None` for what they do not see.
+fn shown(name: &[u8]) -> Option<&[u8]> {
+    name.strip_prefix(USER.as_bytes()).filter(|n| !n.is_empty() && n.len() <= NAME_MAX && !ours(n))
+}
+
+fn ours(name: &[u8]) -> bool {
+    name.get(..OURS.len()).is_some_and(|n| n.eq_ignore_ascii_case(OURS.as_bytes()))
+}
+
+/// Whether the error means that there are no `user.*` attributes on this file system; remembered then.
+fn refused(e: Errno, device: &Device) -> bool {
+    let refused = matches!(e, Errno::OPNOTSUPP | Errno::NOSYS);
+    if refused && device.attributes.swap(false, Ordering::Relaxed) {
+        tracing::warn!(
+            volume = device.volume,
+            "this file system takes no user.* attributes: DOS attributes, creation times, security descriptors \
+             and extended attributes cannot be kept"
+        );
+    }
+    refused
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_record() {
+        let dos = Dos {
+            attributes: Attributes::HIDDEN | Attributes::ARCHIVE,
+            created: Some(Timestamp { seconds: -11_644_473_600, nanoseconds: 999_999_900 }),
+        };
+        let golden = [
+            1, 0, 1, 0, 0x22, 0, 0, 0, 0x00, 0x6f, 0xef, 0x49, 0xfd, 0xff, 0xff, 0xff, 0x9c, 0xc9, 0x9a, 0x3b,
+        ];
+        assert_eq!(dos.encode(), golden);
+        assert_eq!(Dos::decode(&golden), Some(dos));
+        let plain = Dos { attributes: Attributes::READONLY, created: None };
+        assert_eq!(Dos::decode(&plain.encode()), Some(plain));
+    }
+
+    #[test]
+    fn a_damaged_record_is_none() {
+        let good = Dos { attributes: Attributes::HIDDEN, created: None }.encode();
+        assert_eq!(Dos::decode(&good[..19]), None);
+        assert_eq!(Dos::decode(&[2; 20]), None);
+        let mut nanoseconds = good;
+        nanoseconds[16..20].fill(0xff);
+        assert_eq!(Dos::decode(&nanoseconds), None);
+        let mut attributes = good;
+        attributes[4..8].fill(0xff);
+        assert_eq!(Dos::decode(&attributes).map(|d| d.attributes), Some(KEPT));
+    }
+}

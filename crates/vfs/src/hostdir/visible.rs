@@ -1,0 +1,103 @@
+//! Names on the disk and names as clients see them.
+//!
+//! Linux takes every byte but `/` and NUL; Windows refuses control characters, `" * / < > ? | \ :` and a space or a
+//! dot at the end (MS-FSCC 2.1.5.2). Such names are shown with the private-use characters that the Linux and macOS
+//! clients use for them, so they can be opened by what a listing shows:
+//!
+//! | on the disk    | shown           | on the disk | shown  |
+//! |----------------|-----------------|-------------|--------|
+//! | 0x01 to 0x1F   | U+F001 to F01F  | `?`         | U+F025 |
+//! | `"`            | U+F020          | `\`         | U+F026 |
+//! | `*`            | U+F021          | pipe        | U+F027 |
+//! | `:`            | U+F022          | last space  | U+F028 |
+//! | `<`            | U+F023          | last dot    | U+F029 |
+//! | `>`            | U+F024          |             |        |
+//!
+//! Names that are not UTF-8, or longer than 255 UTF-16 units, are not shown.
+
+use std::borrow::Cow;
+
+/// The longest name shown, in UTF-16 units (MS-FSCC 2.1.5).
+const SHOWN_MAX: usize = 255;
+
+/// A name as clients see it; `None` if they cannot.
+pub(super) fn shown(disk: &[u8]) -> Option<Cow<'_, str>> {
+    let name = std::str::from_utf8(disk).ok()?;
+    if name.len() > SHOWN_MAX && name.encode_utf16().count() > SHOWN_MAX {
+        return None;
+    }
+    let special = |b: u8| b < 0x20 || matches!(b, b'"' | b'*' | b':' | b'<' | b'>' | b'?' | b'\\' | b'|');
+    if !disk.iter().copied().any(special) && !name.ends_with([' ', '.']) {
+        return Some(Cow::Borrowed(name));
+    }
+    let last = name.char_indices().next_back().map(|(i, _)| i);
+    Some(name.char_indices().map(|(i, c)| show(c, Some(i) == last)).collect())
+}
+
+/// The name on the disk for one that a client gave.
+pub(super) fn stored(shown: &str) -> Cow<'_, str> {
+    // U+F0xx begins with 0xEF in UTF-8.
+    if !shown.as_bytes().contains(&0xEF) {
+        return Cow::Borrowed(shown);
+    }
+    let last = shown.char_indices().next_back().map(|(i, _)| i);
+    let name: String = shown.char_indices().map(|(i, c)| store(c, Some(i) == last)).collect();
+    // A component must stay a component.
+    if name == "." || name == ".." { Cow::Borrowed(shown) } else { Cow::Owned(name) }
+}
+
+fn show(c: char, last: bool) -> char {
+    let code = match c {
+        '\x01'..='\x1f' => 0xF000 + c as u32,
+        '"' => 0xF020,
+        '*' => 0xF021,
+        ':' => 0xF022,
+        '<' => 0xF023,
+        '>' => 0xF024,
+        '?' => 0xF025,
+        '\\' => 0xF026,
+        '|' => 0xF027,
+        ' ' if last => 0xF028,
+        '.' if last => 0xF029,
+        _ => return c,
+    };
+    char::from_u32(code).unwrap_or(c)
+}
+
+fn store(c: char, last: bool) -> char {
+    match c as u32 {
+        code @ 0xF001..=0xF01F => char::from_u32(code - 0xF000).unwrap_or(c),
+        0xF020 => '"',
+        0xF021 => '*',
+        0xF022 => ':',
+        0xF023 => '<',
+        0xF024 => '>',
+        0xF025 => '?',
+        0xF026 => '\\',
+        0xF027 => '|',
+        0xF028 if last => ' ',
+        0xF029 if last => '.',
+        _ => c,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{shown, stored};
+
+    #[test]
+    fn there_and_back() {
+        for disk in ["plain", "a:b", "what?", "\"*<>|\\", "tab\there", "end.", "end ", "in . between", "ž:"]
+        {
+            let seen = shown(disk.as_bytes()).expect("it can be shown");
+            assert!(crate::path::check_name(&seen).is_ok(), "{disk:?} is shown as {seen:?}");
+            assert_eq!(stored(&seen), disk);
+        }
+        for trick in [".\u{f029}", "\u{f029}"] {
+            assert_eq!(stored(trick), trick);
+        }
+        assert_eq!(shown(b"a:b").as_deref(), Some("a\u{f022}b"));
+        assert_eq!(shown(b"\xff"), None);
+        assert_eq!(shown("ž".repeat(256).as_bytes()), None);
+    }
+}

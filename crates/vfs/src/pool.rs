@@ -1,0 +1,372 @@
+//! Blocking work on a few threads of our own, with few wake-ups.
+//!
+//! **What it is.** [`Pool::run`] hands a closure to one of at most `threads` threads, started on demand, and returns
+//! the future of its result. [`Pool::run_in`] does the same through a [`Line`]: the work of one line is done in order
+//! by one thread at a time, so that a burst of writes to one file costs one wake-up of a thread, not one each (the
+//! kernel would serialise them on the inode's lock anyhow).
+//!
+//! **Coming back.** A thread that has finished up to [`BATCH`] jobs hands their wakers to the runtime that issued
+//! them in one go: to the [`Home`] of that runtime, whose single task passes them on there, where waking is cheap.
+//! One write to an eventfd per batch instead of one per I/O.
+//!
+//! **Bounds.** The queue is not bounded here: what waits in it is bounded by the credits that the callers grant.
+//!
+//! **Cancelling.** The work is issued by the call, not by the first poll; a dropped future loses the result, and the
+//! closure with the buffers it owns lives until it has run.
+//!
+//! Invariants:
+//! 1. `idle` counts the threads that sleep and that nobody has woken yet.
+//! 2. A line is in the pool's queue, or being drained, exactly when `draining` is set.
+//! 3. A result is stored before its waker is taken, under the same lock, so that no wake-up is lost.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use env::BoxFuture;
+use parking_lot::{Condvar, Mutex};
+use smallvec::SmallVec;
+
+/// How many jobs of a line are done before their callers are told and others get the thread.
+const BATCH: usize = 16;
+
+/// Threads for work that may block.
+pub(crate) struct Pool {
+    shared: Arc<Shared>,
+}
+
+/// Work to be done in order.
+#[derive(Default)]
+pub(crate) struct Line {
+    state: Mutex<LineState>,
+}
+
+#[derive(Default)]
+struct LineState {
+    jobs: VecDeque<Arc<dyn Work>>,
+    draining: bool,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    wake: Condvar,
+    max: usize,
+}
+
+#[derive(Default)]
+struct State {
+    queue: VecDeque<Task>,
+    idle: usize,
+    threads: usize,
+    closing: bool,
+}
+
+enum Task {
+    One(Arc<dyn Work>),
+    Line(Arc<Line>),
+}
+
+/// Wakers of finished jobs and where they belong.
+type Finished = SmallVec<[(Option<Arc<Home>>, Waker); BATCH]>;
+
+trait Work: Send + Sync {
+    fn run(&self, finished: &mut Finished);
+}
+
+impl Pool {
+    pub(crate) fn new(threads: usize) -> Pool {
+        let shared = Shared { state: Mutex::default(), wake: Condvar::new(), max: threads.max(1) };
+        Pool { shared: Arc::new(shared) }
+    }
+
+    /// Runs `job` on a thread. A panic of it comes out of the future.
+    pub(crate) fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> BoxFuture<T> {
+        let job = Job::new(job);
+        self.shared.submit(Task::One(job.clone()));
+        Box::pin(Wait(job))
+    }
+
+    /// Runs `job` after what was put into `line` before.
+    pub(crate) fn run_in<T: Send + 'static>(
+        &self,
+        line: &Arc<Line>,
+        job: impl FnOnce() -> T + Send + 'static,
+    ) -> BoxFuture<T> {
+        let job = Job::new(job);
+        let start = {
+            let mut state = line.state.lock();
+            state.jobs.push_back(job.clone());
+            !std::mem::replace(&mut state.draining, true)
+        };
+        if start {
+            self.shared.submit(Task::Line(Arc::clone(line)));
+        }
+        Box::pin(Wait(job))
+    }
+}
+
+impl Drop for Pool {
+    /// Threads finish what is queued and end by themselves; nobody waits for them.
+    fn drop(&mut self) {
+        self.shared.state.lock().closing = true;
+        self.shared.wake.notify_all();
+    }
+}
+
+impl Shared {
+    fn submit(self: &Arc<Shared>, task: Task) {
+        let mut state = self.state.lock();
+        state.queue.push_back(task);
+        self.rouse(state);
+    }
+
+    /// Wakes or starts a thread for what is queued, if there is one to spare.
+    fn rouse(self: &Arc<Shared>, mut state: parking_lot::MutexGuard<'_, State>) {
+        if state.idle > 0 {
+            state.idle -= 1;
+            drop(state);
+            self.wake.notify_one();
+        } else if state.threads < self.max {
+            state.threads += 1;
+            drop(state);
+            let shared = Arc::clone(self);
+            let started = std::thread::Builder::new().name("vfs-pool".into()).spawn(move || shared.work());
+            if let Err(error) = started {
+                tracing::warn!(%error, "no thread for blocking work");
+                let mut state = self.state.lock();
+                state.threads -= 1;
+                if state.threads == 0 {
+                    // Slow is better than stuck: the caller does it.
+                    let task = state.queue.pop_front();
+                    drop(state);
+                    if let Some(task) = task {
+                        self.perform(task);
+                    }
+                }
+            }
+        }
+    }
+
+    fn work(self: Arc<Shared>) {
+        loop {
+            let task = {
+                let mut state = self.state.lock();
+                loop {
+                    if let Some(task) = state.queue.pop_front() {
+                        if !state.queue.is_empty() {
+                            self.rouse(state); // this task may block, so somebody else takes the next one
+                        }
+                        break task;
+                    }
+                    if state.closing {
+                        state.threads -= 1;
+                        return;
+                    }
+                    state.idle += 1;
+                    self.wake.wait(&mut state); // never returns by itself, so `idle` was counted down by `rouse`
+                }
+            };
+            self.perform(task);
+        }
+    }
+
+    fn perform(self: &Arc<Shared>, task: Task) {
+        let mut finished = Finished::new();
+        match task {
+            Task::One(job) => job.run(&mut finished),
+            Task::Line(line) => {
+                let jobs: SmallVec<[Arc<dyn Work>; BATCH]> = {
+                    let mut state = line.state.lock();
+                    let n = state.jobs.len().min(BATCH);
+                    state.jobs.drain(..n).collect()
+                };
+                for job in jobs {
+                    job.run(&mut finished);
+                }
+                deliver(&mut finished);
+                let more = {
+                    let mut state = line.state.lock();
+                    state.draining = !state.jobs.is_empty();
+                    state.draining
+                };
+                if more {
+                    // To the end, so that one busy file does not hold the thread; we are awake and will see it.
+                    self.state.lock().queue.push_back(Task::Line(line));
+                }
+            }
+        }
+        deliver(&mut finished);
+    }
+}
+
+/// Wakes what has finished: one wake-up per runtime.
+fn deliver(finished: &mut Finished) {
+    let mut wakers: SmallVec<[Waker; BATCH]> = SmallVec::new();
+    let mut current: Option<Arc<Home>> = None;
+    for (home, waker) in finished.drain(..) {
+        match home {
+            None => waker.wake(),
+            Some(home) => {
+                if let Some(at) = current.replace(Arc::clone(&home))
+                    && !Arc::ptr_eq(&at, &home)
+                {
+                    at.take(&mut wakers);
+                }
+                wakers.push(waker);
+            }
+        }
+    }
+    if let Some(at) = current {
+        at.take(&mut wakers);
+    }
+}
+
+/// A closure, then its result, and who waits for it.
+struct Job<F, T> {
+    state: Mutex<JobState<F, T>>,
+    home: Option<Arc<Home>>,
+}
+
+struct JobState<F, T> {
+    closure: Option<F>,
+    result: Option<std::thread::Result<T>>,
+    waker: Option<Waker>,
+}
+
+impl<F: FnOnce() -> T + Send, T: Send> Job<F, T> {
+    fn new(closure: F) -> Arc<Job<F, T>> {
+        let state = JobState { closure: Some(closure), result: None, waker: None };
+        Arc::new(Job { state: Mutex::new(state), home: Home::current() })
+    }
+}
+
+impl<F: FnOnce() -> T + Send, T: Send> Work for Job<F, T> {
+    fn run(&self, finished: &mut Finished) {
+        let Some(closure) = self.state.lock().closure.take() else { return };
+        let result = catch_unwind(AssertUnwindSafe(closure));
+        let waker = {
+            let mut state = self.state.lock();
+            state.result = Some(result);
+            state.waker.take()
+        };
+        if let Some(waker) = waker {
+            finished.push((self.home.clone(), waker));
+        }
+    }
+}
+
+struct Wait<F, T>(Arc<Job<F, T>>);
+
+impl<F, T> Future for Wait<F, T> {
+    type Output = T;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        let mut state = self.0.state.lock();
+        match state.result.take() {
+            Some(Ok(result)) => Poll::Ready(result),
+            Some(Err(panic)) => {
+                drop(state);
+                resume_unwind(panic)
+            }
+            None => {
+                match &mut state.waker {
+                    Some(waker) => waker.clone_from(cx.waker()),
+                    none => *none = Some(cx.waker().clone()),
+                }
+                Poll::Pending
+            }
+        }
+    }
+}
+
+/// Where finished work of one runtime is announced: a list, and one task that passes it on.
+struct Home {
+    state: Mutex<HomeState>,
+}
+
+#[derive(Default)]
+struct HomeState {
+    ready: Vec<Waker>,
+    task: Option<Waker>,
+    /// The runtime has ended, and its task with it.
+    gone: bool,
+}
+
+thread_local! {
+    /// The home of the runtime that was used last on this thread.
+    static HOME: RefCell<Option<(tokio::runtime::Id, Arc<Home>)>> = const { RefCell::new(None) };
+}
+
+impl Home {
+    /// The home of the runtime that this is called in, with its task started; `None` outside of one.
+    fn current() -> Option<Arc<Home>> {
+        let runtime = tokio::runtime::Handle::try_current().ok()?;
+        HOME.with_borrow_mut(|slot| {
+            if let Some((id, home)) = slot
+                && *id == runtime.id()
+                && !home.state.lock().gone
+            {
+                return Some(Arc::clone(home));
+            }
+            let home = Arc::new(Home { state: Mutex::default() });
+            *slot = Some((runtime.id(), Arc::clone(&home)));
+            runtime.spawn(Announce(Arc::clone(&home)));
+            Some(home)
+        })
+    }
+
+    /// Announces `wakers`; wakes the task unless it has been woken already.
+    fn take(&self, wakers: &mut SmallVec<[Waker; BATCH]>) {
+        if wakers.is_empty() {
+            return;
+        }
+        let task = {
+            let mut state = self.state.lock();
+            if state.gone {
+                drop(state);
+                wakers.drain(..).for_each(Waker::wake);
+                return;
+            }
+            state.ready.extend(wakers.drain(..));
+            state.task.take()
+        };
+        if let Some(task) = task {
+            task.wake();
+        }
+    }
+}
+
+/// The task of a home: wakes on its own thread what finished on others.
+struct Announce(Arc<Home>);
+
+impl Future for Announce {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let ready = {
+            let mut state = self.0.state.lock();
+            state.task = Some(cx.waker().clone());
+            std::mem::take(&mut state.ready)
+        };
+        ready.into_iter().for_each(Waker::wake);
+        Poll::Pending
+    }
+}
+
+impl Drop for Announce {
+    fn drop(&mut self) {
+        let ready = {
+            let mut state = self.0.state.lock();
+            state.gone = true;
+            std::mem::take(&mut state.ready)
+        };
+        ready.into_iter().for_each(Waker::wake);
+    }
+}
+
+#[cfg(test)]
+mod tests;

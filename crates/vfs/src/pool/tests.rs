@@ -1,0 +1,107 @@
+//! The pool: everything comes back, in order within a line, whatever happens to the waiters.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+
+use parking_lot::Mutex;
+
+use super::{BATCH, Line, Pool};
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().build().expect("a runtime")
+}
+
+#[test]
+fn a_line_keeps_its_order() {
+    runtime().block_on(async {
+        let (pool, line, seen) = (Pool::new(4), Arc::new(Line::default()), Arc::new(Mutex::new(Vec::new())));
+        let waits: Vec<_> = (0..BATCH * 5 + 3)
+            .map(|i| {
+                let seen = Arc::clone(&seen);
+                tokio::spawn(pool.run_in(&line, move || {
+                    seen.lock().push(i);
+                    i
+                }))
+            })
+            .collect();
+        for (i, wait) in waits.into_iter().enumerate() {
+            assert_eq!(wait.await.expect("it ran"), i);
+        }
+        assert!(seen.lock().iter().copied().eq(0..BATCH * 5 + 3));
+    });
+}
+
+#[test]
+fn a_blocked_job_holds_nobody_else() {
+    runtime().block_on(async {
+        let pool = Pool::new(3);
+        let (open, closed) = mpsc::channel::<()>();
+        let blocked = pool.run(move || closed.recv());
+        let line = Arc::new(Line::default());
+        for i in 0..100 {
+            assert_eq!(pool.run(move || i).await, i);
+            assert_eq!(pool.run_in(&line, move || i).await, i);
+        }
+        open.send(()).expect("it waits");
+        blocked.await.expect("released");
+    });
+}
+
+#[test]
+fn more_work_than_threads() {
+    runtime().block_on(async {
+        let (pool, sum) = (Pool::new(2), Arc::new(AtomicUsize::new(0)));
+        let lines: Vec<Arc<Line>> = (0..5).map(|_| Arc::default()).collect();
+        let mut waits = Vec::new();
+        for i in 0..2000 {
+            let sum = Arc::clone(&sum);
+            let job = move || {
+                sum.fetch_add(i, Ordering::Relaxed);
+            };
+            waits.push(if i % 3 == 0 { pool.run(job) } else { pool.run_in(&lines[i % 5], job) });
+        }
+        for wait in waits.into_iter().rev() {
+            wait.await;
+        }
+        assert_eq!(sum.load(Ordering::Relaxed), (0..2000).sum());
+    });
+}
+
+#[test]
+fn a_panic_comes_out_where_it_is_awaited() {
+    runtime().block_on(async {
+        let pool = Pool::new(1);
+        let wait: env::BoxFuture<u8> = pool.run(|| panic!("on purpose"));
+        assert!(tokio::spawn(wait).await.expect_err("it panics").is_panic());
+        assert_eq!(pool.run(|| 7).await, 7);
+    });
+}
+
+#[test]
+fn another_runtime_on_the_same_thread() {
+    let pool = Pool::new(1);
+    let (a, b) = (runtime(), runtime());
+    for i in 0..20 {
+        assert_eq!(a.block_on(async { pool.run(move || i).await }), i);
+        assert_eq!(b.block_on(async { pool.run(move || i).await }), i);
+    }
+    drop(a);
+    assert_eq!(b.block_on(async { pool.run(|| 1).await }), 1);
+    drop(b);
+    assert_eq!(runtime().block_on(async { pool.run(|| 2).await }), 2);
+}
+
+#[test]
+fn what_was_queued_runs_though_pool_and_waiter_are_gone() {
+    let (done, ran) = mpsc::channel();
+    runtime().block_on(async {
+        let pool = Pool::new(1);
+        for i in 0..10 {
+            let done = done.clone();
+            drop(pool.run(move || done.send(i)));
+        }
+    });
+    drop(done);
+    assert!(ran.iter().eq(0..10));
+}
