@@ -19,6 +19,8 @@
 //! **Errors.** [`RdmaError`] for the caller's misuse, at the call; [`Down`] for the end of the connection, with who
 //! is to blame; [`WcError`] in completions.
 
+#[cfg(test)]
+mod conformance;
 mod error;
 mod queue_pair;
 mod requests;

@@ -1,14 +1,16 @@
 //! What every provider of [`QueuePair`] must do, as tests that run on a connected pair.
 
-mod faults;
-mod moves;
+pub(crate) mod faults;
+pub(crate) mod moves;
 
 use std::future::poll_fn;
 use std::task::Poll;
 
 use arena::{Arena, Class, IoBuf, IoBufMut, Sg};
 
-use crate::{Completion, Done, Down, Exposed, Exposure, QueuePair, Remote, Rights, Wr, WrId};
+use crate::{
+    Completion, Done, Down, Exposed, Exposure, QueuePair, RdmaError, Remote, Rights, WcError, Wr, WrId,
+};
 
 /// Two connected queue pairs and memory for them.
 pub(crate) struct Pair {
@@ -71,29 +73,24 @@ impl Pair {
     async fn run(&mut self, log: &mut Log, done: impl Fn(&Log) -> bool) {
         poll_fn(|cx| {
             loop {
+                let mut moved = false;
+                for (qp, out, down) in
+                    [(&mut self.a, &mut log.a, &mut log.down_a), (&mut self.b, &mut log.b, &mut log.down_b)]
+                {
+                    if down.is_some() {
+                        continue;
+                    }
+                    match qp.poll(cx, out) {
+                        Poll::Ready(Err(e)) => *down = Some(e),
+                        Poll::Ready(Ok(())) => {}
+                        Poll::Pending => continue,
+                    }
+                    moved = true;
+                }
                 if done(log) {
                     return Poll::Ready(());
                 }
-                let mut moved = false;
-                if log.down_a.is_none() {
-                    match self.a.poll(cx, &mut log.a) {
-                        Poll::Ready(Err(e)) => log.down_a = Some(e),
-                        Poll::Ready(Ok(())) => {}
-                        Poll::Pending => moved = true,
-                    }
-                    moved = !moved;
-                }
-                if log.down_b.is_none() {
-                    match self.b.poll(cx, &mut log.b) {
-                        Poll::Ready(Err(e)) => log.down_b = Some(e),
-                        Poll::Ready(Ok(())) => {}
-                        Poll::Pending => {
-                            if !moved && !done(log) {
-                                return Poll::Pending;
-                            }
-                        }
-                    }
-                } else if !moved {
+                if !moved {
                     return Poll::Pending;
                 }
             }
@@ -131,6 +128,13 @@ impl Log {
 
     fn done(&mut self, at: At, id: u64) -> Done {
         self.take(at, id).result.expect("the request succeeded")
+    }
+
+    fn invalidated(&mut self, at: At, id: u64) -> Vec<u8> {
+        match self.done(at, id) {
+            Done::Invalidate(what) => sink_bytes(what),
+            other => panic!("an Invalidate completes as one, not {other:?}"),
+        }
     }
 
     fn received(&mut self, at: At, id: u64) -> Vec<u8> {

@@ -73,6 +73,16 @@ enum Packet {
     Fin,
 }
 
+impl Packet {
+    /// The Send or Write that it carries.
+    fn request(&self) -> Option<WrId> {
+        match self {
+            Packet::Send { id, .. } | Packet::Write { id, .. } => Some(*id),
+            _ => None,
+        }
+    }
+}
+
 impl Fabric {
     pub(super) fn new(options: Options) -> Fabric {
         let end = || End {
@@ -194,11 +204,15 @@ impl Fabric {
             }
             let Some((_, packet)) = end.wire.pop_front() else { return };
             self.operations += 1;
+            let request = packet.request();
+            let undelivered = request.map(|id| Completion { id, result: Err(WcError::Flushed) });
             if self.options.cut_at == Some(self.operations) {
+                undelivered.into_iter().for_each(|c| self.sent(side.other(), c));
                 self.cut(side, packet);
                 return;
             }
             if let Err(violation) = self.deliver(side, packet) {
+                undelivered.into_iter().for_each(|c| self.sent(side.other(), c));
                 self.put(side.other(), Packet::Terminate(violation));
                 self.fail(side, violation.into());
                 return;
@@ -260,30 +274,28 @@ impl Fabric {
         }
     }
 
-    /// Ends the connection for `side`: exposures die, then everything outstanding is flushed.
+    /// Ends the connection for `side`: exposures die, then everything outstanding is flushed. What the other side
+    /// has on the wire to here stays there, unread, until that side is down too: its requests are flushed then.
     fn fail(&mut self, side: Side, why: Down) {
-        let on_wire: Vec<Completion> = {
-            let closed = why == Down::Closed;
-            let wire = &mut self.end(side.other()).wire;
-            // After a reset nothing more arrives; in order, what was handed over still does.
-            let done = |id, d| Completion { id, result: if closed { Ok(d) } else { Err(WcError::Flushed) } };
-            wire.iter()
-                .filter_map(|(_, p)| match p {
-                    Packet::Send { id, .. } => Some(done(*id, Done::Send)),
-                    Packet::Write { id, .. } => Some(done(*id, Done::Write)),
-                    _ => None,
-                })
-                .collect()
-        };
-        if matches!(why, Down::Transport(_)) {
-            self.end(side.other()).wire.clear();
-        }
-        let end = self.end(side);
-        if end.down.is_some() {
+        if self.end(side).down.is_some() {
             return;
         }
+        let closed = why == Down::Closed;
+        let mine = &mut self.end(side.other()).wire;
+        let done =
+            |id: WrId, d| Completion { id, result: if closed { Ok(d) } else { Err(WcError::Flushed) } };
+        let on_wire: Vec<Completion> = mine
+            .iter()
+            .filter_map(|(_, p)| {
+                let kind = if matches!(p, Packet::Send { .. }) { Done::Send } else { Done::Write };
+                p.request().map(|id| done(id, kind))
+            })
+            .collect();
+        if !closed && !matches!(why, Down::Protocol { .. }) {
+            mine.clear();
+        }
+        let end = self.end(side);
         end.stags.clear();
-        end.wire.clear();
         end.in_flight = 0;
         end.finished[SENT].extend(on_wire);
         let flushed = |id| Completion { id, result: Err(WcError::Flushed) };
@@ -292,6 +304,9 @@ impl Fabric {
         end.finished[RECEIVED].extend(end.recvs.drain(..).map(|(id, _)| flushed(id)));
         end.down = Some(why);
         self.wake(side);
+        if self.ends.iter().all(|e| e.down.is_some()) {
+            self.ends.iter_mut().for_each(|e| e.wire.clear());
+        }
     }
 }
 

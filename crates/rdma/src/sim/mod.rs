@@ -10,6 +10,8 @@
 //! order and late; [`Options::cut_at`] breaks the connection in the middle of the n-th operation.
 
 mod fabric;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
