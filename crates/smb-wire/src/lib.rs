@@ -10,6 +10,7 @@ pub mod frame;
 pub mod fscc;
 pub mod header;
 mod ids;
+pub mod ioctl;
 mod macros;
 pub mod msg;
 pub mod ntstatus;

@@ -152,4 +152,54 @@ macro_rules! fixed_message {
     };
 }
 
-pub(crate) use {fixed_message, flag_set, open_enum, record};
+/// A borrowed array of a `record!`.
+macro_rules! record_list {
+    ($(#[$meta:meta])* pub struct $name:ident of $item:ident, $what:literal) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, PartialEq, Eq, Default)]
+        pub struct $name<'a>(&'a [u8]);
+
+        impl<'a> $name<'a> {
+            /// Wraps encoded elements, one behind the other.
+            ///
+            /// # Errors
+            /// `Malformed` when the last one is cut short.
+            pub const fn from_bytes(bytes: &'a [u8]) -> Result<Self, $crate::WireError> {
+                if bytes.len().is_multiple_of($item::LEN) {
+                    Ok(Self(bytes))
+                } else {
+                    Err($crate::WireError::malformed($what))
+                }
+            }
+
+            /// The bytes.
+            pub const fn as_bytes(self) -> &'a [u8] {
+                self.0
+            }
+
+            /// The elements in order.
+            pub fn iter(self) -> impl ExactSizeIterator<Item = $item> + Clone + 'a {
+                // A chunk is exactly as long as the structure, which is all that its decoding can fail for.
+                self.0.chunks_exact($item::LEN).map(|chunk| $item::decode(chunk).unwrap_or_default())
+            }
+
+            /// How many there are.
+            pub const fn len(self) -> usize {
+                self.0.len() / $item::LEN
+            }
+
+            /// Whether there is none.
+            pub const fn is_empty(self) -> bool {
+                self.0.is_empty()
+            }
+        }
+
+        impl std::fmt::Debug for $name<'_> {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.debug_list().entries(self.iter()).finish()
+            }
+        }
+    };
+}
+
+pub(crate) use {fixed_message, flag_set, open_enum, record, record_list};

@@ -1,7 +1,7 @@
 //! LOCK (MS-SMB2 2.2.26, 2.2.27).
 
 use crate::cursor::{Field, Reader, fit_u16};
-use crate::macros::{fixed_message, flag_set, record};
+use crate::macros::{fixed_message, flag_set, record, record_list};
 use crate::{Decode, Encode, FileId, MessageBuilder, WireError};
 
 /// Locks in one request at most; MS-SMB2 names no bound, Windows refuses more than a message holds.
@@ -33,46 +33,9 @@ record! {
     }
 }
 
-/// The locks of a request.
-#[derive(Clone, Copy, PartialEq, Eq, Default)]
-pub struct LockElements<'a>(&'a [u8]);
-
-impl<'a> LockElements<'a> {
-    /// Wraps encoded elements ([`LockElement::encode`], one behind the other).
-    ///
-    /// # Errors
-    /// `Malformed` when the length is not a multiple of [`LockElement::LEN`], `TooLarge` past [`MAX_LOCKS`].
-    pub fn from_bytes(bytes: &'a [u8]) -> Result<Self, WireError> {
-        let len = bytes.len() / LockElement::LEN;
-        if !bytes.len().is_multiple_of(LockElement::LEN) {
-            return Err(WireError::malformed("LOCK elements"));
-        }
-        if len > MAX_LOCKS {
-            return Err(WireError::TooLarge { what: "LOCK elements", len, max: MAX_LOCKS });
-        }
-        Ok(Self(bytes))
-    }
-
-    /// The locks in order.
-    pub fn iter(self) -> impl ExactSizeIterator<Item = LockElement> + 'a {
-        self.0.chunks_exact(LockElement::LEN).map(|c| LockElement::decode(c).unwrap_or_default())
-    }
-
-    /// How many there are.
-    pub const fn len(self) -> usize {
-        self.0.len() / LockElement::LEN
-    }
-
-    /// Whether there is none.
-    pub const fn is_empty(self) -> bool {
-        self.0.is_empty()
-    }
-}
-
-impl std::fmt::Debug for LockElements<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_list().entries(self.iter()).finish()
-    }
+record_list! {
+    /// The locks of a request.
+    pub struct LockElements of LockElement, "LOCK elements"
 }
 
 /// LOCK request (MS-SMB2 2.2.26).
@@ -108,6 +71,9 @@ impl<'a> Decode<'a> for LockRequest<'a> {
         if count == 0 {
             return Err(WireError::malformed("LockCount"));
         }
+        if count > MAX_LOCKS {
+            return Err(WireError::TooLarge { what: "LockCount", len: count, max: MAX_LOCKS });
+        }
         let locks = LockElements::from_bytes(r.take(count * LockElement::LEN)?)?;
         Ok(Self { lock_sequence, file_id, locks })
     }
@@ -121,7 +87,7 @@ impl Encode for LockRequest<'_> {
         count.put(out);
         self.lock_sequence.put(out);
         self.file_id.put(out);
-        out.extend_from_slice(self.locks.0);
+        out.extend_from_slice(self.locks.as_bytes());
         Ok(())
     }
 }

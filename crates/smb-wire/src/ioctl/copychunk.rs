@@ -1,0 +1,127 @@
+//! Server-side copy: FSCTL_SRV_REQUEST_RESUME_KEY (MS-SMB2 2.2.32.3), FSCTL_SRV_COPYCHUNK (2.2.31.1, 2.2.32.1); and the
+//! snapshot list (2.2.32.2).
+
+use crate::cursor::{Field, Reader, fit_u32, zeros};
+use crate::macros::{record, record_list};
+use crate::{Utf16Le, WireError};
+
+/// Bytes of a resume key.
+pub const RESUME_KEY_LEN: usize = 24;
+
+record! {
+    /// SRV_REQUEST_RESUME_KEY response (MS-SMB2 2.2.32.3) with the empty context that Windows sends.
+    pub struct ResumeKey [32] {
+        /// The server's name for the source of copies.
+        pub key: [u8; 24],
+        /// Zero.
+        pub context_length: u32 => pad 4,
+    }
+}
+
+record! {
+    /// SRV_COPYCHUNK (MS-SMB2 2.2.31.1.1): one range.
+    pub struct CopyChunk [24] {
+        /// Where in the source.
+        pub source_offset: u64,
+        /// Where in the target.
+        pub target_offset: u64,
+        /// Bytes.
+        pub length: u32 => pad 4,
+    }
+}
+
+record_list! {
+    /// The ranges of a request.
+    pub struct CopyChunks of CopyChunk, "SRV_COPYCHUNK"
+}
+
+/// SRV_COPYCHUNK_COPY (MS-SMB2 2.2.31.1). The server's limits on the number and size of ranges are its policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CopyChunkRequest<'a> {
+    /// The key of the source.
+    pub source_key: [u8; RESUME_KEY_LEN],
+    /// The ranges.
+    pub chunks: CopyChunks<'a>,
+}
+
+impl<'a> CopyChunkRequest<'a> {
+    /// Decodes the input.
+    ///
+    /// # Errors
+    /// What is wrong with the peer's bytes.
+    pub fn decode(input: &'a [u8]) -> Result<Self, WireError> {
+        let mut r = Reader::new(input, "SRV_COPYCHUNK_COPY");
+        let source_key = r.get()?;
+        let count: u32 = r.get()?;
+        r.skip(4)?;
+        let chunks = CopyChunks::from_bytes(r.take((count as usize).saturating_mul(CopyChunk::LEN))?)?;
+        Ok(Self { source_key, chunks })
+    }
+
+    /// Appends the input to `out`.
+    ///
+    /// # Errors
+    /// `Unencodable`.
+    pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), WireError> {
+        let count = fit_u32(self.chunks.len(), "ChunkCount")?;
+        self.source_key.put(out);
+        count.put(out);
+        0u32.put(out);
+        out.extend_from_slice(self.chunks.as_bytes());
+        Ok(())
+    }
+}
+
+record! {
+    /// SRV_COPYCHUNK_RESPONSE (MS-SMB2 2.2.32.1). With STATUS_INVALID_PARAMETER the three are the server's limits.
+    pub struct CopyChunkResponse [12] {
+        /// Ranges written; or how many are allowed.
+        pub chunks_written: u32,
+        /// Bytes written of a range that was not written whole; or bytes allowed in a range.
+        pub chunk_bytes_written: u32,
+        /// Bytes written; or bytes allowed in a request.
+        pub total_bytes_written: u32,
+    }
+}
+
+/// SRV_SNAPSHOT_ARRAY (MS-SMB2 2.2.32.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SnapshotArray<'a> {
+    /// Snapshots that there are.
+    pub number_of_snapshots: u32,
+    /// Snapshots in `names`.
+    pub number_returned: u32,
+    /// Bytes that all names would take.
+    pub array_size: u32,
+    /// `@GMT-YYYY.MM.DD-HH.MM.SS`, each terminated by a zero, and one zero more.
+    pub names: Utf16Le<'a>,
+}
+
+impl<'a> SnapshotArray<'a> {
+    /// Decodes the output.
+    ///
+    /// # Errors
+    /// What is wrong with the peer's bytes.
+    pub fn decode(output: &'a [u8]) -> Result<Self, WireError> {
+        let mut r = Reader::new(output, "SRV_SNAPSHOT_ARRAY");
+        let (number_of_snapshots, number_returned, array_size) = (r.get()?, r.get()?, r.get()?);
+        let names = if number_returned == 0 { &[][..] } else { r.take(array_size as usize)? };
+        Ok(Self {
+            number_of_snapshots,
+            number_returned,
+            array_size,
+            names: Utf16Le::new(names, "snapshots")?,
+        })
+    }
+
+    /// Appends the output to `out`; without names, with the two zeros that Windows sends.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        self.number_of_snapshots.put(out);
+        self.number_returned.put(out);
+        self.array_size.put(out);
+        if self.names.is_empty() {
+            zeros(out, 4);
+        }
+        out.extend_from_slice(self.names.as_bytes());
+    }
+}

@@ -1,0 +1,84 @@
+//! Named pipes: FSCTL_PIPE_PEEK (MS-FSCC 2.3.46) and FSCTL_PIPE_WAIT (2.3.49).
+
+use crate::cursor::{Field, Reader, fit_u32};
+use crate::{Utf16Le, WireError};
+
+/// FSCTL_PIPE_PEEK reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PipePeek<'a> {
+    /// 3 connected, 4 closing.
+    pub named_pipe_state: u32,
+    /// Bytes to read.
+    pub read_data_available: u32,
+    /// Messages to read.
+    pub number_of_messages: u32,
+    /// Bytes of the first message.
+    pub message_length: u32,
+    /// What is there, as far as the buffer went.
+    pub data: &'a [u8],
+}
+
+impl<'a> PipePeek<'a> {
+    /// Decodes the output.
+    ///
+    /// # Errors
+    /// What is wrong with the peer's bytes.
+    pub fn decode(output: &'a [u8]) -> Result<Self, WireError> {
+        let mut r = Reader::new(output, "FSCTL_PIPE_PEEK reply");
+        Ok(Self {
+            named_pipe_state: r.get()?,
+            read_data_available: r.get()?,
+            number_of_messages: r.get()?,
+            message_length: r.get()?,
+            data: r.rest(),
+        })
+    }
+
+    /// Appends the output to `out`.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        self.named_pipe_state.put(out);
+        self.read_data_available.put(out);
+        self.number_of_messages.put(out);
+        self.message_length.put(out);
+        out.extend_from_slice(self.data);
+    }
+}
+
+/// FSCTL_PIPE_WAIT request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PipeWait<'a> {
+    /// How long to wait, in units of 100 ns; `None` for the pipe's own default.
+    pub timeout_100ns: Option<u64>,
+    /// The pipe, without a prefix.
+    pub name: Utf16Le<'a>,
+}
+
+impl<'a> PipeWait<'a> {
+    /// Decodes the input.
+    ///
+    /// # Errors
+    /// What is wrong with the peer's bytes.
+    pub fn decode(input: &'a [u8]) -> Result<Self, WireError> {
+        let mut r = Reader::new(input, "FSCTL_PIPE_WAIT request");
+        let timeout = r.get()?;
+        let len: u32 = r.get()?;
+        let specified: bool = r.get()?;
+        r.skip(1)?;
+        let name = Utf16Le::new(r.take(len as usize)?, "pipe name")?;
+        Ok(Self { timeout_100ns: specified.then_some(timeout), name })
+    }
+
+    /// Appends the input to `out`.
+    ///
+    /// # Errors
+    /// `Unencodable`.
+    pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), WireError> {
+        let len = fit_u32(self.name.len(), "pipe name")?;
+        self.timeout_100ns.unwrap_or(0).put(out);
+        len.put(out);
+        self.timeout_100ns.is_some().put(out);
+        0u8.put(out);
+        out.extend_from_slice(self.name.as_bytes());
+        Ok(())
+    }
+}

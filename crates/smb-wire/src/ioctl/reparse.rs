@@ -1,0 +1,112 @@
+//! REPARSE_DATA_BUFFER (MS-FSCC 2.1.2).
+
+use crate::cursor::{Field, Reader, fit_u16, slice};
+use crate::macros::open_enum;
+use crate::{Utf16Le, WireError};
+
+open_enum! {
+    /// Reparse tag.
+    pub struct ReparseTag(u32) {
+        /// Mount point (junction).
+        MOUNT_POINT = 0xA000_0003,
+        /// Symbolic link.
+        SYMLINK = 0xA000_000C,
+        /// Network file system: special files of Unix.
+        NFS = 0x8000_0014,
+        /// Symbolic link of the Linux subsystem.
+        LX_SYMLINK = 0xA000_001D,
+        /// Unix socket.
+        AF_UNIX = 0x8000_0023,
+        /// FIFO of the Linux subsystem.
+        LX_FIFO = 0x8000_0024,
+        /// Character device of the Linux subsystem.
+        LX_CHR = 0x8000_0025,
+        /// Block device of the Linux subsystem.
+        LX_BLK = 0x8000_0026,
+    }
+}
+
+/// REPARSE_DATA_BUFFER.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ReparseBuffer<'a> {
+    /// Tag.
+    pub tag: ReparseTag,
+    /// Data, by tag.
+    pub data: &'a [u8],
+}
+
+impl<'a> ReparseBuffer<'a> {
+    /// Decodes the structure.
+    ///
+    /// # Errors
+    /// What is wrong with the peer's bytes.
+    pub fn decode(bytes: &'a [u8]) -> Result<Self, WireError> {
+        let mut r = Reader::new(bytes, "REPARSE_DATA_BUFFER");
+        let tag = r.get()?;
+        let len: u16 = r.get()?;
+        r.skip(2)?;
+        Ok(Self { tag, data: r.take(len.into())? })
+    }
+
+    /// Appends the structure to `out`.
+    ///
+    /// # Errors
+    /// `Unencodable`.
+    pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), WireError> {
+        let len = fit_u16(self.data.len(), "ReparseDataLength")?;
+        self.tag.put(out);
+        len.put(out);
+        0u16.put(out);
+        out.extend_from_slice(self.data);
+        Ok(())
+    }
+}
+
+/// The data of a symbolic link (MS-FSCC 2.1.2.4).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SymlinkReparse<'a> {
+    /// The target.
+    pub substitute_name: Utf16Le<'a>,
+    /// The target as shown to users.
+    pub print_name: Utf16Le<'a>,
+    /// The target is relative to the link's directory.
+    pub relative: bool,
+}
+
+impl<'a> SymlinkReparse<'a> {
+    /// Decodes the data of a [`ReparseBuffer`] with tag SYMLINK.
+    ///
+    /// # Errors
+    /// What is wrong with the peer's bytes.
+    pub fn decode(data: &'a [u8]) -> Result<Self, WireError> {
+        const WHAT: &str = "symbolic link reparse data";
+        let mut r = Reader::new(data, WHAT);
+        let (substitute_at, substitute_len): (u16, u16) = (r.get()?, r.get()?);
+        let (print_at, print_len): (u16, u16) = (r.get()?, r.get()?);
+        let flags: u32 = r.get()?;
+        let names = r.rest();
+        let name = |at: u16, len: u16| Utf16Le::new(slice(names, at.into(), len.into(), WHAT)?, WHAT);
+        Ok(Self {
+            substitute_name: name(substitute_at, substitute_len)?,
+            print_name: name(print_at, print_len)?,
+            relative: flags & 1 != 0,
+        })
+    }
+
+    /// Appends the data to `out`.
+    ///
+    /// # Errors
+    /// `Unencodable`.
+    pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), WireError> {
+        let (substitute, print) = (self.substitute_name.len(), self.print_name.len());
+        fit_u16(substitute + print, "symbolic link names")?;
+        0u16.put(out);
+        (substitute as u16).put(out);
+        (substitute as u16).put(out);
+        (print as u16).put(out);
+        u32::from(self.relative).put(out);
+        out.extend_from_slice(self.substitute_name.as_bytes());
+        out.extend_from_slice(self.print_name.as_bytes());
+        Ok(())
+    }
+}

@@ -1,0 +1,72 @@
+//! Integrity, block cloning, object identifiers, resilient handles.
+
+use crate::macros::{flag_set, record};
+use crate::{FileId, Guid};
+
+flag_set! {
+    /// Flags of integrity information.
+    pub struct IntegrityFlags: u32 {
+        /// Checksums are not enforced.
+        const CHECKSUM_ENFORCEMENT_OFF = 1;
+    }
+}
+
+record! {
+    /// FSCTL_GET_INTEGRITY_INFORMATION reply (MS-FSCC 2.3.22).
+    pub struct GetIntegrity [16] {
+        /// 0 none, 2 CRC64.
+        pub checksum_algorithm: u16 => pad 2,
+        /// Flags.
+        pub flags: IntegrityFlags,
+        /// Bytes that a checksum covers.
+        pub checksum_chunk_size_in_bytes: u32,
+        /// Bytes of a cluster.
+        pub cluster_size_in_bytes: u32,
+    }
+}
+
+record! {
+    /// FSCTL_SET_INTEGRITY_INFORMATION request (MS-FSCC 2.3.69).
+    pub struct SetIntegrity [8] {
+        /// 0 none, 2 CRC64, 0xFFFF unchanged.
+        pub checksum_algorithm: u16 => pad 2,
+        /// Flags.
+        pub flags: IntegrityFlags,
+    }
+}
+
+record! {
+    /// SMB2_DUPLICATE_EXTENTS_DATA (MS-FSCC 2.3.7.2).
+    pub struct DuplicateExtents [40] {
+        /// The open to clone from.
+        pub source_file_id: FileId,
+        /// Where in the source.
+        pub source_file_offset: u64,
+        /// Where in the target.
+        pub target_file_offset: u64,
+        /// Bytes.
+        pub byte_count: u64,
+    }
+}
+
+record! {
+    /// FILE_OBJECTID_BUFFER, type 1 (MS-FSCC 2.1.3.1).
+    pub struct ObjectIdBuffer [64] {
+        /// The identifier.
+        pub object_id: Guid,
+        /// The volume on which the file was made.
+        pub birth_volume_id: Guid,
+        /// The identifier that it had then.
+        pub birth_object_id: Guid,
+        /// Zero.
+        pub domain_id: Guid,
+    }
+}
+
+record! {
+    /// NETWORK_RESILIENCY_REQUEST (MS-SMB2 2.2.31.3).
+    pub struct ResiliencyRequest [8] {
+        /// How long the server shall keep the open without a connection, in ms.
+        pub timeout_ms: u32 => pad 4,
+    }
+}
