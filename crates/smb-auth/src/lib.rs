@@ -43,9 +43,5 @@ pub mod sign;
 pub mod spnego;
 pub mod users;
 
-/// Decodes test vectors.
 #[cfg(test)]
-fn test_hex(s: &str) -> Vec<u8> {
-    let digits: Vec<u32> = s.chars().map(|c| c.to_digit(16).expect("hex digit")).collect();
-    digits.chunks(2).map(|pair| (pair[0] << 4 | pair[1]) as u8).collect()
-}
+mod test_vectors;

@@ -1,6 +1,6 @@
 use super::*;
 use crate::derive::{PreauthHash, Role, Schedule, SessionKeys, smb3_kdf};
-use crate::test_hex as hex;
+use crate::test_vectors::hex;
 use proptest::prelude::*;
 
 const CIPHERS: [Cipher; 4] = [Cipher::Aes128Ccm, Cipher::Aes128Gcm, Cipher::Aes256Ccm, Cipher::Aes256Gcm];

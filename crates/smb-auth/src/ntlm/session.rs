@@ -108,3 +108,42 @@ impl SigningSession {
 fn magic_md5(key: &[u8], magic: &[u8]) -> [u8; 16] {
     Md5::new().chain_update(key).chain_update(magic).finalize().into()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_vectors::hex;
+
+    /// MS-NLMP 4.2.4.4: the client's signing and sealing keys for a session key of 0x55 bytes.
+    #[test]
+    fn specification_signing_and_sealing_keys() {
+        let session = SigningSession::new([0x55; 16], Flags(0xe28a_8233));
+        assert_eq!(session.signing_key(Side::Client)[..], hex("4788dc861b4782f35d43fd98fe1a2d39"));
+        assert_eq!(session.sealing_key(Side::Client)[..], hex("59f600973cc4960a25480a7c196e4c58"));
+    }
+
+    /// Windows 10's own MICs over `[NTLMSSP]` (SMB 2 and SMB 3 security in Windows 10, appendix: second and last
+    /// SESSION_SETUP messages of the 3.1.1 example).
+    #[test]
+    fn windows_mech_list_mics() {
+        let session_key = hex("270E1BA896585EEB7AF3472D3B4C75A7").try_into().unwrap();
+        let session = SigningSession::new(session_key, Flags(0xe288_8215));
+        let mech_list = hex("300C060A2B06010401823702020A");
+        assert_eq!(session.sign(Side::Client, &mech_list)[..], hex("0100000063775A9A5FD97F0600000000"));
+        assert_eq!(session.sign(Side::Server, &mech_list)[..], hex("010000003B453CDC3524164200000000"));
+    }
+
+    #[test]
+    fn weaker_keys_have_their_own_sealing_keys() {
+        let key = |flags| SigningSession::new([7; 16], flags).sealing_key(Side::Client);
+        assert_ne!(key(Flags::KEY_128), key(Flags::KEY_56));
+        assert_ne!(key(Flags::KEY_56), key(Flags(0)));
+    }
+
+    #[test]
+    fn a_message_shorter_than_its_mic_does_not_panic() {
+        for length in 0..100 {
+            message_mic(&[0; 16], b"", b"", &vec![0; length]);
+        }
+    }
+}

@@ -2,7 +2,7 @@ use super::*;
 use proptest::prelude::*;
 
 fn hex<const N: usize>(s: &str) -> [u8; N] {
-    crate::test_hex(s).try_into().expect("length")
+    crate::test_vectors::hex(s).try_into().expect("length")
 }
 
 fn header(message_id: u64) -> Vec<u8> {
@@ -34,7 +34,7 @@ fn rfc4493_vectors() {
 /// SESSION_SETUP response of the 3.1.1 example, signed with AES-CMAC.
 #[test]
 fn microsoft_signed_session_setup_response() {
-    let message = crate::test_hex(
+    let message = crate::test_vectors::hex(
         "FE534D4240000100000000000100800009000000000000000300000000000000FFFE000000000000\
          1900000000100000EBE146DA120BA25FC3376A49DFE31BC10900000048001D00A11B3019A0030A01\
          00A3120410010000003B453CDC3524164200000000",
@@ -63,7 +63,7 @@ fn gmac_nist_vectors() {
         ),
     ] {
         let key = gmac::GmacKey::new(&hex(key));
-        let aad = crate::test_hex(aad);
+        let aad = crate::test_vectors::hex(aad);
         assert_eq!(key.tag(&hex(iv), [&aad[..]].into_iter()), hex::<16>(tag));
         assert_eq!(key.tag(&hex(iv), [&aad[..3], &aad[3..]].into_iter()), hex::<16>(tag));
     }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::test_hex as hex;
+use crate::test_vectors::hex;
 use proptest::prelude::*;
 
 /// Tokens of Windows 10 (SMB 2 and SMB 3 security in Windows 10, appendix).
