@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use arena::IoBuf;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
-use smb_wire::{FileId, Guid, Header, NtStatus};
+use smb_wire::{Encode, FileId, Guid, HEADER_LEN, Header, MessageBuilder, NtStatus};
 use tokio::sync::Notify;
 use vfs::Data;
 
@@ -50,6 +50,8 @@ pub(crate) struct Request {
     pub(crate) inherited: Option<FileId>,
     /// The request came encrypted.
     pub(crate) encrypted: bool,
+    /// There are other requests in its message.
+    pub(crate) in_compound: bool,
     pub(crate) cancel: Cancel,
     pub(crate) pending: Pending,
 }
@@ -77,53 +79,83 @@ impl Request {
     }
 }
 
-/// What goes back: the encoded message body (what follows the header) and payload behind it.
+/// What goes back. Make one from a message body with [`Reply::ok`], or an error with [`Reply::error`].
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) status: NtStatus,
-    /// Encoded body; empty stands for the error body (MS-SMB2 2.2.2).
-    pub(crate) body: Vec<u8>,
+    /// The message: [`HEADER_LEN`] bytes of room for the header, then the body.
+    pub(crate) message: Vec<u8>,
     /// Payload that follows the body on the wire.
     pub(crate) payload: Data,
     /// The open that later related operations mean.
     pub(crate) file_id: Option<FileId>,
     /// A tree id to put into the header (TREE_CONNECT).
     pub(crate) tree_id: Option<u32>,
+    /// A session id to put into the header (SESSION_SETUP).
+    pub(crate) session_id: Option<u64>,
     /// Payload to place in the client's memory before this reply is sent.
     pub(crate) push: Option<Push>,
     /// The client's steering tag to invalidate with this reply.
     pub(crate) invalidate: Option<rdma::Stag>,
+    /// End the connection without a reply, for this reason (MS-SMB2 3.3.5.15.12).
+    pub(crate) drop_connection: Option<&'static str>,
 }
 
 /// An RDMA Write into the client's memory.
 #[derive(Debug)]
 pub(crate) struct Push {
     pub(crate) data: arena::Sg,
-    pub(crate) to: Vec<smb_wire::smbd::BufferDescriptorV1>,
+    pub(crate) to: Vec<smb_direct::BufferDescriptorV1>,
 }
 
 impl Reply {
     /// A reply with a body.
-    pub(crate) fn ok(body: Vec<u8>) -> Reply {
+    pub(crate) fn ok(body: &impl Encode) -> Reply {
         Reply::with_status(NtStatus::SUCCESS, body)
     }
 
     /// A reply with a body and a status that is not success (BUFFER_OVERFLOW, …).
-    pub(crate) fn with_status(status: NtStatus, body: Vec<u8>) -> Reply {
-        Reply {
-            status,
-            body,
-            payload: Data::Bufs(arena::Sg::new()),
-            file_id: None,
-            tree_id: None,
-            push: None,
-            invalidate: None,
-        }
+    pub(crate) fn with_status(status: NtStatus, body: &impl Encode) -> Reply {
+        let mut message = Vec::with_capacity(HEADER_LEN + 128);
+        let mut m = MessageBuilder::new(&mut message);
+        m.begin(&Header::default());
+        let (status, encoded) = match body.encode(&mut m) {
+            Ok(()) => (status, true),
+            // What a handler gives always fits; were it otherwise, the client gets an error, not a broken message.
+            Err(_) => (NtStatus::INTERNAL_ERROR, false),
+        };
+        if encoded { Reply::from_message(status, message) } else { Reply::error(status) }
     }
 
     /// An error: the body is MS-SMB2 2.2.2's.
     pub(crate) fn error(status: NtStatus) -> Reply {
-        Reply::with_status(status, Vec::new())
+        Reply::error_with(status, &[])
+    }
+
+    /// An error with error data (MS-SMB2 2.2.2.2).
+    pub(crate) fn error_with(status: NtStatus, data: &[u8]) -> Reply {
+        let mut message = vec![0; HEADER_LEN + 9];
+        message[HEADER_LEN] = 9;
+        message[HEADER_LEN + 4..HEADER_LEN + 8].copy_from_slice(&(data.len() as u32).to_le_bytes());
+        if !data.is_empty() {
+            message.truncate(HEADER_LEN + 8);
+            message.extend_from_slice(data);
+        }
+        Reply::from_message(status, message)
+    }
+
+    fn from_message(status: NtStatus, message: Vec<u8>) -> Reply {
+        Reply {
+            status,
+            message,
+            payload: Data::Bufs(arena::Sg::new()),
+            file_id: None,
+            tree_id: None,
+            session_id: None,
+            push: None,
+            invalidate: None,
+            drop_connection: None,
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use arena::Arena;
 use env::Env;
 use parking_lot::{Mutex, RwLock};
-use smb_auth::users::UserLookup;
+use smb_auth::mechanism::UserLookup;
 use smb_wire::{FileId, FileTime};
 use thiserror::Error;
 use tokio::sync::Notify;
@@ -23,7 +23,7 @@ use crate::{ServerConfig, ShareConfig, commands};
 /// One SMB server, shared by all its connections.
 pub struct Server {
     pub(crate) config: ServerConfig,
-    pub(crate) users: Arc<dyn UserLookup>,
+    pub(crate) users: Arc<dyn UserLookup + Send + Sync>,
     pub(crate) arena: Arena,
     pub(crate) env: Env,
     pub(crate) started: Instant,
@@ -179,7 +179,7 @@ impl Counters {
 
 impl Server {
     /// A server without shares but IPC$.
-    pub fn new(config: ServerConfig, users: Arc<dyn UserLookup>, arena: Arena, env: Env) -> Arc<Server> {
+    pub fn new(config: ServerConfig, users: Arc<dyn UserLookup + Send + Sync>, arena: Arena, env: Env) -> Arc<Server> {
         let mut shares = HashMap::new();
         shares.insert(fold("IPC$"), Arc::new(Share::pipes()));
         let incarnation = u32::from_le_bytes(env.random()).max(1);

@@ -17,6 +17,7 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 use smb_auth::crypt::{Opener, Sealer};
+use smb_auth::sign::SigningKey;
 use smb_wire::Guid;
 
 use crate::identity::User;
@@ -30,6 +31,8 @@ pub(crate) struct Session {
     pub(crate) binding: BindingFacts,
     /// The key that the higher layers see (MS-SMB2 3.3.1.8 SessionKey), from the first authentication.
     pub(crate) session_key: [u8; 16],
+    /// What SESSION_SETUP requests that bind further channels are signed with.
+    pub(crate) signing: Arc<SigningKey>,
     pub(crate) ciphers: Option<Ciphers>,
     /// Every request must be encrypted (Session.EncryptData).
     pub(crate) encrypt: bool,
@@ -74,6 +77,7 @@ impl Session {
         user: User,
         binding: BindingFacts,
         session_key: [u8; 16],
+        signing: Arc<SigningKey>,
         ciphers: Option<Ciphers>,
         encrypt: bool,
         signing_required: bool,
@@ -84,6 +88,7 @@ impl Session {
             user,
             binding,
             session_key,
+            signing,
             ciphers,
             encrypt,
             signing_required,

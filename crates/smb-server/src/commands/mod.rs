@@ -13,3 +13,53 @@ pub(crate) mod read;
 pub(crate) mod set_info;
 pub(crate) mod tree;
 pub(crate) mod write;
+
+use rdma::Stag;
+use smb_wire::NtStatus;
+use smb_wire::msg::Channel;
+use smb_direct::BufferDescriptorV1;
+
+use crate::TransportKind;
+use crate::request::Request;
+
+/// MS-SMB2 3.3.5.2.5: a request must pay for its payload, one credit for each 64 KiB begun.
+///
+/// # Errors
+/// STATUS_INVALID_PARAMETER when it does not.
+pub(crate) fn check_charge(r: &Request, bytes: u32) -> Result<(), NtStatus> {
+    if !r.facts.multi_credit {
+        return Ok(());
+    }
+    let needed = bytes.saturating_sub(1) / 65_536 + 1;
+    if u32::from(r.header.credit_charge.max(1)) < needed { Err(NtStatus::INVALID_PARAMETER) } else { Ok(()) }
+}
+
+/// The buffer descriptors of a READ or WRITE, when its payload goes by RDMA, and the steering tag that the reply
+/// invalidates (MS-SMB2 3.3.5.12, 3.3.5.13; only the first descriptor's can be).
+///
+/// # Errors
+/// STATUS_INVALID_PARAMETER for a channel that this connection does not have, or descriptors shorter than the payload.
+fn descriptors(
+    r: &Request,
+    channel: Channel,
+    info: &[u8],
+    length: u32,
+) -> Result<(Option<Vec<BufferDescriptorV1>>, Option<Stag>), NtStatus> {
+    let remote_invalidate = match channel {
+        Channel::NONE => return Ok((None, None)),
+        Channel::RDMA_V1 => false,
+        Channel::RDMA_V1_INVALIDATE if r.facts.dialect >= 0x0302 => true,
+        _ => return Err(NtStatus::INVALID_PARAMETER),
+    };
+    // Placing plain payload in memory would bypass the encryption that the session wants.
+    if r.facts.transport != TransportKind::Rdma || r.facts.dialect < 0x0300 || r.encrypted {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    let list = BufferDescriptorV1::decode_all(info).ok_or(NtStatus::INVALID_PARAMETER)?;
+    let room: u64 = list.iter().map(|d| u64::from(d.length)).sum();
+    if list.is_empty() || room < u64::from(length) {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    let invalidate = remote_invalidate.then(|| Stag(list[0].token));
+    Ok((Some(list.into_iter().collect()), invalidate))
+}

@@ -1,0 +1,130 @@
+//! WRITE (MS-SMB2 3.3.5.13).
+
+use std::sync::Arc;
+
+use arena::{Sg, sg_len, sg_slice};
+use env::{Ctx, Io};
+use rdma::Stag;
+use smb_wire::msg::{WriteFlags, WriteRequest, WriteResponse};
+use smb_wire::{AccessMask, Decode, NtStatus};
+use vfs::{Kind, VfsResult};
+
+use super::descriptors;
+use crate::connection::Outcome;
+use crate::open::Open;
+use crate::request::{Reply, Request};
+use crate::server::{Counters, Server};
+use crate::status;
+
+/// Starts a WRITE; `whole` is its message with the payload.
+pub(crate) fn start(r: Request, whole: &Sg) -> Outcome {
+    match begin(&r, whole) {
+        Ok(outcome) => outcome,
+        Err(status) => status.into(),
+    }
+}
+
+fn begin(r: &Request, whole: &Sg) -> Result<Outcome, NtStatus> {
+    let q = WriteRequest::decode(&r.message).map_err(|_| NtStatus::INVALID_PARAMETER)?;
+    Counters::add(&r.server.counters().writes, 1);
+    let by_rdma = q.channel != smb_wire::msg::Channel::NONE;
+    // MS-SMB2 2.2.21: with a channel, Length and DataOffset are 0 and RemainingBytes is the payload's length.
+    let length = if by_rdma { q.remaining_bytes } else { q.length };
+    if length > r.facts.max_io || (by_rdma && q.length != 0) {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    super::check_charge(r, length)?;
+    let open = r.open(q.file_id)?;
+    if let Some(pipe) = open.pipe() {
+        let data = inline(r, whole, &q)?;
+        let count = pipe.write(&arena::sg_to_vec(&data))?;
+        return Ok(Outcome::Reply(Reply::ok(&WriteResponse { count, remaining: 0 })));
+    }
+    check(&open, &q, length)?;
+    let mut c = r.ctx();
+    let through = open.file().is_some_and(|f| f.write_through) || q.flags.contains(WriteFlags::WRITE_THROUGH);
+    c.flags.write_through = through && r.facts.dialect >= 0x0210 || open.file().is_some_and(|f| f.write_through);
+    c.flags.unbuffered =
+        open.file().is_some_and(|f| f.unbuffered) || q.flags.contains(WriteFlags::UNBUFFERED);
+    let (from, invalidate) = descriptors(r, q.channel, q.channel_info, length)?;
+    let job = Job { server: Arc::clone(&r.server), open, c, offset: q.offset, invalidate };
+    match from {
+        None => Ok(job.run(inline(r, whole, &q)?)),
+        Some(_) if length == 0 => Ok(job.run(Sg::new())),
+        Some(from) => {
+            Counters::add(&r.server.counters().written_bytes_rdma, u64::from(length));
+            let then = Box::new(move |data: Result<Sg, NtStatus>| match data {
+                Ok(data) => job.run(data),
+                Err(status) => status.into(),
+            });
+            Ok(Outcome::Pull { from, length, then })
+        }
+    }
+}
+
+/// The payload inside the message.
+fn inline(r: &Request, whole: &Sg, q: &WriteRequest<'_>) -> Result<Sg, NtStatus> {
+    if q.length == 0 {
+        return Ok(Sg::new());
+    }
+    let (start, length) = (usize::from(q.data_offset), q.length as usize);
+    if start < WriteRequest::HEAD_LEN {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    // In a compound the message is a slice of one buffer; alone it may be scattered.
+    let sg: Sg = if r.in_compound { [r.message.clone()].into_iter().collect() } else { whole.clone() };
+    if start + length > sg_len(&sg) {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    Ok(sg_slice(&sg, start, length))
+}
+
+fn check(open: &Open, q: &WriteRequest<'_>, length: u32) -> Result<(), NtStatus> {
+    let Some(file) = open.file() else { return Err(NtStatus::INVALID_DEVICE_REQUEST) };
+    if file.node.kind() == Kind::Directory {
+        return Err(NtStatus::INVALID_DEVICE_REQUEST);
+    }
+    let writable = AccessMask::WRITE_DATA.bits() | AccessMask::APPEND_DATA.bits();
+    if open.access & writable == 0 {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    if q.offset.checked_add(u64::from(length)).is_none_or(|end| end > i64::MAX as u64) {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    file.file.check_io(open.id.volatile, q.offset, u64::from(length), true)
+}
+
+/// A WRITE whose payload is here.
+struct Job {
+    server: Arc<Server>,
+    open: Arc<Open>,
+    c: Ctx,
+    offset: u64,
+    invalidate: Option<Stag>,
+}
+
+impl Job {
+    fn run(self, data: Sg) -> Outcome {
+        let Some(file) = self.open.file() else { return NtStatus::INVALID_DEVICE_REQUEST.into() };
+        file.written.store(true, std::sync::atomic::Ordering::Relaxed);
+        if data.is_empty() {
+            return Outcome::Reply(self.finish(Ok(0)));
+        }
+        match file.node.write(&self.c, self.offset, data) {
+            Io::Done(result) => Outcome::Reply(self.finish(result)),
+            Io::Pending(future) => Outcome::Pending(Box::pin(async move { self.finish(future.await) })),
+        }
+    }
+
+    fn finish(&self, result: VfsResult<u32>) -> Reply {
+        match result {
+            Ok(count) => {
+                Counters::add(&self.server.counters().written_bytes, u64::from(count));
+                let mut reply = Reply::ok(&WriteResponse { count, remaining: 0 });
+                reply.invalidate = self.invalidate;
+                reply
+            }
+            Err(e) => Reply::error(status::of_vfs(e)),
+        }
+    }
+}

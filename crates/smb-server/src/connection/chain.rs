@@ -1,0 +1,94 @@
+//! A transport message on its way through the engine: one request, or a compound of several.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+use arena::{IoBuf, Sg};
+use env::BoxFuture;
+use smallvec::SmallVec;
+use smb_auth::sign::SigningKey;
+use smb_direct::BufferDescriptorV1;
+use smb_wire::{FileId, Header, NtStatus};
+
+use crate::request::{Cancel, Reply};
+use crate::session::Session;
+
+/// A message and how far it has come. Requests run one after the other (MS-SMB2 3.3.5.2.7).
+pub(super) struct Chain {
+    /// The head of the message: all of it, but for the payload of a single WRITE, which may lie in `whole` only.
+    pub(super) head: IoBuf,
+    /// The message as it came.
+    pub(super) whole: Sg,
+    pub(super) waiting: VecDeque<Item>,
+    pub(super) finished: SmallVec<[Finished; 1]>,
+    /// The session whose cipher the message came under: its replies go out under the same.
+    pub(super) encrypted: Option<Arc<Session>>,
+    pub(super) related: Related,
+    /// It has more than one request.
+    pub(super) compound: bool,
+    /// The request that runs now, when it did not complete at once.
+    pub(super) running: Option<Running>,
+}
+
+/// One request of a message.
+pub(super) struct Item {
+    pub(super) header: Header,
+    pub(super) range: Range<usize>,
+}
+
+/// What later related operations inherit (MS-SMB2 3.3.5.2.7.2).
+#[derive(Default)]
+pub(super) struct Related {
+    pub(super) session_id: u64,
+    pub(super) tree_id: u32,
+    pub(super) file_id: Option<FileId>,
+    /// The failure of the operation that should have made `file_id`.
+    pub(super) failed: Option<NtStatus>,
+    /// The first operation was not related: there is something to inherit.
+    pub(super) begun: bool,
+}
+
+/// A request that was parked.
+pub(super) struct Running {
+    pub(super) header: Header,
+    pub(super) signing: Option<Arc<SigningKey>>,
+    pub(super) cancel: Cancel,
+    /// Its interim response was sent: the final one is asynchronous (MS-SMB2 3.3.4.2).
+    pub(super) async_id: Option<u64>,
+    /// Where a Pull goes on.
+    pub(super) then: Option<AfterPull>,
+}
+
+/// A reply that waits for the rest of its chain.
+pub(super) struct Finished {
+    pub(super) header: Header,
+    pub(super) reply: Reply,
+    pub(super) signing: Option<Arc<SigningKey>>,
+    pub(super) async_id: Option<u64>,
+}
+
+/// What a WRITE does once its payload was fetched from the client's memory.
+pub(super) type AfterPull = Box<dyn FnOnce(Result<Sg, NtStatus>) -> Outcome + Send>;
+
+/// What came of starting a request.
+pub(crate) enum Outcome {
+    /// It is done.
+    Reply(Reply),
+    /// It waits for something.
+    Pending(BoxFuture<Reply>),
+    /// Its payload must be fetched by RDMA first.
+    Pull {
+        from: Vec<BufferDescriptorV1>,
+        length: u32,
+        then: AfterPull,
+    },
+    /// There is no reply (CANCEL).
+    Silent,
+}
+
+impl From<NtStatus> for Outcome {
+    fn from(status: NtStatus) -> Outcome {
+        Outcome::Reply(Reply::error(status))
+    }
+}

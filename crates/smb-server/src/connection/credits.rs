@@ -1,0 +1,121 @@
+//! Credits and message ids (MS-SMB2 3.3.1.1, 3.3.1.2, 3.3.5.2.3).
+//!
+//! Invariants:
+//! 1. Ids below `low` are used; ids from `low + range` on were never granted.
+//! 2. Between them, a bit is set for an id that was used; the bit of `low` is clear (or `range` is 0).
+//! 3. `available` is the number of clear bits in the window: what the client may still send.
+
+/// The ids that a client may use, and what it may be granted.
+#[derive(Debug)]
+pub(crate) struct CreditWindow {
+    low: u64,
+    range: u32,
+    available: u32,
+    max: u32,
+    used: Vec<u64>,
+}
+
+/// A client used an id that it does not have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct OutOfWindow;
+
+impl CreditWindow {
+    /// A window of one id, 0, that grows to at most `max` ids (rounded up to 64).
+    pub(crate) fn new(max: u32) -> CreditWindow {
+        let words = max.max(64).div_ceil(64);
+        CreditWindow { low: 0, range: 1, available: 1, max: words * 64, used: vec![0; words as usize] }
+    }
+
+    /// Uses `charge` ids from `first` on (a charge of 0 is one id).
+    ///
+    /// # Errors
+    /// [`OutOfWindow`] when one of them is not the client's to use: the connection ends (MS-SMB2 3.3.5.2.3).
+    pub(crate) fn take(&mut self, first: u64, charge: u16) -> Result<(), OutOfWindow> {
+        let charge = u64::from(charge.max(1));
+        let end = first.checked_add(charge).ok_or(OutOfWindow)?;
+        if first < self.low || end > self.low + u64::from(self.range) {
+            return Err(OutOfWindow);
+        }
+        if (first..end).any(|id| self.is_used(id)) {
+            return Err(OutOfWindow);
+        }
+        for id in first..end {
+            self.flip(id);
+        }
+        self.available -= charge as u32;
+        while self.range > 0 && self.is_used(self.low) {
+            self.flip(self.low); // its place in the ring is free for a later id
+            self.low += 1;
+            self.range -= 1;
+        }
+        Ok(())
+    }
+
+    /// Grants ids for a reply to a request that asked for `requested`: as many as fit, at most `ceiling`, and never so
+    /// few that the client is left with none.
+    pub(crate) fn grant(&mut self, requested: u16, ceiling: u16) -> u16 {
+        let room = (self.max - self.range).min(self.max - self.available);
+        let wish = u32::from(requested.min(ceiling)).max(u32::from(self.available == 0));
+        let n = wish.min(room).min(u32::from(u16::MAX));
+        self.range += n;
+        self.available += n;
+        n as u16
+    }
+
+    /// Ids that the client may still use.
+    pub(crate) fn available(&self) -> u32 {
+        self.available
+    }
+
+    fn is_used(&self, id: u64) -> bool {
+        let bit = (id % u64::from(self.max)) as usize;
+        self.used[bit / 64] >> (bit % 64) & 1 == 1
+    }
+
+    fn flip(&mut self, id: u64) {
+        let bit = (id % u64::from(self.max)) as usize;
+        self.used[bit / 64] ^= 1 << (bit % 64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn first_id_is_zero_and_once() {
+        let mut w = CreditWindow::new(128);
+        assert_eq!(w.take(1, 1), Err(OutOfWindow));
+        assert_eq!(w.take(0, 0), Ok(()));
+        assert_eq!(w.take(0, 0), Err(OutOfWindow));
+        assert_eq!(w.grant(0, 100), 1, "a client is never left without");
+        assert_eq!(w.take(u64::MAX, 2), Err(OutOfWindow));
+    }
+
+    proptest! {
+        /// Against the naive model: the set of ids granted and not used.
+        #[test]
+        fn behaves_as_a_set(steps in proptest::collection::vec((0u64..300, 0u16..5, 0u16..80), 1..300)) {
+            let mut w = CreditWindow::new(128);
+            let (mut model, mut next): (BTreeSet<u64>, u64) = ([0].into(), 1);
+            for (id, charge, requested) in steps {
+                let ids: Vec<u64> = (id..id + u64::from(charge.max(1))).collect();
+                let legal = ids.iter().all(|i| model.contains(i));
+                prop_assert_eq!(w.take(id, charge).is_ok(), legal);
+                if legal {
+                    for i in &ids { model.remove(i); }
+                }
+                let n = w.grant(requested, 64);
+                prop_assert!(n <= requested.clamp(1, 64));
+                for _ in 0..n { model.insert(next); next += 1; }
+                prop_assert_eq!(w.available() as usize, model.len());
+                prop_assert!(model.len() <= 128);
+                // The span between the oldest id and the newest is bounded too.
+                prop_assert!(model.first().is_none_or(|low| next - low <= 128));
+            }
+        }
+    }
+}

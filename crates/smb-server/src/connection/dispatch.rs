@@ -1,0 +1,338 @@
+//! Running chains: which session and tree a request belongs to, who handles it, what the next one inherits.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use arena::Sg;
+use env::BoxFuture;
+use smb_auth::sign::SigningKey;
+use smb_wire::header::{RELATED_SESSION_ID, RELATED_TREE_ID};
+use smb_wire::msg::{EchoResponse, LogoffResponse};
+use smb_wire::{Command, Header, HeaderFlags, NtStatus};
+
+use super::chain::{Chain, Finished, Item, Outcome, Running};
+use super::{Engine, Pull};
+use crate::commands;
+use crate::request::{Cancel, Pending, Reply, Request};
+use crate::server::Counters;
+use crate::session::Session;
+use crate::share::Tree;
+
+/// What was found out about a request before it is handled.
+struct Admitted {
+    session: Arc<Session>,
+    signing: Option<Arc<SigningKey>>,
+}
+
+impl Engine {
+    /// Runs the requests of a chain until one must wait or all are done.
+    pub(super) fn run(&mut self, mut chain: Chain) {
+        while let Some(item) = chain.waiting.pop_front() {
+            Counters::add(&self.server.counters().requests, 1);
+            let mut signing = None;
+            let cancel = Cancel::default();
+            let slot = self.next_slot;
+            self.next_slot += 1;
+            let outcome = self.start_request(&mut chain, &item, slot, &cancel, &mut signing);
+            match outcome {
+                Outcome::Silent => {}
+                Outcome::Reply(reply) => finish(&mut chain, item.header, reply, signing, None),
+                Outcome::Pending(future) => {
+                    self.park(chain, item.header, slot, cancel, signing, future);
+                    return;
+                }
+                Outcome::Pull { from, length, then } => {
+                    chain.running = Some(Running {
+                        header: item.header,
+                        signing,
+                        cancel,
+                        async_id: None,
+                        then: Some(then),
+                    });
+                    self.parked.insert(slot, chain);
+                    self.pulls.push_back(Pull { slot, from, length });
+                    return;
+                }
+            }
+        }
+        self.complete(chain);
+    }
+
+    fn park(
+        &mut self,
+        mut chain: Chain,
+        header: Header,
+        slot: u64,
+        cancel: Cancel,
+        signing: Option<Arc<SigningKey>>,
+        future: BoxFuture<Reply>,
+    ) {
+        chain.running = Some(Running { header, signing, cancel, async_id: None, then: None });
+        self.parked.insert(slot, chain);
+        self.running.push(Box::pin(async move { (slot, future.await) }));
+    }
+
+    /// A parked request is done: its chain goes on.
+    pub(super) fn finished(&mut self, slot: u64, reply: Reply) {
+        if let Some(reason) = reply.drop_connection {
+            self.ending = Some(super::ConnectionError::Negotiation(reason));
+            return;
+        }
+        let Some(mut chain) = self.parked.remove(&slot) else { return };
+        let Some(running) = chain.running.take() else { return };
+        finish(&mut chain, running.header, reply, running.signing, running.async_id);
+        self.run(chain);
+    }
+
+    /// The payload of a parked WRITE has come (or not): it goes on.
+    pub(super) fn resume_pull(&mut self, slot: u64, data: Result<Sg, NtStatus>) {
+        let Some(chain) = self.parked.get_mut(&slot) else { return };
+        let Some(then) = chain.running.as_mut().and_then(|r| r.then.take()) else { return };
+        match then(data) {
+            Outcome::Reply(reply) => self.finished(slot, reply),
+            Outcome::Pending(future) => {
+                self.running.push(Box::pin(async move { (slot, future.await) }));
+            }
+            Outcome::Pull { .. } | Outcome::Silent => unreachable!("a WRITE pulls once and is answered"),
+        }
+    }
+
+    fn start_request(
+        &mut self,
+        chain: &mut Chain,
+        item: &Item,
+        slot: u64,
+        cancel: &Cancel,
+        signing: &mut Option<Arc<SigningKey>>,
+    ) -> Outcome {
+        let message = chain.head.slice(item.range.clone());
+        let mut header = item.header;
+        if header.command == Command::CANCEL {
+            self.cancel(&header);
+            return Outcome::Silent;
+        }
+        if header.command == Command::NEGOTIATE {
+            return self.negotiate(&message);
+        }
+        if self.negotiated.is_none() {
+            self.ending = Some(super::ConnectionError::Protocol("a request before NEGOTIATE"));
+            return Outcome::Silent;
+        }
+        if header.command == Command::SESSION_SETUP {
+            return self.session_setup(&header, &message, &chain.whole, signing);
+        }
+        if let Err(status) = inherit(chain, &mut header) {
+            return status.into();
+        }
+        let admitted = match self.admit(chain, &header, &message, item) {
+            Ok(a) => a,
+            Err((status, key)) => {
+                *signing = key;
+                return status.into();
+            }
+        };
+        signing.clone_from(&admitted.signing);
+        chain.related.session_id = header.session_id;
+        match header.command {
+            Command::ECHO => return Outcome::Reply(Reply::ok(&EchoResponse {})),
+            Command::LOGOFF => return self.logoff(admitted.session),
+            Command::TREE_CONNECT => {
+                let outcome =
+                    commands::tree::connect(&self.server, &self.facts, &admitted.session, &message, chain.encrypted.is_some());
+                if let Outcome::Reply(Reply { tree_id: Some(id), .. }) = &outcome {
+                    chain.related.tree_id = *id;
+                }
+                return outcome;
+            }
+            _ => {}
+        }
+        let tree = match self.tree(&admitted.session, header.tree_id) {
+            Ok(t) => t,
+            Err(status) => return status.into(),
+        };
+        chain.related.tree_id = header.tree_id;
+        // MS-SMB2 3.3.5.2.11: a share that requires encryption gets nothing in the clear.
+        if tree.share.encrypt && chain.encrypted.is_none() {
+            return NtStatus::ACCESS_DENIED.into();
+        }
+        if let Some(status) = chain.related.failed.filter(|_| header.is_related() && needs_file(header.command)) {
+            return status.into();
+        }
+        if header.command == Command::TREE_DISCONNECT {
+            if let Some(channel) = self.channels.get_mut(&admitted.session.id) {
+                channel.last_tree = None;
+            }
+            return commands::tree::disconnect(&self.server, &admitted.session, &tree);
+        }
+        let request = Request {
+            server: Arc::clone(&self.server),
+            facts: Arc::clone(&self.facts),
+            session: admitted.session,
+            tree,
+            header,
+            inherited: if header.is_related() { chain.related.file_id } else { None },
+            encrypted: chain.encrypted.is_some(),
+            in_compound: chain.compound,
+            cancel: cancel.clone(),
+            pending: Pending { slot, announced: Arc::clone(&self.announced) },
+            message,
+        };
+        let plain = !chain.compound && admitted.signing.is_none() && chain.encrypted.is_none();
+        match header.command {
+            Command::READ => commands::read::start(request, plain),
+            Command::WRITE => commands::write::start(request, &chain.whole),
+            Command::CREATE => later(commands::create::handle(request)),
+            Command::CLOSE => later(commands::close::handle(request)),
+            Command::FLUSH => later(commands::flush::handle(request)),
+            Command::LOCK => later(commands::lock::handle(request)),
+            Command::IOCTL => later(commands::ioctl::handle(request)),
+            Command::QUERY_DIRECTORY => later(commands::query_directory::handle(request)),
+            Command::CHANGE_NOTIFY => later(commands::notify::handle(request)),
+            Command::QUERY_INFO => later(commands::query_info::handle(request)),
+            Command::SET_INFO => later(commands::set_info::handle(request)),
+            Command::OPLOCK_BREAK => later(commands::oplock::handle(request)),
+            // MS-SMB2 3.3.5.2.6: a command that does not exist.
+            _ => NtStatus::INVALID_PARAMETER.into(),
+        }
+    }
+
+    /// Session, signature and encryption checks (MS-SMB2 3.3.5.2.4, 3.3.5.2.9).
+    fn admit(
+        &mut self,
+        chain: &Chain,
+        header: &Header,
+        message: &[u8],
+        item: &Item,
+    ) -> Result<Admitted, (NtStatus, Option<Arc<SigningKey>>)> {
+        let Some(channel) = self.channels.get(&header.session_id) else {
+            return Err((NtStatus::USER_SESSION_DELETED, None));
+        };
+        let session = &channel.session;
+        let is_signed = item.header.flags.contains(HeaderFlags::SIGNED);
+        let signing = (is_signed && chain.encrypted.is_none()).then(|| Arc::clone(&channel.signing));
+        if session.is_ended() {
+            return Err((NtStatus::USER_SESSION_DELETED, signing));
+        }
+        match &chain.encrypted {
+            // MS-SMB2 3.3.5.2.1.1: the transform header and the message name the same session.
+            Some(e) if e.id != session.id => return Err((NtStatus::USER_SESSION_DELETED, None)),
+            Some(_) => {}
+            None if session.encrypt => return Err((NtStatus::ACCESS_DENIED, signing)),
+            None if is_signed => {
+                // The payload of a lone WRITE lies outside `message`: sign over all of it.
+                let ok = if chain.head.len() < arena::sg_len(&chain.whole) {
+                    let segments: smallvec::SmallVec<[&[u8]; 6]> = chain.whole.iter().map(|b| &**b).collect();
+                    verify(&channel.signing, &segments, header)
+                } else {
+                    verify(&channel.signing, &[message], header)
+                };
+                if !ok {
+                    return Err((NtStatus::ACCESS_DENIED, signing));
+                }
+            }
+            None if session.signing_required => return Err((NtStatus::ACCESS_DENIED, Some(Arc::clone(&channel.signing)))),
+            None => {}
+        }
+        session.last_used_us.store(self.server.uptime_us(self.now), Ordering::Relaxed);
+        Ok(Admitted { session: Arc::clone(session), signing })
+    }
+
+    /// The tree connect a request names (MS-SMB2 3.3.5.2.11).
+    fn tree(&mut self, session: &Arc<Session>, id: u32) -> Result<Arc<Tree>, NtStatus> {
+        let channel = self.channels.get_mut(&session.id).ok_or(NtStatus::USER_SESSION_DELETED)?;
+        if let Some(tree) = &channel.last_tree
+            && tree.id == id
+            && !tree.share.is_removed()
+        {
+            return Ok(Arc::clone(tree));
+        }
+        let tree = session.tree(id).filter(|t| !t.share.is_removed()).ok_or(NtStatus::NETWORK_NAME_DELETED)?;
+        channel.last_tree = Some(Arc::clone(&tree));
+        Ok(tree)
+    }
+
+    /// MS-SMB2 3.3.5.6: ends the session on all its channels.
+    fn logoff(&mut self, session: Arc<Session>) -> Outcome {
+        self.channels.remove(&session.id);
+        let server = Arc::clone(&self.server);
+        server.remove_session(session.id);
+        let opens = session.end();
+        later(async move {
+            server.close_opens(opens).await;
+            Reply::ok(&LogoffResponse {})
+        })
+    }
+
+    /// MS-SMB2 3.3.5.16: cancels by AsyncId, or by MessageId where the request is still synchronous.
+    fn cancel(&mut self, header: &Header) {
+        for chain in self.parked.values() {
+            let Some(running) = &chain.running else { continue };
+            let named = if header.flags.contains(HeaderFlags::ASYNC) {
+                running.async_id == Some(header.async_id)
+            } else {
+                running.header.message_id == header.message_id
+            };
+            if named {
+                running.cancel.cancel();
+                return;
+            }
+        }
+    }
+}
+
+/// MS-SMB2 3.3.5.2.7.2: a related operation takes session and tree from the one before it.
+fn inherit(chain: &mut Chain, header: &mut Header) -> Result<(), NtStatus> {
+    if !header.is_related() {
+        chain.related.begun = true;
+        chain.related.file_id = None;
+        chain.related.failed = None;
+        return Ok(());
+    }
+    // The first operation of a chain has nothing to be related to.
+    if !chain.related.begun {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    if header.session_id == RELATED_SESSION_ID {
+        header.session_id = chain.related.session_id;
+    }
+    if header.tree_id == RELATED_TREE_ID {
+        header.tree_id = chain.related.tree_id;
+    }
+    Ok(())
+}
+
+/// Commands that work on an open: they fail with what failed before them in a related chain.
+fn needs_file(command: Command) -> bool {
+    !matches!(command, Command::CREATE | Command::TREE_DISCONNECT)
+}
+
+/// Whether a request's signature is right (MS-SMB2 3.3.5.2.4).
+pub(super) fn verify(key: &SigningKey, segments: &[&[u8]], header: &Header) -> bool {
+    arena::passes::count(arena::passes::Pass::Mac, segments.iter().map(|s| s.len()).sum());
+    key.verify(segments, header.message_id, false, header.command == Command::CANCEL).is_ok()
+}
+
+/// Notes a reply and what later related operations inherit from it.
+fn finish(
+    chain: &mut Chain,
+    header: Header,
+    reply: Reply,
+    signing: Option<Arc<SigningKey>>,
+    async_id: Option<u64>,
+) {
+    if let Some(id) = reply.file_id {
+        chain.related.file_id = Some(id);
+    }
+    if header.command == Command::CREATE {
+        let failed = reply.status.is_error();
+        chain.related.failed = failed.then_some(reply.status);
+    } else if reply.status.is_error() && chain.related.file_id.is_none() {
+        chain.related.failed.get_or_insert(reply.status);
+    }
+    chain.finished.push(Finished { header, reply, signing, async_id });
+}
+
+/// A handler that may have to wait.
+fn later(handler: impl Future<Output = Reply> + Send + 'static) -> Outcome {
+    Outcome::Pending(Box::pin(handler))
+}

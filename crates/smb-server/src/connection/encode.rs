@@ -1,0 +1,219 @@
+//! From finished requests to a message: headers, credits, signatures, encryption.
+
+use std::sync::Arc;
+
+use arena::passes::{self, Pass};
+use arena::{CHUNK_MAX, Class, IoBuf, Sg};
+use smallvec::SmallVec;
+use smb_auth::crypt::TRANSFORM_LEN;
+use smb_auth::sign::SigningKey;
+use smb_wire::header::{OFFSET_FLAGS, OFFSET_NEXT_COMMAND, OFFSET_SIGNATURE};
+use smb_wire::{Command, HEADER_LEN, Header, HeaderFlags, NtStatus};
+use vfs::Data;
+
+use super::chain::{Chain, Finished};
+use super::{Engine, OutMessage};
+use crate::session::Session;
+
+/// The body of an error reply: structure size 9, no contexts, no data (MS-SMB2 2.2.2).
+const ERROR_BODY: [u8; 9] = [9, 0, 0, 0, 0, 0, 0, 0, 0];
+
+impl Engine {
+    /// Turns a chain whose requests are all done into a message, if any of them has a reply.
+    pub(super) fn complete(&mut self, mut chain: Chain) {
+        let finished = std::mem::take(&mut chain.finished);
+        self.send_finished(finished, chain.encrypted.as_ref());
+    }
+
+    /// Queues replies as one message.
+    pub(super) fn send_finished(&mut self, finished: SmallVec<[Finished; 1]>, encrypted: Option<&Arc<Session>>) {
+        let count = finished.len();
+        if count == 0 {
+            return;
+        }
+        let mut message = OutMessage::plain(Vec::new());
+        for (i, mut f) in finished.into_iter().enumerate() {
+            let last = i + 1 == count;
+            let start = message.head.len();
+            self.put_header(&mut f);
+            let body = std::mem::take(&mut f.reply.message);
+            if start == 0 {
+                message.head = body;
+            } else {
+                message.head.extend_from_slice(&body);
+            }
+            if let Some(push) = f.reply.push.take() {
+                message.pushes.push(push);
+            }
+            message.invalidate = message.invalidate.or(f.reply.invalidate);
+            let payload = std::mem::replace(&mut f.reply.payload, Data::Bufs(Sg::new()));
+            if last {
+                message.payload = payload;
+            } else {
+                inline(&mut message.head, payload);
+                while !(message.head.len() - start).is_multiple_of(8) {
+                    message.head.push(0);
+                }
+                let next = (message.head.len() - start) as u32;
+                message.head[start + OFFSET_NEXT_COMMAND..][..4].copy_from_slice(&next.to_le_bytes());
+            }
+            if let (Some(key), None) = (&f.signing, encrypted) {
+                sign(key, &mut message, start, last, f.header.message_id);
+            }
+        }
+        self.hash_reply(&message.head);
+        match encrypted {
+            Some(session) => self.encrypt_out(session, message),
+            None => self.push_out(message),
+        }
+    }
+
+    /// Fills the room for the header in front of the body.
+    fn put_header(&mut self, f: &mut Finished) {
+        let mut h = f.header.response(f.reply.status, 0);
+        // MS-SMB2 3.3.4.1.2: credits ride the interim response where there was one.
+        h.credits = match f.async_id {
+            Some(_) => 0,
+            None => self.grant(&f.header),
+        };
+        if let Some(id) = f.async_id {
+            h.flags |= HeaderFlags::ASYNC;
+            h.async_id = id;
+        }
+        if let Some(id) = f.reply.tree_id {
+            h.tree_id = id;
+        }
+        if let Some(id) = f.reply.session_id {
+            h.session_id = id;
+        }
+        let mut bytes = Vec::with_capacity(HEADER_LEN);
+        h.encode(&mut bytes);
+        f.reply.message[..HEADER_LEN].copy_from_slice(&bytes);
+    }
+
+    /// Credits for the reply to a request (MS-SMB2 3.3.1.2): what it asked for, as far as there is room.
+    pub(super) fn grant(&mut self, request: &Header) -> u16 {
+        let ceiling = match request.command {
+            // Before a log-on a client needs few.
+            Command::NEGOTIATE => 1,
+            _ => self.grant_ceiling(),
+        };
+        self.credits.grant(request.credits, ceiling)
+    }
+
+    /// Tells a client that its request waits (MS-SMB2 3.3.4.2): an interim response for each handler that asked for
+    /// it, with what its chain has finished before it. Whether there was any.
+    pub(super) fn send_interims(&mut self) -> bool {
+        let slots = std::mem::take(&mut *self.announced.lock());
+        let mut any = false;
+        for slot in slots {
+            let Some(mut chain) = self.parked.remove(&slot) else { continue };
+            // A request in the middle of a chain waits silently: its successors could not be answered in order.
+            if chain.waiting.is_empty()
+                && let Some(running) = &mut chain.running
+                && running.async_id.is_none()
+            {
+                running.async_id = Some(slot);
+                let mut header = running.header;
+                header.credits = header.credits.max(1);
+                let credits = self.grant(&header);
+                let mut finished = std::mem::take(&mut chain.finished);
+                let mut interim = header.response(NtStatus::PENDING, credits);
+                interim.flags |= HeaderFlags::ASYNC;
+                interim.async_id = slot;
+                let signing = running.signing.clone();
+                let encrypted = chain.encrypted.clone();
+                if !finished.is_empty() {
+                    self.send_finished(std::mem::take(&mut finished), encrypted.as_ref());
+                }
+                self.send_raw(interim, signing.as_ref(), encrypted.as_ref());
+                any = true;
+            }
+            self.parked.insert(slot, chain);
+        }
+        any
+    }
+
+    /// Queues a message of a header and the error body.
+    fn send_raw(&mut self, header: Header, signing: Option<&Arc<SigningKey>>, encrypted: Option<&Arc<Session>>) {
+        let mut message = OutMessage::plain(Vec::with_capacity(HEADER_LEN + ERROR_BODY.len()));
+        header.encode(&mut message.head);
+        message.head.extend_from_slice(&ERROR_BODY);
+        if let (Some(key), None) = (signing, encrypted) {
+            sign(key, &mut message, 0, true, header.message_id);
+        }
+        match encrypted {
+            Some(session) => self.encrypt_out(session, message),
+            None => self.push_out(message),
+        }
+    }
+
+    /// MS-SMB2 3.3.4.1.4: encrypts a message into a transform message of its own.
+    fn encrypt_out(&mut self, session: &Arc<Session>, message: OutMessage) {
+        let Some(ciphers) = &session.ciphers else {
+            unreachable!("only a session with ciphers decrypts a message");
+        };
+        let Data::Bufs(payload) = &message.payload else {
+            unreachable!("file payload is not asked for where it is encrypted");
+        };
+        let mut segments: SmallVec<[&[u8]; 6]> = SmallVec::new();
+        segments.push(&message.head);
+        segments.extend(payload.iter().map(|b| &**b));
+        let total = message.len();
+        passes::count(Pass::Cipher, total);
+        let (header, body) = match self.server.arena.try_alloc(total.min(CHUNK_MAX), Class::Payload) {
+            Some(mut buf) if total <= CHUNK_MAX => {
+                buf.set_len(total);
+                let header = ciphers.sealer.seal_message_into(session.id, &segments, buf.filled_mut());
+                (header, buf.freeze())
+            }
+            _ => {
+                let mut heap = vec![0; total];
+                let header = ciphers.sealer.seal_message_into(session.id, &segments, &mut heap);
+                (header, IoBuf::from(heap))
+            }
+        };
+        match header {
+            Ok(header) => {
+                let head: [u8; TRANSFORM_LEN] = header;
+                self.push_out(OutMessage {
+                    head: head.to_vec(),
+                    payload: Data::Bufs([body].into_iter().collect()),
+                    pushes: message.pushes,
+                    invalidate: message.invalidate,
+                });
+            }
+            // Out of nonces: the session cannot be used further; without a reply the client sets up a new one.
+            Err(_) => self.ending = Some(super::ConnectionError::Protocol("the session's nonces are used up")),
+        }
+    }
+}
+
+/// Signs the message that begins at `start` of the head (MS-SMB2 3.1.4.1); the last one's payload is covered too.
+fn sign(key: &SigningKey, message: &mut OutMessage, start: usize, last: bool, message_id: u64) {
+    let flags_at = start + OFFSET_FLAGS;
+    let mut flags = u32::from_le_bytes(message.head[flags_at..flags_at + 4].try_into().expect("four bytes"));
+    flags |= HeaderFlags::SIGNED.bits();
+    message.head[flags_at..flags_at + 4].copy_from_slice(&flags.to_le_bytes());
+    let mut segments: SmallVec<[&[u8]; 6]> = SmallVec::new();
+    segments.push(&message.head[start..]);
+    if last && let Data::Bufs(sg) = &message.payload {
+        segments.extend(sg.iter().map(|b| &**b));
+        passes::count(Pass::Mac, message.payload.len());
+    }
+    let signature = key
+        .sign(&segments, message_id, true, false)
+        .expect("the first segment holds the header");
+    message.head[start + OFFSET_SIGNATURE..][..16].copy_from_slice(&signature);
+}
+
+/// Puts payload into the head: inside a compound there is no other place.
+fn inline(head: &mut Vec<u8>, payload: Data) {
+    let Data::Bufs(sg) = payload else {
+        unreachable!("file payload is not asked for inside a compound");
+    };
+    for b in &sg {
+        head.extend_from_slice(b);
+        passes::count(Pass::Copy, b.len());
+    }
+}

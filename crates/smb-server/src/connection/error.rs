@@ -1,0 +1,50 @@
+//! Why a connection ends before its client closes it.
+
+use smb_wire::WireError;
+use thiserror::Error;
+
+/// What ended a connection, by blame.
+#[derive(Debug, Error)]
+pub enum ConnectionError {
+    /// The peer's bytes make no message.
+    #[error("malformed message: {0}")]
+    Wire(#[from] WireError),
+    /// The peer's message is longer than what was agreed on.
+    #[error("a message of {length} bytes, at most {limit} are taken here")]
+    TooLong {
+        /// What it announced.
+        length: usize,
+        /// The bound in force.
+        limit: usize,
+    },
+    /// The peer speaks SMB1 only, or something else.
+    #[error("{0}")]
+    Protocol(&'static str),
+    /// The peer used a message id that it has no credit for (MS-SMB2 3.3.5.2.3).
+    #[error("message id {0} is outside the credits granted")]
+    OutOfCredits(u64),
+    /// An encrypted message that does not decrypt (MS-SMB2 3.3.5.2.1.1).
+    #[error("an encrypted message does not decrypt")]
+    Decrypt,
+    /// The negotiation was tampered with (MS-SMB2 3.3.5.15.12).
+    #[error("validate negotiate: {0}")]
+    Negotiation(&'static str),
+    /// No log-on within the time for it.
+    #[error("not authenticated in time")]
+    NotAuthenticated,
+    /// The peer takes no data.
+    #[error("the peer took no data for too long")]
+    Stalled,
+    /// More requests wait than a connection may have waiting.
+    #[error("too many requests wait")]
+    TooManyPending,
+    /// The socket failed.
+    #[error("transport: {0}")]
+    Transport(#[from] std::io::Error),
+    /// SMB Direct failed.
+    #[error("SMB Direct: {0}")]
+    Direct(#[from] smb_direct::SmbDirectError),
+    /// The server is shutting down or full.
+    #[error("the server takes no more connections")]
+    Refused,
+}

@@ -1,0 +1,307 @@
+//! The engine of one connection: messages in, messages out; no I/O and no clock of its own.
+//!
+//! A transport calls [`Engine::message`] for each arriving message, [`Engine::poll`] in each of its turns, and sends
+//! what [`Engine::pop`] gives, in that order. RDMA Reads that WRITEs need come out of [`Engine::pop_pull`] and their
+//! results go back through [`Engine::pulled`].
+//!
+//! Invariants:
+//! 1. Each request gets exactly one final reply, or the connection ends; a CANCEL gets none.
+//! 2. Every reply grants credits once: the interim response, where one was sent, else the final one.
+//! 3. A message that came encrypted is answered encrypted; one that was signed is answered signed.
+//! 4. A chain is in exactly one place: being run, parked in `parked`, or turned into an [`OutMessage`].
+
+mod chain;
+mod credits;
+mod dispatch;
+mod encode;
+mod error;
+mod negotiate;
+mod outgoing;
+mod receive;
+mod session_setup;
+
+pub use error::ConnectionError;
+pub(crate) use chain::Outcome;
+pub(crate) use outgoing::OutMessage;
+
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use arena::Sg;
+use env::BoxFuture;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use parking_lot::Mutex;
+use smb_auth::derive::PreauthHash;
+use smb_auth::sign::SigningKey;
+use smb_direct::BufferDescriptorV1;
+use smb_wire::{Guid, NtStatus};
+
+use crate::request::{ConnectionFacts, Reply};
+use crate::server::ConnectionGuard;
+use crate::session::Session;
+use crate::share::Tree;
+use crate::{Server, TransportKind};
+use chain::Chain;
+use credits::CreditWindow;
+use negotiate::Negotiated;
+use session_setup::Setup;
+
+/// One connection (MS-SMB2 3.3.1.7).
+pub(crate) struct Engine {
+    server: Arc<Server>,
+    facts: Arc<ConnectionFacts>,
+    negotiated: Option<Negotiated>,
+    /// An SMB1 negotiate was answered with the wildcard dialect: an SMB2 NEGOTIATE must follow.
+    multi_protocol: bool,
+    preauth: PreauthHash,
+    credits: CreditWindow,
+    channels: HashMap<u64, Channel>,
+    setups: HashMap<u64, Setup>,
+    parked: HashMap<u64, Chain>,
+    running: FuturesUnordered<BoxFuture<(u64, Reply)>>,
+    announced: Arc<Mutex<Vec<u64>>>,
+    next_slot: u64,
+    out: VecDeque<OutMessage>,
+    out_bytes: usize,
+    pulls: VecDeque<Pull>,
+    /// Which pre-authentication hash the next reply goes into (MS-SMB2 3.3.5.4, 3.3.5.5).
+    hash_next_reply: Option<HashInto>,
+    /// Set when the connection must end after what is queued has left.
+    ending: Option<ConnectionError>,
+    opened: Instant,
+    now: Instant,
+    _guard: ConnectionGuard,
+}
+
+/// This connection's part of a session (MS-SMB2 3.3.1.14).
+struct Channel {
+    session: Arc<Session>,
+    signing: Arc<SigningKey>,
+    /// The tree connect used last: nearly always the one that is used next.
+    last_tree: Option<Arc<Tree>>,
+}
+
+/// See [`Engine::hash_next_reply`].
+#[derive(Clone, Copy, Debug)]
+enum HashInto {
+    Connection,
+    /// An authentication in progress, by session id.
+    Setup(u64),
+}
+
+/// An RDMA Read to do for a WRITE.
+pub(crate) struct Pull {
+    pub(crate) slot: u64,
+    pub(crate) from: Vec<BufferDescriptorV1>,
+    pub(crate) length: u32,
+}
+
+/// Payload waiting to be sent, in bytes, above which no further request is started.
+const OUT_HIGH: usize = 4 << 20;
+/// Messages waiting to be sent above which no further request is started.
+const OUT_MESSAGES: usize = 2048;
+/// The longest message taken before anybody has logged on, in bytes.
+const UNAUTHENTICATED_MAX: usize = 128 << 10;
+/// What a message may be longer than its payload: headers, contexts, padding, transform header, in bytes.
+pub(crate) const OVERHEAD: usize = 64 << 10;
+
+impl Engine {
+    /// A new connection; `None` when the server takes no more.
+    pub(crate) fn new(
+        server: &Arc<Server>,
+        transport: TransportKind,
+        peer: SocketAddr,
+        local: SocketAddr,
+    ) -> Option<Engine> {
+        let (id, guard) = server.enter()?;
+        let now = server.env.now();
+        let facts = ConnectionFacts {
+            id,
+            dialect: 0,
+            client_guid: Guid::default(),
+            client_capabilities: 0,
+            client_security_mode: 0,
+            server_capabilities: 0,
+            server_security_mode: 0,
+            offered: Default::default(),
+            max_io: server.config.limits.max_io,
+            peer,
+            local,
+            transport,
+            multi_credit: false,
+        };
+        Some(Engine {
+            facts: Arc::new(facts),
+            negotiated: None,
+            multi_protocol: false,
+            preauth: PreauthHash::new(),
+            credits: CreditWindow::new(server.config.limits.max_credits),
+            channels: HashMap::new(),
+            setups: HashMap::new(),
+            parked: HashMap::new(),
+            running: FuturesUnordered::new(),
+            announced: Arc::default(),
+            next_slot: 1,
+            out: VecDeque::new(),
+            out_bytes: 0,
+            pulls: VecDeque::new(),
+            hash_next_reply: None,
+            ending: None,
+            opened: now,
+            now,
+            _guard: guard,
+            server: Arc::clone(server),
+        })
+    }
+
+    /// The connection's number, for logs.
+    pub(crate) fn id(&self) -> u64 {
+        self.facts.id
+    }
+
+    /// The longest message that is taken now, in bytes, without the transport's framing.
+    pub(crate) fn message_limit(&self) -> usize {
+        if self.channels.is_empty() {
+            UNAUTHENTICATED_MAX
+        } else {
+            self.facts.max_io as usize + OVERHEAD
+        }
+    }
+
+    /// Whether the next message should wait: too much is queued to be sent, or too much is running.
+    pub(crate) fn is_full(&self) -> bool {
+        self.out_bytes >= OUT_HIGH
+            || self.out.len() >= OUT_MESSAGES
+            || self.parked.len() >= self.server.config.limits.pending_per_connection
+    }
+
+    /// Whether anything is still to be answered or sent.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.out.is_empty() && self.parked.is_empty()
+    }
+
+    /// When to give up on a client that has not logged on; `None` once it has.
+    pub(crate) fn authenticate_by(&self) -> Option<Instant> {
+        let limit = std::time::Duration::from_secs(self.server.config.limits.authenticate_s);
+        self.channels.is_empty().then(|| self.opened + limit)
+    }
+
+    /// Takes one message.
+    ///
+    /// # Errors
+    /// What ends the connection; replies already queued may be sent first.
+    pub(crate) fn message(&mut self, now: Instant, message: Sg) -> Result<(), ConnectionError> {
+        self.now = now;
+        self.receive(message)?;
+        self.ended()
+    }
+
+    /// Runs what became ready. Ready when a pending request completed: something may be queued to be sent.
+    ///
+    /// # Errors
+    /// As [`Engine::message`].
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>, now: Instant) -> Poll<Result<(), ConnectionError>> {
+        self.now = now;
+        let mut any = false;
+        loop {
+            let next = self.running.poll_next_unpin(cx);
+            any |= self.send_interims();
+            match next {
+                Poll::Ready(Some((slot, reply))) => {
+                    any = true;
+                    self.finished(slot, reply);
+                    self.ended()?;
+                }
+                Poll::Ready(None) | Poll::Pending => break,
+            }
+        }
+        if any { Poll::Ready(Ok(())) } else { Poll::Pending }
+    }
+
+    /// The next message to send.
+    pub(crate) fn pop(&mut self) -> Option<OutMessage> {
+        let m = self.out.pop_front()?;
+        self.out_bytes -= m.len();
+        Some(m)
+    }
+
+    /// The next RDMA Read to do.
+    pub(crate) fn pop_pull(&mut self) -> Option<Pull> {
+        self.pulls.pop_front()
+    }
+
+    /// Gives a WRITE the payload that was fetched for it.
+    ///
+    /// # Errors
+    /// As [`Engine::message`].
+    pub(crate) fn pulled(
+        &mut self,
+        now: Instant,
+        slot: u64,
+        data: Result<Sg, NtStatus>,
+    ) -> Result<(), ConnectionError> {
+        self.now = now;
+        self.resume_pull(slot, data);
+        self.ended()
+    }
+
+    /// Ends what the connection holds: sessions without another channel are closed with all their opens (MS-SMB2
+    /// 3.3.7.1). Requests still running are dropped, their results with them.
+    pub(crate) async fn end(mut self) {
+        for chain in self.parked.values() {
+            if let Some(running) = &chain.running {
+                running.cancel.cancel();
+            }
+        }
+        self.running.clear();
+        let id = self.facts.id;
+        for (_, channel) in self.channels.drain() {
+            let session = channel.session;
+            let last = {
+                let mut channels = session.channels.lock();
+                channels.retain(|c| c.connection != id);
+                channels.is_empty()
+            };
+            if last && !session.is_ended() {
+                self.server.remove_session(session.id);
+                self.server.close_opens(session.end()).await;
+            }
+        }
+    }
+
+    /// Takes a reply into the pre-authentication hash that waits for it.
+    fn hash_reply(&mut self, message: &[u8]) {
+        match self.hash_next_reply.take() {
+            Some(HashInto::Connection) => self.preauth.update(&[message]),
+            Some(HashInto::Setup(id)) => {
+                if let Some(setup) = self.setups.get_mut(&id) {
+                    setup.preauth.update(&[message]);
+                }
+            }
+            None => {}
+        }
+    }
+
+    fn ended(&mut self) -> Result<(), ConnectionError> {
+        self.ending.take().map_or(Ok(()), Err)
+    }
+
+    fn push_out(&mut self, message: OutMessage) {
+        self.out_bytes += message.len();
+        self.out.push_back(message);
+    }
+
+    /// The most credits one reply may grant now: few when payload memory is short, so that clients slow down.
+    fn grant_ceiling(&self) -> u16 {
+        let usage = self.server.arena.usage();
+        let free = usage.budget - usage.used;
+        if usage.waiting > 0 || free <= 2 * usage.reserve {
+            1
+        } else {
+            u16::MAX
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! Messages on their way out.
+
+use arena::Sg;
+use rdma::Stag;
+use smallvec::SmallVec;
+use vfs::Data;
+
+use crate::request::Push;
+
+/// One transport message: a head, then payload. Whoever sends it adds the transport's framing.
+#[derive(Debug)]
+pub(crate) struct OutMessage {
+    /// Header, body, and all that is small; for a compound everything.
+    pub(crate) head: Vec<u8>,
+    /// What follows the head on the wire.
+    pub(crate) payload: Data,
+    /// RDMA Writes that must be placed before this message arrives.
+    pub(crate) pushes: SmallVec<[Push; 1]>,
+    /// The client's steering tag that this message invalidates.
+    pub(crate) invalidate: Option<Stag>,
+}
+
+impl OutMessage {
+    /// A message without payload.
+    pub(crate) fn plain(head: Vec<u8>) -> OutMessage {
+        OutMessage { head, payload: Data::Bufs(Sg::new()), pushes: SmallVec::new(), invalidate: None }
+    }
+
+    /// Bytes on the wire, the transport's framing not counted.
+    pub(crate) fn len(&self) -> usize {
+        self.head.len() + self.payload.len()
+    }
+}

@@ -1,0 +1,142 @@
+//! From a message's bytes to a chain of requests (MS-SMB2 3.3.5.2).
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use arena::{IoBuf, Sg, sg_len, sg_to_vec};
+use smb_auth::crypt::TRANSFORM_LEN;
+use smb_wire::msg::WriteRequest;
+use smb_wire::{Command, HEADER_LEN, Header, compound};
+
+use super::chain::{Chain, Item, Related};
+use super::{ConnectionError, Engine};
+use crate::session::Session;
+
+const SMB2: [u8; 4] = [0xFE, b'S', b'M', b'B'];
+const TRANSFORM: [u8; 4] = [0xFD, b'S', b'M', b'B'];
+const COMPRESSED: [u8; 4] = [0xFC, b'S', b'M', b'B'];
+const SMB1: [u8; 4] = [0xFF, b'S', b'M', b'B'];
+
+impl Engine {
+    pub(super) fn receive(&mut self, message: Sg) -> Result<(), ConnectionError> {
+        let length = sg_len(&message);
+        if length > self.message_limit() {
+            return Err(ConnectionError::TooLong { length, limit: self.message_limit() });
+        }
+        match first_four(&message) {
+            Some(SMB2) => self.start(message, None),
+            Some(TRANSFORM) => {
+                let (plain, session) = self.decrypt(&message)?;
+                // MS-SMB2 3.3.5.2.1.1: what is inside must be a plain SMB2 message.
+                match first_four(&plain) {
+                    Some(SMB2) => self.start(plain, Some(session)),
+                    _ => Err(ConnectionError::Protocol("an encrypted message holds no SMB2 message")),
+                }
+            }
+            Some(SMB1) => self.smb1(&sg_to_vec(&message)),
+            // MS-SMB2 3.3.5.2.13: compression was not negotiated.
+            Some(COMPRESSED) => Err(ConnectionError::Protocol("a compressed message without negotiation")),
+            _ => Err(ConnectionError::Protocol("not an SMB message")),
+        }
+    }
+
+    /// MS-SMB2 3.3.5.2.1.1: an encrypted message.
+    fn decrypt(&self, message: &Sg) -> Result<(Sg, Arc<Session>), ConnectionError> {
+        let whole = contiguous(message);
+        let Some((header, body)) = whole.split_first_chunk::<TRANSFORM_LEN>() else {
+            return Err(ConnectionError::Protocol("a transform header is cut short"));
+        };
+        let session_id = u64::from_le_bytes(header[44..52].try_into().expect("eight bytes"));
+        let channel = self.channels.get(&session_id).ok_or(ConnectionError::Decrypt)?;
+        let ciphers = channel.session.ciphers.as_ref().ok_or(ConnectionError::Decrypt)?;
+        let mut plain = vec![0; whole.len() - TRANSFORM_LEN];
+        ciphers
+            .opener
+            .open_message_into(header, &[body], &mut plain)
+            .map_err(|_| ConnectionError::Decrypt)?;
+        arena::passes::count(arena::passes::Pass::Cipher, plain.len());
+        Ok(([IoBuf::from(plain)].into_iter().collect(), Arc::clone(&channel.session)))
+    }
+
+    /// Splits a plain message into its requests, takes their ids, and runs them.
+    fn start(&mut self, whole: Sg, encrypted: Option<Arc<Session>>) -> Result<(), ConnectionError> {
+        let head = head_of(&whole);
+        let total = sg_len(&whole);
+        let mut waiting = VecDeque::new();
+        if head.len() < total {
+            // Only a single WRITE keeps its payload apart (see `head_of`).
+            waiting.push_back(Item { header: Header::decode(&head)?, range: 0..head.len() });
+        } else {
+            for item in compound::split(&head) {
+                let (header, range) = item?;
+                waiting.push_back(Item { header, range });
+            }
+        }
+        for item in &waiting {
+            let h = &item.header;
+            if h.is_response() {
+                return Err(ConnectionError::Protocol("a response from a client"));
+            }
+            // MS-SMB2 3.3.5.2.3: a CANCEL uses the id of what it cancels.
+            if h.command != Command::CANCEL {
+                let charge = if self.facts.multi_credit { h.credit_charge } else { 1 };
+                self.credits
+                    .take(h.message_id, charge)
+                    .map_err(|_| ConnectionError::OutOfCredits(h.message_id))?;
+            }
+        }
+        let compound = waiting.len() > 1;
+        let chain = Chain {
+            head,
+            whole,
+            waiting,
+            finished: Default::default(),
+            encrypted,
+            related: Related::default(),
+            compound,
+            running: None,
+        };
+        self.run(chain);
+        Ok(())
+    }
+}
+
+fn first_four(message: &Sg) -> Option<[u8; 4]> {
+    let mut four = [0; 4];
+    let mut n = 0;
+    for b in message {
+        for byte in b.iter().take(4 - n) {
+            four[n] = *byte;
+            n += 1;
+        }
+        if n == 4 {
+            return Some(four);
+        }
+    }
+    None
+}
+
+/// All of a message in one buffer.
+fn contiguous(message: &Sg) -> IoBuf {
+    match message.as_slice() {
+        [one] => one.clone(),
+        _ => IoBuf::from(sg_to_vec(message)),
+    }
+}
+
+/// What the codec needs in one buffer: everything, except the payload of a single WRITE when it begins in or after
+/// the first buffer.
+fn head_of(message: &Sg) -> IoBuf {
+    let [first, _, ..] = message.as_slice() else { return contiguous(message) };
+    let is_write = first.len() >= WriteRequest::HEAD_LEN
+        && Header::decode(first).is_ok_and(|h| h.command == Command::WRITE && h.next_command == 0)
+        && write_head_end(first) <= first.len();
+    if is_write { first.clone() } else { contiguous(message) }
+}
+
+/// The offset behind the fixed part and the channel information of a WRITE that has them in this order (MS-SMB2
+/// 2.2.21).
+fn write_head_end(msg: &[u8]) -> usize {
+    let word = |at: usize| usize::from(u16::from_le_bytes([msg[HEADER_LEN + at], msg[HEADER_LEN + at + 1]]));
+    WriteRequest::HEAD_LEN.max(word(40) + word(42))
+}

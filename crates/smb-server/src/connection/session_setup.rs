@@ -1,0 +1,322 @@
+//! SESSION_SETUP (MS-SMB2 3.3.5.5): new sessions, further channels, re-authentication.
+
+use std::sync::Arc;
+
+use arena::Sg;
+use smb_auth::acceptor::{Acceptor, AcceptorConfig, Step};
+use smb_auth::crypt::{Opener, Sealer};
+use smb_auth::derive::{PreauthHash, Role, Schedule, SessionKeys, session_key_16};
+use smb_auth::mechanism::{AuthError, FailureKind, FileTime, Identity, SessionKey};
+use smb_auth::sign::SigningKey;
+use smb_wire::msg::{SecurityMode, SessionFlags, SessionSetupFlags, SessionSetupRequest, SessionSetupResponse};
+use smb_wire::{Decode, Header, HeaderFlags, NtStatus};
+
+use super::negotiate::Negotiated;
+use super::{Channel, Engine, HashInto, Outcome};
+use crate::Protection;
+use crate::identity::User;
+use crate::request::Reply;
+use crate::session::{BindingFacts, ChannelFacts, Ciphers, Session};
+
+/// An authentication in progress.
+pub(super) struct Setup {
+    acceptor: Acceptor,
+    pub(super) preauth: PreauthHash,
+    purpose: Purpose,
+}
+
+enum Purpose {
+    New,
+    /// A further channel of a session.
+    Bind(Arc<Session>),
+    /// The same session and channel, authenticated again.
+    Again(Arc<Session>),
+}
+
+/// Authentications in progress on one connection at most.
+const SETUPS_MAX: usize = 64;
+
+impl Engine {
+    pub(super) fn session_setup(
+        &mut self,
+        header: &Header,
+        message: &[u8],
+        whole: &Sg,
+        signing: &mut Option<Arc<SigningKey>>,
+    ) -> Outcome {
+        let Ok(request) = SessionSetupRequest::decode(message) else {
+            return NtStatus::INVALID_PARAMETER.into();
+        };
+        let Some(negotiated) = self.negotiated else { return NtStatus::INVALID_PARAMETER.into() };
+        let id = match self.find_setup(header, &request, negotiated, whole, signing) {
+            Ok(id) => id,
+            Err(status) => return status.into(),
+        };
+        let users = Arc::clone(&self.server.users);
+        let Some(setup) = self.setups.get_mut(&id) else { return NtStatus::USER_SESSION_DELETED.into() };
+        if negotiated.dialect == 0x0311 {
+            setup.preauth.update(&[message]);
+        }
+        match setup.acceptor.step(request.security_buffer, &*users) {
+            Step::Continue(token) => {
+                if negotiated.dialect == 0x0311 {
+                    self.hash_next_reply = Some(HashInto::Setup(id));
+                }
+                let response = SessionSetupResponse { session_flags: SessionFlags::empty(), security_buffer: &token };
+                self.with_session_id(id, Reply::with_status(NtStatus::MORE_PROCESSING_REQUIRED, &response))
+            }
+            Step::Failed(error) => {
+                let who = setup.acceptor.claimed().cloned().unwrap_or_default();
+                let peer = self.facts.peer;
+                tracing::warn!(%peer, user = %who.user, workstation = %who.workstation, "log-on refused: {error}");
+                self.setups.remove(&id);
+                self.with_session_id(id, Reply::error(of_auth(error)))
+            }
+            Step::Done { token, identity, session_key } => {
+                let Some(setup) = self.setups.remove(&id) else {
+                    return NtStatus::USER_SESSION_DELETED.into();
+                };
+                let done = match setup.purpose {
+                    Purpose::New => self.establish(id, identity, &session_key, &setup.preauth, &request, negotiated),
+                    Purpose::Bind(s) => self.bind(&s, &identity, &session_key, &setup.preauth, negotiated),
+                    Purpose::Again(s) => self.again(&s, &identity),
+                };
+                let flags = match done {
+                    Ok(flags) => flags,
+                    Err(status) => return self.with_session_id(id, Reply::error(status)),
+                };
+                // MS-SMB2 3.3.5.5.3: the final response is signed with the new channel's key.
+                *signing = self.channels.get(&id).map(|c| Arc::clone(&c.signing));
+                let response = SessionSetupResponse { session_flags: flags, security_buffer: &token };
+                let reply = Reply::ok(&response);
+                let previous = request.previous_session_id;
+                if previous != 0 && previous != id {
+                    return self.end_previous(previous, id, reply);
+                }
+                self.with_session_id(id, reply)
+            }
+        }
+    }
+
+    /// The authentication that a request continues, or a new one.
+    fn find_setup(
+        &mut self,
+        header: &Header,
+        request: &SessionSetupRequest<'_>,
+        negotiated: Negotiated,
+        whole: &Sg,
+        signing: &mut Option<Arc<SigningKey>>,
+    ) -> Result<u64, NtStatus> {
+        let id = header.session_id;
+        let binding = request.flags.contains(SessionSetupFlags::BINDING);
+        if id == 0 {
+            if binding {
+                return Err(NtStatus::USER_SESSION_DELETED);
+            }
+            let limit = self.server.config.limits.sessions_per_connection;
+            if self.setups.len() >= SETUPS_MAX || self.channels.len() >= limit {
+                return Err(NtStatus::INSUFFICIENT_RESOURCES);
+            }
+            let id = self.server.new_session_id();
+            self.begin_setup(id, Purpose::New);
+            return Ok(id);
+        }
+        if binding && negotiated.dialect >= 0x0300 && !self.channels.contains_key(&id) {
+            let session = self.may_bind(header, negotiated, whole, signing)?;
+            if !self.setups.contains_key(&id) {
+                if self.setups.len() >= SETUPS_MAX {
+                    return Err(NtStatus::INSUFFICIENT_RESOURCES);
+                }
+                self.begin_setup(id, Purpose::Bind(session));
+            }
+            return Ok(id);
+        }
+        // MS-SMB2 3.3.5.5: binding a connection that is a channel already, or with an old dialect.
+        if binding {
+            return Err(NtStatus::REQUEST_NOT_ACCEPTED);
+        }
+        if let Some(channel) = self.channels.get(&id) {
+            let session = Arc::clone(&channel.session);
+            if header.flags.contains(HeaderFlags::SIGNED) {
+                let key = Arc::clone(&channel.signing);
+                if !super::dispatch::verify(&key, &segments(whole), header) {
+                    return Err(NtStatus::ACCESS_DENIED);
+                }
+                *signing = Some(key);
+            }
+            if !self.setups.contains_key(&id) {
+                self.begin_setup(id, Purpose::Again(session));
+            }
+            return Ok(id);
+        }
+        if self.setups.contains_key(&id) { Ok(id) } else { Err(NtStatus::USER_SESSION_DELETED) }
+    }
+
+    /// MS-SMB2 3.3.5.5, step 4: may this connection become a channel of the session?
+    fn may_bind(
+        &self,
+        header: &Header,
+        negotiated: Negotiated,
+        whole: &Sg,
+        signing: &mut Option<Arc<SigningKey>>,
+    ) -> Result<Arc<Session>, NtStatus> {
+        let session = self.server.session(header.session_id).ok_or(NtStatus::USER_SESSION_DELETED)?;
+        if session.binding.dialect != negotiated.dialect {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
+        if !header.flags.contains(HeaderFlags::SIGNED) {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
+        if session.binding.client_guid != self.facts.client_guid {
+            return Err(NtStatus::USER_SESSION_DELETED);
+        }
+        if session.binding.cipher != negotiated.cipher || session.signing.algorithm() != negotiated.signing {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
+        if !super::dispatch::verify(&session.signing, &segments(whole), header) {
+            return Err(NtStatus::ACCESS_DENIED);
+        }
+        *signing = Some(Arc::clone(&session.signing));
+        Ok(session)
+    }
+
+    fn begin_setup(&mut self, id: u64, purpose: Purpose) {
+        let config = AcceptorConfig::new(&self.server.config.name);
+        let now = FileTime::from_unix(self.server.env.unix_time());
+        let acceptor = Acceptor::new(&config, self.server.env.random(), now);
+        self.setups.insert(id, Setup { acceptor, preauth: self.preauth.clone(), purpose });
+    }
+
+    /// A new session with this connection as its first channel (MS-SMB2 3.3.5.5.3).
+    fn establish(
+        &mut self,
+        id: u64,
+        identity: Identity,
+        key: &SessionKey,
+        preauth: &PreauthHash,
+        request: &SessionSetupRequest<'_>,
+        negotiated: Negotiated,
+    ) -> Result<SessionFlags, NtStatus> {
+        let keys = derive(key, preauth, negotiated)?;
+        let config = &self.server.config;
+        let encrypt = config.encryption == Protection::Required;
+        if encrypt && negotiated.cipher.is_none() {
+            tracing::warn!(peer = %self.facts.peer, user = %identity.user,
+                "log-on refused: encryption is required and the client offers none (SMB 3.0 or later is needed)");
+            return Err(NtStatus::ACCESS_DENIED);
+        }
+        let ciphers = match (negotiated.cipher, &keys.encryption, &keys.decryption) {
+            (Some(cipher), Some(out), Some(back)) => Some(Ciphers {
+                sealer: Sealer::new(cipher, out.as_bytes()).map_err(|_| NtStatus::INTERNAL_ERROR)?,
+                opener: Opener::new(cipher, back.as_bytes()).map_err(|_| NtStatus::INTERNAL_ERROR)?,
+            }),
+            _ => None,
+        };
+        let asked = SecurityMode::SIGNING_REQUIRED;
+        let signing_required = config.signing == Protection::Required
+            || request.security_mode.contains(asked)
+            || self.facts.client_security_mode & asked.bits() != 0;
+        let signing = Arc::new(SigningKey::new(negotiated.signing, &keys.signing));
+        let session = Arc::new(Session::new(
+            id,
+            User::new(identity),
+            BindingFacts {
+                dialect: negotiated.dialect,
+                client_guid: self.facts.client_guid,
+                cipher: negotiated.cipher,
+            },
+            session_key_16(key),
+            Arc::clone(&signing),
+            ciphers,
+            encrypt,
+            signing_required,
+            self.now,
+        ));
+        tracing::info!(peer = %self.facts.peer, user = %session.user.name, workstation = %session.user.workstation,
+            dialect = %format_args!("{:#06x}", negotiated.dialect), session = %format_args!("{id:#x}"), "session set up");
+        self.server.add_session(Arc::clone(&session));
+        self.add_channel(session, signing);
+        Ok(if encrypt { SessionFlags::ENCRYPT_DATA } else { SessionFlags::empty() })
+    }
+
+    /// MS-SMB2 3.3.5.5.3: this connection becomes a further channel; it signs with a key of its own.
+    fn bind(
+        &mut self,
+        session: &Arc<Session>,
+        identity: &Identity,
+        key: &SessionKey,
+        preauth: &PreauthHash,
+        negotiated: Negotiated,
+    ) -> Result<SessionFlags, NtStatus> {
+        if session.is_ended() {
+            return Err(NtStatus::USER_SESSION_DELETED);
+        }
+        if !session.user.is(identity) {
+            return Err(NtStatus::ACCESS_DENIED);
+        }
+        let keys = derive(key, preauth, negotiated)?;
+        let signing = Arc::new(SigningKey::new(negotiated.signing, &keys.signing));
+        self.add_channel(Arc::clone(session), signing);
+        tracing::info!(peer = %self.facts.peer, session = %format_args!("{:#x}", session.id),
+            transport = ?self.facts.transport, "channel bound");
+        Ok(if session.encrypt { SessionFlags::ENCRYPT_DATA } else { SessionFlags::empty() })
+    }
+
+    /// MS-SMB2 3.3.5.5.3: re-authentication keeps the keys; another user's is refused.
+    fn again(&mut self, session: &Arc<Session>, identity: &Identity) -> Result<SessionFlags, NtStatus> {
+        if session.user.is(identity) { Ok(SessionFlags::empty()) } else { Err(NtStatus::ACCESS_DENIED) }
+    }
+
+    fn add_channel(&mut self, session: Arc<Session>, signing: Arc<SigningKey>) {
+        session.channels.lock().push(ChannelFacts {
+            connection: self.facts.id,
+            peer: self.facts.peer,
+            transport: self.facts.transport,
+        });
+        self.channels.insert(session.id, Channel { session, signing, last_tree: None });
+    }
+
+    /// MS-SMB2 3.3.5.5.3: a client that reconnects ends the session it had before, if it is the same user's.
+    fn end_previous(&mut self, previous: u64, id: u64, reply: Reply) -> Outcome {
+        let Outcome::Reply(reply) = self.with_session_id(id, reply) else {
+            unreachable!("it was a reply");
+        };
+        let same = match (self.server.session(previous), self.server.session(id)) {
+            (Some(old), Some(new)) => (old.user.sid == new.user.sid).then_some(old),
+            _ => None,
+        };
+        let Some(old) = same else { return Outcome::Reply(reply) };
+        self.channels.remove(&previous);
+        self.server.remove_session(previous);
+        let opens = old.end();
+        let server = Arc::clone(&self.server);
+        Outcome::Pending(Box::pin(async move {
+            server.close_opens(opens).await;
+            reply
+        }))
+    }
+
+    fn with_session_id(&self, id: u64, mut reply: Reply) -> Outcome {
+        reply.session_id = Some(id);
+        Outcome::Reply(reply)
+    }
+}
+
+fn derive(key: &SessionKey, preauth: &PreauthHash, n: Negotiated) -> Result<SessionKeys, NtStatus> {
+    let schedule = Schedule::for_dialect(n.dialect, preauth).ok_or(NtStatus::INTERNAL_ERROR)?;
+    Ok(SessionKeys::derive(schedule, key, n.cipher, Role::Server))
+}
+
+/// What a client is told of a failed log-on (MS-SMB2 3.3.5.5.3).
+fn of_auth(error: AuthError) -> NtStatus {
+    match error.kind() {
+        FailureKind::Malformed => NtStatus::INVALID_PARAMETER,
+        FailureKind::LogonFailure => NtStatus::LOGON_FAILURE,
+        FailureKind::AccountDisabled => NtStatus::ACCOUNT_DISABLED,
+        FailureKind::AccessDenied => NtStatus::ACCESS_DENIED,
+    }
+}
+
+fn segments(whole: &Sg) -> smallvec::SmallVec<[&[u8]; 6]> {
+    whole.iter().map(|b| &**b).collect()
+}

@@ -1,0 +1,133 @@
+//! From messages to a TCP stream: as many as there are in one system call, payload by reference.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::os::fd::AsFd;
+use std::task::{Context, Poll, ready};
+
+use rustix::net::{SendAncillaryBuffer, SendFlags};
+use smb_wire::frame;
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+use vfs::Data;
+
+use crate::connection::OutMessage;
+
+#[derive(Default)]
+pub(super) struct Sender {
+    queue: VecDeque<Item>,
+    bytes: usize,
+}
+
+struct Item {
+    frame: [u8; frame::FRAME_LEN],
+    message: OutMessage,
+    /// Bytes of frame, head and payload that are sent.
+    sent: usize,
+}
+
+/// Pieces in one system call.
+const SLICES: usize = 64;
+
+impl Sender {
+    /// Bytes that wait to be sent.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// Queues a message.
+    ///
+    /// # Panics
+    /// When it is longer than a frame can be: I/O sizes are far below.
+    pub(super) fn push(&mut self, message: OutMessage) {
+        let frame = frame::encode(message.len()).expect("messages are shorter than 16 MiB");
+        self.bytes += frame.len() + message.len();
+        self.queue.push_back(Item { frame, message, sent: 0 });
+    }
+
+    /// Sends as much as the socket takes. Ready when all is sent, or with the socket's error.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>, stream: &TcpStream) -> Poll<io::Result<()>> {
+        while !self.queue.is_empty() {
+            ready!(stream.poll_write_ready(cx))?;
+            match stream.try_io(Interest::WRITABLE, || self.send_some(stream)) {
+                Ok(n) => self.advance(n),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                Err(e) => return Poll::Ready(Err(e)),
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn send_some(&self, stream: &TcpStream) -> io::Result<usize> {
+        let mut slices: smallvec::SmallVec<[IoSlice<'_>; SLICES]> = Default::default();
+        for item in &self.queue {
+            let mut skip = item.sent;
+            for piece in [&item.frame[..], &item.message.head] {
+                slices.extend(unsent(piece, &mut skip).map(IoSlice::new));
+            }
+            match &item.message.payload {
+                Data::Bufs(sg) => {
+                    slices.extend(sg.iter().filter_map(|b| unsent(b, &mut skip)).map(IoSlice::new));
+                }
+                Data::File { fd, offset, length } => {
+                    if slices.is_empty() {
+                        return send_file(stream, fd.as_fd(), *offset, *length, skip);
+                    }
+                    // Everything before the file first; more follows at once.
+                    return send(stream, &slices, SendFlags::NOSIGNAL | SendFlags::MORE);
+                }
+            }
+            if slices.len() + 6 > SLICES {
+                break;
+            }
+        }
+        send(stream, &slices, SendFlags::NOSIGNAL)
+    }
+
+    fn advance(&mut self, mut n: usize) {
+        self.bytes -= n;
+        while let Some(item) = self.queue.front_mut() {
+            let left = item.frame.len() + item.message.len() - item.sent;
+            if n < left {
+                item.sent += n;
+                return;
+            }
+            n -= left;
+            self.queue.pop_front();
+        }
+    }
+}
+
+/// What is left of a piece when `skip` bytes of it and its successors are sent.
+fn unsent<'a>(piece: &'a [u8], skip: &mut usize) -> Option<&'a [u8]> {
+    let n = (*skip).min(piece.len());
+    *skip -= n;
+    (n < piece.len()).then(|| &piece[n..])
+}
+
+fn send(stream: &TcpStream, slices: &[IoSlice<'_>], flags: SendFlags) -> io::Result<usize> {
+    Ok(rustix::net::sendmsg(stream, slices, &mut SendAncillaryBuffer::default(), flags)?)
+}
+
+/// Sends file payload from the page cache; where the file has become shorter since it was looked at, zeros stand for
+/// what is gone, as a length was promised.
+fn send_file(
+    stream: &TcpStream,
+    fd: std::os::fd::BorrowedFd<'_>,
+    offset: u64,
+    length: u32,
+    sent: usize,
+) -> io::Result<usize> {
+    let left = length as usize - sent;
+    let mut from = offset + sent as u64;
+    match rustix::fs::sendfile(stream, fd, Some(&mut from), left)? {
+        0 => send(stream, &[IoSlice::new(&ZEROS[..left.min(ZEROS.len())])], SendFlags::NOSIGNAL),
+        n => Ok(n),
+    }
+}
+
+static ZEROS: [u8; 4096] = [0; 4096];
