@@ -2,6 +2,7 @@
 
 mod builder;
 pub mod compound;
+pub mod compression;
 pub mod context;
 mod cursor;
 mod error;
@@ -15,6 +16,10 @@ mod macros;
 pub mod msg;
 pub mod ntstatus;
 mod rights;
+pub mod security;
+pub mod smb1;
+pub mod smbd;
+pub mod transform;
 mod utf16;
 
 pub use builder::{MessageBuilder, MessageRanges, chain};
