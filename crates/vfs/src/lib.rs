@@ -21,11 +21,13 @@ mod fold;
 mod hostdir;
 mod path;
 mod pool;
+mod ram;
 mod types;
 
 pub use error::VfsError;
 pub use hostdir::{HostDir, HostDirOptions};
 pub use path::{PathError, VfsPath};
+pub use ram::{LEND_MIN, RamFs, RamOptions};
 pub use types::{
     Attributes, BasicChange, Data, DirEntry, ExtendedAttribute, Kind, NodeId, OpenMode, OpenRequest, Opened,
     Rights, Space, Stat, Timestamp, VolumeInfo, Want,

@@ -1,0 +1,305 @@
+//! A file or directory in memory, whatever its names are.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::blocks::Blocks;
+use super::store::Store;
+use crate::{Attributes, BasicChange, ExtendedAttribute, Kind, NodeId, Stat, Timestamp, VfsError, VfsResult};
+
+/// What a file without data is charged, in bytes.
+const INODE_COST: u64 = 512;
+/// What a name is charged beside its length, in bytes.
+const NAME_COST: u64 = 128;
+/// What a name is charged, in bytes.
+pub(super) fn name_cost(name: &str) -> u64 {
+    NAME_COST + name.len() as u64
+}
+
+/// The most bytes of extended attributes (FILE_FULL_EA_INFORMATION has 16-bit lengths; NTFS has this limit).
+const EXTENDED_MAX: u32 = 65_535;
+/// The largest security descriptor: far above what an ACL (16-bit length) makes.
+const DESCRIPTOR_MAX: usize = 256 << 10;
+
+pub(super) struct Inode {
+    pub(super) id: NodeId,
+    pub(super) kind: Kind,
+    store: Arc<Store>,
+    pub(super) state: Mutex<State>,
+}
+
+pub(super) struct State {
+    pub(super) size: u64,
+    pub(super) content: Content,
+    attributes: Attributes,
+    created: Timestamp,
+    accessed: Timestamp,
+    written: Timestamp,
+    changed: Timestamp,
+    links: u32,
+    security: Option<Vec<u8>>,
+    extended: Vec<ExtendedAttribute>,
+    /// What the store is charged, without blocks and names.
+    charged: u64,
+}
+
+pub(super) enum Content {
+    Blocks(Blocks),
+    /// Dropped: reads as zeros.
+    Nothing,
+    /// By folded name.
+    Directory(BTreeMap<String, Child>),
+}
+
+/// One directory entry.
+#[derive(Clone)]
+pub(super) struct Child {
+    /// As stored.
+    pub(super) name: String,
+    pub(super) inode: Arc<Inode>,
+}
+
+impl Inode {
+    pub(super) fn file(id: NodeId, store: Arc<Store>, now: Timestamp, discards: bool) -> Inode {
+        let content =
+            if discards { Content::Nothing } else { Content::Blocks(Blocks::new(Arc::clone(&store))) };
+        Inode::new(id, Kind::File, store, now, content)
+    }
+
+    pub(super) fn directory(id: NodeId, store: Arc<Store>, now: Timestamp) -> Inode {
+        Inode::new(id, Kind::Directory, store, now, Content::Directory(BTreeMap::new()))
+    }
+
+    fn new(id: NodeId, kind: Kind, store: Arc<Store>, now: Timestamp, content: Content) -> Inode {
+        let state = State {
+            size: 0,
+            content,
+            attributes: Attributes::empty(),
+            created: now,
+            accessed: now,
+            written: now,
+            changed: now,
+            links: if kind == Kind::Directory { 1 } else { 0 },
+            security: None,
+            extended: Vec::new(),
+            charged: 0,
+        };
+        Inode { id, kind, store, state: Mutex::new(state) }
+    }
+
+    /// Gives a new file what it was asked to have, and charges for it.
+    pub(super) fn furnish(
+        &self,
+        attributes: Attributes,
+        security: Option<&[u8]>,
+        extended: &[ExtendedAttribute],
+    ) -> VfsResult<()> {
+        let mut state = self.state.lock();
+        self.store.charge(INODE_COST)?;
+        state.charged += INODE_COST;
+        state.attributes = attributes;
+        if let Some(descriptor) = security {
+            self.put_security(&mut state, descriptor)?;
+        }
+        self.put_extended(&mut state, extended)
+    }
+
+    pub(super) fn stat(&self) -> Stat {
+        let state = self.state.lock();
+        let mut attributes = state.attributes;
+        attributes.set(Attributes::DIRECTORY, self.kind == Kind::Directory);
+        Stat {
+            id: self.id,
+            kind: self.kind,
+            size: state.size,
+            allocation: match &state.content {
+                Content::Blocks(blocks) => blocks.allocation(),
+                Content::Nothing => state.size.next_multiple_of(4096),
+                Content::Directory(_) => 0,
+            },
+            links: state.links,
+            attributes,
+            created: state.created,
+            accessed: state.accessed,
+            written: state.written,
+            changed: state.changed,
+            ea_size: extended_size(&state.extended),
+        }
+    }
+
+    pub(super) fn set_basic(&self, change: &BasicChange, now: Timestamp) {
+        let mut state = self.state.lock();
+        if let Some(attributes) = change.attributes {
+            state.attributes = attributes & Attributes::STORED | state.attributes & !Attributes::STORED;
+        }
+        state.created = change.created.unwrap_or(state.created);
+        state.accessed = change.accessed.unwrap_or(state.accessed);
+        state.written = change.written.unwrap_or(state.written);
+        state.changed = change.changed.unwrap_or(now);
+    }
+
+    pub(super) fn set_sparse(&self, sparse: bool, now: Timestamp) {
+        let mut state = self.state.lock();
+        state.attributes.set(Attributes::SPARSE_FILE, sparse);
+        state.changed = now;
+    }
+
+    /// Something of it changed.
+    pub(super) fn touch(&self, now: Timestamp) {
+        self.state.lock().changed = now;
+    }
+
+    pub(super) fn security(&self) -> Option<Vec<u8>> {
+        self.state.lock().security.clone()
+    }
+
+    pub(super) fn set_security(&self, descriptor: &[u8], now: Timestamp) -> VfsResult<()> {
+        let mut state = self.state.lock();
+        self.put_security(&mut state, descriptor)?;
+        state.changed = now;
+        Ok(())
+    }
+
+    pub(super) fn extended(&self) -> Vec<ExtendedAttribute> {
+        self.state.lock().extended.clone()
+    }
+
+    pub(super) fn set_extended(&self, set: &[ExtendedAttribute], now: Timestamp) -> VfsResult<()> {
+        let mut state = self.state.lock();
+        self.put_extended(&mut state, set)?;
+        state.changed = now;
+        Ok(())
+    }
+
+    /// The entry under a folded name; none in a file.
+    pub(super) fn child(&self, folded: &str) -> Option<Child> {
+        match &self.state.lock().content {
+            Content::Directory(children) => children.get(folded).cloned(),
+            _ => None,
+        }
+    }
+
+    pub(super) fn has_children(&self) -> bool {
+        matches!(&self.state.lock().content, Content::Directory(children) if !children.is_empty())
+    }
+
+    /// Up to `limit` entries whose folded names follow `after`, with those names.
+    pub(super) fn children(&self, after: Option<&str>, limit: usize) -> Vec<(String, Child)> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        match &self.state.lock().content {
+            Content::Directory(children) => children
+                .range::<str, _>((from, Bound::Unbounded))
+                .take(limit)
+                .map(|(folded, child)| (folded.clone(), child.clone()))
+                .collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Adds an entry to a directory, whose name is free and paid for.
+    pub(super) fn insert(&self, folded: String, child: Child, now: Timestamp) {
+        let inode = Arc::clone(&child.inode);
+        {
+            let mut state = self.state.lock();
+            let Content::Directory(children) = &mut state.content else { return };
+            children.insert(folded, child);
+            (state.written, state.changed) = (now, now);
+        }
+        if inode.kind == Kind::File {
+            inode.state.lock().links += 1;
+        }
+    }
+
+    /// Takes an entry out; its name remains paid for.
+    pub(super) fn take(&self, folded: &str, now: Timestamp) {
+        let taken = {
+            let mut state = self.state.lock();
+            let Content::Directory(children) = &mut state.content else { return };
+            let Some(child) = children.remove(folded) else { return };
+            (state.written, state.changed) = (now, now);
+            child
+        };
+        if taken.inode.kind == Kind::File {
+            taken.inode.state.lock().links -= 1;
+        }
+    }
+
+    /// Takes the entries of a directory that is going away.
+    fn empty(&mut self) -> Vec<Arc<Inode>> {
+        let Content::Directory(children) = &mut self.state.get_mut().content else { return Vec::new() };
+        let names = std::mem::take(children).into_values();
+        let gone = names.inspect(|c| self.store.release(name_cost(&c.name)));
+        gone.map(|c| c.inode).collect()
+    }
+
+    fn put_security(&self, state: &mut State, descriptor: &[u8]) -> VfsResult<()> {
+        if descriptor.len() > DESCRIPTOR_MAX {
+            return Err(VfsError::NoSpace);
+        }
+        let before = state.security.as_ref().map_or(0, Vec::len);
+        self.recharge(state, before as u64, descriptor.len() as u64)?;
+        state.security = Some(descriptor.to_vec());
+        Ok(())
+    }
+
+    fn put_extended(&self, state: &mut State, set: &[ExtendedAttribute]) -> VfsResult<()> {
+        let mut all = state.extended.clone();
+        for attribute in set {
+            if attribute.name.is_empty() || attribute.name.contains(&0) {
+                return Err(VfsError::InvalidArgument);
+            }
+            let there = all.iter().position(|a| a.name.eq_ignore_ascii_case(&attribute.name));
+            match (there, attribute.value.is_empty()) {
+                (None, true) => {}
+                (Some(at), true) => drop(all.remove(at)),
+                (Some(at), false) => all[at].value.clone_from(&attribute.value),
+                (None, false) => all.push(ExtendedAttribute { flags: 0, ..attribute.clone() }),
+            }
+            if extended_size(&all) > EXTENDED_MAX {
+                return Err(VfsError::NoSpace);
+            }
+        }
+        let (before, after) = (extended_size(&state.extended), extended_size(&all));
+        self.recharge(state, before.into(), after.into())?;
+        state.extended = all;
+        Ok(())
+    }
+
+    fn recharge(&self, state: &mut State, before: u64, after: u64) -> VfsResult<()> {
+        self.store.charge(after)?;
+        self.store.release(before);
+        state.charged = state.charged + after - before;
+        Ok(())
+    }
+}
+
+impl Drop for Inode {
+    /// A deep tree ends without deep recursion: directories are emptied one after the other.
+    fn drop(&mut self) {
+        self.store.release(self.state.get_mut().charged);
+        let mut orphans = self.empty();
+        while let Some(mut inode) = orphans.pop() {
+            if let Some(last) = Arc::get_mut(&mut inode) {
+                orphans.extend(last.empty());
+            }
+        }
+    }
+}
+
+impl State {
+    /// Data was written or cut off.
+    pub(super) fn data_changed(&mut self, now: Timestamp) {
+        (self.written, self.changed) = (now, now);
+    }
+}
+
+/// The size as FILE_FULL_EA_INFORMATION (MS-FSCC 2.4.16), in bytes.
+fn extended_size(all: &[ExtendedAttribute]) -> u32 {
+    all.iter().fold(0u32, |at, a| {
+        let size = 8 + a.name.len().saturating_add(1).saturating_add(a.value.len());
+        at.next_multiple_of(4).saturating_add(u32::try_from(size).unwrap_or(u32::MAX))
+    })
+}

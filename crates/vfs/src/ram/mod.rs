@@ -1,0 +1,325 @@
+//! A tree in memory: `ram` keeps what is written, `null` only how long it is.
+//!
+//! **What it is.** A [`Vfs`] with all of Windows' semantics of names, and no system call: everything completes at
+//! once, time and chance come from [`Env`], so a run replays from its seed. Names match without regard to case, as in
+//! `hostdir`.
+//!
+//! **`ram`.** A file is a map of 64 KiB blocks in an arena of its own. Reads of at least [`LEND_MIN`] bytes lend the
+//! blocks; a block that is written while it is lent is copied first. Shorter reads are copied into the caller's
+//! arena. Blocks, names and metadata are charged against [`RamOptions::capacity`].
+//!
+//! **`null`.** The same tree, but reads lend one shared buffer of zeros and writes are dropped: for measuring
+//! everything above it. The buffer takes 1 MiB of the caller's arena for good.
+//!
+//! **Locks.** `names` first, then one file's state at a time; so no two files' states are locked together.
+
+mod blocks;
+mod inode;
+mod node;
+mod store;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use env::{Ctx, Env, Io};
+use parking_lot::Mutex;
+
+use crate::fold::fold;
+use crate::{
+    Attributes, Kind, NodeId, OpenMode, OpenRequest, Opened, Space, Timestamp, Vfs, VfsError, VfsPath,
+    VfsResult, VolumeInfo,
+};
+use inode::{Child, Inode, name_cost};
+use node::RamNode;
+use store::Store;
+
+pub use node::LEND_MIN;
+
+/// How a [`RamFs`] behaves.
+#[derive(Clone, Debug)]
+pub struct RamOptions {
+    /// Shown to clients as the volume's label.
+    pub label: String,
+    /// Bytes that data and metadata may take.
+    pub capacity: u64,
+}
+
+impl Default for RamOptions {
+    fn default() -> RamOptions {
+        RamOptions { label: "RAM".into(), capacity: 1 << 30 }
+    }
+}
+
+/// A tree in memory.
+pub struct RamFs {
+    tree: Arc<Tree>,
+}
+
+/// What all nodes of one tree share.
+struct Tree {
+    env: Env,
+    store: Arc<Store>,
+    /// Whether writes are dropped.
+    discards: bool,
+    root: Arc<Inode>,
+    /// Held while names change or are looked up.
+    names: Mutex<()>,
+    next: AtomicU64,
+    info: VolumeInfo,
+}
+
+/// The space that `null` says it has, in bytes.
+const NULL_SPACE: u64 = 1 << 50;
+/// The metadata that `null` keeps at most, in bytes.
+const NULL_CAPACITY: u64 = 256 << 20;
+
+impl RamFs {
+    /// An empty tree that keeps what is written.
+    ///
+    /// # Errors
+    /// The system's, when the address range for `capacity` cannot be mapped.
+    pub fn new(env: &Env, options: RamOptions) -> std::io::Result<Arc<RamFs>> {
+        Ok(RamFs::build(env, options.label, Store::new(options.capacity, true)?, false))
+    }
+
+    /// An empty tree that drops what is written and reads as zeros.
+    ///
+    /// # Errors
+    /// None that are known; as [`RamFs::new`].
+    pub fn null(env: &Env, label: impl Into<String>) -> std::io::Result<Arc<RamFs>> {
+        Ok(RamFs::build(env, label.into(), Store::new(NULL_CAPACITY, false)?, true))
+    }
+
+    fn build(env: &Env, label: String, store: Store, discards: bool) -> Arc<RamFs> {
+        let (now, store) = (now(env), Arc::new(store));
+        let serial = env.random_u64();
+        let info = VolumeInfo {
+            label,
+            file_system: "NTFS".into(),
+            serial,
+            created: now,
+            case_sensitive: false,
+            sparse: true,
+            cluster: 4096,
+            name_max: 255,
+            read_only: false,
+        };
+        let root = Inode::directory(NodeId { volume: serial, file: 1 }, Arc::clone(&store), now);
+        let tree = Tree {
+            env: env.clone(),
+            store,
+            discards,
+            root: Arc::new(root),
+            names: Mutex::new(()),
+            next: AtomicU64::new(2),
+            info,
+        };
+        Arc::new(RamFs { tree: Arc::new(tree) })
+    }
+}
+
+impl Vfs for RamFs {
+    fn info(&self) -> VolumeInfo {
+        self.tree.info.clone()
+    }
+
+    fn space(&self, _: &Ctx) -> Io<VfsResult<Space>> {
+        let store = &self.tree.store;
+        let total = if self.tree.discards { NULL_SPACE } else { store.capacity() };
+        let free = total - store.used();
+        Io::Done(Ok(Space { total, free, available: free }))
+    }
+
+    fn open(&self, _: &Ctx, request: OpenRequest) -> Io<VfsResult<Opened>> {
+        Io::Done(self.tree.open(&request))
+    }
+
+    fn remove(&self, _: &Ctx, path: &VfsPath, id: NodeId) -> Io<VfsResult<()>> {
+        Io::Done(self.tree.remove(path, id))
+    }
+
+    fn rename(&self, _: &Ctx, from: &VfsPath, id: NodeId, to: &VfsPath, replace: bool) -> Io<VfsResult<()>> {
+        Io::Done(self.tree.rename(from, id, to, replace))
+    }
+
+    fn link(&self, _: &Ctx, from: &VfsPath, id: NodeId, to: &VfsPath, replace: bool) -> Io<VfsResult<()>> {
+        Io::Done(self.tree.link(from, id, to, replace))
+    }
+}
+
+impl Tree {
+    /// The directory `parts`, and the names on the way as stored.
+    fn walk(&self, parts: &[String]) -> VfsResult<(Arc<Inode>, Vec<String>)> {
+        let (mut at, mut path) = (Arc::clone(&self.root), Vec::with_capacity(parts.len() + 1));
+        for part in parts {
+            let child = at.child(&fold(part)).ok_or(VfsError::PathNotFound)?;
+            if child.inode.kind != Kind::Directory {
+                return Err(VfsError::PathNotFound);
+            }
+            path.push(child.name);
+            at = child.inode;
+        }
+        Ok((at, path))
+    }
+
+    /// The directory that holds the last name of `path`, that name, and the path of the directory.
+    fn above<'a>(&self, path: &'a VfsPath) -> VfsResult<(Arc<Inode>, &'a str, Vec<String>)> {
+        let (name, above) = path.components().split_last().ok_or(VfsError::AccessDenied)?;
+        let (directory, path) = self.walk(above)?;
+        Ok((directory, name, path))
+    }
+
+    fn open(self: &Arc<Tree>, r: &OpenRequest) -> VfsResult<Opened> {
+        let _names = self.names.lock();
+        if r.path.is_root() {
+            return self.existing(Arc::clone(&self.root), VfsPath::root(), r);
+        }
+        let (directory, name, mut path) = self.above(&r.path)?;
+        match directory.child(&fold(name)) {
+            Some(child) => {
+                path.push(child.name);
+                self.existing(child.inode, VfsPath::from_parts(path), r)
+            }
+            None if r.mode == OpenMode::Open => Err(VfsError::NotFound),
+            None => {
+                let inode = self.create(r)?;
+                self.store.charge(name_cost(name))?;
+                self.enter(&directory, name, &inode);
+                path.push(name.to_owned());
+                Ok(self.opened(inode, true, VfsPath::from_parts(path)))
+            }
+        }
+    }
+
+    fn existing(self: &Arc<Tree>, inode: Arc<Inode>, path: VfsPath, r: &OpenRequest) -> VfsResult<Opened> {
+        match (r.mode, r.kind, inode.kind) {
+            (OpenMode::Create, ..) => Err(VfsError::Exists),
+            (_, Some(Kind::File), Kind::Directory) => Err(VfsError::IsDirectory),
+            (_, Some(Kind::Directory), Kind::File) => Err(VfsError::NotDirectory),
+            _ => Ok(self.opened(inode, false, path)),
+        }
+    }
+
+    fn opened(self: &Arc<Tree>, inode: Arc<Inode>, created: bool, path: VfsPath) -> Opened {
+        let stat = inode.stat();
+        Opened { node: Arc::new(RamNode::new(Arc::clone(self), inode)), created, path, stat }
+    }
+
+    /// A new file without a name.
+    fn create(&self, r: &OpenRequest) -> VfsResult<Arc<Inode>> {
+        let id = NodeId { volume: self.info.serial, file: self.next.fetch_add(1, Ordering::Relaxed) };
+        let store = Arc::clone(&self.store);
+        let inode = match r.kind {
+            Some(Kind::Directory) => Inode::directory(id, store, self.now()),
+            _ => Inode::file(id, store, self.now(), self.discards),
+        };
+        inode.furnish(r.attributes & Attributes::STORED, r.security.as_deref(), &r.extended_attributes)?;
+        Ok(Arc::new(inode))
+    }
+
+    /// Gives `inode` the name `name` in `directory`, free and paid for.
+    fn enter(&self, directory: &Inode, name: &str, inode: &Arc<Inode>) {
+        directory.insert(fold(name), Child { name: name.to_owned(), inode: Arc::clone(inode) }, self.now());
+    }
+
+    /// The entry `name` of `directory`, which must be the file `id`.
+    fn entry(&self, directory: &Inode, name: &str, id: NodeId) -> VfsResult<Child> {
+        let child = directory.child(&fold(name)).ok_or(VfsError::NotFound)?;
+        if child.inode.id == id { Ok(child) } else { Err(VfsError::Stale) }
+    }
+
+    fn remove(&self, path: &VfsPath, id: NodeId) -> VfsResult<()> {
+        let _names = self.names.lock();
+        let (directory, name, _) = self.above(path)?;
+        let child = self.entry(&directory, name, id)?;
+        if child.inode.has_children() {
+            return Err(VfsError::NotEmpty);
+        }
+        directory.take(&fold(name), self.now());
+        self.store.release(name_cost(&child.name));
+        Ok(())
+    }
+
+    fn rename(&self, from: &VfsPath, id: NodeId, to: &VfsPath, replace: bool) -> VfsResult<()> {
+        let _names = self.names.lock();
+        let ((source, old, _), (target, new, _)) = (self.above(from)?, self.above(to)?);
+        let child = self.entry(&source, old, id)?;
+        if child.inode.kind == Kind::Directory && self.passes(to, child.inode.id) {
+            return Err(VfsError::InvalidArgument); // into itself
+        }
+        let same_entry = source.id == target.id && fold(old) == fold(new);
+        let there = target.child(&fold(new)).filter(|_| !same_entry);
+        if let Some(there) = &there {
+            give_way(there, child.inode.kind, replace)?;
+        }
+        let (before, after) = (name_cost(&child.name), name_cost(new));
+        self.store.charge(after.saturating_sub(before))?; // nothing can fail from here
+        self.store.release(before.saturating_sub(after));
+        self.replaced(&target, there);
+        source.take(&fold(old), self.now());
+        child.inode.touch(self.now());
+        self.enter(&target, new, &child.inode);
+        Ok(())
+    }
+
+    fn link(&self, from: &VfsPath, id: NodeId, to: &VfsPath, replace: bool) -> VfsResult<()> {
+        let _names = self.names.lock();
+        let ((source, old, _), (target, new, _)) = (self.above(from)?, self.above(to)?);
+        let child = self.entry(&source, old, id)?;
+        if child.inode.kind == Kind::Directory {
+            return Err(VfsError::IsDirectory);
+        }
+        let there = target.child(&fold(new));
+        if let Some(there) = &there {
+            give_way(there, child.inode.kind, replace)?;
+        }
+        self.store.charge(name_cost(new))?;
+        self.replaced(&target, there);
+        child.inode.touch(self.now());
+        self.enter(&target, new, &child.inode);
+        Ok(())
+    }
+
+    /// Takes out what gives way to another.
+    fn replaced(&self, directory: &Inode, there: Option<Child>) {
+        if let Some(there) = there {
+            directory.take(&fold(&there.name), self.now());
+            self.store.release(name_cost(&there.name));
+        }
+    }
+
+    /// Whether the way to the last name of `path` goes through the directory `id`.
+    fn passes(&self, path: &VfsPath, id: NodeId) -> bool {
+        let mut at = Arc::clone(&self.root);
+        for part in path.components() {
+            if at.id == id {
+                return true;
+            }
+            match at.child(&fold(part)) {
+                Some(child) => at = child.inode,
+                None => break,
+            }
+        }
+        false
+    }
+
+    fn now(&self) -> Timestamp {
+        now(&self.env)
+    }
+}
+
+/// Whether `there` may be replaced by a `kind`: not without leave, and never a directory, nor by one.
+fn give_way(there: &Child, kind: Kind, replace: bool) -> VfsResult<()> {
+    if !replace || there.inode.kind == Kind::Directory || kind == Kind::Directory {
+        return Err(VfsError::Exists);
+    }
+    Ok(())
+}
+
+fn now(env: &Env) -> Timestamp {
+    let t = env.unix_time();
+    Timestamp { seconds: t.as_secs() as i64, nanoseconds: t.subsec_nanos() }
+}
+
+#[cfg(test)]
+mod tests;
