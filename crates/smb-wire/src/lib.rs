@@ -16,6 +16,7 @@ mod macros;
 pub mod msg;
 pub mod ntstatus;
 mod rights;
+pub mod rpc;
 pub mod security;
 pub mod smb1;
 pub mod smbd;

@@ -117,7 +117,7 @@ record! {
     pub struct BufferDescriptor [16] {
         /// Where, in the address space of the token.
         pub offset: u64,
-        /// Steering tag. In the order of the fabric's own tag when read as little-endian.
+        /// Steering tag, as the sender's adapter names its memory.
         pub token: u32,
         /// Bytes.
         pub length: u32,
