@@ -1,0 +1,441 @@
+//! A connection as the server and the client use it.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+use arena::{Arena, IoBufMut, Sg, SgMut, sg_len};
+use env::{BoxFuture, Env};
+use rdma::{
+    Completion, Exposed, Exposure, QueuePair, QueuePairCaps, RdmaError, Remote, Rights, Stag, WcError, Wr,
+    WrId,
+};
+
+use crate::assembly::Assembly;
+use crate::protocol::{Protocol, Time};
+use crate::transfers::{Transfers, cut_read, cut_write, total};
+use crate::{BufferDescriptorV1, Counters, Limits, SmbDirectError, SmbDirectOptions};
+
+/// One SMB Direct connection over a queue pair.
+///
+/// Calls queue; [`SmbDirect::poll_event`] makes everything move. It is used from one task, or behind a lock: a call
+/// wakes the task that waits in [`SmbDirect::poll_event`].
+///
+/// **Order.** Messages arrive in the order of [`SmbDirect::send`]. A message sent after [`SmbDirect::rdma_write`]
+/// arrives after the written data is placed: both use one queue pair, in order (RFC 5041 5.3, InfiniBand 9.5). So a
+/// server queues the write and then its response without waiting for the write's completion. RDMA Reads have no
+/// place in that order.
+pub struct SmbDirect {
+    pub(crate) qp: Option<Box<dyn QueuePair>>,
+    pub(crate) caps: QueuePairCaps,
+    pub(crate) arena: Arena,
+    pub(crate) env: Env,
+    pub(crate) options: SmbDirectOptions,
+    started: Instant,
+    pub(crate) protocol: Protocol,
+    pub(crate) assembly: Assembly,
+    /// What [`SmbDirect::set_credit_target`] said.
+    pub(crate) credit_target: u16,
+
+    /// Queued upper-layer messages, as in the protocol's queue.
+    pub(crate) messages: VecDeque<Message>,
+    /// RDMA Writes and invalidations to post, in order.
+    pub(crate) work: VecDeque<(WrId, Wr)>,
+    /// How many were ever queued and posted in `work`.
+    work_queued: u64,
+    pub(crate) work_posted: u64,
+    /// RDMA Reads to post, in order, as far as ORD allows.
+    pub(crate) reads: VecDeque<(WrId, IoBufMut, Remote)>,
+    pub(crate) reads_in_flight: usize,
+    /// Work requests posted to the send queue and not completed.
+    pub(crate) send_queue_used: usize,
+    pub(crate) send_queue_stalled: bool,
+    pub(crate) receive_stalled: bool,
+    pub(crate) writing: Transfers,
+    pub(crate) reading: Transfers,
+
+    /// Receive buffers that are free again.
+    pub(crate) spare: Vec<IoBufMut>,
+    /// Waits for the memory of a receive without which nothing goes on.
+    pub(crate) memory: Option<BoxFuture<SgMut>>,
+    pub(crate) timer: Option<(Time, BoxFuture<()>)>,
+    pub(crate) waker: Option<Waker>,
+
+    pub(crate) events: VecDeque<Event>,
+    pub(crate) completions: Vec<Completion>,
+    /// Why the connection ends, until it is reported.
+    pub(crate) ending: Option<SmbDirectError>,
+    pub(crate) phase: Phase,
+    pub(crate) counters: Counters,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    Open,
+    /// Closed here; the queue pair finishes, at the latest then.
+    Closing(Time),
+    /// The queue pair is done; events are left to report, then the reason.
+    Over,
+}
+
+/// A queued upper-layer message.
+pub(crate) struct Message {
+    pub(crate) data: Sg,
+    /// The peer's steering tag to invalidate with the last fragment.
+    pub(crate) invalidate: Option<Stag>,
+    /// Work that must be posted before.
+    pub(crate) after: u64,
+}
+
+/// Something for the owner of a connection.
+#[derive(Debug)]
+pub enum Event {
+    /// A whole message.
+    Message {
+        /// Its bytes; mostly slices of receive buffers.
+        data: Sg,
+        /// The steering tag of ours that the peer invalidated with it, and the buffer that was exposed under it. The
+        /// owner checks that it belongs to this message (S3-16).
+        invalidated: Option<(Stag, Exposed)>,
+    },
+    /// An RDMA transfer is complete.
+    RdmaDone {
+        /// As given to [`SmbDirect::rdma_write`] or [`SmbDirect::rdma_read`].
+        id: u64,
+        /// After a read the data, in order, in buffers that need not be full; `None` after a write. An error says
+        /// that the connection ended first; the reason follows as [`SmbDirect::poll_event`]'s error.
+        result: Result<Option<SgMut>, WcError>,
+    },
+    /// [`SmbDirect::invalidate`] is done: the peer cannot reach the buffer any more.
+    Invalidated {
+        /// The steering tag.
+        stag: Stag,
+        /// The buffer that was exposed under it.
+        result: Result<Exposed, WcError>,
+    },
+}
+
+impl SmbDirect {
+    /// The end that listened: waits for the peer's negotiate request and answers it (MS-SMBD 3.1.5.6).
+    ///
+    /// # Errors
+    /// Any reason for which the connection ends before it is established.
+    pub async fn accept(
+        qp: Box<dyn QueuePair>,
+        arena: Arena,
+        env: Env,
+        options: SmbDirectOptions,
+    ) -> Result<SmbDirect, SmbDirectError> {
+        let protocol = Protocol::passive(Time::ZERO, options.clone());
+        SmbDirect::new(qp, arena, env, options, protocol).established().await
+    }
+
+    /// The end that connected: sends the negotiate request and waits for the response (MS-SMBD 3.1.4.1, 3.1.5.7).
+    ///
+    /// # Errors
+    /// Any reason for which the connection ends before it is established.
+    pub async fn connect(
+        qp: Box<dyn QueuePair>,
+        arena: Arena,
+        env: Env,
+        options: SmbDirectOptions,
+    ) -> Result<SmbDirect, SmbDirectError> {
+        let protocol = Protocol::active(Time::ZERO, options.clone());
+        SmbDirect::new(qp, arena, env, options, protocol).established().await
+    }
+
+    fn new(
+        qp: Box<dyn QueuePair>,
+        arena: Arena,
+        env: Env,
+        options: SmbDirectOptions,
+        protocol: Protocol,
+    ) -> SmbDirect {
+        SmbDirect {
+            caps: qp.caps(),
+            qp: Some(qp),
+            arena,
+            started: env.now(),
+            env,
+            protocol,
+            assembly: Assembly::default(),
+            credit_target: options.receive_credit_max,
+            messages: VecDeque::new(),
+            work: VecDeque::new(),
+            work_queued: 0,
+            work_posted: 0,
+            reads: VecDeque::new(),
+            reads_in_flight: 0,
+            send_queue_used: 0,
+            send_queue_stalled: false,
+            receive_stalled: false,
+            writing: Transfers::new(options.max_queued_transfers),
+            reading: Transfers::new(options.max_queued_transfers),
+            spare: Vec::new(),
+            memory: None,
+            timer: None,
+            waker: None,
+            events: VecDeque::new(),
+            completions: Vec::new(),
+            ending: None,
+            phase: Phase::Open,
+            counters: Counters::default(),
+            options,
+        }
+    }
+
+    async fn established(mut self) -> Result<SmbDirect, SmbDirectError> {
+        poll_fn(|cx| match self.drive(cx) {
+            Poll::Ready(Err(e)) => Poll::Ready(Err(e)),
+            _ if self.protocol.is_established() => Poll::Ready(Ok(())),
+            Poll::Ready(Ok(())) | Poll::Pending => Poll::Pending,
+        })
+        .await?;
+        Ok(self)
+    }
+
+    /// Makes progress; the next event. Ready with an error when the connection has ended, after every unfinished
+    /// transfer's event; the reason once, then [`SmbDirectError::Ended`].
+    pub fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, SmbDirectError>> {
+        if self.events.is_empty() {
+            match self.drive(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Err(e)) => return Poll::Ready(Err(e)),
+                Poll::Ready(Ok(())) => {}
+            }
+        }
+        match self.events.pop_front() {
+            Some(event) => Poll::Ready(Ok(event)),
+            None => Poll::Pending,
+        }
+    }
+
+    /// Waits for the next event: [`SmbDirect::poll_event`] as a future, which may be dropped without loss.
+    ///
+    /// # Errors
+    /// As [`SmbDirect::poll_event`].
+    pub async fn event(&mut self) -> Result<Event, SmbDirectError> {
+        poll_fn(|cx| self.poll_event(cx)).await
+    }
+
+    /// Queues a message of up to [`Limits::max_fragmented_send_size`] bytes, to be sent in fragments as the peer's
+    /// credits allow. `invalidate` names a steering tag of the peer's that dies with its arrival: it goes with the
+    /// last fragment, so that the tag lives until the whole message is there (MS-SMBD 3.1.5.1 ties the token to the
+    /// message; which fragment carries it is left open).
+    ///
+    /// # Errors
+    /// [`SmbDirectError::MessageLength`], [`SmbDirectError::QueueFull`], [`SmbDirectError::Ended`]; the message is
+    /// dropped.
+    pub fn send(&mut self, message: Sg, invalidate: Option<Stag>) -> Result<(), SmbDirectError> {
+        self.check_open()?;
+        self.protocol.queue_message(sg_len(&message))?;
+        self.messages.push_back(Message { data: message, invalidate, after: self.work_queued });
+        self.wake();
+        Ok(())
+    }
+
+    /// Writes `src` into the peer's memory, over its descriptors in order; completes once, with `id`. A message sent
+    /// later arrives after the data.
+    ///
+    /// # Errors
+    /// [`SmbDirectError::TransferLength`] when `src` is longer than the descriptors or than
+    /// [`Limits::max_read_write_size`], [`SmbDirectError::TooManyDescriptors`], [`SmbDirectError::QueueFull`],
+    /// [`SmbDirectError::Ended`].
+    pub fn rdma_write(&mut self, id: u64, src: Sg, to: &[BufferDescriptorV1]) -> Result<(), SmbDirectError> {
+        self.check_open()?;
+        let (limit, length) = (total(to, u32::MAX)?, sg_len(&src) as u64);
+        let limit = limit.min(u64::from(self.protocol.limits().max_read_write_size));
+        if length > limit {
+            return Err(SmbDirectError::TransferLength { length, limit });
+        }
+        if self.writing.is_full() {
+            return Err(SmbDirectError::QueueFull("max_queued_transfers"));
+        }
+        if length == 0 {
+            self.events.push_back(Event::RdmaDone { id, result: Ok(None) });
+            self.wake();
+            return Ok(());
+        }
+        let pieces = cut_write(&src, to, self.caps.max_sge);
+        let slot = self.writing.start(id, pieces.len());
+        for (src, to) in pieces {
+            self.queue_work(wr_id(Kind::Write, slot, 0), Wr::Write { src, to });
+        }
+        Ok(())
+    }
+
+    /// Reads the peer's memory that the descriptors name, in order, into `sinks`, whose capacity is at least the
+    /// total; completes once, with `id` and the data. As many RDMA Reads are in flight as [`QueuePairCaps::ord`]
+    /// says; the others wait here, not in front of messages.
+    ///
+    /// A sink takes data of one descriptor only: where descriptors end inside of sinks, more buffers are taken from
+    /// the arena at the end.
+    ///
+    /// # Errors
+    /// [`SmbDirectError::TransferLength`], [`SmbDirectError::TooManyDescriptors`], [`SmbDirectError::NoMemory`],
+    /// [`SmbDirectError::QueueFull`], [`SmbDirectError::Rdma`] where the connection allows no reads,
+    /// [`SmbDirectError::Ended`]; the sinks are dropped.
+    pub fn rdma_read(
+        &mut self,
+        id: u64,
+        from: &[BufferDescriptorV1],
+        sinks: SgMut,
+    ) -> Result<(), SmbDirectError> {
+        self.check_open()?;
+        let length = total(from, self.protocol.limits().max_read_write_size)?;
+        let limit: u64 = sinks.iter().map(|s| s.capacity() as u64).sum();
+        if length > limit {
+            return Err(SmbDirectError::TransferLength { length, limit });
+        }
+        if self.reading.is_full() {
+            return Err(SmbDirectError::QueueFull("max_queued_transfers"));
+        }
+        if length == 0 {
+            self.events.push_back(Event::RdmaDone { id, result: Ok(Some(SgMut::new())) });
+            self.wake();
+            return Ok(());
+        }
+        if self.caps.ord == 0 {
+            return Err(RdmaError::NoReads.into());
+        }
+        let pieces = cut_read(from, sinks, &self.arena)?;
+        let slot = self.reading.start(id, pieces.len());
+        if self.reads_in_flight + self.reads.len() + pieces.len() > self.caps.ord as usize {
+            self.counters.stalls_rdma_read += 1;
+        }
+        for (i, (sink, remote)) in pieces.into_iter().enumerate() {
+            self.reads.push_back((wr_id(Kind::Read, slot, i), sink, remote));
+        }
+        self.wake();
+        Ok(())
+    }
+
+    /// Lets the peer reach `what`, until it is invalidated by the peer with a message or by [`SmbDirect::invalidate`].
+    ///
+    /// # Errors
+    /// [`SmbDirectError::Rdma`], [`SmbDirectError::Ended`]; `what` is dropped.
+    pub fn expose(&mut self, what: Exposed, rights: Rights) -> Result<Exposure, SmbDirectError> {
+        self.check_open()?;
+        let qp = self.qp.as_mut().ok_or(SmbDirectError::Ended)?;
+        match qp.expose(what, rights) {
+            Ok(exposure) => {
+                self.counters.rdma_registrations += 1;
+                Ok(exposure)
+            }
+            Err(e) => {
+                self.counters.stalls_rdma_registrations += u64::from(e == RdmaError::TooManyRegions);
+                Err(e.into())
+            }
+        }
+    }
+
+    /// Ends an exposure of ours; [`Event::Invalidated`] brings the buffer back.
+    ///
+    /// # Errors
+    /// [`SmbDirectError::Ended`].
+    pub fn invalidate(&mut self, stag: Stag) -> Result<(), SmbDirectError> {
+        self.check_open()?;
+        self.queue_work(wr_id(Kind::Invalidate, stag.0, 0), Wr::Invalidate(stag));
+        Ok(())
+    }
+
+    /// What was negotiated.
+    pub fn limits(&self) -> Limits {
+        self.protocol.limits()
+    }
+
+    /// What the queue pair can do.
+    pub fn caps(&self) -> QueuePairCaps {
+        self.caps
+    }
+
+    /// What the connection did so far.
+    pub fn counters(&self) -> Counters {
+        Counters {
+            memory_regions: self.qp.as_ref().map_or(0, |qp| qp.exposed() as u64),
+            stalls_send_credit: self.protocol.stalls(),
+            ..self.counters
+        }
+    }
+
+    /// Messages queued and not wholly handed to the fabric.
+    pub fn queued(&self) -> usize {
+        self.messages.len()
+    }
+
+    /// Lowers or raises how many receives are posted at most, between 1 and
+    /// [`SmbDirectOptions::receive_credit_max`]. The peer keeps what it was granted until it uses it. Independently
+    /// of this, credits shrink by themselves while the arena is more than a quarter full.
+    pub fn set_credit_target(&mut self, target: u16) {
+        self.credit_target = target.clamp(1, self.options.receive_credit_max.max(1));
+        self.protocol.set_credit_target(self.credit_target);
+    }
+
+    /// Ends the connection in order: what the peer's credits allow is sent, the rest is dropped.
+    /// [`SmbDirect::poll_event`] goes on until it returns the reason, [`rdma::Down::Closed`].
+    pub fn close(&mut self) {
+        if self.phase == Phase::Open {
+            self.pump();
+            self.shut();
+            self.wake();
+        }
+    }
+
+    /// Time since the connection was made.
+    pub(crate) fn now(&self) -> Time {
+        self.env.now() - self.started
+    }
+
+    /// When a [`Time`] is.
+    pub(crate) fn instant(&self, at: Time) -> Instant {
+        self.started + at
+    }
+
+    fn check_open(&self) -> Result<(), SmbDirectError> {
+        if self.phase == Phase::Open { Ok(()) } else { Err(SmbDirectError::Ended) }
+    }
+
+    fn queue_work(&mut self, id: WrId, wr: Wr) {
+        self.work.push_back((id, wr));
+        self.work_queued += 1;
+        self.wake();
+    }
+
+    fn wake(&mut self) {
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+}
+
+/// What a work request is for: the top byte of its id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Recv,
+    Send,
+    Write,
+    Read,
+    Invalidate,
+}
+
+/// Pieces of one transfer at most: 2^24.
+const PIECE_BITS: u32 = 24;
+
+/// An id: kind, slot or steering tag, piece.
+pub(crate) fn wr_id(kind: Kind, slot: u32, piece: usize) -> WrId {
+    assert!(piece < 1 << PIECE_BITS);
+    WrId((kind as u64) << 56 | u64::from(slot) << PIECE_BITS | piece as u64)
+}
+
+/// The parts of an id.
+pub(crate) fn wr_parts(id: WrId) -> (Kind, u32, usize) {
+    let kind = match id.0 >> 56 {
+        0 => Kind::Recv,
+        1 => Kind::Send,
+        2 => Kind::Write,
+        3 => Kind::Read,
+        _ => Kind::Invalidate,
+    };
+    (kind, (id.0 >> PIECE_BITS) as u32, (id.0 & ((1 << PIECE_BITS) - 1)) as usize)
+}

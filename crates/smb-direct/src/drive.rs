@@ -1,0 +1,397 @@
+//! What moves a connection: receives posted, work posted, completions taken, timers, the end.
+
+use std::task::{Context, Poll};
+
+use arena::{Class, IoBuf, IoBufMut, Sg, SgMut, Usage, sg_len, sg_slice, sg_to_vec};
+use rdma::{Completion, Done, Down, Exposed, RdmaError, Stag, WcError, Wr, WrId};
+
+use crate::connection::{Event, Kind, Phase, SmbDirect, wr_id, wr_parts};
+use crate::pdu::DATA_TRANSFER_LEN;
+use crate::protocol::{Received, Time, Transmit};
+use crate::transfers::Finished;
+use crate::{SmbDirectError, Timer, Violation};
+
+/// The start of a received message that the protocol looks at.
+const HEAD: usize = 32;
+
+/// Rounds of completions in one call before other tasks get their turn.
+const ROUNDS: usize = 64;
+
+/// The most receives per connection for how full the arena is (DESIGN decision 3): a thousand connections of a
+/// 64 MiB arena hold two or four buffers of 4 KiB each.
+pub(crate) fn credit_ceiling(target: u16, usage: Usage) -> u16 {
+    let quarters = usage.used / (usage.budget / 4).max(1);
+    target.min(match quarters {
+        0 => u16::MAX,
+        1 => 8,
+        2 => 2,
+        _ => 1,
+    })
+}
+
+impl SmbDirect {
+    /// Makes progress until there is an event (ready), the connection is over (ready with the reason), or nothing is
+    /// left to do.
+    pub(crate) fn drive(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SmbDirectError>> {
+        for _ in 0..ROUNDS {
+            if !self.events.is_empty() {
+                return Poll::Ready(Ok(()));
+            }
+            let now = self.now();
+            match self.phase {
+                Phase::Over => return Poll::Ready(Err(self.ending.take().unwrap_or(SmbDirectError::Ended))),
+                Phase::Closing(by) if now >= by => {
+                    self.ending.get_or_insert(SmbDirectError::TimedOut(Timer::Close));
+                    self.over();
+                    continue;
+                }
+                Phase::Closing(_) => {}
+                Phase::Open => {
+                    if let Err(end) = self.protocol.handle_timeout(now) {
+                        self.end(end.into());
+                    }
+                    self.pump();
+                    if self.poll_memory(cx) {
+                        self.pump();
+                    }
+                }
+            }
+            let Some(qp) = &mut self.qp else { continue };
+            let mut completions = std::mem::take(&mut self.completions);
+            let polled = qp.poll(cx, &mut completions);
+            for c in completions.drain(..) {
+                self.complete(c);
+            }
+            self.completions = completions;
+            match polled {
+                Poll::Ready(Ok(())) => continue,
+                Poll::Ready(Err(down)) => {
+                    self.ending.get_or_insert(SmbDirectError::Down(down));
+                    self.over();
+                    continue;
+                }
+                Poll::Pending => {}
+            }
+            if !self.events.is_empty() || self.poll_timer(cx) {
+                continue;
+            }
+            if !self.waker.as_ref().is_some_and(|w| w.will_wake(cx.waker())) {
+                self.waker = Some(cx.waker().clone());
+            }
+            return Poll::Pending;
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Posts whatever can be posted.
+    pub(crate) fn pump(&mut self) {
+        self.post_receives();
+        self.post_work();
+        self.post_reads();
+        let now = self.now();
+        while self.phase == Phase::Open {
+            if !self.send_queue_free() {
+                return;
+            }
+            let allowed = self.messages.front().is_some_and(|m| m.after <= self.work_posted);
+            let Some(transmit) = self.protocol.poll_transmit(now, allowed) else { return };
+            self.transmit(transmit);
+            self.post_receives();
+        }
+    }
+
+    /// MS-SMBD 3.1.5.9: receives first, credits for them after.
+    fn post_receives(&mut self) {
+        if self.protocol.receives_wanted() == 0 {
+            self.spare.clear();
+            return;
+        }
+        let ceiling = credit_ceiling(self.credit_target, self.arena.usage());
+        self.protocol.set_credit_target(ceiling);
+        let mut posted = 0;
+        for _ in 0..self.protocol.receives_wanted() {
+            let size = self.protocol.receive_size();
+            let buf = match self.spare.pop() {
+                Some(mut buf) if buf.capacity() >= size => {
+                    buf.set_len(0);
+                    Some(buf)
+                }
+                _ => self.arena.try_alloc(size, Class::Payload),
+            };
+            let buf = match buf {
+                None if posted == 0 && self.protocol.receive_needed() => {
+                    self.arena.try_alloc(size, Class::Control)
+                }
+                other => other,
+            };
+            let Some(buf) = buf else { break };
+            if !self.post(wr_id(Kind::Recv, 0, 0), Wr::Recv(buf)) {
+                break;
+            }
+            posted += 1;
+        }
+        self.protocol.handle_posted(posted);
+        self.spare.clear();
+        let short = self.protocol.receives_wanted() > 0;
+        self.counters.stalls_receive_memory += u64::from(short && !self.receive_stalled);
+        self.receive_stalled = short;
+        if short {
+            if self.protocol.receive_needed() && self.memory.is_none() {
+                let (arena, size) = (self.arena.clone(), self.protocol.receive_size());
+                self.memory = Some(Box::pin(async move { arena.alloc_sg(size, Class::Control).await }));
+            }
+        }
+    }
+
+    /// Takes memory that was waited for; whether there is some.
+    fn poll_memory(&mut self, cx: &mut Context<'_>) -> bool {
+        let Some(memory) = &mut self.memory else { return false };
+        let Poll::Ready(bufs) = memory.as_mut().poll(cx) else { return false };
+        self.memory = None;
+        self.spare.extend(bufs);
+        true
+    }
+
+    fn post_work(&mut self) {
+        while self.phase == Phase::Open && !self.work.is_empty() && self.send_queue_free() {
+            let Some((id, wr)) = self.work.pop_front() else { return };
+            let bytes = if let Wr::Write { src, .. } = &wr { sg_len(src) as u64 } else { 0 };
+            self.work_posted += 1;
+            if self.post(id, wr) {
+                self.send_queue_used += 1;
+                self.counters.bytes_rdma_written += bytes;
+            } else {
+                self.flushed(id);
+            }
+        }
+    }
+
+    fn post_reads(&mut self) {
+        while self.phase == Phase::Open
+            && !self.reads.is_empty()
+            && self.reads_in_flight < self.caps.ord as usize
+            && self.send_queue_free()
+        {
+            let Some((id, sink, from)) = self.reads.pop_front() else { return };
+            let bytes = u64::from(from.length);
+            if self.post(id, Wr::Read { sink, from }) {
+                self.send_queue_used += 1;
+                self.reads_in_flight += 1;
+                self.counters.bytes_rdma_read += bytes;
+            } else {
+                self.flushed(id);
+            }
+        }
+    }
+
+    fn transmit(&mut self, transmit: Transmit) {
+        match transmit {
+            Transmit::Request(m) => self.post_send(Sg::from_iter([IoBuf::from(m.encode().to_vec())]), None),
+            Transmit::Response(m) => self.post_send(Sg::from_iter([IoBuf::from(m.encode().to_vec())]), None),
+            Transmit::Refusal(m, why) => {
+                self.post_send(Sg::from_iter([IoBuf::from(m.encode().to_vec())]), None);
+                self.end(SmbDirectError::Peer(why));
+            }
+            Transmit::Data(header, None) => {
+                let bytes = header.encode()[..DATA_TRANSFER_LEN].to_vec();
+                self.post_send(Sg::from_iter([IoBuf::from(bytes)]), None);
+            }
+            Transmit::Data(header, Some(fragment)) => {
+                let front = self.messages.front().expect("the protocol's queue is this one");
+                let mut sg = Sg::from_iter([IoBuf::from(header.encode().to_vec())]);
+                let part = sg_slice(&front.data, fragment.start as usize, fragment.length as usize);
+                sg.extend(part);
+                let mut invalidate = None;
+                if fragment.last {
+                    invalidate = front.invalidate;
+                    self.messages.pop_front();
+                }
+                if sg.len() > self.caps.max_sge {
+                    sg = Sg::from_iter([IoBuf::from(sg_to_vec(&sg))]);
+                }
+                self.post_send(sg, invalidate);
+            }
+        }
+    }
+
+    fn post_send(&mut self, sg: Sg, invalidate: Option<Stag>) {
+        let bytes = sg_len(&sg) as u64;
+        if self.post(wr_id(Kind::Send, 0, 0), Wr::Send { sg, invalidate }) {
+            self.send_queue_used += 1;
+            self.counters.sends += 1;
+            self.counters.bytes_sent += bytes;
+        }
+    }
+
+    fn send_queue_free(&mut self) -> bool {
+        let free = self.send_queue_used < self.caps.max_wr;
+        self.counters.stalls_send_queue += u64::from(!free && !self.send_queue_stalled);
+        self.send_queue_stalled = !free;
+        free
+    }
+
+    /// Whether the queue pair took it. If not, the connection ends: either it has ended already or we broke a limit.
+    fn post(&mut self, id: WrId, wr: Wr) -> bool {
+        let Some(qp) = &mut self.qp else { return false };
+        match qp.post(id, wr) {
+            Ok(()) => true,
+            Err((RdmaError::Down, _)) => false, // `poll` tells why
+            Err((e, _)) => {
+                self.end(SmbDirectError::Rdma(e));
+                false
+            }
+        }
+    }
+
+    fn complete(&mut self, c: Completion) {
+        let (kind, slot, piece) = wr_parts(c.id);
+        if kind != Kind::Recv {
+            self.send_queue_used -= 1;
+        }
+        match (kind, c.result) {
+            (Kind::Recv, Ok(Done::Recv { buf, invalidated })) => self.received(buf, invalidated),
+            (Kind::Recv, _) | (Kind::Send, _) => {}
+            (Kind::Write, result) => {
+                let finished = self.writing.piece(slot, piece, result.map(|_| None));
+                self.finished(finished, false);
+            }
+            (Kind::Read, result) => {
+                self.reads_in_flight -= 1;
+                let result = match result {
+                    Ok(Done::Read(buf)) => Ok(Some(buf)),
+                    Ok(_) => Err(WcError::Flushed),
+                    Err(e) => Err(e),
+                };
+                let finished = self.reading.piece(slot, piece, result);
+                self.finished(finished, true);
+            }
+            (Kind::Invalidate, result) => {
+                let result = match result {
+                    Ok(Done::Invalidate(what)) => Ok(what),
+                    Ok(_) => Err(WcError::UnknownStag),
+                    Err(e) => Err(e),
+                };
+                self.counters.local_invalidations += u64::from(result.is_ok());
+                self.events.push_back(Event::Invalidated { stag: Stag(slot), result });
+            }
+        }
+    }
+
+    /// A queued request that the queue pair will never see.
+    fn flushed(&mut self, id: WrId) {
+        let (kind, slot, piece) = wr_parts(id);
+        match kind {
+            Kind::Write => {
+                let finished = self.writing.piece(slot, piece, Err(WcError::Flushed));
+                self.finished(finished, false);
+            }
+            Kind::Read => {
+                let finished = self.reading.piece(slot, piece, Err(WcError::Flushed));
+                self.finished(finished, true);
+            }
+            Kind::Invalidate => {
+                self.events.push_back(Event::Invalidated { stag: Stag(slot), result: Err(WcError::Flushed) });
+            }
+            Kind::Recv | Kind::Send => {}
+        }
+    }
+
+    fn finished(&mut self, finished: Option<Finished>, read: bool) {
+        if let Some((id, result)) = finished {
+            let result = result.map(|sinks: SgMut| read.then_some(sinks));
+            self.events.push_back(Event::RdmaDone { id, result });
+        }
+    }
+
+    fn received(&mut self, buf: IoBufMut, invalidated: Option<(Stag, Exposed)>) {
+        self.counters.receives += 1;
+        self.counters.bytes_received += buf.len() as u64;
+        self.counters.remote_invalidations += u64::from(invalidated.is_some());
+        if self.phase != Phase::Open {
+            return;
+        }
+        let now = self.now();
+        let head = &buf[..buf.len().min(HEAD)];
+        match self.protocol.handle_receive(now, head, buf.len()) {
+            Err(end) => self.end(end.into()),
+            Ok(Received::Nothing | Received::Established) if invalidated.is_some() => {
+                self.end(SmbDirectError::Peer(Violation::Invalidation));
+            }
+            Ok(Received::Nothing | Received::Established) => self.spare.push(buf),
+            Ok(Received::Data { offset, length, last }) => {
+                if let Some(what) = invalidated
+                    && let Err(v) = self.assembly.invalidated(what)
+                {
+                    return self.end(v.into());
+                }
+                self.spare.extend(self.assembly.push(buf, offset as usize, length as usize, last));
+                if last {
+                    let (data, invalidated) = self.assembly.take();
+                    self.events.push_back(Event::Message { data, invalidated });
+                }
+            }
+        }
+    }
+
+    /// Ends the connection for a reason of ours.
+    pub(crate) fn end(&mut self, why: SmbDirectError) {
+        tracing::debug!(%why, "SMB Direct connection ends");
+        self.ending.get_or_insert(why);
+        self.shut();
+    }
+
+    /// Closes the queue pair; what it was not given is flushed, what it was given completes.
+    pub(crate) fn shut(&mut self) {
+        if self.phase != Phase::Open {
+            return;
+        }
+        let by = self.now() + self.options.close_timeout;
+        self.phase = Phase::Closing(by);
+        self.messages.clear();
+        self.memory = None;
+        if let Some(qp) = &mut self.qp {
+            qp.close();
+        }
+        for (id, _) in std::mem::take(&mut self.work) {
+            self.flushed(id);
+        }
+        for (id, _, _) in std::mem::take(&mut self.reads) {
+            self.flushed(id);
+        }
+    }
+
+    /// The queue pair is done, or is given up: whatever it did not complete is lost.
+    fn over(&mut self) {
+        self.shut();
+        self.ending.get_or_insert(SmbDirectError::Down(Down::Closed));
+        self.qp = None;
+        self.phase = Phase::Over;
+        let lost: Vec<u64> = self.writing.abandon().chain(self.reading.abandon()).collect();
+        for id in lost {
+            self.events.push_back(Event::RdmaDone { id, result: Err(WcError::Flushed) });
+        }
+    }
+
+    /// Sees that [`SmbDirect::drive`] is called in time; whether the time has come.
+    fn poll_timer(&mut self, cx: &mut Context<'_>) -> bool {
+        let at: Option<Time> = match self.phase {
+            // What is due but does not fit into the send queue goes when a completion makes room.
+            Phase::Open if self.send_queue_stalled => Some(self.protocol.deadline()),
+            Phase::Open => self.protocol.poll_timeout(),
+            Phase::Closing(by) => Some(by),
+            Phase::Over => None,
+        };
+        let Some(at) = at else { return false };
+        // A timer that fires too early finds nothing due and is set anew; one that fires too late is replaced.
+        if self.timer.as_ref().is_none_or(|(armed, _)| *armed > at) {
+            let (env, until) = (self.env.clone(), self.instant(at));
+            self.timer = Some((at, Box::pin(async move { env.sleep_until(until).await })));
+        }
+        let fired = self.timer.as_mut().is_some_and(|(_, sleep)| sleep.as_mut().poll(cx).is_ready());
+        if fired {
+            self.timer = None;
+        }
+        fired
+    }
+}

@@ -1,0 +1,139 @@
+//! What can go wrong on an SMB Direct connection, by blame.
+
+use rdma::{Down, RdmaError};
+use thiserror::Error;
+
+/// Why a connection ended, or why a request was refused.
+#[derive(Debug, Error)]
+pub enum SmbDirectError {
+    // The connection ended.
+    /// The peer broke the protocol; the connection was closed.
+    #[error("the peer broke SMB Direct: {0}")]
+    Peer(#[from] Violation),
+    /// The peer refused to negotiate, with this NTSTATUS.
+    #[error("the peer refused the connection with status {0:#010x}")]
+    Refused(u32),
+    /// The peer was silent for too long.
+    #[error("{0}")]
+    TimedOut(Timer),
+    /// The fabric ended the connection.
+    #[error("the connection ended: {0}")]
+    Down(#[from] Down),
+
+    // The resource is unavailable.
+    /// A queue is at its limit (the name of the option that sets it); try again after the next event.
+    #[error("{0} is reached")]
+    QueueFull(&'static str),
+    /// The arena has no buffer for the part of an RDMA Read that does not fit the sinks.
+    #[error("no memory for an RDMA Read's sink")]
+    NoMemory,
+
+    // The caller misused the connection.
+    /// The connection has ended already.
+    #[error("the connection has ended")]
+    Ended,
+    /// A message is empty or longer than the peer takes, in bytes.
+    #[error("a message of {length} bytes where the peer takes 1 to {limit}")]
+    MessageLength {
+        /// The message.
+        length: usize,
+        /// The negotiated limit.
+        limit: usize,
+    },
+    /// An RDMA transfer does not fit its descriptors, its sinks, or the negotiated size, in bytes.
+    #[error("an RDMA transfer of {length} bytes where {limit} fit")]
+    TransferLength {
+        /// What was asked for.
+        length: u64,
+        /// What fits.
+        limit: u64,
+    },
+    /// More buffer descriptors than [`crate::pdu::MAX_DESCRIPTORS`].
+    #[error("{0} buffer descriptors are too many")]
+    TooManyDescriptors(usize),
+    /// The queue pair refused the request.
+    #[error("the queue pair refused: {0}")]
+    Rdma(#[from] RdmaError),
+}
+
+/// What the peer did that the specification forbids.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Violation {
+    /// A negotiate message shorter than its fields (MS-SMBD 3.1.5.6, 3.1.5.7).
+    #[error("a negotiate message of {0} bytes")]
+    NegotiateLength(usize),
+    /// No common version (MS-SMBD 3.1.5.6, 3.1.5.7).
+    #[error("versions {min:#06x} to {max:#06x}, which do not include 1.0")]
+    Version {
+        /// The lowest it speaks.
+        min: u16,
+        /// The highest.
+        max: u16,
+    },
+    /// It asked for no credits (MS-SMBD 3.1.5.6 to 3.1.5.8).
+    #[error("no credits requested")]
+    NoCreditsRequested,
+    /// It granted no credits in its negotiate response (MS-SMBD 3.1.5.7).
+    #[error("no credits granted with the negotiate response")]
+    NoCreditsGranted,
+    /// Its MaxReceiveSize is below 128 bytes (MS-SMBD 3.1.5.6, 3.1.5.7).
+    #[error("a maximum receive size of {0} bytes")]
+    MaxReceiveSize(u32),
+    /// Its MaxFragmentedSize is below 131,072 bytes (MS-SMBD 3.1.5.6, 3.1.5.7).
+    #[error("a maximum fragmented size of {0} bytes")]
+    MaxFragmentedSize(u32),
+    /// Its PreferredSendSize is more than we receive (MS-SMBD 3.1.5.7).
+    #[error("a preferred send size of {0} bytes, more than is received here")]
+    PreferredSendSize(u32),
+    /// A message that no credit was granted for.
+    #[error("a message without a credit")]
+    NoCredit,
+    /// A data transfer message shorter than its header (MS-SMBD 3.1.5.8).
+    #[error("a data transfer message of {0} bytes")]
+    DataLength(usize),
+    /// A message longer than the negotiated receive size, in bytes.
+    #[error("a message of {0} bytes, more than negotiated")]
+    TooLong(usize),
+    /// DataOffset is not a multiple of 8, or points into the header (MS-SMBD 3.1.5.8).
+    #[error("data offset {0}")]
+    DataOffset(u32),
+    /// The data lie outside the message (MS-SMBD 3.1.5.8).
+    #[error("data at {offset}, {length} bytes long, outside a message of {message}")]
+    DataOutside {
+        /// DataOffset.
+        offset: u32,
+        /// DataLength.
+        length: u32,
+        /// The message's length.
+        message: usize,
+    },
+    /// A fragmented message longer than we announced (MS-SMBD 3.1.5.8), in bytes.
+    #[error("a fragmented message of {0} bytes or more")]
+    FragmentedTooLong(u64),
+    /// RemainingDataLength does not continue the sequence.
+    #[error("{got} bytes from this fragment on, where {expected} remained")]
+    Remaining {
+        /// What the fragments before left.
+        expected: u32,
+        /// This fragment's data and what it says remains after it.
+        got: u64,
+    },
+    /// A steering tag was invalidated by a message without data, or a second one by the same upper-layer message
+    /// (MS-SMBD 3.1.4.2: one optional token for a message).
+    #[error("a remote invalidation that belongs to no message")]
+    Invalidation,
+}
+
+/// Which timer ended the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Timer {
+    /// Negotiation took too long (MS-SMBD 3.1.2.1).
+    #[error("the peer did not negotiate in time")]
+    Negotiation,
+    /// The peer did not answer a keep-alive (MS-SMBD 3.1.2.2).
+    #[error("the peer did not answer a keep-alive")]
+    KeepAlive,
+    /// The connection was closed but the fabric did not finish.
+    #[error("the connection did not close in time")]
+    Close,
+}

@@ -1,0 +1,109 @@
+//! What an SMB Direct connection is told, what it negotiated, and what it counted.
+
+use std::time::Duration;
+
+/// Limits and timers of one connection. Sizes are bytes.
+#[derive(Clone, Debug)]
+pub struct SmbDirectOptions {
+    /// The most receive buffers that are posted, so the most credits that the peer holds; at least 1. How many are
+    /// posted at a time depends on what the peer uses and on the arena (see [`crate::SmbDirect::set_credit_target`]).
+    pub receive_credit_max: u16,
+    /// Receive buffers posted at the start; more follow when the peer uses these up.
+    pub receive_credit_target: u16,
+    /// Credits asked of the peer.
+    pub send_credit_target: u16,
+    /// The longest message sent; the peer's receive size lowers it.
+    pub max_send_size: u32,
+    /// The longest message received: the size of a receive buffer. The peer's preferred send size lowers it.
+    pub max_receive_size: u32,
+    /// The longest upper-layer message received, in fragments; at least 131,072.
+    pub max_fragmented_size: u32,
+    /// The longest RDMA transfer for one request.
+    pub max_read_write_size: u32,
+    /// Upper-layer messages that [`crate::SmbDirect::send`] queues.
+    pub max_queued_messages: usize,
+    /// RDMA requests that [`crate::SmbDirect::rdma_write`] and [`crate::SmbDirect::rdma_read`] have unfinished, each
+    /// kind.
+    pub max_queued_transfers: usize,
+    /// How long negotiation may take (MS-SMBD 3.1.2.1).
+    pub negotiate_timeout: Duration,
+    /// Silence of the peer after which it is asked for a sign of life (MS-SMBD 3.1.2.2).
+    pub idle_timeout: Duration,
+    /// How long it has to answer that.
+    pub keepalive_timeout: Duration,
+    /// How long a grant that nobody is known to wait for is held back, in case a message takes it along.
+    pub grant_delay: Duration,
+    /// How long the fabric may take to finish once the connection is closed.
+    pub close_timeout: Duration,
+}
+
+impl Default for SmbDirectOptions {
+    fn default() -> SmbDirectOptions {
+        SmbDirectOptions {
+            receive_credit_max: 255,
+            receive_credit_target: 4,
+            send_credit_target: 255,
+            max_send_size: 8192,
+            max_receive_size: 4096,
+            max_fragmented_size: 1 << 20,
+            max_read_write_size: 8 << 20,
+            max_queued_messages: 8192,
+            max_queued_transfers: 8192,
+            negotiate_timeout: Duration::from_secs(30),
+            idle_timeout: Duration::from_secs(120),
+            keepalive_timeout: Duration::from_secs(5),
+            grant_delay: Duration::from_millis(50),
+            close_timeout: Duration::from_secs(5),
+        }
+    }
+}
+
+/// What was negotiated, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The longest single message that we send.
+    pub max_send_size: u32,
+    /// The longest single message that we receive.
+    pub max_receive_size: u32,
+    /// The longest upper-layer message that we may send.
+    pub max_fragmented_send_size: u32,
+    /// The longest upper-layer message that the peer may send.
+    pub max_fragmented_receive_size: u32,
+    /// The longest RDMA transfer for one request.
+    pub max_read_write_size: u32,
+}
+
+/// What a connection did since it was made: the counters of Windows' "SMB Direct Connection" by their names there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Sends: single messages, fragments and grants alike.
+    pub sends: u64,
+    /// Receives.
+    pub receives: u64,
+    /// Bytes Sent, headers included, without RDMA.
+    pub bytes_sent: u64,
+    /// Bytes Received, headers included, without RDMA.
+    pub bytes_received: u64,
+    /// Bytes RDMA Written, by us into the peer's memory.
+    pub bytes_rdma_written: u64,
+    /// Bytes RDMA Read, by us from the peer's memory.
+    pub bytes_rdma_read: u64,
+    /// RDMA Registrations: buffers exposed to the peer.
+    pub rdma_registrations: u64,
+    /// Remote Invalidations: buffers that the peer's Send invalidated.
+    pub remote_invalidations: u64,
+    /// Invalidations that we did ourselves.
+    pub local_invalidations: u64,
+    /// Memory Regions: buffers exposed now.
+    pub memory_regions: u64,
+    /// Stalls (Send Credit): times that sending stopped for want of a credit.
+    pub stalls_send_credit: u64,
+    /// Stalls (Send Queue): times that the queue pair took no more work requests.
+    pub stalls_send_queue: u64,
+    /// Stalls (RDMA Registrations): times that a buffer could not be exposed.
+    pub stalls_rdma_registrations: u64,
+    /// Stalls (RDMA Read): times that an RDMA Read waited for one before it (ORD).
+    pub stalls_rdma_read: u64,
+    /// Times that the arena had no buffer for a receive, so the peer's credits shrank.
+    pub stalls_receive_memory: u64,
+}

@@ -1,0 +1,608 @@
+//! SMB Direct as a state machine for either end (MS-SMBD 3.1): no clock, no memory, no fabric.
+//!
+//! The owner calls `handle_*` with what happened and the time, then acts on [`Protocol::receives_wanted`] and
+//! [`Protocol::poll_transmit`] until neither has anything left, and wakes at [`Protocol::poll_timeout`]. Payload
+//! does not pass through: a queued message is its length here, a fragment is a range of it.
+//!
+//! Invariants:
+//! 1. `granted <= posted`: the peer has a credit only for a receive that is posted.
+//! 2. A message is sent only for a credit of the peer's, and takes the last one only if it grants at least one
+//!    back (MS-SMBD 3.1.5.1). So of two ends of which nothing is in flight at least one can send.
+//! 3. Fragments of one upper-layer message are sent in order with nothing of another between them.
+//! 4. `remaining` is what the peer's fragmented message still lacks, at most `max_fragmented_receive_size`.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::pdu::{
+    DATA_OFFSET, DATA_TRANSFER_LEN, DataTransfer, MIN_FRAGMENTED_SIZE, MIN_RECEIVE_SIZE, NegotiateRequest,
+    NegotiateResponse, RESPONSE_REQUESTED, VERSION, status,
+};
+use crate::{Limits, SmbDirectError, SmbDirectOptions, Timer, Violation};
+
+/// Time since some fixed moment: only differences matter.
+pub type Time = Duration;
+
+/// One end of a connection.
+pub struct Protocol {
+    options: SmbDirectOptions,
+    phase: Phase,
+    limits: Limits,
+
+    /// Receive buffers posted and not used.
+    posted: u32,
+    /// Credits that the peer holds as far as we know: granted, and no message arrived for them.
+    granted: u32,
+    /// Receives that we want posted now; grows when the peer uses them up.
+    target: u32,
+    /// What `target` grows to.
+    ceiling: u32,
+    /// What the peer asked for last.
+    peer_target: u32,
+    grant: Grant,
+
+    /// Messages that we may send.
+    send_credits: u32,
+    queue: VecDeque<Outgoing>,
+    /// Sending is held up for want of a credit, and that was counted.
+    stalled: bool,
+    stalls: u64,
+
+    remaining: u32,
+    keep_alive: KeepAlive,
+    response_due: bool,
+    /// When negotiation or the peer's silence has lasted too long.
+    deadline: Time,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Active end: the request is to be sent.
+    RequestDue,
+    /// Active end: the response is awaited.
+    AwaitResponse,
+    /// Passive end: the request is awaited.
+    AwaitRequest,
+    /// Passive end: the response is to be sent once a receive is posted.
+    ResponseDue,
+    /// Passive end: a failure response is to be sent.
+    RefusalDue(Violation),
+    Established,
+    Ended,
+}
+
+/// What a grant without data waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Grant {
+    /// Nothing arrived since the last grant.
+    Quiet,
+    /// Only messages without data arrived, the first at that time: a grant in answer to a grant would be answered in
+    /// turn for ever, so it waits [`SmbDirectOptions::grant_delay`] and is sent only to a peer without credits.
+    Empty(Time),
+    /// Data arrived: the peer is sending.
+    Data,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum KeepAlive {
+    None,
+    Pending,
+    Sent,
+}
+
+struct Outgoing {
+    length: u32,
+    sent: u32,
+}
+
+/// What a received message was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Received {
+    /// Nothing for the upper layer.
+    Nothing,
+    /// Negotiation is over on this end; the upper layer may send.
+    Established,
+    /// A part of an upper-layer message.
+    Data {
+        /// Where it starts in the received message.
+        offset: u32,
+        /// Its bytes.
+        length: u32,
+        /// It completes the upper-layer message.
+        last: bool,
+    },
+}
+
+/// A message to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transmit {
+    /// The negotiate request.
+    Request(NegotiateRequest),
+    /// The negotiate response; the connection is established with it.
+    Response(NegotiateResponse),
+    /// A failure response; once sent, the connection ends for this reason.
+    Refusal(NegotiateResponse, Violation),
+    /// A data transfer message, with a part of the first queued message or without data.
+    Data(DataTransfer, Option<Fragment>),
+}
+
+/// A part of the message at the front of the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fragment {
+    /// Its first byte.
+    pub start: u32,
+    /// Its bytes.
+    pub length: u32,
+    /// It is the last part: the message leaves the queue.
+    pub last: bool,
+}
+
+/// Why the peer's conduct ends the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// It broke the protocol.
+    Peer(Violation),
+    /// It refused us with this NTSTATUS.
+    Refused(u32),
+    /// It was silent.
+    TimedOut(Timer),
+}
+
+impl From<End> for SmbDirectError {
+    fn from(end: End) -> SmbDirectError {
+        match end {
+            End::Peer(v) => SmbDirectError::Peer(v),
+            End::Refused(s) => SmbDirectError::Refused(s),
+            End::TimedOut(t) => SmbDirectError::TimedOut(t),
+        }
+    }
+}
+
+impl From<Violation> for End {
+    fn from(v: Violation) -> End {
+        End::Peer(v)
+    }
+}
+
+impl Protocol {
+    /// The end that connected.
+    pub fn active(now: Time, options: SmbDirectOptions) -> Protocol {
+        Protocol::new(now, options, Phase::RequestDue)
+    }
+
+    /// The end that listened.
+    pub fn passive(now: Time, options: SmbDirectOptions) -> Protocol {
+        Protocol::new(now, options, Phase::AwaitRequest)
+    }
+
+    fn new(now: Time, mut options: SmbDirectOptions, phase: Phase) -> Protocol {
+        let sizes = MIN_RECEIVE_SIZE..=arena::CHUNK_MAX as u32;
+        options.max_send_size = options.max_send_size.clamp(*sizes.start(), *sizes.end());
+        options.max_receive_size = options.max_receive_size.clamp(*sizes.start(), *sizes.end());
+        options.max_fragmented_size = options.max_fragmented_size.max(MIN_FRAGMENTED_SIZE);
+        options.receive_credit_max = options.receive_credit_max.max(1);
+        options.send_credit_target = options.send_credit_target.max(1);
+        let ceiling = u32::from(options.receive_credit_max);
+        Protocol {
+            phase,
+            limits: Limits {
+                max_send_size: options.max_send_size,
+                max_receive_size: options.max_receive_size,
+                max_fragmented_send_size: 0,
+                max_fragmented_receive_size: options.max_fragmented_size,
+                max_read_write_size: options.max_read_write_size,
+            },
+            posted: 0,
+            granted: 0,
+            target: u32::from(options.receive_credit_target).clamp(1, ceiling),
+            ceiling,
+            peer_target: 0,
+            grant: Grant::Quiet,
+            send_credits: 0,
+            queue: VecDeque::new(),
+            stalled: false,
+            stalls: 0,
+            remaining: 0,
+            keep_alive: KeepAlive::None,
+            response_due: false,
+            deadline: now + options.negotiate_timeout,
+            options,
+        }
+    }
+
+    /// What was negotiated; before that, what is offered.
+    pub fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// Whether upper-layer messages may be queued.
+    pub fn is_established(&self) -> bool {
+        self.phase == Phase::Established
+    }
+
+    /// Receive buffers posted and not used.
+    pub fn posted(&self) -> usize {
+        self.posted as usize
+    }
+
+    /// Credits that we hold.
+    pub fn send_credits(&self) -> u32 {
+        self.send_credits
+    }
+
+    /// Upper-layer messages queued.
+    pub fn queued(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// How often sending stopped for want of a credit.
+    pub fn stalls(&self) -> u64 {
+        self.stalls
+    }
+
+    /// Receives to post now, beyond those posted (MS-SMBD 3.1.5.9). Fewer may be posted when memory is short.
+    pub fn receives_wanted(&self) -> usize {
+        let want = match self.phase {
+            Phase::RequestDue | Phase::AwaitRequest => 1,
+            Phase::AwaitResponse | Phase::RefusalDue(_) | Phase::Ended => 0,
+            Phase::ResponseDue | Phase::Established => self.receive_goal(),
+        };
+        want.saturating_sub(self.posted) as usize
+    }
+
+    /// Whether nothing can go on before a receive is posted: the peer has none to send to, or our last credit's message
+    /// has none to grant.
+    pub fn receive_needed(&self) -> bool {
+        self.receives_wanted() > 0 && (self.posted == 0 || (self.send_credits == 1 && self.grantable() == 0))
+    }
+
+    /// The bytes that a receive posted now must hold.
+    pub fn receive_size(&self) -> usize {
+        self.limits.max_receive_size as usize
+    }
+
+    /// `count` receives were posted.
+    pub fn handle_posted(&mut self, count: usize) {
+        self.posted += count as u32;
+    }
+
+    /// Sets how many receives are posted at most; `granted` ones cannot be taken back, so a lower number takes
+    /// effect as the peer uses its credits.
+    pub fn set_credit_target(&mut self, target: u16) {
+        self.ceiling = u32::from(target).clamp(1, u32::from(self.options.receive_credit_max));
+        self.target = self.target.min(self.ceiling);
+    }
+
+    /// Queues an upper-layer message of `length` bytes (MS-SMBD 3.1.4.2).
+    ///
+    /// # Errors
+    /// [`SmbDirectError::Ended`], [`SmbDirectError::MessageLength`], [`SmbDirectError::QueueFull`].
+    pub fn queue_message(&mut self, length: usize) -> Result<(), SmbDirectError> {
+        if self.phase != Phase::Established {
+            return Err(SmbDirectError::Ended);
+        }
+        let limit = self.limits.max_fragmented_send_size as usize;
+        if length == 0 || length > limit {
+            return Err(SmbDirectError::MessageLength { length, limit });
+        }
+        if self.queue.len() >= self.options.max_queued_messages {
+            return Err(SmbDirectError::QueueFull("max_queued_messages"));
+        }
+        self.queue.push_back(Outgoing { length: length as u32, sent: 0 });
+        Ok(())
+    }
+
+    /// A message of `length` bytes arrived, of which `head` is the start: all of it or at least 32 bytes.
+    ///
+    /// # Errors
+    /// The reason to end the connection.
+    pub fn handle_receive(&mut self, now: Time, head: &[u8], length: usize) -> Result<Received, End> {
+        let result = match self.phase {
+            Phase::AwaitRequest => self.negotiate_request(now, head).map_err(End::from),
+            Phase::AwaitResponse => self.negotiate_response(now, head),
+            Phase::Established => self.data_transfer(now, head, length).map_err(End::from),
+            Phase::RequestDue | Phase::ResponseDue | Phase::RefusalDue(_) => Err(Violation::NoCredit.into()),
+            Phase::Ended => Ok(Received::Nothing),
+        };
+        if result.is_err() {
+            self.phase = Phase::Ended;
+        }
+        result
+    }
+
+    /// The time that [`Protocol::poll_timeout`] named has come, or any other.
+    ///
+    /// # Errors
+    /// The reason to end the connection.
+    pub fn handle_timeout(&mut self, now: Time) -> Result<(), End> {
+        if now < self.deadline || self.phase == Phase::Ended {
+            return Ok(());
+        }
+        if self.phase != Phase::Established {
+            self.phase = Phase::Ended;
+            return Err(End::TimedOut(Timer::Negotiation));
+        }
+        // MS-SMBD 3.1.6.2: ask for a sign of life, then give up. A peer that left us no credit to ask with has not
+        // sent anything for as long, so it is treated alike.
+        if self.keep_alive != KeepAlive::None {
+            self.phase = Phase::Ended;
+            return Err(End::TimedOut(Timer::KeepAlive));
+        }
+        self.keep_alive = KeepAlive::Pending;
+        self.deadline = now + self.options.keepalive_timeout;
+        Ok(())
+    }
+
+    /// When [`Protocol::handle_timeout`] and [`Protocol::poll_transmit`] are to be called at the latest.
+    pub fn poll_timeout(&self) -> Option<Time> {
+        if self.phase == Phase::Ended {
+            return None;
+        }
+        Some(match self.grant {
+            Grant::Empty(at) if self.granted == 0 && self.grantable() > 0 && self.send_credits > 0 => {
+                self.deadline.min(at + self.options.grant_delay)
+            }
+            _ => self.deadline,
+        })
+    }
+
+    /// When negotiation or the peer's silence has lasted too long.
+    pub fn deadline(&self) -> Time {
+        self.deadline
+    }
+
+    /// The next message to send, or `None`. `data_allowed` says whether the message at the front of the queue may
+    /// be sent yet: it may have to wait for something that the owner sends first.
+    pub fn poll_transmit(&mut self, now: Time, data_allowed: bool) -> Option<Transmit> {
+        match self.phase {
+            Phase::RequestDue if self.posted > 0 => {
+                self.phase = Phase::AwaitResponse;
+                Some(Transmit::Request(NegotiateRequest {
+                    min_version: VERSION,
+                    max_version: VERSION,
+                    credits_requested: self.options.send_credit_target,
+                    preferred_send_size: self.options.max_send_size,
+                    max_receive_size: self.options.max_receive_size,
+                    max_fragmented_size: self.options.max_fragmented_size,
+                }))
+            }
+            // MS-SMBD 3.1.5.6: there must be a receive to grant.
+            Phase::ResponseDue if self.grantable() > 0 => {
+                let credits_granted = self.take_grant();
+                self.establish(now);
+                Some(Transmit::Response(self.response(status::SUCCESS, credits_granted)))
+            }
+            Phase::RefusalDue(why) => {
+                self.phase = Phase::Ended;
+                Some(Transmit::Refusal(self.response(status::NOT_SUPPORTED, 0), why))
+            }
+            Phase::Established => self.poll_data(now, data_allowed),
+            _ => None,
+        }
+    }
+
+    /// MS-SMBD 3.1.5.1.
+    fn poll_data(&mut self, now: Time, data_allowed: bool) -> Option<Transmit> {
+        let with_data = data_allowed && !self.queue.is_empty();
+        let ask = self.keep_alive == KeepAlive::Pending;
+        if !(with_data || ask || self.response_due || self.grant_due(now)) {
+            return None;
+        }
+        // MS-SMBD 3.1.5.1: no credit, no message; and the last credit only with a grant.
+        if self.send_credits == 0 || (self.send_credits == 1 && self.grantable() == 0) {
+            if with_data && !self.stalled {
+                self.stalled = true;
+                self.stalls += 1;
+            }
+            return None;
+        }
+        self.stalled = false;
+        let credits_granted = self.take_grant();
+        self.send_credits -= 1;
+        self.response_due = false;
+        if ask {
+            self.keep_alive = KeepAlive::Sent;
+        }
+        let mut header = DataTransfer {
+            credits_requested: self.options.send_credit_target,
+            credits_granted,
+            // A keep-alive is answered without the flag: an answer that asks for an answer would never end, though
+            // MS-SMBD 3.1.5.8 read literally says so.
+            flags: if ask { RESPONSE_REQUESTED } else { 0 },
+            remaining_data_length: 0,
+            data_offset: 0,
+            data_length: 0,
+        };
+        let front = if with_data { self.queue.front_mut() } else { None };
+        let Some(front) = front else { return Some(Transmit::Data(header, None)) };
+        let room = self.limits.max_send_size - DATA_OFFSET as u32;
+        let length = room.min(front.length - front.sent);
+        let fragment = Fragment { start: front.sent, length, last: front.sent + length == front.length };
+        front.sent += length;
+        header.data_offset = DATA_OFFSET as u32;
+        header.data_length = length;
+        header.remaining_data_length = front.length - front.sent;
+        if fragment.last {
+            self.queue.pop_front();
+        }
+        Some(Transmit::Data(header, Some(fragment)))
+    }
+
+    fn has_something_to_send(&self) -> bool {
+        !self.queue.is_empty() || self.keep_alive == KeepAlive::Pending || self.response_due
+    }
+
+    /// Receives that are wanted posted, apart from the one for the last credit's grant.
+    fn receive_target(&self) -> u32 {
+        self.target.min(self.peer_target).max(1)
+    }
+
+    /// Receives that are wanted posted (MS-SMBD 3.1.5.9): whoever holds one credit and has something to send posts
+    /// one more than the peer has credits, so that the last credit's message has something to grant.
+    fn receive_goal(&self) -> u32 {
+        let last_credit = self.send_credits == 1 && self.has_something_to_send();
+        if last_credit { self.receive_target().max(self.granted + 1) } else { self.receive_target() }
+    }
+
+    /// Credits that could be granted now. After the target was lowered, receives beyond it are not granted again.
+    fn grantable(&self) -> u32 {
+        let free = self.posted - self.granted;
+        free.min(self.receive_goal().saturating_sub(self.granted)).min(u32::from(u16::MAX))
+    }
+
+    fn take_grant(&mut self) -> u16 {
+        let n = self.grantable();
+        if n > 0 {
+            self.granted += n;
+            self.grant = Grant::Quiet;
+        }
+        n as u16
+    }
+
+    /// Half of the credits used is when the peer gets them back without data to take them along.
+    fn low_mark(&self) -> u32 {
+        (self.receive_target() / 2).max(1)
+    }
+
+    fn grant_due(&self, now: Time) -> bool {
+        self.grantable() > 0
+            && match self.grant {
+                Grant::Quiet => false,
+                Grant::Empty(at) => self.granted == 0 && now >= at + self.options.grant_delay,
+                Grant::Data => self.granted <= self.low_mark(),
+            }
+    }
+
+    fn establish(&mut self, now: Time) {
+        self.phase = Phase::Established;
+        self.deadline = now + self.options.idle_timeout;
+    }
+
+    fn response(&self, status: u32, credits_granted: u16) -> NegotiateResponse {
+        NegotiateResponse {
+            min_version: VERSION,
+            max_version: VERSION,
+            negotiated_version: VERSION,
+            credits_requested: self.options.send_credit_target,
+            credits_granted,
+            status,
+            max_read_write_size: self.options.max_read_write_size,
+            preferred_send_size: self.limits.max_send_size,
+            max_receive_size: self.limits.max_receive_size,
+            max_fragmented_size: self.options.max_fragmented_size,
+        }
+    }
+
+    /// MS-SMBD 3.1.5.6.
+    fn negotiate_request(&mut self, now: Time, head: &[u8]) -> Result<Received, Violation> {
+        let m = NegotiateRequest::decode(head)?;
+        self.posted = 0;
+        if m.min_version > VERSION || m.max_version < VERSION {
+            self.phase = Phase::RefusalDue(Violation::Version { min: m.min_version, max: m.max_version });
+            return Ok(Received::Nothing);
+        }
+        self.peer_sizes(m.credits_requested, m.max_receive_size, m.max_fragmented_size)?;
+        self.limits.max_receive_size =
+            self.limits.max_receive_size.min(m.preferred_send_size).max(MIN_RECEIVE_SIZE);
+        self.phase = Phase::ResponseDue;
+        self.deadline = now + self.options.negotiate_timeout;
+        Ok(Received::Nothing)
+    }
+
+    /// MS-SMBD 3.1.5.7.
+    fn negotiate_response(&mut self, now: Time, head: &[u8]) -> Result<Received, End> {
+        let m = NegotiateResponse::decode(head)?;
+        self.posted = 0;
+        if m.status != status::SUCCESS {
+            return Err(End::Refused(m.status));
+        }
+        if m.negotiated_version != VERSION {
+            return Err(Violation::Version { min: m.min_version, max: m.max_version }.into());
+        }
+        if m.credits_granted == 0 {
+            return Err(Violation::NoCreditsGranted.into());
+        }
+        self.peer_sizes(m.credits_requested, m.max_receive_size, m.max_fragmented_size)?;
+        if m.preferred_send_size > self.limits.max_receive_size {
+            return Err(Violation::PreferredSendSize(m.preferred_send_size).into());
+        }
+        self.limits.max_receive_size = m.preferred_send_size.max(MIN_RECEIVE_SIZE);
+        self.limits.max_read_write_size = self.limits.max_read_write_size.min(m.max_read_write_size);
+        self.send_credits = u32::from(m.credits_granted);
+        self.establish(now);
+        // The peer has no credit until our first message: if the upper layer sends none, a grant goes alone.
+        self.grant = Grant::Empty(now);
+        Ok(Received::Established)
+    }
+
+    /// What both negotiate messages say alike.
+    fn peer_sizes(&mut self, credits_requested: u16, receive: u32, fragmented: u32) -> Result<(), Violation> {
+        if credits_requested == 0 {
+            return Err(Violation::NoCreditsRequested);
+        }
+        if receive < MIN_RECEIVE_SIZE {
+            return Err(Violation::MaxReceiveSize(receive));
+        }
+        if fragmented < MIN_FRAGMENTED_SIZE {
+            return Err(Violation::MaxFragmentedSize(fragmented));
+        }
+        self.peer_target = u32::from(credits_requested);
+        self.limits.max_send_size = self.limits.max_send_size.min(receive);
+        self.limits.max_fragmented_send_size = fragmented;
+        Ok(())
+    }
+
+    /// MS-SMBD 3.1.5.8.
+    fn data_transfer(&mut self, now: Time, head: &[u8], length: usize) -> Result<Received, Violation> {
+        if self.granted == 0 {
+            return Err(Violation::NoCredit);
+        }
+        self.granted -= 1;
+        self.posted -= 1;
+        if length > self.limits.max_receive_size as usize {
+            return Err(Violation::TooLong(length));
+        }
+        let m = DataTransfer::decode(head)?;
+        if m.credits_requested == 0 {
+            return Err(Violation::NoCreditsRequested);
+        }
+        self.peer_target = u32::from(m.credits_requested);
+        self.send_credits =
+            self.send_credits.saturating_add(u32::from(m.credits_granted)).min(u32::from(u16::MAX));
+        self.response_due |= m.flags & RESPONSE_REQUESTED != 0;
+        self.keep_alive = KeepAlive::None;
+        self.deadline = now + self.options.idle_timeout;
+        if m.data_length == 0 {
+            if self.grant == Grant::Quiet {
+                self.grant = Grant::Empty(now);
+            }
+            return Ok(Received::Nothing);
+        }
+        let last = self.fragment(&m, length)?;
+        self.grant = Grant::Data;
+        if self.granted <= self.low_mark() {
+            self.target = (self.target * 2).min(self.ceiling);
+        }
+        Ok(Received::Data { offset: m.data_offset, length: m.data_length, last })
+    }
+
+    /// Checks that a fragment lies in its message and continues the sequence; whether it ends it.
+    fn fragment(&mut self, m: &DataTransfer, message: usize) -> Result<bool, Violation> {
+        if m.data_offset % 8 != 0 || (m.data_offset as usize) < DATA_TRANSFER_LEN {
+            return Err(Violation::DataOffset(m.data_offset));
+        }
+        let (offset, length) = (m.data_offset, m.data_length);
+        if u64::from(offset) + u64::from(length) > message as u64 {
+            return Err(Violation::DataOutside { offset, length, message });
+        }
+        let total = u64::from(length) + u64::from(m.remaining_data_length);
+        if total > u64::from(self.limits.max_fragmented_receive_size) {
+            return Err(Violation::FragmentedTooLong(total));
+        }
+        if self.remaining != 0 && u64::from(self.remaining) != total {
+            return Err(Violation::Remaining { expected: self.remaining, got: total });
+        }
+        self.remaining = m.remaining_data_length;
+        Ok(self.remaining == 0)
+    }
+}

@@ -1,0 +1,143 @@
+//! RDMA transfers in pieces: how they are cut, and when each is complete.
+
+use std::collections::VecDeque;
+
+use arena::{Arena, CHUNK_MAX, Class, IoBufMut, Sg, SgMut, sg_len, sg_slice};
+use rdma::{Remote, Stag, WcError};
+
+use crate::pdu::MAX_DESCRIPTORS;
+use crate::{BufferDescriptorV1, SmbDirectError};
+
+/// Unfinished transfers of one kind, by slot.
+pub(crate) struct Transfers {
+    slots: Vec<Option<Transfer>>,
+    free: Vec<u32>,
+    limit: usize,
+}
+
+struct Transfer {
+    id: u64,
+    left: usize,
+    failed: Option<WcError>,
+    /// What was read, by piece; empty for a write.
+    sinks: Vec<Option<IoBufMut>>,
+}
+
+/// A finished transfer: the caller's id, and what was read.
+pub(crate) type Finished = (u64, Result<SgMut, WcError>);
+
+impl Transfers {
+    pub(crate) fn new(limit: usize) -> Transfers {
+        Transfers { slots: Vec::new(), free: Vec::new(), limit }
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.slots.len() - self.free.len() >= self.limit
+    }
+
+    /// A new transfer of `pieces` pieces (at least 1); its slot.
+    pub(crate) fn start(&mut self, id: u64, pieces: usize) -> u32 {
+        let transfer = Some(Transfer { id, left: pieces, failed: None, sinks: Vec::new() });
+        match self.free.pop() {
+            Some(slot) => {
+                self.slots[slot as usize] = transfer;
+                slot
+            }
+            None => {
+                self.slots.push(transfer);
+                self.slots.len() as u32 - 1
+            }
+        }
+    }
+
+    /// A piece is complete; the transfer's result when it was the last one.
+    pub(crate) fn piece(
+        &mut self,
+        slot: u32,
+        piece: usize,
+        result: Result<Option<IoBufMut>, WcError>,
+    ) -> Option<Finished> {
+        let entry = &mut self.slots[slot as usize];
+        let t = entry.as_mut().expect("a piece belongs to an unfinished transfer");
+        match result {
+            Ok(None) => {}
+            Ok(Some(buf)) => {
+                if t.sinks.len() <= piece {
+                    t.sinks.resize_with(piece + 1, || None);
+                }
+                t.sinks[piece] = Some(buf);
+            }
+            Err(e) => t.failed = Some(e),
+        }
+        t.left -= 1;
+        if t.left > 0 {
+            return None;
+        }
+        let t = entry.take()?;
+        self.free.push(slot);
+        Some((t.id, t.failed.map_or_else(|| Ok(t.sinks.into_iter().flatten().collect()), Err)))
+    }
+
+    /// Gives up what is unfinished: the ids.
+    pub(crate) fn abandon(&mut self) -> impl Iterator<Item = u64> + '_ {
+        self.free.clear();
+        self.slots.drain(..).flatten().map(|t| t.id)
+    }
+}
+
+/// The bytes that descriptors name together.
+///
+/// # Errors
+/// [`SmbDirectError::TooManyDescriptors`], [`SmbDirectError::TransferLength`] when they exceed `limit`.
+pub(crate) fn total(descriptors: &[BufferDescriptorV1], limit: u32) -> Result<u64, SmbDirectError> {
+    if descriptors.len() > MAX_DESCRIPTORS {
+        return Err(SmbDirectError::TooManyDescriptors(descriptors.len()));
+    }
+    let length: u64 = descriptors.iter().map(|d| u64::from(d.length)).sum();
+    if length > u64::from(limit) {
+        return Err(SmbDirectError::TransferLength { length, limit: u64::from(limit) });
+    }
+    Ok(length)
+}
+
+/// Cuts `src` over the descriptors, each piece of at most `max_sge` buffers. The caller has checked that it fits.
+pub(crate) fn cut_write(src: &Sg, to: &[BufferDescriptorV1], max_sge: usize) -> Vec<(Sg, Remote)> {
+    let (mut start, end, mut out) = (0, sg_len(src), Vec::with_capacity(to.len()));
+    for d in to {
+        let (stop, mut offset) = (end.min(start + d.length as usize), d.offset);
+        while start < stop {
+            let mut sg = sg_slice(src, start, stop - start);
+            sg.truncate(max_sge.max(1));
+            let length = sg_len(&sg);
+            out.push((sg, Remote { stag: Stag(d.token), offset, length: length as u32 }));
+            start += length;
+            offset = offset.wrapping_add(length as u64);
+        }
+    }
+    out
+}
+
+/// Cuts a read of the descriptors into pieces that each lie in one descriptor and one sink. A sink is not shared by
+/// two pieces, so where a descriptor ends inside of a sink further sinks may be needed: they come from the arena.
+///
+/// # Errors
+/// [`SmbDirectError::NoMemory`].
+pub(crate) fn cut_read(
+    from: &[BufferDescriptorV1],
+    sinks: SgMut,
+    arena: &Arena,
+) -> Result<VecDeque<(IoBufMut, Remote)>, SmbDirectError> {
+    let (mut sinks, mut out) = (sinks.into_iter(), VecDeque::with_capacity(from.len()));
+    for d in from {
+        let (mut offset, mut left) = (d.offset, d.length as usize);
+        while left > 0 {
+            let next = sinks.next().or_else(|| arena.try_alloc(left.min(CHUNK_MAX), Class::Payload));
+            let sink = next.ok_or(SmbDirectError::NoMemory)?;
+            let length = left.min(sink.capacity());
+            out.push_back((sink, Remote { stag: Stag(d.token), offset, length: length as u32 }));
+            left -= length;
+            offset = offset.wrapping_add(length as u64);
+        }
+    }
+    Ok(out)
+}
