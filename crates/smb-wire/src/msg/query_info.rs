@@ -1,6 +1,6 @@
 //! QUERY_INFO (MS-SMB2 2.2.37, 2.2.38). What the buffers hold is in [`crate::fscc`] and [`crate::security`].
 
-use super::{part16, part32, put_request_part};
+use super::{part32, put_request_part};
 use crate::cursor::{Field, Reader, fit_u32, patch_u32};
 use crate::macros::{flag_set, open_enum, record};
 use crate::{Decode, Encode, FileId, MessageBuilder, WireError};
@@ -99,8 +99,7 @@ impl<'a> Decode<'a> for QueryInfoRequest<'a> {
 
 impl Encode for QueryInfoRequest<'_> {
     fn encode(&self, m: &mut MessageBuilder<'_>) -> Result<(), WireError> {
-        let len = fit_u32(self.input.len(), "QUERY_INFO input")?;
-        let offset = if len == 0 { 0 } else { part16(m.offset() + 40, &[], "QUERY_INFO input")?.0 };
+        let (offset, len) = part32(m.offset() + 40, self.input, "QUERY_INFO input")?;
         let out = m.out();
         41u16.put(out);
         self.info_type.put(out);
