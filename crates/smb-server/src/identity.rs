@@ -33,7 +33,7 @@ impl User {
     }
 
     /// Whether this is the same account.
-    pub(crate) fn is(&self, identity: &Identity) -> bool {
+    pub(crate) fn is_account(&self, identity: &Identity) -> bool {
         self.sid == sid_of(identity)
     }
 }

@@ -30,6 +30,8 @@ pub(crate) struct ConnectionFacts {
     /// The dialects that the client offered, in its order.
     pub(crate) offered: SmallVec<[u16; 8]>,
     pub(crate) max_io: u32,
+    /// The longest payload inside a reply, in bytes: less than `max_io` where the transport's messages are short.
+    pub(crate) inline_max: u32,
     pub(crate) peer: SocketAddr,
     pub(crate) local: SocketAddr,
     pub(crate) transport: crate::TransportKind,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arena::sg_slice;
 use env::Io;
 use rdma::Stag;
-use smb_wire::msg::{ReadFlags, ReadRequest, ReadResponse};
+use smb_wire::msg::{Channel, ReadFlags, ReadRequest, ReadResponse};
 use smb_direct::BufferDescriptorV1;
 use smb_wire::{AccessMask, Decode, NtStatus};
 use vfs::{Data, Kind, VfsResult, Want};
@@ -39,7 +39,8 @@ pub(crate) fn start(r: Request, plain: bool) -> Outcome {
 fn begin(r: &Request, plain: bool) -> Result<Outcome, NtStatus> {
     let q = ReadRequest::decode(&r.message).map_err(|_| NtStatus::INVALID_PARAMETER)?;
     Counters::add(&r.server.counters().reads, 1);
-    if q.length > r.facts.max_io {
+    let limit = if q.channel == Channel::NONE { r.facts.max_io.min(r.facts.inline_max) } else { r.facts.max_io };
+    if q.length > limit {
         return Err(NtStatus::INVALID_PARAMETER);
     }
     super::check_charge(r, q.length)?;

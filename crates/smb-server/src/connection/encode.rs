@@ -195,15 +195,15 @@ fn sign(key: &SigningKey, message: &mut OutMessage, start: usize, last: bool, me
     let mut flags = u32::from_le_bytes(message.head[flags_at..flags_at + 4].try_into().expect("four bytes"));
     flags |= HeaderFlags::SIGNED.bits();
     message.head[flags_at..flags_at + 4].copy_from_slice(&flags.to_le_bytes());
-    let mut segments: SmallVec<[&[u8]; 6]> = SmallVec::new();
-    segments.push(&message.head[start..]);
-    if last && let Data::Bufs(sg) = &message.payload {
-        segments.extend(sg.iter().map(|b| &**b));
-        passes::count(Pass::Mac, message.payload.len());
-    }
-    let signature = key
-        .sign(&segments, message_id, true, false)
-        .expect("the first segment holds the header");
+    let signature = {
+        let mut segments: SmallVec<[&[u8]; 6]> = SmallVec::new();
+        segments.push(&message.head[start..]);
+        if last && let Data::Bufs(sg) = &message.payload {
+            segments.extend(sg.iter().map(|b| &**b));
+            passes::count(Pass::Mac, message.payload.len());
+        }
+        key.sign(&segments, message_id, true, false).expect("the first segment holds the header")
+    };
     message.head[start + OFFSET_SIGNATURE..][..16].copy_from_slice(&signature);
 }
 

@@ -109,12 +109,14 @@ const UNAUTHENTICATED_MAX: usize = 128 << 10;
 pub(crate) const OVERHEAD: usize = 64 << 10;
 
 impl Engine {
-    /// A new connection; `None` when the server takes no more.
+    /// A new connection; `None` when the server takes no more. `inline_max` is the longest payload that fits a message
+    /// of the transport.
     pub(crate) fn new(
         server: &Arc<Server>,
         transport: TransportKind,
         peer: SocketAddr,
         local: SocketAddr,
+        inline_max: u32,
     ) -> Option<Engine> {
         let (id, guard) = server.enter()?;
         let now = server.env.now();
@@ -128,6 +130,7 @@ impl Engine {
             server_security_mode: 0,
             offered: Default::default(),
             max_io: server.config.limits.max_io,
+            inline_max,
             peer,
             local,
             transport,

@@ -251,7 +251,7 @@ impl Engine {
         if session.is_ended() {
             return Err(NtStatus::USER_SESSION_DELETED);
         }
-        if !session.user.is(identity) {
+        if !session.user.is_account(identity) {
             return Err(NtStatus::ACCESS_DENIED);
         }
         let keys = derive(key, preauth, negotiated)?;
@@ -264,7 +264,7 @@ impl Engine {
 
     /// MS-SMB2 3.3.5.5.3: re-authentication keeps the keys; another user's is refused.
     fn again(&mut self, session: &Arc<Session>, identity: &Identity) -> Result<SessionFlags, NtStatus> {
-        if session.user.is(identity) { Ok(SessionFlags::empty()) } else { Err(NtStatus::ACCESS_DENIED) }
+        if session.user.is_account(identity) { Ok(SessionFlags::empty()) } else { Err(NtStatus::ACCESS_DENIED) }
     }
 
     fn add_channel(&mut self, session: Arc<Session>, signing: Arc<SigningKey>) {

@@ -20,7 +20,7 @@ impl Server {
     /// order, is logged.
     pub async fn serve_tcp(self: Arc<Self>, stream: TcpStream) {
         let (Ok(peer), Ok(local)) = (stream.peer_addr(), stream.local_addr()) else { return };
-        let Some(engine) = Engine::new(&self, TransportKind::Tcp, peer, local) else {
+        let Some(engine) = Engine::new(&self, TransportKind::Tcp, peer, local, u32::MAX) else {
             tracing::warn!(%peer, "connection refused: {}", ConnectionError::Refused);
             return;
         };
