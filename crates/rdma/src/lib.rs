@@ -22,6 +22,7 @@
 #[cfg(test)]
 mod conformance;
 mod error;
+pub mod iwarp;
 mod queue_pair;
 mod requests;
 pub mod sim;

@@ -1,0 +1,177 @@
+//! FPDUs on their way to the socket: headers and trailers owned here, payload borrowed from its buffers.
+//!
+//! A batch is filled when it is empty and then written out, in as many writes as the socket takes. Invariants:
+//! 1. `parts`, less the first `skip` bytes, are exactly the bytes not yet written.
+//! 2. `ends` is in ascending order of position; a request's end is reported when every byte up to it is written and
+//!    its payload is no longer referred to here.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::ops::Range;
+
+use arena::IoBuf;
+use smallvec::SmallVec;
+
+/// The most slices in one write; Linux takes 1024.
+const SLICES: usize = 256;
+
+/// Slices of one write.
+pub(crate) type Slices<'a> = SmallVec<[IoSlice<'a>; 32]>;
+
+enum Part {
+    Own(Range<usize>),
+    Payload(IoBuf),
+}
+
+impl Part {
+    fn len(&self) -> usize {
+        match self {
+            Part::Own(r) => r.len(),
+            Part::Payload(b) => b.len(),
+        }
+    }
+}
+
+pub(crate) struct Batch<E> {
+    own: Vec<u8>,
+    parts: VecDeque<Part>,
+    skip: usize,
+    ends: VecDeque<(u64, E)>,
+    queued: u64,
+    written: u64,
+}
+
+impl<E> Batch<E> {
+    pub(crate) fn new() -> Batch<E> {
+        Batch {
+            own: Vec::new(),
+            parts: VecDeque::new(),
+            skip: 0,
+            ends: VecDeque::new(),
+            queued: 0,
+            written: 0,
+        }
+    }
+
+    /// Whether every byte is written.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+
+    /// Bytes not yet written.
+    pub(crate) fn len(&self) -> usize {
+        (self.queued - self.written) as usize
+    }
+
+    /// How many parts are queued: a measure of how many slices a write will have.
+    pub(crate) fn parts(&self) -> usize {
+        self.parts.len()
+    }
+
+    /// Appends bytes that `write` puts at the end of the vector; they are returned for the CRC.
+    pub(crate) fn own(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> &[u8] {
+        if self.parts.is_empty() {
+            self.own.clear();
+        }
+        let start = self.own.len();
+        write(&mut self.own);
+        let end = self.own.len();
+        self.queued += (end - start) as u64;
+        match self.parts.back_mut() {
+            Some(Part::Own(r)) if r.end == start => r.end = end,
+            _ => self.parts.push_back(Part::Own(start..end)),
+        }
+        &self.own[start..end]
+    }
+
+    /// Appends payload.
+    pub(crate) fn payload(&mut self, buf: IoBuf) {
+        if !buf.is_empty() {
+            self.queued += buf.len() as u64;
+            self.parts.push_back(Part::Payload(buf));
+        }
+    }
+
+    /// `end` is reported once all that is queued now is written.
+    pub(crate) fn end(&mut self, end: E) {
+        self.ends.push_back((self.queued, end));
+    }
+
+    /// What to write next.
+    pub(crate) fn slices(&self) -> Slices<'_> {
+        let mut skip = self.skip;
+        self.parts
+            .iter()
+            .take(SLICES)
+            .map(|p| {
+                let bytes = match p {
+                    Part::Own(r) => &self.own[r.clone()],
+                    Part::Payload(b) => b,
+                };
+                IoSlice::new(&bytes[std::mem::take(&mut skip)..])
+            })
+            .collect()
+    }
+
+    /// `n` more bytes of [`Batch::slices`] are written; each end reached is given to `reached`.
+    pub(crate) fn advance(&mut self, n: usize, mut reached: impl FnMut(E)) {
+        self.written += n as u64;
+        let mut left = n + std::mem::take(&mut self.skip);
+        while let Some(part) = self.parts.front() {
+            if left < part.len() {
+                break;
+            }
+            left -= part.len();
+            self.parts.pop_front();
+        }
+        self.skip = left;
+        while self.ends.front().is_some_and(|(at, _)| *at <= self.written) {
+            self.ends.pop_front().into_iter().for_each(|(_, e)| reached(e));
+        }
+    }
+
+    /// Drops all, and gives the ends that were not reached to `lost`.
+    pub(crate) fn abandon(&mut self, lost: impl FnMut(E)) {
+        self.parts.clear();
+        self.skip = 0;
+        self.written = self.queued;
+        self.ends.drain(..).map(|(_, e)| e).for_each(lost);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Whatever the socket takes at a time, the bytes come out in order and ends come when due.
+        #[test]
+        fn writes_of_any_size(sizes in proptest::collection::vec((0usize..9, 0usize..50), 1..40),
+                              writes in proptest::collection::vec(1usize..100, 1..60)) {
+            let (mut batch, mut model, mut due) = (Batch::new(), Vec::new(), Vec::new());
+            for (i, (own, payload)) in sizes.iter().enumerate() {
+                batch.own(|v| v.extend(std::iter::repeat_n(i as u8, *own + 1)));
+                batch.payload(IoBuf::from(vec![0x80 | i as u8; *payload]));
+                model.extend(std::iter::repeat_n(i as u8, *own + 1));
+                model.extend(std::iter::repeat_n(0x80 | i as u8, *payload));
+                batch.end(i);
+                due.push(model.len());
+            }
+            let (mut got, mut ended) = (Vec::new(), Vec::new());
+            for n in writes.iter().cycle() {
+                let all: Vec<u8> = batch.slices().iter().flat_map(|s| s.iter().copied()).collect();
+                let n = (*n).min(all.len());
+                got.extend_from_slice(&all[..n]);
+                batch.advance(n, |e| ended.push(e));
+                prop_assert_eq!(ended.len(), due.iter().filter(|d| **d <= got.len()).count());
+                prop_assert_eq!(batch.len(), model.len() - got.len());
+                if batch.is_empty() {
+                    break;
+                }
+            }
+            prop_assert_eq!(got, model);
+            prop_assert!(ended.is_sorted() && batch.len() == 0);
+        }
+    }
+}

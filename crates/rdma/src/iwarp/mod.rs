@@ -1,0 +1,32 @@
+//! iWARP in user space over a TCP socket: MPA (RFC 5044, 6581), DDP (RFC 5041), RDMAP (RFC 5040).
+//!
+//! **What it is.** Wire-compatible with iWARP cards and with Linux's siw. `core` (with `rx` and `tx`) is the protocol
+//! without a socket; `shell` moves bytes between it and a [`tokio::net::TcpStream`]; `setup` makes connections:
+//! [`Listener`] or [`respond`] on one side, [`connect`] on the other.
+//!
+//! **What it is not.** No markers: a peer that demands them is refused, with the reason. No segments across TCP
+//! connections, no loose ordering: TCP delivers in order, so every sequence number and offset is checked to be the
+//! next.
+//!
+//! **Copies.** What is sent is never copied in user space: headers and payload leave in one vectored write. What
+//! arrives without CRCs goes from the socket straight into its target where a segment is long, else through a
+//! receive buffer that all connections of a thread share; with CRCs always through that buffer, because no byte is
+//! placed before its CRC has been checked. Both are counted in [`arena::passes`].
+
+mod batch;
+mod core;
+pub mod ddp;
+#[doc(hidden)]
+pub mod fuzzing;
+pub mod mpa;
+pub mod rdmap;
+mod rx;
+mod setup;
+mod shell;
+pub mod terminate;
+#[cfg(test)]
+mod tests;
+mod tx;
+
+pub use setup::{Arriving, Crc, Incoming, Listener, Options, SetupError, connect, initiate, respond};
+pub use shell::IwarpQueuePair;

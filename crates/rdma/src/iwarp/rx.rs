@@ -1,0 +1,374 @@
+//! Taking FPDUs apart and placing what they carry (RFC 5044 5, RFC 5041 5 and 7, RFC 5040 5).
+//!
+//! Without CRCs a segment's payload is placed as it arrives, straight from the socket where it is long; with CRCs an
+//! FPDU is taken only when it is whole and its CRC matches (RFC 5044 5). Either way its header has passed every
+//! check before its first byte is placed, and the target is looked up anew for every piece, so that an invalidation
+//! in between stops it.
+
+use arena::passes::{Pass, count};
+
+use super::core::{Core, Cursor, Response};
+use super::ddp::{Header, Queue, Tagged, Untagged};
+use super::mpa::{Ready, crc_matches, fpdu_len};
+use super::rdmap::{Opcode, ReadRequest};
+use super::terminate::{self, Offender};
+use crate::stags::Slices;
+use crate::violation::Violation;
+use crate::{Done, Down, Stag};
+
+/// What of the incoming stream has been understood so far.
+pub(super) struct Receiver {
+    /// The segment whose payload is arriving.
+    open: Option<Segment>,
+    send: Expected,
+    read_msn: u32,
+    /// A Send without data may come first and takes no posted receive.
+    ready_send: bool,
+}
+
+/// The next message on the queue of Sends.
+struct Expected {
+    msn: u32,
+    /// How much of it has been placed, and its operation, once a segment of it has arrived.
+    placed: u32,
+    opcode: Option<Opcode>,
+}
+
+#[derive(Clone, Copy)]
+struct Segment {
+    header: Header,
+    target: Target,
+    /// Payload bytes, in all and placed.
+    len: usize,
+    placed: usize,
+    /// Padding and CRC.
+    trailer: usize,
+}
+
+/// What a segment's payload is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Target {
+    /// An exposed sink.
+    Write,
+    /// The oldest Read in flight.
+    Response,
+    /// The oldest posted receive.
+    Message,
+    /// A ready-to-receive Send: no data, no receive.
+    Ready,
+    /// Taken as a whole: a Read Request or Terminate.
+    Control,
+}
+
+impl Receiver {
+    pub(super) fn new(ready: Ready) -> Receiver {
+        let send = Expected { msn: 1, placed: 0, opcode: None };
+        Receiver { open: None, send, read_msn: 1, ready_send: ready.send }
+    }
+
+    /// Whether the stream may end here: between FPDUs.
+    pub(super) fn is_between(&self) -> bool {
+        self.open.is_none()
+    }
+}
+
+/// Something is wrong with the FPDU at hand.
+type Wrong = (Violation, Offender);
+
+impl Core {
+    /// Takes in bytes of the stream; how many were used. The rest comes again, with more, at the next call; it is
+    /// less than one FPDU, and less than a header's length when CRCs are off.
+    pub fn input(&mut self, data: &[u8]) -> usize {
+        let mut at = 0;
+        while self.takes_input() {
+            match self.step(&data[at..]) {
+                Ok(0) => break,
+                Ok(n) => at += n,
+                Err((violation, offender)) => self.violated(violation, &offender),
+            }
+        }
+        at
+    }
+
+    /// Where the next bytes of the stream belong, if at least `least` of them may be placed directly.
+    pub fn direct(&mut self, least: usize) -> Option<Slices<'_>> {
+        let segment = self.rx.open?;
+        let left = segment.len - segment.placed;
+        if left < least || !self.takes_input() {
+            return None;
+        }
+        // A tag that is no longer valid is found out when its bytes come through `input`.
+        self.target(&segment, left).ok()
+    }
+
+    /// `n` bytes were placed into the slices of [`Core::direct`].
+    pub fn placed_directly(&mut self, n: usize) {
+        if let Some(segment) = &mut self.rx.open {
+            segment.placed += n;
+        }
+    }
+
+    /// The peer has closed its side; why the connection is down.
+    pub fn input_ended(&self, leftover: usize) -> Down {
+        if leftover == 0 && self.rx.is_between() {
+            Down::PeerClosed
+        } else {
+            Down::Transport(std::io::ErrorKind::UnexpectedEof)
+        }
+    }
+
+    /// Uses some bytes; 0 when more are needed first.
+    fn step(&mut self, data: &[u8]) -> Result<usize, Wrong> {
+        match self.rx.open {
+            Some(segment) => self.go_on(segment, data).map_err(|v| (v, offender(&segment))),
+            None => self.start(data),
+        }
+    }
+
+    fn start(&mut self, data: &[u8]) -> Result<usize, Wrong> {
+        let Some((len, rest)) = data.split_first_chunk::<2>() else { return Ok(0) };
+        let len = usize::from(u16::from_be_bytes(*len));
+        let (whole, ulpdu) = (fpdu_len(len), &rest[..rest.len().min(len)]);
+        if self.config.crc {
+            if data.len() < whole {
+                return Ok(0);
+            }
+            if !crc_matches(&data[..whole]) {
+                return Err((Violation::CRC, Offender::default()));
+            }
+        }
+        let bare = |v| (v, Offender { length: len as u16, ..Offender::default() });
+        let Some((header, head)) = Header::parse(ulpdu).map_err(bare)? else {
+            return match (len, data.len() >= whole) {
+                (_, false) if ulpdu.len() < len => Ok(0),
+                // RFC 6581 8: an FPDU without ULPDU is a ready-to-receive message too.
+                (0, true) if self.rx.ready_send => {
+                    self.first_arrived();
+                    Ok(whole)
+                }
+                (0, false) if self.rx.ready_send => Ok(0),
+                _ => Err((Violation::FPDU_LENGTH, Offender::default())),
+            };
+        };
+        let wrong = |v| (v, Offender { length: len as u16, header: Some(header), request: None });
+        let target = self.check(&header, len - head).map_err(wrong)?;
+        if target == Target::Control {
+            if data.len() < whole {
+                return Ok(0);
+            }
+            self.first_arrived();
+            self.control(&header, &ulpdu[head..], len)?;
+            return Ok(whole);
+        }
+        self.first_arrived();
+        let (len, trailer) = (len - head, whole - 2 - len);
+        self.rx.open = Some(Segment { header, target, len, placed: 0, trailer });
+        Ok(2 + head)
+    }
+
+    /// RFC 5044 7.1.2: with the initiator's first FPDU the responder may send.
+    fn first_arrived(&mut self) {
+        self.wait = false;
+        self.rx.ready_send = false;
+    }
+
+    /// More of the segment whose header has been taken.
+    fn go_on(&mut self, mut segment: Segment, data: &[u8]) -> Result<usize, Violation> {
+        let n = data.len().min(segment.len - segment.placed);
+        if n > 0 {
+            let mut rest = &data[..n];
+            for slice in self.target(&segment, n)? {
+                let (now, later) = rest.split_at(slice.len());
+                slice.copy_from_slice(now);
+                rest = later;
+            }
+            count(Pass::Place, n);
+            segment.placed += n;
+        }
+        if segment.placed == segment.len && data.len() - n >= segment.trailer {
+            self.rx.open = None;
+            self.delivered(&segment)?;
+            return Ok(n + segment.trailer);
+        }
+        self.rx.open = Some(segment);
+        Ok(n)
+    }
+
+    /// Every check of a segment's header, before a byte of it is placed.
+    fn check(&mut self, header: &Header, len: usize) -> Result<Target, Violation> {
+        let opcode = Opcode::parse(header.control())?;
+        match header {
+            Header::Tagged(t) if opcode == Opcode::WRITE => {
+                // RFC 5040 5.1: the tag of an RDMA Write without data is not checked.
+                if len > 0 {
+                    self.stags.write_target(t.stag, t.offset, len)?;
+                }
+                Ok(Target::Write)
+            }
+            Header::Tagged(t) if opcode == Opcode::READ_RESPONSE => self.check_response(t, len),
+            Header::Tagged(_) => Err(Violation::UNEXPECTED_OPCODE),
+            Header::Untagged(u) => match u.queue {
+                Queue::SEND if opcode.is_send() => self.check_send(u, opcode, len),
+                Queue::READ_REQUEST if opcode == Opcode::READ_REQUEST => {
+                    single(u, self.rx.read_msn)?;
+                    // RFC 5040 5.2: the queue has as many buffers as our IRD.
+                    if self.responses.len() >= self.config.ird as usize {
+                        return Err(Violation::NO_BUFFER);
+                    }
+                    Ok(Target::Control)
+                }
+                Queue::TERMINATE if opcode == Opcode::TERMINATE => single(u, 1).map(|()| Target::Control),
+                Queue::SEND | Queue::READ_REQUEST | Queue::TERMINATE => Err(Violation::UNEXPECTED_OPCODE),
+                _ => Err(Violation::QUEUE_NUMBER),
+            },
+        }
+    }
+
+    /// A Read Response is taken only for the oldest Read in flight, from where it stands.
+    fn check_response(&mut self, t: &Tagged, len: usize) -> Result<Target, Violation> {
+        let fetch = self.reads.front().filter(|f| f.stag == t.stag).ok_or(Violation::INVALID_STAG)?;
+        let end = u64::from(fetch.placed) + len as u64;
+        if t.offset != u64::from(fetch.placed) || end > u64::from(fetch.length) {
+            return Err(Violation::BOUNDS);
+        }
+        if t.last && end != u64::from(fetch.length) {
+            return Err(Violation::RESPONSE_SIZE);
+        }
+        Ok(Target::Response)
+    }
+
+    /// RFC 5041 5.3, 7.1: the next message, from where it stands, into the oldest posted receive.
+    fn check_send(&mut self, u: &Untagged, opcode: Opcode, len: usize) -> Result<Target, Violation> {
+        let expected = &self.rx.send;
+        if u.msn != expected.msn {
+            return Err(Violation::MSN);
+        }
+        if u.offset != expected.placed {
+            return Err(Violation::MESSAGE_OFFSET);
+        }
+        if expected.opcode.is_some_and(|o| o != opcode) {
+            return Err(Violation::UNEXPECTED_OPCODE);
+        }
+        if self.rx.ready_send && opcode == Opcode::SEND && u.last && len == 0 && u.offset == 0 {
+            return Ok(Target::Ready);
+        }
+        let (_, buf) = self.recvs.front().ok_or(Violation::NO_BUFFER)?;
+        if u64::from(u.offset) + len as u64 > buf.capacity() as u64 {
+            return Err(Violation::TOO_LONG);
+        }
+        if u.last && opcode.invalidates() && !self.stags.is_live(Stag(u.word)) {
+            return Err(Violation::CANNOT_INVALIDATE);
+        }
+        Ok(Target::Message)
+    }
+
+    /// Where the next `n` bytes of a segment belong.
+    fn target(&mut self, segment: &Segment, n: usize) -> Result<Slices<'_>, Violation> {
+        let placed = segment.placed;
+        let one = |space: &'_ mut [u8], at: usize| -> Result<std::ops::Range<usize>, Violation> {
+            if at + n <= space.len() { Ok(at..at + n) } else { Err(Violation::BOUNDS) }
+        };
+        match (segment.target, &segment.header) {
+            (Target::Write, Header::Tagged(t)) => {
+                self.stags.write_target(t.stag, t.offset + placed as u64, n)
+            }
+            (Target::Response, Header::Tagged(t)) => {
+                let fetch = self.reads.front_mut().ok_or(Violation::INVALID_STAG)?;
+                let space = fetch.sink.space();
+                let range = one(space, t.offset as usize + placed)?;
+                Ok([&mut space[range]].into_iter().collect())
+            }
+            (Target::Message, Header::Untagged(u)) => {
+                let (_, buf) = self.recvs.front_mut().ok_or(Violation::NO_BUFFER)?;
+                let space = buf.space();
+                let range = one(space, u.offset as usize + placed)?;
+                Ok([&mut space[range]].into_iter().collect())
+            }
+            _ => Ok(Slices::new()),
+        }
+    }
+
+    /// A whole segment has been placed.
+    fn delivered(&mut self, segment: &Segment) -> Result<(), Violation> {
+        match (segment.target, &segment.header) {
+            (Target::Response, Header::Tagged(t)) => {
+                if let Some(fetch) = self.reads.front_mut() {
+                    fetch.placed += segment.len as u32;
+                }
+                if let Some(mut fetch) = self.reads.pop_front_if(|_| t.last) {
+                    self.stags.release(fetch.stag);
+                    fetch.sink.set_len(fetch.placed as usize);
+                    self.complete(fetch.id, Ok(Done::Read(fetch.sink)));
+                }
+            }
+            (Target::Message, Header::Untagged(u)) => {
+                let opcode = Opcode::parse(u.control)?;
+                let expected = &mut self.rx.send;
+                expected.placed += segment.len as u32;
+                expected.opcode = Some(opcode);
+                if u.last {
+                    self.message_delivered(u, opcode)?;
+                }
+            }
+            (Target::Ready, Header::Untagged(_)) => self.rx.send.msn = self.rx.send.msn.wrapping_add(1),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// RFC 5040 5.3: the message is delivered, and the tag that it names is invalid from here on.
+    fn message_delivered(&mut self, u: &Untagged, opcode: Opcode) -> Result<(), Violation> {
+        let invalidated = if opcode.invalidates() {
+            let stag = Stag(u.word);
+            Some((stag, self.stags.invalidate(stag).ok_or(Violation::CANNOT_INVALIDATE)?))
+        } else {
+            None
+        };
+        let (id, mut buf) = self.recvs.pop_front().ok_or(Violation::NO_BUFFER)?;
+        let expected = &mut self.rx.send;
+        buf.set_len(expected.placed as usize);
+        *expected = Expected { msn: expected.msn.wrapping_add(1), placed: 0, opcode: None };
+        self.complete(id, Ok(Done::Recv { buf, invalidated }));
+        Ok(())
+    }
+
+    /// A Read Request or Terminate, whole.
+    fn control(&mut self, header: &Header, payload: &[u8], len: usize) -> Result<(), Wrong> {
+        let wrong = |v, request| (v, Offender { length: len as u16, header: Some(*header), request });
+        if Opcode::parse(header.control()) == Ok(Opcode::TERMINATE) {
+            let code = terminate::parse(payload).map_err(|v| wrong(v, None))?;
+            self.end(Down::Terminated(code));
+            return Ok(());
+        }
+        let request = ReadRequest::parse(payload).map_err(|v| wrong(v, None))?;
+        self.rx.read_msn = self.rx.read_msn.wrapping_add(1);
+        let from = request.from;
+        let sg = match from.length {
+            0 => Default::default(), // RFC 5040 5.2: the tag of an empty Read is not checked
+            n => self.stags.read_source(from.stag, from.offset, n).map_err(|v| wrong(v, Some(request)))?,
+        };
+        self.responses.push_back(Response {
+            sink: request.sink,
+            sink_offset: request.sink_offset,
+            source: from.stag,
+            payload: Cursor::new(sg),
+        });
+        Ok(())
+    }
+}
+
+/// A message of one segment with the sequence number expected (RFC 5041 5.3).
+fn single(u: &Untagged, msn: u32) -> Result<(), Violation> {
+    if u.msn != msn {
+        return Err(Violation::MSN);
+    }
+    if u.offset != 0 {
+        return Err(Violation::MESSAGE_OFFSET);
+    }
+    if u.last { Ok(()) } else { Err(Violation::TOO_LONG) }
+}
+
+fn offender(segment: &Segment) -> Offender {
+    let head = if matches!(segment.header, Header::Tagged(_)) { 14 } else { 18 };
+    Offender { length: (head + segment.len) as u16, header: Some(segment.header), request: None }
+}

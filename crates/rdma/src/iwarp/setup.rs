@@ -1,0 +1,402 @@
+//! Making connections: the MPA start-up (RFC 5044 7.1, RFC 6581).
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use env::Env;
+use socket2::SockRef;
+use thiserror::Error;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::core::Config;
+use super::mpa::{self, Enhanced, FRAME_LEN, Frame, FrameError, Kind, Ready, UNSPECIFIED_DEPTH};
+use super::shell::IwarpQueuePair;
+
+/// Whether FPDUs carry checksums (RFC 5044 7.1: they do when either side wants them).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Crc {
+    /// We ask for them, so they are on.
+    Require,
+    /// On if the peer asks.
+    IfAsked,
+    /// A peer that asks is refused.
+    Off,
+}
+
+/// What our side of a connection is like.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Checksums.
+    pub crc: Crc,
+    /// RDMA Reads of the peer that we answer at a time, at most 16,382.
+    pub ird: u32,
+    /// RDMA Reads that we start at a time, if the peer answers as many.
+    pub ord: u32,
+    /// Outstanding work requests, sends and receives each.
+    pub max_wr: usize,
+    /// Exposed buffers.
+    pub max_regions: usize,
+    /// As initiator: MPA revision 1, or 2 with IRD and ORD.
+    pub revision: u8,
+    /// As initiator in revision 2: send a ready-to-receive message (an RDMA Write without data), so that the
+    /// responder may be the first to send.
+    pub peer_to_peer: bool,
+    /// The longest FPDU that we send, in bytes; `None`: as much as fits one TCP segment.
+    pub max_fpdu: Option<usize>,
+    /// How long the peer may take for its part of the set-up.
+    pub setup_timeout: Duration,
+    /// How long what is queued may take to leave when the connection ends.
+    pub linger: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            crc: Crc::IfAsked,
+            ird: 32,
+            ord: 32,
+            max_wr: 1024,
+            max_regions: 4096,
+            revision: 2,
+            peer_to_peer: false,
+            max_fpdu: None,
+            setup_timeout: Duration::from_secs(10),
+            linger: Duration::from_secs(2),
+        }
+    }
+}
+
+/// Why no connection came about.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum SetupError {
+    /// TCP failed.
+    #[error("transport: {0}")]
+    Transport(io::ErrorKind),
+    /// The peer did not do its part in time.
+    #[error("the peer took too long to set the connection up")]
+    TimedOut,
+    /// What the peer sent is no MPA frame; or our own private data does not fit one.
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+    /// The peer demands markers, which we do not make.
+    #[error("the peer demands MPA markers")]
+    Markers,
+    /// The peer demands checksums, which are turned off here.
+    #[error("the peer demands CRCs")]
+    Crc,
+    /// The initiator demands a ready-to-receive message but offers none.
+    #[error("the peer offers no ready-to-receive message")]
+    Ready,
+    /// The reply is not of the request's revision.
+    #[error("the peer answered with MPA revision {0}")]
+    Revision(u8),
+    /// The responder refused; this is its private data.
+    #[error("the peer refused the connection")]
+    Rejected(Vec<u8>),
+}
+
+impl From<io::Error> for SetupError {
+    fn from(e: io::Error) -> SetupError {
+        SetupError::Transport(e.kind())
+    }
+}
+
+/// Takes iWARP connections on a TCP port.
+pub struct Listener {
+    tcp: TcpListener,
+    env: Env,
+    options: Options,
+}
+
+/// An accepted TCP connection whose peer has not said anything yet.
+pub struct Arriving {
+    stream: TcpStream,
+    peer: SocketAddr,
+    env: Env,
+    options: Options,
+}
+
+/// A peer that asks for a connection.
+pub struct Incoming {
+    /// The upper layer's words.
+    pub private_data: Vec<u8>,
+    /// Who.
+    pub peer: SocketAddr,
+    /// RDMA Reads that the peer answers at a time; `None`: it does not say.
+    pub ird: Option<u32>,
+    /// RDMA Reads that the peer starts at a time; `None`: it does not say.
+    pub ord: Option<u32>,
+    request: Frame,
+    stream: TcpStream,
+    env: Env,
+    options: Options,
+}
+
+impl Listener {
+    /// Listens on `addr`.
+    ///
+    /// # Errors
+    /// The system's.
+    pub async fn bind(addr: SocketAddr, env: Env, options: Options) -> io::Result<Listener> {
+        Ok(Listener { tcp: TcpListener::bind(addr).await?, env, options })
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.tcp.local_addr()
+    }
+
+    /// The next TCP connection. The set-up is [`Arriving::request`]'s, to be run in a task of its own: a slow peer
+    /// holds up nobody else.
+    ///
+    /// # Errors
+    /// The system's; most pass (a connection gone before it was accepted, too many open files).
+    pub async fn accept(&self) -> io::Result<Arriving> {
+        let (stream, peer) = self.tcp.accept().await?;
+        Ok(Arriving { stream, peer, env: self.env.clone(), options: self.options.clone() })
+    }
+}
+
+impl Arriving {
+    /// Who.
+    pub fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// Waits for the peer's request.
+    ///
+    /// # Errors
+    /// The connection is closed, and why.
+    pub async fn request(self) -> Result<Incoming, SetupError> {
+        respond(self.stream, self.env, self.options).await
+    }
+}
+
+/// The responder's first half on an accepted TCP connection: the peer's request.
+///
+/// # Errors
+/// The connection is closed, and why.
+pub async fn respond(mut stream: TcpStream, env: Env, options: Options) -> Result<Incoming, SetupError> {
+    let peer = stream.peer_addr()?;
+    stream.set_nodelay(true)?;
+    let request = within(&env, &options, read_frame(&mut stream, Kind::Request)).await?;
+    let refusal = if request.markers {
+        Some(SetupError::Markers)
+    } else if request.crc && options.crc == Crc::Off {
+        Some(SetupError::Crc)
+    } else if request.enhanced.is_some_and(|e| e.peer_to_peer && e.ready.is_empty()) {
+        Some(SetupError::Ready)
+    } else {
+        None
+    };
+    let known = |depth: u16| (depth != UNSPECIFIED_DEPTH).then_some(u32::from(depth));
+    let incoming = Incoming {
+        private_data: request.private_data.clone(),
+        peer,
+        ird: request.enhanced.and_then(|e| known(e.ird)),
+        ord: request.enhanced.and_then(|e| known(e.ord)),
+        request,
+        stream,
+        env,
+        options,
+    };
+    match refusal {
+        None => Ok(incoming),
+        Some(why) => {
+            incoming.reject(&[]).await?;
+            Err(why)
+        }
+    }
+}
+
+impl Incoming {
+    /// Accepts, with `ird` and `ord` at most what the options say, and gives the peer `private_data`.
+    ///
+    /// # Errors
+    /// The connection is closed, and why.
+    pub async fn accept(
+        mut self,
+        private_data: &[u8],
+        ird: u32,
+        ord: u32,
+    ) -> Result<IwarpQueuePair, SetupError> {
+        let crc = self.request.crc || self.options.crc == Crc::Require;
+        let ird = depth(ird.min(self.options.ird));
+        let ord = depth(ord.min(self.options.ord).min(self.ird.unwrap_or(u32::MAX)));
+        let reply = self.reply(false, crc, ird, ord, private_data);
+        let (peer_to_peer, ready) =
+            reply.enhanced.map_or((false, Ready::default()), |e| (e.peer_to_peer, e.ready));
+        let bytes = reply.to_vec()?;
+        within(&self.env, &self.options, async { Ok(self.stream.write_all(&bytes).await?) }).await?;
+        let ready = if peer_to_peer { ready } else { Ready::default() };
+        let config = config(&self.stream, &self.options, crc, ird, ord, true, ready)?;
+        Ok(IwarpQueuePair::new(self.stream, self.peer, self.env, config, self.options.linger))
+    }
+
+    /// Refuses, and gives the peer `private_data`.
+    ///
+    /// # Errors
+    /// The refusal could not be sent.
+    pub async fn reject(mut self, private_data: &[u8]) -> Result<(), SetupError> {
+        let bytes = self.reply(true, self.request.crc, 0, 0, private_data).to_vec()?;
+        within(&self.env, &self.options, async {
+            self.stream.write_all(&bytes).await?;
+            Ok(self.stream.shutdown().await?)
+        })
+        .await
+    }
+
+    fn reply(&self, reject: bool, crc: bool, ird: u16, ord: u16, private_data: &[u8]) -> Frame {
+        let enhanced = self.request.enhanced.map(|asked| {
+            // RFC 6581 8: any of the ready-to-receive messages that the initiator offers will do.
+            let ready = if asked.peer_to_peer { asked.ready.and(Ready::ALL) } else { Ready::default() };
+            Enhanced { ird, ord, peer_to_peer: asked.peer_to_peer, ready }
+        });
+        Frame {
+            kind: Kind::Reply,
+            revision: self.request.revision,
+            markers: false,
+            crc,
+            reject,
+            enhanced,
+            private_data: private_data.to_vec(),
+        }
+    }
+}
+
+/// Connects to `addr`, giving the peer `private_data`; its own comes back.
+///
+/// # Errors
+/// No connection, and why.
+pub async fn connect(
+    addr: SocketAddr,
+    env: Env,
+    private_data: &[u8],
+    options: Options,
+) -> Result<(IwarpQueuePair, Vec<u8>), SetupError> {
+    let stream = within(&env, &options, async { Ok(TcpStream::connect(addr).await?) }).await?;
+    initiate(stream, env, private_data, options).await
+}
+
+/// The initiator's part on a TCP connection that it has made.
+///
+/// # Errors
+/// The connection is closed, and why.
+pub async fn initiate(
+    mut stream: TcpStream,
+    env: Env,
+    private_data: &[u8],
+    options: Options,
+) -> Result<(IwarpQueuePair, Vec<u8>), SetupError> {
+    let peer = stream.peer_addr()?;
+    stream.set_nodelay(true)?;
+    let enhanced = (options.revision >= 2).then(|| Enhanced {
+        ird: depth(options.ird),
+        ord: depth(options.ord),
+        peer_to_peer: options.peer_to_peer,
+        ready: Ready { write: options.peer_to_peer, ..Ready::default() },
+    });
+    let request = Frame {
+        kind: Kind::Request,
+        revision: if enhanced.is_some() { 2 } else { 1 },
+        markers: false,
+        crc: options.crc == Crc::Require,
+        reject: false,
+        enhanced,
+        private_data: private_data.to_vec(),
+    };
+    let bytes = request.to_vec()?;
+    let reply = within(&env, &options, async {
+        stream.write_all(&bytes).await?;
+        read_frame(&mut stream, Kind::Reply).await
+    })
+    .await?;
+    if reply.reject {
+        return Err(SetupError::Rejected(reply.private_data));
+    }
+    if reply.markers {
+        return Err(SetupError::Markers);
+    }
+    if reply.crc && options.crc == Crc::Off {
+        return Err(SetupError::Crc);
+    }
+    if reply.revision != request.revision {
+        return Err(SetupError::Revision(reply.revision));
+    }
+    let peer_ird = reply.enhanced.filter(|e| e.ird != UNSPECIFIED_DEPTH).map_or(u32::MAX, |e| e.ird.into());
+    let (ird, ord) = (depth(options.ird), depth(options.ord.min(peer_ird)));
+    let config = config(&stream, &options, request.crc || reply.crc, ird, ord, false, Ready::default())?;
+    let mut qp = IwarpQueuePair::new(stream, peer, env, config, options.linger);
+    match reply.enhanced {
+        Some(e) if e.peer_to_peer && request.enhanced.is_some_and(|r| r.peer_to_peer) => {
+            if !e.ready.write {
+                return Err(SetupError::Ready);
+            }
+            qp.send_ready();
+        }
+        _ => {}
+    }
+    Ok((qp, reply.private_data))
+}
+
+fn config(
+    stream: &TcpStream,
+    options: &Options,
+    crc: bool,
+    ird: u16,
+    ord: u16,
+    wait: bool,
+    ready: Ready,
+) -> Result<Config, SetupError> {
+    // RFC 5044 4.2: an FPDU fits one segment of the connection as it is now.
+    let segment = SockRef::from(stream).tcp_mss()? as usize;
+    let segment = segment.min(options.max_fpdu.unwrap_or(usize::MAX));
+    Ok(Config {
+        crc,
+        max_ulpdu: mpa::max_ulpdu(segment.max(SEGMENT_MIN)),
+        ird: ird.into(),
+        ord: ord.into(),
+        max_wr: options.max_wr,
+        max_regions: options.max_regions,
+        wait,
+        ready,
+    })
+}
+
+/// RFC 5044 4.2: an FPDU may always have this many bytes.
+const SEGMENT_MIN: usize = 128;
+
+/// A depth as a frame can say it.
+fn depth(depth: u32) -> u16 {
+    depth.min(u32::from(UNSPECIFIED_DEPTH) - 1) as u16
+}
+
+async fn read_frame(stream: &mut TcpStream, kind: Kind) -> Result<Frame, SetupError> {
+    let mut fixed = [0; FRAME_LEN];
+    stream.read_exact(&mut fixed).await?;
+    let mut tail = vec![0; Frame::tail_len(kind, &fixed)?];
+    stream.read_exact(&mut tail).await?;
+    Ok(Frame::parse(kind, &fixed, &tail)?)
+}
+
+/// Runs a step of the set-up under its deadline.
+async fn within<T>(
+    env: &Env,
+    options: &Options,
+    step: impl Future<Output = Result<T, SetupError>>,
+) -> Result<T, SetupError> {
+    let mut late = std::pin::pin!(env.sleep(options.setup_timeout));
+    let mut step = std::pin::pin!(step);
+    std::future::poll_fn(|cx| {
+        if let std::task::Poll::Ready(done) = step.as_mut().poll(cx) {
+            return std::task::Poll::Ready(done);
+        }
+        late.as_mut().poll(cx).map(|()| Err(SetupError::TimedOut))
+    })
+    .await
+}

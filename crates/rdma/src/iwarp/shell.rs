@@ -1,0 +1,229 @@
+//! Between the core and its socket.
+
+use std::cell::RefCell;
+use std::io::{self, IoSliceMut};
+use std::net::{Shutdown, SocketAddr};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use env::{BoxFuture, Env};
+use smallvec::SmallVec;
+use socket2::SockRef;
+use tokio::io::{AsyncRead, ReadBuf};
+use tokio::net::TcpStream;
+
+use super::core::{Config, Core, Phase};
+use crate::{Completion, Down, Exposed, Exposure, QueuePair, QueuePairCaps, RdmaError, Rights, Wr, WrId};
+
+/// The receive buffer of a thread, in bytes.
+const STAGE: usize = 256 << 10;
+/// A segment with at least this much to come is read straight into its target.
+const DIRECT: usize = 16 << 10;
+/// What is read beyond it: the trailer and the next header, rarely more.
+const BEYOND: usize = 2 << 10;
+/// Reads in one poll before others on this thread get a turn.
+const READS: usize = 32;
+
+thread_local! {
+    /// Shared by the thread's connections: between two polls a connection keeps only what it could not use.
+    static STAGED: RefCell<Vec<u8>> = RefCell::new(vec![0; STAGE]);
+}
+
+/// A queue pair over TCP.
+pub struct IwarpQueuePair {
+    stream: TcpStream,
+    core: Core,
+    /// Bytes read but not yet used: the beginning of an FPDU.
+    rest: Vec<u8>,
+    env: Env,
+    linger: Duration,
+    /// Runs while the connection is being ended.
+    deadline: Option<BoxFuture<()>>,
+    peer: SocketAddr,
+}
+
+impl IwarpQueuePair {
+    pub(super) fn new(
+        stream: TcpStream,
+        peer: SocketAddr,
+        env: Env,
+        config: Config,
+        linger: Duration,
+    ) -> IwarpQueuePair {
+        let core = Core::new(env.clone(), config);
+        IwarpQueuePair { stream, core, rest: Vec::new(), env, linger, deadline: None, peer }
+    }
+
+    /// The other end of the TCP connection.
+    pub fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    pub(super) fn send_ready(&mut self) {
+        self.core.send_ready();
+    }
+
+    /// Writes until nothing is left or the socket takes no more; whether any was written.
+    fn write(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
+        let mut any = false;
+        loop {
+            let slices = self.core.output();
+            if slices.is_empty() {
+                return Ok(any);
+            }
+            match self.stream.try_write_vectored(&slices) {
+                Ok(n) => {
+                    drop(slices);
+                    self.core.written(n);
+                    any = true;
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => match self.stream.poll_write_ready(cx) {
+                    Poll::Ready(ready) => ready?,
+                    Poll::Pending => return Ok(any),
+                },
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    /// Reads once and takes it in; ready with the number of bytes, 0 at the end of the stream.
+    fn read(&mut self, cx: &mut Context<'_>, stage: &mut [u8]) -> Poll<io::Result<usize>> {
+        if self.rest.is_empty() {
+            if let Some(n) = self.read_direct(cx, stage)? {
+                return n.map(Ok);
+            }
+        }
+        let held = self.rest.len();
+        stage[..held].copy_from_slice(&self.rest);
+        let mut buf = ReadBuf::new(&mut stage[held..]);
+        ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buf))?;
+        let n = buf.filled().len();
+        if n > 0 {
+            let data = &stage[..held + n];
+            let used = self.core.input(data);
+            self.rest.clear();
+            self.rest.extend_from_slice(&data[used..]);
+        }
+        Poll::Ready(Ok(n))
+    }
+
+    /// Reads into the target of the segment at hand, if it is worth it.
+    fn read_direct(&mut self, cx: &mut Context<'_>, stage: &mut [u8]) -> io::Result<Option<Poll<usize>>> {
+        loop {
+            let Some(targets) = self.core.direct(DIRECT) else { return Ok(None) };
+            let direct: usize = targets.iter().map(|t| t.len()).sum();
+            let mut slices: SmallVec<[IoSliceMut<'_>; 8]> =
+                targets.into_iter().map(IoSliceMut::new).collect();
+            slices.push(IoSliceMut::new(&mut stage[..BEYOND]));
+            let read = self.stream.try_read_vectored(&mut slices);
+            drop(slices);
+            match read {
+                Ok(n) => {
+                    self.core.placed_directly(n.min(direct));
+                    if n > direct {
+                        let data = &stage[..n - direct];
+                        let used = self.core.input(data);
+                        self.rest.extend_from_slice(&data[used..]);
+                    }
+                    return Ok(Some(Poll::Ready(n)));
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => match self.stream.poll_read_ready(cx) {
+                    Poll::Ready(ready) => ready?,
+                    Poll::Pending => return Ok(Some(Poll::Pending)),
+                },
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    /// Moves what can be moved; whether to come again at once.
+    fn drive(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
+        self.write(cx)?;
+        let again = STAGED.with(|stage| match stage.try_borrow_mut() {
+            Ok(mut stage) => self.read_all(cx, &mut stage),
+            Err(_) => self.read_all(cx, &mut vec![0; STAGE]), // polled from within another's poll
+        })?;
+        // Answers to Reads, and Reads that could start now.
+        Ok(self.write(cx)? || again)
+    }
+
+    fn read_all(&mut self, cx: &mut Context<'_>, stage: &mut [u8]) -> io::Result<bool> {
+        for _ in 0..READS {
+            if self.core.has_completions() || !self.core.takes_input() {
+                return Ok(true);
+            }
+            match self.read(cx, stage)? {
+                Poll::Pending => return Ok(false),
+                Poll::Ready(0) => {
+                    self.core.end(self.core.input_ended(self.rest.len()));
+                    return Ok(true);
+                }
+                Poll::Ready(_) => {}
+            }
+        }
+        Ok(true)
+    }
+
+    /// Ends what is to end: once all has left, or when that takes too long.
+    fn wind_up(&mut self, cx: &mut Context<'_>) {
+        let why = match self.core.phase() {
+            Phase::Open | Phase::Down(_) => return,
+            Phase::Closing => Down::Closed,
+            Phase::Terminating(why) => why.clone(),
+        };
+        let (env, linger) = (self.env.clone(), self.linger);
+        let deadline = self.deadline.get_or_insert_with(|| Box::pin(async move { env.sleep(linger).await }));
+        if self.core.ready_to_end() || deadline.as_mut().poll(cx).is_ready() {
+            // An error here says that the connection is gone already.
+            let _ = SockRef::from(&self.stream).shutdown(Shutdown::Write);
+            self.core.end(why);
+        }
+    }
+}
+
+impl QueuePair for IwarpQueuePair {
+    fn caps(&self) -> QueuePairCaps {
+        self.core.caps()
+    }
+
+    fn expose(&mut self, what: Exposed, rights: Rights) -> Result<Exposure, RdmaError> {
+        self.core.expose(what, rights)
+    }
+
+    fn post(&mut self, id: WrId, wr: Wr) -> Result<(), (RdmaError, Wr)> {
+        self.core.post(id, wr)
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>, out: &mut Vec<Completion>) -> Poll<Result<(), Down>> {
+        let mut again = true;
+        for _ in 0..2 {
+            if !matches!(self.core.phase(), Phase::Down(_)) {
+                match self.drive(cx) {
+                    Ok(more) => again = more,
+                    Err(e) => self.core.end(Down::Transport(e.kind())),
+                }
+                self.wind_up(cx);
+            }
+            if self.core.drain(out) {
+                return Poll::Ready(Ok(()));
+            }
+            if let Phase::Down(why) = self.core.phase() {
+                return Poll::Ready(Err(why.clone()));
+            }
+            if !again {
+                return Poll::Pending;
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    fn close(&mut self) {
+        self.core.close();
+    }
+
+    fn exposed(&self) -> usize {
+        self.core.exposed()
+    }
+}

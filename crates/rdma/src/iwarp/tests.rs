@@ -1,0 +1,3 @@
+//! Over loopback: the conformance suite.
+
+mod loopback;

@@ -1,0 +1,241 @@
+//! Cutting messages into FPDUs (RFC 5041 5, RFC 5040 5).
+//!
+//! Answers to the peer's Reads and our own requests take turns, one segment each. Two tagged messages are not
+//! interleaved: Linux's siw takes a segment of a Read Response inside an RDMA Write, or the reverse, for an error.
+
+use arena::Sg;
+
+use super::batch::Batch;
+use super::core::{Core, Cursor, End, Fetch, Message, MessageKind, Phase};
+use super::ddp::{Header, Queue, TAGGED_LEN, Tagged, UNTAGGED_LEN, Untagged};
+use super::mpa::{Crc, padding};
+use super::rdmap::{Opcode, ReadRequest};
+use super::terminate::{self, Offender};
+use crate::violation::Violation;
+use crate::{Remote, Stag, Wr, WrId};
+
+/// A batch is not filled beyond this many bytes or parts: what is urgent waits behind it.
+const BATCH_BYTES: usize = 512 << 10;
+const BATCH_PARTS: usize = 250;
+
+impl Core {
+    /// Fills the empty batch with what may leave.
+    pub(super) fn fill(&mut self) {
+        if self.wait || !matches!(self.phase, Phase::Open | Phase::Closing) {
+            return;
+        }
+        while self.batch.len() < BATCH_BYTES && self.batch.parts() < BATCH_PARTS {
+            if self.current.is_none() {
+                self.start_next();
+            }
+            let (own, response) = (self.current.is_some(), self.response_at < self.responses.len());
+            if own && (!response || self.own_first()) {
+                self.cut_own();
+                self.own_turn = false;
+            } else if response {
+                if let Err(violation) = self.cut_response() {
+                    self.violated(violation, &Offender::default());
+                    return;
+                }
+                self.own_turn = true;
+            } else {
+                return;
+            }
+        }
+    }
+
+    /// Whether ours goes first of the two messages at hand.
+    fn own_first(&self) -> bool {
+        let Some(own) = &self.current else { return false };
+        if matches!(own.kind, MessageKind::Write(_)) {
+            if own.payload.is_cut() {
+                return true;
+            }
+            if self.responses[self.response_at].payload.is_cut() {
+                return false;
+            }
+        }
+        self.own_turn
+    }
+
+    /// Starts requests in order, up to one that has to be cut into segments.
+    fn start_next(&mut self) {
+        while self.current.is_none() && self.batch.parts() < BATCH_PARTS {
+            // RFC 5040 5.2: no more Reads in flight than the peer's IRD; what is behind one waits with it.
+            let full = self.reads.len() >= self.config.ord as usize;
+            if full && matches!(self.sends.front(), Some((_, Wr::Read { .. }))) {
+                return;
+            }
+            let Some((id, wr)) = self.sends.pop_front() else { return };
+            let (kind, sg) = match wr {
+                Wr::Send { sg, invalidate } => {
+                    let msn = self.send_msn;
+                    self.send_msn = msn.wrapping_add(1);
+                    (MessageKind::Send { invalidate, msn }, sg)
+                }
+                Wr::Write { src, to } => (MessageKind::Write(to), src),
+                Wr::Read { sink, from } => {
+                    self.request_read(id, sink, from);
+                    continue;
+                }
+                Wr::Recv(_) | Wr::Invalidate(_) => unreachable!("these are not queued to send"),
+            };
+            self.current = Some(Message { id, kind, payload: Cursor::new(sg) });
+        }
+    }
+
+    fn request_read(&mut self, id: WrId, mut sink: arena::IoBufMut, from: Remote) {
+        sink.set_len(0);
+        let stag = self.stags.reserve();
+        let header = Untagged {
+            last: true,
+            control: Opcode::READ_REQUEST.control(),
+            word: 0,
+            queue: Queue::READ_REQUEST,
+            msn: self.read_msn,
+            offset: 0,
+        };
+        self.read_msn = self.read_msn.wrapping_add(1);
+        let request = ReadRequest { sink: stag, sink_offset: 0, from };
+        let payload = |v: &mut Vec<u8>| request.write(v);
+        small(&mut self.batch, self.config.crc, &Header::Untagged(header), ReadRequest::LEN, payload);
+        self.reads.push_back(Fetch { id, stag, sink, length: from.length, placed: 0 });
+    }
+
+    /// One segment of the message at hand.
+    fn cut_own(&mut self) {
+        let Some(message) = &mut self.current else { return };
+        let (payload, max) = (&mut message.payload, self.config.max_ulpdu);
+        let (header, n) = match message.kind {
+            MessageKind::Send { invalidate, msn } => {
+                let n = payload.left().min(max - UNTAGGED_LEN);
+                let opcode = if invalidate.is_some() { Opcode::SEND_INVALIDATE } else { Opcode::SEND };
+                let header = Untagged {
+                    last: n == payload.left(),
+                    control: opcode.control(),
+                    word: invalidate.unwrap_or(Stag(0)).0,
+                    queue: Queue::SEND,
+                    msn,
+                    offset: payload.sent,
+                };
+                (Header::Untagged(header), n)
+            }
+            MessageKind::Write(to) => tagged(payload, max, Opcode::WRITE, to.stag, to.offset),
+        };
+        cut(&mut self.batch, self.config.crc, &header, payload, n);
+        if header.last() {
+            self.batch.end(End::Message(message.id, message.kind));
+            self.current = None;
+        }
+    }
+
+    /// One segment of the Read Response at hand.
+    fn cut_response(&mut self) -> Result<(), Violation> {
+        let response = &mut self.responses[self.response_at];
+        // No byte of a source is read once its tag has been invalidated.
+        if response.payload.total > 0 && !self.stags.is_live(response.source) {
+            return Err(Violation::READ_REVOKED);
+        }
+        let (payload, max) = (&mut response.payload, self.config.max_ulpdu);
+        let (header, n) = tagged(payload, max, Opcode::READ_RESPONSE, response.sink, response.sink_offset);
+        cut(&mut self.batch, self.config.crc, &header, payload, n);
+        if header.last() {
+            // The buffers belong to the batch now; the entry stays for the IRD until they are written.
+            response.payload = Cursor::new(Sg::new());
+            self.batch.end(End::Response);
+            self.response_at += 1;
+        }
+        Ok(())
+    }
+
+    /// RFC 6581 8: the initiator's ready-to-receive message, an RDMA Write without data.
+    pub(super) fn send_ready(&mut self) {
+        // Its tag is not checked, but some cards do not like 0.
+        let header = Tagged { last: true, control: Opcode::WRITE.control(), stag: Stag(1), offset: 0 };
+        small(&mut self.batch, self.config.crc, &Header::Tagged(header), 0, |_| {});
+    }
+
+    /// The peer broke the protocol: exposures die, a Terminate leaves after what is in the batch, nothing else does.
+    pub(super) fn violated(&mut self, violation: Violation, offender: &Offender) {
+        self.stags.clear();
+        let header = Untagged {
+            last: true,
+            control: Opcode::TERMINATE.control(),
+            word: 0,
+            queue: Queue::TERMINATE,
+            msn: 1,
+            offset: 0,
+        };
+        let mut payload = Vec::with_capacity(terminate::MAX_LEN);
+        terminate::write(violation.code, offender, &mut payload);
+        let write = |v: &mut Vec<u8>| v.extend_from_slice(&payload);
+        small(&mut self.batch, self.config.crc, &Header::Untagged(header), payload.len(), write);
+        self.phase = Phase::Terminating(violation.into());
+    }
+}
+
+/// The header of the next tagged segment and the length of its payload.
+fn tagged(payload: &Cursor, max: usize, opcode: Opcode, stag: Stag, base: u64) -> (Header, usize) {
+    let n = payload.left().min(max - TAGGED_LEN);
+    let header = Tagged {
+        last: n == payload.left(),
+        control: opcode.control(),
+        stag,
+        offset: base.wrapping_add(payload.sent.into()),
+    };
+    (Header::Tagged(header), n)
+}
+
+/// One FPDU with the next `n` bytes of `payload`, which are not copied.
+fn cut(batch: &mut Batch<End>, crc: bool, header: &Header, payload: &mut Cursor, n: usize) {
+    let mut crc = crc.then(Crc::new);
+    let len = head_len(header) + n;
+    let head = batch.own(|v| {
+        v.extend_from_slice(&(len as u16).to_be_bytes());
+        header.write(v);
+    });
+    if let Some(crc) = &mut crc {
+        crc.update(head);
+    }
+    payload.take(n, |piece| {
+        if let Some(crc) = &mut crc {
+            crc.update(&piece);
+        }
+        batch.payload(piece);
+    });
+    batch.own(|v| trailer(v, len, crc));
+}
+
+/// One FPDU whose payload, of `n` bytes, is written beside its header.
+fn small(batch: &mut Batch<End>, crc: bool, header: &Header, n: usize, payload: impl FnOnce(&mut Vec<u8>)) {
+    let len = head_len(header) + n;
+    batch.own(|v| {
+        let start = v.len();
+        v.extend_from_slice(&(len as u16).to_be_bytes());
+        header.write(v);
+        payload(v);
+        let crc = crc.then(|| {
+            let mut crc = Crc::new();
+            crc.update(&v[start..]);
+            crc
+        });
+        trailer(v, len, crc);
+    });
+}
+
+fn trailer(v: &mut Vec<u8>, len: usize, crc: Option<Crc>) {
+    let pad = &[0; 3][..padding(len)];
+    v.extend_from_slice(pad);
+    let crc = crc.map_or([0; 4], |mut crc| {
+        crc.update(pad);
+        crc.to_bytes()
+    });
+    v.extend_from_slice(&crc);
+}
+
+fn head_len(header: &Header) -> usize {
+    match header {
+        Header::Tagged(_) => TAGGED_LEN,
+        Header::Untagged(_) => UNTAGGED_LEN,
+    }
+}
