@@ -127,8 +127,7 @@ impl SmbDirect {
         env: Env,
         options: SmbDirectOptions,
     ) -> Result<SmbDirect, SmbDirectError> {
-        let protocol = Protocol::passive(Time::ZERO, options.clone());
-        SmbDirect::new(qp, arena, env, options, protocol).established().await
+        SmbDirect::new(qp, arena, env, options, Protocol::passive).established().await
     }
 
     /// The end that connected: sends the negotiate request and waits for the response (MS-SMBD 3.1.4.1, 3.1.5.7).
@@ -141,17 +140,20 @@ impl SmbDirect {
         env: Env,
         options: SmbDirectOptions,
     ) -> Result<SmbDirect, SmbDirectError> {
-        let protocol = Protocol::active(Time::ZERO, options.clone());
-        SmbDirect::new(qp, arena, env, options, protocol).established().await
+        SmbDirect::new(qp, arena, env, options, Protocol::active).established().await
     }
 
     fn new(
         qp: Box<dyn QueuePair>,
         arena: Arena,
         env: Env,
-        options: SmbDirectOptions,
-        protocol: Protocol,
+        mut options: SmbDirectOptions,
+        protocol: impl FnOnce(Time, SmbDirectOptions) -> Protocol,
     ) -> SmbDirect {
+        // One receive beyond the target may be posted (MS-SMBD 3.1.5.9).
+        let receives = u16::try_from(qp.caps().max_wr.saturating_sub(1)).unwrap_or(u16::MAX);
+        options.receive_credit_max = options.receive_credit_max.min(receives).max(1);
+        let protocol = protocol(Time::ZERO, options.clone());
         SmbDirect {
             caps: qp.caps(),
             qp: Some(qp),
@@ -330,7 +332,11 @@ impl SmbDirect {
         }
     }
 
-    /// Ends an exposure of ours; [`Event::Invalidated`] brings the buffer back.
+    /// Ends an exposure of ours; [`Event::Invalidated`] brings the buffer back, or the error
+    /// [`WcError::UnknownStag`] when a message of the peer's that is about to be delivered invalidated it first.
+    ///
+    /// A peer that was allowed to invalidate the tag may do so at any time before it answers, and if it comes late
+    /// that ends the connection: so invalidate after the answer, or not at all.
     ///
     /// # Errors
     /// [`SmbDirectError::Ended`].
@@ -368,7 +374,7 @@ impl SmbDirect {
     /// [`SmbDirectOptions::receive_credit_max`]. The peer keeps what it was granted until it uses it. Independently
     /// of this, credits shrink by themselves while the arena is more than a quarter full.
     pub fn set_credit_target(&mut self, target: u16) {
-        self.credit_target = target.clamp(1, self.options.receive_credit_max.max(1));
+        self.credit_target = target.clamp(1, self.options.receive_credit_max);
         self.protocol.set_credit_target(self.credit_target);
     }
 

@@ -237,6 +237,8 @@ impl SmbDirect {
         match qp.post(id, wr) {
             Ok(()) => true,
             Err((RdmaError::Down, _)) => false, // `poll` tells why
+            // The peer has invalidated it already; the message that did it brings the buffer.
+            Err((RdmaError::UnknownStag, Wr::Invalidate(_))) => false,
             Err((e, _)) => {
                 self.end(SmbDirectError::Rdma(e));
                 false
@@ -291,7 +293,8 @@ impl SmbDirect {
                 self.finished(finished, true);
             }
             Kind::Invalidate => {
-                self.events.push_back(Event::Invalidated { stag: Stag(slot), result: Err(WcError::Flushed) });
+                let why = if self.phase == Phase::Open { WcError::UnknownStag } else { WcError::Flushed };
+                self.events.push_back(Event::Invalidated { stag: Stag(slot), result: Err(why) });
             }
             Kind::Recv | Kind::Send => {}
         }

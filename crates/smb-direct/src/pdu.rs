@@ -277,3 +277,90 @@ impl From<rdma::Exposure> for BufferDescriptorV1 {
         BufferDescriptorV1 { offset: e.offset, token: e.stag.0, length: e.length }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The messages of a Linux 6.12 client and ksmbd, captured.
+    #[test]
+    fn golden_negotiation() {
+        let request = [0, 1, 0, 1, 0, 0, 0xFF, 0, 0x54, 5, 0, 0, 0x54, 5, 0, 0, 0x56, 0xA7, 2, 0];
+        let m = NegotiateRequest {
+            min_version: VERSION,
+            max_version: VERSION,
+            credits_requested: 255,
+            preferred_send_size: 1364,
+            max_receive_size: 1364,
+            max_fragmented_size: 173_910,
+        };
+        assert_eq!((NegotiateRequest::decode(&request), m.encode()), (Ok(m), request));
+        let response = [
+            0, 1, 0, 1, 0, 1, 0, 0, 0xFF, 0, 0xFE, 0, 0, 0, 0, 0, 0, 0, 0x80, 0, 0x54, 5, 0, 0, 0x54, 5, 0,
+            0, 0x56, 0xA7, 2, 0,
+        ];
+        let m = NegotiateResponse {
+            min_version: VERSION,
+            max_version: VERSION,
+            negotiated_version: VERSION,
+            credits_requested: 255,
+            credits_granted: 254,
+            status: status::SUCCESS,
+            max_read_write_size: 8 << 20,
+            preferred_send_size: 1364,
+            max_receive_size: 1364,
+            max_fragmented_size: 173_910,
+        };
+        assert_eq!((NegotiateResponse::decode(&response), m.encode()), (Ok(m), response));
+    }
+
+    #[test]
+    fn golden_data_transfer() {
+        let grant = [0xFF, 0, 0xFF, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        let m = DataTransfer { credits_requested: 255, credits_granted: 255, ..EMPTY };
+        assert_eq!((DataTransfer::decode(&grant), &m.encode()[..20]), (Ok(m), &grant[..]));
+        // The first part of a compound, sent as a fragment.
+        let fragment = [0xFF, 0, 1, 0, 0, 0, 0, 0, 192, 0, 0, 0, 24, 0, 0, 0, 152, 0, 0, 0, 0, 0, 0, 0];
+        let m = DataTransfer {
+            credits_requested: 255,
+            credits_granted: 1,
+            flags: 0,
+            remaining_data_length: 192,
+            data_offset: 24,
+            data_length: 152,
+        };
+        assert_eq!((DataTransfer::decode(&fragment), m.encode()), (Ok(m), fragment));
+    }
+
+    const EMPTY: DataTransfer = DataTransfer {
+        credits_requested: 0,
+        credits_granted: 0,
+        flags: 0,
+        remaining_data_length: 0,
+        data_offset: 0,
+        data_length: 0,
+    };
+
+    #[test]
+    fn short_messages() {
+        for n in 0..20 {
+            assert_eq!(NegotiateRequest::decode(&[0; 20][..n]), Err(Violation::NegotiateLength(n)));
+            assert_eq!(DataTransfer::decode(&[0; 20][..n]), Err(Violation::DataLength(n)));
+        }
+        assert_eq!(NegotiateResponse::decode(&[0; 31]), Err(Violation::NegotiateLength(31)));
+    }
+
+    #[test]
+    fn descriptors() {
+        let d = [
+            BufferDescriptorV1 { offset: 0x0102_0304_0506_0708, token: 0x0A0B_0C0D, length: 4096 },
+            BufferDescriptorV1 { offset: 0, token: u32::MAX, length: 0 },
+        ];
+        let bytes: Vec<u8> = d.iter().flat_map(BufferDescriptorV1::encode).collect();
+        assert_eq!(bytes[..16], [8, 7, 6, 5, 4, 3, 2, 1, 0x0D, 0x0C, 0x0B, 0x0A, 0, 0x10, 0, 0]);
+        assert_eq!(BufferDescriptorV1::decode_all(&bytes).as_deref(), Some(&d[..]));
+        assert_eq!(BufferDescriptorV1::decode_all(&bytes[..31]), None);
+        assert_eq!(BufferDescriptorV1::decode_all(&[0; 16 * (MAX_DESCRIPTORS + 1)]), None);
+        assert_eq!(BufferDescriptorV1::decode_all(&[]).as_deref(), Some(&[][..]));
+    }
+}

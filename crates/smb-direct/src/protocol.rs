@@ -606,3 +606,6 @@ impl Protocol {
         Ok(self.remaining == 0)
     }
 }
+
+#[cfg(test)]
+mod tests;
