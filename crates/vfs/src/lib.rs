@@ -16,6 +16,8 @@
 //!
 //! **Errors.** [`VfsError`], which the server maps to NTSTATUS in one place.
 
+#[cfg(any(test, feature = "conformance"))]
+pub mod conformance;
 mod error;
 mod fold;
 mod hostdir;

@@ -18,7 +18,7 @@ use crate::{
     BasicChange, Data, DirEntry, ExtendedAttribute, Kind, Node, NodeId, Stat, VfsError, VfsResult, Want,
 };
 
-/// Reads longer than this ask for the file's size first, so as not to take memory for bytes that are not there.
+/// Reads of this length and more ask for the file's size first, so as not to take memory for bytes that are not there.
 const CLIP: usize = 64 << 10;
 
 /// The shortest read that is answered with a descriptor instead of bytes.
@@ -251,7 +251,7 @@ impl Open {
     /// How many bytes to make room for; 0 past the end.
     fn read_length(&self, offset: u64, length: usize) -> VfsResult<usize> {
         self.must_be(Kind::File)?;
-        if offset > OFFSET_MAX - length as u64 || length > CLIP {
+        if offset > OFFSET_MAX - length as u64 || length >= CLIP {
             let size = statx(&*self.fd)?.stx_size;
             return Ok(usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX).min(length));
         }
@@ -296,7 +296,7 @@ impl Open {
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
             done => return Ok(done?),
         }
-        const ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+        static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
         let mut at = start;
         while at < end {
             let n = ZEROS.len().min(usize::try_from(end - at).unwrap_or(usize::MAX));

@@ -6,7 +6,7 @@ use parking_lot::{Mutex, MutexGuard};
 use rustix::fs::{AtFlags, RenameFlags, Statx};
 use rustix::io::Errno;
 
-use super::place::{Entry, Place, lstatx};
+use super::place::{Entry, Place, join, lstatx};
 use super::{Tree, device, node, visible};
 use crate::{Kind, NodeId, VfsError, VfsPath, VfsResult};
 
@@ -53,18 +53,24 @@ impl Tree {
         let _changing = self.changing_both(&source.stat, &place.stat);
         let from = self.entry(&source, old)?;
         self.same_file(&from, id)?;
+        let moved = join(&source.disk, &from.name);
+        if place.disk.strip_prefix(&*moved).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')) {
+            return Err(VfsError::InvalidArgument); // into itself
+        }
         let name = &*visible::stored(name);
         let within = same(&from.place.stat, &place.stat);
         match self.taken(&place, name)? {
-            Some(there) if within && there == from.name => {
-                if there == name {
-                    return Ok(());
-                }
-            }
+            Some(there) if within && there == from.name && there == name => return Ok(()),
+            Some(there) if within && there == from.name => {} // a change of case only
             Some(there) => {
                 self.give_way(&from, &place, &there, replace)?;
-                // Over the old name first, so that there is no moment without the file.
-                rustix::fs::renameat(&from.place.fd, &*from.name, &place.fd, &*there)?;
+                if same(&lstatx(&from.place.fd, &from.name)?, &lstatx(&place.fd, &there)?) {
+                    // Two names of one file: the system would do nothing (POSIX).
+                    rustix::fs::unlinkat(&from.place.fd, &*from.name, AtFlags::empty())?;
+                } else {
+                    // Over the old name first, so that there is no moment without the file.
+                    rustix::fs::renameat(&from.place.fd, &*from.name, &place.fd, &*there)?;
+                }
                 if there != name {
                     rustix::fs::renameat(&place.fd, &*there, &place.fd, name)?;
                 }
@@ -157,7 +163,7 @@ fn move_to_new(from: &Entry<'_>, place: &Place, name: &str) -> VfsResult<()> {
     let (old, new) = (&from.place.fd, &place.fd);
     match rustix::fs::renameat_with(old, &*from.name, new, name, RenameFlags::NOREPLACE) {
         // Not on this file system; the names are ours for the moment.
-        Err(Errno::INVAL) if !matches!(lstatx(new, name), Ok(_)) => {
+        Err(Errno::INVAL) if lstatx(new, name).is_err() => {
             Ok(rustix::fs::renameat(old, &*from.name, new, name)?)
         }
         done => Ok(done?),

@@ -1,0 +1,191 @@
+//! Times, attributes, security descriptors, extended attributes.
+
+use env::Ctx;
+
+use super::{Subject, path};
+use crate::{
+    Attributes, BasicChange, ExtendedAttribute, Kind, OpenMode, OpenRequest, Rights, Timestamp, VfsError,
+};
+
+fn time(seconds: i64, nanoseconds: u32) -> Option<Timestamp> {
+    Some(Timestamp { seconds, nanoseconds })
+}
+
+/// Times are kept to 100 ns, each by itself; new data sets them.
+pub(super) async fn times(s: &Subject) {
+    let c = Ctx::default();
+    for made in [s.file("f").await, s.directory("d").await] {
+        let (node, before) = (&made.node, made.stat);
+        let change = BasicChange { written: time(1_000_000_000, 123_456_700), ..Default::default() };
+        node.set_basic(&c, change).wait().await.expect("times");
+        let now = s.stat(&**node).await;
+        assert_eq!(Some(now.written), change.written);
+        assert_eq!((now.accessed, now.created), (before.accessed, before.created));
+        let change = BasicChange { accessed: time(-1_000_000, 900), ..Default::default() };
+        node.set_basic(&c, change).wait().await.expect("times");
+        let now = s.stat(&**node).await;
+        assert_eq!(
+            (Some(now.accessed), now.written),
+            (change.accessed, time(1_000_000_000, 123_456_700).unwrap())
+        );
+        let change = BasicChange { created: time(-11_644_473_599, 100), ..Default::default() };
+        node.set_basic(&c, change).wait().await.expect("times");
+        if s.keeps_metadata {
+            assert_eq!(Some(s.stat(&**node).await.created), change.created);
+        }
+        node.set_basic(&c, BasicChange::default()).wait().await.expect("nothing to do");
+        assert_eq!(Some(s.stat(&**node).await.written), time(1_000_000_000, 123_456_700));
+    }
+    let f = s.existing("f").await;
+    if s.keeps_metadata {
+        assert_eq!(Some(f.stat.created), time(-11_644_473_599, 100), "after the last close");
+    }
+    s.write(&*f.node, 0, b"x").await;
+    assert_ne!(Some(s.stat(&*f.node).await.written), time(1_000_000_000, 123_456_700));
+}
+
+/// What a new file was asked to have, and what is set later.
+pub(super) async fn attributes(s: &Subject) {
+    if !s.keeps_metadata {
+        return;
+    }
+    let c = Ctx::default();
+    let all = Attributes::STORED;
+    for (i, given) in [Attributes::empty(), Attributes::ARCHIVE, Attributes::HIDDEN | Attributes::SYSTEM, all]
+        .into_iter()
+        .enumerate()
+    {
+        for kind in [Kind::File, Kind::Directory] {
+            let name = format!("{kind:?}{i}");
+            let request = OpenRequest {
+                path: path(&name),
+                mode: OpenMode::Create,
+                kind: Some(kind),
+                rights: Rights { read: true, write: true },
+                attributes: given | Attributes::NORMAL | Attributes::COMPRESSED,
+                security: None,
+                extended_attributes: Vec::new(),
+            };
+            let made = s.vfs.open(&c, request).wait().await.expect("made");
+            let implied = if kind == Kind::Directory { Attributes::DIRECTORY } else { Attributes::empty() };
+            assert_eq!(made.stat.attributes, given | implied, "{name}");
+            drop(made);
+            let again = s.existing(&name).await;
+            assert_eq!(again.stat.attributes, given | implied, "{name} opened again");
+            for set in [Attributes::READONLY, Attributes::empty(), all] {
+                let change = BasicChange { attributes: Some(set | Attributes::NORMAL), ..Default::default() };
+                again.node.set_basic(&c, change).wait().await.expect("attributes");
+                assert_eq!(s.stat(&*again.node).await.attributes, set | implied);
+                assert_eq!(s.existing(&name).await.stat.attributes, set | implied);
+            }
+        }
+    }
+    // READONLY is for the server to heed; SPARSE_FILE is set by its own call and stays.
+    let f = s.existing("File3").await;
+    s.write(&*f.node, 0, b"written all the same").await;
+    f.node.set_sparse(&c, true).wait().await.expect("sparse");
+    let change = BasicChange { attributes: Some(Attributes::HIDDEN), ..Default::default() };
+    f.node.set_basic(&c, change).wait().await.expect("attributes");
+    assert_eq!(s.stat(&*f.node).await.attributes, Attributes::HIDDEN | Attributes::SPARSE_FILE);
+    f.node.set_sparse(&c, false).wait().await.expect("not sparse");
+    drop(f);
+    assert_eq!(s.existing("file3").await.stat.attributes, Attributes::HIDDEN);
+}
+
+/// Stored as they are.
+pub(super) async fn security(s: &Subject) {
+    if !s.keeps_metadata {
+        return;
+    }
+    let c = Ctx::default();
+    let first = vec![1, 0, 4, 128, 0, 0];
+    let request = OpenRequest {
+        path: path("made with one"),
+        mode: OpenMode::Create,
+        kind: None,
+        rights: Rights { read: true, write: true },
+        attributes: Attributes::ARCHIVE,
+        security: Some(first.clone()),
+        extended_attributes: Vec::new(),
+    };
+    let made = s.vfs.open(&c, request).wait().await.expect("made");
+    assert_eq!(made.node.security(&c).wait().await, Ok(Some(first)));
+    for made in [s.file("f").await, s.directory("d").await] {
+        let node = made.node;
+        assert_eq!(node.security(&c).wait().await, Ok(None));
+        for n in [20, 1500, 300] {
+            let descriptor = super::pattern(n as u64, n);
+            node.set_security(&c, descriptor.clone()).wait().await.expect("room");
+            assert_eq!(node.security(&c).wait().await, Ok(Some(descriptor)));
+        }
+        // A large one is kept or refused as a whole.
+        let large = super::pattern(9, 40_000);
+        let kept = match node.set_security(&c, large.clone()).wait().await {
+            Ok(()) => large,
+            Err(e) => {
+                assert_eq!(e, VfsError::NoSpace);
+                super::pattern(300, 300)
+            }
+        };
+        assert_eq!(node.security(&c).wait().await, Ok(Some(kept)));
+    }
+}
+
+/// Names without regard to case, an empty value removes.
+pub(super) async fn extended(s: &Subject) {
+    if !s.keeps_metadata {
+        return;
+    }
+    let c = Ctx::default();
+    let ea =
+        |name: &str, value: &[u8]| ExtendedAttribute { flags: 0, name: name.into(), value: value.to_vec() };
+    let request = OpenRequest {
+        path: path("f"),
+        mode: OpenMode::Create,
+        kind: None,
+        rights: Rights { read: true, write: true },
+        attributes: Attributes::ARCHIVE,
+        security: None,
+        extended_attributes: vec![ea("First", b"1")],
+    };
+    let made = s.vfs.open(&c, request).wait().await.expect("made");
+    let size = made.stat.ea_size;
+    assert_eq!(size, 8 + 5 + 1 + 1);
+    let set = vec![ea("SECOND", b"two"), ea("first", b"one")];
+    made.node.set_extended_attributes(&c, set).wait().await.expect("room");
+    let mut all = made.node.extended_attributes(&c).wait().await.expect("kept");
+    all.sort_by(|a, b| a.name.cmp(&b.name));
+    assert_eq!(all, [ea("First", b"one"), ea("SECOND", b"two")]);
+    assert!(s.stat(&*made.node).await.ea_size > size);
+    let set = vec![ea("second", b""), ea("none", b"")];
+    made.node.set_extended_attributes(&c, set).wait().await.expect("removed");
+    drop(made);
+    let again = s.existing("f").await;
+    assert_eq!(again.node.extended_attributes(&c).wait().await, Ok(vec![ea("First", b"one")]));
+    assert_eq!(again.stat.ea_size, 8 + 5 + 1 + 3);
+    let bad = again.node.set_extended_attributes(&c, vec![ea("", b"x")]).wait().await;
+    assert_eq!(bad, Err(VfsError::InvalidArgument));
+}
+
+/// What one open sets, the others and the directory show.
+pub(super) async fn shared_by_opens(s: &Subject) {
+    let c = Ctx::default();
+    let (a, b, root) = (s.file("f").await, s.existing("F").await, s.existing("").await);
+    s.write(&*a.node, 0, &[1; 10]).await;
+    assert_eq!(s.stat(&*b.node).await.size, 10);
+    let hidden = Attributes::HIDDEN;
+    let change = BasicChange {
+        attributes: s.keeps_metadata.then_some(hidden),
+        written: time(500, 0),
+        ..Default::default()
+    };
+    a.node.set_basic(&c, change).wait().await.expect("kept");
+    let listed = root.node.lookup(&c, "f").wait().await.expect("there").stat;
+    for stat in [s.stat(&*b.node).await, listed, s.existing("f").await.stat] {
+        assert_eq!((stat.size, Some(stat.written), stat.links), (10, change.written, 1));
+        assert!(!s.keeps_metadata || stat.attributes == hidden);
+    }
+    drop((a, b));
+    let listed = root.node.lookup(&c, "f").wait().await.expect("there").stat;
+    assert!(!s.keeps_metadata || listed.attributes == hidden, "when nobody has it open");
+}

@@ -1,0 +1,226 @@
+//! What every backend must do, as code: one suite that is run on all of them.
+//!
+//! A backend's test makes a [`Subject`] per check and calls [`run_all`], inside a Tokio runtime. A check that fails
+//! panics with what it expected; the random one names its seed.
+
+mod data;
+mod links;
+mod listing;
+mod metadata;
+mod model;
+mod opening;
+mod renaming;
+mod space;
+
+use std::any::Any;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use arena::{Arena, IoBuf, Sg, sg_to_vec};
+use env::Ctx;
+
+use crate::{
+    Attributes, Data, Kind, Node, NodeId, OpenMode, OpenRequest, Opened, Rights, Stat, Vfs, VfsError,
+    VfsPath, VfsResult, Want,
+};
+
+/// A fresh, empty tree to try, and what may be expected of it.
+pub struct Subject {
+    /// The tree.
+    pub vfs: Arc<dyn Vfs>,
+    /// Memory for reads, at least 8 MiB; nothing else uses it.
+    pub arena: Arena,
+    /// Data that is written can be read.
+    pub keeps_data: bool,
+    /// Attributes, creation times, security descriptors and extended attributes are kept.
+    pub keeps_metadata: bool,
+    /// Files can have several names.
+    pub links: bool,
+    /// What must live as long as the tree.
+    pub keep: Box<dyn Any>,
+}
+
+type Check = for<'a> fn(&'a Subject) -> Pin<Box<dyn Future<Output = ()> + 'a>>;
+
+/// All checks by name.
+const CHECKS: &[(&str, Check)] = &[
+    ("opening::modes", |s| Box::pin(opening::modes(s))),
+    ("opening::missing", |s| Box::pin(opening::missing(s))),
+    ("opening::case", |s| Box::pin(opening::case(s))),
+    ("opening::unicode", |s| Box::pin(opening::unicode(s))),
+    ("opening::same_file", |s| Box::pin(opening::same_file(s))),
+    ("renaming::simple", |s| Box::pin(renaming::simple(s))),
+    ("renaming::case_only", |s| Box::pin(renaming::case_only(s))),
+    ("renaming::replacing", |s| Box::pin(renaming::replacing(s))),
+    ("renaming::directories", |s| Box::pin(renaming::directories(s))),
+    ("renaming::refused", |s| Box::pin(renaming::refused(s))),
+    ("renaming::removing", |s| Box::pin(renaming::removing(s))),
+    ("links::second_name", |s| Box::pin(links::second_name(s))),
+    ("links::refused", |s| Box::pin(links::refused(s))),
+    ("listing::small", |s| Box::pin(listing::small(s))),
+    ("listing::ten_thousand", |s| Box::pin(listing::ten_thousand(s))),
+    ("listing::lookup", |s| Box::pin(listing::lookup(s))),
+    ("metadata::times", |s| Box::pin(metadata::times(s))),
+    ("metadata::attributes", |s| Box::pin(metadata::attributes(s))),
+    ("metadata::security", |s| Box::pin(metadata::security(s))),
+    ("metadata::extended", |s| Box::pin(metadata::extended(s))),
+    ("metadata::shared_by_opens", |s| Box::pin(metadata::shared_by_opens(s))),
+    ("data::boundaries", |s| Box::pin(data::boundaries(s))),
+    ("data::end_of_file", |s| Box::pin(data::end_of_file(s))),
+    ("data::lengths", |s| Box::pin(data::lengths(s))),
+    ("data::concurrent_writes", |s| Box::pin(data::concurrent_writes(s))),
+    ("data::durable", |s| Box::pin(data::durable(s))),
+    ("data::descriptor", |s| Box::pin(data::descriptor(s))),
+    ("data::no_memory", |s| Box::pin(data::no_memory(s))),
+    ("data::directory", |s| Box::pin(data::directory(s))),
+    ("space::sparse", |s| Box::pin(space::sparse(s))),
+    ("space::zeroed", |s| Box::pin(space::zeroed(s))),
+    ("space::reserved", |s| Box::pin(space::reserved(s))),
+    ("space::copied", |s| Box::pin(space::copied(s))),
+    ("model::random", |s| Box::pin(model::random(s))),
+];
+
+/// Runs every check on a fresh subject.
+///
+/// # Panics
+/// When the backend does not do what it must.
+pub async fn run_all(make: impl Fn() -> Subject) {
+    for (name, check) in CHECKS {
+        eprintln!("  {name}");
+        check(&make()).await;
+    }
+}
+
+/// A path that is legal.
+fn path(text: &str) -> VfsPath {
+    VfsPath::parse(text).expect("a legal path")
+}
+
+/// `n` bytes that differ by position and `seed`.
+fn pattern(seed: u64, n: usize) -> Vec<u8> {
+    let mut random = Random(seed);
+    let mut out = Vec::with_capacity(n + 8);
+    while out.len() < n {
+        out.extend_from_slice(&random.next().to_le_bytes());
+    }
+    out.truncate(n);
+    out
+}
+
+/// A payload in pieces of `piece` bytes.
+fn payload(bytes: &[u8], piece: usize) -> Sg {
+    bytes.chunks(piece.max(1)).map(|b| IoBuf::from(b.to_vec())).collect()
+}
+
+/// A repeatable source of numbers (SplitMix64).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+}
+
+impl Subject {
+    async fn open(&self, text: &str, mode: OpenMode, kind: Option<Kind>) -> VfsResult<Opened> {
+        let request = OpenRequest {
+            path: path(text),
+            mode,
+            kind,
+            rights: Rights { read: true, write: true },
+            attributes: Attributes::ARCHIVE,
+            security: None,
+            extended_attributes: Vec::new(),
+        };
+        self.vfs.open(&Ctx::default(), request).wait().await
+    }
+
+    /// A new file.
+    async fn file(&self, text: &str) -> Opened {
+        let made = self.open(text, OpenMode::Create, Some(Kind::File)).await;
+        made.unwrap_or_else(|e| panic!("create {text:?}: {e}"))
+    }
+
+    /// A new directory.
+    async fn directory(&self, text: &str) -> Opened {
+        let made = self.open(text, OpenMode::Create, Some(Kind::Directory)).await;
+        made.unwrap_or_else(|e| panic!("create directory {text:?}: {e}"))
+    }
+
+    /// What exists.
+    async fn existing(&self, text: &str) -> Opened {
+        self.open(text, OpenMode::Open, None).await.unwrap_or_else(|e| panic!("open {text:?}: {e}"))
+    }
+
+    /// Why it cannot be opened.
+    async fn refusal(&self, text: &str) -> Option<VfsError> {
+        self.open(text, OpenMode::Open, None).await.err()
+    }
+
+    async fn remove(&self, text: &str, id: NodeId) -> VfsResult<()> {
+        self.vfs.remove(&Ctx::default(), &path(text), id).wait().await
+    }
+
+    async fn rename(&self, from: &str, id: NodeId, to: &str, replace: bool) -> VfsResult<()> {
+        self.vfs.rename(&Ctx::default(), &path(from), id, &path(to), replace).wait().await
+    }
+
+    async fn link(&self, from: &str, id: NodeId, to: &str, replace: bool) -> VfsResult<()> {
+        self.vfs.link(&Ctx::default(), &path(from), id, &path(to), replace).wait().await
+    }
+
+    async fn write(&self, node: &dyn Node, offset: u64, bytes: &[u8]) {
+        let written = node.write(&Ctx::default(), offset, payload(bytes, 5000)).wait().await;
+        assert_eq!(written, Ok(bytes.len() as u32), "write of {} bytes at {offset}", bytes.len());
+    }
+
+    async fn read(&self, node: &dyn Node, offset: u64, length: u32) -> VfsResult<Vec<u8>> {
+        let want = Want { length, arena: &self.arena, file_ok: false };
+        match node.read(&Ctx::default(), offset, want).wait().await? {
+            Data::Bufs(sg) => Ok(sg_to_vec(&sg)),
+            Data::File { .. } => panic!("a descriptor was not asked for"),
+        }
+    }
+
+    /// Asserts what a read gives, as far as the backend keeps data.
+    async fn expect(&self, node: &dyn Node, offset: u64, length: u32, expected: &[u8]) {
+        let got = self.read(node, offset, length).await.expect("a read");
+        assert_eq!(got.len(), expected.len(), "length of a read of {length} at {offset}");
+        if self.keeps_data
+            && let Some(at) = got.iter().zip(expected).position(|(a, b)| a != b)
+        {
+            panic!("byte {at} of a read of {length} at {offset} is {}, not {}", got[at], expected[at]);
+        }
+    }
+
+    async fn stat(&self, node: &dyn Node) -> Stat {
+        node.stat(&Ctx::default()).wait().await.expect("metadata of an open file")
+    }
+
+    /// All names of a directory, sorted.
+    async fn names(&self, text: &str) -> Vec<String> {
+        let directory = self.open(text, OpenMode::Open, Some(Kind::Directory)).await.expect("a directory");
+        let (mut names, mut restart) = (Vec::new(), true);
+        loop {
+            let some = directory.node.list(&Ctx::default(), restart, 7).wait().await.expect("a listing");
+            if some.is_empty() {
+                break;
+            }
+            names.extend(some.into_iter().map(|e| e.name));
+            restart = false;
+        }
+        names.sort();
+        names
+    }
+}
+
+#[cfg(test)]
+mod tests;

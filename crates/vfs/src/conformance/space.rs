@@ -1,0 +1,114 @@
+//! Holes, reservations, copies.
+
+use std::ops::Range;
+
+use env::Ctx;
+
+use super::{Subject, pattern};
+use crate::VfsError;
+
+/// Far behind 4 GiB, without the space before.
+pub(super) async fn sparse(s: &Subject) {
+    const FAR: u64 = (4 << 30) + 5;
+    let (c, f) = (Ctx::default(), s.file("f").await);
+    f.node.set_sparse(&c, true).wait().await.expect("sparse");
+    let data = pattern(12, 100_000);
+    s.write(&*f.node, FAR, &data).await;
+    s.write(&*f.node, 70_000, b"near").await;
+    let stat = s.stat(&*f.node).await;
+    assert_eq!(stat.size, FAR + 100_000);
+    s.expect(&*f.node, FAR, 200_000, &data).await;
+    s.expect(&*f.node, 69_998, 8, b"\0\0near\0\0").await;
+    s.expect(&*f.node, FAR - 1000, 1000, &[0; 1000]).await;
+    s.expect(&*f.node, 1 << 31, 100_000, &vec![0; 100_000]).await;
+    if s.keeps_data {
+        assert!(stat.allocation < 8 << 20, "{} bytes taken", stat.allocation);
+        let ranges = f.node.allocated(&c, 0..u64::MAX, 100).wait().await.expect("ranges");
+        check(&ranges, 0..stat.size, &[70_000..70_004, FAR..FAR + 100_000]);
+        let one = f.node.allocated(&c, 0..u64::MAX, 1).wait().await.expect("ranges");
+        assert_eq!(one, ranges[..1]);
+        let inside = f.node.allocated(&c, FAR + 10..FAR + 20, 9).wait().await.expect("ranges");
+        assert_eq!(inside, [FAR + 10..FAR + 20]);
+        let hole = f.node.allocated(&c, 1 << 30..2 << 30, 9).wait().await.expect("ranges");
+        assert_eq!(hole, []);
+    }
+    let past = f.node.allocated(&c, stat.size..u64::MAX, 9).wait().await.expect("ranges");
+    assert_eq!(past, []);
+}
+
+/// In order, apart, inside `within`, and covering `data`.
+fn check(ranges: &[Range<u64>], within: Range<u64>, data: &[Range<u64>]) {
+    for pair in ranges.windows(2) {
+        assert!(pair[0].end < pair[1].start, "{ranges:?}");
+    }
+    assert!(ranges.iter().all(|r| r.start < r.end && within.start <= r.start && r.end <= within.end));
+    for d in data {
+        assert!(ranges.iter().any(|r| r.start <= d.start && d.end <= r.end), "{d:?} is not in {ranges:?}");
+    }
+}
+
+/// Zeroed ranges read as zero and the end of file stays.
+pub(super) async fn zeroed(s: &Subject) {
+    let (c, f) = (Ctx::default(), s.file("f").await);
+    let mut data = pattern(13, 1 << 20);
+    s.write(&*f.node, 0, &data).await;
+    for range in [100..300u64, 65_536..262_144, 500_001..900_003, 1_048_000..2_000_000, 3_000_000..4_000_000]
+    {
+        f.node.zero(&c, range.clone()).wait().await.expect("zeroed");
+        let (start, end) = (range.start.min(1 << 20) as usize, range.end.min(1 << 20) as usize);
+        data[start..end].fill(0);
+        s.expect(&*f.node, 0, 2 << 20, &data).await;
+        assert_eq!(s.stat(&*f.node).await.size, 1 << 20);
+    }
+    if s.keeps_data {
+        let ranges = f.node.allocated(&c, 0..1 << 20, 100).wait().await.expect("ranges");
+        check(&ranges, 0..1 << 20, &[0..100, 300..65_536, 262_144..500_001, 900_003..1_048_000]);
+    }
+    f.node.zero(&c, 5..5).wait().await.expect("nothing to do");
+    // Nothing hides behind the end.
+    f.node.set_len(&c, 2 << 20).wait().await.expect("longer");
+    s.expect(&*f.node, 1 << 20, 1 << 20, &vec![0; 1 << 20]).await;
+}
+
+/// A reservation does not move the end of file; a smaller one cuts it off.
+pub(super) async fn reserved(s: &Subject) {
+    let (c, f) = (Ctx::default(), s.file("f").await);
+    let data = pattern(14, 10_000);
+    s.write(&*f.node, 0, &data).await;
+    f.node.set_allocation(&c, 1 << 20).wait().await.expect("room");
+    assert_eq!(s.stat(&*f.node).await.size, 10_000);
+    s.expect(&*f.node, 0, 20_000, &data).await;
+    f.node.set_allocation(&c, 4000).wait().await.expect("less");
+    assert_eq!(s.stat(&*f.node).await.size, 4000);
+    s.expect(&*f.node, 0, 20_000, &data[..4000]).await;
+}
+
+/// Copied in the backend, or refused where it cannot.
+pub(super) async fn copied(s: &Subject) {
+    let (c, from, to) = (Ctx::default(), s.file("from").await, s.file("to").await);
+    let data = pattern(15, 2_500_000);
+    s.write(&*from.node, 0, &data).await;
+    let copy =
+        async |a: u64, node, b: u64, length: u64| from.node.copy_to(&c, a, node, b, length).wait().await;
+    assert_eq!(copy(0, &to.node, 0, 2_500_000).await, Ok(2_500_000));
+    s.expect(&*to.node, 0, 3_000_000, &data).await;
+    assert_eq!(copy(1_000_001, &to.node, 7, 70_000).await, Ok(70_000));
+    s.expect(
+        &*to.node,
+        0,
+        80_000,
+        &[&data[..7], &data[1_000_001..1_070_001], &data[70_007..80_000]].concat(),
+    )
+    .await;
+    assert_eq!(copy(2_400_000, &to.node, 3_000_000, 500_000).await, Ok(100_000), "up to the end");
+    s.expect(&*to.node, 3_000_000, 200_000, &data[2_400_000..]).await;
+    assert_eq!(copy(9_000_000, &to.node, 0, 10).await, Ok(0));
+    assert_eq!(copy(0, &from.node, 2_600_000, 100_000).await, Ok(100_000), "within one file");
+    s.expect(&*from.node, 2_600_000, 200_000, &data[..100_000]).await;
+    match copy(0, &from.node, 50_000, 100_000).await {
+        Err(e) => assert_eq!(e, VfsError::Unsupported, "overlapping"),
+        Ok(n) => assert_eq!(n, 100_000),
+    }
+    let d = s.directory("d").await;
+    assert_eq!(copy(0, &d.node, 0, 10).await, Err(VfsError::IsDirectory));
+}

@@ -1,0 +1,68 @@
+//! The suite on the backends of this crate.
+
+use std::path::Path;
+
+use env::Env;
+
+use super::{Subject, run_all};
+use crate::{HostDir, HostDirOptions, RamFs, RamOptions};
+
+fn arena() -> arena::Arena {
+    arena::Arena::new(16 << 20).expect("a mapping")
+}
+
+/// Whether the file system at `path` takes `user.*` attributes.
+fn takes_attributes(path: &Path) -> bool {
+    rustix::fs::setxattr(path, "user.try", b"1", rustix::fs::XattrFlags::empty()).is_ok()
+}
+
+fn host(above: &Path) -> Subject {
+    let directory = tempfile::tempdir_in(above).expect("a directory");
+    let keeps_metadata = takes_attributes(directory.path());
+    let vfs = HostDir::open(directory.path(), HostDirOptions::default()).expect("a tree");
+    Subject { vfs, arena: arena(), keeps_data: true, keeps_metadata, links: true, keep: Box::new(directory) }
+}
+
+#[tokio::test]
+async fn ram() {
+    let env = Env::real();
+    run_all(|| Subject {
+        vfs: RamFs::new(&env, RamOptions::default()).expect("a mapping"),
+        arena: arena(),
+        keeps_data: true,
+        keeps_metadata: true,
+        links: true,
+        keep: Box::new(()),
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn null() {
+    let env = Env::real();
+    run_all(|| Subject {
+        vfs: RamFs::null(&env, "null").expect("nothing to map"),
+        arena: arena(),
+        keeps_data: false,
+        keeps_metadata: true,
+        links: true,
+        keep: Box::new(()),
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn hostdir() {
+    run_all(|| host(&std::env::temp_dir())).await;
+}
+
+/// On a file system in memory, where everything is done at once.
+#[tokio::test]
+async fn hostdir_in_memory() {
+    let memory = Path::new("/dev/shm");
+    if !memory.is_dir() {
+        eprintln!("SKIPPED: there is no /dev/shm here, so hostdir was not tried on tmpfs");
+        return;
+    }
+    run_all(|| host(memory)).await;
+}
