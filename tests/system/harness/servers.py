@@ -7,13 +7,14 @@ their own with a short name, because a Unix socket's path has 107 bytes at most.
 import getpass
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import tempfile
 from pathlib import Path
 
-from . import ROOT
+from . import ROOT, guest
 from .programs import Failed, run, until
 
 START_SECONDS = 20
@@ -194,11 +195,48 @@ class Smbd(Server):
         return ["smbd", "--foreground", "--no-process-group", f"--configfile={self.config}", "--debug-stdout"]
 
     def is_ready(self):
-        try:
-            self.connect(0.2).close()
-            return True
-        except OSError:
-            return bool(self.prefix) and "daemon_ready" in self.said()
+        knock = [*self.prefix, "bash", "-c", f"exec 3<>/dev/tcp/{self.host}/{self.port}"]
+        return subprocess.run(knock, stderr=subprocess.DEVNULL).returncode == 0
 
 
-SERVERS = {"causeway": Causeway, "smbd": Smbd}
+class Ksmbd(Server):
+    """The Linux kernel's server, in a guest beside the client's: the other one that speaks SMB Direct over iWARP.
+
+    Its files are in the guest; `path` is of no use.
+    """
+
+    name = "ksmbd"
+    SCRIPT = """
+rdma link add siw0 type siw netdev $ETH      # first: ksmbd listens on 5445 only if it sees siw when it starts
+mkdir -p /srv/t; mount -t tmpfs -o size=700m t /srv/t; mkdir -m 1777 /srv/t/files     # a share may not be a mount point
+printf '[global]\nnetbios name = GUEST\nserver signing = auto\nserver multi channel support = yes\n[files]\npath = /srv/t/files\nread only = no\n' > /etc/ksmbd/ksmbd.conf
+ksmbd.adduser -a {user} -p '{password}' >/dev/null 2>&1
+ksmbd.mountd -n >/dev/null 2>&1 &
+for i in $(seq 100); do ss -ltn | grep -q :5445 && break; sleep 0.1; done
+ss -ltn; echo ksmbd ready; wait
+"""
+
+    def __init__(self, folder, *, network, **options):
+        super().__init__(folder, host="10.77.0.3", port=445, iwarp_port=5445, prefix=network.prefix, **options)
+        self.network = network
+
+    def start(self):
+        self.guest = guest.Guest(self.network, self.SCRIPT.format(user=self.user, password=self.password), kernel=guest.QEMU, slot=1)
+        self.process, self.log = self.guest.process, self.guest.out
+        until(lambda: "ksmbd ready" in self.guest.said() or self.process.poll() is not None, timeout=60, what="ksmbd")
+        return self
+
+    def said(self):
+        return self.guest.said()
+
+    def stop(self):
+        self.kill()
+        return 0
+
+    def kill(self):
+        self.may_end = True
+        self.guest.kill()
+        shutil.rmtree(self.guest.work, ignore_errors=True)
+
+
+SERVERS = {"causeway": Causeway, "smbd": Smbd, "ksmbd": Ksmbd}
