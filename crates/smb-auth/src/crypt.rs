@@ -18,11 +18,11 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use aes::{Aes128, Aes256};
-use aws_lc_rs::aead::{AES_128_GCM, AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
-use ccm::Ccm;
-use ccm::aead::{AeadInOut, KeyInit};
-use ccm::consts::{U11, U16};
+use aws_lc_rs::aead::Aad;
+
+mod aead;
+
+use aead::{AeadInner, AeadKey, gcm_nonce, seal_scatter};
 
 /// Length of the transform header in bytes.
 pub const TRANSFORM_LEN: usize = 52;
@@ -192,10 +192,12 @@ impl Sealer {
         Ok(header)
     }
 
-    /// Encrypts the message that `segments` hold one after the other into `out`, of the same total length, and
-    /// returns the transform header to send before it. The segments stay as they are, so they may be shared.
+    /// Encrypts the message that `segments` hold one after the other into `out`, and returns the transform header to
+    /// send before it. The segments stay as they are, so they may be shared.
     ///
-    /// One segment is encrypted on its way; more are copied first, while they are warm.
+    /// `out` is as long as the message, or [`TAG_LEN`] bytes longer: with GCM that room, whose content means nothing
+    /// afterwards, lets a header and one payload be encrypted on their way. One segment always is; otherwise the
+    /// segments are copied first and encrypted while they are warm.
     ///
     /// # Errors
     /// As [`seal_message`](Self::seal_message); [`CryptError::BufferLength`] when the lengths differ.
@@ -205,27 +207,26 @@ impl Sealer {
         segments: &[&[u8]],
         out: &mut [u8],
     ) -> Result<[u8; TRANSFORM_LEN], CryptError> {
-        if segments.iter().map(|s| s.len()).sum::<usize>() != out.len() {
+        let length: usize = segments.iter().map(|segment| segment.len()).sum();
+        if out.len() != length && out.len() != length + TAG_LEN {
             return Err(CryptError::BufferLength);
         }
         let nonce = self.nonces.allocate()?;
-        let mut header = transform_header(&nonce, out.len(), session_id)?;
+        let mut header = transform_header(&nonce, length, session_id)?;
         let aad = &header[AAD_OFFSET..];
         let tag = match (segments, &self.key.inner) {
             ([segment], AeadInner::Gcm(key)) => {
                 let mut tag = [0; TAG_LEN];
-                key.seal_out_of_place_scatter(
-                    gcm_nonce(nonce.field()),
-                    Aad::from(aad),
-                    segment,
-                    out,
-                    &[],
-                    &mut tag,
-                )
-                .expect("lengths agree and are below GCM's limit");
+                seal_scatter(key, &nonce, aad, (segment, &mut out[..length]), (&[], &mut tag));
                 tag
             }
+            ([first, second], AeadInner::Gcm(key)) if out.len() > length => {
+                let (first_out, second_out) = out.split_at_mut(first.len());
+                seal_scatter(key, &nonce, aad, (first, first_out), (second, second_out));
+                second_out[second.len()..].try_into().expect("room for a tag")
+            }
             _ => {
+                let out = &mut out[..length];
                 gather(segments, out);
                 self.seal_in_place(nonce, aad, out)
             }
@@ -332,89 +333,6 @@ impl fmt::Debug for Opener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Opener").field("cipher", &self.key.cipher).finish_non_exhaustive()
     }
-}
-
-struct AeadKey {
-    cipher: Cipher,
-    inner: AeadInner,
-}
-
-enum AeadInner {
-    Gcm(Box<LessSafeKey>),
-    Ccm128(Box<Ccm<Aes128, U16, U11>>),
-    Ccm256(Box<Ccm<Aes256, U16, U11>>),
-}
-
-impl AeadKey {
-    fn new(cipher: Cipher, key: &[u8]) -> Result<Self, CryptError> {
-        let gcm = |algorithm| {
-            let unbound = UnboundKey::new(algorithm, key).map_err(|_| CryptError::KeyLength)?;
-            Ok(AeadInner::Gcm(Box::new(LessSafeKey::new(unbound))))
-        };
-        let inner = match cipher {
-            Cipher::Aes128Gcm => gcm(&AES_128_GCM)?,
-            Cipher::Aes256Gcm => gcm(&AES_256_GCM)?,
-            Cipher::Aes128Ccm => {
-                AeadInner::Ccm128(Box::new(Ccm::new_from_slice(key).map_err(|_| CryptError::KeyLength)?))
-            }
-            Cipher::Aes256Ccm => {
-                AeadInner::Ccm256(Box::new(Ccm::new_from_slice(key).map_err(|_| CryptError::KeyLength)?))
-            }
-        };
-        Ok(Self { cipher, inner })
-    }
-
-    fn seal(&self, nonce: &[u8; NONCE_FIELD_LEN], aad: &[u8], message: &mut [u8]) -> [u8; TAG_LEN] {
-        let limit = "messages are below 4 GiB";
-        match &self.inner {
-            AeadInner::Gcm(key) => {
-                let tag = key.seal_in_place_separate_tag(gcm_nonce(nonce), Aad::from(aad), message);
-                let mut out = [0; TAG_LEN];
-                out.copy_from_slice(tag.expect(limit).as_ref());
-                out
-            }
-            AeadInner::Ccm128(key) => {
-                key.encrypt_inout_detached(&ccm_nonce(nonce), aad, message.into()).expect(limit).into()
-            }
-            AeadInner::Ccm256(key) => {
-                key.encrypt_inout_detached(&ccm_nonce(nonce), aad, message.into()).expect(limit).into()
-            }
-        }
-    }
-
-    fn open(
-        &self,
-        nonce: &[u8; NONCE_FIELD_LEN],
-        aad: &[u8],
-        tag: &[u8],
-        message: &mut [u8],
-    ) -> Result<(), CryptError> {
-        let tag: [u8; TAG_LEN] = tag.try_into().map_err(|_| CryptError::BadHeader)?;
-        match &self.inner {
-            AeadInner::Gcm(key) => key
-                .open_in_place_separate_tag(gcm_nonce(nonce), Aad::from(aad), &tag, message)
-                .map(|_| ())
-                .map_err(|_| CryptError::Mismatch),
-            AeadInner::Ccm128(key) => key
-                .decrypt_inout_detached(&ccm_nonce(nonce), aad, message.into(), &tag.into())
-                .map_err(|_| CryptError::Mismatch),
-            AeadInner::Ccm256(key) => key
-                .decrypt_inout_detached(&ccm_nonce(nonce), aad, message.into(), &tag.into())
-                .map_err(|_| CryptError::Mismatch),
-        }
-    }
-}
-
-fn gcm_nonce(field: &[u8; NONCE_FIELD_LEN]) -> Nonce {
-    let mut nonce = [0; 12];
-    nonce.copy_from_slice(&field[..12]);
-    Nonce::assume_unique_for_key(nonce)
-}
-
-fn ccm_nonce(field: &[u8; NONCE_FIELD_LEN]) -> ccm::Nonce<U11> {
-    let mut nonce = [0; 11];
-    nonce.copy_from_slice(&field[..11]);
-    nonce.into()
 }
 
 fn nonce_field(header: &[u8; TRANSFORM_LEN]) -> [u8; NONCE_FIELD_LEN] {

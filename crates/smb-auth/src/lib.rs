@@ -8,7 +8,7 @@
 //! | [`ntlm`] | NTLMv2 messages, responses, MIC, session security | MS-NLMP |
 //! | [`acceptor`], [`initiator`] | both ends of a log-on, SPNEGO and mechanism together | MS-SMB2 3.3.5.5, 3.2.5.3 |
 //! | [`users`] | the file of local users | – |
-//! | [`derive`] | session keys and the pre-authentication integrity hash | MS-SMB2 3.1.4.2 |
+//! | [`mod@derive`] | session keys and the pre-authentication integrity hash | MS-SMB2 3.1.4.2 |
 //! | [`sign`] | HMAC-SHA256, AES-CMAC and AES-GMAC signatures | MS-SMB2 3.1.4.1 |
 //! | [`crypt`] | AES-128/256-CCM/GCM, nonces, the transform header | MS-SMB2 3.1.4.3 |
 //!

@@ -200,12 +200,15 @@ proptest! {
         let first = sealer.seal_message(session_id, &mut in_place).unwrap();
         let mut scattered = vec![0; message.len()];
         let second = sealer.seal_message_into(session_id, &[a, b], &mut scattered).unwrap();
+        let mut roomy = vec![0; message.len() + TAG_LEN];
+        let fourth = sealer.seal_message_into(session_id, &[a, b], &mut roomy).unwrap();
+        roomy.truncate(message.len());
         let mut one = vec![0; message.len()];
         let third = sealer.seal_message_into(session_id, &[&message], &mut one).unwrap();
         prop_assert_ne!(&first[20..36], &second[20..36]);
         prop_assert_ne!(&second[20..36], &third[20..36]);
 
-        for (transform, sealed) in [(first, &in_place), (second, &scattered), (third, &one)] {
+        for (transform, sealed) in [(first, &in_place), (second, &scattered), (third, &one), (fourth, &roomy)] {
             let mut opened = sealed.clone();
             opener.open_message(&transform, &mut opened).unwrap();
             prop_assert_eq!(&opened, &message);

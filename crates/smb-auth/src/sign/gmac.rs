@@ -12,9 +12,15 @@
 //! Pieces of [`BULK`] bytes and more go through the library where they lie (VAES and VPCLMULQDQ where the processor
 //! has them). What is small, or straddles two segments, is hashed block by block with the `ghash` crate, which also
 //! does the multiplications; its tables hold `H^(2^k)`. Both run in constant time. Messages of at most [`GATHER`] bytes
-//! are copied to the stack instead: that is cheaper.
+//! are copied together instead: that is cheaper.
+//!
+//! Measured (AMD EPYC with VAES; 80-byte header and payload; in brackets: payload copied behind the header first): 8 KiB
+//! 0.60 µs [0.54]; 64 KiB 3.0 µs [4.2]; 1 MiB 45 µs [67]. A payload in 4 KiB pieces is slower than its copy, 90 µs for
+//! 1 MiB: give it in pieces of 64 KiB or more.
 //!
 //! The calls share one nonce, but they only authenticate, and none but the final tag leaves this file.
+
+use std::cell::RefCell;
 
 use aes::Aes128;
 use aes::cipher::{BlockCipherEncrypt, KeyInit};
@@ -25,8 +31,13 @@ use zeroize::Zeroize;
 
 type Block = [u8; 16];
 
-/// Messages up to this many bytes are gathered on the stack.
-const GATHER: usize = 1024;
+thread_local! {
+    /// Where short messages are gathered.
+    static SCRATCH: RefCell<[u8; GATHER]> = const { RefCell::new([0; GATHER]) };
+}
+
+/// Messages up to this many bytes are gathered: 4 KiB of payload and its header. At 8 KiB walking is as quick.
+const GATHER: usize = 4096 + 256;
 /// Contiguous runs of at least this many bytes go through the library where they lie.
 const BULK: usize = 512;
 /// `H^(2^0)` to `H^(2^19)`: a run of up to 16 MiB less a block is one walk through the table.
@@ -63,24 +74,25 @@ impl GmacKey {
     ) -> [u8; 16] {
         let total: usize = parts.clone().map(<[u8]>::len).sum();
         if total <= GATHER {
-            let mut gathered = [0; GATHER];
-            let mut at = 0;
-            for part in parts {
-                gathered[at..at + part.len()].copy_from_slice(part);
-                at += part.len();
-            }
-            return self.contiguous(nonce, &gathered[..at]);
+            return SCRATCH.with_borrow_mut(|scratch| {
+                let mut at = 0;
+                for part in parts {
+                    scratch[at..at + part.len()].copy_from_slice(part);
+                    at += part.len();
+                }
+                self.contiguous(nonce, &scratch[..at])
+            });
         }
         let mut scattered = Scattered {
             key: self,
             nonce,
-            z: [0; 16],
+            z: None,
+            unsettled: None,
             small: self.powers[0].clone(),
             small_blocks: 0,
             partial: [0; 16],
             partial_len: 0,
-            started: false,
-            counter_block: self.contiguous(nonce, &[]),
+            counter_block: None,
         };
         for part in parts {
             scattered.add(part);
@@ -111,19 +123,29 @@ impl GmacKey {
     }
 }
 
+impl Drop for GmacKey {
+    fn drop(&mut self) {
+        // Whoever knows H can forge. The library wipes its own key.
+        self.powers = std::array::from_fn(|_| GHash::new(&Block::default().into()));
+        std::hint::black_box(&self.powers);
+    }
+}
+
 /// The walk over one message. `z` covers every finished run; then come `small_blocks` blocks hashed in `small`, then
 /// `partial_len` bytes in `partial`.
 struct Scattered<'a> {
     key: &'a GmacKey,
     nonce: &'a [u8; 12],
-    z: Block,
-    /// Whether any run is in `z` yet.
-    started: bool,
+    z: Option<Block>,
+    /// The last run was a bulk run of so many bytes, and its `L·H + E` are still in `z`. A header before one payload,
+    /// the usual message, never has to take them out: one `E` belongs in the tag, and the two `L·H` make one.
+    unsettled: Option<usize>,
     small: GHash,
     small_blocks: usize,
     partial: Block,
     partial_len: usize,
-    counter_block: Block,
+    /// `E`, once it was needed.
+    counter_block: Option<Block>,
 }
 
 impl Scattered<'_> {
@@ -175,19 +197,20 @@ impl Scattered<'_> {
     /// Adds whole blocks where they lie.
     fn add_bulk(&mut self, blocks: &[u8]) {
         self.end_small();
-        // The library's tag is Z + L·H + E.
-        let mut z = self.key.contiguous(self.nonce, blocks);
-        xor(&mut z, &times(&self.key.powers[0], &length_block(blocks.len())));
-        xor(&mut z, &self.counter_block);
-        self.append(z, blocks.len() / 16);
+        let run = self.key.contiguous(self.nonce, blocks);
+        self.append(run, blocks.len() / 16);
+        self.unsettled = Some(blocks.len());
     }
 
-    fn append(&mut self, run: Block, blocks: usize) {
-        if self.started {
-            self.z = self.key.times_power(self.z, blocks);
+    fn append(&mut self, mut run: Block, blocks: usize) {
+        if let Some(mut z) = self.z {
+            if let Some(bytes) = self.unsettled.take() {
+                xor(&mut z, &times(&self.key.powers[0], &length_block(bytes)));
+                xor(&mut z, &self.counter_block());
+            }
+            xor(&mut run, &self.key.times_power(z, blocks));
         }
-        self.started = true;
-        xor(&mut self.z, &run);
+        self.z = Some(run);
     }
 
     fn finish(mut self, total: usize) -> Block {
@@ -197,10 +220,19 @@ impl Scattered<'_> {
             self.add_small(&block);
         }
         self.end_small();
-        let mut tag = times(&self.key.powers[0], &length_block(total));
-        xor(&mut tag, &self.z);
-        xor(&mut tag, &self.counter_block);
+        let mut lengths = length_block(total);
+        let mut tag = self.z.unwrap_or_default();
+        match self.unsettled {
+            Some(bytes) => xor(&mut lengths, &length_block(bytes)),
+            None => xor(&mut tag, &self.counter_block()),
+        }
+        xor(&mut tag, &times(&self.key.powers[0], &lengths));
         tag
+    }
+
+    /// The tag of nothing is `E`.
+    fn counter_block(&mut self) -> Block {
+        *self.counter_block.get_or_insert_with(|| self.key.contiguous(self.nonce, &[]))
     }
 }
 

@@ -77,6 +77,18 @@ fn gmac_nonce_layout() {
     assert_eq!(gmac_nonce(1, false, true), [1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0]);
 }
 
+/// Runs beyond what one walk through the table of powers covers are cut.
+#[test]
+fn gmac_of_a_very_long_message() {
+    let message: Vec<u8> = (0..(17 << 20) + 5u32).map(|i| (i ^ i >> 11) as u8).collect();
+    let key = gmac::GmacKey::new(&[9; 16]);
+    let nonce = gmac_nonce(1, true, false);
+    let (a, b) = message.split_at(33);
+    assert_eq!(key.tag(&nonce, [a, b].into_iter()), model_gmac(&[9; 16], &nonce, &message));
+    let pieces = message.chunks(500);
+    assert_eq!(key.tag(&nonce, pieces), model_gmac(&[9; 16], &nonce, &message));
+}
+
 #[test]
 fn gmac_depends_on_role_and_cancel() {
     let key = SigningKey::new(SigningAlgorithm::AesGmac, &[7; 16]);
