@@ -56,6 +56,13 @@ impl SmbDirect {
                     }
                 }
             }
+            // The peer's first message may be there already: the queue pair must not meet it without a receive.
+            if self.phase == Phase::Open && self.memory.is_some() && !self.protocol.is_established() {
+                if self.poll_timer(cx) {
+                    continue;
+                }
+                return Poll::Pending;
+            }
             let Some(qp) = &mut self.qp else { continue };
             let mut completions = std::mem::take(&mut self.completions);
             let polled = qp.poll(cx, &mut completions);

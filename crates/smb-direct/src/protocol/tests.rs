@@ -16,7 +16,7 @@ fn options() -> SmbDirectOptions {
 }
 
 /// One end with what a shell holds, and the model: how many messages it may be sent.
-struct End {
+struct Peer {
     core: Protocol,
     /// Receives posted at its queue pair: a message that finds none would end the connection.
     posted: usize,
@@ -33,9 +33,9 @@ struct End {
     messages: usize,
 }
 
-impl End {
-    fn new(core: Protocol, messages: Vec<Vec<u8>>) -> End {
-        End {
+impl Peer {
+    fn new(core: Protocol, messages: Vec<Vec<u8>>) -> Peer {
+        Peer {
             core,
             posted: 0,
             queued: VecDeque::new(),
@@ -51,7 +51,7 @@ impl End {
 }
 
 struct Pair {
-    ends: [End; 2],
+    ends: [Peer; 2],
     random: ChaCha8Rng,
     now: Time,
     max_delay: u64,
@@ -67,8 +67,8 @@ impl Pair {
         seed: u64,
     ) -> Pair {
         let [a, b] = messages;
-        let a = End::new(Protocol::active(Time::ZERO, active), a);
-        let b = End::new(Protocol::passive(Time::ZERO, passive), b);
+        let a = Peer::new(Protocol::active(Time::ZERO, active), a);
+        let b = Peer::new(Protocol::passive(Time::ZERO, passive), b);
         let random = ChaCha8Rng::seed_from_u64(seed);
         Pair { ends: [a, b], random, now: Time::ZERO, max_delay: 3, short: 0 }
     }
@@ -84,7 +84,7 @@ impl Pair {
             for side in 0..2 {
                 self.act(side);
             }
-            let due = |e: &End| {
+            let due = |e: &Peer| {
                 let timeout = e.core.poll_timeout();
                 [e.wire.front().map(|w| w.0), e.memory_at, timeout].into_iter().flatten().min()
             };
@@ -179,8 +179,10 @@ impl Pair {
             return;
         }
         let wanted = self.ends[side].core.receives_wanted();
+        // A listener takes no connection before its first receive is posted.
+        let short = if self.ends[side].core.phase == Phase::AwaitRequest { 0 } else { self.short };
         let mut posted = 0;
-        while posted < wanted && self.chance(8) >= self.short {
+        while posted < wanted && self.chance(8) >= short {
             posted += 1;
         }
         let now = self.now;
@@ -494,7 +496,7 @@ fn fragmentation_at_the_boundaries() {
     let sizes: Vec<usize> =
         [1, room, 2 * room, 3 * room].iter().flat_map(|n| n - 1..=n + 1).filter(|n| *n > 0).collect();
     let mut random = ChaCha8Rng::seed_from_u64(1);
-    let messages = || sizes.iter().map(|n| content(&mut random, *n)).collect::<Vec<_>>();
+    let mut messages = || sizes.iter().map(|n| content(&mut random, *n)).collect::<Vec<_>>();
     let mut pair = Pair::new(end_options(9, 4, 1364), end_options(9, 4, 1364), [messages(), messages()], 1);
     pair.run(Duration::from_secs(60));
     pair.check();
