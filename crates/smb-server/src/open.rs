@@ -5,8 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 use parking_lot::Mutex;
 use smb_wire::FileId;
-use vfs::{DirEntry, Node};
+use smb_wire::msg::CreateOptions;
+use vfs::{BasicChange, DirEntry, Node, Stat, VfsResult};
 
+use crate::commands::query_directory::pattern::Pattern;
 use crate::files::FileState;
 use crate::pipes::Pipe;
 use crate::share::Tree;
@@ -45,10 +47,12 @@ pub(crate) struct FileOpen {
     pub(crate) position: AtomicU64,
     /// FileModeInformation, as set later.
     pub(crate) mode: AtomicU32,
-    /// Where a directory enumeration stands.
-    pub(crate) enumeration: Mutex<Enumeration>,
+    /// Where a directory enumeration stands; held by the query that is running, others wait their turn.
+    pub(crate) enumeration: tokio::sync::Mutex<Enumeration>,
     /// A write came through this open: the archive attribute and times are due.
     pub(crate) written: AtomicBool,
+    /// Times that what happens through this open leaves alone: they were set, or frozen with -1 (MS-FSCC 2.4.7).
+    pub(crate) kept_times: Mutex<BasicChange>,
     /// Lock sequence numbers seen (MS-SMB2 3.3.5.14), for replays on resilient and persistent opens.
     pub(crate) lock_sequences: Mutex<[Option<u8>; 64]>,
 }
@@ -56,19 +60,53 @@ pub(crate) struct FileOpen {
 /// A directory enumeration in progress.
 #[derive(Default)]
 pub(crate) struct Enumeration {
-    /// The pattern of the first query.
-    pub(crate) pattern: Option<String>,
-    /// Entries read from the backend that did not fit yet.
+    /// What is looked for; `None` before the first query.
+    pub(crate) pattern: Option<Pattern>,
+    /// Entries read from the backend that were not reported yet.
     pub(crate) waiting: std::collections::VecDeque<DirEntry>,
-    /// `.` and `..` still to report.
-    pub(crate) dots: u8,
+    /// `.` and `..` have been looked at.
+    pub(crate) dots_done: bool,
+    /// The backend has been asked: it goes on from where it was.
+    pub(crate) begun: bool,
     /// The backend has no more.
     pub(crate) finished: bool,
     /// Something was reported since the start: decides NO_SUCH_FILE or NO_MORE_FILES.
     pub(crate) reported: bool,
-    /// A query of this enumeration is running: a second one waits its turn.
-    pub(crate) running: bool,
 }
+
+impl FileOpen {
+    /// An open of `node` as a CREATE asked for it.
+    pub(crate) fn new(node: Arc<dyn Node>, file: Arc<FileState>, share_access: u32, create_options: u32) -> FileOpen {
+        let options = CreateOptions::from_bits_retain(create_options);
+        FileOpen {
+            node,
+            file,
+            share_access,
+            create_options,
+            write_through: options.contains(CreateOptions::WRITE_THROUGH),
+            unbuffered: options.contains(CreateOptions::NO_INTERMEDIATE_BUFFERING),
+            position: AtomicU64::new(0),
+            mode: AtomicU32::new(create_options & MODE_OPTIONS),
+            enumeration: tokio::sync::Mutex::default(),
+            written: AtomicBool::new(false),
+            kept_times: Mutex::default(),
+            lock_sequences: Mutex::new([None; 64]),
+        }
+    }
+
+    /// The file's metadata as this open sees it: with the times that it keeps.
+    pub(crate) async fn stat(&self, ctx: &env::Ctx) -> VfsResult<Stat> {
+        let mut stat = self.node.stat(ctx).wait().await?;
+        let kept = *self.kept_times.lock();
+        stat.accessed = kept.accessed.unwrap_or(stat.accessed);
+        stat.written = kept.written.unwrap_or(stat.written);
+        stat.changed = kept.changed.unwrap_or(stat.changed);
+        Ok(stat)
+    }
+}
+
+/// The options of CREATE that FileModeInformation shows (MS-FSCC 2.4.31).
+const MODE_OPTIONS: u32 = 0x0000_103E;
 
 impl Open {
     /// The file it is an open of; `None` for a pipe.

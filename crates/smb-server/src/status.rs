@@ -3,6 +3,11 @@
 use smb_wire::NtStatus;
 use vfs::{PathError, VfsError};
 
+/// STATUS_TOO_MANY_LINKS (MS-ERREF 2.3).
+const TOO_MANY_LINKS: NtStatus = NtStatus(0xC000_0265);
+/// STATUS_UNEXPECTED_IO_ERROR (MS-ERREF 2.3).
+const UNEXPECTED_IO_ERROR: NtStatus = NtStatus(0xC000_00E9);
+
 /// What a client is told (the values that Windows gives for the same cause on NTFS).
 pub(crate) fn of_vfs(e: VfsError) -> NtStatus {
     match e {
@@ -21,11 +26,11 @@ pub(crate) fn of_vfs(e: VfsError) -> NtStatus {
         VfsError::TooManyOpen => NtStatus::TOO_MANY_OPENED_FILES,
         VfsError::NoMemory => NtStatus::INSUFFICIENT_RESOURCES,
         VfsError::CrossDevice => NtStatus::NOT_SAME_DEVICE,
-        VfsError::TooManyLinks => NtStatus::TOO_MANY_LINKS,
+        VfsError::TooManyLinks => TOO_MANY_LINKS,
         VfsError::Busy => NtStatus::SHARING_VIOLATION,
         VfsError::Unsupported => NtStatus::NOT_SUPPORTED,
         VfsError::Cancelled => NtStatus::CANCELLED,
-        VfsError::Io(_) => NtStatus::UNEXPECTED_IO_ERROR,
+        VfsError::Io(_) => UNEXPECTED_IO_ERROR,
     }
 }
 

@@ -5,6 +5,7 @@ pub(crate) mod create;
 pub(crate) mod flush;
 pub(crate) mod ioctl;
 pub(crate) mod lock;
+pub(crate) mod metadata;
 pub(crate) mod notify;
 pub(crate) mod oplock;
 pub(crate) mod query_directory;

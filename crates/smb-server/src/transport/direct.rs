@@ -143,7 +143,7 @@ impl DirectConnection {
             }
             Event::RdmaDone { id, result: Err(_) } => {
                 // The connection has ended; the reason follows.
-                self.engine.pulled(now, id, Err(NtStatus::CONNECTION_DISCONNECTED))
+                self.engine.pulled(now, id, Err(NtStatus::CONNECTION_RESET))
             }
             // A push is done: its reply was queued behind it long ago.
             Event::RdmaDone { result: Ok(None), .. } => Ok(()),

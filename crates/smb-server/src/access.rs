@@ -1,0 +1,308 @@
+//! Who may do what: security descriptors of files (MS-DTYP 2.4.6, 2.5.3).
+//!
+//! A file keeps the self-relative descriptor that it was created with or given later. A file that never had one (it
+//! was there before it was shared) has [`default`]: owned by the administrators, full control for everyone, inherited
+//! by what is made below. A new file gets what its creator sends, else what its folder's entries pass on, else full
+//! control for its owner and the system; its owner is the user of the session. Mandatory labels and central access
+//! policies are kept and not judged; a SACL is kept and audits nothing.
+//!
+//! Access is judged here and not by the system's permissions: the backend works as the server's own user.
+
+use smb_wire::msg::SecurityInformation;
+use smb_wire::security::{
+    Ace, AceFlags, AceType, Acl, AclBuf, ControlFlags, SecurityDescriptor, SecurityDescriptorBuf, Sid,
+};
+use smb_wire::{AccessMask, NtStatus};
+
+use crate::identity::User;
+
+/// `S-1-3-4`: an entry for it replaces what an owner may do by being the owner (MS-DTYP 2.4.2.4).
+fn owner_rights() -> Sid {
+    Sid::new(3, &[4]).expect("one sub-authority")
+}
+
+/// What an owner may do whatever the DACL says.
+const OWNER_MAY: AccessMask = AccessMask::READ_CONTROL.union(AccessMask::WRITE_DAC);
+
+/// The descriptor of a file that has none.
+pub(crate) fn default() -> SecurityDescriptorBuf {
+    let mut dacl = AclBuf::new();
+    let flags = AceFlags::OBJECT_INHERIT | AceFlags::CONTAINER_INHERIT;
+    let everyone = Ace::new(AceType::ACCESS_ALLOWED, flags, AccessMask::FILE_ALL_ACCESS, Sid::EVERYONE);
+    dacl.push(&everyone).expect("one entry fits");
+    SecurityDescriptorBuf {
+        control: ControlFlags::DACL_PRESENT,
+        owner: Some(Sid::BUILTIN_ADMINISTRATORS),
+        group: Some(Sid::BUILTIN_ADMINISTRATORS),
+        sacl: None,
+        dacl: Some(dacl),
+    }
+}
+
+/// The descriptor that counts for a file with this stored one. A stored one that cannot be read lets its owner in,
+/// if there is one, and nobody else.
+pub(crate) fn effective(stored: Option<&[u8]>) -> SecurityDescriptorBuf {
+    let Some(bytes) = stored else { return default() };
+    match SecurityDescriptor::decode(bytes) {
+        Ok(d) => d.to_buf(),
+        Err(_) => SecurityDescriptorBuf {
+            control: ControlFlags::DACL_PRESENT,
+            owner: Some(Sid::BUILTIN_ADMINISTRATORS),
+            dacl: Some(AclBuf::new()),
+            ..SecurityDescriptorBuf::default()
+        },
+    }
+}
+
+impl User {
+    /// Whether a SID is in the access token.
+    fn is(&self, sid: &Sid) -> bool {
+        self.sid == *sid || self.groups.contains(sid)
+    }
+
+    fn is_administrator(&self) -> bool {
+        self.is(&Sid::BUILTIN_ADMINISTRATORS)
+    }
+
+    /// The group of what the user makes: "Domain Users" of its domain ("None" on a single machine).
+    fn primary_group(&self) -> Sid {
+        const DOMAIN_USERS: u32 = 513;
+        match self.sid.sub_authorities() {
+            [domain @ .., _] if domain.first() == Some(&21) => {
+                let sub: Vec<u32> = domain.iter().copied().chain([DOMAIN_USERS]).collect();
+                Sid::new(self.sid.authority(), &sub).unwrap_or(Sid::BUILTIN_USERS)
+            }
+            _ => Sid::BUILTIN_USERS,
+        }
+    }
+}
+
+/// All that a user may do with a file (MS-DTYP 2.5.3.2 with MAXIMUM_ALLOWED).
+pub(crate) fn maximal(user: &User, stored: Option<&[u8]>) -> AccessMask {
+    let Some(bytes) = stored else { return of_descriptor(user, None, true, None) };
+    match SecurityDescriptor::decode(bytes) {
+        Ok(d) => {
+            let open_to_all = d.dacl.is_none();
+            of_descriptor(user, d.owner.as_ref(), open_to_all, d.dacl)
+        }
+        Err(_) => of_descriptor(user, Some(&Sid::BUILTIN_ADMINISTRATORS), false, None),
+    }
+}
+
+fn of_descriptor(user: &User, owner: Option<&Sid>, open_to_all: bool, dacl: Option<Acl<'_>>) -> AccessMask {
+    let mut allowed = AccessMask::empty();
+    if user.is_administrator() {
+        // SeSecurityPrivilege and SeTakeOwnershipPrivilege.
+        allowed |= AccessMask::ACCESS_SYSTEM_SECURITY | AccessMask::WRITE_OWNER;
+    }
+    if open_to_all {
+        return allowed | AccessMask::FILE_ALL_ACCESS;
+    }
+    let is_owner = owner.is_some_and(|o| user.is(o));
+    let entries = || dacl.into_iter().flat_map(|d| d.iter()).map_while(Result::ok).filter(|a| {
+        !a.flags.contains(AceFlags::INHERIT_ONLY)
+    });
+    if is_owner && !entries().any(|a| a.sid == owner_rights()) {
+        allowed |= OWNER_MAY;
+    }
+    let mut denied = AccessMask::empty();
+    for ace in entries() {
+        if !(user.is(&ace.sid) || (is_owner && ace.sid == owner_rights())) {
+            continue;
+        }
+        let mask = ace.mask.map_generic();
+        match ace.ace_type {
+            AceType::ACCESS_ALLOWED | AceType::ACCESS_ALLOWED_OBJECT => allowed |= mask & !denied,
+            AceType::ACCESS_DENIED | AceType::ACCESS_DENIED_OBJECT => denied |= mask & !allowed,
+            // MS-DTYP 2.5.3.2: a condition that is not understood is unknown, which never allows and always denies.
+            AceType::ACCESS_DENIED_CALLBACK => denied |= mask & !allowed,
+            _ => {}
+        }
+    }
+    allowed & !AccessMask::MAXIMUM_ALLOWED
+}
+
+/// The descriptor of a new file (MS-DTYP 2.5.3.4): what its creator sends, over what its folder passes on.
+///
+/// # Errors
+/// INVALID_SECURITY_DESCR, INVALID_OWNER.
+pub(crate) fn for_new(
+    user: &User,
+    parent: Option<&[u8]>,
+    sent: Option<&[u8]>,
+    directory: bool,
+) -> Result<Vec<u8>, NtStatus> {
+    let parent = effective(parent);
+    let mut new = SecurityDescriptorBuf {
+        owner: Some(user.sid),
+        group: Some(user.primary_group()),
+        ..SecurityDescriptorBuf::default()
+    };
+    let mut has_dacl = false;
+    if let Some(bytes) = sent {
+        let sent = decode(bytes)?;
+        let mut parts = SecurityInformation::empty();
+        if sent.owner.is_some() {
+            parts |= SecurityInformation::OWNER;
+        }
+        if sent.group.is_some() {
+            parts |= SecurityInformation::GROUP;
+        }
+        if sent.control.contains(ControlFlags::DACL_PRESENT) {
+            parts |= SecurityInformation::DACL;
+            has_dacl = true;
+        }
+        replace(user, &mut new, parts, &sent)?;
+    }
+    if !has_dacl {
+        let (owner, group) = (new.owner.unwrap_or(user.sid), new.group.unwrap_or(user.sid));
+        let inherited = parent.dacl.as_ref().map(|d| inherit(d.as_acl(), &owner, &group, directory));
+        new.control |= ControlFlags::DACL_PRESENT;
+        new.dacl = Some(match inherited {
+            Some(acl) if !acl.as_acl().is_empty() => {
+                new.control |= parent.control & ControlFlags::DACL_AUTO_INHERITED;
+                acl
+            }
+            _ => default_of(&owner),
+        });
+    }
+    let mut out = Vec::new();
+    new.encode(&mut out);
+    Ok(out)
+}
+
+/// The DACL of a new file where its folder passes nothing on: as a token's default one.
+fn default_of(owner: &Sid) -> AclBuf {
+    let mut acl = AclBuf::new();
+    for sid in [owner, &Sid::LOCAL_SYSTEM] {
+        let ace = Ace::new(AceType::ACCESS_ALLOWED, AceFlags::empty(), AccessMask::FILE_ALL_ACCESS, *sid);
+        acl.push(&ace).expect("two entries fit");
+    }
+    acl
+}
+
+const INHERITANCE: AceFlags = AceFlags::OBJECT_INHERIT
+    .union(AceFlags::CONTAINER_INHERIT)
+    .union(AceFlags::NO_PROPAGATE_INHERIT)
+    .union(AceFlags::INHERIT_ONLY);
+
+/// The entries that a folder's DACL passes on (MS-DTYP 2.5.3.4.1, 2.5.3.4.4). An entry for "creator owner" or with
+/// generic rights becomes two on a folder: one that means something here, one to pass on.
+fn inherit(parent: Acl<'_>, owner: &Sid, group: &Sid, directory: bool) -> AclBuf {
+    let mut acl = AclBuf::new();
+    for ace in parent.iter().map_while(Result::ok) {
+        let to_files = ace.flags.contains(AceFlags::OBJECT_INHERIT);
+        let to_folders = ace.flags.contains(AceFlags::CONTAINER_INHERIT);
+        let goes_on = directory && !ace.flags.contains(AceFlags::NO_PROPAGATE_INHERIT);
+        let kept = ace.flags & (AceFlags::OBJECT_INHERIT | AceFlags::CONTAINER_INHERIT);
+        let base = (ace.flags & !INHERITANCE) | AceFlags::INHERITED;
+        let sid = match ace.sid {
+            s if s == Sid::CREATOR_OWNER => *owner,
+            s if s == Sid::CREATOR_GROUP => *group,
+            s => s,
+        };
+        let here = if directory { to_folders } else { to_files };
+        let means_here = Ace { sid, mask: ace.mask.map_generic(), flags: base, ..ace };
+        let differs = means_here.sid != ace.sid || means_here.mask != ace.mask;
+        // A list that grows past its bound loses entries at its end, which allows less, not more, but for denials;
+        // those come first in a canonical list.
+        if here && goes_on && !differs {
+            let _ = acl.push(&Ace { flags: base | kept, ..ace });
+            continue;
+        }
+        if here {
+            let _ = acl.push(&means_here);
+        }
+        if goes_on && (to_folders || to_files) {
+            let _ = acl.push(&Ace { flags: base | kept | AceFlags::INHERIT_ONLY, ..ace });
+        }
+    }
+    acl
+}
+
+/// What a SET_INFO of these parts needs (MS-FSA 2.1.5.17).
+pub(crate) fn needed_to_set(parts: SecurityInformation) -> AccessMask {
+    let mut needed = AccessMask::empty();
+    if parts.intersects(SecurityInformation::OWNER | SecurityInformation::GROUP | SecurityInformation::LABEL) {
+        needed |= AccessMask::WRITE_OWNER;
+    }
+    if parts.contains(SecurityInformation::DACL) {
+        needed |= AccessMask::WRITE_DAC;
+    }
+    if parts.intersects(SecurityInformation::SACL | SecurityInformation::BACKUP) {
+        needed |= AccessMask::ACCESS_SYSTEM_SECURITY;
+    }
+    needed
+}
+
+/// What a QUERY_INFO of these parts needs (MS-FSA 2.1.5.14).
+pub(crate) fn needed_to_query(parts: SecurityInformation) -> AccessMask {
+    let mut needed = AccessMask::empty();
+    let plain = SecurityInformation::OWNER
+        | SecurityInformation::GROUP
+        | SecurityInformation::DACL
+        | SecurityInformation::LABEL
+        | SecurityInformation::BACKUP;
+    if parts.intersects(plain) {
+        needed |= AccessMask::READ_CONTROL;
+    }
+    if parts.intersects(SecurityInformation::SACL | SecurityInformation::BACKUP) {
+        needed |= AccessMask::ACCESS_SYSTEM_SECURITY;
+    }
+    needed
+}
+
+/// The stored descriptor with the parts that a client sends.
+///
+/// # Errors
+/// INVALID_SECURITY_DESCR, INVALID_OWNER.
+pub(crate) fn changed(
+    user: &User,
+    stored: Option<&[u8]>,
+    parts: SecurityInformation,
+    sent: &[u8],
+) -> Result<Vec<u8>, NtStatus> {
+    let sent = decode(sent)?;
+    let mut d = effective(stored);
+    replace(user, &mut d, parts, &sent)?;
+    let mut out = Vec::new();
+    d.encode(&mut out);
+    Ok(out)
+}
+
+fn decode(bytes: &[u8]) -> Result<SecurityDescriptor<'_>, NtStatus> {
+    let d = SecurityDescriptor::decode(bytes).map_err(|_| NtStatus::INVALID_SECURITY_DESCR)?;
+    d.check_entries().map_err(|_| NtStatus::INVALID_ACL)?;
+    Ok(d)
+}
+
+fn replace(
+    user: &User,
+    d: &mut SecurityDescriptorBuf,
+    parts: SecurityInformation,
+    sent: &SecurityDescriptor<'_>,
+) -> Result<(), NtStatus> {
+    if parts.contains(SecurityInformation::OWNER) {
+        let owner = sent.owner.ok_or(NtStatus::INVALID_OWNER)?;
+        // Only to oneself, unless one may give files away (SeRestorePrivilege).
+        if !(user.is(&owner) || d.owner == Some(owner) || user.is_administrator()) {
+            return Err(NtStatus::INVALID_OWNER);
+        }
+    }
+    if parts.contains(SecurityInformation::GROUP) && sent.group.is_none() {
+        return Err(NtStatus::INVALID_PRIMARY_GROUP);
+    }
+    d.replace_parts(parts, sent);
+    // MS-DTYP 2.4.6: "auto-inherited" is kept when the client asks for it with "required", which itself is not.
+    for (part, required, inherited) in [
+        (SecurityInformation::DACL, ControlFlags::DACL_AUTO_INHERIT_REQ, ControlFlags::DACL_AUTO_INHERITED),
+        (SecurityInformation::SACL, ControlFlags::SACL_AUTO_INHERIT_REQ, ControlFlags::SACL_AUTO_INHERITED),
+    ] {
+        if parts.contains(part) {
+            d.control.set(inherited, sent.control.contains(required | inherited));
+            d.control.remove(required);
+        }
+    }
+    Ok(())
+}
+

@@ -1,0 +1,81 @@
+//! CLOSE (MS-SMB2 3.3.5.10) and what closing does to a file (MS-FSA 2.1.5.4).
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use smb_wire::msg::{CloseFlags, CloseRequest, CloseResponse};
+use smb_wire::{Decode, NtStatus};
+
+use super::metadata::basic;
+use crate::Server;
+use crate::open::{FileOpen, Open};
+use crate::request::{Reply, Request};
+
+/// Handles a CLOSE.
+pub(crate) async fn handle(r: Request) -> Reply {
+    run(&r).await.into()
+}
+
+async fn run(r: &Request) -> Result<Reply, NtStatus> {
+    let q = CloseRequest::decode(&r.message).map_err(|_| NtStatus::INVALID_PARAMETER)?;
+    let open = r.open(q.file_id)?;
+    // Of two CLOSEs at once, one finds it.
+    r.session.remove_open(open.id).ok_or(NtStatus::FILE_CLOSED)?;
+    let mut body = CloseResponse::default();
+    if q.flags.contains(CloseFlags::POSTQUERY_ATTRIB)
+        && let Some(f) = open.file()
+    {
+        f.keep_times(&r.ctx()).await;
+        if let Ok(stat) = f.node.stat(&r.ctx()).wait().await {
+            let b = basic(&stat);
+            body = CloseResponse {
+                flags: CloseFlags::POSTQUERY_ATTRIB,
+                creation_time: b.creation_time,
+                last_access_time: b.last_access_time,
+                last_write_time: b.last_write_time,
+                change_time: b.change_time,
+                allocation_size: stat.allocation,
+                end_of_file: stat.size,
+                file_attributes: b.file_attributes,
+            };
+        }
+    }
+    close_open(&r.server, &open).await;
+    Ok(Reply::ok(&body))
+}
+
+/// Closes an open that has been taken out of its session: gives back its locks, and removes the file when it was the
+/// last open of one that is to be deleted. A pipe has nothing to do.
+pub(crate) async fn close_open(server: &Arc<Server>, open: &Arc<Open>) {
+    if let Some(f) = open.file() {
+        close_file(server, open, f).await;
+    }
+}
+
+async fn close_file(server: &Arc<Server>, open: &Arc<Open>, f: &FileOpen) {
+    let ctx = env::Ctx::default();
+    f.keep_times(&ctx).await;
+    let Some(removal) = server.files.leave(&f.file, open.id.volatile) else { return };
+    let Some(vfs) = removal.share.vfs() else { return };
+    let change = server.files.begin_change();
+    // MS-FSA 2.1.5.4: nobody is left to hear of a failure; a directory that has been filled stays.
+    if let Err(e) = vfs.remove(&ctx, &removal.path, removal.id).wait().await {
+        tracing::debug!(path = %removal.path, share = %removal.share.name, "not removed at close: {e}");
+    }
+    drop(change);
+    server.files.removed(&f.file);
+}
+
+impl FileOpen {
+    /// Puts back the times that were set or frozen through this open and that its writes have moved (MS-FSCC 2.4.7).
+    pub(crate) async fn keep_times(&self, ctx: &env::Ctx) {
+        let times = *self.kept_times.lock();
+        let any = times.accessed.is_some() || times.written.is_some() || times.changed.is_some();
+        if any
+            && self.written.swap(false, Ordering::AcqRel)
+            && let Err(e) = self.node.set_basic(ctx, times).wait().await
+        {
+            tracing::debug!("times not kept: {e}");
+        }
+    }
+}

@@ -1,0 +1,463 @@
+//! CREATE (MS-SMB2 3.3.5.9, MS-FSA 2.1.5.1).
+//!
+//! The order: what no file could satisfy ([`rules`]); the backend opens or creates; the file's attributes and its
+//! security descriptor are asked; the open joins its file, which judges share modes; and only then is anything of the
+//! file changed (overwriting), because the backend never truncates by itself.
+
+mod contexts;
+mod rules;
+
+use std::sync::Arc;
+
+use smb_wire::context::CreateContexts;
+use smb_wire::msg::{CreateAction, CreateDisposition, CreateOptions, CreateRequest, CreateResponse, OplockLevel};
+use smb_wire::{AccessMask, Decode, FileAttributes, NtStatus};
+use vfs::{
+    Attributes, BasicChange, ExtendedAttribute, Kind, Node, OpenMode, OpenRequest, Opened, Rights, Vfs, VfsError,
+    VfsPath,
+};
+
+pub(crate) use self::contexts::read_attributes;
+use self::contexts::{Facts, Wanted};
+use super::metadata::{basic, file_attributes, stored_attributes};
+use crate::access;
+use crate::files::share_mode::ShareMode;
+use crate::files::{Member, Refusal};
+use crate::open::{FileOpen, Open, OpenTarget};
+use crate::pipes::Pipe;
+use crate::request::{Reply, Request};
+use crate::status;
+
+/// How often an open starts again because names changed meanwhile.
+const ATTEMPTS: usize = 64;
+
+/// Rights that the backend must open a file for writing for.
+const WRITES: AccessMask = AccessMask::WRITE_DATA.union(AccessMask::APPEND_DATA);
+/// Rights that need the file's data.
+const READS: AccessMask = AccessMask::READ_DATA.union(AccessMask::EXECUTE);
+
+/// Handles a CREATE.
+pub(crate) async fn handle(r: Request) -> Reply {
+    run(&r).await.into()
+}
+
+async fn run(r: &Request) -> Result<Reply, NtStatus> {
+    let q = CreateRequest::decode(&r.message).map_err(|_| NtStatus::INVALID_PARAMETER)?;
+    let name = q.name.to_string().map_err(|_| NtStatus::OBJECT_NAME_INVALID)?;
+    let Some(vfs) = r.tree.share.vfs() else {
+        return open_pipe(r, &q, &name);
+    };
+    // MS-SMB2 3.3.5.9: a name never begins with a separator.
+    if name.starts_with('\\') {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    rules::check(&q)?;
+    let path = VfsPath::parse(&name).map_err(status::of_path)?;
+    let wanted = contexts::read(q.contexts)?;
+    if q.create_options.contains(CreateOptions::DELETE_ON_CLOSE) && path.is_root() {
+        return Err(NtStatus::CANNOT_DELETE);
+    }
+    let plan = Plan::new(r, q, vfs, path, wanted)?;
+    for _ in 0..ATTEMPTS {
+        match plan.attempt().await {
+            Ok(done) => return plan.finish(done).await,
+            Err(Refusal::Again) => {}
+            Err(Refusal::Status(s)) => return Err(s),
+        }
+    }
+    Err(NtStatus::SHARING_VIOLATION)
+}
+
+/// Opens a pipe of IPC$ (MS-SMB2 3.3.5.9: the share is of type pipe).
+fn open_pipe(r: &Request, q: &CreateRequest<'_>, name: &str) -> Result<Reply, NtStatus> {
+    let name = name.strip_prefix('\\').unwrap_or(name);
+    let pipe = Pipe::open(&r.server, name).ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
+    let granted = match q.desired_access.map_generic() {
+        a if a.contains(AccessMask::MAXIMUM_ALLOWED) => AccessMask::FILE_ALL_ACCESS,
+        a => a,
+    };
+    let id = r.server.new_file_id();
+    let open = Open {
+        id,
+        session_id: r.session.id,
+        tree: Arc::clone(&r.tree),
+        access: granted.bits(),
+        target: OpenTarget::Pipe(pipe),
+    };
+    let limit = r.server.config.limits.opens_per_session;
+    r.session.add_open(limit, Arc::new(open)).map_err(|_| NtStatus::INSUFFICIENT_RESOURCES)?;
+    let body = CreateResponse {
+        create_action: CreateAction::OPENED,
+        allocation_size: 4096,
+        file_attributes: FileAttributes::NORMAL,
+        file_id: id,
+        ..CreateResponse::default()
+    };
+    Ok(Reply { file_id: Some(id), ..Reply::ok(&body) })
+}
+
+/// An open to do.
+struct Plan<'a> {
+    r: &'a Request,
+    q: CreateRequest<'a>,
+    vfs: &'a Arc<dyn Vfs>,
+    path: VfsPath,
+    wanted: Wanted,
+    /// Without generic bits; may hold MAXIMUM_ALLOWED.
+    desired: AccessMask,
+    /// What the share lets this user do.
+    ceiling: AccessMask,
+}
+
+/// What the backend found, and what it may be used for.
+struct Found {
+    opened: Opened,
+    granted: AccessMask,
+    /// Its security descriptor.
+    security: Option<Vec<u8>>,
+}
+
+impl<'a> Plan<'a> {
+    fn new(
+        r: &'a Request,
+        q: CreateRequest<'a>,
+        vfs: &'a Arc<dyn Vfs>,
+        path: VfsPath,
+        wanted: Wanted,
+    ) -> Result<Plan<'a>, NtStatus> {
+        let desired = q.desired_access.map_generic();
+        let ceiling = AccessMask::from_bits_retain(r.tree.maximal_access);
+        // MS-SMB2 3.3.5.9: more than the share allows is refused before the file is looked at.
+        let special = AccessMask::MAXIMUM_ALLOWED | AccessMask::ACCESS_SYSTEM_SECURITY;
+        if !ceiling.contains(desired & !special) {
+            return Err(NtStatus::ACCESS_DENIED);
+        }
+        if q.create_options.contains(CreateOptions::DELETE_ON_CLOSE) && !ceiling.contains(AccessMask::DELETE) {
+            return Err(NtStatus::ACCESS_DENIED);
+        }
+        Ok(Plan { r, q, vfs, path, wanted, desired, ceiling })
+    }
+
+    fn disposition(&self) -> CreateDisposition {
+        self.q.create_disposition
+    }
+
+    fn is_directory_wanted(&self) -> bool {
+        self.q.create_options.contains(CreateOptions::DIRECTORY_FILE)
+    }
+
+    fn overwrites(&self) -> bool {
+        use CreateDisposition as D;
+        matches!(self.disposition(), D::SUPERSEDE | D::OVERWRITE | D::OVERWRITE_IF)
+    }
+
+    fn may_create(&self) -> bool {
+        !matches!(self.disposition(), CreateDisposition::OPEN | CreateDisposition::OVERWRITE)
+    }
+
+    /// Rights that overwriting needs beside those asked for (MS-FSA 2.1.5.1.2).
+    fn implied(&self) -> AccessMask {
+        match self.disposition() {
+            d if !self.overwrites() => {
+                debug_assert!(d != CreateDisposition::SUPERSEDE);
+                AccessMask::empty()
+            }
+            CreateDisposition::SUPERSEDE => AccessMask::DELETE | AccessMask::WRITE_DATA,
+            _ => AccessMask::WRITE_DATA | AccessMask::WRITE_EA | AccessMask::WRITE_ATTRIBUTES,
+        }
+    }
+
+    /// Finds or makes the file and joins it.
+    async fn attempt(&self) -> Result<Done, Refusal> {
+        let generation = self.r.server.files.generation();
+        let found = match self.open_existing().await {
+            Ok(Some(found)) => found,
+            Ok(None) => match self.create().await.map_err(Refusal::Status)? {
+                Some(found) => found,
+                // Somebody else made it between the two steps.
+                None => return Err(Refusal::Again),
+            },
+            Err(s) => return Err(Refusal::Status(s)),
+        };
+        let id = self.r.server.new_file_id();
+        // Overwriting is judged like an open for writing.
+        let mode = ShareMode { access: found.granted | self.implied(), share: self.q.share_access };
+        let member = Member {
+            volatile: id.volatile,
+            mode,
+            share: Arc::clone(&self.r.tree.share),
+            path: found.opened.path.clone(),
+            delete_on_close: self.q.create_options.contains(CreateOptions::DELETE_ON_CLOSE),
+        };
+        let created = found.opened.created;
+        match self.r.server.files.join(found.opened.node.id(), generation, member) {
+            Ok(file) => {
+                let o = self.q.create_options;
+                let target = FileOpen::new(Arc::clone(&found.opened.node), file, self.q.share_access.bits(), o.bits());
+                let open = Arc::new(Open {
+                    id,
+                    session_id: self.r.session.id,
+                    tree: Arc::clone(&self.r.tree),
+                    access: found.granted.bits(),
+                    target: OpenTarget::File(target),
+                });
+                Ok(Done { open, found })
+            }
+            // What this attempt made is there all the same: the next one would find it and say COLLISION.
+            Err(Refusal::Again) if created && self.disposition() == CreateDisposition::CREATE => {
+                let _ = self.vfs.remove(&self.r.ctx(), &found.opened.path, found.opened.node.id()).wait().await;
+                Err(Refusal::Again)
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    fn request(&self, path: &VfsPath, mode: OpenMode, kind: Option<Kind>, rights: Rights) -> OpenRequest {
+        OpenRequest {
+            path: path.clone(),
+            mode,
+            kind,
+            rights,
+            attributes: Attributes::empty(),
+            security: None,
+            extended_attributes: Vec::new(),
+        }
+    }
+
+    fn rights(&self) -> Rights {
+        let all = self.desired | self.implied();
+        let maximal = all.contains(AccessMask::MAXIMUM_ALLOWED);
+        let writable = self.ceiling.intersects(WRITES) && !self.vfs.info().read_only;
+        Rights { read: maximal || all.intersects(READS), write: writable && (maximal || all.intersects(WRITES)) }
+    }
+
+    /// Opens what exists; `None` when it does not and may be created.
+    async fn open_existing(&self) -> Result<Option<Found>, NtStatus> {
+        if self.disposition() == CreateDisposition::CREATE {
+            return if self.path.is_root() { Err(NtStatus::OBJECT_NAME_COLLISION) } else { Ok(None) };
+        }
+        let kind = match () {
+            () if self.is_directory_wanted() => Some(Kind::Directory),
+            () if self.q.create_options.contains(CreateOptions::NON_DIRECTORY_FILE) || self.overwrites() => {
+                Some(Kind::File)
+            }
+            () => None,
+        };
+        let rights = self.rights();
+        let ctx = self.r.ctx();
+        let mut denied = AccessMask::empty();
+        let mut opened = self.vfs.open(&ctx, self.request(&self.path, OpenMode::Open, kind, rights)).wait().await;
+        if self.desired.contains(AccessMask::MAXIMUM_ALLOWED)
+            && !self.desired.intersects(WRITES)
+            && rights.write
+            && matches!(opened, Err(VfsError::AccessDenied | VfsError::ReadOnly))
+        {
+            let rights = Rights { write: false, ..rights };
+            opened = self.vfs.open(&ctx, self.request(&self.path, OpenMode::Open, kind, rights)).wait().await;
+            denied = WRITES;
+        }
+        let opened = match opened {
+            Ok(o) => o,
+            Err(VfsError::NotFound) if self.may_create() => return Ok(None),
+            Err(e) => return Err(status::of_vfs(e)),
+        };
+        let attributes = file_attributes(&opened.stat);
+        let is_directory = opened.stat.kind == Kind::Directory;
+        rules::check_existing(attributes, &self.q, self.overwrites(), is_directory)?;
+        if !is_directory && attributes.contains(FileAttributes::READONLY) {
+            denied |= WRITES;
+        }
+        let security = opened.node.security(&ctx).wait().await.map_err(status::of_vfs)?;
+        let granted = self.grant(security.as_deref(), denied).await?;
+        Ok(Some(Found { opened, granted, security }))
+    }
+
+    /// Judges the descriptor of an existing file (MS-FSA 2.1.5.1.2.1), and where it does not suffice, its folder's:
+    /// who may delete a folder's children may delete this one, who may list it may see this one's attributes.
+    async fn grant(&self, security: Option<&[u8]>, denied: AccessMask) -> Result<AccessMask, NtStatus> {
+        let user = &self.r.session.user;
+        let maximal = access::maximal(user, security) & self.ceiling & !denied;
+        let needed = (self.desired | self.implied()) & !AccessMask::MAXIMUM_ALLOWED;
+        let mut extra = AccessMask::empty();
+        let mut missing = needed & !maximal;
+        let from_parent = AccessMask::DELETE | AccessMask::READ_ATTRIBUTES;
+        if missing.intersects(from_parent)
+            && let Some(parent) = self.path.parent()
+        {
+            let of_parent = access::maximal(user, self.security_of(&parent).await?.as_deref()) & self.ceiling;
+            if of_parent.contains(AccessMask::DELETE_CHILD) {
+                extra |= AccessMask::DELETE & self.ceiling;
+            }
+            if of_parent.contains(AccessMask::READ_DATA) {
+                extra |= AccessMask::READ_ATTRIBUTES;
+            }
+            missing &= !extra;
+        }
+        if missing.contains(AccessMask::ACCESS_SYSTEM_SECURITY) {
+            return Err(NtStatus::PRIVILEGE_NOT_HELD);
+        }
+        if !missing.is_empty() {
+            return Err(NtStatus::ACCESS_DENIED);
+        }
+        let asked = self.desired & !AccessMask::MAXIMUM_ALLOWED;
+        Ok(if self.desired.contains(AccessMask::MAXIMUM_ALLOWED) { asked | maximal } else { asked })
+    }
+
+    async fn security_of(&self, directory: &VfsPath) -> Result<Option<Vec<u8>>, NtStatus> {
+        let rights = Rights { read: false, write: false };
+        let q = self.request(directory, OpenMode::Open, Some(Kind::Directory), rights);
+        let ctx = self.r.ctx();
+        let parent = match self.vfs.open(&ctx, q).wait().await {
+            Ok(o) => o.node,
+            Err(VfsError::NotFound) => return Err(NtStatus::OBJECT_PATH_NOT_FOUND),
+            // MS-FSA 2.1.5.1: a file on the way.
+            Err(VfsError::NotDirectory) => return Err(NtStatus::OBJECT_PATH_NOT_FOUND),
+            Err(e) => return Err(status::of_vfs(e)),
+        };
+        parent.security(&ctx).wait().await.map_err(status::of_vfs)
+    }
+
+    /// Creates the file (MS-FSA 2.1.5.1.1); `None` when it exists by now and may be opened.
+    async fn create(&self) -> Result<Option<Found>, NtStatus> {
+        let parent = self.path.parent().ok_or(NtStatus::OBJECT_NAME_COLLISION)?;
+        let directory = self.is_directory_wanted();
+        let user = &self.r.session.user;
+        let parents = self.security_of(&parent).await?;
+        let add = if directory { AccessMask::APPEND_DATA } else { AccessMask::WRITE_DATA };
+        if !(access::maximal(user, parents.as_deref()) & self.ceiling).contains(add) {
+            // A name that exists is told before the lack of a right to make it.
+            return Err(self.refused_creation().await);
+        }
+        if self.vfs.info().read_only {
+            return Err(NtStatus::MEDIA_WRITE_PROTECTED);
+        }
+        let read_only = self.q.file_attributes.contains(FileAttributes::READONLY);
+        if read_only && self.q.create_options.contains(CreateOptions::DELETE_ON_CLOSE) {
+            return Err(NtStatus::CANNOT_DELETE);
+        }
+        let security = access::for_new(user, parents.as_deref(), self.wanted.security.as_deref(), directory)?;
+        let kind = if directory { Kind::Directory } else { Kind::File };
+        let mode = OpenMode::Create;
+        let request = OpenRequest {
+            attributes: self.attributes_of_new(directory),
+            security: Some(security.clone()),
+            extended_attributes: self.wanted.extended_attributes.clone(),
+            ..self.request(&self.path, mode, Some(kind), Rights { read: true, write: !directory })
+        };
+        let opened = match self.vfs.open(&self.r.ctx(), request).wait().await {
+            Ok(o) => o,
+            Err(VfsError::Exists) if self.disposition() != CreateDisposition::CREATE => return Ok(None),
+            Err(e) => return Err(status::of_vfs(e)),
+        };
+        let mut granted = self.desired & !AccessMask::MAXIMUM_ALLOWED;
+        if self.desired.contains(AccessMask::MAXIMUM_ALLOWED) {
+            granted |= access::maximal(user, Some(&security)) & self.ceiling;
+        }
+        Ok(Some(Found { opened, granted, security: Some(security) }))
+    }
+
+    async fn refused_creation(&self) -> NtStatus {
+        let rights = Rights { read: false, write: false };
+        let exists = self.vfs.open(&self.r.ctx(), self.request(&self.path, OpenMode::Open, None, rights)).wait().await;
+        if exists.is_ok() { NtStatus::OBJECT_NAME_COLLISION } else { NtStatus::ACCESS_DENIED }
+    }
+
+    fn attributes_of_new(&self, directory: bool) -> Attributes {
+        let asked = stored_attributes(self.q.file_attributes);
+        if directory { asked } else { asked | Attributes::ARCHIVE }
+    }
+
+    /// Overwrites and reserves space as asked, hands the open to the session, and answers.
+    async fn finish(&self, done: Done) -> Result<Reply, NtStatus> {
+        let Done { open, found } = done;
+        let result = self.change(&found).await;
+        let stat = match result {
+            Ok(stat) => stat,
+            Err(s) => {
+                super::close::close_open(&self.r.server, &open).await;
+                return Err(s);
+            }
+        };
+        let limit = self.r.server.config.limits.opens_per_session;
+        if let Err(open) = self.r.session.add_open(limit, Arc::clone(&open)) {
+            super::close::close_open(&self.r.server, &open).await;
+            return Err(NtStatus::INSUFFICIENT_RESOURCES);
+        }
+        let b = basic(&stat);
+        let maximal = self.wanted.maximal_access.map(|_| {
+            access::maximal(&self.r.session.user, found.security.as_deref()) & self.ceiling
+        });
+        let contexts =
+            contexts::answer(&self.wanted, &Facts { maximal, written: b.last_write_time, id: stat.id });
+        let body = CreateResponse {
+            // No oplock and no lease: see `files`.
+            oplock_level: OplockLevel::NONE,
+            create_action: self.action(found.opened.created),
+            creation_time: b.creation_time,
+            last_access_time: b.last_access_time,
+            last_write_time: b.last_write_time,
+            change_time: b.change_time,
+            allocation_size: stat.allocation,
+            end_of_file: stat.size,
+            file_attributes: b.file_attributes,
+            file_id: open.id,
+            contexts: CreateContexts::from_bytes(contexts.as_contexts().as_bytes()),
+            ..CreateResponse::default()
+        };
+        Ok(Reply { file_id: Some(open.id), ..Reply::ok(&body) })
+    }
+
+    fn action(&self, created: bool) -> CreateAction {
+        match self.disposition() {
+            _ if created => CreateAction::CREATED,
+            CreateDisposition::SUPERSEDE => CreateAction::SUPERSEDED,
+            CreateDisposition::OVERWRITE | CreateDisposition::OVERWRITE_IF => CreateAction::OVERWRITTEN,
+            _ => CreateAction::OPENED,
+        }
+    }
+
+    /// MS-FSA 2.1.5.1.2.3: what overwriting does to a file, and AllocationSize to a new or overwritten one.
+    async fn change(&self, found: &Found) -> Result<vfs::Stat, NtStatus> {
+        let (created, node) = (found.opened.created, &found.opened.node);
+        let replaced = self.overwrites() && !created;
+        let allocation = self.wanted.allocation.filter(|n| *n > 0 && (created || replaced));
+        if !replaced && allocation.is_none() {
+            return Ok(found.opened.stat);
+        }
+        self.overwrite(node, replaced, found.opened.stat.ea_size, allocation).await.map_err(status::of_vfs)
+    }
+
+    async fn overwrite(
+        &self,
+        node: &Arc<dyn Node>,
+        replaced: bool,
+        ea_size: u32,
+        allocation: Option<u64>,
+    ) -> Result<vfs::Stat, VfsError> {
+        let ctx = self.r.ctx();
+        if replaced {
+            node.set_len(&ctx, 0).wait().await?;
+            let attributes = Some(self.attributes_of_new(false));
+            node.set_basic(&ctx, BasicChange { attributes, ..BasicChange::default() }).wait().await?;
+            let mut set = Vec::new();
+            if ea_size > 0 {
+                let old = node.extended_attributes(&ctx).wait().await?;
+                set.extend(old.into_iter().map(|ea| ExtendedAttribute { value: Vec::new(), ..ea }));
+            }
+            set.extend(self.wanted.extended_attributes.iter().cloned());
+            if !set.is_empty() {
+                node.set_extended_attributes(&ctx, set).wait().await?;
+            }
+        }
+        if let Some(bytes) = allocation {
+            node.set_allocation(&ctx, bytes).wait().await?;
+        }
+        node.stat(&ctx).wait().await
+    }
+}
+
+/// An open that has joined its file and is not in its session yet.
+struct Done {
+    open: Arc<Open>,
+    found: Found,
+}

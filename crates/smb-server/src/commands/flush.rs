@@ -1,0 +1,28 @@
+//! FLUSH (MS-SMB2 3.3.5.11).
+
+use smb_wire::msg::{FlushRequest, FlushResponse};
+use smb_wire::{AccessMask, Decode, NtStatus};
+use vfs::Kind;
+
+use crate::request::{Reply, Request};
+use crate::status;
+
+/// Handles a FLUSH.
+pub(crate) async fn handle(r: Request) -> Reply {
+    run(&r).await.into()
+}
+
+async fn run(r: &Request) -> Result<Reply, NtStatus> {
+    let q = FlushRequest::decode(&r.message).map_err(|_| NtStatus::INVALID_PARAMETER)?;
+    let open = r.open(q.file_id)?;
+    if let Some(f) = open.file() {
+        // MS-SMB2 3.3.5.11: a file needs the right to write or append, a directory that to add something.
+        let writes = AccessMask::WRITE_DATA | AccessMask::APPEND_DATA;
+        if !AccessMask::from_bits_retain(open.access).intersects(writes) {
+            return Err(NtStatus::ACCESS_DENIED);
+        }
+        debug_assert!(matches!(f.node.kind(), Kind::File | Kind::Directory));
+        f.node.flush(&r.ctx()).wait().await.map_err(status::of_vfs)?;
+    }
+    Ok(Reply::ok(&FlushResponse {}))
+}

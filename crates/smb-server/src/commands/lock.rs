@@ -1,0 +1,117 @@
+//! LOCK (MS-SMB2 3.3.5.14).
+//!
+//! Lock sequences (3.3.5.14, verifying replays) matter to resilient, durable and persistent opens, of which there are
+//! none yet: their place is [`crate::open::FileOpen::lock_sequences`], and nothing is looked up there.
+
+use std::pin::pin;
+
+use futures_util::future::{Either, select};
+use smb_wire::msg::{LockElement, LockFlags, LockRequest, LockResponse};
+use smb_wire::{Decode, NtStatus};
+use vfs::Kind;
+
+use crate::files::LockWait;
+use crate::files::locks::{LockRange, LockRefusal};
+use crate::open::{FileOpen, Open};
+use crate::request::{Reply, Request};
+
+/// STATUS_INVALID_LOCK_RANGE (MS-ERREF 2.3): the range ends beyond 2^64.
+const INVALID_LOCK_RANGE: NtStatus = NtStatus(0xC000_01A1);
+
+/// Handles a LOCK.
+pub(crate) async fn handle(r: Request) -> Reply {
+    run(&r).await.into()
+}
+
+async fn run(r: &Request) -> Result<Reply, NtStatus> {
+    let q = LockRequest::decode(&r.message).map_err(|_| NtStatus::INVALID_PARAMETER)?;
+    let open = r.open(q.file_id)?;
+    let f = open.file().ok_or(NtStatus::INVALID_DEVICE_REQUEST)?;
+    if f.node.kind() == Kind::Directory {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    let elements: Vec<LockElement> = q.locks.iter().collect();
+    let first = elements.first().ok_or(NtStatus::INVALID_PARAMETER)?;
+    // MS-SMB2 3.3.5.14: the first one decides whether this is about locking or unlocking.
+    if first.flags.contains(LockFlags::UNLOCK) {
+        unlock(&open, f, &elements)?;
+    } else {
+        lock(r, &open, f, &elements).await?;
+    }
+    Ok(Reply::ok(&LockResponse {}))
+}
+
+/// MS-SMB2 3.3.5.14.1: what was unlocked before an element fails stays unlocked.
+fn unlock(open: &Open, f: &FileOpen, elements: &[LockElement]) -> Result<(), NtStatus> {
+    for e in elements {
+        if e.flags != LockFlags::UNLOCK {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
+        let range = LockRange::new(e.offset, e.length).ok_or(INVALID_LOCK_RANGE)?;
+        if !f.file.unlock(open.id.volatile, range) {
+            return Err(NtStatus::RANGE_NOT_LOCKED);
+        }
+    }
+    Ok(())
+}
+
+/// MS-SMB2 3.3.5.14.2: all or none; only a single lock may wait.
+async fn lock(r: &Request, open: &Open, f: &FileOpen, elements: &[LockElement]) -> Result<(), NtStatus> {
+    let mut wanted = Vec::with_capacity(elements.len());
+    for e in elements {
+        let at_once = e.flags.contains(LockFlags::FAIL_IMMEDIATELY);
+        let exclusive = match e.flags & !LockFlags::FAIL_IMMEDIATELY {
+            LockFlags::SHARED_LOCK => false,
+            LockFlags::EXCLUSIVE_LOCK => true,
+            _ => return Err(NtStatus::INVALID_PARAMETER),
+        };
+        if elements.len() > 1 && !at_once {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
+        let range = LockRange::new(e.offset, e.length).ok_or(INVALID_LOCK_RANGE)?;
+        wanted.push((range, exclusive, at_once));
+    }
+    let owner = open.id.volatile;
+    if let [(range, exclusive, false)] = wanted[..] {
+        return match f.file.lock_or_wait(owner, range, exclusive).map_err(refused)? {
+            None => Ok(()),
+            Some(wait) => wait_for(r, wait).await,
+        };
+    }
+    for (i, (range, exclusive, _)) in wanted.iter().enumerate() {
+        if let Err(e) = f.file.try_lock(owner, *range, *exclusive) {
+            for (range, ..) in &wanted[..i] {
+                f.file.unlock(owner, *range);
+            }
+            return Err(refused(e));
+        }
+    }
+    Ok(())
+}
+
+fn refused(e: LockRefusal) -> NtStatus {
+    match e {
+        LockRefusal::Conflict => NtStatus::LOCK_NOT_GRANTED,
+        LockRefusal::TooMany => NtStatus::INSUFFICIENT_RESOURCES,
+    }
+}
+
+/// Waits for a lock that is held by another: the client is told so (MS-SMB2 3.3.4.2), and may cancel.
+async fn wait_for(r: &Request, mut wait: LockWait) -> Result<(), NtStatus> {
+    r.pending.announce();
+    let first = {
+        let (granted, cancelled) = (pin!(wait.granted()), pin!(r.cancel.cancelled()));
+        match select(granted, cancelled).await {
+            Either::Left((granted, _)) => Some(granted),
+            Either::Right(_) => None,
+        }
+    };
+    let granted = match first {
+        Some(granted) => granted,
+        None if wait.withdraw() => return Err(NtStatus::CANCELLED),
+        // Granted in the same moment: the cancel comes too late.
+        None => wait.granted().await,
+    };
+    // MS-SMB2 3.3.5.14.2: the open was closed meanwhile.
+    if granted { Ok(()) } else { Err(NtStatus::RANGE_NOT_LOCKED) }
+}

@@ -1,0 +1,55 @@
+//! From the backend's metadata to what goes on the wire.
+
+use smb_wire::fscc::{FileBasicInformation, FileStandardInformation};
+use smb_wire::{FileAttributes, FileTime};
+use vfs::{Attributes, Kind, Stat, Timestamp};
+
+/// A time on the wire.
+pub(crate) fn file_time(t: Timestamp) -> FileTime {
+    FileTime::from_unix(t.seconds, t.nanoseconds)
+}
+
+/// A time from the wire.
+pub(crate) fn timestamp(t: FileTime) -> Timestamp {
+    let (seconds, nanoseconds) = t.to_unix();
+    Timestamp { seconds, nanoseconds }
+}
+
+/// Attributes on the wire: NORMAL stands for none (MS-FSCC 2.6).
+pub(crate) fn file_attributes(s: &Stat) -> FileAttributes {
+    let mut a = s.attributes & !Attributes::NORMAL;
+    if s.kind == Kind::Directory {
+        a |= Attributes::DIRECTORY;
+    }
+    if a.is_empty() {
+        a = Attributes::NORMAL;
+    }
+    FileAttributes::from_bits_retain(a.bits())
+}
+
+/// Attributes to store, of what a client sends.
+pub(crate) fn stored_attributes(a: FileAttributes) -> Attributes {
+    Attributes::from_bits_truncate(a.bits()) & Attributes::STORED
+}
+
+/// FileBasicInformation.
+pub(crate) fn basic(s: &Stat) -> FileBasicInformation {
+    FileBasicInformation {
+        creation_time: file_time(s.created),
+        last_access_time: file_time(s.accessed),
+        last_write_time: file_time(s.written),
+        change_time: file_time(s.changed),
+        file_attributes: file_attributes(s),
+    }
+}
+
+/// FileStandardInformation. A name that will be deleted does not count as a link (MS-FSA 2.1.5.12.27).
+pub(crate) fn standard(s: &Stat, delete_pending: bool) -> FileStandardInformation {
+    FileStandardInformation {
+        allocation_size: s.allocation,
+        end_of_file: s.size,
+        number_of_links: if delete_pending { s.links.saturating_sub(1) } else { s.links },
+        delete_pending,
+        directory: s.kind == Kind::Directory,
+    }
+}

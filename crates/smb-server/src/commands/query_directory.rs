@@ -1,0 +1,160 @@
+//! QUERY_DIRECTORY (MS-SMB2 3.3.5.18, MS-FSA 2.1.5.6.3).
+
+pub(crate) mod pattern;
+
+use smb_wire::fscc::{DirectoryEntry, DirectoryList, FileInfoClass, Fits, directory_fixed_len};
+use smb_wire::msg::{QueryDirectoryFlags, QueryDirectoryRequest, QueryDirectoryResponse};
+use smb_wire::{AccessMask, Decode, NtStatus, Utf16Buf};
+use vfs::{DirEntry, Kind, VfsError};
+
+use self::pattern::Pattern;
+use super::metadata::{file_attributes, file_time};
+use crate::open::{Enumeration, FileOpen};
+use crate::request::{Reply, Request};
+use crate::status;
+
+/// Entries asked of the backend at once.
+const BATCH: usize = 256;
+
+/// Handles a QUERY_DIRECTORY.
+pub(crate) async fn handle(r: Request) -> Reply {
+    run(&r).await.into()
+}
+
+async fn run(r: &Request) -> Result<Reply, NtStatus> {
+    let q = QueryDirectoryRequest::decode(&r.message).map_err(|_| NtStatus::INVALID_PARAMETER)?;
+    let open = r.open(q.file_id)?;
+    let f = open.file().filter(|f| f.node.kind() == Kind::Directory).ok_or(NtStatus::INVALID_PARAMETER)?;
+    // MS-SMB2 3.3.5.18: a directory that may not be listed.
+    if !AccessMask::from_bits_retain(open.access).contains(AccessMask::READ_DATA) {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    if q.output_buffer_length > r.facts.max_io {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    super::check_charge(r, q.output_buffer_length)?;
+    let class = FileInfoClass(q.info_class);
+    let fixed = directory_fixed_len(class).ok_or(NtStatus::INVALID_INFO_CLASS)?;
+    if (q.output_buffer_length as usize) < fixed {
+        return Err(NtStatus::INFO_LENGTH_MISMATCH);
+    }
+    let text = q.pattern.to_string().map_err(|_| NtStatus::OBJECT_NAME_INVALID)?;
+    if text.contains(['\\', '/']) {
+        return Err(NtStatus::OBJECT_NAME_INVALID);
+    }
+    // One at a time: a second query of this open waits for the first.
+    let mut enumeration = f.enumeration.lock().await;
+    let e = &mut *enumeration;
+    prepare(e, &text, q.flags)?;
+    let single = q.flags.contains(QueryDirectoryFlags::RETURN_SINGLE_ENTRY);
+    let out = fill(r, f, e, class, q.output_buffer_length as usize, single).await?;
+    Ok(Reply::with_status(out.status, &QueryDirectoryResponse { buffer: &out.bytes }))
+}
+
+/// Starts or goes on (MS-FSA 2.1.5.6.3): REOPEN begins with a new pattern, RESTART_SCANS too if one is given. The
+/// index of INDEX_SPECIFIED means nothing here, as on NTFS.
+fn prepare(e: &mut Enumeration, text: &str, flags: QueryDirectoryFlags) -> Result<(), NtStatus> {
+    let reopen = flags.contains(QueryDirectoryFlags::REOPEN) || e.pattern.is_none();
+    let restart = flags.contains(QueryDirectoryFlags::RESTART_SCANS);
+    if !reopen && !restart {
+        return Ok(());
+    }
+    let pattern = match e.pattern.take() {
+        Some(old) if !reopen && text.is_empty() => old,
+        _ => Pattern::new(text).ok_or(NtStatus::OBJECT_NAME_INVALID)?,
+    };
+    *e = Enumeration { pattern: Some(pattern), ..Enumeration::default() };
+    Ok(())
+}
+
+struct Listing {
+    status: NtStatus,
+    bytes: Vec<u8>,
+}
+
+async fn fill(
+    r: &Request,
+    f: &FileOpen,
+    e: &mut Enumeration,
+    class: FileInfoClass,
+    room: usize,
+    single: bool,
+) -> Result<Listing, NtStatus> {
+    let mut bytes = Vec::with_capacity(room.min(64 << 10));
+    let mut list = DirectoryList::new(&mut bytes, class, room).ok_or(NtStatus::INVALID_INFO_CLASS)?;
+    'full: while !e.waiting.is_empty() || more(r, f, e).await? {
+        while let Some(entry) = e.waiting.front() {
+            if push(&mut list, entry)? == Fits::No {
+                break 'full;
+            }
+            e.waiting.pop_front();
+            e.reported = true;
+            if single {
+                break 'full;
+            }
+        }
+    }
+    if !list.is_empty() {
+        return Ok(Listing { status: NtStatus::SUCCESS, bytes });
+    }
+    let Some(entry) = e.waiting.front() else {
+        // MS-FSA 2.1.5.6.3: nothing matches at all, or nothing more.
+        return Err(if e.reported { NtStatus::NO_MORE_FILES } else { NtStatus::NO_SUCH_FILE });
+    };
+    // MS-FSA 2.1.5.6.3: the first entry alone is too long: as much of it as there is room for.
+    let mut bytes = Vec::new();
+    if let Some(mut list) = DirectoryList::new(&mut bytes, class, usize::MAX) {
+        push(&mut list, entry)?;
+    }
+    bytes.truncate(room);
+    Ok(Listing { status: NtStatus::BUFFER_OVERFLOW, bytes })
+}
+
+/// Gets entries that match; false when there are no more.
+async fn more(r: &Request, f: &FileOpen, e: &mut Enumeration) -> Result<bool, NtStatus> {
+    let ctx = r.ctx();
+    let Some(pattern) = e.pattern.clone() else { return Ok(false) };
+    if !e.dots_done {
+        e.dots_done = true;
+        let stat = f.node.stat(&ctx).wait().await.map_err(status::of_vfs)?;
+        for name in [".", ".."].into_iter().filter(|n| pattern.matches(n)) {
+            e.waiting.push_back(DirEntry { name: name.to_owned(), stat });
+        }
+        if let Some(name) = pattern.literal().filter(|n| !matches!(*n, "." | "..")) {
+            e.finished = true;
+            match f.node.lookup(&ctx, name).wait().await {
+                Ok(entry) => e.waiting.push_back(entry),
+                Err(VfsError::NotFound | VfsError::InvalidName | VfsError::NameTooLong) => {}
+                Err(error) => return Err(status::of_vfs(error)),
+            }
+        }
+    }
+    while e.waiting.is_empty() && !e.finished {
+        let batch = f.node.list(&ctx, !e.begun, BATCH).wait().await.map_err(status::of_vfs)?;
+        e.begun = true;
+        e.finished = batch.is_empty();
+        e.waiting.extend(batch.into_iter().filter(|entry| pattern.matches(&entry.name)));
+        // A long directory in which nothing matches does not hold up the other connections of this worker.
+        tokio::task::yield_now().await;
+    }
+    Ok(!e.waiting.is_empty())
+}
+
+fn push(list: &mut DirectoryList<'_>, entry: &DirEntry) -> Result<Fits, NtStatus> {
+    let s = &entry.stat;
+    let name = Utf16Buf::from(entry.name.as_str());
+    let wire = DirectoryEntry {
+        creation_time: file_time(s.created),
+        last_access_time: file_time(s.accessed),
+        last_write_time: file_time(s.written),
+        change_time: file_time(s.changed),
+        end_of_file: s.size,
+        allocation_size: s.allocation,
+        file_attributes: file_attributes(s),
+        ea_size: s.ea_size,
+        file_id: u128::from(s.id.file),
+        name: name.as_utf16(),
+        ..DirectoryEntry::default()
+    };
+    list.push(&wire).map_err(|_| NtStatus::INTERNAL_ERROR)
+}

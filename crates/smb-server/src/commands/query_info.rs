@@ -1,0 +1,108 @@
+//! QUERY_INFO (MS-SMB2 3.3.5.20): files, file systems, security descriptors.
+
+mod file;
+mod filesystem;
+
+use smb_wire::msg::{
+    ErrorId, ErrorResponse, InfoType, QueryInfoRequest, QueryInfoResponse, RawErrorContext, SecurityInformation,
+};
+use smb_wire::{AccessMask, Decode, NtStatus};
+
+use crate::access;
+use crate::open::{FileOpen, Open};
+use crate::request::{Reply, Request};
+use crate::status;
+
+/// Handles a QUERY_INFO.
+pub(crate) async fn handle(r: Request) -> Reply {
+    run(&r).await.into()
+}
+
+/// What is known, before it is fitted into the client's buffer.
+struct Answer {
+    bytes: Vec<u8>,
+    /// Bytes that the client must have room for, or gets nothing: the structure without its variable part.
+    fixed: usize,
+    /// Nothing has been left out already.
+    complete: bool,
+}
+
+impl Answer {
+    /// A structure that may end in a name.
+    fn structure(bytes: Vec<u8>, fixed: usize) -> Answer {
+        Answer { bytes, fixed, complete: true }
+    }
+}
+
+async fn run(r: &Request) -> Result<Reply, NtStatus> {
+    let q = QueryInfoRequest::decode(&r.message).map_err(|_| NtStatus::INVALID_PARAMETER)?;
+    // MS-SMB2 3.3.5.20: more than one answer may hold, or more than was paid for.
+    if q.output_buffer_length > r.facts.max_io {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    super::check_charge(r, q.output_buffer_length.max(q.input.len() as u32))?;
+    let open = r.open(q.file_id)?;
+    let room = q.output_buffer_length as usize;
+    let answer = match q.info_type {
+        InfoType::FILE => match open.file() {
+            Some(f) => file::query(r, &open, f, &q).await?,
+            None => file::of_pipe(&open, &q)?,
+        },
+        InfoType::FILESYSTEM => filesystem::query(r, &open, &q).await?,
+        InfoType::SECURITY => {
+            let f = open.file().ok_or(NtStatus::NOT_SUPPORTED)?;
+            return security(r, &open, f, q.additional_information, room).await;
+        }
+        // MS-SMB2 3.3.5.20.4: a volume without quotas.
+        InfoType::QUOTA => return Err(NtStatus::NOT_SUPPORTED),
+        _ => return Err(NtStatus::INVALID_PARAMETER),
+    };
+    fit(answer, room)
+}
+
+/// MS-SMB2 3.3.5.20.1: too small for the structure is an error; too small for the name behind it is a warning, with
+/// what there is room for.
+fn fit(answer: Answer, room: usize) -> Result<Reply, NtStatus> {
+    let Answer { mut bytes, fixed, complete } = answer;
+    if room < fixed {
+        return Err(NtStatus::INFO_LENGTH_MISMATCH);
+    }
+    let fits = bytes.len() <= room;
+    bytes.truncate(room);
+    let status = if complete && fits { NtStatus::SUCCESS } else { NtStatus::BUFFER_OVERFLOW };
+    Ok(Reply::with_status(status, &QueryInfoResponse { buffer: &bytes }))
+}
+
+/// MS-SMB2 3.3.5.20.3: a descriptor is given whole, or its length is.
+async fn security(
+    r: &Request,
+    open: &Open,
+    f: &FileOpen,
+    parts: SecurityInformation,
+    room: usize,
+) -> Result<Reply, NtStatus> {
+    let granted = AccessMask::from_bits_retain(open.access);
+    if !granted.contains(access::needed_to_query(parts)) {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    let stored = f.node.security(&r.ctx()).wait().await.map_err(status::of_vfs)?;
+    let mut bytes = Vec::new();
+    access::effective(stored.as_deref()).encode_parts(parts, &mut bytes);
+    if bytes.len() > room {
+        let needed = (bytes.len() as u32).to_le_bytes();
+        return Ok(too_small(r, &needed));
+    }
+    Ok(Reply::ok(&QueryInfoResponse { buffer: &bytes }))
+}
+
+/// BUFFER_TOO_SMALL with the length that is needed (MS-SMB2 2.2.2.2.2); dialect 3.1.1 wraps it in an error context.
+fn too_small(r: &Request, needed: &[u8]) -> Reply {
+    let mut context = Vec::new();
+    let raw = RawErrorContext { id: ErrorId::DEFAULT, data: needed };
+    let error = if r.facts.dialect < 0x0311 || raw.encode(&mut context, 0).is_err() {
+        ErrorResponse { context_count: 0, data: needed }
+    } else {
+        ErrorResponse { context_count: 1, data: &context }
+    };
+    Reply::with_status(NtStatus::BUFFER_TOO_SMALL, &error)
+}

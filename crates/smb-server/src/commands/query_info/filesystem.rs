@@ -1,0 +1,128 @@
+//! File system information (MS-SMB2 3.3.5.20.2, MS-FSCC 2.5).
+
+use smb_wire::fscc::{
+    DeviceCharacteristics, DeviceType, FileSystemAttributes, FileSystemControlFlags, FsAttributeInformation,
+    FsControlInformation, FsDeviceInformation, FsFullSizeInformation, FsInfoClass, FsObjectIdInformation,
+    FsSectorSizeInformation, FsSizeInformation, FsVolumeInformation, SectorSizeFlags,
+};
+use smb_wire::msg::QueryInfoRequest;
+use smb_wire::{AccessMask, Guid, NtStatus, Utf16Buf};
+use vfs::VolumeInfo;
+
+use super::Answer;
+use crate::commands::metadata::file_time;
+use crate::open::Open;
+use crate::request::Request;
+use crate::status;
+
+/// Bytes of a logical sector.
+const SECTOR: u32 = 512;
+/// Least room for FileFsVolumeInformation and FileFsAttributeInformation: their fixed parts, aligned.
+const VOLUME_FIXED: usize = 24;
+const ATTRIBUTE_FIXED: usize = 16;
+
+pub(super) async fn query(r: &Request, open: &Open, q: &QueryInfoRequest<'_>) -> Result<Answer, NtStatus> {
+    let vfs = r.tree.share.vfs().ok_or(NtStatus::NOT_SUPPORTED)?;
+    let info = vfs.info();
+    let mut bytes = Vec::new();
+    let wire = |_| NtStatus::INTERNAL_ERROR;
+    match FsInfoClass(q.info_class) {
+        FsInfoClass::VOLUME => {
+            let label = Utf16Buf::from(info.label.as_str());
+            let v = FsVolumeInformation {
+                creation_time: file_time(info.created),
+                serial_number: (info.serial ^ (info.serial >> 32)) as u32,
+                supports_objects: false,
+                label: label.as_utf16(),
+            };
+            v.encode(&mut bytes).map_err(wire)?;
+            return Ok(Answer::structure(bytes, VOLUME_FIXED));
+        }
+        FsInfoClass::ATTRIBUTE => {
+            let name = Utf16Buf::from(info.file_system.as_str());
+            let a = FsAttributeInformation {
+                attributes: attributes(&info),
+                maximum_component_name_length: info.name_max,
+                file_system_name: name.as_utf16(),
+            };
+            a.encode(&mut bytes).map_err(wire)?;
+            return Ok(Answer::structure(bytes, ATTRIBUTE_FIXED));
+        }
+        FsInfoClass::SIZE | FsInfoClass::FULL_SIZE => {
+            let s = vfs.space(&r.ctx()).wait().await.map_err(status::of_vfs)?;
+            let unit = u64::from(info.cluster.max(SECTOR));
+            let sectors_per_allocation_unit = (unit / u64::from(SECTOR)) as u32;
+            if FsInfoClass(q.info_class) == FsInfoClass::SIZE {
+                FsSizeInformation {
+                    total_allocation_units: s.total / unit,
+                    available_allocation_units: s.available / unit,
+                    sectors_per_allocation_unit,
+                    bytes_per_sector: SECTOR,
+                }
+                .encode(&mut bytes);
+            } else {
+                FsFullSizeInformation {
+                    total_allocation_units: s.total / unit,
+                    caller_available_allocation_units: s.available / unit,
+                    actual_available_allocation_units: s.free / unit,
+                    sectors_per_allocation_unit,
+                    bytes_per_sector: SECTOR,
+                }
+                .encode(&mut bytes);
+            }
+        }
+        FsInfoClass::DEVICE => {
+            let mut characteristics = DeviceCharacteristics::DEVICE_IS_MOUNTED;
+            if info.read_only {
+                characteristics |= DeviceCharacteristics::READ_ONLY_DEVICE;
+            }
+            FsDeviceInformation { device_type: DeviceType::DISK, characteristics }.encode(&mut bytes);
+        }
+        FsInfoClass::CONTROL => {
+            // MS-FSA 2.1.5.13.2: quotas, of which there are none; whoever reads them may read the volume's data.
+            if !AccessMask::from_bits_retain(open.access).contains(AccessMask::READ_DATA) {
+                return Err(NtStatus::ACCESS_DENIED);
+            }
+            FsControlInformation {
+                default_quota_threshold: u64::MAX,
+                default_quota_limit: u64::MAX,
+                flags: FileSystemControlFlags::CONTENT_INDEX_DISABLED,
+                ..FsControlInformation::default()
+            }
+            .encode(&mut bytes);
+        }
+        FsInfoClass::OBJECT_ID => {
+            let mut id = [0; 16];
+            id[..8].copy_from_slice(&info.serial.to_le_bytes());
+            FsObjectIdInformation { object_id: Guid(id), extended_info: [[0; 16]; 3] }.encode(&mut bytes);
+        }
+        FsInfoClass::SECTOR_SIZE => {
+            let physical = info.cluster.max(SECTOR);
+            FsSectorSizeInformation {
+                logical_bytes_per_sector: SECTOR,
+                physical_bytes_per_sector_for_atomicity: physical,
+                physical_bytes_per_sector_for_performance: physical,
+                effective_physical_bytes_per_sector_for_atomicity: physical,
+                flags: SectorSizeFlags::ALIGNED_DEVICE | SectorSizeFlags::PARTITION_ALIGNED_ON_DEVICE,
+                byte_offset_for_sector_alignment: 0,
+                byte_offset_for_partition_alignment: 0,
+            }
+            .encode(&mut bytes);
+        }
+        // MS-FSCC 2.5: for local use only.
+        FsInfoClass::LABEL | FsInfoClass::DRIVER_PATH => return Err(NtStatus::NOT_SUPPORTED),
+        _ => return Err(NtStatus::INVALID_INFO_CLASS),
+    }
+    let fixed = bytes.len();
+    Ok(Answer::structure(bytes, fixed))
+}
+
+/// What this volume can do; nothing that is not there yet (named streams, reparse points, quotas).
+fn attributes(info: &VolumeInfo) -> FileSystemAttributes {
+    use FileSystemAttributes as A;
+    let mut a = A::CASE_PRESERVED_NAMES | A::UNICODE_ON_DISK | A::PERSISTENT_ACLS | A::SUPPORTS_EXTENDED_ATTRIBUTES;
+    a.set(A::CASE_SENSITIVE_SEARCH, info.case_sensitive);
+    a.set(A::SUPPORTS_SPARSE_FILES, info.sparse);
+    a.set(A::READ_ONLY_VOLUME, info.read_only);
+    a
+}

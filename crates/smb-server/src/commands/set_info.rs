@@ -1,0 +1,187 @@
+//! SET_INFO (MS-SMB2 3.3.5.21).
+
+mod basic;
+mod names;
+
+use std::sync::atomic::Ordering;
+
+use smb_wire::fscc::{
+    DispositionFlags, FileAllocationInformation, FileDispositionInformation, FileDispositionInformationEx,
+    FileEndOfFileInformation, FileInfoClass, FileModeInformation, FilePositionInformation,
+};
+use smb_wire::msg::{CreateOptions, InfoType, SecurityInformation, SetInfoRequest, SetInfoResponse};
+use smb_wire::{AccessMask, Decode, NtStatus, WireError};
+use vfs::{Attributes, Kind};
+
+use super::create::read_attributes;
+use crate::access;
+use crate::open::{FileOpen, Open};
+use crate::request::{Reply, Request};
+use crate::status;
+
+/// What an open needs for a class (MS-FSA 2.1.5.15).
+pub(self) fn require(open: &Open, needed: AccessMask) -> Result<(), NtStatus> {
+    if AccessMask::from_bits_retain(open.access).contains(needed) { Ok(()) } else { Err(NtStatus::ACCESS_DENIED) }
+}
+
+/// A structure of fixed size that does not fill its place.
+fn short<T>(decoded: Result<T, WireError>) -> Result<T, NtStatus> {
+    decoded.map_err(|_| NtStatus::INFO_LENGTH_MISMATCH)
+}
+
+/// Handles a SET_INFO.
+pub(crate) async fn handle(r: Request) -> Reply {
+    run(&r).await.into()
+}
+
+async fn run(r: &Request) -> Result<Reply, NtStatus> {
+    let q = SetInfoRequest::decode(&r.message).map_err(|_| NtStatus::INVALID_PARAMETER)?;
+    super::check_charge(r, q.buffer.len() as u32)?;
+    let open = r.open(q.file_id)?;
+    match q.info_type {
+        InfoType::FILE => match open.file() {
+            Some(f) => file(r, &open, f, &q).await?,
+            None => of_pipe(&q)?,
+        },
+        InfoType::SECURITY => {
+            let f = open.file().ok_or(NtStatus::NOT_SUPPORTED)?;
+            security(r, &open, f, q.additional_information, q.buffer).await?;
+        }
+        // Label, quota defaults and object id of the volume are set on the server, not by its clients.
+        InfoType::FILESYSTEM => return Err(NtStatus::ACCESS_DENIED),
+        InfoType::QUOTA => return Err(NtStatus::NOT_SUPPORTED),
+        _ => return Err(NtStatus::INVALID_PARAMETER),
+    }
+    Ok(Reply::ok(&SetInfoResponse {}))
+}
+
+async fn file(r: &Request, open: &Open, f: &FileOpen, q: &SetInfoRequest<'_>) -> Result<(), NtStatus> {
+    use FileInfoClass as C;
+    let ctx = r.ctx();
+    match FileInfoClass(q.info_class) {
+        C::BASIC => basic::set(r, open, f, q.buffer).await,
+        C::RENAME => names::rename(r, open, f, q.buffer).await,
+        C::RENAME_EX => names::rename_ex(r, open, f, q.buffer).await,
+        C::LINK => names::link(r, open, f, q.buffer).await,
+        C::DISPOSITION => {
+            let d = short(FileDispositionInformation::decode(q.buffer))?;
+            dispose(r, open, f, d.delete_pending, false).await
+        }
+        C::DISPOSITION_EX => disposition_ex(r, open, f, q.buffer).await,
+        C::END_OF_FILE => {
+            let size = short(FileEndOfFileInformation::decode(q.buffer))?.end_of_file;
+            resizable(open, f, size)?;
+            f.node.set_len(&ctx, size).wait().await.map_err(status::of_vfs)?;
+            f.written.store(true, Ordering::Relaxed);
+            Ok(())
+        }
+        C::ALLOCATION => {
+            let size = short(FileAllocationInformation::decode(q.buffer))?.allocation_size;
+            resizable(open, f, size)?;
+            f.node.set_allocation(&ctx, size).wait().await.map_err(status::of_vfs)?;
+            f.written.store(true, Ordering::Relaxed);
+            Ok(())
+        }
+        C::POSITION => {
+            let position = short(FilePositionInformation::decode(q.buffer))?.current_byte_offset;
+            // MS-FSA 2.1.5.15.11: a signed number that is not negative.
+            if position > i64::MAX as u64 {
+                return Err(NtStatus::INVALID_PARAMETER);
+            }
+            f.position.store(position, Ordering::Relaxed);
+            Ok(())
+        }
+        C::MODE => {
+            let mode = short(FileModeInformation::decode(q.buffer))?.mode;
+            set_mode(f, mode)
+        }
+        C::FULL_EA => {
+            require(open, AccessMask::WRITE_EA)?;
+            let set = read_attributes(q.buffer)?;
+            f.node.set_extended_attributes(&ctx, set).wait().await.map_err(status::of_vfs)
+        }
+        // MS-FSA 2.1.5.15.16: needs SeManageVolumePrivilege, which nobody has over the network.
+        C::VALID_DATA_LENGTH => Err(NtStatus::PRIVILEGE_NOT_HELD),
+        C::SHORT_NAME | C::OBJECT_ID | C::QUOTA | C::REPARSE_POINT => Err(NtStatus::NOT_SUPPORTED),
+        C::PIPE | C::PIPE_REMOTE => Err(NtStatus::INVALID_PARAMETER),
+        _ => Err(NtStatus::INVALID_INFO_CLASS),
+    }
+}
+
+/// Whether an open may change its file's size, and to this.
+fn resizable(open: &Open, f: &FileOpen, size: u64) -> Result<(), NtStatus> {
+    require(open, AccessMask::WRITE_DATA)?;
+    // MS-FSA 2.1.5.15.4: of files only, and a signed number that is not negative.
+    if f.node.kind() == Kind::Directory || size > i64::MAX as u64 {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    Ok(())
+}
+
+/// FileModeInformation (MS-FSA 2.1.5.15.9): what may be changed after the open.
+fn set_mode(f: &FileOpen, mode: CreateOptions) -> Result<(), NtStatus> {
+    let (alert, no_alert) = (CreateOptions::SYNCHRONOUS_IO_ALERT, CreateOptions::SYNCHRONOUS_IO_NONALERT);
+    let settable = CreateOptions::WRITE_THROUGH | CreateOptions::SEQUENTIAL_ONLY | alert | no_alert;
+    if !settable.contains(mode) || mode.contains(alert | no_alert) {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    let kept = f.mode.load(Ordering::Relaxed) & !settable.bits();
+    f.mode.store(kept | mode.bits(), Ordering::Relaxed);
+    Ok(())
+}
+
+/// FileDispositionInformationEx (MS-FSA 2.1.5.15.3). The name goes with the last open in any case: POSIX semantics
+/// would take it with this one.
+async fn disposition_ex(r: &Request, open: &Open, f: &FileOpen, buffer: &[u8]) -> Result<(), NtStatus> {
+    let flags = short(FileDispositionInformationEx::decode(buffer))?.flags;
+    let delete = flags.contains(DispositionFlags::DELETE);
+    if flags.contains(DispositionFlags::ON_CLOSE) {
+        require(open, AccessMask::DELETE)?;
+        f.file.set_delete_on_close(open.id.volatile, delete);
+        return Ok(());
+    }
+    dispose(r, open, f, delete, flags.contains(DispositionFlags::IGNORE_READONLY_ATTRIBUTE)).await
+}
+
+/// FileDispositionInformation (MS-FSA 2.1.5.15.3).
+async fn dispose(r: &Request, open: &Open, f: &FileOpen, delete: bool, ignore_read_only: bool) -> Result<(), NtStatus> {
+    require(open, AccessMask::DELETE)?;
+    if delete {
+        let ctx = r.ctx();
+        if f.file.path_of(open.id.volatile).is_root() {
+            return Err(NtStatus::CANNOT_DELETE);
+        }
+        let stat = f.node.stat(&ctx).wait().await.map_err(status::of_vfs)?;
+        if stat.attributes.contains(Attributes::READONLY) && !ignore_read_only {
+            return Err(NtStatus::CANNOT_DELETE);
+        }
+        if stat.kind == Kind::Directory && !f.node.is_empty(&ctx).wait().await.map_err(status::of_vfs)? {
+            return Err(NtStatus::DIRECTORY_NOT_EMPTY);
+        }
+    }
+    f.file.set_delete_pending(delete);
+    Ok(())
+}
+
+/// MS-SMB2 3.3.5.21.3, MS-FSA 2.1.5.17.
+async fn security(
+    r: &Request,
+    open: &Open,
+    f: &FileOpen,
+    parts: SecurityInformation,
+    sent: &[u8],
+) -> Result<(), NtStatus> {
+    require(open, access::needed_to_set(parts))?;
+    let ctx = r.ctx();
+    let stored = f.node.security(&ctx).wait().await.map_err(status::of_vfs)?;
+    let new = access::changed(&r.session.user, stored.as_deref(), parts, sent)?;
+    f.node.set_security(&ctx, new).wait().await.map_err(status::of_vfs)
+}
+
+/// Of a pipe, only its mode can be set, and there is one that works.
+fn of_pipe(q: &SetInfoRequest<'_>) -> Result<(), NtStatus> {
+    match FileInfoClass(q.info_class) {
+        FileInfoClass::PIPE => Ok(()),
+        _ => Err(NtStatus::NOT_SUPPORTED),
+    }
+}

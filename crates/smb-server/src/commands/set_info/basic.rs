@@ -1,0 +1,95 @@
+//! FileBasicInformation: times and attributes (MS-FSCC 2.4.7, MS-FSA 2.1.5.15.2).
+
+use smb_wire::fscc::FileBasicInformation;
+use smb_wire::{AccessMask, FileAttributes, FileTime, NtStatus};
+use vfs::{BasicChange, Kind, Timestamp};
+
+use super::{require, short};
+use crate::commands::metadata::{stored_attributes, timestamp};
+use crate::open::{FileOpen, Open};
+use crate::request::Request;
+use crate::status;
+
+pub(super) async fn set(r: &Request, open: &Open, f: &FileOpen, buffer: &[u8]) -> Result<(), NtStatus> {
+    require(open, AccessMask::WRITE_ATTRIBUTES)?;
+    let b = short(FileBasicInformation::decode(buffer))?;
+    let attributes = attributes(b.file_attributes, f.node.kind())?;
+    let now = f.stat(&r.ctx()).await.map_err(status::of_vfs)?;
+    let created = match asked(b.creation_time)? {
+        Asked::Set(t) => Some(t),
+        _ => None,
+    };
+    let mut change = BasicChange { created, attributes, ..BasicChange::default() };
+    let mut kept = *f.kept_times.lock();
+    for (time, current, change, kept) in [
+        (b.last_access_time, now.accessed, &mut change.accessed, &mut kept.accessed),
+        (b.last_write_time, now.written, &mut change.written, &mut kept.written),
+        (b.change_time, now.changed, &mut change.changed, &mut kept.changed),
+    ] {
+        match asked(time)? {
+            Asked::Leave => {}
+            Asked::Freeze => *kept = Some(current),
+            Asked::Thaw => *kept = None,
+            // A time that was set is not moved any more by what happens through this open.
+            Asked::Set(t) => (*change, *kept) = (Some(t), Some(t)),
+        }
+    }
+    *f.kept_times.lock() = kept;
+    f.node.set_basic(&r.ctx(), change).wait().await.map_err(status::of_vfs)
+}
+
+/// The attributes to store; 0 leaves them.
+fn attributes(a: FileAttributes, kind: Kind) -> Result<Option<vfs::Attributes>, NtStatus> {
+    if a.is_empty() {
+        return Ok(None);
+    }
+    // MS-FSA 2.1.5.15.2: what a file cannot become.
+    match kind {
+        Kind::File if a.contains(FileAttributes::DIRECTORY) => Err(NtStatus::INVALID_PARAMETER),
+        Kind::Directory if a.contains(FileAttributes::TEMPORARY) => Err(NtStatus::INVALID_PARAMETER),
+        _ => Ok(Some(stored_attributes(a))),
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Asked {
+    Leave,
+    Freeze,
+    Thaw,
+    Set(Timestamp),
+}
+
+fn asked(t: FileTime) -> Result<Asked, NtStatus> {
+    Ok(match t {
+        FileTime::ZERO => Asked::Leave,
+        FileTime::FREEZE => Asked::Freeze,
+        FileTime::THAW => Asked::Thaw,
+        // MS-FSA 2.1.5.15.2: other negative times do not exist.
+        t if t.0 > i64::MAX as u64 => return Err(NtStatus::INVALID_PARAMETER),
+        t => Asked::Set(timestamp(t)),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // MS-FSCC 2.4.7
+    #[test]
+    fn times() {
+        assert_eq!(asked(FileTime(0)), Ok(Asked::Leave));
+        assert_eq!(asked(FileTime(u64::MAX)), Ok(Asked::Freeze));
+        assert_eq!(asked(FileTime(u64::MAX - 1)), Ok(Asked::Thaw));
+        assert_eq!(asked(FileTime(u64::MAX - 2)), Err(NtStatus::INVALID_PARAMETER));
+        let t = FileTime::from_unix(1, 500);
+        assert_eq!(asked(t), Ok(Asked::Set(Timestamp { seconds: 1, nanoseconds: 500 })));
+    }
+
+    #[test]
+    fn what_a_file_cannot_become() {
+        assert_eq!(attributes(FileAttributes::DIRECTORY, Kind::File), Err(NtStatus::INVALID_PARAMETER));
+        assert_eq!(attributes(FileAttributes::TEMPORARY, Kind::Directory), Err(NtStatus::INVALID_PARAMETER));
+        assert_eq!(attributes(FileAttributes::empty(), Kind::File), Ok(None));
+        assert_eq!(attributes(FileAttributes::NORMAL, Kind::File), Ok(Some(vfs::Attributes::empty())));
+    }
+}

@@ -1,0 +1,161 @@
+//! Renames and hard links (MS-FSA 2.1.5.15.11, 2.1.5.15.6).
+
+use smb_wire::fscc::{FileLinkInformation, FileRenameInformation, FileRenameInformationEx, RenameFlags};
+use smb_wire::{AccessMask, NtStatus, Utf16Le, WireError};
+use vfs::{Attributes, Kind, OpenMode, OpenRequest, Rights, Stat, VfsError, VfsPath};
+
+use super::require;
+use crate::access;
+use crate::open::{FileOpen, Open};
+use crate::request::Request;
+use crate::status;
+
+/// Least bytes of the structures: MS-FSCC 2.4.42.2 and 2.4.28.2 with their alignment.
+const NAME_STRUCTURE_MIN: usize = 24;
+
+struct Target {
+    path: VfsPath,
+    replace: bool,
+    replace_read_only: bool,
+}
+
+pub(super) async fn rename(r: &Request, open: &Open, f: &FileOpen, buffer: &[u8]) -> Result<(), NtStatus> {
+    let q = decoded(buffer, FileRenameInformation::decode)?;
+    let path = target(q.root_directory, q.name)?;
+    rename_to(r, open, f, Target { path, replace: q.replace_if_exists, replace_read_only: false }).await
+}
+
+pub(super) async fn rename_ex(r: &Request, open: &Open, f: &FileOpen, buffer: &[u8]) -> Result<(), NtStatus> {
+    let q = decoded(buffer, FileRenameInformationEx::decode)?;
+    let path = target(q.root_directory, q.name)?;
+    let replace = q.flags.contains(RenameFlags::REPLACE_IF_EXISTS);
+    let replace_read_only = q.flags.contains(RenameFlags::IGNORE_READONLY_ATTRIBUTE);
+    rename_to(r, open, f, Target { path, replace, replace_read_only }).await
+}
+
+pub(super) async fn link(r: &Request, open: &Open, f: &FileOpen, buffer: &[u8]) -> Result<(), NtStatus> {
+    let q = decoded(buffer, FileLinkInformation::decode)?;
+    let to = Target { path: target(q.root_directory, q.name)?, replace: q.replace_if_exists, replace_read_only: false };
+    if f.node.kind() == Kind::Directory {
+        return Err(NtStatus::FILE_IS_A_DIRECTORY);
+    }
+    let vfs = r.tree.share.vfs().ok_or(NtStatus::INVALID_DEVICE_REQUEST)?;
+    writable_tree(r)?;
+    check_folder(r, &to.path, false).await?;
+    let _change = r.server.files.begin_change();
+    check_replaced(r, f, &to).await?;
+    let from = f.file.path_of(open.id.volatile);
+    vfs.link(&r.ctx(), &from, f.node.id(), &to.path, to.replace).wait().await.map_err(status::of_vfs)
+}
+
+fn decoded<'a, T>(buffer: &'a [u8], decode: impl FnOnce(&'a [u8]) -> Result<T, WireError>) -> Result<T, NtStatus> {
+    if buffer.len() < NAME_STRUCTURE_MIN {
+        return Err(NtStatus::INFO_LENGTH_MISMATCH);
+    }
+    decode(buffer).map_err(|_| NtStatus::INVALID_PARAMETER)
+}
+
+/// The new path: from the share's root; some clients put a backslash in front.
+fn target(root_directory: u64, name: Utf16Le<'_>) -> Result<VfsPath, NtStatus> {
+    // MS-FSCC 2.4.42.2: zero over the network.
+    if root_directory != 0 {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    let name = name.to_string().map_err(|_| NtStatus::OBJECT_NAME_INVALID)?;
+    let name = name.strip_prefix('\\').unwrap_or(&name);
+    let path = VfsPath::parse(name).map_err(status::of_path)?;
+    if path.is_root() { Err(NtStatus::OBJECT_NAME_INVALID) } else { Ok(path) }
+}
+
+/// Nothing changes on a share that may not be written to.
+fn writable_tree(r: &Request) -> Result<(), NtStatus> {
+    let ceiling = AccessMask::from_bits_retain(r.tree.maximal_access);
+    if ceiling.contains(AccessMask::WRITE_DATA) { Ok(()) } else { Err(NtStatus::ACCESS_DENIED) }
+}
+
+async fn rename_to(r: &Request, open: &Open, f: &FileOpen, to: Target) -> Result<(), NtStatus> {
+    require(open, AccessMask::DELETE)?;
+    writable_tree(r)?;
+    let share = &r.tree.share;
+    let vfs = share.vfs().ok_or(NtStatus::INVALID_DEVICE_REQUEST)?;
+    let directory = f.node.kind() == Kind::Directory;
+    check_folder(r, &to.path, directory).await?;
+    let files = &r.server.files;
+    let change = files.begin_change();
+    let from = f.file.path_of(open.id.volatile);
+    if from.is_root() {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    if f.file.is_delete_pending() {
+        return Err(NtStatus::DELETE_PENDING);
+    }
+    // MS-FSA 2.1.5.15.11: what is open below a directory holds it where it is.
+    if directory && (files.is_open_below(share, &from) || to.path.starts_with(&from) && to.path != from) {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    check_replaced(r, f, &to).await?;
+    let id = f.node.id();
+    vfs.rename(&r.ctx(), &from, id, &to.path, to.replace).wait().await.map_err(|e| match e {
+        // A directory is never replaced.
+        VfsError::IsDirectory | VfsError::NotEmpty | VfsError::NotDirectory => NtStatus::ACCESS_DENIED,
+        e => status::of_vfs(e),
+    })?;
+    files.renamed(share, id, &from, &to.path);
+    drop(change);
+    Ok(())
+}
+
+/// Whether the user may put something into the folder that the new name lies in.
+async fn check_folder(r: &Request, path: &VfsPath, directory: bool) -> Result<(), NtStatus> {
+    let folder = path.parent().ok_or(NtStatus::OBJECT_NAME_INVALID)?;
+    let needed = if directory { AccessMask::APPEND_DATA } else { AccessMask::WRITE_DATA };
+    match look(r, &folder).await {
+        Ok((node, stat)) if stat.kind == Kind::Directory => {
+            let stored = node.security(&r.ctx()).wait().await.map_err(status::of_vfs)?;
+            let may = access::maximal(&r.session.user, stored.as_deref()).contains(needed);
+            if may { Ok(()) } else { Err(NtStatus::ACCESS_DENIED) }
+        }
+        Ok(_) | Err(VfsError::NotFound | VfsError::NotDirectory) => Err(NtStatus::OBJECT_PATH_NOT_FOUND),
+        Err(e) => Err(status::of_vfs(e)),
+    }
+}
+
+/// Judges the file that has the new name already (MS-FSA 2.1.5.15.11): the file itself under another case may be
+/// renamed; a directory, a read-only or an open file is not replaced.
+async fn check_replaced(r: &Request, f: &FileOpen, to: &Target) -> Result<(), NtStatus> {
+    let (node, stat) = match look(r, &to.path).await {
+        Ok(found) => found,
+        Err(VfsError::NotFound) => return Ok(()),
+        Err(e) => return Err(status::of_vfs(e)),
+    };
+    if node.id() == f.node.id() {
+        return Ok(());
+    }
+    if !to.replace {
+        return Err(NtStatus::OBJECT_NAME_COLLISION);
+    }
+    let read_only = stat.attributes.contains(Attributes::READONLY) && !to.replace_read_only;
+    if stat.kind == Kind::Directory || read_only || r.server.files.is_open(node.id()) {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    let stored = node.security(&r.ctx()).wait().await.map_err(status::of_vfs)?;
+    if !access::maximal(&r.session.user, stored.as_deref()).contains(AccessMask::DELETE) {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    Ok(())
+}
+
+async fn look(r: &Request, path: &VfsPath) -> Result<(std::sync::Arc<dyn vfs::Node>, Stat), VfsError> {
+    let vfs = r.tree.share.vfs().ok_or(VfsError::Unsupported)?;
+    let request = OpenRequest {
+        path: path.clone(),
+        mode: OpenMode::Open,
+        kind: None,
+        rights: Rights { read: false, write: false },
+        attributes: Attributes::empty(),
+        security: None,
+        extended_attributes: Vec::new(),
+    };
+    let opened = vfs.open(&r.ctx(), request).wait().await?;
+    Ok((opened.node, opened.stat))
+}

@@ -1,0 +1,166 @@
+//! Byte-range locks of one file (MS-FSA 2.1.4.10, 2.1.5.7, 2.1.5.8): who holds what, and who waits for what.
+//!
+//! Invariants:
+//! 1. Of two held locks that overlap, either both are shared, or both belong to one open and the exclusive one is the
+//!    older.
+//! 2. A waiting lock conflicts with some held one: whatever releases a lock grants, in order of arrival, all waiting
+//!    ones that no longer do.
+//! 3. A new request is judged by the held locks only, as Windows does: it may pass a waiting one that it does not
+//!    hurt.
+
+use std::collections::VecDeque;
+
+use tokio::sync::oneshot;
+
+/// Held locks of one file at most; more are refused.
+pub(crate) const HELD_MAX: usize = 65_536;
+
+/// A range of bytes; its end may be 2^64.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LockRange {
+    offset: u64,
+    length: u64,
+}
+
+impl LockRange {
+    /// `None` when the last byte would lie beyond 2^64 - 1 (STATUS_INVALID_LOCK_RANGE).
+    pub(crate) fn new(offset: u64, length: u64) -> Option<LockRange> {
+        (length == 0 || offset.checked_add(length - 1).is_some()).then_some(LockRange { offset, length })
+    }
+
+    fn end(self) -> u128 {
+        u128::from(self.offset) + u128::from(self.length)
+    }
+
+    /// Whether two ranges meet. An empty one meets what it lies strictly inside of, and never another empty one.
+    fn overlaps(self, other: LockRange) -> bool {
+        u128::from(self.offset) < other.end() && u128::from(other.offset) < self.end()
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Lock {
+    /// The open: the volatile half of its FileId.
+    owner: u64,
+    range: LockRange,
+    exclusive: bool,
+}
+
+struct Waiter {
+    id: u64,
+    lock: Lock,
+    granted: oneshot::Sender<()>,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct LockTable {
+    held: Vec<Lock>,
+    waiting: VecDeque<Waiter>,
+    next_waiter: u64,
+}
+
+/// Why a lock was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LockRefusal {
+    /// Another lock is in the way.
+    Conflict,
+    /// [`HELD_MAX`] is reached.
+    TooMany,
+}
+
+impl LockTable {
+    pub(crate) fn held(&self) -> usize {
+        self.held.len()
+    }
+
+    pub(crate) fn held_by(&self, owner: u64) -> usize {
+        self.held.iter().filter(|l| l.owner == owner).count()
+    }
+
+    /// Takes a lock if nothing is in the way.
+    pub(crate) fn try_lock(&mut self, owner: u64, range: LockRange, exclusive: bool) -> Result<(), LockRefusal> {
+        let lock = Lock { owner, range, exclusive };
+        if self.held.len() >= HELD_MAX {
+            return Err(LockRefusal::TooMany);
+        }
+        if self.conflicts(lock) {
+            return Err(LockRefusal::Conflict);
+        }
+        self.held.push(lock);
+        Ok(())
+    }
+
+    /// Waits in line for a lock that [`LockTable::try_lock`] has just refused: the number to leave the line with, and
+    /// what completes when it is granted, or fails when its open is closed.
+    pub(crate) fn wait(&mut self, owner: u64, range: LockRange, exclusive: bool) -> (u64, oneshot::Receiver<()>) {
+        let (granted, wait) = oneshot::channel();
+        let id = self.next_waiter;
+        self.next_waiter += 1;
+        self.waiting.push_back(Waiter { id, lock: Lock { owner, range, exclusive }, granted });
+        (id, wait)
+    }
+
+    /// Leaves the line; false when the lock was granted (or its open closed) before.
+    pub(crate) fn leave(&mut self, id: u64) -> bool {
+        let before = self.waiting.len();
+        self.waiting.retain(|w| w.id != id);
+        self.waiting.len() != before
+    }
+
+    /// Gives back the lock of exactly this range, an exclusive one first; false when there is none.
+    pub(crate) fn unlock(&mut self, owner: u64, range: LockRange) -> bool {
+        let mine = |l: &Lock| l.owner == owner && l.range == range;
+        let found = self.held.iter().position(|l| mine(l) && l.exclusive);
+        let Some(i) = found.or_else(|| self.held.iter().position(mine)) else {
+            return false;
+        };
+        self.held.remove(i);
+        self.grant_waiting();
+        true
+    }
+
+    /// Gives back everything an open holds and waits for.
+    pub(crate) fn release(&mut self, owner: u64) {
+        self.waiting.retain(|w| w.lock.owner != owner);
+        let before = self.held.len();
+        self.held.retain(|l| l.owner != owner);
+        if self.held.len() != before {
+            self.grant_waiting();
+        }
+    }
+
+    /// Whether a read or write by `owner` meets a lock that forbids it (MS-FSA 2.1.4.10). A write is stopped by the
+    /// writer's own shared lock too.
+    pub(crate) fn forbids(&self, owner: u64, range: LockRange, write: bool) -> bool {
+        self.held.iter().any(|l| {
+            let allowed = if l.exclusive { l.owner == owner } else { !write };
+            !allowed && l.range.overlaps(range)
+        })
+    }
+
+    fn conflicts(&self, new: Lock) -> bool {
+        self.held.iter().any(|old| {
+            let compatible = !new.exclusive && (!old.exclusive || old.owner == new.owner);
+            !compatible && old.range.overlaps(new.range)
+        })
+    }
+
+    fn grant_waiting(&mut self) {
+        let mut i = 0;
+        while i < self.waiting.len() {
+            if self.held.len() >= HELD_MAX || self.conflicts(self.waiting[i].lock) {
+                i += 1;
+                continue;
+            }
+            let Some(w) = self.waiting.remove(i) else { return };
+            // A waiter that is gone does not get the lock: nobody would give it back.
+            if w.granted.send(()).is_ok() {
+                self.held.push(w.lock);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
