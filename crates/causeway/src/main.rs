@@ -1,2 +1,38 @@
 //! The `causeway` binary: daemon and command line.
-fn main() {}
+//!
+//! **Layout.** `config/` reads the configuration; `daemon/` is `causeway serve`; `control/` is the HTTP interface
+//! between the two halves of this program; `commands/` has one file per command; `url.rs`, `output.rs` and
+//! `password.rs` are what they share.
+//!
+//! **Exit codes.** 0: done. 1: failed, with the reason and the cure on standard error. 2: the command line cannot be
+//! understood.
+
+mod commands;
+mod config;
+mod control;
+mod daemon;
+mod failure;
+mod output;
+mod password;
+mod url;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use commands::{Cli, run};
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match run(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure::Failure::Closed) => ExitCode::SUCCESS,
+        Err(failure) => {
+            match failure.cure() {
+                Some(cure) => eprintln!("causeway: {failure}: {cure}"),
+                None => eprintln!("causeway: {failure}"),
+            }
+            ExitCode::from(failure.code())
+        }
+    }
+}

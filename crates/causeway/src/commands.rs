@@ -1,0 +1,93 @@
+//! The command line: what there is to say, and which file does it.
+
+mod config;
+mod open;
+mod reload;
+mod serve;
+mod session;
+mod share;
+mod status;
+mod user;
+
+use std::future::Future;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::config::default_control;
+use crate::control::client::ControlClient;
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// Files over SMB 3.1.1 and SMB Direct: server and client.
+#[derive(Debug, Parser)]
+#[command(name = "causeway", version, arg_required_else_help = true, disable_help_subcommand = true)]
+pub struct Cli {
+    /// Print JSON instead of tables
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the server
+    Serve(serve::ServeArgs),
+    /// Check a configuration, or print an example
+    #[command(subcommand)]
+    Config(config::ConfigCommand),
+    /// Add, list and remove shares
+    #[command(subcommand)]
+    Share(share::ShareCommand),
+    /// Add, list, change and remove users
+    #[command(subcommand)]
+    User(user::UserCommand),
+    /// List and close sessions
+    #[command(subcommand)]
+    Session(session::SessionCommand),
+    /// List and close open files
+    #[command(subcommand)]
+    Open(open::OpenCommand),
+    /// Show what the server does
+    Status(ControlArgs),
+    /// Let the server read users and shares again, as SIGHUP does
+    Reload(ControlArgs),
+}
+
+/// Does what the command line says.
+///
+/// # Errors
+/// See [`Failure`].
+pub fn run(cli: Cli) -> Result<(), Failure> {
+    let out = Output { json: cli.json };
+    match cli.command {
+        Command::Serve(args) => serve::run(args),
+        Command::Config(command) => config::run(command, out),
+        Command::Share(command) => block_on(share::run(command, out)),
+        Command::User(command) => block_on(user::run(command, out)),
+        Command::Session(command) => block_on(session::run(command, out)),
+        Command::Open(command) => block_on(open::run(command, out)),
+        Command::Status(control) => block_on(status::run(control, out)),
+        Command::Reload(control) => block_on(reload::run(control, out)),
+    }
+}
+
+/// Which running server is meant.
+#[derive(Debug, Args)]
+struct ControlArgs {
+    /// Control socket of the server [default: /run/causeway/control.sock for root]
+    #[arg(long, value_name = "SOCKET", env = "CAUSEWAY_CONTROL")]
+    control: Option<PathBuf>,
+}
+
+impl ControlArgs {
+    fn client(&self) -> ControlClient {
+        ControlClient::new(&self.control.clone().unwrap_or_else(default_control))
+    }
+}
+
+/// Runs a command's future on this thread.
+fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
+}

@@ -1,0 +1,36 @@
+//! `causeway open list|close` (`Get-SmbOpenFile`, `Close-SmbOpenFile`).
+
+use clap::Subcommand;
+
+use super::ControlArgs;
+use crate::control::types::{Changed, OpenStatus};
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// See the module.
+#[derive(Debug, Subcommand)]
+pub(super) enum OpenCommand {
+    /// List the open files and directories
+    #[command(visible_alias = "ls")]
+    List(ControlArgs),
+    /// Close one; its client sees an error at the next use
+    Close {
+        /// FileId, as listed
+        id: u64,
+        #[command(flatten)]
+        control: ControlArgs,
+    },
+}
+
+pub(super) async fn run(command: OpenCommand, out: Output) -> Result<(), Failure> {
+    match command {
+        OpenCommand::List(control) => {
+            let opens: Vec<OpenStatus> = control.client().get("/v1/opens").await?;
+            Ok(out.list(&opens)?)
+        }
+        OpenCommand::Close { id, control } => {
+            let changed: Changed = control.client().delete(&format!("/v1/opens/{id}")).await?;
+            Ok(out.done(&changed, &changed.done)?)
+        }
+    }
+}

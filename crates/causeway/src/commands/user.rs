@@ -1,0 +1,144 @@
+//! `causeway user add|list|passwd|enable|disable|remove`: through the running server, or with `--users` straight in
+//! the file. A server sees what was changed in its file at the next log-on.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use env::Env;
+use smb_auth::ntlm::NtHash;
+use smb_auth::users::UserFile;
+
+use super::ControlArgs;
+use crate::control::client::{ControlError, segment};
+use crate::control::types::{Changed, NewUser, UserStatus};
+use crate::daemon::open_or_create_users;
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::password;
+
+/// See the module.
+#[derive(Debug, Subcommand)]
+pub(super) enum UserCommand {
+    /// Add a user; asks for the password
+    Add {
+        /// Log-on name
+        name: String,
+        /// Read the password from standard input
+        #[arg(long)]
+        password_stdin: bool,
+        #[command(flatten)]
+        place: Place,
+    },
+    /// List the users
+    #[command(visible_alias = "ls")]
+    List {
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Change a password; sessions go on
+    Passwd {
+        /// Log-on name
+        name: String,
+        /// Read the password from standard input
+        #[arg(long)]
+        password_stdin: bool,
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Remove a user and end the user's sessions
+    #[command(visible_alias = "rm")]
+    Remove {
+        /// Log-on name
+        name: String,
+        #[command(flatten)]
+        place: Place,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Place {
+    /// Work on this file, whether a server runs or not; made if it is not there
+    #[arg(long, value_name = "FILE", conflicts_with = "control")]
+    users: Option<PathBuf>,
+    #[command(flatten)]
+    control: ControlArgs,
+}
+
+pub(super) async fn run(command: UserCommand, out: Output) -> Result<(), Failure> {
+    match command {
+        UserCommand::List { place } => {
+            let users: Vec<UserStatus> = match &place.users {
+                Some(file) => {
+                    let status =
+                        |u: smb_auth::users::UserInfo| UserStatus { name: u.name, enabled: !u.disabled };
+                    UserFile::open(file)?.list().into_iter().map(status).collect()
+                }
+                None => place.control.client().get("/v1/users").await.map_err(offline)?,
+            };
+            Ok(out.list(&users)?)
+        }
+        UserCommand::Add { name, password_stdin, place } => {
+            let password = password::new(password_stdin, &name)?;
+            let changed = match &place.users {
+                Some(file) => {
+                    create_directory(file)?;
+                    open_or_create_users(file, &Env::real())?.add(
+                        &name,
+                        NtHash::from_password(&password),
+                        "",
+                    )?;
+                    done(format!("user {name} added"))
+                }
+                None => {
+                    let new = NewUser { name, password };
+                    place.control.client().post("/v1/users", &new).await.map_err(offline)?
+                }
+            };
+            Ok(out.done(&changed, &changed.done)?)
+        }
+        UserCommand::Passwd { name, password_stdin, place } => {
+            let password = password::new(password_stdin, &name)?;
+            let changed = match &place.users {
+                Some(file) => {
+                    UserFile::open(file)?.set_password(&name, NtHash::from_password(&password))?;
+                    done(format!("password of {name} changed"))
+                }
+                None => {
+                    let path = format!("/v1/users/{}", segment(&name));
+                    place.control.client().put(&path, &NewUser { name, password }).await.map_err(offline)?
+                }
+            };
+            Ok(out.done(&changed, &changed.done)?)
+        }
+        UserCommand::Remove { name, place } => {
+            let changed = match &place.users {
+                Some(file) => {
+                    UserFile::open(file)?.remove(&name)?;
+                    done(format!("user {name} removed"))
+                }
+                None => {
+                    let path = format!("/v1/users/{}", segment(&name));
+                    place.control.client().delete(&path).await.map_err(offline)?
+                }
+            };
+            Ok(out.done(&changed, &changed.done)?)
+        }
+    }
+}
+
+/// Users can be changed without a server.
+fn offline(e: ControlError) -> Failure {
+    match e {
+        ControlError::NotRunning { socket } => Failure::NoServerForUsers { socket },
+        other => other.into(),
+    }
+}
+
+fn create_directory(file: &Path) -> Result<(), Failure> {
+    let Some(dir) = file.parent().filter(|d| !d.as_os_str().is_empty()) else { return Ok(()) };
+    std::fs::create_dir_all(dir).map_err(|source| Failure::Local { path: dir.to_owned(), source })
+}
+
+fn done(text: String) -> Changed {
+    Changed { done: text, notes: Vec::new() }
+}

@@ -1,0 +1,186 @@
+//! The configuration file: one TOML file, of which every problem is reported with its line, its key and its cure.
+//!
+//! [`load`] reads and checks a file; [`parse`] does so with a text, which tests use. [`edit`] changes shares in a file
+//! and leaves its comments alone. The keys are explained in [`example::EXAMPLE`], which `causeway config example`
+//! prints and which a test parses, so that the two cannot drift.
+
+pub mod edit;
+pub mod example;
+mod problem;
+mod reader;
+mod section;
+mod size;
+#[cfg(test)]
+pub(crate) mod tests;
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+pub use problem::{ConfigError, Problem, ProblemKind, Problems, Severity};
+pub use section::check_share;
+pub use size::{format_size, parse_size};
+#[cfg(test)]
+pub(crate) use tests::Scratch;
+
+/// A checked configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// `[server]`.
+    pub server: ServerSection,
+    /// `[[share]]`, in the file's order.
+    pub shares: Vec<ShareSection>,
+}
+
+/// `[server]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerSection {
+    /// The name that clients see, at most 15 characters.
+    pub name: String,
+    /// TCP listeners.
+    pub listen: Vec<SocketAddr>,
+    /// SMB Direct listeners (iWARP in user space); none: off.
+    pub iwarp: Vec<SocketAddr>,
+    /// Tell clients that the iWARP listeners' interfaces have RDMA.
+    pub announce_rdma: bool,
+    /// The control socket.
+    pub control: PathBuf,
+    /// The file of users.
+    pub users: PathBuf,
+    /// Whether clients must sign.
+    pub signing: Protection,
+    /// Whether clients may or must encrypt.
+    pub encryption: Protection,
+    /// The oldest dialect.
+    pub min_dialect: Dialect,
+    /// The newest dialect.
+    pub max_dialect: Dialect,
+    /// Payload memory for all clients together, in bytes.
+    pub memory: u64,
+    /// Worker threads; 0: one for each core.
+    pub workers: usize,
+    /// How long a stop waits for what is under way.
+    pub drain: Duration,
+}
+
+/// `[[share]]`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShareSection {
+    /// Its name; compared without regard to case.
+    pub name: String,
+    /// What it stands on.
+    pub backend: Backend,
+    /// The directory of a `hostdir`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<PathBuf>,
+    /// Shown to clients.
+    #[serde(default)]
+    pub comment: String,
+    /// Nothing may be changed through it.
+    #[serde(default)]
+    pub read_only: bool,
+    /// Only encrypted sessions may use it.
+    #[serde(default)]
+    pub encrypt: bool,
+    /// The capacity of a `ram`, in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<u64>,
+    /// Left out of listings. Names that end in `$` are hidden unless the file says otherwise.
+    #[serde(default)]
+    pub hidden: bool,
+}
+
+/// What a share stands on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Backend {
+    /// A directory of any mounted file system.
+    Hostdir,
+    /// Memory; gone with the process.
+    Ram,
+    /// Nothing: reads give zeros and writes vanish, for measuring.
+    Null,
+}
+
+/// Whether a kind of protection is offered or demanded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Protection {
+    /// Not offered.
+    Off,
+    /// Offered; the client decides.
+    Enabled,
+    /// Demanded.
+    Required,
+}
+
+/// A dialect, by its number on the wire (MS-SMB2 2.2.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Dialect(pub u16);
+
+impl Dialect {
+    /// All that there are, oldest first.
+    pub const ALL: [(Dialect, &str); 5] = [
+        (Dialect(0x0202), "2.0.2"),
+        (Dialect(0x0210), "2.1"),
+        (Dialect(0x0300), "3.0"),
+        (Dialect(0x0302), "3.0.2"),
+        (Dialect(0x0311), "3.1.1"),
+    ];
+}
+
+impl fmt::Display for Dialect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match Dialect::ALL.iter().find(|(d, _)| d == self) {
+            Some((_, name)) => f.write_str(name),
+            None => write!(f, "{:#06x}", self.0),
+        }
+    }
+}
+
+impl Backend {
+    /// The word in the file.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Backend::Hostdir => "hostdir",
+            Backend::Ram => "ram",
+            Backend::Null => "null",
+        }
+    }
+}
+
+/// The configuration file of a packaged installation.
+pub const DEFAULT_PATH: &str = "/etc/causeway/causeway.toml";
+
+/// Reads and checks a file.
+///
+/// # Errors
+/// When it cannot be read, or has problems that a server cannot start with; warnings alone are no error.
+pub fn load(path: &Path) -> Result<(Config, Problems), ConfigError> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })?;
+    let (config, problems) = parse(&text, &path.display().to_string());
+    if problems.has_errors() { Err(ConfigError::Invalid(problems)) } else { Ok((config, problems)) }
+}
+
+/// Checks a text; `file` is what the problems call it. What has a problem holds its default, so the configuration
+/// is of use only when [`Problems::has_errors`] says no.
+pub fn parse(text: &str, file: &str) -> (Config, Problems) {
+    section::read(text, file)
+}
+
+/// Where the control socket is unless somebody says otherwise: under `/run` for root, the user's runtime directory
+/// for others.
+pub fn default_control() -> PathBuf {
+    let uid = rustix::process::geteuid();
+    if uid.is_root() {
+        return PathBuf::from("/run/causeway/control.sock");
+    }
+    match std::env::var_os("XDG_RUNTIME_DIR") {
+        Some(d) if !d.is_empty() => PathBuf::from(d).join("causeway/control.sock"),
+        _ => std::env::temp_dir().join(format!("causeway-{}/control.sock", uid.as_raw())),
+    }
+}

@@ -1,0 +1,61 @@
+//! The commented example.
+
+/// What `causeway config example` prints: every key, with its default.
+pub const EXAMPLE: &str = r#"# Causeway: one server. Check it with: causeway config check --config FILE
+# What is commented out shows its default.
+
+[server]
+# The name that clients see: at most 15 letters, digits and hyphens.
+# name = "CAUSEWAY"
+
+# TCP. Without root the default port is 4450; Windows takes other ports than 445 only since Windows 11 24H2 and
+# Windows Server 2025.
+listen = ["0.0.0.0:445", "[::]:445"]
+
+# SMB Direct over iWARP in user space: no RDMA card needed here. [] turns it off. When `listen` is set and this is
+# not, it is off.
+iwarp = ["0.0.0.0:5445"]
+
+# Tell clients that these interfaces have RDMA. A Windows client with a RoCE card would then try and fail, and stay
+# on TCP: turn it on where clients have iWARP cards.
+# announce_rdma = false
+
+# The socket that `causeway share`, `user`, `session`, `open` and `status` talk to.
+# control = "/run/causeway/control.sock"
+
+# Who may log on: causeway user add NAME
+# users = "/etc/causeway/users.toml"
+
+# Whether clients must sign: "required" or "enabled".
+# signing = "required"
+
+# Whether clients may or must encrypt: "off", "enabled" or "required".
+# encryption = "enabled"
+
+# Dialects: 2.0.2, 2.1, 3.0, 3.0.2, 3.1.1.
+# min_dialect = "2.0.2"
+# max_dialect = "3.1.1"
+
+# Payload memory for all clients together.
+# memory = "1GiB"
+
+# Worker threads; 0: one for each core.
+# workers = 0
+
+# How long a stop waits for what is under way.
+# drain_seconds = 10
+
+[[share]]
+name = "files"              # one ending in $ is hidden
+# backend = "hostdir"       # a directory; or "ram" (memory) or "null" (nothing, for measuring)
+path = "/srv/files"
+# comment = ""
+# read_only = false
+# encrypt = false           # only encrypted sessions
+# hidden = false
+
+# [[share]]
+# name = "scratch"
+# backend = "ram"
+# size = "256MiB"           # gone with the process
+"#;

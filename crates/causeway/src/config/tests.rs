@@ -1,0 +1,243 @@
+use std::path::PathBuf;
+
+use super::*;
+
+/// A directory of this test's own, removed at the end.
+pub(crate) struct Scratch(pub(crate) PathBuf);
+
+impl Scratch {
+    pub(crate) fn new(name: &str) -> Scratch {
+        let dir = std::env::temp_dir().join(format!("causeway-test-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&dir).expect("a temporary directory");
+        Scratch(dir)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn problems(text: &str) -> String {
+    parse(text, "c.toml").1.to_string()
+}
+
+#[test]
+fn every_problem_has_line_key_and_cure() {
+    let text = r#"[server]
+name = "a name with spaces"
+lisen = ["0.0.0.0:445"]
+iwarp = ["0.0.0.0", "127.0.0.1:1", "127.0.0.1:1", 7]
+announce_rdma = "yes"
+control = "control.sock"
+users = "/dev/null"
+signing = "require"
+encryption = "required"
+min_dialect = "3.1.1"
+max_dialect = "2.1"
+memory = "1 apple"
+workers = 5000
+drain_seconds = -1
+
+[[share]]
+name = "files"
+path = "/nonexistent/x"
+size = "1GiB"
+readonly = true
+
+[[share]]
+name = "FILES"
+backend = "ram"
+size = "1KiB"
+path = "/tmp"
+
+[[share]]
+name = "a/b"
+path = "/dev/null"
+
+[[share]]
+name = "c"
+path = "relative"
+comment = 3
+
+[[share]]
+path = "/tmp"
+
+[[share]]
+name = "d"
+
+[client]
+"#;
+    let expected = r#"c.toml:2: server.name: "a name with spaces" cannot be a name: use 1 to 15 letters, digits and hyphens
+c.toml:3: server.lisen: there is no such key: did you mean listen?
+c.toml:4: server.iwarp: "0.0.0.0" is not an address with a port: write it like "0.0.0.0:445" or "[::]:445"
+c.toml:4: server.iwarp: 127.0.0.1:1 is listed twice: remove one
+c.toml:4: server.iwarp: is a whole number, not an address: write iwarp = ["0.0.0.0:5445"]
+c.toml:5: server.announce_rdma: is a text, not true or false: write announce_rdma = true
+c.toml:6: server.control: control.sock is not absolute: begin it with /
+c.toml:8: server.signing: "require" is not one of enabled, required: did you mean "required"?
+c.toml:9: server.encryption: needs encryption, which is unknown before dialect 3.0: raise max_dialect or set encryption = "off"
+c.toml:10: server.min_dialect: 3.1.1 is newer than max_dialect 2.1: swap them
+c.toml:12: server.memory: "1 apple" is not a size: write it like "512MiB" or "4GiB"
+c.toml:13: server.workers: 5000 is out of range: use 0 to 1024
+c.toml:14: server.drain_seconds: -1 is out of range: use 0 to 3600
+c.toml:18: share.files.path: /nonexistent/x does not exist: create it or change the path
+c.toml:19: share.files.size: means nothing for backend "hostdir": remove it, or use backend = "ram"
+c.toml:20: share.files.readonly: there is no such key: did you mean read_only?
+c.toml:23: share.FILES.name: "FILES" is also the name of the share in line 17: rename one (case does not count)
+c.toml:25: share.FILES.size: 1KiB is out of range: use 1MiB to 16TiB
+c.toml:26: share.FILES.path: means nothing for backend "ram": remove it, or use backend = "hostdir"
+c.toml:29: share.a/b.name: "a/b" cannot be a name: use 1 to 80 characters without control characters and " / \ [ ] : | < > + = ; , * ?, and not IPC$
+c.toml:30: share.a/b.path: /dev/null is not a directory: share the directory that it is in
+c.toml:34: share.c.path: relative is not absolute: begin it with /
+c.toml:35: share.c.comment: is a whole number, not a text: write comment = "Files"
+c.toml:37: share.name: is missing: add name = "files"
+c.toml:40: share.d.path: is missing: add path = "/srv/files"
+c.toml:43: client: there is no such key: remove it; the keys here are server, share"#;
+    assert_eq!(problems(text), expected);
+}
+
+#[test]
+fn a_share_that_must_encrypt_needs_encryption() {
+    let text = "[server]\nusers = \"/dev/null\"\nencryption = \"off\"\n[[share]]\nname = \"s\"\nbackend = \"null\"\nencrypt = true\n";
+    assert_eq!(
+        problems(text),
+        "c.toml:7: share.s.encrypt: needs encryption, which is off: set server.encryption = \"enabled\""
+    );
+}
+
+#[test]
+fn broken_toml_has_a_line_too() {
+    let said = problems("[server]\nusers = \"/dev/null\"\nname = \"a\n");
+    assert!(said.starts_with("c.toml:3: "), "{said}");
+    assert!(said.contains("correct the TOML"), "{said}");
+    assert!(parse("[server]\nname = \"a\n", "c.toml").1.has_errors());
+}
+
+#[test]
+fn warnings_do_not_stop_a_server() {
+    let (config, problems) = parse("[server]\nusers = \"/nonexistent/users.toml\"\n", "c.toml");
+    assert!(!problems.has_errors());
+    assert_eq!(
+        problems.to_string(),
+        "c.toml:1: warning: share: there are no shares, so there is nothing to see: add [[share]], or run causeway share add NAME PATH\n\
+         c.toml:2: warning: server.users: /nonexistent/users.toml does not exist, so nobody can log on: \
+         causeway user add NAME --users /nonexistent/users.toml"
+    );
+    assert_eq!(config.server.signing, Protection::Required);
+    assert_eq!(config.server.encryption, Protection::Enabled);
+    assert_eq!(config.server.memory, 1 << 30);
+}
+
+#[test]
+fn naming_tcp_addresses_opens_no_others() {
+    let iwarp = |text| parse(text, "c.toml").0.server.iwarp.len();
+    assert_eq!(iwarp(""), 1);
+    assert_eq!(iwarp("[server]\nlisten = [\"127.0.0.1:4450\"]"), 0);
+    assert_eq!(iwarp("[server]\nlisten = [\"127.0.0.1:4450\"]\niwarp = [\"127.0.0.1:5445\"]"), 1);
+    assert_eq!(iwarp("[server]\niwarp = []"), 0);
+}
+
+#[test]
+fn shares_have_their_defaults() {
+    let text = "[[share]]\nname = \"r$\"\nbackend = \"ram\"\n[[share]]\nname = \"n\"\nbackend = \"null\"\nread_only = true\n";
+    let (config, problems) = parse(text, "c.toml");
+    assert!(!problems.has_errors(), "{problems}");
+    assert!(config.shares[0].hidden);
+    assert_eq!(config.shares[0].size, Some(256 << 20));
+    assert!(config.shares[1].read_only && !config.shares[1].hidden);
+}
+
+#[test]
+fn the_example_is_right() {
+    let (config, problems) = parse(example::EXAMPLE, "example");
+    let others: Vec<_> = problems
+        .0
+        .iter()
+        .filter(|p| !matches!(p.kind, ProblemKind::NoPath { .. } | ProblemKind::NoUsers { .. }))
+        .collect();
+    assert!(others.is_empty(), "{others:?}");
+    assert_eq!(config.server.listen.len(), 2);
+
+    // What is commented out is the default, and every key is there. The address lists are examples, not defaults.
+    let all: String = example::EXAMPLE
+        .lines()
+        .map(|l| match l.strip_prefix("# ") {
+            Some(rest) if rest.contains(" = ") || rest.starts_with("[[") => format!("{rest}\n"),
+            _ => format!("{l}\n"),
+        })
+        .collect();
+    let (uncommented, problems) = parse(&all, "example");
+    let wrong: Vec<_> = problems
+        .0
+        .iter()
+        .filter(|p| !matches!(p.kind, ProblemKind::NoPath { .. } | ProblemKind::NoUsers { .. }))
+        .collect();
+    assert!(wrong.is_empty(), "{wrong:?}");
+    let defaults = ServerSection {
+        listen: uncommented.server.listen.clone(),
+        iwarp: uncommented.server.iwarp.clone(),
+        control: PathBuf::from("/run/causeway/control.sock"),
+        ..ServerSection::default()
+    };
+    assert_eq!(uncommented.server, defaults);
+    assert_eq!(uncommented.shares[1].size, parse_size("256MiB"));
+}
+
+#[test]
+fn editing_keeps_comments() {
+    let dir = Scratch::new("edit");
+    let file = dir.0.join("causeway.toml");
+    let before =
+        "# top\n[server]\nname = \"A\" # why\n\n[[share]]\n# the first\nname = \"one\"\nbackend = \"null\"\n";
+    std::fs::write(&file, before).expect("written");
+    let share = ShareSection {
+        name: "two".to_owned(),
+        backend: Backend::Ram,
+        path: None,
+        comment: "Scratch \"space\"".to_owned(),
+        read_only: true,
+        encrypt: false,
+        size: Some(64 << 20),
+        hidden: false,
+    };
+    edit::put_share(&file, &share).expect("added");
+    let text = std::fs::read_to_string(&file).expect("read");
+    assert!(text.starts_with(before), "{text}");
+    let (config, problems) = parse(&text, "c.toml");
+    assert!(!problems.has_errors(), "{problems}");
+    assert_eq!(config.shares[1], share);
+
+    edit::put_share(&file, &ShareSection { comment: "other".to_owned(), ..share.clone() }).expect("replaced");
+    let (config, _) = parse(&std::fs::read_to_string(&file).expect("read"), "c.toml");
+    assert_eq!(config.shares.len(), 2);
+    assert_eq!(config.shares[1].comment, "other");
+
+    edit::remove_share(&file, "TWO").expect("removed");
+    assert_eq!(std::fs::read_to_string(&file).expect("read"), before);
+}
+
+#[test]
+fn editing_an_inline_list_works_and_the_mode_stays() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = Scratch::new("inline");
+    let file = dir.0.join("causeway.toml");
+    std::fs::write(&file, "share = [{ name = \"one\", backend = \"null\" }]\n").expect("written");
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o640)).expect("changed");
+    let share = ShareSection {
+        name: "two".to_owned(),
+        backend: Backend::Null,
+        path: None,
+        comment: String::new(),
+        read_only: false,
+        encrypt: false,
+        size: None,
+        hidden: false,
+    };
+    edit::put_share(&file, &share).expect("added");
+    let (config, problems) = parse(&std::fs::read_to_string(&file).expect("read"), "c.toml");
+    assert!(!problems.has_errors(), "{problems}");
+    assert_eq!(config.shares.iter().map(|s| s.name.as_str()).collect::<Vec<_>>(), ["one", "two"]);
+    assert_eq!(std::fs::metadata(&file).expect("there").permissions().mode() & 0o777, 0o640);
+}

@@ -1,0 +1,17 @@
+//! The control interface: HTTP with JSON over a Unix socket that only the server's own user may open.
+//!
+//! | method and path | what |
+//! |---|---|
+//! | `GET /v1/server` | [`types::ServerStatus`] |
+//! | `GET, POST /v1/shares`, `DELETE /v1/shares/{name}` | [`types::ShareStatus`], [`types::NewShare`] |
+//! | `GET /v1/sessions`, `DELETE /v1/sessions/{id}` | [`types::SessionStatus`] |
+//! | `GET /v1/opens`, `DELETE /v1/opens/{id}` | [`types::OpenStatus`] |
+//! | `GET, POST /v1/users`, `PUT, DELETE /v1/users/{name}` | [`types::UserStatus`], [`types::NewUser`] |
+//! | `POST /v1/reload` | as SIGHUP |
+//!
+//! What fails is answered with [`types::Fault`]. Changes to shares and users are in the configuration and the file of
+//! users before they are answered.
+
+pub mod client;
+pub mod server;
+pub mod types;

@@ -1,0 +1,226 @@
+//! Asks a running server: one request on one connection, for the command line.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Bytes;
+use hyper::{Method, Request, StatusCode, header};
+use hyper_util::rt::TokioIo;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use thiserror::Error;
+use tokio::net::UnixStream;
+
+use super::types::Fault;
+
+/// The longest answer, in bytes: some hundred thousand opens.
+const LONGEST: usize = 64 << 20;
+
+/// Why a request did not do what it should.
+#[derive(Debug, Error)]
+pub enum ControlError {
+    /// Nobody listens there.
+    #[error("no server answers on {}", socket.display())]
+    NotRunning {
+        /// Where.
+        socket: PathBuf,
+    },
+    /// We may not open it.
+    #[error("{} may not be opened by this user", socket.display())]
+    Denied {
+        /// Where.
+        socket: PathBuf,
+    },
+    /// The connection failed.
+    #[error("{}: {source}", socket.display())]
+    Connection {
+        /// Where.
+        socket: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// What answers does not speak our language.
+    #[error("what answers on {} is not a causeway server: {source}", socket.display())]
+    Protocol {
+        /// Where.
+        socket: PathBuf,
+        /// What was odd.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The server refused, and said why.
+    #[error("{}", fault.error)]
+    Refused {
+        /// How.
+        status: u16,
+        /// Why.
+        fault: Fault,
+    },
+}
+
+impl ControlError {
+    /// What to do about it.
+    pub fn cure(&self) -> Option<String> {
+        match self {
+            ControlError::NotRunning { .. } => {
+                Some("is it running? systemctl status causeway, or pass --control".to_owned())
+            }
+            ControlError::Denied { .. } => {
+                Some("run this as the user that the server runs as (sudo), or pass --control".to_owned())
+            }
+            ControlError::Connection { .. } => Some("pass the server's socket with --control".to_owned()),
+            ControlError::Protocol { .. } => Some(
+                "pass the server's socket with --control; client and server should be of one version"
+                    .to_owned(),
+            ),
+            ControlError::Refused { fault, .. } => fault.cure.clone(),
+        }
+    }
+}
+
+/// A server's control socket.
+pub struct ControlClient {
+    socket: PathBuf,
+}
+
+impl ControlClient {
+    /// The one at `socket`; nothing is opened yet.
+    pub fn new(socket: &Path) -> ControlClient {
+        ControlClient { socket: socket.to_owned() }
+    }
+
+    /// `GET`.
+    ///
+    /// # Errors
+    /// See [`ControlError`].
+    pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ControlError> {
+        self.request(Method::GET, path, None::<&()>).await
+    }
+
+    /// `POST`.
+    ///
+    /// # Errors
+    /// See [`ControlError`].
+    pub async fn post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T, ControlError> {
+        self.request(Method::POST, path, Some(body)).await
+    }
+
+    /// `PUT`.
+    ///
+    /// # Errors
+    /// See [`ControlError`].
+    pub async fn put<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T, ControlError> {
+        self.request(Method::PUT, path, Some(body)).await
+    }
+
+    /// `DELETE`.
+    ///
+    /// # Errors
+    /// See [`ControlError`].
+    pub async fn delete<T: DeserializeOwned>(&self, path: &str) -> Result<T, ControlError> {
+        self.request(Method::DELETE, path, None::<&()>).await
+    }
+
+    async fn request<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&impl Serialize>,
+    ) -> Result<T, ControlError> {
+        let protocol = |source| ControlError::Protocol { socket: self.socket.clone(), source };
+        let stream = UnixStream::connect(&self.socket).await.map_err(|e| self.unreachable(e))?;
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+            .await
+            .map_err(|e| protocol(e.into()))?;
+        let mut request = Request::builder().method(method).uri(path).header(header::HOST, "localhost");
+        let body = match body {
+            Some(b) => {
+                request = request.header(header::CONTENT_TYPE, "application/json");
+                serde_json::to_vec(b).map_err(|e| protocol(e.into()))?
+            }
+            None => Vec::new(),
+        };
+        let request = request.body(Full::new(Bytes::from(body))).map_err(|e| protocol(e.into()))?;
+        let exchange = async {
+            let response = sender.send_request(request).await.map_err(|e| protocol(e.into()))?;
+            let status = response.status();
+            let body =
+                Limited::new(response.into_body(), LONGEST).collect().await.map_err(protocol)?.to_bytes();
+            Ok((status, body))
+        };
+        let (status, body) = tokio::select! {
+            done = exchange => done?,
+            // It ends only before the answer when the peer breaks it off.
+            ended = connection => {
+                let source = ended.err().map_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof).into(), Into::into);
+                return Err(protocol(source));
+            }
+        };
+        if status.is_success() {
+            serde_json::from_slice(&body).map_err(|e| protocol(e.into()))
+        } else {
+            Err(refused(status, &body))
+        }
+    }
+
+    fn unreachable(&self, source: io::Error) -> ControlError {
+        let socket = self.socket.clone();
+        match source.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => ControlError::NotRunning { socket },
+            io::ErrorKind::PermissionDenied => ControlError::Denied { socket },
+            _ => ControlError::Connection { socket, source },
+        }
+    }
+}
+
+fn refused(status: StatusCode, body: &[u8]) -> ControlError {
+    let fault = serde_json::from_slice(body).unwrap_or_else(|_| Fault {
+        error: format!(
+            "the server answered {status}: {}",
+            String::from_utf8_lossy(&body[..body.len().min(200)])
+        ),
+        cure: None,
+    });
+    ControlError::Refused { status: status.as_u16(), fault }
+}
+
+/// A path component of a request, percent-encoded.
+pub fn segment(text: &str) -> String {
+    use std::fmt::Write;
+    let mut out = String::with_capacity(text.len());
+    for b in text.bytes() {
+        if b.is_ascii_alphanumeric() || b"-._~".contains(&b) {
+            out.push(char::from(b));
+        } else {
+            let _ = write!(out, "%{b:02X}");
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segments_are_encoded() {
+        assert_eq!(segment("files"), "files");
+        assert_eq!(segment("a b/ü$"), "a%20b%2F%C3%BC%24");
+    }
+
+    #[test]
+    fn refusals_without_json_are_shown_as_they_are() {
+        let e = refused(StatusCode::NOT_FOUND, b"nothing here");
+        assert_eq!(e.to_string(), "the server answered 404 Not Found: nothing here");
+        let e = refused(StatusCode::CONFLICT, br#"{"error":"taken","cure":"another name"}"#);
+        assert_eq!((e.to_string(), e.cure()), ("taken".to_owned(), Some("another name".to_owned())));
+    }
+}

@@ -1,0 +1,127 @@
+//! Answers the control interface.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use axum::extract::{Path as Segment, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{delete, get, post, put};
+use axum::{Json, Router};
+use rustix::fs::Mode;
+use tokio::net::UnixListener;
+
+use super::types::{
+    Changed, Fault, NewShare, NewUser, OpenStatus, ServerStatus, SessionStatus, ShareStatus, UserStatus,
+};
+use crate::daemon::{AdminError, Daemon};
+
+/// Serves until the task is dropped.
+pub async fn serve(listener: UnixListener, daemon: Arc<Daemon>) -> io::Result<()> {
+    axum::serve(listener, router(daemon)).await
+}
+
+/// Binds the socket, readable and writable for its owner only. A socket that nobody listens on any more is replaced.
+///
+/// # Errors
+/// `AddrInUse` when a server answers on it; else the system's.
+pub fn bind(path: &Path) -> io::Result<UnixListener> {
+    if let Some(dir) = path.parent() {
+        std::fs::create_dir_all(dir)?;
+    }
+    match std::os::unix::net::UnixStream::connect(path) {
+        Ok(_) => return Err(io::ErrorKind::AddrInUse.into()),
+        Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path)?,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+        Err(e) => return Err(e),
+    }
+    // The mode is right from the first moment. No other thread makes files yet.
+    let before = rustix::process::umask(Mode::RWXG | Mode::RWXO | Mode::XUSR);
+    let listener = UnixListener::bind(path);
+    rustix::process::umask(before);
+    listener
+}
+
+fn router(daemon: Arc<Daemon>) -> Router {
+    Router::new()
+        .route("/v1/server", get(server))
+        .route("/v1/shares", get(shares).post(add_share))
+        .route("/v1/shares/{name}", delete(remove_share))
+        .route("/v1/sessions", get(sessions))
+        .route("/v1/sessions/{id}", delete(close_session))
+        .route("/v1/opens", get(opens))
+        .route("/v1/opens/{id}", delete(close_open))
+        .route("/v1/users", get(users).post(add_user))
+        .route("/v1/users/{name}", put(change_password).delete(remove_user))
+        .route("/v1/reload", post(reload))
+        .fallback(|| async {
+            let error = "there is no such resource".to_owned();
+            (StatusCode::NOT_FOUND, Json(Fault { error, cure: None }))
+        })
+        .with_state(daemon)
+}
+
+type Answer<T> = Result<Json<T>, AdminError>;
+
+async fn server(State(d): State<Arc<Daemon>>) -> Json<ServerStatus> {
+    Json(d.status())
+}
+
+async fn shares(State(d): State<Arc<Daemon>>) -> Json<Vec<ShareStatus>> {
+    Json(d.shares())
+}
+
+async fn add_share(State(d): State<Arc<Daemon>>, Json(new): Json<NewShare>) -> Answer<Changed> {
+    d.add_share(new).await.map(Json)
+}
+
+async fn remove_share(State(d): State<Arc<Daemon>>, Segment(name): Segment<String>) -> Answer<Changed> {
+    d.remove_share(&name).await.map(Json)
+}
+
+async fn sessions(State(d): State<Arc<Daemon>>) -> Json<Vec<SessionStatus>> {
+    Json(d.sessions())
+}
+
+async fn close_session(State(d): State<Arc<Daemon>>, Segment(id): Segment<String>) -> Answer<Changed> {
+    d.close_session(&id).await.map(Json)
+}
+
+async fn opens(State(d): State<Arc<Daemon>>) -> Json<Vec<OpenStatus>> {
+    Json(d.opens())
+}
+
+async fn close_open(State(d): State<Arc<Daemon>>, Segment(id): Segment<u64>) -> Answer<Changed> {
+    d.close_open(id).await.map(Json)
+}
+
+async fn users(State(d): State<Arc<Daemon>>) -> Answer<Vec<UserStatus>> {
+    d.users().await.map(Json)
+}
+
+async fn add_user(State(d): State<Arc<Daemon>>, Json(new): Json<NewUser>) -> Answer<Changed> {
+    d.add_user(new).await.map(Json)
+}
+
+async fn change_password(
+    State(d): State<Arc<Daemon>>,
+    Segment(name): Segment<String>,
+    Json(new): Json<NewUser>,
+) -> Answer<Changed> {
+    d.change_password(NewUser { name, ..new }).await.map(Json)
+}
+
+async fn remove_user(State(d): State<Arc<Daemon>>, Segment(name): Segment<String>) -> Answer<Changed> {
+    d.remove_user(name).await.map(Json)
+}
+
+async fn reload(State(d): State<Arc<Daemon>>) -> Answer<Changed> {
+    d.reload().await.map(Json)
+}
+
+impl IntoResponse for AdminError {
+    fn into_response(self) -> Response {
+        (self.status(), Json(Fault { error: self.to_string(), cure: self.cure() })).into_response()
+    }
+}

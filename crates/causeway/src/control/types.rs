@@ -1,0 +1,357 @@
+//! What the control interface speaks: the JSON documents, and their rows in tables.
+
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::{Backend, ShareSection, format_size};
+use crate::output::{Row, human_seconds};
+
+/// Why a request was refused.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Fault {
+    /// What is wrong.
+    pub error: String,
+    /// What to do about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cure: Option<String>,
+}
+
+/// The server as a whole.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ServerStatus {
+    /// The program's version.
+    pub version: String,
+    /// The name that clients see.
+    pub name: String,
+    /// The process.
+    pub pid: u32,
+    /// Since the start, in seconds.
+    pub uptime_s: u64,
+    /// The configuration file.
+    pub config: String,
+    /// What it listens on.
+    pub listeners: Vec<Listener>,
+    /// Connections, sessions, opens now.
+    pub connections: usize,
+    /// See above.
+    pub sessions: usize,
+    /// See above.
+    pub opens: usize,
+    /// Payload memory.
+    pub memory: Memory,
+    /// What was moved since the start.
+    pub totals: Totals,
+    /// How often user space touched payload since the start.
+    pub passes: Passes,
+    /// The threads that serve connections.
+    pub workers: Vec<Worker>,
+}
+
+/// One listener.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Listener {
+    /// `tcp` or `iwarp`.
+    pub transport: String,
+    /// Where.
+    pub address: SocketAddr,
+}
+
+/// Payload memory, in bytes.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Memory {
+    /// All there may be.
+    pub budget: u64,
+    /// In use.
+    pub used: u64,
+    /// Kept for what gives memory back.
+    pub reserve: u64,
+    /// Requests that wait for memory.
+    pub waiting: usize,
+}
+
+/// Running totals.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Totals {
+    /// Connections accepted.
+    pub accepted: u64,
+    /// Requests answered.
+    pub requests: u64,
+    /// READ requests.
+    pub reads: u64,
+    /// WRITE requests.
+    pub writes: u64,
+    /// Bytes read by clients.
+    pub read_bytes: u64,
+    /// Bytes written by clients.
+    pub written_bytes: u64,
+    /// Of the bytes read, those placed by RDMA.
+    pub read_bytes_rdma: u64,
+    /// Of the bytes written, those fetched by RDMA.
+    pub written_bytes_rdma: u64,
+}
+
+/// Payload bytes that user space touched, by reason, and all of them per byte moved.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Passes {
+    /// Copied.
+    pub copy_bytes: u64,
+    /// Placed from a receive buffer into their own.
+    pub place_bytes: u64,
+    /// Read for a CRC.
+    pub crc_bytes: u64,
+    /// Read for a signature.
+    pub mac_bytes: u64,
+    /// Encrypted or decrypted.
+    pub cipher_bytes: u64,
+    /// All of these divided by the bytes read and written; none before the first byte.
+    pub per_byte: Option<f64>,
+}
+
+/// One worker thread.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Worker {
+    /// Connections on it now.
+    pub connections: usize,
+    /// How often it did not run for longer than the watchdog allows.
+    pub stalls: u64,
+    /// The longest such time, in milliseconds.
+    pub longest_stall_ms: u64,
+}
+
+/// One share.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ShareStatus {
+    /// What the configuration says of it.
+    #[serde(flatten)]
+    pub share: ShareSection,
+    /// Tree connects now.
+    pub users: usize,
+}
+
+/// A share to add.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct NewShare {
+    /// It.
+    #[serde(flatten)]
+    pub share: ShareSection,
+    /// Gone with the process instead of written to the configuration file.
+    #[serde(default)]
+    pub temporary: bool,
+}
+
+/// One session.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SessionStatus {
+    /// SessionId, 16 hexadecimal digits.
+    pub id: String,
+    /// The client's address, and its name if it gave one.
+    pub client: String,
+    /// Who logged on.
+    pub user: String,
+    /// Open files and directories.
+    pub opens: usize,
+    /// Such as 3.1.1.
+    pub dialect: String,
+    /// Its channels.
+    pub channels: Vec<Channel>,
+    /// Requests are signed.
+    pub signed: bool,
+    /// Requests are encrypted.
+    pub encrypted: bool,
+    /// Since log-on, in seconds.
+    pub age_s: u64,
+    /// Since the last request, in seconds.
+    pub idle_s: u64,
+}
+
+/// One channel of a session.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Channel {
+    /// `tcp` or `rdma`.
+    pub transport: String,
+    /// The client's address.
+    pub peer: SocketAddr,
+}
+
+/// One open file or directory.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct OpenStatus {
+    /// FileId (its volatile half).
+    pub id: u64,
+    /// SessionId, 16 hexadecimal digits.
+    pub session: String,
+    /// Who opened it.
+    pub user: String,
+    /// The share.
+    pub share: String,
+    /// The path in the share, with backslashes.
+    pub path: String,
+    /// Granted access, an ACCESS_MASK.
+    pub access: u32,
+    /// Byte-range locks held.
+    pub locks: usize,
+}
+
+/// One user.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct UserStatus {
+    /// Log-on name.
+    pub name: String,
+    /// May log on.
+    pub enabled: bool,
+}
+
+/// A user to add, or a password to set.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct NewUser {
+    /// Log-on name.
+    pub name: String,
+    /// In clear: the socket is the server's own, and the server keeps only a hash.
+    pub password: String,
+}
+
+/// What a change did.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Changed {
+    /// A sentence for people.
+    pub done: String,
+    /// What did not work as hoped, though the change was made.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+}
+
+fn yes(b: bool) -> String {
+    if b { "True" } else { "False" }.to_owned()
+}
+
+/// As `Get-SmbShare`.
+impl Row for ShareStatus {
+    const COLUMNS: &'static [&'static str] =
+        &["Name", "Path", "Description", "Backend", "ReadOnly", "EncryptData", ">CurrentUsers"];
+
+    fn cells(&self) -> Vec<String> {
+        let s = &self.share;
+        let place = match (s.backend, &s.path, s.size) {
+            (Backend::Hostdir, Some(p), _) => p.display().to_string(),
+            (Backend::Ram, _, Some(n)) => format!("({} of memory)", format_size(n)),
+            _ => "(nothing)".to_owned(),
+        };
+        vec![
+            s.name.clone(),
+            place,
+            s.comment.clone(),
+            s.backend.as_str().to_owned(),
+            yes(s.read_only),
+            yes(s.encrypt),
+            self.users.to_string(),
+        ]
+    }
+}
+
+/// As `Get-SmbSession`.
+impl Row for SessionStatus {
+    const COLUMNS: &'static [&'static str] = &[
+        "SessionId",
+        "ClientComputerName",
+        "ClientUserName",
+        ">NumOpens",
+        "Dialect",
+        "Transport",
+        "Signed",
+        "Encrypted",
+        "Idle",
+    ];
+
+    fn cells(&self) -> Vec<String> {
+        vec![
+            self.id.clone(),
+            self.client.clone(),
+            self.user.clone(),
+            self.opens.to_string(),
+            self.dialect.clone(),
+            transports(&self.channels),
+            yes(self.signed),
+            yes(self.encrypted),
+            human_seconds(self.idle_s),
+        ]
+    }
+}
+
+/// `tcp`, `rdma ×2`, `tcp + rdma`.
+fn transports(channels: &[Channel]) -> String {
+    let mut kinds: Vec<(&str, usize)> = Vec::new();
+    for c in channels {
+        match kinds.iter_mut().find(|(k, _)| *k == c.transport) {
+            Some((_, n)) => *n += 1,
+            None => kinds.push((&c.transport, 1)),
+        }
+    }
+    if kinds.is_empty() {
+        return "none".to_owned();
+    }
+    let words = kinds.iter().map(|(k, n)| if *n == 1 { (*k).to_owned() } else { format!("{k} ×{n}") });
+    words.collect::<Vec<_>>().join(" + ")
+}
+
+/// As `Get-SmbOpenFile`.
+impl Row for OpenStatus {
+    const COLUMNS: &'static [&'static str] =
+        &[">FileId", "SessionId", "ShareRelativePath", "Share", "ClientUserName", "Permissions", ">Locks"];
+
+    fn cells(&self) -> Vec<String> {
+        vec![
+            self.id.to_string(),
+            self.session.clone(),
+            if self.path.is_empty() { "\\".to_owned() } else { self.path.clone() },
+            self.share.clone(),
+            self.user.clone(),
+            access_letters(self.access),
+            self.locks.to_string(),
+        ]
+    }
+}
+
+/// What an ACCESS_MASK allows (MS-SMB2 2.2.13.1): `r`ead, `w`rite, `d`elete, e`x`ecute, or `-`.
+fn access_letters(access: u32) -> String {
+    let letter = |bits: u32, c: char| if access & bits != 0 { c } else { '-' };
+    [letter(0x1, 'r'), letter(0x2 | 0x4, 'w'), letter(0x1_0000, 'd'), letter(0x20, 'x')].iter().collect()
+}
+
+/// As `Get-LocalUser`.
+impl Row for UserStatus {
+    const COLUMNS: &'static [&'static str] = &["Name", "Enabled"];
+
+    fn cells(&self) -> Vec<String> {
+        vec![self.name.clone(), yes(self.enabled)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn transports_are_counted() {
+        let peer = "10.0.0.1:9".parse().expect("an address");
+        let channel = |t: &str| Channel { transport: t.to_owned(), peer };
+        assert_eq!(transports(&[]), "none");
+        assert_eq!(transports(&[channel("tcp")]), "tcp");
+        assert_eq!(transports(&[channel("tcp"), channel("rdma"), channel("rdma")]), "tcp + rdma ×2");
+    }
+
+    #[test]
+    fn permissions() {
+        assert_eq!(access_letters(0x0012_0089), "r---");
+        assert_eq!(access_letters(0x001F_01FF), "rwdx");
+        assert_eq!(access_letters(0x80), "----");
+    }
+
+    #[test]
+    fn a_share_is_flat_json() {
+        let json = r#"{"name":"a","backend":"hostdir","path":"/srv","temporary":true}"#;
+        let new: NewShare = serde_json::from_str(json).expect("as documented");
+        assert!(new.temporary && !new.share.read_only);
+        assert_eq!(new.share.backend, Backend::Hostdir);
+    }
+}

@@ -1,0 +1,302 @@
+//! The daemon: `causeway serve`.
+//!
+//! **Threads.** The main thread runs the listeners, the control interface and signals on a current-thread runtime.
+//! Each worker thread runs connections on its own; a new connection goes to the worker that has the fewest and stays.
+//! A watchdog thread sees to it that no worker is blocked.
+//!
+//! **A life.** [`serve`]: configuration → payload memory, users, shares → listeners bound → workers → control
+//! socket → `ready` → signals. SIGTERM or SIGINT: listeners closed, what is under way finished within the
+//! configuration's `drain_seconds`, exit 0; a second one ends at once. SIGHUP: users and shares read again.
+//!
+//! **Errors.** [`ServeError`] for what stops the start, each with its cure; later ones are logged.
+
+mod admin;
+mod backends;
+pub mod demo;
+mod interfaces;
+mod listen;
+mod notify;
+mod signals;
+mod users;
+mod watchdog;
+mod worker;
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use arena::Arena;
+use env::Env;
+use parking_lot::Mutex;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use smb_auth::users::UserFileError;
+use smb_server::{Limits, Server, ServerConfig};
+use smb_wire::Guid;
+use thiserror::Error;
+
+pub use admin::AdminError;
+use backends::Running;
+use users::Users;
+pub(crate) use users::open_or_create as open_or_create_users;
+use watchdog::Watchdog;
+use worker::Workers;
+
+use crate::config::{self, Config, ConfigError, Protection};
+use crate::control;
+use crate::control::types::Listener;
+
+/// A running server with everything round it.
+pub struct Daemon {
+    server: Arc<Server>,
+    arena: Arena,
+    env: Env,
+    started: Instant,
+    config_path: PathBuf,
+    config: Config,
+    /// The shares that clients see, by lower-case name.
+    shares: Mutex<HashMap<String, Running>>,
+    /// Held over a change of shares or users, file and all.
+    changing: tokio::sync::Mutex<()>,
+    users: Arc<Users>,
+    listeners: Vec<Listener>,
+    workers: Workers,
+}
+
+/// Why a server did not start.
+#[derive(Debug, Error)]
+pub enum ServeError {
+    /// Its configuration.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// Its users.
+    #[error(transparent)]
+    Users(#[from] UserFileError),
+    /// A share's backend.
+    #[error("share {name}: {source}")]
+    Share {
+        /// Which.
+        name: String,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// A share the server does not take.
+    #[error("share: {0}")]
+    ShareRefused(#[from] smb_server::ShareError),
+    /// An address cannot be listened on.
+    #[error("cannot listen on {address} ({transport}): {source}")]
+    Listen {
+        /// Which.
+        address: SocketAddr,
+        /// `tcp` or `iwarp`.
+        transport: &'static str,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// The control socket cannot be made.
+    #[error("control socket {}: {source}", path.display())]
+    Control {
+        /// Where.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// Payload memory cannot be mapped.
+    #[error("{} of payload memory cannot be had: {source}", config::format_size(*bytes))]
+    Memory {
+        /// How much.
+        bytes: u64,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// No thread or runtime.
+    #[error("the system gives no {what}: {source}")]
+    System {
+        /// What was asked for.
+        what: &'static str,
+        /// The system's reason.
+        source: io::Error,
+    },
+}
+
+impl ServeError {
+    /// What to do about it.
+    pub fn cure(&self) -> Option<String> {
+        match self {
+            ServeError::Config(e) => e.cure(),
+            ServeError::Listen { address, transport, source } => {
+                let key = if *transport == "tcp" { "listen" } else { "iwarp" };
+                Some(match source.kind() {
+                    io::ErrorKind::AddrInUse => format!(
+                        "another program has the port (see: ss -ltnp 'sport = :{port}'): stop it or change server.{key}",
+                        port = address.port()
+                    ),
+                    io::ErrorKind::PermissionDenied => format!(
+                        "ports below 1024 need root or CAP_NET_BIND_SERVICE: start it with systemd, or use a port \
+                         such as {} in server.{key}",
+                        u32::from(address.port()) + 4005
+                    ),
+                    io::ErrorKind::AddrNotAvailable => {
+                        format!("no interface has this address (see: ip address): change server.{key}")
+                    }
+                    _ => format!("change server.{key}"),
+                })
+            }
+            ServeError::Control { source, .. } => Some(match source.kind() {
+                io::ErrorKind::AddrInUse => {
+                    "another server answers there: stop it (causeway status), or change server.control"
+                        .to_owned()
+                }
+                _ => "change server.control to a place that this user may write".to_owned(),
+            }),
+            ServeError::Share { .. } => {
+                Some("make the directory readable for the server, or change its path".to_owned())
+            }
+            ServeError::Memory { .. } => Some("lower server.memory".to_owned()),
+            ServeError::Users(_) | ServeError::ShareRefused(_) | ServeError::System { .. } => None,
+        }
+    }
+}
+
+/// Serves until a signal ends it. `started` is called once everything listens, before `ready` is printed.
+///
+/// # Errors
+/// See [`ServeError`]; once it is ready, none.
+pub fn serve(config_path: PathBuf, started: impl FnOnce(&Daemon)) -> Result<(), ServeError> {
+    let (config, warnings) = config::load(&config_path)?;
+    for warning in warnings.0 {
+        tracing::warn!("{warning}");
+    }
+    raise_open_files();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|source| ServeError::System { what: "runtime", source })?;
+    runtime.block_on(run(config_path, config, started))
+}
+
+async fn run(config_path: PathBuf, config: Config, started: impl FnOnce(&Daemon)) -> Result<(), ServeError> {
+    let env = Env::real();
+    let signals = signals::Signals::new().map_err(|source| ServeError::System { what: "signal", source })?;
+    let bytes = config.server.memory;
+    let arena = Arena::new(bytes as usize).map_err(|source| ServeError::Memory { bytes, source })?;
+    // Before any other thread of ours makes files: see `bind`.
+    let control_path = config.server.control.clone();
+    let control = control::server::bind(&control_path)
+        .map_err(|source| ServeError::Control { path: control_path.clone(), source })?;
+    let _remove = RemoveSocket(control_path);
+    let bound = listen::bind_all(&config.server)?;
+    let users = Arc::new(Users::open(&config.server.users, &env)?);
+    let server = Server::new(
+        server_config(&config, &bound, &env),
+        Arc::clone(&users) as _,
+        arena.clone(),
+        env.clone(),
+    );
+    let mut shares = HashMap::new();
+    for section in &config.shares {
+        let running = Running::start(section, &env)
+            .map_err(|source| ServeError::Share { name: section.name.clone(), source })?;
+        server.add_share(running.config())?;
+        shares.insert(section.name.to_lowercase(), running);
+    }
+    let workers = Workers::start(&config.server, &server, &arena, &env)
+        .map_err(|source| ServeError::System { what: "thread", source })?;
+    let watchdog =
+        Watchdog::start(workers.pulses()).map_err(|source| ServeError::System { what: "thread", source })?;
+    let daemon = Arc::new(Daemon {
+        server,
+        arena,
+        started: env.now(),
+        env,
+        config_path,
+        shares: Mutex::new(shares),
+        changing: tokio::sync::Mutex::default(),
+        users,
+        listeners: bound.iter().map(listen::Bound::describe).collect(),
+        workers,
+        config,
+    });
+    let accepting: Vec<_> = bound.into_iter().map(|b| tokio::spawn(b.accept(Arc::clone(&daemon)))).collect();
+    let answering = tokio::spawn(control::server::serve(control, Arc::clone(&daemon)));
+
+    started(&daemon);
+    say_ready(&daemon);
+    notify::notify("READY=1");
+    signals.until_stop(&daemon).await;
+
+    notify::notify("STOPPING=1");
+    for task in accepting {
+        task.abort();
+    }
+    signals.drain(&daemon).await;
+    answering.abort();
+    drop(watchdog);
+    daemon.workers.stop();
+    tracing::info!("stopped");
+    Ok(())
+}
+
+impl Daemon {
+    /// The configuration that it was started with.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// What it listens on.
+    pub fn listeners(&self) -> &[Listener] {
+        &self.listeners
+    }
+}
+
+fn server_config(config: &Config, bound: &[listen::Bound], env: &Env) -> ServerConfig {
+    let protection = |p| match p {
+        Protection::Off => smb_server::Protection::Off,
+        Protection::Enabled => smb_server::Protection::Enabled,
+        Protection::Required => smb_server::Protection::Required,
+    };
+    let s = &config.server;
+    let rdma = if s.announce_rdma { listen::addresses(bound, listen::Transport::Iwarp) } else { Vec::new() };
+    ServerConfig {
+        name: s.name.clone(),
+        guid: Guid(env.random()),
+        signing: protection(s.signing),
+        encryption: protection(s.encryption),
+        dialect_min: s.min_dialect.0,
+        dialect_max: s.max_dialect.0,
+        interfaces: Arc::new(interfaces::SystemInterfaces::new(rdma)),
+        limits: Limits::default(),
+    }
+}
+
+/// One line on standard output that says where it listens. A closed standard output is no reason to stop.
+fn say_ready(daemon: &Daemon) {
+    let places = daemon.listeners.iter().map(|l| format!("{} {}", l.transport, l.address));
+    let places: Vec<_> =
+        places.chain([format!("control {}", daemon.config.server.control.display())]).collect();
+    let mut out = io::stdout().lock();
+    let _ = writeln!(out, "ready: {}", places.join(", "));
+    let _ = out.flush();
+}
+
+/// Every open file of a client is a descriptor here.
+fn raise_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current != limit.maximum {
+        let raised = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+        if let Err(error) = raised {
+            tracing::warn!(%error, "the limit of open files stays at {:?}", limit.current);
+        }
+    }
+}
+
+/// Removes the control socket at the end.
+struct RemoveSocket(PathBuf);
+
+impl Drop for RemoveSocket {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}

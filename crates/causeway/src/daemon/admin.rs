@@ -1,0 +1,397 @@
+//! What an administrator asks of a running server. Changes are in the file before they are answered.
+
+use std::sync::Arc;
+
+use axum::http::StatusCode;
+use smb_auth::ntlm::NtHash;
+use smb_auth::users::UserFileError;
+use smb_server::{OpenInfo, SessionInfo, ShareError, TransportKind};
+use thiserror::Error;
+
+use super::Daemon;
+use super::backends::Running;
+use crate::config::{self, ConfigError, Dialect, ProblemKind, ShareSection, check_share, edit};
+use crate::control::types::{
+    Changed, Channel, Memory, NewShare, NewUser, OpenStatus, Passes, ServerStatus, SessionStatus,
+    ShareStatus, Totals, UserStatus,
+};
+
+/// Why a request was refused.
+#[derive(Debug, Error)]
+pub enum AdminError {
+    /// The share cannot be as it was asked for.
+    #[error("{key}: {kind}")]
+    BadShare {
+        /// What is wrong.
+        key: &'static str,
+        /// In what way.
+        kind: ProblemKind,
+    },
+    /// Its backend does not start.
+    #[error("share {name}: {source}")]
+    Backend {
+        /// Which.
+        name: String,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// The server refuses it.
+    #[error(transparent)]
+    Share(#[from] ShareError),
+    /// The configuration file.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The file of users.
+    #[error(transparent)]
+    Users(#[from] UserFileError),
+    /// The password is empty.
+    #[error("the password is empty")]
+    EmptyPassword,
+    /// No such session or open.
+    #[error("there is no {what} {id}")]
+    NotFound {
+        /// `session` or `open file`.
+        what: &'static str,
+        /// As it was asked for.
+        id: String,
+    },
+    /// A task of ours was lost.
+    #[error("the server stops")]
+    Stopping,
+}
+
+impl AdminError {
+    /// HTTP's word for it.
+    pub fn status(&self) -> StatusCode {
+        match self {
+            AdminError::BadShare { .. } | AdminError::EmptyPassword | AdminError::Backend { .. } => {
+                StatusCode::BAD_REQUEST
+            }
+            AdminError::Share(ShareError::NotFound(_))
+            | AdminError::NotFound { .. }
+            | AdminError::Users(UserFileError::NoSuchUser { .. }) => StatusCode::NOT_FOUND,
+            AdminError::Share(ShareError::Exists(_)) | AdminError::Users(UserFileError::Exists { .. }) => {
+                StatusCode::CONFLICT
+            }
+            AdminError::Share(ShareError::Name(_)) | AdminError::Users(UserFileError::BadName { .. }) => {
+                StatusCode::BAD_REQUEST
+            }
+            AdminError::Stopping => StatusCode::SERVICE_UNAVAILABLE,
+            AdminError::Config(_) | AdminError::Users(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+
+    /// What to do about it, where the message does not say.
+    pub fn cure(&self) -> Option<String> {
+        let cure = match self {
+            AdminError::Share(ShareError::Exists(_)) => {
+                "choose another name, or remove it first: causeway share remove NAME"
+            }
+            AdminError::Share(ShareError::NotFound(_)) => "see causeway share list",
+            AdminError::Users(UserFileError::Exists { .. }) => {
+                "choose another name, or change its password: causeway user passwd NAME"
+            }
+            AdminError::Users(UserFileError::NoSuchUser { .. }) => "see causeway user list",
+            AdminError::NotFound { what: "session", .. } => "see causeway session list",
+            AdminError::NotFound { .. } => "see causeway open list",
+            AdminError::Backend { .. } => {
+                "make the directory readable for the server, or choose another path"
+            }
+            AdminError::Config(e) => return e.cure(),
+            _ => return None,
+        };
+        Some(cure.to_owned())
+    }
+}
+
+impl Daemon {
+    /// The server as a whole.
+    pub fn status(&self) -> ServerStatus {
+        let (usage, totals, counts) = (self.arena.usage(), self.server.totals(), arena::passes::counts());
+        let touched = counts.copy + counts.place + counts.crc + counts.mac + counts.cipher;
+        let moved = totals.read_bytes + totals.written_bytes;
+        ServerStatus {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            name: self.config.server.name.clone(),
+            pid: std::process::id(),
+            uptime_s: (self.env.now() - self.started).as_secs(),
+            config: self.config_path.display().to_string(),
+            listeners: self.listeners.clone(),
+            connections: totals.connections,
+            sessions: self.server.sessions().len(),
+            opens: self.server.opens().len(),
+            memory: Memory {
+                budget: usage.budget as u64,
+                used: usage.used as u64,
+                reserve: usage.reserve as u64,
+                waiting: usage.waiting,
+            },
+            totals: Totals {
+                accepted: totals.accepted,
+                requests: totals.requests,
+                reads: totals.reads,
+                writes: totals.writes,
+                read_bytes: totals.read_bytes,
+                written_bytes: totals.written_bytes,
+                read_bytes_rdma: totals.read_bytes_rdma,
+                written_bytes_rdma: totals.written_bytes_rdma,
+            },
+            passes: Passes {
+                copy_bytes: counts.copy,
+                place_bytes: counts.place,
+                crc_bytes: counts.crc,
+                mac_bytes: counts.mac,
+                cipher_bytes: counts.cipher,
+                per_byte: (moved > 0).then(|| touched as f64 / moved as f64),
+            },
+            workers: self.workers.describe(),
+        }
+    }
+
+    /// All shares, by name.
+    pub fn shares(&self) -> Vec<ShareStatus> {
+        let running = self.shares.lock();
+        let with_users = |info: smb_server::ShareInfo| {
+            let share = running.get(&info.name.to_lowercase())?.section.clone();
+            Some(ShareStatus { share, users: info.users })
+        };
+        self.server.shares().into_iter().filter_map(with_users).collect()
+    }
+
+    /// Adds a share, here and in the file.
+    ///
+    /// # Errors
+    /// See [`AdminError`]; nothing has changed then.
+    pub async fn add_share(&self, new: NewShare) -> Result<Changed, AdminError> {
+        let NewShare { mut share, temporary } = new;
+        check_share(&mut share, &self.config.server)
+            .map_err(|(key, kind)| AdminError::BadShare { key, kind })?;
+        let _one = self.changing.lock().await;
+        let mut running = self.backend(None, &share)?;
+        running.temporary = temporary;
+        self.server.add_share(running.config())?;
+        if !temporary {
+            let (path, section) = (self.config_path.clone(), share.clone());
+            if let Err(e) = blocking(move || edit::put_share(&path, &section)).await {
+                self.server.remove_share(&share.name).await?;
+                return Err(e);
+            }
+        }
+        self.shares.lock().insert(share.name.to_lowercase(), running);
+        tracing::info!(share = share.name, "share added");
+        Ok(done(format!("share {} added", share.name)))
+    }
+
+    /// Removes a share, here and in the file; its open files are closed.
+    ///
+    /// # Errors
+    /// See [`AdminError`].
+    pub async fn remove_share(&self, name: &str) -> Result<Changed, AdminError> {
+        let _one = self.changing.lock().await;
+        let key = name.to_lowercase();
+        let temporary = self.shares.lock().get(&key).map(|r| r.temporary);
+        let temporary = temporary.ok_or_else(|| ShareError::NotFound(name.to_owned()))?;
+        if !temporary {
+            let (path, name) = (self.config_path.clone(), name.to_owned());
+            blocking(move || edit::remove_share(&path, &name)).await?;
+        }
+        self.server.remove_share(name).await?;
+        self.shares.lock().remove(&key);
+        tracing::info!(share = name, "share removed");
+        Ok(done(format!("share {name} removed")))
+    }
+
+    /// Reads users and shares again.
+    ///
+    /// # Errors
+    /// When a file has a problem; nothing has changed then, or (a backend) what could be changed was.
+    pub async fn reload(&self) -> Result<Changed, AdminError> {
+        let _one = self.changing.lock().await;
+        let path = self.config_path.clone();
+        let (new, warnings) = blocking(move || config::load(&path)).await?;
+        self.users.file().reload()?;
+        let mut notes: Vec<String> = warnings.0.iter().map(ToString::to_string).collect();
+        if new.server != self.config.server {
+            notes.push("[server] has changed: restart the server to apply that".to_owned());
+        }
+        let (mut added, mut changed, mut removed) = (0, 0, 0);
+        let old: Vec<Running> = self.shares.lock().values().filter(|r| !r.temporary).cloned().collect();
+        for gone in old.iter().filter(|o| !new.shares.iter().any(|n| same_share(n, &o.section))) {
+            self.server.remove_share(&gone.section.name).await?;
+            self.shares.lock().remove(&gone.section.name.to_lowercase());
+            removed += 1;
+        }
+        for section in &new.shares {
+            let before = old.iter().find(|o| same_share(section, &o.section));
+            if before.is_some_and(|b| b.section == *section) {
+                continue;
+            }
+            let running = self.backend(before, section)?;
+            if before.is_some() {
+                self.server.remove_share(&section.name).await?;
+                changed += 1;
+            } else {
+                added += 1;
+            }
+            self.server.add_share(running.config())?;
+            self.shares.lock().insert(section.name.to_lowercase(), running);
+        }
+        let done =
+            format!("reloaded: {added} shares added, {changed} changed, {removed} removed, users read again");
+        Ok(Changed { done, notes })
+    }
+
+    /// All sessions, by id.
+    pub fn sessions(&self) -> Vec<SessionStatus> {
+        self.server.sessions().iter().map(session_status).collect()
+    }
+
+    /// Ends a session and closes its files.
+    ///
+    /// # Errors
+    /// [`AdminError::NotFound`].
+    pub async fn close_session(&self, id: &str) -> Result<Changed, AdminError> {
+        let closed = match u64::from_str_radix(id, 16) {
+            Ok(n) => self.server.close_session(n).await,
+            Err(_) => false,
+        };
+        if !closed {
+            return Err(AdminError::NotFound { what: "session", id: id.to_owned() });
+        }
+        Ok(done(format!("session {id} closed")))
+    }
+
+    /// All open files and directories, by id.
+    pub fn opens(&self) -> Vec<OpenStatus> {
+        self.server.opens().into_iter().map(open_status).collect()
+    }
+
+    /// Closes one open.
+    ///
+    /// # Errors
+    /// [`AdminError::NotFound`].
+    pub async fn close_open(&self, id: u64) -> Result<Changed, AdminError> {
+        if !self.server.close_open(id).await {
+            return Err(AdminError::NotFound { what: "open file", id: id.to_string() });
+        }
+        Ok(done(format!("open file {id} closed")))
+    }
+
+    /// All users, by name.
+    ///
+    /// # Errors
+    /// When the file has changed and cannot be read.
+    pub async fn users(&self) -> Result<Vec<UserStatus>, AdminError> {
+        let users = Arc::clone(&self.users);
+        let list = blocking(move || users.file().reload_if_changed().map(|_| users.file().list())).await?;
+        Ok(list.into_iter().map(|u| UserStatus { name: u.name, enabled: !u.disabled }).collect())
+    }
+
+    /// Adds a user.
+    ///
+    /// # Errors
+    /// See [`AdminError`].
+    pub async fn add_user(&self, new: NewUser) -> Result<Changed, AdminError> {
+        let (users, name) = (Arc::clone(&self.users), new.name.clone());
+        let hash = hash(&new)?;
+        blocking(move || users.file().add(&new.name, hash, "")).await?;
+        Ok(done(format!("user {name} added")))
+    }
+
+    /// Gives a user a new password; sessions go on.
+    ///
+    /// # Errors
+    /// See [`AdminError`].
+    pub async fn change_password(&self, new: NewUser) -> Result<Changed, AdminError> {
+        let (users, name) = (Arc::clone(&self.users), new.name.clone());
+        let hash = hash(&new)?;
+        blocking(move || users.file().set_password(&new.name, hash)).await?;
+        Ok(done(format!("password of {name} changed")))
+    }
+
+    /// Removes a user and ends the user's sessions.
+    ///
+    /// # Errors
+    /// See [`AdminError`].
+    pub async fn remove_user(&self, name: String) -> Result<Changed, AdminError> {
+        let (users, removed) = (Arc::clone(&self.users), name.clone());
+        blocking(move || users.file().remove(&removed)).await?;
+        let mut closed = 0;
+        for session in self.server.sessions().iter().filter(|s| s.user.eq_ignore_ascii_case(&name)) {
+            closed += usize::from(self.server.close_session(session.id).await);
+        }
+        Ok(done(format!("user {name} removed, {closed} sessions closed")))
+    }
+
+    fn backend(&self, before: Option<&Running>, section: &ShareSection) -> Result<Running, AdminError> {
+        let made = match before {
+            Some(b) => b.restart(section, &self.env),
+            None => Running::start(section, &self.env),
+        };
+        made.map_err(|source| AdminError::Backend { name: section.name.clone(), source })
+    }
+}
+
+fn hash(new: &NewUser) -> Result<NtHash, AdminError> {
+    if new.password.is_empty() {
+        Err(AdminError::EmptyPassword)
+    } else {
+        Ok(NtHash::from_password(&new.password))
+    }
+}
+
+fn same_share(a: &ShareSection, b: &ShareSection) -> bool {
+    a.name.to_lowercase() == b.name.to_lowercase()
+}
+
+fn done(text: String) -> Changed {
+    Changed { done: text, notes: Vec::new() }
+}
+
+/// Does what may wait for a disk beside the runtime.
+async fn blocking<T: Send + 'static, E>(
+    work: impl FnOnce() -> Result<T, E> + Send + 'static,
+) -> Result<T, AdminError>
+where
+    E: Send + 'static,
+    AdminError: From<E>,
+{
+    Ok(tokio::task::spawn_blocking(work).await.map_err(|_| AdminError::Stopping)??)
+}
+
+fn session_status(s: &SessionInfo) -> SessionStatus {
+    let address =
+        s.channels.first().map_or_else(|| "?".to_owned(), |c| c.peer.ip().to_canonical().to_string());
+    let client = if s.workstation.is_empty() { address } else { format!("{address} ({})", s.workstation) };
+    let channel = |c: &smb_server::ChannelInfo| {
+        let transport = match c.transport {
+            TransportKind::Tcp => "tcp",
+            TransportKind::Rdma => "rdma",
+        };
+        Channel { transport: transport.to_owned(), peer: c.peer }
+    };
+    SessionStatus {
+        id: format!("{:016x}", s.id),
+        client,
+        user: s.user.clone(),
+        opens: s.opens,
+        dialect: Dialect(s.dialect).to_string(),
+        channels: s.channels.iter().map(channel).collect(),
+        signed: s.signed,
+        encrypted: s.encrypted,
+        age_s: s.age.as_secs(),
+        idle_s: s.idle.as_secs(),
+    }
+}
+
+fn open_status(o: OpenInfo) -> OpenStatus {
+    OpenStatus {
+        id: o.id.1,
+        session: format!("{:016x}", o.session),
+        user: o.user,
+        share: o.share,
+        path: o.path,
+        access: o.access,
+        locks: o.locks,
+    }
+}

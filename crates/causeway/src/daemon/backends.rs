@@ -1,0 +1,67 @@
+//! What a share stands on: makes the backend that the configuration names.
+
+use std::io;
+use std::sync::Arc;
+
+use env::Env;
+use smb_server::ShareConfig;
+use vfs::{HostDir, HostDirOptions, RamFs, RamOptions, Vfs};
+
+use crate::config::{Backend, ShareSection};
+
+/// A share and its backend.
+#[derive(Clone)]
+pub(super) struct Running {
+    pub(super) section: ShareSection,
+    /// Not in the configuration file.
+    pub(super) temporary: bool,
+    vfs: Arc<dyn Vfs>,
+}
+
+impl Running {
+    /// Makes the backend.
+    pub(super) fn start(section: &ShareSection, env: &Env) -> io::Result<Running> {
+        let vfs: Arc<dyn Vfs> = match section.backend {
+            Backend::Hostdir => {
+                let path = section.path.as_deref().ok_or(io::ErrorKind::InvalidInput)?;
+                let options = HostDirOptions {
+                    label: section.name.clone(),
+                    read_only: section.read_only,
+                    ..HostDirOptions::default()
+                };
+                HostDir::open(path, options)?
+            }
+            Backend::Ram => {
+                let capacity = section.size.unwrap_or_default();
+                RamFs::new(env, RamOptions { label: section.name.clone(), capacity })?
+            }
+            Backend::Null => RamFs::null(env, section.name.clone())?,
+        };
+        Ok(Running { section: section.clone(), temporary: false, vfs })
+    }
+
+    /// The same backend under a changed configuration, or a new one where that is needed. The contents of a `ram`
+    /// stay unless its size changes.
+    pub(super) fn restart(&self, section: &ShareSection, env: &Env) -> io::Result<Running> {
+        let (a, b) = (&self.section, section);
+        let same = (a.backend, &a.path, a.size) == (b.backend, &b.path, b.size)
+            && (a.backend != Backend::Hostdir || a.read_only == b.read_only);
+        if same {
+            return Ok(Running { section: section.clone(), temporary: false, vfs: Arc::clone(&self.vfs) });
+        }
+        Running::start(section, env)
+    }
+
+    /// What the server wants to know.
+    pub(super) fn config(&self) -> ShareConfig {
+        let s = &self.section;
+        ShareConfig {
+            name: s.name.clone(),
+            comment: s.comment.clone(),
+            vfs: Arc::clone(&self.vfs),
+            read_only: s.read_only,
+            encrypt: s.encrypt,
+            hidden: s.hidden,
+        }
+    }
+}

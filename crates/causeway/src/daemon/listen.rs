@@ -1,0 +1,107 @@
+//! The listeners: bound before anything else starts, so that a taken port is an error at once.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpSocket};
+
+use super::worker::Incoming;
+use super::{Daemon, ServeError};
+use crate::config::ServerSection;
+use crate::control::types;
+
+/// Connections that the kernel may hold until they are accepted.
+const BACKLOG: u32 = 1024;
+/// After an accept that failed for want of descriptors or memory.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// What is spoken on a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Transport {
+    /// SMB over TCP.
+    Tcp,
+    /// SMB Direct over iWARP.
+    Iwarp,
+}
+
+/// A bound listener.
+pub(super) struct Bound {
+    listener: TcpListener,
+    transport: Transport,
+    address: SocketAddr,
+}
+
+impl Transport {
+    fn as_str(self) -> &'static str {
+        match self {
+            Transport::Tcp => "tcp",
+            Transport::Iwarp => "iwarp",
+        }
+    }
+}
+
+/// Binds all that the configuration names.
+pub(super) fn bind_all(server: &ServerSection) -> Result<Vec<Bound>, ServeError> {
+    let tcp = server.listen.iter().map(|a| (Transport::Tcp, *a));
+    let iwarp = server.iwarp.iter().map(|a| (Transport::Iwarp, *a));
+    tcp.chain(iwarp)
+        .map(|(transport, address)| {
+            bind(transport, address).map_err(|source| ServeError::Listen {
+                address,
+                transport: transport.as_str(),
+                source,
+            })
+        })
+        .collect()
+}
+
+/// The addresses of one kind.
+pub(super) fn addresses(bound: &[Bound], transport: Transport) -> Vec<SocketAddr> {
+    bound.iter().filter(|b| b.transport == transport).map(|b| b.address).collect()
+}
+
+fn bind(transport: Transport, address: SocketAddr) -> io::Result<Bound> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => {
+            let socket = TcpSocket::new_v6()?;
+            // So that [::] and 0.0.0.0 can both be listed.
+            rustix::net::sockopt::set_ipv6_v6only(&socket, true)?;
+            socket
+        }
+    };
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    let listener = socket.listen(BACKLOG)?;
+    let address = listener.local_addr()?; // the port where 0 was asked for
+    Ok(Bound { listener, transport, address })
+}
+
+impl Bound {
+    /// For the status.
+    pub(super) fn describe(&self) -> types::Listener {
+        types::Listener { transport: self.transport.as_str().to_owned(), address: self.address }
+    }
+
+    /// Hands connections to the workers for as long as it is polled.
+    pub(super) async fn accept(self, daemon: Arc<Daemon>) {
+        loop {
+            match self.listener.accept().await {
+                Ok((stream, peer)) => match stream.into_std() {
+                    Ok(stream) => {
+                        daemon.workers.give(Incoming { stream, peer, transport: self.transport }).await
+                    }
+                    Err(error) => tracing::warn!(%peer, %error, "connection lost"),
+                },
+                // A connection that was broken off before it was accepted is nothing to wait for.
+                Err(e) if e.kind() == io::ErrorKind::ConnectionAborted => {}
+                Err(error) => {
+                    tracing::error!(address = %self.address, %error, "cannot accept connections");
+                    daemon.env.sleep(PAUSE).await;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! SIGTERM, SIGINT and SIGHUP.
+
+use std::io;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use super::Daemon;
+
+/// What the process listens to.
+pub(super) struct Signals {
+    terminate: tokio::sync::Mutex<Signal>,
+    interrupt: tokio::sync::Mutex<Signal>,
+    hangup: tokio::sync::Mutex<Signal>,
+}
+
+impl Signals {
+    /// From here on these signals no longer end the process by themselves.
+    pub(super) fn new() -> io::Result<Signals> {
+        let get = |kind| signal(kind).map(tokio::sync::Mutex::new);
+        Ok(Signals {
+            terminate: get(SignalKind::terminate())?,
+            interrupt: get(SignalKind::interrupt())?,
+            hangup: get(SignalKind::hangup())?,
+        })
+    }
+
+    /// Waits for a reason to stop, and reloads meanwhile when asked to.
+    pub(super) async fn until_stop(&self, daemon: &Daemon) {
+        loop {
+            tokio::select! {
+                () = self.stop() => return,
+                () = wait(&self.hangup) => {
+                    match daemon.reload().await {
+                        Ok(changed) => {
+                            tracing::info!("{}", changed.done);
+                            for note in changed.notes {
+                                tracing::warn!("{note}");
+                            }
+                        }
+                        Err(error) => tracing::error!("nothing was reloaded: {error}"),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Lets the server finish what is under way, unless a second signal says not to wait.
+    pub(super) async fn drain(&self, daemon: &Daemon) {
+        let limit = daemon.config().server.drain;
+        let connections = daemon.server.totals().connections;
+        tracing::info!(connections, "draining for at most {} s", limit.as_secs());
+        tokio::select! {
+            () = daemon.server.drain(limit) => {}
+            () = self.stop() => tracing::warn!("stopped by a second signal"),
+        }
+        let left = daemon.server.totals().connections;
+        if left > 0 {
+            tracing::warn!(connections = left, "connections were broken off");
+        }
+    }
+
+    async fn stop(&self) {
+        tokio::select! {
+            () = wait(&self.terminate) => {}
+            () = wait(&self.interrupt) => {}
+        }
+    }
+}
+
+async fn wait(signal: &tokio::sync::Mutex<Signal>) {
+    signal.lock().await.recv().await;
+}

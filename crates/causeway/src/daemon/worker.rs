@@ -1,0 +1,169 @@
+//! The workers: one thread and one current-thread runtime each, on which connections live from their first byte to
+//! their last.
+
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use arena::Arena;
+use env::Env;
+use parking_lot::Mutex;
+use smb_server::Server;
+use tokio::sync::{Notify, mpsc};
+
+use super::listen::Transport;
+use super::watchdog::Pulse;
+use crate::config::ServerSection;
+use crate::control::types;
+
+/// Connections that may wait for one worker; beyond that the listener waits.
+const WAITING: usize = 1024;
+/// How long the end of a worker waits for threads of its runtime that block.
+const END: Duration = Duration::from_secs(1);
+
+/// An accepted connection.
+pub(super) struct Incoming {
+    pub(super) stream: TcpStream,
+    pub(super) peer: SocketAddr,
+    pub(super) transport: Transport,
+}
+
+/// All workers.
+pub(super) struct Workers {
+    workers: Vec<Worker>,
+}
+
+struct Worker {
+    incoming: mpsc::Sender<Incoming>,
+    connections: Arc<AtomicUsize>,
+    pulse: Arc<Pulse>,
+    stop: Arc<Notify>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What a worker's thread holds.
+#[derive(Clone)]
+struct Context {
+    server: Arc<Server>,
+    arena: Arena,
+    env: Env,
+    connections: Arc<AtomicUsize>,
+}
+
+impl Workers {
+    /// Starts them.
+    pub(super) fn start(
+        section: &ServerSection,
+        server: &Arc<Server>,
+        arena: &Arena,
+        env: &Env,
+    ) -> io::Result<Workers> {
+        let count = match section.workers {
+            0 => thread::available_parallelism().map_or(1, usize::from),
+            n => n,
+        };
+        let start = |number| {
+            let (sender, receiver) = mpsc::channel(WAITING);
+            let connections = Arc::new(AtomicUsize::new(0));
+            let (pulse, stop) = (Pulse::new(env), Arc::new(Notify::new()));
+            let context = Context {
+                server: Arc::clone(server),
+                arena: arena.clone(),
+                env: env.clone(),
+                connections: Arc::clone(&connections),
+            };
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            let (beating, stopped) = (Arc::clone(&pulse), Arc::clone(&stop));
+            let thread = thread::Builder::new().name(format!("worker-{number}")).spawn(move || {
+                runtime.spawn(beating.beat());
+                runtime.block_on(async {
+                    tokio::select! {
+                        () = take(receiver, context) => {}
+                        () = stopped.notified() => {}
+                    }
+                });
+                runtime.shutdown_timeout(END);
+            })?;
+            Ok(Worker { incoming: sender, connections, pulse, stop, thread: Mutex::new(Some(thread)) })
+        };
+        Ok(Workers { workers: (0..count).map(start).collect::<io::Result<_>>()? })
+    }
+
+    /// Gives a connection to the worker that has the fewest.
+    pub(super) async fn give(&self, incoming: Incoming) {
+        let fewest = self.workers.iter().min_by_key(|w| w.connections.load(Ordering::Relaxed));
+        if let Some(worker) = fewest {
+            worker.connections.fetch_add(1, Ordering::Relaxed);
+            let peer = incoming.peer;
+            if worker.incoming.send(incoming).await.is_err() {
+                tracing::warn!(%peer, "connection refused: the server stops");
+            }
+        }
+    }
+
+    /// Ends them all; what they still do is dropped.
+    pub(super) fn stop(&self) {
+        for worker in &self.workers {
+            worker.stop.notify_one();
+        }
+        for worker in &self.workers {
+            if let Some(thread) = worker.thread.lock().take()
+                && thread.join().is_err()
+            {
+                tracing::error!("a worker had panicked");
+            }
+        }
+    }
+
+    /// For the watchdog.
+    pub(super) fn pulses(&self) -> Vec<Arc<Pulse>> {
+        self.workers.iter().map(|w| Arc::clone(&w.pulse)).collect()
+    }
+
+    /// For the status.
+    pub(super) fn describe(&self) -> Vec<types::Worker> {
+        let describe = |w: &Worker| {
+            let (stalls, longest_stall_ms) = w.pulse.stalls();
+            types::Worker { connections: w.connections.load(Ordering::Relaxed), stalls, longest_stall_ms }
+        };
+        self.workers.iter().map(describe).collect()
+    }
+}
+
+async fn take(mut receiver: mpsc::Receiver<Incoming>, context: Context) {
+    while let Some(incoming) = receiver.recv().await {
+        let context = context.clone();
+        // Counted until the task ends, however it ends.
+        let counted = Counted(Arc::clone(&context.connections));
+        tokio::spawn(async move {
+            let _counted = counted;
+            serve(incoming, context).await;
+        });
+    }
+}
+
+async fn serve(incoming: Incoming, context: Context) {
+    let Incoming { stream, peer, transport } = incoming;
+    let stream = match tokio::net::TcpStream::from_std(stream) {
+        Ok(s) => s,
+        Err(error) => {
+            tracing::warn!(%peer, %error, "connection lost");
+            return;
+        }
+    };
+    match transport {
+        Transport::Tcp => context.server.serve_tcp(stream).await,
+        Transport::Iwarp => drop(stream),
+    }
+}
+
+struct Counted(Arc<AtomicUsize>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}

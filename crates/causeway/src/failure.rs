@@ -1,0 +1,105 @@
+//! Why a command failed: by stage, with the cure and the exit code.
+
+use std::io;
+use std::path::PathBuf;
+
+use smb_auth::users::UserFileError;
+use thiserror::Error;
+
+use crate::config::ConfigError;
+use crate::control::client::ControlError;
+use crate::daemon::ServeError;
+use crate::password::PasswordError;
+use crate::url::UrlError;
+
+/// Exit code for what failed.
+pub const FAILED: u8 = 1;
+/// Exit code for a command line that cannot be understood.
+pub const USAGE: u8 = 2;
+
+/// Why a command failed.
+#[derive(Debug, Error)]
+pub enum Failure {
+    /// The configuration.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The running server, or that there is none.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// No server, for a command that has a way without one.
+    #[error("no server answers on {}", socket.display())]
+    NoServerForUsers {
+        /// Where it should.
+        socket: PathBuf,
+    },
+    /// The daemon.
+    #[error(transparent)]
+    Serve(#[from] Box<ServeError>),
+    /// A password.
+    #[error(transparent)]
+    Password(#[from] PasswordError),
+    /// The file of users.
+    #[error(transparent)]
+    Users(#[from] UserFileError),
+    /// An address that cannot be understood.
+    #[error(transparent)]
+    Url(#[from] UrlError),
+    /// Arguments that do not go together.
+    #[error("{0}")]
+    Usage(&'static str),
+    /// A file of this machine.
+    #[error("{}: {source}", path.display())]
+    Local {
+        /// It.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// Standard output went away: whoever read it has seen enough.
+    #[error("standard output is closed")]
+    Closed,
+    /// Standard output or the runtime failed.
+    #[error("{0}")]
+    System(io::Error),
+}
+
+impl Failure {
+    /// What to do about it, where the message does not say.
+    pub fn cure(&self) -> Option<String> {
+        match self {
+            Failure::Config(e) => e.cure(),
+            Failure::Control(e) => e.cure(),
+            Failure::NoServerForUsers { .. } => Some(
+                "is it running? systemctl status causeway, or pass --control, or work on the file with --users FILE"
+                    .to_owned(),
+            ),
+            Failure::Serve(e) => e.cure(),
+            Failure::Password(PasswordError::NoTerminal) => {
+                Some(format!("pass --password-stdin, or set {}", crate::password::VARIABLE))
+            }
+            Failure::Users(UserFileError::Io { source, .. }) if source.kind() == io::ErrorKind::PermissionDenied => {
+                Some("run this as the owner of the file (sudo)".to_owned())
+            }
+            Failure::Users(UserFileError::NoSuchUser { .. }) => Some("see causeway user list".to_owned()),
+            Failure::Users(UserFileError::Exists { .. }) => {
+                Some("choose another name, or change its password with: causeway user passwd NAME".to_owned())
+            }
+            _ => None,
+        }
+    }
+
+    /// The process's exit code.
+    pub fn code(&self) -> u8 {
+        match self {
+            Failure::Usage(_) | Failure::Url(_) => USAGE,
+            Failure::Closed => 0,
+            _ => FAILED,
+        }
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(e: io::Error) -> Failure {
+        if e.kind() == io::ErrorKind::BrokenPipe { Failure::Closed } else { Failure::System(e) }
+    }
+}
