@@ -21,10 +21,12 @@
 
 mod buf;
 mod buddy;
+mod data;
 pub mod passes;
 mod region;
 
 pub use buf::{IoBuf, IoBufMut};
+pub use data::Data;
 pub use region::{Arena, Class, Usage};
 
 use smallvec::SmallVec;

@@ -1,9 +1,8 @@
 //! What passes between the server and a backend.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use arena::{Arena, Sg};
+use arena::Arena;
 use bitflags::bitflags;
 
 use crate::{Node, VfsPath};
@@ -232,35 +231,4 @@ pub struct Want<'a> {
     pub arena: &'a Arena,
     /// [`Data::File`] is welcome.
     pub file_ok: bool,
-}
-
-/// Read payload.
-#[derive(Debug)]
-pub enum Data {
-    /// Bytes, in order.
-    Bufs(Sg),
-    /// Bytes of a file that are in memory now, for sendfile.
-    File {
-        /// The file.
-        fd: Arc<OwnedFd>,
-        /// Where they begin.
-        offset: u64,
-        /// How many.
-        length: u32,
-    },
-}
-
-impl Data {
-    /// The number of bytes.
-    pub fn len(&self) -> usize {
-        match self {
-            Data::Bufs(sg) => arena::sg_len(sg),
-            Data::File { length, .. } => *length as usize,
-        }
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
 }

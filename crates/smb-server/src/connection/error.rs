@@ -41,10 +41,22 @@ pub enum ConnectionError {
     /// The socket failed.
     #[error("transport: {0}")]
     Transport(#[from] std::io::Error),
+    /// The stream holds no SMB2 frames.
+    #[error(transparent)]
+    Stream(smb_tcp::StreamError),
     /// SMB Direct failed.
     #[error("SMB Direct: {0}")]
     Direct(#[from] smb_direct::SmbDirectError),
     /// The server is shutting down or full.
     #[error("the server takes no more connections")]
     Refused,
+}
+
+impl From<smb_tcp::StreamError> for ConnectionError {
+    fn from(e: smb_tcp::StreamError) -> ConnectionError {
+        match e {
+            smb_tcp::StreamError::Io(e) => ConnectionError::Transport(e),
+            other => ConnectionError::Stream(other),
+        }
+    }
 }

@@ -1,6 +1,4 @@
 //! Moving messages between an engine and a socket or a queue pair.
 
 mod direct;
-mod receive;
-mod send;
 mod tcp;

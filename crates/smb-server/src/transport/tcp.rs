@@ -8,10 +8,9 @@ use std::time::{Duration, Instant};
 
 use arena::Sg;
 use env::{BoxFuture, Env};
+use smb_tcp::{End, Filled, Receiver, Sender};
 use tokio::net::TcpStream;
 
-use super::receive::{Filled, Receiver};
-use super::send::Sender;
 use crate::connection::{ConnectionError, Engine};
 use crate::{Server, TransportKind};
 
@@ -75,7 +74,7 @@ impl TcpConnection {
             env: server.env.clone(),
             stream,
             engine,
-            receiver: Receiver::new(server.arena.clone()),
+            receiver: Receiver::new(server.arena.clone(), End::Server),
             sender: Sender::default(),
             arrived: VecDeque::new(),
             draining: Box::pin(async move { s.draining().await }),
@@ -135,7 +134,7 @@ impl TcpConnection {
             match self.receiver.poll(cx, &mut self.stream, limit, &mut self.arrived) {
                 Poll::Ready(Ok(Filled::Some)) => (any, read) = (true, true),
                 Poll::Ready(Ok(Filled::End)) => self.ended = true,
-                Poll::Ready(Err(e)) => return Err(e),
+                Poll::Ready(Err(e)) => return Err(e.into()),
                 Poll::Pending => break,
             }
         }
@@ -145,7 +144,7 @@ impl TcpConnection {
     /// Whether anything was sent.
     fn send(&mut self, cx: &mut Context<'_>, now: Instant) -> Result<bool, ConnectionError> {
         while let Some(message) = self.engine.pop() {
-            self.sender.push(message);
+            self.sender.push(message.head, message.payload);
         }
         if self.sender.is_empty() {
             return Ok(false);

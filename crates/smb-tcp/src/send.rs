@@ -5,23 +5,23 @@ use std::io::{self, IoSlice};
 use std::os::fd::AsFd;
 use std::task::{Context, Poll, ready};
 
+use arena::Data;
 use rustix::net::{SendAncillaryBuffer, SendFlags};
 use smb_wire::frame;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
-use vfs::Data;
 
-use crate::connection::OutMessage;
-
+/// The writing half of a connection: a queue of messages.
 #[derive(Default)]
-pub(super) struct Sender {
+pub struct Sender {
     queue: VecDeque<Item>,
     bytes: usize,
 }
 
 struct Item {
     frame: [u8; frame::FRAME_LEN],
-    message: OutMessage,
+    head: Vec<u8>,
+    payload: Data,
     /// Bytes of frame, head and payload that are sent.
     sent: usize,
 }
@@ -31,26 +31,28 @@ const SLICES: usize = 64;
 
 impl Sender {
     /// Bytes that wait to be sent.
-    pub(super) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
 
-    /// Queues a message.
+    /// Queues a message: its head, then its payload.
     ///
     /// # Panics
     /// When it is longer than a frame can be: I/O sizes are far below.
-    pub(super) fn push(&mut self, message: OutMessage) {
-        let frame = frame::encode(message.len()).expect("messages are shorter than 16 MiB");
-        self.bytes += frame.len() + message.len();
-        self.queue.push_back(Item { frame, message, sent: 0 });
+    pub fn push(&mut self, head: Vec<u8>, payload: Data) {
+        let length = head.len() + payload.len();
+        let frame = frame::encode(length).expect("messages are shorter than 16 MiB");
+        self.bytes += frame.len() + length;
+        self.queue.push_back(Item { frame, head, payload, sent: 0 });
     }
 
     /// Sends as much as the socket takes. Ready when all is sent, or with the socket's error.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>, stream: &TcpStream) -> Poll<io::Result<()>> {
+    pub fn poll(&mut self, cx: &mut Context<'_>, stream: &TcpStream) -> Poll<io::Result<()>> {
         while !self.queue.is_empty() {
             ready!(stream.poll_write_ready(cx))?;
             match stream.try_io(Interest::WRITABLE, || self.send_some(stream)) {
@@ -66,10 +68,10 @@ impl Sender {
         let mut slices: smallvec::SmallVec<[IoSlice<'_>; SLICES]> = Default::default();
         for item in &self.queue {
             let mut skip = item.sent;
-            for piece in [&item.frame[..], &item.message.head] {
+            for piece in [&item.frame[..], &item.head] {
                 slices.extend(unsent(piece, &mut skip).map(IoSlice::new));
             }
-            match &item.message.payload {
+            match &item.payload {
                 Data::Bufs(sg) => {
                     slices.extend(sg.iter().filter_map(|b| unsent(b, &mut skip)).map(IoSlice::new));
                 }
@@ -91,7 +93,7 @@ impl Sender {
     fn advance(&mut self, mut n: usize) {
         self.bytes -= n;
         while let Some(item) = self.queue.front_mut() {
-            let left = item.frame.len() + item.message.len() - item.sent;
+            let left = item.frame.len() + item.head.len() + item.payload.len() - item.sent;
             if n < left {
                 item.sent += n;
                 return;

@@ -1,8 +1,8 @@
 //! From a TCP stream to messages, without copying payload.
 //!
 //! Bytes are read into a chunk of the arena; every whole message in it becomes a slice of it. What is left of a message
-//! that did not arrive whole is either a few bytes, which are copied to the next chunk, or the beginning of a large
-//! WRITE, whose remainder is then read straight into memory of its own. An idle connection holds no chunk.
+//! that did not arrive whole is either a few bytes, which are copied to the next chunk, or the beginning of a message
+//! with much payload, whose remainder is then read straight into memory of its own. An idle connection holds no chunk.
 //!
 //! Invariant: the bytes of the stream are, in order: the messages given out, the state's bytes, what is not read yet.
 
@@ -15,15 +15,17 @@ use arena::passes::{self, Pass};
 use arena::{Arena, CHUNK_MAX, CHUNK_MIN, Class, IoBuf, IoBufMut, Sg, SgMut};
 use env::BoxFuture;
 use smb_wire::frame::{self, FRAME_LEN};
-use smb_wire::msg::WriteRequest;
+use smb_wire::msg::{ReadResponse, WriteRequest};
 use smb_wire::{Command, Header};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;
 
-use crate::connection::ConnectionError;
+use crate::{End, StreamError};
 
-pub(super) struct Receiver {
+/// The reading half of a connection.
+pub struct Receiver {
     arena: Arena,
+    end: End,
     state: State,
     /// The size of the next chunk: grows while reads fill it, shrinks when they do not.
     size: usize,
@@ -39,7 +41,7 @@ enum State {
     Chunk(IoBufMut),
     /// The beginning of a message, and what it needs.
     Rest { rest: IoBuf, need: usize, plan: Plan },
-    /// A large WRITE: its beginning, and the memory for the remainder.
+    /// A message with much payload: its beginning, and the memory for the remainder.
     Large { parts: Sg, sinks: SgMut, at: usize, left: usize },
     /// A message too large for a chunk that must lie in one piece.
     Heap { buf: Vec<u8>, filled: usize },
@@ -54,7 +56,7 @@ enum Plan {
 
 /// What a turn of reading brought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Filled {
+pub enum Filled {
     /// Bytes; perhaps messages.
     Some,
     /// The peer closed.
@@ -63,25 +65,26 @@ pub(super) enum Filled {
 
 const SIZE_START: usize = 16 << 10;
 const SIZE_MAX: usize = 256 << 10;
-/// A WRITE of which at least this much has not arrived gets memory of its own, in bytes.
+/// A message with payload of which at least this much has not arrived gets memory of its own, in bytes.
 const LARGE_MIN: usize = 4 << 10;
 
 impl Receiver {
-    pub(super) fn new(arena: Arena) -> Receiver {
-        Receiver { arena, state: State::Idle, size: SIZE_START, spent: None, waiting: None }
+    /// Reads into `arena`'s memory.
+    pub fn new(arena: Arena, end: End) -> Receiver {
+        Receiver { arena, end, state: State::Idle, size: SIZE_START, spent: None, waiting: None }
     }
 
     /// Reads once, and appends the messages that are whole to `out`. `limit` is the longest message taken, in bytes.
     ///
     /// # Errors
     /// The socket's, and what is wrong with the stream.
-    pub(super) fn poll(
+    pub fn poll(
         &mut self,
         cx: &mut Context<'_>,
         stream: &mut TcpStream,
         limit: usize,
         out: &mut VecDeque<Sg>,
-    ) -> Poll<Result<Filled, ConnectionError>> {
+    ) -> Poll<Result<Filled, StreamError>> {
         loop {
             match std::mem::replace(&mut self.state, State::Idle) {
                 State::Idle => {
@@ -166,13 +169,13 @@ impl Receiver {
     }
 
     /// Gives out the whole messages of a chunk and keeps what is left.
-    fn parse(&mut self, chunk: IoBufMut, limit: usize, out: &mut VecDeque<Sg>) -> Result<(), ConnectionError> {
+    fn parse(&mut self, chunk: IoBufMut, limit: usize, out: &mut VecDeque<Sg>) -> Result<(), StreamError> {
         let mut ranges: smallvec::SmallVec<[(usize, usize); 40]> = Default::default();
         let (mut at, mut need) = (0, 0);
         while let Some(head) = chunk[at..].first_chunk::<FRAME_LEN>() {
             let length = frame::decode(*head)?;
             if length > limit {
-                return Err(ConnectionError::TooLong { length, limit });
+                return Err(StreamError::TooLong { length, limit });
             }
             need = FRAME_LEN + length;
             if chunk.len() - at < need {
@@ -191,12 +194,35 @@ impl Receiver {
         out.extend(ranges.iter().map(|&(start, len)| [chunk.slice(start..start + len)].into_iter().collect::<Sg>()));
         if left > 0 {
             let rest = chunk.slice(at..at + left);
-            let plan = plan(&rest, need);
+            let plan = self.plan(&rest, need);
             self.state = State::Rest { rest, need: need.max(FRAME_LEN), plan };
         } else {
             self.spent = Some(chunk);
         }
         Ok(())
+    }
+
+    /// How to take a message of `need` bytes, framing included, of which `rest` has arrived.
+    fn plan(&self, rest: &[u8], need: usize) -> Plan {
+        let head_len = match self.end {
+            End::Server => WriteRequest::HEAD_LEN + 64, // room for a channel's descriptors
+            End::Client => ReadResponse::HEAD_LEN,
+        };
+        let command = match self.end {
+            End::Server => Command::WRITE,
+            End::Client => Command::READ,
+        };
+        let apart = rest.get(FRAME_LEN..).is_some_and(|m| {
+            m.len() >= head_len
+                && Header::decode(m).is_ok_and(|h| h.command == command && h.next_command == 0)
+        });
+        if apart && need - rest.len() >= LARGE_MIN {
+            Plan::Large
+        } else if need > CHUNK_MAX {
+            Plan::Heap
+        } else {
+            Plan::Chunk
+        }
     }
 
     /// Memory for a message of which `rest` has arrived; `None` when there is none now.
@@ -259,21 +285,6 @@ impl Receiver {
         } else if filled < self.size / 8 {
             self.size = (self.size / 2).max(SIZE_START);
         }
-    }
-}
-
-/// How to take a message of `need` bytes, framing included, of which `rest` has arrived.
-fn plan(rest: &[u8], need: usize) -> Plan {
-    let is_write = rest.get(FRAME_LEN..).is_some_and(|m| {
-        m.len() >= WriteRequest::HEAD_LEN + 64
-            && Header::decode(m).is_ok_and(|h| h.command == Command::WRITE && h.next_command == 0)
-    });
-    if is_write && need - rest.len() >= LARGE_MIN {
-        Plan::Large
-    } else if need > CHUNK_MAX {
-        Plan::Heap
-    } else {
-        Plan::Chunk
     }
 }
 

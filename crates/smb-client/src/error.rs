@@ -1,0 +1,134 @@
+//! What can go wrong, by stage and blame.
+
+use std::io;
+use std::net::SocketAddr;
+
+use smb_auth::mechanism::AuthError;
+use smb_wire::{NtStatus, WireError};
+use thiserror::Error;
+
+/// Why no session came about.
+#[derive(Debug, Error)]
+pub enum ConnectError {
+    /// The name has no address.
+    #[error("cannot find '{host}': {source}")]
+    Resolve {
+        /// The name.
+        host: String,
+        /// The resolver's error.
+        source: io::Error,
+    },
+    /// Nobody answers there.
+    #[error("cannot connect to {address}: {source}")]
+    Unreachable {
+        /// Where.
+        address: SocketAddr,
+        /// The socket's error.
+        source: io::Error,
+    },
+    /// RDMA was demanded and cannot be had.
+    #[error("SMB Direct was asked for and cannot be used: {0}")]
+    NoRdma(#[source] Box<WhyNotRdma>),
+    /// The server speaks none of our dialects.
+    #[error("the server refused the negotiation: {0}")]
+    Negotiate(NtStatus),
+    /// The server does not offer what was demanded.
+    #[error("{0}")]
+    Refused(&'static str),
+    /// Somebody changed the negotiation under way.
+    #[error("the negotiation was tampered with: {0}")]
+    Tampered(&'static str),
+    /// The log-on failed.
+    #[error("log-on refused: {0}")]
+    LogOn(NtStatus),
+    /// Our end of the log-on failed.
+    #[error("log-on: {0}")]
+    Auth(#[from] AuthError),
+    /// The connection failed meanwhile.
+    #[error(transparent)]
+    Request(#[from] RequestError),
+}
+
+/// Why a request failed.
+#[derive(Debug, Clone, Error)]
+pub enum RequestError {
+    /// The server's answer.
+    #[error("{0}")]
+    Status(NtStatus),
+    /// The connection ended before an answer came.
+    #[error("the connection was lost: {0}")]
+    Lost(Lost),
+    /// The server's answer makes no sense.
+    #[error("the server's answer is malformed: {0}")]
+    Malformed(#[from] WireError),
+    /// The caller's request cannot be put on the wire.
+    #[error("the request does not fit: {0}")]
+    Unencodable(WireError),
+    /// The name cannot be a path.
+    #[error("'{0}' is not a path that SMB takes")]
+    Path(String),
+}
+
+/// What ended a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum Lost {
+    /// We closed it.
+    #[error("closed")]
+    Closed,
+    /// The server closed it.
+    #[error("the server closed it")]
+    ByServer,
+    /// The socket or the fabric failed.
+    #[error("{0}")]
+    Transport(io::ErrorKind),
+    /// SMB Direct ended it.
+    #[error("SMB Direct ended it")]
+    Direct,
+    /// A message with a bad signature, or one that does not decrypt.
+    #[error("a message was not authentic")]
+    NotAuthentic,
+    /// The server broke the protocol.
+    #[error("the server broke the protocol: {0}")]
+    Protocol(&'static str),
+    /// No answer within the time for it.
+    #[error("no answer in time")]
+    TimedOut,
+}
+
+/// Why a connection does not use SMB Direct: told to whoever asks why it is slow.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum WhyNotRdma {
+    /// It was not wanted.
+    #[error("SMB Direct was turned off by the caller")]
+    TurnedOff,
+    /// Only dialects from 3.0 on have it.
+    #[error("the server's dialect {0:#06x} has no SMB Direct (3.0 is the first)")]
+    Dialect(u16),
+    /// The server lists no interface with RDMA.
+    #[error("the server announces no RDMA interface")]
+    NotAnnounced,
+    /// The server could not be asked.
+    #[error("the server does not tell its interfaces: {0}")]
+    NotTold(NtStatus),
+    /// An interface was announced and the connection failed.
+    #[error("{address} was announced but cannot be reached over RDMA: {reason}")]
+    ConnectFailed {
+        /// Where.
+        address: SocketAddr,
+        /// What went wrong.
+        reason: String,
+    },
+    /// The payload would go in the clear.
+    #[error("the session is encrypted and RDMA payload would not be")]
+    Encrypted,
+}
+
+impl RequestError {
+    /// The server's status, if that is what it is.
+    pub fn status(&self) -> Option<NtStatus> {
+        match self {
+            RequestError::Status(s) => Some(*s),
+            _ => None,
+        }
+    }
+}
