@@ -182,10 +182,10 @@ impl Stags {
     fn bury(&mut self, stag: Stag) {
         self.taken.insert(stag, ());
         self.dead.push_back(stag);
-        if self.dead.len() > REMEMBERED {
-            if let Some(old) = self.dead.pop_front() {
-                self.taken.remove(&old);
-            }
+        if self.dead.len() > REMEMBERED
+            && let Some(old) = self.dead.pop_front()
+        {
+            self.taken.remove(&old);
         }
     }
 }

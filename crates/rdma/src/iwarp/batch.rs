@@ -171,7 +171,7 @@ mod tests {
                 }
             }
             prop_assert_eq!(got, model);
-            prop_assert!(ended.is_sorted() && batch.len() == 0);
+            prop_assert!(ended.is_sorted() && batch.is_empty());
         }
     }
 }

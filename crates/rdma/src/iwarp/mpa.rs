@@ -306,7 +306,7 @@ mod tests {
         #[test]
         fn an_fpdu_fits_its_segment(segment in 128usize..100_000) {
             let most = max_ulpdu(segment);
-            prop_assert!(fpdu_len(most) <= segment && fpdu_len(most) % 4 == 0);
+            prop_assert!(fpdu_len(most) <= segment && fpdu_len(most).is_multiple_of(4));
             prop_assert!(most <= usize::from(u16::MAX) && padding(most) == 0);
         }
     }

@@ -24,6 +24,8 @@ pub(super) struct Receiver {
     read_msn: u32,
     /// A Send without data may come first and takes no posted receive.
     ready_send: bool,
+    /// Payload of the last segment if another one of its message follows, else 0.
+    more: usize,
 }
 
 /// The next message on the queue of Sends.
@@ -63,7 +65,7 @@ enum Target {
 impl Receiver {
     pub(super) fn new(ready: Ready) -> Receiver {
         let send = Expected { msn: 1, placed: 0, opcode: None };
-        Receiver { open: None, send, read_msn: 1, ready_send: ready.send }
+        Receiver { open: None, send, read_msn: 1, ready_send: ready.send, more: 0 }
     }
 
     /// Whether the stream may end here: between FPDUs.
@@ -99,6 +101,11 @@ impl Core {
         }
         // A tag that is no longer valid is found out when its bytes come through `input`.
         self.target(&segment, left).ok()
+    }
+
+    /// Whether a segment of at least `least` bytes is likely to follow: the last one had as many and a successor.
+    pub fn expects(&self, least: usize) -> bool {
+        !self.config.crc && self.rx.open.is_none() && self.rx.more >= least
     }
 
     /// `n` bytes were placed into the slices of [`Core::direct`].
@@ -290,12 +297,15 @@ impl Core {
 
     /// A whole segment has been placed.
     fn delivered(&mut self, segment: &Segment) -> Result<(), Violation> {
+        self.rx.more = if segment.header.last() { 0 } else { segment.len };
         match (segment.target, &segment.header) {
             (Target::Response, Header::Tagged(t)) => {
                 if let Some(fetch) = self.reads.front_mut() {
                     fetch.placed += segment.len as u32;
                 }
-                if let Some(mut fetch) = self.reads.pop_front_if(|_| t.last) {
+                if t.last
+                    && let Some(mut fetch) = self.reads.pop_front()
+                {
                     self.stags.release(fetch.stag);
                     fetch.sink.set_len(fetch.placed as usize);
                     self.complete(fetch.id, Ok(Done::Read(fetch.sink)));

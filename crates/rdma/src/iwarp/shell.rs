@@ -89,14 +89,16 @@ impl IwarpQueuePair {
 
     /// Reads once and takes it in; ready with the number of bytes, 0 at the end of the stream.
     fn read(&mut self, cx: &mut Context<'_>, stage: &mut [u8]) -> Poll<io::Result<usize>> {
-        if self.rest.is_empty() {
-            if let Some(n) = self.read_direct(cx, stage)? {
-                return n.map(Ok);
-            }
+        if self.rest.is_empty()
+            && let Some(n) = self.read_direct(cx, stage)?
+        {
+            return n.map(Ok);
         }
         let held = self.rest.len();
         stage[..held].copy_from_slice(&self.rest);
-        let mut buf = ReadBuf::new(&mut stage[held..]);
+        // Where a long segment comes next only its header is wanted here: what follows goes straight to its target.
+        let end = if self.core.expects(DIRECT) { held + BEYOND } else { stage.len() };
+        let mut buf = ReadBuf::new(&mut stage[held..end]);
         ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buf))?;
         let n = buf.filled().len();
         if n > 0 {

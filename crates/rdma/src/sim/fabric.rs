@@ -398,7 +398,7 @@ impl End {
         loop {
             let chance = env.random_u64();
             let waiting = self.finished.iter().filter(|f| !f.is_empty()).count() as u64;
-            if waiting == 0 || (out.len() > before && chance % 4 == 0) {
+            if waiting == 0 || (out.len() > before && chance.is_multiple_of(4)) {
                 return out.len() > before;
             }
             let pick = ((chance >> 8) % waiting) as usize;
