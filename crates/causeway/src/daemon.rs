@@ -13,6 +13,7 @@
 mod admin;
 mod backends;
 pub mod demo;
+mod direct;
 mod interfaces;
 mod listen;
 mod notify;

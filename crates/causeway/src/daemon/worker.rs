@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use smb_server::Server;
 use tokio::sync::{Notify, mpsc};
 
+use super::direct;
 use super::listen::Transport;
 use super::watchdog::Pulse;
 use crate::config::ServerSection;
@@ -46,10 +47,10 @@ struct Worker {
 
 /// What a worker's thread holds.
 #[derive(Clone)]
-struct Context {
-    server: Arc<Server>,
-    arena: Arena,
-    env: Env,
+pub(super) struct Context {
+    pub(super) server: Arc<Server>,
+    pub(super) arena: Arena,
+    pub(super) env: Env,
     connections: Arc<AtomicUsize>,
 }
 
@@ -156,7 +157,7 @@ async fn serve(incoming: Incoming, context: Context) {
     };
     match transport {
         Transport::Tcp => context.server.serve_tcp(stream).await,
-        Transport::Iwarp => drop(stream),
+        Transport::Iwarp => direct::serve(stream, peer, context).await,
     }
 }
 

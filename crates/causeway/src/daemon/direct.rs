@@ -1,0 +1,70 @@
+//! SMB Direct on an accepted TCP connection: iWARP set-up, SMB Direct negotiation, then the server.
+
+use std::net::SocketAddr;
+
+use rdma::iwarp::{self, Options, SetupError};
+use smb_direct::{SmbDirect, SmbDirectError, SmbDirectOptions};
+use thiserror::Error;
+use tokio::net::TcpStream;
+
+use super::worker::Context;
+
+/// Why a connection did not come about.
+#[derive(Debug, Error)]
+enum DirectError {
+    /// Its TCP connection ended.
+    #[error("transport: {0}")]
+    Transport(#[from] std::io::Error),
+    /// In MPA.
+    #[error("iWARP: {0}")]
+    Setup(#[from] SetupError),
+    /// In SMB Direct's own negotiation.
+    #[error("SMB Direct: {0}")]
+    Direct(#[from] SmbDirectError),
+}
+
+/// RDMA Reads that a peer can take which does not say how many: one is always right.
+const READS_UNKNOWN: u32 = 1;
+
+/// Serves a connection until it ends. Why it did not come about is logged.
+pub(super) async fn serve(stream: TcpStream, peer: SocketAddr, context: Context) {
+    match establish(stream, &context).await {
+        Ok((direct, local)) => context.server.serve_direct(direct, peer, local).await,
+        Err(error) => tracing::warn!(%peer, "no SMB Direct connection: {error}"),
+    }
+}
+
+async fn establish(stream: TcpStream, context: &Context) -> Result<(SmbDirect, SocketAddr), DirectError> {
+    let local = stream.local_addr()?;
+    let options = Options::default();
+    let (ird, ord) = (options.ird, options.ord);
+    let incoming = iwarp::respond(stream, context.env.clone(), options).await?;
+    let said = depths(&incoming.private_data);
+    let ord = ord.min(incoming.ird.or(said.map(|(ird, _)| ird)).unwrap_or(READS_UNKNOWN));
+    // A peer that says its depths in private data wants ours there too.
+    let reply = said.map_or_else(Vec::new, |_| [ird.to_be_bytes(), ord.to_be_bytes()].concat());
+    let queue_pair = Box::new(incoming.accept(&reply, ird, ord).await?);
+    let (arena, env) = (context.arena.clone(), context.env.clone());
+    let direct = SmbDirect::accept(queue_pair, arena, env, SmbDirectOptions::default()).await?;
+    Ok((direct, local))
+}
+
+/// The RDMA Reads that a peer answers and starts at a time (IRD, ORD), as Linux's SMB Direct gives them in the private
+/// data of MPA revision 1, which has no field for them: two big-endian numbers.
+fn depths(private_data: &[u8]) -> Option<(u32, u32)> {
+    let (ird, ord) = private_data.split_at_checked(4)?;
+    Some((u32::from_be_bytes(ird.try_into().ok()?), u32::from_be_bytes(ord.try_into().ok()?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn depths_are_two_numbers_or_nothing() {
+        assert_eq!(depths(&[0, 0, 0, 32, 0, 0, 0, 1]), Some((32, 1)));
+        assert_eq!(depths(&[]), None);
+        assert_eq!(depths(&[0, 0, 0, 32]), None);
+        assert_eq!(depths(&[0; 12]), None);
+    }
+}
