@@ -99,9 +99,12 @@ fn of_descriptor(user: &User, owner: Option<&Sid>, open_to_all: bool, dacl: Opti
         return allowed | AccessMask::FILE_ALL_ACCESS;
     }
     let is_owner = owner.is_some_and(|o| user.is(o));
-    let entries = || dacl.into_iter().flat_map(|d| d.iter()).map_while(Result::ok).filter(|a| {
-        !a.flags.contains(AceFlags::INHERIT_ONLY)
-    });
+    let entries = || {
+        dacl.into_iter()
+            .flat_map(|d| d.iter())
+            .map_while(Result::ok)
+            .filter(|a| !a.flags.contains(AceFlags::INHERIT_ONLY))
+    };
     if is_owner && !entries().any(|a| a.sid == owner_rights()) {
         allowed |= OWNER_MAY;
     }
@@ -223,7 +226,8 @@ fn inherit(parent: Acl<'_>, owner: &Sid, group: &Sid, directory: bool) -> AclBuf
 /// What a SET_INFO of these parts needs (MS-FSA 2.1.5.17).
 pub(crate) fn needed_to_set(parts: SecurityInformation) -> AccessMask {
     let mut needed = AccessMask::empty();
-    if parts.intersects(SecurityInformation::OWNER | SecurityInformation::GROUP | SecurityInformation::LABEL) {
+    if parts.intersects(SecurityInformation::OWNER | SecurityInformation::GROUP | SecurityInformation::LABEL)
+    {
         needed |= AccessMask::WRITE_OWNER;
     }
     if parts.contains(SecurityInformation::DACL) {
@@ -305,4 +309,3 @@ fn replace(
     }
     Ok(())
 }
-

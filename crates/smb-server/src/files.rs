@@ -110,7 +110,12 @@ impl FileTable {
     ///
     /// # Errors
     /// See [`Refusal`].
-    pub(crate) fn join(&self, id: NodeId, generation: u64, member: Member) -> Result<Arc<FileState>, Refusal> {
+    pub(crate) fn join(
+        &self,
+        id: NodeId,
+        generation: u64,
+        member: Member,
+    ) -> Result<Arc<FileState>, Refusal> {
         let mut files = self.files.lock();
         if self.generation() != generation {
             return Err(Refusal::Again);
@@ -240,7 +245,13 @@ impl FileState {
     ///
     /// # Errors
     /// STATUS_FILE_LOCK_CONFLICT.
-    pub(crate) fn check_io(&self, volatile: u64, offset: u64, length: u64, write: bool) -> Result<(), NtStatus> {
+    pub(crate) fn check_io(
+        &self,
+        volatile: u64,
+        offset: u64,
+        length: u64,
+        write: bool,
+    ) -> Result<(), NtStatus> {
         if length == 0 || self.lock_count.load(Ordering::Acquire) == 0 {
             return Ok(());
         }
@@ -255,7 +266,12 @@ impl FileState {
     ///
     /// # Errors
     /// See [`LockRefusal`].
-    pub(crate) fn try_lock(&self, volatile: u64, range: LockRange, exclusive: bool) -> Result<(), LockRefusal> {
+    pub(crate) fn try_lock(
+        &self,
+        volatile: u64,
+        range: LockRange,
+        exclusive: bool,
+    ) -> Result<(), LockRefusal> {
         self.with_locks(|t| t.try_lock(volatile, range, exclusive))
     }
 
@@ -320,4 +336,3 @@ impl Drop for LockWait {
         self.withdraw();
     }
 }
-

@@ -76,7 +76,12 @@ pub(crate) struct Enumeration {
 
 impl FileOpen {
     /// An open of `node` as a CREATE asked for it.
-    pub(crate) fn new(node: Arc<dyn Node>, file: Arc<FileState>, share_access: u32, create_options: u32) -> FileOpen {
+    pub(crate) fn new(
+        node: Arc<dyn Node>,
+        file: Arc<FileState>,
+        share_access: u32,
+        create_options: u32,
+    ) -> FileOpen {
         let options = CreateOptions::from_bits_retain(create_options);
         FileOpen {
             node,

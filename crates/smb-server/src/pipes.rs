@@ -1,22 +1,302 @@
-//! Named pipes of IPC$.
+//! Named pipes of IPC$: srvsvc and wkssvc, served in memory.
+//!
+//! A client writes PDUs of connection-oriented DCE/RPC (MS-RPCE) and reads the answers; every fragment of an answer is
+//! one message of the pipe. A call is executed while its last fragment is written, so nothing here waits.
+//!
+//! **Bounds.** [`FRAGMENT_MAX`] for a PDU that is not there whole yet, [`STUB_MAX`] for a call that comes in fragments,
+//! [`OUTPUT_MAX`] for answers that nobody reads.
+//!
+//! **Errors.** What is no PDU breaks the pipe, as Windows does: from then on it is disconnected. A call that cannot be
+//! understood or does not exist gets a fault.
 
-use std::sync::Arc;
+mod srvsvc;
+mod wkssvc;
 
-use smb_wire::NtStatus;
+use std::collections::VecDeque;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use smb_wire::rpc::SyntaxId;
+use smb_wire::rpc::pdu::{
+    self, Bind, BindAck, ContextResult, FaultStatus, MAX_CONTEXTS, PDU_HEADER_LEN, Pdu, PduFlags, PduType,
+};
+use smb_wire::{NtStatus, WireError};
 
 use crate::Server;
 
+/// Bytes of a PDU at most, in both directions: what Windows takes.
+const FRAGMENT_MAX: u16 = 5840;
+/// Bytes of a fragmented call's stub.
+const STUB_MAX: usize = 256 << 10;
+/// Bytes of answers that wait to be read.
+const OUTPUT_MAX: usize = 8 << 20;
+/// STATUS_PIPE_EMPTY (MS-ERREF 2.3): nothing to read.
+const PIPE_EMPTY: NtStatus = NtStatus(0xC000_00D9);
+
+/// The version shown to clients, major and minor: that of the Windows releases whose behaviour is followed here.
+const VERSION: (u32, u32) = (10, 0);
+
 /// One open of a pipe.
-pub(crate) struct Pipe;
+pub(crate) struct Pipe {
+    service: Service,
+    /// A pipe does not keep its server alive.
+    server: Weak<Server>,
+    state: Mutex<State>,
+}
+
+/// What is at the other end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Service {
+    Srvsvc,
+    Wkssvc,
+}
+
+#[derive(Default)]
+struct State {
+    /// Presentation contexts accepted.
+    contexts: Vec<u16>,
+    /// Largest fragment that the client takes.
+    client_fragment: u16,
+    /// The beginning of a PDU.
+    input: Vec<u8>,
+    /// A call whose last fragment has not come.
+    call: Option<Call>,
+    /// Messages to be read.
+    output: VecDeque<Vec<u8>>,
+    output_bytes: usize,
+    broken: bool,
+}
+
+struct Call {
+    id: u32,
+    context: u16,
+    opnum: u16,
+    stub: Vec<u8>,
+}
+
+/// What can be seen of a pipe without reading it.
+pub(crate) struct Peek {
+    pub(crate) available: usize,
+    pub(crate) messages: usize,
+    pub(crate) first: usize,
+}
+
+impl Service {
+    fn named(name: &str) -> Option<Service> {
+        let is = |n: &str| name.eq_ignore_ascii_case(n);
+        match () {
+            () if is("srvsvc") => Some(Service::Srvsvc),
+            () if is("wkssvc") => Some(Service::Wkssvc),
+            () => None,
+        }
+    }
+
+    fn syntax(self) -> SyntaxId {
+        match self {
+            Service::Srvsvc => SyntaxId::SRVSVC,
+            Service::Wkssvc => SyntaxId::WKSSVC,
+        }
+    }
+
+    /// The pipe's own name, for BIND_ACK (Windows' names: both services live in one process).
+    fn address(self) -> &'static str {
+        match self {
+            Service::Srvsvc => "\\PIPE\\srvsvc",
+            Service::Wkssvc => "\\PIPE\\wkssvc",
+        }
+    }
+}
 
 impl Pipe {
-    pub(crate) fn open(_server: &Arc<Server>, _name: &str) -> Option<Pipe> {
-        None
+    /// Whether a pipe of that name exists.
+    pub(crate) fn exists(name: &str) -> bool {
+        Service::named(name).is_some()
     }
-    pub(crate) fn write(&self, _data: &[u8]) -> Result<u32, NtStatus> {
-        Err(NtStatus::PIPE_DISCONNECTED)
+
+    /// Opens a pipe; `None` when there is none of that name.
+    pub(crate) fn open(server: &Arc<Server>, name: &str) -> Option<Pipe> {
+        Some(Pipe { service: Service::named(name)?, server: Arc::downgrade(server), state: Mutex::default() })
     }
-    pub(crate) fn read(&self, _max: usize) -> Result<(Vec<u8>, bool), NtStatus> {
-        Err(NtStatus::PIPE_DISCONNECTED)
+
+    /// Takes PDUs, or parts of them, and executes the calls that are complete; the number of bytes taken, which is
+    /// all.
+    ///
+    /// # Errors
+    /// PIPE_DISCONNECTED once something came that is no PDU; INSUFFICIENT_RESOURCES while too many answers wait.
+    pub(crate) fn write(&self, data: &[u8]) -> Result<u32, NtStatus> {
+        let mut s = self.state.lock();
+        if s.broken {
+            return Err(NtStatus::PIPE_DISCONNECTED);
+        }
+        if s.output_bytes > OUTPUT_MAX {
+            return Err(NtStatus::INSUFFICIENT_RESOURCES);
+        }
+        s.input.extend_from_slice(data);
+        let input = std::mem::take(&mut s.input);
+        let mut rest = input.as_slice();
+        loop {
+            let pdu = match Pdu::decode(rest) {
+                Ok(pdu) => pdu,
+                Err(WireError::Truncated { .. }) if !is_too_long(rest) => break,
+                Err(e) => return Err(self.break_off(&mut s, &e)),
+            };
+            rest = &rest[usize::from(pdu.fragment_length)..];
+            if let Err(e) = self.take(&mut s, &pdu) {
+                return Err(self.break_off(&mut s, &e));
+            }
+        }
+        s.input = rest.to_vec();
+        Ok(data.len() as u32)
+    }
+
+    /// The next message, or as much of it as `max` allows; whether the rest of it is left.
+    ///
+    /// # Errors
+    /// PIPE_EMPTY when nothing waits, PIPE_DISCONNECTED as [`Pipe::write`].
+    pub(crate) fn read(&self, max: usize) -> Result<(Vec<u8>, bool), NtStatus> {
+        let mut s = self.state.lock();
+        let Some(mut message) = s.output.pop_front() else {
+            return Err(if s.broken { NtStatus::PIPE_DISCONNECTED } else { PIPE_EMPTY });
+        };
+        let rest = message.split_off(message.len().min(max));
+        s.output_bytes -= message.len();
+        let more = !rest.is_empty();
+        if more {
+            s.output.push_front(rest);
+        }
+        Ok((message, more))
+    }
+
+    /// Writes a message and reads the answer, in one (FSCTL_PIPE_TRANSCEIVE, MS-FSCC 2.3.50).
+    ///
+    /// # Errors
+    /// PIPE_BUSY while an earlier answer waits, and those of [`Pipe::write`] and [`Pipe::read`].
+    pub(crate) fn transceive(&self, data: &[u8], max: usize) -> Result<(Vec<u8>, bool), NtStatus> {
+        if !self.state.lock().output.is_empty() {
+            return Err(NtStatus::PIPE_BUSY);
+        }
+        self.write(data)?;
+        self.read(max)
+    }
+
+    pub(crate) fn peek(&self) -> Peek {
+        let s = self.state.lock();
+        Peek {
+            available: s.output_bytes,
+            messages: s.output.len(),
+            first: s.output.front().map_or(0, Vec::len),
+        }
+    }
+
+    fn break_off(&self, s: &mut State, why: &WireError) -> NtStatus {
+        tracing::debug!(pipe = self.service.address(), "pipe broken: {why}");
+        *s = State { broken: true, ..State::default() };
+        NtStatus::PIPE_DISCONNECTED
+    }
+
+    fn take(&self, s: &mut State, pdu: &Pdu<'_>) -> Result<(), WireError> {
+        match pdu.pdu_type {
+            PduType::BIND | PduType::ALTER_CONTEXT => self.bind(s, pdu),
+            PduType::REQUEST => self.request(s, pdu),
+            // Calls are never running when a cancel comes; the session authenticates, RPC does not.
+            _ => Ok(()),
+        }
+    }
+
+    /// C706 12.6.4.3, MS-RPCE 3.3.1.5.
+    fn bind(&self, s: &mut State, pdu: &Pdu<'_>) -> Result<(), WireError> {
+        let bind = Bind::decode(pdu.body)?;
+        let mut results = Vec::new();
+        for offer in bind.contexts() {
+            let offer = offer?;
+            let result = ContextResult::answer(&offer, &[self.service.syntax()]);
+            if result == ContextResult::ACCEPTED && !s.contexts.contains(&offer.context_id) {
+                s.contexts.push(offer.context_id);
+                s.contexts.truncate(MAX_CONTEXTS);
+            }
+            results.push(result);
+        }
+        let (answer, address) = match pdu.pdu_type {
+            PduType::BIND => (PduType::BIND_ACK, self.service.address()),
+            _ => (PduType::ALTER_CONTEXT_RESP, ""),
+        };
+        s.client_fragment = bind.max_recv_frag.clamp(pdu::MUST_RECEIVE_FRAGMENT, FRAGMENT_MAX);
+        let group = if bind.assoc_group_id == 0 { 1 } else { bind.assoc_group_id };
+        let mut out = Vec::new();
+        BindAck::put(&mut out, answer, pdu.call_id, s.client_fragment, group, address, &results)?;
+        s.send(out);
+        Ok(())
+    }
+
+    fn request(&self, s: &mut State, pdu: &Pdu<'_>) -> Result<(), WireError> {
+        let q = pdu::Request::decode(pdu)?;
+        let mut call = if pdu.flags.contains(PduFlags::FIRST_FRAG) {
+            Call { id: pdu.call_id, context: q.context_id, opnum: q.opnum, stub: Vec::new() }
+        } else {
+            match s.call.take() {
+                Some(call) if call.id == pdu.call_id => call,
+                _ => return s.fault(pdu.call_id, q.context_id, FaultStatus::PROTOCOL_ERROR),
+            }
+        };
+        if call.stub.len() + q.stub.len() > STUB_MAX {
+            s.call = None;
+            return s.fault(pdu.call_id, q.context_id, FaultStatus::BAD_STUB_DATA);
+        }
+        call.stub.extend_from_slice(q.stub);
+        if !pdu.flags.contains(PduFlags::LAST_FRAG) {
+            s.call = Some(call);
+            return Ok(());
+        }
+        if !s.contexts.contains(&call.context) {
+            return s.fault(call.id, call.context, FaultStatus::UNKNOWN_INTERFACE);
+        }
+        match self.execute(&call) {
+            Ok(stub) => {
+                let mut out = Vec::new();
+                pdu::put_response(&mut out, call.id, call.context, &stub, s.client_fragment)?;
+                s.send(out);
+                Ok(())
+            }
+            Err(fault) => s.fault(call.id, call.context, fault),
+        }
+    }
+
+    fn execute(&self, call: &Call) -> Result<Vec<u8>, FaultStatus> {
+        let server = self.server.upgrade().ok_or(FaultStatus::ACCESS_DENIED)?;
+        match self.service {
+            Service::Srvsvc => srvsvc::execute(&server, call.opnum, &call.stub),
+            Service::Wkssvc => wkssvc::execute(&server, call.opnum, &call.stub),
+        }
+    }
+}
+
+impl State {
+    /// Queues PDUs, each a message of its own.
+    fn send(&mut self, pdus: Vec<u8>) {
+        self.output_bytes += pdus.len();
+        let mut rest = pdus.as_slice();
+        while let Ok(pdu) = Pdu::decode(rest) {
+            let (message, after) = rest.split_at(usize::from(pdu.fragment_length));
+            self.output.push_back(message.to_vec());
+            rest = after;
+        }
+        debug_assert!(rest.is_empty(), "what is sent here are whole PDUs");
+    }
+
+    fn fault(&mut self, call: u32, context: u16, status: FaultStatus) -> Result<(), WireError> {
+        let mut out = Vec::new();
+        pdu::put_fault(&mut out, call, context, status)?;
+        self.send(out);
+        Ok(())
+    }
+}
+
+/// Whether what begins a PDU will be longer than one may be.
+fn is_too_long(bytes: &[u8]) -> bool {
+    match bytes.get(8..10) {
+        Some(length) if bytes.len() >= PDU_HEADER_LEN => {
+            u16::from_le_bytes([length[0], length[1]]) > FRAGMENT_MAX
+        }
+        _ => false,
     }
 }

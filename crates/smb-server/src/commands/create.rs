@@ -10,11 +10,13 @@ mod rules;
 use std::sync::Arc;
 
 use smb_wire::context::CreateContexts;
-use smb_wire::msg::{CreateAction, CreateDisposition, CreateOptions, CreateRequest, CreateResponse, OplockLevel};
+use smb_wire::msg::{
+    CreateAction, CreateDisposition, CreateOptions, CreateRequest, CreateResponse, OplockLevel,
+};
 use smb_wire::{AccessMask, Decode, FileAttributes, NtStatus};
 use vfs::{
-    Attributes, BasicChange, ExtendedAttribute, Kind, Node, OpenMode, OpenRequest, Opened, Rights, Vfs, VfsError,
-    VfsPath,
+    Attributes, BasicChange, ExtendedAttribute, Kind, Node, OpenMode, OpenRequest, Opened, Rights, Vfs,
+    VfsError, VfsPath,
 };
 
 pub(crate) use self::contexts::read_attributes;
@@ -132,7 +134,8 @@ impl<'a> Plan<'a> {
         if !ceiling.contains(desired & !special) {
             return Err(NtStatus::ACCESS_DENIED);
         }
-        if q.create_options.contains(CreateOptions::DELETE_ON_CLOSE) && !ceiling.contains(AccessMask::DELETE) {
+        if q.create_options.contains(CreateOptions::DELETE_ON_CLOSE) && !ceiling.contains(AccessMask::DELETE)
+        {
             return Err(NtStatus::ACCESS_DENIED);
         }
         Ok(Plan { r, q, vfs, path, wanted, desired, ceiling })
@@ -193,7 +196,8 @@ impl<'a> Plan<'a> {
         match self.r.server.files.join(found.opened.node.id(), generation, member) {
             Ok(file) => {
                 let o = self.q.create_options;
-                let target = FileOpen::new(Arc::clone(&found.opened.node), file, self.q.share_access.bits(), o.bits());
+                let target =
+                    FileOpen::new(Arc::clone(&found.opened.node), file, self.q.share_access.bits(), o.bits());
                 let open = Arc::new(Open {
                     id,
                     session_id: self.r.session.id,
@@ -205,7 +209,8 @@ impl<'a> Plan<'a> {
             }
             // What this attempt made is there all the same: the next one would find it and say COLLISION.
             Err(Refusal::Again) if created && self.disposition() == CreateDisposition::CREATE => {
-                let _ = self.vfs.remove(&self.r.ctx(), &found.opened.path, found.opened.node.id()).wait().await;
+                let _ =
+                    self.vfs.remove(&self.r.ctx(), &found.opened.path, found.opened.node.id()).wait().await;
                 Err(Refusal::Again)
             }
             Err(e) => Err(e),
@@ -228,7 +233,10 @@ impl<'a> Plan<'a> {
         let all = self.desired | self.implied();
         let maximal = all.contains(AccessMask::MAXIMUM_ALLOWED);
         let writable = self.ceiling.intersects(WRITES) && !self.vfs.info().read_only;
-        Rights { read: maximal || all.intersects(READS), write: writable && (maximal || all.intersects(WRITES)) }
+        Rights {
+            read: maximal || all.intersects(READS),
+            write: writable && (maximal || all.intersects(WRITES)),
+        }
     }
 
     /// Opens what exists; `None` when it does not and may be created.
@@ -246,7 +254,8 @@ impl<'a> Plan<'a> {
         let rights = self.rights();
         let ctx = self.r.ctx();
         let mut denied = AccessMask::empty();
-        let mut opened = self.vfs.open(&ctx, self.request(&self.path, OpenMode::Open, kind, rights)).wait().await;
+        let mut opened =
+            self.vfs.open(&ctx, self.request(&self.path, OpenMode::Open, kind, rights)).wait().await;
         if self.desired.contains(AccessMask::MAXIMUM_ALLOWED)
             && !self.desired.intersects(WRITES)
             && rights.write
@@ -358,7 +367,8 @@ impl<'a> Plan<'a> {
 
     async fn refused_creation(&self) -> NtStatus {
         let rights = Rights { read: false, write: false };
-        let exists = self.vfs.open(&self.r.ctx(), self.request(&self.path, OpenMode::Open, None, rights)).wait().await;
+        let exists =
+            self.vfs.open(&self.r.ctx(), self.request(&self.path, OpenMode::Open, None, rights)).wait().await;
         if exists.is_ok() { NtStatus::OBJECT_NAME_COLLISION } else { NtStatus::ACCESS_DENIED }
     }
 
@@ -384,9 +394,10 @@ impl<'a> Plan<'a> {
             return Err(NtStatus::INSUFFICIENT_RESOURCES);
         }
         let b = basic(&stat);
-        let maximal = self.wanted.maximal_access.map(|_| {
-            access::maximal(&self.r.session.user, found.security.as_deref()) & self.ceiling
-        });
+        let maximal = self
+            .wanted
+            .maximal_access
+            .map(|_| access::maximal(&self.r.session.user, found.security.as_deref()) & self.ceiling);
         let contexts =
             contexts::answer(&self.wanted, &Facts { maximal, written: b.last_write_time, id: stat.id });
         let body = CreateResponse {

@@ -1,10 +1,163 @@
-//! IOCTL (MS-SMB2 3.3.5.15).
+//! IOCTL (MS-SMB2 3.3.5.15): the FSCTLs, one file for each family.
+//!
+//! What is not here gets what a server without it gives: STATUS_INVALID_DEVICE_REQUEST on a disk share,
+//! STATUS_FS_DRIVER_REQUIRED on IPC$ (3.3.5.15: "the underlying object store does not support it").
 
-use smb_wire::NtStatus;
+mod copychunk;
+mod network;
+mod pipe;
+mod ranges;
 
+use std::sync::Arc;
+
+use smb_wire::fscc::CompressionFormat;
+use smb_wire::ioctl::{ObjectIdBuffer, SnapshotArray};
+use smb_wire::msg::{FsctlCode, IoctlFlags, IoctlRequest, IoctlResponse};
+use smb_wire::{AccessMask, Decode, Guid, NtStatus};
+
+use crate::open::{FileOpen, Open};
 use crate::request::{Reply, Request};
 
+/// STATUS_FS_DRIVER_REQUIRED (MS-ERREF 2.3).
+const FS_DRIVER_REQUIRED: NtStatus = NtStatus(0xC000_019C);
+
 /// Handles an IOCTL.
-pub(crate) async fn handle(_r: Request) -> Reply {
-    Reply::error(NtStatus::NOT_SUPPORTED)
+pub(crate) async fn handle(r: Request) -> Reply {
+    run(&r).await.into()
+}
+
+/// What an FSCTL gives: output, and a status that may be a warning.
+struct Output {
+    status: NtStatus,
+    bytes: Vec<u8>,
+}
+
+impl Output {
+    fn none() -> Output {
+        Output::of(Vec::new())
+    }
+
+    fn of(bytes: Vec<u8>) -> Output {
+        Output { status: NtStatus::SUCCESS, bytes }
+    }
+
+    /// A structure that is given whole or not at all.
+    fn whole(bytes: Vec<u8>, room: usize) -> Result<Output, NtStatus> {
+        if bytes.len() > room { Err(NtStatus::BUFFER_TOO_SMALL) } else { Ok(Output::of(bytes)) }
+    }
+}
+
+async fn run(r: &Request) -> Result<Reply, NtStatus> {
+    let q = IoctlRequest::decode(&r.message).map_err(|_| NtStatus::INVALID_PARAMETER)?;
+    // MS-SMB2 3.3.5.15: only FSCTLs travel.
+    if q.flags != IoctlFlags::IS_FSCTL {
+        return Err(NtStatus::NOT_SUPPORTED);
+    }
+    let max = r.facts.max_io as usize;
+    let response = u64::from(q.max_input_response) + u64::from(q.max_output_response);
+    if q.input.len() > max || q.max_input_response as usize > max || q.max_output_response as usize > max {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    let payload = response.max((q.input.len() + q.output.len()) as u64);
+    super::check_charge(r, u32::try_from(payload).unwrap_or(u32::MAX))?;
+    if q.ctl_code == FsctlCode::VALIDATE_NEGOTIATE_INFO {
+        return Ok(network::validate_negotiate(r, &q));
+    }
+    let out = dispatch(r, &q).await?;
+    let body =
+        IoctlResponse { ctl_code: q.ctl_code, file_id: q.file_id, output: &out.bytes, ..Default::default() };
+    Ok(Reply::with_status(out.status, &body))
+}
+
+async fn dispatch(r: &Request, q: &IoctlRequest<'_>) -> Result<Output, NtStatus> {
+    use FsctlCode as F;
+    let room = q.max_output_response as usize;
+    match q.ctl_code {
+        F::QUERY_NETWORK_INTERFACE_INFO => return network::interfaces(r, room),
+        // MS-SMB2 3.3.5.15.2: a server that is in no DFS namespace.
+        F::DFS_GET_REFERRALS | F::DFS_GET_REFERRALS_EX => {
+            return Err(if q.file_id.is_none() { FS_DRIVER_REQUIRED } else { NtStatus::INVALID_PARAMETER });
+        }
+        F::PIPE_WAIT => return pipe::wait(r, q),
+        _ => {}
+    }
+    // MS-SMB2 3.3.5.15: all others need an open.
+    let open = r.open(q.file_id)?;
+    match (q.ctl_code, open.file()) {
+        (F::PIPE_TRANSCEIVE, _) => pipe::transceive(&open, q),
+        (F::PIPE_PEEK, _) => pipe::peek(&open, room),
+        (_, None) => Err(FS_DRIVER_REQUIRED),
+        (_, Some(f)) => of_file(r, q, &open, f, room).await,
+    }
+}
+
+async fn of_file(
+    r: &Request,
+    q: &IoctlRequest<'_>,
+    open: &Arc<Open>,
+    f: &FileOpen,
+    room: usize,
+) -> Result<Output, NtStatus> {
+    use FsctlCode as F;
+    match q.ctl_code {
+        F::SRV_REQUEST_RESUME_KEY => copychunk::resume_key(open, room),
+        F::SRV_COPYCHUNK => copychunk::copy(r, open, f, q, false).await,
+        F::SRV_COPYCHUNK_WRITE => copychunk::copy(r, open, f, q, true).await,
+        F::SET_SPARSE => ranges::set_sparse(r, open, f, q.input).await,
+        F::SET_ZERO_DATA => ranges::zero(r, open, f, q.input).await,
+        F::QUERY_ALLOCATED_RANGES => ranges::allocated(r, open, f, q.input, room).await,
+        F::FILE_LEVEL_TRIM => ranges::trim(r, open, f, q.input, room).await,
+        F::CREATE_OR_GET_OBJECT_ID => {
+            let mut bytes = Vec::new();
+            object_id(f).encode(&mut bytes);
+            Output::whole(bytes, room)
+        }
+        // MS-FSA 2.1.5.10.9, .10.36: a volume without compression is one whose files are not compressed.
+        F::GET_COMPRESSION => Output::whole(CompressionFormat::NONE.0.to_le_bytes().to_vec(), room),
+        F::SET_COMPRESSION => set_compression(open, q.input),
+        // MS-SMB2 3.3.5.15.1: no snapshots.
+        F::SRV_ENUMERATE_SNAPSHOTS => {
+            let mut bytes = Vec::new();
+            SnapshotArray { array_size: 2, ..SnapshotArray::default() }.encode(&mut bytes);
+            if bytes.len() > room { Err(NtStatus::INVALID_PARAMETER) } else { Ok(Output::of(bytes)) }
+        }
+        // MS-FSA 2.1.5.10.14: no reparse points.
+        F::GET_REPARSE_POINT | F::DELETE_REPARSE_POINT => Err(NtStatus::NOT_A_REPARSE_POINT),
+        // MS-SMB2 3.3.5.15.9: resilient handles are not there yet, and the client goes on without.
+        F::LMR_REQUEST_RESILIENCY => Err(NtStatus::INVALID_DEVICE_REQUEST),
+        _ => Err(NtStatus::INVALID_DEVICE_REQUEST),
+    }
+}
+
+/// An identifier that the file keeps: it is made of what makes it the file it is.
+fn object_id(f: &FileOpen) -> ObjectIdBuffer {
+    let id = f.node.id();
+    let (mut object, mut volume) = ([0; 16], [0; 16]);
+    object[..8].copy_from_slice(&id.volume.to_le_bytes());
+    object[8..].copy_from_slice(&id.file.to_le_bytes());
+    volume[..8].copy_from_slice(&id.volume.to_le_bytes());
+    ObjectIdBuffer {
+        object_id: Guid(object),
+        birth_volume_id: Guid(volume),
+        birth_object_id: Guid(object),
+        domain_id: Guid::default(),
+    }
+}
+
+fn set_compression(open: &Open, input: &[u8]) -> Result<Output, NtStatus> {
+    let format = input.first_chunk::<2>().ok_or(NtStatus::INVALID_PARAMETER)?;
+    require_any(open, AccessMask::WRITE_DATA)?;
+    match CompressionFormat(u16::from_le_bytes(*format)) {
+        CompressionFormat::NONE => Ok(Output::none()),
+        _ => Err(NtStatus::NOT_SUPPORTED),
+    }
+}
+
+/// At least one of these rights.
+fn require_any(open: &Open, rights: AccessMask) -> Result<(), NtStatus> {
+    if AccessMask::from_bits_retain(open.access).intersects(rights) {
+        Ok(())
+    } else {
+        Err(NtStatus::ACCESS_DENIED)
+    }
 }

@@ -25,5 +25,9 @@ fn run(r: &Request) -> NtStatus {
         return status;
     }
     // MS-SMB2 3.3.5.22.1: a lease is not acknowledged this way, and the state is not "breaking".
-    if q.oplock_level == OplockLevel::LEASE { NtStatus::INVALID_PARAMETER } else { NtStatus::INVALID_OPLOCK_PROTOCOL }
+    if q.oplock_level == OplockLevel::LEASE {
+        NtStatus::INVALID_PARAMETER
+    } else {
+        NtStatus::INVALID_OPLOCK_PROTOCOL
+    }
 }

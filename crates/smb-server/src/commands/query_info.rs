@@ -4,7 +4,8 @@ mod file;
 mod filesystem;
 
 use smb_wire::msg::{
-    ErrorId, ErrorResponse, InfoType, QueryInfoRequest, QueryInfoResponse, RawErrorContext, SecurityInformation,
+    ErrorId, ErrorResponse, InfoType, QueryInfoRequest, QueryInfoResponse, RawErrorContext,
+    SecurityInformation,
 };
 use smb_wire::{AccessMask, Decode, NtStatus};
 

@@ -21,7 +21,11 @@ use crate::status;
 
 /// What an open needs for a class (MS-FSA 2.1.5.15).
 pub(self) fn require(open: &Open, needed: AccessMask) -> Result<(), NtStatus> {
-    if AccessMask::from_bits_retain(open.access).contains(needed) { Ok(()) } else { Err(NtStatus::ACCESS_DENIED) }
+    if AccessMask::from_bits_retain(open.access).contains(needed) {
+        Ok(())
+    } else {
+        Err(NtStatus::ACCESS_DENIED)
+    }
 }
 
 /// A structure of fixed size that does not fill its place.
@@ -144,7 +148,13 @@ async fn disposition_ex(r: &Request, open: &Open, f: &FileOpen, buffer: &[u8]) -
 }
 
 /// FileDispositionInformation (MS-FSA 2.1.5.15.3).
-async fn dispose(r: &Request, open: &Open, f: &FileOpen, delete: bool, ignore_read_only: bool) -> Result<(), NtStatus> {
+async fn dispose(
+    r: &Request,
+    open: &Open,
+    f: &FileOpen,
+    delete: bool,
+    ignore_read_only: bool,
+) -> Result<(), NtStatus> {
     require(open, AccessMask::DELETE)?;
     if delete {
         let ctx = r.ctx();

@@ -79,7 +79,12 @@ impl LockTable {
     }
 
     /// Takes a lock if nothing is in the way.
-    pub(crate) fn try_lock(&mut self, owner: u64, range: LockRange, exclusive: bool) -> Result<(), LockRefusal> {
+    pub(crate) fn try_lock(
+        &mut self,
+        owner: u64,
+        range: LockRange,
+        exclusive: bool,
+    ) -> Result<(), LockRefusal> {
         let lock = Lock { owner, range, exclusive };
         if self.held.len() >= HELD_MAX {
             return Err(LockRefusal::TooMany);
@@ -93,7 +98,12 @@ impl LockTable {
 
     /// Waits in line for a lock that [`LockTable::try_lock`] has just refused: the number to leave the line with, and
     /// what completes when it is granted, or fails when its open is closed.
-    pub(crate) fn wait(&mut self, owner: u64, range: LockRange, exclusive: bool) -> (u64, oneshot::Receiver<()>) {
+    pub(crate) fn wait(
+        &mut self,
+        owner: u64,
+        range: LockRange,
+        exclusive: bool,
+    ) -> (u64, oneshot::Receiver<()>) {
         let (granted, wait) = oneshot::channel();
         let id = self.next_waiter;
         self.next_waiter += 1;

@@ -24,7 +24,8 @@ impl ShareMode {
     }
 
     fn permits(self, other: ShareMode) -> bool {
-        let allowed = |used: AccessMask, bit: ShareAccess| !other.access.intersects(used) || self.share.contains(bit);
+        let allowed =
+            |used: AccessMask, bit: ShareAccess| !other.access.intersects(used) || self.share.contains(bit);
         allowed(READS, ShareAccess::READ)
             && allowed(WRITES, ShareAccess::WRITE)
             && allowed(AccessMask::DELETE, ShareAccess::DELETE)

@@ -32,7 +32,9 @@ pub(super) fn read(contexts: CreateContexts<'_>) -> Result<Wanted, NtStatus> {
     let mut w = Wanted::default();
     for context in contexts.requests() {
         match context.map_err(|_| NtStatus::INVALID_PARAMETER)? {
-            CreateRequestContext::ExtendedAttributes(bytes) => w.extended_attributes = read_attributes(bytes)?,
+            CreateRequestContext::ExtendedAttributes(bytes) => {
+                w.extended_attributes = read_attributes(bytes)?
+            }
             CreateRequestContext::SecurityDescriptor(bytes) => w.security = Some(bytes.to_vec()),
             CreateRequestContext::AllocationSize(bytes) => w.allocation = Some(bytes),
             CreateRequestContext::MaximalAccess(since) => w.maximal_access = Some(since),
@@ -68,7 +70,11 @@ pub(crate) fn read_attributes(bytes: &[u8]) -> Result<Vec<ExtendedAttribute>, Nt
         if ea.name.is_empty() || ea.name.iter().any(|b| *b < 0x20 || b"\"*+,/:;<=>?[\\]|".contains(b)) {
             return Err(NtStatus::INVALID_EA_NAME);
         }
-        list.push(ExtendedAttribute { flags: ea.flags.bits(), name: ea.name.to_vec(), value: ea.value.to_vec() });
+        list.push(ExtendedAttribute {
+            flags: ea.flags.bits(),
+            name: ea.name.to_vec(),
+            value: ea.value.to_vec(),
+        });
     }
     Ok(list)
 }
@@ -94,7 +100,10 @@ pub(super) fn answer(wanted: &Wanted, facts: &Facts) -> CreateContextsBuf {
         put(CreateResponseContext::MaximalAccess(MaximalAccess { query_status, access }));
     }
     if wanted.disk_id {
-        put(CreateResponseContext::OnDiskId(DiskId { disk_file_id: facts.id.file, volume_id: facts.id.volume }));
+        put(CreateResponseContext::OnDiskId(DiskId {
+            disk_file_id: facts.id.file,
+            volume_id: facts.id.volume,
+        }));
     }
     buf
 }

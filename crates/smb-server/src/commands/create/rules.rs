@@ -81,7 +81,10 @@ pub(super) fn check_existing(
     directory: bool,
 ) -> Result<(), NtStatus> {
     let read_only = existing.contains(FileAttributes::READONLY);
-    let writes = AccessMask::WRITE_DATA | AccessMask::APPEND_DATA | AccessMask::GENERIC_WRITE | AccessMask::GENERIC_ALL;
+    let writes = AccessMask::WRITE_DATA
+        | AccessMask::APPEND_DATA
+        | AccessMask::GENERIC_WRITE
+        | AccessMask::GENERIC_ALL;
     if read_only && !directory && (overwrites || q.desired_access.intersects(writes)) {
         return Err(NtStatus::ACCESS_DENIED);
     }
@@ -115,12 +118,24 @@ mod tests {
         let base = request();
         assert_eq!(check(&base), Ok(()));
         let cases = [
-            (CreateRequest { impersonation_level: ImpersonationLevel(4), ..base }, NtStatus::BAD_IMPERSONATION_LEVEL),
+            (
+                CreateRequest { impersonation_level: ImpersonationLevel(4), ..base },
+                NtStatus::BAD_IMPERSONATION_LEVEL,
+            ),
             (CreateRequest { create_disposition: CreateDisposition(6), ..base }, NtStatus::INVALID_PARAMETER),
-            (CreateRequest { share_access: ShareAccess::from_bits_retain(8), ..base }, NtStatus::INVALID_PARAMETER),
+            (
+                CreateRequest { share_access: ShareAccess::from_bits_retain(8), ..base },
+                NtStatus::INVALID_PARAMETER,
+            ),
             (CreateRequest { desired_access: AccessMask::empty(), ..base }, NtStatus::ACCESS_DENIED),
-            (CreateRequest { create_options: CreateOptions::OPEN_BY_FILE_ID, ..base }, NtStatus::NOT_SUPPORTED),
-            (CreateRequest { create_options: CreateOptions::DELETE_ON_CLOSE, ..base }, NtStatus::INVALID_PARAMETER),
+            (
+                CreateRequest { create_options: CreateOptions::OPEN_BY_FILE_ID, ..base },
+                NtStatus::NOT_SUPPORTED,
+            ),
+            (
+                CreateRequest { create_options: CreateOptions::DELETE_ON_CLOSE, ..base },
+                NtStatus::INVALID_PARAMETER,
+            ),
             (
                 CreateRequest {
                     create_options: CreateOptions::DIRECTORY_FILE | CreateOptions::NON_DIRECTORY_FILE,
@@ -146,13 +161,19 @@ mod tests {
     #[test]
     fn attributes_of_what_exists() {
         let write = CreateRequest { desired_access: AccessMask::GENERIC_WRITE, ..request() };
-        assert_eq!(check_existing(FileAttributes::READONLY, &write, false, false), Err(NtStatus::ACCESS_DENIED));
+        assert_eq!(
+            check_existing(FileAttributes::READONLY, &write, false, false),
+            Err(NtStatus::ACCESS_DENIED)
+        );
         assert_eq!(check_existing(FileAttributes::READONLY, &write, false, true), Ok(()));
         assert_eq!(check_existing(FileAttributes::READONLY, &request(), false, false), Ok(()));
         assert_eq!(check_existing(FileAttributes::HIDDEN, &write, true, false), Err(NtStatus::ACCESS_DENIED));
         let again = CreateRequest { file_attributes: FileAttributes::HIDDEN, ..write };
         assert_eq!(check_existing(FileAttributes::HIDDEN, &again, true, false), Ok(()));
         let delete = CreateRequest { create_options: CreateOptions::DELETE_ON_CLOSE, ..request() };
-        assert_eq!(check_existing(FileAttributes::READONLY, &delete, false, false), Err(NtStatus::CANNOT_DELETE));
+        assert_eq!(
+            check_existing(FileAttributes::READONLY, &delete, false, false),
+            Err(NtStatus::CANNOT_DELETE)
+        );
     }
 }

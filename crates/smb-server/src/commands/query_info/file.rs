@@ -4,10 +4,10 @@ use std::sync::atomic::Ordering;
 
 use smb_wire::fscc::{
     CompressionFormat, EaFlags, EaList, FileAccessInformation, FileAlignmentInformation, FileAllInformation,
-    FileAttributeTagInformation, FileCompressionInformation, FileEaInformation, FileIdInformation, FileInfoClass,
-    FileInternalInformation, FileModeInformation, FileNameInformation, FileNetworkOpenInformation,
-    FilePipeInformation, FilePipeLocalInformation, FilePositionInformation, FileStandardInformation,
-    FileStandardLinkInformation, Fits, FullEa, GetEas, StreamEntry, StreamList,
+    FileAttributeTagInformation, FileCompressionInformation, FileEaInformation, FileIdInformation,
+    FileInfoClass, FileInternalInformation, FileModeInformation, FileNameInformation,
+    FileNetworkOpenInformation, FilePipeInformation, FilePipeLocalInformation, FilePositionInformation,
+    FileStandardInformation, FileStandardLinkInformation, Fits, FullEa, GetEas, StreamEntry, StreamList,
 };
 use smb_wire::msg::{CreateOptions, QueryInfoFlags, QueryInfoRequest};
 use smb_wire::{AccessMask, NtStatus, Utf16Buf};
@@ -97,7 +97,8 @@ fn of_stat(open: &Open, f: &FileOpen, class: FileInfoClass, s: &Stat) -> Result<
         .encode(&mut bytes),
         C::NETWORK_OPEN => network_open(s).encode(&mut bytes),
         C::ATTRIBUTE_TAG => {
-            FileAttributeTagInformation { file_attributes: file_attributes(s), reparse_tag: 0 }.encode(&mut bytes);
+            FileAttributeTagInformation { file_attributes: file_attributes(s), reparse_tag: 0 }
+                .encode(&mut bytes);
         }
         C::STANDARD_LINK => FileStandardLinkInformation {
             number_of_accessible_links: standard.number_of_links,
@@ -175,7 +176,11 @@ fn encode_name(n: &FileNameInformation<'_>, out: &mut Vec<u8>) -> Result<(), NtS
 }
 
 /// FileFullEaInformation (MS-FSA 2.1.5.12.14): all, those that the input names, or from an index on.
-async fn extended_attributes(r: &Request, f: &FileOpen, q: &QueryInfoRequest<'_>) -> Result<Answer, NtStatus> {
+async fn extended_attributes(
+    r: &Request,
+    f: &FileOpen,
+    q: &QueryInfoRequest<'_>,
+) -> Result<Answer, NtStatus> {
     let all = f.node.extended_attributes(&r.ctx()).wait().await.map_err(status::of_vfs)?;
     let mut wanted: Vec<FullEa<'_>> = Vec::new();
     let whole = |ea: &'_ vfs::ExtendedAttribute| EaFlags::from_bits_retain(ea.flags);

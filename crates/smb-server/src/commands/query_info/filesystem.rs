@@ -120,7 +120,8 @@ pub(super) async fn query(r: &Request, open: &Open, q: &QueryInfoRequest<'_>) ->
 /// What this volume can do; nothing that is not there yet (named streams, reparse points, quotas).
 fn attributes(info: &VolumeInfo) -> FileSystemAttributes {
     use FileSystemAttributes as A;
-    let mut a = A::CASE_PRESERVED_NAMES | A::UNICODE_ON_DISK | A::PERSISTENT_ACLS | A::SUPPORTS_EXTENDED_ATTRIBUTES;
+    let mut a =
+        A::CASE_PRESERVED_NAMES | A::UNICODE_ON_DISK | A::PERSISTENT_ACLS | A::SUPPORTS_EXTENDED_ATTRIBUTES;
     a.set(A::CASE_SENSITIVE_SEARCH, info.case_sensitive);
     a.set(A::SUPPORTS_SPARSE_FILES, info.sparse);
     a.set(A::READ_ONLY_VOLUME, info.read_only);

@@ -35,7 +35,11 @@ pub(super) async fn rename_ex(r: &Request, open: &Open, f: &FileOpen, buffer: &[
 
 pub(super) async fn link(r: &Request, open: &Open, f: &FileOpen, buffer: &[u8]) -> Result<(), NtStatus> {
     let q = decoded(buffer, FileLinkInformation::decode)?;
-    let to = Target { path: target(q.root_directory, q.name)?, replace: q.replace_if_exists, replace_read_only: false };
+    let to = Target {
+        path: target(q.root_directory, q.name)?,
+        replace: q.replace_if_exists,
+        replace_read_only: false,
+    };
     if f.node.kind() == Kind::Directory {
         return Err(NtStatus::FILE_IS_A_DIRECTORY);
     }
@@ -48,7 +52,10 @@ pub(super) async fn link(r: &Request, open: &Open, f: &FileOpen, buffer: &[u8]) 
     vfs.link(&r.ctx(), &from, f.node.id(), &to.path, to.replace).wait().await.map_err(status::of_vfs)
 }
 
-fn decoded<'a, T>(buffer: &'a [u8], decode: impl FnOnce(&'a [u8]) -> Result<T, WireError>) -> Result<T, NtStatus> {
+fn decoded<'a, T>(
+    buffer: &'a [u8],
+    decode: impl FnOnce(&'a [u8]) -> Result<T, WireError>,
+) -> Result<T, NtStatus> {
     if buffer.len() < NAME_STRUCTURE_MIN {
         return Err(NtStatus::INFO_LENGTH_MISMATCH);
     }

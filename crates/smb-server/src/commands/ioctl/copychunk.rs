@@ -1,0 +1,165 @@
+//! Server-side copy (MS-SMB2 3.3.5.15.6, 3.3.5.15.8).
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use smb_wire::ioctl::{CopyChunk, CopyChunkRequest, CopyChunkResponse, RESUME_KEY_LEN, ResumeKey};
+use smb_wire::msg::IoctlRequest;
+use smb_wire::{AccessMask, FileId, NtStatus};
+use vfs::{Data, Kind, VfsError, Want};
+
+use super::{Output, require_any};
+use crate::open::{FileOpen, Open};
+use crate::request::Request;
+use crate::status;
+
+/// Ranges in one request (MS-SMB2 3.3.3 ServerSideCopyMaxNumberofChunks).
+const CHUNKS_MAX: usize = 256;
+/// Bytes in one range (ServerSideCopyMaxChunkSize).
+const CHUNK_MAX: u32 = 1 << 20;
+/// Bytes in one request (ServerSideCopyMaxDataSize).
+const TOTAL_MAX: u32 = 16 << 20;
+/// STATUS_INVALID_VIEW_SIZE (MS-ERREF 2.3): the source ends before the range does.
+const INVALID_VIEW_SIZE: NtStatus = NtStatus(0xC000_001F);
+
+/// The key by which an open is the source of copies: its FileId, valid in its session only.
+pub(super) fn resume_key(open: &Open, room: usize) -> Result<Output, NtStatus> {
+    let mut key = [0; RESUME_KEY_LEN];
+    key[..8].copy_from_slice(&open.id.persistent.to_le_bytes());
+    key[8..16].copy_from_slice(&open.id.volatile.to_le_bytes());
+    let mut bytes = Vec::new();
+    ResumeKey { key, context_length: 0 }.encode(&mut bytes);
+    // MS-SMB2 3.3.5.15.8: too small is INVALID_PARAMETER here.
+    if bytes.len() > room { Err(NtStatus::INVALID_PARAMETER) } else { Ok(Output::of(bytes)) }
+}
+
+fn source(r: &Request, key: &[u8; RESUME_KEY_LEN]) -> Option<Arc<Open>> {
+    let half = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| key[at + i]));
+    let rest_is_zero = key[16..].iter().all(|b| *b == 0);
+    r.session.open(FileId { persistent: half(0), volatile: half(8) }).filter(|_| rest_is_zero)
+}
+
+/// FSCTL_SRV_COPYCHUNK, and _WRITE, whose target need not be readable.
+pub(super) async fn copy(
+    r: &Request,
+    open: &Arc<Open>,
+    target: &FileOpen,
+    q: &IoctlRequest<'_>,
+    write_only: bool,
+) -> Result<Output, NtStatus> {
+    // MS-SMB2 3.3.5.15.6: no room for the answer.
+    if (q.max_output_response as usize) < CopyChunkResponse::LEN {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    let request = CopyChunkRequest::decode(q.input).map_err(|_| NtStatus::INVALID_PARAMETER)?;
+    let from = source(r, &request.source_key).ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
+    let source = from.file().ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
+    if source.node.kind() == Kind::Directory || target.node.kind() == Kind::Directory {
+        return Err(NtStatus::INVALID_DEVICE_REQUEST);
+    }
+    require_any(&from, AccessMask::READ_DATA | AccessMask::EXECUTE)?;
+    require_any(open, AccessMask::WRITE_DATA | AccessMask::APPEND_DATA)?;
+    if !write_only {
+        require_any(open, AccessMask::READ_DATA)?;
+    }
+    let chunks: Vec<CopyChunk> = request.chunks.iter().take(CHUNKS_MAX + 1).collect();
+    if !within_limits(&chunks) {
+        return Ok(answer(NtStatus::INVALID_PARAMETER, CHUNKS_MAX as u32, CHUNK_MAX, TOTAL_MAX));
+    }
+    let size = source.node.stat(&r.ctx()).wait().await.map_err(status::of_vfs)?.size;
+    let (mut written, mut total) = (0, 0);
+    for chunk in &chunks {
+        let job = Job { r, from: &from, source, to: open, target };
+        match job.run(chunk, size).await {
+            Ok(()) => {
+                written += 1;
+                total += chunk.length;
+            }
+            // MS-SMB2 3.3.5.15.6.2: what was done before it is told with the error.
+            Err(status) => return Ok(answer(status, written, 0, total)),
+        }
+    }
+    Ok(answer(NtStatus::SUCCESS, written, 0, total))
+}
+
+fn within_limits(chunks: &[CopyChunk]) -> bool {
+    let total: u64 = chunks.iter().map(|c| u64::from(c.length)).sum();
+    chunks.len() <= CHUNKS_MAX
+        && total <= u64::from(TOTAL_MAX)
+        && chunks.iter().all(|c| (1..=CHUNK_MAX).contains(&c.length))
+}
+
+fn answer(
+    status: NtStatus,
+    chunks_written: u32,
+    chunk_bytes_written: u32,
+    total_bytes_written: u32,
+) -> Output {
+    let mut bytes = Vec::new();
+    CopyChunkResponse { chunks_written, chunk_bytes_written, total_bytes_written }.encode(&mut bytes);
+    Output { status, bytes }
+}
+
+struct Job<'a> {
+    r: &'a Request,
+    from: &'a Open,
+    source: &'a FileOpen,
+    to: &'a Open,
+    target: &'a FileOpen,
+}
+
+impl Job<'_> {
+    async fn run(&self, c: &CopyChunk, size: u64) -> Result<(), NtStatus> {
+        let length = u64::from(c.length);
+        let end = c.source_offset.checked_add(length).ok_or(INVALID_VIEW_SIZE)?;
+        if end > size {
+            return Err(INVALID_VIEW_SIZE);
+        }
+        if c.target_offset.checked_add(length).is_none_or(|end| end > i64::MAX as u64) {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
+        self.source.file.check_io(self.from.id.volatile, c.source_offset, length, false)?;
+        self.target.file.check_io(self.to.id.volatile, c.target_offset, length, true)?;
+        self.target.written.store(true, Ordering::Relaxed);
+        self.copy(c).await.map_err(status::of_vfs)
+    }
+
+    async fn copy(&self, c: &CopyChunk) -> Result<(), VfsError> {
+        let ctx = self.r.ctx();
+        let (from, to) = (&self.source.node, &self.target.node);
+        // Inside one file the ranges may overlap: all is read before any is written.
+        if from.id() != to.id() {
+            let copied =
+                from.copy_to(&ctx, c.source_offset, to, c.target_offset, c.length.into()).wait().await;
+            match copied {
+                Ok(n) if n == u64::from(c.length) => return Ok(()),
+                Ok(_) | Err(VfsError::Unsupported | VfsError::CrossDevice) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        let want = Want { length: c.length, arena: &self.r.server.arena, file_ok: false };
+        let Data::Bufs(data) = from.read(&ctx, c.source_offset, want).wait().await? else {
+            return Err(VfsError::Unsupported);
+        };
+        to.write(&ctx, c.target_offset, data).wait().await?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // MS-SMB2 3.3.5.15.6: the limits.
+    #[test]
+    fn limits() {
+        let chunk = |length| CopyChunk { source_offset: 0, target_offset: 0, length };
+        assert!(within_limits(&[]));
+        assert!(within_limits(&[chunk(CHUNK_MAX); 16]));
+        assert!(!within_limits(&[chunk(CHUNK_MAX); 17]));
+        assert!(!within_limits(&[chunk(CHUNK_MAX + 1)]));
+        assert!(!within_limits(&[chunk(0)]));
+        assert!(within_limits(&[chunk(1); 256]));
+        assert!(!within_limits(&[chunk(1); 257]));
+    }
+}

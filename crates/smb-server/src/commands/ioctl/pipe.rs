@@ -1,0 +1,48 @@
+//! FSCTLs of pipes (MS-SMB2 3.3.5.15.4, 3.3.5.15.5, 3.3.5.15.10).
+
+use smb_wire::NtStatus;
+use smb_wire::ioctl::{PipePeek, PipeWait};
+use smb_wire::msg::IoctlRequest;
+
+use super::{FS_DRIVER_REQUIRED, Output};
+use crate::open::Open;
+use crate::pipes::Pipe;
+use crate::request::Request;
+
+/// Writes a message and reads the answer.
+pub(super) fn transceive(open: &Open, q: &IoctlRequest<'_>) -> Result<Output, NtStatus> {
+    let pipe = open.pipe().ok_or(NtStatus::INVALID_DEVICE_REQUEST)?;
+    let (bytes, more) = pipe.transceive(q.input, q.max_output_response as usize)?;
+    let status = if more { NtStatus::BUFFER_OVERFLOW } else { NtStatus::SUCCESS };
+    Ok(Output { status, bytes })
+}
+
+/// Waits until a pipe has a free instance: those that exist always have.
+pub(super) fn wait(r: &Request, q: &IoctlRequest<'_>) -> Result<Output, NtStatus> {
+    // MS-SMB2 3.3.5.15.10: on IPC$, with no open.
+    if r.tree.share.vfs().is_some() {
+        return Err(NtStatus::INVALID_DEVICE_REQUEST);
+    }
+    let name = PipeWait::decode(q.input)
+        .and_then(|w| w.name.to_string())
+        .map_err(|_| NtStatus::INVALID_PARAMETER)?;
+    if Pipe::exists(&name) { Ok(Output::none()) } else { Err(NtStatus::OBJECT_NAME_NOT_FOUND) }
+}
+
+/// What waits to be read.
+pub(super) fn peek(open: &Open, room: usize) -> Result<Output, NtStatus> {
+    /// FILE_PIPE_CONNECTED_STATE.
+    const CONNECTED: u32 = 3;
+    let pipe = open.pipe().ok_or(FS_DRIVER_REQUIRED)?;
+    let p = pipe.peek();
+    let mut bytes = Vec::new();
+    PipePeek {
+        named_pipe_state: CONNECTED,
+        read_data_available: p.available as u32,
+        number_of_messages: p.messages as u32,
+        message_length: p.first as u32,
+        data: &[],
+    }
+    .encode(&mut bytes);
+    Output::whole(bytes, room)
+}
