@@ -26,11 +26,11 @@ mod pool;
 mod ram;
 mod types;
 
+pub use arena::Data;
 pub use error::VfsError;
 pub use hostdir::{HostDir, HostDirOptions};
 pub use path::{PathError, VfsPath};
 pub use ram::{LEND_MIN, RamFs, RamOptions};
-pub use arena::Data;
 pub use types::{
     Attributes, BasicChange, DirEntry, ExtendedAttribute, Kind, NodeId, OpenMode, OpenRequest, Opened,
     Rights, Space, Stat, Timestamp, VolumeInfo, Want,

@@ -35,6 +35,8 @@ pub struct Subject {
     pub keeps_data: bool,
     /// Attributes, creation times, security descriptors and extended attributes are kept.
     pub keeps_metadata: bool,
+    /// What was never written takes no space and is told apart from data.
+    pub keeps_holes: bool,
     /// Files can have several names.
     pub links: bool,
     /// What must live as long as the tree.
@@ -50,6 +52,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("opening::case", |s| Box::pin(opening::case(s))),
     ("opening::unicode", |s| Box::pin(opening::unicode(s))),
     ("opening::same_file", |s| Box::pin(opening::same_file(s))),
+    ("opening::at_once", |s| Box::pin(opening::at_once(s))),
     ("renaming::simple", |s| Box::pin(renaming::simple(s))),
     ("renaming::case_only", |s| Box::pin(renaming::case_only(s))),
     ("renaming::replacing", |s| Box::pin(renaming::replacing(s))),

@@ -235,7 +235,7 @@ impl Run<'_> {
         for (folded, entry) in &self.model.entries {
             let Some(bytes) = &entry.bytes else { continue };
             let opened = self.s.existing(&self.full(folded)).await;
-            let bytes = bytes.borrow();
+            let bytes = bytes.borrow().clone();
             assert_eq!(opened.stat.size, bytes.len() as u64, "{at}: size of {folded:?}");
             self.s.expect(&*opened.node, 0, bytes.len() as u32 + 1, &bytes).await;
         }

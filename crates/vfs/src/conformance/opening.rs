@@ -1,7 +1,9 @@
 //! Opening and creating.
 
-use super::Subject;
-use crate::{Kind, OpenMode, VfsError};
+use env::Ctx;
+
+use super::{Subject, path};
+use crate::{Attributes, Kind, OpenMode, OpenRequest, Rights, VfsError};
 
 /// Every mode on what is there and what is not, for every kind asked for.
 pub(super) async fn modes(s: &Subject) {
@@ -144,6 +146,39 @@ pub(super) async fn same_file(s: &Subject) {
     let info = s.vfs.info();
     assert_eq!((info.case_sensitive, info.name_max), (false, 255));
     assert_eq!(info.serial, s.vfs.info().serial);
-    let space = s.vfs.space(&env::Ctx::default()).wait().await.expect("known");
+    let space = s.vfs.space(&Ctx::default()).wait().await.expect("known");
     assert!(space.total >= space.free && space.free >= space.available && space.total > 0);
+}
+
+/// Many want to make the same file at once, each with its own spelling: one makes it.
+pub(super) async fn at_once(s: &Subject) {
+    for turn in 0..20 {
+        let name = format!("made once {turn}");
+        let spelling = |i: usize| {
+            let change =
+                |(at, c): (usize, char)| if i >> (at % 5) & 1 == 1 { c.to_ascii_uppercase() } else { c };
+            name.char_indices().map(change).collect::<String>()
+        };
+        let opens = (0..32).map(|i| {
+            let request = OpenRequest {
+                path: path(&spelling(i)),
+                mode: OpenMode::OpenOrCreate,
+                kind: None,
+                rights: Rights { read: true, write: true },
+                attributes: Attributes::ARCHIVE,
+                security: None,
+                extended_attributes: Vec::new(),
+            };
+            s.vfs.open(&Ctx::default(), request)
+        });
+        let (mut made, mut ids) = (0, Vec::new());
+        for open in opens.collect::<Vec<_>>() {
+            let opened = open.wait().await.expect("made or there");
+            made += usize::from(opened.created);
+            ids.push(opened.node.id());
+        }
+        assert_eq!(made, 1);
+        assert!(ids.iter().all(|id| *id == ids[0]));
+    }
+    assert_eq!(s.names("").await.len(), 20);
 }

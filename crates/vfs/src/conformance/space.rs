@@ -21,14 +21,14 @@ pub(super) async fn sparse(s: &Subject) {
     s.expect(&*f.node, 69_998, 8, b"\0\0near\0\0").await;
     s.expect(&*f.node, FAR - 1000, 1000, &[0; 1000]).await;
     s.expect(&*f.node, 1 << 31, 100_000, &vec![0; 100_000]).await;
-    if s.keeps_data {
+    if s.keeps_holes {
         assert!(stat.allocation < 8 << 20, "{} bytes taken", stat.allocation);
         let ranges = f.node.allocated(&c, 0..u64::MAX, 100).wait().await.expect("ranges");
         check(&ranges, 0..stat.size, &[70_000..70_004, FAR..FAR + 100_000]);
         let one = f.node.allocated(&c, 0..u64::MAX, 1).wait().await.expect("ranges");
         assert_eq!(one, ranges[..1]);
         let inside = f.node.allocated(&c, FAR + 10..FAR + 20, 9).wait().await.expect("ranges");
-        assert_eq!(inside, [FAR + 10..FAR + 20]);
+        assert_eq!(inside.as_slice(), std::slice::from_ref(&(FAR + 10..FAR + 20)));
         let hole = f.node.allocated(&c, 1 << 30..2 << 30, 9).wait().await.expect("ranges");
         assert_eq!(hole, []);
     }

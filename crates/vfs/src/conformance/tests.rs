@@ -20,7 +20,15 @@ fn host(above: &Path) -> Subject {
     let directory = tempfile::tempdir_in(above).expect("a directory");
     let keeps_metadata = takes_attributes(directory.path());
     let vfs = HostDir::open(directory.path(), HostDirOptions::default()).expect("a tree");
-    Subject { vfs, arena: arena(), keeps_data: true, keeps_metadata, links: true, keep: Box::new(directory) }
+    Subject {
+        vfs,
+        arena: arena(),
+        keeps_data: true,
+        keeps_metadata,
+        keeps_holes: true,
+        links: true,
+        keep: Box::new(directory),
+    }
 }
 
 #[tokio::test]
@@ -31,6 +39,7 @@ async fn ram() {
         arena: arena(),
         keeps_data: true,
         keeps_metadata: true,
+        keeps_holes: true,
         links: true,
         keep: Box::new(()),
     })
@@ -45,6 +54,7 @@ async fn null() {
         arena: arena(),
         keeps_data: false,
         keeps_metadata: true,
+        keeps_holes: false,
         links: true,
         keep: Box::new(()),
     })

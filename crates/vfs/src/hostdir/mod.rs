@@ -76,6 +76,9 @@ impl Default for HostDirOptions {
     }
 }
 
+/// What is said of a file system that does not know its size, in bytes.
+const UNKNOWN_SPACE: u64 = 1 << 40;
+
 /// A directory of a mounted file system.
 pub struct HostDir {
     tree: Arc<Tree>,
@@ -150,6 +153,10 @@ impl Vfs for HostDir {
     fn space(&self, _: &Ctx) -> Io<VfsResult<Space>> {
         self.run(|tree| {
             let s = rustix::fs::fstatvfs(&tree.root)?;
+            if s.f_blocks == 0 {
+                // It does not say (ramfs): clients must not take that for full.
+                return Ok(Space { total: UNKNOWN_SPACE, free: UNKNOWN_SPACE, available: UNKNOWN_SPACE });
+            }
             let bytes = |blocks: u64| blocks.saturating_mul(s.f_frsize);
             Ok(Space { total: bytes(s.f_blocks), free: bytes(s.f_bfree), available: bytes(s.f_bavail) })
         })

@@ -29,7 +29,7 @@ impl Tree {
         let parts = r.path.components();
         let disk = Self::disk_path(parts)?;
         match (self.peek(&disk), parts.split_last()) {
-            (Ok(stat), _) => return self.open_existing(&disk, r.path.clone(), &stat, r),
+            (Ok(stat), _) => self.open_existing(&disk, r.path.clone(), &stat, r),
             (Err(Errno::NOENT | Errno::NOTDIR), Some((name, above))) => {
                 let place = self.directory(above)?;
                 // Nobody may add a name that differs in case only between our look and our change.

@@ -1,4 +1,10 @@
-//! Escapes, faults, and what only a host directory has.
+//! What only a host directory has; what it has in common with other backends is in the conformance suite.
+
+mod escapes;
+mod faults;
+mod foreign;
+mod names;
+mod waiting;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,16 +14,21 @@ use env::Ctx;
 
 use super::{HostDir, HostDirOptions};
 use crate::{
-    Attributes, Data, Kind, OpenMode, OpenRequest, Opened, Rights, Vfs, VfsError, VfsPath, VfsResult, Want,
+    Attributes, Data, Kind, Node, OpenMode, OpenRequest, Opened, Rights, Vfs, VfsError, VfsPath, VfsResult,
+    Want,
 };
 
 fn tree(path: &Path) -> Arc<HostDir> {
     HostDir::open(path, HostDirOptions::default()).expect("a directory")
 }
 
-fn request(path: &str, mode: OpenMode, kind: Option<Kind>) -> OpenRequest {
+fn path(text: &str) -> VfsPath {
+    VfsPath::parse(text).expect("a legal path")
+}
+
+fn request(text: &str, mode: OpenMode, kind: Option<Kind>) -> OpenRequest {
     OpenRequest {
-        path: VfsPath::parse(path).expect("a legal path"),
+        path: path(text),
         mode,
         kind,
         rights: Rights { read: true, write: true },
@@ -27,31 +38,112 @@ fn request(path: &str, mode: OpenMode, kind: Option<Kind>) -> OpenRequest {
     }
 }
 
-async fn open(vfs: &dyn Vfs, path: &str, mode: OpenMode) -> VfsResult<Opened> {
-    vfs.open(&Ctx::default(), request(path, mode, None)).wait().await
+async fn open(vfs: &dyn Vfs, text: &str, mode: OpenMode) -> VfsResult<Opened> {
+    vfs.open(&Ctx::default(), request(text, mode, None)).wait().await
+}
+
+async fn existing(vfs: &dyn Vfs, text: &str) -> Opened {
+    open(vfs, text, OpenMode::Open).await.unwrap_or_else(|e| panic!("{text:?}: {e}"))
+}
+
+async fn refusal(vfs: &dyn Vfs, text: &str) -> Option<VfsError> {
+    open(vfs, text, OpenMode::Open).await.err()
+}
+
+fn arena() -> Arena {
+    Arena::new(8 << 20).expect("a mapping")
+}
+
+async fn read(node: &dyn Node, length: u32) -> Vec<u8> {
+    let (c, arena) = (Ctx::default(), arena());
+    match node.read(&c, 0, Want { length, arena: &arena, file_ok: false }).wait().await.expect("a read") {
+        Data::Bufs(sg) => sg_to_vec(&sg),
+        Data::File { .. } => panic!("a descriptor was not asked for"),
+    }
+}
+
+fn payload(bytes: &[u8]) -> Sg {
+    [arena::IoBuf::from(bytes.to_vec())].into_iter().collect()
+}
+
+async fn listed(vfs: &dyn Vfs, text: &str) -> Vec<String> {
+    let directory = existing(vfs, text).await.node;
+    let all = directory.list(&Ctx::default(), true, 10_000).wait().await.expect("a listing");
+    let mut names: Vec<String> = all.into_iter().map(|e| e.name).collect();
+    names.sort();
+    names
 }
 
 #[tokio::test]
-async fn a_file_there_and_back() {
+async fn a_read_only_tree_refuses_every_change() {
     let dir = tempfile::tempdir().expect("a directory");
-    let (vfs, arena, c) = (tree(dir.path()), Arena::new(8 << 20).expect("a mapping"), Ctx::default());
-    let made = open(&*vfs, "Hello.TXT", OpenMode::OpenOrCreate).await.expect("made");
-    assert!(made.created);
-    let src: Sg = [arena::IoBuf::from(vec![7; 100_000])].into_iter().collect();
-    assert_eq!(made.node.write(&c, 5, src).wait().await, Ok(100_000));
-    let again = open(&*vfs, "hello.txt", OpenMode::Open).await.expect("there");
-    assert_eq!(again.path.to_string(), "Hello.TXT");
-    assert_eq!(again.stat.size, 100_005);
-    let want = Want { length: 200_000, arena: &arena, file_ok: false };
-    let Ok(Data::Bufs(sg)) = again.node.read(&c, 3, want).wait().await else { panic!("bytes") };
-    let bytes = sg_to_vec(&sg);
-    assert_eq!(bytes.len(), 100_002);
-    assert_eq!(bytes[..2], [0, 0]);
-    assert!(bytes[2..].iter().all(|b| *b == 7));
-    let root = open(&*vfs, "", OpenMode::Open).await.expect("the root");
-    let list = root.node.list(&c, true, 100).wait().await.expect("a listing");
-    assert_eq!(list.iter().map(|e| e.name.as_str()).collect::<Vec<_>>(), ["Hello.TXT"]);
-    assert!(root.node.list(&c, false, 100).wait().await.expect("the end").is_empty());
-    assert_eq!(vfs.remove(&c, &again.path, again.node.id()).wait().await, Ok(()));
-    assert_eq!(open(&*vfs, "hello.txt", OpenMode::Open).await.err(), Some(VfsError::NotFound));
+    std::fs::write(dir.path().join("f"), "data").expect("room");
+    let options = HostDirOptions { read_only: true, ..Default::default() };
+    let (vfs, c) = (HostDir::open(dir.path(), options).expect("a directory"), Ctx::default());
+    assert!(vfs.info().read_only);
+    let mut reader = request("F", OpenMode::OpenOrCreate, None);
+    reader.rights.write = false;
+    let f = vfs.open(&c, reader).wait().await.expect("there");
+    assert_eq!(read(&*f.node, 100).await, b"data");
+    let no = VfsError::ReadOnly;
+    assert_eq!(refusal(&*vfs, "f").await, Some(no));
+    assert_eq!(open(&*vfs, "new", OpenMode::Create).await.err(), Some(no));
+    let id = f.node.id();
+    assert_eq!(vfs.remove(&c, &path("f"), id).wait().await, Err(no));
+    assert_eq!(vfs.rename(&c, &path("f"), id, &path("g"), false).wait().await, Err(no));
+    assert_eq!(vfs.link(&c, &path("f"), id, &path("g"), false).wait().await, Err(no));
+    assert_eq!(f.node.write(&c, 0, payload(b"x")).wait().await, Err(no));
+    assert_eq!(f.node.set_len(&c, 0).wait().await, Err(no));
+    assert_eq!(f.node.zero(&c, 0..1).wait().await, Err(no));
+    assert_eq!(f.node.set_allocation(&c, 0).wait().await, Err(no));
+    assert_eq!(f.node.set_basic(&c, crate::BasicChange::default()).wait().await, Err(no));
+    assert_eq!(f.node.set_security(&c, vec![1]).wait().await, Err(no));
+    assert_eq!(f.node.set_extended_attributes(&c, Vec::new()).wait().await, Err(no));
+    assert_eq!(f.node.set_sparse(&c, true).wait().await, Err(no));
+    assert_eq!(std::fs::read(dir.path().join("f")).expect("there"), b"data");
+}
+
+#[tokio::test]
+async fn what_is_no_file_is_not_there() {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    let dir = tempfile::tempdir().expect("a directory");
+    let vfs = tree(dir.path());
+    mknodat(CWD, dir.path().join("pipe"), FileType::Fifo, Mode::RUSR, 0).expect("a pipe");
+    let _socket = std::os::unix::net::UnixListener::bind(dir.path().join("socket")).expect("a socket");
+    std::os::unix::fs::symlink("pipe", dir.path().join("link")).expect("a link");
+    let device = rustix::fs::makedev(1, 3);
+    let made = mknodat(CWD, dir.path().join("null"), FileType::CharacterDevice, Mode::RUSR, device).is_ok();
+    if !made {
+        eprintln!("SKIPPED: no device node can be made here");
+    }
+    for name in ["pipe", "socket", "link", "null"].into_iter().take(if made { 4 } else { 3 }) {
+        for mode in [OpenMode::Open, OpenMode::OpenOrCreate] {
+            assert_eq!(open(&*vfs, name, mode).await.err(), Some(VfsError::AccessDenied), "{name}");
+        }
+    }
+    assert_eq!(listed(&*vfs, "").await, [""; 0]);
+    let root = existing(&*vfs, "").await;
+    assert_eq!(root.node.lookup(&Ctx::default(), "pipe").wait().await.err(), Some(VfsError::NotFound));
+}
+
+#[tokio::test]
+async fn paths_that_are_too_long() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let vfs = tree(dir.path());
+    let long = vec!["x".repeat(200); 30].join("\\");
+    assert_eq!(refusal(&*vfs, &long).await, Some(VfsError::NameTooLong));
+    let deep = vec!["d"; 2000].join("\\");
+    assert_eq!(refusal(&*vfs, &deep).await, Some(VfsError::PathNotFound));
+    // 255 characters for Windows, 765 bytes here.
+    assert_eq!(refusal(&*vfs, &"日".repeat(255)).await, Some(VfsError::NameTooLong));
+    let made = open(&*vfs, &"日".repeat(255), OpenMode::Create).await;
+    assert_eq!(made.err(), Some(VfsError::NameTooLong));
+}
+
+#[tokio::test]
+async fn a_tree_needs_a_directory() {
+    let dir = tempfile::tempdir().expect("a directory");
+    std::fs::write(dir.path().join("f"), "").expect("room");
+    assert!(HostDir::open(&dir.path().join("f"), HostDirOptions::default()).is_err());
+    assert!(HostDir::open(&dir.path().join("none"), HostDirOptions::default()).is_err());
 }

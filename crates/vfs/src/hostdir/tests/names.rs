@@ -1,0 +1,117 @@
+//! Names that only Linux has, and names that others change.
+
+use std::os::unix::ffi::OsStrExt;
+
+use super::*;
+
+#[tokio::test]
+async fn names_that_windows_cannot_have() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (vfs, c) = (tree(dir.path()), Ctx::default());
+    for name in ["a:b", "what?", "end.", "tab\there"] {
+        std::fs::write(dir.path().join(name), name).expect("room");
+    }
+    let hidden = std::ffi::OsStr::from_bytes(b"not UTF-8 \xff");
+    std::fs::write(dir.path().join(hidden), "").expect("room");
+    let shown = ["a\u{f022}b", "end\u{f029}", "tab\u{f009}here", "what\u{f025}"];
+    assert_eq!(listed(&*vfs, "").await, shown);
+    for (name, content) in shown.into_iter().zip(["a:b", "end.", "tab\there", "what?"]) {
+        let opened = existing(&*vfs, &name.to_uppercase()).await;
+        assert_eq!(opened.path.name(), Some(name));
+        assert_eq!(read(&*opened.node, 100).await, content.as_bytes());
+        vfs.remove(&c, &path(name), opened.node.id()).wait().await.expect("there");
+    }
+    assert_eq!(listed(&*vfs, "").await, [""; 0]);
+    let root = existing(&*vfs, "").await;
+    assert_eq!(root.node.is_empty(&c).wait().await, Ok(false), "it could not be removed");
+}
+
+/// The look without regard to case stays right while others change the directory.
+#[tokio::test]
+async fn others_change_the_directory() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let vfs = tree(dir.path());
+    let file = |name: &str| dir.path().join(name);
+    std::fs::write(file("First"), "").expect("room");
+    assert_eq!(existing(&*vfs, "FIRST").await.path.name(), Some("First"));
+    std::fs::write(file("Second"), "").expect("room");
+    assert_eq!(existing(&*vfs, "SECOND").await.path.name(), Some("Second"));
+    std::fs::rename(file("Second"), file("Third")).expect("free");
+    assert_eq!(refusal(&*vfs, "SECOND").await, Some(VfsError::NotFound));
+    assert_eq!(existing(&*vfs, "THIRD").await.path.name(), Some("Third"));
+    std::fs::remove_file(file("First")).expect("there");
+    let made = open(&*vfs, "FIRST", OpenMode::Create).await.expect("free again");
+    assert_eq!(made.path.name(), Some("FIRST"));
+    // The directory itself is replaced.
+    std::fs::create_dir(file("d")).expect("room");
+    std::fs::write(file("d/Old"), "").expect("room");
+    existing(&*vfs, "D\\OLD").await;
+    std::fs::rename(file("d"), file("gone")).expect("free");
+    std::fs::create_dir(file("d")).expect("room");
+    std::fs::write(file("d/New"), "").expect("room");
+    assert_eq!(refusal(&*vfs, "D\\OLD").await, Some(VfsError::NotFound));
+    existing(&*vfs, "D\\NEW").await;
+    existing(&*vfs, "GONE\\OLD").await;
+    std::fs::remove_dir_all(file("gone")).expect("there");
+    assert_eq!(refusal(&*vfs, "GONE\\OLD").await, Some(VfsError::PathNotFound));
+}
+
+/// More changes than inotify queues.
+#[tokio::test]
+async fn news_are_lost() {
+    let queue = std::fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").ok();
+    let Some(queue) = queue.and_then(|n| n.trim().parse::<usize>().ok()).filter(|n| *n <= 100_000) else {
+        return eprintln!("SKIPPED: the queue of inotify is too long to fill");
+    };
+    let dir = tempfile::tempdir().expect("a directory");
+    let vfs = tree(dir.path());
+    std::fs::write(dir.path().join("Before"), "").expect("room");
+    existing(&*vfs, "BEFORE").await;
+    let (a, b) = (dir.path().join("Before"), dir.path().join("Meanwhile"));
+    for _ in 0..queue / 4 + 1 {
+        std::fs::rename(&a, &b).expect("free");
+        std::fs::rename(&b, &a).expect("free");
+    }
+    std::fs::rename(&a, dir.path().join("After")).expect("free");
+    assert_eq!(existing(&*vfs, "AFTER").await.path.name(), Some("After"));
+    assert_eq!(refusal(&*vfs, "BEFORE").await, Some(VfsError::NotFound));
+    std::fs::rename(dir.path().join("After"), &b).expect("free");
+    assert_eq!(existing(&*vfs, "meanWHILE").await.path.name(), Some("Meanwhile"));
+}
+
+/// More directories than are kept.
+#[tokio::test]
+async fn many_directories() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let vfs = tree(dir.path());
+    for i in 0..300 {
+        std::fs::create_dir(dir.path().join(format!("Dir{i}"))).expect("room");
+        std::fs::write(dir.path().join(format!("Dir{i}/File")), "").expect("room");
+    }
+    for _ in 0..2 {
+        for i in 0..300 {
+            let opened = existing(&*vfs, &format!("DIR{i}\\FILE")).await;
+            assert_eq!(opened.path.to_string(), format!("Dir{i}\\File"));
+        }
+    }
+}
+
+/// Names that differ in case only, made by others: the exact one, otherwise always the same one.
+#[tokio::test]
+async fn names_that_differ_in_case_only() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (vfs, c) = (tree(dir.path()), Ctx::default());
+    for name in ["name", "NAME", "Name"] {
+        std::fs::write(dir.path().join(name), name).expect("room");
+    }
+    for name in ["name", "NAME", "Name"] {
+        assert_eq!(read(&*existing(&*vfs, name).await.node, 10).await, name.as_bytes());
+    }
+    assert_eq!(read(&*existing(&*vfs, "nAmE").await.node, 10).await, b"NAME");
+    assert_eq!(open(&*vfs, "nAmE", OpenMode::Create).await.err(), Some(VfsError::Exists));
+    let id = existing(&*vfs, "NAME").await.node.id();
+    assert_eq!(vfs.remove(&c, &path("name"), id).wait().await, Err(VfsError::Stale));
+    vfs.remove(&c, &path("nAmE"), id).wait().await.expect("the one it means");
+    assert_eq!(read(&*existing(&*vfs, "nAmE").await.node, 10).await, b"Name");
+    assert_eq!(listed(&*vfs, "").await, ["Name", "name"]);
+}

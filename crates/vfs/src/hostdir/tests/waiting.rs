@@ -1,0 +1,89 @@
+//! What is done at once and what goes to the pool.
+
+use std::os::fd::AsFd;
+use std::sync::atomic::Ordering;
+
+use env::Io;
+use rustix::fs::{Advice, fadvise};
+
+use super::*;
+use crate::hostdir::cached::resident;
+
+/// What is not in the page cache is read by the pool; what is, at once.
+#[tokio::test]
+async fn a_cold_file_does_not_block() {
+    const LENGTH: u64 = 1 << 20;
+    let dir = tempfile::tempdir().expect("a directory");
+    let (vfs, c, arena) = (tree(dir.path()), Ctx::default(), arena());
+    let node = open(&*vfs, "f", OpenMode::Create).await.expect("made").node;
+    let data: Vec<u8> = (0..LENGTH).map(|i| (i / 4096) as u8).collect();
+    node.write(&c, 0, payload(&data)).wait().await.expect("room");
+    node.flush(&c).wait().await.expect("flushed");
+    let file = std::fs::File::open(dir.path().join("f")).expect("there");
+    fadvise(&file, 0, None, Advice::DontNeed).expect("advice");
+    match resident(file.as_fd(), 0, LENGTH) {
+        Some(false) => {}
+        _ => return eprintln!("SKIPPED: the page cache cannot be emptied or asked here"),
+    }
+    let want = || Want { length: LENGTH as u32, arena: &arena, file_ok: true };
+    let cold = node.read(&c, 0, want());
+    assert!(matches!(cold, Io::Pending(_)), "it would block");
+    let Ok(Data::Bufs(sg)) = cold.wait().await else { panic!("bytes: it was not in memory") };
+    assert!(sg_to_vec(&sg) == data);
+    let Io::Done(Ok(Data::File { length, .. })) = node.read(&c, 0, want()) else {
+        panic!("it is in memory now")
+    };
+    assert_eq!(u64::from(length), LENGTH);
+    let small = Want { length: 8192, arena: &arena, file_ok: true };
+    assert!(
+        matches!(node.read(&c, LENGTH - 100, small), Io::Done(Ok(Data::Bufs(sg))) if arena::sg_len(&sg) == 100)
+    );
+    assert!(matches!(node.stat(&c), Io::Done(Ok(_))));
+}
+
+/// Half of it is in memory: the rest comes from the pool, the whole is right.
+#[tokio::test]
+async fn a_lukewarm_file() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (vfs, c) = (tree(dir.path()), Ctx::default());
+    let node = open(&*vfs, "f", OpenMode::Create).await.expect("made").node;
+    let data: Vec<u8> = (0..3_000_000u32).map(|i| (i / 1000) as u8).collect();
+    node.write(&c, 0, payload(&data)).wait().await.expect("room");
+    node.flush(&c).wait().await.expect("flushed");
+    let file = std::fs::File::open(dir.path().join("f")).expect("there");
+    for cold in [0u64, 4096, 1 << 20, 2 << 20] {
+        fadvise(&file, cold, std::num::NonZero::new(500_000), Advice::DontNeed).expect("advice");
+        assert!(read(&*node, 4_000_000).await == data);
+    }
+}
+
+/// A file system that refuses RWF_NOWAIT is served by the pool.
+#[tokio::test]
+async fn without_nowait() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (vfs, c) = (tree(dir.path()), Ctx::default());
+    if vfs.tree.root_device.memory {
+        return eprintln!("SKIPPED: this is a file system in memory");
+    }
+    let node = open(&*vfs, "f", OpenMode::Create).await.expect("made").node;
+    node.write(&c, 0, payload(b"hello")).wait().await.expect("room");
+    vfs.tree.root_device.nowait_reads.store(false, Ordering::Relaxed);
+    vfs.tree.root_device.nowait_writes.store(false, Ordering::Relaxed);
+    assert_eq!(read(&*node, 100).await, b"hello");
+    node.write(&c, 3, payload(b"p!")).wait().await.expect("room");
+    assert_eq!(read(&*node, 100).await, b"help!");
+}
+
+/// A dropped write is still written, in its turn.
+#[tokio::test]
+async fn issued_and_forgotten() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (vfs, c) = (tree(dir.path()), Ctx::default());
+    let node = open(&*vfs, "f", OpenMode::Create).await.expect("made").node;
+    for _ in 0..100 {
+        drop(node.write(&c, 0, payload(b"first")));
+        node.write(&c, 0, payload(b"FIR")).wait().await.expect("room");
+        assert_eq!(read(&*node, 100).await, b"FIRst");
+        node.set_len(&c, 0).wait().await.expect("empty");
+    }
+}
