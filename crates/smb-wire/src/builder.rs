@@ -115,3 +115,66 @@ pub fn chain<'m>(out: &mut Vec<u8>, messages: impl IntoIterator<Item = &'m [u8]>
     }
     done
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::msg::{CloseRequest, EchoRequest, SessionSetupResponse};
+    use crate::{Command, compound};
+
+    fn header(message_id: u64) -> Header {
+        Header { command: Command::ECHO, message_id, ..Header::default() }
+    }
+
+    /// MS-SMB2 3.2.4.1.4: each message but the last is padded to 8 bytes, and NextCommand says where the next is.
+    #[test]
+    fn a_compound_is_padded_and_linked() {
+        let mut out = vec![0xAA; 4];
+        let mut m = MessageBuilder::new(&mut out);
+        m.push(&header(1), &EchoRequest {}).unwrap();
+        m.push(&header(2), &CloseRequest::default()).unwrap();
+        let ranges = m.finish();
+        assert_eq!(ranges[..], [4..76, 76..164]);
+        assert_eq!(out[..4], [0xAA; 4]);
+        let headers: Vec<_> = compound::split(&out[4..]).map(|m| m.unwrap()).collect();
+        assert_eq!((headers[0].0.next_command, headers[1].0.next_command), (72, 0));
+        assert_eq!((headers[0].1.clone(), headers[1].1.clone()), (0..72, 72..160));
+        assert_eq!(out[72..76], [0; 4]);
+    }
+
+    #[test]
+    fn a_body_that_cannot_be_encoded_leaves_no_trace() {
+        let mut out = Vec::new();
+        let mut m = MessageBuilder::new(&mut out);
+        m.push(&header(1), &EchoRequest {}).unwrap();
+        let token = vec![0; 70_000];
+        let body = SessionSetupResponse { security_buffer: &token, ..Default::default() };
+        let error = m.push(&header(2), &body).unwrap_err();
+        assert!(matches!(error, WireError::Unencodable { len: 70_000, .. }));
+        m.push(&header(3), &EchoRequest {}).unwrap();
+        assert_eq!(m.finish().len(), 2);
+        let ids: Vec<_> = compound::split(&out).map(|m| m.unwrap().0.message_id).collect();
+        assert_eq!(ids, [1, 3]);
+
+        out.clear();
+        let mut m = MessageBuilder::new(&mut out);
+        m.push(&header(1), &body).unwrap_err();
+        assert!(m.finish().is_empty());
+        assert!(out.is_empty());
+    }
+
+    #[test]
+    fn replies_made_apart_are_chained() {
+        let mut parts = Vec::new();
+        for id in [1, 2, 3] {
+            let mut part = Vec::new();
+            MessageBuilder::new(&mut part).push(&header(id), &EchoRequest {}).unwrap();
+            parts.push(part);
+        }
+        let mut out = Vec::new();
+        let ranges = chain(&mut out, parts.iter().map(Vec::as_slice));
+        assert_eq!(ranges[..], [0..72, 72..144, 144..212]);
+        let ids: Vec<_> = compound::split(&out).map(|m| m.unwrap().0.message_id).collect();
+        assert_eq!(ids, [1, 2, 3]);
+    }
+}

@@ -56,3 +56,49 @@ impl Iterator for Split<'_> {
         Some(self.step(at))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(next_command: u32) -> Vec<u8> {
+        let mut out = Vec::new();
+        Header { next_command, ..Header::default() }.encode(&mut out);
+        out.extend([0; 8]);
+        out
+    }
+
+    #[test]
+    fn links_that_lead_nowhere_end_the_chain() {
+        let cases = [
+            (71, WireError::Malformed { what: "NextCommand" }),
+            (56, WireError::Malformed { what: "NextCommand" }),
+            (72, WireError::Truncated { what: "NextCommand", need: 72, have: 72 }),
+            (u32::MAX - 7, WireError::Truncated { what: "NextCommand", need: 0xFFFF_FFF8, have: 72 }),
+        ];
+        for (next, error) in cases {
+            let bytes = message(next);
+            let mut split = split(&bytes);
+            assert_eq!(split.next(), Some(Err(error)), "{next}");
+            assert_eq!(split.next(), None);
+        }
+    }
+
+    #[test]
+    fn a_chain_has_a_bound() {
+        let mut bytes = message(72).repeat(MAX_COMPOUND);
+        bytes.extend(message(0));
+        let items: Vec<_> = split(&bytes).collect();
+        assert_eq!(items.len(), MAX_COMPOUND + 1);
+        assert!(items[..MAX_COMPOUND].iter().all(Result::is_ok));
+        assert!(matches!(items[MAX_COMPOUND], Err(WireError::TooLarge { max: MAX_COMPOUND, .. })));
+    }
+
+    #[test]
+    fn a_second_header_is_checked_too() {
+        let mut bytes = message(72);
+        bytes.extend(b"not a header");
+        let items: Vec<_> = split(&bytes).collect();
+        assert!(matches!(items[..], [Ok(_), Err(WireError::Truncated { need: 64, have: 12, .. })]));
+    }
+}

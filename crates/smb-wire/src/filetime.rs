@@ -63,3 +63,34 @@ impl Field for FileTime {
         self.0.put(out);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_known_from_elsewhere() {
+        assert_eq!(FileTime::from_unix(0, 0).0, 116_444_736_000_000_000);
+        // 2020-02-02T02:02:02.123456700Z
+        let time = FileTime::from_unix(1_580_608_922, 123_456_789);
+        assert_eq!(time.0, 132_250_825_221_234_567);
+        assert_eq!(time.to_unix(), (1_580_608_922, 123_456_700));
+        assert_eq!(FileTime(0).to_unix(), (-11_644_473_600, 0));
+        assert_eq!(FileTime::from_unix(-1, 500_000_000).to_unix(), (-1, 500_000_000));
+    }
+
+    #[test]
+    fn times_outside_are_clamped() {
+        assert_eq!(FileTime::from_unix(i64::MIN, 0), FileTime(0));
+        assert_eq!(FileTime::from_unix(-11_644_473_601, 0), FileTime(0));
+        assert_eq!(FileTime::from_unix(i64::MAX, 999_999_999), FileTime(i64::MAX as u64));
+    }
+
+    #[test]
+    fn markers_are_no_times() {
+        for marker in [FileTime::ZERO, FileTime::FREEZE, FileTime::THAW] {
+            assert!(!marker.is_time());
+        }
+        assert!(FileTime::from_unix(0, 0).is_time());
+    }
+}

@@ -29,3 +29,17 @@ pub const fn encode(len: usize) -> Result<[u8; FRAME_LEN], WireError> {
     }
     Ok((len as u32).to_be_bytes())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_are_big_endian_in_three_bytes() {
+        assert_eq!(encode(0x01_0203), Ok([0, 1, 2, 3]));
+        assert_eq!(decode([0, 1, 2, 3]), Ok(0x01_0203));
+        assert_eq!(encode(MAX_FRAME), Ok([0, 0xFF, 0xFF, 0xFF]));
+        assert!(encode(MAX_FRAME + 1).is_err());
+        assert!(decode([0x81, 0, 0, 0x44]).is_err(), "a NetBIOS session request");
+    }
+}

@@ -242,3 +242,84 @@ impl Header {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// MS-SMB2 2.2.1.1, 2.2.1.2: where each field is.
+    #[test]
+    fn fields_are_where_the_constants_say() {
+        let header = Header {
+            credit_charge: 0x0102,
+            status: NtStatus(0x0304_0506),
+            command: Command(0x0708),
+            credits: 0x090A,
+            flags: HeaderFlags::SIGNED,
+            next_command: 0x0B0C_0D0E,
+            message_id: 0x0F10_1112_1314_1516,
+            process_id: 0x1718_191A,
+            tree_id: 0x1B1C_1D1E,
+            async_id: 0,
+            session_id: 0x1F20_2122_2324_2526,
+            signature: [0x27; 16],
+        };
+        let mut out = Vec::new();
+        header.encode(&mut out);
+        assert_eq!(out.len(), HEADER_LEN);
+        assert_eq!(out[OFFSET_CREDIT_CHARGE], 0x02);
+        assert_eq!(out[OFFSET_STATUS], 0x06);
+        assert_eq!(out[OFFSET_COMMAND], 0x08);
+        assert_eq!(out[OFFSET_CREDITS], 0x0A);
+        assert_eq!(out[OFFSET_FLAGS], 0x08);
+        assert_eq!(out[OFFSET_NEXT_COMMAND], 0x0E);
+        assert_eq!(out[OFFSET_MESSAGE_ID], 0x16);
+        assert_eq!(out[OFFSET_TREE_ID], 0x1E);
+        assert_eq!(out[OFFSET_SESSION_ID], 0x26);
+        assert_eq!(out[OFFSET_SIGNATURE..], [0x27; 16]);
+        assert_eq!(Header::decode(&out), Ok(header));
+        assert_eq!(header.channel_sequence(), 0x0506);
+
+        let header = Header { flags: HeaderFlags::ASYNC, async_id: 77, process_id: 0, tree_id: 0, ..header };
+        out.clear();
+        header.encode(&mut out);
+        assert_eq!(out[OFFSET_ASYNC_ID], 77);
+        assert_eq!(Header::decode(&out), Ok(header));
+    }
+
+    #[test]
+    fn a_response_keeps_what_it_answers() {
+        let request = Header {
+            command: Command::READ,
+            flags: HeaderFlags::RELATED | HeaderFlags::SIGNED,
+            next_command: 112,
+            message_id: 5,
+            tree_id: 6,
+            session_id: 7,
+            status: NtStatus(3),
+            signature: [1; 16],
+            ..Header::default()
+        };
+        let response = request.response(NtStatus::END_OF_FILE, 9);
+        let expected = Header {
+            status: NtStatus::END_OF_FILE,
+            credits: 9,
+            flags: HeaderFlags::RELATED | HeaderFlags::SERVER_TO_REDIR,
+            next_command: 0,
+            signature: [0; 16],
+            ..request
+        };
+        assert_eq!(response, expected);
+    }
+
+    #[test]
+    fn other_protocols_and_sizes_are_refused() {
+        let mut bytes = [0; HEADER_LEN];
+        assert_eq!(Header::decode(&bytes), Err(WireError::malformed("SMB2 protocol identifier")));
+        bytes[..4].copy_from_slice(&PROTOCOL_ID);
+        bytes[4] = 65;
+        let error = WireError::StructureSize { what: "SMB2 header", expected: 64, found: 65 };
+        assert_eq!(Header::decode(&bytes), Err(error));
+        assert!(matches!(Header::decode(&bytes[..63]), Err(WireError::Truncated { need: 64, have: 63, .. })));
+    }
+}

@@ -261,3 +261,23 @@ statuses! {
     SMB_NO_PREAUTH_INTEGRITY_HASH_OVERLAP = 0xC05D_0000,
     SMB_BAD_CLUSTER_DIALECT = 0xC05D_0001,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_severities() {
+        assert_eq!(NtStatus::ACCESS_DENIED.to_string(), "STATUS_ACCESS_DENIED");
+        assert_eq!(NtStatus(0xC123_4567).to_string(), "NTSTATUS 0xC1234567");
+        assert!(NtStatus::SUCCESS.is_success() && NtStatus::PENDING.is_success());
+        assert!(NtStatus::BUFFER_OVERFLOW.is_warning() && !NtStatus::BUFFER_OVERFLOW.is_error());
+        assert!(NtStatus::ACCESS_DENIED.is_error());
+    }
+
+    #[test]
+    fn every_value_is_named_once() {
+        assert!(ALL.windows(2).all(|w| w[0] < w[1]), "sorted, so none is there twice");
+        assert!(ALL.iter().all(|s| s.name().is_some()));
+    }
+}

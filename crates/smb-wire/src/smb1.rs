@@ -76,3 +76,30 @@ pub fn encode_negotiate(out: &mut Vec<u8>, dialects: &[&str]) {
         out.push(0);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dialects_of_smb2_are_found_among_others() {
+        let mut out = Vec::new();
+        encode_negotiate(&mut out, &["PC NETWORK PROGRAM 1.0", "NT LM 0.12", "SMB 2.002", "SMB 2.???"]);
+        assert!(is_smb1(&out));
+        let both = MultiProtocolNegotiate { smb_2_002: true, smb_2_wildcard: true };
+        assert_eq!(decode_negotiate(&out), Ok(both));
+
+        out.clear();
+        encode_negotiate(&mut out, &["NT LM 0.12"]);
+        assert_eq!(decode_negotiate(&out), Ok(MultiProtocolNegotiate::default()));
+    }
+
+    #[test]
+    fn other_commands_are_refused() {
+        let mut out = Vec::new();
+        encode_negotiate(&mut out, &["SMB 2.002"]);
+        out[4] = 0x73;
+        assert_eq!(decode_negotiate(&out), Err(WireError::malformed("SMB1 NEGOTIATE")));
+        assert!(decode_negotiate(&out[..20]).is_err());
+    }
+}

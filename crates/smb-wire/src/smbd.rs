@@ -154,3 +154,64 @@ pub fn decode_negotiate_request(message: &[u8]) -> Result<NegotiateRequest, Wire
     }
     Ok(request)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// MS-SMBD 3.1.5.8: the data is behind the head, 8-byte aligned, and all there.
+    #[test]
+    fn data_is_where_it_may_be() {
+        let message = [7; 40];
+        let head = |data_offset, data_length| DataTransfer { data_offset, data_length, ..Default::default() };
+        assert_eq!(head(24, 16).data(&message), Ok(&message[24..]));
+        assert_eq!(head(0, 0).data(&message), Ok(&[][..]));
+        assert!(matches!(head(24, 17).data(&message), Err(WireError::Truncated { .. })));
+        assert!(matches!(head(16, 4).data(&message), Err(WireError::Malformed { .. })));
+        assert!(matches!(head(28, 4).data(&message), Err(WireError::Malformed { .. })));
+        assert!(matches!(head(u32::MAX - 7, u32::MAX).data(&message), Err(WireError::Truncated { .. })));
+    }
+
+    #[test]
+    fn a_head_without_data_is_twenty_bytes() {
+        let mut out = Vec::new();
+        DataTransfer::default().encode_head(&mut out);
+        assert_eq!(out.len(), 20);
+        out.clear();
+        DataTransfer { data_offset: 24, data_length: 1, ..Default::default() }.encode_head(&mut out);
+        assert_eq!(out.len(), DATA_OFFSET);
+    }
+
+    /// MS-SMBD 3.1.5.2.
+    #[test]
+    fn sizes_below_the_least_end_the_connection() {
+        let good = NegotiateRequest {
+            min_version: VERSION_1_0,
+            max_version: VERSION_1_0,
+            credits_requested: 1,
+            preferred_send_size: 1364,
+            max_receive_size: MIN_RECEIVE_SIZE,
+            max_fragmented_size: MIN_FRAGMENTED_SIZE,
+        };
+        let check = |request: NegotiateRequest| {
+            let mut out = Vec::new();
+            request.encode(&mut out);
+            decode_negotiate_request(&out)
+        };
+        assert_eq!(check(good), Ok(good));
+        assert!(check(NegotiateRequest { credits_requested: 0, ..good }).is_err());
+        assert!(check(NegotiateRequest { max_receive_size: 127, ..good }).is_err());
+        assert!(check(NegotiateRequest { max_fragmented_size: 131_071, ..good }).is_err());
+    }
+
+    #[test]
+    fn descriptors_add_up_past_32_bits() {
+        let mut out = Vec::new();
+        for _ in 0..3 {
+            BufferDescriptor { offset: 1, token: 2, length: u32::MAX }.encode(&mut out);
+        }
+        let all = BufferDescriptors::from_bytes(&out).unwrap();
+        assert_eq!((all.len(), all.total_length()), (3, 3 * u64::from(u32::MAX)));
+        assert!(BufferDescriptors::from_bytes(&out[1..]).is_err());
+    }
+}

@@ -126,3 +126,30 @@ pub fn put_str(out: &mut Vec<u8>, s: &str) {
 pub fn len_utf16(s: &str) -> usize {
     s.encode_utf16().count() * 2
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strings_round_trip_beyond_the_basic_plane() {
+        for text in ["", "a", "Grüße", "日本語", "🎻 𝄞"] {
+            let wide = Utf16Buf::from(text);
+            assert_eq!(wide.as_utf16().to_string().as_deref(), Ok(text));
+            assert_eq!(wide.as_utf16().len(), len_utf16(text));
+            assert!(wide.as_utf16().eq_str(text));
+            let mut out = Vec::new();
+            put_str(&mut out, text);
+            assert_eq!(out, wide.as_utf16().as_bytes());
+        }
+    }
+
+    #[test]
+    fn a_lone_surrogate_is_kept_and_refused_as_a_string() {
+        let wide = Utf16Le::new(&[0x61, 0, 0x00, 0xD8], "name").unwrap();
+        assert!(matches!(wide.to_string(), Err(WireError::Utf16 { .. })));
+        assert_eq!(wide.to_string_lossy(), "a\u{FFFD}");
+        assert_eq!(Utf16Buf::from(wide).as_utf16(), wide);
+        assert!(Utf16Le::new(&[1, 2, 3], "name").is_err());
+    }
+}

@@ -3,10 +3,10 @@
 //! Every one is decoded and encoded again. Most must come out byte for byte; those that cannot are listed with the
 //! reason. Then some are checked field by field, against what tshark says of the recording.
 
-mod support;
-
-use std::collections::BTreeMap;
-use std::path::Path;
+#[path = "support/recode.rs"]
+mod recode;
+#[path = "support/recordings.rs"]
+mod recordings;
 
 use smb_wire::context::{
     Cipher, CreateRequestContext, CreateResponseContext, HashAlgorithm, NegotiateContext,
@@ -16,24 +16,8 @@ use smb_wire::ioctl::{InterfaceCapability, NetworkInterfaces};
 use smb_wire::msg::*;
 use smb_wire::{Command, Decode, Header, NtStatus, compound, smbd};
 
-/// The recordings, by file name without extension.
-fn recordings() -> BTreeMap<String, Vec<u8>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
-    let mut all = BTreeMap::new();
-    for entry in std::fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        let text = std::fs::read_to_string(&path).unwrap();
-        let hex: String = text.lines().filter(|l| !l.starts_with('#')).collect();
-        let bytes =
-            (0..hex.len()).step_by(2).map(|i| u8::from_str_radix(&hex[i..i + 2], 16).unwrap()).collect();
-        all.insert(path.file_stem().unwrap().to_str().unwrap().to_owned(), bytes);
-    }
-    assert!(all.len() >= 46, "the recordings are there");
-    all
-}
-
 fn recording(name: &str) -> Vec<u8> {
-    recordings().remove(name).unwrap_or_else(|| panic!("no recording {name}"))
+    recordings::all().remove(name).unwrap_or_else(|| panic!("no recording {name}"))
 }
 
 /// The messages of the chain in a recording.
@@ -76,11 +60,11 @@ fn unpadded(mut msg: &[u8]) -> &[u8] {
 #[test]
 fn every_message_survives_decoding_and_encoding() {
     let mut different = Vec::new();
-    for (name, bytes) in recordings().into_iter().filter(|(name, _)| !name.contains("smbd")) {
+    for (name, bytes) in recordings::all().into_iter().filter(|(name, _)| !name.contains("smbd")) {
         for (header, msg) in messages(&bytes) {
             let what = format!("{name}, {:?}", header.command);
-            let again = support::recode(msg).unwrap_or_else(|e| panic!("{what}: {e}"));
-            let twice = support::recode(&again).unwrap_or_else(|e| panic!("{what}, again: {e}"));
+            let again = recode::recode(msg).unwrap_or_else(|e| panic!("{what}: {e}"));
+            let twice = recode::recode(&again).unwrap_or_else(|e| panic!("{what}, again: {e}"));
             assert_eq!(again, twice, "{what}: a fixed point after one round");
             if unpadded(&again) != unpadded(msg) || again.len().abs_diff(msg.len()) > 7 {
                 println!("{what}\n  was {msg:02x?}\n  is  {again:02x?}");

@@ -228,3 +228,91 @@ impl<'a> Iterator for DirectoryEntries<'a> {
         }))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Utf16Buf;
+
+    const CLASSES: [(FileInfoClass, usize); 8] = [
+        (FileInfoClass::DIRECTORY, 64),
+        (FileInfoClass::FULL_DIRECTORY, 68),
+        (FileInfoClass::ID_FULL_DIRECTORY, 80),
+        (FileInfoClass::BOTH_DIRECTORY, 94),
+        (FileInfoClass::ID_BOTH_DIRECTORY, 104),
+        (FileInfoClass::NAMES, 12),
+        (FileInfoClass::ID_EXTD_DIRECTORY, 88),
+        (FileInfoClass::ID_EXTD_BOTH_DIRECTORY, 114),
+    ];
+
+    /// The budget counts the padding between entries, not behind the last one, and an entry that does not fit
+    /// leaves the listing as it was.
+    #[test]
+    fn entries_fit_to_the_byte() {
+        let name = Utf16Buf::from("name.txt");
+        let entry = DirectoryEntry { name: name.as_utf16(), ..Default::default() };
+        for (class, fixed) in CLASSES {
+            let len = fixed + 16;
+            let second = len.next_multiple_of(8) + len;
+            for (budget, expected) in [(len - 1, 0), (len, 1), (second - 1, 1), (second, 2)] {
+                let mut out = vec![0xEE; 3];
+                let mut list = DirectoryList::new(&mut out, class, budget).unwrap();
+                let mut count = 0;
+                while count < 9 && list.push(&entry) == Ok(Fits::Yes) {
+                    count += 1;
+                }
+                assert_eq!(count, expected, "{class:?}, {budget} bytes");
+                assert!(list.len() <= budget);
+                let read = DirectoryEntries::new(&out[3..], class).unwrap();
+                assert!(read.map(Result::unwrap).eq(std::iter::repeat_n(entry, expected)), "{class:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn each_class_carries_what_it_should() {
+        let (name, short) = (Utf16Buf::from("a longer name"), Utf16Buf::from("ALONGE~1"));
+        let entry = DirectoryEntry {
+            file_index: 1,
+            creation_time: FileTime(2),
+            last_access_time: FileTime(3),
+            last_write_time: FileTime(4),
+            change_time: FileTime(5),
+            end_of_file: 6,
+            allocation_size: 7,
+            file_attributes: FileAttributes::HIDDEN,
+            ea_size: 8,
+            reparse_tag: 9,
+            file_id: (10 << 64) | 11,
+            short_name: short.as_utf16(),
+            name: name.as_utf16(),
+        };
+        for (class, _) in CLASSES {
+            let mut out = Vec::new();
+            DirectoryList::new(&mut out, class, 4096).unwrap().push(&entry).unwrap();
+            let read = DirectoryEntries::new(&out, class).unwrap().next().unwrap().unwrap();
+            assert_eq!((read.file_index, read.name), (1, entry.name));
+            if class != FileInfoClass::NAMES {
+                assert_eq!((read.change_time, read.end_of_file, read.allocation_size), (FileTime(5), 6, 7));
+            }
+            let id = match class {
+                FileInfoClass::ID_FULL_DIRECTORY | FileInfoClass::ID_BOTH_DIRECTORY => 11,
+                class if is_extended(class) => entry.file_id,
+                _ => 0,
+            };
+            assert_eq!(read.file_id, id, "{class:?}");
+            assert_eq!(read.short_name.is_empty(), !has_short_name(class), "{class:?}");
+            assert_eq!(read.reparse_tag, if is_extended(class) { 9 } else { 0 }, "{class:?}");
+        }
+        assert!(DirectoryList::new(&mut Vec::new(), FileInfoClass::BASIC, 1).is_none());
+    }
+
+    #[test]
+    fn a_link_backwards_ends_the_listing() {
+        let mut bytes = vec![0; 128];
+        bytes[0] = 8;
+        let mut entries = DirectoryEntries::new(&bytes, FileInfoClass::DIRECTORY).unwrap();
+        assert!(entries.next().unwrap().is_err());
+        assert!(entries.next().is_none());
+    }
+}

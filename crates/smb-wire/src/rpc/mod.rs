@@ -57,3 +57,6 @@ impl SyntaxId {
         (self.major == 1).then_some(u16::from_le_bytes([low, high]))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,3 +10,6 @@ mod sid;
 pub use acl::{Ace, AceFlags, AceType, Acl, AclBuf, MAX_ACES};
 pub use descriptor::{ControlFlags, MAX_SECURITY_DESCRIPTOR, SecurityDescriptor, SecurityDescriptorBuf};
 pub use sid::{MAX_SUB_AUTHORITIES, Sid};
+
+#[cfg(test)]
+mod tests;
