@@ -50,7 +50,8 @@ fn post(qp: &mut IwarpQueuePair, id: u64, wr: Wr) -> Result<()> {
 fn cpu() -> Result<f64> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
     let after_name = stat.rsplit_once(')').map_or(&stat[..], |(_, rest)| rest);
-    let ticks: u64 = after_name.split_whitespace().skip(11).take(2).filter_map(|t| t.parse::<u64>().ok()).sum();
+    let ticks: u64 =
+        after_name.split_whitespace().skip(11).take(2).filter_map(|t| t.parse::<u64>().ok()).sum();
     Ok(ticks as f64 / 100.0)
 }
 
