@@ -37,7 +37,7 @@ over() {{
 clean() {{ ! dmesg | grep -E 'BUG:|WARNING:|Oops|Call Trace|signature|stuck for' || fail "the kernel complained"; }}
 trap 'rc=$?; [ $rc = 0 ] || dmesg | grep -iE "cifs|smb|siw|rdma|BUG|WARN" | tail -40; exit $rc' EXIT
 """
-RDMA = "rdma link add siw0 type siw netdev $ETH\n"
+RDMA = "rdma link add siw0 type siw netdev $ETH\nping -c 1 -W 10 $SERVER > /dev/null || fail 'the network'\n"
 
 
 class Place:
