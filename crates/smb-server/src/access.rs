@@ -159,7 +159,8 @@ pub(crate) fn for_new(
     }
     if !has_dacl {
         let (owner, group) = (new.owner.unwrap_or(user.sid), new.group.unwrap_or(user.sid));
-        let inherited = parent.dacl.as_ref().map(|d| inherit(d.as_acl(), &owner, &group, directory));
+        let auto = parent.control.contains(ControlFlags::DACL_AUTO_INHERITED);
+        let inherited = parent.dacl.as_ref().map(|d| inherit(d.as_acl(), auto, &owner, &group, directory));
         new.control |= ControlFlags::DACL_PRESENT;
         new.dacl = Some(match inherited {
             Some(acl) if !acl.as_acl().is_empty() => {
@@ -191,14 +192,16 @@ const INHERITANCE: AceFlags = AceFlags::OBJECT_INHERIT
 
 /// The entries that a folder's DACL passes on (MS-DTYP 2.5.3.4.1, 2.5.3.4.4). An entry for "creator owner" or with
 /// generic rights becomes two on a folder: one that means something here, one to pass on.
-fn inherit(parent: Acl<'_>, owner: &Sid, group: &Sid, directory: bool) -> AclBuf {
+fn inherit(parent: Acl<'_>, auto: bool, owner: &Sid, group: &Sid, directory: bool) -> AclBuf {
     let mut acl = AclBuf::new();
     for ace in parent.iter().map_while(Result::ok) {
         let to_files = ace.flags.contains(AceFlags::OBJECT_INHERIT);
         let to_folders = ace.flags.contains(AceFlags::CONTAINER_INHERIT);
         let goes_on = directory && !ace.flags.contains(AceFlags::NO_PROPAGATE_INHERIT);
         let kept = ace.flags & (AceFlags::OBJECT_INHERIT | AceFlags::CONTAINER_INHERIT);
-        let base = (ace.flags & !INHERITANCE) | AceFlags::INHERITED;
+        // Entries are marked as inherited where the folder's list is kept up by a tool that looks for the mark.
+        let mut base = ace.flags & !(INHERITANCE | AceFlags::INHERITED);
+        base.set(AceFlags::INHERITED, auto);
         let sid = match ace.sid {
             s if s == Sid::CREATOR_OWNER => *owner,
             s if s == Sid::CREATOR_GROUP => *group,
@@ -297,6 +300,11 @@ fn replace(
         return Err(NtStatus::INVALID_PRIMARY_GROUP);
     }
     d.replace_parts(parts, sent);
+    if parts.contains(SecurityInformation::DACL) {
+        // MS-DTYP 2.5.3: what is set is there; without a list it is the null DACL, which allows all.
+        d.control |= ControlFlags::DACL_PRESENT;
+        d.dacl = d.dacl.take().map(|acl| mapped(acl.as_acl()));
+    }
     // MS-DTYP 2.4.6: "auto-inherited" is kept when the client asks for it with "required", which itself is not.
     for (part, required, inherited) in [
         (SecurityInformation::DACL, ControlFlags::DACL_AUTO_INHERIT_REQ, ControlFlags::DACL_AUTO_INHERITED),
@@ -308,4 +316,16 @@ fn replace(
         }
     }
     Ok(())
+}
+
+/// A list whose generic rights are replaced by what they stand for, where they mean this file: a stored list has none.
+fn mapped(acl: Acl<'_>) -> AclBuf {
+    let mut out = AclBuf::new();
+    for ace in acl.iter().map_while(Result::ok) {
+        let means_here = !ace.flags.contains(AceFlags::INHERIT_ONLY);
+        let mask = if means_here { ace.mask.map_generic() } else { ace.mask };
+        // As long as it was: every entry was decoded, and its mask is all that changes.
+        let _ = out.push(&Ace { mask, ..ace });
+    }
+    out
 }

@@ -54,6 +54,9 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
         return Err(NtStatus::INVALID_PARAMETER);
     }
     rules::check(&q)?;
+    if name.split('\\').any(|part| part == "..") {
+        return Err(NtStatus::OBJECT_PATH_SYNTAX_BAD);
+    }
     let path = VfsPath::parse(&name).map_err(status::of_path)?;
     let wanted = contexts::read(q.contexts)?;
     if q.create_options.contains(CreateOptions::DELETE_ON_CLOSE) && path.is_root() {
@@ -290,7 +293,8 @@ impl<'a> Plan<'a> {
         let mut extra = AccessMask::empty();
         let mut missing = needed & !maximal;
         let from_parent = AccessMask::DELETE | AccessMask::READ_ATTRIBUTES;
-        if missing.intersects(from_parent)
+        let wanted = if self.desired.contains(AccessMask::MAXIMUM_ALLOWED) { from_parent & !maximal } else { missing };
+        if wanted.intersects(from_parent)
             && let Some(parent) = self.path.parent()
         {
             let of_parent = access::maximal(user, self.security_of(&parent).await?.as_deref()) & self.ceiling;
@@ -309,7 +313,7 @@ impl<'a> Plan<'a> {
             return Err(NtStatus::ACCESS_DENIED);
         }
         let asked = self.desired & !AccessMask::MAXIMUM_ALLOWED;
-        Ok(if self.desired.contains(AccessMask::MAXIMUM_ALLOWED) { asked | maximal } else { asked })
+        Ok(if self.desired.contains(AccessMask::MAXIMUM_ALLOWED) { asked | maximal | extra } else { asked })
     }
 
     async fn security_of(&self, directory: &VfsPath) -> Result<Option<Vec<u8>>, NtStatus> {
@@ -431,7 +435,8 @@ impl<'a> Plan<'a> {
     async fn change(&self, found: &Found) -> Result<vfs::Stat, NtStatus> {
         let (created, node) = (found.opened.created, &found.opened.node);
         let replaced = self.overwrites() && !created;
-        let allocation = self.wanted.allocation.filter(|n| *n > 0 && (created || replaced));
+        let reserves = node.kind() == Kind::File && (created || replaced);
+        let allocation = self.wanted.allocation.filter(|n| *n > 0 && reserves);
         if !replaced && allocation.is_none() {
             return Ok(found.opened.stat);
         }

@@ -73,7 +73,7 @@ async fn dispatch(r: &Request, q: &IoctlRequest<'_>) -> Result<Output, NtStatus>
     use FsctlCode as F;
     let room = q.max_output_response as usize;
     match q.ctl_code {
-        F::QUERY_NETWORK_INTERFACE_INFO => return network::interfaces(r, room),
+        F::QUERY_NETWORK_INTERFACE_INFO => return network::interfaces(r, q),
         // MS-SMB2 3.3.5.15.2: a server that is in no DFS namespace.
         F::DFS_GET_REFERRALS | F::DFS_GET_REFERRALS_EX => {
             return Err(if q.file_id.is_none() { FS_DRIVER_REQUIRED } else { NtStatus::INVALID_PARAMETER });

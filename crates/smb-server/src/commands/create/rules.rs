@@ -18,6 +18,7 @@ const ATTRIBUTES_VALID: u32 = 0x0000_7FB7;
 /// # Errors
 /// The status that Windows gives.
 pub(super) fn check(q: &CreateRequest<'_>) -> Result<(), NtStatus> {
+    check_access(q.desired_access, q.create_options)?;
     // MS-SMB2 3.3.5.9: a level that does not exist.
     if q.impersonation_level > ImpersonationLevel::DELEGATE {
         return Err(NtStatus::BAD_IMPERSONATION_LEVEL);
@@ -31,8 +32,11 @@ pub(super) fn check(q: &CreateRequest<'_>) -> Result<(), NtStatus> {
     if q.file_attributes.bits() & !ATTRIBUTES_VALID != 0 {
         return Err(NtStatus::INVALID_PARAMETER);
     }
-    check_options(q.create_options, q.create_disposition, q.file_attributes)?;
-    check_access(q.desired_access, q.create_options)
+    // MS-FSA 2.1.5.1: no file here can be encrypted by its file system.
+    if q.file_attributes.contains(FileAttributes::ENCRYPTED) {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    check_options(q.create_options, q.create_disposition, q.file_attributes)
 }
 
 fn check_options(o: CreateOptions, d: CreateDisposition, a: FileAttributes) -> Result<(), NtStatus> {
@@ -58,8 +62,9 @@ fn check_options(o: CreateOptions, d: CreateDisposition, a: FileAttributes) -> R
 }
 
 fn check_access(access: AccessMask, options: CreateOptions) -> Result<(), NtStatus> {
-    // MS-SMB2 3.3.5.9: no right at all, or one that does not exist.
-    if access.is_empty() || access.bits() & ACCESS_INVALID != 0 {
+    // MS-SMB2 3.3.5.9: no right at all (waiting for a file is none), or one that does not exist.
+    let none = (access & !AccessMask::SYNCHRONIZE).is_empty();
+    if none || access.bits() & ACCESS_INVALID != 0 {
         return Err(NtStatus::ACCESS_DENIED);
     }
     // MS-FSA 2.1.5.1: who deletes on close needs the right to delete.

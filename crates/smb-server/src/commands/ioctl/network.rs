@@ -57,8 +57,12 @@ fn agrees(facts: &ConnectionFacts, v: &ValidateNegotiateRequest<'_>, min: u16, m
 }
 
 /// The server's interfaces, for multichannel.
-pub(super) fn interfaces(r: &Request, room: usize) -> Result<Output, NtStatus> {
-    // MS-SMB2 3.3.5.15.11: of SMB 3.
+pub(super) fn interfaces(r: &Request, q: &IoctlRequest<'_>) -> Result<Output, NtStatus> {
+    // MS-SMB2 3.3.5.15.11: it is about no open.
+    if !q.file_id.is_none() {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    // Of SMB 3.
     if r.facts.dialect < 0x0300 {
         return Err(NtStatus::INVALID_DEVICE_REQUEST);
     }
@@ -82,5 +86,5 @@ pub(super) fn interfaces(r: &Request, room: usize) -> Result<Output, NtStatus> {
         .collect();
     let mut bytes = Vec::new();
     put_interfaces(&mut bytes, &list);
-    Output::whole(bytes, room)
+    Output::whole(bytes, q.max_output_response as usize)
 }

@@ -2,7 +2,7 @@
 
 use smb_wire::ioctl::{AllocatedRange, FileLevelTrim, TrimResponse, ZeroData, sparse_requested};
 use smb_wire::{AccessMask, NtStatus};
-use vfs::Kind;
+use vfs::{Attributes, Kind};
 
 use super::{Output, require_any};
 use crate::open::{FileOpen, Open};
@@ -29,7 +29,7 @@ pub(super) async fn set_sparse(
     input: &[u8],
 ) -> Result<Output, NtStatus> {
     file_only(f)?;
-    require_any(open, AccessMask::WRITE_DATA | AccessMask::WRITE_ATTRIBUTES)?;
+    require_any(open, AccessMask::WRITE_DATA | AccessMask::APPEND_DATA | AccessMask::WRITE_ATTRIBUTES)?;
     f.node.set_sparse(&r.ctx(), sparse_requested(input)).wait().await.map_err(status::of_vfs)?;
     Ok(Output::none())
 }
@@ -71,8 +71,15 @@ pub(super) async fn allocated(
         return Ok(Output::none());
     }
     let fits = room / AllocatedRange::LEN;
-    // One more than there is room for tells whether there are more.
-    let list = f.node.allocated(&r.ctx(), from..to, fits + 1).wait().await.map_err(status::of_vfs)?;
+    let stat = f.node.stat(&r.ctx()).wait().await.map_err(status::of_vfs)?;
+    let list = if stat.attributes.contains(Attributes::SPARSE_FILE) {
+        // One more than there is room for tells whether there are more.
+        f.node.allocated(&r.ctx(), from..to, fits + 1).wait().await.map_err(status::of_vfs)?
+    } else {
+        // MS-FSA 2.1.5.10.22: a file that is not sparse is allocated from end to end.
+        let whole = from..to.min(stat.size);
+        if whole.is_empty() { Vec::new() } else { vec![whole] }
+    };
     if fits == 0 && !list.is_empty() {
         return Err(NtStatus::BUFFER_TOO_SMALL);
     }
