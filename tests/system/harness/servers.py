@@ -32,14 +32,15 @@ class Server:
     """What a test may ask of either server."""
 
     def __init__(self, folder, *, host="127.0.0.1", port=None, iwarp_port=None, signing="enabled", encryption="enabled",
-                 shares=("files",), prefix=(), settings=None):
-        """`prefix` is put before the command (to enter a network namespace); `settings` go to the server as they are."""
+                 shares=("files",), prefix=(), settings=None, plain=False):
+        """`plain`: smbd as it comes, without the modules that the tests need. `prefix` is put before the command (to enter a network namespace); `settings` go to the server as they are."""
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.sockets = tempfile.TemporaryDirectory(prefix="causeway-")
         self.host, self.port, self.iwarp_port = host, port or free_port(), iwarp_port
         self.signing, self.encryption = signing, encryption
-        self.shares, self.prefix, self.settings = list(shares), list(prefix), dict(settings or {})
+        self.shares, self.prefix = list(shares), list(prefix)
+        self.settings, self.plain = dict(settings or {}), plain
         self.user, self.password, self.share = "alice", "correct horse 7", self.shares[0]
         self.log = self.folder / "server.log"
         self.process = None
@@ -176,11 +177,12 @@ class Smbd(Server):
             "private dir": state / "private", "lock directory": state, "state directory": state,
             "cache directory": state, "pid directory": state, "ncalrpc dir": state / "ncalrpc",
             "log level": "1", "username map": self.folder / "usermap", "map to guest": "never",
-            "vfs objects": "acl_xattr streams_xattr", "acl_xattr:ignore system acls": "yes", "ea support": "yes",
             "server min protocol": "SMB2_02", "load printers": "no", "printing": "bsd", "disable spoolss": "yes",
             "server signing": {"required": "mandatory", "enabled": "default"}[self.signing],
             "server smb encrypt": {"required": "required", "enabled": "default", "off": "off"}[self.encryption],
         }
+        if not self.plain:
+            settings |= {"vfs objects": "acl_xattr streams_xattr", "acl_xattr:ignore system acls": "yes", "ea support": "yes"}
         settings.update(self.settings)
         lines = ["[global]"] + [f"{key} = {value}" for key, value in settings.items()]
         for share in self.shares:

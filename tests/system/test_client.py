@@ -1,0 +1,157 @@
+"""Our own client: against our server over TCP and SMB Direct, against smbd, and over SMB Direct against the kernel's ksmbd."""
+
+import json
+import os
+import random
+import subprocess
+
+import pytest
+
+from harness import guest
+from harness.guest import Network
+from harness.programs import run, until
+from harness.servers import Causeway, Ksmbd, Smbd, free_port
+
+pytestmark = pytest.mark.skipif(not Causeway.binary.exists(), reason="causeway is not built")
+
+
+class Cli:
+    """causeway's client commands with an account; they run where the server is."""
+
+    def __init__(self, server, transport="tcp"):
+        self.server, self.transport = server, transport
+
+    def url(self, path="", user=None):
+        return f"smb://{user or self.server.user}@{self.server.host}:{self.server.port}/{self.server.share}/{path}"
+
+    def __call__(self, command, *arguments, status=0, password=None, timeout=60):
+        rdma = ["--rdma-port", self.server.iwarp_port] if self.transport == "rdma" else []
+        environment = {"CAUSEWAY_PASSWORD": password or self.server.password}
+        return run([*self.server.prefix, Causeway.binary, command, "--transport", self.transport, *rdma, *arguments], status=status,
+                   env=environment, timeout=timeout).out
+
+    def json(self, command, *arguments):
+        return json.loads(self(command, "--json", *arguments))
+
+
+@pytest.fixture(scope="module", params=["causeway tcp", "causeway rdma", "smbd tcp", "ksmbd tcp", "ksmbd rdma"])
+def cli(request, scratch):
+    """The client in front of each server that it should get along with."""
+    server_name, transport = request.param.split()
+    folder = scratch / request.param.replace(" ", "-")
+    if server_name == "ksmbd":
+        if guest.why_not():
+            pytest.skip(guest.why_not())
+        with Network() as network:
+            server = Ksmbd(folder, network=network).start()
+            yield Cli(server, transport)
+            server.stop()
+        return
+    server = Causeway(folder, iwarp_port=free_port()) if server_name == "causeway" else Smbd(folder)
+    server.start()
+    yield Cli(server, transport)
+    assert server.is_running() and "panicked at" not in server.said(), server.log
+    server.stop()
+
+
+def make(path, size):
+    path.write_bytes(random.Random(size).randbytes(size))
+    return path
+
+
+@pytest.mark.parametrize("size", [0, 1, 4095, 65536, 1_000_001, 20_000_000])
+def test_put_and_get(cli, tmp_path, size):
+    source, back = make(tmp_path / "source", size), tmp_path / "back"
+    put = cli.json("put", source, cli.url(f"size-{size}"))
+    get = cli.json("get", cli.url(f"size-{size}"), back)
+    assert back.read_bytes() == source.read_bytes()
+    for summary in (put, get):
+        assert summary["transport"] == cli.transport and summary["bytes"] == size and summary["files"] == 1
+
+
+def test_cat_stat_mv_rm(cli, tmp_path):
+    source = make(tmp_path / "f", 1234)
+    cli("put", source, cli.url("one"))
+    assert cli.json("stat", cli.url("one"))["size"] == 1234
+    cli("mv", cli.url("one"), cli.url("two"))
+    assert "two" in cli("ls", cli.url()) and "one" not in cli("ls", cli.url()).split()
+    cli("rm", cli.url("two"))
+    assert "two" not in cli("ls", cli.url()).split()
+    assert "causeway" in cli("get", cli.url("two"), tmp_path / "x", status="failure").lower()
+
+
+def test_directories(cli, tmp_path):
+    cli("mkdir", cli.url("dir"))
+    for name in ("a", "b c", "ünï 漢字"):
+        cli("put", make(tmp_path / name, 10), cli.url("dir/"))
+    listed = cli("ls", cli.url("dir"))
+    assert all(name in listed for name in ("a", "b c", "ünï 漢字")), listed
+
+
+def test_get_resumes(cli, tmp_path):
+    """A part that is there already is not fetched again, where it is the same."""
+    source, back = make(tmp_path / "source", 8_000_000), tmp_path / "back"
+    cli("put", source, cli.url("resumed"))
+    assert cli.json("get", cli.url("resumed"), back)["bytes"] == 8_000_000
+    again = cli.json("get", "--resume", cli.url("resumed"), back)
+    assert back.read_bytes() == source.read_bytes() and again["bytes"] <= 8_000_000
+
+
+def test_wrong_password(cli):
+    out = cli("ls", cli.url(), password="wrong", status="failure")
+    assert "password" in out.lower() or "logon" in out.lower() or "log on" in out.lower(), out
+    assert "panicked" not in out
+
+
+def test_missing_share(cli):
+    out = cli("ls", cli.url().replace(f"/{cli.server.share}/", "/nowhere/"), status="failure")
+    assert "nowhere" in out and "panicked" not in out, out
+
+
+def test_no_server():
+    out = run([Causeway.binary, "ls", f"smb://alice@127.0.0.1:{free_port()}/files"], status="failure", env={"CAUSEWAY_PASSWORD": "x"}).out
+    assert "refused" in out.lower() and "panicked" not in out, out
+
+
+def test_shares(cli):
+    out = run([*cli.server.prefix, Causeway.binary, "shares", f"smb://{cli.server.user}@{cli.server.host}:{cli.server.port}"],
+              env={"CAUSEWAY_PASSWORD": cli.server.password}).out
+    assert "files" in out
+
+
+def test_the_password_is_not_in_the_process_list(cli, tmp_path):
+    """Neither in the arguments nor shown on failure."""
+    out = cli("ls", cli.url("absent"), status="failure")
+    assert cli.server.password not in out
+
+
+def test_auto_says_why_not_rdma(scratch, tmp_path):
+    """Without an iWARP listener `auto` goes over TCP and says why."""
+    server = Causeway(scratch / "auto").start()
+    summary = Cli(server, "auto").json("put", make(tmp_path / "f", 100_000), Cli(server).url("f"))
+    assert summary["transport"] == "tcp" and summary["why_not_rdma"]
+    assert server.stop() == 0
+
+
+def test_rdma_where_there_is_none(scratch, tmp_path):
+    """`--transport rdma` never falls back silently."""
+    server = Causeway(scratch / "none").start()
+    server.iwarp_port = free_port()
+    out = Cli(server, "rdma")("put", make(tmp_path / "f", 100), Cli(server).url("f"), status="failure")
+    assert "panicked" not in out and not (server.path() / "f").exists()
+    assert server.stop() == 0
+
+
+def test_a_get_survives_ctrl_c(scratch, tmp_path):
+    """Interrupted in the middle, resumed, whole."""
+    server = Causeway(scratch / "interrupted").start()
+    make(server.path() / "large", 100_000_000)
+    back = tmp_path / "back"
+    command = [Causeway.binary, "get", Cli(server).url("large"), back]
+    process = subprocess.Popen(command, env={**os.environ, "CAUSEWAY_PASSWORD": server.password}, stderr=subprocess.DEVNULL)
+    until(lambda: any(p.stat().st_size > 1_000_000 for p in tmp_path.iterdir()) or process.poll() is not None, timeout=20, what="some of it")
+    process.send_signal(2)
+    process.wait(20)
+    Cli(server)("get", "--resume", Cli(server).url("large"), back)
+    assert back.read_bytes() == (server.path() / "large").read_bytes()
+    assert server.stop() == 0
