@@ -78,11 +78,7 @@ pub(crate) enum Outcome {
     /// It waits for something.
     Pending(BoxFuture<Reply>),
     /// Its payload must be fetched by RDMA first.
-    Pull {
-        from: Vec<BufferDescriptorV1>,
-        length: u32,
-        then: AfterPull,
-    },
+    Pull { from: Vec<BufferDescriptorV1>, length: u32, then: AfterPull },
     /// There is no reply (CANCEL).
     Silent,
 }

@@ -5,6 +5,8 @@
 //! 2. Between them, a bit is set for an id that was used; the bit of `low` is clear (or `range` is 0).
 //! 3. `available` is the number of clear bits in the window: what the client may still send.
 
+use std::ops::Range;
+
 /// The ids that a client may use, and what it may be granted.
 #[derive(Debug)]
 pub(crate) struct CreditWindow {
@@ -51,20 +53,19 @@ impl CreditWindow {
         Ok(())
     }
 
-    /// Grants ids for a reply to a request that asked for `requested`: as many as fit, at most `ceiling`, and never so
-    /// few that the client is left with none.
-    pub(crate) fn grant(&mut self, requested: u16, ceiling: u16) -> u16 {
+    /// Grants up to `wish` ids with a reply: as many as fit, and never so few that the client is left with none.
+    pub(crate) fn grant(&mut self, wish: u16) -> u16 {
         let room = (self.max - self.range).min(self.max - self.available);
-        let wish = u32::from(requested.min(ceiling)).max(u32::from(self.available == 0));
-        let n = wish.min(room).min(u32::from(u16::MAX));
+        let wish = u32::from(wish).max(u32::from(self.available == 0));
+        let n = wish.min(room);
         self.range += n;
         self.available += n;
         n as u16
     }
 
-    /// Ids that the client may still use.
-    pub(crate) fn available(&self) -> u32 {
-        self.available
+    /// The ids from the oldest unused one to the end of what was granted.
+    pub(crate) fn window(&self) -> Range<u64> {
+        self.low..self.low + u64::from(self.range)
     }
 
     fn is_used(&self, id: u64) -> bool {
@@ -91,7 +92,7 @@ mod tests {
         assert_eq!(w.take(1, 1), Err(OutOfWindow));
         assert_eq!(w.take(0, 0), Ok(()));
         assert_eq!(w.take(0, 0), Err(OutOfWindow));
-        assert_eq!(w.grant(0, 100), 1, "a client is never left without");
+        assert_eq!(w.grant(0), 1, "a client is never left without");
         assert_eq!(w.take(u64::MAX, 2), Err(OutOfWindow));
     }
 
@@ -108,10 +109,10 @@ mod tests {
                 if legal {
                     for i in &ids { model.remove(i); }
                 }
-                let n = w.grant(requested, 64);
-                prop_assert!(n <= requested.clamp(1, 64));
+                let n = w.grant(requested);
+                prop_assert!(n <= requested.max(1));
                 for _ in 0..n { model.insert(next); next += 1; }
-                prop_assert_eq!(w.available() as usize, model.len());
+                prop_assert_eq!(w.available as usize, model.len());
                 prop_assert!(model.len() <= 128);
                 // The span between the oldest id and the newest is bounded too.
                 prop_assert!(model.first().is_none_or(|low| next - low <= 128));

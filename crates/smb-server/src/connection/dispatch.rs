@@ -137,8 +137,13 @@ impl Engine {
             Command::ECHO => return Outcome::Reply(Reply::ok(&EchoResponse {})),
             Command::LOGOFF => return self.logoff(admitted.session),
             Command::TREE_CONNECT => {
-                let outcome =
-                    commands::tree::connect(&self.server, &self.facts, &admitted.session, &message, chain.encrypted.is_some());
+                let outcome = commands::tree::connect(
+                    &self.server,
+                    &self.facts,
+                    &admitted.session,
+                    &message,
+                    chain.encrypted.is_some(),
+                );
                 if let Outcome::Reply(Reply { tree_id: Some(id), .. }) = &outcome {
                     chain.related.tree_id = *id;
                 }
@@ -155,7 +160,9 @@ impl Engine {
         if tree.share.encrypt && chain.encrypted.is_none() {
             return NtStatus::ACCESS_DENIED.into();
         }
-        if let Some(status) = chain.related.failed.filter(|_| header.is_related() && needs_file(header.command)) {
+        if let Some(status) =
+            chain.related.failed.filter(|_| header.is_related() && needs_file(header.command))
+        {
             return status.into();
         }
         if header.command == Command::TREE_DISCONNECT {
@@ -230,7 +237,9 @@ impl Engine {
                     return Err((NtStatus::ACCESS_DENIED, signing));
                 }
             }
-            None if session.signing_required => return Err((NtStatus::ACCESS_DENIED, Some(Arc::clone(&channel.signing)))),
+            None if session.signing_required => {
+                return Err((NtStatus::ACCESS_DENIED, Some(Arc::clone(&channel.signing))));
+            }
             None => {}
         }
         session.last_used_us.store(self.server.uptime_us(self.now), Ordering::Relaxed);
@@ -246,7 +255,8 @@ impl Engine {
         {
             return Ok(Arc::clone(tree));
         }
-        let tree = session.tree(id).filter(|t| !t.share.is_removed()).ok_or(NtStatus::NETWORK_NAME_DELETED)?;
+        let tree =
+            session.tree(id).filter(|t| !t.share.is_removed()).ok_or(NtStatus::NETWORK_NAME_DELETED)?;
         channel.last_tree = Some(Arc::clone(&tree));
         Ok(tree)
     }

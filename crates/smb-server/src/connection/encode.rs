@@ -26,7 +26,11 @@ impl Engine {
     }
 
     /// Queues replies as one message.
-    pub(super) fn send_finished(&mut self, finished: SmallVec<[Finished; 1]>, encrypted: Option<&Arc<Session>>) {
+    pub(super) fn send_finished(
+        &mut self,
+        finished: SmallVec<[Finished; 1]>,
+        encrypted: Option<&Arc<Session>>,
+    ) {
         let count = finished.len();
         if count == 0 {
             return;
@@ -91,14 +95,18 @@ impl Engine {
         f.reply.message[..HEADER_LEN].copy_from_slice(&bytes);
     }
 
-    /// Credits for the reply to a request (MS-SMB2 3.3.1.2): what it asked for, as far as there is room.
+    /// Credits for the reply to a request (MS-SMB2 3.3.1.2): what it used up, and what it asked for beyond one, as far
+    /// as there is room. Windows and Samba are as generous, and clients exist that count on it: one that does not
+    /// count its own set-up requests would otherwise run past its window.
     pub(super) fn grant(&mut self, request: &Header) -> u16 {
-        let ceiling = match request.command {
+        let charge = if self.facts.multi_credit { request.credit_charge.max(1) } else { 1 };
+        let wish = match request.command {
             // Before a log-on a client needs few.
             Command::NEGOTIATE => 1,
-            _ => self.grant_ceiling(),
+            _ if request.credits == 0 => 0,
+            _ => charge.saturating_add(request.credits - 1),
         };
-        self.credits.grant(request.credits, ceiling)
+        self.credits.grant(wish.min(self.grant_ceiling()))
     }
 
     /// Tells a client that its request waits (MS-SMB2 3.3.4.2): an interim response for each handler that asked for
@@ -114,8 +122,7 @@ impl Engine {
                 && running.async_id.is_none()
             {
                 running.async_id = Some(slot);
-                let mut header = running.header;
-                header.credits = header.credits.max(1);
+                let header = running.header;
                 let credits = self.grant(&header);
                 let mut finished = std::mem::take(&mut chain.finished);
                 let mut interim = header.response(NtStatus::PENDING, credits);
@@ -135,7 +142,12 @@ impl Engine {
     }
 
     /// Queues a message of a header and the error body.
-    fn send_raw(&mut self, header: Header, signing: Option<&Arc<SigningKey>>, encrypted: Option<&Arc<Session>>) {
+    fn send_raw(
+        &mut self,
+        header: Header,
+        signing: Option<&Arc<SigningKey>>,
+        encrypted: Option<&Arc<Session>>,
+    ) {
         let mut message = OutMessage::plain(Vec::with_capacity(HEADER_LEN + ERROR_BODY.len()));
         header.encode(&mut message.head);
         message.head.extend_from_slice(&ERROR_BODY);
@@ -184,7 +196,9 @@ impl Engine {
                 });
             }
             // Out of nonces: the session cannot be used further; without a reply the client sets up a new one.
-            Err(_) => self.ending = Some(super::ConnectionError::Protocol("the session's nonces are used up")),
+            Err(_) => {
+                self.ending = Some(super::ConnectionError::Protocol("the session's nonces are used up"))
+            }
         }
     }
 }

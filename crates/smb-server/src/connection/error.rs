@@ -21,8 +21,15 @@ pub enum ConnectionError {
     #[error("{0}")]
     Protocol(&'static str),
     /// The peer used a message id that it has no credit for (MS-SMB2 3.3.5.2.3).
-    #[error("message id {0} is outside the credits granted")]
-    OutOfCredits(u64),
+    #[error("message ids from {first} (charge {charge}) where {window:?} was granted and not wholly used")]
+    OutOfCredits {
+        /// The first id it used.
+        first: u64,
+        /// How many.
+        charge: u16,
+        /// The ids from the oldest unused one to the end of what was granted.
+        window: std::ops::Range<u64>,
+    },
     /// An encrypted message that does not decrypt (MS-SMB2 3.3.5.2.1.1).
     #[error("an encrypted message does not decrypt")]
     Decrypt,

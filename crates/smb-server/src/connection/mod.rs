@@ -20,8 +20,8 @@ mod outgoing;
 mod receive;
 mod session_setup;
 
-pub use error::ConnectionError;
 pub(crate) use chain::Outcome;
+pub use error::ConnectionError;
 pub(crate) use outgoing::OutMessage;
 
 use std::collections::{HashMap, VecDeque};
@@ -167,11 +167,7 @@ impl Engine {
 
     /// The longest message that is taken now, in bytes, without the transport's framing.
     pub(crate) fn message_limit(&self) -> usize {
-        if self.channels.is_empty() {
-            UNAUTHENTICATED_MAX
-        } else {
-            self.facts.max_io as usize + OVERHEAD
-        }
+        if self.channels.is_empty() { UNAUTHENTICATED_MAX } else { self.facts.max_io as usize + OVERHEAD }
     }
 
     /// Whether the next message should wait: too much is queued to be sent, or too much is running.
@@ -301,10 +297,6 @@ impl Engine {
     fn grant_ceiling(&self) -> u16 {
         let usage = self.server.arena.usage();
         let free = usage.budget - usage.used;
-        if usage.waiting > 0 || free <= 2 * usage.reserve {
-            1
-        } else {
-            u16::MAX
-        }
+        if usage.waiting > 0 || free <= 2 * usage.reserve { 1 } else { u16::MAX }
     }
 }

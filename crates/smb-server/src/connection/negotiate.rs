@@ -53,7 +53,9 @@ impl Engine {
         } else if offer.smb_2_002 && self.speaks(0x0202) {
             Dialect::SMB_2_0_2
         } else {
-            return Err(ConnectionError::Protocol("the client speaks SMB1 only: turn on SMB2 or later there"));
+            return Err(ConnectionError::Protocol(
+                "the client speaks SMB1 only: turn on SMB2 or later there",
+            ));
         };
         // The reply's header is that of the first SMB2 request (MS-SMB2 3.3.5.3.1); its id is used up by it.
         let header = Header { command: Command::NEGOTIATE, credits: 1, ..Header::default() };
@@ -252,7 +254,8 @@ impl Engine {
         let salt: [u8; SALT] = self.server.env.random();
         out.preauth(&[HashAlgorithm::SHA_512], &salt).expect(FITS);
         if offer.ciphers.is_some() {
-            let chosen = self.negotiated.and_then(|n| n.cipher).map_or(WireCipher::NONE, |c| WireCipher(c.to_wire()));
+            let chosen =
+                self.negotiated.and_then(|n| n.cipher).map_or(WireCipher::NONE, |c| WireCipher(c.to_wire()));
             out.encryption(&[chosen]).expect(FITS);
         }
         if let Some(Some(chosen)) = offer.signing {

@@ -82,7 +82,7 @@ impl Engine {
                 let charge = if self.facts.multi_credit { h.credit_charge } else { 1 };
                 self.credits
                     .take(h.message_id, charge)
-                    .map_err(|_| ConnectionError::OutOfCredits(h.message_id))?;
+                    .map_err(|_| ConnectionError::OutOfCredits { first: h.message_id, charge, window: self.credits.window() })?;
             }
         }
         let compound = waiting.len() > 1;

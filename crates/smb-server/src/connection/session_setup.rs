@@ -8,7 +8,9 @@ use smb_auth::crypt::{Opener, Sealer};
 use smb_auth::derive::{PreauthHash, Role, Schedule, SessionKeys, session_key_16};
 use smb_auth::mechanism::{AuthError, FailureKind, FileTime, Identity, SessionKey};
 use smb_auth::sign::SigningKey;
-use smb_wire::msg::{SecurityMode, SessionFlags, SessionSetupFlags, SessionSetupRequest, SessionSetupResponse};
+use smb_wire::msg::{
+    SecurityMode, SessionFlags, SessionSetupFlags, SessionSetupRequest, SessionSetupResponse,
+};
 use smb_wire::{Decode, Header, HeaderFlags, NtStatus};
 
 use super::negotiate::Negotiated;
@@ -62,7 +64,8 @@ impl Engine {
                 if negotiated.dialect == 0x0311 {
                     self.hash_next_reply = Some(HashInto::Setup(id));
                 }
-                let response = SessionSetupResponse { session_flags: SessionFlags::empty(), security_buffer: &token };
+                let response =
+                    SessionSetupResponse { session_flags: SessionFlags::empty(), security_buffer: &token };
                 self.with_session_id(id, Reply::with_status(NtStatus::MORE_PROCESSING_REQUIRED, &response))
             }
             Step::Failed(error) => {
@@ -77,7 +80,9 @@ impl Engine {
                     return NtStatus::USER_SESSION_DELETED.into();
                 };
                 let done = match setup.purpose {
-                    Purpose::New => self.establish(id, identity, &session_key, &setup.preauth, &request, negotiated),
+                    Purpose::New => {
+                        self.establish(id, identity, &session_key, &setup.preauth, &request, negotiated)
+                    }
                     Purpose::Bind(s) => self.bind(&s, &identity, &session_key, &setup.preauth, negotiated),
                     Purpose::Again(s) => self.again(&s, &identity),
                 };
@@ -264,7 +269,11 @@ impl Engine {
 
     /// MS-SMB2 3.3.5.5.3: re-authentication keeps the keys; another user's is refused.
     fn again(&mut self, session: &Arc<Session>, identity: &Identity) -> Result<SessionFlags, NtStatus> {
-        if session.user.is_account(identity) { Ok(SessionFlags::empty()) } else { Err(NtStatus::ACCESS_DENIED) }
+        if session.user.is_account(identity) {
+            Ok(SessionFlags::empty())
+        } else {
+            Err(NtStatus::ACCESS_DENIED)
+        }
     }
 
     fn add_channel(&mut self, session: Arc<Session>, signing: Arc<SigningKey>) {
