@@ -168,6 +168,11 @@ impl Arriving {
         self.peer
     }
 
+    /// The TCP connection itself, for a caller that shares the port with another protocol.
+    pub fn into_stream(self) -> TcpStream {
+        self.stream
+    }
+
     /// Waits for the peer's request.
     ///
     /// # Errors
