@@ -29,8 +29,7 @@ impl Buddy {
     /// All of `pages` free; `pages` is a multiple of the largest chunk's.
     pub(crate) fn new(pages: usize) -> Buddy {
         let top = ORDERS - 1;
-        let mut b =
-            Buddy { free: Default::default(), state: vec![BUSY; pages], free_pages: pages };
+        let mut b = Buddy { free: Default::default(), state: vec![BUSY; pages], free_pages: pages };
         for page in (0..pages).step_by(1 << top).rev() {
             b.push(page, top);
         }

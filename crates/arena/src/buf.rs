@@ -170,9 +170,7 @@ impl Deref for IoBuf {
     fn deref(&self) -> &[u8] {
         let whole: &[u8] = match &*self.block {
             // SAFETY: frozen memory is not written until its last owner is gone, and `filled` bytes lie in the chunk.
-            Block::Arena(chunk, filled) => unsafe {
-                std::slice::from_raw_parts(chunk.at.as_ptr(), *filled)
-            },
+            Block::Arena(chunk, filled) => unsafe { std::slice::from_raw_parts(chunk.at.as_ptr(), *filled) },
             Block::Heap(b) => b,
         };
         &whole[self.start as usize..(self.start + self.len) as usize]

@@ -19,8 +19,8 @@
 //! invariant is stated in `region.rs` and each block refers to it.
 #![allow(unsafe_code)]
 
-mod buf;
 mod buddy;
+mod buf;
 mod data;
 pub mod passes;
 mod region;

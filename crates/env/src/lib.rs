@@ -62,7 +62,9 @@ impl Env {
         match &*self.kind {
             #[allow(clippy::disallowed_methods)] // this is the one place
             Kind::Real => SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
-            Kind::Simulated { started, .. } => Duration::from_secs(SIMULATED_EPOCH_S) + (self.now() - *started),
+            Kind::Simulated { started, .. } => {
+                Duration::from_secs(SIMULATED_EPOCH_S) + (self.now() - *started)
+            }
         }
     }
 

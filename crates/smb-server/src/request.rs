@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use arena::IoBuf;
 use parking_lot::Mutex;
-use smallvec::SmallVec;
 use smb_wire::{Encode, FileId, Guid, HEADER_LEN, Header, MessageBuilder, NtStatus};
 use tokio::sync::Notify;
 use vfs::Data;
@@ -27,8 +26,6 @@ pub(crate) struct ConnectionFacts {
     /// What the server answered, for FSCTL_VALIDATE_NEGOTIATE_INFO.
     pub(crate) server_capabilities: u32,
     pub(crate) server_security_mode: u16,
-    /// The dialects that the client offered, in its order.
-    pub(crate) offered: SmallVec<[u16; 8]>,
     pub(crate) max_io: u32,
     /// The longest payload inside a reply, in bytes: less than `max_io` where the transport's messages are short.
     pub(crate) inline_max: u32,

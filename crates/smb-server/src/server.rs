@@ -10,7 +10,7 @@ use arena::Arena;
 use env::Env;
 use parking_lot::{Mutex, RwLock};
 use smb_auth::mechanism::UserLookup;
-use smb_wire::{FileId, FileTime};
+use smb_wire::FileId;
 use thiserror::Error;
 use tokio::sync::Notify;
 
@@ -27,7 +27,6 @@ pub struct Server {
     pub(crate) arena: Arena,
     pub(crate) env: Env,
     pub(crate) started: Instant,
-    pub(crate) started_at: FileTime,
     pub(crate) files: FileTable,
     shares: RwLock<HashMap<String, Arc<Share>>>,
     sessions: Mutex<HashMap<u64, Arc<Session>>>,
@@ -179,17 +178,20 @@ impl Counters {
 
 impl Server {
     /// A server without shares but IPC$.
-    pub fn new(config: ServerConfig, users: Arc<dyn UserLookup + Send + Sync>, arena: Arena, env: Env) -> Arc<Server> {
+    pub fn new(
+        config: ServerConfig,
+        users: Arc<dyn UserLookup + Send + Sync>,
+        arena: Arena,
+        env: Env,
+    ) -> Arc<Server> {
         let mut shares = HashMap::new();
         shares.insert(fold("IPC$"), Arc::new(Share::pipes()));
         let incarnation = u32::from_le_bytes(env.random()).max(1);
-        let unix = env.unix_time();
         Arc::new(Server {
             config,
             users,
             arena,
             started: env.now(),
-            started_at: FileTime::from_unix(unix.as_secs() as i64, unix.subsec_nanos()),
             files: FileTable::default(),
             shares: RwLock::new(shares),
             sessions: Mutex::default(),

@@ -29,8 +29,6 @@ pub(crate) struct Session {
     pub(crate) user: User,
     /// What every further channel must equal (MS-SMB2 3.3.5.5.2).
     pub(crate) binding: BindingFacts,
-    /// The key that the higher layers see (MS-SMB2 3.3.1.8 SessionKey), from the first authentication.
-    pub(crate) session_key: [u8; 16],
     /// What SESSION_SETUP requests that bind further channels are signed with.
     pub(crate) signing: Arc<SigningKey>,
     pub(crate) ciphers: Option<Ciphers>,
@@ -76,7 +74,6 @@ impl Session {
         id: u64,
         user: User,
         binding: BindingFacts,
-        session_key: [u8; 16],
         signing: Arc<SigningKey>,
         ciphers: Option<Ciphers>,
         encrypt: bool,
@@ -87,7 +84,6 @@ impl Session {
             id,
             user,
             binding,
-            session_key,
             signing,
             ciphers,
             encrypt,

@@ -141,7 +141,9 @@ impl Receiver {
                     sink.set_len(filled);
                     let full = sink.spare().is_empty();
                     if left == n {
-                        out.push_back(parts.into_iter().chain(sinks.into_iter().map(IoBufMut::freeze)).collect());
+                        out.push_back(
+                            parts.into_iter().chain(sinks.into_iter().map(IoBufMut::freeze)).collect(),
+                        );
                         return Poll::Ready(Ok(Filled::Some));
                     }
                     self.state = State::Large { parts, sinks, at: at + usize::from(full), left: left - n };
@@ -191,7 +193,9 @@ impl Receiver {
             return Ok(());
         }
         let chunk = chunk.freeze();
-        out.extend(ranges.iter().map(|&(start, len)| [chunk.slice(start..start + len)].into_iter().collect::<Sg>()));
+        out.extend(
+            ranges.iter().map(|&(start, len)| [chunk.slice(start..start + len)].into_iter().collect::<Sg>()),
+        );
         if left > 0 {
             let rest = chunk.slice(at..at + left);
             let plan = self.plan(&rest, need);

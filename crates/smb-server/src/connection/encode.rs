@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arena::passes::{self, Pass};
 use arena::{CHUNK_MAX, Class, IoBuf, Sg};
 use smallvec::SmallVec;
-use smb_auth::crypt::TRANSFORM_LEN;
+use smb_auth::crypt::{TAG_LEN, TRANSFORM_LEN};
 use smb_auth::sign::SigningKey;
 use smb_wire::header::{OFFSET_FLAGS, OFFSET_NEXT_COMMAND, OFFSET_SIGNATURE};
 use smb_wire::{Command, HEADER_LEN, Header, HeaderFlags, NtStatus};
@@ -173,15 +173,18 @@ impl Engine {
         segments.extend(payload.iter().map(|b| &**b));
         let total = message.len();
         passes::count(Pass::Cipher, total);
-        let (header, body) = match self.server.arena.try_alloc(total.min(CHUNK_MAX), Class::Payload) {
-            Some(mut buf) if total <= CHUNK_MAX => {
-                buf.set_len(total);
+        let roomy = total + TAG_LEN; // the room lets GCM encrypt on the way
+        let (header, body) = match self.server.arena.try_alloc(roomy.min(CHUNK_MAX), Class::Payload) {
+            Some(mut buf) if roomy <= CHUNK_MAX => {
+                buf.set_len(roomy);
                 let header = ciphers.sealer.seal_message_into(session.id, &segments, buf.filled_mut());
+                buf.set_len(total);
                 (header, buf.freeze())
             }
             _ => {
-                let mut heap = vec![0; total];
+                let mut heap = vec![0; roomy];
                 let header = ciphers.sealer.seal_message_into(session.id, &segments, &mut heap);
+                heap.truncate(total);
                 (header, IoBuf::from(heap))
             }
         };

@@ -128,7 +128,6 @@ impl Engine {
             client_security_mode: 0,
             server_capabilities: 0,
             server_security_mode: 0,
-            offered: Default::default(),
             max_io: server.config.limits.max_io,
             inline_max,
             peer,

@@ -61,7 +61,7 @@ impl Engine {
         let header = Header { command: Command::NEGOTIATE, credits: 1, ..Header::default() };
         if dialect == Dialect::SMB_2_0_2 {
             let _ = self.credits.take(0, 1);
-            self.agree(0x0202, None, SigningAlgorithm::HmacSha256, Guid::default(), 0, 0, Default::default());
+            self.agree(0x0202, None, SigningAlgorithm::HmacSha256, Guid::default(), 0, 0);
         } else {
             let _ = self.credits.take(0, 1);
         }
@@ -114,7 +114,6 @@ impl Engine {
             (0x0311, Some(Some(chosen))) => chosen,
             _ => SigningAlgorithm::default_for_dialect(dialect),
         };
-        let offered = request.dialects.iter().map(|d| d.0).take(64).collect();
         self.agree(
             dialect,
             cipher,
@@ -122,7 +121,6 @@ impl Engine {
             request.client_guid,
             request.capabilities.bits(),
             request.security_mode.bits(),
-            offered,
         );
         self.answer(message, &offer)
     }
@@ -157,7 +155,6 @@ impl Engine {
         client_guid: Guid,
         client_capabilities: u32,
         client_security_mode: u16,
-        offered: smallvec::SmallVec<[u16; 8]>,
     ) {
         self.negotiated = Some(Negotiated { dialect, cipher, signing });
         let multi_credit = dialect >= 0x0210;
@@ -183,7 +180,6 @@ impl Engine {
             client_security_mode,
             server_capabilities: capabilities.bits(),
             server_security_mode: mode.bits(),
-            offered,
             max_io: if multi_credit { self.server.config.limits.max_io } else { SMALL_IO },
             multi_credit,
             ..(*self.facts).clone()

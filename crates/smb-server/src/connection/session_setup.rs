@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arena::Sg;
 use smb_auth::acceptor::{Acceptor, AcceptorConfig, Step};
 use smb_auth::crypt::{Opener, Sealer};
-use smb_auth::derive::{PreauthHash, Role, Schedule, SessionKeys, session_key_16};
+use smb_auth::derive::{PreauthHash, Role, Schedule, SessionKeys};
 use smb_auth::mechanism::{AuthError, FailureKind, FileTime, Identity, SessionKey};
 use smb_auth::sign::SigningKey;
 use smb_wire::msg::{
@@ -230,7 +230,6 @@ impl Engine {
                 client_guid: self.facts.client_guid,
                 cipher: negotiated.cipher,
             },
-            session_key_16(key),
             Arc::clone(&signing),
             ciphers,
             encrypt,
