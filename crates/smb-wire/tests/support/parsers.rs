@@ -391,8 +391,11 @@ fn stub(opnum: u16, stub: &[u8]) {
     }
 }
 
+/// A family's name and its function.
+pub type Family = (&'static str, fn(&[u8]));
+
 /// All of it.
-pub const FAMILIES: [(&str, fn(&[u8])); 11] = [
+pub const FAMILIES: [Family; 11] = [
     ("header_and_compound", header_and_compound),
     ("requests", requests),
     ("responses", responses),

@@ -1,0 +1,6 @@
+//! Create contexts.
+#![no_main]
+
+use causeway_fuzz::smb_wire::parsers;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| parsers::create_contexts(bytes));

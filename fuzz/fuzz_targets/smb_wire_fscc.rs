@@ -1,0 +1,6 @@
+//! File, directory and file system information.
+#![no_main]
+
+use causeway_fuzz::smb_wire::parsers;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| parsers::fscc(bytes));

@@ -1,0 +1,6 @@
+//! Input and output of IOCTL.
+#![no_main]
+
+use causeway_fuzz::smb_wire::parsers;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| parsers::ioctl_payloads(bytes));

@@ -1,0 +1,6 @@
+//! RPC PDUs and stubs.
+#![no_main]
+
+use causeway_fuzz::smb_wire::parsers;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| parsers::rpc(bytes));
