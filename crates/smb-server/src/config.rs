@@ -57,8 +57,8 @@ pub struct Limits {
     pub connections: usize,
     /// A connection that has not authenticated by then is closed, in seconds.
     pub authenticate_s: u64,
-    /// A connection whose peer takes no data for so long is closed, in seconds.
-    pub send_stall_s: u64,
+    /// A connection whose peer takes no data, or leaves a message unfinished, for so long is closed, in seconds.
+    pub stall_s: u64,
 }
 
 impl Default for Limits {
@@ -72,7 +72,7 @@ impl Default for Limits {
             pending_per_connection: 8192,
             connections: 65_536,
             authenticate_s: 45,
-            send_stall_s: 60,
+            stall_s: 60,
         }
     }
 }

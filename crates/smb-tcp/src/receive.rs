@@ -74,6 +74,16 @@ impl Receiver {
         Receiver { arena, end, state: State::Idle, size: SIZE_START, spent: None, waiting: None }
     }
 
+    /// Whether no message is half read.
+    pub fn is_idle(&self) -> bool {
+        matches!(self.state, State::Idle)
+    }
+
+    /// Whether it is us who hold up the stream, for want of memory.
+    pub fn waits_for_memory(&self) -> bool {
+        self.waiting.is_some()
+    }
+
     /// Reads once, and appends the messages that are whole to `out`. `limit` is the longest message taken, in bytes.
     ///
     /// # Errors

@@ -39,8 +39,8 @@ pub enum ConnectionError {
     /// No log-on within the time for it.
     #[error("not authenticated in time")]
     NotAuthenticated,
-    /// The peer takes no data.
-    #[error("the peer took no data for too long")]
+    /// The peer takes no data, or does not finish a message.
+    #[error("the peer neither took data nor finished its message for too long")]
     Stalled,
     /// More requests wait than a connection may have waiting.
     #[error("too many requests wait")]

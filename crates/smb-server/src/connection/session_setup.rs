@@ -119,6 +119,10 @@ impl Engine {
                 return Err(NtStatus::USER_SESSION_DELETED);
             }
             let limit = self.server.config.limits.sessions_per_connection;
+            if self.channels.len() >= limit {
+                // Sessions that were ended elsewhere still stand here.
+                self.channels.retain(|_, c| !c.session.is_ended());
+            }
             if self.setups.len() >= SETUPS_MAX || self.channels.len() >= limit {
                 return Err(NtStatus::INSUFFICIENT_RESOURCES);
             }

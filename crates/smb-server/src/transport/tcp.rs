@@ -58,7 +58,9 @@ struct TcpConnection {
     timer: Option<(Instant, BoxFuture<()>)>,
     /// When the peer must have taken some data.
     send_by: Option<Instant>,
-    send_stall: Duration,
+    /// When the peer must have sent more of a message that it has begun.
+    receive_by: Option<Instant>,
+    stall: Duration,
     ended: bool,
 }
 
@@ -81,7 +83,8 @@ impl TcpConnection {
             drains: false,
             timer: None,
             send_by: None,
-            send_stall: Duration::from_secs(server.config.limits.send_stall_s),
+            receive_by: None,
+            stall: Duration::from_secs(server.config.limits.stall_s),
             ended: false,
         }
     }
@@ -138,6 +141,12 @@ impl TcpConnection {
                 Poll::Pending => break,
             }
         }
+        // A peer that waits for us (because too much is queued for it, or memory is short) is not slow.
+        if read || self.receiver.is_idle() {
+            self.receive_by = None;
+        } else if self.receive_by.is_none() && !self.receiver.waits_for_memory() {
+            self.receive_by = Some(now + self.stall);
+        }
         Ok(any)
     }
 
@@ -159,7 +168,7 @@ impl TcpConnection {
         if done {
             self.send_by = None;
         } else if moved || self.send_by.is_none() {
-            self.send_by = Some(now + self.send_stall);
+            self.send_by = Some(now + self.stall);
         }
         Ok(moved)
     }
@@ -173,13 +182,13 @@ impl TcpConnection {
 
     /// Nothing moves: wakes up for the next deadline, if there is one.
     fn wait(&mut self, cx: &mut Context<'_>, now: Instant) -> Poll<Result<(), ConnectionError>> {
-        if self.send_by.is_some_and(|by| by <= now) {
+        if [self.send_by, self.receive_by].into_iter().flatten().any(|by| by <= now) {
             return Poll::Ready(Err(ConnectionError::Stalled));
         }
         if self.engine.authenticate_by().is_some_and(|by| by <= now) {
             return Poll::Ready(Err(ConnectionError::NotAuthenticated));
         }
-        let next = [self.send_by, self.engine.authenticate_by()].into_iter().flatten().min();
+        let next = [self.send_by, self.receive_by, self.engine.authenticate_by()].into_iter().flatten().min();
         match next {
             None => self.timer = None,
             Some(by) => {
