@@ -6,17 +6,27 @@ pub(crate) fn fold(name: &str) -> String {
     if name.is_ascii() { name.to_ascii_uppercase() } else { name.chars().map(fold_char).collect() }
 }
 
+/// Whether two names have the same form, `folded` being one already.
+pub(crate) fn is_folded(name: &str, folded: &str) -> bool {
+    if name.is_ascii() {
+        name.eq_ignore_ascii_case(folded)
+    } else {
+        name.chars().map(fold_char).eq(folded.chars())
+    }
+}
+
 fn fold_char(c: char) -> char {
     let mut upper = c.to_uppercase();
     match (upper.next(), upper.next()) {
-        (Some(single), None) => single,
+        // The dotless i and the long s stay what they are, as in NTFS: no other character means an ASCII one.
+        (Some(single), None) if c.is_ascii() || !single.is_ascii() => single,
         _ => c,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::fold;
+    use super::{fold, is_folded};
 
     #[test]
     fn simple_uppercase() {
@@ -24,5 +34,18 @@ mod tests {
         assert_eq!(fold("žluťoučký"), fold("ŽLUŤOUČKÝ"));
         assert_eq!(fold("ﬁ"), "ﬁ");
         assert_ne!(fold("a"), fold("ä"));
+        assert_eq!(fold("ıſ"), "ıſ");
+        for (name, other) in [
+            ("a", "b"),
+            ("Straße", "STRASSE"),
+            ("ab", "a"),
+            ("a", "ab"),
+            ("é", "É"),
+            ("x", "X"),
+            ("ı", "I"),
+            ("ſ", "s"),
+        ] {
+            assert_eq!(is_folded(name, &fold(other)), fold(name) == fold(other), "{name} {other}");
+        }
     }
 }

@@ -305,18 +305,20 @@ impl Home {
     /// The home of the runtime that this is called in, with its task started; `None` outside of one.
     fn current() -> Option<Arc<Home>> {
         let runtime = tokio::runtime::Handle::try_current().ok()?;
-        HOME.with_borrow_mut(|slot| {
-            if let Some((id, home)) = slot
+        let current = |slot: &RefCell<Option<(tokio::runtime::Id, Arc<Home>)>>| {
+            let mut slot = slot.borrow_mut();
+            if let Some((id, home)) = &*slot
                 && *id == runtime.id()
                 && !home.state.lock().gone
             {
-                return Some(Arc::clone(home));
+                return Arc::clone(home);
             }
             let home = Arc::new(Home { state: Mutex::default() });
             *slot = Some((runtime.id(), Arc::clone(&home)));
             runtime.spawn(Announce(Arc::clone(&home)));
-            Some(home)
-        })
+            home
+        };
+        HOME.try_with(current).ok() // the thread may be ending
     }
 
     /// Announces `wakers`; wakes the task unless it has been woken already.

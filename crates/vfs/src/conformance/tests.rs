@@ -4,7 +4,7 @@ use std::path::Path;
 
 use env::Env;
 
-use super::{Subject, run_all};
+use super::{Subject, run_all, run_some};
 use crate::{HostDir, HostDirOptions, RamFs, RamOptions};
 
 fn arena() -> arena::Arena {
@@ -16,10 +16,11 @@ fn takes_attributes(path: &Path) -> bool {
     rustix::fs::setxattr(path, "user.try", b"1", rustix::fs::XattrFlags::empty()).is_ok()
 }
 
-fn host(above: &Path) -> Subject {
+fn host(above: &Path, shared: bool) -> Subject {
     let directory = tempfile::tempdir_in(above).expect("a directory");
     let keeps_metadata = takes_attributes(directory.path());
-    let vfs = HostDir::open(directory.path(), HostDirOptions::default()).expect("a tree");
+    let vfs =
+        HostDir::open(directory.path(), HostDirOptions { shared, ..Default::default() }).expect("a tree");
     Subject {
         vfs,
         arena: arena(),
@@ -63,7 +64,14 @@ async fn null() {
 
 #[tokio::test]
 async fn hostdir() {
-    run_all(|| host(&std::env::temp_dir())).await;
+    run_all(|| host(&std::env::temp_dir(), false)).await;
+}
+
+/// As on a network's file system: nothing is done at once, nothing is remembered.
+#[tokio::test]
+async fn hostdir_shared_with_others() {
+    // Making 10,000 files reads the directory 10,000 times then: right, but not for a test.
+    run_some(|| host(&std::env::temp_dir(), true), |name| name != "listing::ten_thousand").await;
 }
 
 /// On a file system in memory, where everything is done at once.
@@ -74,5 +82,5 @@ async fn hostdir_in_memory() {
         eprintln!("SKIPPED: there is no /dev/shm here, so hostdir was not tried on tmpfs");
         return;
     }
-    run_all(|| host(memory)).await;
+    run_all(|| host(memory, false)).await;
 }

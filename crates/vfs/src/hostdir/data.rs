@@ -75,6 +75,9 @@ impl Node for HostNode {
 
     fn read(&self, _: &Ctx, offset: u64, want: Want<'_>) -> Io<VfsResult<Data>> {
         let open = &self.open;
+        if !open.shared.device.local {
+            return self.read_in_pool(offset, want);
+        }
         match open.read_length(offset, want.length as usize) {
             Ok(0) => Io::Done(Ok(Data::Bufs(Sg::new()))),
             Ok(length) => self.read_some(offset, length, want),
@@ -129,6 +132,7 @@ impl Node for HostNode {
             if len > OFFSET_MAX {
                 return Err(VfsError::TooLarge);
             }
+            open.shared.slow_close.store(true, Ordering::Relaxed);
             Ok(rustix::fs::ftruncate(&*open.fd, len)?)
         })
     }
@@ -232,6 +236,23 @@ impl HostNode {
         Io::Pending(open.shared.tree.pool.run(read))
     }
 
+    /// Nothing is known to be in memory (a network's file system): all of it where it may block.
+    fn read_in_pool(&self, offset: u64, want: Want<'_>) -> Io<VfsResult<Data>> {
+        let (open, arena, length) = (Arc::clone(&self.open), want.arena.clone(), want.length as usize);
+        let limit = arena.usage().budget / 2;
+        Io::pending(async move {
+            let pool = &open.shared.tree.pool;
+            let size = Arc::clone(&open);
+            let length = pool.run(move || size.read_length(offset, length)).await?;
+            if length > limit {
+                return Err(VfsError::NoMemory);
+            }
+            let bufs = arena.alloc_sg(length, Class::Payload).await;
+            let fd = Arc::clone(&open.fd);
+            pool.run(move || read_all(&fd, offset, bufs, 0, length).map(Data::Bufs)).await
+        })
+    }
+
     /// The arena is exhausted: that is when a read waits.
     fn read_when_there_is_memory(&self, offset: u64, length: usize, want: Want<'_>) -> Io<VfsResult<Data>> {
         if length > want.arena.usage().budget / 2 {
@@ -280,6 +301,7 @@ impl Open {
                 done => done?,
             }
         } else if len < stat.stx_size {
+            self.shared.slow_close.store(true, Ordering::Relaxed);
             rustix::fs::ftruncate(&*self.fd, len)?;
         }
         Ok(())

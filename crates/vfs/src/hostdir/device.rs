@@ -41,15 +41,16 @@ const LOCAL: [u64; 10] = [
 ];
 
 impl Device {
-    /// Asks the system about the file system that `fd` (of device `number`) lies on.
-    pub(super) fn of(fd: impl AsFd, number: u64) -> rustix::io::Result<Device> {
+    /// Asks the system about the file system that `fd` (of device `number`) lies on; others change it too if
+    /// `shared`.
+    pub(super) fn of(fd: impl AsFd, number: u64, shared: bool) -> rustix::io::Result<Device> {
         let kind = rustix::fs::fstatfs(&fd)?.f_type as u64;
         let facts = rustix::fs::fstatvfs(&fd)?;
-        let memory = MEMORY.contains(&kind);
+        let memory = MEMORY.contains(&kind) && !shared;
         Ok(Device {
             volume: mix(number ^ mix(facts.f_fsid)),
             memory,
-            local: memory || LOCAL.contains(&kind),
+            local: memory || LOCAL.contains(&kind) && !shared,
             read_only: facts.f_flag.contains(StatVfsMountFlags::RDONLY),
             nowait_reads: AtomicBool::new(!memory),
             nowait_writes: AtomicBool::new(!memory),

@@ -37,6 +37,7 @@ mod visible;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use env::{Ctx, Io};
@@ -56,6 +57,9 @@ pub struct HostDirOptions {
     pub label: String,
     /// Refuse every change.
     pub read_only: bool,
+    /// Other machines change the directory too, though its file system looks like a local one: nothing is taken from
+    /// what was seen before. (NFS and the like are known to be so.)
+    pub shared: bool,
     /// Threads for what may block; started on demand.
     pub threads: usize,
     /// Permission bits of new files, before the umask.
@@ -69,6 +73,7 @@ impl Default for HostDirOptions {
         HostDirOptions {
             label: "Causeway".into(),
             read_only: false,
+            shared: false,
             threads: 8,
             file_mode: 0o666,
             directory_mode: 0o777,
@@ -86,13 +91,14 @@ pub struct HostDir {
 
 /// What all nodes of one tree share.
 struct Tree {
-    root: OwnedFd,
+    root: Arc<OwnedFd>,
     options: HostDirOptions,
     pool: Pool,
     names: Names,
     /// The file systems met below the root, by device number.
     devices: Mutex<HashMap<u64, Arc<Device>>>,
-    root_device: Arc<Device>,
+    /// All of them live in memory, so nothing blocks (known after the first look at each).
+    all_memory: AtomicBool,
     /// The files that are open.
     files: Mutex<HashMap<NodeId, Weak<Shared>>>,
     /// One of these is held while the names in a directory change, so that the look without regard to case and the
@@ -109,7 +115,7 @@ impl HostDir {
     pub fn open(path: &Path, options: HostDirOptions) -> std::io::Result<Arc<HostDir>> {
         let root = rustix::fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         let stat = node::statx(&root)?;
-        let device = Arc::new(Device::of(&root, device::number(&stat))?);
+        let device = Arc::new(Device::of(&root, device::number(&stat), options.shared)?);
         let info = VolumeInfo {
             label: options.label.clone(),
             file_system: "NTFS".into(),
@@ -122,11 +128,11 @@ impl HostDir {
             read_only: options.read_only || device.read_only,
         };
         let tree = Tree {
-            root,
+            root: Arc::new(root),
             pool: Pool::new(options.threads),
             names: Names::default(),
             devices: Mutex::new(HashMap::from([(device::number(&stat), Arc::clone(&device))])),
-            root_device: device,
+            all_memory: AtomicBool::new(device.memory),
             files: Mutex::default(),
             changing: Default::default(),
             info,
@@ -137,7 +143,7 @@ impl HostDir {
 
     /// Does `work` where it may block, at once on a memory file system.
     fn run<T: Send + 'static>(&self, work: impl FnOnce(&Arc<Tree>) -> T + Send + 'static) -> Io<T> {
-        if self.tree.root_device.memory {
+        if self.tree.all_memory.load(Ordering::Relaxed) {
             return Io::Done(work(&self.tree));
         }
         let tree = Arc::clone(&self.tree);

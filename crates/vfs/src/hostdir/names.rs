@@ -24,7 +24,7 @@ use super::device::{self, Device};
 use super::place::beneath;
 use super::visible;
 use crate::VfsResult;
-use crate::fold::fold;
+use crate::fold::{fold, is_folded};
 
 /// The most names kept, over all directories (about 150 bytes each).
 const NAMES_MAX: usize = 1 << 18;
@@ -214,7 +214,7 @@ impl Directory {
 fn search(fd: &OwnedFd, name: &str, folded: &str) -> VfsResult<Option<String>> {
     let mut found: SmallVec<[String; 1]> = SmallVec::new();
     each_name(fd, |disk| {
-        if visible::shown(disk.as_bytes()).is_some_and(|shown| fold(&shown) == folded) {
+        if visible::shown(disk.as_bytes()).is_some_and(|shown| is_folded(&shown, folded)) {
             found.push(disk.to_owned());
         }
         found.len() < 16

@@ -41,7 +41,7 @@ impl Tree {
         };
         rustix::fs::unlinkat(&entry.place.fd, &*entry.name, flags)?;
         if let Some(shared) = self.shared(id) {
-            shared.removed.store(true, Ordering::Relaxed);
+            shared.slow_close.store(true, Ordering::Relaxed);
         }
         Ok(())
     }
@@ -132,7 +132,7 @@ impl Tree {
         if let Some(device) = self.devices.lock().get(&number).cloned()
             && let Some(shared) = self.shared(NodeId { volume: device.volume, file: stat.stx_ino })
         {
-            shared.removed.store(true, Ordering::Relaxed);
+            shared.slow_close.store(true, Ordering::Relaxed);
         }
         Ok(())
     }

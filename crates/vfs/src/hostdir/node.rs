@@ -10,7 +10,7 @@ use rustix::io;
 
 use super::device::{self, Device};
 use super::listing::Listing;
-use super::stored::{self, KEPT, Stored};
+use super::stored::{self, Dos, KEPT, Stored};
 use super::{Tree, listing};
 use crate::pool::Line;
 use crate::{
@@ -38,8 +38,11 @@ pub(super) struct Shared {
     /// Buffered writes, in order.
     pub(super) line: Arc<Line>,
     pub(super) stored: Mutex<Stored>,
-    /// A name of it was removed, so closing it may mean freeing it.
-    pub(super) removed: AtomicBool,
+    /// Held while stored metadata is read, changed and written, which may block; `stored` is not.
+    setting: Mutex<()>,
+    /// Closing it may mean work for the file system: a name was removed, or the file was cut off (which ext4 takes
+    /// as a reason to write at close).
+    pub(super) slow_close: AtomicBool,
 }
 
 impl Drop for Shared {
@@ -56,9 +59,10 @@ impl Drop for Open {
     /// Closing may block where it frees a file or goes over a network.
     fn drop(&mut self) {
         let device = &self.shared.device;
-        if !device.memory && (!device.local || self.shared.removed.load(Ordering::Relaxed)) {
-            let fd = Arc::clone(&self.fd);
-            drop(self.shared.tree.pool.run(move || drop(fd)));
+        if !device.memory && (!device.local || self.shared.slow_close.load(Ordering::Relaxed)) {
+            let tree = &self.shared.tree;
+            let fd = std::mem::replace(&mut self.fd, Arc::clone(&tree.root));
+            drop(tree.pool.run(move || drop(fd)));
         }
     }
 }
@@ -72,21 +76,12 @@ impl Open {
     pub(super) fn set_basic(&self, change: &BasicChange) -> VfsResult<()> {
         self.shared.tree.may_change()?;
         if change.attributes.is_some() || change.created.is_some() {
-            let stat = statx(&*self.fd)?;
-            let mut stored = self.shared.stored.lock();
-            let before = stored.dos(self.kind, &stat);
-            let mut dos = before;
-            if let Some(attributes) = change.attributes {
-                dos.attributes = attributes & Attributes::STORED | before.attributes & !Attributes::STORED;
-            }
-            dos.created = change.created.or(dos.created);
-            if dos != before {
-                match stored::set_dos(&self.fd, &self.shared.device, &dos) {
-                    Ok(()) => stored.dos = Some(dos),
-                    Err(VfsError::Unsupported) if dos.attributes == before.attributes => {}
-                    Err(e) => return Err(e),
+            self.set_dos(|dos| {
+                if let Some(attributes) = change.attributes {
+                    dos.attributes = attributes & Attributes::STORED | dos.attributes & !Attributes::STORED;
                 }
-            }
+                dos.created = change.created.or(dos.created);
+            })?;
         }
         if change.accessed.is_some() || change.written.is_some() {
             let times = Timestamps {
@@ -101,24 +96,36 @@ impl Open {
     /// Sets or clears SPARSE_FILE.
     pub(super) fn set_sparse(&self, sparse: bool) -> VfsResult<()> {
         self.shared.tree.may_change()?;
+        match self.set_dos(|dos| dos.attributes.set(Attributes::SPARSE_FILE, sparse)) {
+            Err(VfsError::Unsupported) => Ok(()), // holes work all the same
+            done => done,
+        }
+    }
+
+    /// Changes the record of attributes and creation time.
+    ///
+    /// # Errors
+    /// `Unsupported` when attributes cannot be kept.
+    fn set_dos(&self, change: impl FnOnce(&mut Dos)) -> VfsResult<()> {
+        let _setting = self.shared.setting.lock();
         let stat = statx(&*self.fd)?;
-        let mut stored = self.shared.stored.lock();
-        let before = stored.dos(self.kind, &stat);
+        let before = self.shared.stored.lock().dos(self.kind, &stat);
         let mut dos = before;
-        dos.attributes.set(Attributes::SPARSE_FILE, sparse);
-        if dos != before {
-            match stored::set_dos(&self.fd, &self.shared.device, &dos) {
-                Ok(()) => stored.dos = Some(dos),
-                // Holes work all the same.
-                Err(VfsError::Unsupported) => {}
-                Err(e) => return Err(e),
-            }
+        change(&mut dos);
+        if dos == before {
+            return Ok(());
+        }
+        match stored::set_dos(&self.fd, &self.shared.device, &dos) {
+            Ok(()) => self.shared.stored.lock().dos = Some(dos),
+            Err(VfsError::Unsupported) if dos.attributes == before.attributes => {}
+            Err(e) => return Err(e),
         }
         Ok(())
     }
 
     pub(super) fn set_extended(&self, set: &[ExtendedAttribute]) -> VfsResult<()> {
         self.shared.tree.may_change()?;
+        let _setting = self.shared.setting.lock();
         let done = stored::set_extended(&self.fd, &self.shared.device, set);
         let now = Stored::load(stored::Target::Fd(&self.fd), &self.shared.device);
         self.shared.stored.lock().ea_size = now.ea_size;
@@ -160,7 +167,10 @@ impl Tree {
         if let Some(device) = self.devices.lock().get(&number) {
             return Ok(Arc::clone(device));
         }
-        let device = Arc::new(Device::of(fd, number)?);
+        let device = Arc::new(Device::of(fd, number, self.options.shared)?);
+        if !device.memory {
+            self.all_memory.store(false, Ordering::Relaxed);
+        }
         Ok(Arc::clone(self.devices.lock().entry(number).or_insert(device)))
     }
 
@@ -169,26 +179,29 @@ impl Tree {
         self.files.lock().get(&id)?.upgrade()
     }
 
-    /// The node of a file just opened, and its metadata.
+    /// The node of a file just opened, and its metadata. One just made (`fresh`) has nothing stored with it.
     pub(super) fn node(
         self: &Arc<Tree>,
         fd: OwnedFd,
         stat: &Statx,
         kind: Kind,
+        fresh: bool,
     ) -> VfsResult<(HostNode, Stat)> {
         let device = self.device(&fd, device::number(stat))?;
         let id = NodeId { volume: device.volume, file: stat.stx_ino };
         let shared = match self.shared(id) {
             Some(shared) => shared,
             None => {
-                let stored = Mutex::new(Stored::load(stored::Target::Fd(&fd), &device));
+                let load = || Stored::load(stored::Target::Fd(&fd), &device);
+                let stored = Mutex::new(if fresh { Stored::default() } else { load() });
                 let new = Shared {
                     tree: Arc::clone(self),
                     id,
                     device,
                     line: Arc::default(),
                     stored,
-                    removed: AtomicBool::new(false),
+                    setting: Mutex::new(()),
+                    slow_close: AtomicBool::new(false),
                 };
                 self.share(new)
             }
@@ -248,7 +261,7 @@ pub(super) fn convert(stat: &Statx, kind: Kind, id: NodeId, stored: &Stored) -> 
         kind,
         size: if data { stat.stx_size } else { 0 },
         allocation: if data { stat.stx_blocks.saturating_mul(512) } else { 0 },
-        links: stat.stx_nlink,
+        links: if data { stat.stx_nlink } else { stat.stx_nlink.min(1) }, // `.` and `..` are no names
         attributes,
         created: dos.created.unwrap_or_else(|| born(stat)),
         accessed: time(stat.stx_atime),

@@ -92,7 +92,7 @@ impl Tree {
         if same(&stat) != same(seen) {
             return Ok(None);
         }
-        let (node, stat) = self.node(fd, &stat, kind)?;
+        let (node, stat) = self.node(fd, &stat, kind, false)?;
         Ok(Some(Opened { node: Arc::new(node), created: false, path, stat }))
     }
 
@@ -122,13 +122,16 @@ impl Tree {
             Err(e) => return Err(e.into()),
         };
         let stat = node::statx(&fd)?;
-        let (node, _) = self.node(fd, &stat, kind)?;
-        if let Err(e) = furnish(&node.open, r) {
-            let flags = if kind == Kind::Directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
-            let _ = rustix::fs::unlinkat(&place.fd, &*disk, flags);
-            return Err(e);
+        let (node, mut stat) = self.node(fd, &stat, kind, true)?;
+        match furnish(&node.open, r, stat.attributes) {
+            Ok(false) => {}
+            Ok(true) => stat = node.open.stat()?,
+            Err(e) => {
+                let flags = if kind == Kind::Directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+                let _ = rustix::fs::unlinkat(&place.fd, &*disk, flags);
+                return Err(e);
+            }
         }
-        let stat = node.open.stat()?;
         let mut path = place.path;
         path.push(visible::shown(disk.as_bytes()).ok_or(VfsError::InvalidName)?.into_owned());
         Ok(Some(Opened { node: Arc::new(node), created: true, path: VfsPath::from_parts(path), stat }))
@@ -144,20 +147,26 @@ fn flags(kind: Kind, rights: Rights) -> OFlags {
     }
 }
 
-/// Gives a new file what it was asked to have.
-fn furnish(open: &node::Open, r: &OpenRequest) -> VfsResult<()> {
+/// Gives a new file, which has `attributes`, what it was asked to have; whether that changed anything.
+fn furnish(open: &node::Open, r: &OpenRequest, attributes: Attributes) -> VfsResult<bool> {
+    let mut changed = false;
     let quietly = |done: VfsResult<()>| match done {
         Err(VfsError::Unsupported) => Ok(()), // logged where it was found out
         done => done,
     };
-    let attributes = r.attributes & Attributes::STORED;
-    let change = crate::BasicChange { attributes: Some(attributes), ..Default::default() };
-    quietly(open.set_basic(&change))?;
+    let wanted = r.attributes & Attributes::STORED;
+    if wanted != attributes & Attributes::STORED {
+        let change = crate::BasicChange { attributes: Some(wanted), ..Default::default() };
+        quietly(open.set_basic(&change))?;
+        changed = true;
+    }
     if let Some(descriptor) = &r.security {
         quietly(stored::set_security(&open.fd, &open.shared.device, descriptor))?;
+        changed = true;
     }
     if !r.extended_attributes.is_empty() {
         open.set_extended(&r.extended_attributes)?;
+        changed = true;
     }
-    Ok(())
+    Ok(changed)
 }
