@@ -42,9 +42,6 @@ pub struct SmbDirect {
     pub(crate) messages: VecDeque<Message>,
     /// RDMA Writes and invalidations to post, in order.
     pub(crate) work: VecDeque<(WrId, Wr)>,
-    /// How many were ever queued and posted in `work`.
-    work_queued: u64,
-    pub(crate) work_posted: u64,
     /// RDMA Reads to post, in order, as far as ORD allows.
     pub(crate) reads: VecDeque<(WrId, IoBufMut, Remote)>,
     pub(crate) reads_in_flight: usize,
@@ -84,8 +81,6 @@ pub(crate) struct Message {
     pub(crate) data: Sg,
     /// The peer's steering tag to invalidate with the last fragment.
     pub(crate) invalidate: Option<Stag>,
-    /// Work that must be posted before.
-    pub(crate) after: u64,
 }
 
 /// Something for the owner of a connection.
@@ -165,8 +160,6 @@ impl SmbDirect {
             credit_target: options.receive_credit_max,
             messages: VecDeque::new(),
             work: VecDeque::new(),
-            work_queued: 0,
-            work_posted: 0,
             reads: VecDeque::new(),
             reads_in_flight: 0,
             send_queue_used: 0,
@@ -232,7 +225,7 @@ impl SmbDirect {
     pub fn send(&mut self, message: Sg, invalidate: Option<Stag>) -> Result<(), SmbDirectError> {
         self.check_open()?;
         self.protocol.queue_message(sg_len(&message))?;
-        self.messages.push_back(Message { data: message, invalidate, after: self.work_queued });
+        self.messages.push_back(Message { data: message, invalidate });
         self.wake();
         Ok(())
     }
@@ -404,7 +397,6 @@ impl SmbDirect {
 
     fn queue_work(&mut self, id: WrId, wr: Wr) {
         self.work.push_back((id, wr));
-        self.work_queued += 1;
         self.wake();
     }
 

@@ -91,7 +91,8 @@ impl SmbDirect {
         Poll::Pending
     }
 
-    /// Posts whatever can be posted.
+    /// Posts whatever can be posted. RDMA Writes go before messages: where the send queue leaves one waiting it leaves
+    /// all messages waiting too, so none overtakes a write that was queued before it.
     pub(crate) fn pump(&mut self) {
         self.post_receives();
         self.post_work();
@@ -101,8 +102,7 @@ impl SmbDirect {
             if !self.send_queue_free() {
                 return;
             }
-            let allowed = self.messages.front().is_some_and(|m| m.after <= self.work_posted);
-            let Some(transmit) = self.protocol.poll_transmit(now, allowed) else { return };
+            let Some(transmit) = self.protocol.poll_transmit(now) else { return };
             self.transmit(transmit);
             self.post_receives();
         }
@@ -143,11 +143,9 @@ impl SmbDirect {
         let short = self.protocol.receives_wanted() > 0;
         self.counters.stalls_receive_memory += u64::from(short && !self.receive_stalled);
         self.receive_stalled = short;
-        if short {
-            if self.protocol.receive_needed() && self.memory.is_none() {
-                let (arena, size) = (self.arena.clone(), self.protocol.receive_size());
-                self.memory = Some(Box::pin(async move { arena.alloc_sg(size, Class::Control).await }));
-            }
+        if short && self.protocol.receive_needed() && self.memory.is_none() {
+            let (arena, size) = (self.arena.clone(), self.protocol.receive_size());
+            self.memory = Some(Box::pin(async move { arena.alloc_sg(size, Class::Control).await }));
         }
     }
 
@@ -164,7 +162,6 @@ impl SmbDirect {
         while self.phase == Phase::Open && !self.work.is_empty() && self.send_queue_free() {
             let Some((id, wr)) = self.work.pop_front() else { return };
             let bytes = if let Wr::Write { src, .. } = &wr { sg_len(src) as u64 } else { 0 };
-            self.work_posted += 1;
             if self.post(id, wr) {
                 self.send_queue_used += 1;
                 self.counters.bytes_rdma_written += bytes;

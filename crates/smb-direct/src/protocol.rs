@@ -351,9 +351,8 @@ impl Protocol {
         self.deadline
     }
 
-    /// The next message to send, or `None`. `data_allowed` says whether the message at the front of the queue may
-    /// be sent yet: it may have to wait for something that the owner sends first.
-    pub fn poll_transmit(&mut self, now: Time, data_allowed: bool) -> Option<Transmit> {
+    /// The next message to send, or `None`.
+    pub fn poll_transmit(&mut self, now: Time) -> Option<Transmit> {
         match self.phase {
             Phase::RequestDue if self.posted > 0 => {
                 self.phase = Phase::AwaitResponse;
@@ -376,14 +375,14 @@ impl Protocol {
                 self.phase = Phase::Ended;
                 Some(Transmit::Refusal(self.response(status::NOT_SUPPORTED, 0), why))
             }
-            Phase::Established => self.poll_data(now, data_allowed),
+            Phase::Established => self.poll_data(now),
             _ => None,
         }
     }
 
     /// MS-SMBD 3.1.5.1.
-    fn poll_data(&mut self, now: Time, data_allowed: bool) -> Option<Transmit> {
-        let with_data = data_allowed && !self.queue.is_empty();
+    fn poll_data(&mut self, now: Time) -> Option<Transmit> {
+        let with_data = !self.queue.is_empty();
         let ask = self.keep_alive == KeepAlive::Pending;
         if !(with_data || ask || self.response_due || self.grant_due(now)) {
             return None;
@@ -413,8 +412,7 @@ impl Protocol {
             data_offset: 0,
             data_length: 0,
         };
-        let front = if with_data { self.queue.front_mut() } else { None };
-        let Some(front) = front else { return Some(Transmit::Data(header, None)) };
+        let Some(front) = self.queue.front_mut() else { return Some(Transmit::Data(header, None)) };
         let room = self.limits.max_send_size - DATA_OFFSET as u32;
         let length = room.min(front.length - front.sent);
         let fragment = Fragment { start: front.sent, length, last: front.sent + length == front.length };
@@ -588,7 +586,7 @@ impl Protocol {
 
     /// Checks that a fragment lies in its message and continues the sequence; whether it ends it.
     fn fragment(&mut self, m: &DataTransfer, message: usize) -> Result<bool, Violation> {
-        if m.data_offset % 8 != 0 || (m.data_offset as usize) < DATA_TRANSFER_LEN {
+        if !m.data_offset.is_multiple_of(8) || (m.data_offset as usize) < DATA_TRANSFER_LEN {
             return Err(Violation::DataOffset(m.data_offset));
         }
         let (offset, length) = (m.data_offset, m.data_length);

@@ -57,7 +57,8 @@ async fn messages_of_every_size_go_both_ways() {
 #[tokio::test(start_paused = true)]
 async fn written_data_is_there_before_the_answer() {
     for seed in 0..20 {
-        let mut ends = Ends::new(faulty(seed), small()).await;
+        let max_wr = if seed % 2 == 0 { 3 } else { 1024 };
+        let mut ends = Ends::new(Options { max_wr, max_sge: 3, ..faulty(seed) }, small()).await;
         for round in 0..10 {
             let length = [1, 4096, 70_000, 300_000][round % 4];
             let bufs = ends.sinks(length);

@@ -23,6 +23,8 @@ struct Peer {
     /// Upper-layer messages that were queued, in order, with their content.
     queued: VecDeque<Vec<u8>>,
     to_queue: VecDeque<Vec<u8>>,
+    /// When the upper layer sends next.
+    next_send: Time,
     sent: Vec<Vec<u8>>,
     partial: Vec<u8>,
     received: Vec<Vec<u8>>,
@@ -39,6 +41,7 @@ impl Peer {
             core,
             posted: 0,
             queued: VecDeque::new(),
+            next_send: Time::ZERO,
             sent: messages.clone(),
             to_queue: messages.into(),
             partial: Vec::new(),
@@ -86,7 +89,8 @@ impl Pair {
             }
             let due = |e: &Peer| {
                 let timeout = e.core.poll_timeout();
-                [e.wire.front().map(|w| w.0), e.memory_at, timeout].into_iter().flatten().min()
+                let send = (e.core.is_established() && !e.to_queue.is_empty()).then_some(e.next_send);
+                [e.wire.front().map(|w| w.0), e.memory_at, send, timeout].into_iter().flatten().min()
             };
             let next = self.ends.iter().filter_map(due).min();
             let Some(next) = next.filter(|n| *n <= until) else {
@@ -128,25 +132,19 @@ impl Pair {
     }
 
     fn act(&mut self, side: usize) {
+        // The upper layer sends a few at a time, now and then.
+        let (few, pause) = (1 + self.chance(3) as usize, MS * self.chance(40) as u32);
+        let end = &mut self.ends[side];
+        if end.core.is_established() && end.next_send <= self.now {
+            end.next_send = self.now + pause;
+            for m in (0..few).map_while(|_| end.to_queue.pop_front()) {
+                end.core.queue_message(m.len()).expect("within limits");
+                end.queued.push_back(m);
+            }
+        }
         loop {
             self.post(side);
-            // The upper layer sends a few at a time.
-            let queue = self.chance(3) as usize;
-            let end = &mut self.ends[side];
-            if end.core.is_established() {
-                for m in (0..queue).map_while(|_| end.to_queue.pop_front()) {
-                    end.core.queue_message(m.len()).expect("within limits");
-                    end.queued.push_back(m);
-                }
-            }
-            self.post(side);
-            let more = !self.ends[side].to_queue.is_empty() && self.ends[side].core.is_established();
-            let Some(transmit) = self.ends[side].core.poll_transmit(self.now, true) else {
-                if more {
-                    continue;
-                }
-                return;
-            };
+            let Some(transmit) = self.ends[side].core.poll_transmit(self.now) else { return };
             let (peer, end) = (self.ends[1 - side].core.limits(), &mut self.ends[side]);
             let bytes = match transmit {
                 Transmit::Request(m) => m.encode().to_vec(),
@@ -166,6 +164,7 @@ impl Pair {
             };
             assert!(bytes.len() <= peer.max_receive_size as usize);
             end.messages += 1;
+            assert!(end.messages < 100_000, "the two ends answer each other for ever");
             let at = self.now + MS * self.chance(self.max_delay + 1) as u32;
             let wire = &mut self.ends[1 - side].wire;
             let at = wire.back().map_or(at, |w| w.0.max(at));
@@ -263,7 +262,7 @@ proptest! {
         }
         let mut p = established(options());
         for (requested, granted, flags, remaining, offset, length, message) in plausible {
-            while p.poll_transmit(Time::ZERO, true).is_some() {}
+            while p.poll_transmit(Time::ZERO).is_some() {}
             let wanted = p.receives_wanted();
             p.handle_posted(wanted);
             let m = DataTransfer {
@@ -293,9 +292,7 @@ fn established(options: SmbDirectOptions) -> Protocol {
     assert_eq!(p.handle_receive(Time::ZERO, &r.encode(), 20), Ok(Received::Nothing));
     assert_eq!(p.receives_wanted(), 4);
     p.handle_posted(4);
-    assert!(
-        matches!(p.poll_transmit(Time::ZERO, true), Some(Transmit::Response(m)) if m.credits_granted == 4)
-    );
+    assert!(matches!(p.poll_transmit(Time::ZERO), Some(Transmit::Response(m)) if m.credits_granted == 4));
     p.send_credits = 3;
     p
 }
@@ -334,7 +331,7 @@ fn verdict(m: DataTransfer, message: usize) -> Violation {
             // It is over: nothing is taken, sent or waited for any more.
             assert_eq!(receive(&mut p, data(1, 0)), Ok(Received::Nothing));
             assert_eq!((p.receives_wanted(), p.poll_timeout()), (0, None));
-            assert_eq!(p.poll_transmit(Time::ZERO, true), None);
+            assert_eq!(p.poll_transmit(Time::ZERO), None);
             v
         }
         other => panic!("{m:?} gave {other:?}"),
@@ -418,12 +415,12 @@ fn hostile_negotiate_requests() {
     for (min, max) in [(0, 0xFF), (0x101, 0x200), (0x200, 0)] {
         let mut p =
             ask(NegotiateRequest { min_version: min, max_version: max, ..request() }, 20).expect("a refusal");
-        let Some(Transmit::Refusal(m, why)) = p.poll_transmit(Time::ZERO, true) else { panic!("no refusal") };
+        let Some(Transmit::Refusal(m, why)) = p.poll_transmit(Time::ZERO) else { panic!("no refusal") };
         assert_eq!(
             (m.status, m.credits_granted, why),
             (status::NOT_SUPPORTED, 0, Violation::Version { min, max })
         );
-        assert_eq!(p.poll_transmit(Time::ZERO, true), None);
+        assert_eq!(p.poll_transmit(Time::ZERO), None);
     }
 
     // Tiny and huge sizes.
@@ -458,9 +455,9 @@ fn hostile_negotiate_responses() {
     };
     let answer = |r: NegotiateResponse, n: usize| {
         let mut p = Protocol::active(Time::ZERO, options());
-        assert_eq!(p.poll_transmit(Time::ZERO, true), None, "a receive is posted before the request is sent");
+        assert_eq!(p.poll_transmit(Time::ZERO), None, "a receive is posted before the request is sent");
         p.handle_posted(1);
-        assert!(matches!(p.poll_transmit(Time::ZERO, true), Some(Transmit::Request(_))));
+        assert!(matches!(p.poll_transmit(Time::ZERO), Some(Transmit::Request(_))));
         p.handle_receive(Time::ZERO, &r.encode()[..n], n).map(|r| (r, p))
     };
     let bad = |r| answer(r, 32).err().expect("it is refused");
@@ -539,16 +536,37 @@ fn timers() {
     let mut p = established(SmbDirectOptions::default());
     assert_eq!(p.poll_timeout(), Some(s(120)));
     assert_eq!(p.handle_timeout(s(120)), Ok(()));
-    let Some(Transmit::Data(m, None)) = p.poll_transmit(s(120), true) else { panic!("no keep-alive") };
+    let Some(Transmit::Data(m, None)) = p.poll_transmit(s(120)) else { panic!("no keep-alive") };
     assert_eq!((m.flags, m.data_length), (RESPONSE_REQUESTED, 0));
-    assert_eq!((p.poll_transmit(s(120), true), p.poll_timeout()), (None, Some(s(125))));
+    assert_eq!((p.poll_transmit(s(120)), p.poll_timeout()), (None, Some(s(125))));
     // An answer is a sign of life; without one it is over.
     let mut alive = established(SmbDirectOptions::default());
     assert_eq!(alive.handle_timeout(s(120)), Ok(()));
-    assert!(alive.poll_transmit(s(120), true).is_some());
+    assert!(alive.poll_transmit(s(120)).is_some());
     assert_eq!(alive.handle_receive(s(121), &data(0, 0).encode(), 20), Ok(Received::Nothing));
     assert_eq!((alive.poll_timeout(), alive.handle_timeout(s(125))), (Some(s(241)), Ok(())));
     assert_eq!(p.handle_timeout(s(125)), Err(End::TimedOut(Timer::KeepAlive)));
+}
+
+/// MS-SMBD 3.1.5.1: the last credit is spent only with a grant; 3.1.5.9: for which a receive is posted, even one more
+/// than is wanted otherwise.
+#[test]
+fn the_last_credit_carries_a_grant() {
+    let mut p = established(options());
+    p.send_credits = 2;
+    for _ in 0..3 {
+        p.queue_message(10).expect("it fits");
+    }
+    assert!(
+        matches!(p.poll_transmit(Time::ZERO), Some(Transmit::Data(m, Some(_))) if m.credits_granted == 0)
+    );
+    assert_eq!((p.poll_transmit(Time::ZERO), p.stalls()), (None, 1));
+    assert_eq!((p.receives_wanted(), p.receive_needed()), (1, true));
+    p.handle_posted(1);
+    assert!(
+        matches!(p.poll_transmit(Time::ZERO), Some(Transmit::Data(m, Some(_))) if m.credits_granted == 1)
+    );
+    assert_eq!((p.send_credits(), p.poll_transmit(Time::ZERO), p.receives_wanted()), (0, None, 0));
 }
 
 /// MS-SMBD 3.1.5.8: a keep-alive is answered, once, by whatever is sent next.
@@ -557,17 +575,15 @@ fn keep_alives_are_answered() {
     let mut p = established(options());
     let asked = DataTransfer { flags: RESPONSE_REQUESTED, ..data(0, 0) };
     assert_eq!(receive(&mut p, asked), Ok(Received::Nothing));
-    assert!(matches!(p.poll_transmit(Time::ZERO, true), Some(Transmit::Data(m, None)) if m.flags == 0));
-    assert_eq!(p.poll_transmit(Time::ZERO, true), None);
+    assert!(matches!(p.poll_transmit(Time::ZERO), Some(Transmit::Data(m, None)) if m.flags == 0));
+    assert_eq!(p.poll_transmit(Time::ZERO), None);
     // Even with the last credit: a receive is posted for the grant that it needs.
     p.send_credits = 1;
     p.granted = p.posted;
     assert_eq!(receive(&mut p, DataTransfer { credits_granted: 0, ..asked }), Ok(Received::Nothing));
     let wanted = p.receives_wanted();
     p.handle_posted(wanted);
-    assert!(
-        matches!(p.poll_transmit(Time::ZERO, true), Some(Transmit::Data(m, None)) if m.credits_granted > 0)
-    );
+    assert!(matches!(p.poll_transmit(Time::ZERO), Some(Transmit::Data(m, None)) if m.credits_granted > 0));
     assert_eq!(p.send_credits(), 0);
 }
 
@@ -580,14 +596,14 @@ fn credits_grow_with_use_and_shrink_on_demand() {
         }
         let wanted = p.receives_wanted();
         p.handle_posted(wanted);
-        while p.poll_transmit(Time::ZERO, true).is_some() {}
+        while p.poll_transmit(Time::ZERO).is_some() {}
     }
     assert_eq!(p.posted(), 255);
     p.set_credit_target(2);
     assert_eq!(p.receives_wanted(), 0);
     while p.granted > 2 {
         assert!(receive(&mut p, data(1, 0)).is_ok());
-        assert_eq!((p.receives_wanted(), p.poll_transmit(Time::ZERO, true)), (0, None));
+        assert_eq!((p.receives_wanted(), p.poll_transmit(Time::ZERO)), (0, None));
     }
     assert_eq!((p.posted(), p.granted), (2, 2));
 }
