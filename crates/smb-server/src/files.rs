@@ -165,6 +165,12 @@ impl FileTable {
         self.files.lock().contains_key(&id)
     }
 
+    /// Whether an open in this mode could join a file, without joining it.
+    pub(crate) fn admits(&self, id: NodeId, mode: ShareMode) -> bool {
+        let files = self.files.lock();
+        files.get(&id).is_none_or(|f| f.state.lock().members.iter().all(|m| m.mode.compatible(mode)))
+    }
+
     /// Whether anything below a directory of `share` is open.
     pub(crate) fn is_open_below(&self, share: &Arc<Share>, directory: &VfsPath) -> bool {
         self.files.lock().values().any(|f| {
@@ -224,16 +230,6 @@ impl FileState {
         if let Some(m) = self.state.lock().members.iter_mut().find(|m| m.volatile == volatile) {
             m.delete_on_close = on;
         }
-    }
-
-    /// Whether an open takes the file with it.
-    pub(crate) fn is_delete_on_close(&self, volatile: u64) -> bool {
-        self.state.lock().members.iter().any(|m| m.volatile == volatile && m.delete_on_close)
-    }
-
-    /// Whether another open than this one exists.
-    pub(crate) fn has_others(&self, volatile: u64) -> bool {
-        self.state.lock().members.iter().any(|m| m.volatile != volatile)
     }
 
     /// Byte-range locks that an open holds.

@@ -8,8 +8,6 @@ use smb_wire::security::Sid;
 pub(crate) struct User {
     /// As authenticated.
     pub(crate) name: String,
-    /// As given by the client; local users have the server's name.
-    pub(crate) domain: String,
     /// The client's name, as it gave it.
     pub(crate) workstation: String,
     /// The user's own SID.
@@ -29,7 +27,7 @@ impl User {
             known(5, &[11]),      // Authenticated Users
             known(5, &[32, 545]), // BUILTIN\Users
         ];
-        User { name: identity.user, domain: identity.domain, workstation: identity.workstation, sid, groups }
+        User { name: identity.user, workstation: identity.workstation, sid, groups }
     }
 
     /// Whether this is the same account.

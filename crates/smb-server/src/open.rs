@@ -16,10 +16,9 @@ use crate::share::Tree;
 /// An open of a file, directory or pipe (MS-SMB2 3.3.1.10).
 ///
 /// The persistent half of its id is unique across restarts and nodes; what a durable or persistent open will have to
-/// write down is all in [`FileOpen`] and its [`FileState`].
+/// write down is all in [`FileOpen`] and its [`FileState`]. Its lock sequences (MS-SMB2 3.3.5.14) will be kept here.
 pub(crate) struct Open {
     pub(crate) id: FileId,
-    pub(crate) session_id: u64,
     pub(crate) tree: Arc<Tree>,
     /// Access that was granted (an ACCESS_MASK without generic bits).
     pub(crate) access: u32,
@@ -35,10 +34,6 @@ pub(crate) enum OpenTarget {
 pub(crate) struct FileOpen {
     pub(crate) node: Arc<dyn Node>,
     pub(crate) file: Arc<FileState>,
-    /// FILE_SHARE_* bits.
-    pub(crate) share_access: u32,
-    /// CreateOptions as asked for.
-    pub(crate) create_options: u32,
     /// Writes are durable before they are answered: FILE_WRITE_THROUGH, or the share says so.
     pub(crate) write_through: bool,
     /// Past the cache: FILE_NO_INTERMEDIATE_BUFFERING.
@@ -53,8 +48,6 @@ pub(crate) struct FileOpen {
     pub(crate) written: AtomicBool,
     /// Times that what happens through this open leaves alone: they were set, or frozen with -1 (MS-FSCC 2.4.7).
     pub(crate) kept_times: Mutex<BasicChange>,
-    /// Lock sequence numbers seen (MS-SMB2 3.3.5.14), for replays on resilient and persistent opens.
-    pub(crate) lock_sequences: Mutex<[Option<u8>; 64]>,
 }
 
 /// A directory enumeration in progress.
@@ -76,26 +69,17 @@ pub(crate) struct Enumeration {
 
 impl FileOpen {
     /// An open of `node` as a CREATE asked for it.
-    pub(crate) fn new(
-        node: Arc<dyn Node>,
-        file: Arc<FileState>,
-        share_access: u32,
-        create_options: u32,
-    ) -> FileOpen {
-        let options = CreateOptions::from_bits_retain(create_options);
+    pub(crate) fn new(node: Arc<dyn Node>, file: Arc<FileState>, options: CreateOptions) -> FileOpen {
         FileOpen {
             node,
             file,
-            share_access,
-            create_options,
             write_through: options.contains(CreateOptions::WRITE_THROUGH),
             unbuffered: options.contains(CreateOptions::NO_INTERMEDIATE_BUFFERING),
             position: AtomicU64::new(0),
-            mode: AtomicU32::new(create_options & MODE_OPTIONS),
+            mode: AtomicU32::new(options.bits() & MODE_OPTIONS),
             enumeration: tokio::sync::Mutex::default(),
             written: AtomicBool::new(false),
             kept_times: Mutex::default(),
-            lock_sequences: Mutex::new([None; 64]),
         }
     }
 

@@ -5,9 +5,11 @@ use std::sync::atomic::Ordering;
 
 use smb_wire::msg::{CloseFlags, CloseRequest, CloseResponse};
 use smb_wire::{Decode, NtStatus};
+use tokio::sync::oneshot;
 
 use super::metadata::basic;
 use crate::Server;
+use crate::files::Removal;
 use crate::open::{FileOpen, Open};
 use crate::request::{Reply, Request};
 
@@ -20,10 +22,10 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
     let q = CloseRequest::decode(&r.message).map_err(|_| NtStatus::INVALID_PARAMETER)?;
     let open = r.open(q.file_id)?;
     // Of two CLOSEs at once, one finds it.
-    r.session.remove_open(open.id).ok_or(NtStatus::FILE_CLOSED)?;
+    let open = Loose::new(&r.server, r.session.remove_open(open.id).ok_or(NtStatus::FILE_CLOSED)?);
     let mut body = CloseResponse::default();
     if q.flags.contains(CloseFlags::POSTQUERY_ATTRIB)
-        && let Some(f) = open.file()
+        && let Some(f) = open.get().file()
     {
         f.keep_times(&r.ctx()).await;
         if let Ok(stat) = f.node.stat(&r.ctx()).wait().await {
@@ -40,8 +42,45 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
             };
         }
     }
-    close_open(&r.server, &open).await;
+    open.close().await;
     Ok(Reply::ok(&body))
+}
+
+/// An open that is in no session: before it is handed to one, or after it was taken out. It is closed in any case: if
+/// the request that has it is given up, in the background.
+pub(crate) struct Loose {
+    server: Arc<Server>,
+    open: Arc<Open>,
+    done: bool,
+}
+
+impl Loose {
+    pub(crate) fn new(server: &Arc<Server>, open: Arc<Open>) -> Loose {
+        Loose { server: Arc::clone(server), open, done: false }
+    }
+
+    pub(crate) fn get(&self) -> &Arc<Open> {
+        &self.open
+    }
+
+    pub(crate) async fn close(mut self) {
+        close_open(&self.server, &self.open).await;
+        self.done = true;
+    }
+
+    /// It has found a session.
+    pub(crate) fn keep(mut self) {
+        self.done = true;
+    }
+}
+
+impl Drop for Loose {
+    fn drop(&mut self) {
+        if !self.done {
+            let (server, open) = (Arc::clone(&self.server), Arc::clone(&self.open));
+            self.server.env.spawn(async move { close_open(&server, &open).await });
+        }
+    }
 }
 
 /// Closes an open that has been taken out of its session: gives back its locks, and removes the file when it was the
@@ -56,10 +95,22 @@ async fn close_file(server: &Arc<Server>, open: &Arc<Open>, f: &FileOpen) {
     let ctx = env::Ctx::default();
     f.keep_times(&ctx).await;
     let Some(removal) = server.files.leave(&f.file, open.id.volatile) else { return };
-    let Some(vfs) = removal.share.vfs() else { return };
+    // In a task of its own: whoever waits here may be given up, and the file be left undeletable.
+    let (done, wait) = oneshot::channel::<()>();
+    let (server, open) = (Arc::clone(server), Arc::clone(open));
+    server.env.clone().spawn(async move {
+        remove(&server, &open, &removal).await;
+        drop(done);
+    });
+    let _ = wait.await;
+}
+
+/// Removes a file that its last open has left.
+async fn remove(server: &Server, open: &Open, removal: &Removal) {
+    let (Some(vfs), Some(f)) = (removal.share.vfs(), open.file()) else { return };
     let change = server.files.begin_change();
     // MS-FSA 2.1.5.4: nobody is left to hear of a failure; a directory that has been filled stays.
-    if let Err(e) = vfs.remove(&ctx, &removal.path, removal.id).wait().await {
+    if let Err(e) = vfs.remove(&env::Ctx::default(), &removal.path, removal.id).wait().await {
         tracing::debug!(path = %removal.path, share = %removal.share.name, "not removed at close: {e}");
     }
     drop(change);

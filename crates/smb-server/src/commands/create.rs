@@ -21,6 +21,7 @@ use vfs::{
 
 pub(crate) use self::contexts::read_attributes;
 use self::contexts::{Facts, Wanted};
+use super::close::Loose;
 use super::metadata::{basic, file_attributes, stored_attributes};
 use crate::access;
 use crate::files::share_mode::ShareMode;
@@ -84,7 +85,6 @@ fn open_pipe(r: &Request, q: &CreateRequest<'_>, name: &str) -> Result<Reply, Nt
     let id = r.server.new_file_id();
     let open = Open {
         id,
-        session_id: r.session.id,
         tree: Arc::clone(&r.tree),
         access: granted.bits(),
         target: OpenTarget::Pipe(pipe),
@@ -198,17 +198,15 @@ impl<'a> Plan<'a> {
         let created = found.opened.created;
         match self.r.server.files.join(found.opened.node.id(), generation, member) {
             Ok(file) => {
-                let o = self.q.create_options;
                 let target =
-                    FileOpen::new(Arc::clone(&found.opened.node), file, self.q.share_access.bits(), o.bits());
+                    FileOpen::new(Arc::clone(&found.opened.node), file, self.q.create_options);
                 let open = Arc::new(Open {
                     id,
-                    session_id: self.r.session.id,
                     tree: Arc::clone(&self.r.tree),
                     access: found.granted.bits(),
                     target: OpenTarget::File(target),
                 });
-                Ok(Done { open, found })
+                Ok(Done { open: Loose::new(&self.r.server, open), found })
             }
             // What this attempt made is there all the same: the next one would find it and say COLLISION.
             Err(Refusal::Again) if created && self.disposition() == CreateDisposition::CREATE => {
@@ -293,7 +291,8 @@ impl<'a> Plan<'a> {
         let mut extra = AccessMask::empty();
         let mut missing = needed & !maximal;
         let from_parent = AccessMask::DELETE | AccessMask::READ_ATTRIBUTES;
-        let wanted = if self.desired.contains(AccessMask::MAXIMUM_ALLOWED) { from_parent & !maximal } else { missing };
+        let wanted =
+            if self.desired.contains(AccessMask::MAXIMUM_ALLOWED) { from_parent & !maximal } else { missing };
         if wanted.intersects(from_parent)
             && let Some(parent) = self.path.parent()
         {
@@ -383,20 +382,21 @@ impl<'a> Plan<'a> {
 
     /// Overwrites and reserves space as asked, hands the open to the session, and answers.
     async fn finish(&self, done: Done) -> Result<Reply, NtStatus> {
-        let Done { open, found } = done;
-        let result = self.change(&found).await;
-        let stat = match result {
+        let Done { open: loose, found } = done;
+        let stat = match self.change(&found).await {
             Ok(stat) => stat,
             Err(s) => {
-                super::close::close_open(&self.r.server, &open).await;
+                loose.close().await;
                 return Err(s);
             }
         };
+        let open = Arc::clone(loose.get());
         let limit = self.r.server.config.limits.opens_per_session;
-        if let Err(open) = self.r.session.add_open(limit, Arc::clone(&open)) {
-            super::close::close_open(&self.r.server, &open).await;
+        if self.r.session.add_open(limit, Arc::clone(&open)).is_err() {
+            loose.close().await;
             return Err(NtStatus::INSUFFICIENT_RESOURCES);
         }
+        loose.keep();
         let b = basic(&stat);
         let maximal = self
             .wanted
@@ -474,6 +474,6 @@ impl<'a> Plan<'a> {
 
 /// An open that has joined its file and is not in its session yet.
 struct Done {
-    open: Arc<Open>,
+    open: Loose,
     found: Found,
 }

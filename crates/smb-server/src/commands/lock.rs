@@ -1,7 +1,7 @@
 //! LOCK (MS-SMB2 3.3.5.14).
 //!
 //! Lock sequences (3.3.5.14, verifying replays) matter to resilient, durable and persistent opens, of which there are
-//! none yet: their place is [`crate::open::FileOpen::lock_sequences`], and nothing is looked up there.
+//! none yet: their place is [`crate::open::Open`].
 
 use std::pin::pin;
 

@@ -20,7 +20,7 @@ use crate::request::{Reply, Request};
 use crate::status;
 
 /// What an open needs for a class (MS-FSA 2.1.5.15).
-pub(self) fn require(open: &Open, needed: AccessMask) -> Result<(), NtStatus> {
+fn require(open: &Open, needed: AccessMask) -> Result<(), NtStatus> {
     if AccessMask::from_bits_retain(open.access).contains(needed) {
         Ok(())
     } else {

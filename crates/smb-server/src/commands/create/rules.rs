@@ -62,9 +62,8 @@ fn check_options(o: CreateOptions, d: CreateDisposition, a: FileAttributes) -> R
 }
 
 fn check_access(access: AccessMask, options: CreateOptions) -> Result<(), NtStatus> {
-    // MS-SMB2 3.3.5.9: no right at all (waiting for a file is none), or one that does not exist.
-    let none = (access & !AccessMask::SYNCHRONIZE).is_empty();
-    if none || access.bits() & ACCESS_INVALID != 0 {
+    // MS-SMB2 3.3.5.9: no right at all, or one that does not exist.
+    if access.is_empty() || access.bits() & ACCESS_INVALID != 0 {
         return Err(NtStatus::ACCESS_DENIED);
     }
     // MS-FSA 2.1.5.1: who deletes on close needs the right to delete.

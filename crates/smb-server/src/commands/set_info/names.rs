@@ -1,11 +1,12 @@
 //! Renames and hard links (MS-FSA 2.1.5.15.11, 2.1.5.15.6).
 
 use smb_wire::fscc::{FileLinkInformation, FileRenameInformation, FileRenameInformationEx, RenameFlags};
-use smb_wire::{AccessMask, NtStatus, Utf16Le, WireError};
+use smb_wire::{AccessMask, NtStatus, ShareAccess, Utf16Le, WireError};
 use vfs::{Attributes, Kind, OpenMode, OpenRequest, Rights, Stat, VfsError, VfsPath};
 
 use super::require;
 use crate::access;
+use crate::files::share_mode::ShareMode;
 use crate::open::{FileOpen, Open};
 use crate::request::Request;
 use crate::status;
@@ -119,8 +120,13 @@ async fn check_folder(r: &Request, path: &VfsPath, directory: bool) -> Result<()
     match look(r, &folder).await {
         Ok((node, stat)) if stat.kind == Kind::Directory => {
             let stored = node.security(&r.ctx()).wait().await.map_err(status::of_vfs)?;
-            let may = access::maximal(&r.session.user, stored.as_deref()).contains(needed);
-            if may { Ok(()) } else { Err(NtStatus::ACCESS_DENIED) }
+            if !access::maximal(&r.session.user, stored.as_deref()).contains(needed) {
+                return Err(NtStatus::ACCESS_DENIED);
+            }
+            // The folder is opened for the time of the rename, and keeps it from going away: Windows shares it for
+            // reading and writing only, and asks for the right to delete itself.
+            let held = ShareMode { access: AccessMask::DELETE, share: ShareAccess::READ | ShareAccess::WRITE };
+            if r.server.files.admits(node.id(), held) { Ok(()) } else { Err(NtStatus::SHARING_VIOLATION) }
         }
         Ok(_) | Err(VfsError::NotFound | VfsError::NotDirectory) => Err(NtStatus::OBJECT_PATH_NOT_FOUND),
         Err(e) => Err(status::of_vfs(e)),
