@@ -229,6 +229,6 @@ pub struct Want<'a> {
     pub length: u32,
     /// Memory for them.
     pub arena: &'a Arena,
-    /// [`Data::File`] is welcome.
+    /// [`crate::Data::File`] is welcome.
     pub file_ok: bool,
 }

@@ -1,18 +1,16 @@
 //! The data path, and the [`Node`] it belongs to.
 
-use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use arena::{CHUNK_MAX, Class, Sg, SgMut};
+use arena::{Class, Sg};
 use env::{Ctx, Io};
-use rustix::fs::{FallocateFlags, SeekFrom};
-use rustix::io::{self, Errno, ReadWriteFlags};
-use smallvec::SmallVec;
+use rustix::io::{Errno, ReadWriteFlags};
 
 use super::node::{HostNode, Open, statx};
+use super::transfer::{freeze, read_all, read_once, write_all, write_once};
 use super::{cached, listing, stored};
 use crate::{
     BasicChange, Data, DirEntry, ExtendedAttribute, Kind, Node, NodeId, Stat, VfsError, VfsResult, Want,
@@ -24,11 +22,8 @@ const CLIP: usize = 64 << 10;
 /// The shortest read that is answered with a descriptor instead of bytes.
 const SEND_FILE_MIN: usize = 64 << 10;
 
-/// The most parts of one vectored call (IOV_MAX is 1024).
-const PARTS: usize = 64;
-
 /// The largest offset of a file.
-const OFFSET_MAX: u64 = i64::MAX as u64;
+pub(super) const OFFSET_MAX: u64 = i64::MAX as u64;
 
 impl HostNode {
     /// Does `work` where it may block, at once on a memory file system.
@@ -287,192 +282,4 @@ impl Open {
     fn resident(&self, offset: u64, length: usize) -> bool {
         self.shared.device.memory || cached::resident(self.fd.as_fd(), offset, length as u64) == Some(true)
     }
-
-    fn set_allocation(&self, len: u64) -> VfsResult<()> {
-        let stat = statx(&*self.fd)?;
-        let allocated = stat.stx_blocks.saturating_mul(512);
-        if len > OFFSET_MAX {
-            return Err(VfsError::TooLarge);
-        }
-        if len > allocated {
-            match rustix::fs::fallocate(&*self.fd, FallocateFlags::KEEP_SIZE, 0, len) {
-                // It was a hint; the write will say if there is no space.
-                Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
-                done => done?,
-            }
-        } else if len < stat.stx_size {
-            self.shared.slow_close.store(true, Ordering::Relaxed);
-            rustix::fs::ftruncate(&*self.fd, len)?;
-        }
-        Ok(())
-    }
-
-    fn zero(&self, range: Range<u64>) -> VfsResult<()> {
-        let size = statx(&*self.fd)?.stx_size;
-        let (start, end) = (range.start.min(size), range.end.min(size));
-        if start >= end {
-            return Ok(());
-        }
-        let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        match rustix::fs::fallocate(&*self.fd, punch, start, end - start) {
-            Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
-            done => return Ok(done?),
-        }
-        static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
-        let mut at = start;
-        while at < end {
-            let n = ZEROS.len().min(usize::try_from(end - at).unwrap_or(usize::MAX));
-            match io::pwrite(&*self.fd, &ZEROS[..n], at) {
-                Ok(n) => at += n as u64,
-                Err(Errno::INTR) => {}
-                Err(e) => return Err(e.into()),
-            }
-        }
-        Ok(())
-    }
-
-    fn allocated(&self, range: Range<u64>, limit: usize) -> VfsResult<Vec<Range<u64>>> {
-        self.must_be(Kind::File)?;
-        let end = range.end.min(statx(&*self.fd)?.stx_size);
-        let (mut at, mut found) = (range.start, Vec::new());
-        while at < end && found.len() < limit {
-            let start = match rustix::fs::seek(&*self.fd, SeekFrom::Data(at)) {
-                Ok(start) => start,
-                Err(Errno::NXIO) => break, // only a hole up to the end
-                Err(e) => return Err(e.into()),
-            };
-            if start >= end {
-                break;
-            }
-            let stop = match rustix::fs::seek(&*self.fd, SeekFrom::Hole(start)) {
-                Ok(stop) => stop.min(end),
-                Err(Errno::NXIO) => break, // truncated meanwhile
-                Err(e) => return Err(e.into()),
-            };
-            if stop <= start {
-                break;
-            }
-            found.push(start..stop);
-            at = stop;
-        }
-        Ok(found)
-    }
-
-    fn copy_to(&self, from: u64, target: &Open, to: u64, length: u64) -> VfsResult<u64> {
-        target.must_be(Kind::File)?;
-        let size = statx(&*self.fd)?.stx_size;
-        let length = length.min(size.saturating_sub(from));
-        if to > OFFSET_MAX - length {
-            return Err(VfsError::TooLarge);
-        }
-        let mut done = 0;
-        while done < length {
-            let (mut source, mut sink) = (from + done, to + done);
-            let part = usize::try_from(length - done).unwrap_or(usize::MAX).min(1 << 30);
-            match rustix::fs::copy_file_range(
-                &*self.fd,
-                Some(&mut source),
-                &*target.fd,
-                Some(&mut sink),
-                part,
-            ) {
-                Ok(0) => break,
-                Ok(n) => done += n as u64,
-                Err(Errno::INTR) => {}
-                // Overlapping, between file systems, or not offered: the caller reads and writes.
-                Err(Errno::INVAL | Errno::XDEV | Errno::OPNOTSUPP | Errno::NOSYS) if done == 0 => {
-                    return Err(VfsError::Unsupported);
-                }
-                Err(e) => return Err(e.into()),
-            }
-        }
-        Ok(done)
-    }
-}
-
-/// One vectored read of the bytes from `done` to `length` into the buffers, as far as one call takes it.
-fn read_once(
-    fd: &OwnedFd,
-    offset: u64,
-    bufs: &mut SgMut,
-    done: usize,
-    length: usize,
-    flags: ReadWriteFlags,
-) -> io::Result<usize> {
-    let (mut skip, mut left) = (done, length - done);
-    let mut parts: SmallVec<[IoSliceMut<'_>; 4]> = SmallVec::new();
-    for b in bufs.iter_mut() {
-        let n = b.capacity().min(CHUNK_MAX).min(skip + left);
-        if skip >= n {
-            skip -= n;
-            continue;
-        }
-        parts.push(IoSliceMut::new(&mut b.space()[skip..n]));
-        left -= n - skip;
-        skip = 0;
-        if left == 0 || parts.len() == PARTS {
-            break;
-        }
-    }
-    io::preadv2(fd, &mut parts, offset + done as u64, flags)
-}
-
-/// Reads on until `length` or the end of the file.
-fn read_all(fd: &OwnedFd, offset: u64, mut bufs: SgMut, mut done: usize, length: usize) -> VfsResult<Sg> {
-    while done < length {
-        match read_once(fd, offset, &mut bufs, done, length, ReadWriteFlags::empty()) {
-            Ok(0) => break,
-            Ok(n) => done += n,
-            Err(Errno::INTR) => {}
-            Err(e) => return Err(e.into()),
-        }
-    }
-    Ok(freeze(bufs, done))
-}
-
-/// The first `filled` bytes, immutable.
-fn freeze(bufs: SgMut, filled: usize) -> Sg {
-    let (mut left, mut out) = (filled, Sg::new());
-    for mut b in bufs {
-        if left == 0 {
-            break;
-        }
-        let n = left.min(b.capacity());
-        b.set_len(n);
-        out.push(b.freeze());
-        left -= n;
-    }
-    out
-}
-
-/// One vectored write of what follows the first `done` bytes of `src`.
-fn write_once(fd: &OwnedFd, offset: u64, src: &Sg, done: usize, flags: ReadWriteFlags) -> io::Result<usize> {
-    let mut skip = done;
-    let mut parts: SmallVec<[IoSlice<'_>; 8]> = SmallVec::new();
-    for b in src {
-        if skip >= b.len() {
-            skip -= b.len();
-            continue;
-        }
-        parts.push(IoSlice::new(&b[skip..]));
-        skip = 0;
-        if parts.len() == PARTS {
-            break;
-        }
-    }
-    io::pwritev2(fd, &parts, offset + done as u64, flags)
-}
-
-/// Writes what follows the first `done` bytes of `src`, all of it.
-fn write_all(fd: &OwnedFd, offset: u64, src: &Sg, mut done: usize, flags: ReadWriteFlags) -> VfsResult<()> {
-    let length = arena::sg_len(src);
-    while done < length {
-        match write_once(fd, offset, src, done, flags) {
-            Ok(0) => return Err(VfsError::Io(Errno::IO.raw_os_error())),
-            Ok(n) => done += n,
-            Err(Errno::INTR) => {}
-            Err(e) => return Err(e.into()),
-        }
-    }
-    Ok(())
 }

@@ -25,6 +25,7 @@ mod cached;
 mod data;
 mod device;
 mod errno;
+mod extents;
 mod listing;
 mod names;
 mod namespace;
@@ -32,6 +33,7 @@ mod node;
 mod open;
 mod place;
 mod stored;
+mod transfer;
 mod visible;
 
 use std::collections::HashMap;

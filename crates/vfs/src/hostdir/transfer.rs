@@ -1,0 +1,118 @@
+//! Vectored reads and writes at an offset, once or to the end.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::OwnedFd;
+
+use arena::{CHUNK_MAX, Sg, SgMut};
+use rustix::io::{self, Errno, ReadWriteFlags};
+use smallvec::SmallVec;
+
+use crate::{VfsError, VfsResult};
+
+/// The most parts of one vectored call (IOV_MAX is 1024).
+const PARTS: usize = 64;
+
+/// One vectored read of the bytes from `done` to `length` into the buffers, as far as one call takes it.
+pub(super) fn read_once(
+    fd: &OwnedFd,
+    offset: u64,
+    bufs: &mut SgMut,
+    done: usize,
+    length: usize,
+    flags: ReadWriteFlags,
+) -> io::Result<usize> {
+    let (mut skip, mut left) = (done, length - done);
+    let mut parts: SmallVec<[IoSliceMut<'_>; 4]> = SmallVec::new();
+    for b in bufs.iter_mut() {
+        let n = b.capacity().min(CHUNK_MAX).min(skip + left);
+        if skip >= n {
+            skip -= n;
+            continue;
+        }
+        parts.push(IoSliceMut::new(&mut b.space()[skip..n]));
+        left -= n - skip;
+        skip = 0;
+        if left == 0 || parts.len() == PARTS {
+            break;
+        }
+    }
+    io::preadv2(fd, &mut parts, offset + done as u64, flags)
+}
+
+/// Reads on until `length` or the end of the file.
+pub(super) fn read_all(
+    fd: &OwnedFd,
+    offset: u64,
+    mut bufs: SgMut,
+    mut done: usize,
+    length: usize,
+) -> VfsResult<Sg> {
+    while done < length {
+        match read_once(fd, offset, &mut bufs, done, length, ReadWriteFlags::empty()) {
+            Ok(0) => break,
+            Ok(n) => done += n,
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(freeze(bufs, done))
+}
+
+/// The first `filled` bytes, immutable.
+pub(super) fn freeze(bufs: SgMut, filled: usize) -> Sg {
+    let (mut left, mut out) = (filled, Sg::new());
+    for mut b in bufs {
+        if left == 0 {
+            break;
+        }
+        let n = left.min(b.capacity());
+        b.set_len(n);
+        out.push(b.freeze());
+        left -= n;
+    }
+    out
+}
+
+/// One vectored write of what follows the first `done` bytes of `src`.
+pub(super) fn write_once(
+    fd: &OwnedFd,
+    offset: u64,
+    src: &Sg,
+    done: usize,
+    flags: ReadWriteFlags,
+) -> io::Result<usize> {
+    let mut skip = done;
+    let mut parts: SmallVec<[IoSlice<'_>; 8]> = SmallVec::new();
+    for b in src {
+        if skip >= b.len() {
+            skip -= b.len();
+            continue;
+        }
+        parts.push(IoSlice::new(&b[skip..]));
+        skip = 0;
+        if parts.len() == PARTS {
+            break;
+        }
+    }
+    io::pwritev2(fd, &parts, offset + done as u64, flags)
+}
+
+/// Writes what follows the first `done` bytes of `src`, all of it.
+pub(super) fn write_all(
+    fd: &OwnedFd,
+    offset: u64,
+    src: &Sg,
+    mut done: usize,
+    flags: ReadWriteFlags,
+) -> VfsResult<()> {
+    let length = arena::sg_len(src);
+    while done < length {
+        match write_once(fd, offset, src, done, flags) {
+            Ok(0) => return Err(VfsError::Io(Errno::IO.raw_os_error())),
+            Ok(n) => done += n,
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(())
+}
