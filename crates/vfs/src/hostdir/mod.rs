@@ -113,9 +113,11 @@ impl HostDir {
     /// Opens the directory at `path` (following symbolic links) as a tree. Blocks shortly: call it at start.
     ///
     /// # Errors
-    /// The system's, when `path` is not a directory that can be opened.
+    /// The system's, when `path` is not a directory that can be opened, or there is no openat2(2).
     pub fn open(path: &Path, options: HostDirOptions) -> std::io::Result<Arc<HostDir>> {
         let root = rustix::fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        // Known at once, rather than by every open failing: Linux before 5.6 and some sandboxes have no openat2.
+        place::beneath(&root, ".", OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
         let stat = node::statx(&root)?;
         let device = Arc::new(Device::of(&root, device::number(&stat), options.shared)?);
         let info = VolumeInfo {
