@@ -101,12 +101,10 @@ async fn measure(addr: SocketAddr, options: Options, time: Duration) -> Result<(
         post(&mut qp, i, Wr::Recv(arena.try_alloc(4096, Class::Payload).ok_or("no memory")?))?;
     }
     let mut out = Vec::new();
-    let tags = loop {
-        next(&mut qp, &mut out).await?;
-        match out.pop().map(|c| c.result) {
-            Some(Ok(Done::Recv { buf, .. })) => break buf,
-            other => return Err(format!("{other:?}").into()),
-        }
+    next(&mut qp, &mut out).await?;
+    let tags = match out.pop().map(|c| c.result) {
+        Some(Ok(Done::Recv { buf, .. })) => buf,
+        other => return Err(format!("{other:?}").into()),
     };
     let at = |i: usize| -> Result<Remote> {
         let stag = Stag(u32::from_be_bytes(tags[i..i + 4].try_into()?));

@@ -10,8 +10,8 @@
 //! one I/O and invalidated before that I/O completes.
 //!
 //! **How a value lives.** A buffer posted or exposed belongs to the queue pair until its completion gives it back;
-//! when the connection dies every outstanding request completes with [`WcError::Flushed`] and gives its buffer back,
-//! after the point where the peer can no longer reach it.
+//! when the connection dies every outstanding request completes with [`WcError::Flushed`] and its buffer returns to
+//! the arena, after the point where the peer can no longer reach it.
 //!
 //! **I/O model.** [`QueuePair::poll`] drives everything: a user-space provider reads and writes its socket there. It
 //! is called from one task; nothing else runs.

@@ -148,14 +148,16 @@ pub trait QueuePair: Send {
     fn expose(&mut self, what: Exposed, rights: Rights) -> Result<Exposure, RdmaError>;
 
     /// Posts a work request. Sends, Writes, Reads and Invalidates start in order; each completes once, with its
-    /// `id`, through [`QueuePair::poll`].
+    /// `id`, through [`QueuePair::poll`], which the caller calls afterwards: posting wakes nobody. An Invalidate need
+    /// not wait for what was posted before it: nothing reaches the buffer any more once it has completed.
     ///
     /// # Errors
     /// The reason and the request itself, unchanged.
     fn post(&mut self, id: WrId, wr: Wr) -> Result<(), (RdmaError, Wr)>;
 
-    /// Makes progress and appends completions to `out`. Ready when any were appended; ready with an error once, when
-    /// the connection has ended and every outstanding request's completion has been appended.
+    /// Makes progress and appends completions to `out`. Ready when any were appended; ready with an error when the
+    /// connection has ended and every outstanding request's completion has been appended by earlier calls, and with
+    /// the same error if called again.
     fn poll(&mut self, cx: &mut Context<'_>, out: &mut Vec<Completion>) -> Poll<Result<(), Down>>;
 
     /// Ends the connection: what is queued to send is given `poll` to leave in, then it is closed and

@@ -76,10 +76,6 @@ impl Violation {
     pub const CRC: Violation = Self::new(2, 0, 0x02, "MPA CRC error");
     /// An FPDU whose length cannot hold a DDP header or exceeds the bound.
     pub const FPDU_LENGTH: Violation = Self::new(2, 0, 0x03, "an FPDU's length does not fit");
-    /// An MPA start-up frame that is not one.
-    pub const MPA_FRAME: Violation = Self::new(2, 0, 0x04, "invalid MPA request or reply frame");
-    /// The first message is not the ready-to-receive message agreed on (RFC 6581 8).
-    pub const RTR: Violation = Self::new(2, 0, 0x07, "not the agreed ready-to-receive message");
 }
 
 impl From<Violation> for Down {

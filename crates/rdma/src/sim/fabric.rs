@@ -355,9 +355,6 @@ impl End {
             },
             wr => self.sends.push_back((id, wr)),
         }
-        if let Some(waker) = &self.waker {
-            waker.wake_by_ref();
-        }
         Ok(())
     }
 

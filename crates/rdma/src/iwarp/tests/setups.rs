@@ -190,7 +190,7 @@ async fn truncated_frames() {
 #[tokio::test]
 async fn a_silent_peer_holds_up_nobody() {
     let (listener, addr) =
-        listener(Options { setup_timeout: Duration::from_millis(80), ..Options::default() }).await;
+        listener(Options { setup_timeout: Duration::from_millis(1500), ..Options::default() }).await;
     let _silent = TcpStream::connect(addr).await.expect("connected");
     let waiting = tokio::spawn(listener.accept().await.expect("accepted").request());
     let serve = async {
