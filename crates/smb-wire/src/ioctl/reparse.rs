@@ -93,13 +93,18 @@ impl<'a> SymlinkReparse<'a> {
         })
     }
 
+    /// Bytes on the wire.
+    pub(crate) const fn len(&self) -> usize {
+        12 + self.substitute_name.len() + self.print_name.len()
+    }
+
     /// Appends the data to `out`.
     ///
     /// # Errors
     /// `Unencodable`.
     pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), WireError> {
         let (substitute, print) = (self.substitute_name.len(), self.print_name.len());
-        fit_u16(substitute + print, "symbolic link names")?;
+        fit_u16(self.len(), "symbolic link names")?;
         0u16.put(out);
         (substitute as u16).put(out);
         (substitute as u16).put(out);

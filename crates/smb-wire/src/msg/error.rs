@@ -1,8 +1,9 @@
 //! ERROR response (MS-SMB2 2.2.2) with its contexts (2.2.2.1) and error data (2.2.2.2).
 
 use crate::cursor::{Field, Reader, fit_u16, fit_u32, pad};
+use crate::ioctl::{ReparseTag, SymlinkReparse};
 use crate::macros::open_enum;
-use crate::{Decode, Encode, MessageBuilder, Utf16Le, WireError};
+use crate::{Decode, Encode, MessageBuilder, WireError};
 
 open_enum! {
     /// What an error context holds (SMB 3.1.1).
@@ -123,16 +124,11 @@ impl<'a> Iterator for ErrorContexts<'a> {
 pub struct SymlinkError<'a> {
     /// Bytes of the path that come behind the link.
     pub unparsed_path_length: u16,
-    /// The target is relative to the link's directory.
-    pub relative: bool,
-    /// The target.
-    pub substitute_name: Utf16Le<'a>,
-    /// The target as shown to users.
-    pub print_name: Utf16Le<'a>,
+    /// Where the link leads.
+    pub link: SymlinkReparse<'a>,
 }
 
 const SYMLINK_ERROR_TAG: u32 = 0x4C4D_5953;
-const REPARSE_TAG_SYMLINK: u32 = 0xA000_000C;
 
 impl<'a> SymlinkError<'a> {
     /// Decodes error data.
@@ -140,26 +136,14 @@ impl<'a> SymlinkError<'a> {
     /// # Errors
     /// What is wrong with the peer's bytes.
     pub fn decode(data: &'a [u8]) -> Result<Self, WireError> {
-        const WHAT: &str = "symbolic link error";
-        let mut r = Reader::new(data, WHAT);
+        let mut r = Reader::new(data, "symbolic link error");
         r.skip(4)?; // SymLinkLength
-        if r.get::<u32>()? != SYMLINK_ERROR_TAG || r.get::<u32>()? != REPARSE_TAG_SYMLINK {
+        if r.get::<u32>()? != SYMLINK_ERROR_TAG || r.get::<ReparseTag>()? != ReparseTag::SYMLINK {
             return Err(WireError::malformed("symbolic link error tag"));
         }
         r.skip(2)?; // ReparseDataLength
         let unparsed_path_length = r.get()?;
-        let (substitute_at, substitute_len): (u16, u16) = (r.get()?, r.get()?);
-        let (print_at, print_len): (u16, u16) = (r.get()?, r.get()?);
-        let flags: u32 = r.get()?;
-        let names = r.rest();
-        let name =
-            |at: u16, len: u16| Utf16Le::new(crate::cursor::slice(names, at.into(), len.into(), WHAT)?, WHAT);
-        Ok(Self {
-            unparsed_path_length,
-            relative: flags & 1 != 0,
-            substitute_name: name(substitute_at, substitute_len)?,
-            print_name: name(print_at, print_len)?,
-        })
+        Ok(Self { unparsed_path_length, link: SymlinkReparse::decode(r.rest())? })
     }
 
     /// Appends the error data to `out`.
@@ -167,20 +151,13 @@ impl<'a> SymlinkError<'a> {
     /// # Errors
     /// `Unencodable` when the names are too long.
     pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), WireError> {
-        let names = self.substitute_name.len() + self.print_name.len();
-        let data_len = fit_u16(names + 12, "symbolic link names")?;
+        let data_len = fit_u16(self.link.len(), "symbolic link names")?;
+        // SymLinkLength counts what follows it: two tags, two 16-bit fields, the data.
         (u32::from(data_len) + 12).put(out);
         SYMLINK_ERROR_TAG.put(out);
-        REPARSE_TAG_SYMLINK.put(out);
+        ReparseTag::SYMLINK.put(out);
         data_len.put(out);
         self.unparsed_path_length.put(out);
-        0u16.put(out);
-        (self.substitute_name.len() as u16).put(out);
-        (self.substitute_name.len() as u16).put(out);
-        (self.print_name.len() as u16).put(out);
-        u32::from(self.relative).put(out);
-        out.extend_from_slice(self.substitute_name.as_bytes());
-        out.extend_from_slice(self.print_name.as_bytes());
-        Ok(())
+        self.link.encode(out)
     }
 }

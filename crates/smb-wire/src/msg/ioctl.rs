@@ -240,7 +240,8 @@ struct Parts {
 
 impl Parts {
     fn new(at: usize, input: &[u8], output: &[u8]) -> Result<Self, WireError> {
-        let output_at = (at + input.len()).next_multiple_of(8);
+        // An empty output has the offset of the input, as Windows writes it: never one behind the message's end.
+        let output_at = if output.is_empty() { at } else { (at + input.len()).next_multiple_of(8) };
         Ok(Self {
             input_at: fit_u32(at, "IOCTL input")?,
             input_len: fit_u32(input.len(), "IOCTL input")?,
