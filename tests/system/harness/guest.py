@@ -22,8 +22,8 @@ from . import ROOT
 from .programs import Failed, Result, run, until
 
 HOST = "10.77.0.1"
-UML = "linux-um-7.2"
-QEMU = "vmlinuz-6.12"
+UML = "linux-um-*"
+QEMU = "vmlinuz-6*"
 STOPPED = 125
 
 
@@ -48,13 +48,16 @@ def why_not():
     return None
 
 
-def unpacked(name):
-    """A guest file as a plain file; compressed ones are unpacked once into target/guest-unpacked."""
+def unpacked(pattern):
+    """A guest file as a plain file (of several, the newest version); compressed ones are unpacked once into
+    target/guest-unpacked."""
+    names = sorted({file.name.removesuffix(".xz") for end in ("", ".xz") for file in folder().glob(pattern + end)})
+    if not names:
+        return None
+    name = names[-1]
     plain, packed = folder() / name, folder() / f"{name}.xz"
     if plain.exists():
         return plain
-    if not packed.exists():
-        return None
     state = packed.stat()
     place = ROOT / "target" / "guest-unpacked" / f"{state.st_size}-{int(state.st_mtime)}" / name
     if not place.exists():
