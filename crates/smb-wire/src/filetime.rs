@@ -10,7 +10,7 @@ const TICKS_PER_SECOND: i64 = 10_000_000;
 /// A FILETIME in ticks of 100 ns.
 ///
 /// In SET_INFO, 0 means "leave as it is", -1 "stop updating it implicitly" and -2 "update it again"
-/// (MS-FSCC 2.4.7); in other places 0 means "not known".
+/// (MS-FSCC 2.4); in other places 0 means "not known".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct FileTime(pub u64);
 

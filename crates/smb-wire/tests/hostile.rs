@@ -60,3 +60,16 @@ proptest! {
         FAMILIES.iter().for_each(|(_, parse)| parse(&bytes));
     }
 }
+
+/// What fuzzing found, and what was thought of beforehand, stays fixed.
+#[test]
+fn regressions() {
+    let mut files = 0;
+    for (family, parse) in FAMILIES {
+        for bytes in recordings::folder(&format!("regressions/{family}")).into_values() {
+            parse(&bytes);
+            files += 1;
+        }
+    }
+    assert!(files >= 5, "the folder is there");
+}

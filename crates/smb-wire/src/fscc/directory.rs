@@ -1,5 +1,4 @@
-//! Directory entries: FileDirectoryInformation (MS-FSCC 2.4.10), Full (2.4.19), IdFull (2.4.23), Both (2.4.8), IdBoth
-//! (2.4.22), Names (2.4.33), IdExtd and IdExtdBoth.
+//! Directory entries (MS-FSCC 2.4): FileDirectoryInformation, Full, IdFull, Both, IdBoth, Names, IdExtd and IdExtdBoth.
 //!
 //! The classes are prefixes and mixtures of one set of fields, so there is one [`DirectoryEntry`]; the class decides
 //! what of it is on the wire.

@@ -1,4 +1,4 @@
-//! Extended attributes: FILE_FULL_EA_INFORMATION (MS-FSCC 2.4.16) and FILE_GET_EA_INFORMATION (2.4.16.1).
+//! Extended attributes: FILE_FULL_EA_INFORMATION and FILE_GET_EA_INFORMATION (MS-FSCC 2.4).
 
 use super::list::{Fits, ListBuilder, split_entry};
 use crate::WireError;

@@ -7,7 +7,7 @@ use crate::msg::CreateOptions;
 use crate::{AccessMask, FileAttributes, FileTime, Utf16Le, WireError};
 
 record! {
-    /// FileBasicInformation (MS-FSCC 2.4.7). In SET_INFO, times of 0, -1 and -2 are no times: see [`FileTime`];
+    /// FileBasicInformation (MS-FSCC 2.4). In SET_INFO, times of 0, -1 and -2 are no times: see [`FileTime`];
     /// attributes of 0 mean no change.
     pub struct FileBasicInformation [40] {
         /// Creation time.
@@ -24,7 +24,7 @@ record! {
 }
 
 record! {
-    /// FileStandardInformation (MS-FSCC 2.4.47).
+    /// FileStandardInformation (MS-FSCC 2.4).
     pub struct FileStandardInformation [24] {
         /// Bytes allocated.
         pub allocation_size: u64,
@@ -40,7 +40,7 @@ record! {
 }
 
 record! {
-    /// FileInternalInformation (MS-FSCC 2.4.26).
+    /// FileInternalInformation (MS-FSCC 2.4).
     pub struct FileInternalInformation [8] {
         /// The file's number on its volume.
         pub index_number: u64,
@@ -48,7 +48,7 @@ record! {
 }
 
 record! {
-    /// FileEaInformation (MS-FSCC 2.4.13).
+    /// FileEaInformation (MS-FSCC 2.4).
     pub struct FileEaInformation [4] {
         /// Bytes of the extended attributes, in the form of FILE_FULL_EA_INFORMATION.
         pub ea_size: u32,
@@ -56,7 +56,7 @@ record! {
 }
 
 record! {
-    /// FileAccessInformation (MS-FSCC 2.4.1).
+    /// FileAccessInformation (MS-FSCC 2.4).
     pub struct FileAccessInformation [4] {
         /// What the open may do.
         pub access_flags: AccessMask,
@@ -64,7 +64,7 @@ record! {
 }
 
 record! {
-    /// FilePositionInformation (MS-FSCC 2.4.40).
+    /// FilePositionInformation (MS-FSCC 2.4).
     pub struct FilePositionInformation [8] {
         /// The position; servers keep it and do not use it.
         pub current_byte_offset: u64,
@@ -72,7 +72,7 @@ record! {
 }
 
 record! {
-    /// FileModeInformation (MS-FSCC 2.4.31).
+    /// FileModeInformation (MS-FSCC 2.4).
     pub struct FileModeInformation [4] {
         /// A subset of the options of CREATE.
         pub mode: CreateOptions,
@@ -80,7 +80,7 @@ record! {
 }
 
 record! {
-    /// FileAlignmentInformation (MS-FSCC 2.4.3).
+    /// FileAlignmentInformation (MS-FSCC 2.4).
     pub struct FileAlignmentInformation [4] {
         /// Alignment of buffers in bytes, minus one.
         pub alignment_requirement: u32,
@@ -100,7 +100,7 @@ open_enum! {
 }
 
 record! {
-    /// FileCompressionInformation (MS-FSCC 2.4.9).
+    /// FileCompressionInformation (MS-FSCC 2.4).
     pub struct FileCompressionInformation [16] {
         /// Bytes stored.
         pub compressed_file_size: u64,
@@ -116,7 +116,7 @@ record! {
 }
 
 record! {
-    /// FileNetworkOpenInformation (MS-FSCC 2.4.34).
+    /// FileNetworkOpenInformation (MS-FSCC 2.4).
     pub struct FileNetworkOpenInformation [56] {
         /// Creation time.
         pub creation_time: FileTime,
@@ -136,7 +136,7 @@ record! {
 }
 
 record! {
-    /// FileAttributeTagInformation (MS-FSCC 2.4.6).
+    /// FileAttributeTagInformation (MS-FSCC 2.4).
     pub struct FileAttributeTagInformation [8] {
         /// Attributes.
         pub file_attributes: FileAttributes,
@@ -146,7 +146,7 @@ record! {
 }
 
 record! {
-    /// FileDispositionInformation (MS-FSCC 2.4.11).
+    /// FileDispositionInformation (MS-FSCC 2.4).
     pub struct FileDispositionInformation [1] {
         /// Delete when closed.
         pub delete_pending: bool,
@@ -170,7 +170,7 @@ flag_set! {
 }
 
 record! {
-    /// FileDispositionInformationEx (MS-FSCC 2.4.12).
+    /// FileDispositionInformationEx (MS-FSCC 2.4).
     pub struct FileDispositionInformationEx [4] {
         /// Flags.
         pub flags: DispositionFlags,
@@ -178,7 +178,7 @@ record! {
 }
 
 record! {
-    /// FileEndOfFileInformation (MS-FSCC 2.4.14).
+    /// FileEndOfFileInformation (MS-FSCC 2.4).
     pub struct FileEndOfFileInformation [8] {
         /// Bytes of the file.
         pub end_of_file: u64,
@@ -186,7 +186,7 @@ record! {
 }
 
 record! {
-    /// FileAllocationInformation (MS-FSCC 2.4.4).
+    /// FileAllocationInformation (MS-FSCC 2.4).
     pub struct FileAllocationInformation [8] {
         /// Bytes to allocate.
         pub allocation_size: u64,
@@ -194,7 +194,7 @@ record! {
 }
 
 record! {
-    /// FileValidDataLengthInformation (MS-FSCC 2.4.49).
+    /// FileValidDataLengthInformation (MS-FSCC 2.4).
     pub struct FileValidDataLengthInformation [8] {
         /// Bytes that are valid.
         pub valid_data_length: u64,
@@ -202,7 +202,7 @@ record! {
 }
 
 record! {
-    /// FileIdInformation (MS-FSCC 2.4.24).
+    /// FileIdInformation (MS-FSCC 2.4).
     pub struct FileIdInformation [24] {
         /// The volume.
         pub volume_serial_number: u64,
@@ -212,7 +212,7 @@ record! {
 }
 
 record! {
-    /// FileStandardLinkInformation (MS-FSCC 2.4.48).
+    /// FileStandardLinkInformation (MS-FSCC 2.4).
     pub struct FileStandardLinkInformation [12] {
         /// Links that are not being deleted.
         pub number_of_accessible_links: u32,
@@ -226,7 +226,7 @@ record! {
 }
 
 record! {
-    /// FilePipeInformation (MS-FSCC 2.4.36).
+    /// FilePipeInformation (MS-FSCC 2.4).
     pub struct FilePipeInformation [8] {
         /// 0 byte stream, 1 messages.
         pub read_mode: u32,
@@ -236,7 +236,7 @@ record! {
 }
 
 record! {
-    /// FilePipeLocalInformation (MS-FSCC 2.4.37).
+    /// FilePipeLocalInformation (MS-FSCC 2.4).
     pub struct FilePipeLocalInformation [40] {
         /// 0 byte stream, 1 messages.
         pub named_pipe_type: u32,
@@ -262,7 +262,7 @@ record! {
 }
 
 record! {
-    /// FilePipeRemoteInformation (MS-FSCC 2.4.38).
+    /// FilePipeRemoteInformation (MS-FSCC 2.4).
     pub struct FilePipeRemoteInformation [12] {
         /// How long to collect before sending, in units of 100 ns.
         pub collect_data_time: u64,
@@ -271,7 +271,7 @@ record! {
     }
 }
 
-/// FileAllInformation (MS-FSCC 2.4.2).
+/// FileAllInformation (MS-FSCC 2.4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FileAllInformation<'a> {
     /// Times and attributes.

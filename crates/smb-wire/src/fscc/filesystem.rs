@@ -5,7 +5,7 @@ use crate::cursor::{Field, Reader, fit_u32};
 use crate::macros::{flag_set, open_enum, record};
 use crate::{FileTime, Guid, Utf16Le, WireError};
 
-/// FileFsVolumeInformation (MS-FSCC 2.5.9).
+/// FileFsVolumeInformation (MS-FSCC 2.5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FsVolumeInformation<'a> {
     /// When the volume was made.
@@ -52,7 +52,7 @@ impl<'a> FsVolumeInformation<'a> {
     }
 }
 
-/// FileFsLabelInformation (MS-FSCC 2.5.5).
+/// FileFsLabelInformation (MS-FSCC 2.5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FsLabelInformation<'a> {
     /// Label.
@@ -78,7 +78,7 @@ impl<'a> FsLabelInformation<'a> {
 }
 
 record! {
-    /// FileFsSizeInformation (MS-FSCC 2.5.8).
+    /// FileFsSizeInformation (MS-FSCC 2.5).
     pub struct FsSizeInformation [24] {
         /// Allocation units.
         pub total_allocation_units: u64,
@@ -92,7 +92,7 @@ record! {
 }
 
 record! {
-    /// FileFsFullSizeInformation (MS-FSCC 2.5.4).
+    /// FileFsFullSizeInformation (MS-FSCC 2.5).
     pub struct FsFullSizeInformation [32] {
         /// Allocation units.
         pub total_allocation_units: u64,
@@ -138,7 +138,7 @@ flag_set! {
 }
 
 record! {
-    /// FileFsDeviceInformation (MS-FSCC 2.5.10).
+    /// FileFsDeviceInformation (MS-FSCC 2.5).
     pub struct FsDeviceInformation [8] {
         /// Type.
         pub device_type: DeviceType,
@@ -205,7 +205,7 @@ flag_set! {
     }
 }
 
-/// FileFsAttributeInformation (MS-FSCC 2.5.1).
+/// FileFsAttributeInformation (MS-FSCC 2.5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FsAttributeInformation<'a> {
     /// Attributes.
@@ -269,7 +269,7 @@ flag_set! {
 }
 
 record! {
-    /// FileFsControlInformation (MS-FSCC 2.5.2).
+    /// FileFsControlInformation (MS-FSCC 2.5).
     pub struct FsControlInformation [48] {
         /// Indexing: free space to start at.
         pub free_space_start_filtering: u64,
@@ -287,7 +287,7 @@ record! {
 }
 
 record! {
-    /// FileFsObjectIdInformation (MS-FSCC 2.5.6).
+    /// FileFsObjectIdInformation (MS-FSCC 2.5).
     pub struct FsObjectIdInformation [64] {
         /// The volume's identifier.
         pub object_id: Guid,
@@ -321,7 +321,7 @@ flag_set! {
 }
 
 record! {
-    /// FileFsSectorSizeInformation (MS-FSCC 2.5.7).
+    /// FileFsSectorSizeInformation (MS-FSCC 2.5).
     pub struct FsSectorSizeInformation [28] {
         /// Bytes of a logical sector.
         pub logical_bytes_per_sector: u32,

@@ -2,6 +2,9 @@
 //!
 //! Structures of fixed size have `decode(&[u8])` and `encode(&mut Vec<u8>)`; those with a name borrow it. Lists linked
 //! by NextEntryOffset are written by a builder with a byte budget and read by an iterator.
+//!
+//! Sections are cited without their last number, because each edition of MS-FSCC numbers them anew: the name of the
+//! structure finds them.
 
 mod directory;
 mod ea;

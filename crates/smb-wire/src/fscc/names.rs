@@ -17,7 +17,7 @@ pub(super) fn put_name(out: &mut Vec<u8>, name: Utf16Le<'_>) -> Result<(), WireE
     Ok(())
 }
 
-/// FileNameInformation (MS-FSCC 2.1.7), also for the normalized (2.4.35), alternate (2.4.5) and short name.
+/// FileNameInformation (MS-FSCC 2.1.7), also for the normalized, alternate and short name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FileNameInformation<'a> {
     /// The name.
@@ -89,12 +89,12 @@ fn pad_rename(out: &mut Vec<u8>, name: Utf16Le<'_>) {
 }
 
 replacing_name! {
-    /// FileRenameInformation in the form of SMB2 (MS-FSCC 2.4.42.2).
+    /// FileRenameInformation in the form of SMB2 (MS-FSCC 2.4).
     FileRenameInformation
 }
 
 replacing_name! {
-    /// FileLinkInformation in the form of SMB2 (MS-FSCC 2.4.28.2).
+    /// FileLinkInformation in the form of SMB2 (MS-FSCC 2.4).
     FileLinkInformation
 }
 
@@ -112,7 +112,7 @@ flag_set! {
     }
 }
 
-/// FileRenameInformationEx (MS-FSCC 2.4.43).
+/// FileRenameInformationEx (MS-FSCC 2.4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FileRenameInformationEx<'a> {
     /// Flags.

@@ -1,4 +1,4 @@
-//! FILE_NOTIFY_INFORMATION (MS-FSCC 2.7.1): what changed in a watched directory.
+//! FILE_NOTIFY_INFORMATION (MS-FSCC 2.7): what changed in a watched directory.
 
 use super::list::{Fits, ListBuilder, split_entry};
 use crate::cursor::{Field, Reader, fit_u32};

@@ -1,4 +1,4 @@
-//! FileStreamInformation (MS-FSCC 2.4.49): the data streams of a file.
+//! FileStreamInformation (MS-FSCC 2.4): the data streams of a file.
 
 use super::list::{Fits, ListBuilder, split_entry};
 use crate::cursor::{Field, Reader, fit_u32};

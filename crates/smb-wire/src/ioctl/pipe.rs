@@ -1,4 +1,4 @@
-//! Named pipes: FSCTL_PIPE_PEEK (MS-FSCC 2.3.46) and FSCTL_PIPE_WAIT (2.3.49).
+//! Named pipes: FSCTL_PIPE_PEEK and FSCTL_PIPE_WAIT (MS-FSCC 2.3).
 
 use crate::cursor::{Field, Reader, fit_u32};
 use crate::{Utf16Le, WireError};

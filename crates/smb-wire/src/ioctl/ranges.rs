@@ -4,13 +4,13 @@ use crate::WireError;
 use crate::cursor::{Field, Reader, fit_u32};
 use crate::macros::{record, record_list};
 
-/// FSCTL_SET_SPARSE (MS-FSCC 2.3.75): whether the file is to become sparse. No input means yes.
+/// FSCTL_SET_SPARSE (MS-FSCC 2.3): whether the file is to become sparse. No input means yes.
 pub fn sparse_requested(input: &[u8]) -> bool {
     input.first().is_none_or(|&set| set != 0)
 }
 
 record! {
-    /// FILE_ZERO_DATA_INFORMATION (MS-FSCC 2.3.77).
+    /// FILE_ZERO_DATA_INFORMATION (MS-FSCC 2.3).
     pub struct ZeroData [16] {
         /// First byte to zero.
         pub file_offset: u64,
@@ -20,7 +20,7 @@ record! {
 }
 
 record! {
-    /// FILE_ALLOCATED_RANGE_BUFFER (MS-FSCC 2.3.51): the range asked for, and each range of the answer.
+    /// FILE_ALLOCATED_RANGE_BUFFER (MS-FSCC 2.3): the range asked for, and each range of the answer.
     pub struct AllocatedRange [16] {
         /// First byte.
         pub file_offset: u64,
@@ -35,7 +35,7 @@ record_list! {
 }
 
 record! {
-    /// FILE_LEVEL_TRIM_RANGE (MS-FSCC 2.3.13.1).
+    /// FILE_LEVEL_TRIM_RANGE (MS-FSCC 2.3).
     pub struct TrimRange [16] {
         /// First byte.
         pub offset: u64,
@@ -49,7 +49,7 @@ record_list! {
     pub struct TrimRanges of TrimRange, "FILE_LEVEL_TRIM_RANGE"
 }
 
-/// FILE_LEVEL_TRIM (MS-FSCC 2.3.13).
+/// FILE_LEVEL_TRIM (MS-FSCC 2.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FileLevelTrim<'a> {
     /// Reserved.
@@ -85,7 +85,7 @@ impl<'a> FileLevelTrim<'a> {
 }
 
 record! {
-    /// FILE_LEVEL_TRIM_OUTPUT (MS-FSCC 2.3.14).
+    /// FILE_LEVEL_TRIM_OUTPUT (MS-FSCC 2.3).
     pub struct TrimResponse [4] {
         /// Ranges done.
         pub num_ranges_processed: u32,

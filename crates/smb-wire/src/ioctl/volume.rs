@@ -12,7 +12,7 @@ flag_set! {
 }
 
 record! {
-    /// FSCTL_GET_INTEGRITY_INFORMATION reply (MS-FSCC 2.3.22).
+    /// FSCTL_GET_INTEGRITY_INFORMATION reply (MS-FSCC 2.3).
     pub struct GetIntegrity [16] {
         /// 0 none, 2 CRC64.
         pub checksum_algorithm: u16 => pad 2,
@@ -26,7 +26,7 @@ record! {
 }
 
 record! {
-    /// FSCTL_SET_INTEGRITY_INFORMATION request (MS-FSCC 2.3.69).
+    /// FSCTL_SET_INTEGRITY_INFORMATION request (MS-FSCC 2.3).
     pub struct SetIntegrity [8] {
         /// 0 none, 2 CRC64, 0xFFFF unchanged.
         pub checksum_algorithm: u16 => pad 2,
@@ -36,7 +36,7 @@ record! {
 }
 
 record! {
-    /// SMB2_DUPLICATE_EXTENTS_DATA (MS-FSCC 2.3.7.2).
+    /// SMB2_DUPLICATE_EXTENTS_DATA (MS-FSCC 2.3).
     pub struct DuplicateExtents [40] {
         /// The open to clone from.
         pub source_file_id: FileId,
