@@ -94,8 +94,6 @@ pub(crate) struct Reply {
     pub(crate) session_id: Option<u64>,
     /// Payload to place in the client's memory before this reply is sent.
     pub(crate) push: Option<Push>,
-    /// The client's steering tag to invalidate with this reply.
-    pub(crate) invalidate: Option<rdma::Stag>,
     /// End the connection without a reply, for this reason (MS-SMB2 3.3.5.15.12).
     pub(crate) drop_connection: Option<&'static str>,
 }
@@ -152,7 +150,6 @@ impl Reply {
             tree_id: None,
             session_id: None,
             push: None,
-            invalidate: None,
             drop_connection: None,
         }
     }

@@ -83,12 +83,7 @@ fn open_pipe(r: &Request, q: &CreateRequest<'_>, name: &str) -> Result<Reply, Nt
         a => a,
     };
     let id = r.server.new_file_id();
-    let open = Open {
-        id,
-        tree: Arc::clone(&r.tree),
-        access: granted.bits(),
-        target: OpenTarget::Pipe(pipe),
-    };
+    let open = Open { id, tree: Arc::clone(&r.tree), access: granted.bits(), target: OpenTarget::Pipe(pipe) };
     let limit = r.server.config.limits.opens_per_session;
     r.session.add_open(limit, Arc::new(open)).map_err(|_| NtStatus::INSUFFICIENT_RESOURCES)?;
     let body = CreateResponse {
@@ -198,8 +193,7 @@ impl<'a> Plan<'a> {
         let created = found.opened.created;
         match self.r.server.files.join(found.opened.node.id(), generation, member) {
             Ok(file) => {
-                let target =
-                    FileOpen::new(Arc::clone(&found.opened.node), file, self.q.create_options);
+                let target = FileOpen::new(Arc::clone(&found.opened.node), file, self.q.create_options);
                 let open = Arc::new(Open {
                     id,
                     tree: Arc::clone(&self.r.tree),

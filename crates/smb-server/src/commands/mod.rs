@@ -16,12 +16,12 @@ pub(crate) mod tree;
 pub(crate) mod write;
 
 use rdma::Stag;
-use smb_wire::NtStatus;
-use smb_wire::msg::Channel;
 use smb_direct::BufferDescriptorV1;
+use smb_wire::msg::{Channel, ReadRequest, WriteRequest};
+use smb_wire::{Command, Decode, NtStatus};
 
 use crate::TransportKind;
-use crate::request::Request;
+use crate::request::{ConnectionFacts, Request};
 
 /// MS-SMB2 3.3.5.2.5: a request must pay for its payload, one credit for each 64 KiB begun.
 ///
@@ -35,8 +35,7 @@ pub(crate) fn check_charge(r: &Request, bytes: u32) -> Result<(), NtStatus> {
     if u32::from(r.header.credit_charge.max(1)) < needed { Err(NtStatus::INVALID_PARAMETER) } else { Ok(()) }
 }
 
-/// The buffer descriptors of a READ or WRITE, when its payload goes by RDMA, and the steering tag that the reply
-/// invalidates (MS-SMB2 3.3.5.12, 3.3.5.13; only the first descriptor's can be).
+/// The buffer descriptors of a READ or WRITE, when its payload goes by RDMA (MS-SMB2 3.3.5.12, 3.3.5.13).
 ///
 /// # Errors
 /// STATUS_INVALID_PARAMETER for a channel that this connection does not have, or descriptors shorter than the payload.
@@ -45,13 +44,13 @@ fn descriptors(
     channel: Channel,
     info: &[u8],
     length: u32,
-) -> Result<(Option<Vec<BufferDescriptorV1>>, Option<Stag>), NtStatus> {
-    let remote_invalidate = match channel {
-        Channel::NONE => return Ok((None, None)),
-        Channel::RDMA_V1 => false,
-        Channel::RDMA_V1_INVALIDATE if r.facts.dialect >= 0x0302 => true,
+) -> Result<Option<Vec<BufferDescriptorV1>>, NtStatus> {
+    match channel {
+        Channel::NONE => return Ok(None),
+        Channel::RDMA_V1 => {}
+        Channel::RDMA_V1_INVALIDATE if r.facts.dialect >= 0x0302 => {}
         _ => return Err(NtStatus::INVALID_PARAMETER),
-    };
+    }
     // Placing plain payload in memory would bypass the encryption that the session wants.
     if r.facts.transport != TransportKind::Rdma || r.facts.dialect < 0x0300 || r.encrypted {
         return Err(NtStatus::INVALID_PARAMETER);
@@ -61,6 +60,22 @@ fn descriptors(
     if list.is_empty() || room < u64::from(length) {
         return Err(NtStatus::INVALID_PARAMETER);
     }
-    let invalidate = remote_invalidate.then(|| Stag(list[0].token));
-    Ok((Some(list.into_iter().collect()), invalidate))
+    Ok(Some(list.into_iter().collect()))
+}
+
+/// The steering tag that the reply to a READ or WRITE invalidates, whatever its status: the first descriptor's, with
+/// SMB2_CHANNEL_RDMA_V1_INVALIDATE (MS-SMB2 3.3.5.12, 3.3.5.13; S3-15). Linux does not invalidate one by itself.
+pub(crate) fn remote_invalidate(facts: &ConnectionFacts, command: Command, message: &[u8]) -> Option<Stag> {
+    if facts.transport != TransportKind::Rdma || facts.dialect < 0x0302 {
+        return None;
+    }
+    let (channel, info) = match command {
+        Command::READ => ReadRequest::decode(message).map(|q| (q.channel, q.channel_info)).ok()?,
+        Command::WRITE => WriteRequest::decode(message).map(|q| (q.channel, q.channel_info)).ok()?,
+        _ => return None,
+    };
+    if channel != Channel::RDMA_V1_INVALIDATE {
+        return None;
+    }
+    BufferDescriptorV1::decode_all(info)?.first().map(|d| Stag(d.token))
 }

@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use arena::sg_slice;
 use env::Io;
-use rdma::Stag;
-use smb_wire::msg::{Channel, ReadFlags, ReadRequest, ReadResponse};
 use smb_direct::BufferDescriptorV1;
+use smb_wire::msg::{Channel, ReadFlags, ReadRequest, ReadResponse};
 use smb_wire::{AccessMask, Decode, NtStatus};
 use vfs::{Data, Kind, VfsResult, Want};
 
@@ -24,7 +23,6 @@ struct Destination {
     length: u32,
     /// Descriptors when it goes by RDMA.
     push: Option<Vec<BufferDescriptorV1>>,
-    invalidate: Option<Stag>,
 }
 
 /// Starts a READ; complete at once where the data is at hand. `plain` says that the reply is alone in its message and
@@ -39,7 +37,8 @@ pub(crate) fn start(r: Request, plain: bool) -> Outcome {
 fn begin(r: &Request, plain: bool) -> Result<Outcome, NtStatus> {
     let q = ReadRequest::decode(&r.message).map_err(|_| NtStatus::INVALID_PARAMETER)?;
     Counters::add(&r.server.counters().reads, 1);
-    let limit = if q.channel == Channel::NONE { r.facts.max_io.min(r.facts.inline_max) } else { r.facts.max_io };
+    let limit =
+        if q.channel == Channel::NONE { r.facts.max_io.min(r.facts.inline_max) } else { r.facts.max_io };
     if q.length > limit {
         return Err(NtStatus::INVALID_PARAMETER);
     }
@@ -47,7 +46,7 @@ fn begin(r: &Request, plain: bool) -> Result<Outcome, NtStatus> {
     let open = r.open(q.file_id)?;
     if let Some(pipe) = open.pipe() {
         let (data, more) = pipe.read(q.length as usize)?;
-        let to = Destination { minimum: 0, length: q.length, push: None, invalidate: None };
+        let to = Destination { minimum: 0, length: q.length, push: None };
         let mut reply = reply(&r.server, &to, Data::Bufs([data.into()].into_iter().collect()));
         if more {
             reply.status = NtStatus::BUFFER_OVERFLOW;
@@ -95,8 +94,8 @@ fn check(open: &Open, file: &FileOpen, q: &ReadRequest<'_>) -> Result<(), NtStat
 }
 
 fn destination(r: &Request, q: &ReadRequest<'_>) -> Result<Destination, NtStatus> {
-    let (push, invalidate) = descriptors(r, q.channel, q.channel_info, q.length)?;
-    Ok(Destination { minimum: q.minimum_count, length: q.length, push, invalidate })
+    let push = descriptors(r, q.channel, q.channel_info, q.length)?;
+    Ok(Destination { minimum: q.minimum_count, length: q.length, push })
 }
 
 fn finish(server: &Arc<Server>, to: &Destination, result: VfsResult<Data>) -> Reply {
@@ -116,7 +115,6 @@ fn reply(server: &Arc<Server>, to: &Destination, data: Data) -> Reply {
             Counters::add(&server.counters().read_bytes_rdma, u64::from(length));
             let mut reply = Reply::ok(&ReadResponse::rdma(length));
             reply.push = Some(Push { data: sg_slice(&sg, 0, length as usize), to: descriptors.clone() });
-            reply.invalidate = to.invalidate;
             reply
         }
         (_, data) => {

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use arena::{Sg, sg_len, sg_slice};
 use env::{Ctx, Io};
-use rdma::Stag;
 use smb_wire::msg::{WriteFlags, WriteRequest, WriteResponse};
 use smb_wire::{AccessMask, Decode, NtStatus};
 use vfs::{Kind, VfsResult};
@@ -43,11 +42,12 @@ fn begin(r: &Request, whole: &Sg) -> Result<Outcome, NtStatus> {
     check(&open, &q, length)?;
     let mut c = r.ctx();
     let through = open.file().is_some_and(|f| f.write_through) || q.flags.contains(WriteFlags::WRITE_THROUGH);
-    c.flags.write_through = through && r.facts.dialect >= 0x0210 || open.file().is_some_and(|f| f.write_through);
+    c.flags.write_through =
+        through && r.facts.dialect >= 0x0210 || open.file().is_some_and(|f| f.write_through);
     c.flags.unbuffered =
         open.file().is_some_and(|f| f.unbuffered) || q.flags.contains(WriteFlags::UNBUFFERED);
-    let (from, invalidate) = descriptors(r, q.channel, q.channel_info, length)?;
-    let job = Job { server: Arc::clone(&r.server), open, c, offset: q.offset, invalidate };
+    let from = descriptors(r, q.channel, q.channel_info, length)?;
+    let job = Job { server: Arc::clone(&r.server), open, c, offset: q.offset };
     match from {
         None => Ok(job.run(inline(r, whole, &q)?)),
         Some(_) if length == 0 => Ok(job.run(Sg::new())),
@@ -100,7 +100,6 @@ struct Job {
     open: Arc<Open>,
     c: Ctx,
     offset: u64,
-    invalidate: Option<Stag>,
 }
 
 impl Job {
@@ -120,9 +119,7 @@ impl Job {
         match result {
             Ok(count) => {
                 Counters::add(&self.server.counters().written_bytes, u64::from(count));
-                let mut reply = Reply::ok(&WriteResponse { count, remaining: 0 });
-                reply.invalidate = self.invalidate;
-                reply
+                Reply::ok(&WriteResponse { count, remaining: 0 })
             }
             Err(e) => Reply::error(status::of_vfs(e)),
         }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use arena::{IoBuf, Sg};
 use env::BoxFuture;
+use rdma::Stag;
 use smallvec::SmallVec;
 use smb_auth::sign::SigningKey;
 use smb_direct::BufferDescriptorV1;
@@ -54,6 +55,8 @@ pub(super) struct Running {
     pub(super) header: Header,
     pub(super) signing: Option<Arc<SigningKey>>,
     pub(super) cancel: Cancel,
+    /// The client's steering tag that the reply invalidates.
+    pub(super) invalidate: Option<Stag>,
     /// Its interim response was sent: the final one is asynchronous (MS-SMB2 3.3.4.2).
     pub(super) async_id: Option<u64>,
     /// Where a Pull goes on.
@@ -65,6 +68,7 @@ pub(super) struct Finished {
     pub(super) header: Header,
     pub(super) reply: Reply,
     pub(super) signing: Option<Arc<SigningKey>>,
+    pub(super) invalidate: Option<Stag>,
     pub(super) async_id: Option<u64>,
 }
 

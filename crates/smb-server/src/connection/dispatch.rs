@@ -4,11 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use arena::Sg;
-use env::BoxFuture;
 use smb_auth::sign::SigningKey;
 use smb_wire::header::{RELATED_SESSION_ID, RELATED_TREE_ID};
-use smb_wire::msg::{EchoResponse, LogoffResponse};
-use smb_wire::{Command, Header, HeaderFlags, NtStatus};
+use smb_wire::msg::{EchoRequest, EchoResponse, LogoffRequest, LogoffResponse, TreeDisconnectRequest};
+use smb_wire::{Command, Decode, Header, HeaderFlags, NtStatus};
 
 use super::chain::{Chain, Finished, Item, Outcome, Running};
 use super::{Engine, Pull};
@@ -34,21 +33,22 @@ impl Engine {
             let slot = self.next_slot;
             self.next_slot += 1;
             let outcome = self.start_request(&mut chain, &item, slot, &cancel, &mut signing);
+            let message = &chain.head[item.range.clone()];
+            let invalidate = commands::remote_invalidate(&self.facts, item.header.command, message);
+            let mut running =
+                Running { header: item.header, signing, cancel, invalidate, async_id: None, then: None };
             match outcome {
                 Outcome::Silent => {}
-                Outcome::Reply(reply) => finish(&mut chain, item.header, reply, signing, None),
+                Outcome::Reply(reply) => finish(&mut chain, running, reply),
                 Outcome::Pending(future) => {
-                    self.park(chain, item.header, slot, cancel, signing, future);
+                    chain.running = Some(running);
+                    self.parked.insert(slot, chain);
+                    self.running.push(Box::pin(async move { (slot, future.await) }));
                     return;
                 }
                 Outcome::Pull { from, length, then } => {
-                    chain.running = Some(Running {
-                        header: item.header,
-                        signing,
-                        cancel,
-                        async_id: None,
-                        then: Some(then),
-                    });
+                    running.then = Some(then);
+                    chain.running = Some(running);
                     self.parked.insert(slot, chain);
                     self.pulls.push_back(Pull { slot, from, length });
                     return;
@@ -56,20 +56,6 @@ impl Engine {
             }
         }
         self.complete(chain);
-    }
-
-    fn park(
-        &mut self,
-        mut chain: Chain,
-        header: Header,
-        slot: u64,
-        cancel: Cancel,
-        signing: Option<Arc<SigningKey>>,
-        future: BoxFuture<Reply>,
-    ) {
-        chain.running = Some(Running { header, signing, cancel, async_id: None, then: None });
-        self.parked.insert(slot, chain);
-        self.running.push(Box::pin(async move { (slot, future.await) }));
     }
 
     /// A parked request is done: its chain goes on.
@@ -80,7 +66,7 @@ impl Engine {
         }
         let Some(mut chain) = self.parked.remove(&slot) else { return };
         let Some(running) = chain.running.take() else { return };
-        finish(&mut chain, running.header, reply, running.signing, running.async_id);
+        finish(&mut chain, running, reply);
         self.run(chain);
     }
 
@@ -134,8 +120,19 @@ impl Engine {
         signing.clone_from(&admitted.signing);
         chain.related.session_id = header.session_id;
         match header.command {
-            Command::ECHO => return Outcome::Reply(Reply::ok(&EchoResponse {})),
-            Command::LOGOFF => return self.logoff(admitted.session),
+            Command::ECHO => {
+                // MS-SMB2 3.3.5.17: a request of another size is none.
+                return match EchoRequest::decode(&message) {
+                    Ok(_) => Outcome::Reply(Reply::ok(&EchoResponse {})),
+                    Err(_) => NtStatus::INVALID_PARAMETER.into(),
+                };
+            }
+            Command::LOGOFF => {
+                return match LogoffRequest::decode(&message) {
+                    Ok(_) => self.logoff(admitted.session),
+                    Err(_) => NtStatus::INVALID_PARAMETER.into(),
+                };
+            }
             Command::TREE_CONNECT => {
                 let outcome = commands::tree::connect(
                     &self.server,
@@ -166,6 +163,9 @@ impl Engine {
             return status.into();
         }
         if header.command == Command::TREE_DISCONNECT {
+            if TreeDisconnectRequest::decode(&message).is_err() {
+                return NtStatus::INVALID_PARAMETER.into();
+            }
             if let Some(channel) = self.channels.get_mut(&admitted.session.id) {
                 channel.last_tree = None;
             }
@@ -323,13 +323,8 @@ pub(super) fn verify(key: &SigningKey, segments: &[&[u8]], header: &Header) -> b
 }
 
 /// Notes a reply and what later related operations inherit from it.
-fn finish(
-    chain: &mut Chain,
-    header: Header,
-    reply: Reply,
-    signing: Option<Arc<SigningKey>>,
-    async_id: Option<u64>,
-) {
+fn finish(chain: &mut Chain, running: Running, reply: Reply) {
+    let Running { header, signing, invalidate, async_id, .. } = running;
     if let Some(id) = reply.file_id {
         chain.related.file_id = Some(id);
     }
@@ -339,7 +334,7 @@ fn finish(
     } else if reply.status.is_error() && chain.related.file_id.is_none() {
         chain.related.failed.get_or_insert(reply.status);
     }
-    chain.finished.push(Finished { header, reply, signing, async_id });
+    chain.finished.push(Finished { header, reply, signing, invalidate, async_id });
 }
 
 /// A handler that may have to wait.

@@ -49,7 +49,7 @@ impl Engine {
             if let Some(push) = f.reply.push.take() {
                 message.pushes.push(push);
             }
-            message.invalidate = message.invalidate.or(f.reply.invalidate);
+            message.invalidate = message.invalidate.or(f.invalidate);
             let payload = std::mem::replace(&mut f.reply.payload, Data::Bufs(Sg::new()));
             if last {
                 message.payload = payload;

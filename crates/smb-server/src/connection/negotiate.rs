@@ -75,7 +75,8 @@ impl Engine {
             ..self.response()
         };
         let reply = Reply::ok(&response);
-        let finished = super::chain::Finished { header, reply, signing: None, async_id: None };
+        let finished =
+            super::chain::Finished { header, reply, signing: None, invalidate: None, async_id: None };
         self.send_finished([finished].into_iter().collect(), None);
         Ok(())
     }

@@ -125,7 +125,8 @@ async fn check_folder(r: &Request, path: &VfsPath, directory: bool) -> Result<()
             }
             // The folder is opened for the time of the rename, and keeps it from going away: Windows shares it for
             // reading and writing only, and asks for the right to delete itself.
-            let held = ShareMode { access: AccessMask::DELETE, share: ShareAccess::READ | ShareAccess::WRITE };
+            let held =
+                ShareMode { access: AccessMask::DELETE, share: ShareAccess::READ | ShareAccess::WRITE };
             if r.server.files.admits(node.id(), held) { Ok(()) } else { Err(NtStatus::SHARING_VIOLATION) }
         }
         Ok(_) | Err(VfsError::NotFound | VfsError::NotDirectory) => Err(NtStatus::OBJECT_PATH_NOT_FOUND),
