@@ -26,6 +26,9 @@ pub enum ConnectError {
         /// The socket's error.
         source: io::Error,
     },
+    /// It took longer than the caller allowed.
+    #[error("the server did not answer in time")]
+    TimedOut,
     /// RDMA was demanded and cannot be had.
     #[error("SMB Direct was asked for and cannot be used: {0}")]
     NoRdma(#[source] Box<WhyNotRdma>),
@@ -64,6 +67,14 @@ pub enum RequestError {
     /// The caller's request cannot be put on the wire.
     #[error("the request does not fit: {0}")]
     Unencodable(WireError),
+    /// The server gives too few credits for a request of this size.
+    #[error("the server grants {granted} credits, and this takes {needed}")]
+    Credits {
+        /// What the request costs.
+        needed: u32,
+        /// What there is.
+        granted: u32,
+    },
     /// The name cannot be a path.
     #[error("'{0}' is not a path that SMB takes")]
     Path(String),

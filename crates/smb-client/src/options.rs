@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use smb_auth::ntlm::Credentials;
+use smb_auth::ntlm::initiate::Credentials;
 
 /// Which transport to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,0 +1,533 @@
+//! What a connection knows, without I/O: message ids, credits, who waits for which answer, and whether an answer may be
+//! believed.
+//!
+//! Invariants:
+//! 1. A message id is used once, and ids are given out in order (MS-SMB2 3.2.4.1.3).
+//! 2. `credits` never goes below zero: a request leaves only when it can pay its charge.
+//! 3. `asked` is the sum of what the requests in flight asked for.
+//! 4. A flight ends once: with its answer, and with its steering tag dead, or with the connection.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arena::{Arena, IoBuf, Sg, sg_to_vec};
+use rdma::{Exposed, Exposure, Stag};
+use smb_wire::header::{
+    OFFSET_CREDIT_CHARGE, OFFSET_CREDITS, OFFSET_MESSAGE_ID, OFFSET_SESSION_ID, OFFSET_TREE_ID,
+    UNSOLICITED_MESSAGE_ID,
+};
+use smb_wire::msg::{CancelRequest, CloseFlags, CloseRequest, CreateResponse, EchoRequest, ReadResponse};
+use smb_wire::{Command, Decode, HEADER_LEN, Header, HeaderFlags, NtStatus, compound};
+
+use super::protect::{self, Channel};
+use super::queue::{Reply, Setting, Submitted};
+use super::{Request, Response};
+use crate::{Lost, RequestError};
+
+/// What was negotiated, as far as a connection's traffic goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Agreed {
+    /// Requests carry a charge (MS-SMB2 3.2.4.1.5).
+    pub(crate) multi_credit: bool,
+    /// The longest message that the server may send, in bytes.
+    pub(crate) message_limit: usize,
+}
+
+/// Bounds that the caller sets.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Credits to ask for.
+    pub(crate) credits: u16,
+    /// How long the server may take for an answer.
+    pub(crate) request_timeout: Duration,
+}
+
+pub(super) struct Core {
+    arena: Arena,
+    limits: Limits,
+    agreed: Agreed,
+    channel: Option<Arc<Channel>>,
+    flights: HashMap<u64, Flight, BuildHasherDefault<IdHasher>>,
+    /// Answers whose steering tag is being invalidated here, by tag.
+    parked: HashMap<u32, (Flight, Response)>,
+    next_id: u64,
+    credits: u32,
+    asked: u32,
+    /// Times in a row that credits were asked for in vain.
+    probes: u8,
+    /// Steering tags to invalidate here.
+    pub(super) dying: Vec<Stag>,
+    /// Messages to send: head and payload.
+    pub(super) out: VecDeque<(Vec<u8>, Sg)>,
+}
+
+struct Flight {
+    reply: Option<Reply>,
+    ticket: u64,
+    command: Command,
+    asked: u16,
+    /// From its interim response.
+    async_id: Option<u64>,
+    cancelled: bool,
+    deadline: Instant,
+    encrypted: bool,
+    setup: bool,
+    tree_id: u32,
+    request: Option<Vec<u8>>,
+    stag: Option<Stag>,
+    /// What was exposed, once it is invalidated.
+    exposed: Option<Exposed>,
+}
+
+/// Message ids are already spread well enough: they count up.
+#[derive(Default)]
+pub(super) struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        for b in bytes {
+            self.write_u64(u64::from(*b));
+        }
+    }
+    fn write_u64(&mut self, n: u64) {
+        self.0 = (self.0.rotate_left(8) ^ n).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    }
+}
+
+/// Requests for credits in a row that may bring none.
+const PROBES_MAX: u8 = 8;
+/// Before negotiation, no answer is longer.
+const SMALL_MESSAGE: usize = 128 << 10;
+/// Credits asked for by one request at most.
+const ASK_MAX: u32 = 8192;
+const SMB2: [u8; 4] = [0xFE, b'S', b'M', b'B'];
+const TRANSFORM: [u8; 4] = [0xFD, b'S', b'M', b'B'];
+/// Where the descriptor of a READ or WRITE is: behind header and fixed part, in both.
+const DESCRIPTOR_AT: usize = HEADER_LEN + 48;
+
+impl Core {
+    pub(super) fn new(limits: Limits, arena: Arena) -> Core {
+        Core {
+            arena,
+            limits,
+            agreed: Agreed { multi_credit: false, message_limit: SMALL_MESSAGE },
+            channel: None,
+            flights: HashMap::default(),
+            parked: HashMap::new(),
+            next_id: 0,
+            // MS-SMB2 3.2.4.1.2: a connection begins with one.
+            credits: 1,
+            asked: 0,
+            probes: 0,
+            dying: Vec::new(),
+            out: VecDeque::new(),
+        }
+    }
+
+    pub(super) fn apply(&mut self, setting: Setting) {
+        match setting {
+            Setting::Agreed(a) => self.agreed = a,
+            Setting::Channel(c) => self.channel = Some(c),
+        }
+    }
+
+    /// The longest message that the server may send now, in bytes.
+    pub(super) fn message_limit(&self) -> usize {
+        self.agreed.message_limit
+    }
+
+    /// Credits there are and credits on their way.
+    pub(super) fn credits_due(&self) -> u32 {
+        self.credits.saturating_add(self.asked)
+    }
+
+    pub(super) fn credits(&self) -> u32 {
+        self.credits
+    }
+
+    /// Nothing is in flight or waits for its steering tag.
+    pub(super) fn is_idle(&self) -> bool {
+        self.flights.is_empty() && self.parked.is_empty()
+    }
+
+    /// Whether a request can be paid for now. Where it cannot and nothing in flight could change that, more credits
+    /// are asked for; an error when that was in vain too often.
+    pub(super) fn can_pay(&mut self, now: Instant, charge: u16) -> Result<bool, RequestError> {
+        let charge = self.charge(charge);
+        if self.credits >= charge {
+            self.probes = 0;
+            return Ok(true);
+        }
+        if self.flights.is_empty() && self.credits > 0 {
+            if self.probes >= PROBES_MAX {
+                self.probes = 0;
+                return Err(RequestError::Credits { needed: charge, granted: self.credits });
+            }
+            self.probes += 1;
+            let echo = Request::new(Command::ECHO, &EchoRequest {})?;
+            let submitted = Submitted { request: echo, reply: None, ticket: 0 };
+            if let Err(error) = self.start(now, submitted, None) {
+                return Err(RequestError::Lost(error));
+            }
+        }
+        Ok(false)
+    }
+
+    fn charge(&self, charge: u16) -> u32 {
+        if self.agreed.multi_credit { u32::from(charge.max(1)) } else { 1 }
+    }
+
+    /// Gives a request its place and puts it into `out`. The caller has asked [`Core::can_pay`], and exposed what the
+    /// request wants exposed.
+    pub(super) fn start(
+        &mut self,
+        now: Instant,
+        submitted: Submitted,
+        exposure: Option<Exposure>,
+    ) -> Result<(), Lost> {
+        let Submitted { mut request, reply, ticket } = submitted;
+        let charge = self.charge(request.charge);
+        assert!(self.credits >= charge, "the caller has looked");
+        let message_id = self.next_id;
+        self.next_id += u64::from(charge);
+        self.credits -= charge;
+        let wish = u32::from(self.limits.credits).saturating_sub(self.credits_due());
+        // At least one: the answer to a request without a wish may bring none.
+        let asked = wish.clamp(1, ASK_MAX) as u16;
+        self.asked += u32::from(asked);
+
+        let head = &mut request.message;
+        let command = Command(u16::from_le_bytes([head[12], head[13]]));
+        put(
+            head,
+            OFFSET_CREDIT_CHARGE,
+            &if self.agreed.multi_credit { charge as u16 } else { 0 }.to_le_bytes(),
+        );
+        put(head, OFFSET_CREDITS, &asked.to_le_bytes());
+        put(head, OFFSET_MESSAGE_ID, &message_id.to_le_bytes());
+        put(head, OFFSET_TREE_ID, &request.tree_id.to_le_bytes());
+        if let Some(e) = exposure {
+            // MS-SMBD 2.2.3.1: offset, token, length.
+            put(head, DESCRIPTOR_AT, &e.offset.to_le_bytes());
+            put(head, DESCRIPTOR_AT + 8, &e.stag.0.to_le_bytes());
+            put(head, DESCRIPTOR_AT + 12, &e.length.to_le_bytes());
+        }
+        let mut encrypted = false;
+        match (&request.setup, &self.channel) {
+            (Some(setup), _) => {
+                put(head, OFFSET_SESSION_ID, &setup.session_id.to_le_bytes());
+                if let Some(key) = &setup.key {
+                    protect::sign(key, head, &request.payload, message_id, false);
+                }
+            }
+            (None, Some(channel)) => {
+                put(head, OFFSET_SESSION_ID, &channel.session_id.to_le_bytes());
+                encrypted = channel.encrypt || request.encrypt;
+                // MS-SMB2 3.2.4.1.1: what is encrypted is not signed.
+                if !encrypted && (channel.signing_required || request.sign) {
+                    protect::sign(&channel.signing, head, &request.payload, message_id, false);
+                }
+            }
+            (None, None) => {}
+        }
+        let flight = Flight {
+            reply,
+            ticket,
+            command,
+            asked,
+            async_id: None,
+            cancelled: false,
+            deadline: now + self.limits.request_timeout,
+            encrypted,
+            setup: request.setup.is_some(),
+            tree_id: request.tree_id,
+            request: request.setup.is_some().then(|| request.message.clone()),
+            stag: exposure.map(|e| e.stag),
+            exposed: None,
+        };
+        self.flights.insert(message_id, flight);
+        self.emit(request.message, request.payload, encrypted)
+    }
+
+    fn emit(&mut self, head: Vec<u8>, payload: Sg, encrypted: bool) -> Result<(), Lost> {
+        let message = match (encrypted, &self.channel) {
+            (true, Some(channel)) => {
+                let ciphers = channel.ciphers.as_ref().ok_or(Lost::Protocol("no cipher was negotiated"))?;
+                protect::seal(channel, ciphers, &self.arena, &head, &payload)?
+            }
+            _ => (head, payload),
+        };
+        self.out.push_back(message);
+        Ok(())
+    }
+
+    /// Whoever waits for a call has gone: cancels it at the server where it is pending (MS-SMB2 3.2.4.24).
+    pub(super) fn cancel(&mut self, ticket: u64) -> Result<(), Lost> {
+        let Some((id, flight)) = self.flights.iter_mut().find(|(_, f)| f.ticket == ticket) else {
+            return Ok(());
+        };
+        flight.cancelled = true;
+        match flight.async_id {
+            Some(async_id) => {
+                let (id, encrypted) = (*id, flight.encrypted);
+                self.send_cancel(id, async_id, encrypted)
+            }
+            None => Ok(()), // its answer is on its way, or an interim response
+        }
+    }
+
+    fn send_cancel(&mut self, message_id: u64, async_id: u64, encrypted: bool) -> Result<(), Lost> {
+        let mut head = Vec::with_capacity(HEADER_LEN + 4);
+        let header = Header {
+            command: Command::CANCEL,
+            flags: HeaderFlags::ASYNC,
+            message_id,
+            async_id,
+            session_id: self.channel.as_ref().map_or(0, |c| c.session_id),
+            ..Header::default()
+        };
+        smb_wire::MessageBuilder::new(&mut head)
+            .push(&header, &CancelRequest {})
+            .expect("a CANCEL has no variable part");
+        if let Some(channel) = self.channel.as_ref().filter(|c| c.signing_required && !encrypted) {
+            protect::sign(&channel.signing, &mut head, &Sg::new(), message_id, true);
+        }
+        self.emit(head, Sg::new(), encrypted)
+    }
+
+    /// Takes a message of the server's. `invalidated` is the steering tag that died with it.
+    ///
+    /// # Errors
+    /// What ends the connection.
+    pub(super) fn message(
+        &mut self,
+        now: Instant,
+        message: Sg,
+        invalidated: Option<(Stag, Exposed)>,
+    ) -> Result<(), Lost> {
+        match first_four(&message) {
+            Some(SMB2) => self.plain(now, message, invalidated, false),
+            Some(TRANSFORM) => {
+                let channel =
+                    self.channel.clone().ok_or(Lost::Protocol("an encrypted message before a log-on"))?;
+                let plain = protect::open(&channel, &self.arena, &message)?;
+                match first_four(&plain) {
+                    Some(SMB2) => self.plain(now, plain, invalidated, true),
+                    _ => Err(Lost::Protocol("an encrypted message holds no SMB2 message")),
+                }
+            }
+            _ => Err(Lost::Protocol("not an SMB2 message")),
+        }
+    }
+
+    fn plain(
+        &mut self,
+        now: Instant,
+        message: Sg,
+        mut invalidated: Option<(Stag, Exposed)>,
+        encrypted: bool,
+    ) -> Result<(), Lost> {
+        let message = gathered(message);
+        let malformed = |_| Lost::Protocol("a malformed header");
+        let first = Header::decode(&message[0]).map_err(malformed)?;
+        if first.next_command == 0 {
+            self.response(now, first, message, invalidated, encrypted)?;
+            return Ok(());
+        }
+        // A chain of answers: each is taken for itself (MS-SMB2 3.2.5.1.9).
+        let whole = contiguous(message);
+        for item in compound::split(&whole) {
+            let (header, range) = item.map_err(malformed)?;
+            let one = [whole.slice(range)].into_iter().collect();
+            self.response(now, header, one, invalidated.take(), encrypted)?;
+        }
+        Ok(())
+    }
+
+    fn response(
+        &mut self,
+        now: Instant,
+        header: Header,
+        message: Sg,
+        invalidated: Option<(Stag, Exposed)>,
+        encrypted: bool,
+    ) -> Result<(), Lost> {
+        if !header.is_response() {
+            return Err(Lost::Protocol("a request from a server"));
+        }
+        if header.message_id == UNSOLICITED_MESSAGE_ID {
+            // Breaks and notifications: nothing here takes oplocks or asks to be told.
+            return match invalidated {
+                None => Ok(()),
+                Some(_) => Err(Lost::Protocol("a notification invalidated a steering tag")),
+            };
+        }
+        // MS-SMB2 3.2.5.1.2.
+        let Some(flight) = self.flights.get_mut(&header.message_id) else {
+            return Err(Lost::Protocol("an answer to nothing that was asked"));
+        };
+        if header.command != flight.command {
+            return Err(Lost::Protocol("an answer to another command"));
+        }
+        let pending = header.status == NtStatus::PENDING && header.flags.contains(HeaderFlags::ASYNC);
+        authenticate(self.channel.as_deref(), flight, &header, &message, encrypted, pending)?;
+        if let Some((stag, exposed)) = invalidated {
+            // Only the tag that was given out with this request (MS-SMB2 3.2.5.1.4... S3-16).
+            if flight.stag != Some(stag) || flight.exposed.is_some() {
+                return Err(Lost::Protocol("it invalidated a steering tag of another request"));
+            }
+            flight.exposed = Some(exposed);
+        }
+        self.credits = self.credits.saturating_add(u32::from(header.credits)).min(CREDITS_MAX);
+        self.asked -= u32::from(std::mem::take(&mut flight.asked));
+        if pending {
+            // MS-SMB2 3.2.5.1.5: the answer follows.
+            flight.async_id = Some(header.async_id);
+            flight.deadline = now + self.limits.request_timeout;
+            if flight.cancelled {
+                let encrypted = flight.encrypted;
+                return self.send_cancel(header.message_id, header.async_id, encrypted);
+            }
+            return Ok(());
+        }
+        let Some(mut flight) = self.flights.remove(&header.message_id) else { return Ok(()) };
+        let (tree_id, request) = (flight.tree_id, flight.request.take());
+        let response = Response { header, message, encrypted, sink: None, tree_id, request };
+        match flight.stag {
+            // What the server has not invalidated dies here before the caller has its buffer back.
+            Some(stag) if flight.exposed.is_none() => {
+                self.dying.push(stag);
+                self.parked.insert(stag.0, (flight, response));
+            }
+            _ => self.complete(now, flight, response)?,
+        }
+        Ok(())
+    }
+
+    /// A steering tag has died here; an error where it had died before, which no answer told.
+    pub(super) fn invalidated(
+        &mut self,
+        now: Instant,
+        stag: Stag,
+        exposed: Option<Exposed>,
+    ) -> Result<(), Lost> {
+        let Some((mut flight, response)) = self.parked.remove(&stag.0) else {
+            return Err(Lost::Protocol("a steering tag that was not in use"));
+        };
+        let Some(exposed) = exposed else {
+            return Err(Lost::Protocol("it invalidated a steering tag after its answer"));
+        };
+        flight.exposed = Some(exposed);
+        self.complete(now, flight, response)
+    }
+
+    fn complete(&mut self, now: Instant, flight: Flight, mut response: Response) -> Result<(), Lost> {
+        if let Some(Exposed::Sink { bufs, .. }) = flight.exposed {
+            response.sink = Some(Box::new(bufs));
+        }
+        let unclaimed = match flight.reply {
+            Some(reply) => reply.send(Ok(response)).err(),
+            None => None,
+        };
+        if let Some(Ok(response)) = unclaimed
+            && let Some(close) = close_orphan(&response)
+        {
+            self.tell(now, close)?;
+        }
+        Ok(())
+    }
+
+    /// Sends a request of our own, if there is a credit for it.
+    fn tell(&mut self, now: Instant, request: Request) -> Result<(), Lost> {
+        if self.credits == 0 {
+            return Ok(()); // the open lives as long as the session
+        }
+        self.start(now, Submitted { request, reply: None, ticket: 0 }, None)
+    }
+
+    /// Whether a request has waited too long for its answer.
+    pub(super) fn is_late(&self, now: Instant) -> bool {
+        self.flights.values().any(|f| f.deadline <= now)
+    }
+
+    /// The connection has ended: whoever waits is told.
+    pub(super) fn fail(&mut self, why: Lost) {
+        let parked = self.parked.drain().map(|(_, (flight, _))| flight);
+        for flight in self.flights.drain().map(|(_, f)| f).chain(parked) {
+            if let Some(reply) = flight.reply {
+                let _ = reply.send(Err(RequestError::Lost(why)));
+            }
+        }
+    }
+}
+
+const CREDITS_MAX: u32 = 65_535;
+
+/// MS-SMB2 3.2.5.1.1 and 3.2.5.1.3: whether an answer may be believed.
+fn authenticate(
+    channel: Option<&Channel>,
+    flight: &Flight,
+    header: &Header,
+    message: &Sg,
+    encrypted: bool,
+    pending: bool,
+) -> Result<(), Lost> {
+    if encrypted {
+        return Ok(());
+    }
+    if flight.encrypted {
+        return Err(Lost::Protocol("an answer in the clear to an encrypted request"));
+    }
+    // The log-on checks its own answers; an interim response carries nothing to believe.
+    let Some(channel) = channel.filter(|_| !flight.setup && !pending) else { return Ok(()) };
+    let signed = header.flags.contains(HeaderFlags::SIGNED);
+    if signed {
+        if protect::verify(&channel.signing, message, header) { Ok(()) } else { Err(Lost::NotAuthentic) }
+    } else if channel.signing_required {
+        Err(Lost::NotAuthentic)
+    } else {
+        Ok(())
+    }
+}
+
+/// The request that gives back what an answer opened that nobody waits for any more.
+pub(super) fn close_orphan(response: &Response) -> Option<Request> {
+    if response.header.command != Command::CREATE || response.header.status != NtStatus::SUCCESS {
+        return None;
+    }
+    let file_id = CreateResponse::decode(response.bytes()).ok()?.file_id;
+    let body = CloseRequest { flags: CloseFlags::empty(), file_id };
+    let mut close = Request::new(Command::CLOSE, &body).ok()?;
+    close.tree_id = response.tree_id;
+    Some(close)
+}
+
+fn put(message: &mut [u8], at: usize, bytes: &[u8]) {
+    message[at..at + bytes.len()].copy_from_slice(bytes);
+}
+
+fn first_four(message: &Sg) -> Option<[u8; 4]> {
+    message.first()?.first_chunk().copied()
+}
+
+/// A message as the codec needs it: in one buffer, but for the payload of a READ response.
+fn gathered(message: Sg) -> Sg {
+    let [first, _, ..] = message.as_slice() else { return message };
+    let apart = first.len() >= ReadResponse::HEAD_LEN
+        && Header::decode(first).is_ok_and(|h| h.command == Command::READ && h.next_command == 0);
+    if apart { message } else { [contiguous(message)].into_iter().collect() }
+}
+
+fn contiguous(message: Sg) -> IoBuf {
+    match message.as_slice() {
+        [one] => one.clone(),
+        _ => IoBuf::from(sg_to_vec(&message)),
+    }
+}
+
+const _: () = assert!(ReadResponse::HEAD_LEN < DESCRIPTOR_AT);

@@ -1,0 +1,305 @@
+//! The task of one connection: takes calls, sends, receives, hands out answers.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use arena::{Arena, Class, SgMut};
+use env::{BoxFuture, Env};
+use rdma::{Exposed, Rights};
+
+use super::Rdma;
+use super::core::{Core, Limits};
+use super::queue::{Input, Queue, Submitted};
+use super::transport::{Arrival, ExposeError, Transport};
+use crate::{Lost, RequestError};
+
+pub(super) struct Driver {
+    queue: Arc<Queue>,
+    core: Core,
+    transport: Transport,
+    arena: Arena,
+    env: Env,
+    /// Taken from the queue and not sent: mostly for want of credits.
+    inputs: VecDeque<Input>,
+    cancelled: Vec<u64>,
+    /// Memory for the READ at the front of `inputs`.
+    memory: Memory,
+    timer: Option<BoxFuture<()>>,
+    tick: Duration,
+    /// Since when the handles are gone.
+    closing: Option<Instant>,
+}
+
+enum Memory {
+    None,
+    Waiting(BoxFuture<SgMut>),
+    Ready(SgMut),
+}
+
+/// Turns in a row before other tasks of this worker get theirs.
+const TURNS: usize = 16;
+/// Messages taken in one turn.
+const ARRIVALS: usize = 256;
+/// How long what was asked for may take once nobody is left to hear the answer.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+impl Driver {
+    pub(super) fn new(
+        queue: Arc<Queue>,
+        transport: Transport,
+        limits: Limits,
+        arena: Arena,
+        env: Env,
+    ) -> Driver {
+        Driver {
+            core: Core::new(limits, arena.clone()),
+            queue,
+            transport,
+            arena,
+            env,
+            inputs: VecDeque::new(),
+            cancelled: Vec::new(),
+            memory: Memory::None,
+            timer: None,
+            tick: (limits.request_timeout / 4).min(FAREWELL / 4),
+            closing: None,
+        }
+    }
+
+    pub(super) async fn run(mut self) {
+        let why = poll_fn(|cx| self.poll(cx)).await;
+        if why != Lost::Closed {
+            tracing::debug!("connection ended: {why}");
+        }
+        let waiting = self.queue.end(why);
+        // The queue pair gives everything back before a caller hears of the end: nobody can reach it any more.
+        if let Some(direct) = self.transport.as_direct() {
+            direct.close();
+            while direct.event().await.is_ok() {}
+            self.queue.set_counters(direct.counters());
+        }
+        for input in self.inputs.drain(..).chain(waiting) {
+            if let Input::Call(Submitted { reply: Some(reply), .. }) = input {
+                let _ = reply.send(Err(RequestError::Lost(why)));
+            }
+        }
+        self.core.fail(why);
+        let queue = Arc::clone(&self.queue);
+        drop(self);
+        queue.set_gone();
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Lost> {
+        for _ in 0..TURNS {
+            let now = self.env.now();
+            match self.turn(cx, now) {
+                Err(why) => return Poll::Ready(why),
+                Ok(_) if self.is_over(now) => return Poll::Ready(Lost::Closed),
+                Ok(true) => {}
+                Ok(false) => return self.wait(cx, now),
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Takes what came, starts what can be started, sends. Whether anything moved.
+    fn turn(&mut self, cx: &mut Context<'_>, now: Instant) -> Result<bool, Lost> {
+        let mut any = false;
+        for _ in 0..ARRIVALS {
+            let limit = self.core.message_limit();
+            match self.transport.receive(cx, limit) {
+                Poll::Pending => break,
+                Poll::Ready(arrival) => self.arrived(now, arrival?)?,
+            }
+            any = true;
+        }
+        self.queue.saw_credits(self.core.credits());
+        if self.queue.take(cx, &mut self.inputs, &mut self.cancelled) && self.closing.is_none() {
+            self.closing = Some(now);
+            any = true;
+        }
+        for ticket in std::mem::take(&mut self.cancelled) {
+            self.core.cancel(ticket)?;
+        }
+        any |= self.start(cx, now)?;
+        for stag in std::mem::take(&mut self.core.dying) {
+            self.transport.invalidate(stag)?;
+            any = true;
+        }
+        while let Some((head, payload)) = self.core.out.pop_front() {
+            self.transport.push(head, payload)?;
+            any = true;
+        }
+        any |= self.transport.flush(cx)?;
+        if any && let Some(direct) = self.transport.as_direct() {
+            self.queue.set_counters(direct.counters());
+        }
+        Ok(any)
+    }
+
+    fn arrived(&mut self, now: Instant, arrival: Arrival) -> Result<(), Lost> {
+        match arrival {
+            Arrival::Message { data, invalidated } => self.core.message(now, data, invalidated),
+            Arrival::Invalidated { stag, exposed } => self.core.invalidated(now, stag, exposed),
+        }
+    }
+
+    /// Starts calls in order, as far as there are credits and room.
+    fn start(&mut self, cx: &mut Context<'_>, now: Instant) -> Result<bool, Lost> {
+        let mut any = false;
+        while let Some(input) = self.inputs.front_mut() {
+            let call = match input {
+                Input::Setting(_) => {
+                    if let Some(Input::Setting(setting)) = self.inputs.pop_front() {
+                        self.core.apply(setting);
+                    }
+                    any = true;
+                    continue;
+                }
+                Input::Call(call) => call,
+            };
+            if call.reply.as_ref().is_some_and(|r| r.is_closed()) {
+                self.inputs.pop_front(); // nobody waits any more
+                any = true;
+                continue;
+            }
+            if !self.transport.has_room() {
+                break;
+            }
+            match self.core.can_pay(now, call.request.charge) {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(error) => {
+                    self.fail_front(error);
+                    any = true;
+                    continue;
+                }
+            }
+            let exposure = match call.request.rdma.take() {
+                None => None,
+                Some(rdma) => match self.expose(cx, rdma)? {
+                    Ok(exposure) => Some(exposure),
+                    Err(later) => {
+                        if let Some(Input::Call(call)) = self.inputs.front_mut() {
+                            call.request.rdma = Some(later);
+                        }
+                        break;
+                    }
+                },
+            };
+            if let Some(Input::Call(call)) = self.inputs.pop_front() {
+                self.core.start(now, call, exposure)?;
+                any = true;
+            }
+        }
+        if self.inputs.is_empty() && !matches!(self.memory, Memory::None) {
+            self.memory = Memory::None; // whoever wanted it has gone
+        }
+        Ok(any)
+    }
+
+    fn fail_front(&mut self, error: RequestError) {
+        if let Some(Input::Call(Submitted { reply: Some(reply), .. })) = self.inputs.pop_front() {
+            let _ = reply.send(Err(error));
+        }
+    }
+
+    /// Exposes the memory of a READ or WRITE; gives it back where that must wait.
+    fn expose(&mut self, cx: &mut Context<'_>, rdma: Rdma) -> Result<Result<rdma::Exposure, Rdma>, Lost> {
+        let (what, rights, again) = match rdma {
+            Rdma::Write(source) => (Exposed::Source(source.clone()), Rights::RemoteRead, Rdma::Write(source)),
+            Rdma::Into(bufs, length) => {
+                // Nothing of the caller's is lost: a full table is seen before it is handed over.
+                if self.is_full() {
+                    return Ok(Err(Rdma::Into(bufs, length)));
+                }
+                (Exposed::Sink { bufs, length }, Rights::RemoteWrite, Rdma::Read(length))
+            }
+            Rdma::Read(length) => {
+                let Some(bufs) = self.sink(cx, length) else { return Ok(Err(Rdma::Read(length))) };
+                (Exposed::Sink { bufs, length }, Rights::RemoteWrite, Rdma::Read(length))
+            }
+        };
+        match self.transport.expose(what, rights) {
+            Ok(exposure) => Ok(Ok(exposure)),
+            Err(ExposeError::TooMany) => Ok(Err(again)),
+            Err(ExposeError::Lost(why)) => Err(why),
+        }
+    }
+
+    fn is_full(&mut self) -> bool {
+        self.transport.as_direct().is_some_and(|d| d.counters().memory_regions >= REGIONS_MAX)
+    }
+
+    fn sink(&mut self, cx: &mut Context<'_>, length: u32) -> Option<SgMut> {
+        loop {
+            match std::mem::replace(&mut self.memory, Memory::None) {
+                Memory::Ready(bufs)
+                    if bufs.iter().map(|b| b.capacity()).sum::<usize>() >= length as usize =>
+                {
+                    return Some(bufs);
+                }
+                Memory::Waiting(mut waiting) => match waiting.as_mut().poll(cx) {
+                    Poll::Ready(bufs) => self.memory = Memory::Ready(bufs),
+                    Poll::Pending => {
+                        self.memory = Memory::Waiting(waiting);
+                        return None;
+                    }
+                },
+                Memory::None | Memory::Ready(_) => {
+                    if let Some(bufs) = self.arena.try_alloc_sg(length as usize, Class::Payload) {
+                        return Some(bufs);
+                    }
+                    let arena = self.arena.clone();
+                    let bytes = length as usize;
+                    self.memory =
+                        Memory::Waiting(Box::pin(async move { arena.alloc_sg(bytes, Class::Payload).await }));
+                }
+            }
+        }
+    }
+
+    /// The handles are gone, and so is everything that they asked for.
+    fn is_over(&self, now: Instant) -> bool {
+        self.closing.is_some_and(|since| {
+            let done = self.inputs.is_empty() && self.core.is_idle() && self.transport.is_flushed();
+            done || now >= since + FAREWELL
+        })
+    }
+
+    /// Nothing moves: looks at the clock now and then while an answer is due.
+    fn wait(&mut self, cx: &mut Context<'_>, now: Instant) -> Poll<Lost> {
+        if self.core.is_idle() && self.closing.is_none() {
+            self.timer = None;
+            return Poll::Pending;
+        }
+        if self.core.is_late(now) {
+            return Poll::Ready(Lost::TimedOut);
+        }
+        loop {
+            let (env, tick) = (&self.env, self.tick);
+            let timer = self.timer.get_or_insert_with(|| {
+                let env = env.clone();
+                Box::pin(async move { env.sleep(tick).await })
+            });
+            if timer.as_mut().poll(cx).is_pending() {
+                return Poll::Pending;
+            }
+            self.timer = None;
+            let now = self.env.now();
+            if self.core.is_late(now) {
+                return Poll::Ready(Lost::TimedOut);
+            }
+            if self.is_over(now) {
+                return Poll::Ready(Lost::Closed);
+            }
+        }
+    }
+}
+
+/// Exposed buffers at a time: below what any provider takes.
+const REGIONS_MAX: u64 = 1000;

@@ -1,0 +1,210 @@
+//! One connection: calls go in, answers come out.
+//!
+//! [`Connection`] is the handle. A call is put into a bounded queue; the connection's one task (`driver`) takes what is
+//! queued, lets [`core::Core`] give out message ids and credits, sends everything in one system call, and hands each
+//! answer to its caller. The core does no I/O and reads no clock.
+//!
+//! Dropping a [`Call`] cancels it: what is not sent never will be; what is pending at the server is cancelled there.
+
+mod core;
+mod driver;
+pub(crate) mod protect;
+mod queue;
+#[cfg(test)]
+mod tests;
+mod transport;
+
+use std::sync::Arc;
+
+use arena::{Arena, Sg, SgMut};
+use env::Env;
+use smb_auth::sign::SigningKey;
+use smb_wire::{Command, Decode, Encode, HEADER_LEN, Header, MessageBuilder, NtStatus};
+
+use crate::RequestError;
+pub(crate) use core::{Agreed, Limits};
+pub(crate) use protect::{Channel, Ciphers};
+pub(crate) use queue::Call;
+use queue::Queue;
+pub(crate) use transport::Transport;
+
+/// The handle of a connection. When the last clone is dropped, the connection finishes what is queued and closes.
+#[derive(Clone)]
+pub(crate) struct Connection {
+    handle: Arc<Handle>,
+}
+
+struct Handle(Arc<Queue>);
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+/// A request as its author made it: what the connection adds is in the header.
+pub(crate) struct Request {
+    /// Room for the header, then the body.
+    pub(crate) message: Vec<u8>,
+    /// Payload behind the message: WRITE's.
+    pub(crate) payload: Sg,
+    pub(crate) tree_id: u32,
+    /// Credits it takes: one for each 64 KiB of the larger of payload and answer (MS-SMB2 3.2.4.1.5).
+    pub(crate) charge: u16,
+    /// The share demands encryption.
+    pub(crate) encrypt: bool,
+    /// Signed even where signing is not required.
+    pub(crate) sign: bool,
+    /// Part of a log-on.
+    pub(crate) setup: Option<Setup>,
+    /// Payload that goes by RDMA.
+    pub(crate) rdma: Option<Rdma>,
+}
+
+/// What differs for NEGOTIATE and SESSION_SETUP: there is no channel yet.
+pub(crate) struct Setup {
+    pub(crate) session_id: u64,
+    /// Signs a request that binds (MS-SMB2 3.2.4.2.3).
+    pub(crate) key: Option<Arc<SigningKey>>,
+}
+
+/// Memory that the server reaches for one READ or WRITE.
+pub(crate) enum Rdma {
+    /// READ into memory taken when the request's turn comes.
+    Read(u32),
+    /// READ into the caller's memory.
+    Into(SgMut, u32),
+    /// WRITE.
+    Write(Sg),
+}
+
+/// An answer.
+pub(crate) struct Response {
+    pub(crate) header: Header,
+    /// All of it; of everything but a READ response, in one buffer.
+    pub(crate) message: Sg,
+    /// It came encrypted.
+    pub(crate) encrypted: bool,
+    /// Where the payload of a READ went by RDMA.
+    pub(crate) sink: Option<Box<SgMut>>,
+    /// The request's: an asynchronous answer does not say.
+    pub(crate) tree_id: u32,
+    /// The request as it was sent, for [`Setup`] requests.
+    pub(crate) request: Option<Vec<u8>>,
+}
+
+impl Request {
+    /// A request of `command` with this body.
+    ///
+    /// # Errors
+    /// [`RequestError::Unencodable`].
+    pub(crate) fn new<B: Encode>(command: Command, body: &B) -> Result<Request, RequestError> {
+        let mut message = Vec::with_capacity(HEADER_LEN + 64);
+        let header = Header { command, ..Header::default() };
+        MessageBuilder::new(&mut message).push(&header, body).map_err(RequestError::Unencodable)?;
+        Ok(Request {
+            message,
+            payload: Sg::new(),
+            tree_id: 0,
+            charge: 1,
+            encrypt: false,
+            sign: false,
+            setup: None,
+            rdma: None,
+        })
+    }
+
+    /// The charge for a payload or an answer of `bytes`.
+    pub(crate) fn charged(mut self, bytes: usize) -> Request {
+        self.charge = charge_of(bytes);
+        self
+    }
+}
+
+/// MS-SMB2 3.2.4.1.5.
+pub(crate) fn charge_of(bytes: usize) -> u16 {
+    u16::try_from(bytes.saturating_sub(1) / CREDIT + 1).unwrap_or(u16::MAX)
+}
+
+/// Bytes for a credit.
+pub(crate) const CREDIT: usize = 65_536;
+
+impl Response {
+    /// What all messages but READ responses are: one buffer.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.message.first().map_or(&[], |b| b)
+    }
+
+    /// The body of a successful answer.
+    ///
+    /// # Errors
+    /// [`RequestError::Status`], [`RequestError::Malformed`].
+    pub(crate) fn body<'a, B: Decode<'a>>(&'a self) -> Result<B, RequestError> {
+        self.success()?;
+        Ok(B::decode(self.bytes())?)
+    }
+
+    /// # Errors
+    /// [`RequestError::Status`].
+    pub(crate) fn success(&self) -> Result<(), RequestError> {
+        match self.header.status {
+            NtStatus::SUCCESS => Ok(()),
+            status => Err(RequestError::Status(status)),
+        }
+    }
+}
+
+impl Connection {
+    /// Starts the connection's task.
+    pub(crate) fn start(transport: Transport, limits: Limits, arena: Arena, env: Env) -> Connection {
+        let queue = Arc::new(Queue::default());
+        let driver = driver::Driver::new(Arc::clone(&queue), transport, limits, arena, env.clone());
+        env.spawn(driver.run());
+        Connection { handle: Arc::new(Handle(queue)) }
+    }
+
+    /// Queues a call; it is on its way without being polled where there is room in the queue.
+    pub(crate) fn call(&self, request: Request) -> Call {
+        Call::new(Arc::clone(&self.handle.0), request)
+    }
+
+    /// Queues a request whose answer nobody waits for. Dropped where the connection has ended.
+    pub(crate) fn tell(&self, request: Request) {
+        self.handle.0.tell(request);
+    }
+
+    /// From the next call on: what was negotiated.
+    pub(crate) fn agree(&self, agreed: Agreed) {
+        self.handle.0.configure(queue::Setting::Agreed(agreed));
+    }
+
+    /// From the next call on: the session, its keys, and what must be signed and encrypted.
+    pub(crate) fn set_channel(&self, channel: Arc<Channel>) {
+        self.handle.0.configure(queue::Setting::Channel(channel));
+    }
+
+    /// The most credits that there were at a time: what a request may cost without being shortened.
+    pub(crate) fn credits_seen(&self) -> u32 {
+        self.handle.0.credits_seen()
+    }
+
+    /// Whether it has not ended yet.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.handle.0.ended().is_none()
+    }
+
+    /// Completes when the connection has ended, everything has been given back and the socket is closed.
+    pub(crate) async fn closed(&self) {
+        self.handle.0.closed().await;
+    }
+
+    /// Finishes what is queued and closes.
+    pub(crate) fn close(&self) {
+        self.handle.0.close();
+    }
+
+    /// What SMB Direct counted, if that is the transport; as of the driver's last turn.
+    pub(crate) fn direct_counters(&self) -> Option<smb_direct::Counters> {
+        self.handle.0.direct_counters()
+    }
+}

@@ -1,0 +1,124 @@
+//! Signing and encryption of one channel.
+
+use std::sync::Arc;
+
+use arena::passes::{self, Pass};
+use arena::{Arena, CHUNK_MAX, Class, IoBuf, Sg, sg_len};
+use smallvec::SmallVec;
+use smb_auth::crypt::{Opener, Sealer, TRANSFORM_LEN};
+use smb_auth::sign::SigningKey;
+use smb_wire::header::{OFFSET_FLAGS, OFFSET_SIGNATURE};
+use smb_wire::{Header, HeaderFlags};
+
+use crate::Lost;
+
+/// Encryption belongs to the session: all its channels share one allocator of nonces.
+pub(crate) struct Ciphers {
+    pub(crate) sealer: Sealer,
+    pub(crate) opener: Opener,
+}
+
+/// A session as one connection sees it.
+pub(crate) struct Channel {
+    pub(crate) session_id: u64,
+    /// This connection's key.
+    pub(crate) signing: Arc<SigningKey>,
+    /// Everything must be signed, both ways.
+    pub(crate) signing_required: bool,
+    pub(crate) ciphers: Option<Arc<Ciphers>>,
+    /// Everything must be encrypted, both ways.
+    pub(crate) encrypt: bool,
+}
+
+type Segments<'a> = SmallVec<[&'a [u8]; 6]>;
+
+/// Signs a message whose header is complete (MS-SMB2 3.1.4.1).
+pub(super) fn sign(key: &SigningKey, head: &mut [u8], payload: &Sg, message_id: u64, is_cancel: bool) {
+    let flags = u32::from_le_bytes(head[OFFSET_FLAGS..OFFSET_FLAGS + 4].try_into().expect("four bytes"));
+    let flags = flags | HeaderFlags::SIGNED.bits();
+    head[OFFSET_FLAGS..OFFSET_FLAGS + 4].copy_from_slice(&flags.to_le_bytes());
+    let signature = {
+        let mut segments = Segments::new();
+        segments.push(head);
+        segments.extend(payload.iter().map(|b| &**b));
+        passes::count(Pass::Mac, sg_len(payload));
+        key.sign(&segments, message_id, false, is_cancel).expect("a message holds its header")
+    };
+    head[OFFSET_SIGNATURE..OFFSET_SIGNATURE + 16].copy_from_slice(&signature);
+}
+
+/// Whether the signature of a response is right (MS-SMB2 3.2.5.1.3).
+pub(crate) fn verify(key: &SigningKey, message: &Sg, header: &Header) -> bool {
+    let segments: Segments<'_> = message.iter().map(|b| &**b).collect();
+    passes::count(Pass::Mac, sg_len(message));
+    key.verify(&segments, header.message_id, true, false).is_ok()
+}
+
+/// Encrypts a message (MS-SMB2 3.1.4.3): its transform header, and what follows it.
+pub(super) fn seal(
+    channel: &Channel,
+    ciphers: &Ciphers,
+    arena: &Arena,
+    head: &[u8],
+    payload: &Sg,
+) -> Result<(Vec<u8>, Sg), Lost> {
+    let mut segments = Segments::new();
+    segments.push(head);
+    segments.extend(payload.iter().map(|b| &**b));
+    let total = head.len() + sg_len(payload);
+    passes::count(Pass::Cipher, total);
+    let sealed = |out: &mut [u8]| ciphers.sealer.seal_message_into(channel.session_id, &segments, out);
+    let (header, body) = match room(arena, total) {
+        Some(mut buf) => {
+            buf.set_len(total);
+            let header = sealed(buf.filled_mut());
+            (header, buf.freeze())
+        }
+        None => {
+            let mut heap = vec![0; total];
+            let header = sealed(&mut heap);
+            (header, IoBuf::from(heap))
+        }
+    };
+    let header = header.map_err(|_| Lost::Protocol("the session's nonces are used up"))?;
+    Ok((header.to_vec(), [body].into_iter().collect()))
+}
+
+/// Decrypts a message that begins with a transform header.
+pub(super) fn open(channel: &Channel, arena: &Arena, message: &Sg) -> Result<Sg, Lost> {
+    let ciphers =
+        channel.ciphers.as_ref().ok_or(Lost::Protocol("an encrypted message without a key for it"))?;
+    let first = message.first().ok_or(Lost::Protocol("an empty message"))?;
+    let Some((header, rest)) = first.split_first_chunk::<TRANSFORM_LEN>() else {
+        return Err(Lost::Protocol("a transform header is cut short"));
+    };
+    // MS-SMB2 3.2.5.1.1: the session must be the one that it is encrypted for.
+    if header[44..52] != channel.session_id.to_le_bytes() {
+        return Err(Lost::Protocol("a message encrypted for another session"));
+    }
+    let mut segments = Segments::new();
+    segments.push(rest);
+    segments.extend(message[1..].iter().map(|b| &**b));
+    let total = sg_len(message) - TRANSFORM_LEN;
+    passes::count(Pass::Cipher, total);
+    let opened = |out: &mut [u8]| {
+        ciphers.opener.open_message_into(header, &segments, out).map_err(|_| Lost::NotAuthentic)
+    };
+    let plain = match room(arena, total) {
+        Some(mut buf) => {
+            buf.set_len(total);
+            opened(buf.filled_mut())?;
+            buf.freeze()
+        }
+        None => {
+            let mut heap = vec![0; total];
+            opened(&mut heap)?;
+            IoBuf::from(heap)
+        }
+    };
+    Ok([plain].into_iter().collect())
+}
+
+fn room(arena: &Arena, bytes: usize) -> Option<arena::IoBufMut> {
+    if bytes > CHUNK_MAX { None } else { arena.try_alloc(bytes, Class::Payload) }
+}

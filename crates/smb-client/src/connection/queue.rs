@@ -1,0 +1,269 @@
+//! Between callers and the connection's task: a bounded queue one way, oneshots the other.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Poll, Waker};
+
+use parking_lot::Mutex;
+use smb_direct::Counters;
+use tokio::sync::{Notify, oneshot};
+
+use super::core::close_orphan;
+use super::{Agreed, Channel, Request, Response};
+use crate::{Lost, RequestError};
+
+/// Calls that wait for the connection's task; further ones wait at their callers'.
+pub(super) const QUEUE_MAX: usize = 4096;
+
+pub(super) type Reply = oneshot::Sender<Result<Response, RequestError>>;
+
+/// A request and who waits for its answer.
+pub(super) struct Submitted {
+    pub(super) request: Request,
+    /// `None`: nobody.
+    pub(super) reply: Option<Reply>,
+    /// Names the call when it is cancelled.
+    pub(super) ticket: u64,
+}
+
+/// Something that changes how later calls are sent.
+pub(super) enum Setting {
+    Agreed(Agreed),
+    Channel(Arc<Channel>),
+}
+
+pub(super) enum Input {
+    Call(Submitted),
+    Setting(Setting),
+}
+
+#[derive(Default)]
+pub(super) struct Queue {
+    inner: Mutex<Inner>,
+    credits_seen: AtomicU32,
+    gone: Notify,
+}
+
+#[derive(Default)]
+struct Inner {
+    inputs: VecDeque<Input>,
+    /// Calls that were dropped after they were taken from `inputs`, perhaps.
+    cancelled: Vec<u64>,
+    /// The task's, while it sleeps.
+    driver: Option<Waker>,
+    /// Callers that found the queue full.
+    blocked: Vec<Waker>,
+    next_ticket: u64,
+    closing: bool,
+    ended: Option<Lost>,
+    /// It has ended and everything is given back.
+    gone: bool,
+    counters: Option<Counters>,
+}
+
+impl Inner {
+    fn wake_driver(&mut self) -> Option<Waker> {
+        self.driver.take()
+    }
+}
+
+impl Queue {
+    pub(super) fn tell(&self, request: Request) {
+        let mut q = self.inner.lock();
+        if q.ended.is_none() {
+            q.inputs.push_back(Input::Call(Submitted { request, reply: None, ticket: 0 }));
+            wake(q.wake_driver());
+        }
+    }
+
+    pub(super) fn configure(&self, setting: Setting) {
+        let mut q = self.inner.lock();
+        q.inputs.push_back(Input::Setting(setting));
+        wake(q.wake_driver());
+    }
+
+    pub(super) fn close(&self) {
+        let mut q = self.inner.lock();
+        q.closing = true;
+        wake(q.wake_driver());
+    }
+
+    pub(super) fn ended(&self) -> Option<Lost> {
+        self.inner.lock().ended
+    }
+
+    pub(super) async fn closed(&self) {
+        loop {
+            let mut gone = std::pin::pin!(self.gone.notified());
+            gone.as_mut().enable();
+            if self.inner.lock().gone {
+                return;
+            }
+            gone.await;
+        }
+    }
+
+    pub(super) fn credits_seen(&self) -> u32 {
+        self.credits_seen.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn direct_counters(&self) -> Option<Counters> {
+        self.inner.lock().counters
+    }
+
+    // The connection's task:
+
+    pub(super) fn saw_credits(&self, credits: u32) {
+        self.credits_seen.fetch_max(credits, Ordering::Relaxed);
+    }
+
+    pub(super) fn set_counters(&self, counters: Counters) {
+        self.inner.lock().counters = Some(counters);
+    }
+
+    /// Moves what waits to `into` if that is empty, and the cancellations to `cancelled`; wakes the task when there is
+    /// more. Whether the handles are gone.
+    pub(super) fn take(
+        &self,
+        cx: &mut Context<'_>,
+        into: &mut VecDeque<Input>,
+        cancelled: &mut Vec<u64>,
+    ) -> bool {
+        let mut q = self.inner.lock();
+        cancelled.append(&mut q.cancelled);
+        if into.is_empty() && !q.inputs.is_empty() {
+            std::mem::swap(into, &mut q.inputs);
+        }
+        if !q.driver.as_ref().is_some_and(|w| w.will_wake(cx.waker())) {
+            q.driver = Some(cx.waker().clone());
+        }
+        let (closing, blocked) = (q.closing, std::mem::take(&mut q.blocked));
+        drop(q);
+        blocked.into_iter().for_each(Waker::wake);
+        closing
+    }
+
+    /// Ends it: what waits, to be failed by the caller.
+    pub(super) fn end(&self, why: Lost) -> VecDeque<Input> {
+        let mut q = self.inner.lock();
+        q.ended.get_or_insert(why);
+        let (inputs, blocked) = (std::mem::take(&mut q.inputs), std::mem::take(&mut q.blocked));
+        q.driver = None;
+        drop(q);
+        blocked.into_iter().for_each(Waker::wake);
+        inputs
+    }
+
+    /// Tells who waits for the end.
+    pub(super) fn set_gone(&self) {
+        self.inner.lock().gone = true;
+        self.gone.notify_waiters();
+    }
+}
+
+fn wake(waker: Option<Waker>) {
+    if let Some(w) = waker {
+        w.wake();
+    }
+}
+
+/// A call on its way: its answer, as a future. Dropping it cancels the call.
+pub(crate) struct Call {
+    queue: Arc<Queue>,
+    state: State,
+}
+
+enum State {
+    /// The queue was full.
+    Outside(Option<Box<Request>>),
+    Inside {
+        ticket: u64,
+        answer: oneshot::Receiver<Result<Response, RequestError>>,
+    },
+    Over,
+}
+
+impl Call {
+    pub(super) fn new(queue: Arc<Queue>, request: Request) -> Call {
+        let mut call = Call { queue, state: State::Over };
+        call.state = match call.enter(request, None) {
+            Ok(state) => state,
+            Err(request) => State::Outside(Some(Box::new(request))),
+        };
+        call
+    }
+
+    /// Into the queue, if there is room; else `waker` is told when there is.
+    fn enter(&self, request: Request, waker: Option<&Waker>) -> Result<State, Request> {
+        let mut q = self.queue.inner.lock();
+        let (sender, answer) = oneshot::channel();
+        if let Some(why) = q.ended {
+            let _ = sender.send(Err(RequestError::Lost(why)));
+            return Ok(State::Inside { ticket: 0, answer });
+        }
+        if q.inputs.len() >= QUEUE_MAX {
+            if let Some(waker) = waker {
+                q.blocked.push(waker.clone());
+            }
+            return Err(request);
+        }
+        q.next_ticket += 1;
+        let ticket = q.next_ticket;
+        q.inputs.push_back(Input::Call(Submitted { request, reply: Some(sender), ticket }));
+        let waker = q.wake_driver();
+        drop(q);
+        wake(waker);
+        Ok(State::Inside { ticket, answer })
+    }
+}
+
+impl Future for Call {
+    type Output = Result<Response, RequestError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        loop {
+            match &mut self.state {
+                State::Outside(request) => {
+                    let Some(request) = request.take() else { return Poll::Pending };
+                    match self.enter(*request, Some(cx.waker())) {
+                        Ok(state) => self.state = state,
+                        Err(request) => {
+                            self.state = State::Outside(Some(Box::new(request)));
+                            return Poll::Pending;
+                        }
+                    }
+                }
+                State::Inside { answer, .. } => {
+                    let result = std::task::ready!(Pin::new(answer).poll(cx));
+                    self.state = State::Over;
+                    // The task drops a sender only when it is itself dropped, with its runtime.
+                    return Poll::Ready(result.unwrap_or(Err(RequestError::Lost(Lost::Closed))));
+                }
+                State::Over => return Poll::Pending,
+            }
+        }
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        if let State::Inside { ticket, answer } = &mut self.state {
+            answer.close();
+            if let Ok(answered) = answer.try_recv() {
+                // What it opened is not left open.
+                if let Some(close) = answered.ok().and_then(|r| close_orphan(&r)) {
+                    self.queue.tell(close);
+                }
+                return;
+            }
+            let mut q = self.queue.inner.lock();
+            if q.ended.is_none() {
+                q.cancelled.push(*ticket);
+                wake(q.wake_driver());
+            }
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! What carries a connection's messages.
+
+use std::collections::VecDeque;
+use std::task::{Context, Poll};
+
+use arena::{Arena, Data, IoBuf, Sg};
+use rdma::{Down, Exposed, Exposure, RdmaError, Rights, Stag};
+use smb_direct::{Event, SmbDirect, SmbDirectError};
+use smb_tcp::{End, Filled, Receiver, Sender, StreamError};
+use tokio::net::TcpStream;
+
+use crate::Lost;
+
+/// A connection of either kind.
+pub(crate) enum Transport {
+    Tcp(Box<Tcp>),
+    Direct(Box<SmbDirect>),
+}
+
+pub(crate) struct Tcp {
+    stream: TcpStream,
+    receiver: Receiver,
+    sender: Sender,
+    arrived: VecDeque<Sg>,
+}
+
+/// Something that came.
+pub(super) enum Arrival {
+    Message {
+        data: Sg,
+        invalidated: Option<(Stag, Exposed)>,
+    },
+    /// A steering tag that we invalidated is dead; `None`: it was before.
+    Invalidated {
+        stag: Stag,
+        exposed: Option<Exposed>,
+    },
+}
+
+/// Bytes waiting in the sender above which nothing more is started.
+const SEND_HIGH: usize = 4 << 20;
+/// Messages waiting for the peer's SMB Direct credits above which nothing more is started.
+const QUEUED_HIGH: usize = 1024;
+
+impl Transport {
+    pub(crate) fn tcp(stream: TcpStream, arena: Arena) -> Transport {
+        // Requests are gathered by us; waiting for more in the kernel only adds delay.
+        let _ = stream.set_nodelay(true);
+        let receiver = Receiver::new(arena, End::Client);
+        Transport::Tcp(Box::new(Tcp {
+            stream,
+            receiver,
+            sender: Sender::default(),
+            arrived: VecDeque::new(),
+        }))
+    }
+
+    pub(crate) fn direct(direct: SmbDirect) -> Transport {
+        Transport::Direct(Box::new(direct))
+    }
+
+    /// Whether it takes more to send.
+    pub(super) fn has_room(&self) -> bool {
+        match self {
+            Transport::Tcp(t) => t.sender.bytes() < SEND_HIGH,
+            Transport::Direct(d) => d.queued() < QUEUED_HIGH,
+        }
+    }
+
+    /// The next thing that came.
+    pub(super) fn receive(&mut self, cx: &mut Context<'_>, limit: usize) -> Poll<Result<Arrival, Lost>> {
+        match self {
+            Transport::Tcp(t) => loop {
+                if let Some(data) = t.arrived.pop_front() {
+                    return Poll::Ready(Ok(Arrival::Message { data, invalidated: None }));
+                }
+                match std::task::ready!(t.receiver.poll(cx, &mut t.stream, limit, &mut t.arrived)) {
+                    Ok(Filled::Some) => {}
+                    Ok(Filled::End) => return Poll::Ready(Err(Lost::ByServer)),
+                    Err(e) => return Poll::Ready(Err(of_stream(&e))),
+                }
+            },
+            Transport::Direct(d) => loop {
+                return Poll::Ready(match std::task::ready!(d.poll_event(cx)) {
+                    Ok(Event::Message { data, invalidated }) => Ok(Arrival::Message { data, invalidated }),
+                    Ok(Event::Invalidated { stag, result }) => {
+                        Ok(Arrival::Invalidated { stag, exposed: result.ok() })
+                    }
+                    // We start no RDMA of our own.
+                    Ok(Event::RdmaDone { .. }) => continue,
+                    Err(e) => Err(of_direct(&e)),
+                });
+            },
+        }
+    }
+
+    /// Queues a message.
+    pub(super) fn push(&mut self, head: Vec<u8>, payload: Sg) -> Result<(), Lost> {
+        match self {
+            Transport::Tcp(t) => {
+                t.sender.push(head, Data::Bufs(payload));
+                Ok(())
+            }
+            Transport::Direct(d) => {
+                let mut message: Sg = [IoBuf::from(head)].into_iter().collect();
+                message.extend(payload);
+                d.send(message, None).map_err(|e| of_direct(&e))
+            }
+        }
+    }
+
+    /// Sends what is queued; whether any of it moved.
+    pub(super) fn flush(&mut self, cx: &mut Context<'_>) -> Result<bool, Lost> {
+        match self {
+            Transport::Tcp(t) => {
+                if t.sender.is_empty() {
+                    return Ok(false);
+                }
+                let before = t.sender.bytes();
+                match t.sender.poll(cx, &t.stream) {
+                    Poll::Ready(Err(e)) => Err(Lost::Transport(e.kind())),
+                    _ => Ok(t.sender.bytes() < before),
+                }
+            }
+            Transport::Direct(_) => Ok(false), // receiving sends
+        }
+    }
+
+    /// Whether nothing waits to be sent.
+    pub(super) fn is_flushed(&self) -> bool {
+        match self {
+            Transport::Tcp(t) => t.sender.is_empty(),
+            Transport::Direct(d) => d.queued() == 0,
+        }
+    }
+
+    /// Lets the server reach `what`; `None`: not now.
+    pub(super) fn expose(&mut self, what: Exposed, rights: Rights) -> Result<Exposure, ExposeError> {
+        let Transport::Direct(d) = self else {
+            unreachable!("payload goes by RDMA on SMB Direct only");
+        };
+        d.expose(what, rights).map_err(|e| match e {
+            SmbDirectError::Rdma(RdmaError::TooManyRegions) => ExposeError::TooMany,
+            e => ExposeError::Lost(of_direct(&e)),
+        })
+    }
+
+    /// Ends what [`Transport::expose`] began.
+    pub(super) fn invalidate(&mut self, stag: Stag) -> Result<(), Lost> {
+        match self {
+            Transport::Tcp(_) => Ok(()),
+            Transport::Direct(d) => d.invalidate(stag).map_err(|e| of_direct(&e)),
+        }
+    }
+
+    pub(super) fn as_direct(&mut self) -> Option<&mut SmbDirect> {
+        match self {
+            Transport::Tcp(_) => None,
+            Transport::Direct(d) => Some(d),
+        }
+    }
+}
+
+/// Why a buffer was not exposed.
+pub(super) enum ExposeError {
+    /// As many are as can be.
+    TooMany,
+    Lost(Lost),
+}
+
+fn of_stream(e: &StreamError) -> Lost {
+    match e {
+        StreamError::Wire(_) => Lost::Protocol("a malformed frame"),
+        StreamError::TooLong { .. } => Lost::Protocol("a message that is too long"),
+        StreamError::Io(e) => Lost::Transport(e.kind()),
+    }
+}
+
+pub(crate) fn of_direct(e: &SmbDirectError) -> Lost {
+    match e {
+        SmbDirectError::Down(Down::PeerClosed) => Lost::ByServer,
+        SmbDirectError::Down(Down::Closed) => Lost::Closed,
+        SmbDirectError::Down(Down::Transport(kind)) => Lost::Transport(*kind),
+        SmbDirectError::TimedOut(_) | SmbDirectError::Down(Down::TimedOut) => Lost::TimedOut,
+        e => {
+            tracing::info!("SMB Direct: {e}");
+            Lost::Direct
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Listing a directory (MS-SMB2 3.2.4.17).
+
+use smb_wire::fscc::{DirectoryEntries, FileInfoClass};
+use smb_wire::msg::{QueryDirectoryFlags, QueryDirectoryRequest, QueryDirectoryResponse};
+use smb_wire::{Command, NtStatus, Utf16Buf};
+
+use crate::connection::Request;
+use crate::file::File;
+use crate::{Metadata, RequestError, io};
+
+/// A directory being listed.
+pub struct Dir {
+    file: File,
+    pattern: Utf16Buf,
+    done: bool,
+}
+
+/// An entry of a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirEntry {
+    /// Its name. What is not UTF-16 in it shows as U+FFFD.
+    pub name: String,
+    /// The file's number, unique in its volume; 0 where the server has none.
+    pub file_id: u64,
+    /// What is known of it.
+    pub metadata: Metadata,
+}
+
+/// What one request asks for at most, in bytes.
+const BATCH: u32 = 256 << 10;
+
+impl Dir {
+    pub(crate) fn new(file: File, pattern: &str) -> Dir {
+        Dir { file, pattern: Utf16Buf::from(if pattern.is_empty() { "*" } else { pattern }), done: false }
+    }
+
+    /// The next entries, without `.` and `..`; none when there are no more.
+    ///
+    /// # Errors
+    /// [`RequestError`].
+    pub async fn next_batch(&mut self) -> Result<Vec<DirEntry>, RequestError> {
+        let class = FileInfoClass::ID_FULL_DIRECTORY;
+        while !self.done {
+            let tree = self.file.tree();
+            let most = io::affordable(tree, tree.link().max_transact.min(BATCH));
+            let body = QueryDirectoryRequest {
+                info_class: class.0,
+                flags: QueryDirectoryFlags::empty(),
+                file_index: 0,
+                file_id: self.file.inner.id,
+                pattern: self.pattern.as_utf16(),
+                output_buffer_length: most,
+            };
+            let request = Request::new(Command::QUERY_DIRECTORY, &body)?.charged(most as usize);
+            let response = tree.call(request).await?;
+            // MS-SMB2 3.3.5.18: NO_SUCH_FILE where nothing matched at all.
+            if matches!(response.header.status, NtStatus::NO_MORE_FILES | NtStatus::NO_SUCH_FILE) {
+                self.done = true;
+                break;
+            }
+            let answer: QueryDirectoryResponse<'_> = response.body()?;
+            let mut out = Vec::new();
+            for entry in DirectoryEntries::new(answer.buffer, class).into_iter().flatten() {
+                let entry = entry?;
+                let name = entry.name.to_string_lossy();
+                if name != "." && name != ".." {
+                    out.push(DirEntry {
+                        name,
+                        file_id: entry.file_id as u64,
+                        metadata: Metadata::from(&entry),
+                    });
+                }
+            }
+            if !out.is_empty() {
+                return Ok(out);
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    /// All entries that are left.
+    ///
+    /// # Errors
+    /// [`RequestError`].
+    pub async fn all(&mut self) -> Result<Vec<DirEntry>, RequestError> {
+        let mut out = Vec::new();
+        loop {
+            let batch = self.next_batch().await?;
+            if batch.is_empty() {
+                return Ok(out);
+            }
+            out.extend(batch);
+        }
+    }
+
+    /// The open directory.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+}

@@ -1,0 +1,257 @@
+//! An open file.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use arena::{Sg, SgMut, sg_len, sg_slice};
+use smb_wire::fscc::{
+    FileBasicInformation, FileEndOfFileInformation, FileInfoClass, FileNetworkOpenInformation,
+};
+use smb_wire::msg::{
+    CloseFlags, CloseRequest, CloseResponse, FlushRequest, FlushResponse, InfoType, QueryInfoRequest,
+    QueryInfoResponse, SetInfoRequest,
+};
+use smb_wire::{Command, FileAttributes, FileId, FileTime};
+
+use crate::connection::Request;
+use crate::io::{self, ReadCall, WriteCall};
+use crate::tree::Tree;
+use crate::{Metadata, RequestError, Times};
+
+/// An open file or directory. Cloning is cheap; the last clone's end closes it without waiting, [`File::close`] with.
+#[derive(Clone)]
+pub struct File {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) tree: Tree,
+    pub(crate) id: FileId,
+    opened: Metadata,
+    closed: AtomicBool,
+}
+
+impl File {
+    pub(crate) fn new(tree: Tree, id: FileId, opened: Metadata) -> File {
+        File { inner: Arc::new(Inner { tree, id, opened, closed: AtomicBool::new(false) }) }
+    }
+
+    /// What was known of it when it was opened.
+    pub fn opened(&self) -> &Metadata {
+        &self.inner.opened
+    }
+
+    /// The share.
+    pub fn tree(&self) -> &Tree {
+        &self.inner.tree
+    }
+
+    /// Bytes that one [`File::submit_read`] brings at most; may grow while the server grants more credits.
+    pub fn max_read(&self) -> u32 {
+        io::max_read(&self.inner.tree)
+    }
+
+    /// Bytes that one [`File::submit_write`] takes at most.
+    pub fn max_write(&self) -> u32 {
+        io::max_write(&self.inner.tree)
+    }
+
+    /// Puts a READ in flight: up to `length` bytes (at most [`File::max_read`]) from `offset`. Its result is shorter at
+    /// the end of the file, and empty behind it.
+    pub fn submit_read(&self, offset: u64, length: u32) -> ReadCall {
+        io::read(self, offset, length, None)
+    }
+
+    /// Puts a WRITE in flight: the first [`File::max_write`] bytes of `data` at most. Its result is how many were
+    /// written.
+    pub fn submit_write(&self, offset: u64, data: Sg) -> WriteCall {
+        io::write(self, offset, data)
+    }
+
+    /// Reads `length` bytes, in as many requests as it takes, all in flight together. Shorter at the end of the file.
+    ///
+    /// # Errors
+    /// [`RequestError`].
+    pub async fn read_at(&self, offset: u64, length: u32) -> Result<Sg, RequestError> {
+        let most = self.max_read();
+        if length <= most {
+            return self.submit_read(offset, length).await;
+        }
+        let mut calls = Vec::with_capacity((length / most + 1) as usize);
+        let mut at = 0;
+        while at < length {
+            let n = most.min(length - at);
+            calls.push((n, self.submit_read(offset + u64::from(at), n)));
+            at += n;
+        }
+        let mut out = Sg::new();
+        for (n, call) in calls {
+            let piece = call.await?;
+            let short = sg_len(&piece) < n as usize;
+            out.extend(piece);
+            if short {
+                break;
+            }
+        }
+        Ok(out)
+    }
+
+    /// Reads up to `length` bytes into the caller's buffers with one request: by RDMA without a copy. The buffers come
+    /// back with what was read as their filled length, and how much that is together.
+    ///
+    /// # Errors
+    /// [`RequestError`]; the buffers go back to their arena.
+    pub async fn read_into(
+        &self,
+        offset: u64,
+        buffers: SgMut,
+        length: u32,
+    ) -> Result<(SgMut, u32), RequestError> {
+        io::read(self, offset, length, Some(buffers)).into_buffers().await
+    }
+
+    /// Writes `data`, in as many requests as it takes, all in flight together; the number of bytes written.
+    ///
+    /// # Errors
+    /// [`RequestError`]; parts may have been written.
+    pub async fn write_at(&self, offset: u64, data: Sg) -> Result<u64, RequestError> {
+        let (most, length) = (self.max_write() as usize, sg_len(&data));
+        if length <= most {
+            return self.submit_write(offset, data).await.map(u64::from);
+        }
+        let mut calls = Vec::with_capacity(length / most + 1);
+        let mut at = 0;
+        while at < length {
+            let n = most.min(length - at);
+            calls.push((n, self.submit_write(offset + at as u64, sg_slice(&data, at, n))));
+            at += n;
+        }
+        let mut written = 0;
+        for (n, call) in calls {
+            let count = call.await?;
+            written += u64::from(count);
+            if (count as usize) < n {
+                break;
+            }
+        }
+        Ok(written)
+    }
+
+    /// Makes what was written durable.
+    ///
+    /// # Errors
+    /// [`RequestError`].
+    pub async fn flush(&self) -> Result<(), RequestError> {
+        let body = FlushRequest { file_id: self.inner.id };
+        let response = self.inner.tree.call(Request::new(Command::FLUSH, &body)?).await?;
+        response.body::<FlushResponse>().map(|_| ())
+    }
+
+    /// What is known of it now.
+    ///
+    /// # Errors
+    /// [`RequestError`].
+    pub async fn metadata(&self) -> Result<Metadata, RequestError> {
+        let len = FileNetworkOpenInformation::LEN as u32;
+        let bytes = self.query(InfoType::FILE, FileInfoClass::NETWORK_OPEN.0, len).await?;
+        Ok(Metadata::from(&FileNetworkOpenInformation::decode(&bytes)?))
+    }
+
+    /// Cuts it or lengthens it with zeros, to `length` bytes.
+    ///
+    /// # Errors
+    /// [`RequestError`].
+    pub async fn set_len(&self, length: u64) -> Result<(), RequestError> {
+        let mut buffer = Vec::with_capacity(8);
+        FileEndOfFileInformation { end_of_file: length }.encode(&mut buffer);
+        self.set_info(FileInfoClass::END_OF_FILE, &buffer).await
+    }
+
+    /// Sets times.
+    ///
+    /// # Errors
+    /// [`RequestError`].
+    pub async fn set_times(&self, times: Times) -> Result<(), RequestError> {
+        self.set_basic(times, FileAttributes::empty()).await
+    }
+
+    /// Sets attributes; those of a file that has none are [`FileAttributes::NORMAL`].
+    ///
+    /// # Errors
+    /// [`RequestError`].
+    pub async fn set_attributes(&self, attributes: FileAttributes) -> Result<(), RequestError> {
+        let attributes = if attributes.is_empty() { FileAttributes::NORMAL } else { attributes };
+        self.set_basic(Times::default(), attributes).await
+    }
+
+    /// MS-FSCC 2.4.7: a time of zero, and no attributes, mean what there is.
+    async fn set_basic(&self, times: Times, file_attributes: FileAttributes) -> Result<(), RequestError> {
+        let or_zero = |t: Option<FileTime>| t.unwrap_or(FileTime::ZERO);
+        let mut buffer = Vec::with_capacity(FileBasicInformation::LEN);
+        FileBasicInformation {
+            creation_time: or_zero(times.created),
+            last_access_time: or_zero(times.accessed),
+            last_write_time: or_zero(times.modified),
+            change_time: or_zero(times.changed),
+            file_attributes,
+        }
+        .encode(&mut buffer);
+        self.set_info(FileInfoClass::BASIC, &buffer).await
+    }
+
+    /// Closes it: every later request on it fails.
+    ///
+    /// # Errors
+    /// [`RequestError`].
+    pub async fn close(&self) -> Result<(), RequestError> {
+        if self.inner.closed.swap(true, Ordering::Relaxed) {
+            return Ok(());
+        }
+        let response = self.inner.tree.call(close(self.inner.id)?).await?;
+        response.body::<CloseResponse>().map(|_| ())
+    }
+
+    pub(crate) async fn set_info(&self, class: FileInfoClass, buffer: &[u8]) -> Result<(), RequestError> {
+        let body = SetInfoRequest {
+            info_type: InfoType::FILE,
+            info_class: class.0,
+            file_id: self.inner.id,
+            buffer,
+            ..SetInfoRequest::default()
+        };
+        let request = Request::new(Command::SET_INFO, &body)?.charged(buffer.len());
+        self.inner.tree.call(request).await?.success()
+    }
+
+    pub(crate) async fn query(
+        &self,
+        info_type: InfoType,
+        info_class: u8,
+        most: u32,
+    ) -> Result<Vec<u8>, RequestError> {
+        let body = QueryInfoRequest {
+            info_type,
+            info_class,
+            output_buffer_length: most,
+            file_id: self.inner.id,
+            ..QueryInfoRequest::default()
+        };
+        let request = Request::new(Command::QUERY_INFO, &body)?.charged(most as usize);
+        let response = self.inner.tree.call(request).await?;
+        Ok(response.body::<QueryInfoResponse<'_>>()?.buffer.to_vec())
+    }
+}
+
+fn close(file_id: FileId) -> Result<Request, RequestError> {
+    Request::new(Command::CLOSE, &CloseRequest { flags: CloseFlags::empty(), file_id })
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if !self.closed.load(Ordering::Relaxed)
+            && let Ok(request) = close(self.id)
+        {
+            self.tree.tell(request);
+        }
+    }
+}

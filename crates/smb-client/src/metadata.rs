@@ -1,0 +1,97 @@
+//! What a server says of a file or a share.
+
+use smb_wire::fscc::{DirectoryEntry, FileNetworkOpenInformation};
+use smb_wire::msg::CreateResponse;
+use smb_wire::{FileAttributes, FileTime};
+
+/// What is known of a file or directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Metadata {
+    /// Bytes of the file.
+    pub size: u64,
+    /// Bytes allocated for it.
+    pub allocated: u64,
+    /// When it was created.
+    pub created: FileTime,
+    /// When it was last read.
+    pub accessed: FileTime,
+    /// When its contents last changed.
+    pub modified: FileTime,
+    /// When anything of it last changed.
+    pub changed: FileTime,
+    /// Its attributes.
+    pub attributes: FileAttributes,
+}
+
+impl Metadata {
+    /// Whether it is a directory.
+    pub fn is_directory(&self) -> bool {
+        self.attributes.contains(FileAttributes::DIRECTORY)
+    }
+}
+
+impl From<&CreateResponse<'_>> for Metadata {
+    fn from(r: &CreateResponse<'_>) -> Metadata {
+        Metadata {
+            size: r.end_of_file,
+            allocated: r.allocation_size,
+            created: r.creation_time,
+            accessed: r.last_access_time,
+            modified: r.last_write_time,
+            changed: r.change_time,
+            attributes: r.file_attributes,
+        }
+    }
+}
+
+impl From<&FileNetworkOpenInformation> for Metadata {
+    fn from(i: &FileNetworkOpenInformation) -> Metadata {
+        Metadata {
+            size: i.end_of_file,
+            allocated: i.allocation_size,
+            created: i.creation_time,
+            accessed: i.last_access_time,
+            modified: i.last_write_time,
+            changed: i.change_time,
+            attributes: i.file_attributes,
+        }
+    }
+}
+
+impl From<&DirectoryEntry<'_>> for Metadata {
+    fn from(e: &DirectoryEntry<'_>) -> Metadata {
+        Metadata {
+            size: e.end_of_file,
+            allocated: e.allocation_size,
+            created: e.creation_time,
+            accessed: e.last_access_time,
+            modified: e.last_write_time,
+            changed: e.change_time,
+            attributes: e.file_attributes,
+        }
+    }
+}
+
+/// Times to set; what is `None` stays.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Times {
+    /// Creation.
+    pub created: Option<FileTime>,
+    /// Last access.
+    pub accessed: Option<FileTime>,
+    /// Last change of the contents.
+    pub modified: Option<FileTime>,
+    /// Last change of anything.
+    pub changed: Option<FileTime>,
+}
+
+/// How full a share's volume is, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Space {
+    /// In all.
+    pub total: u64,
+    /// What the user may still use.
+    pub available: u64,
+    /// What is free.
+    pub free: u64,
+}

@@ -1,0 +1,40 @@
+//! Paths in a share.
+
+use smb_wire::Utf16Buf;
+
+use crate::RequestError;
+
+/// A path as it goes on the wire: backslashes, none in front (MS-SMB2 2.2.13); both kinds of separator are taken.
+///
+/// # Errors
+/// [`RequestError::Path`] for `.`, `..` and a NUL: no server takes them.
+pub(crate) fn encode(path: &str) -> Result<Utf16Buf, RequestError> {
+    let mut out = String::with_capacity(path.len());
+    for part in path.split(['/', '\\']).filter(|p| !p.is_empty()) {
+        if part == "." || part == ".." || part.contains('\0') {
+            return Err(RequestError::Path(path.to_owned()));
+        }
+        if !out.is_empty() {
+            out.push('\\');
+        }
+        out.push_str(part);
+    }
+    Ok(Utf16Buf::from(out.as_str()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_separators_and_no_dots() {
+        let text = |p| encode(p).expect("a path").as_utf16().to_string().expect("UTF-16");
+        assert_eq!(text("/a/b\\c/"), r"a\b\c");
+        assert_eq!(text(""), "");
+        assert_eq!(text("\\"), "");
+        assert_eq!(text("a/.b/c.."), r"a\.b\c..");
+        for bad in ["..", "a/../b", "./a", "a\0b"] {
+            assert!(matches!(encode(bad), Err(RequestError::Path(_))), "{bad:?}");
+        }
+    }
+}

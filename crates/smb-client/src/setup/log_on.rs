@@ -1,0 +1,200 @@
+//! SESSION_SETUP (MS-SMB2 3.2.4.2.3, 3.2.5.3): a new session, or a further channel of one.
+
+use std::sync::Arc;
+
+use arena::sg_to_vec;
+use env::Env;
+use smb_auth::crypt::{Opener, Sealer};
+use smb_auth::derive::{PreauthHash, Role, Schedule, SessionKeys};
+use smb_auth::initiator::{Initiator, InitiatorStep};
+use smb_auth::mechanism::FileTime;
+use smb_auth::ntlm::initiate::ClientRandom;
+use smb_auth::sign::SigningKey;
+use smb_wire::msg::{
+    Capabilities, SecurityMode, SessionFlags, SessionSetupFlags, SessionSetupRequest, SessionSetupResponse,
+};
+use smb_wire::{Command, Decode, HeaderFlags, NtStatus};
+
+use super::Negotiated;
+use crate::connection::{Channel, Ciphers, Connection, Request, Response, Setup, protect};
+use crate::{ConnectError, ConnectOptions, Lost, RequestError};
+
+/// A session on its first connection.
+pub(crate) struct LoggedOn {
+    pub(crate) channel: Arc<Channel>,
+}
+
+/// A log-on has three messages; a mechanism that wants more than this is not one of ours.
+const ROUNDS: usize = 8;
+
+/// Logs on.
+///
+/// # Errors
+/// What the server refused, or why its answer is not believed.
+pub(crate) async fn log_on(
+    connection: &Connection,
+    host: &str,
+    options: &ConnectOptions,
+    negotiated: &Negotiated,
+    env: &Env,
+) -> Result<LoggedOn, ConnectError> {
+    let done = exchange(connection, host, options, negotiated, env, None).await?;
+    let Exchanged { session_id, keys, flags, signing } = done;
+    // MS-SMB2 3.2.5.3.3: nobody asked to be a guest.
+    if flags.intersects(SessionFlags::IS_GUEST | SessionFlags::IS_NULL) {
+        return Err(ConnectError::Refused(
+            "the server let us in as a guest: the user name or password is not known there",
+        ));
+    }
+    let encrypt = options.encrypt || flags.contains(SessionFlags::ENCRYPT_DATA);
+    let ciphers = match (negotiated.cipher, &keys.encryption, &keys.decryption) {
+        (Some(cipher), Some(out), Some(back)) => Some(Arc::new(Ciphers {
+            sealer: Sealer::new(cipher, out.as_bytes()).map_err(|_| NO_KEY)?,
+            opener: Opener::new(cipher, back.as_bytes()).map_err(|_| NO_KEY)?,
+        })),
+        _ => None,
+    };
+    if encrypt && ciphers.is_none() {
+        return Err(ConnectError::Refused("the server wants encryption and offered no cipher"));
+    }
+    let channel = Arc::new(Channel {
+        session_id,
+        signing,
+        signing_required: options.require_signing || negotiated.signing_required,
+        ciphers,
+        encrypt,
+    });
+    connection.set_channel(Arc::clone(&channel));
+    Ok(LoggedOn { channel })
+}
+
+const NO_KEY: ConnectError = ConnectError::Refused("the session's key does not fit its cipher");
+
+/// Makes a connection a further channel of a session (MS-SMB2 3.2.4.2.3.1): with a signing key of its own and the
+/// session's encryption.
+///
+/// # Errors
+/// As [`log_on`].
+pub(crate) async fn bind(
+    connection: &Connection,
+    host: &str,
+    options: &ConnectOptions,
+    negotiated: &Negotiated,
+    session: &Channel,
+    env: &Env,
+) -> Result<(), ConnectError> {
+    let done = exchange(connection, host, options, negotiated, env, Some(session)).await?;
+    connection.set_channel(Arc::new(Channel {
+        session_id: session.session_id,
+        signing: done.signing,
+        signing_required: session.signing_required,
+        ciphers: session.ciphers.clone(),
+        encrypt: session.encrypt,
+    }));
+    Ok(())
+}
+
+struct Exchanged {
+    session_id: u64,
+    keys: SessionKeys,
+    flags: SessionFlags,
+    signing: Arc<SigningKey>,
+}
+
+async fn exchange(
+    connection: &Connection,
+    host: &str,
+    options: &ConnectOptions,
+    negotiated: &Negotiated,
+    env: &Env,
+    binding: Option<&Channel>,
+) -> Result<Exchanged, ConnectError> {
+    let random = ClientRandom { client_challenge: env.random(), session_key: env.random() };
+    let now = FileTime::from_unix(env.unix_time());
+    let mut initiator = Initiator::ntlm(options.credentials.clone(), random, now, &format!("cifs/{host}"));
+    let mut token = initiator.first_token(&negotiated.hint)?;
+    let mut session_id = binding.map_or(0, |s| s.session_id);
+    let mut preauth: PreauthHash = negotiated.preauth;
+    for _ in 0..ROUNDS {
+        let response = connection.call(request(&token, options, session_id, binding)?).await?;
+        // MS-SMB2 3.2.5.3: the hash takes every request, and every response but the final one.
+        preauth.update(&[response.request.as_deref().unwrap_or_default()]);
+        match response.header.status {
+            NtStatus::MORE_PROCESSING_REQUIRED => {
+                if binding.is_none() {
+                    session_id = response.header.session_id;
+                }
+                preauth.update(&[&sg_to_vec(&response.message)]);
+                if let Some(session) = binding
+                    && response.header.flags.contains(HeaderFlags::SIGNED)
+                {
+                    check(&session.signing, &response)?;
+                }
+                let body = SessionSetupResponse::decode(response.bytes()).map_err(RequestError::Malformed)?;
+                match initiator.step(body.security_buffer)? {
+                    InitiatorStep::Continue(next) => token = next,
+                    InitiatorStep::Done { .. } => {
+                        return Err(ConnectError::Refused("the server's log-on never ends"));
+                    }
+                }
+            }
+            NtStatus::SUCCESS => {
+                let body: SessionSetupResponse<'_> = response.body()?;
+                let InitiatorStep::Done { session_key } = initiator.step(body.security_buffer)? else {
+                    return Err(ConnectError::Refused("the server let us in before we had said who we are"));
+                };
+                let schedule = Schedule::for_dialect(negotiated.dialect, &preauth)
+                    .ok_or(ConnectError::Tampered("the answer has a dialect that nobody knows"))?;
+                let keys = SessionKeys::derive(schedule, &session_key, negotiated.cipher, Role::Client);
+                let signing = Arc::new(SigningKey::new(negotiated.signing, &keys.signing));
+                // Only with the user's secret can this answer be signed: it proves the server, and in 3.1.1 all that
+                // was said before. A guest's answer is not signed, and not believed by the caller.
+                let guest = body.session_flags.intersects(SessionFlags::IS_GUEST | SessionFlags::IS_NULL);
+                let signed = response.header.flags.contains(HeaderFlags::SIGNED);
+                if !guest && (signed || must_be_signed(options, negotiated)) {
+                    check(&signing, &response)?;
+                }
+                let session_id = response.header.session_id;
+                return Ok(Exchanged { session_id, keys, flags: body.session_flags, signing });
+            }
+            status => return Err(ConnectError::LogOn(status)),
+        }
+    }
+    Err(ConnectError::Refused("the server's log-on never ends"))
+}
+
+/// A final answer is signed from 3.x on in every case (MS-SMB2 3.3.5.5.3); before, where signing is required.
+fn must_be_signed(options: &ConnectOptions, negotiated: &Negotiated) -> bool {
+    negotiated.dialect >= 0x0300 || options.require_signing || negotiated.signing_required
+}
+
+fn check(key: &SigningKey, response: &Response) -> Result<(), ConnectError> {
+    let signed = response.header.flags.contains(HeaderFlags::SIGNED);
+    if signed && protect::verify(key, &response.message, &response.header) {
+        Ok(())
+    } else {
+        Err(RequestError::Lost(Lost::NotAuthentic).into())
+    }
+}
+
+fn request(
+    token: &[u8],
+    options: &ConnectOptions,
+    session_id: u64,
+    binding: Option<&Channel>,
+) -> Result<Request, ConnectError> {
+    let required =
+        if options.require_signing { SecurityMode::SIGNING_REQUIRED } else { SecurityMode::empty() };
+    let flags = if binding.is_some() { SessionSetupFlags::BINDING } else { SessionSetupFlags::empty() };
+    let body = SessionSetupRequest {
+        flags,
+        security_mode: SecurityMode::SIGNING_ENABLED | required,
+        capabilities: Capabilities::empty(),
+        channel: 0,
+        previous_session_id: 0,
+        security_buffer: token,
+    };
+    let mut request = Request::new(Command::SESSION_SETUP, &body)?;
+    request.setup = Some(Setup { session_id, key: binding.map(|s| Arc::clone(&s.signing)) });
+    Ok(request)
+}

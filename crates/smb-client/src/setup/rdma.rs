@@ -1,0 +1,102 @@
+//! SMB Direct connections: over iWARP, and which of the server's addresses to try.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use arena::Arena;
+use env::Env;
+use rdma::QueuePair;
+use rdma::iwarp::{self, SetupError};
+use smb_direct::{SmbDirect, SmbDirectError, SmbDirectOptions};
+use smb_wire::ioctl::{InterfaceCapability, NetworkInterface};
+use thiserror::Error;
+
+/// Why no SMB Direct connection came about.
+#[derive(Debug, Error)]
+pub(crate) enum DirectError {
+    /// In TCP or MPA.
+    #[error("iWARP: {0}")]
+    Setup(#[from] SetupError),
+    /// In SMB Direct's negotiation.
+    #[error("SMB Direct: {0}")]
+    Direct(#[from] SmbDirectError),
+}
+
+/// How long a connection that there is an alternative to may take.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+/// Announced addresses to try.
+const ADDRESSES_MAX: usize = 4;
+
+/// Connects over iWARP.
+pub(crate) async fn connect(
+    address: SocketAddr,
+    arena: Arena,
+    env: Env,
+    timeout: Duration,
+) -> Result<SmbDirect, DirectError> {
+    let options = iwarp::Options { setup_timeout: timeout, ..iwarp::Options::default() };
+    // As Linux does, for peers of MPA revision 1, which has no fields for them.
+    let depths = [options.ird.to_be_bytes(), options.ord.to_be_bytes()].concat();
+    let (queue_pair, _) = iwarp::connect(address, env.clone(), &depths, options).await?;
+    over(Box::new(queue_pair), arena, env, timeout).await
+}
+
+/// SMB Direct over a queue pair.
+pub(crate) async fn over(
+    queue_pair: Box<dyn QueuePair>,
+    arena: Arena,
+    env: Env,
+    timeout: Duration,
+) -> Result<SmbDirect, DirectError> {
+    let options = SmbDirectOptions { negotiate_timeout: timeout, ..SmbDirectOptions::default() };
+    Ok(SmbDirect::connect(queue_pair, arena, env, options).await?)
+}
+
+/// The addresses with RDMA, the fastest first.
+pub(crate) fn candidates(interfaces: &[NetworkInterface], port: u16) -> Vec<SocketAddr> {
+    let mut with_rdma: Vec<_> = interfaces
+        .iter()
+        .filter(|i| i.capability.contains(InterfaceCapability::RDMA_CAPABLE))
+        .filter_map(|i| Some((i.link_speed_bits_per_second, i.address?)))
+        .collect();
+    with_rdma.sort_by_key(|(speed, _)| std::cmp::Reverse(*speed));
+    let mut out: Vec<SocketAddr> = Vec::new();
+    for (_, mut address) in with_rdma {
+        address.set_port(port);
+        if !out.contains(&address) && out.len() < ADDRESSES_MAX {
+            out.push(address);
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn interface(address: &str, speed: u64, rdma: bool) -> NetworkInterface {
+        let capability =
+            if rdma { InterfaceCapability::RDMA_CAPABLE } else { InterfaceCapability::RSS_CAPABLE };
+        NetworkInterface {
+            if_index: 1,
+            capability,
+            link_speed_bits_per_second: speed,
+            address: Some(SocketAddr::new(address.parse().expect("an address"), 0)),
+        }
+    }
+
+    #[test]
+    fn the_fastest_with_rdma_comes_first() {
+        let list = [
+            interface("10.0.0.1", 100, false),
+            interface("10.0.0.2", 10, true),
+            interface("10.0.0.3", 40, true),
+            interface("10.0.0.3", 40, true),
+            NetworkInterface { address: None, ..interface("10.0.0.4", 99, true) },
+        ];
+        let found = candidates(&list, 5445);
+        let texts: Vec<_> = found.iter().map(ToString::to_string).collect();
+        assert_eq!(texts, ["10.0.0.3:5445", "10.0.0.2:5445"]);
+        assert!(candidates(&list[..1], 5445).is_empty());
+    }
+}

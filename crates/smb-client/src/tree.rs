@@ -1,0 +1,254 @@
+//! A share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use smb_wire::fscc::{
+    FileDispositionInformation, FileInfoClass, FileRenameInformation, FsFullSizeInformation, FsInfoClass,
+};
+use smb_wire::msg::{
+    CreateOptions, CreateRequest, CreateResponse, FsctlCode, ImpersonationLevel, InfoType, IoctlFlags,
+    IoctlRequest, IoctlResponse, OplockLevel, ShareFlags, ShareType, TreeConnectRequest, TreeConnectResponse,
+    TreeDisconnectRequest,
+};
+use smb_wire::{Command, FileId, NtStatus, Utf16Buf};
+
+use crate::client::{Client, Link};
+use crate::connection::{Call, Request};
+use crate::file::File;
+use crate::{Dir, Metadata, OpenOptions, RequestError, Space, path};
+
+/// A tree connect: a share as one session sees it. Cloning is cheap; the last clone's end disconnects.
+#[derive(Clone)]
+pub struct Tree {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    client: Client,
+    id: u32,
+    kind: ShareType,
+    encrypt: bool,
+    gone: AtomicBool,
+}
+
+impl Tree {
+    pub(crate) async fn connect(client: &Client, share: &str) -> Result<Tree, RequestError> {
+        let path = Utf16Buf::from(format!(r"\\{}\{share}", client.inner.host()).as_str());
+        let body = TreeConnectRequest { path: path.as_utf16(), ..TreeConnectRequest::default() };
+        let mut request = Request::new(Command::TREE_CONNECT, &body)?;
+        // MS-SMB2 3.2.4.1.1: in 3.1.1 it is signed even where signing is not required.
+        request.sign = client.inner.dialect() >= 0x0311;
+        let response = client.inner.link().connection.call(request).await?;
+        let answer: TreeConnectResponse = response.body()?;
+        let encrypt = answer.share_flags.contains(ShareFlags::ENCRYPT_DATA);
+        // MS-SMB2 3.2.5.5: a share that demands what the connection cannot give is of no use.
+        if encrypt && !client.inner.can_encrypt() {
+            return Err(RequestError::Status(NtStatus::ACCESS_DENIED));
+        }
+        let inner = Inner {
+            client: client.clone(),
+            id: response.header.tree_id,
+            kind: answer.share_type,
+            encrypt,
+            gone: AtomicBool::new(false),
+        };
+        Ok(Tree { inner: Arc::new(inner) })
+    }
+
+    /// The session.
+    pub fn client(&self) -> &Client {
+        &self.inner.client
+    }
+
+    /// Disk, pipe or printer.
+    pub fn kind(&self) -> ShareType {
+        self.inner.kind
+    }
+
+    /// Whether what goes to this share is encrypted.
+    pub fn is_encrypted(&self) -> bool {
+        self.inner.encrypt || self.inner.client.inner.encrypts()
+    }
+
+    /// Opens a file. Paths are from the share's root, with either separator.
+    ///
+    /// # Errors
+    /// [`RequestError`].
+    pub async fn open(&self, path: &str, options: OpenOptions) -> Result<File, RequestError> {
+        let name = path::encode(path)?;
+        let body = CreateRequest {
+            oplock_level: OplockLevel::NONE,
+            impersonation_level: ImpersonationLevel::IMPERSONATION,
+            desired_access: options.access,
+            file_attributes: options.attributes,
+            share_access: options.share,
+            create_disposition: options.disposition,
+            create_options: options.options,
+            name: name.as_utf16(),
+            ..CreateRequest::default()
+        };
+        let response = self.call(Request::new(Command::CREATE, &body)?).await?;
+        let answer: CreateResponse<'_> = response.body()?;
+        Ok(File::new(self.clone(), answer.file_id, Metadata::from(&answer)))
+    }
+
+    /// Makes a directory.
+    ///
+    /// # Errors
+    /// [`RequestError`]; STATUS_OBJECT_NAME_COLLISION where there is something.
+    pub async fn create_dir(&self, path: &str) -> Result<(), RequestError> {
+        self.open(path, OpenOptions::new_directory()).await?.close().await
+    }
+
+    /// Removes a file.
+    ///
+    /// # Errors
+    /// [`RequestError`].
+    pub async fn remove_file(&self, path: &str) -> Result<(), RequestError> {
+        self.remove(path, CreateOptions::NON_DIRECTORY_FILE).await
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// [`RequestError`]; STATUS_DIRECTORY_NOT_EMPTY where it is not.
+    pub async fn remove_dir(&self, path: &str) -> Result<(), RequestError> {
+        self.remove(path, CreateOptions::DIRECTORY_FILE).await
+    }
+
+    async fn remove(&self, path: &str, kind: CreateOptions) -> Result<(), RequestError> {
+        // A link is removed itself, not what it leads to.
+        let options = OpenOptions::delete(kind | CreateOptions::OPEN_REPARSE_POINT);
+        let file = self.open(path, options).await?;
+        let mut buffer = Vec::with_capacity(1);
+        FileDispositionInformation { delete_pending: true }.encode(&mut buffer);
+        let marked = file.set_info(FileInfoClass::DISPOSITION, &buffer).await;
+        let closed = file.close().await;
+        marked.and(closed)
+    }
+
+    /// Renames or moves a file or directory; an existing file of the new name is replaced if `replace` says so.
+    ///
+    /// # Errors
+    /// [`RequestError`].
+    pub async fn rename(&self, from: &str, to: &str, replace: bool) -> Result<(), RequestError> {
+        let name = path::encode(to)?;
+        let options = OpenOptions::delete(CreateOptions::OPEN_REPARSE_POINT);
+        let file = self.open(from, options).await?;
+        let mut buffer = Vec::new();
+        let encoded =
+            FileRenameInformation { replace_if_exists: replace, root_directory: 0, name: name.as_utf16() };
+        encoded.encode(&mut buffer).map_err(RequestError::Unencodable)?;
+        let renamed = file.set_info(FileInfoClass::RENAME, &buffer).await;
+        let closed = file.close().await;
+        renamed.and(closed)
+    }
+
+    /// What is known of a file or directory.
+    ///
+    /// # Errors
+    /// [`RequestError`].
+    pub async fn stat(&self, path: &str) -> Result<Metadata, RequestError> {
+        // CREATE's answer says it all; the handle is closed without waiting.
+        Ok(*self.open(path, OpenOptions::attributes()).await?.opened())
+    }
+
+    /// Lists a directory: the names that match `pattern` (`*` for all), in batches.
+    ///
+    /// # Errors
+    /// [`RequestError`].
+    pub async fn read_dir(&self, path: &str, pattern: &str) -> Result<Dir, RequestError> {
+        let file = self.open(path, OpenOptions::list()).await?;
+        Ok(Dir::new(file, pattern))
+    }
+
+    /// How full the share's volume is.
+    ///
+    /// # Errors
+    /// [`RequestError`].
+    pub async fn space(&self) -> Result<Space, RequestError> {
+        let root = self.open("", OpenOptions::attributes()).await?;
+        let len = FsFullSizeInformation::LEN as u32;
+        let response = root.query(InfoType::FILESYSTEM, FsInfoClass::FULL_SIZE.0, len).await?;
+        let i = FsFullSizeInformation::decode(&response)?;
+        let unit = u64::from(i.sectors_per_allocation_unit) * u64::from(i.bytes_per_sector);
+        Ok(Space {
+            total: i.total_allocation_units.saturating_mul(unit),
+            available: i.caller_available_allocation_units.saturating_mul(unit),
+            free: i.actual_available_allocation_units.saturating_mul(unit),
+        })
+    }
+
+    /// Disconnects; open files are closed by the server.
+    ///
+    /// # Errors
+    /// [`RequestError`].
+    pub async fn disconnect(&self) -> Result<(), RequestError> {
+        self.inner.gone.store(true, Ordering::Relaxed);
+        self.call(Request::new(Command::TREE_DISCONNECT, &TreeDisconnectRequest {})?).await?.success()
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.inner.id
+    }
+
+    /// The connection to use now.
+    pub(crate) fn link(&self) -> &Link {
+        self.inner.client.inner.link()
+    }
+
+    pub(crate) fn prepare(&self, mut request: Request) -> Request {
+        request.tree_id = self.inner.id;
+        request.encrypt = self.inner.encrypt;
+        request
+    }
+
+    /// Sends a request about this share.
+    pub(crate) fn call(&self, request: Request) -> Call {
+        self.link().connection.call(self.prepare(request))
+    }
+
+    /// Sends a request whose answer does not matter.
+    pub(crate) fn tell(&self, request: Request) {
+        self.link().connection.tell(self.prepare(request));
+    }
+
+    /// IOCTL (MS-SMB2 3.2.4.20): the output, of at most `most` bytes.
+    pub(crate) async fn fsctl(
+        &self,
+        ctl_code: FsctlCode,
+        file_id: FileId,
+        input: &[u8],
+        most: u32,
+    ) -> Result<Vec<u8>, RequestError> {
+        let body = IoctlRequest {
+            ctl_code,
+            file_id,
+            input,
+            max_output_response: most,
+            flags: IoctlFlags::IS_FSCTL,
+            ..IoctlRequest::default()
+        };
+        let request = Request::new(Command::IOCTL, &body)?.charged(input.len().max(most as usize));
+        let response = self.call(request).await?;
+        // A pipe's message that is longer than asked for: the rest is to be read.
+        if response.header.status != NtStatus::BUFFER_OVERFLOW {
+            response.success()?;
+        }
+        let answer = <IoctlResponse<'_> as smb_wire::Decode<'_>>::decode(response.bytes())?;
+        Ok(answer.output.to_vec())
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if !self.gone.load(Ordering::Relaxed)
+            && let Ok(mut request) = Request::new(Command::TREE_DISCONNECT, &TreeDisconnectRequest {})
+        {
+            request.tree_id = self.id;
+            request.encrypt = self.encrypt;
+            self.client.inner.link().connection.tell(request);
+        }
+    }
+}
