@@ -26,6 +26,8 @@ mod assembly;
 mod connection;
 mod drive;
 mod error;
+#[doc(hidden)]
+pub mod fuzzing;
 mod options;
 pub mod pdu;
 pub mod protocol;

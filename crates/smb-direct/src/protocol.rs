@@ -11,12 +11,14 @@
 //! 3. Fragments of one upper-layer message are sent in order with nothing of another between them.
 //! 4. `remaining` is what the peer's fragmented message still lacks, at most `max_fragmented_receive_size`.
 
+mod negotiation;
+
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::pdu::{
     DATA_OFFSET, DATA_TRANSFER_LEN, DataTransfer, MIN_FRAGMENTED_SIZE, MIN_RECEIVE_SIZE, NegotiateRequest,
-    NegotiateResponse, RESPONSE_REQUESTED, VERSION, status,
+    NegotiateResponse, RESPONSE_REQUESTED,
 };
 use crate::{Limits, SmbDirectError, SmbDirectOptions, Timer, Violation};
 
@@ -354,29 +356,8 @@ impl Protocol {
     /// The next message to send, or `None`.
     pub fn poll_transmit(&mut self, now: Time) -> Option<Transmit> {
         match self.phase {
-            Phase::RequestDue if self.posted > 0 => {
-                self.phase = Phase::AwaitResponse;
-                Some(Transmit::Request(NegotiateRequest {
-                    min_version: VERSION,
-                    max_version: VERSION,
-                    credits_requested: self.options.send_credit_target,
-                    preferred_send_size: self.options.max_send_size,
-                    max_receive_size: self.options.max_receive_size,
-                    max_fragmented_size: self.options.max_fragmented_size,
-                }))
-            }
-            // MS-SMBD 3.1.5.6: there must be a receive to grant.
-            Phase::ResponseDue if self.grantable() > 0 => {
-                let credits_granted = self.take_grant();
-                self.establish(now);
-                Some(Transmit::Response(self.response(status::SUCCESS, credits_granted)))
-            }
-            Phase::RefusalDue(why) => {
-                self.phase = Phase::Ended;
-                Some(Transmit::Refusal(self.response(status::NOT_SUPPORTED, 0), why))
-            }
             Phase::Established => self.poll_data(now),
-            _ => None,
+            _ => self.poll_negotiation(now),
         }
     }
 
@@ -474,80 +455,6 @@ impl Protocol {
     fn establish(&mut self, now: Time) {
         self.phase = Phase::Established;
         self.deadline = now + self.options.idle_timeout;
-    }
-
-    fn response(&self, status: u32, credits_granted: u16) -> NegotiateResponse {
-        NegotiateResponse {
-            min_version: VERSION,
-            max_version: VERSION,
-            negotiated_version: VERSION,
-            credits_requested: self.options.send_credit_target,
-            credits_granted,
-            status,
-            max_read_write_size: self.options.max_read_write_size,
-            preferred_send_size: self.limits.max_send_size,
-            max_receive_size: self.limits.max_receive_size,
-            max_fragmented_size: self.options.max_fragmented_size,
-        }
-    }
-
-    /// MS-SMBD 3.1.5.6.
-    fn negotiate_request(&mut self, now: Time, head: &[u8]) -> Result<Received, Violation> {
-        let m = NegotiateRequest::decode(head)?;
-        self.posted = 0;
-        if m.min_version > VERSION || m.max_version < VERSION {
-            self.phase = Phase::RefusalDue(Violation::Version { min: m.min_version, max: m.max_version });
-            return Ok(Received::Nothing);
-        }
-        self.peer_sizes(m.credits_requested, m.max_receive_size, m.max_fragmented_size)?;
-        self.limits.max_receive_size =
-            self.limits.max_receive_size.min(m.preferred_send_size).max(MIN_RECEIVE_SIZE);
-        self.phase = Phase::ResponseDue;
-        self.deadline = now + self.options.negotiate_timeout;
-        Ok(Received::Nothing)
-    }
-
-    /// MS-SMBD 3.1.5.7.
-    fn negotiate_response(&mut self, now: Time, head: &[u8]) -> Result<Received, End> {
-        let m = NegotiateResponse::decode(head)?;
-        self.posted = 0;
-        if m.status != status::SUCCESS {
-            return Err(End::Refused(m.status));
-        }
-        if m.negotiated_version != VERSION {
-            return Err(Violation::Version { min: m.min_version, max: m.max_version }.into());
-        }
-        if m.credits_granted == 0 {
-            return Err(Violation::NoCreditsGranted.into());
-        }
-        self.peer_sizes(m.credits_requested, m.max_receive_size, m.max_fragmented_size)?;
-        if m.preferred_send_size > self.limits.max_receive_size {
-            return Err(Violation::PreferredSendSize(m.preferred_send_size).into());
-        }
-        self.limits.max_receive_size = m.preferred_send_size.max(MIN_RECEIVE_SIZE);
-        self.limits.max_read_write_size = self.limits.max_read_write_size.min(m.max_read_write_size);
-        self.send_credits = u32::from(m.credits_granted);
-        self.establish(now);
-        // The peer has no credit until our first message: if the upper layer sends none, a grant goes alone.
-        self.grant = Grant::Empty(now);
-        Ok(Received::Established)
-    }
-
-    /// What both negotiate messages say alike.
-    fn peer_sizes(&mut self, credits_requested: u16, receive: u32, fragmented: u32) -> Result<(), Violation> {
-        if credits_requested == 0 {
-            return Err(Violation::NoCreditsRequested);
-        }
-        if receive < MIN_RECEIVE_SIZE {
-            return Err(Violation::MaxReceiveSize(receive));
-        }
-        if fragmented < MIN_FRAGMENTED_SIZE {
-            return Err(Violation::MaxFragmentedSize(fragmented));
-        }
-        self.peer_target = u32::from(credits_requested);
-        self.limits.max_send_size = self.limits.max_send_size.min(receive);
-        self.limits.max_fragmented_send_size = fragmented;
-        Ok(())
     }
 
     /// MS-SMBD 3.1.5.8.

@@ -8,6 +8,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
 use super::*;
+use crate::pdu::{VERSION, status};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -251,15 +252,11 @@ proptest! {
     /// was granted.
     #[test]
     fn arbitrary_bytes(
-        bytes in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..60), 0..40),
+        bytes in prop::collection::vec(any::<u8>(), 0..2000),
         plausible in prop::collection::vec((0u16..3, 0u16..300, 0u16..2, 0u32..200_000, 0u32..9, 0u32..2000, 0usize..2100), 0..40),
     ) {
-        let mut p = established(options());
-        for b in &bytes {
-            if p.handle_receive(Time::ZERO, b, b.len()).is_err() {
-                break;
-            }
-        }
+        crate::fuzzing::connection(&bytes);
+        crate::fuzzing::connection(&[&[0, 20], &request().encode()[..], &bytes].concat());
         let mut p = established(options());
         for (requested, granted, flags, remaining, offset, length, message) in plausible {
             while p.poll_transmit(Time::ZERO).is_some() {}
