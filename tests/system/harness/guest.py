@@ -22,6 +22,7 @@ from . import ROOT
 from .programs import Failed, Result, run, until
 
 HOST = "10.77.0.1"
+HOST_TOO = "10.77.0.9"
 UML = "linux-um-*"
 QEMU = "vmlinuz-6*"
 STOPPED = 125
@@ -84,7 +85,7 @@ class Network:
         if self.holder.poll() is not None:
             raise Failed(self.holder.stderr.read().decode())
         self.prefix = ["nsenter", f"--target={self.holder.pid}", "--net", *(["--user", "--preserve-credentials"] if users else []), "--"]
-        self.ip("link set lo up", "link add br0 type bridge", f"addr add {HOST}/24 dev br0")
+        self.ip("link set lo up", "link add br0 type bridge", f"addr add {HOST}/24 dev br0", f"addr add {HOST_TOO}/24 dev br0")
         for n in (0, 1):
             self.ip(f"tuntap add tap{n} mode tap", f"link add h{n} type veth peer name g{n}")
             for device in (f"tap{n}", f"h{n}"):

@@ -41,7 +41,7 @@ class SmbClient:
     def __call__(self, *commands, status=0, timeout=60, cwd=None):
         """Runs smbclient's own commands in one connection."""
         return run([*self.server.prefix, "smbclient", self.server.unc(self.share), *self.options(), "-c", ";".join(commands)],
-                   status=status, timeout=timeout, cwd=cwd)
+                   status=status, timeout=timeout, cwd=cwd, env={"TZ": "UTC"})
 
     def list_shares(self):
         """Names and comments that `-L` shows."""
