@@ -1,14 +1,12 @@
 //! Connections that break, and peers that break the rules.
 
-mod pair;
-
 use std::future::poll_fn;
 use std::task::Poll;
 use std::time::Duration;
 
+use crate::pair::{CLIENT, Ends, SERVER, bytes, env, payload};
 use arena::{Arena, Class, IoBuf, Sg, sg_to_vec};
 use env::Env;
-use pair::{CLIENT, Ends, SERVER, bytes, env, payload};
 use proptest::prelude::*;
 use rdma::sim::{self, Options, SimQueuePair};
 use rdma::{Completion, Done, Down, Exposed, QueuePair, Rights, Stag, Wr, WrId};

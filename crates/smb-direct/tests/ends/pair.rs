@@ -1,5 +1,4 @@
 //! Two connected ends in one task.
-#![allow(dead_code, reason = "each test program uses a part of it")]
 
 use std::future::poll_fn;
 use std::task::Poll;

@@ -1,12 +1,10 @@
 //! Connections over the simulated fabric: messages, RDMA transfers, invalidation, limits, memory.
 
-mod pair;
-
 use std::time::Duration;
 
+use crate::pair::{CLIENT, Ends, SERVER, bytes, env, payload};
 use arena::{Arena, Class, sg_to_vec};
 use env::Env;
-use pair::{CLIENT, Ends, SERVER, bytes, env, payload};
 use rdma::sim::{self, Options};
 use rdma::{Down, Exposed, Rights};
 use smb_direct::{BufferDescriptorV1, Event, SmbDirect, SmbDirectError, SmbDirectOptions, Timer};

@@ -1,16 +1,14 @@
 //! Connections over `iwarp` on the loopback interface, and what tshark says of their bytes.
 
-mod pair;
-
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::pair::{CLIENT, Ends, SERVER, bytes, payload};
 use arena::{Arena, Class, sg_to_vec};
 use env::Env;
-use pair::{CLIENT, Ends, SERVER, bytes, payload};
 use rdma::iwarp::{Crc, Listener, Options, connect};
 use rdma::{Exposed, Rights};
 use smb_direct::{BufferDescriptorV1, Event, SmbDirect, SmbDirectOptions};

@@ -1,0 +1,6 @@
+//! Two connected ends: over the simulated fabric, under faults and attack, over `iwarp`.
+
+mod connection;
+mod faults;
+mod iwarp;
+mod pair;
