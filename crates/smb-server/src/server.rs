@@ -410,11 +410,11 @@ impl Server {
         list
     }
 
-    /// An id for a new session: random, so that it cannot be guessed, and never 0 or all ones.
+    /// An id for a new session: random, and never 0. It has 32 bits as Samba's have: clients exist that keep no more.
     pub(crate) fn new_session_id(&self) -> u64 {
         loop {
-            let id = self.env.random_u64();
-            if id != 0 && id != u64::MAX && !self.sessions.lock().contains_key(&id) {
+            let id = u64::from(u32::from_le_bytes(self.env.random()));
+            if id != 0 && !self.sessions.lock().contains_key(&id) {
                 return id;
             }
         }

@@ -18,7 +18,7 @@ pub(crate) mod write;
 use rdma::Stag;
 use smb_direct::BufferDescriptorV1;
 use smb_wire::msg::{Channel, ReadRequest, WriteRequest};
-use smb_wire::{Command, Decode, NtStatus};
+use smb_wire::{Command, Decode, FileId, HEADER_LEN, NtStatus};
 
 use crate::TransportKind;
 use crate::request::{ConnectionFacts, Request};
@@ -33,6 +33,25 @@ pub(crate) fn check_charge(r: &Request, bytes: u32) -> Result<(), NtStatus> {
     }
     let needed = bytes.saturating_sub(1) / 65_536 + 1;
     if u32::from(r.header.credit_charge.max(1)) < needed { Err(NtStatus::INVALID_PARAMETER) } else { Ok(()) }
+}
+
+/// The FileId that a request carries, for the commands that carry one (MS-SMB2 2.2.15 to 2.2.39); `None` for the others
+/// and for a message too short.
+pub(crate) fn named_file(command: Command, message: &[u8]) -> Option<FileId> {
+    let at = match command {
+        Command::CLOSE
+        | Command::FLUSH
+        | Command::LOCK
+        | Command::IOCTL
+        | Command::QUERY_DIRECTORY
+        | Command::CHANGE_NOTIFY => 8,
+        Command::READ | Command::WRITE | Command::SET_INFO => 16,
+        Command::QUERY_INFO => 24,
+        _ => return None,
+    };
+    let bytes = message.get(HEADER_LEN + at..HEADER_LEN + at + 16)?;
+    let half = |b: &[u8]| b.try_into().map(u64::from_le_bytes).ok();
+    Some(FileId { persistent: half(&bytes[..8])?, volatile: half(&bytes[8..])? })
 }
 
 /// The buffer descriptors of a READ or WRITE, when its payload goes by RDMA (MS-SMB2 3.3.5.12, 3.3.5.13).

@@ -1,8 +1,9 @@
 //! READ (MS-SMB2 3.3.5.12).
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use arena::sg_slice;
+use arena::Sg;
 use env::Io;
 use smb_direct::BufferDescriptorV1;
 use smb_wire::msg::{Channel, ReadFlags, ReadRequest, ReadResponse};
@@ -17,14 +18,6 @@ use crate::request::{Push, Reply, Request};
 use crate::server::{Counters, Server};
 use crate::status;
 
-/// Where the payload goes.
-struct Destination {
-    minimum: u32,
-    length: u32,
-    /// Descriptors when it goes by RDMA.
-    push: Option<Vec<BufferDescriptorV1>>,
-}
-
 /// Starts a READ; complete at once where the data is at hand. `plain` says that the reply is alone in its message and
 /// neither signed nor encrypted, so that its payload may come straight from a file.
 pub(crate) fn start(r: Request, plain: bool) -> Outcome {
@@ -37,8 +30,8 @@ pub(crate) fn start(r: Request, plain: bool) -> Outcome {
 fn begin(r: &Request, plain: bool) -> Result<Outcome, NtStatus> {
     let q = ReadRequest::decode(&r.message).map_err(|_| NtStatus::INVALID_PARAMETER)?;
     Counters::add(&r.server.counters().reads, 1);
-    let limit =
-        if q.channel == Channel::NONE { r.facts.max_io.min(r.facts.inline_max) } else { r.facts.max_io };
+    let by_rdma = q.channel != Channel::NONE;
+    let limit = if by_rdma { r.facts.max_io } else { r.facts.max_io.min(r.facts.inline_max) };
     if q.length > limit {
         return Err(NtStatus::INVALID_PARAMETER);
     }
@@ -46,36 +39,32 @@ fn begin(r: &Request, plain: bool) -> Result<Outcome, NtStatus> {
     let open = r.open(q.file_id)?;
     if let Some(pipe) = open.pipe() {
         let (data, more) = pipe.read(q.length as usize)?;
-        let to = Destination { minimum: 0, length: q.length, push: None };
-        let mut reply = reply(&r.server, &to, Data::Bufs([data.into()].into_iter().collect()));
-        if more {
-            reply.status = NtStatus::BUFFER_OVERFLOW;
-        }
+        let status = if more { NtStatus::BUFFER_OVERFLOW } else { NtStatus::SUCCESS };
+        let mut reply = Reply::with_status(status, &ReadResponse::inline(data.len() as u32));
+        reply.payload = Data::Bufs([data.into()].into_iter().collect());
         return Ok(Outcome::Reply(reply));
     }
     let Some(file) = open.file() else { return Err(NtStatus::INVALID_DEVICE_REQUEST) };
     check(&open, file, &q)?;
-    let to = destination(r, &q)?;
-    let want = Want {
-        length: q.length,
-        arena: &r.server.arena,
-        file_ok: plain && to.push.is_none() && r.facts.transport == TransportKind::Tcp,
-    };
+    let push = descriptors(r, q.channel, q.channel_info, q.length)?;
+    let file_ok = plain && !by_rdma && r.facts.transport == TransportKind::Tcp;
+    let want = Want { length: q.length, arena: &r.server.arena, file_ok };
     let mut c = r.ctx();
     c.flags.unbuffered = file.unbuffered || q.flags.contains(ReadFlags::UNBUFFERED);
-    match file.node.read(&c, q.offset, want) {
-        Io::Done(result) => Ok(Outcome::Reply(finish(&r.server, &to, result))),
-        Io::Pending(future) => {
-            let server = Arc::clone(&r.server);
-            // The open stays alive until its read is done, whatever the client closes meanwhile.
-            let open = Arc::clone(&open);
-            Ok(Outcome::Pending(Box::pin(async move {
-                let reply = finish(&server, &to, future.await);
-                drop(open);
-                reply
-            })))
-        }
-    }
+    let io = file.node.read(&c, q.offset, want);
+    // The open stays alive until its read is done, whatever the client closes meanwhile.
+    let job = Job {
+        server: Arc::clone(&r.server),
+        open,
+        offset: q.offset,
+        length: q.length,
+        minimum: q.minimum_count,
+        push,
+    };
+    Ok(match io {
+        Io::Done(result) => Outcome::Reply(job.finish(result)),
+        Io::Pending(future) => Outcome::Pending(Box::pin(async move { job.finish(future.await) })),
+    })
 }
 
 fn check(open: &Open, file: &FileOpen, q: &ReadRequest<'_>) -> Result<(), NtStatus> {
@@ -93,34 +82,51 @@ fn check(open: &Open, file: &FileOpen, q: &ReadRequest<'_>) -> Result<(), NtStat
     file.file.check_io(open.id.volatile, q.offset, u64::from(q.length), false)
 }
 
-fn destination(r: &Request, q: &ReadRequest<'_>) -> Result<Destination, NtStatus> {
-    let push = descriptors(r, q.channel, q.channel_info, q.length)?;
-    Ok(Destination { minimum: q.minimum_count, length: q.length, push })
+/// A READ that was passed to the backend.
+struct Job {
+    server: Arc<Server>,
+    open: Arc<Open>,
+    offset: u64,
+    length: u32,
+    minimum: u32,
+    /// Where the payload goes when it goes by RDMA.
+    push: Option<Vec<BufferDescriptorV1>>,
 }
 
-fn finish(server: &Arc<Server>, to: &Destination, result: VfsResult<Data>) -> Reply {
-    match result {
-        Ok(data) if data.is_empty() && to.length > 0 => Reply::error(NtStatus::END_OF_FILE),
-        Ok(data) if data.len() < to.minimum as usize => Reply::error(NtStatus::END_OF_FILE),
-        Ok(data) => reply(server, to, data),
-        Err(e) => Reply::error(status::of_vfs(e)),
+impl Job {
+    fn finish(self, result: VfsResult<Data>) -> Reply {
+        match result {
+            Ok(data) if data.is_empty() && self.length > 0 => Reply::error(NtStatus::END_OF_FILE),
+            Ok(data) if data.len() < self.minimum as usize => Reply::error(NtStatus::END_OF_FILE),
+            Ok(data) => self.reply(data),
+            Err(e) => Reply::error(status::of_vfs(e)),
+        }
+    }
+
+    fn reply(self, data: Data) -> Reply {
+        let length = data.len() as u32;
+        let counters = self.server.counters();
+        Counters::add(&counters.read_bytes, u64::from(length));
+        if let Some(file) = self.open.file() {
+            // What FilePositionInformation tells (MS-FSA 2.1.5.2).
+            file.position.store(self.offset + u64::from(length), Ordering::Relaxed);
+        }
+        let Some(to) = self.push else {
+            let mut reply = Reply::ok(&ReadResponse::inline(length));
+            reply.payload = data;
+            return reply;
+        };
+        Counters::add(&counters.read_bytes_rdma, u64::from(length));
+        let mut reply = Reply::ok(&ReadResponse::rdma(length));
+        reply.push = Some(Push { data: bytes(data), to });
+        reply
     }
 }
 
-fn reply(server: &Arc<Server>, to: &Destination, data: Data) -> Reply {
-    let length = data.len() as u32;
-    Counters::add(&server.counters().read_bytes, u64::from(length));
-    match (&to.push, data) {
-        (Some(descriptors), Data::Bufs(sg)) => {
-            Counters::add(&server.counters().read_bytes_rdma, u64::from(length));
-            let mut reply = Reply::ok(&ReadResponse::rdma(length));
-            reply.push = Some(Push { data: sg_slice(&sg, 0, length as usize), to: descriptors.clone() });
-            reply
-        }
-        (_, data) => {
-            let mut reply = Reply::ok(&ReadResponse::inline(length));
-            reply.payload = data;
-            reply
-        }
+/// The bytes of payload that was asked for in memory.
+fn bytes(data: Data) -> Sg {
+    match data {
+        Data::Bufs(sg) => sg,
+        Data::File { .. } => unreachable!("a file is not welcome where payload goes by RDMA"),
     }
 }

@@ -43,10 +43,11 @@ pub(super) struct Item {
 pub(super) struct Related {
     pub(super) session_id: u64,
     pub(super) tree_id: u32,
+    /// The open that the operation before worked on.
     pub(super) file_id: Option<FileId>,
     /// The failure of the operation that should have made `file_id`.
     pub(super) failed: Option<NtStatus>,
-    /// The first operation was not related: there is something to inherit.
+    /// The operation before had a session: there is something to inherit.
     pub(super) begun: bool,
 }
 

@@ -107,26 +107,27 @@ impl Engine {
         if header.command == Command::SESSION_SETUP {
             return self.session_setup(&header, &message, &chain.whole, signing);
         }
+        // MS-SMB2 3.3.5.17: an ECHO needs no session.
+        if header.command == Command::ECHO && !self.channels.contains_key(&header.session_id) {
+            return echo(&message);
+        }
         if let Err(status) = inherit(chain, &mut header) {
+            chain.related.failed.get_or_insert(status);
             return status.into();
         }
         let admitted = match self.admit(chain, &header, &message, item) {
             Ok(a) => a,
             Err((status, key)) => {
+                chain.related.begun = false;
                 *signing = key;
                 return status.into();
             }
         };
+        chain.related.begun = true;
         signing.clone_from(&admitted.signing);
         chain.related.session_id = header.session_id;
         match header.command {
-            Command::ECHO => {
-                // MS-SMB2 3.3.5.17: a request of another size is none.
-                return match EchoRequest::decode(&message) {
-                    Ok(_) => Outcome::Reply(Reply::ok(&EchoResponse {})),
-                    Err(_) => NtStatus::INVALID_PARAMETER.into(),
-                };
-            }
+            Command::ECHO => return echo(&message),
             Command::LOGOFF => {
                 return match LogoffRequest::decode(&message) {
                     Ok(_) => self.logoff(admitted.session),
@@ -157,10 +158,12 @@ impl Engine {
         if tree.share.encrypt && chain.encrypted.is_none() {
             return NtStatus::ACCESS_DENIED.into();
         }
-        if let Some(status) =
-            chain.related.failed.filter(|_| header.is_related() && needs_file(header.command))
-        {
-            return status.into();
+        let inherited = chain.related.file_id.filter(|_| header.is_related());
+        if let Some(named) = commands::named_file(header.command, &message) {
+            if let Some(status) = chain.related.failed.filter(|_| header.is_related()) {
+                return status.into();
+            }
+            chain.related.file_id = Some(inherited.unwrap_or(named));
         }
         if header.command == Command::TREE_DISCONNECT {
             if TreeDisconnectRequest::decode(&message).is_err() {
@@ -177,7 +180,7 @@ impl Engine {
             session: admitted.session,
             tree,
             header,
-            inherited: if header.is_related() { chain.related.file_id } else { None },
+            inherited,
             encrypted: chain.encrypted.is_some(),
             in_compound: chain.compound,
             cancel: cancel.clone(),
@@ -293,12 +296,11 @@ impl Engine {
 /// MS-SMB2 3.3.5.2.7.2: a related operation takes session and tree from the one before it.
 fn inherit(chain: &mut Chain, header: &mut Header) -> Result<(), NtStatus> {
     if !header.is_related() {
-        chain.related.begun = true;
         chain.related.file_id = None;
         chain.related.failed = None;
         return Ok(());
     }
-    // The first operation of a chain has nothing to be related to.
+    // Neither the first operation of a chain nor one behind a session that does not exist has anything to inherit.
     if !chain.related.begun {
         return Err(NtStatus::INVALID_PARAMETER);
     }
@@ -311,9 +313,12 @@ fn inherit(chain: &mut Chain, header: &mut Header) -> Result<(), NtStatus> {
     Ok(())
 }
 
-/// Commands that work on an open: they fail with what failed before them in a related chain.
-fn needs_file(command: Command) -> bool {
-    !matches!(command, Command::CREATE | Command::TREE_DISCONNECT)
+/// MS-SMB2 3.3.5.17.
+fn echo(message: &[u8]) -> Outcome {
+    match EchoRequest::decode(message) {
+        Ok(_) => Outcome::Reply(Reply::ok(&EchoResponse {})),
+        Err(_) => NtStatus::INVALID_PARAMETER.into(),
+    }
 }
 
 /// Whether a request's signature is right (MS-SMB2 3.3.5.2.4).
@@ -329,10 +334,7 @@ fn finish(chain: &mut Chain, running: Running, reply: Reply) {
         chain.related.file_id = Some(id);
     }
     if header.command == Command::CREATE {
-        let failed = reply.status.is_error();
-        chain.related.failed = failed.then_some(reply.status);
-    } else if reply.status.is_error() && chain.related.file_id.is_none() {
-        chain.related.failed.get_or_insert(reply.status);
+        chain.related.failed = reply.status.is_error().then_some(reply.status);
     }
     chain.finished.push(Finished { header, reply, signing, invalidate, async_id });
 }
