@@ -15,9 +15,6 @@ use crate::request::{Reply, Request};
 use crate::server::{Counters, Server};
 use crate::status;
 
-/// The largest file of NTFS, which clients take for the limit everywhere: 2^63 less 64 KiB, in bytes.
-const FILE_MAX: u64 = 0x7FFF_FFFF_FFFF_0000;
-
 /// Starts a WRITE; `whole` is its message with the payload.
 pub(crate) fn start(r: Request, whole: &Sg) -> Outcome {
     match begin(&r, whole) {
@@ -91,7 +88,7 @@ fn check(open: &Open, q: &WriteRequest<'_>, length: u32) -> Result<(), NtStatus>
     if open.access & writable == 0 {
         return Err(NtStatus::ACCESS_DENIED);
     }
-    if q.offset.checked_add(u64::from(length)).is_none_or(|end| end > FILE_MAX) {
+    if q.offset.checked_add(u64::from(length)).is_none_or(|end| end > i64::MAX as u64) {
         return Err(NtStatus::INVALID_PARAMETER);
     }
     file.file.check_io(open.id.volatile, q.offset, u64::from(length), true)
