@@ -404,8 +404,9 @@ impl Link {
     }
 }
 
-/// What a message holds beside its payload at most, in bytes.
-const MESSAGE_OVERHEAD: u32 = 1024;
+/// What a message may hold beside its payload, in bytes: servers of ours set as much aside, and no peer reassembles less
+/// than twice this (MS-SMBD 3.1.5.2).
+const MESSAGE_OVERHEAD: u32 = 65_536;
 /// Stands for a connection that was made elsewhere.
 const UNKNOWN_ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 0);
 
