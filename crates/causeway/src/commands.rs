@@ -1,11 +1,20 @@
 //! The command line: what there is to say, and which file does it.
 
+mod cat;
 mod config;
+mod get;
+mod ls;
+mod mkdir;
+mod mv;
 mod open;
+mod put;
 mod reload;
+mod rm;
 mod serve;
 mod session;
 mod share;
+mod shares;
+mod stat;
 mod status;
 mod user;
 
@@ -53,6 +62,24 @@ enum Command {
     Status(ControlArgs),
     /// Let the server read users and shares again, as SIGHUP does
     Reload(ControlArgs),
+    /// List a directory of a server
+    Ls(ls::LsArgs),
+    /// Copy files from a server
+    Get(get::GetArgs),
+    /// Copy files to a server
+    Put(put::PutArgs),
+    /// Print files of a server
+    Cat(cat::CatArgs),
+    /// Remove files of a server
+    Rm(rm::RmArgs),
+    /// Make directories on a server
+    Mkdir(mkdir::MkdirArgs),
+    /// Rename or move a file of a server
+    Mv(mv::MvArgs),
+    /// Show all that is known of a file of a server
+    Stat(stat::StatArgs),
+    /// List the shares of a server
+    Shares(shares::SharesArgs),
 }
 
 /// Does what the command line says.
@@ -70,6 +97,15 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Command::Open(command) => block_on(open::run(command, out)),
         Command::Status(control) => block_on(status::run(control, out)),
         Command::Reload(control) => block_on(reload::run(control, out)),
+        Command::Ls(args) => block_on(ls::run(args, out)),
+        Command::Get(args) => block_on(get::run(args, out)),
+        Command::Put(args) => block_on(put::run(args, out)),
+        Command::Cat(args) => block_on(cat::run(args)),
+        Command::Rm(args) => block_on(rm::run(args)),
+        Command::Mkdir(args) => block_on(mkdir::run(args)),
+        Command::Mv(args) => block_on(mv::run(args)),
+        Command::Stat(args) => block_on(stat::run(args, out)),
+        Command::Shares(args) => block_on(shares::run(args, out)),
     }
 }
 
@@ -90,4 +126,9 @@ impl ControlArgs {
 /// Runs a command's future on this thread.
 fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
+}
+
+/// A command that left files out has failed.
+fn one_failed(failed: u64) -> Result<(), Failure> {
+    if failed == 0 { Ok(()) } else { Err(Failure::Some(failed)) }
 }

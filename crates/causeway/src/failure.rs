@@ -47,6 +47,49 @@ pub enum Failure {
     /// Arguments that do not go together.
     #[error("{0}")]
     Usage(&'static str),
+    /// A server could not be reached, or does not let us in.
+    #[error("{place}: {source}")]
+    Connect {
+        /// Which.
+        place: String,
+        /// Why.
+        source: Box<smb_client::ConnectError>,
+    },
+    /// A server did not do what it was asked.
+    #[error("{place}: {source}")]
+    Remote {
+        /// With what.
+        place: String,
+        /// Why.
+        source: smb_client::RequestError,
+    },
+    /// A file became shorter while it was read.
+    #[error("{place}: the file became shorter while it was read")]
+    Shorter {
+        /// Which.
+        place: String,
+    },
+    /// A directory where a file was expected.
+    #[error("{place} is a directory")]
+    IsDirectory {
+        /// Which.
+        place: String,
+    },
+    /// No directory where one was expected.
+    #[error("{place} is not a directory")]
+    NoSuchDirectory {
+        /// Which.
+        place: String,
+    },
+    /// Neither a file nor a directory.
+    #[error("{}: not copied: neither a file nor a directory", path.display())]
+    NotRegular {
+        /// Which.
+        path: PathBuf,
+    },
+    /// Parts of a tree failed, each of which was said.
+    #[error("{0} files failed, as said above")]
+    Some(u64),
     /// A file of this machine.
     #[error("{}: {source}", path.display())]
     Local {
@@ -84,7 +127,21 @@ impl Failure {
             Failure::Users(UserFileError::Exists { .. }) => {
                 Some("choose another name, or change its password with: causeway user passwd NAME".to_owned())
             }
+            Failure::Connect { source, .. } => crate::cures::connect(source),
+            Failure::Remote { source, .. } => crate::cures::request(source),
+            Failure::IsDirectory { .. } => Some("pass -r for all that is in it".to_owned()),
+            Failure::NoSuchDirectory { .. } => Some("make it first: causeway mkdir".to_owned()),
             _ => None,
+        }
+    }
+
+    /// Whether there is no use in going on with the next file.
+    pub fn ends_everything(&self) -> bool {
+        match self {
+            Failure::Connect { .. } | Failure::Closed | Failure::System(_) => true,
+            Failure::Remote { source, .. } => matches!(source, smb_client::RequestError::Lost(_)),
+            Failure::Local { source, .. } => source.kind() == io::ErrorKind::StorageFull,
+            _ => false,
         }
     }
 

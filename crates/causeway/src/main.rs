@@ -10,10 +10,13 @@
 mod commands;
 mod config;
 mod control;
+mod cures;
 mod daemon;
 mod failure;
 mod output;
 mod password;
+mod remote;
+mod transfer;
 mod url;
 
 use std::process::ExitCode;

@@ -1,0 +1,211 @@
+//! `causeway get`: files from a server to this machine.
+
+use std::cell::Cell;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use env::Env;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+
+use super::one_failed;
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::remote::{Remote, RemoteArgs, RemoteFile};
+use crate::transfer::checkpoint::{Checkpoint, LONGEST, Summer};
+use crate::transfer::copy;
+use crate::transfer::progress::Progress;
+use crate::transfer::target::Gets;
+use crate::url::Location;
+
+/// See the module.
+#[derive(Debug, Args)]
+pub(super) struct GetArgs {
+    /// What to copy, then (if not here) where to
+    #[arg(required = true, value_name = "URL... [TARGET]")]
+    places: Vec<String>,
+    /// Directories with all that is in them
+    #[arg(short, long)]
+    recursive: bool,
+    /// Copy to NAME.part and rename it at the end; go on where an earlier attempt broke off
+    #[arg(long)]
+    resume: bool,
+    #[command(flatten)]
+    remote: RemoteArgs,
+}
+
+pub(super) async fn run(args: GetArgs, out: Output) -> Result<(), Failure> {
+    let gets = Gets::parse(&args.places)?;
+    let remote = Remote::connect(&args.remote, &gets.sources[0]).await?;
+    let progress = Progress::new(out, &Env::real());
+    let get = Get { remote: &remote, resume: args.resume, progress, failed: Cell::new(0) };
+    for source in &gets.sources {
+        let entry = remote.stat(&source.path).await?;
+        let destination = gets.destination(source)?;
+        if !entry.directory {
+            get.file(source.clone(), &entry.name, destination).await?;
+        } else if args.recursive {
+            get.tree(source.clone(), destination).await?;
+        } else {
+            return Err(Failure::IsDirectory { place: source.to_string() });
+        }
+    }
+    let failed = get.failed.get();
+    let (transport, why_not) = remote.transport();
+    let summary = get.progress.finish(transport, why_not);
+    remote.close().await;
+    if out.json {
+        out.document(&summary)?
+    } else {
+        eprintln!("{}", summary.text())
+    }
+    one_failed(failed)
+}
+
+struct Get<'a> {
+    remote: &'a Remote,
+    resume: bool,
+    progress: Progress,
+    /// Files of a tree that could not be copied.
+    failed: Cell<u64>,
+}
+
+impl Get<'_> {
+    /// Copies a directory, several files at a time. What cannot be copied is said and left out; a lost connection
+    /// ends it all.
+    async fn tree(&self, source: Location, destination: PathBuf) -> Result<(), Failure> {
+        let mut todo = vec![(source, destination)];
+        let mut running = FuturesUnordered::new();
+        while let Some((from, to)) = todo.pop() {
+            make_directory(&to)?;
+            for entry in self.remote.list(&from.path).await? {
+                // Names come from the server: `join` takes none that leads elsewhere.
+                let place = match from.join(&entry.name) {
+                    Ok(p) => p,
+                    Err(e) => {
+                        self.note(Err(e.into()))?;
+                        continue;
+                    }
+                };
+                let path = to.join(&entry.name);
+                if entry.directory {
+                    todo.push((place, path));
+                    continue;
+                }
+                if running.len() >= copy::FILES
+                    && let Some(done) = running.next().await
+                {
+                    self.note(done)?;
+                }
+                running.push(async move { self.file(place, &entry.name, path).await });
+            }
+        }
+        while let Some(done) = running.next().await {
+            self.note(done)?;
+        }
+        Ok(())
+    }
+
+    fn note(&self, result: Result<(), Failure>) -> Result<(), Failure> {
+        match result {
+            Err(e) if !e.ends_everything() => {
+                self.failed.update(|n| n + 1);
+                self.progress.say(&e.to_string());
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    async fn file(&self, source: Location, name: &str, path: PathBuf) -> Result<(), Failure> {
+        self.progress.file(name);
+        let file = self.remote.open(&source.path).await?;
+        self.progress.expect(file.size());
+        let done = if self.resume {
+            self.resumable(&file, &path).await
+        } else {
+            let local = create(&path)?;
+            copy::down(&file, &local, &path, 0, &self.progress, None).await
+        };
+        file.close().await;
+        done
+    }
+
+    async fn resumable(&self, file: &RemoteFile, path: &Path) -> Result<(), Failure> {
+        let (part, state) = (beside(path, "part"), beside(path, "part.state"));
+        let failed = |path: &Path| {
+            let path = path.to_owned();
+            move |source| Failure::Local { path: path.clone(), source }
+        };
+        let local = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&part)
+            .map_err(failed(&part))?;
+        let version = file.version();
+        let known = read_small(&state).and_then(|text| Checkpoint::parse(&text, &version));
+        let summer = match known {
+            Some(mut checkpoint) => {
+                checkpoint.verify(&local).map_err(failed(&part))?;
+                Summer::new(checkpoint)
+            }
+            None => Summer::start(version),
+        };
+        let from = summer.checkpoint().length();
+        self.progress.skip(from);
+        // Nothing of an older attempt may be left behind the end.
+        local.set_len(from).map_err(failed(&part))?;
+        let keep = |s: &Summer| fs::write(&state, s.checkpoint().to_text());
+        let resumable = Some(copy::Resumable { summer, keep: &keep });
+        copy::down(file, &local, &part, from, &self.progress, resumable).await?;
+        local.sync_all().map_err(failed(&part))?;
+        fs::rename(&part, path).map_err(failed(path))?;
+        remove_if_there(&state).map_err(failed(&state))
+    }
+}
+
+/// `NAME.part`, `NAME.part.state`.
+fn beside(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".");
+    name.push(ending);
+    path.with_file_name(name)
+}
+
+fn create(path: &Path) -> Result<File, Failure> {
+    File::create(path).map_err(|source| Failure::Local { path: path.to_owned(), source })
+}
+
+fn make_directory(path: &Path) -> Result<(), Failure> {
+    match fs::create_dir(path) {
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
+        other => other.map_err(|source| Failure::Local { path: path.to_owned(), source }),
+    }
+}
+
+fn remove_if_there(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+        _ => Ok(()),
+    }
+}
+
+/// A state, if it is there and no longer than one can be.
+fn read_small(path: &Path) -> Option<Vec<u8>> {
+    let length = fs::metadata(path).ok()?.len();
+    (length <= LONGEST as u64).then(|| fs::read(path).ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_lie_beside_their_file() {
+        assert_eq!(beside(Path::new("/a/b.iso"), "part"), Path::new("/a/b.iso.part"));
+        assert_eq!(beside(Path::new("x"), "part.state"), Path::new("x.part.state"));
+    }
+}

@@ -1,0 +1,54 @@
+//! `causeway ls` (`Get-ChildItem`).
+
+use clap::Args;
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::output::{Output, Row};
+use crate::remote::{Entry, Remote, RemoteArgs};
+use crate::url::Location;
+
+/// See the module.
+#[derive(Debug, Args)]
+pub(super) struct LsArgs {
+    /// A directory or a file
+    #[arg(value_name = "URL")]
+    place: String,
+    /// Files whose names Windows hides too
+    #[arg(short, long)]
+    all: bool,
+    #[command(flatten)]
+    remote: RemoteArgs,
+}
+
+/// A line of the listing.
+#[derive(Serialize)]
+#[serde(transparent)]
+struct Line(Entry);
+
+impl Row for Line {
+    const COLUMNS: &'static [&'static str] = &["Mode", "LastWriteTime", ">Length", "Name"];
+
+    fn cells(&self) -> Vec<String> {
+        let e = &self.0;
+        let length = if e.directory { String::new() } else { e.size.to_string() };
+        vec![e.mode(), e.written.to_string(), length, e.name.clone()]
+    }
+}
+
+/// FILE_ATTRIBUTE_HIDDEN (MS-FSCC 2.6).
+const HIDDEN: u32 = 0x2;
+
+pub(super) async fn run(args: LsArgs, out: Output) -> Result<(), Failure> {
+    let place = Location::parse(&args.place)?;
+    if place.share.is_none() {
+        return super::shares::list(&args.remote, &place, out).await;
+    }
+    let remote = Remote::connect(&args.remote, &place).await?;
+    let entry = remote.stat(&place.path).await?;
+    let mut entries = if entry.directory { remote.list(&place.path).await? } else { vec![entry] };
+    remote.close().await;
+    entries.retain(|e| args.all || e.attributes & HIDDEN == 0);
+    entries.sort_by_cached_key(|e| (!e.directory, e.name.to_lowercase()));
+    Ok(out.list(&entries.into_iter().map(Line).collect::<Vec<_>>())?)
+}

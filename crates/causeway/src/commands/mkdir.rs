@@ -1,0 +1,47 @@
+//! `causeway mkdir`.
+
+use clap::Args;
+use vfs::VfsPath;
+
+use crate::failure::Failure;
+use crate::remote::{Remote, RemoteArgs};
+use crate::transfer::target::one_share;
+use crate::url::Location;
+
+/// See the module.
+#[derive(Debug, Args)]
+pub(super) struct MkdirArgs {
+    /// Directories, of one share
+    #[arg(required = true, value_name = "URL")]
+    places: Vec<String>,
+    /// Those on the way too; what is there already is right
+    #[arg(short, long)]
+    parents: bool,
+    #[command(flatten)]
+    remote: RemoteArgs,
+}
+
+pub(super) async fn run(args: MkdirArgs) -> Result<(), Failure> {
+    let places = args.places.iter().map(|p| Location::parse(p)).collect::<Result<Vec<_>, _>>()?;
+    for place in &places {
+        place.file_name()?;
+    }
+    let remote = Remote::connect(&args.remote, one_share(&places)?).await?;
+    for place in &places {
+        if args.parents {
+            let mut path = VfsPath::root();
+            for part in place.path.components() {
+                path = path
+                    .join(part)
+                    .map_err(|source| crate::url::UrlError::Path { path: part.clone(), source })?;
+                if !remote.find(&path).await?.is_some_and(|e| e.directory) {
+                    remote.make_directory(&path).await?;
+                }
+            }
+        } else {
+            remote.make_directory(&place.path).await?;
+        }
+    }
+    remote.close().await;
+    Ok(())
+}

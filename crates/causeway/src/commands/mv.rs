@@ -1,0 +1,35 @@
+//! `causeway mv`: another name, or another directory, on the same share.
+
+use clap::Args;
+
+use crate::failure::Failure;
+use crate::remote::{Remote, RemoteArgs};
+use crate::transfer::target::one_share;
+use crate::url::Location;
+
+/// See the module.
+#[derive(Debug, Args)]
+pub(super) struct MvArgs {
+    /// What there is
+    #[arg(value_name = "URL")]
+    from: String,
+    /// Its new name, or the directory that it goes into
+    #[arg(value_name = "NEW_URL")]
+    to: String,
+    /// Replace a file that has the name
+    #[arg(short, long)]
+    force: bool,
+    #[command(flatten)]
+    remote: RemoteArgs,
+}
+
+pub(super) async fn run(args: MvArgs) -> Result<(), Failure> {
+    let places = [Location::parse(&args.from)?, Location::parse(&args.to)?];
+    let name = places[0].file_name()?;
+    let remote = Remote::connect(&args.remote, one_share(&places)?).await?;
+    let is_directory = remote.find(&places[1].path).await?.is_some_and(|e| e.directory);
+    let to = if is_directory { places[1].join(name)? } else { places[1].clone() };
+    remote.rename(&places[0].path, &to.path, args.force).await?;
+    remote.close().await;
+    Ok(())
+}

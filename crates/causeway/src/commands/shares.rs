@@ -1,0 +1,35 @@
+//! `causeway shares`: what a server shares (`net view`).
+
+use clap::Args;
+
+use crate::failure::Failure;
+use crate::output::{Output, Row};
+use crate::remote::{RemoteArgs, RemoteShare, shares};
+use crate::url::Location;
+
+/// See the module.
+#[derive(Debug, Args)]
+pub(super) struct SharesArgs {
+    /// The server: smb://host
+    #[arg(value_name = "URL")]
+    place: String,
+    #[command(flatten)]
+    remote: RemoteArgs,
+}
+
+impl Row for RemoteShare {
+    const COLUMNS: &'static [&'static str] = &["Name", "Type", "Description"];
+
+    fn cells(&self) -> Vec<String> {
+        vec![self.name.clone(), self.kind.to_owned(), self.comment.clone()]
+    }
+}
+
+pub(super) async fn run(args: SharesArgs, out: Output) -> Result<(), Failure> {
+    list(&args.remote, &Location::parse(&args.place)?, out).await
+}
+
+/// Lists a server's shares.
+pub(super) async fn list(remote: &RemoteArgs, place: &Location, out: Output) -> Result<(), Failure> {
+    Ok(out.list(&shares(remote, place).await?)?)
+}

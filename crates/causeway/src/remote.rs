@@ -1,0 +1,452 @@
+//! A share of a server, as the client commands use it: [`smb_client`] with paths, places in errors, and the options
+//! of the command line.
+
+use std::fmt;
+
+use arena::{Arena, IoBuf, Sg, sg_len};
+use clap::{Args, ValueEnum};
+use env::Env;
+use serde::{Serialize, Serializer};
+use smb_client::{
+    Client, ConnectError, ConnectOptions, Credentials, File, FileTime, Metadata, NtHash, NtStatus,
+    OpenOptions, RequestError, Share, ShareType, TransportChoice, TransportKind, Tree,
+};
+use vfs::VfsPath;
+
+use crate::failure::Failure;
+use crate::output::human_time;
+use crate::password;
+use crate::transfer::checkpoint::Version;
+use crate::transfer::copy;
+use crate::url::Location;
+
+/// Memory for payload: what may be in flight, twice, so that a piece that others wait for is never without.
+const MEMORY: usize = 2 * copy::FILES * copy::DEPTH * copy::PIECE as usize;
+
+/// How to reach a server.
+#[derive(Debug, Args)]
+pub struct RemoteArgs {
+    /// Log on as this user [default: the URL's, else $USER]
+    #[arg(short = 'U', long)]
+    user: Option<String>,
+    /// The user's domain [default: the URL's, else none]
+    #[arg(long)]
+    domain: Option<String>,
+    /// Read the password from standard input [default: $CAUSEWAY_PASSWORD, else asked for]
+    #[arg(long)]
+    password_stdin: bool,
+    /// How bytes move: auto takes SMB Direct where the server announces it
+    #[arg(long, value_enum, default_value = "auto")]
+    transport: Transport,
+    /// Port of SMB Direct over iWARP
+    #[arg(long, value_name = "PORT", default_value_t = 5445)]
+    rdma_port: u16,
+    /// Encrypt everything (over TCP: RDMA payload would not be)
+    #[arg(long)]
+    encrypt: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Transport {
+    Auto,
+    Tcp,
+    Rdma,
+}
+impl RemoteArgs {
+    fn options(&self, at: &Location) -> Result<ConnectOptions, Failure> {
+        let user = self.user.clone().or_else(|| at.user.clone()).or_else(|| std::env::var("USER").ok());
+        let user =
+            user.filter(|u| !u.is_empty()).ok_or(Failure::Usage("name a user: smb://USER@host or --user"))?;
+        let domain = self.domain.clone().or_else(|| at.domain.clone()).unwrap_or_default();
+        let password =
+            password::existing(self.password_stdin, &format!("Password for {user} on {}: ", at.host))?;
+        let nt_hash = NtHash::from_password(&password);
+        let workstation = rustix::system::uname().nodename().to_string_lossy().to_uppercase();
+        let mut options = ConnectOptions::new(Credentials { user, domain, nt_hash, workstation });
+        options.transport = match self.transport {
+            Transport::Auto => TransportChoice::Auto,
+            Transport::Tcp => TransportChoice::Tcp,
+            Transport::Rdma => TransportChoice::Rdma,
+        };
+        options.port = at.port;
+        options.rdma_port = self.rdma_port;
+        options.encrypt = self.encrypt;
+        Ok(options)
+    }
+}
+
+/// A file or directory of a server.
+#[derive(Clone, Debug, Serialize)]
+pub struct Entry {
+    /// Its name; empty for a share's root.
+    pub name: String,
+    /// It is one.
+    pub directory: bool,
+    /// In bytes.
+    pub size: u64,
+    /// Space taken, in bytes.
+    pub allocation: u64,
+    /// MS-FSCC 2.6.
+    pub attributes: u32,
+    /// Creation.
+    pub created: Time,
+    /// Last access.
+    pub accessed: Time,
+    /// Last change of data.
+    pub written: Time,
+    /// Last change of anything.
+    pub changed: Time,
+}
+
+/// A time of a server, printed in UTC.
+#[derive(Clone, Copy, Debug)]
+pub struct Time(pub FileTime);
+
+/// A share of a server, for listings.
+#[derive(Clone, Debug, Serialize)]
+pub struct RemoteShare {
+    /// Its name.
+    pub name: String,
+    /// Disk, IPC, Printer.
+    pub kind: &'static str,
+    /// Its comment.
+    pub comment: String,
+    /// Administrative.
+    pub special: bool,
+}
+
+/// What becomes of a file that is there when one is created.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Create {
+    /// It is emptied.
+    Replace,
+    /// It stays.
+    Continue,
+}
+
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 == FileTime::ZERO {
+            return f.write_str("-");
+        }
+        write!(f, "{} UTC", human_time(self.0.to_unix().0))
+    }
+}
+
+/// As RFC 3339 has it.
+impl Serialize for Time {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        if self.0 == FileTime::ZERO {
+            return s.serialize_none();
+        }
+        let (seconds, nanos) = self.0.to_unix();
+        s.serialize_str(&format!("{}.{:07}Z", human_time(seconds).replace(' ', "T"), nanos / 100))
+    }
+}
+
+impl Entry {
+    fn new(name: &str, m: &Metadata) -> Entry {
+        Entry {
+            name: name.to_owned(),
+            directory: m.is_directory(),
+            size: m.size,
+            allocation: m.allocated,
+            attributes: m.attributes.bits(),
+            created: Time(m.created),
+            accessed: Time(m.accessed),
+            written: Time(m.modified),
+            changed: Time(m.changed),
+        }
+    }
+
+    /// Letters as PowerShell's: directory, archive, read-only, hidden, system, link.
+    pub fn mode(&self) -> String {
+        let letters = [(0x10, 'd'), (0x20, 'a'), (0x1, 'r'), (0x2, 'h'), (0x4, 's'), (0x400, 'l')];
+        letters.iter().map(|(bit, c)| if self.attributes & bit != 0 { *c } else { '-' }).collect()
+    }
+}
+
+/// A connected share.
+pub struct Remote {
+    client: Client,
+    tree: Tree,
+    arena: Arena,
+    /// The share, for places in errors.
+    share: Location,
+}
+
+/// An open file of a server.
+pub struct RemoteFile {
+    file: File,
+    place: String,
+}
+
+impl Remote {
+    /// Connects to the server, logs on, and opens the share.
+    ///
+    /// # Errors
+    /// See [`Failure`].
+    pub async fn connect(args: &RemoteArgs, at: &Location) -> Result<Remote, Failure> {
+        let name = at.share()?;
+        let (client, arena) = client(args, at).await?;
+        let share = Location { path: VfsPath::root(), directory: false, ..at.clone() };
+        let tree = client.tree(name).await.map_err(failed(share.to_string()))?;
+        Ok(Remote { client, tree, arena, share })
+    }
+
+    /// Ends the session. That the server has not heard of it harms nobody.
+    pub async fn close(self) {
+        let _ = self.client.logoff().await;
+    }
+
+    /// Memory for payload.
+    pub fn arena(&self) -> &Arena {
+        &self.arena
+    }
+
+    /// What carries I/O, and why it is not RDMA.
+    pub fn transport(&self) -> (&'static str, Option<String>) {
+        let report = self.client.transport();
+        let kind = match report.kind {
+            TransportKind::Tcp => "tcp",
+            TransportKind::Rdma => "rdma",
+        };
+        (kind, report.why_not_rdma.map(|w| w.to_string()))
+    }
+
+    /// What is known of a file or directory.
+    ///
+    /// # Errors
+    /// See [`Failure`].
+    pub async fn stat(&self, path: &VfsPath) -> Result<Entry, Failure> {
+        let metadata = self.tree.stat(&path.to_string()).await.map_err(self.failed(path))?;
+        Ok(Entry::new(path.name().unwrap_or_default(), &metadata))
+    }
+
+    /// The same, where it may be missing.
+    ///
+    /// # Errors
+    /// See [`Failure`].
+    pub async fn find(&self, path: &VfsPath) -> Result<Option<Entry>, Failure> {
+        match self.stat(path).await {
+            Ok(e) => Ok(Some(e)),
+            Err(Failure::Remote { source, .. }) if is_missing(&source) => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// What is in a directory.
+    ///
+    /// # Errors
+    /// See [`Failure`].
+    pub async fn list(&self, path: &VfsPath) -> Result<Vec<Entry>, Failure> {
+        let failed = self.failed(path);
+        let mut dir = self.tree.read_dir(&path.to_string(), "*").await.map_err(&failed)?;
+        let entries = dir.all().await.map_err(&failed)?;
+        let _ = dir.file().close().await; // it was only read
+        Ok(entries.iter().map(|e| Entry::new(&e.name, &e.metadata)).collect())
+    }
+
+    /// Opens a file to read.
+    ///
+    /// # Errors
+    /// See [`Failure`].
+    pub async fn open(&self, path: &VfsPath) -> Result<RemoteFile, Failure> {
+        self.open_with(path, OpenOptions::read()).await
+    }
+
+    /// Opens a file to write.
+    ///
+    /// # Errors
+    /// See [`Failure`].
+    pub async fn create(&self, path: &VfsPath, create: Create) -> Result<RemoteFile, Failure> {
+        let options = match create {
+            Create::Replace => OpenOptions::create(),
+            Create::Continue => OpenOptions::open_or_create(),
+        };
+        self.open_with(path, options).await
+    }
+
+    async fn open_with(&self, path: &VfsPath, options: OpenOptions) -> Result<RemoteFile, Failure> {
+        let file = self.tree.open(&path.to_string(), options).await.map_err(self.failed(path))?;
+        Ok(RemoteFile { file, place: self.place(path) })
+    }
+
+    /// Makes a directory.
+    ///
+    /// # Errors
+    /// See [`Failure`].
+    pub async fn make_directory(&self, path: &VfsPath) -> Result<(), Failure> {
+        self.tree.create_dir(&path.to_string()).await.map_err(self.failed(path))
+    }
+
+    /// Removes a file.
+    ///
+    /// # Errors
+    /// See [`Failure`].
+    pub async fn remove_file(&self, path: &VfsPath) -> Result<(), Failure> {
+        self.tree.remove_file(&path.to_string()).await.map_err(self.failed(path))
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// See [`Failure`].
+    pub async fn remove_directory(&self, path: &VfsPath) -> Result<(), Failure> {
+        self.tree.remove_dir(&path.to_string()).await.map_err(self.failed(path))
+    }
+
+    /// Gives a file or directory another name.
+    ///
+    /// # Errors
+    /// See [`Failure`].
+    pub async fn rename(&self, from: &VfsPath, to: &VfsPath, replace: bool) -> Result<(), Failure> {
+        let renamed = self.tree.rename(&from.to_string(), &to.to_string(), replace).await;
+        renamed.map_err(|e| {
+            let at_fault = if e.status() == Some(NtStatus::OBJECT_NAME_COLLISION) { to } else { from };
+            self.failed(at_fault)(e)
+        })
+    }
+
+    fn place(&self, path: &VfsPath) -> String {
+        Location { path: path.clone(), ..self.share.clone() }.to_string()
+    }
+
+    fn failed(&self, path: &VfsPath) -> impl Fn(RequestError) -> Failure + use<> {
+        failed(self.place(path))
+    }
+}
+
+impl RemoteFile {
+    /// In bytes, when it was opened.
+    pub fn size(&self) -> u64 {
+        self.file.opened().size
+    }
+
+    /// Which contents it had when it was opened.
+    pub fn version(&self) -> Version {
+        Version { size: self.size(), changed: self.file.opened().modified.0 as i64 }
+    }
+
+    /// Reads exactly `length` bytes.
+    ///
+    /// # Errors
+    /// See [`Failure`].
+    pub async fn read(&self, at: u64, length: u32) -> Result<Sg, Failure> {
+        let bytes = self.file.read_at(at, length).await.map_err(failed(self.place.clone()))?;
+        if sg_len(&bytes) < length as usize {
+            return Err(Failure::Shorter { place: self.place.clone() });
+        }
+        Ok(bytes)
+    }
+
+    /// Writes all of `bytes`.
+    ///
+    /// # Errors
+    /// See [`Failure`].
+    pub async fn write(&self, at: u64, bytes: Sg) -> Result<(), Failure> {
+        self.file.write_at(at, bytes).await.map(|_| ()).map_err(failed(self.place.clone()))
+    }
+
+    /// Makes what was written durable.
+    ///
+    /// # Errors
+    /// See [`Failure`].
+    pub async fn flush(&self) -> Result<(), Failure> {
+        self.file.flush().await.map_err(failed(self.place.clone()))
+    }
+
+    /// Sets the end of the file.
+    ///
+    /// # Errors
+    /// See [`Failure`].
+    pub async fn set_length(&self, length: u64) -> Result<(), Failure> {
+        self.file.set_len(length).await.map_err(failed(self.place.clone()))
+    }
+
+    /// Replaces what it holds by a small text.
+    ///
+    /// # Errors
+    /// See [`Failure`].
+    pub async fn rewrite(&self, text: &[u8]) -> Result<(), Failure> {
+        let bytes: Sg = [IoBuf::from(text.to_vec())].into_iter().collect();
+        self.write(0, bytes).await?;
+        self.set_length(text.len() as u64).await
+    }
+
+    /// Closes it. What went wrong before was told; a server closes it anyway.
+    pub async fn close(self) {
+        let _ = self.file.close().await;
+    }
+}
+
+/// The shares of a server.
+///
+/// # Errors
+/// See [`Failure`].
+pub async fn shares(args: &RemoteArgs, at: &Location) -> Result<Vec<RemoteShare>, Failure> {
+    let (client, _) = client(args, at).await?;
+    let shares = client.shares().await.map_err(failed(at.to_string()))?;
+    let _ = client.logoff().await;
+    let share =
+        |s: Share| RemoteShare { name: s.name, kind: kind(s.kind), comment: s.comment, special: s.special };
+    Ok(shares.into_iter().map(share).collect())
+}
+
+fn kind(kind: ShareType) -> &'static str {
+    match kind {
+        ShareType::DISK => "Disk",
+        ShareType::PIPE => "IPC",
+        ShareType::PRINT => "Printer",
+        _ => "Unknown",
+    }
+}
+
+async fn client(args: &RemoteArgs, at: &Location) -> Result<(Client, Arena), Failure> {
+    let options = args.options(at)?;
+    let arena = Arena::new(MEMORY)?;
+    let connected = Client::connect(&at.host, options, arena.clone(), Env::real()).await;
+    let place = Location { share: None, path: VfsPath::root(), directory: false, ..at.clone() }.to_string();
+    let client =
+        connected.map_err(|source: ConnectError| Failure::Connect { place, source: Box::new(source) })?;
+    Ok((client, arena))
+}
+
+fn failed(place: String) -> impl Fn(RequestError) -> Failure {
+    move |source| Failure::Remote { place: place.clone(), source }
+}
+
+fn is_missing(e: &RequestError) -> bool {
+    matches!(
+        e.status(),
+        Some(NtStatus::OBJECT_NAME_NOT_FOUND | NtStatus::OBJECT_PATH_NOT_FOUND | NtStatus::NO_SUCH_FILE)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_for_people_and_programs() {
+        let time = Time(FileTime::from_unix(951_868_799, 1_234_500));
+        assert_eq!(time.to_string(), "2000-02-29 23:59:59 UTC");
+        assert_eq!(serde_json::to_string(&time).expect("JSON"), "\"2000-02-29T23:59:59.0012345Z\"");
+        assert_eq!(Time(FileTime::ZERO).to_string(), "-");
+    }
+
+    #[test]
+    fn modes_are_letters() {
+        let time = Time(FileTime::ZERO);
+        let mode = |attributes| {
+            let name = String::new();
+            let (created, accessed, written, changed) = (time, time, time, time);
+            let (directory, size, allocation) = (false, 0, 0);
+            Entry { name, directory, size, allocation, attributes, created, accessed, written, changed }
+                .mode()
+        };
+        assert_eq!(mode(0x10), "d-----");
+        assert_eq!(mode(0x27), "-arhs-");
+        assert_eq!(mode(0x80), "------");
+    }
+}

@@ -1,0 +1,228 @@
+//! How far a resumable copy has got, in a way that can be trusted after a crash of either end.
+//!
+//! `--resume` copies into `NAME.part`, and keeps `NAME.part.state` beside it: what the source was (size and time of
+//! last change) and a CRC32C of each complete [`BLOCK`] copied. The state is written after the blocks that it speaks
+//! of are durable. The next attempt takes as done
+//!
+//! 1. nothing, when the source is another by now;
+//! 2. else as many blocks as still have their checksums, from the beginning: for `get` those of the part, which is
+//!    here; for `put` those of the source, and the part's last block is read back from the server.
+//!
+//! When all is copied the part is renamed to its name and the state removed.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use crc_fast::{CrcAlgorithm, Digest};
+use serde::{Deserialize, Serialize};
+
+/// Bytes between two checkpoints.
+pub const BLOCK: u64 = 64 << 20;
+
+/// The longest state that is read: the blocks of 64 TiB.
+pub const LONGEST: usize = 16 << 20;
+
+/// Which contents a file had: they are taken to be the same while these are.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Version {
+    /// In bytes.
+    pub size: u64,
+    /// Last change, in 100 ns since 1601 or ns since 1970; only compared.
+    pub changed: i64,
+}
+
+/// The state of a copy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Checkpoint {
+    /// What is being copied.
+    pub source: Version,
+    /// Bytes for each sum.
+    pub block: u64,
+    /// CRC32C of each complete block, in order.
+    pub sums: Vec<u32>,
+}
+
+/// Sums up what passes, in order.
+pub struct Summer {
+    checkpoint: Checkpoint,
+    digest: Digest,
+    /// Bytes in `digest`.
+    filled: u64,
+}
+
+impl Checkpoint {
+    /// Reads a state; none when it is of another source, or no state at all.
+    pub fn parse(text: &[u8], source: &Version) -> Option<Checkpoint> {
+        let c: Checkpoint = serde_json::from_slice(text).ok()?;
+        let fits = c.block == BLOCK && c.sums.len() as u64 <= source.size / BLOCK;
+        (c.source == *source && fits).then_some(c)
+    }
+
+    /// The text to keep.
+    pub fn to_text(&self) -> Vec<u8> {
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+
+    /// The bytes that it speaks of.
+    pub fn length(&self) -> u64 {
+        self.sums.len() as u64 * self.block
+    }
+
+    /// Drops the blocks that `file` no longer holds as they were, and all after the first such.
+    ///
+    /// # Errors
+    /// The system's, when it cannot be read (its end is no error).
+    pub fn verify(&mut self, file: &File) -> io::Result<()> {
+        let mut buf = vec![0; 1 << 20];
+        for (i, sum) in self.sums.iter().enumerate() {
+            if sum_of(file, i as u64 * self.block, self.block, &mut buf)? != Some(*sum) {
+                self.sums.truncate(i);
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The CRC32C of a range of a file; none where the file ends before.
+fn sum_of(file: &File, at: u64, length: u64, buf: &mut [u8]) -> io::Result<Option<u32>> {
+    let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
+    let mut done = 0;
+    while done < length {
+        let n = buf.len().min((length - done) as usize);
+        match file.read_at(&mut buf[..n], at + done)? {
+            0 => return Ok(None),
+            n => {
+                digest.update(&buf[..n]);
+                done += n as u64;
+            }
+        }
+    }
+    Ok(Some(digest.finalize() as u32))
+}
+
+impl Summer {
+    /// Goes on after what the checkpoint speaks of.
+    pub fn new(checkpoint: Checkpoint) -> Summer {
+        Summer { checkpoint, digest: Digest::new(CrcAlgorithm::Crc32Iscsi), filled: 0 }
+    }
+
+    /// From the beginning.
+    pub fn start(source: Version) -> Summer {
+        Summer::new(Checkpoint { source, block: BLOCK, sums: Vec::new() })
+    }
+
+    /// The next bytes. True when a block was completed: then everything so far should become durable, and the
+    /// [`Summer::checkpoint`] be written.
+    pub fn add(&mut self, mut bytes: &[u8]) -> bool {
+        let mut completed = false;
+        while !bytes.is_empty() {
+            let n = bytes.len().min((self.checkpoint.block - self.filled) as usize);
+            let (now, later) = bytes.split_at(n);
+            self.digest.update(now);
+            self.filled += n as u64;
+            bytes = later;
+            if self.filled == self.checkpoint.block {
+                self.checkpoint.sums.push(self.digest.finalize() as u32);
+                self.digest.reset();
+                self.filled = 0;
+                completed = true;
+            }
+        }
+        completed
+    }
+
+    /// The complete blocks so far.
+    pub fn checkpoint(&self) -> &Checkpoint {
+        &self.checkpoint
+    }
+}
+
+/// The CRC32C of some bytes, as a checkpoint has it.
+pub struct Sum(Digest);
+
+impl Sum {
+    /// Of nothing yet.
+    pub fn new() -> Sum {
+        Sum(Digest::new(CrcAlgorithm::Crc32Iscsi))
+    }
+
+    /// The next bytes.
+    pub fn add(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// Of all of them.
+    pub fn value(&self) -> u32 {
+        self.0.finalize() as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Scratch;
+
+    fn version() -> Version {
+        Version { size: 3 * BLOCK + 5, changed: 7 }
+    }
+
+    /// Contents that differ from block to block.
+    fn byte(at: u64) -> u8 {
+        (at / 4093 + at / BLOCK) as u8
+    }
+
+    #[test]
+    fn only_blocks_that_are_as_they_were_count() {
+        let dir = Scratch::new("checkpoint");
+        let path = dir.0.join("part");
+        let all: Vec<u8> = (0..2 * BLOCK + 9).map(byte).collect();
+        std::fs::write(&path, &all).expect("written");
+        let mut summer = Summer::start(version());
+        // Odd pieces, one of them across two blocks' border.
+        let completed: Vec<bool> = all.chunks(BLOCK as usize / 3 + 1).map(|c| summer.add(c)).collect();
+        assert_eq!(completed.iter().filter(|c| **c).count(), 2);
+        let state = summer.checkpoint().clone();
+        assert_eq!(state.length(), 2 * BLOCK);
+        assert_eq!(state.sums.len(), 2);
+
+        let open = || File::options().read(true).write(true).open(&path).expect("opened");
+        let verified = |f: &File| {
+            let mut c = state.clone();
+            c.verify(f).expect("read");
+            c.length()
+        };
+        assert_eq!(verified(&open()), 2 * BLOCK);
+        open().write_all_at(b"!", BLOCK + 17).expect("written");
+        assert_eq!(verified(&open()), BLOCK);
+        open().set_len(BLOCK - 1).expect("cut");
+        assert_eq!(verified(&open()), 0);
+
+        // Going on from the middle gives the same sums as going through.
+        let mut rest = Summer::new(Checkpoint { sums: state.sums[..1].to_vec(), ..state.clone() });
+        rest.add(&all[BLOCK as usize..]);
+        assert_eq!(rest.checkpoint(), &state);
+    }
+
+    #[test]
+    fn a_state_is_of_its_source_only() {
+        let state = Checkpoint { source: version(), block: BLOCK, sums: vec![1, 2] };
+        let text = state.to_text();
+        assert_eq!(Checkpoint::parse(&text, &version()), Some(state.clone()));
+        assert_eq!(Checkpoint::parse(&text, &Version { changed: 8, ..version() }), None);
+        assert_eq!(Checkpoint::parse(&text, &Version { size: BLOCK, ..version() }), None);
+        assert_eq!(Checkpoint::parse(b"{", &version()), None);
+        // More blocks than the source has.
+        let long = Checkpoint { sums: vec![0; 4], ..state }.to_text();
+        assert_eq!(Checkpoint::parse(&long, &version()), None);
+    }
+
+    #[test]
+    fn the_sum_is_crc32c() {
+        let mut sum = Sum::new();
+        sum.add(b"1234");
+        sum.add(b"56789");
+        assert_eq!(sum.value(), 0xE306_9283); // RFC 3720 B.4's polynomial, the usual check value
+    }
+}

@@ -1,0 +1,157 @@
+//! What is shown while bytes move, and the line at the end.
+
+use std::cell::Cell;
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+use env::Env;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
+
+use crate::output::{Output, human_bytes};
+
+/// A bar on a terminal, nothing elsewhere, and the sum of what was moved.
+pub struct Progress {
+    bar: ProgressBar,
+    env: Env,
+    started: Instant,
+    bytes: Cell<u64>,
+    files: Cell<u64>,
+    resumed: Cell<u64>,
+}
+
+/// What a command moved, and over what.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Summary {
+    /// Files.
+    pub files: u64,
+    /// Bytes moved.
+    pub bytes: u64,
+    /// Bytes that were there already (`--resume`).
+    pub resumed_bytes: u64,
+    /// In seconds.
+    pub seconds: f64,
+    /// Million bytes a second.
+    pub mb_per_s: f64,
+    /// `tcp` or `rdma`.
+    pub transport: &'static str,
+    /// Why it is not RDMA.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why_not_rdma: Option<String>,
+}
+
+impl Progress {
+    /// Begins. JSON output has no bar.
+    pub fn new(out: Output, env: &Env) -> Progress {
+        let bar = ProgressBar::no_length();
+        let target = if !out.json && std::io::stderr().is_terminal() {
+            ProgressDrawTarget::stderr_with_hz(10)
+        } else {
+            ProgressDrawTarget::hidden()
+        };
+        bar.set_draw_target(target);
+        let template = "{msg:30!} {bytes:>10} {bar:24} {binary_bytes_per_sec:>12} {eta:>5}";
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style);
+        }
+        Progress {
+            bar,
+            env: env.clone(),
+            started: env.now(),
+            bytes: Cell::new(0),
+            files: Cell::new(0),
+            resumed: Cell::new(0),
+        }
+    }
+
+    /// More to move than was known.
+    pub fn expect(&self, bytes: u64) {
+        self.bar.inc_length(bytes);
+    }
+
+    /// The next file.
+    pub fn file(&self, name: &str) {
+        self.files.update(|n| n + 1);
+        self.bar.set_message(crate::output::printable(name));
+    }
+
+    /// Bytes that need not be moved any more.
+    pub fn skip(&self, bytes: u64) {
+        self.resumed.update(|n| n + bytes);
+        self.bar.inc(bytes);
+    }
+
+    /// Bytes moved.
+    pub fn moved(&self, bytes: u64) {
+        self.bytes.update(|n| n + bytes);
+        self.bar.inc(bytes);
+    }
+
+    /// Prints a line above the bar, to standard error.
+    pub fn say(&self, text: &str) {
+        self.bar.suspend(|| eprintln!("causeway: {text}"));
+    }
+
+    /// Takes the bar away and sums up.
+    pub fn finish(self, transport: &'static str, why_not_rdma: Option<String>) -> Summary {
+        self.bar.finish_and_clear();
+        let took = self.env.now() - self.started;
+        Summary {
+            files: self.files.get(),
+            bytes: self.bytes.get(),
+            resumed_bytes: self.resumed.get(),
+            seconds: took.as_secs_f64(),
+            mb_per_s: rate(self.bytes.get(), took),
+            transport,
+            why_not_rdma,
+        }
+    }
+}
+
+/// Million bytes a second; no time at all counts as a microsecond.
+fn rate(bytes: u64, took: Duration) -> f64 {
+    bytes as f64 / 1e6 / took.as_secs_f64().max(1e-6)
+}
+
+impl Summary {
+    /// For people.
+    pub fn text(&self) -> String {
+        let files = if self.files == 1 { "1 file".to_owned() } else { format!("{} files", self.files) };
+        let resumed = match self.resumed_bytes {
+            0 => String::new(),
+            n => format!(" ({} were there)", human_bytes(n)),
+        };
+        let why = match (&self.why_not_rdma, self.transport) {
+            (Some(why), "tcp") => format!(" (no RDMA: {why})"),
+            _ => String::new(),
+        };
+        format!(
+            "{files}, {} bytes{resumed} in {:.2} s, {:.1} MB/s over {}{why}",
+            self.bytes, self.seconds, self.mb_per_s, self.transport
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_line_says_how_fast_and_why() {
+        let s = Summary {
+            files: 1,
+            bytes: 5_000_000,
+            resumed_bytes: 0,
+            seconds: 0.5,
+            mb_per_s: rate(5_000_000, Duration::from_millis(500)),
+            transport: "tcp",
+            why_not_rdma: Some("the server announces no RDMA interface".to_owned()),
+        };
+        assert_eq!(
+            s.text(),
+            "1 file, 5000000 bytes in 0.50 s, 10.0 MB/s over tcp (no RDMA: the server announces no RDMA interface)"
+        );
+        let r = Summary { files: 3, resumed_bytes: 1 << 30, transport: "rdma", why_not_rdma: None, ..s };
+        assert_eq!(r.text(), "3 files, 5000000 bytes (1 GiB were there) in 0.50 s, 10.0 MB/s over rdma");
+    }
+}
