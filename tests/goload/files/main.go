@@ -1,7 +1,7 @@
 // gofiles puts a server through the ordinary work of a Go program that uses go-smb2: each step prints "ok NAME" or
 // "FAIL NAME: reason", and the exit status is 1 when any failed.
 //
-// usage: gofiles -addr host:port -share S -user U -pass P [-sign] [-skip STEP]
+// usage: gofiles -addr host:port -share S -user U -pass P [-sign] [-skip STEP | -crowd CLIENTS]
 package main
 
 import (
@@ -34,6 +34,7 @@ var (
 	pass  = flag.String("pass", "", "password")
 	sign  = flag.Bool("sign", false, "require signing")
 	skip  = flag.String("skip", "", "a step to leave out")
+	crowd = flag.Int("crowd", 0, "instead of the steps: this many clients at once, each with many requests in flight")
 )
 
 func dial(ctx context.Context, password string) (*smb2.Session, error) {
@@ -348,6 +349,88 @@ func connections(*smb2.Share) error {
 	return nil
 }
 
+// A crowd: every client is connected before any begins; each writes its file in pieces that are all in flight at once, reads
+// it back twice over in the same way, and compares.
+func inCrowd(number int, ready *sync.WaitGroup) error {
+	const piece, pieces = 64 << 10, 16
+	s, done, err := func() (*smb2.Share, func(), error) {
+		defer ready.Done()
+		session, err := dial(context.Background(), *pass)
+		if err != nil {
+			return nil, nil, fmt.Errorf("logon: %w", err)
+		}
+		s, err := session.Mount(*share)
+		if err != nil {
+			session.Logoff()
+			return nil, nil, fmt.Errorf("mount: %w", err)
+		}
+		return s, func() { s.Umount(); session.Logoff() }, nil
+	}()
+	if err != nil {
+		return err
+	}
+	defer done()
+	ready.Wait()
+	name, want := fmt.Sprintf("go-crowd-%d", number), content(int64(number), piece*pieces)
+	f, err := s.Create(name)
+	if err != nil {
+		return err
+	}
+	defer s.Remove(name)
+	defer f.Close()
+	all := func(what func(at int) error) error {
+		results := make(chan error, pieces)
+		for n := range pieces {
+			go func() { results <- what(n * piece) }()
+		}
+		var first error
+		for range pieces {
+			if err := <-results; err != nil && first == nil {
+				first = err
+			}
+		}
+		return first
+	}
+	if err := all(func(at int) error { _, err := f.WriteAt(want[at:at+piece], int64(at)); return err }); err != nil {
+		return fmt.Errorf("write: %w", err)
+	}
+	for range 2 {
+		if err := all(func(at int) error {
+			got := make([]byte, piece)
+			if _, err := f.ReadAt(got, int64(at)); err != nil && err != io.EOF {
+				return fmt.Errorf("read: %w", err)
+			}
+			if !bytes.Equal(got, want[at:at+piece]) {
+				return fmt.Errorf("%s differs at %d", name, at)
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func runCrowd(count int) int {
+	var ready sync.WaitGroup
+	ready.Add(count)
+	results := make(chan error, count)
+	for n := range count {
+		go func() { results <- inCrowd(n, &ready) }()
+	}
+	failures := 0
+	for range count {
+		if err := <-results; err != nil {
+			failures++
+			if failures <= 5 {
+				fmt.Println("FAIL crowd:", err)
+			}
+		}
+	}
+	fmt.Printf("%d clients, %d failed\n", count, failures)
+	return min(failures, 1)
+}
+
 func wrongPassword(*smb2.Share) error {
 	s, err := dial(context.Background(), *pass+"x")
 	if err == nil {
@@ -400,6 +483,9 @@ func freeSpace(s *smb2.Share) error {
 
 func main() {
 	flag.Parse()
+	if *crowd > 0 {
+		os.Exit(runCrowd(*crowd))
+	}
 	session, err := dial(context.Background(), *pass)
 	if err != nil {
 		fmt.Println("FAIL logon:", err)
