@@ -36,7 +36,8 @@ pub(super) fn run(args: ServeArgs) -> Result<(), Failure> {
     if args.demo {
         return demo::serve().map_err(|e| Box::new(e).into());
     }
-    daemon::serve(args.config, |_| {}).map_err(|e| Box::new(e).into())
+    let config = std::path::absolute(&args.config).unwrap_or(args.config);
+    daemon::serve(config, |_| {}).map_err(|e| Box::new(e).into())
 }
 
 /// Logs go to standard error; so does a panic of a connection's task, which ends that connection alone.

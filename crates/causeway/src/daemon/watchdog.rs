@@ -102,22 +102,37 @@ impl Drop for Watchdog {
     }
 }
 
+/// A stall that was logged and has not ended.
+#[derive(Clone, Copy)]
+struct Stall {
+    /// The last beat before it.
+    from_us: u64,
+    /// How long the thread had waited for a processor by then.
+    waited: Duration,
+}
+
 fn watch(pulses: &[Arc<Pulse>], stop: &AtomicBool) {
-    // Per worker: the beat that a stall was logged for, so that one stall is logged once and its end too.
-    let mut logged = vec![None; pulses.len()];
+    // Per worker, so that one stall is logged once and its end too.
+    let mut logged: Vec<Option<Stall>> = vec![None; pulses.len()];
     while !stop.load(Ordering::Relaxed) {
         for (worker, (pulse, logged)) in pulses.iter().zip(&mut logged).enumerate() {
             let last = pulse.last_us.load(Ordering::Relaxed);
             let late = late(last, pulse.now_us());
+            let thread = pulse.thread.load(Ordering::Relaxed);
             match (*logged, late) {
                 (None, Some(late)) => {
-                    let doing = doing(pulse.thread.load(Ordering::Relaxed));
-                    tracing::warn!(worker, late_ms = late.as_millis() as u64, "worker does not run: {doing}");
-                    *logged = Some(last);
+                    tracing::warn!(
+                        worker,
+                        late_ms = late.as_millis() as u64,
+                        "worker does not run: {}",
+                        doing(thread)
+                    );
+                    *logged = Some(Stall { from_us: last, waited: waited(thread) });
                 }
-                (Some(from), _) if from != last => {
-                    let took_ms = last.saturating_sub(from) / 1000;
-                    tracing::warn!(worker, took_ms, "worker runs again");
+                (Some(stall), _) if stall.from_us != last => {
+                    let took_ms = last.saturating_sub(stall.from_us) / 1000;
+                    let no_processor_ms = waited(thread).saturating_sub(stall.waited).as_millis() as u64;
+                    tracing::warn!(worker, took_ms, no_processor_ms, "worker runs again");
                     *logged = None;
                 }
                 _ => {}
@@ -125,6 +140,13 @@ fn watch(pulses: &[Arc<Pulse>], stop: &AtomicBool) {
         }
         thread::park_timeout(BEAT);
     }
+}
+
+/// How long a thread of ours was ready to run and did not, since it began (the second number of its schedstat): a
+/// stall that is mostly this is the machine's, not ours.
+fn waited(thread: u64) -> Duration {
+    let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/schedstat")).unwrap_or_default();
+    Duration::from_nanos(stat.split(' ').nth(1).and_then(|n| n.parse().ok()).unwrap_or(0))
 }
 
 /// What the kernel says of a thread of ours.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use arena::Arena;
 use env::Env;
 use parking_lot::Mutex;
-use smb_server::Server;
+use smb_server::{Limits, Server};
 use tokio::sync::{Notify, mpsc};
 
 use super::direct;
@@ -35,6 +35,8 @@ pub(super) struct Incoming {
 /// All workers.
 pub(super) struct Workers {
     workers: Vec<Worker>,
+    /// Connections at once.
+    most: usize,
 }
 
 struct Worker {
@@ -90,11 +92,18 @@ impl Workers {
             })?;
             Ok(Worker { incoming: sender, connections, pulse, stop, thread: Mutex::new(Some(thread)) })
         };
-        Ok(Workers { workers: (0..count).map(start).collect::<io::Result<_>>()? })
+        let workers = (0..count).map(start).collect::<io::Result<_>>()?;
+        Ok(Workers { workers, most: Limits::default().connections })
     }
 
-    /// Gives a connection to the worker that has the fewest.
+    /// Gives a connection to the worker that has the fewest; drops it where there are too many.
     pub(super) async fn give(&self, incoming: Incoming) {
+        // The server has the same bound, but knows only of connections whose set-up is complete.
+        let all: usize = self.workers.iter().map(|w| w.connections.load(Ordering::Relaxed)).sum();
+        if all >= self.most {
+            tracing::warn!(peer = %incoming.peer, "connection refused: there are {all}");
+            return;
+        }
         let fewest = self.workers.iter().min_by_key(|w| w.connections.load(Ordering::Relaxed));
         if let Some(worker) = fewest {
             worker.connections.fetch_add(1, Ordering::Relaxed);

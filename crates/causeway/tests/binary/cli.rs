@@ -1,12 +1,10 @@
 //! The binary as people meet it: exit codes, messages with cures, and a server's life from `ready` to its drain.
 
-mod program;
-
 use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 
-use program::{Scratch, Server, causeway};
+use crate::program::{Scratch, Server, causeway};
 
 #[test]
 fn the_command_line_is_checked() {
@@ -185,6 +183,13 @@ fn a_server_from_ready_to_drained() {
     let broken = server.ask(&["reload"]);
     assert!(broken.code == 1 && broken.err.contains("causeway.toml:1: "), "{broken:?}");
     assert_eq!(names(&server.ask(&["share", "list", "--json"]).out), ["gone", "mem", "uno"]);
+
+    // SIGHUP does the same.
+    fs::write(&file, text.replace("name = \"one\"", "name = \"due\"")).expect("written");
+    server.signal(rustix::process::Signal::HUP);
+    crate::program::until("a share named due", || {
+        names(&server.ask(&["share", "list", "--json"]).out).contains(&"due".to_owned()).then_some(())
+    });
 
     let none = server.ask(&["session", "close", "0123456789abcdef"]);
     assert!(none.code == 1 && none.err.contains("see causeway session list"), "{none:?}");

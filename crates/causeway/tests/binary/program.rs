@@ -15,8 +15,14 @@ pub struct Run {
 
 /// Runs `causeway` to its end, with nothing of this machine's environment that it looks at.
 pub fn causeway(arguments: &[&str], input: &str) -> Run {
+    causeway_with(arguments, input, &[])
+}
+
+/// The same, with an environment.
+pub fn causeway_with(arguments: &[&str], input: &str, environment: &[(&str, &str)]) -> Run {
     let mut child = command()
         .args(arguments)
+        .envs(environment.iter().copied())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -39,6 +45,28 @@ fn command() -> Command {
         c.env_remove(name);
     }
     c
+}
+
+/// Starts `causeway` with its output in a pipe.
+pub fn start(arguments: &[&str], environment: &[(&str, &str)]) -> Child {
+    command()
+        .args(arguments)
+        .envs(environment.iter().copied())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the binary starts")
+}
+
+/// Asks again and again until there is an answer.
+pub fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    for _ in 0..2000 {
+        if let Some(t) = ask() {
+            return t;
+        }
+    }
+    panic!("never: {what}");
 }
 
 /// A directory of a test's own, removed at the end.
@@ -86,7 +114,7 @@ impl Server {
     /// Starts one and waits until it is ready.
     pub fn start(config: &str, control: &str) -> Server {
         let mut child = command()
-            .args(["serve", "--config", config])
+            .args(["serve", "--log", "error", "--config", config])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()
@@ -110,10 +138,14 @@ impl Server {
         causeway(&[arguments, &["--control", &self.control]].concat(), input)
     }
 
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).expect("it runs");
+    }
+
     /// SIGTERM; its exit code.
     pub fn stop(&mut self) -> i32 {
-        let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
+        self.signal(rustix::process::Signal::TERM);
         self.child.wait().expect("it ends").code().unwrap_or(-1)
     }
 }

@@ -1,0 +1,370 @@
+//! The client commands against a server of the test's own: over TCP and SMB Direct, whole trees, copies that go on,
+//! and what is said when something is wrong.
+
+use std::fs;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+
+use crate::program::{Run, Scratch, Server, causeway_with};
+use crc_fast::{CrcAlgorithm, checksum};
+use serde_json::Value;
+
+/// A server with a directory `files` and memory `ram`, and a user.
+struct Place {
+    dir: Scratch,
+    server: Server,
+    tcp: u16,
+    rdma: u16,
+}
+
+const PASSWORD: &str = "correct horse";
+/// As `--resume` has it, in bytes.
+const BLOCK: usize = 64 << 20;
+
+impl Place {
+    fn new(name: &str) -> Place {
+        let dir = Scratch::new(name);
+        fs::create_dir(dir.path("files")).expect("made");
+        let shares = format!(
+            "[[share]]\nname = \"files\"\npath = {:?}\n[[share]]\nname = \"ram\"\nbackend = \"ram\"\n\
+             [[share]]\nname = \"fixed\"\npath = {:?}\nread_only = true\n",
+            dir.path("files"),
+            dir.path("files")
+        );
+        let listen = "listen = [\"127.0.0.1:0\"]\niwarp = [\"127.0.0.1:0\"]\nannounce_rdma = true";
+        let config = dir.configuration(listen, &shares);
+        let server = Server::start(&config, &dir.path("control.sock"));
+        let add = server.ask_with(&["user", "add", "alice", "--password-stdin"], &format!("{PASSWORD}\n"));
+        assert_eq!(add.code, 0, "{add:?}");
+        let port = |transport: &str| {
+            let (_, rest) =
+                server.ready.split_once(&format!("{transport} 127.0.0.1:")).expect("it is listed");
+            rest.split(',').next().and_then(|p| p.parse().ok()).expect("a port")
+        };
+        let (tcp, rdma) = (port("tcp"), port("iwarp"));
+        Place { dir, server, tcp, rdma }
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("smb://alice@127.0.0.1:{}/{path}", self.tcp)
+    }
+
+    fn run_as(&self, password: &str, arguments: &[&str]) -> Run {
+        let port = self.rdma.to_string();
+        causeway_with(&[arguments, &["--rdma-port", &port]].concat(), "", &[("CAUSEWAY_PASSWORD", password)])
+    }
+
+    fn run(&self, arguments: &[&str]) -> Run {
+        self.run_as(PASSWORD, arguments)
+    }
+
+    /// Runs what must succeed.
+    fn done(&self, arguments: &[&str]) -> String {
+        let run = self.run(arguments);
+        assert_eq!(run.code, 0, "{arguments:?}: {run:?}");
+        run.out
+    }
+
+    /// Runs what must succeed and prints JSON.
+    fn json(&self, arguments: &[&str]) -> Value {
+        serde_json::from_str(&self.done(&[arguments, &["--json"]].concat())).expect("JSON")
+    }
+
+    /// Runs what must fail; what it said.
+    fn fails(&self, arguments: &[&str]) -> String {
+        let run = self.run(arguments);
+        assert_eq!(run.code, 1, "{arguments:?}: {run:?}");
+        run.err
+    }
+}
+
+/// Bytes without a pattern that a misplaced piece would repeat.
+fn noise(length: usize) -> Vec<u8> {
+    let mut state = 0x9E37_79B9_7F4A_7C15u64;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    let mut out = Vec::with_capacity(length + 8);
+    while out.len() < length {
+        out.extend_from_slice(&next().to_le_bytes());
+    }
+    out.truncate(length);
+    out
+}
+
+#[test]
+fn files_there_and_back_over_each_transport() {
+    let p = Place::new("there");
+    let (source, back) = (p.dir.path("source"), p.dir.path("back"));
+    for (transport, over) in [("tcp", "tcp"), ("rdma", "rdma"), ("auto", "rdma")] {
+        for share in ["files", "ram"] {
+            for length in [0, 1, 4096, 3_000_001] {
+                fs::write(&source, noise(length)).expect("written");
+                let url = p.url(&format!("{share}/{transport}-{length}"));
+                for arguments in [["put", &source, &url], ["get", &url, &back]] {
+                    let summary = p.json(&[&arguments[..], &["--transport", transport]].concat());
+                    assert_eq!(
+                        (&summary["bytes"], &summary["files"]),
+                        (&length.into(), &1.into()),
+                        "{summary}"
+                    );
+                    assert_eq!(summary["transport"], over);
+                    assert_eq!(summary["why_not_rdma"].is_null(), over == "rdma", "{summary}");
+                }
+                assert_eq!(fs::read(&back).expect("read"), noise(length));
+                let stat = p.json(&["stat", &url]);
+                assert_eq!((&stat["size"], &stat["directory"]), (&length.into(), &false.into()));
+            }
+        }
+    }
+    // Shorter than what was there before; and for people the last line says how it went.
+    fs::write(&source, b"short").expect("written");
+    let put = p.run(&["put", &source, &p.url("files/tcp-4096"), "--transport", "tcp"]);
+    assert!(put.err.starts_with("1 file, 5 bytes in ") && put.err.contains("over tcp (no RDMA: "), "{put:?}");
+    assert_eq!(p.done(&["cat", &p.url("files/tcp-4096"), &p.url("files/rdma-1")]).as_bytes()[..5], *b"short");
+}
+
+#[test]
+fn trees_there_and_back() {
+    let p = Place::new("trees");
+    let tree = p.dir.path("tree");
+    fs::create_dir_all(format!("{tree}/a/b c")).expect("made");
+    fs::create_dir(format!("{tree}/empty")).expect("made");
+    for i in 0..40 {
+        fs::write(format!("{tree}/a/{i}"), noise(i * 1000)).expect("written");
+    }
+    fs::write(format!("{tree}/a/b c/ünï 漢字"), "x").expect("written");
+    assert!(p.fails(&["put", &tree, &p.url("ram/")]).contains("pass -r"));
+    assert_eq!(p.json(&["put", "-r", &tree, &p.url("ram/")])["files"], 41);
+    assert!(p.fails(&["get", &p.url("ram/tree"), &p.dir.path("back")]).contains("pass -r"));
+    assert_eq!(p.json(&["get", "-r", &p.url("ram/tree"), &p.dir.path("back")])["files"], 41);
+    same(Path::new(&tree), Path::new(&p.dir.path("back")));
+
+    // What no share can hold is said and left out, and the rest is there.
+    fs::write(format!("{tree}/a/colon:"), "x").expect("written");
+    std::os::unix::fs::symlink("..", format!("{tree}/a/loop")).expect("linked");
+    let put = p.run(&["put", "-r", &tree, &p.url("ram/again")]);
+    assert_eq!(put.code, 1);
+    assert!(put.err.contains("colon:") && put.err.contains("loop: not copied"), "{put:?}");
+    assert!(
+        put.err.contains("41 files, ") && put.err.ends_with("2 files failed, as said above\n"),
+        "{put:?}"
+    );
+
+    assert!(p.fails(&["rm", &p.url("ram/tree")]).contains("pass -r"));
+    p.done(&["rm", "-r", &p.url("ram/tree"), &p.url("ram/again")]);
+    assert_eq!(p.json(&["ls", &p.url("ram/")]), serde_json::json!([]));
+}
+
+/// Both hold the same names and bytes.
+fn same(a: &Path, b: &Path) {
+    let names = |dir: &Path| {
+        let mut names: Vec<_> =
+            fs::read_dir(dir).expect("read").map(|e| e.expect("read").file_name()).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names(a), names(b));
+    for name in names(a) {
+        let (a, b) = (a.join(&name), b.join(&name));
+        if a.is_dir() {
+            same(&a, &b)
+        } else {
+            assert_eq!(fs::read(a).expect("read"), fs::read(b).expect("read"))
+        }
+    }
+}
+
+#[test]
+fn names_are_made_moved_listed_and_removed() {
+    let p = Place::new("names");
+    let file = p.dir.path("f");
+    fs::write(&file, "12345").expect("written");
+    p.done(&["mkdir", &p.url("files/d")]);
+    assert!(p.fails(&["mkdir", &p.url("files/d")]).contains("something has this name"));
+    assert!(p.fails(&["mkdir", &p.url("files/x/y")]).contains("mkdir -p"));
+    p.done(&["mkdir", "-p", &p.url("files/x/y"), &p.url("files/d")]);
+    p.done(&["put", &file, &p.url("files/d/")]);
+    assert!(p.fails(&["put", &file, &p.url("files/none/")]).contains("mkdir"));
+    p.done(&["mv", &p.url("files/d/f"), &p.url("files/x")]);
+    p.done(&["put", &file, &p.url("files/taken")]);
+    assert!(p.fails(&["mv", &p.url("files/taken"), &p.url("files/x/f")]).contains("--force"));
+    p.done(&["mv", "--force", &p.url("files/taken"), &p.url("files/x/f")]);
+    assert!(p.dir.path("files/x/f").parse::<std::path::PathBuf>().is_ok_and(|f| f.is_file()));
+    // UNC paths mean the same; directories come first.
+    let unc = format!("//127.0.0.1:{}/files", p.tcp);
+    let list = p.done(&["ls", &unc, "--user", "alice"]);
+    let last: Vec<_> = list.lines().skip(2).map(|l| l.rsplit(' ').next().unwrap_or_default()).collect();
+    assert_eq!(last, ["d", "x"], "{list}");
+    let shares = p.json(&["shares", &p.url("")]);
+    let names: Vec<_> = shares.as_array().expect("a list").iter().map(|s| &s["name"]).collect();
+    assert_eq!(names, ["IPC$", "files", "fixed", "ram"]);
+    p.done(&["rm", &p.url("files/x/f")]);
+    assert!(p.fails(&["cat", &p.url("files/x/f")]).contains("there is no such file"));
+}
+
+#[test]
+fn errors_name_place_and_cure() {
+    let mut p = Place::new("errors");
+    let file = p.dir.path("f");
+    fs::write(&file, "x").expect("written");
+    let wrong = p.run_as("wrong", &["ls", &p.url("files")]);
+    assert!(wrong.code == 1 && wrong.err.contains("check user and password"), "{wrong:?}");
+    assert!(!wrong.err.contains("wrong:") && !wrong.err.contains(PASSWORD), "{wrong:?}");
+    assert!(
+        p.fails(&["ls", &p.url("nowhere/x")])
+            .contains("/nowhere: STATUS_BAD_NETWORK_NAME: there is no such share")
+    );
+    assert!(p.fails(&["put", &file, &p.url("fixed/f")]).contains("read-only"));
+    assert!(p.fails(&["put", &p.dir.path("none"), &p.url("files/")]).contains("No such file"));
+    for usage in [
+        &["ls", "http://h/s"][..],
+        &["ls", "/srv/x"],
+        &["get", "smb://u:pass@h/s/f"],
+        &["put", "f"],
+        &["mv", "//h/s/a", "//h/t/b"],
+    ] {
+        let run = p.run(usage);
+        assert_eq!(run.code, 2, "{run:?}");
+    }
+    // Nobody is asked where there is no terminal; a pipe is enough.
+    let piped = causeway_with(&["ls", &p.url("files"), "--password-stdin"], &format!("{PASSWORD}\n"), &[]);
+    assert_eq!(piped.code, 0, "{piped:?}");
+    // RDMA or nothing.
+    let no_rdma = causeway_with(
+        &["ls", &p.url("files"), "--transport", "rdma", "--rdma-port", "1"],
+        "",
+        &[("CAUSEWAY_PASSWORD", PASSWORD)],
+    );
+    assert!(no_rdma.code == 1 && no_rdma.err.contains("--rdma-port"), "{no_rdma:?}");
+    assert_eq!(p.server.stop(), 0);
+    assert!(p.fails(&["ls", &p.url("files")]).contains("no server listens there"));
+}
+
+/// What `--resume` keeps: of which source, and the sums of its blocks.
+fn state(size: u64, changed: i64, blocks: &[&[u8]]) -> String {
+    let sums: Vec<u32> = blocks.iter().map(|b| checksum(CrcAlgorithm::Crc32Iscsi, b) as u32).collect();
+    serde_json::json!({ "source": { "size": size, "changed": changed }, "block": BLOCK, "sums": sums })
+        .to_string()
+}
+
+#[test]
+fn a_get_goes_on_where_it_can() {
+    let p = Place::new("get-resume");
+    let (source, part, back) = (p.dir.path("files/big"), p.dir.path("back.part"), p.dir.path("back"));
+    let all = noise(BLOCK + 1_000_003);
+    fs::write(&source, &all).expect("written");
+    let meta = fs::metadata(&source).expect("there");
+    // A server tells the time of last change in 100 ns since 1601.
+    let changed = (meta.mtime() + 11_644_473_600) * 10_000_000 + meta.mtime_nsec() / 100;
+    let state = state(all.len() as u64, changed, &[&all[..BLOCK]]);
+    let get = || {
+        let summary = p.json(&["get", "--resume", &p.url("files/big"), &back]);
+        assert!(fs::read(&back).expect("read") == all);
+        assert!(!Path::new(&part).exists() && !Path::new(&format!("{part}.state")).exists());
+        assert_eq!(
+            summary["bytes"].as_u64().zip(summary["resumed_bytes"].as_u64()).map(|(a, b)| a + b),
+            Some(all.len() as u64)
+        );
+        summary["resumed_bytes"].as_u64().expect("a number")
+    };
+    assert_eq!(get(), 0); // nothing there
+
+    // One block and a torn piece behind it.
+    fs::write(&part, [&all[..BLOCK], b"torn"].concat()).expect("written");
+    fs::write(format!("{part}.state"), &state).expect("written");
+    assert_eq!(get(), BLOCK as u64);
+
+    // The same, but the block is not what it was.
+    fs::write(&part, &all[..BLOCK]).expect("written");
+    fs::File::options().write(true).open(&part).and_then(|f| f.write_all_at(b"!", 4711)).expect("written");
+    fs::write(format!("{part}.state"), &state).expect("written");
+    assert_eq!(get(), 0);
+
+    // The same, but the source is another.
+    fs::write(&part, &all[..BLOCK]).expect("written");
+    fs::write(format!("{part}.state"), state.replace(&changed.to_string(), "1")).expect("written");
+    assert_eq!(get(), 0);
+}
+
+#[test]
+fn a_put_goes_on_where_it_can() {
+    let p = Place::new("put-resume");
+    let (source, part) = (p.dir.path("big"), p.dir.path("files/big.part"));
+    let all = noise(BLOCK + 1_000_003);
+    fs::write(&source, &all).expect("written");
+    let meta = fs::metadata(&source).expect("there");
+    let state = state(all.len() as u64, meta.mtime() * 1_000_000_000 + meta.mtime_nsec(), &[&all[..BLOCK]]);
+    let put = || {
+        let summary = p.json(&["put", "--resume", &source, &p.url("files/big")]);
+        assert!(fs::read(p.dir.path("files/big")).expect("read") == all);
+        assert!(!Path::new(&part).exists() && !Path::new(&format!("{part}.state")).exists());
+        summary["resumed_bytes"].as_u64().expect("a number")
+    };
+    assert_eq!(put(), 0); // nothing there
+
+    // The server's end: one block and a torn piece behind it.
+    fs::write(&part, [&all[..BLOCK], b"torn"].concat()).expect("written");
+    fs::write(format!("{part}.state"), &state).expect("written");
+    assert_eq!(put(), BLOCK as u64);
+
+    // The same, but the server has lost part of the block.
+    fs::write(&part, &all[..BLOCK - 1]).expect("written");
+    fs::write(format!("{part}.state"), &state).expect("written");
+    assert_eq!(put(), 0);
+
+    // The same, but the block is not what it was.
+    fs::write(&part, &all[..BLOCK]).expect("written");
+    fs::File::options().write(true).open(&part).and_then(|f| f.write_all_at(b"!", 4711)).expect("written");
+    fs::write(format!("{part}.state"), &state).expect("written");
+    assert_eq!(put(), 0);
+}
+
+#[test]
+fn an_administrator_sees_and_ends_a_session() {
+    let p = Place::new("admin");
+    fs::write(p.dir.path("files/large"), noise(8 << 20)).expect("written");
+    // A reader that does not read: `cat` into a pipe that nobody empties stays logged on, with the file open.
+    let mut cat = crate::program::start(
+        &["cat", &p.url("files/large"), "--transport", "tcp"],
+        &[("CAUSEWAY_PASSWORD", PASSWORD)],
+    );
+    let listing = |what| -> Vec<Value> {
+        serde_json::from_str(&p.server.ask(&[what, "list", "--json"]).out).expect("a JSON list")
+    };
+    let open =
+        crate::program::until("the file open", || listing("open").into_iter().find(|o| o["path"] == "large"));
+    let sessions = listing("session");
+    assert_eq!(sessions.len(), 1);
+    assert_eq!((&sessions[0]["user"], &sessions[0]["dialect"]), (&"alice".into(), &"3.1.1".into()));
+    assert_eq!(
+        (&sessions[0]["channels"][0]["transport"], &sessions[0]["signed"]),
+        (&"tcp".into(), &true.into())
+    );
+    assert_eq!((&open["session"], &open["share"]), (&sessions[0]["id"], &"files".into()));
+
+    let id = open["id"].to_string();
+    assert_eq!(p.server.ask(&["open", "close", &id]).code, 0);
+    assert_eq!(p.server.ask(&["open", "close", &id]).code, 1);
+    let id = sessions[0]["id"].as_str().expect("a text");
+    assert_eq!(p.server.ask(&["session", "close", id]).code, 0);
+    assert!(listing("session").is_empty());
+    cat.kill().expect("it runs");
+    cat.wait().expect("it ends");
+
+    // A user who is removed is out at once, and cannot come back.
+    assert_eq!(p.run(&["ls", &p.url("files")]).code, 0);
+    assert_eq!(p.server.ask(&["user", "remove", "alice"]).code, 0);
+    assert!(p.fails(&["ls", &p.url("files")]).contains("check user and password"));
+
+    // A share that is removed is gone for clients.
+    assert_eq!(p.server.ask(&["share", "remove", "ram"]).code, 0);
+    assert_eq!(
+        p.server.ask_with(&["user", "add", "alice", "--password-stdin"], &format!("{PASSWORD}\n")).code,
+        0
+    );
+    assert!(p.fails(&["ls", &p.url("ram")]).contains("there is no such share"));
+}

@@ -1,0 +1,5 @@
+//! The binary as people meet it.
+
+mod cli;
+mod client;
+mod program;
