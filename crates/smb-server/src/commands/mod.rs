@@ -98,3 +98,6 @@ pub(crate) fn remote_invalidate(facts: &ConnectionFacts, command: Command, messa
     }
     BufferDescriptorV1::decode_all(info)?.first().map(|d| Stag(d.token))
 }
+
+#[cfg(test)]
+mod tests;

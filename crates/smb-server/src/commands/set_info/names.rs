@@ -87,18 +87,19 @@ async fn rename_to(r: &Request, open: &Open, f: &FileOpen, to: Target) -> Result
     let share = &r.tree.share;
     let vfs = share.vfs().ok_or(NtStatus::INVALID_DEVICE_REQUEST)?;
     let directory = f.node.kind() == Kind::Directory;
+    let from = f.file.path_of(open.id.volatile);
+    // Not the root, and no directory into itself.
+    if from.is_root() || (directory && to.path.starts_with(&from) && to.path != from) {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
     check_folder(r, &to.path, directory).await?;
     let files = &r.server.files;
     let change = files.begin_change();
-    let from = f.file.path_of(open.id.volatile);
-    if from.is_root() {
-        return Err(NtStatus::ACCESS_DENIED);
-    }
     if f.file.is_delete_pending() {
         return Err(NtStatus::DELETE_PENDING);
     }
     // MS-FSA 2.1.5.15.11: what is open below a directory holds it where it is.
-    if directory && (files.is_open_below(share, &from) || to.path.starts_with(&from) && to.path != from) {
+    if directory && files.is_open_below(share, &from) {
         return Err(NtStatus::ACCESS_DENIED);
     }
     check_replaced(r, f, &to).await?;

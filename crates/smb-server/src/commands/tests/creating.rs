@@ -1,0 +1,128 @@
+use smb_wire::msg::CreateAction;
+use smb_wire::security::{Ace, AceFlags, AceType, AclBuf, ControlFlags, SecurityDescriptorBuf};
+
+use super::*;
+
+// MS-SMB2 3.3.5.9, MS-FSA 2.1.5.1: disposition, whether the file exists, and what comes of it.
+#[tokio::test(start_paused = true)]
+async fn dispositions() {
+    use CreateDisposition as D;
+    let (not_found, collision) = (NtStatus::OBJECT_NAME_NOT_FOUND, NtStatus::OBJECT_NAME_COLLISION);
+    for (disposition, when_missing, when_there) in [
+        (D::SUPERSEDE, Ok(CreateAction::CREATED), Ok(CreateAction::SUPERSEDED)),
+        (D::OPEN, Err(not_found), Ok(CreateAction::OPENED)),
+        (D::CREATE, Ok(CreateAction::CREATED), Err(collision)),
+        (D::OPEN_IF, Ok(CreateAction::CREATED), Ok(CreateAction::OPENED)),
+        (D::OVERWRITE, Err(not_found), Ok(CreateAction::OVERWRITTEN)),
+        (D::OVERWRITE_IF, Ok(CreateAction::CREATED), Ok(CreateAction::OVERWRITTEN)),
+    ] {
+        let w = World::new();
+        let how = How { disposition, ..How::OPEN };
+        assert_eq!(w.try_create("f", how).await.map(|c| c.action), when_missing, "{disposition:?}, missing");
+        let _ = w.try_create("f", How::OPEN_IF).await.expect("there now");
+        assert_eq!(w.try_create("f", how).await.map(|c| c.action), when_there, "{disposition:?}, there");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn names() {
+    let w = World::new();
+    for (name, status) in [
+        ("\\f", NtStatus::INVALID_PARAMETER),
+        ("a\\\\b", NtStatus::OBJECT_NAME_INVALID),
+        ("a*", NtStatus::OBJECT_NAME_INVALID),
+        ("f:stream", NtStatus::OBJECT_NAME_INVALID),
+        ("a\\..\\b", NtStatus::OBJECT_PATH_SYNTAX_BAD),
+        ("missing\\f", NtStatus::OBJECT_PATH_NOT_FOUND),
+    ] {
+        assert_eq!(w.try_create(name, How::OPEN_IF).await, Err(status), "{name}");
+    }
+    let directory = How { options: CreateOptions::DIRECTORY_FILE, ..How::OPEN };
+    let file = How { options: CreateOptions::NON_DIRECTORY_FILE, ..How::OPEN };
+    w.create("d", How::MKDIR).await;
+    w.create("f", How::CREATE).await;
+    assert_eq!(w.try_create("f", directory).await, Err(NtStatus::NOT_A_DIRECTORY));
+    assert_eq!(w.try_create("d", file).await, Err(NtStatus::FILE_IS_A_DIRECTORY));
+    assert_eq!(w.try_create("f", How::MKDIR).await, Err(NtStatus::OBJECT_NAME_COLLISION));
+}
+
+// MS-FSA 2.1.5.1.2.2: judged at once with joining, whoever the other is; what takes no part hinders nobody.
+#[tokio::test(start_paused = true)]
+async fn share_modes() {
+    let w = World::new();
+    let other = w.another(1001);
+    let reader = How { access: AccessMask::READ_DATA, share: ShareAccess::READ, ..How::OPEN_IF };
+    let writer = How { access: AccessMask::WRITE_DATA, ..How::OPEN_IF };
+    let first = w.create("f", reader).await;
+    assert_eq!(other.try_create("F", writer).await, Err(NtStatus::SHARING_VIOLATION));
+    let attributes = How { access: AccessMask::READ_ATTRIBUTES, share: ShareAccess::empty(), ..How::OPEN };
+    let second = other.create("f", attributes).await;
+    w.close(first).await;
+    let third = other.create("f", writer).await;
+    other.close(second).await;
+    other.close(third).await;
+    assert!(w.session.opens().is_empty() && other.session.opens().is_empty());
+}
+
+// Overwriting needs to write, even by an open that does not ask for it (MS-FSA 2.1.5.1.2).
+#[tokio::test(start_paused = true)]
+async fn overwriting_is_judged_like_writing() {
+    let w = World::new();
+    let reader = How { access: AccessMask::READ_DATA, share: ShareAccess::READ, ..How::OPEN_IF };
+    w.create("f", reader).await;
+    let how = How { access: AccessMask::READ_DATA, disposition: CreateDisposition::OVERWRITE, ..How::OPEN };
+    assert_eq!(w.try_create("f", how).await, Err(NtStatus::SHARING_VIOLATION));
+}
+
+// MS-DTYP 2.5.3.2 and the folder's say (MS-FSA 2.1.5.1.2.1).
+#[tokio::test(start_paused = true)]
+async fn security() {
+    let w = World::new();
+    let other = w.another(1001);
+    let f = w.create("f", How::CREATE).await;
+    let sd = of_owner_only(&w.session.user);
+    let q = SetInfoRequest {
+        info_type: InfoType::SECURITY,
+        additional_information: smb_wire::msg::SecurityInformation::DACL,
+        file_id: f,
+        buffer: &sd,
+        ..Default::default()
+    };
+    assert_eq!(crate::commands::set_info::handle(w.request(&q)).await.status, NtStatus::SUCCESS);
+    w.close(f).await;
+    let read = How { access: AccessMask::READ_DATA, ..How::OPEN };
+    assert_eq!(other.try_create("f", read).await, Err(NtStatus::ACCESS_DENIED));
+    w.try_create("f", read).await.expect("the owner");
+    // The root lets everyone delete its children and see their attributes.
+    let delete = How { access: AccessMask::DELETE | AccessMask::READ_ATTRIBUTES, ..How::OPEN };
+    other.try_create("f", delete).await.expect("by the folder's leave");
+    let system = How { access: AccessMask::ACCESS_SYSTEM_SECURITY | AccessMask::READ_DATA, ..How::OPEN };
+    assert_eq!(w.try_create("f", system).await, Err(NtStatus::PRIVILEGE_NOT_HELD));
+}
+
+fn of_owner_only(user: &User) -> Vec<u8> {
+    let mut dacl = AclBuf::new();
+    dacl.push(&Ace::new(AceType::ACCESS_ALLOWED, AceFlags::empty(), ALL, user.sid)).expect("fits");
+    let sd = SecurityDescriptorBuf {
+        control: ControlFlags::DACL_PRESENT,
+        dacl: Some(dacl),
+        ..SecurityDescriptorBuf::default()
+    };
+    let mut bytes = Vec::new();
+    sd.encode(&mut bytes);
+    bytes
+}
+
+// A session holds only so many opens, and one that is given up in the middle leaves nothing behind.
+#[tokio::test(start_paused = true)]
+async fn no_open_is_lost() {
+    let w = World::new();
+    w.create("f", How::CREATE).await;
+    w.session.end();
+    assert_eq!(w.try_create("f", How::OPEN).await, Err(NtStatus::INSUFFICIENT_RESOURCES));
+    assert!(w.session.opens().is_empty());
+    // The file's first open was taken out of the session but not closed: it still counts.
+    let exclusive = How { share: ShareAccess::empty(), ..How::OPEN };
+    let other = w.another(1001);
+    assert_eq!(other.try_create("f", exclusive).await, Err(NtStatus::SHARING_VIOLATION));
+}

@@ -1,0 +1,58 @@
+use smb_wire::fscc::{FileInfoClass, FileRenameInformation};
+
+use super::*;
+
+async fn rename(w: &World, id: FileId, to: &str, replace_if_exists: bool) -> NtStatus {
+    let (name, mut bytes) = (Utf16Buf::from(to), Vec::new());
+    let q = FileRenameInformation { replace_if_exists, root_directory: 0, name: name.as_utf16() };
+    q.encode(&mut bytes).expect("fits");
+    w.set(id, FileInfoClass::RENAME.0, &bytes).await
+}
+
+fn paths(w: &World) -> Vec<String> {
+    w.session.opens().iter().filter_map(|o| Some(o.file()?.file.path_of(o.id.volatile).to_string())).collect()
+}
+
+// MS-FSA 2.1.5.15.11
+#[tokio::test(start_paused = true)]
+async fn onto_something() {
+    let w = World::new();
+    let a = w.create("a", How::CREATE).await;
+    let b = w.create("b", How::CREATE).await;
+    w.create("d", How::MKDIR).await;
+    assert_eq!(rename(&w, a, "b", false).await, NtStatus::OBJECT_NAME_COLLISION);
+    assert_eq!(rename(&w, a, "b", true).await, NtStatus::ACCESS_DENIED, "it is open");
+    assert_eq!(rename(&w, a, "d", true).await, NtStatus::ACCESS_DENIED, "a directory");
+    assert_eq!(rename(&w, a, "x\\y", true).await, NtStatus::OBJECT_PATH_NOT_FOUND);
+    w.close(b).await;
+    assert_eq!(rename(&w, a, "b", true).await, NtStatus::SUCCESS);
+    assert!(!w.exists("a").await);
+    assert_eq!(rename(&w, a, "B", false).await, NtStatus::SUCCESS, "case only");
+    let reader = w.create("b", How { access: AccessMask::READ_DATA, ..How::OPEN }).await;
+    assert_eq!(rename(&w, reader, "c", false).await, NtStatus::ACCESS_DENIED);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_directory_with_open_children_stays() {
+    let w = World::new();
+    let d = w.create("d", How::MKDIR).await;
+    let f = w.create("d\\f", How::CREATE).await;
+    assert_eq!(rename(&w, d, "e", false).await, NtStatus::ACCESS_DENIED);
+    assert_eq!(rename(&w, d, "d\\g", false).await, NtStatus::ACCESS_DENIED, "into itself");
+    w.close(f).await;
+    assert_eq!(rename(&w, d, "e", false).await, NtStatus::SUCCESS);
+    assert!(w.exists("e\\f").await);
+    assert_eq!(paths(&w), ["e"]);
+}
+
+// What is deleted at close is what was opened, under the name it has by then.
+#[tokio::test(start_paused = true)]
+async fn delete_on_close_follows_a_rename() {
+    let w = World::new();
+    let f = w.create("f", How { options: CreateOptions::DELETE_ON_CLOSE, ..How::CREATE }).await;
+    assert_eq!(rename(&w, f, "g", false).await, NtStatus::SUCCESS);
+    let new = w.create("f", How::CREATE).await;
+    w.close(new).await;
+    w.close(f).await;
+    assert!(w.exists("f").await && !w.exists("g").await);
+}
