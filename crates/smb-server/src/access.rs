@@ -329,3 +329,6 @@ fn mapped(acl: Acl<'_>) -> AclBuf {
     }
     out
 }
+
+#[cfg(test)]
+mod tests;

@@ -332,3 +332,6 @@ impl Drop for LockWait {
         self.withdraw();
     }
 }
+
+#[cfg(test)]
+mod tests;

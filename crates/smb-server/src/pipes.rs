@@ -300,3 +300,6 @@ fn is_too_long(bytes: &[u8]) -> bool {
         _ => false,
     }
 }
+
+#[cfg(test)]
+mod tests;

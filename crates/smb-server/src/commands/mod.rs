@@ -100,4 +100,4 @@ pub(crate) fn remote_invalidate(facts: &ConnectionFacts, command: Command, messa
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -51,8 +51,8 @@ impl Interfaces for Nobody {
 }
 
 /// A server with one share, and a user connected to it.
-pub(super) struct World {
-    pub(super) server: Arc<Server>,
+pub(crate) struct World {
+    pub(crate) server: Arc<Server>,
     facts: Arc<ConnectionFacts>,
     pub(super) session: Arc<Session>,
     tree: Arc<Tree>,
@@ -69,7 +69,7 @@ pub(super) fn user(rid: u32) -> User {
 }
 
 impl World {
-    pub(super) fn new() -> World {
+    pub(crate) fn new() -> World {
         let env = Env::simulated(7);
         let config = ServerConfig {
             name: "TEST".into(),

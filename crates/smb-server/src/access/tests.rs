@@ -1,0 +1,138 @@
+use super::*;
+
+const ALLOW: AceType = AceType::ACCESS_ALLOWED;
+const DENY: AceType = AceType::ACCESS_DENIED;
+const READ: AccessMask = AccessMask::READ_DATA;
+const WRITE: AccessMask = AccessMask::WRITE_DATA;
+
+fn sid(rid: u32) -> Sid {
+    Sid::new(5, &[21, 1, 2, 3, rid]).expect("short")
+}
+
+fn user(rid: u32) -> User {
+    User { name: String::new(), workstation: String::new(), sid: sid(rid), groups: vec![Sid::EVERYONE, sid(500)] }
+}
+
+fn descriptor(owner: Sid, entries: &[(AceType, AceFlags, AccessMask, Sid)]) -> Vec<u8> {
+    let mut dacl = AclBuf::new();
+    for (ace_type, flags, mask, sid) in entries {
+        dacl.push(&Ace::new(*ace_type, *flags, *mask, *sid)).expect("fits");
+    }
+    let d = SecurityDescriptorBuf {
+        control: ControlFlags::DACL_PRESENT,
+        owner: Some(owner),
+        dacl: Some(dacl),
+        ..SecurityDescriptorBuf::default()
+    };
+    encoded(&d)
+}
+
+fn encoded(d: &SecurityDescriptorBuf) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    d.encode(&mut bytes);
+    bytes
+}
+
+fn here(entries: &[(AceType, AccessMask, Sid)]) -> Vec<u8> {
+    let entries: Vec<_> = entries.iter().map(|(t, m, s)| (*t, AceFlags::empty(), *m, *s)).collect();
+    descriptor(sid(9), &entries)
+}
+
+// MS-DTYP 2.5.3.2: the order decides.
+#[test]
+fn the_first_entry_for_a_right_wins() {
+    let me = user(1);
+    let may = |d: &[u8]| maximal(&me, Some(d));
+    assert_eq!(may(&here(&[])), AccessMask::empty());
+    assert_eq!(may(&here(&[(ALLOW, READ, sid(1))])), READ);
+    assert_eq!(may(&here(&[(ALLOW, READ, sid(2))])), AccessMask::empty());
+    assert_eq!(may(&here(&[(ALLOW, READ, sid(500))])), READ, "by a group");
+    assert_eq!(may(&here(&[(DENY, READ, Sid::EVERYONE), (ALLOW, READ | WRITE, sid(1))])), WRITE);
+    assert_eq!(may(&here(&[(ALLOW, READ | WRITE, sid(1)), (DENY, READ, Sid::EVERYONE)])), READ | WRITE);
+    assert_eq!(may(&here(&[(ALLOW, AccessMask::GENERIC_READ, sid(1))])), AccessMask::FILE_GENERIC_READ);
+}
+
+#[test]
+fn no_descriptor_null_dacl_and_a_broken_one() {
+    let me = user(1);
+    assert_eq!(maximal(&me, None), AccessMask::FILE_ALL_ACCESS);
+    let null = SecurityDescriptorBuf { control: ControlFlags::DACL_PRESENT, ..SecurityDescriptorBuf::default() };
+    assert_eq!(maximal(&me, Some(&encoded(&null))), AccessMask::FILE_ALL_ACCESS);
+    assert_eq!(maximal(&me, Some(b"nonsense")), AccessMask::empty());
+}
+
+// MS-DTYP 2.4.2.4: what an owner may do, unless the list says what owners may.
+#[test]
+fn owners() {
+    let owned = |entries: &[_]| descriptor(sid(1), entries);
+    assert_eq!(maximal(&user(1), Some(&owned(&[]))), OWNER_MAY);
+    assert_eq!(maximal(&user(2), Some(&owned(&[]))), AccessMask::empty());
+    let limited = owned(&[(ALLOW, AceFlags::empty(), READ, owner_rights())]);
+    assert_eq!(maximal(&user(1), Some(&limited)), READ);
+    assert_eq!(maximal(&user(2), Some(&limited)), AccessMask::empty());
+    let passed_on = owned(&[(ALLOW, AceFlags::INHERIT_ONLY, READ, owner_rights())]);
+    assert_eq!(maximal(&user(1), Some(&passed_on)), OWNER_MAY);
+}
+
+fn entries_of(bytes: &[u8]) -> Vec<(AceFlags, AccessMask, Sid)> {
+    let d = SecurityDescriptor::decode(bytes).expect("our own");
+    d.dacl.expect("has one").iter().map(|a| a.map(|a| (a.flags, a.mask, a.sid)).expect("our own")).collect()
+}
+
+// MS-DTYP 2.5.3.4: the table of which flags a child gets.
+#[test]
+fn inheritance() {
+    let (oi, ci) = (AceFlags::OBJECT_INHERIT, AceFlags::CONTAINER_INHERIT);
+    let (np, io) = (AceFlags::NO_PROPAGATE_INHERIT, AceFlags::INHERIT_ONLY);
+    let none = AceFlags::empty();
+    for (flags, file, folder) in [
+        (oi, Some(none), Some(oi | io)),
+        (ci, None, Some(ci)),
+        (oi | ci, Some(none), Some(oi | ci)),
+        (oi | ci | io, Some(none), Some(oi | ci)),
+        (oi | ci | np, Some(none), Some(none)),
+        (oi | np, Some(none), None),
+        (none, None, None),
+    ] {
+        let parent = descriptor(sid(9), &[(ALLOW, flags, READ, sid(2))]);
+        for (directory, expected) in [(false, file), (true, folder)] {
+            let new = for_new(&user(1), Some(&parent), None, directory).expect("made");
+            let expected = match expected {
+                Some(flags) => vec![(flags, READ, sid(2))],
+                // Nothing is passed on: the owner and the system.
+                None => [sid(1), Sid::LOCAL_SYSTEM].map(|s| (none, AccessMask::FILE_ALL_ACCESS, s)).to_vec(),
+            };
+            assert_eq!(entries_of(&new), expected, "{flags:?}, directory: {directory}");
+        }
+    }
+}
+
+#[test]
+fn creator_owner_becomes_somebody() {
+    let both = AceFlags::OBJECT_INHERIT | AceFlags::CONTAINER_INHERIT;
+    let parent = descriptor(sid(9), &[(ALLOW, both, AccessMask::GENERIC_READ, Sid::CREATOR_OWNER)]);
+    let file = for_new(&user(1), Some(&parent), None, false).expect("made");
+    let mine = (AceFlags::empty(), AccessMask::FILE_GENERIC_READ, sid(1));
+    assert_eq!(entries_of(&file), [mine]);
+    let folder = for_new(&user(1), Some(&parent), None, true).expect("made");
+    let goes_on = (both | AceFlags::INHERIT_ONLY, AccessMask::GENERIC_READ, Sid::CREATOR_OWNER);
+    assert_eq!(entries_of(&folder), [mine, goes_on]);
+    let d = SecurityDescriptor::decode(&file).expect("our own");
+    assert_eq!((d.owner, d.group), (Some(sid(1)), Some(sid(513))));
+}
+
+// MS-FSA 2.1.5.17: parts that are not named stay; a file cannot be given to somebody else.
+#[test]
+fn changing() {
+    let stored = here(&[(ALLOW, READ, sid(2))]);
+    let sent = descriptor(sid(1), &[(ALLOW, AceFlags::empty(), AccessMask::GENERIC_WRITE, sid(3))]);
+    let dacl = changed(&user(1), Some(&stored), SecurityInformation::DACL, &sent).expect("sound");
+    let d = SecurityDescriptor::decode(&dacl).expect("our own");
+    assert_eq!(d.owner, Some(sid(9)));
+    assert_eq!(entries_of(&dacl), [(AceFlags::empty(), AccessMask::FILE_GENERIC_WRITE, sid(3))]);
+    let owner = |u: &User| changed(u, Some(&stored), SecurityInformation::OWNER, &sent).map(|_| ());
+    assert_eq!(owner(&user(1)), Ok(()));
+    assert_eq!(owner(&user(2)), Err(NtStatus::INVALID_OWNER));
+    let broken = changed(&user(1), Some(&stored), SecurityInformation::DACL, &sent[..30]);
+    assert_eq!(broken, Err(NtStatus::INVALID_SECURITY_DESCR));
+}

@@ -1,0 +1,98 @@
+use smb_wire::rpc::pdu::{BindAck, fault_status, put_bind, put_request, response_stub};
+use smb_wire::rpc::srvsvc::{OP_SHARE_ENUM, ShareEnumResponse, Win32, put_share_enum_request};
+
+use super::*;
+use crate::commands::tests::World;
+
+fn bound(server: &Arc<Server>) -> Pipe {
+    let pipe = Pipe::open(server, "SrvSvc").expect("exists");
+    let mut bind = Vec::new();
+    put_bind(&mut bind, 1, 4280, SyntaxId::SRVSVC).expect("fits");
+    let (answer, more) = pipe.transceive(&bind, 4096).expect("answered");
+    let pdu = Pdu::decode(&answer).expect("a PDU");
+    assert_eq!((pdu.pdu_type, more), (PduType::BIND_ACK, false));
+    let ack = BindAck::decode(pdu.body).expect("well-formed");
+    assert!(ack.results().all(|r| r == ContextResult::ACCEPTED));
+    pipe
+}
+
+fn share_enum() -> Vec<u8> {
+    let (mut stub, mut call) = (Vec::new(), Vec::new());
+    put_share_enum_request(&mut stub, "\\\\TEST", 1, None).expect("fits");
+    put_request(&mut call, 2, 0, OP_SHARE_ENUM, &stub).expect("fits");
+    call
+}
+
+#[tokio::test(start_paused = true)]
+async fn shares_are_listed() {
+    let w = World::new();
+    let pipe = bound(&w.server);
+    let (answer, _) = pipe.transceive(&share_enum(), 4096).expect("answered");
+    let stub = response_stub(&Pdu::decode(&answer).expect("a PDU")).expect("a response");
+    let list = ShareEnumResponse::decode(stub).expect("well-formed");
+    let names: Vec<_> = list.shares().map(|s| s.expect("well-formed").name.to_string_lossy()).collect();
+    assert_eq!((names, list.status), (vec!["IPC$".to_owned(), "files".to_owned()], Win32::SUCCESS));
+    assert!(Pipe::open(&w.server, "lsarpc").is_none());
+}
+
+// A message that does not fit stays; what is written in pieces is put together; an earlier answer must be read first.
+#[tokio::test(start_paused = true)]
+async fn messages_in_pieces() {
+    let w = World::new();
+    let pipe = bound(&w.server);
+    let call = share_enum();
+    let (head, tail) = call.split_at(10);
+    assert_eq!(pipe.write(head), Ok(10));
+    assert_eq!(pipe.read(10), Err(PIPE_EMPTY));
+    pipe.write(tail).expect("the rest");
+    assert_eq!(pipe.transceive(&call, 10).err(), Some(NtStatus::PIPE_BUSY));
+    let total = pipe.peek().first;
+    let (first, more) = pipe.read(7).expect("the beginning");
+    assert!(more && first.len() == 7);
+    let (rest, more) = pipe.read(4096).expect("the rest");
+    assert!(!more && rest.len() == total - 7);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_done() {
+    let w = World::new();
+    let pipe = bound(&w.server);
+    for (context, opnum, stub, status) in [
+        (0, 200, &[][..], FaultStatus::OP_RANGE_ERROR),
+        (0, OP_SHARE_ENUM, &[1, 2, 3][..], FaultStatus::BAD_STUB_DATA),
+        (7, OP_SHARE_ENUM, &[][..], FaultStatus::UNKNOWN_INTERFACE),
+    ] {
+        let mut call = Vec::new();
+        put_request(&mut call, 3, context, opnum, stub).expect("fits");
+        let (answer, _) = pipe.transceive(&call, 4096).expect("answered");
+        assert_eq!(fault_status(&Pdu::decode(&answer).expect("a PDU")).expect("a fault"), status);
+    }
+    assert_eq!(pipe.write(b"this is no PDU of anything, surely"), Err(NtStatus::PIPE_DISCONNECTED));
+    assert_eq!(pipe.write(&share_enum()), Err(NtStatus::PIPE_DISCONNECTED));
+    assert_eq!(pipe.read(1), Err(NtStatus::PIPE_DISCONNECTED));
+}
+
+// Bounded whatever a client sends: fragments without end, a PDU longer than one may be, answers that nobody reads.
+#[tokio::test(start_paused = true)]
+async fn bounds() {
+    let w = World::new();
+    let pipe = bound(&w.server);
+    let mut fragment = Vec::new();
+    put_request(&mut fragment, 4, 0, OP_SHARE_ENUM, &[0; 4000]).expect("fits");
+    fragment[3] = PduFlags::FIRST_FRAG.bits();
+    pipe.write(&fragment).expect("taken");
+    fragment[3] = 0;
+    let fault = (0..2 * STUB_MAX / 4000).find_map(|_| {
+        pipe.write(&fragment).expect("taken");
+        pipe.read(4096).ok()
+    });
+    let (fault, _) = fault.expect("refused at some point");
+    assert_eq!(fault_status(&Pdu::decode(&fault).expect("a PDU")).expect("a fault"), FaultStatus::BAD_STUB_DATA);
+    let unread = bound(&w.server);
+    let call = share_enum();
+    let refused = (0..OUTPUT_MAX).find_map(|_| unread.write(&call).err());
+    assert_eq!(refused, Some(NtStatus::INSUFFICIENT_RESOURCES));
+    let mut long = call;
+    long[8..10].copy_from_slice(&(FRAGMENT_MAX + 1).to_le_bytes());
+    assert_eq!(pipe.write(&long[..20]), Err(NtStatus::PIPE_DISCONNECTED));
+}
