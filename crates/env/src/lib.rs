@@ -30,7 +30,12 @@ pub struct Env {
 
 enum Kind {
     Real,
-    Simulated { random: Mutex<ChaCha12Rng>, started: Instant },
+    Simulated(Box<Simulated>),
+}
+
+struct Simulated {
+    random: Mutex<ChaCha12Rng>,
+    started: Instant,
 }
 
 /// Where simulated wall-clock time starts: 2026-01-01 00:00 UTC, in seconds since 1970.
@@ -45,7 +50,8 @@ impl Env {
     /// Virtual time and numbers from `seed`; call it inside a Tokio runtime whose clock is paused.
     pub fn simulated(seed: u64) -> Env {
         let random = Mutex::new(ChaCha12Rng::seed_from_u64(seed));
-        Env { kind: Arc::new(Kind::Simulated { random, started: tokio::time::Instant::now().into_std() }) }
+        let started = tokio::time::Instant::now().into_std();
+        Env { kind: Arc::new(Kind::Simulated(Box::new(Simulated { random, started }))) }
     }
 
     /// Monotonic time, for intervals and deadlines.
@@ -53,7 +59,7 @@ impl Env {
         match &*self.kind {
             #[allow(clippy::disallowed_methods)] // this is the one place
             Kind::Real => Instant::now(),
-            Kind::Simulated { .. } => tokio::time::Instant::now().into_std(),
+            Kind::Simulated(_) => tokio::time::Instant::now().into_std(),
         }
     }
 
@@ -62,9 +68,7 @@ impl Env {
         match &*self.kind {
             #[allow(clippy::disallowed_methods)] // this is the one place
             Kind::Real => SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
-            Kind::Simulated { started, .. } => {
-                Duration::from_secs(SIMULATED_EPOCH_S) + (self.now() - *started)
-            }
+            Kind::Simulated(s) => Duration::from_secs(SIMULATED_EPOCH_S) + (self.now() - s.started),
         }
     }
 
@@ -72,7 +76,7 @@ impl Env {
     pub fn fill_random(&self, out: &mut [u8]) {
         match &*self.kind {
             Kind::Real => aws_lc_rs::rand::fill(out).expect("the system has random numbers"),
-            Kind::Simulated { random, .. } => random.lock().fill_bytes(out),
+            Kind::Simulated(s) => s.random.lock().fill_bytes(out),
         }
     }
 
