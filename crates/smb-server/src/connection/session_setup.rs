@@ -193,7 +193,7 @@ impl Engine {
         let config = AcceptorConfig::new(&self.server.config.name);
         let now = FileTime::from_unix(self.server.env.unix_time());
         let acceptor = Acceptor::new(&config, self.server.env.random(), now);
-        self.setups.insert(id, Setup { acceptor, preauth: self.preauth.clone(), purpose });
+        self.setups.insert(id, Setup { acceptor, preauth: self.preauth, purpose });
     }
 
     /// A new session with this connection as its first channel (MS-SMB2 3.3.5.5.3).

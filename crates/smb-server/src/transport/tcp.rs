@@ -107,10 +107,9 @@ impl TcpConnection {
                 Ok(any) => any,
                 Err(e) => return Poll::Ready(Err(e)),
             };
-            if self.ended || (self.drains && self.engine.is_idle() && self.arrived.is_empty()) {
-                if self.sender.is_empty() {
-                    return Poll::Ready(Ok(()));
-                }
+            let over = self.ended || (self.drains && self.engine.is_idle() && self.arrived.is_empty());
+            if over && self.sender.is_empty() {
+                return Poll::Ready(Ok(()));
             }
             if !(received || ran || sent) {
                 return self.wait(cx, now);
