@@ -77,7 +77,6 @@ pub(super) struct Finished {
 pub(super) type AfterPull = Box<dyn FnOnce(Result<Sg, NtStatus>) -> Outcome + Send>;
 
 /// What came of starting a request.
-#[expect(clippy::large_enum_variant, reason = "the large variant is the usual one: a box would cost each request")]
 pub(crate) enum Outcome {
     /// It is done.
     Reply(Reply),
