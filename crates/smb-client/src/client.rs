@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use arena::Arena;
 use env::Env;
@@ -12,16 +11,14 @@ use smb_auth::crypt::Cipher;
 use smb_auth::sign::SigningAlgorithm;
 use smb_direct::{Counters, SmbDirect};
 use smb_wire::ioctl::{NetworkInterface, NetworkInterfaces};
-use smb_wire::msg::{Capabilities, Channel as DataChannel, FsctlCode, LogoffRequest};
+use smb_wire::msg::{Capabilities, FsctlCode, LogoffRequest};
 use smb_wire::{Command, FileId, Guid};
-use tokio::net::TcpStream;
 
-use crate::connection::{CREDIT, Channel, Connection, Limits, Transport};
-use crate::setup::rdma::{DirectError, PATIENCE, candidates};
-use crate::setup::{self, LoggedOn, Negotiated};
-use crate::{
-    ConnectError, ConnectOptions, RequestError, Share, TransportChoice, Tree, WhyNotRdma, connection, pipe,
-};
+use crate::connection::{CREDIT, Channel, Request};
+use crate::link::{Link, Via};
+use crate::setup::rdma::{PATIENCE, candidates};
+use crate::setup::{self, LoggedOn, Negotiated, dial, dial_direct, no_rdma, within};
+use crate::{ConnectError, ConnectOptions, RequestError, Share, TransportChoice, Tree, WhyNotRdma, pipe};
 
 /// A session. Cloning is cheap; the connections close when the last clone, tree and file are gone.
 #[derive(Clone)]
@@ -42,27 +39,6 @@ pub(crate) struct Inner {
     /// The SMB Direct connection that joined it.
     second: OnceLock<Link>,
     why_not_rdma: Mutex<Option<WhyNotRdma>>,
-}
-
-/// A connection and what fits through it.
-pub(crate) struct Link {
-    pub(crate) connection: Connection,
-    /// Bytes of a READ's answer inside a message at most; likewise the others.
-    pub(crate) max_read: u32,
-    pub(crate) max_write: u32,
-    pub(crate) max_transact: u32,
-    pub(crate) direct: Option<Direct>,
-}
-
-/// What SMB Direct adds.
-#[derive(Clone, Copy)]
-pub(crate) struct Direct {
-    /// Payload of this length and more goes by RDMA, in bytes.
-    pub(crate) threshold: u32,
-    pub(crate) channel: DataChannel,
-    /// Bytes by RDMA at most.
-    pub(crate) max_read: u32,
-    pub(crate) max_write: u32,
 }
 
 /// What carries I/O.
@@ -177,7 +153,7 @@ impl Client {
             cipher: inner.negotiated.cipher.filter(|_| inner.session.encrypt),
             why_not_rdma: match kind {
                 TransportKind::Rdma => None,
-                TransportKind::Tcp => inner.why_not_rdma.lock().clone(),
+                TransportKind::Tcp => inner.why_not_rdma(),
             },
         }
     }
@@ -211,7 +187,7 @@ impl Client {
     /// # Errors
     /// [`RequestError`]; the connections are closed all the same.
     pub async fn logoff(&self) -> Result<(), RequestError> {
-        let request = connection::Request::new(Command::LOGOFF, &LogoffRequest {});
+        let request = Request::new(Command::LOGOFF, &LogoffRequest {});
         let said = match request {
             Ok(request) => self.inner.link().connection.call(request).await.and_then(|r| r.success()),
             Err(e) => Err(e),
@@ -341,72 +317,6 @@ impl Client {
     }
 }
 
-/// A connection to begin with.
-enum Via {
-    Tcp(TcpStream),
-    Direct(SmbDirect),
-}
-
-impl Via {
-    fn start(
-        self,
-        options: &ConnectOptions,
-        arena: &Arena,
-        env: &Env,
-    ) -> (Connection, Option<smb_direct::Limits>) {
-        let limits = Limits { credits: options.credits.max(1), request_timeout: options.request_timeout };
-        let (transport, fits) = match self {
-            Via::Tcp(stream) => (Transport::tcp(stream, arena.clone()), None),
-            Via::Direct(direct) => {
-                let fits = direct.limits();
-                (Transport::direct(direct), Some(fits))
-            }
-        };
-        (Connection::start(transport, limits, arena.clone(), env.clone()), fits)
-    }
-}
-
-impl Link {
-    fn new(
-        connection: Connection,
-        fits: Option<smb_direct::Limits>,
-        negotiated: &Negotiated,
-        options: &ConnectOptions,
-    ) -> Link {
-        let n = negotiated;
-        let Some(fits) = fits else {
-            return Link {
-                connection,
-                max_read: n.max_read,
-                max_write: n.max_write,
-                max_transact: n.max_transact,
-                direct: None,
-            };
-        };
-        // What does not go by RDMA goes in messages, and those have a largest size.
-        let send = fits.max_fragmented_send_size.saturating_sub(MESSAGE_OVERHEAD);
-        let receive = fits.max_fragmented_receive_size.saturating_sub(MESSAGE_OVERHEAD);
-        // MS-SMB2 3.2.4.6: remote invalidation from 3.0.2 on.
-        let channel =
-            if n.dialect >= 0x0302 { DataChannel::RDMA_V1_INVALIDATE } else { DataChannel::RDMA_V1 };
-        Link {
-            connection,
-            max_read: n.max_read.min(receive),
-            max_write: n.max_write.min(send),
-            max_transact: n.max_transact.min(receive).min(send),
-            direct: Some(Direct {
-                threshold: options.rdma_threshold.max(1),
-                channel,
-                max_read: n.max_read.min(fits.max_read_write_size),
-                max_write: n.max_write.min(fits.max_read_write_size),
-            }),
-        }
-    }
-}
-
-/// What a message may hold beside its payload, in bytes: servers of ours set as much aside, and no peer reassembles less
-/// than twice this (MS-SMBD 3.1.5.2).
-const MESSAGE_OVERHEAD: u32 = 65_536;
 /// Stands for a connection that was made elsewhere.
 const UNKNOWN_ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 0);
 
@@ -414,8 +324,15 @@ impl Inner {
     /// The connection to use now: SMB Direct while there is one.
     pub(crate) fn link(&self) -> &Link {
         match self.second.get() {
-            Some(second) if second.connection.is_alive() => second,
+            Some(second) if second.connection.ended().is_none() => second,
             _ => &self.first,
+        }
+    }
+
+    fn why_not_rdma(&self) -> Option<WhyNotRdma> {
+        match self.second.get().and_then(|s| s.connection.ended()) {
+            Some(lost) => Some(WhyNotRdma::Lost(lost)),
+            None => self.why_not_rdma.lock().clone(),
         }
     }
 
@@ -434,59 +351,5 @@ impl Inner {
 
     pub(crate) fn can_encrypt(&self) -> bool {
         self.session.ciphers.is_some()
-    }
-}
-
-fn no_rdma(address: SocketAddr, error: &DirectError) -> ConnectError {
-    ConnectError::NoRdma(Box::new(WhyNotRdma::ConnectFailed { address, reason: error.to_string() }))
-}
-
-async fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, ConnectError> {
-    let failed = |source| ConnectError::Resolve { host: host.to_owned(), source };
-    let found: Vec<_> = tokio::net::lookup_host((host, port)).await.map_err(failed)?.collect();
-    if found.is_empty() {
-        return Err(failed(std::io::ErrorKind::NotFound.into()));
-    }
-    Ok(found)
-}
-
-/// The first of the host's addresses that answers.
-async fn dial(host: &str, port: u16) -> Result<TcpStream, ConnectError> {
-    let mut failure = None;
-    for address in resolve(host, port).await? {
-        match TcpStream::connect(address).await {
-            Ok(stream) => return Ok(stream),
-            Err(source) => failure = Some(ConnectError::Unreachable { address, source }),
-        }
-    }
-    Err(failure.unwrap_or(ConnectError::TimedOut))
-}
-
-async fn dial_direct(
-    host: &str,
-    options: &ConnectOptions,
-    arena: &Arena,
-    env: &Env,
-) -> Result<SmbDirect, ConnectError> {
-    let mut failure = None;
-    for address in resolve(host, options.rdma_port).await? {
-        match setup::rdma::connect(address, arena.clone(), env.clone(), options.connect_timeout).await {
-            Ok(direct) => return Ok(direct),
-            Err(error) => failure = Some(no_rdma(address, &error)),
-        }
-    }
-    Err(failure.unwrap_or(ConnectError::TimedOut))
-}
-
-/// Runs a step under a deadline.
-async fn within<T>(
-    env: &Env,
-    time: Duration,
-    step: impl Future<Output = Result<T, ConnectError>>,
-) -> Result<T, ConnectError> {
-    tokio::select! {
-        biased;
-        done = step => done,
-        () = env.sleep(time) => Err(ConnectError::TimedOut),
     }
 }

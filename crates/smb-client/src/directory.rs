@@ -28,6 +28,8 @@ pub struct DirEntry {
 
 /// What one request asks for at most, in bytes.
 const BATCH: u32 = 256 << 10;
+/// Batches in a row with nothing but `.` and `..`: a server that goes on so has nothing more.
+const EMPTY_MAX: u32 = 4;
 
 impl Dir {
     pub(crate) fn new(file: File, pattern: &str) -> Dir {
@@ -40,6 +42,7 @@ impl Dir {
     /// [`RequestError`].
     pub async fn next_batch(&mut self) -> Result<Vec<DirEntry>, RequestError> {
         let class = FileInfoClass::ID_FULL_DIRECTORY;
+        let mut empty = 0;
         while !self.done {
             let tree = self.file.tree();
             let most = io::affordable(tree, tree.link().max_transact.min(BATCH));
@@ -74,6 +77,8 @@ impl Dir {
             if !out.is_empty() {
                 return Ok(out);
             }
+            empty += 1;
+            self.done = empty == EMPTY_MAX;
         }
         Ok(Vec::new())
     }

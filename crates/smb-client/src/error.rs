@@ -129,6 +129,9 @@ pub enum WhyNotRdma {
         /// What went wrong.
         reason: String,
     },
+    /// It was used until its connection ended.
+    #[error("the RDMA connection was lost: {0}")]
+    Lost(Lost),
     /// The payload would go in the clear.
     #[error("the session is encrypted and RDMA payload would not be")]
     Encrypted,

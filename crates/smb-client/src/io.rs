@@ -10,9 +10,9 @@ use smb_wire::msg::{Channel, ReadFlags, ReadRequest, ReadResponse, WriteFlags, W
 use smb_wire::{Command, Decode, NtStatus, WireError};
 
 use crate::RequestError;
-use crate::client::Direct;
 use crate::connection::{CREDIT, Call, Rdma, Request, Response};
 use crate::file::File;
+use crate::link::Direct;
 use crate::tree::Tree;
 
 /// Room for one buffer descriptor; the connection fills it in.

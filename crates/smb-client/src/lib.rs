@@ -28,6 +28,7 @@ mod directory;
 mod error;
 mod file;
 mod io;
+mod link;
 mod metadata;
 mod open;
 mod options;

@@ -13,9 +13,10 @@ use smb_wire::msg::{
 };
 use smb_wire::{Command, FileId, NtStatus, Utf16Buf};
 
-use crate::client::{Client, Link};
+use crate::client::Client;
 use crate::connection::{Call, Request};
 use crate::file::File;
+use crate::link::Link;
 use crate::{Dir, Metadata, OpenOptions, RequestError, Space, path};
 
 /// A tree connect: a share as one session sees it. Cloning is cheap; the last clone's end disconnects.

@@ -246,9 +246,9 @@ async fn what_is_dropped_is_closed() {
     client.logoff().await.expect("logged off");
 }
 
-/// The server is told of nothing when a connection breaks; whoever waits is.
+/// A session that an administrator ends: whoever waits is told.
 #[tokio::test]
-async fn a_lost_connection_fails_everybody() {
+async fn an_ended_session_fails_everybody() {
     let peer = Peer::start(Settings::default()).await;
     let client = peer.client(TransportChoice::Tcp).await;
     let tree = tree_of(&client).await;
@@ -367,4 +367,78 @@ async fn other_fabrics() {
     // A tree connect belongs to the session, not to a channel.
     everything(&tree).await;
     assert!(client.join_over(peer.queue_pair()).await.is_err());
+}
+
+/// When the SMB Direct connection breaks, what was in flight fails, nothing stays exposed, and TCP goes on.
+#[tokio::test]
+async fn tcp_is_the_fallback() {
+    let peer = Peer::start(Settings::default()).await;
+    for cut in [40, 61, 83, 140] {
+        let client = peer.client(TransportChoice::Tcp).await;
+        let tree = tree_of(&client).await;
+        let data = pattern(64 << 10);
+        let file = tree.open("f", OpenOptions::create()).await.expect("created");
+        file.write_at(0, sg(&data)).await.expect("written");
+        let options = rdma::sim::Options { cut_at: Some(cut), ..rdma::sim::Options::new(peer.env.clone()) };
+        client.join_over(peer.queue_pair_with(options)).await.expect("a second channel");
+        let mut lost = 0;
+        while client.transport().kind == TransportKind::Rdma {
+            let calls: Vec<_> = (0..8u64).map(|i| file.submit_read(i * 8192, 8192)).collect();
+            for (i, call) in calls.into_iter().enumerate() {
+                match call.await {
+                    Ok(got) => assert!(sg_to_vec(&got) == data[i * 8192..][..8192]),
+                    Err(RequestError::Lost(_)) => lost += 1,
+                    Err(e) => panic!("{e}"),
+                }
+            }
+        }
+        assert!(lost > 0);
+        assert!(matches!(client.transport().why_not_rdma, Some(WhyNotRdma::Lost(_))));
+        // The file is the session's, and so still open.
+        assert!(sg_to_vec(&file.read_at(0, 64 << 10).await.expect("read over TCP")) == data);
+        file.close().await.expect("closed");
+        client.logoff().await.expect("logged off");
+    }
+    assert_eq!(peer.arena.usage().waiting, 0);
+}
+
+/// The library is `Send`: calls of one file from several threads at a time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn several_threads() {
+    let peer = Peer::start(Settings::default()).await;
+    let client = peer.client(TransportChoice::Tcp).await;
+    let tree = tree_of(&client).await;
+    let tasks: Vec<_> = (0..4u8)
+        .map(|n| {
+            let tree = tree.clone();
+            tokio::spawn(async move {
+                let file = tree.open(&format!("t{n}"), OpenOptions::create()).await.expect("created");
+                for i in 0..200u64 {
+                    file.write_at(i * 4096, sg(&[n ^ i as u8; 4096])).await.expect("written");
+                    let got = sg_to_vec(&file.read_at(i * 4096, 4096).await.expect("read"));
+                    assert!(got == [n ^ i as u8; 4096]);
+                }
+                file.close().await.expect("closed");
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.expect("no panic");
+    }
+}
+
+/// A server that takes the connection and says nothing.
+#[tokio::test]
+async fn a_silent_server_is_given_up() {
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let mut options = smb_client::ConnectOptions::new(peer::credentials(peer::PASSWORD));
+    options.port = silent.local_addr().expect("bound").port();
+    options.transport = TransportChoice::Tcp;
+    options.connect_timeout = std::time::Duration::from_millis(50);
+    let arena = arena::Arena::new(4 << 20).expect("memory");
+    let connected = Client::connect("127.0.0.1", options.clone(), arena.clone(), env::Env::real()).await;
+    assert!(matches!(connected, Err(ConnectError::TimedOut)));
+    drop(silent);
+    let connected = Client::connect("127.0.0.1", options, arena, env::Env::real()).await;
+    assert!(matches!(connected, Err(ConnectError::Unreachable { .. })));
 }

@@ -163,8 +163,8 @@ impl Core {
             self.probes = 0;
             return Ok(true);
         }
-        if self.flights.is_empty() && self.credits > 0 {
-            if self.probes >= PROBES_MAX {
+        if self.flights.is_empty() {
+            if self.probes >= PROBES_MAX || self.credits == 0 {
                 self.probes = 0;
                 return Err(RequestError::Credits { needed: charge, granted: self.credits });
             }

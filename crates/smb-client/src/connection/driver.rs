@@ -99,7 +99,7 @@ impl Driver {
                 Err(why) => return Poll::Ready(why),
                 Ok(_) if self.is_over(now) => return Poll::Ready(Lost::Closed),
                 Ok(true) => {}
-                Ok(false) => return self.wait(cx, now),
+                Ok(false) => return self.wait(cx),
             }
         }
         cx.waker().wake_by_ref();
@@ -271,22 +271,20 @@ impl Driver {
         })
     }
 
-    /// Nothing moves: looks at the clock now and then while an answer is due.
-    fn wait(&mut self, cx: &mut Context<'_>, now: Instant) -> Poll<Lost> {
-        if self.core.is_idle() && self.closing.is_none() {
-            self.timer = None;
-            return Poll::Pending;
-        }
-        if self.core.is_late(now) {
-            return Poll::Ready(Lost::TimedOut);
-        }
+    /// Nothing moves: looks at the clock now and then while an answer is due. The timer outlives short pauses, so that
+    /// one request after the other costs one timer in all.
+    fn wait(&mut self, cx: &mut Context<'_>) -> Poll<Lost> {
         loop {
-            let (env, tick) = (&self.env, self.tick);
-            let timer = self.timer.get_or_insert_with(|| {
-                let env = env.clone();
-                Box::pin(async move { env.sleep(tick).await })
-            });
-            if timer.as_mut().poll(cx).is_pending() {
+            if self.timer.is_none() {
+                if self.core.is_idle() && self.closing.is_none() {
+                    return Poll::Pending;
+                }
+                let (env, tick) = (self.env.clone(), self.tick);
+                self.timer = Some(Box::pin(async move { env.sleep(tick).await }));
+            }
+            if let Some(timer) = &mut self.timer
+                && timer.as_mut().poll(cx).is_pending()
+            {
                 return Poll::Pending;
             }
             self.timer = None;

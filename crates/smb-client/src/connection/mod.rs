@@ -21,7 +21,7 @@ use env::Env;
 use smb_auth::sign::SigningKey;
 use smb_wire::{Command, Decode, Encode, HEADER_LEN, Header, MessageBuilder, NtStatus};
 
-use crate::RequestError;
+use crate::{Lost, RequestError};
 pub(crate) use core::{Agreed, Limits};
 pub(crate) use protect::{Channel, Ciphers};
 pub(crate) use queue::Call;
@@ -188,9 +188,9 @@ impl Connection {
         self.handle.0.credits_seen()
     }
 
-    /// Whether it has not ended yet.
-    pub(crate) fn is_alive(&self) -> bool {
-        self.handle.0.ended().is_none()
+    /// Why it has ended; `None`: it has not.
+    pub(crate) fn ended(&self) -> Option<Lost> {
+        self.handle.0.ended()
     }
 
     /// Completes when the connection has ended, everything has been given back and the socket is closed.

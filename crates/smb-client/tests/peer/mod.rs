@@ -145,7 +145,12 @@ impl Peer {
 
     /// A queue pair to this server over the simulated fabric.
     pub fn queue_pair(&self) -> Box<dyn rdma::QueuePair> {
-        let (ours, theirs) = sim::pair(sim::Options::new(self.env.clone()));
+        self.queue_pair_with(sim::Options::new(self.env.clone()))
+    }
+
+    /// The same, with faults.
+    pub fn queue_pair_with(&self, options: sim::Options) -> Box<dyn rdma::QueuePair> {
+        let (ours, theirs) = sim::pair(options);
         let (server, arena, env) = (Arc::clone(&self.server), self.arena.clone(), self.env.clone());
         let local = self.rdma_address;
         tokio::spawn(async move {

@@ -1,0 +1,100 @@
+//! A connection and what fits through it.
+
+use arena::Arena;
+use env::Env;
+use smb_direct::SmbDirect;
+use smb_wire::msg::Channel as DataChannel;
+use tokio::net::TcpStream;
+
+use crate::ConnectOptions;
+use crate::connection::{Connection, Limits, Transport};
+use crate::setup::Negotiated;
+
+/// A connection and what fits through it.
+pub(crate) struct Link {
+    pub(crate) connection: Connection,
+    /// Bytes of a READ's answer inside a message at most; likewise the others.
+    pub(crate) max_read: u32,
+    pub(crate) max_write: u32,
+    pub(crate) max_transact: u32,
+    pub(crate) direct: Option<Direct>,
+}
+
+/// What SMB Direct adds.
+#[derive(Clone, Copy)]
+pub(crate) struct Direct {
+    /// Payload of this length and more goes by RDMA, in bytes.
+    pub(crate) threshold: u32,
+    pub(crate) channel: DataChannel,
+    /// Bytes by RDMA at most.
+    pub(crate) max_read: u32,
+    pub(crate) max_write: u32,
+}
+
+/// A connection to begin with.
+pub(crate) enum Via {
+    Tcp(TcpStream),
+    Direct(SmbDirect),
+}
+
+impl Via {
+    /// Starts its task. For SMB Direct also what fits its messages.
+    pub(crate) fn start(
+        self,
+        options: &ConnectOptions,
+        arena: &Arena,
+        env: &Env,
+    ) -> (Connection, Option<smb_direct::Limits>) {
+        let limits = Limits { credits: options.credits.max(1), request_timeout: options.request_timeout };
+        let (transport, fits) = match self {
+            Via::Tcp(stream) => (Transport::tcp(stream, arena.clone()), None),
+            Via::Direct(direct) => {
+                let fits = direct.limits();
+                (Transport::direct(direct), Some(fits))
+            }
+        };
+        (Connection::start(transport, limits, arena.clone(), env.clone()), fits)
+    }
+}
+
+impl Link {
+    pub(crate) fn new(
+        connection: Connection,
+        fits: Option<smb_direct::Limits>,
+        negotiated: &Negotiated,
+        options: &ConnectOptions,
+    ) -> Link {
+        let n = negotiated;
+        let Some(fits) = fits else {
+            return Link {
+                connection,
+                max_read: n.max_read,
+                max_write: n.max_write,
+                max_transact: n.max_transact,
+                direct: None,
+            };
+        };
+        // What does not go by RDMA goes in messages, and those have a largest size.
+        let send = fits.max_fragmented_send_size.saturating_sub(MESSAGE_OVERHEAD);
+        let receive = fits.max_fragmented_receive_size.saturating_sub(MESSAGE_OVERHEAD);
+        // MS-SMB2 3.2.4.6: remote invalidation from 3.0.2 on.
+        let channel =
+            if n.dialect >= 0x0302 { DataChannel::RDMA_V1_INVALIDATE } else { DataChannel::RDMA_V1 };
+        Link {
+            connection,
+            max_read: n.max_read.min(receive),
+            max_write: n.max_write.min(send),
+            max_transact: n.max_transact.min(receive).min(send),
+            direct: Some(Direct {
+                threshold: options.rdma_threshold.max(1),
+                channel,
+                max_read: n.max_read.min(fits.max_read_write_size),
+                max_write: n.max_write.min(fits.max_read_write_size),
+            }),
+        }
+    }
+}
+
+/// What a message may hold beside its payload, in bytes: servers of ours set as much aside, and no peer reassembles less
+/// than twice this (MS-SMBD 3.1.5.2).
+const MESSAGE_OVERHEAD: u32 = 65_536;
