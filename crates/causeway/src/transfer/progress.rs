@@ -43,7 +43,7 @@ pub struct Summary {
 impl Progress {
     /// Begins. JSON output has no bar.
     pub fn new(out: Output, env: &Env) -> Progress {
-        let bar = ProgressBar::no_length();
+        let bar = ProgressBar::new(0);
         let target = if !out.json && std::io::stderr().is_terminal() {
             ProgressDrawTarget::stderr_with_hz(10)
         } else {
