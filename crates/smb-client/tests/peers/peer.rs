@@ -3,10 +3,10 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
+use ::rdma::sim;
 use arena::Arena;
 use env::Env;
 use parking_lot::Mutex;
-use rdma::sim;
 use smb_auth::mechanism::{Account, UserLookup};
 use smb_auth::sid::Sid;
 use smb_client::{Client, ConnectOptions, Credentials, NtHash, TransportChoice};

@@ -6,13 +6,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use arena::{Arena, IoBuf, Sg, sg_to_vec};
+use arena::{Arena, sg_to_vec};
 use env::Env;
 use smb_client::{
-    Client, ConnectError, ConnectOptions, Credentials, Download, NtHash, NtStatus, OpenOptions, RequestError,
+    Client, ConnectError, ConnectOptions, Credentials, Download, NtHash, NtStatus, OpenOptions,
     TransportChoice, TransportKind, Tree, Upload, WhyNotRdma,
 };
 use tokio::net::TcpStream;
+
+use crate::exercise::{pattern, sg, status};
 
 const PASSWORD: &str = "battery staple";
 
@@ -114,14 +116,6 @@ async fn connect(options: ConnectOptions) -> Result<Client, ConnectError> {
     Client::connect("127.0.0.1", options, Arena::new(128 << 20).expect("memory"), Env::real()).await
 }
 
-fn pattern(length: usize) -> Vec<u8> {
-    (0..length).map(|i| (i * 11 + i / 253 + i / 65_536) as u8).collect()
-}
-
-fn sg(bytes: &[u8]) -> Sg {
-    [IoBuf::from(bytes.to_vec())].into_iter().collect()
-}
-
 async fn everything(tree: &Tree, folder: &Path) {
     let data = pattern((12 << 20) + 5);
     let file = tree.open("up", OpenOptions::create()).await.expect("created");
@@ -160,10 +154,7 @@ async fn everything(tree: &Tree, folder: &Path) {
     }
     tree.rename("up", "dir/there", false).await.expect("moved");
     assert_eq!(tree.stat(r"dir\there").await.expect("metadata").size, 100);
-    match tree.remove_dir("dir").await {
-        Err(RequestError::Status(NtStatus::DIRECTORY_NOT_EMPTY)) => {}
-        other => panic!("{other:?}"),
-    }
+    assert_eq!(status(tree.remove_dir("dir").await), NtStatus::DIRECTORY_NOT_EMPTY);
     tree.remove_file("dir/there").await.expect("removed");
     tree.remove_dir("dir").await.expect("removed");
     assert!(!folder.join("dir").exists());
@@ -208,10 +199,7 @@ async fn shares_and_refusals() {
     let secret = client.tree("secret").await.expect("the share");
     assert!(secret.is_encrypted());
     everything(&secret, &smbd.folder.join("files")).await;
-    match client.tree("none").await.map(|_| ()) {
-        Err(RequestError::Status(NtStatus::BAD_NETWORK_NAME)) => {}
-        other => panic!("{other:?}"),
-    }
+    assert_eq!(status(client.tree("none").await), NtStatus::BAD_NETWORK_NAME);
     client.logoff().await.expect("logged off");
     options.credentials.nt_hash = NtHash::from_password("wrong");
     assert!(matches!(connect(options).await, Err(ConnectError::LogOn(NtStatus::LOGON_FAILURE))));

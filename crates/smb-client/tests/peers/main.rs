@@ -1,0 +1,8 @@
+//! The client with real peers: our own server in this process, somebody in between, and Samba's smbd.
+
+mod exercise;
+mod peer;
+mod rdma;
+mod samba;
+mod tampering;
+mod tcp;

@@ -1,0 +1,156 @@
+//! Somebody between client and server changes what they say to each other: the client must notice before it does
+//! anything that matters (MS-SMB2 3.2.5.2, 3.2.5.3, 3.2.5.5).
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use smb_client::{Client, ConnectError, ConnectOptions, Lost, OpenOptions, RequestError, TransportChoice};
+use smb_wire::{Command, Header};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::peer::{Peer, Settings};
+
+/// What is done to each message: from the client or not, its header, its bytes.
+type Tamper = Arc<dyn Fn(bool, &Header, &mut Vec<u8>) + Send + Sync>;
+
+/// A relay to `server` that tampers.
+async fn relay(server: SocketAddr, tamper: Tamper) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("bound");
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let server = TcpStream::connect(server).await.expect("the server");
+            let ((client_in, client_out), (server_in, server_out)) =
+                (client.into_split(), server.into_split());
+            tokio::spawn(pass(client_in, server_out, true, Arc::clone(&tamper)));
+            tokio::spawn(pass(server_in, client_out, false, Arc::clone(&tamper)));
+        }
+    });
+    address
+}
+
+async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, from_client: bool, tamper: Tamper) {
+    let mut frame = [0; 4];
+    while from.read_exact(&mut frame).await.is_ok() {
+        let mut message = vec![0; u32::from_be_bytes(frame) as usize];
+        if from.read_exact(&mut message).await.is_err() {
+            return;
+        }
+        if let Ok(header) = Header::decode(&message) {
+            tamper(from_client, &header, &mut message);
+        }
+        let frame = (message.len() as u32).to_be_bytes();
+        if to.write_all(&frame).await.is_err() || to.write_all(&message).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn through(
+    peer: &Peer,
+    dialect_max: u16,
+    tamper: impl Fn(bool, &Header, &mut Vec<u8>) + Send + Sync + 'static,
+) -> Result<Client, ConnectError> {
+    let mut options: ConnectOptions = peer.options(TransportChoice::Tcp);
+    options.port = relay(peer.address, Arc::new(tamper)).await.port();
+    options.dialect_max = dialect_max;
+    // The server's demand is what is tampered with here.
+    options.require_signing = false;
+    peer.connect(options).await
+}
+
+fn not_authentic(error: &ConnectError) -> bool {
+    matches!(error, ConnectError::Request(RequestError::Lost(Lost::NotAuthentic)))
+}
+
+#[tokio::test]
+async fn an_honest_relay_changes_nothing() {
+    let peer = Peer::start(Settings::default()).await;
+    for dialect in [0x0210, 0x0300, 0x0302, 0x0311] {
+        let client = through(&peer, dialect, |_, _, _| {}).await.expect("a session");
+        client.tree("ram").await.expect("the share");
+    }
+}
+
+/// 3.0 and 3.0.2: the answer to NEGOTIATE is confirmed under a signature (MS-SMB2 3.2.5.5).
+#[tokio::test]
+async fn a_changed_negotiation_of_3_0() {
+    let peer = Peer::start(Settings::default()).await;
+    for dialect in [0x0300, 0x0302] {
+        // No encryption, so that nobody asks for it.
+        let without = through(&peer, dialect, |from_client, header, message| {
+            if !from_client && header.command == Command::NEGOTIATE {
+                message[64 + 24] &= !0x40;
+            }
+        });
+        assert!(matches!(without.await, Err(ConnectError::Tampered(_))));
+        // An older dialect than both have.
+        let older = through(&peer, dialect, |from_client, header, message| {
+            if from_client && header.command == Command::NEGOTIATE {
+                // The dialects begin behind the 36 bytes of the fixed part: all become 2.1.
+                let count = usize::from(u16::from_le_bytes([message[66], message[67]]));
+                for d in message[100..100 + 2 * count].chunks_exact_mut(2) {
+                    d.copy_from_slice(&0x0210u16.to_le_bytes());
+                }
+            }
+        });
+        // The server ends the connection when it hears what it should have heard (3.3.5.15.12).
+        assert!(matches!(older.await, Err(ConnectError::Tampered(_))));
+    }
+}
+
+/// 3.1.1: whatever is changed in what goes before, the keys differ (MS-SMB2 3.2.5.3.3).
+#[tokio::test]
+async fn a_changed_negotiation_of_3_1_1() {
+    let peer = Peer::start(Settings::default()).await;
+    for at in [64 + 24, 64 + 8 + 5, 64 + 40] {
+        // Capabilities, the server's GUID, its time.
+        let changed = through(&peer, 0x0311, move |from_client, header, message| {
+            if !from_client && header.command == Command::NEGOTIATE {
+                message[at] ^= 8;
+            }
+        });
+        assert!(not_authentic(&changed.await.err().expect("noticed")), "{at}");
+    }
+}
+
+/// The final answer proves the server: unsigned or changed, it is not believed.
+#[tokio::test]
+async fn a_changed_log_on() {
+    let peer = Peer::start(Settings::default()).await;
+    for dialect in [0x0300, 0x0302, 0x0311] {
+        let unsigned = through(&peer, dialect, |from_client, header, message| {
+            if !from_client && header.command == Command::SESSION_SETUP {
+                message[16] &= !8;
+            }
+        });
+        assert!(not_authentic(&unsigned.await.err().expect("noticed")));
+        // "You are a guest", so that nothing is signed.
+        let guest = through(&peer, dialect, |from_client, header, message| {
+            if !from_client && header.command == Command::SESSION_SETUP && header.status.is_success() {
+                message[66] |= 1;
+            }
+        });
+        assert!(matches!(guest.await, Err(ConnectError::Refused(_))));
+    }
+}
+
+/// Afterwards, every answer is signed, and a changed one ends the connection.
+#[tokio::test]
+async fn a_changed_answer() {
+    let peer = Peer::start(Settings::default()).await;
+    let client = through(&peer, 0x0311, |from_client, header, message| {
+        if !from_client && header.command == Command::READ {
+            *message.last_mut().expect("bytes") ^= 1;
+        }
+    });
+    let client = client.await.expect("a session");
+    let file =
+        client.tree("ram").await.expect("the share").open("f", OpenOptions::create()).await.expect("created");
+    let data = [arena::IoBuf::from(vec![1; 100_000])].into_iter().collect();
+    file.write_at(0, data).await.expect("written");
+    let read = file.read_at(0, 100_000).await;
+    assert!(matches!(read, Err(RequestError::Lost(Lost::NotAuthentic))));
+}
