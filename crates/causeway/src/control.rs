@@ -7,6 +7,7 @@
 //! | `GET /v1/sessions`, `DELETE /v1/sessions/{id}` | [`types::SessionStatus`] |
 //! | `GET /v1/opens`, `DELETE /v1/opens/{id}` | [`types::OpenStatus`] |
 //! | `GET, POST /v1/users`, `PUT, DELETE /v1/users/{name}` | [`types::UserStatus`], [`types::NewUser`] |
+//! | `PATCH /v1/users/{name}` | [`types::UserChange`] |
 //! | `POST /v1/reload` | as SIGHUP |
 //!
 //! What fails is answered with [`types::Fault`]. Changes to shares and users are in the configuration and the file of

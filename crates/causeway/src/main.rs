@@ -32,8 +32,8 @@ fn main() -> ExitCode {
         Err(failure::Failure::Closed) => ExitCode::SUCCESS,
         Err(failure) => {
             match failure.cure() {
-                Some(cure) => eprintln!("causeway: {failure}: {cure}"),
-                None => eprintln!("causeway: {failure}"),
+                Some(cure) => output::complain(&format!("{failure}: {cure}")),
+                None => output::complain(&failure.to_string()),
             }
             ExitCode::from(failure.code())
         }

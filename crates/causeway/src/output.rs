@@ -98,6 +98,12 @@ pub fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{FFFD}' } else { c }).collect()
 }
 
+/// Prints what went wrong to standard error; it may quote text from elsewhere, and have several lines of its own.
+pub fn complain(text: &str) {
+    let lines: Vec<_> = text.split('\n').map(printable).collect();
+    eprintln!("causeway: {}", lines.join("\n"));
+}
+
 /// Bytes with a binary unit: `17`, `1.5 KiB`, `640 MiB`.
 pub fn human_bytes(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];

@@ -9,7 +9,7 @@ pub(super) async fn run(control: ControlArgs, out: Output) -> Result<(), Failure
     let changed: Changed = control.client().post("/v1/reload", &()).await?;
     out.done(&changed, &changed.done)?;
     for note in &changed.notes {
-        eprintln!("causeway: {note}");
+        crate::output::complain(note);
     }
     Ok(())
 }

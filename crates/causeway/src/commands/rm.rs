@@ -69,7 +69,7 @@ fn note(result: Result<(), Failure>, failed: &mut u64) -> Result<(), Failure> {
         Err(e) if e.ends_everything() => Err(e),
         Err(e) => {
             *failed += 1;
-            eprintln!("causeway: {e}");
+            crate::output::complain(&e.to_string());
             Ok(())
         }
         Ok(()) => Ok(()),

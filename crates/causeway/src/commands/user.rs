@@ -10,7 +10,7 @@ use smb_auth::users::UserFile;
 
 use super::ControlArgs;
 use crate::control::client::{ControlError, segment};
-use crate::control::types::{Changed, NewUser, UserStatus};
+use crate::control::types::{Changed, NewUser, UserChange, UserStatus};
 use crate::daemon::open_or_create_users;
 use crate::failure::Failure;
 use crate::output::Output;
@@ -42,6 +42,20 @@ pub(super) enum UserCommand {
         /// Read the password from standard input
         #[arg(long)]
         password_stdin: bool,
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Let a user log on again
+    Enable {
+        /// Log-on name
+        name: String,
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Let a user not log on, and end the user's sessions
+    Disable {
+        /// Log-on name
+        name: String,
         #[command(flatten)]
         place: Place,
     },
@@ -110,6 +124,8 @@ pub(super) async fn run(command: UserCommand, out: Output) -> Result<(), Failure
             };
             Ok(out.done(&changed, &changed.done)?)
         }
+        UserCommand::Enable { name, place } => set_enabled(name, true, &place, out).await,
+        UserCommand::Disable { name, place } => set_enabled(name, false, &place, out).await,
         UserCommand::Remove { name, place } => {
             let changed = match &place.users {
                 Some(file) => {
@@ -124,6 +140,20 @@ pub(super) async fn run(command: UserCommand, out: Output) -> Result<(), Failure
             Ok(out.done(&changed, &changed.done)?)
         }
     }
+}
+
+async fn set_enabled(name: String, enabled: bool, place: &Place, out: Output) -> Result<(), Failure> {
+    let changed = match &place.users {
+        Some(file) => {
+            UserFile::open(file)?.set_disabled(&name, !enabled)?;
+            done(format!("user {name} {}", if enabled { "enabled" } else { "disabled" }))
+        }
+        None => {
+            let path = format!("/v1/users/{}", segment(&name));
+            place.control.client().patch(&path, &UserChange { enabled }).await.map_err(offline)?
+        }
+    };
+    Ok(out.done(&changed, &changed.done)?)
 }
 
 /// Users can be changed without a server.

@@ -241,3 +241,11 @@ fn editing_an_inline_list_works_and_the_mode_stays() {
     assert_eq!(config.shares.iter().map(|s| s.name.as_str()).collect::<Vec<_>>(), ["one", "two"]);
     assert_eq!(std::fs::metadata(&file).expect("there").permissions().mode() & 0o777, 0o640);
 }
+
+proptest::proptest! {
+    /// Whatever the file holds, its problems are told.
+    #[test]
+    fn no_text_panics(text in "(\\[server\\]|\\[\\[share\\]\\]|name|listen|size|path| = |\"a\"|\\[|\\]|1|true|\n|\\PC){0,40}") {
+        let _ = parse(&text, "c.toml").1.to_string();
+    }
+}

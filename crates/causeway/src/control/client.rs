@@ -121,6 +121,18 @@ impl ControlClient {
         self.request(Method::PUT, path, Some(body)).await
     }
 
+    /// `PATCH`.
+    ///
+    /// # Errors
+    /// See [`ControlError`].
+    pub async fn patch<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T, ControlError> {
+        self.request(Method::PATCH, path, Some(body)).await
+    }
+
     /// `DELETE`.
     ///
     /// # Errors

@@ -13,7 +13,8 @@ use rustix::fs::Mode;
 use tokio::net::UnixListener;
 
 use super::types::{
-    Changed, Fault, NewShare, NewUser, OpenStatus, ServerStatus, SessionStatus, ShareStatus, UserStatus,
+    Changed, Fault, NewShare, NewUser, OpenStatus, ServerStatus, SessionStatus, ShareStatus, UserChange,
+    UserStatus,
 };
 use crate::daemon::{AdminError, Daemon};
 
@@ -53,7 +54,7 @@ fn router(daemon: Arc<Daemon>) -> Router {
         .route("/v1/opens", get(opens))
         .route("/v1/opens/{id}", delete(close_open))
         .route("/v1/users", get(users).post(add_user))
-        .route("/v1/users/{name}", put(change_password).delete(remove_user))
+        .route("/v1/users/{name}", put(change_password).patch(change_user).delete(remove_user))
         .route("/v1/reload", post(reload))
         .fallback(|| async {
             let error = "there is no such resource".to_owned();
@@ -110,6 +111,14 @@ async fn change_password(
     Json(new): Json<NewUser>,
 ) -> Answer<Changed> {
     d.change_password(NewUser { name, ..new }).await.map(Json)
+}
+
+async fn change_user(
+    State(d): State<Arc<Daemon>>,
+    Segment(name): Segment<String>,
+    Json(change): Json<UserChange>,
+) -> Answer<Changed> {
+    d.change_user(name, change).await.map(Json)
 }
 
 async fn remove_user(State(d): State<Arc<Daemon>>, Segment(name): Segment<String>) -> Answer<Changed> {

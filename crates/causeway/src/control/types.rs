@@ -211,6 +211,13 @@ pub struct NewUser {
     pub password: String,
 }
 
+/// What to change of a user.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct UserChange {
+    /// May log on from now on.
+    pub enabled: bool,
+}
+
 /// What a change did.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Changed {

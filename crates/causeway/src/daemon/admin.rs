@@ -13,7 +13,7 @@ use super::backends::Running;
 use crate::config::{self, ConfigError, Dialect, ProblemKind, ShareSection, check_share, edit};
 use crate::control::types::{
     Changed, Channel, Memory, NewShare, NewUser, OpenStatus, Passes, ServerStatus, SessionStatus,
-    ShareStatus, Totals, UserStatus,
+    ShareStatus, Totals, UserChange, UserStatus,
 };
 
 /// Why a request was refused.
@@ -316,11 +316,31 @@ impl Daemon {
     pub async fn remove_user(&self, name: String) -> Result<Changed, AdminError> {
         let (users, removed) = (Arc::clone(&self.users), name.clone());
         blocking(move || users.file().remove(&removed)).await?;
+        let closed = self.close_sessions_of(&name).await;
+        Ok(done(format!("user {name} removed, {closed} sessions closed")))
+    }
+
+    /// Lets a user log on or not; who may not is logged off.
+    ///
+    /// # Errors
+    /// See [`AdminError`].
+    pub async fn change_user(&self, name: String, change: UserChange) -> Result<Changed, AdminError> {
+        let (users, changed) = (Arc::clone(&self.users), name.clone());
+        blocking(move || users.file().set_disabled(&changed, !change.enabled)).await?;
+        if change.enabled {
+            return Ok(done(format!("user {name} enabled")));
+        }
+        let closed = self.close_sessions_of(&name).await;
+        Ok(done(format!("user {name} disabled, {closed} sessions closed")))
+    }
+
+    async fn close_sessions_of(&self, name: &str) -> usize {
         let mut closed = 0;
-        for session in self.server.sessions().iter().filter(|s| s.user.eq_ignore_ascii_case(&name)) {
+        for session in self.server.sessions().iter().filter(|s| s.user.to_lowercase() == name.to_lowercase())
+        {
             closed += usize::from(self.server.close_session(session.id).await);
         }
-        Ok(done(format!("user {name} removed, {closed} sessions closed")))
+        closed
     }
 
     fn backend(&self, before: Option<&Running>, section: &ShareSection) -> Result<Running, AdminError> {

@@ -89,7 +89,7 @@ impl Progress {
 
     /// Prints a line above the bar, to standard error.
     pub fn say(&self, text: &str) {
-        self.bar.suspend(|| eprintln!("causeway: {text}"));
+        self.bar.suspend(|| crate::output::complain(text));
     }
 
     /// Takes the bar away and sums up.

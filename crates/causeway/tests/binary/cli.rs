@@ -107,6 +107,9 @@ fn users_without_a_server() {
     assert_ne!(fs::read_to_string(&file).expect("read"), before);
     let list: serde_json::Value = serde_json::from_str(&user(&["list", "--json"], "").out).expect("JSON");
     assert_eq!(list, serde_json::json!([{ "name": "alice", "enabled": true }]));
+    assert_eq!(user(&["disable", "Alice"], "").out, "user Alice disabled\n");
+    assert!(user(&["list"], "").out.ends_with("alice  False\n"));
+    assert_eq!(user(&["enable", "alice"], "").code, 0);
     assert_eq!(user(&["remove", "alice"], "").code, 0);
     let gone = user(&["remove", "alice"], "");
     assert!(gone.code == 1 && gone.err.contains("see causeway user list"), "{gone:?}");

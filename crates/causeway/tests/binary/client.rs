@@ -355,6 +355,11 @@ fn an_administrator_sees_and_ends_a_session() {
     cat.kill().expect("it runs");
     cat.wait().expect("it ends");
 
+    // A user who is disabled cannot log on until enabled.
+    assert_eq!(p.server.ask(&["user", "disable", "alice"]).code, 0);
+    assert_eq!(p.run(&["ls", &p.url("files")]).code, 1);
+    assert_eq!(p.server.ask(&["user", "enable", "alice"]).code, 0);
+
     // A user who is removed is out at once, and cannot come back.
     assert_eq!(p.run(&["ls", &p.url("files")]).code, 0);
     assert_eq!(p.server.ask(&["user", "remove", "alice"]).code, 0);
