@@ -65,7 +65,8 @@ pub enum Filled {
 
 const SIZE_START: usize = 16 << 10;
 const SIZE_MAX: usize = 256 << 10;
-/// A message with payload of which at least this much has not arrived gets memory of its own, in bytes.
+/// A message with payload of which at least this much has arrived, or has not, gets memory of its own for the remainder,
+/// in bytes: a shorter one is copied together.
 const LARGE_MIN: usize = 4 << 10;
 
 impl Receiver {
@@ -230,7 +231,7 @@ impl Receiver {
             m.len() >= head_len
                 && Header::decode(m).is_ok_and(|h| h.command == command && h.next_command == 0)
         });
-        if apart && need - rest.len() >= LARGE_MIN {
+        if apart && rest.len().max(need - rest.len()) >= LARGE_MIN {
             Plan::Large
         } else if need > CHUNK_MAX {
             Plan::Heap

@@ -1,0 +1,138 @@
+//! Further channels of a session (MS-SMB2 3.3.5.5.2): who may bind, and what is left when a channel is lost.
+
+use std::sync::Arc;
+
+use env::Env;
+use smb_auth::sign::{SigningAlgorithm, SigningKey};
+use smb_client::{ConnectOptions, OpenOptions, TransportKind};
+use smb_server::Limits;
+use smb_wire::NtStatus;
+
+use crate::raw::{Binding, Raw};
+use crate::world::{World, credentials};
+
+fn world() -> World {
+    World::new(Env::real(), 64 << 20, Limits::default())
+}
+
+fn to(first: &Raw) -> Binding {
+    Binding { session_id: first.session_id, key: first.key.clone() }
+}
+
+/// What becomes of a binding by a connection with this dialect and GUID.
+async fn bind(world: &World, dialect: u16, guid: u8, user: &str, binding: Binding) -> NtStatus {
+    let mut second = Raw::new(world.dial().await.0);
+    second.negotiate(dialect, guid).await;
+    second.log_on(user, Some(binding)).await
+}
+
+#[tokio::test]
+async fn two_tcp_channels() {
+    for dialect in [0x0300, 0x0302, 0x0311] {
+        let world = world();
+        let (stream, first_serving) = world.dial().await;
+        let mut first = Raw::new(stream);
+        first.negotiate(dialect, 1).await;
+        assert_eq!(first.log_on("alice", None).await, NtStatus::SUCCESS);
+        first.tree("null").await;
+        let file = first.open("f").await;
+        let (stream, second_serving) = world.dial().await;
+        let mut second = Raw::new(stream);
+        second.negotiate(dialect, 1).await;
+        assert_eq!(second.log_on("alice", Some(to(&first))).await, NtStatus::SUCCESS);
+        let sessions = world.server.sessions();
+        assert_eq!((sessions.len(), sessions[0].channels.len()), (1, 2));
+
+        // Trees and opens are the session's: the other channel uses them. Each channel signs with its own key, and
+        // the session's first key is not the second channel's.
+        second.tree_id = first.tree_id;
+        second.signs = true;
+        assert_eq!(second.read_status(file).await, Some(NtStatus::END_OF_FILE));
+        let own = second.key.replace(first.key.clone().expect("logged on"));
+        let foreign = second.read_status(file).await;
+        // (3.0 and 3.0.2 derive from the log-on's session key alone, which differs too.)
+        assert_eq!(foreign, Some(NtStatus::ACCESS_DENIED));
+        second.key = own;
+
+        // The first connection breaks: the session and its opens stay.
+        drop(first);
+        first_serving.await.expect("served");
+        let sessions = world.server.sessions();
+        assert_eq!((sessions.len(), sessions[0].channels.len(), sessions[0].opens), (1, 1, 1));
+        assert_eq!(second.read_status(file).await, Some(NtStatus::END_OF_FILE));
+        drop(second);
+        second_serving.await.expect("served");
+        assert!(world.server.sessions().is_empty() && world.server.opens().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn who_may_not_bind() {
+    let world = world();
+    let mut first = Raw::session(world.dial().await.0).await;
+    first.tree("null").await;
+    let file = first.open("f").await;
+    let right = to(&first);
+    let nobody = Binding { key: None, ..right.clone() };
+    let forger = Binding {
+        key: Some(Arc::new(SigningKey::new(SigningAlgorithm::AesCmac, &[5; 16]))),
+        ..right.clone()
+    };
+    let lost = Binding { session_id: right.session_id ^ 1, ..right.clone() };
+    assert_eq!(bind(&world, 0x0302, 1, "alice", right.clone()).await, NtStatus::INVALID_PARAMETER);
+    assert_eq!(bind(&world, 0x0210, 1, "alice", right.clone()).await, NtStatus::REQUEST_NOT_ACCEPTED);
+    assert_eq!(bind(&world, 0x0311, 2, "alice", right.clone()).await, NtStatus::USER_SESSION_DELETED);
+    assert_eq!(bind(&world, 0x0311, 1, "bob", right.clone()).await, NtStatus::ACCESS_DENIED);
+    assert_eq!(bind(&world, 0x0311, 1, "alice", nobody).await, NtStatus::INVALID_PARAMETER);
+    assert_eq!(bind(&world, 0x0311, 1, "alice", forger).await, NtStatus::ACCESS_DENIED);
+    assert_eq!(bind(&world, 0x0311, 1, "alice", lost).await, NtStatus::USER_SESSION_DELETED);
+    // A connection is a channel of a session once.
+    assert_eq!(first.log_on("alice", Some(right.clone())).await, NtStatus::REQUEST_NOT_ACCEPTED);
+    // None of them did the session any harm.
+    first.signs = false;
+    assert_eq!(first.read_status(file).await, Some(NtStatus::END_OF_FILE));
+    assert_eq!(world.server.sessions()[0].channels.len(), 1);
+    assert_eq!(bind(&world, 0x0311, 1, "alice", right).await, NtStatus::SUCCESS);
+}
+
+/// LOGOFF on one channel ends the session on all (MS-SMB2 3.3.5.6).
+#[tokio::test]
+async fn logoff_ends_every_channel() {
+    let world = world();
+    let mut first = Raw::session(world.dial().await.0).await;
+    first.tree("null").await;
+    let file = first.open("f").await;
+    let mut second = Raw::new(world.dial().await.0);
+    second.negotiate(0x0311, 1).await;
+    assert_eq!(second.log_on("alice", Some(to(&first))).await, NtStatus::SUCCESS);
+    let said = second.call(smb_wire::Command::LOGOFF, &smb_wire::msg::LogoffRequest {}).await;
+    assert_eq!(said.expect("an answer").0.status, NtStatus::SUCCESS);
+    assert!(world.server.sessions().is_empty() && world.server.opens().is_empty());
+    assert_eq!(first.read_status(file).await, Some(NtStatus::USER_SESSION_DELETED));
+    // A channel that goes later takes nothing along: the next session is untouched.
+    let third = Raw::session(world.dial().await.0).await;
+    drop((first, second));
+    assert_eq!(world.server.sessions()[0].id, third.session_id);
+}
+
+/// SMB Direct as the second channel: it carries the I/O, and the session survives it.
+#[tokio::test]
+async fn tcp_and_rdma() {
+    let world = world();
+    let client = world.client(ConnectOptions::new(credentials("alice"))).await;
+    let tree = client.tree("null").await.expect("the share");
+    let file = tree.open("f", OpenOptions::create()).await.expect("created");
+    let (queue_pair, serving) = world.queue_pair();
+    client.join_over(queue_pair).await.expect("a second channel");
+    assert_eq!(client.transport().kind, TransportKind::Rdma);
+    file.set_len(1 << 20).await.expect("sized");
+    assert_eq!(arena::sg_len(&file.read_at(0, 1 << 20).await.expect("read")), 1 << 20);
+    assert_eq!(world.server.totals().read_bytes_rdma, 1 << 20);
+    let sessions = world.server.sessions();
+    assert_eq!((sessions.len(), sessions[0].channels.len(), sessions[0].opens), (1, 2, 1));
+    // The channel breaks under it.
+    serving.abort();
+    assert!(serving.await.expect_err("cancelled").is_cancelled());
+    let sessions = world.server.sessions();
+    assert_eq!((sessions.len(), sessions[0].opens), (1, 1));
+}

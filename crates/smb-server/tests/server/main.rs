@@ -1,0 +1,6 @@
+//! The server as a whole, in one process: memory, channels, replay from a seed, beginnings and ends.
+
+mod binding;
+mod budget;
+mod raw;
+mod world;
