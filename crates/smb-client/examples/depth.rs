@@ -19,6 +19,7 @@ const FILE: u64 = 64 << 20;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
+    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [server, share, path, rest @ ..] = &arguments[..] else {
         return Err("usage: depth HOST:PORT SHARE PATH [read|write] [BYTES] [DEPTH] [SECONDS]".into());

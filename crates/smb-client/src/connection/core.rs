@@ -486,13 +486,14 @@ fn authenticate(
     // The log-on checks its own answers; an interim response carries nothing to believe.
     let Some(channel) = channel.filter(|_| !flight.setup && !pending) else { return Ok(()) };
     let signed = header.flags.contains(HeaderFlags::SIGNED);
-    if signed {
-        if protect::verify(&channel.signing, message, header) { Ok(()) } else { Err(Lost::NotAuthentic) }
-    } else if channel.signing_required {
-        Err(Lost::NotAuthentic)
-    } else {
-        Ok(())
+    let authentic =
+        if signed { protect::verify(&channel.signing, message, header) } else { !channel.signing_required };
+    if authentic {
+        return Ok(());
     }
+    let (command, status) = (header.command, header.status);
+    tracing::warn!(?command, %status, signed, "an answer is not authentic");
+    Err(Lost::NotAuthentic)
 }
 
 /// The request that gives back what an answer opened that nobody waits for any more.
