@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use arena::Sg;
+use arena::{IoBuf, Sg};
 use smb_auth::sign::SigningKey;
 use smb_wire::header::{RELATED_SESSION_ID, RELATED_TREE_ID};
 use smb_wire::msg::{EchoRequest, EchoResponse, LogoffRequest, LogoffResponse, TreeDisconnectRequest};
 use smb_wire::{Command, Decode, Header, HeaderFlags, NtStatus};
 
+use super::encode::COMPOUND_MAX;
 use super::chain::{Chain, Finished, Item, Outcome, Running};
 use super::{Engine, Pull};
 use crate::commands;
@@ -27,6 +28,11 @@ impl Engine {
     /// Runs the requests of a chain until one must wait or all are done.
     pub(super) fn run(&mut self, mut chain: Chain) {
         while let Some(item) = chain.waiting.pop_front() {
+            // What is finished does not pile up until a long chain ends.
+            if chain.finished.iter().map(Finished::len).sum::<usize>() > COMPOUND_MAX {
+                let finished = std::mem::take(&mut chain.finished);
+                self.send_finished(finished, chain.encrypted.as_ref());
+            }
             Counters::add(&self.server.counters().requests, 1);
             let mut signing = None;
             let cancel = Cancel::default();
@@ -42,20 +48,28 @@ impl Engine {
                 Outcome::Reply(reply) => finish(&mut chain, running, reply),
                 Outcome::Pending(future) => {
                     chain.running = Some(running);
-                    self.parked.insert(slot, chain);
+                    self.park(slot, chain);
                     self.running.push(Box::pin(async move { (slot, future.await) }));
                     return;
                 }
                 Outcome::Pull { from, length, then } => {
                     running.then = Some(then);
                     chain.running = Some(running);
-                    self.parked.insert(slot, chain);
+                    self.park(slot, chain);
                     self.pulls.push_back(Pull { slot, from, length });
                     return;
                 }
             }
         }
         self.complete(chain);
+    }
+
+    /// Puts a chain aside until its running request is done.
+    fn park(&mut self, slot: u64, chain: Chain) {
+        if let Some(running) = &chain.running {
+            self.parked_ids.insert(running.header.message_id, slot);
+        }
+        self.parked.insert(slot, chain);
     }
 
     /// A parked request is done: its chain goes on.
@@ -66,6 +80,7 @@ impl Engine {
         }
         let Some(mut chain) = self.parked.remove(&slot) else { return };
         let Some(running) = chain.running.take() else { return };
+        self.parked_ids.remove(&running.header.message_id);
         finish(&mut chain, running, reply);
         self.run(chain);
     }
@@ -94,7 +109,10 @@ impl Engine {
         let message = chain.head.slice(item.range.clone());
         let mut header = item.header;
         if header.command == Command::CANCEL {
-            self.cancel(&header);
+            // MS-SMB2 3.3.5.16: the same checks as for any request; what fails them is ignored.
+            if self.admit(chain, &header, &message, item).is_ok() {
+                self.cancel(&header);
+            }
             return Outcome::Silent;
         }
         if header.command == Command::NEGOTIATE {
@@ -135,6 +153,11 @@ impl Engine {
                 };
             }
             Command::TREE_CONNECT => {
+                // MS-SMB2 3.3.5.7: in 3.1.1 it is protected, or the negotiation might have been tampered with.
+                if self.facts.dialect == 0x0311 && signing.is_none() && chain.encrypted.is_none() {
+                    self.ending = Some(super::ConnectionError::Protocol("a TREE_CONNECT neither signed nor encrypted"));
+                    return Outcome::Silent;
+                }
                 let outcome = commands::tree::connect(
                     &self.server,
                     &self.facts,
@@ -174,6 +197,18 @@ impl Engine {
             }
             return commands::tree::disconnect(&self.server, &admitted.session, &tree);
         }
+        let message = match header.command {
+            // It may wait for as long as somebody else likes: neither many of them nor much memory with each.
+            Command::LOCK if self.parked.len() >= self.server.config.limits.pending_per_connection / 2 => {
+                return NtStatus::INSUFFICIENT_RESOURCES.into();
+            }
+            Command::LOCK if !chain.compound => {
+                chain.head = IoBuf::from(chain.head.to_vec());
+                chain.whole = [chain.head.clone()].into_iter().collect();
+                chain.head.clone()
+            }
+            _ => message,
+        };
         let request = Request {
             server: Arc::clone(&self.server),
             facts: Arc::clone(&self.facts),
@@ -254,12 +289,12 @@ impl Engine {
         let channel = self.channels.get_mut(&session.id).ok_or(NtStatus::USER_SESSION_DELETED)?;
         if let Some(tree) = &channel.last_tree
             && tree.id == id
-            && !tree.share.is_removed()
+            && tree.is_live()
         {
             return Ok(Arc::clone(tree));
         }
         let tree =
-            session.tree(id).filter(|t| !t.share.is_removed()).ok_or(NtStatus::NETWORK_NAME_DELETED)?;
+            session.tree(id).filter(|t| t.is_live()).ok_or(NtStatus::NETWORK_NAME_DELETED)?;
         channel.last_tree = Some(Arc::clone(&tree));
         Ok(tree)
     }
@@ -267,28 +302,27 @@ impl Engine {
     /// MS-SMB2 3.3.5.6: ends the session on all its channels.
     fn logoff(&mut self, session: Arc<Session>) -> Outcome {
         self.channels.remove(&session.id);
-        let server = Arc::clone(&self.server);
-        server.remove_session(session.id);
-        let opens = session.end();
+        if self.channels.is_empty() {
+            self.unauthenticated = self.server.enter_unauthenticated(self.now);
+        }
+        self.server.remove_session(session.id);
+        let closing = self.server.close_opens(session.end());
         later(async move {
-            server.close_opens(opens).await;
+            closing.await;
             Reply::ok(&LogoffResponse {})
         })
     }
 
     /// MS-SMB2 3.3.5.16: cancels by AsyncId, or by MessageId where the request is still synchronous.
     fn cancel(&mut self, header: &Header) {
-        for chain in self.parked.values() {
-            let Some(running) = &chain.running else { continue };
-            let named = if header.flags.contains(HeaderFlags::ASYNC) {
-                running.async_id == Some(header.async_id)
-            } else {
-                running.header.message_id == header.message_id
-            };
-            if named {
-                running.cancel.cancel();
-                return;
-            }
+        let slot = if header.flags.contains(HeaderFlags::ASYNC) {
+            Some(header.async_id)
+        } else {
+            self.parked_ids.get(&header.message_id).copied()
+        };
+        let running = slot.and_then(|s| self.parked.get(&s)).and_then(|c| c.running.as_ref());
+        if let Some(running) = running.filter(|r| r.header.session_id == header.session_id) {
+            running.cancel.cancel();
         }
     }
 }

@@ -40,7 +40,7 @@ use smb_direct::BufferDescriptorV1;
 use smb_wire::{Guid, NtStatus};
 
 use crate::request::{ConnectionFacts, Reply};
-use crate::server::ConnectionGuard;
+use crate::server::{ConnectionGuard, Unauthenticated};
 use crate::session::Session;
 use crate::share::Tree;
 use crate::{Server, TransportKind};
@@ -61,6 +61,8 @@ pub(crate) struct Engine {
     channels: HashMap<u64, Channel>,
     setups: HashMap<u64, Setup>,
     parked: HashMap<u64, Chain>,
+    /// Which slot a parked request is in, by its MessageId.
+    parked_ids: HashMap<u64, u64>,
     running: FuturesUnordered<BoxFuture<(u64, Reply)>>,
     announced: Arc<Mutex<Vec<u64>>>,
     next_slot: u64,
@@ -71,7 +73,8 @@ pub(crate) struct Engine {
     hash_next_reply: Option<HashInto>,
     /// Set when the connection must end after what is queued has left.
     ending: Option<ConnectionError>,
-    opened: Instant,
+    /// Since when nobody is logged on here; `None` while somebody is.
+    unauthenticated: Option<Unauthenticated>,
     now: Instant,
     _guard: ConnectionGuard,
 }
@@ -104,7 +107,7 @@ const OUT_HIGH: usize = 4 << 20;
 /// Messages waiting to be sent above which no further request is started.
 const OUT_MESSAGES: usize = 2048;
 /// The longest message taken before anybody has logged on, in bytes.
-const UNAUTHENTICATED_MAX: usize = 128 << 10;
+const UNAUTHENTICATED_MAX: usize = 72 << 10;
 /// What a message may be longer than its payload: headers, contexts, padding, transform header, in bytes.
 pub(crate) const OVERHEAD: usize = 64 << 10;
 
@@ -120,6 +123,7 @@ impl Engine {
     ) -> Option<Engine> {
         let (id, guard) = server.enter()?;
         let now = server.env.now();
+        let unauthenticated = server.enter_unauthenticated(now)?;
         let facts = ConnectionFacts {
             id,
             dialect: 0,
@@ -144,6 +148,7 @@ impl Engine {
             channels: HashMap::new(),
             setups: HashMap::new(),
             parked: HashMap::new(),
+            parked_ids: HashMap::new(),
             running: FuturesUnordered::new(),
             announced: Arc::default(),
             next_slot: 1,
@@ -152,7 +157,7 @@ impl Engine {
             pulls: VecDeque::new(),
             hash_next_reply: None,
             ending: None,
-            opened: now,
+            unauthenticated: Some(unauthenticated),
             now,
             _guard: guard,
             server: Arc::clone(server),
@@ -184,7 +189,8 @@ impl Engine {
     /// When to give up on a client that has not logged on; `None` once it has.
     pub(crate) fn authenticate_by(&self) -> Option<Instant> {
         let limit = std::time::Duration::from_secs(self.server.config.limits.authenticate_s);
-        self.channels.is_empty().then(|| self.opened + limit)
+        let since = self.unauthenticated.as_ref()?.since;
+        self.parked.is_empty().then(|| since + limit)
     }
 
     /// Takes one message.
@@ -222,7 +228,7 @@ impl Engine {
     /// The next message to send.
     pub(crate) fn pop(&mut self) -> Option<OutMessage> {
         let m = self.out.pop_front()?;
-        self.out_bytes -= m.len();
+        self.out_bytes -= m.cost();
         Some(m)
     }
 
@@ -288,7 +294,7 @@ impl Engine {
     }
 
     fn push_out(&mut self, message: OutMessage) {
-        self.out_bytes += message.len();
+        self.out_bytes += message.cost();
         self.out.push_back(message);
     }
 

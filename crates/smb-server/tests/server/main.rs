@@ -2,5 +2,7 @@
 
 mod binding;
 mod budget;
+mod lifecycle;
 mod raw;
+mod replay;
 mod world;

@@ -1,0 +1,253 @@
+//! Beginnings and ends: what is cut and when, what is bounded, and what administration takes away.
+
+use std::time::Duration;
+
+use env::Env;
+use smb_client::{ConnectOptions, OpenOptions};
+use smb_server::Limits;
+use smb_wire::msg::{
+    CloseRequest, LockElement, LockElements, LockFlags, LockRequest, LogoffRequest, TreeConnectRequest,
+};
+use smb_wire::{Command, NtStatus, Utf16Buf};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::Instant;
+
+use crate::raw::Raw;
+use crate::world::{World, credentials};
+
+fn world(limits: Limits) -> World {
+    World::new(Env::simulated(1), 64 << 20, limits)
+}
+
+/// Begun requests are answered, new connections are not taken, and nothing is left.
+#[tokio::test]
+async fn draining() {
+    let world = world(Limits::default());
+    let mut raws = Vec::new();
+    for i in 0..20 {
+        let (stream, serving) = world.dial().await;
+        let mut raw = Raw::session(stream).await;
+        raw.tree("ram").await;
+        let file = raw.open("f").await;
+        let out = [raw.write(file, i << 20, &[1; 65_536]), raw.read(file, i << 20, 65_536)].concat();
+        raw.stream.write_all(&out).await.expect("sent");
+        raws.push((raw, serving));
+    }
+    let idle = Raw::session(world.dial().await.0).await;
+    // The server sees the requests before it hears of the end: they were sent before.
+    tokio::task::yield_now().await;
+    let limit = Duration::from_secs(30);
+    let begun = Instant::now();
+    world.server.drain(limit).await;
+    assert!(begun.elapsed() < limit, "a connection did not end");
+    for (mut raw, serving) in raws {
+        for _ in 0..2 {
+            assert_eq!(raw.answer().await.expect("an answer").0.status, NtStatus::SUCCESS);
+        }
+        assert!(raw.answer().await.is_none(), "closed behind the last answer");
+        serving.await.expect("served");
+    }
+    drop(idle);
+    assert_eq!(world.server.totals().connections, 0);
+    assert!(world.server.sessions().is_empty() && world.server.opens().is_empty());
+    let (mut late, serving) = world.dial().await;
+    serving.await.expect("refused");
+    assert_eq!(late.read(&mut [0; 1]).await.expect("closed"), 0);
+}
+
+/// MS-SMB2 3.3.4.8: opens are closed, the name is gone, and so is the tree connect; the session stays.
+#[tokio::test]
+async fn a_share_is_removed_under_an_open_file() {
+    let world = world(Limits::default());
+    let mut raw = Raw::session(world.dial().await.0).await;
+    raw.tree("ram").await;
+    let file = raw.open("f").await;
+    assert_eq!(raw.read_status(file).await, Some(NtStatus::END_OF_FILE));
+    world.server.remove_share("RAM").await.expect("removed");
+    assert!(world.server.opens().is_empty());
+    assert_eq!(raw.read_status(file).await, Some(NtStatus::NETWORK_NAME_DELETED));
+    let close = CloseRequest { file_id: file, ..CloseRequest::default() };
+    let closed = raw.call(Command::CLOSE, &close).await.expect("an answer").0;
+    assert_eq!(closed.status, NtStatus::NETWORK_NAME_DELETED);
+    raw.signs = true;
+    let path = Utf16Buf::from(r"\\world\ram");
+    let body = TreeConnectRequest { path: path.as_utf16(), ..TreeConnectRequest::default() };
+    let again = raw.call(Command::TREE_CONNECT, &body).await.expect("an answer").0;
+    assert_eq!(again.status, NtStatus::BAD_NETWORK_NAME);
+    raw.tree("null").await;
+    let other = raw.open("g").await;
+    assert_eq!(raw.read_status(other).await, Some(NtStatus::END_OF_FILE));
+    assert!(world.server.remove_share("IPC$").await.is_err());
+}
+
+/// An administrator ends a session while one of its requests waits for a lock: the request is answered, the lock goes.
+#[tokio::test]
+async fn a_session_is_ended_by_an_administrator() {
+    let world = world(Limits::default());
+    let mut holder = Raw::session(world.dial().await.0).await;
+    let mut waiter = Raw::session(world.dial().await.0).await;
+    let mut locks = Vec::new();
+    LockElement { offset: 0, length: 1, flags: LockFlags::EXCLUSIVE_LOCK }.encode(&mut locks);
+    let locks = LockElements::from_bytes(&locks).expect("one");
+    for raw in [&mut holder, &mut waiter] {
+        raw.tree("ram").await;
+    }
+    let held = holder.open("f").await;
+    let body = LockRequest { lock_sequence: 0, file_id: held, locks };
+    assert_eq!(holder.call(Command::LOCK, &body).await.expect("an answer").0.status, NtStatus::SUCCESS);
+    let wanted = waiter.open("f").await;
+    let body = LockRequest { lock_sequence: 0, file_id: wanted, locks };
+    let m = waiter.encode(Command::LOCK, 1, &body, &[]);
+    waiter.stream.write_all(&m).await.expect("sent");
+    // The holder's session ends: the waiter gets the lock.
+    assert!(world.server.close_session(holder.session_id).await);
+    assert!(!world.server.close_session(holder.session_id).await);
+    assert_eq!(waiter.answer().await.expect("an answer").0.status, NtStatus::SUCCESS);
+    assert_eq!(holder.read_status(held).await, Some(NtStatus::USER_SESSION_DELETED));
+    let opens = world.server.opens();
+    assert_eq!((opens.len(), opens[0].locks), (1, 1));
+    // One open is closed over its owner's head.
+    assert!(world.server.close_open(opens[0].id.1).await);
+    assert_eq!(waiter.read_status(wanted).await, Some(NtStatus::FILE_CLOSED));
+    assert_eq!(world.server.sessions().len(), 1);
+}
+
+#[tokio::test]
+async fn who_does_not_log_on_is_cut() {
+    let world = world(Limits::default());
+    let (silent, silent_serving) = world.dial().await;
+    let mut half = Raw::new(world.dial().await.0);
+    half.negotiate(0x0311, 1).await;
+    let mut honest = Raw::session(world.dial().await.0).await;
+    // ECHO needs no session and buys no time.
+    assert_eq!(half.echo().await, Some(NtStatus::SUCCESS));
+    tokio::time::pause();
+    let begun = Instant::now();
+    silent_serving.await.expect("served");
+    let took = begun.elapsed().as_secs();
+    assert!((44..=46).contains(&took), "cut after {took} s");
+    drop(silent);
+    assert!(half.answer().await.is_none());
+    tokio::time::advance(Duration::from_secs(3600)).await;
+    assert_eq!(honest.echo().await, Some(NtStatus::SUCCESS));
+}
+
+/// Who logs off may log on again over the same connection, however old it is.
+#[tokio::test]
+async fn logging_off_gives_time_to_log_on() {
+    let world = world(Limits::default());
+    let mut raw = Raw::session(world.dial().await.0).await;
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(3600)).await;
+    tokio::time::resume();
+    let said = raw.call(Command::LOGOFF, &LogoffRequest {}).await.expect("an answer").0;
+    assert_eq!(said.status, NtStatus::SUCCESS);
+    raw.session_id = 0;
+    assert_eq!(raw.log_on("alice", None).await, NtStatus::SUCCESS);
+}
+
+/// The same over SMB Direct, in simulated time alone.
+#[tokio::test(start_paused = true)]
+async fn who_does_not_log_on_is_cut_on_rdma() {
+    let world = world(Limits::default());
+    let (queue_pair, serving) = world.queue_pair();
+    let options = smb_direct::SmbDirectOptions::default();
+    let mut direct =
+        smb_direct::SmbDirect::connect(queue_pair, world.arena.clone(), world.env.clone(), options)
+            .await
+            .expect("connected");
+    let begun = Instant::now();
+    while direct.event().await.is_ok() {}
+    assert!((44..=51).contains(&begun.elapsed().as_secs()), "cut after {:?}", begun.elapsed());
+    drop(direct);
+    serving.await.expect("served");
+    assert_eq!(world.server.totals().connections, 0);
+}
+
+#[tokio::test]
+async fn who_stops_reading_is_cut() {
+    let world = world(Limits::default());
+    let baseline = world.arena.usage().used;
+    let (stream, serving) = world.dial().await;
+    let mut raw = Raw::session(stream).await;
+    raw.tree("ram").await;
+    let file = raw.open("f").await;
+    let m = raw.write(file, 0, &vec![7; 1 << 20]);
+    raw.stream.write_all(&m).await.expect("sent");
+    raw.answer().await.expect("an answer");
+    while raw.credits < 500 {
+        raw.echo().await.expect("an answer");
+    }
+    // 31 MiB of answers: more than any socket buffer here takes.
+    let out: Vec<u8> = (0..31).flat_map(|_| raw.read(file, 0, 1 << 20)).collect();
+    raw.stream.write_all(&out).await.expect("sent");
+    let reads = world.server.totals().reads;
+    while world.server.totals().reads == reads {
+        tokio::task::yield_now().await;
+    }
+    tokio::time::pause();
+    let begun = Instant::now();
+    serving.await.expect("served");
+    let took = begun.elapsed().as_secs();
+    assert!((59..=61).contains(&took), "cut after {took} s");
+    assert!(world.server.sessions().is_empty() && world.server.opens().is_empty());
+    assert!(world.arena.usage().used <= baseline);
+}
+
+#[tokio::test]
+async fn who_leaves_half_a_message_is_cut() {
+    // Of a frame's head, of a small message, of a WRITE's payload.
+    for keep in [2, 40, 300_000] {
+        let world = world(Limits::default());
+        let (stream, serving) = world.dial().await;
+        let mut raw = Raw::session(stream).await;
+        raw.tree("null").await;
+        let file = raw.open("f").await;
+        while raw.credits < 16 {
+            raw.echo().await.expect("an answer");
+        }
+        let m = raw.write(file, 0, &vec![7; 1 << 20]);
+        raw.stream.write_all(&m[..keep]).await.expect("sent");
+        tokio::time::pause();
+        let begun = Instant::now();
+        serving.await.expect("served");
+        let took = begun.elapsed().as_secs();
+        assert!((59..=61).contains(&took), "{keep} bytes: cut after {took} s");
+        assert!(world.server.sessions().is_empty());
+        assert_eq!(world.server.totals().written_bytes, 0);
+        tokio::time::resume();
+    }
+}
+
+/// Half-open connections cost no payload memory, are bounded, and do not keep anybody out once they are gone.
+#[tokio::test]
+async fn connections_are_bounded() {
+    const BOUND: usize = 500;
+    let world = world(Limits { connections: BOUND, ..Limits::default() });
+    let baseline = world.arena.usage().used;
+    let (mut kept, mut refused) = (Vec::new(), 0);
+    for _ in 0..10_000 {
+        let (mut stream, serving) = world.dial().await;
+        if kept.len() < BOUND {
+            stream.write_all(&[0, 0]).await.expect("sent");
+            kept.push((stream, serving));
+        } else {
+            serving.await.expect("refused");
+            assert_eq!(stream.read(&mut [0; 1]).await.expect("closed"), 0);
+            refused += 1;
+        }
+    }
+    let totals = world.server.totals();
+    assert_eq!((totals.connections, totals.accepted, refused), (BOUND, BOUND as u64, 10_000 - BOUND));
+    let each = (world.arena.usage().used - baseline) / BOUND;
+    assert!(each <= 16 << 10, "{each} bytes for each half-open connection");
+    let (streams, servings): (Vec<_>, Vec<_>) = kept.into_iter().unzip();
+    drop(streams);
+    for serving in servings {
+        serving.await.expect("served");
+    }
+    assert_eq!((world.server.totals().connections, world.arena.usage().used), (0, baseline));
+    let client = world.client(ConnectOptions::new(credentials("alice"))).await;
+    let tree = client.tree("ram").await.expect("the share");
+    tree.open("f", OpenOptions::create()).await.expect("created");
+}
