@@ -9,7 +9,7 @@ import pytest
 
 from harness import guest
 from harness.guest import Network
-from harness.programs import run, until
+from harness.programs import Failed, run, until
 from harness.servers import Causeway, Ksmbd, Smbd, free_port
 
 pytestmark = pytest.mark.skipif(not Causeway.binary.exists(), reason="causeway is not built")
@@ -27,8 +27,24 @@ class Cli:
     def __call__(self, command, *arguments, status=0, password=None, timeout=60):
         rdma = ["--rdma-port", self.server.iwarp_port] if self.transport == "rdma" else []
         environment = {"CAUSEWAY_PASSWORD": password or self.server.password}
-        return run([*self.server.prefix, Causeway.binary, command, "--transport", self.transport, *rdma, *arguments], status=status,
-                   env=environment, timeout=timeout).out
+        line = [*self.server.prefix, Causeway.binary, command, "--transport", self.transport, *rdma, *arguments]
+        for _ in range(self.tries() - 1):
+            try:
+                return run(line, status=status, env=environment, timeout=4).out
+            except Failed as failed:
+                if "did not end within" not in str(failed):
+                    raise
+        return run(line, status=status, env=environment, timeout=timeout).out
+
+    def tries(self):
+        """siw loses a first message that arrives within some 100 µs of its MPA reply, and then waits for more; the kernel's own
+        client meets it too. A command against ksmbd that hangs is tried again, and nothing else is."""
+        return 6 if self.server.name == "ksmbd" and self.transport == "rdma" else 1
+
+    def for_large_reads(self):
+        """ksmbd of Linux 6.12 signs the answer to a READ of 4 KiB and more over RDMA wrongly (the kernel's own client says "sign
+        fail cmd 0x8"), and we do sign: what was put over SMB Direct there is fetched over TCP."""
+        return Cli(self.server) if self.tries() > 1 else self
 
     def json(self, command, *arguments):
         return json.loads(self(command, "--json", *arguments))
@@ -63,10 +79,11 @@ def make(path, size):
 def test_put_and_get(cli, tmp_path, size):
     source, back = make(tmp_path / "source", size), tmp_path / "back"
     put = cli.json("put", source, cli.url(f"size-{size}"))
-    get = cli.json("get", cli.url(f"size-{size}"), back)
+    reader = cli if size < 4096 else cli.for_large_reads()
+    get = reader.json("get", cli.url(f"size-{size}"), back)
     assert back.read_bytes() == source.read_bytes()
-    for summary in (put, get):
-        assert summary["transport"] == cli.transport and summary["bytes"] == size and summary["files"] == 1
+    for summary, transport in ((put, cli.transport), (get, reader.transport)):
+        assert summary["transport"] == transport and summary["bytes"] == size and summary["files"] == 1
 
 
 def test_cat_stat_mv_rm(cli, tmp_path):
@@ -92,8 +109,9 @@ def test_get_resumes(cli, tmp_path):
     """A part that is there already is not fetched again, where it is the same."""
     source, back = make(tmp_path / "source", 8_000_000), tmp_path / "back"
     cli("put", source, cli.url("resumed"))
-    assert cli.json("get", cli.url("resumed"), back)["bytes"] == 8_000_000
-    again = cli.json("get", "--resume", cli.url("resumed"), back)
+    reader = cli.for_large_reads()
+    assert reader.json("get", cli.url("resumed"), back)["bytes"] == 8_000_000
+    again = reader.json("get", "--resume", cli.url("resumed"), back)
     assert back.read_bytes() == source.read_bytes() and again["bytes"] <= 8_000_000
 
 

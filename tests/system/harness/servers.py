@@ -211,7 +211,7 @@ class Ksmbd(Server):
     SCRIPT = """
 rdma link add siw0 type siw netdev $ETH      # first: ksmbd listens on 5445 only if it sees siw when it starts
 mkdir -p /srv/t; mount -t tmpfs -o size=700m t /srv/t; mkdir -m 1777 /srv/t/files     # a share may not be a mount point
-printf '[global]\nnetbios name = GUEST\nserver signing = auto\nserver multi channel support = yes\n[files]\npath = /srv/t/files\nread only = no\n' > /etc/ksmbd/ksmbd.conf
+printf '[global]\nnetbios name = GUEST\nserver signing = disabled\nserver multi channel support = yes\n[files]\npath = /srv/t/files\nread only = no\n' > /etc/ksmbd/ksmbd.conf
 ksmbd.adduser -a {user} -p '{password}' >/dev/null 2>&1
 ksmbd.mountd -n >/dev/null 2>&1 &
 for i in $(seq 100); do ss -ltn | grep -q :5445 && break; sleep 0.1; done
