@@ -6,7 +6,7 @@ use arena::{Class, IoBuf, IoBufMut, Sg, SgMut, Usage, sg_len, sg_slice, sg_to_ve
 use rdma::{Completion, Done, Down, Exposed, RdmaError, Stag, WcError, Wr, WrId};
 
 use crate::connection::{Event, Kind, Phase, SmbDirect, wr_id, wr_parts};
-use crate::pdu::DATA_TRANSFER_LEN;
+use crate::pdu::DataTransfer;
 use crate::protocol::{Received, Time, Transmit};
 use crate::transfers::Finished;
 use crate::{SmbDirectError, Timer, Violation};
@@ -191,19 +191,21 @@ impl SmbDirect {
 
     fn transmit(&mut self, transmit: Transmit) {
         match transmit {
-            Transmit::Request(m) => self.post_send(Sg::from_iter([IoBuf::from(m.encode().to_vec())]), None),
-            Transmit::Response(m) => self.post_send(Sg::from_iter([IoBuf::from(m.encode().to_vec())]), None),
+            Transmit::Request(m) => self.post_send(Sg::from_iter([IoBuf::from(m.to_bytes().to_vec())]), None),
+            Transmit::Response(m) => {
+                self.post_send(Sg::from_iter([IoBuf::from(m.to_bytes().to_vec())]), None)
+            }
             Transmit::Refusal(m, why) => {
-                self.post_send(Sg::from_iter([IoBuf::from(m.encode().to_vec())]), None);
+                self.post_send(Sg::from_iter([IoBuf::from(m.to_bytes().to_vec())]), None);
                 self.end(SmbDirectError::Peer(why));
             }
             Transmit::Data(header, None) => {
-                let bytes = header.encode()[..DATA_TRANSFER_LEN].to_vec();
+                let bytes = header.to_bytes()[..DataTransfer::LEN].to_vec();
                 self.post_send(Sg::from_iter([IoBuf::from(bytes)]), None);
             }
             Transmit::Data(header, Some(fragment)) => {
                 let front = self.messages.front().expect("the protocol's queue is this one");
-                let mut sg = Sg::from_iter([IoBuf::from(header.encode().to_vec())]);
+                let mut sg = Sg::from_iter([IoBuf::from(header.to_bytes().to_vec())]);
                 let part = sg_slice(&front.data, fragment.start as usize, fragment.length as usize);
                 sg.extend(part);
                 let mut invalidate = None;

@@ -17,8 +17,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::pdu::{
-    DATA_OFFSET, DATA_TRANSFER_LEN, DataTransfer, MIN_FRAGMENTED_SIZE, MIN_RECEIVE_SIZE, NegotiateRequest,
-    NegotiateResponse, RESPONSE_REQUESTED,
+    DATA_OFFSET, DataTransfer, DataTransferFlags, MIN_FRAGMENTED_SIZE, MIN_RECEIVE_SIZE, NegotiateRequest,
+    NegotiateResponse,
 };
 use crate::{Limits, SmbDirectError, SmbDirectOptions, Timer, Violation};
 
@@ -388,7 +388,7 @@ impl Protocol {
             credits_granted,
             // A keep-alive is answered without the flag: an answer that asks for an answer would never end, though
             // MS-SMBD 3.1.5.8 read literally says so.
-            flags: if ask { RESPONSE_REQUESTED } else { 0 },
+            flags: if ask { DataTransferFlags::RESPONSE_REQUESTED } else { DataTransferFlags::empty() },
             remaining_data_length: 0,
             data_offset: 0,
             data_length: 0,
@@ -467,14 +467,14 @@ impl Protocol {
         if length > self.limits.max_receive_size as usize {
             return Err(Violation::TooLong(length));
         }
-        let m = DataTransfer::decode(head)?;
+        let m = DataTransfer::decode(head).map_err(|_| Violation::DataLength(head.len()))?;
         if m.credits_requested == 0 {
             return Err(Violation::NoCreditsRequested);
         }
         self.peer_target = u32::from(m.credits_requested);
         self.send_credits =
             self.send_credits.saturating_add(u32::from(m.credits_granted)).min(u32::from(u16::MAX));
-        self.response_due |= m.flags & RESPONSE_REQUESTED != 0;
+        self.response_due |= m.flags.contains(DataTransferFlags::RESPONSE_REQUESTED);
         self.keep_alive = KeepAlive::None;
         self.deadline = now + self.options.idle_timeout;
         if m.data_length == 0 {
@@ -493,7 +493,7 @@ impl Protocol {
 
     /// Checks that a fragment lies in its message and continues the sequence; whether it ends it.
     fn fragment(&mut self, m: &DataTransfer, message: usize) -> Result<bool, Violation> {
-        if !m.data_offset.is_multiple_of(8) || (m.data_offset as usize) < DATA_TRANSFER_LEN {
+        if !m.data_offset.is_multiple_of(8) || (m.data_offset as usize) < DataTransfer::LEN {
             return Err(Violation::DataOffset(m.data_offset));
         }
         let (offset, length) = (m.data_offset, m.data_length);

@@ -136,6 +136,27 @@ impl BufferDescriptors<'_> {
     }
 }
 
+// A data transfer message's head has its padding, as it is in front of data; without data only the first 20 are sent.
+macro_rules! to_bytes {
+    ($($name:ident [$len:expr]),*) => {$(
+        impl $name {
+            /// Its bytes, for a message of its own.
+            pub fn to_bytes(&self) -> [u8; $len] {
+                let (mut out, mut bytes) = (Vec::with_capacity($len), [0; $len]);
+                self.put(&mut out);
+                bytes[..out.len()].copy_from_slice(&out);
+                bytes
+            }
+        }
+    )*};
+}
+to_bytes!(
+    NegotiateRequest[Self::LEN],
+    NegotiateResponse[Self::LEN],
+    BufferDescriptor[Self::LEN],
+    DataTransfer[DATA_OFFSET]
+);
+
 /// Decodes the negotiate request, and checks what MS-SMBD 3.1.5.2 says ends the connection: a version range that does
 /// not contain 1.0 is not among it (that gets a response with STATUS_NOT_SUPPORTED), sizes and credits are.
 ///

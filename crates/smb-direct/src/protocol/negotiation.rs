@@ -1,10 +1,10 @@
 //! Negotiation, both ends (MS-SMBD 3.1.5.2, 3.1.5.3, 3.1.5.6, 3.1.5.7).
 
+use smb_wire::NtStatus;
+
 use super::{End, Grant, Phase, Protocol, Received, Time, Transmit};
 use crate::Violation;
-use crate::pdu::{
-    MIN_FRAGMENTED_SIZE, MIN_RECEIVE_SIZE, NegotiateRequest, NegotiateResponse, VERSION, status,
-};
+use crate::pdu::{MIN_FRAGMENTED_SIZE, MIN_RECEIVE_SIZE, NegotiateRequest, NegotiateResponse, VERSION};
 
 impl Protocol {
     pub(super) fn poll_negotiation(&mut self, now: Time) -> Option<Transmit> {
@@ -24,11 +24,11 @@ impl Protocol {
             Phase::ResponseDue if self.grantable() > 0 => {
                 let credits_granted = self.take_grant();
                 self.establish(now);
-                Some(Transmit::Response(self.response(status::SUCCESS, credits_granted)))
+                Some(Transmit::Response(self.response(NtStatus::SUCCESS, credits_granted)))
             }
             Phase::RefusalDue(why) => {
                 self.phase = Phase::Ended;
-                Some(Transmit::Refusal(self.response(status::NOT_SUPPORTED, 0), why))
+                Some(Transmit::Refusal(self.response(NtStatus::NOT_SUPPORTED, 0), why))
             }
             _ => None,
         }
@@ -36,7 +36,7 @@ impl Protocol {
 
     /// MS-SMBD 3.1.5.6.
     pub(super) fn negotiate_request(&mut self, now: Time, head: &[u8]) -> Result<Received, Violation> {
-        let m = NegotiateRequest::decode(head)?;
+        let m = NegotiateRequest::decode(head).map_err(|_| Violation::NegotiateLength(head.len()))?;
         self.posted = 0;
         if m.min_version > VERSION || m.max_version < VERSION {
             self.phase = Phase::RefusalDue(Violation::Version { min: m.min_version, max: m.max_version });
@@ -52,10 +52,10 @@ impl Protocol {
 
     /// MS-SMBD 3.1.5.7.
     pub(super) fn negotiate_response(&mut self, now: Time, head: &[u8]) -> Result<Received, End> {
-        let m = NegotiateResponse::decode(head)?;
+        let m = NegotiateResponse::decode(head).map_err(|_| Violation::NegotiateLength(head.len()))?;
         self.posted = 0;
-        if m.status != status::SUCCESS {
-            return Err(End::Refused(m.status));
+        if m.status != NtStatus::SUCCESS {
+            return Err(End::Refused(m.status.0));
         }
         if m.negotiated_version != VERSION {
             return Err(Violation::Version { min: m.min_version, max: m.max_version }.into());
@@ -93,7 +93,7 @@ impl Protocol {
         Ok(())
     }
 
-    fn response(&self, status: u32, credits_granted: u16) -> NegotiateResponse {
+    fn response(&self, status: NtStatus, credits_granted: u16) -> NegotiateResponse {
         NegotiateResponse {
             min_version: VERSION,
             max_version: VERSION,

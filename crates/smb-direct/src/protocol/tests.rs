@@ -8,7 +8,8 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
 use super::*;
-use crate::pdu::{VERSION, status};
+use crate::pdu::VERSION;
+use smb_wire::NtStatus;
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -148,13 +149,13 @@ impl Pair {
             let Some(transmit) = self.ends[side].core.poll_transmit(self.now) else { return };
             let (peer, end) = (self.ends[1 - side].core.limits(), &mut self.ends[side]);
             let bytes = match transmit {
-                Transmit::Request(m) => m.encode().to_vec(),
-                Transmit::Response(m) => m.encode().to_vec(),
+                Transmit::Request(m) => m.to_bytes().to_vec(),
+                Transmit::Response(m) => m.to_bytes().to_vec(),
                 Transmit::Refusal(..) => panic!("nothing to refuse"),
-                Transmit::Data(header, None) => header.encode()[..DATA_TRANSFER_LEN].to_vec(),
+                Transmit::Data(header, None) => header.to_bytes()[..DataTransfer::LEN].to_vec(),
                 Transmit::Data(header, Some(f)) => {
                     let front = end.queued.front().expect("there is a message");
-                    let mut b = header.encode().to_vec();
+                    let mut b = header.to_bytes().to_vec();
                     b.extend(&front[f.start as usize..(f.start + f.length) as usize]);
                     assert_eq!(f.last, (f.start + f.length) as usize == front.len());
                     if f.last {
@@ -256,7 +257,7 @@ proptest! {
         plausible in prop::collection::vec((0u16..3, 0u16..300, 0u16..2, 0u32..200_000, 0u32..9, 0u32..2000, 0usize..2100), 0..40),
     ) {
         crate::fuzzing::connection(&bytes);
-        crate::fuzzing::connection(&[&[0, 20], &request().encode()[..], &bytes].concat());
+        crate::fuzzing::connection(&[&[0, 20], &request().to_bytes()[..], &bytes].concat());
         let mut p = established(options());
         for (requested, granted, flags, remaining, offset, length, message) in plausible {
             while p.poll_transmit(Time::ZERO).is_some() {}
@@ -265,12 +266,12 @@ proptest! {
             let m = DataTransfer {
                 credits_requested: requested,
                 credits_granted: granted,
-                flags,
+                flags: DataTransferFlags::from_bits_retain(flags),
                 remaining_data_length: remaining,
                 data_offset: offset * 8,
                 data_length: length,
             };
-            match p.handle_receive(Time::ZERO, &m.encode(), message) {
+            match p.handle_receive(Time::ZERO, &m.to_bytes(), message) {
                 Ok(Received::Data { offset, length, .. }) => prop_assert!((offset + length) as usize <= message),
                 Ok(_) => {}
                 Err(_) => break,
@@ -286,7 +287,7 @@ fn established(options: SmbDirectOptions) -> Protocol {
     let mut p = Protocol::passive(Time::ZERO, options);
     p.handle_posted(1);
     let r = request();
-    assert_eq!(p.handle_receive(Time::ZERO, &r.encode(), 20), Ok(Received::Nothing));
+    assert_eq!(p.handle_receive(Time::ZERO, &r.to_bytes(), 20), Ok(Received::Nothing));
     assert_eq!(p.receives_wanted(), 4);
     p.handle_posted(4);
     assert!(matches!(p.poll_transmit(Time::ZERO), Some(Transmit::Response(m)) if m.credits_granted == 4));
@@ -309,7 +310,7 @@ fn data(length: u32, remaining: u32) -> DataTransfer {
     DataTransfer {
         credits_requested: 255,
         credits_granted: 1,
-        flags: 0,
+        flags: DataTransferFlags::empty(),
         remaining_data_length: remaining,
         data_offset: if length == 0 { 0 } else { 24 },
         data_length: length,
@@ -317,13 +318,13 @@ fn data(length: u32, remaining: u32) -> DataTransfer {
 }
 
 fn receive(p: &mut Protocol, m: DataTransfer) -> Result<Received, End> {
-    p.handle_receive(Time::ZERO, &m.encode(), 24 + m.data_length as usize)
+    p.handle_receive(Time::ZERO, &m.to_bytes(), 24 + m.data_length as usize)
 }
 
 /// What one hostile message gets.
 fn verdict(m: DataTransfer, message: usize) -> Violation {
     let mut p = established(options());
-    match p.handle_receive(Time::ZERO, &m.encode()[..message.min(24)], message) {
+    match p.handle_receive(Time::ZERO, &m.to_bytes()[..message.min(24)], message) {
         Err(End::Peer(v)) => {
             // It is over: nothing is taken, sent or waited for any more.
             assert_eq!(receive(&mut p, data(1, 0)), Ok(Received::Nothing));
@@ -393,7 +394,7 @@ fn hostile_negotiate_requests() {
     let ask = |r: NegotiateRequest, n: usize| {
         let mut p = Protocol::passive(Time::ZERO, options());
         p.handle_posted(1);
-        p.handle_receive(Time::ZERO, &r.encode()[..n], n).map(|_| p)
+        p.handle_receive(Time::ZERO, &r.to_bytes()[..n], n).map(|_| p)
     };
     let bad = |r| ask(r, 20).err().expect("it is refused");
     assert_eq!(ask(request(), 19).err(), Some(Violation::NegotiateLength(19).into()));
@@ -415,7 +416,7 @@ fn hostile_negotiate_requests() {
         let Some(Transmit::Refusal(m, why)) = p.poll_transmit(Time::ZERO) else { panic!("no refusal") };
         assert_eq!(
             (m.status, m.credits_granted, why),
-            (status::NOT_SUPPORTED, 0, Violation::Version { min, max })
+            (NtStatus::NOT_SUPPORTED, 0, Violation::Version { min, max })
         );
         assert_eq!(p.poll_transmit(Time::ZERO), None);
     }
@@ -444,7 +445,7 @@ fn hostile_negotiate_responses() {
         negotiated_version: VERSION,
         credits_requested: 255,
         credits_granted: 254,
-        status: 0,
+        status: NtStatus::SUCCESS,
         max_read_write_size: 1 << 20,
         preferred_send_size: 1364,
         max_receive_size: 1364,
@@ -455,11 +456,11 @@ fn hostile_negotiate_responses() {
         assert_eq!(p.poll_transmit(Time::ZERO), None, "a receive is posted before the request is sent");
         p.handle_posted(1);
         assert!(matches!(p.poll_transmit(Time::ZERO), Some(Transmit::Request(_))));
-        p.handle_receive(Time::ZERO, &r.encode()[..n], n).map(|r| (r, p))
+        p.handle_receive(Time::ZERO, &r.to_bytes()[..n], n).map(|r| (r, p))
     };
     let bad = |r| answer(r, 32).err().expect("it is refused");
     assert_eq!(answer(ok, 31).err(), Some(Violation::NegotiateLength(31).into()));
-    assert_eq!(bad(NegotiateResponse { status: 0xC000_00BB, ..ok }), End::Refused(0xC000_00BB));
+    assert_eq!(bad(NegotiateResponse { status: NtStatus::NOT_SUPPORTED, ..ok }), End::Refused(0xC000_00BB));
     let version = NegotiateResponse { negotiated_version: 0x200, ..ok };
     assert_eq!(bad(version), Violation::Version { min: VERSION, max: VERSION }.into());
     assert_eq!(bad(NegotiateResponse { credits_granted: 0, ..ok }), Violation::NoCreditsGranted.into());
@@ -534,13 +535,13 @@ fn timers() {
     assert_eq!(p.poll_timeout(), Some(s(120)));
     assert_eq!(p.handle_timeout(s(120)), Ok(()));
     let Some(Transmit::Data(m, None)) = p.poll_transmit(s(120)) else { panic!("no keep-alive") };
-    assert_eq!((m.flags, m.data_length), (RESPONSE_REQUESTED, 0));
+    assert_eq!((m.flags, m.data_length), (DataTransferFlags::RESPONSE_REQUESTED, 0));
     assert_eq!((p.poll_transmit(s(120)), p.poll_timeout()), (None, Some(s(125))));
     // An answer is a sign of life; without one it is over.
     let mut alive = established(SmbDirectOptions::default());
     assert_eq!(alive.handle_timeout(s(120)), Ok(()));
     assert!(alive.poll_transmit(s(120)).is_some());
-    assert_eq!(alive.handle_receive(s(121), &data(0, 0).encode(), 20), Ok(Received::Nothing));
+    assert_eq!(alive.handle_receive(s(121), &data(0, 0).to_bytes(), 20), Ok(Received::Nothing));
     assert_eq!((alive.poll_timeout(), alive.handle_timeout(s(125))), (Some(s(241)), Ok(())));
     assert_eq!(p.handle_timeout(s(125)), Err(End::TimedOut(Timer::KeepAlive)));
 }
@@ -570,9 +571,9 @@ fn the_last_credit_carries_a_grant() {
 #[test]
 fn keep_alives_are_answered() {
     let mut p = established(options());
-    let asked = DataTransfer { flags: RESPONSE_REQUESTED, ..data(0, 0) };
+    let asked = DataTransfer { flags: DataTransferFlags::RESPONSE_REQUESTED, ..data(0, 0) };
     assert_eq!(receive(&mut p, asked), Ok(Received::Nothing));
-    assert!(matches!(p.poll_transmit(Time::ZERO), Some(Transmit::Data(m, None)) if m.flags == 0));
+    assert!(matches!(p.poll_transmit(Time::ZERO), Some(Transmit::Data(m, None)) if m.flags.is_empty()));
     assert_eq!(p.poll_transmit(Time::ZERO), None);
     // Even with the last credit: a receive is posted for the grant that it needs.
     p.send_credits = 1;

@@ -10,7 +10,7 @@ use env::Env;
 use proptest::prelude::*;
 use rdma::sim::{self, Options, SimQueuePair};
 use rdma::{Completion, Done, Down, Exposed, QueuePair, Rights, Stag, Wr, WrId};
-use smb_direct::pdu::{DataTransfer, NegotiateRequest, NegotiateResponse, VERSION};
+use smb_direct::pdu::{DataTransfer, DataTransferFlags, NegotiateRequest, NegotiateResponse, VERSION};
 use smb_direct::{BufferDescriptorV1, Event, SmbDirect, SmbDirectError, SmbDirectOptions, Violation};
 
 /// Transfers and messages under way when the connection breaks at its n-th operation, for every n: each transfer
@@ -152,11 +152,11 @@ async fn raw_client(arena: &Arena) -> (SmbDirect, Raw) {
         let buf = arena.try_alloc(4096, Class::Payload).expect("memory");
         raw.qp.post(WrId(1), Wr::Recv(buf)).expect("room");
     }
-    raw.send(&request().encode(), None);
+    raw.send(&request().to_bytes(), None);
     let accept = SmbDirect::accept(Box::new(b), arena.clone(), e, SmbDirectOptions::default());
     let (server, response) = tokio::join!(accept, raw.received());
     let response = NegotiateResponse::decode(&response).expect("a response");
-    assert_eq!((response.status, response.credits_granted, response.max_receive_size), (0, 4, 1364));
+    assert_eq!((response.status.0, response.credits_granted, response.max_receive_size), (0, 4, 1364));
     (server.expect("negotiated"), raw)
 }
 
@@ -164,12 +164,12 @@ fn data(length: u32, remaining: u32) -> Vec<u8> {
     let m = DataTransfer {
         credits_requested: 1,
         credits_granted: 1,
-        flags: 0,
+        flags: DataTransferFlags::empty(),
         remaining_data_length: remaining,
         data_offset: 24,
         data_length: length,
     };
-    let mut b = m.encode().to_vec();
+    let mut b = m.to_bytes().to_vec();
     b.resize(24 + length as usize, 0x55);
     b
 }
@@ -230,11 +230,11 @@ async fn another_version_is_refused_with_a_status() {
     let (a, b) = sim::pair(Options::new(e.clone()));
     let mut raw = Raw { qp: a, done: Vec::new() };
     raw.qp.post(WrId(1), Wr::Recv(arena.try_alloc(4096, Class::Payload).expect("memory"))).expect("room");
-    raw.send(&NegotiateRequest { min_version: 0x200, max_version: 0x300, ..request() }.encode(), None);
+    raw.send(&NegotiateRequest { min_version: 0x200, max_version: 0x300, ..request() }.to_bytes(), None);
     let accept = SmbDirect::accept(Box::new(b), arena.clone(), e, SmbDirectOptions::default());
     let (server, response) = tokio::join!(accept, raw.received());
     assert!(matches!(server, Err(SmbDirectError::Peer(Violation::Version { min: 0x200, max: 0x300 }))));
-    assert_eq!(NegotiateResponse::decode(&response).map(|r| r.status), Ok(0xC000_00BB));
+    assert_eq!(NegotiateResponse::decode(&response).map(|r| r.status.0), Ok(0xC000_00BB));
 }
 
 /// S3-16: one message invalidates at most one tag, and no message without data does.
