@@ -55,6 +55,8 @@ pub struct Limits {
     pub pending_per_connection: usize,
     /// Connections at once.
     pub connections: usize,
+    /// Connections at once on which nobody is logged on.
+    pub unauthenticated: usize,
     /// A connection that has not authenticated by then is closed, in seconds.
     pub authenticate_s: u64,
     /// A connection whose peer takes no data, or leaves a message unfinished, for so long is closed, in seconds.
@@ -71,6 +73,7 @@ impl Default for Limits {
             opens_per_session: 65_536,
             pending_per_connection: 8192,
             connections: 65_536,
+            unauthenticated: 1024,
             authenticate_s: 45,
             stall_s: 60,
         }

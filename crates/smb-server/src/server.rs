@@ -14,11 +14,12 @@ use smb_wire::FileId;
 use thiserror::Error;
 use tokio::sync::Notify;
 
+use crate::commands::close::Loose;
 use crate::files::FileTable;
 use crate::open::Open;
 use crate::session::Session;
 use crate::share::Share;
-use crate::{ServerConfig, ShareConfig, commands};
+use crate::{ServerConfig, ShareConfig};
 
 /// One SMB server, shared by all its connections.
 pub struct Server {
@@ -35,6 +36,7 @@ pub struct Server {
     next_open: AtomicU64,
     next_connection: AtomicU64,
     connections: AtomicUsize,
+    unauthenticated: AtomicUsize,
     totals: Counters,
     draining: AtomicBool,
     drained: Notify,
@@ -199,6 +201,7 @@ impl Server {
             next_open: AtomicU64::new(1),
             next_connection: AtomicU64::new(1),
             connections: AtomicUsize::new(0),
+            unauthenticated: AtomicUsize::new(0),
             totals: Counters::default(),
             draining: AtomicBool::new(false),
             drained: Notify::new(),
@@ -309,7 +312,7 @@ impl Server {
                     session: session.id,
                     user: session.user.name.clone(),
                     share: open.tree.share.name.clone(),
-                    path: f.file.path().to_string(),
+                    path: f.file.path_of(open.id.volatile).to_string(),
                     access: open.access,
                     locks: f.file.locks_of(open.id.volatile),
                 });
@@ -400,6 +403,13 @@ impl Server {
         Some((self.next_connection.fetch_add(1, Ordering::Relaxed), guard))
     }
 
+    /// Counts a connection on which nobody is logged on; `None` at the bound for these: they can hold memory too.
+    pub(crate) fn enter_unauthenticated(self: &Arc<Self>, now: Instant) -> Option<Unauthenticated> {
+        let n = self.unauthenticated.fetch_add(1, Ordering::AcqRel);
+        let guard = Unauthenticated { server: Arc::clone(self), since: now };
+        (n < self.config.limits.unauthenticated).then_some(guard)
+    }
+
     pub(crate) fn share(&self, name: &str) -> Option<Arc<Share>> {
         self.shares.read().get(&fold(name)).cloned()
     }
@@ -438,16 +448,35 @@ impl Server {
         FileId { persistent: u64::from(self.incarnation) << 32 | (n & 0xFFFF_FFFF), volatile: n }
     }
 
-    /// Closes opens that were taken out of their session.
-    pub(crate) async fn close_opens(self: &Arc<Self>, opens: Vec<Arc<Open>>) {
-        for open in opens {
-            commands::close::close_open(self, &open).await;
+    /// Closes opens that were taken out of their session. Should the future be given up, even before it was polled, they
+    /// are closed in the background.
+    pub(crate) fn close_opens(
+        self: &Arc<Self>,
+        opens: Vec<Arc<Open>>,
+    ) -> impl Future<Output = ()> + Send + use<> {
+        let opens: Vec<Loose> = opens.into_iter().map(|o| Loose::new(self, o)).collect();
+        async move {
+            for open in opens {
+                open.close().await;
+            }
         }
     }
 
     /// Microseconds since the start, for `last_used_us`.
     pub(crate) fn uptime_us(&self, now: Instant) -> u64 {
         (now - self.started).as_micros() as u64
+    }
+}
+
+/// A connection on which nobody is logged on, counted for as long as it lives.
+pub(crate) struct Unauthenticated {
+    server: Arc<Server>,
+    pub(crate) since: Instant,
+}
+
+impl Drop for Unauthenticated {
+    fn drop(&mut self) {
+        self.server.unauthenticated.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

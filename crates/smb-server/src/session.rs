@@ -134,7 +134,7 @@ impl Session {
     /// Adds an open; gives it back when the session is full or has ended (the caller closes it then).
     pub(crate) fn add_open(&self, limit: usize, open: Arc<Open>) -> Result<(), Arc<Open>> {
         let mut opens = self.opens.lock();
-        if opens.len() >= limit || self.is_ended() {
+        if opens.len() >= limit || self.is_ended() || !open.tree.is_live() {
             return Err(open);
         }
         opens.insert(open.id.volatile, open);

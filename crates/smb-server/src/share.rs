@@ -70,6 +70,8 @@ impl Share {
 
 /// A tree connect (MS-SMB2 3.3.1.9). Dropping the last owner ends its count on the share.
 pub(crate) struct Tree {
+    /// Set once, when it was disconnected: no open is added to it from then on.
+    gone: AtomicBool,
     pub(crate) id: u32,
     pub(crate) share: Arc<Share>,
     /// What the session's user may do on this share at most (an ACCESS_MASK).
@@ -79,7 +81,17 @@ pub(crate) struct Tree {
 impl Tree {
     pub(crate) fn new(id: u32, share: Arc<Share>, maximal_access: u32) -> Tree {
         share.users.fetch_add(1, Ordering::Relaxed);
-        Tree { id, share, maximal_access }
+        Tree { gone: AtomicBool::new(false), id, share, maximal_access }
+    }
+
+    /// Disconnects it; its opens are taken out of the session after this.
+    pub(crate) fn leave(&self) {
+        self.gone.store(true, Ordering::Release);
+    }
+
+    /// Whether requests may still use it.
+    pub(crate) fn is_live(&self) -> bool {
+        !self.gone.load(Ordering::Acquire) && !self.share.is_removed()
     }
 }
 

@@ -32,6 +32,8 @@ pub struct Receiver {
     /// The chunk read last: reused when nobody holds a part of it any more.
     spent: Option<IoBuf>,
     waiting: Option<BoxFuture<SgMut>>,
+    /// Bytes read since the connection was made.
+    received: u64,
 }
 
 enum State {
@@ -72,12 +74,17 @@ const LARGE_MIN: usize = 4 << 10;
 impl Receiver {
     /// Reads into `arena`'s memory.
     pub fn new(arena: Arena, end: End) -> Receiver {
-        Receiver { arena, end, state: State::Idle, size: SIZE_START, spent: None, waiting: None }
+        Receiver { arena, end, state: State::Idle, size: SIZE_START, spent: None, waiting: None, received: 0 }
     }
 
     /// Whether no message is half read.
     pub fn is_idle(&self) -> bool {
         matches!(self.state, State::Idle)
+    }
+
+    /// Bytes read so far: a message that grows is not stalled.
+    pub fn received(&self) -> u64 {
+        self.received
     }
 
     /// Whether it is us who hold up the stream, for want of memory.
@@ -99,8 +106,12 @@ impl Receiver {
         loop {
             match std::mem::replace(&mut self.state, State::Idle) {
                 State::Idle => {
-                    ready!(stream.poll_read_ready(cx))?;
-                    match self.chunk(self.size) {
+                    let Poll::Ready(readable) = stream.poll_read_ready(cx) else {
+                        self.spent = None; // an idle connection holds no memory
+                        return Poll::Pending;
+                    };
+                    readable?;
+                    match self.chunk(self.affordable()) {
                         Some(chunk) => self.state = State::Chunk(chunk),
                         None => ready!(self.wait(cx, CHUNK_MIN)),
                     }
@@ -121,6 +132,7 @@ impl Receiver {
                     if n == 0 {
                         return Poll::Ready(Ok(Filled::End));
                     }
+                    self.received += n as u64;
                     chunk.set_len(before + n);
                     self.adapt(chunk.spare().is_empty(), chunk.len());
                     self.parse(chunk, limit, out)?;
@@ -148,6 +160,7 @@ impl Receiver {
                     if n == 0 {
                         return Poll::Ready(Ok(Filled::End));
                     }
+                    self.received += n as u64;
                     let filled = sink.len() + n;
                     sink.set_len(filled);
                     let full = sink.spare().is_empty();
@@ -171,6 +184,7 @@ impl Receiver {
                     if n == 0 {
                         return Poll::Ready(Ok(Filled::End));
                     }
+                    self.received += n as u64;
                     if filled + n == buf.len() {
                         out.push_back([IoBuf::from(buf)].into_iter().collect());
                         return Poll::Ready(Ok(Filled::Some));
@@ -244,7 +258,7 @@ impl Receiver {
     fn begin(&mut self, rest: &IoBuf, need: usize, plan: Plan) -> Option<State> {
         match plan {
             Plan::Chunk => {
-                let mut chunk = self.chunk(need.max(self.size)).or_else(|| self.chunk(need))?;
+                let mut chunk = self.chunk(need.max(self.affordable())).or_else(|| self.chunk(need))?;
                 if chunk.capacity() < need {
                     return None;
                 }
@@ -266,6 +280,13 @@ impl Receiver {
                 Some(State::Heap { buf, filled })
             }
         }
+    }
+
+    /// The size of the next chunk: the smallest once half of the memory is taken. Connections that hold the beginning
+    /// of a message wait for memory for its remainder; if beginnings could take all of it, they would wait for ever.
+    fn affordable(&self) -> usize {
+        let usage = self.arena.usage();
+        if usage.used < usage.budget / 2 { self.size } else { CHUNK_MIN }
     }
 
     /// A chunk of about `size` bytes: the last one again, or from the payload budget, or a small one from the reserve,

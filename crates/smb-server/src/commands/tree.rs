@@ -92,10 +92,10 @@ pub(crate) fn disconnect(server: &Arc<Server>, session: &Arc<Session>, tree: &Ar
     if session.remove_tree(tree.id).is_none() {
         return NtStatus::NETWORK_NAME_DELETED.into();
     }
-    let opens = session.take_opens_of(tree.id);
-    let server = Arc::clone(server);
+    tree.leave();
+    let closing = server.close_opens(session.take_opens_of(tree.id));
     Outcome::Pending(Box::pin(async move {
-        server.close_opens(opens).await;
+        closing.await;
         Reply::ok(&TreeDisconnectResponse {})
     }))
 }

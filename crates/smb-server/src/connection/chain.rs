@@ -73,6 +73,13 @@ pub(super) struct Finished {
     pub(super) async_id: Option<u64>,
 }
 
+impl Finished {
+    /// Bytes of the reply, payload included.
+    pub(super) fn len(&self) -> usize {
+        self.reply.message.len() + self.reply.payload.len()
+    }
+}
+
 /// What a WRITE does once its payload was fetched from the client's memory.
 pub(super) type AfterPull = Box<dyn FnOnce(Result<Sg, NtStatus>) -> Outcome + Send>;
 

@@ -9,8 +9,8 @@ use smb_wire::header::{RELATED_SESSION_ID, RELATED_TREE_ID};
 use smb_wire::msg::{EchoRequest, EchoResponse, LogoffRequest, LogoffResponse, TreeDisconnectRequest};
 use smb_wire::{Command, Decode, Header, HeaderFlags, NtStatus};
 
-use super::encode::COMPOUND_MAX;
 use super::chain::{Chain, Finished, Item, Outcome, Running};
+use super::encode::COMPOUND_MAX;
 use super::{Engine, Pull};
 use crate::commands;
 use crate::request::{Cancel, Pending, Reply, Request};
@@ -155,7 +155,8 @@ impl Engine {
             Command::TREE_CONNECT => {
                 // MS-SMB2 3.3.5.7: in 3.1.1 it is protected, or the negotiation might have been tampered with.
                 if self.facts.dialect == 0x0311 && signing.is_none() && chain.encrypted.is_none() {
-                    self.ending = Some(super::ConnectionError::Protocol("a TREE_CONNECT neither signed nor encrypted"));
+                    self.ending =
+                        Some(super::ConnectionError::Protocol("a TREE_CONNECT neither signed nor encrypted"));
                     return Outcome::Silent;
                 }
                 let outcome = commands::tree::connect(
@@ -293,8 +294,7 @@ impl Engine {
         {
             return Ok(Arc::clone(tree));
         }
-        let tree =
-            session.tree(id).filter(|t| t.is_live()).ok_or(NtStatus::NETWORK_NAME_DELETED)?;
+        let tree = session.tree(id).filter(|t| t.is_live()).ok_or(NtStatus::NETWORK_NAME_DELETED)?;
         channel.last_tree = Some(Arc::clone(&tree));
         Ok(tree)
     }

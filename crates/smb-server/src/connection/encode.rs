@@ -17,6 +17,8 @@ use crate::session::Session;
 
 /// The body of an error reply: structure size 9, no contexts, no data (MS-SMB2 2.2.2).
 const ERROR_BODY: [u8; 9] = [9, 0, 0, 0, 0, 0, 0, 0, 0];
+/// Replies are put together into one message up to this size, in bytes.
+pub(super) const COMPOUND_MAX: usize = 128 << 10;
 
 impl Engine {
     /// Turns a chain whose requests are all done into a message, if any of them has a reply.
@@ -25,12 +27,27 @@ impl Engine {
         self.send_finished(finished, chain.encrypted.as_ref());
     }
 
-    /// Queues replies as one message.
+    /// Queues replies, as few messages as [`COMPOUND_MAX`] allows: a compound's replies need not come as one.
     pub(super) fn send_finished(
         &mut self,
         finished: SmallVec<[Finished; 1]>,
         encrypted: Option<&Arc<Session>>,
     ) {
+        let mut together: SmallVec<[Finished; 1]> = SmallVec::new();
+        let mut bytes = 0;
+        for f in finished {
+            if bytes + f.len() > COMPOUND_MAX && !together.is_empty() {
+                self.send_together(std::mem::take(&mut together), encrypted);
+                bytes = 0;
+            }
+            bytes += f.len();
+            together.push(f);
+        }
+        self.send_together(together, encrypted);
+    }
+
+    /// Queues replies as one message.
+    fn send_together(&mut self, finished: SmallVec<[Finished; 1]>, encrypted: Option<&Arc<Session>>) {
         let count = finished.len();
         if count == 0 {
             return;
@@ -128,12 +145,11 @@ impl Engine {
                 let mut interim = header.response(NtStatus::PENDING, credits);
                 interim.flags |= HeaderFlags::ASYNC;
                 interim.async_id = slot;
-                let signing = running.signing.clone();
                 let encrypted = chain.encrypted.clone();
                 if !finished.is_empty() {
                     self.send_finished(std::mem::take(&mut finished), encrypted.as_ref());
                 }
-                self.send_raw(interim, signing.as_ref(), encrypted.as_ref());
+                self.send_raw(interim, encrypted.as_ref());
                 any = true;
             }
             self.parked.insert(slot, chain);
@@ -141,19 +157,12 @@ impl Engine {
         any
     }
 
-    /// Queues a message of a header and the error body.
-    fn send_raw(
-        &mut self,
-        header: Header,
-        signing: Option<&Arc<SigningKey>>,
-        encrypted: Option<&Arc<Session>>,
-    ) {
+    /// Queues a message of a header and the error body. It is not signed (MS-SMB2 3.3.4.1.1 leaves interim responses
+    /// out): the final response has the same MessageId, and AES-GMAC must not use a nonce twice.
+    fn send_raw(&mut self, header: Header, encrypted: Option<&Arc<Session>>) {
         let mut message = OutMessage::plain(Vec::with_capacity(HEADER_LEN + ERROR_BODY.len()));
         header.encode(&mut message.head);
         message.head.extend_from_slice(&ERROR_BODY);
-        if let (Some(key), None) = (signing, encrypted) {
-            sign(key, &mut message, 0, true, header.message_id);
-        }
         match encrypted {
             Some(session) => self.encrypt_out(session, message),
             None => self.push_out(message),

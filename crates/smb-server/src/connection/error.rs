@@ -54,6 +54,9 @@ pub enum ConnectionError {
     /// SMB Direct failed.
     #[error("SMB Direct: {0}")]
     Direct(#[from] smb_direct::SmbDirectError),
+    /// Our own fault: an invariant did not hold (the log has the place).
+    #[error("the server failed on this connection")]
+    Panicked,
     /// The server is shutting down or full.
     #[error("the server takes no more connections")]
     Refused,

@@ -26,6 +26,11 @@ impl OutMessage {
         OutMessage { head, payload: Data::Bufs(Sg::new()), pushes: SmallVec::new(), invalidate: None }
     }
 
+    /// Bytes that it holds: what goes on the wire, and what is pushed.
+    pub(crate) fn cost(&self) -> usize {
+        self.len() + self.pushes.iter().map(|p| arena::sg_len(&p.data)).sum::<usize>()
+    }
+
     /// Bytes on the wire, the transport's framing not counted.
     pub(crate) fn len(&self) -> usize {
         self.head.len() + self.payload.len()

@@ -285,6 +285,7 @@ impl Engine {
             peer: self.facts.peer,
             transport: self.facts.transport,
         });
+        self.unauthenticated = None;
         self.channels.insert(session.id, Channel { session, signing, last_tree: None });
     }
 
@@ -300,10 +301,9 @@ impl Engine {
         let Some(old) = same else { return Outcome::Reply(reply) };
         self.channels.remove(&previous);
         self.server.remove_session(previous);
-        let opens = old.end();
-        let server = Arc::clone(&self.server);
+        let closing = self.server.close_opens(old.end());
         Outcome::Pending(Box::pin(async move {
-            server.close_opens(opens).await;
+            closing.await;
             reply
         }))
     }

@@ -13,7 +13,7 @@ use smb_direct::{BufferDescriptorV1, Event, SmbDirect, SmbDirectError};
 use smb_wire::NtStatus;
 use vfs::Data;
 
-use super::tcp::report;
+use super::tcp::{guarded, report};
 use crate::connection::{ConnectionError, Engine, OVERHEAD, OutMessage, Pull};
 use crate::{Server, TransportKind};
 
@@ -30,7 +30,7 @@ impl Server {
         let id = engine.id();
         tracing::debug!(%peer, connection = id, "connected over SMB Direct");
         let mut connection = DirectConnection::new(&self, direct, engine);
-        let result = std::future::poll_fn(|cx| connection.poll(cx)).await;
+        let result = std::future::poll_fn(|cx| guarded(|| connection.poll(cx))).await;
         let result = match result {
             Err(ConnectionError::Direct(e)) if is_orderly(&e) => Ok(()),
             other => other,
@@ -62,6 +62,8 @@ struct DirectConnection {
 const TURNS: usize = 16;
 /// Events taken in one turn.
 const EVENTS: usize = 64;
+/// Messages handed to the fabric and not sent, above which no more are handed to it.
+const QUEUED_HIGH: usize = 64;
 /// Messages that may wait while the engine is full; each needs a credit, so an honest client stays far below.
 const ARRIVED_MAX: usize = 16_384;
 
@@ -188,7 +190,9 @@ impl DirectConnection {
     /// of it, and so arrives before it.
     fn send(&mut self) -> Result<bool, ConnectionError> {
         let mut any = false;
-        while let Some(message) = self.engine.pop() {
+        // What the peer does not take stays with the engine, which then takes no more from the peer.
+        while self.direct.queued() < QUEUED_HIGH {
+            let Some(message) = self.engine.pop() else { break };
             any = true;
             let OutMessage { head, payload, pushes, invalidate } = message;
             for push in pushes {

@@ -2,12 +2,14 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use arena::Sg;
 use env::{BoxFuture, Env};
+use rustix::net::sockopt;
 use smb_tcp::{End, Filled, Receiver, Sender};
 use tokio::net::TcpStream;
 
@@ -27,13 +29,39 @@ impl Server {
         let _ = stream.set_nodelay(true);
         let id = engine.id();
         tracing::debug!(%peer, connection = id, "connected over TCP");
+        keep_alive(&stream);
         let mut connection = TcpConnection::new(&self, stream, engine);
-        let result = std::future::poll_fn(|cx| connection.poll(cx)).await;
+        let result = std::future::poll_fn(|cx| guarded(|| connection.poll(cx))).await;
         report(&result, peer, id);
         let TcpConnection { engine, stream, .. } = connection;
         drop(stream);
         engine.end().await;
     }
+}
+
+/// Seconds of silence after which the kernel asks whether a client is still there, and between its questions.
+const KEEP_ALIVE_S: u64 = 60;
+/// Seconds for which sent data, or such a question, may stay unacknowledged.
+const LOST_S: u32 = 180;
+
+/// A client that has lost its power must not keep its opens and locks for ever.
+fn keep_alive(stream: &TcpStream) {
+    let every = Duration::from_secs(KEEP_ALIVE_S);
+    let done = sockopt::set_socket_keepalive(stream, true)
+        .and_then(|()| sockopt::set_tcp_keepidle(stream, every))
+        .and_then(|()| sockopt::set_tcp_keepintvl(stream, every))
+        .and_then(|()| sockopt::set_tcp_user_timeout(stream, LOST_S * 1000));
+    if let Err(e) = done {
+        tracing::warn!("a client that vanishes will not be noticed: {e}");
+    }
+}
+
+/// Runs a turn of a connection; should it panic, the connection ends as after any other error, and what it held is
+/// closed.
+pub(super) fn guarded(
+    turn: impl FnOnce() -> Poll<Result<(), ConnectionError>>,
+) -> Poll<Result<(), ConnectionError>> {
+    catch_unwind(AssertUnwindSafe(turn)).unwrap_or(Poll::Ready(Err(ConnectionError::Panicked)))
 }
 
 /// Logs why a connection ended.
@@ -60,6 +88,8 @@ struct TcpConnection {
     send_by: Option<Instant>,
     /// When the peer must have sent more of a message that it has begun.
     receive_by: Option<Instant>,
+    /// Bytes received when that was set.
+    received: u64,
     stall: Duration,
     ended: bool,
 }
@@ -84,6 +114,7 @@ impl TcpConnection {
             timer: None,
             send_by: None,
             receive_by: None,
+            received: 0,
             stall: Duration::from_secs(server.config.limits.stall_s),
             ended: false,
         }
@@ -141,9 +172,11 @@ impl TcpConnection {
             }
         }
         // A peer that waits for us (because too much is queued for it, or memory is short) is not slow.
-        if read || self.receiver.is_idle() {
-            self.receive_by = None;
-        } else if self.receive_by.is_none() && !self.receiver.waits_for_memory() {
+        let received = self.receiver.received();
+        if received != self.received || self.receiver.is_idle() || self.receiver.waits_for_memory() {
+            (self.received, self.receive_by) = (received, None);
+        }
+        if self.receive_by.is_none() && !self.receiver.is_idle() && !self.receiver.waits_for_memory() {
             self.receive_by = Some(now + self.stall);
         }
         Ok(any)
