@@ -9,6 +9,7 @@ use smb_wire::msg::{CloseRequest, ReadResponse, WriteResponse};
 use smb_wire::{Command, Decode, NtStatus};
 use tokio::io::AsyncWriteExt;
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 
 use crate::raw::{Raw, charge};
 use crate::world::World;
@@ -122,6 +123,7 @@ async fn a_thousand_clients_on_64_mib() {
     gate.add_permits(CLIENTS);
     // Another connection meanwhile: what needs no payload memory is answered, however little there is.
     let (mut left, mut peak, mut waited, mut answers) = (CLIENTS, 0, false, 0);
+    let mut moved = (0, Instant::now());
     while left > 0 {
         let usage = world.arena.usage();
         peak = peak.max(usage.used);
@@ -132,11 +134,22 @@ async fn a_thousand_clients_on_64_mib() {
         let closed = tokio::time::timeout(patience, witness.call(Command::CLOSE, &close)).await;
         assert_eq!(closed.expect("CLOSE is answered").expect("open").0.status, NtStatus::SUCCESS);
         let echo = tokio::time::timeout(patience, witness.echo()).await;
+        assert!(
+            echo.is_ok(),
+            "ECHO is not answered: {:?} {:?}, {left} left",
+            world.arena.usage(),
+            world.server.totals()
+        );
         assert_eq!(echo.expect("ECHO is answered"), Some(NtStatus::SUCCESS));
         answers += 1;
         while finished.try_recv().is_ok() {
             left -= 1;
         }
+        let now = world.server.totals();
+        if now.reads + now.writes != moved.0 {
+            moved = (now.reads + now.writes, Instant::now());
+        }
+        assert!(moved.1.elapsed() < patience, "{left} clients wait for ever: {usage:?}, {now:?}");
         assert!(!finished.is_closed() || left == 0, "a client failed");
     }
     assert!(peak > BUDGET / 2 && waited, "memory was never short: at most {peak} bytes used");
