@@ -124,6 +124,18 @@ impl SigningKey {
         from_server: bool,
         is_cancel: bool,
     ) -> Result<[u8; SIGNATURE_LEN], SignError> {
+        self.sign_behind(&[], segments, message_id, from_server, is_cancel)
+    }
+
+    /// As [`sign`](Self::sign), over `prefix` and then the message.
+    fn sign_behind(
+        &self,
+        prefix: &[u8],
+        segments: &[&[u8]],
+        message_id: u64,
+        from_server: bool,
+        is_cancel: bool,
+    ) -> Result<[u8; SIGNATURE_LEN], SignError> {
         let first = segments.first().filter(|s| s.len() >= HEADER_LEN).ok_or(SignError::ShortHeader)?;
         let before = &first[..SIGNATURE_OFFSET];
         let after = &first[SIGNATURE_OFFSET + SIGNATURE_LEN..];
@@ -131,21 +143,22 @@ impl SigningKey {
         Ok(match &self.inner {
             Inner::Hmac(key) => {
                 let mut context = hmac::Context::with_key(key);
-                for part in [before, &ZERO_SIGNATURE, after].into_iter().chain(rest.iter().copied()) {
+                for part in [prefix, before, &ZERO_SIGNATURE, after].into_iter().chain(rest.iter().copied()) {
                     context.update(part);
                 }
                 first_16(context.sign().as_ref())
             }
             Inner::Cmac(key) => {
                 let mut context = cmac::Context::with_key(key);
-                for part in [before, &ZERO_SIGNATURE, after].into_iter().chain(rest.iter().copied()) {
+                for part in [prefix, before, &ZERO_SIGNATURE, after].into_iter().chain(rest.iter().copied()) {
                     context.update(part).expect("CMAC takes any length");
                 }
                 first_16(context.sign().expect("CMAC of an initialised context").as_ref())
             }
             Inner::Gmac(key) => {
                 let nonce = gmac_nonce(message_id, from_server, is_cancel);
-                key.tag(&nonce, [before, &ZERO_SIGNATURE, after].into_iter().chain(rest.iter().copied()))
+                let parts = [prefix, before, &ZERO_SIGNATURE, after];
+                key.tag(&nonce, parts.into_iter().chain(rest.iter().copied()))
             }
         })
     }
@@ -163,7 +176,23 @@ impl SigningKey {
         from_server: bool,
         is_cancel: bool,
     ) -> Result<(), SignError> {
-        let expected = self.sign(segments, message_id, from_server, is_cancel)?;
+        self.verify_behind(&[], segments, message_id, from_server, is_cancel)
+    }
+
+    /// As [`verify`](Self::verify), for a peer that signed the message together with the `prefix` that its transport
+    /// puts in front of it: Linux's ksmbd does that with some answers.
+    ///
+    /// # Errors
+    /// As [`verify`](Self::verify).
+    pub fn verify_behind(
+        &self,
+        prefix: &[u8],
+        segments: &[&[u8]],
+        message_id: u64,
+        from_server: bool,
+        is_cancel: bool,
+    ) -> Result<(), SignError> {
+        let expected = self.sign_behind(prefix, segments, message_id, from_server, is_cancel)?;
         let found = &segments[0][SIGNATURE_OFFSET..SIGNATURE_OFFSET + SIGNATURE_LEN];
         constant_time::verify_slices_are_equal(&expected, found).map_err(|_| SignError::Mismatch)
     }

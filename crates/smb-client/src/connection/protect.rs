@@ -8,7 +8,8 @@ use smallvec::SmallVec;
 use smb_auth::crypt::{Opener, Sealer, TRANSFORM_LEN};
 use smb_auth::sign::SigningKey;
 use smb_wire::header::{OFFSET_FLAGS, OFFSET_SIGNATURE};
-use smb_wire::{Header, HeaderFlags};
+use smb_wire::msg::ReadResponse;
+use smb_wire::{Command, Header, HeaderFlags};
 
 use crate::Lost;
 
@@ -48,11 +49,24 @@ pub(super) fn sign(key: &SigningKey, head: &mut [u8], payload: &Sg, message_id: 
 }
 
 /// Whether the signature of a response is right (MS-SMB2 3.2.5.1.3).
+///
+/// Linux's ksmbd (6.12 and others) signs the answer to a READ that has no payload in it (by RDMA, or an error) together
+/// with the length that its transport puts in front of a message. That covers no less, so it is taken too.
 pub(crate) fn verify(key: &SigningKey, message: &Sg, header: &Header) -> bool {
     let segments: Segments<'_> = message.iter().map(|b| &**b).collect();
-    passes::count(Pass::Mac, sg_len(message));
-    key.verify(&segments, header.message_id, true, false).is_ok()
+    let length = sg_len(message);
+    passes::count(Pass::Mac, length);
+    let id = header.message_id;
+    if key.verify(&segments, id, true, false).is_ok() {
+        return true;
+    }
+    let bare = header.command == Command::READ && length <= BARE_READ_MAX;
+    let frame = (length as u32).to_be_bytes();
+    bare && key.verify_behind(&frame, &segments, id, true, false).is_ok()
 }
+
+/// The longest answer to a READ without payload in it, in bytes: the fixed part, and some servers' padding.
+const BARE_READ_MAX: usize = ReadResponse::HEAD_LEN + 16;
 
 /// Encrypts a message (MS-SMB2 3.1.4.3): its transform header, and what follows it.
 pub(super) fn seal(

@@ -251,6 +251,30 @@ fn signatures() {
     assert!(h.flags.contains(HeaderFlags::SIGNED));
 }
 
+/// What Linux's ksmbd does with the answer to a READ without payload: it signs the transport's length too. Nothing else
+/// may be signed so.
+#[test]
+fn answers_signed_with_their_length() {
+    for (command, payload, believed) in
+        [(Command::READ, 0, true), (Command::READ, 1000, false), (Command::ECHO, 0, false)]
+    {
+        let cmac = Arc::new(SigningKey::new(SigningAlgorithm::AesCmac, &[9; 16]));
+        let mut b = Bench::with(Channel { signing: cmac, ..channel(true) });
+        let mut request = echo();
+        request.message[12..14].copy_from_slice(&command.0.to_le_bytes());
+        let (h, mut reply) = b.start(request, None);
+        let mut message = answer(&h, NtStatus::SUCCESS, 1, &ReadResponse::rdma(4096));
+        message.extend(vec![0; payload]);
+        message[16] |= 8;
+        let framed = [&(message.len() as u32).to_be_bytes()[..], &message].concat();
+        let key = aws_lc_rs::cmac::Key::new(aws_lc_rs::cmac::AES_128, &[9; 16]).expect("a key");
+        let signature = aws_lc_rs::cmac::sign(&key, &framed).expect("signed");
+        message[48..64].copy_from_slice(signature.as_ref());
+        assert_eq!(b.hear(message).is_ok(), believed, "{command:?} {payload}");
+        assert_eq!(reply.try_recv().is_ok(), believed);
+    }
+}
+
 fn encrypting() -> (Channel, Sealer, Opener) {
     let (up, down) = ([1; 16], [2; 16]);
     let new = |k: &[u8]| Sealer::new(Cipher::Aes128Gcm, k).expect("a key");

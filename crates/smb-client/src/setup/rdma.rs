@@ -1,13 +1,13 @@
 //! SMB Direct connections: over iWARP, and which of the server's addresses to try.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use arena::Arena;
 use env::Env;
 use rdma::QueuePair;
 use rdma::iwarp::{self, SetupError};
-use smb_direct::{SmbDirect, SmbDirectError, SmbDirectOptions};
+use smb_direct::{SmbDirect, SmbDirectError, SmbDirectOptions, Timer};
 use smb_wire::ioctl::{InterfaceCapability, NetworkInterface};
 use thiserror::Error;
 
@@ -24,21 +24,37 @@ pub(crate) enum DirectError {
 
 /// How long a connection that there is an alternative to may take.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+/// How long SMB Direct's first negotiation may take.
+const FIRST_PATIENCE: Duration = Duration::from_millis(1000);
 /// Announced addresses to try.
 const ADDRESSES_MAX: usize = 4;
 
-/// Connects over iWARP.
+/// Connects over iWARP, in at most `timeout`.
+///
+/// A server that is silent in SMB Direct's negotiation is tried again with more patience each time: Linux's ksmbd loses
+/// a negotiation that comes right behind its MPA reply.
 pub(crate) async fn connect(
     address: SocketAddr,
     arena: Arena,
     env: Env,
     timeout: Duration,
 ) -> Result<SmbDirect, DirectError> {
-    let options = iwarp::Options { setup_timeout: timeout, ..iwarp::Options::default() };
-    // As Linux does, for peers of MPA revision 1, which has no fields for them.
-    let depths = [options.ird.to_be_bytes(), options.ord.to_be_bytes()].concat();
-    let (queue_pair, _) = iwarp::connect(address, env.clone(), &depths, options).await?;
-    over(Box::new(queue_pair), arena, env, timeout).await
+    let end = env.now() + timeout;
+    let mut patience = FIRST_PATIENCE;
+    loop {
+        let left = end.saturating_duration_since(env.now());
+        let options = iwarp::Options { setup_timeout: left, ..iwarp::Options::default() };
+        // As Linux does, for peers of MPA revision 1, which has no fields for them.
+        let depths = [options.ird.to_be_bytes(), options.ord.to_be_bytes()].concat();
+        let (queue_pair, _) = iwarp::connect(address, env.clone(), &depths, options).await?;
+        match over(Box::new(queue_pair), arena.clone(), env.clone(), patience.min(left)).await {
+            Err(DirectError::Direct(e @ SmbDirectError::TimedOut(Timer::Negotiation))) if env.now() < end => {
+                tracing::debug!(%address, "{e}: once more");
+                patience *= 2;
+            }
+            done => return done,
+        }
+    }
 }
 
 /// SMB Direct over a queue pair.
@@ -58,6 +74,8 @@ pub(crate) fn candidates(interfaces: &[NetworkInterface], port: u16) -> Vec<Sock
         .iter()
         .filter(|i| i.capability.contains(InterfaceCapability::RDMA_CAPABLE))
         .filter_map(|i| Some((i.link_speed_bits_per_second, i.address?)))
+        // A link-local address means something on the server's links only: its scope is not ours.
+        .filter(|(_, a)| !matches!(a.ip(), IpAddr::V6(ip) if ip.is_unicast_link_local()))
         .collect();
     with_rdma.sort_by_key(|(speed, _)| std::cmp::Reverse(*speed));
     let mut out: Vec<SocketAddr> = Vec::new();
@@ -93,6 +111,7 @@ mod tests {
             interface("10.0.0.3", 40, true),
             interface("10.0.0.3", 40, true),
             NetworkInterface { address: None, ..interface("10.0.0.4", 99, true) },
+            interface("fe80::1", 99, true),
         ];
         let found = candidates(&list, 5445);
         let texts: Vec<_> = found.iter().map(ToString::to_string).collect();
