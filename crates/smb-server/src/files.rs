@@ -10,24 +10,25 @@
 //!
 //! **Races.** Nothing is locked while the backend works. An open reads [`FileTable::generation`], asks the backend,
 //! and joins with that number; a rename or removal that started or ended meanwhile has changed it, and the open starts
-//! again ([`Refusal::Again`]). A rename moves the paths of everything below it when it is done.
+//! again ([`Refusal::Again`]). While a directory is renamed nothing below it is opened, and it is not renamed while
+//! something is.
 //!
 //! Invariants:
-//! 1. A state is in the table exactly while it has members or its removal is running.
+//! 1. A state is in the table exactly while it has members, or its removal or a rename onto it is running.
 //! 2. `delete_pending` is never cleared once `removing` is set, and nobody joins then.
-//! 3. Every change of a name that is held open happens between [`FileTable::begin_change`] and the drop of its
-//!    [`Change`].
+//! 3. Every change of names happens inside a [`Change`]: from before the backend is asked until the paths here follow.
 
 pub(crate) mod locks;
 pub(crate) mod share_mode;
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use smb_wire::NtStatus;
-use tokio::sync::oneshot;
+use tokio::sync::{Mutex as AsyncMutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, oneshot};
 use vfs::{NodeId, VfsPath};
 
 use self::locks::{LockRange, LockRefusal, LockTable};
@@ -37,14 +38,25 @@ use crate::share::Share;
 /// All files that are open.
 #[derive(Default)]
 pub(crate) struct FileTable {
-    files: Mutex<HashMap<NodeId, Arc<FileState>>>,
+    /// Held for writing while a directory is renamed, for reading while any other name changes.
+    tree: RwLock<()>,
+    files: Mutex<Files>,
     generation: AtomicU64,
+}
+
+#[derive(Default)]
+struct Files {
+    by_id: HashMap<NodeId, Arc<FileState>>,
+    /// The directory that is being renamed; there is one at most, see [`FileTable::tree`].
+    moving: Option<(Arc<Share>, VfsPath)>,
 }
 
 /// One open file.
 pub(crate) struct FileState {
     id: NodeId,
     state: Mutex<State>,
+    /// Held while this file is renamed.
+    naming: AsyncMutex<()>,
     locks: Mutex<LockTable>,
     /// Held locks: lets I/O skip the table when there are none.
     lock_count: AtomicUsize,
@@ -54,7 +66,10 @@ pub(crate) struct FileState {
 struct State {
     members: Vec<Member>,
     delete_pending: bool,
-    removing: bool,
+    /// Under which name it is being removed: its last open has gone.
+    removing: Option<(Arc<Share>, VfsPath)>,
+    /// Nobody has it open, and a rename is about to replace it.
+    claimed: bool,
 }
 
 /// One open of a file, as its other opens see it.
@@ -77,19 +92,74 @@ pub(crate) enum Refusal {
     Status(NtStatus),
 }
 
-/// The name that the last open leaves to be removed; the state stays in the table until [`FileTable::removed`].
+/// The name that the last open leaves to be removed.
 pub(crate) struct Removal {
     pub(crate) share: Arc<Share>,
     pub(crate) path: VfsPath,
     pub(crate) id: NodeId,
 }
 
-/// A change of names in progress: see [`FileTable::begin_change`].
-pub(crate) struct Change<'t>(&'t FileTable);
+/// A change of names in progress: opens that the backend answers meanwhile start again.
+pub(crate) struct Change<'t> {
+    table: &'t FileTable,
+    tree_lock: TreeLock<'t>,
+    _name_lock: Option<MutexGuard<'t, ()>>,
+    moves: bool,
+}
+
+enum TreeLock<'t> {
+    Shared { _lock: RwLockReadGuard<'t, ()> },
+    Alone { _lock: RwLockWriteGuard<'t, ()> },
+}
+
+impl<'t> Change<'t> {
+    /// Begins to move a directory: nothing below it is opened until this is dropped. False, and nothing begun, when
+    /// something is open already.
+    pub(crate) fn hold_directory(&mut self, share: &Arc<Share>, directory: &VfsPath) -> bool {
+        assert!(matches!(self.tree_lock, TreeLock::Alone { .. }), "a directory is renamed alone");
+        let mut files = self.table.files.lock();
+        let below = |s: &Arc<Share>, path: &VfsPath| {
+            Arc::ptr_eq(s, share) && path != directory && path.starts_with(directory)
+        };
+        let held = files.by_id.values().any(|f| {
+            let state = f.state.lock();
+            // What is about to be removed is found by its path, and so holds its place too.
+            state.members.iter().any(|m| below(&m.share, &m.path))
+                || state.removing.as_ref().is_some_and(|(share, path)| below(share, path))
+        });
+        if !held {
+            files.moving = Some((Arc::clone(share), directory.clone()));
+            self.moves = true;
+        }
+        !held
+    }
+
+    fn new(
+        table: &'t FileTable,
+        tree_lock: TreeLock<'t>,
+        _name_lock: Option<MutexGuard<'t, ()>>,
+    ) -> Change<'t> {
+        table.generation.fetch_add(1, Ordering::AcqRel);
+        Change { table, tree_lock, _name_lock, moves: false }
+    }
+}
 
 impl Drop for Change<'_> {
     fn drop(&mut self) {
-        self.0.generation.fetch_add(1, Ordering::AcqRel);
+        // In this order: whoever asked the backend before must not join after.
+        self.table.generation.fetch_add(1, Ordering::AcqRel);
+        if self.moves {
+            self.table.files.lock().moving = None;
+        }
+    }
+}
+
+/// See [`FileTable::claim`].
+pub(crate) struct Claim<'t>(&'t FileTable, NodeId);
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        self.0.files.lock().by_id.remove(&self.1);
     }
 }
 
@@ -99,10 +169,19 @@ impl FileTable {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Opens that the backend answers from now until the result is dropped will start again.
-    pub(crate) fn begin_change(&self) -> Change<'_> {
-        self.generation.fetch_add(1, Ordering::AcqRel);
-        Change(self)
+    /// Begins to add or remove a name.
+    pub(crate) async fn begin_change(&self) -> Change<'_> {
+        Change::new(self, TreeLock::Shared { _lock: self.tree.read().await }, None)
+    }
+
+    /// Begins to rename a file or directory: one at a time for each file, and a directory alone, so that the paths in
+    /// this table follow in the order in which the backend has renamed.
+    pub(crate) async fn begin_rename<'t>(&'t self, file: &'t FileState, directory: bool) -> Change<'t> {
+        let tree = match directory {
+            true => TreeLock::Alone { _lock: self.tree.write().await },
+            false => TreeLock::Shared { _lock: self.tree.read().await },
+        };
+        Change::new(self, tree, Some(file.naming.lock().await))
     }
 
     /// Adds an open to its file (MS-FSA 2.1.5.1.2): delete-pending and share modes are judged here, at once with
@@ -117,12 +196,18 @@ impl FileTable {
         member: Member,
     ) -> Result<Arc<FileState>, Refusal> {
         let mut files = self.files.lock();
-        if self.generation() != generation {
+        let moves = |(share, from): &(Arc<Share>, VfsPath)| {
+            Arc::ptr_eq(share, &member.share) && member.path.starts_with(from)
+        };
+        if self.generation() != generation || files.moving.as_ref().is_some_and(moves) {
             return Err(Refusal::Again);
         }
-        let file = files.entry(id).or_insert_with(|| Arc::new(FileState::new(id)));
+        let file = files.by_id.entry(id).or_insert_with(|| Arc::new(FileState::new(id)));
         let file = Arc::clone(file);
         let mut state = file.state.lock();
+        if state.claimed {
+            return Err(Refusal::Again);
+        }
         if state.delete_pending {
             return Err(Refusal::Status(NtStatus::DELETE_PENDING));
         }
@@ -134,63 +219,69 @@ impl FileTable {
         Ok(file)
     }
 
-    /// Takes an open out of its file, with its locks (MS-FSA 2.1.5.4). What is returned must be removed from the
-    /// backend, then [`FileTable::removed`] be called.
-    pub(crate) fn leave(&self, file: &Arc<FileState>, volatile: u64) -> Option<Removal> {
+    /// Takes an open out of its file, with its locks (MS-FSA 2.1.5.4). When it is true, the file is to be removed from
+    /// the backend under [`FileState::removal`], and [`FileTable::removed`] to be called.
+    pub(crate) fn leave(&self, file: &Arc<FileState>, volatile: u64) -> bool {
         file.release_locks(volatile);
         let mut files = self.files.lock();
         let mut state = file.state.lock();
-        let i = state.members.iter().position(|m| m.volatile == volatile)?;
+        let Some(i) = state.members.iter().position(|m| m.volatile == volatile) else { return false };
         let member = state.members.swap_remove(i);
         state.delete_pending |= member.delete_on_close;
         if !state.members.is_empty() {
-            return None;
+            return false;
         }
         if state.delete_pending {
-            state.removing = true;
-            return Some(Removal { share: member.share, path: member.path, id: file.id });
+            state.removing = Some((member.share, member.path));
+            return true;
         }
-        files.remove(&file.id);
-        None
+        files.by_id.remove(&file.id);
+        false
     }
 
     /// The removal that [`FileTable::leave`] asked for is done, or has failed: the file may be opened again, if it is
     /// still there.
     pub(crate) fn removed(&self, file: &Arc<FileState>) {
-        self.files.lock().remove(&file.id);
+        self.files.lock().by_id.remove(&file.id);
     }
 
-    /// Whether this file is open.
-    pub(crate) fn is_open(&self, id: NodeId) -> bool {
-        self.files.lock().contains_key(&id)
+    /// How many files are open.
+    #[cfg(test)]
+    pub(crate) fn open_files(&self) -> usize {
+        self.files.lock().by_id.len()
+    }
+
+    /// Keeps a file from being opened while a rename replaces it; `None` when it is open.
+    pub(crate) fn claim(&self, id: NodeId) -> Option<Claim<'_>> {
+        match self.files.lock().by_id.entry(id) {
+            Entry::Occupied(_) => None,
+            Entry::Vacant(v) => {
+                let file = FileState::new(id);
+                file.state.lock().claimed = true;
+                v.insert(Arc::new(file));
+                Some(Claim(self, id))
+            }
+        }
     }
 
     /// Whether an open in this mode could join a file, without joining it.
     pub(crate) fn admits(&self, id: NodeId, mode: ShareMode) -> bool {
         let files = self.files.lock();
-        files.get(&id).is_none_or(|f| f.state.lock().members.iter().all(|m| m.mode.compatible(mode)))
+        files.by_id.get(&id).is_none_or(|f| f.state.lock().members.iter().all(|m| m.mode.compatible(mode)))
     }
 
-    /// Whether anything below a directory of `share` is open.
-    pub(crate) fn is_open_below(&self, share: &Arc<Share>, directory: &VfsPath) -> bool {
-        self.files.lock().values().any(|f| {
-            let state = f.state.lock();
-            state.members.iter().any(|m| {
-                Arc::ptr_eq(&m.share, share) && m.path != *directory && m.path.starts_with(directory)
-            })
-        })
+    /// Waits until no directory is being renamed: what an open does that starts again.
+    pub(crate) async fn settled(&self) {
+        drop(self.tree.read().await);
     }
 
-    /// A rename has happened: moves the paths of its opens, and of what was opened below it meanwhile.
+    /// A rename has happened: its opens follow. A second name of the file stays what it is, and so does the same path
+    /// in another share.
     pub(crate) fn renamed(&self, share: &Arc<Share>, id: NodeId, from: &VfsPath, to: &VfsPath) {
-        for file in self.files.lock().values() {
-            for m in file.state.lock().members.iter_mut().filter(|m| Arc::ptr_eq(&m.share, share)) {
-                // A second name of the file stays what it is.
-                if (file.id == id || m.path != *from)
-                    && let Some(path) = m.path.rebased(from, to)
-                {
-                    m.path = path;
-                }
+        if let Some(file) = self.files.lock().by_id.get(&id) {
+            let mut state = file.state.lock();
+            for m in state.members.iter_mut().filter(|m| Arc::ptr_eq(&m.share, share) && m.path == *from) {
+                m.path = to.clone();
             }
         }
     }
@@ -198,12 +289,13 @@ impl FileTable {
 
 impl FileState {
     fn new(id: NodeId) -> FileState {
-        FileState { id, state: Mutex::default(), locks: Mutex::default(), lock_count: AtomicUsize::new(0) }
-    }
-
-    /// A path of it, for listings: that of its first open.
-    pub(crate) fn path(&self) -> VfsPath {
-        self.state.lock().members.first().map(|m| m.path.clone()).unwrap_or_default()
+        FileState {
+            id,
+            state: Mutex::default(),
+            naming: AsyncMutex::default(),
+            locks: Mutex::default(),
+            lock_count: AtomicUsize::new(0),
+        }
     }
 
     /// The path under which an open knows it.
@@ -217,10 +309,17 @@ impl FileState {
         self.state.lock().delete_pending
     }
 
+    /// What is to be removed, after [`FileTable::leave`] has said so.
+    pub(crate) fn removal(&self) -> Option<Removal> {
+        let state = self.state.lock();
+        let (share, path) = state.removing.as_ref()?;
+        Some(Removal { share: Arc::clone(share), path: path.clone(), id: self.id })
+    }
+
     /// FileDispositionInformation: whether it goes with its last open (MS-FSA 2.1.5.15.3).
     pub(crate) fn set_delete_pending(&self, pending: bool) {
         let mut state = self.state.lock();
-        if !state.removing {
+        if state.removing.is_none() {
             state.delete_pending = pending;
         }
     }

@@ -10,7 +10,12 @@ fn sid(rid: u32) -> Sid {
 }
 
 fn user(rid: u32) -> User {
-    User { name: String::new(), workstation: String::new(), sid: sid(rid), groups: vec![Sid::EVERYONE, sid(500)] }
+    User {
+        name: String::new(),
+        workstation: String::new(),
+        sid: sid(rid),
+        groups: vec![Sid::EVERYONE, sid(500)],
+    }
 }
 
 fn descriptor(owner: Sid, entries: &[(AceType, AceFlags, AccessMask, Sid)]) -> Vec<u8> {
@@ -56,7 +61,8 @@ fn the_first_entry_for_a_right_wins() {
 fn no_descriptor_null_dacl_and_a_broken_one() {
     let me = user(1);
     assert_eq!(maximal(&me, None), AccessMask::FILE_ALL_ACCESS);
-    let null = SecurityDescriptorBuf { control: ControlFlags::DACL_PRESENT, ..SecurityDescriptorBuf::default() };
+    let null =
+        SecurityDescriptorBuf { control: ControlFlags::DACL_PRESENT, ..SecurityDescriptorBuf::default() };
     assert_eq!(maximal(&me, Some(&encoded(&null))), AccessMask::FILE_ALL_ACCESS);
     assert_eq!(maximal(&me, Some(b"nonsense")), AccessMask::empty());
 }

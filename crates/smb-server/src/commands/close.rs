@@ -6,10 +6,10 @@ use std::sync::atomic::Ordering;
 use smb_wire::msg::{CloseFlags, CloseRequest, CloseResponse};
 use smb_wire::{Decode, NtStatus};
 use tokio::sync::oneshot;
+use vfs::Attributes;
 
 use super::metadata::basic;
 use crate::Server;
-use crate::files::Removal;
 use crate::open::{FileOpen, Open};
 use crate::request::{Reply, Request};
 
@@ -27,7 +27,7 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
     if q.flags.contains(CloseFlags::POSTQUERY_ATTRIB)
         && let Some(f) = open.get().file()
     {
-        f.keep_times(&r.ctx()).await;
+        f.settle(&r.ctx()).await;
         if let Ok(stat) = f.node.stat(&r.ctx()).wait().await {
             let b = basic(&stat);
             body = CloseResponse {
@@ -93,24 +93,29 @@ pub(crate) async fn close_open(server: &Arc<Server>, open: &Arc<Open>) {
 
 async fn close_file(server: &Arc<Server>, open: &Arc<Open>, f: &FileOpen) {
     let ctx = env::Ctx::default();
-    f.keep_times(&ctx).await;
-    let Some(removal) = server.files.leave(&f.file, open.id.volatile) else { return };
+    f.settle(&ctx).await;
+    if !server.files.leave(&f.file, open.id.volatile) {
+        return;
+    }
     // In a task of its own: whoever waits here may be given up, and the file be left undeletable.
     let (done, wait) = oneshot::channel::<()>();
     let (server, open) = (Arc::clone(server), Arc::clone(open));
     server.env.clone().spawn(async move {
-        remove(&server, &open, &removal).await;
+        remove(&server, &open).await;
         drop(done);
     });
     let _ = wait.await;
 }
 
 /// Removes a file that its last open has left.
-async fn remove(server: &Server, open: &Open, removal: &Removal) {
-    let (Some(vfs), Some(f)) = (removal.share.vfs(), open.file()) else { return };
-    let change = server.files.begin_change();
+async fn remove(server: &Server, open: &Open) {
+    let Some(f) = open.file() else { return };
+    let change = server.files.begin_change().await;
     // MS-FSA 2.1.5.4: nobody is left to hear of a failure; a directory that has been filled stays.
-    if let Err(e) = vfs.remove(&env::Ctx::default(), &removal.path, removal.id).wait().await {
+    if let Some(removal) = f.file.removal()
+        && let Some(vfs) = removal.share.vfs()
+        && let Err(e) = vfs.remove(&env::Ctx::default(), &removal.path, removal.id).wait().await
+    {
         tracing::debug!(path = %removal.path, share = %removal.share.name, "not removed at close: {e}");
     }
     drop(change);
@@ -118,15 +123,26 @@ async fn remove(server: &Server, open: &Open, removal: &Removal) {
 }
 
 impl FileOpen {
-    /// Puts back the times that were set or frozen through this open and that its writes have moved (MS-FSCC 2.4.7).
-    pub(crate) async fn keep_times(&self, ctx: &env::Ctx) {
-        let times = *self.kept_times.lock();
-        let any = times.accessed.is_some() || times.written.is_some() || times.changed.is_some();
-        if any
-            && self.written.swap(false, Ordering::AcqRel)
-            && let Err(e) = self.node.set_basic(ctx, times).wait().await
+    /// What writing through this open owes the file's metadata (MS-FSA 2.1.5.3): it wants archiving again, and times
+    /// that were set or frozen through this open are put back.
+    pub(crate) async fn settle(&self, ctx: &env::Ctx) {
+        if !self.written.swap(false, Ordering::AcqRel) {
+            return;
+        }
+        let mut change = *self.kept_times.lock();
+        let Ok(stat) = self.node.stat(ctx).wait().await else { return };
+        if !stat.attributes.contains(Attributes::ARCHIVE) {
+            change.attributes = Some((stat.attributes & Attributes::STORED) | Attributes::ARCHIVE);
+            // Changing attributes is not a change of data.
+            change.written = change.written.or(Some(stat.written));
+        }
+        if (change.attributes.is_some()
+            || change.accessed.is_some()
+            || change.written.is_some()
+            || change.changed.is_some())
+            && let Err(e) = self.node.set_basic(ctx, change).wait().await
         {
-            tracing::debug!("times not kept: {e}");
+            tracing::debug!("times and attributes not settled: {e}");
         }
     }
 }

@@ -67,7 +67,7 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
     for _ in 0..ATTEMPTS {
         match plan.attempt().await {
             Ok(done) => return plan.finish(done).await,
-            Err(Refusal::Again) => {}
+            Err(Refusal::Again) => r.server.files.settled().await,
             Err(Refusal::Status(s)) => return Err(s),
         }
     }
@@ -180,36 +180,56 @@ impl<'a> Plan<'a> {
             },
             Err(s) => return Err(Refusal::Status(s)),
         };
+        match self.join(&found, generation) {
+            Err(Refusal::Again) if found.opened.created => self.join_created(found).await,
+            Err(e) => Err(e),
+            Ok(open) => Ok(Done { open, found }),
+        }
+    }
+
+    /// Joins a file that this CREATE has made while names changed: it is not made twice, and not mistaken for one that
+    /// was there.
+    async fn join_created(&self, mut found: Found) -> Result<Done, Refusal> {
+        let rights = Rights { read: false, write: false };
+        for _ in 0..ATTEMPTS {
+            let generation = self.r.server.files.generation();
+            let request = self.request(&self.path, OpenMode::Open, None, rights);
+            match self.vfs.open(&self.r.ctx(), request).wait().await {
+                Ok(o) if o.node.id() == found.opened.node.id() => found.opened.path = o.path,
+                // It has been moved away or deleted by now.
+                _ => return Err(Refusal::Again),
+            }
+            match self.join(&found, generation) {
+                Err(Refusal::Again) => self.r.server.files.settled().await,
+                Err(e) => return Err(e),
+                Ok(open) => return Ok(Done { open, found }),
+            }
+        }
+        Err(Refusal::Again)
+    }
+
+    fn join(&self, found: &Found, generation: u64) -> Result<Loose, Refusal> {
         let id = self.r.server.new_file_id();
-        // Overwriting is judged like an open for writing.
-        let mode = ShareMode { access: found.granted | self.implied(), share: self.q.share_access };
         let member = Member {
             volatile: id.volatile,
-            mode,
+            // Overwriting is judged like an open for writing.
+            mode: ShareMode { access: found.granted | self.implied(), share: self.q.share_access },
             share: Arc::clone(&self.r.tree.share),
             path: found.opened.path.clone(),
             delete_on_close: self.q.create_options.contains(CreateOptions::DELETE_ON_CLOSE),
         };
-        let created = found.opened.created;
-        match self.r.server.files.join(found.opened.node.id(), generation, member) {
-            Ok(file) => {
-                let target = FileOpen::new(Arc::clone(&found.opened.node), file, self.q.create_options);
-                let open = Arc::new(Open {
-                    id,
-                    tree: Arc::clone(&self.r.tree),
-                    access: found.granted.bits(),
-                    target: OpenTarget::File(target),
-                });
-                Ok(Done { open: Loose::new(&self.r.server, open), found })
-            }
-            // What this attempt made is there all the same: the next one would find it and say COLLISION.
-            Err(Refusal::Again) if created && self.disposition() == CreateDisposition::CREATE => {
-                let _ =
-                    self.vfs.remove(&self.r.ctx(), &found.opened.path, found.opened.node.id()).wait().await;
-                Err(Refusal::Again)
-            }
-            Err(e) => Err(e),
-        }
+        let file = self.r.server.files.join(found.opened.node.id(), generation, member)?;
+        let open = Open {
+            id,
+            tree: Arc::clone(&self.r.tree),
+            access: found.granted.bits(),
+            target: OpenTarget::File(FileOpen::new(
+                Arc::clone(&found.opened.node),
+                file,
+                self.q.create_options,
+            )),
+        };
+        Ok(Loose::new(&self.r.server, Arc::new(open)))
     }
 
     fn request(&self, path: &VfsPath, mode: OpenMode, kind: Option<Kind>, rights: Rights) -> OpenRequest {

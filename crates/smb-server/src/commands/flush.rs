@@ -2,7 +2,6 @@
 
 use smb_wire::msg::{FlushRequest, FlushResponse};
 use smb_wire::{AccessMask, Decode, NtStatus};
-use vfs::Kind;
 
 use crate::request::{Reply, Request};
 use crate::status;
@@ -21,7 +20,6 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
         if !AccessMask::from_bits_retain(open.access).intersects(writes) {
             return Err(NtStatus::ACCESS_DENIED);
         }
-        debug_assert!(matches!(f.node.kind(), Kind::File | Kind::Directory));
         f.node.flush(&r.ctx()).wait().await.map_err(status::of_vfs)?;
     }
     Ok(Reply::ok(&FlushResponse {}))

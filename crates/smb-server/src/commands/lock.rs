@@ -7,7 +7,7 @@ use std::pin::pin;
 
 use futures_util::future::{Either, select};
 use smb_wire::msg::{LockElement, LockFlags, LockRequest, LockResponse};
-use smb_wire::{Decode, NtStatus};
+use smb_wire::{AccessMask, Decode, NtStatus};
 use vfs::Kind;
 
 use crate::files::LockWait;
@@ -29,6 +29,10 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
     let f = open.file().ok_or(NtStatus::INVALID_DEVICE_REQUEST)?;
     if f.node.kind() == Kind::Directory {
         return Err(NtStatus::INVALID_PARAMETER);
+    }
+    // MS-FSA 2.1.5.7: an open that neither reads nor writes has nothing to lock.
+    if !AccessMask::from_bits_retain(open.access).intersects(AccessMask::READ_DATA | AccessMask::WRITE_DATA) {
+        return Err(NtStatus::ACCESS_DENIED);
     }
     let elements: Vec<LockElement> = q.locks.iter().collect();
     let first = elements.first().ok_or(NtStatus::INVALID_PARAMETER)?;

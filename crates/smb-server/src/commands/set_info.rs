@@ -11,6 +11,7 @@ use smb_wire::fscc::{
 };
 use smb_wire::msg::{CreateOptions, InfoType, SecurityInformation, SetInfoRequest, SetInfoResponse};
 use smb_wire::{AccessMask, Decode, NtStatus, WireError};
+use tokio::sync::oneshot;
 use vfs::{Attributes, Kind};
 
 use super::create::read_attributes;
@@ -35,7 +36,24 @@ fn short<T>(decoded: Result<T, WireError>) -> Result<T, NtStatus> {
 
 /// Handles a SET_INFO.
 pub(crate) async fn handle(r: Request) -> Reply {
-    run(&r).await.into()
+    if !changes_names(&r) {
+        return run(&r).await.into();
+    }
+    // In a task of its own: once the backend has renamed, the paths of the file's opens must follow, whatever becomes of
+    // the connection.
+    let (answer, wait) = oneshot::channel();
+    r.server.env.clone().spawn(async move {
+        let _ = answer.send(run(&r).await.into());
+    });
+    wait.await.unwrap_or_else(|_| Reply::error(NtStatus::INTERNAL_ERROR))
+}
+
+fn changes_names(r: &Request) -> bool {
+    use FileInfoClass as C;
+    SetInfoRequest::decode(&r.message).is_ok_and(|q| {
+        q.info_type == InfoType::FILE
+            && matches!(FileInfoClass(q.info_class), C::RENAME | C::RENAME_EX | C::LINK)
+    })
 }
 
 async fn run(r: &Request) -> Result<Reply, NtStatus> {

@@ -4,6 +4,7 @@ mod closing;
 mod creating;
 mod listing;
 mod locking;
+mod racing;
 mod renaming;
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -14,8 +15,8 @@ use env::Env;
 use smb_auth::mechanism::{Account, UserLookup};
 use smb_auth::sign::{SigningAlgorithm, SigningKey};
 use smb_wire::msg::{
-    CloseRequest, CreateDisposition, CreateOptions, CreateRequest, CreateResponse, FlushRequest, ImpersonationLevel,
-    InfoType, LockElement, LockElements, LockFlags, LockRequest, SetInfoRequest,
+    CloseRequest, CreateDisposition, CreateOptions, CreateRequest, CreateResponse, FlushRequest,
+    ImpersonationLevel, InfoType, LockElement, LockElements, LockFlags, LockRequest, SetInfoRequest,
 };
 use smb_wire::security::Sid;
 use smb_wire::{
@@ -27,13 +28,12 @@ use crate::identity::User;
 use crate::request::{Cancel, ConnectionFacts, Pending, Reply, Request};
 use crate::session::{BindingFacts, Session};
 use crate::share::Tree;
-use crate::{
-    Interface, Interfaces, Limits, Protection, Server, ServerConfig, ShareConfig, TransportKind,
-};
+use crate::{Interface, Interfaces, Limits, Protection, Server, ServerConfig, ShareConfig, TransportKind};
 
 /// Everything that an open may ask for.
 pub(super) const ALL: AccessMask = AccessMask::FILE_ALL_ACCESS;
-pub(super) const SHARE_ALL: ShareAccess = ShareAccess::READ.union(ShareAccess::WRITE).union(ShareAccess::DELETE);
+pub(super) const SHARE_ALL: ShareAccess =
+    ShareAccess::READ.union(ShareAccess::WRITE).union(ShareAccess::DELETE);
 
 #[derive(Debug)]
 struct Nobody;
@@ -84,15 +84,7 @@ impl World {
         let arena = Arena::new(16 << 20).expect("a small mapping");
         let vfs = RamFs::new(&env, RamOptions::default()).expect("address space");
         let server = Server::new(config, Arc::new(Nobody), arena, env.clone());
-        let share = ShareConfig {
-            name: "files".into(),
-            comment: String::new(),
-            vfs,
-            read_only: false,
-            encrypt: false,
-            hidden: false,
-        };
-        server.add_share(share).expect("the first of its name");
+        server.add_share(World::share_on(vfs)).expect("the first of its name");
         let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 445));
         let facts = ConnectionFacts {
             id: 1,
@@ -111,6 +103,17 @@ impl World {
         };
         let (session, tree) = World::connect(&server, 1, user(1000));
         World { server, facts: Arc::new(facts), session, tree }
+    }
+
+    fn share_on(vfs: Arc<dyn vfs::Vfs>) -> ShareConfig {
+        ShareConfig {
+            name: "files".into(),
+            comment: String::new(),
+            vfs,
+            read_only: false,
+            encrypt: false,
+            hidden: false,
+        }
     }
 
     fn connect(server: &Arc<Server>, id: u64, user: User) -> (Arc<Session>, Arc<Tree>) {
@@ -169,17 +172,30 @@ impl World {
     }
 
     pub(super) async fn close(&self, file_id: FileId) {
-        let reply = super::close::handle(self.request(&CloseRequest { file_id, ..CloseRequest::default() })).await;
+        let reply =
+            super::close::handle(self.request(&CloseRequest { file_id, ..CloseRequest::default() })).await;
         assert_eq!(reply.status, NtStatus::SUCCESS);
     }
 
     /// SET_INFO of a file class.
     pub(super) async fn set(&self, file_id: FileId, class: u8, buffer: &[u8]) -> NtStatus {
-        let q = SetInfoRequest { info_type: InfoType::FILE, info_class: class, file_id, buffer, ..Default::default() };
+        let q = SetInfoRequest {
+            info_type: InfoType::FILE,
+            info_class: class,
+            file_id,
+            buffer,
+            ..Default::default()
+        };
         super::set_info::handle(self.request(&q)).await.status
     }
 
-    pub(super) fn lock_request(&self, file_id: FileId, offset: u64, length: u64, flags: LockFlags) -> Request {
+    pub(super) fn lock_request(
+        &self,
+        file_id: FileId,
+        offset: u64,
+        length: u64,
+        flags: LockFlags,
+    ) -> Request {
         let mut bytes = Vec::new();
         LockElement { offset, length, flags }.encode(&mut bytes);
         let locks = LockElements::from_bytes(&bytes).expect("one element");
@@ -187,7 +203,7 @@ impl World {
     }
 
     pub(super) async fn flush(&self, file_id: FileId) -> NtStatus {
-        super::flush::handle(self.request(&FlushRequest { file_id, ..Default::default() })).await.status
+        super::flush::handle(self.request(&FlushRequest { file_id })).await.status
     }
 
     pub(super) async fn exists(&self, path: &str) -> bool {

@@ -35,16 +35,16 @@ fn member(volatile: u64, share: &Arc<Share>, at: &str) -> Member {
 }
 
 // What the backend said before a name changed is not believed after.
-#[test]
-fn an_open_that_a_change_overtook_starts_again() {
+#[tokio::test]
+async fn an_open_that_a_change_overtook_starts_again() {
     let (t, s) = (FileTable::default(), share());
     let before = t.generation();
-    let change = t.begin_change();
+    let change = t.begin_change().await;
     assert_eq!(t.join(FILE, before, member(1, &s, "f")).err(), Some(Refusal::Again));
     let during = t.generation();
     drop(change);
     assert_eq!(t.join(FILE, during, member(1, &s, "f")).err(), Some(Refusal::Again));
-    assert!(!t.is_open(FILE), "a refused open leaves nothing");
+    assert_eq!(t.open_files(), 0, "a refused open leaves nothing");
     t.join(FILE, t.generation(), member(1, &s, "f")).expect("nothing changed since");
 }
 
@@ -55,34 +55,36 @@ fn nobody_joins_a_file_that_is_being_removed() {
     let g = t.join(FILE, t.generation(), member(2, &s, "f")).expect("shares reading");
     assert!(Arc::ptr_eq(&f, &g));
     f.set_delete_on_close(2, true);
-    assert!(t.leave(&f, 2).is_none() && f.is_delete_pending());
-    let removal = t.leave(&f, 1).expect("the last one");
+    assert!(!t.leave(&f, 2) && f.is_delete_pending() && f.removal().is_none());
+    assert!(t.leave(&f, 1), "the last one");
+    let removal = f.removal().expect("said so");
     assert_eq!((removal.path, removal.id), (path("f"), FILE));
     f.set_delete_pending(false);
     let refused = t.join(FILE, t.generation(), member(3, &s, "f")).err();
     assert_eq!(refused, Some(Refusal::Status(NtStatus::DELETE_PENDING)));
     t.removed(&f);
     t.join(FILE, t.generation(), member(4, &s, "f")).expect("another file by now");
-    assert!(t.leave(&f, 1).is_none(), "leaving twice");
+    assert!(!t.leave(&f, 1), "leaving twice");
 }
 
-// A rename moves what lies below it, in its own share, and leaves second names alone.
-#[test]
-fn a_rename_moves_paths() {
+// A rename moves its opens, in its own share, and leaves second names alone; a directory is held by what is below.
+#[tokio::test]
+async fn renames() {
     let (t, s, other) = (FileTable::default(), share(), share());
-    let at = |file, m| t.join(NodeId { volume: 1, file }, t.generation(), m).expect("joins");
-    let d = at(1, member(1, &s, "d"));
-    let f = at(2, member(2, &s, "d\\f"));
-    let link = at(2, member(3, &s, "x"));
-    let elsewhere = at(3, member(4, &other, "d\\f"));
-    let alike = at(4, member(5, &s, "dd"));
-    assert!(t.is_open_below(&s, &path("d")) && !t.is_open_below(&other, &path("x")));
-    t.renamed(&s, NodeId { volume: 1, file: 1 }, &path("d"), &path("e\\d"));
-    for (file, volatile, expected) in
-        [(&d, 1, "e\\d"), (&f, 2, "e\\d\\f"), (&link, 3, "x"), (&elsewhere, 4, "d\\f"), (&alike, 5, "dd")]
-    {
-        assert_eq!(file.path_of(volatile), path(expected));
-    }
+    let id = |file| NodeId { volume: 1, file };
+    let at = |file, m| t.join(id(file), t.generation(), m);
+    let f = at(2, member(2, &s, "d\\f")).expect("joins");
+    at(2, member(3, &s, "x")).expect("joins");
+    at(2, member(4, &other, "d\\f")).expect("joins");
+    let mut change = t.begin_rename(&f, true).await;
+    assert!(!change.hold_directory(&s, &path("d")));
+    t.renamed(&s, id(2), &path("d\\f"), &path("g"));
+    assert_eq!([2, 3, 4].map(|v| f.path_of(v)), ["g", "x", "d\\f"].map(path));
+    assert!(change.hold_directory(&s, &path("d")), "nothing is below it in this share");
+    assert_eq!(at(5, member(5, &s, "d\\new")).err(), Some(Refusal::Again));
+    at(6, member(6, &s, "dd")).expect("beside it");
+    drop(change);
+    at(5, member(5, &s, "d\\new")).expect("moved by now");
 }
 
 // MS-SMB2 3.3.5.12: locks of others, and only while there are any.
@@ -98,4 +100,16 @@ fn io_and_locks() {
     assert_eq!(f.check_io(2, 6, 10, true), Ok(()));
     t.leave(&f, 1);
     assert_eq!((f.check_io(2, 0, 10, true), f.locks_of(1)), (Ok(()), 0));
+}
+
+// A rename onto a file: it is not open, and does not become so meanwhile.
+#[test]
+fn claims() {
+    let (t, s) = (FileTable::default(), share());
+    let claim = t.claim(FILE).expect("not open");
+    assert!(t.claim(FILE).is_none());
+    assert_eq!(t.join(FILE, t.generation(), member(1, &s, "f")).err(), Some(Refusal::Again));
+    drop(claim);
+    let _f = t.join(FILE, t.generation(), member(1, &s, "f")).expect("free again");
+    assert!(t.claim(FILE).is_none(), "it is open");
 }

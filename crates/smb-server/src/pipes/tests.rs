@@ -87,7 +87,10 @@ async fn bounds() {
         pipe.read(4096).ok()
     });
     let (fault, _) = fault.expect("refused at some point");
-    assert_eq!(fault_status(&Pdu::decode(&fault).expect("a PDU")).expect("a fault"), FaultStatus::BAD_STUB_DATA);
+    assert_eq!(
+        fault_status(&Pdu::decode(&fault).expect("a PDU")).expect("a fault"),
+        FaultStatus::BAD_STUB_DATA
+    );
     let unread = bound(&w.server);
     let call = share_enum();
     let refused = (0..OUTPUT_MAX).find_map(|_| unread.write(&call).err());

@@ -35,7 +35,12 @@ pub(super) async fn set(r: &Request, open: &Open, f: &FileOpen, buffer: &[u8]) -
         }
     }
     *f.kept_times.lock() = kept;
-    f.node.set_basic(&r.ctx(), change).wait().await.map_err(status::of_vfs)
+    let any = change.attributes.is_some()
+        || [change.created, change.accessed, change.written, change.changed].iter().any(Option::is_some);
+    if any {
+        f.node.set_basic(&r.ctx(), change).wait().await.map_err(status::of_vfs)?;
+    }
+    Ok(())
 }
 
 /// The attributes to store; 0 leaves them.

@@ -6,6 +6,7 @@ use vfs::{Attributes, Kind, OpenMode, OpenRequest, Rights, Stat, VfsError, VfsPa
 
 use super::require;
 use crate::access;
+use crate::files::Claim;
 use crate::files::share_mode::ShareMode;
 use crate::open::{FileOpen, Open};
 use crate::request::Request;
@@ -13,6 +14,8 @@ use crate::status;
 
 /// Least bytes of the structures: MS-FSCC 2.4.42.2 and 2.4.28.2 with their alignment.
 const NAME_STRUCTURE_MIN: usize = 24;
+/// How often the new name is looked at again because somebody made it meanwhile.
+const ATTEMPTS: usize = 16;
 
 struct Target {
     path: VfsPath,
@@ -47,10 +50,16 @@ pub(super) async fn link(r: &Request, open: &Open, f: &FileOpen, buffer: &[u8]) 
     let vfs = r.tree.share.vfs().ok_or(NtStatus::INVALID_DEVICE_REQUEST)?;
     writable_tree(r)?;
     check_folder(r, &to.path, false).await?;
-    let _change = r.server.files.begin_change();
-    check_replaced(r, f, &to).await?;
-    let from = f.file.path_of(open.id.volatile);
-    vfs.link(&r.ctx(), &from, f.node.id(), &to.path, to.replace).wait().await.map_err(status::of_vfs)
+    let _change = r.server.files.begin_change().await;
+    for _ in 0..ATTEMPTS {
+        let replaced = check_replaced(r, f, &to).await?;
+        let from = f.file.path_of(open.id.volatile);
+        match vfs.link(&r.ctx(), &from, f.node.id(), &to.path, replaced.is_there()).wait().await {
+            Err(VfsError::Exists) if to.replace && !replaced.is_there() => {}
+            result => return result.map_err(status::of_vfs),
+        }
+    }
+    Err(NtStatus::ACCESS_DENIED)
 }
 
 fn decoded<'a, T>(
@@ -94,24 +103,49 @@ async fn rename_to(r: &Request, open: &Open, f: &FileOpen, to: Target) -> Result
     }
     check_folder(r, &to.path, directory).await?;
     let files = &r.server.files;
-    let change = files.begin_change();
+    let mut change = files.begin_rename(&f.file, directory).await;
+    let from = f.file.path_of(open.id.volatile);
     if f.file.is_delete_pending() {
         return Err(NtStatus::DELETE_PENDING);
     }
     // MS-FSA 2.1.5.15.11: what is open below a directory holds it where it is.
-    if directory && files.is_open_below(share, &from) {
+    if directory && !change.hold_directory(share, &from) {
         return Err(NtStatus::ACCESS_DENIED);
     }
-    check_replaced(r, f, &to).await?;
     let id = f.node.id();
-    vfs.rename(&r.ctx(), &from, id, &to.path, to.replace).wait().await.map_err(|e| match e {
-        // A directory is never replaced.
-        VfsError::IsDirectory | VfsError::NotEmpty | VfsError::NotDirectory => NtStatus::ACCESS_DENIED,
-        e => status::of_vfs(e),
-    })?;
-    files.renamed(share, id, &from, &to.path);
-    drop(change);
-    Ok(())
+    for _ in 0..ATTEMPTS {
+        let replaced = check_replaced(r, f, &to).await?;
+        match vfs.rename(&r.ctx(), &from, id, &to.path, replaced.is_there()).wait().await {
+            // Made in the meantime: it is judged like one that was there.
+            Err(VfsError::Exists) if to.replace && !replaced.is_there() => {}
+            // A directory is never replaced.
+            Err(VfsError::IsDirectory | VfsError::NotEmpty | VfsError::NotDirectory) => break,
+            Err(e) => return Err(status::of_vfs(e)),
+            Ok(()) => {
+                files.renamed(share, id, &from, &to.path);
+                drop(change);
+                return Ok(());
+            }
+        }
+    }
+    Err(NtStatus::ACCESS_DENIED)
+}
+
+/// What has the new name already.
+enum Replaced<'t> {
+    Nothing,
+    /// The file that is renamed, under another case or by another of its names.
+    Itself,
+    /// A file that may be replaced, and is not opened until that is done.
+    Another {
+        _claim: Claim<'t>,
+    },
+}
+
+impl Replaced<'_> {
+    fn is_there(&self) -> bool {
+        !matches!(self, Replaced::Nothing)
+    }
 }
 
 /// Whether the user may put something into the folder that the new name lies in.
@@ -136,28 +170,29 @@ async fn check_folder(r: &Request, path: &VfsPath, directory: bool) -> Result<()
 }
 
 /// Judges the file that has the new name already (MS-FSA 2.1.5.15.11): the file itself under another case may be
-/// renamed; a directory, a read-only or an open file is not replaced.
-async fn check_replaced(r: &Request, f: &FileOpen, to: &Target) -> Result<(), NtStatus> {
+/// renamed; a directory, a read-only or an open file is not replaced, and none becomes open while it is.
+async fn check_replaced<'r>(r: &'r Request, f: &FileOpen, to: &Target) -> Result<Replaced<'r>, NtStatus> {
     let (node, stat) = match look(r, &to.path).await {
         Ok(found) => found,
-        Err(VfsError::NotFound) => return Ok(()),
+        Err(VfsError::NotFound) => return Ok(Replaced::Nothing),
         Err(e) => return Err(status::of_vfs(e)),
     };
     if node.id() == f.node.id() {
-        return Ok(());
+        return Ok(Replaced::Itself);
     }
     if !to.replace {
         return Err(NtStatus::OBJECT_NAME_COLLISION);
     }
     let read_only = stat.attributes.contains(Attributes::READONLY) && !to.replace_read_only;
-    if stat.kind == Kind::Directory || read_only || r.server.files.is_open(node.id()) {
+    if stat.kind == Kind::Directory || read_only {
         return Err(NtStatus::ACCESS_DENIED);
     }
+    let _claim = r.server.files.claim(node.id()).ok_or(NtStatus::ACCESS_DENIED)?;
     let stored = node.security(&r.ctx()).wait().await.map_err(status::of_vfs)?;
     if !access::maximal(&r.session.user, stored.as_deref()).contains(AccessMask::DELETE) {
         return Err(NtStatus::ACCESS_DENIED);
     }
-    Ok(())
+    Ok(Replaced::Another { _claim })
 }
 
 async fn look(r: &Request, path: &VfsPath) -> Result<(std::sync::Arc<dyn vfs::Node>, Stat), VfsError> {

@@ -46,7 +46,8 @@ async fn a_filled_directory_stays() {
     assert_eq!(w.set(d, DISPOSITION, &disposition(true)).await, NtStatus::DIRECTORY_NOT_EMPTY);
     w.close(d).await;
     // Delete-on-close is not checked when it is asked for; it fails when it is due.
-    let on_close = How { options: CreateOptions::DELETE_ON_CLOSE | CreateOptions::DIRECTORY_FILE, ..How::OPEN };
+    let on_close =
+        How { options: CreateOptions::DELETE_ON_CLOSE | CreateOptions::DIRECTORY_FILE, ..How::OPEN };
     let d = w.create("d", on_close).await;
     w.close(d).await;
     assert!(w.exists("d\\f").await);

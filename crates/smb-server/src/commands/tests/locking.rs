@@ -9,7 +9,10 @@ const EXCLUSIVE: LockFlags = LockFlags::EXCLUSIVE_LOCK;
 async fn waiting_for_another() {
     let w = World::new();
     let (a, b) = (w.create("f", How::CREATE).await, w.create("f", How::OPEN).await);
-    assert_eq!(super::super::lock::handle(w.lock_request(a, 0, 10, EXCLUSIVE)).await.status, NtStatus::SUCCESS);
+    assert_eq!(
+        super::super::lock::handle(w.lock_request(a, 0, 10, EXCLUSIVE)).await.status,
+        NtStatus::SUCCESS
+    );
     let at_once = w.lock_request(b, 5, 1, EXCLUSIVE | LockFlags::FAIL_IMMEDIATELY);
     assert_eq!(super::super::lock::handle(at_once).await.status, NtStatus::LOCK_NOT_GRANTED);
     let request = w.lock_request(b, 5, 1, EXCLUSIVE);
@@ -27,7 +30,10 @@ async fn waiting_for_another() {
 async fn giving_up() {
     let w = World::new();
     let (a, b) = (w.create("f", How::CREATE).await, w.create("f", How::OPEN).await);
-    assert_eq!(super::super::lock::handle(w.lock_request(a, 0, 10, EXCLUSIVE)).await.status, NtStatus::SUCCESS);
+    assert_eq!(
+        super::super::lock::handle(w.lock_request(a, 0, 10, EXCLUSIVE)).await.status,
+        NtStatus::SUCCESS
+    );
     let request = w.lock_request(b, 0, 1, EXCLUSIVE);
     let cancel = request.cancel.clone();
     let waiting = super::super::lock::handle(request);
