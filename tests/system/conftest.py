@@ -1,5 +1,6 @@
 """Fixtures: `server` is one running server for a test module; `serve` starts others with chosen settings."""
 
+import fcntl
 import os
 import re
 import shutil
@@ -42,11 +43,14 @@ def kind(request):
 
 @pytest.fixture(scope="module")
 def scratch(request, kind):
-    """A folder for a test module; it is emptied first and its logs stay after."""
+    """A folder for a test module; it is emptied first and its logs stay after. A second run of the module waits for it."""
     folder = ROOT / "target" / "test" / kind.name / request.module.__name__
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    return folder
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder.parent / f"{folder.name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        shutil.rmtree(folder)
+        folder.mkdir()
+        yield folder
 
 
 def folder_for(name):
