@@ -89,7 +89,8 @@ impl Upload {
         Upload { file: file.clone(), next: offset, written: offset, in_flight: 0, calls: VecDeque::new() }
     }
 
-    /// Appends `data`; waits while too much is in flight. Up to which offset everything is written.
+    /// Appends `data`; waits while too much is in flight. Up to which offset everything is written. If the future is
+    /// dropped, how much of `data` was taken is not known.
     ///
     /// # Errors
     /// [`RequestError`]; the upload is of no more use then.

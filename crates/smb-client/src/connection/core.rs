@@ -310,6 +310,9 @@ impl Core {
         message: Sg,
         invalidated: Option<(Stag, Exposed)>,
     ) -> Result<(), Lost> {
+        // SMB Direct's fragments may be of any length.
+        let whole = message.first().is_none_or(|b| b.len() >= HEADER_LEN);
+        let message = if whole { message } else { [contiguous(message)].into_iter().collect() };
         match first_four(&message) {
             Some(SMB2) => self.plain(now, message, invalidated, false),
             Some(TRANSFORM) => {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
@@ -44,6 +44,8 @@ pub(super) enum Input {
 pub(super) struct Queue {
     inner: Mutex<Inner>,
     credits_seen: AtomicU32,
+    /// As `Inner::ended`, without the lock.
+    over: AtomicBool,
     gone: Notify,
 }
 
@@ -92,7 +94,7 @@ impl Queue {
     }
 
     pub(super) fn ended(&self) -> Option<Lost> {
-        self.inner.lock().ended
+        if self.over.load(Ordering::Acquire) { self.inner.lock().ended } else { None }
     }
 
     pub(super) async fn closed(&self) {
@@ -150,6 +152,7 @@ impl Queue {
     pub(super) fn end(&self, why: Lost) -> VecDeque<Input> {
         let mut q = self.inner.lock();
         q.ended.get_or_insert(why);
+        self.over.store(true, Ordering::Release);
         let (inputs, blocked) = (std::mem::take(&mut q.inputs), std::mem::take(&mut q.blocked));
         q.driver = None;
         drop(q);
