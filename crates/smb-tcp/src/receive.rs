@@ -42,7 +42,7 @@ enum State {
     /// A chunk being filled; a message begins at its start.
     Chunk(IoBufMut),
     /// The beginning of a message, and what it needs.
-    Rest { rest: IoBuf, need: usize, plan: Plan },
+    Rest { rest: IoBuf, need: usize, plan: Plan, moved: bool },
     /// A message with much payload: its beginning, and the memory for the remainder.
     Large { parts: Sg, sinks: SgMut, at: usize, left: usize },
     /// A message too large for a chunk that must lie in one piece.
@@ -138,10 +138,13 @@ impl Receiver {
                     self.parse(chunk, limit, out)?;
                     return Poll::Ready(Ok(Filled::Some));
                 }
-                State::Rest { rest, need, plan } => match self.begin(&rest, need, plan) {
+                State::Rest { rest, need, plan, moved } => match self.begin(&rest, need, plan) {
                     Some(state) => self.state = state,
                     None => {
-                        self.state = State::Rest { rest, need, plan };
+                        // Who waits for memory holds none: others might wait for what this chunk would keep.
+                        let move_now = !moved && rest.len() <= CHUNK_MIN;
+                        let rest = if move_now { IoBuf::from(rest.to_vec()) } else { rest };
+                        self.state = State::Rest { rest, need, plan, moved: moved || move_now };
                         let wanted = if plan == Plan::Chunk { need.max(CHUNK_MIN) } else { need };
                         ready!(self.wait(cx, wanted.min(CHUNK_MAX)));
                     }
@@ -224,7 +227,7 @@ impl Receiver {
         if left > 0 {
             let rest = chunk.slice(at..at + left);
             let plan = self.plan(&rest, need);
-            self.state = State::Rest { rest, need: need.max(FRAME_LEN), plan };
+            self.state = State::Rest { rest, need: need.max(FRAME_LEN), plan, moved: false };
         } else {
             self.spent = Some(chunk);
         }

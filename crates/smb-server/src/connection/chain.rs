@@ -32,6 +32,20 @@ pub(super) struct Chain {
     pub(super) running: Option<Running>,
 }
 
+/// The longest message that [`Chain::leave_chunk`] copies, in bytes.
+const SMALL: usize = 4 << 10;
+
+impl Chain {
+    /// Lets go of the receive chunk that a message without payload lies in: whoever waits for memory, or for long,
+    /// must not hold memory that others wait for.
+    pub(super) fn leave_chunk(&mut self) {
+        if self.head.len() <= SMALL && self.whole.len() == 1 {
+            self.head = IoBuf::from(self.head.to_vec());
+            self.whole = [self.head.clone()].into_iter().collect();
+        }
+    }
+}
+
 /// One request of a message.
 pub(super) struct Item {
     pub(super) header: Header,

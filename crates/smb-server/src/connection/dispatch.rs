@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use arena::{IoBuf, Sg};
+use arena::Sg;
 use smb_auth::sign::SigningKey;
 use smb_wire::header::{RELATED_SESSION_ID, RELATED_TREE_ID};
 use smb_wire::msg::{EchoRequest, EchoResponse, LogoffRequest, LogoffResponse, TreeDisconnectRequest};
@@ -65,9 +65,12 @@ impl Engine {
     }
 
     /// Puts a chain aside until its running request is done.
-    fn park(&mut self, slot: u64, chain: Chain) {
+    fn park(&mut self, slot: u64, mut chain: Chain) {
         if let Some(running) = &chain.running {
             self.parked_ids.insert(running.header.message_id, slot);
+            if running.header.command == Command::READ {
+                chain.leave_chunk();
+            }
         }
         self.parked.insert(slot, chain);
     }
@@ -199,13 +202,13 @@ impl Engine {
             return commands::tree::disconnect(&self.server, &admitted.session, &tree);
         }
         let message = match header.command {
-            // It may wait for as long as somebody else likes: neither many of them nor much memory with each.
+            // It may wait for as long as somebody else likes, so there are not many of them.
             Command::LOCK if self.parked.len() >= self.server.config.limits.pending_per_connection / 2 => {
                 return NtStatus::INSUFFICIENT_RESOURCES.into();
             }
-            Command::LOCK if !chain.compound => {
-                chain.head = IoBuf::from(chain.head.to_vec());
-                chain.whole = [chain.head.clone()].into_iter().collect();
+            Command::READ | Command::WRITE => message,
+            _ if !chain.compound => {
+                chain.leave_chunk();
                 chain.head.clone()
             }
             _ => message,

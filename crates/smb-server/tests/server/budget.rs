@@ -128,7 +128,7 @@ async fn a_thousand_clients_on_64_mib() {
         let usage = world.arena.usage();
         peak = peak.max(usage.used);
         waited |= usage.waiting > 0;
-        let patience = Duration::from_secs(10);
+        let patience = Duration::from_secs(60);
         let file = tokio::time::timeout(patience, witness.open("witness")).await.expect("CREATE is answered");
         let close = CloseRequest { file_id: file, ..CloseRequest::default() };
         let closed = tokio::time::timeout(patience, witness.call(Command::CLOSE, &close)).await;
