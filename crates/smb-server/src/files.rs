@@ -382,6 +382,7 @@ impl FileState {
     ) -> Result<Option<LockWait>, LockRefusal> {
         self.with_locks(|t| match t.try_lock(volatile, range, exclusive) {
             Ok(()) => Ok(None),
+            Err(LockRefusal::Conflict) if t.is_crowded() => Err(LockRefusal::TooMany),
             Err(LockRefusal::Conflict) => {
                 let (id, granted) = t.wait(volatile, range, exclusive);
                 Ok(Some(LockWait { file: Arc::clone(self), id, granted }))

@@ -293,6 +293,12 @@ impl<'a> Plan<'a> {
         }
         let security = opened.node.security(&ctx).wait().await.map_err(status::of_vfs)?;
         let granted = self.grant(security.as_deref(), denied).await?;
+        // MAXIMUM_ALLOWED may come to less than what deleting needs (MS-FSA 2.1.5.1.2.1).
+        if self.q.create_options.contains(CreateOptions::DELETE_ON_CLOSE)
+            && !granted.contains(AccessMask::DELETE)
+        {
+            return Err(NtStatus::ACCESS_DENIED);
+        }
         Ok(Some(Found { opened, granted, security }))
     }
 

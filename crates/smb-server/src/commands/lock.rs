@@ -18,6 +18,9 @@ use crate::request::{Reply, Request};
 /// STATUS_INVALID_LOCK_RANGE (MS-ERREF 2.3): the range ends beyond 2^64.
 const INVALID_LOCK_RANGE: NtStatus = NtStatus(0xC000_01A1);
 
+/// Locks in one request at most: they are taken in one go.
+const ELEMENTS_MAX: usize = 1024;
+
 /// Handles a LOCK.
 pub(crate) async fn handle(r: Request) -> Reply {
     run(&r).await.into()
@@ -35,6 +38,9 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
         return Err(NtStatus::ACCESS_DENIED);
     }
     let elements: Vec<LockElement> = q.locks.iter().collect();
+    if elements.len() > ELEMENTS_MAX {
+        return Err(NtStatus::INSUFFICIENT_RESOURCES);
+    }
     let first = elements.first().ok_or(NtStatus::INVALID_PARAMETER)?;
     // MS-SMB2 3.3.5.14: the first one decides whether this is about locking or unlocking.
     if first.flags.contains(LockFlags::UNLOCK) {

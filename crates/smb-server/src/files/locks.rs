@@ -13,7 +13,9 @@ use std::collections::VecDeque;
 use tokio::sync::oneshot;
 
 /// Held locks of one file at most; more are refused.
-pub(crate) const HELD_MAX: usize = 65_536;
+pub(crate) const HELD_MAX: usize = 8192;
+/// Locks that wait on one file at most.
+pub(crate) const WAITING_MAX: usize = 1024;
 
 /// A range of bytes; its end may be 2^64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,13 +67,18 @@ pub(crate) struct LockTable {
 pub(crate) enum LockRefusal {
     /// Another lock is in the way.
     Conflict,
-    /// [`HELD_MAX`] is reached.
+    /// [`HELD_MAX`] or [`WAITING_MAX`] is reached.
     TooMany,
 }
 
 impl LockTable {
     pub(crate) fn held(&self) -> usize {
         self.held.len()
+    }
+
+    /// Whether no more may wait.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.waiting.len() >= WAITING_MAX
     }
 
     pub(crate) fn held_by(&self, owner: u64) -> usize {
@@ -125,8 +132,8 @@ impl LockTable {
         let Some(i) = found.or_else(|| self.held.iter().position(mine)) else {
             return false;
         };
-        self.held.remove(i);
-        self.grant_waiting();
+        self.held.swap_remove(i);
+        self.grant_waiting(Some(range));
         true
     }
 
@@ -136,7 +143,7 @@ impl LockTable {
         let before = self.held.len();
         self.held.retain(|l| l.owner != owner);
         if self.held.len() != before {
-            self.grant_waiting();
+            self.grant_waiting(None);
         }
     }
 
@@ -156,10 +163,13 @@ impl LockTable {
         })
     }
 
-    fn grant_waiting(&mut self) {
+    /// Gives waiters, in turn, what is free now; only those that meet `released`, if it is told.
+    fn grant_waiting(&mut self, released: Option<LockRange>) {
         let mut i = 0;
         while i < self.waiting.len() {
-            if self.held.len() >= HELD_MAX || self.conflicts(self.waiting[i].lock) {
+            let lock = self.waiting[i].lock;
+            let meets = released.is_none_or(|r| r.overlaps(lock.range));
+            if !meets || self.held.len() >= HELD_MAX || self.conflicts(lock) {
                 i += 1;
                 continue;
             }

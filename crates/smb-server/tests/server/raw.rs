@@ -163,7 +163,7 @@ impl Raw {
         let now = FileTime(133_000_000_000_000_000);
         let mut initiator = Initiator::ntlm(credentials(user), random, now, "cifs/world");
         let mut token = initiator.first_token(&[]).expect("a token");
-        let mut preauth = self.preauth.clone();
+        let mut preauth = self.preauth;
         let mut flags = SessionSetupFlags::empty();
         if let Some(b) = binding {
             flags = SessionSetupFlags::BINDING;
