@@ -132,8 +132,10 @@ impl LockTable {
         let Some(i) = found.or_else(|| self.held.iter().position(mine)) else {
             return false;
         };
-        self.held.swap_remove(i);
-        self.grant_waiting(Some(range));
+        // Somebody may wait only because the table was full, whatever the range.
+        let was_full = self.held.len() >= HELD_MAX;
+        self.held.remove(i);
+        self.grant_waiting((!was_full).then_some(range));
         true
     }
 
