@@ -60,7 +60,7 @@ impl User {
         self.sid == *sid || self.groups.contains(sid)
     }
 
-    fn is_administrator(&self) -> bool {
+    pub(crate) fn is_administrator(&self) -> bool {
         self.is(&Sid::BUILTIN_ADMINISTRATORS)
     }
 

@@ -29,7 +29,7 @@ const FRAGMENT_MAX: u16 = 5840;
 /// Bytes of a fragmented call's stub.
 const STUB_MAX: usize = 256 << 10;
 /// Bytes of answers that wait to be read.
-const OUTPUT_MAX: usize = 8 << 20;
+const OUTPUT_MAX: usize = 1 << 20;
 /// STATUS_PIPE_EMPTY (MS-ERREF 2.3): nothing to read.
 const PIPE_EMPTY: NtStatus = NtStatus(0xC000_00D9);
 
@@ -128,7 +128,7 @@ impl Pipe {
         if s.broken {
             return Err(NtStatus::PIPE_DISCONNECTED);
         }
-        if s.output_bytes > OUTPUT_MAX {
+        if s.output_bytes > OUTPUT_MAX || data.len() > STUB_MAX {
             return Err(NtStatus::INSUFFICIENT_RESOURCES);
         }
         s.input.extend_from_slice(data);
@@ -141,6 +141,10 @@ impl Pipe {
                 Err(e) => return Err(self.break_off(&mut s, &e)),
             };
             rest = &rest[usize::from(pdu.fragment_length)..];
+            if s.output_bytes > OUTPUT_MAX {
+                s.broken = true;
+                return Err(NtStatus::PIPE_DISCONNECTED);
+            }
             if let Err(e) = self.take(&mut s, &pdu) {
                 return Err(self.break_off(&mut s, &e));
             }

@@ -132,6 +132,10 @@ impl<'a> Plan<'a> {
         if !ceiling.contains(desired & !special) {
             return Err(NtStatus::ACCESS_DENIED);
         }
+        // MS-FSA 2.1.5.1: SeSecurityPrivilege, for a file that is about to be made too.
+        if desired.contains(AccessMask::ACCESS_SYSTEM_SECURITY) && !r.session.user.is_administrator() {
+            return Err(NtStatus::PRIVILEGE_NOT_HELD);
+        }
         if q.create_options.contains(CreateOptions::DELETE_ON_CLOSE) && !ceiling.contains(AccessMask::DELETE)
         {
             return Err(NtStatus::ACCESS_DENIED);

@@ -87,7 +87,7 @@ async fn file(r: &Request, open: &Open, f: &FileOpen, q: &SetInfoRequest<'_>) ->
         C::LINK => names::link(r, open, f, q.buffer).await,
         C::DISPOSITION => {
             let d = short(FileDispositionInformation::decode(q.buffer))?;
-            dispose(r, open, f, d.delete_pending, false).await
+            dispose(r, open, f, d.delete_pending).await
         }
         C::DISPOSITION_EX => disposition_ex(r, open, f, q.buffer).await,
         C::END_OF_FILE => {
@@ -157,16 +157,25 @@ fn set_mode(f: &FileOpen, mode: CreateOptions) -> Result<(), NtStatus> {
 async fn disposition_ex(r: &Request, open: &Open, f: &FileOpen, buffer: &[u8]) -> Result<(), NtStatus> {
     let flags = short(FileDispositionInformationEx::decode(buffer))?.flags;
     let delete = flags.contains(DispositionFlags::DELETE);
+    let ignore_read_only = flags.contains(DispositionFlags::IGNORE_READONLY_ATTRIBUTE);
+    may_dispose(r, open, f, delete, ignore_read_only).await?;
     if flags.contains(DispositionFlags::ON_CLOSE) {
-        require(open, AccessMask::DELETE)?;
         f.file.set_delete_on_close(open.id.volatile, delete);
-        return Ok(());
+    } else {
+        f.file.set_delete_pending(delete);
     }
-    dispose(r, open, f, delete, flags.contains(DispositionFlags::IGNORE_READONLY_ATTRIBUTE)).await
+    Ok(())
 }
 
 /// FileDispositionInformation (MS-FSA 2.1.5.15.3).
-async fn dispose(
+async fn dispose(r: &Request, open: &Open, f: &FileOpen, delete: bool) -> Result<(), NtStatus> {
+    may_dispose(r, open, f, delete, false).await?;
+    f.file.set_delete_pending(delete);
+    Ok(())
+}
+
+/// Whether a file may be marked for deletion, or spared (MS-FSA 2.1.5.15.3).
+async fn may_dispose(
     r: &Request,
     open: &Open,
     f: &FileOpen,
@@ -187,7 +196,6 @@ async fn dispose(
             return Err(NtStatus::DIRECTORY_NOT_EMPTY);
         }
     }
-    f.file.set_delete_pending(delete);
     Ok(())
 }
 

@@ -260,6 +260,11 @@ impl Engine {
         let is_signed = item.header.flags.contains(HeaderFlags::SIGNED);
         let signing = (is_signed && chain.encrypted.is_none()).then(|| Arc::clone(&channel.signing));
         if session.is_ended() {
+            // It was ended elsewhere: on another channel, or by an administrator.
+            self.channels.remove(&header.session_id);
+            if self.channels.is_empty() {
+                self.unauthenticated = self.server.enter_unauthenticated(self.now);
+            }
             return Err((NtStatus::USER_SESSION_DELETED, signing));
         }
         match &chain.encrypted {

@@ -198,6 +198,10 @@ async fn extended_attributes(
             wanted.drain(..skip);
         }
     } else {
+        // A file's attributes fit 64 KiB, and so do their names.
+        if q.input.len() > usize::from(u16::MAX) {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
         for name in GetEas::new(q.input) {
             let name = name.map_err(|_| NtStatus::EA_LIST_INCONSISTENT)?;
             let found = all.iter().find(|ea| ea.name.eq_ignore_ascii_case(name));
