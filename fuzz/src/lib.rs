@@ -1,7 +1,11 @@
 //! Fuzz targets for bytes from peers.
 //!
-//! `cargo +nightly fuzz run smb_wire_requests -- -max_total_time=60` runs one; `cargo run --example seed_corpus` first
-//! fills `corpus/` from recorded messages. What a run finds is kept under the crate's `tests/regressions/`, where an
-//! ordinary test feeds it to the same functions.
+//! `make fuzz` runs each for a minute, `scripts/fuzz NAME` one, starting from the seeds that `examples/seed_corpus.rs`
+//! writes. What a run finds is kept in `finds/NAME/`: every later run starts with it, and fails while it does. With the
+//! fix it is committed there, and its bytes become an ordinary test of the crate as well: for `smb-wire` a file in
+//! hexadecimal under `tests/regressions/`.
 
+pub mod auth;
+pub mod fabric;
+pub mod paths;
 pub mod smb_wire;

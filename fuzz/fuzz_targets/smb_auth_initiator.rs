@@ -1,0 +1,6 @@
+//! The log-on, as the client takes it.
+#![no_main]
+
+use causeway_fuzz::auth;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| auth::initiator(bytes));

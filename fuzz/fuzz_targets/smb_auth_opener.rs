@@ -1,0 +1,6 @@
+//! Encrypted messages.
+#![no_main]
+
+use causeway_fuzz::auth;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| auth::opener(bytes));
