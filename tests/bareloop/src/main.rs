@@ -113,34 +113,47 @@ fn drive(job: &Job, stream: TcpStream, file_bytes: u64) -> io::Result<(u64, f64)
     let done = Arc::new(AtomicBool::new(false));
     let receiver = {
         let (answered, done, size) = (answered.clone(), done.clone(), job.response_bytes());
-        let mut stream = stream.try_clone()?;
+        let sender = thread::current();
+        let mut stream = BufReader::with_capacity(1 << 20, stream.try_clone()?);
         thread::spawn(move || -> io::Result<()> {
             let mut buffer = vec![0; size];
             while !done.load(Ordering::Relaxed) {
                 stream.read_exact(&mut buffer)?;
                 answered.fetch_add(1, Ordering::Relaxed);
+                if stream.buffer().len() < size {
+                    sender.unpark();
+                }
             }
             Ok(())
         })
     };
     let blocks = file_bytes / job.block as u64;
-    let mut request = vec![0u8; job.request_bytes()];
+    let mut requests = Vec::new();
     let (mut sent, mut chance, mut stream) = (0u64, 0x9E37_79B9_7F4A_7C15u64, stream);
     let began = Instant::now();
     let length = Duration::from_secs_f64(job.seconds);
     while began.elapsed() < length {
         let due = (began.elapsed().as_secs_f64() * job.rate) as u64;
-        if sent >= due || sent - answered.load(Ordering::Relaxed) >= job.depth {
-            thread::sleep(Duration::from_micros(5));
+        let room = job.depth.saturating_sub(sent - answered.load(Ordering::Relaxed));
+        let now = due.saturating_sub(sent).min(room);
+        if now == 0 {
+            // Until an answer makes room, or the next request is due.
+            let next = Duration::from_secs_f64((sent + 1) as f64 / job.rate).saturating_sub(began.elapsed());
+            thread::park_timeout(if room == 0 { Duration::from_millis(1) } else { next });
             continue;
         }
-        chance ^= chance << 13;
-        chance ^= chance >> 7;
-        chance ^= chance << 17;
-        request[..8].copy_from_slice(&sent.to_le_bytes());
-        request[8..16].copy_from_slice(&((chance % blocks) * job.block as u64).to_le_bytes());
-        stream.write_all(&request)?;
-        sent += 1;
+        // What fell due while this thread slept goes out together.
+        requests.clear();
+        for number in sent..sent + now {
+            chance ^= chance << 13;
+            chance ^= chance >> 7;
+            chance ^= chance << 17;
+            requests.extend_from_slice(&number.to_le_bytes());
+            requests.extend_from_slice(&((chance % blocks) * job.block as u64).to_le_bytes());
+            requests.resize(requests.len() + job.request_bytes() - 16, 0);
+        }
+        stream.write_all(&requests)?;
+        sent += now;
     }
     let (count, seconds) = (answered.load(Ordering::Relaxed), began.elapsed().as_secs_f64());
     done.store(true, Ordering::Relaxed);
