@@ -1,7 +1,6 @@
 """SMB2 by hand on a socket, for messages that no library would send."""
 
 import os
-import socket
 import struct
 
 NEGOTIATE, SESSION_SETUP, LOGOFF, TREE_CONNECT, CREATE, READ, WRITE, ECHO = 0, 1, 2, 3, 5, 8, 9, 13
