@@ -196,6 +196,25 @@ class Smbd(Server):
     def command(self):
         return ["smbd", "--foreground", "--no-process-group", f"--configfile={self.config}", "--debug-stdout"]
 
+    def stop(self):
+        status = super().stop()
+        self.stop_pipes()
+        return status
+
+    def kill(self):
+        super().kill()
+        self.stop_pipes()
+
+    def stop_pipes(self):
+        """smbd starts samba-dcerpcd for its pipes, which outlives it; its helpers go with it."""
+        file = Path(self.sockets.name) / "samba-dcerpcd.pid"
+        try:
+            pid = int(file.read_text())
+            if Path(f"/proc/{pid}/comm").read_text().startswith("samba-dcerpcd"):
+                os.kill(pid, signal.SIGTERM)
+        except (OSError, ValueError):
+            pass
+
     def is_ready(self):
         knock = [*self.prefix, "bash", "-c", f"exec 3<>/dev/tcp/{self.host}/{self.port}"]
         return subprocess.run(knock, stderr=subprocess.DEVNULL).returncode == 0
