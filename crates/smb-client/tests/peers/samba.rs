@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use arena::{Arena, sg_to_vec};
 use env::Env;
+use rustix::process::{Pid, Signal, kill_process};
 use smb_client::{
     Client, ConnectError, ConnectOptions, Credentials, Download, NtHash, NtStatus, OpenOptions,
     TransportChoice, TransportKind, Tree, Upload, WhyNotRdma,
@@ -30,8 +31,30 @@ impl Drop for Smbd {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
+        self.end_pipes();
         let _ = fs::remove_dir_all(&self.folder);
     }
+}
+
+impl Smbd {
+    /// smbd starts samba-dcerpcd for its pipes, which outlives it; its helpers go with it.
+    fn end_pipes(&self) {
+        let Ok(text) = fs::read_to_string(self.folder.join("state/samba-dcerpcd.pid")) else { return };
+        let Ok(id) = text.trim().parse() else { return };
+        let is_it =
+            fs::read_to_string(format!("/proc/{id}/comm")).is_ok_and(|c| c.starts_with("samba-dcerpcd"));
+        if let Some(pid) = Pid::from_raw(id).filter(|_| is_it) {
+            let _ = kill_process(pid, Signal::TERM);
+        }
+    }
+}
+
+/// The processes whose command line names `folder`.
+fn left_behind(folder: &Path) -> Vec<String> {
+    let name = folder.to_str().expect("UTF-8");
+    let processes = fs::read_dir("/proc").expect("Linux").flatten();
+    let lines = processes.filter_map(|p| fs::read(p.path().join("cmdline")).ok());
+    lines.map(|l| String::from_utf8_lossy(&l).replace('\0', " ")).filter(|l| l.contains(name)).collect()
 }
 
 fn program(name: &str) -> Option<PathBuf> {
@@ -203,4 +226,16 @@ async fn shares_and_refusals() {
     client.logoff().await.expect("logged off");
     options.credentials.nt_hash = NtHash::from_password("wrong");
     assert!(matches!(connect(options).await, Err(ConnectError::LogOn(NtStatus::LOGON_FAILURE))));
+
+    // Listing the shares has started smbd's pipe daemon: it ends with the test.
+    let folder = smbd.folder.clone();
+    assert!(left_behind(&folder).iter().any(|l| l.contains("samba-dcerpcd")));
+    drop(smbd);
+    let gone = async {
+        while !left_behind(&folder).is_empty() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let gone = tokio::time::timeout(Duration::from_secs(10), gone).await;
+    assert!(gone.is_ok(), "{:?}", left_behind(&folder));
 }
