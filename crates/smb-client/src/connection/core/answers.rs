@@ -1,0 +1,225 @@
+//! The server's side of a connection, still without I/O: messages taken apart, answers believed or not, and whoever
+//! waits told.
+
+use std::time::Instant;
+
+use arena::{IoBuf, Sg, sg_to_vec};
+use rdma::{Exposed, Stag};
+use smb_wire::header::UNSOLICITED_MESSAGE_ID;
+use smb_wire::msg::{CloseFlags, CloseRequest, CreateResponse, ReadResponse};
+use smb_wire::{Command, Decode, HEADER_LEN, Header, HeaderFlags, NtStatus, compound};
+
+use super::{Core, Flight};
+use crate::Lost;
+use crate::connection::protect::{self, Channel};
+use crate::connection::{Request, Response};
+
+const CREDITS_MAX: u32 = 65_535;
+const SMB2: [u8; 4] = [0xFE, b'S', b'M', b'B'];
+const TRANSFORM: [u8; 4] = [0xFD, b'S', b'M', b'B'];
+
+impl Core {
+    /// Takes a message of the server's. `invalidated` is the steering tag that died with it.
+    ///
+    /// # Errors
+    /// What ends the connection.
+    pub(in crate::connection) fn message(
+        &mut self,
+        now: Instant,
+        message: Sg,
+        invalidated: Option<(Stag, Exposed)>,
+    ) -> Result<(), Lost> {
+        // SMB Direct's fragments may be of any length.
+        let whole = message.first().is_none_or(|b| b.len() >= HEADER_LEN);
+        let message = if whole { message } else { [contiguous(message)].into_iter().collect() };
+        match first_four(&message) {
+            Some(SMB2) => self.plain(now, message, invalidated, false),
+            Some(TRANSFORM) => {
+                let channel =
+                    self.channel.clone().ok_or(Lost::Protocol("an encrypted message before a log-on"))?;
+                let plain = protect::open(&channel, &self.arena, &message)?;
+                match first_four(&plain) {
+                    Some(SMB2) => self.plain(now, plain, invalidated, true),
+                    _ => Err(Lost::Protocol("an encrypted message holds no SMB2 message")),
+                }
+            }
+            _ => Err(Lost::Protocol("not an SMB2 message")),
+        }
+    }
+
+    fn plain(
+        &mut self,
+        now: Instant,
+        message: Sg,
+        mut invalidated: Option<(Stag, Exposed)>,
+        encrypted: bool,
+    ) -> Result<(), Lost> {
+        let message = gathered(message);
+        let malformed = |_| Lost::Protocol("a malformed header");
+        let first = Header::decode(&message[0]).map_err(malformed)?;
+        if first.next_command == 0 {
+            self.response(now, first, message, invalidated, encrypted)?;
+            return Ok(());
+        }
+        // A chain of answers: each is taken for itself (MS-SMB2 3.2.5.1.9).
+        let whole = contiguous(message);
+        for item in compound::split(&whole) {
+            let (header, range) = item.map_err(malformed)?;
+            let one = [whole.slice(range)].into_iter().collect();
+            self.response(now, header, one, invalidated.take(), encrypted)?;
+        }
+        Ok(())
+    }
+
+    fn response(
+        &mut self,
+        now: Instant,
+        header: Header,
+        message: Sg,
+        invalidated: Option<(Stag, Exposed)>,
+        encrypted: bool,
+    ) -> Result<(), Lost> {
+        if !header.is_response() {
+            return Err(Lost::Protocol("a request from a server"));
+        }
+        if header.message_id == UNSOLICITED_MESSAGE_ID {
+            // Breaks and notifications: nothing here takes oplocks or asks to be told.
+            return match invalidated {
+                None => Ok(()),
+                Some(_) => Err(Lost::Protocol("a notification invalidated a steering tag")),
+            };
+        }
+        // MS-SMB2 3.2.5.1.2.
+        let Some(flight) = self.flights.get_mut(&header.message_id) else {
+            return Err(Lost::Protocol("an answer to nothing that was asked"));
+        };
+        if header.command != flight.command {
+            return Err(Lost::Protocol("an answer to another command"));
+        }
+        let pending = header.status == NtStatus::PENDING && header.flags.contains(HeaderFlags::ASYNC);
+        authenticate(self.channel.as_deref(), flight, &header, &message, encrypted, pending)?;
+        if let Some((stag, exposed)) = invalidated {
+            // Only the tag that was given out with this request (MS-SMB2 3.2.5.1.4... S3-16).
+            if flight.stag != Some(stag) || flight.exposed.is_some() {
+                return Err(Lost::Protocol("it invalidated a steering tag of another request"));
+            }
+            flight.exposed = Some(exposed);
+        }
+        self.credits = self.credits.saturating_add(u32::from(header.credits)).min(CREDITS_MAX);
+        self.asked -= u32::from(std::mem::take(&mut flight.asked));
+        if pending {
+            // MS-SMB2 3.2.5.1.5: the answer follows.
+            flight.async_id = Some(header.async_id);
+            flight.deadline = now + self.limits.request_timeout;
+            if flight.cancelled {
+                let encrypted = flight.encrypted;
+                return self.send_cancel(header.message_id, header.async_id, encrypted);
+            }
+            return Ok(());
+        }
+        let Some(mut flight) = self.flights.remove(&header.message_id) else { return Ok(()) };
+        let (tree_id, request) = (flight.tree_id, flight.request.take());
+        let response = Response { header, message, encrypted, sink: None, tree_id, request };
+        match flight.stag {
+            // What the server has not invalidated dies here before the caller has its buffer back.
+            Some(stag) if flight.exposed.is_none() => {
+                self.dying.push(stag);
+                self.parked.insert(stag.0, (flight, response));
+            }
+            _ => self.complete(now, flight, response)?,
+        }
+        Ok(())
+    }
+
+    /// A steering tag has died here; an error where it had died before, which no answer told.
+    pub(in crate::connection) fn invalidated(
+        &mut self,
+        now: Instant,
+        stag: Stag,
+        exposed: Option<Exposed>,
+    ) -> Result<(), Lost> {
+        let Some((mut flight, response)) = self.parked.remove(&stag.0) else {
+            return Err(Lost::Protocol("a steering tag that was not in use"));
+        };
+        let Some(exposed) = exposed else {
+            return Err(Lost::Protocol("it invalidated a steering tag after its answer"));
+        };
+        flight.exposed = Some(exposed);
+        self.complete(now, flight, response)
+    }
+
+    fn complete(&mut self, now: Instant, flight: Flight, mut response: Response) -> Result<(), Lost> {
+        if let Some(Exposed::Sink { bufs, .. }) = flight.exposed {
+            response.sink = Some(Box::new(bufs));
+        }
+        let unclaimed = match flight.reply {
+            Some(reply) => reply.send(Ok(response)).err(),
+            None => None,
+        };
+        if let Some(Ok(response)) = unclaimed
+            && let Some(close) = close_orphan(&response)
+        {
+            self.tell(now, close)?;
+        }
+        Ok(())
+    }
+}
+
+/// MS-SMB2 3.2.5.1.1 and 3.2.5.1.3: whether an answer may be believed.
+fn authenticate(
+    channel: Option<&Channel>,
+    flight: &Flight,
+    header: &Header,
+    message: &Sg,
+    encrypted: bool,
+    pending: bool,
+) -> Result<(), Lost> {
+    if encrypted {
+        return Ok(());
+    }
+    if flight.encrypted {
+        return Err(Lost::Protocol("an answer in the clear to an encrypted request"));
+    }
+    // The log-on checks its own answers; an interim response carries nothing to believe.
+    let Some(channel) = channel.filter(|_| !flight.setup && !pending) else { return Ok(()) };
+    let signed = header.flags.contains(HeaderFlags::SIGNED);
+    let authentic =
+        if signed { protect::verify(&channel.signing, message, header) } else { !channel.signing_required };
+    if authentic {
+        return Ok(());
+    }
+    let (command, status) = (header.command, header.status);
+    tracing::warn!(?command, %status, signed, "an answer is not authentic");
+    Err(Lost::NotAuthentic)
+}
+
+/// The request that gives back what an answer opened that nobody waits for any more.
+pub(in crate::connection) fn close_orphan(response: &Response) -> Option<Request> {
+    if response.header.command != Command::CREATE || response.header.status != NtStatus::SUCCESS {
+        return None;
+    }
+    let file_id = CreateResponse::decode(response.bytes()).ok()?.file_id;
+    let body = CloseRequest { flags: CloseFlags::empty(), file_id };
+    let mut close = Request::new(Command::CLOSE, &body).ok()?;
+    close.tree_id = response.tree_id;
+    Some(close)
+}
+
+fn first_four(message: &Sg) -> Option<[u8; 4]> {
+    message.first()?.first_chunk().copied()
+}
+
+/// A message as the codec needs it: in one buffer, but for the payload of a READ response.
+fn gathered(message: Sg) -> Sg {
+    let [first, _, ..] = message.as_slice() else { return message };
+    let apart = first.len() >= ReadResponse::HEAD_LEN
+        && Header::decode(first).is_ok_and(|h| h.command == Command::READ && h.next_command == 0);
+    if apart { message } else { [contiguous(message)].into_iter().collect() }
+}
+
+fn contiguous(message: Sg) -> IoBuf {
+    match message.as_slice() {
+        [one] => one.clone(),
+        _ => IoBuf::from(sg_to_vec(&message)),
+    }
+}
