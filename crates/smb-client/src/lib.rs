@@ -35,6 +35,7 @@ mod options;
 mod path;
 mod pipe;
 mod setup;
+mod sparse;
 mod transfer;
 mod tree;
 

@@ -99,6 +99,35 @@ pub async fn transfers(tree: &Tree) {
     tree.remove_file("big").await.expect("removed");
 }
 
+/// A file with holes, which reads as zeros there; what holds data is told, in pieces where the range is cut.
+pub async fn holes(tree: &Tree) {
+    const MIB: u64 = 1 << 20;
+    let file = tree.open("holes", OpenOptions::create()).await.expect("created");
+    file.set_len(8 * MIB).await.expect("longer");
+    // Without the attribute all of it counts as data.
+    let all = file.allocated(0..8 * MIB).await.expect("told");
+    assert_eq!((all.len(), &all[0]), (1, &(0..8 * MIB)));
+    file.close().await.expect("closed");
+    tree.remove_file("holes").await.expect("removed");
+
+    let file = tree.open("holes", OpenOptions::create()).await.expect("created");
+    file.set_sparse().await.expect("sparse");
+    file.set_len(8 * MIB).await.expect("longer");
+    assert_eq!(file.allocated(0..8 * MIB).await.expect("told"), vec![]);
+    file.write_at(2 * MIB, sg(&pattern(65_536))).await.expect("written");
+    file.write_at(5 * MIB, sg(&pattern(65_536))).await.expect("written");
+    let data = vec![2 * MIB..2 * MIB + 65_536, 5 * MIB..5 * MIB + 65_536];
+    assert_eq!(file.allocated(0..8 * MIB).await.expect("told"), data);
+    let cut = file.allocated(2 * MIB + 4096..4 * MIB).await.expect("told");
+    assert_eq!((cut.len(), &cut[0]), (1, &(2 * MIB + 4096..2 * MIB + 65_536)));
+    assert_eq!(file.allocated(7..7).await.expect("nothing asked"), vec![]);
+    let hole = file.read_at(3 * MIB, 4096).await.expect("read");
+    assert_eq!(sg_to_vec(&hole), vec![0; 4096]);
+    assert!(file.metadata().await.expect("metadata").attributes.contains(FileAttributes::SPARSE_FILE));
+    file.close().await.expect("closed");
+    tree.remove_file("holes").await.expect("removed");
+}
+
 /// The share in memory.
 pub async fn tree_of(client: &Client) -> Tree {
     client.tree("ram").await.expect("the share")

@@ -15,7 +15,7 @@ use smb_client::{
 };
 use tokio::net::TcpStream;
 
-use crate::exercise::{pattern, sg, status};
+use crate::exercise::{holes, pattern, sg, status};
 
 const PASSWORD: &str = "battery staple";
 
@@ -140,6 +140,7 @@ async fn connect(options: ConnectOptions) -> Result<Client, ConnectError> {
 }
 
 async fn everything(tree: &Tree, folder: &Path) {
+    holes(tree).await;
     let data = pattern((12 << 20) + 5);
     let file = tree.open("up", OpenOptions::create()).await.expect("created");
     let mut up = Upload::new(&file, 0);

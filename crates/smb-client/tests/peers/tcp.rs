@@ -7,7 +7,7 @@ use smb_client::{
 };
 use smb_server::Protection;
 
-use crate::exercise::{everything, pattern, sg, status, transfers, tree_of};
+use crate::exercise::{everything, holes, pattern, sg, status, transfers, tree_of};
 use crate::peer::{self, Peer, Settings};
 
 #[tokio::test]
@@ -20,6 +20,7 @@ async fn tcp_signed() {
     assert_eq!(report.why_not_rdma, Some(WhyNotRdma::TurnedOff));
     let tree = tree_of(&client).await;
     everything(&tree).await;
+    holes(&tree).await;
     transfers(&tree).await;
     client.logoff().await.expect("logged off");
     assert!(matches!(tree.stat("").await, Err(RequestError::Lost(_))));

@@ -1,0 +1,55 @@
+//! Holes of files (MS-FSCC 2.3, MS-FSA 2.1.5.10).
+
+use std::ops::Range;
+
+use smb_wire::WireError;
+use smb_wire::ioctl::{AllocatedRange, AllocatedRanges};
+use smb_wire::msg::FsctlCode;
+
+use crate::{File, RequestError, io};
+
+/// Ranges that one request asks for at most.
+const RANGES: u32 = 4096;
+
+impl File {
+    /// Lets it have holes: ranges that take no space and read as zeros (FSCTL_SET_SPARSE).
+    ///
+    /// # Errors
+    /// [`RequestError`]; STATUS_INVALID_DEVICE_REQUEST or STATUS_NOT_SUPPORTED where the share has no such files.
+    pub async fn set_sparse(&self) -> Result<(), RequestError> {
+        self.tree().fsctl(FsctlCode::SET_SPARSE, self.inner.id, &[1], 0).await.map(|_| ())
+    }
+
+    /// The parts of `range` that hold data, in order and apart from each other (FSCTL_QUERY_ALLOCATED_RANGES); what is
+    /// between them reads as zeros. Of a file with many holes only the first parts: what is behind the last of them
+    /// is to be asked for. Nothing: there is nothing but zeros.
+    ///
+    /// # Errors
+    /// [`RequestError`].
+    pub async fn allocated(&self, range: Range<u64>) -> Result<Vec<Range<u64>>, RequestError> {
+        if range.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut input = Vec::with_capacity(AllocatedRange::LEN);
+        AllocatedRange { file_offset: range.start, length: range.end - range.start }.encode(&mut input);
+        let most = io::affordable(self.tree(), self.tree().link().max_transact);
+        let most = most.min(RANGES * AllocatedRange::LEN as u32);
+        let code = FsctlCode::QUERY_ALLOCATED_RANGES;
+        let output = self.tree().fsctl(code, self.inner.id, &input, most).await?;
+        let mut parts: Vec<Range<u64>> = Vec::new();
+        for part in AllocatedRanges::from_bytes(&output)?.iter() {
+            // Servers may tell whole clusters, and so more than was asked for.
+            let end = part.file_offset.checked_add(part.length).ok_or(DISORDER)?;
+            let (start, end) = (part.file_offset.max(range.start), end.min(range.end));
+            if parts.last().is_some_and(|p| start < p.end) {
+                return Err(DISORDER.into());
+            }
+            if start < end {
+                parts.push(start..end);
+            }
+        }
+        Ok(parts)
+    }
+}
+
+const DISORDER: WireError = WireError::Malformed { what: "allocated ranges" };
