@@ -2,6 +2,7 @@
 
 mod cat;
 mod config;
+mod copying;
 mod get;
 mod ls;
 mod mkdir;
@@ -18,6 +19,7 @@ mod stat;
 mod status;
 mod user;
 
+use std::cell::Cell;
 use std::future::Future;
 use std::path::PathBuf;
 
@@ -128,7 +130,28 @@ fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Fail
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
 }
 
-/// A command that left files out has failed.
-fn one_failed(failed: u64) -> Result<(), Failure> {
-    if failed == 0 { Ok(()) } else { Err(Failure::Some(failed)) }
+/// How many of a tree's files could not be done.
+#[derive(Debug, Default)]
+struct Tally(Cell<u64>);
+
+impl Tally {
+    /// Says what failed and goes on, unless there is no use in it.
+    fn note(&self, result: Result<(), Failure>, say: impl Fn(&str)) -> Result<(), Failure> {
+        match result {
+            Err(e) if !e.ends_everything() => {
+                self.0.update(|n| n + 1);
+                say(&e.advice());
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    /// A command that left files out has failed.
+    fn result(&self) -> Result<(), Failure> {
+        match self.0.get() {
+            0 => Ok(()),
+            failed => Err(Failure::Some(failed)),
+        }
+    }
 }

@@ -135,6 +135,14 @@ impl Failure {
         }
     }
 
+    /// What went wrong, and the cure.
+    pub fn advice(&self) -> String {
+        match self.cure() {
+            Some(cure) => format!("{self}: {cure}"),
+            None => self.to_string(),
+        }
+    }
+
     /// Whether there is no use in going on with the next file.
     pub fn ends_everything(&self) -> bool {
         match self {

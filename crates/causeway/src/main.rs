@@ -31,10 +31,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure::Failure::Closed) => ExitCode::SUCCESS,
         Err(failure) => {
-            match failure.cure() {
-                Some(cure) => output::complain(&format!("{failure}: {cure}")),
-                None => output::complain(&failure.to_string()),
-            }
+            output::complain(&failure.advice());
             ExitCode::from(failure.code())
         }
     }

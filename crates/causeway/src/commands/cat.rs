@@ -7,8 +7,7 @@ use clap::Args;
 use crate::failure::Failure;
 use crate::remote::{Remote, RemoteArgs};
 use crate::transfer::copy;
-use crate::transfer::target::one_share;
-use crate::url::Location;
+use crate::transfer::target::named;
 
 /// See the module.
 #[derive(Debug, Args)]
@@ -21,11 +20,8 @@ pub(super) struct CatArgs {
 }
 
 pub(super) async fn run(args: CatArgs) -> Result<(), Failure> {
-    let places = args.places.iter().map(|p| Location::parse(p)).collect::<Result<Vec<_>, _>>()?;
-    for place in &places {
-        place.file_name()?;
-    }
-    let remote = Remote::connect(&args.remote, one_share(&places)?).await?;
+    let places = named(&args.places)?;
+    let remote = Remote::connect(&args.remote, &places[0]).await?;
     let mut out = std::io::stdout().lock();
     for place in &places {
         let file = remote.open(&place.path).await?;

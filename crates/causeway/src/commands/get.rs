@@ -1,21 +1,17 @@
 //! `causeway get`: files from a server to this machine.
 
-use std::cell::Cell;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use env::Env;
-use futures_util::stream::{FuturesUnordered, StreamExt};
 
-use super::one_failed;
+use super::copying::{CopyArgs, Copying};
 use crate::failure::Failure;
 use crate::output::Output;
-use crate::remote::{Remote, RemoteArgs, RemoteFile};
+use crate::remote::RemoteFile;
 use crate::transfer::checkpoint::{Checkpoint, LONGEST, Summer};
 use crate::transfer::copy;
-use crate::transfer::progress::Progress;
 use crate::transfer::target::Gets;
 use crate::url::Location;
 
@@ -25,66 +21,43 @@ pub(super) struct GetArgs {
     /// What to copy, then (if not here) where to
     #[arg(required = true, value_name = "URL... [TARGET]")]
     places: Vec<String>,
-    /// Directories with all that is in them
-    #[arg(short, long)]
-    recursive: bool,
-    /// Copy to NAME.part and rename it at the end; go on where an earlier attempt broke off
-    #[arg(long)]
-    resume: bool,
     #[command(flatten)]
-    remote: RemoteArgs,
+    copy: CopyArgs,
 }
 
 pub(super) async fn run(args: GetArgs, out: Output) -> Result<(), Failure> {
     let gets = Gets::parse(&args.places)?;
-    let remote = Remote::connect(&args.remote, &gets.sources[0]).await?;
-    let progress = Progress::new(out, &Env::real());
-    let get = Get { remote: &remote, resume: args.resume, progress, failed: Cell::new(0) };
+    let get = Get(Copying::begin(&args.copy, &gets.sources[0], out).await?);
     for source in &gets.sources {
-        let entry = remote.stat(&source.path).await?;
+        let entry = get.0.remote.stat(&source.path).await?;
         let destination = gets.destination(source)?;
         if !entry.directory {
             get.file(source.clone(), &entry.name, destination).await?;
-        } else if args.recursive {
+        } else if get.0.recursive {
             get.tree(source.clone(), destination).await?;
         } else {
             return Err(Failure::IsDirectory { place: source.to_string() });
         }
     }
-    let failed = get.failed.get();
-    let (transport, why_not) = remote.transport();
-    let summary = get.progress.finish(transport, why_not);
-    remote.close().await;
-    if out.json {
-        out.document(&summary)?
-    } else {
-        eprintln!("{}", summary.text())
-    }
-    one_failed(failed)
+    get.0.finish().await
 }
 
-struct Get<'a> {
-    remote: &'a Remote,
-    resume: bool,
-    progress: Progress,
-    /// Files of a tree that could not be copied.
-    failed: Cell<u64>,
-}
+struct Get(Copying);
 
-impl Get<'_> {
+impl Get {
     /// Copies a directory, several files at a time. What cannot be copied is said and left out; a lost connection
     /// ends it all.
     async fn tree(&self, source: Location, destination: PathBuf) -> Result<(), Failure> {
         let mut todo = vec![(source, destination)];
-        let mut running = FuturesUnordered::new();
+        let mut running = self.0.running();
         while let Some((from, to)) = todo.pop() {
             make_directory(&to)?;
-            for entry in self.remote.list(&from.path).await? {
+            for entry in self.0.remote.list(&from.path).await? {
                 // Names come from the server: `join` takes none that leads elsewhere.
                 let place = match from.join(&entry.name) {
                     Ok(p) => p,
                     Err(e) => {
-                        self.note(Err(e.into()))?;
+                        self.0.note(Err(e.into()))?;
                         continue;
                     }
                 };
@@ -93,40 +66,22 @@ impl Get<'_> {
                     todo.push((place, path));
                     continue;
                 }
-                if running.len() >= copy::FILES
-                    && let Some(done) = running.next().await
-                {
-                    self.note(done)?;
-                }
-                running.push(async move { self.file(place, &entry.name, path).await });
+                running.add(async move { self.file(place, &entry.name, path).await }).await?;
             }
         }
-        while let Some(done) = running.next().await {
-            self.note(done)?;
-        }
-        Ok(())
-    }
-
-    fn note(&self, result: Result<(), Failure>) -> Result<(), Failure> {
-        match result {
-            Err(e) if !e.ends_everything() => {
-                self.failed.update(|n| n + 1);
-                self.progress.say(&e.to_string());
-                Ok(())
-            }
-            other => other,
-        }
+        running.finish().await
     }
 
     async fn file(&self, source: Location, name: &str, path: PathBuf) -> Result<(), Failure> {
-        self.progress.file(name);
-        let file = self.remote.open(&source.path).await?;
-        self.progress.expect(file.size());
-        let done = if self.resume {
+        let Copying { remote, progress, .. } = &self.0;
+        progress.file(name);
+        let file = remote.open(&source.path).await?;
+        progress.expect(file.size());
+        let done = if self.0.resume {
             self.resumable(&file, &path).await
         } else {
             let local = create(&path)?;
-            copy::down(&file, &local, &path, 0, &self.progress, None).await
+            copy::down(&file, &local, &path, 0, progress, None).await
         };
         file.close().await;
         done
@@ -155,12 +110,12 @@ impl Get<'_> {
             None => Summer::start(version),
         };
         let from = summer.checkpoint().length();
-        self.progress.skip(from);
+        self.0.progress.skip(from);
         // Nothing of an older attempt may be left behind the end.
         local.set_len(from).map_err(failed(&part))?;
         let keep = |s: &Summer| fs::write(&state, s.checkpoint().to_text());
         let resumable = Some(copy::Resumable { summer, keep: &keep });
-        copy::down(file, &local, &part, from, &self.progress, resumable).await?;
+        copy::down(file, &local, &part, from, &self.0.progress, resumable).await?;
         local.sync_all().map_err(failed(&part))?;
         fs::rename(&part, path).map_err(failed(path))?;
         remove_if_there(&state).map_err(failed(&state))

@@ -5,8 +5,7 @@ use vfs::VfsPath;
 
 use crate::failure::Failure;
 use crate::remote::{Remote, RemoteArgs};
-use crate::transfer::target::one_share;
-use crate::url::Location;
+use crate::transfer::target::named;
 
 /// See the module.
 #[derive(Debug, Args)]
@@ -22,11 +21,8 @@ pub(super) struct MkdirArgs {
 }
 
 pub(super) async fn run(args: MkdirArgs) -> Result<(), Failure> {
-    let places = args.places.iter().map(|p| Location::parse(p)).collect::<Result<Vec<_>, _>>()?;
-    for place in &places {
-        place.file_name()?;
-    }
-    let remote = Remote::connect(&args.remote, one_share(&places)?).await?;
+    let places = named(&args.places)?;
+    let remote = Remote::connect(&args.remote, &places[0]).await?;
     for place in &places {
         if args.parents {
             let mut path = VfsPath::root();

@@ -1,21 +1,17 @@
 //! `causeway put`: files from this machine to a server.
 
-use std::cell::Cell;
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use env::Env;
-use futures_util::stream::{FuturesUnordered, StreamExt};
 
-use super::one_failed;
+use super::copying::{CopyArgs, Copying};
 use crate::failure::Failure;
 use crate::output::Output;
-use crate::remote::{Create, Remote, RemoteArgs, RemoteFile};
+use crate::remote::{Create, RemoteFile};
 use crate::transfer::checkpoint::{BLOCK, Checkpoint, LONGEST, Sum, Summer, Version};
 use crate::transfer::copy;
-use crate::transfer::progress::Progress;
 use crate::transfer::target::Puts;
 use crate::url::Location;
 
@@ -25,102 +21,59 @@ pub(super) struct PutArgs {
     /// What to copy, then where to
     #[arg(required = true, value_name = "FILE... URL")]
     places: Vec<String>,
-    /// Directories with all that is in them
-    #[arg(short, long)]
-    recursive: bool,
-    /// Copy to NAME.part and rename it at the end; go on where an earlier attempt broke off
-    #[arg(long)]
-    resume: bool,
     #[command(flatten)]
-    remote: RemoteArgs,
+    copy: CopyArgs,
 }
 
 pub(super) async fn run(args: PutArgs, out: Output) -> Result<(), Failure> {
     let puts = Puts::parse(&args.places)?;
-    let remote = Remote::connect(&args.remote, &puts.target).await?;
-    let target = remote.find(&puts.target.path).await?;
+    let put = Put(Copying::begin(&args.copy, &puts.target, out).await?);
+    let target = put.0.remote.find(&puts.target.path).await?;
     let into = target.is_some_and(|e| e.directory);
     if !into && (puts.sources.len() > 1 || puts.target.directory) {
         return Err(Failure::NoSuchDirectory { place: puts.target.to_string() });
     }
-    let progress = Progress::new(out, &Env::real());
-    let put = Put { remote: &remote, resume: args.resume, progress, failed: Cell::new(0) };
     for source in &puts.sources {
         let destination = puts.destination(source, into)?;
         let metadata =
             fs::metadata(source).map_err(|e| Failure::Local { path: source.clone(), source: e })?;
         if !metadata.is_dir() {
             put.file(source, &destination).await?;
-        } else if args.recursive {
+        } else if put.0.recursive {
             put.tree(source.clone(), destination).await?;
         } else {
             return Err(Failure::IsDirectory { place: source.display().to_string() });
         }
     }
-    let failed = put.failed.get();
-    let (transport, why_not) = remote.transport();
-    let summary = put.progress.finish(transport, why_not);
-    remote.close().await;
-    if out.json {
-        out.document(&summary)?
-    } else {
-        eprintln!("{}", summary.text())
-    }
-    one_failed(failed)
+    put.0.finish().await
 }
 
-struct Put<'a> {
-    remote: &'a Remote,
-    resume: bool,
-    progress: Progress,
-    /// Files of a tree that could not be copied.
-    failed: Cell<u64>,
-}
+struct Put(Copying);
 
-impl Put<'_> {
+impl Put {
     /// Copies a directory, several files at a time. What cannot be copied is said and left out; a lost connection
     /// ends it all. Symbolic links to files are followed, others are left out: they may lead in circles.
     async fn tree(&self, source: PathBuf, destination: Location) -> Result<(), Failure> {
+        let remote = &self.0.remote;
         let mut todo = vec![(source, destination)];
-        let mut running = FuturesUnordered::new();
+        let mut running = self.0.running();
         while let Some((from, to)) = todo.pop() {
-            if self.remote.find(&to.path).await?.is_none() {
-                self.remote.make_directory(&to.path).await?;
+            if remote.find(&to.path).await?.is_none() {
+                remote.make_directory(&to.path).await?;
             }
             let failed = |source| Failure::Local { path: from.clone(), source };
             for entry in fs::read_dir(&from).map_err(failed)? {
                 let entry = entry.map_err(failed)?;
                 let path = entry.path();
                 match to.join(&entry.file_name().to_string_lossy()) {
-                    Err(e) => self.note(Err(e.into()))?,
+                    Err(e) => self.0.note(Err(e.into()))?,
                     Ok(place) if entry.file_type().is_ok_and(|t| t.is_dir()) => todo.push((path, place)),
-                    Ok(_) if !path.is_file() => self.note(Err(Failure::NotRegular { path }))?,
-                    Ok(place) => {
-                        if running.len() >= copy::FILES
-                            && let Some(done) = running.next().await
-                        {
-                            self.note(done)?;
-                        }
-                        running.push(async move { self.file(&path, &place).await });
-                    }
+                    Ok(_) if !path.is_file() => self.0.note(Err(Failure::NotRegular { path }))?,
+                    Ok(place) => running.add(async move { self.file(&path, &place).await }).await?,
                 }
             }
         }
-        while let Some(done) = running.next().await {
-            self.note(done)?;
-        }
-        Ok(())
-    }
-
-    fn note(&self, result: Result<(), Failure>) -> Result<(), Failure> {
-        match result {
-            Err(e) if !e.ends_everything() => {
-                self.failed.update(|n| n + 1);
-                self.progress.say(&e.to_string());
-                Ok(())
-            }
-            other => other,
-        }
+        running.finish().await
     }
 
     async fn file(&self, path: &Path, destination: &Location) -> Result<(), Failure> {
@@ -128,18 +81,19 @@ impl Put<'_> {
         let local = File::open(path).map_err(failed)?;
         let metadata = local.metadata().map_err(failed)?;
         let name = destination.file_name()?;
-        self.progress.file(name);
-        self.progress.expect(metadata.len());
-        if self.resume {
+        let Copying { remote, progress, .. } = &self.0;
+        progress.file(name);
+        progress.expect(metadata.len());
+        if self.0.resume {
             let version = Version {
                 size: metadata.len(),
                 changed: metadata.mtime() * 1_000_000_000 + metadata.mtime_nsec(),
             };
             return self.resumable(&local, path, version, destination).await;
         }
-        let file = self.remote.create(&destination.path, Create::Replace).await?;
+        let file = remote.create(&destination.path, Create::Replace).await?;
         let range = 0..metadata.len();
-        let done = copy::up(&local, path, &file, range, self.remote.arena(), &self.progress, None).await;
+        let done = copy::up(&local, path, &file, range, remote.arena(), progress, None).await;
         file.close().await;
         done
     }
@@ -151,6 +105,7 @@ impl Put<'_> {
         version: Version,
         destination: &Location,
     ) -> Result<(), Failure> {
+        let Copying { remote, progress, .. } = &self.0;
         let name = destination.file_name()?;
         let directory = destination.path.parent().unwrap_or_default();
         let beside = |ending: &str| {
@@ -158,24 +113,24 @@ impl Put<'_> {
             directory.join(&name).map_err(|source| crate::url::UrlError::Path { path: name, source })
         };
         let (part, state) = (beside("part")?, beside("part.state")?);
-        let part_file = self.remote.create(&part, Create::Continue).await?;
-        let state_file = self.remote.create(&state, Create::Continue).await?;
+        let part_file = remote.create(&part, Create::Continue).await?;
+        let state_file = remote.create(&state, Create::Continue).await?;
         let mut summer = match self.verified(local, path, &part_file, &state_file, &version).await? {
             Some(checkpoint) => Summer::new(checkpoint),
             None => Summer::start(version.clone()),
         };
         let from = summer.checkpoint().length();
-        self.progress.skip(from);
+        progress.skip(from);
         // Nothing of an older attempt may be left behind the end.
         part_file.set_length(from).await?;
         let resumable = Some((&mut summer, &state_file));
         let range = from..version.size;
-        copy::up(local, path, &part_file, range, self.remote.arena(), &self.progress, resumable).await?;
+        copy::up(local, path, &part_file, range, remote.arena(), progress, resumable).await?;
         part_file.flush().await?;
         part_file.close().await;
         state_file.close().await;
-        self.remote.rename(&part, &destination.path, true).await?;
-        self.remote.remove_file(&state).await
+        remote.rename(&part, &destination.path, true).await?;
+        remote.remove_file(&state).await
     }
 
     /// The state of an earlier attempt, cut to what still holds on both sides.

@@ -2,10 +2,10 @@
 
 use clap::Args;
 
-use super::one_failed;
+use super::Tally;
 use crate::failure::Failure;
 use crate::remote::{Remote, RemoteArgs};
-use crate::transfer::target::one_share;
+use crate::transfer::target::named;
 use crate::url::Location;
 
 /// See the module.
@@ -22,56 +22,40 @@ pub(super) struct RmArgs {
 }
 
 pub(super) async fn run(args: RmArgs) -> Result<(), Failure> {
-    let places = args.places.iter().map(|p| Location::parse(p)).collect::<Result<Vec<_>, _>>()?;
-    for place in &places {
-        place.file_name()?;
-    }
-    let remote = Remote::connect(&args.remote, one_share(&places)?).await?;
-    let mut failed = 0;
+    let places = named(&args.places)?;
+    let remote = Remote::connect(&args.remote, &places[0]).await?;
+    let failed = Tally::default();
     for place in &places {
         if !remote.stat(&place.path).await?.directory {
             remote.remove_file(&place.path).await?;
         } else if args.recursive {
-            failed += remove_tree(&remote, place).await?;
+            remove_tree(&remote, place, &failed).await?;
         } else {
             return Err(Failure::IsDirectory { place: place.to_string() });
         }
     }
     remote.close().await;
-    one_failed(failed)
+    failed.result()
 }
 
-/// Removes a directory, what is in it first; how many could not be removed.
-async fn remove_tree(remote: &Remote, top: &Location) -> Result<u64, Failure> {
-    let mut failed = 0;
+/// Removes a directory, what is in it first; what cannot be removed is said and counted.
+async fn remove_tree(remote: &Remote, top: &Location, failed: &Tally) -> Result<(), Failure> {
+    let note = |result| failed.note(result, crate::output::complain);
     // A directory is met twice: to list it, and when what it held is gone.
     let mut todo = vec![(top.clone(), false)];
     while let Some((place, emptied)) = todo.pop() {
         if emptied {
-            note(remote.remove_directory(&place.path).await, &mut failed)?;
+            note(remote.remove_directory(&place.path).await)?;
             continue;
         }
         todo.push((place.clone(), true));
         for entry in remote.list(&place.path).await? {
             match place.join(&entry.name) {
                 Ok(child) if entry.directory => todo.push((child, false)),
-                Ok(child) => note(remote.remove_file(&child.path).await, &mut failed)?,
-                Err(e) => note(Err(e.into()), &mut failed)?,
+                Ok(child) => note(remote.remove_file(&child.path).await)?,
+                Err(e) => note(Err(e.into()))?,
             }
         }
     }
-    Ok(failed)
-}
-
-/// Says what failed and goes on, unless the connection is gone.
-fn note(result: Result<(), Failure>, failed: &mut u64) -> Result<(), Failure> {
-    match result {
-        Err(e) if e.ends_everything() => Err(e),
-        Err(e) => {
-            *failed += 1;
-            crate::output::complain(&e.to_string());
-            Ok(())
-        }
-        Ok(()) => Ok(()),
-    }
+    Ok(())
 }

@@ -113,6 +113,19 @@ pub fn one_share(places: &[Location]) -> Result<&Location, Failure> {
     }
 }
 
+/// Places that each name a file or directory, one of them at least, all on one share.
+///
+/// # Errors
+/// When there is none, one is no place or has no path, or they are on several shares.
+pub fn named(arguments: &[String]) -> Result<Vec<Location>, Failure> {
+    let places = arguments.iter().map(|p| Location::parse(p)).collect::<Result<Vec<_>, _>>()?;
+    for place in &places {
+        place.file_name()?;
+    }
+    one_share(&places)?;
+    Ok(places)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -135,6 +148,14 @@ mod tests {
         assert!(Gets::parse(&strings(&["//h/s/a", "//h/s/b", "/nonexistent/new"])).is_err());
         assert!(Gets::parse(&strings(&["//h/s/a", "//h/t/b", into])).is_err());
         assert!(Gets::parse(&strings(&["a", into])).is_err());
+    }
+
+    #[test]
+    fn named_places_are_of_one_share_and_have_names() {
+        assert_eq!(named(&strings(&["//h/s/a", "//h/s/b/c"])).expect("right").len(), 2);
+        for wrong in [&[][..], &["//h/s"], &["//h/s/a", "//h/t/b"], &["a"]] {
+            assert!(named(&strings(wrong)).is_err(), "{wrong:?}");
+        }
     }
 
     #[test]

@@ -1,0 +1,99 @@
+//! What `get` and `put` have in common: options, progress, and many files at a time.
+
+use std::future::Future;
+
+use clap::Args;
+use env::Env;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+
+use super::Tally;
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::remote::{Remote, RemoteArgs};
+use crate::transfer::copy;
+use crate::transfer::progress::Progress;
+use crate::url::Location;
+
+/// Options of both.
+#[derive(Debug, Args)]
+pub(super) struct CopyArgs {
+    /// Directories with all that is in them
+    #[arg(short, long)]
+    recursive: bool,
+    /// Copy to NAME.part and rename it at the end; go on where an earlier attempt broke off
+    #[arg(long)]
+    resume: bool,
+    #[command(flatten)]
+    remote: RemoteArgs,
+}
+
+/// A copy of some files to or from one share.
+pub(super) struct Copying {
+    pub(super) remote: Remote,
+    pub(super) recursive: bool,
+    pub(super) resume: bool,
+    pub(super) progress: Progress,
+    /// Files of a tree that could not be copied.
+    failed: Tally,
+    out: Output,
+}
+
+/// Files that are copied at the same time.
+pub(super) struct Running<'a, F> {
+    copying: &'a Copying,
+    files: FuturesUnordered<F>,
+}
+
+impl Copying {
+    /// Connects to the share that `at` is on.
+    pub(super) async fn begin(args: &CopyArgs, at: &Location, out: Output) -> Result<Copying, Failure> {
+        let remote = Remote::connect(&args.remote, at).await?;
+        let progress = Progress::new(out, &Env::real());
+        let (recursive, resume) = (args.recursive, args.resume);
+        Ok(Copying { remote, recursive, resume, progress, failed: Tally::default(), out })
+    }
+
+    /// Says what could not be copied, to go on with the next; a lost connection ends it all.
+    pub(super) fn note(&self, result: Result<(), Failure>) -> Result<(), Failure> {
+        self.failed.note(result, |text| self.progress.say(text))
+    }
+
+    /// No files yet.
+    pub(super) fn running<F: Future<Output = Result<(), Failure>>>(&self) -> Running<'_, F> {
+        Running { copying: self, files: FuturesUnordered::new() }
+    }
+
+    /// Ends the session and prints the summary.
+    pub(super) async fn finish(self) -> Result<(), Failure> {
+        let (transport, why_not) = self.remote.transport();
+        let summary = self.progress.finish(transport, why_not);
+        self.remote.close().await;
+        if self.out.json {
+            self.out.document(&summary)?
+        } else {
+            eprintln!("{}", summary.text())
+        }
+        self.failed.result()
+    }
+}
+
+impl<F: Future<Output = Result<(), Failure>>> Running<'_, F> {
+    /// One more, when there is room for it.
+    pub(super) async fn add(&mut self, file: F) -> Result<(), Failure> {
+        if self.files.len() >= copy::FILES
+            && let Some(done) = self.files.next().await
+        {
+            self.copying.note(done)?;
+        }
+        self.files.push(file);
+        Ok(())
+    }
+
+    /// Waits for all of them.
+    pub(super) async fn finish(mut self) -> Result<(), Failure> {
+        while let Some(done) = self.files.next().await {
+            self.copying.note(done)?;
+        }
+        Ok(())
+    }
+}
