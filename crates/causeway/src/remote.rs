@@ -240,8 +240,16 @@ impl Remote {
     /// # Errors
     /// See [`Failure`].
     pub async fn list(&self, path: &VfsPath) -> Result<Vec<Entry>, Failure> {
+        self.list_matching(path, "*").await
+    }
+
+    /// What is in a directory and matches a pattern of `*` and `?`, as the server sees it; nothing is no error.
+    ///
+    /// # Errors
+    /// See [`Failure`].
+    pub async fn list_matching(&self, path: &VfsPath, pattern: &str) -> Result<Vec<Entry>, Failure> {
         let failed = self.failed(path);
-        let mut dir = self.tree.read_dir(&path.to_string(), "*").await.map_err(&failed)?;
+        let mut dir = self.tree.read_dir(&path.to_string(), pattern).await.map_err(&failed)?;
         let entries = dir.all().await.map_err(&failed)?;
         let _ = dir.file().close().await; // it was only read
         Ok(entries.iter().map(|e| Entry::new(&e.name, &e.metadata)).collect())

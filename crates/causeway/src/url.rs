@@ -11,6 +11,9 @@ use vfs::VfsPath;
 /// The port of SMB over TCP.
 pub const PORT: u16 = 445;
 
+/// What makes a name a pattern (MS-FSA 2.1.4.4); no file has them in its name.
+const WILD: [char; 2] = ['*', '?'];
+
 /// A place on a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Location {
@@ -59,6 +62,9 @@ pub enum UrlError {
     /// A percent sign without two hexadecimal digits.
     #[error("{0:?} has a % without two hexadecimal digits after it: write a percent sign as %25")]
     Percent(String),
+    /// A pattern where a name is needed.
+    #[error("{0:?} is a pattern: only ls takes * and ?, and only in the last name")]
+    Pattern(String),
     /// A path that no share has.
     #[error("{path:?}: {source}")]
     Path {
@@ -99,6 +105,26 @@ impl Location {
             }
         }
         Err(UrlError::NotRemote(text.to_owned()))
+    }
+
+    /// Reads a text whose last name may be a pattern, with `*` and `?` in it: the directory then, and the pattern.
+    ///
+    /// # Errors
+    /// See [`UrlError`].
+    pub fn parse_pattern(text: &str) -> Result<(Location, Option<String>), UrlError> {
+        let is_url = text.contains("://");
+        let separators: &[char] = if is_url { &['/'] } else { &['/', '\\'] };
+        let Some(at) = text.rfind(separators) else { return Ok((Location::parse(text)?, None)) };
+        let last = &text[at + 1..];
+        let last = if is_url { decode(last)? } else { last.to_owned() };
+        if !last.contains(WILD) {
+            return Ok((Location::parse(text)?, None));
+        }
+        let directory = Location::parse(&text[..=at])?;
+        directory.share()?;
+        // But for what is wild in it, it must be a name.
+        directory.join(&last.replace(WILD, "_"))?;
+        Ok((directory, Some(last)))
     }
 
     /// The share.
@@ -167,6 +193,9 @@ fn build(text: &str, authority: &str, mut parts: Vec<String>) -> Result<Location
     let share = (!parts.is_empty()).then(|| parts.remove(0));
     let mut path = VfsPath::root();
     for part in &parts {
+        if part.contains(WILD) {
+            return Err(UrlError::Pattern(part.clone()));
+        }
         path = path.join(part).map_err(|source| UrlError::Path { path: part.clone(), source })?;
     }
     Ok(Location { host: host.to_owned(), port, user: None, domain: None, share, path, directory })
@@ -271,7 +300,28 @@ mod tests {
         let l = Location::parse("smb://[::1]:5/s/x").expect("a place");
         assert_eq!((l.host.as_str(), l.port), ("::1", 5));
         let l = Location::parse("smb://user%40corp@h/s/what?#1").expect_err("? is in no name");
-        assert!(matches!(l, UrlError::Path { .. }), "{l}");
+        assert_eq!(l, UrlError::Pattern("what?#1".to_owned()));
+    }
+
+    #[test]
+    fn patterns() {
+        let read = |text: &str| {
+            let (l, pattern) = Location::parse_pattern(text)?;
+            Ok::<_, UrlError>((l.to_string(), pattern))
+        };
+        let found = |place: &str, pattern: &str| Ok((place.to_owned(), Some(pattern.to_owned())));
+        assert_eq!(read("smb://h/s/d/*.iso"), found("smb://h/s/d", "*.iso"));
+        assert_eq!(read("smb://h/s/a%20?%2A"), found("smb://h/s", "a ?*"));
+        assert_eq!(read("//h/s\\d\\x?"), found("smb://h/s/d", "x?"));
+        for plain in ["smb://h/s/d/", "smb://h/s", "//h/s/x", "smb://h"] {
+            assert_eq!(read(plain), Ok((Location::parse(plain).expect("a place").to_string(), None)));
+        }
+        assert_eq!(read("smb://h/s/*/x"), Err(UrlError::Pattern("*".to_owned())));
+        assert_eq!(read("smb://h/*"), Err(UrlError::NoShare("smb://h".to_owned())));
+        assert!(matches!(read("smb://h/s/*<"), Err(UrlError::Path { .. })));
+        assert!(matches!(read("smb://h/s/%zz*"), Err(UrlError::Percent(_))));
+        assert!(matches!(read("*"), Err(UrlError::NotRemote(_))));
+        assert!(read("//*").is_err() && read("smb://*").is_err());
     }
 
     #[test]
@@ -325,6 +375,8 @@ mod tests {
         fn no_text_panics(text in "\\PC{0,40}") {
             let _ = Location::parse(&text);
             let _ = Location::parse(&format!("smb://{text}"));
+            let _ = Location::parse_pattern(&format!("smb://h/s/{text}"));
+            let _ = Location::parse_pattern(&text);
         }
     }
 }

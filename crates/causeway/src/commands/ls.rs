@@ -11,8 +11,9 @@ use crate::url::Location;
 /// See the module.
 #[derive(Debug, Args)]
 pub(super) struct LsArgs {
-    /// A directory or a file
-    #[arg(value_name = "URL")]
+    /// A directory or a file; its last name may have * (any characters) and ? (any one) in it. Quote it, so that the
+    /// shell leaves it alone: 'smb://host/share/*.iso'
+    #[arg(value_name = "URL", verbatim_doc_comment)]
     place: String,
     /// Files whose names Windows hides too
     #[arg(short, long)]
@@ -40,13 +41,18 @@ impl Row for Line {
 const HIDDEN: u32 = 0x2;
 
 pub(super) async fn run(args: LsArgs, out: Output) -> Result<(), Failure> {
-    let place = Location::parse(&args.place)?;
+    let (place, pattern) = Location::parse_pattern(&args.place)?;
     if place.share.is_none() {
         return super::shares::list(&args.remote, &place, out).await;
     }
     let remote = Remote::connect(&args.remote, &place).await?;
-    let entry = remote.stat(&place.path).await?;
-    let mut entries = if entry.directory { remote.list(&place.path).await? } else { vec![entry] };
+    let mut entries = match pattern {
+        Some(pattern) => remote.list_matching(&place.path, &pattern).await?,
+        None => {
+            let entry = remote.stat(&place.path).await?;
+            if entry.directory { remote.list(&place.path).await? } else { vec![entry] }
+        }
+    };
     remote.close().await;
     entries.retain(|e| args.all || e.attributes & HIDDEN == 0);
     entries.sort_by_cached_key(|e| (!e.directory, e.name.to_lowercase()));

@@ -199,6 +199,18 @@ fn names_are_made_moved_listed_and_removed() {
     let list = p.done(&["ls", &unc, "--user", "alice"]);
     let last: Vec<_> = list.lines().skip(2).map(|l| l.rsplit(' ').next().unwrap_or_default()).collect();
     assert_eq!(last, ["d", "x"], "{list}");
+    let matching = |pattern: &str| {
+        let list = p.json(&["ls", &p.url(pattern)]);
+        list.as_array()
+            .expect("a list")
+            .iter()
+            .map(|e| e["name"].as_str().map(str::to_owned))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(matching("files/?"), [Some("d".to_owned()), Some("x".to_owned())]);
+    assert_eq!(matching("files/x/*F*"), [Some("f".to_owned())]); // as Windows matches: any case
+    assert_eq!(matching("files/x/*.none"), [None; 0]);
+    assert!(p.fails(&["ls", &p.url("files/none/*")]).contains("none"));
     let shares = p.json(&["shares", &p.url("")]);
     let names: Vec<_> = shares.as_array().expect("a list").iter().map(|s| &s["name"]).collect();
     assert_eq!(names, ["IPC$", "files", "fixed", "ram"]);
