@@ -19,6 +19,7 @@
 //! **Errors.** [`RdmaError`] for the caller's misuse, at the call; [`Down`] for the end of the connection, with who
 //! is to blame; [`WcError`] in completions.
 
+mod activity;
 #[cfg(test)]
 mod conformance;
 mod error;

@@ -1,8 +1,11 @@
 //! The queue pair: what every provider offers.
 
+use std::net::SocketAddr;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use arena::{IoBufMut, Sg};
+use counters::Block;
 
 use crate::{Down, RdmaError, WcError};
 
@@ -166,4 +169,15 @@ pub trait QueuePair: Send {
 
     /// Buffers exposed now.
     fn exposed(&self) -> usize;
+
+    /// Where it counts what it posts and moves (the cells of [`counters::transfers`]); `None`: it does not count. Who
+    /// drives the queue pair may count in the other cells of the block.
+    fn counters(&self) -> Option<Arc<Block>> {
+        None
+    }
+
+    /// The addresses of both ends, this one's first, where there are such.
+    fn addresses(&self) -> Option<(SocketAddr, SocketAddr)> {
+        None
+    }
 }

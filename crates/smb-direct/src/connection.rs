@@ -2,10 +2,13 @@
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use arena::{Arena, IoBufMut, Sg, SgMut, sg_len};
+use counters::{Block, transfers as t};
 use env::{BoxFuture, Env};
 use rdma::{
     Completion, Exposed, Exposure, QueuePair, QueuePairCaps, RdmaError, Remote, Rights, Stag, WcError, Wr,
@@ -64,7 +67,10 @@ pub struct SmbDirect {
     /// Why the connection ends, until it is reported.
     pub(crate) ending: Option<SmbDirectError>,
     pub(crate) phase: Phase,
-    pub(crate) counters: Counters,
+    /// Shared with the queue pair, which counts its work requests there, and with who shows them.
+    pub(crate) counters: Arc<Block>,
+    registration_stalled: bool,
+    addresses: Option<(SocketAddr, SocketAddr)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,6 +157,9 @@ impl SmbDirect {
         let protocol = protocol(Time::ZERO, options.clone());
         SmbDirect {
             caps: qp.caps(),
+            counters: qp.counters().unwrap_or_default(),
+            registration_stalled: false,
+            addresses: qp.addresses(),
             qp: Some(qp),
             arena,
             started: env.now(),
@@ -175,7 +184,6 @@ impl SmbDirect {
             completions: Vec::new(),
             ending: None,
             phase: Phase::Open,
-            counters: Counters::default(),
             options,
         }
     }
@@ -297,7 +305,7 @@ impl SmbDirect {
         let pieces = cut_read(from, sinks, &self.arena)?;
         let slot = self.reading.start(id, pieces.len());
         if self.reads_in_flight + self.reads.len() + pieces.len() > self.caps.ord as usize {
-            self.counters.stalls_rdma_read += 1;
+            self.counters.add(t::STALLS_RDMA_READ, 1);
         }
         for (i, (sink, remote)) in pieces.into_iter().enumerate() {
             self.reads.push_back((wr_id(Kind::Read, slot, i), sink, remote));
@@ -315,11 +323,15 @@ impl SmbDirect {
         let qp = self.qp.as_mut().ok_or(SmbDirectError::Ended)?;
         match qp.expose(what, rights) {
             Ok(exposure) => {
-                self.counters.rdma_registrations += 1;
+                self.counters.add(t::REGISTRATIONS, 1);
+                self.counters.set(t::MEMORY_REGIONS, qp.exposed() as u64);
+                self.registration_stalled = false;
                 Ok(exposure)
             }
             Err(e) => {
-                self.counters.stalls_rdma_registrations += u64::from(e == RdmaError::TooManyRegions);
+                if e == RdmaError::TooManyRegions {
+                    self.note_registration_stall();
+                }
                 Err(e.into())
             }
         }
@@ -351,10 +363,24 @@ impl SmbDirect {
 
     /// What the connection did so far.
     pub fn counters(&self) -> Counters {
-        Counters {
-            memory_regions: self.qp.as_ref().map_or(0, |qp| qp.exposed() as u64),
-            stalls_send_credit: self.protocol.stalls(),
-            ..self.counters
+        Counters::of(&self.counters)
+    }
+
+    /// Where it counts, with its queue pair: the cells of [`counters::transfers`].
+    pub fn tally(&self) -> &Arc<Block> {
+        &self.counters
+    }
+
+    /// The addresses of both ends, this one's first, where the fabric has such.
+    pub fn addresses(&self) -> Option<(SocketAddr, SocketAddr)> {
+        self.addresses
+    }
+
+    /// The owner waits because as many buffers are exposed as it, or the queue pair, allows: a stall, counted once
+    /// until a buffer is exposed again.
+    pub fn note_registration_stall(&mut self) {
+        if !std::mem::replace(&mut self.registration_stalled, true) {
+            self.counters.add(t::STALLS_REGISTRATION, 1);
         }
     }
 

@@ -5,6 +5,8 @@ use std::task::{Context, Poll};
 use arena::{Class, IoBuf, IoBufMut, Sg, SgMut, Usage, sg_len, sg_slice, sg_to_vec};
 use rdma::{Completion, Done, Down, Exposed, RdmaError, Stag, WcError, Wr, WrId};
 
+use counters::transfers as t;
+
 use crate::connection::{Event, Kind, Phase, SmbDirect, wr_id, wr_parts};
 use crate::pdu::DataTransfer;
 use crate::protocol::{Received, Time, Transmit};
@@ -94,6 +96,11 @@ impl SmbDirect {
     /// Posts whatever can be posted. RDMA Writes go before messages: where the send queue leaves one waiting it leaves
     /// all messages waiting too, so none overtakes a write that was queued before it.
     pub(crate) fn pump(&mut self) {
+        self.post_all();
+        self.counters.set(t::STALLS_SEND_CREDIT, self.protocol.stalls());
+    }
+
+    fn post_all(&mut self) {
         self.post_receives();
         self.post_work();
         self.post_reads();
@@ -141,7 +148,9 @@ impl SmbDirect {
         self.protocol.handle_posted(posted);
         self.spare.clear();
         let short = self.protocol.receives_wanted() > 0;
-        self.counters.stalls_receive_memory += u64::from(short && !self.receive_stalled);
+        if short && !self.receive_stalled {
+            self.counters.add(t::STALLS_RECEIVE_MEMORY, 1);
+        }
         self.receive_stalled = short;
         if short && self.protocol.receive_needed() && self.memory.is_none() {
             let (arena, size) = (self.arena.clone(), self.protocol.receive_size());
@@ -164,7 +173,7 @@ impl SmbDirect {
             let bytes = if let Wr::Write { src, .. } = &wr { sg_len(src) as u64 } else { 0 };
             if self.post(id, wr) {
                 self.send_queue_used += 1;
-                self.counters.bytes_rdma_written += bytes;
+                self.counters.add(t::RDMA_WRITTEN_BYTES, bytes);
             } else {
                 self.flushed(id);
             }
@@ -182,7 +191,7 @@ impl SmbDirect {
             if self.post(id, Wr::Read { sink, from }) {
                 self.send_queue_used += 1;
                 self.reads_in_flight += 1;
-                self.counters.bytes_rdma_read += bytes;
+                self.counters.add(t::RDMA_READ_BYTES, bytes);
             } else {
                 self.flushed(id);
             }
@@ -225,14 +234,16 @@ impl SmbDirect {
         let bytes = sg_len(&sg) as u64;
         if self.post(wr_id(Kind::Send, 0, 0), Wr::Send { sg, invalidate }) {
             self.send_queue_used += 1;
-            self.counters.sends += 1;
-            self.counters.bytes_sent += bytes;
+            self.counters.add(t::SENDS, 1);
+            self.counters.add(t::SENT_BYTES, bytes);
         }
     }
 
     fn send_queue_free(&mut self) -> bool {
         let free = self.send_queue_used < self.caps.max_wr;
-        self.counters.stalls_send_queue += u64::from(!free && !self.send_queue_stalled);
+        if !free && !self.send_queue_stalled {
+            self.counters.add(t::STALLS_SEND_QUEUE, 1);
+        }
         self.send_queue_stalled = !free;
         free
     }
@@ -280,7 +291,10 @@ impl SmbDirect {
                     Ok(_) => Err(WcError::UnknownStag),
                     Err(e) => Err(e),
                 };
-                self.counters.local_invalidations += u64::from(result.is_ok());
+                if result.is_ok() {
+                    self.counters.add(t::LOCAL_INVALIDATIONS, 1);
+                    self.count_regions();
+                }
                 self.events.push_back(Event::Invalidated { stag: Stag(slot), result });
             }
         }
@@ -314,9 +328,12 @@ impl SmbDirect {
     }
 
     fn received(&mut self, buf: IoBufMut, invalidated: Option<(Stag, Exposed)>) {
-        self.counters.receives += 1;
-        self.counters.bytes_received += buf.len() as u64;
-        self.counters.remote_invalidations += u64::from(invalidated.is_some());
+        self.counters.add(t::RECEIVES, 1);
+        self.counters.add(t::RECEIVED_BYTES, buf.len() as u64);
+        if invalidated.is_some() {
+            self.counters.add(t::REMOTE_INVALIDATIONS, 1);
+            self.count_regions();
+        }
         if self.phase != Phase::Open {
             return;
         }
@@ -341,6 +358,11 @@ impl SmbDirect {
                 }
             }
         }
+    }
+
+    fn count_regions(&self) {
+        let regions = self.qp.as_ref().map_or(0, |qp| qp.exposed() as u64);
+        self.counters.set(t::MEMORY_REGIONS, regions);
     }
 
     /// Ends the connection for a reason of ours.
@@ -375,6 +397,7 @@ impl SmbDirect {
         self.shut();
         self.ending.get_or_insert(SmbDirectError::Down(Down::Closed));
         self.qp = None;
+        self.count_regions();
         self.phase = Phase::Over;
         let lost: Vec<u64> = self.writing.abandon().chain(self.reading.abandon()).collect();
         for id in lost {

@@ -35,5 +35,5 @@ mod transfers;
 
 pub use connection::{Event, SmbDirect};
 pub use error::{SmbDirectError, Timer, Violation};
-pub use options::{Counters, Limits, SmbDirectOptions};
+pub use options::{Counters, Limits, SmbDirectOptions, WorkRequests};
 pub use pdu::BufferDescriptorV1;

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use counters::{Block, transfers as t};
+
 /// Limits and timers of one connection. Sizes are bytes.
 #[derive(Clone, Debug)]
 pub struct SmbDirectOptions {
@@ -106,4 +108,57 @@ pub struct Counters {
     pub stalls_rdma_read: u64,
     /// Times that the arena had no buffer for a receive, so the peer's credits shrank.
     pub stalls_receive_memory: u64,
+    /// What was posted for all this.
+    pub work_requests: WorkRequests,
+}
+
+/// Work requests that a queue pair took, by kind; none where its provider does not count them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WorkRequests {
+    /// Send.
+    pub send: u64,
+    /// Send with Invalidate.
+    pub send_invalidate: u64,
+    /// RDMA Read.
+    pub rdma_read: u64,
+    /// RDMA Write.
+    pub rdma_write: u64,
+    /// Receive.
+    pub receive: u64,
+    /// Memory registration: a buffer exposed.
+    pub register: u64,
+    /// Local invalidation.
+    pub local_invalidate: u64,
+}
+
+impl Counters {
+    /// What a connection's block says now.
+    pub fn of(block: &Block) -> Counters {
+        Counters {
+            sends: block.get(t::SENDS),
+            receives: block.get(t::RECEIVES),
+            bytes_sent: block.get(t::SENT_BYTES),
+            bytes_received: block.get(t::RECEIVED_BYTES),
+            bytes_rdma_written: block.get(t::RDMA_WRITTEN_BYTES),
+            bytes_rdma_read: block.get(t::RDMA_READ_BYTES),
+            rdma_registrations: block.get(t::REGISTRATIONS),
+            remote_invalidations: block.get(t::REMOTE_INVALIDATIONS),
+            local_invalidations: block.get(t::LOCAL_INVALIDATIONS),
+            memory_regions: block.get(t::MEMORY_REGIONS),
+            stalls_send_credit: block.get(t::STALLS_SEND_CREDIT),
+            stalls_send_queue: block.get(t::STALLS_SEND_QUEUE),
+            stalls_rdma_registrations: block.get(t::STALLS_REGISTRATION),
+            stalls_rdma_read: block.get(t::STALLS_RDMA_READ),
+            stalls_receive_memory: block.get(t::STALLS_RECEIVE_MEMORY),
+            work_requests: WorkRequests {
+                send: block.get(t::WR_SEND),
+                send_invalidate: block.get(t::WR_SEND_INVALIDATE),
+                rdma_read: block.get(t::WR_READ),
+                rdma_write: block.get(t::WR_WRITE),
+                receive: block.get(t::WR_RECEIVE),
+                register: block.get(t::WR_REGISTER),
+                local_invalidate: block.get(t::WR_LOCAL_INVALIDATE),
+            },
+        }
+    }
 }

@@ -39,6 +39,8 @@ pub(crate) struct Batch<E> {
     ends: VecDeque<(u64, E)>,
     queued: u64,
     written: u64,
+    /// FPDUs so far.
+    pub(crate) frames: u64,
 }
 
 impl<E> Batch<E> {
@@ -50,6 +52,7 @@ impl<E> Batch<E> {
             ends: VecDeque::new(),
             queued: 0,
             written: 0,
+            frames: 0,
         }
     }
 

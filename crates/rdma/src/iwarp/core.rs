@@ -240,6 +240,11 @@ impl Core {
         }
     }
 
+    /// FPDUs received and made so far.
+    pub fn frames(&self) -> (u64, u64) {
+        (self.rx.frames, self.batch.frames)
+    }
+
     /// Whether completions wait to be drained.
     pub fn has_completions(&self) -> bool {
         !self.finished.is_empty()

@@ -28,5 +28,8 @@ pub mod terminate;
 mod tests;
 mod tx;
 
+/// The provider's name among the counters of RDMA Activity.
+pub const PROVIDER: &str = "iwarp";
+
 pub use setup::{Arriving, Crc, Incoming, Listener, Options, SetupError, connect, initiate, respond};
 pub use shell::IwarpQueuePair;

@@ -26,6 +26,8 @@ pub(super) struct Receiver {
     ready_send: bool,
     /// Payload of the last segment if another one of its message follows, else 0.
     more: usize,
+    /// FPDUs so far.
+    pub(super) frames: u64,
 }
 
 /// The next message on the queue of Sends.
@@ -65,7 +67,7 @@ enum Target {
 impl Receiver {
     pub(super) fn new(ready: Ready) -> Receiver {
         let send = Expected { msn: 1, placed: 0, opcode: None };
-        Receiver { open: None, send, read_msn: 1, ready_send: ready.send, more: 0 }
+        Receiver { open: None, send, read_msn: 1, ready_send: ready.send, more: 0, frames: 0 }
     }
 
     /// Whether the stream may end here: between FPDUs.
@@ -173,8 +175,9 @@ impl Core {
         Ok(2 + head)
     }
 
-    /// RFC 5044 7.1.2: with the initiator's first FPDU the responder may send.
+    /// An FPDU is good so far. RFC 5044 7.1.2: with the initiator's first the responder may send.
     fn first_arrived(&mut self) {
+        self.rx.frames += 1;
         self.wait = false;
         self.rx.ready_send = false;
     }

@@ -10,9 +10,11 @@ use thiserror::Error;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
+use super::PROVIDER;
 use super::core::Config;
 use super::mpa::{self, Enhanced, FRAME_LEN, Frame, FrameError, Kind, Ready, UNSPECIFIED_DEPTH};
 use super::shell::IwarpQueuePair;
+use crate::activity::{Activity, Made};
 
 /// Whether FPDUs carry checksums (RFC 5044 7.1: they do when either side wants them).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -186,7 +188,11 @@ impl Arriving {
 ///
 /// # Errors
 /// The connection is closed, and why.
-pub async fn respond(mut stream: TcpStream, env: Env, options: Options) -> Result<Incoming, SetupError> {
+pub async fn respond(stream: TcpStream, env: Env, options: Options) -> Result<Incoming, SetupError> {
+    counted(take_request(stream, env, options).await)
+}
+
+async fn take_request(mut stream: TcpStream, env: Env, options: Options) -> Result<Incoming, SetupError> {
     let peer = stream.peer_addr()?;
     stream.set_nodelay(true)?;
     let request = within(&env, &options, read_frame(&mut stream, Kind::Request)).await?;
@@ -224,7 +230,11 @@ impl Incoming {
     ///
     /// # Errors
     /// The connection is closed, and why.
-    pub async fn accept(
+    pub async fn accept(self, private_data: &[u8], ird: u32, ord: u32) -> Result<IwarpQueuePair, SetupError> {
+        counted(self.send_reply(private_data, ird, ord).await)
+    }
+
+    async fn send_reply(
         mut self,
         private_data: &[u8],
         ird: u32,
@@ -240,7 +250,7 @@ impl Incoming {
         within(&self.env, &self.options, async { Ok(self.stream.write_all(&bytes).await?) }).await?;
         let ready = if peer_to_peer { ready } else { Ready::default() };
         let config = config(&self.stream, &self.options, crc, ird, ord, true, ready)?;
-        Ok(IwarpQueuePair::new(self.stream, self.peer, self.env, config, self.options.linger))
+        Ok(IwarpQueuePair::new(self.stream, self.peer, self.env, config, self.options.linger, Made::Accepted))
     }
 
     /// Refuses, and gives the peer `private_data`.
@@ -284,7 +294,7 @@ pub async fn connect(
     private_data: &[u8],
     options: Options,
 ) -> Result<(IwarpQueuePair, Vec<u8>), SetupError> {
-    let stream = within(&env, &options, async { Ok(TcpStream::connect(addr).await?) }).await?;
+    let stream = counted(within(&env, &options, async { Ok(TcpStream::connect(addr).await?) }).await)?;
     initiate(stream, env, private_data, options).await
 }
 
@@ -293,6 +303,15 @@ pub async fn connect(
 /// # Errors
 /// The connection is closed, and why.
 pub async fn initiate(
+    stream: TcpStream,
+    env: Env,
+    private_data: &[u8],
+    options: Options,
+) -> Result<(IwarpQueuePair, Vec<u8>), SetupError> {
+    counted(send_request(stream, env, private_data, options).await)
+}
+
+async fn send_request(
     mut stream: TcpStream,
     env: Env,
     private_data: &[u8],
@@ -336,7 +355,7 @@ pub async fn initiate(
     let peer_ird = reply.enhanced.filter(|e| e.ird != UNSPECIFIED_DEPTH).map_or(u32::MAX, |e| e.ird.into());
     let (ird, ord) = (depth(options.ird), depth(options.ord.min(peer_ird)));
     let config = config(&stream, &options, request.crc || reply.crc, ird, ord, false, Ready::default())?;
-    let mut qp = IwarpQueuePair::new(stream, peer, env, config, options.linger);
+    let mut qp = IwarpQueuePair::new(stream, peer, env, config, options.linger, Made::Initiated);
     match reply.enhanced {
         Some(e) if e.peer_to_peer && request.enhanced.is_some_and(|r| r.peer_to_peer) => {
             if !e.ready.write {
@@ -387,6 +406,11 @@ async fn read_frame(stream: &mut TcpStream, kind: Kind) -> Result<Frame, SetupEr
     let mut tail = vec![0; Frame::tail_len(kind, &fixed)?];
     stream.read_exact(&mut tail).await?;
     Ok(Frame::parse(kind, &fixed, &tail)?)
+}
+
+/// Counts what came to nothing.
+fn counted<T>(attempt: Result<T, SetupError>) -> Result<T, SetupError> {
+    attempt.inspect_err(|_| Activity::failed(PROVIDER))
 }
 
 /// Runs a step of the set-up under its deadline.

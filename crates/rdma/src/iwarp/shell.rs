@@ -4,9 +4,11 @@ use std::cell::RefCell;
 use std::io::{self, IoSliceMut};
 use std::net::{Shutdown, SocketAddr};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use counters::Block;
 use env::{BoxFuture, Env};
 use smallvec::SmallVec;
 use socket2::SockRef;
@@ -14,6 +16,7 @@ use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;
 
 use super::core::{Config, Core, Phase};
+use crate::activity::{Activity, Made};
 use crate::{Completion, Down, Exposed, Exposure, QueuePair, QueuePairCaps, RdmaError, Rights, Wr, WrId};
 
 /// The receive buffer of a thread, in bytes.
@@ -41,6 +44,7 @@ pub struct IwarpQueuePair {
     /// Runs while the connection is being ended.
     deadline: Option<BoxFuture<()>>,
     peer: SocketAddr,
+    activity: Activity,
 }
 
 impl IwarpQueuePair {
@@ -50,9 +54,11 @@ impl IwarpQueuePair {
         env: Env,
         config: Config,
         linger: Duration,
+        made: Made,
     ) -> IwarpQueuePair {
         let core = Core::new(env.clone(), config);
-        IwarpQueuePair { stream, core, rest: Vec::new(), env, linger, deadline: None, peer }
+        let activity = Activity::new(super::PROVIDER, made);
+        IwarpQueuePair { stream, core, rest: Vec::new(), env, linger, deadline: None, peer, activity }
     }
 
     /// The other end of the TCP connection.
@@ -76,6 +82,7 @@ impl IwarpQueuePair {
                 Ok(n) => {
                     drop(slices);
                     self.core.written(n);
+                    self.activity.sent(n);
                     any = true;
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => match self.stream.poll_write_ready(cx) {
@@ -101,6 +108,7 @@ impl IwarpQueuePair {
         let mut buf = ReadBuf::new(&mut stage[held..end]);
         ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buf))?;
         let n = buf.filled().len();
+        self.activity.received(n);
         if n > 0 {
             let data = &stage[..held + n];
             let used = self.core.input(data);
@@ -122,6 +130,7 @@ impl IwarpQueuePair {
             drop(slices);
             match read {
                 Ok(n) => {
+                    self.activity.received(n);
                     self.core.placed_directly(n.min(direct));
                     if n > direct {
                         let data = &stage[..n - direct];
@@ -190,11 +199,12 @@ impl QueuePair for IwarpQueuePair {
     }
 
     fn expose(&mut self, what: Exposed, rights: Rights) -> Result<Exposure, RdmaError> {
-        self.core.expose(what, rights)
+        self.activity.exposed(self.core.expose(what, rights))
     }
 
     fn post(&mut self, id: WrId, wr: Wr) -> Result<(), (RdmaError, Wr)> {
-        self.core.post(id, wr)
+        let IwarpQueuePair { activity, core, .. } = self;
+        activity.posting(wr, |wr| core.post(id, wr))
     }
 
     fn poll(&mut self, cx: &mut Context<'_>, out: &mut Vec<Completion>) -> Poll<Result<(), Down>> {
@@ -206,11 +216,14 @@ impl QueuePair for IwarpQueuePair {
                     Err(e) => self.core.end(Down::Transport(e.kind())),
                 }
                 self.wind_up(cx);
+                let (received, made) = self.core.frames();
+                self.activity.frames(received, made);
             }
             if self.core.drain(out) {
                 return Poll::Ready(Ok(()));
             }
             if let Phase::Down(why) = self.core.phase() {
+                self.activity.ended(why);
                 return Poll::Ready(Err(why.clone()));
             }
             if !again {
@@ -227,5 +240,13 @@ impl QueuePair for IwarpQueuePair {
 
     fn exposed(&self) -> usize {
         self.core.exposed()
+    }
+
+    fn counters(&self) -> Option<Arc<Block>> {
+        Some(Arc::clone(self.activity.block()))
+    }
+
+    fn addresses(&self) -> Option<(SocketAddr, SocketAddr)> {
+        Some((self.stream.local_addr().ok()?, self.peer))
     }
 }

@@ -189,6 +189,7 @@ fn tagged(payload: &Cursor, max: usize, opcode: Opcode, stag: Stag, base: u64) -
 /// One FPDU with the next `n` bytes of `payload`, which are not copied.
 fn cut(batch: &mut Batch<End>, crc: bool, header: &Header, payload: &mut Cursor, n: usize) {
     let mut crc = crc.then(Crc::new);
+    batch.frames += 1;
     let len = head_len(header) + n;
     let head = batch.own(|v| {
         v.extend_from_slice(&(len as u16).to_be_bytes());
@@ -209,6 +210,7 @@ fn cut(batch: &mut Batch<End>, crc: bool, header: &Header, payload: &mut Cursor,
 /// One FPDU whose payload, of `n` bytes, is written beside its header.
 fn small(batch: &mut Batch<End>, crc: bool, header: &Header, n: usize, payload: impl FnOnce(&mut Vec<u8>)) {
     let len = head_len(header) + n;
+    batch.frames += 1;
     batch.own(|v| {
         let start = v.len();
         v.extend_from_slice(&(len as u16).to_be_bytes());

@@ -8,6 +8,8 @@
 //! **Faults.** [`Options::latency`] and [`Options::jitter`] delay what is on the wire without reordering it;
 //! [`Options::reorder`] delivers completions of independent kinds (the send queue, Reads, receives) in any relative
 //! order and late; [`Options::cut_at`] breaks the connection in the middle of the n-th operation.
+//!
+//! It counts work requests and connections as `iwarp` does, but no bytes and frames: it has no wire.
 
 mod fabric;
 #[cfg(test)]
@@ -17,9 +19,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use counters::Block;
 use env::{BoxFuture, Env};
 use parking_lot::Mutex;
 
+use crate::activity::{Activity, Made};
 use crate::{Completion, Down, Exposed, Exposure, QueuePair, QueuePairCaps, RdmaError, Rights, Wr, WrId};
 use fabric::{Fabric, Side};
 
@@ -73,6 +77,7 @@ pub struct SimQueuePair {
     caps: QueuePairCaps,
     env: Env,
     timer: Option<BoxFuture<()>>,
+    activity: Activity,
 }
 
 /// Two connected queue pairs.
@@ -86,8 +91,11 @@ pub fn pair(options: Options) -> (SimQueuePair, SimQueuePair) {
     };
     let env = options.env.clone();
     let fabric = Arc::new(Mutex::new(Fabric::new(options)));
-    let side = |side| SimQueuePair { fabric: Arc::clone(&fabric), side, caps, env: env.clone(), timer: None };
-    (side(Side::A), side(Side::B))
+    let side = |side, made| {
+        let (fabric, activity) = (Arc::clone(&fabric), Activity::new("sim", made));
+        SimQueuePair { fabric, side, caps, env: env.clone(), timer: None, activity }
+    };
+    (side(Side::A, Made::Initiated), side(Side::B, Made::Accepted))
 }
 
 impl QueuePair for SimQueuePair {
@@ -96,11 +104,11 @@ impl QueuePair for SimQueuePair {
     }
 
     fn expose(&mut self, what: Exposed, rights: Rights) -> Result<Exposure, RdmaError> {
-        self.fabric.lock().end(self.side).expose(what, rights)
+        self.activity.exposed(self.fabric.lock().end(self.side).expose(what, rights))
     }
 
     fn post(&mut self, id: WrId, wr: Wr) -> Result<(), (RdmaError, Wr)> {
-        self.fabric.lock().end(self.side).post(id, wr, &self.caps)
+        self.activity.posting(wr, |wr| self.fabric.lock().end(self.side).post(id, wr, &self.caps))
     }
 
     fn poll(&mut self, cx: &mut Context<'_>, out: &mut Vec<Completion>) -> Poll<Result<(), Down>> {
@@ -113,6 +121,9 @@ impl QueuePair for SimQueuePair {
             };
             wake.into_iter().for_each(Waker::wake);
             if let Some(result) = ready {
+                if let Err(why) = &result {
+                    self.activity.ended(why);
+                }
                 return Poll::Ready(result);
             }
             let Some(due) = due else {
@@ -133,6 +144,10 @@ impl QueuePair for SimQueuePair {
 
     fn exposed(&self) -> usize {
         self.fabric.lock().end(self.side).exposed()
+    }
+
+    fn counters(&self) -> Option<Arc<Block>> {
+        Some(Arc::clone(self.activity.block()))
     }
 }
 

@@ -1,0 +1,185 @@
+//! Instances: what is counted for one share, session, connection or provider.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::block::add_values;
+use crate::{Block, Cell, Set, Values};
+
+/// One instance of a set.
+pub struct Instance {
+    name: String,
+    /// Values of [`Set::labels`], in their order.
+    labels: Vec<String>,
+    /// Cells that any thread changes, rarely.
+    shared: Block,
+    members: Mutex<Members>,
+}
+
+#[derive(Default)]
+struct Members {
+    live: Vec<Arc<Block>>,
+    /// What those counted that have left.
+    left: LeftOver,
+}
+
+#[derive(Default)]
+struct LeftOver(Values);
+
+impl Instance {
+    fn new(name: String, labels: Vec<String>) -> Instance {
+        Instance { name, labels, shared: Block::default(), members: Mutex::default() }
+    }
+
+    /// As Windows shows it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Values of [`Set::labels`], in their order.
+    pub fn labels(&self) -> &[String] {
+        &self.labels
+    }
+
+    /// From now on `block` counts for this instance, with all that it has counted before.
+    pub fn join(&self, block: &Arc<Block>) {
+        self.members.lock().live.push(Arc::clone(block));
+    }
+
+    /// `block` counts no more; what it counted stays.
+    pub fn leave(&self, block: &Arc<Block>) {
+        let mut members = self.members.lock();
+        if let Some(at) = members.live.iter().position(|b| Arc::ptr_eq(b, block)) {
+            let gone = members.live.swap_remove(at);
+            add_values(&mut members.left.0, &gone.values());
+        }
+    }
+
+    /// Adds to a cell that belongs to no member, from any thread.
+    pub fn add(&self, cell: Cell, n: u64) {
+        self.shared.add_shared(cell, n);
+    }
+
+    /// Takes from a cell that belongs to no member, from any thread.
+    pub fn sub(&self, cell: Cell, n: u64) {
+        self.shared.sub_shared(cell, n);
+    }
+
+    /// The sums now.
+    pub fn values(&self) -> Values {
+        let members = self.members.lock();
+        let mut sum = members.left.0;
+        members.live.iter().for_each(|b| add_values(&mut sum, &b.values()));
+        add_values(&mut sum, &self.shared.values());
+        sum
+    }
+}
+
+/// All instances of one set.
+pub struct Instances {
+    set: &'static Set,
+    list: Mutex<BTreeMap<String, Arc<Instance>>>,
+}
+
+/// An instance that goes when this is dropped.
+pub struct Opened {
+    instances: Arc<Instances>,
+    instance: Arc<Instance>,
+}
+
+impl Instances {
+    pub(crate) fn new(set: &'static Set) -> Instances {
+        Instances { set, list: Mutex::default() }
+    }
+
+    /// The set that they are of.
+    pub fn set(&self) -> &'static Set {
+        self.set
+    }
+
+    /// The instance of this name, new or not; it stays. `labels` are the values of [`Set::labels`].
+    pub fn lasting(&self, name: &str, labels: &[&str]) -> Arc<Instance> {
+        let mut list = self.list.lock();
+        if let Some(i) = list.get(name) {
+            return Arc::clone(i);
+        }
+        let labels = labels.iter().map(|l| (*l).to_owned()).collect();
+        let instance = Arc::new(Instance::new(name.to_owned(), labels));
+        list.insert(name.to_owned(), Arc::clone(&instance));
+        instance
+    }
+
+    /// A new instance that goes with what it is for. Where the name is taken, `#1` and so on is added, as Windows does.
+    pub fn open(self: &Arc<Self>, name: &str, labels: &[&str]) -> Opened {
+        let mut list = self.list.lock();
+        let free = (1..).map(|n| format!("{name}#{n}"));
+        let name = std::iter::once(name.to_owned()).chain(free).find(|n| !list.contains_key(n));
+        let name = name.unwrap_or_default(); // there is always a free one
+        let labels = labels.iter().map(|l| (*l).to_owned()).collect();
+        let instance = Arc::new(Instance::new(name.clone(), labels));
+        list.insert(name, Arc::clone(&instance));
+        Opened { instances: Arc::clone(self), instance }
+    }
+
+    /// All of them, by name.
+    pub fn list(&self) -> Vec<Arc<Instance>> {
+        self.list.lock().values().cloned().collect()
+    }
+}
+
+impl Opened {
+    /// The instance.
+    pub fn instance(&self) -> &Arc<Instance> {
+        &self.instance
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        self.instances.list.lock().remove(&self.instance.name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sets::SETS;
+
+    const CELL: Cell = Cell(3);
+
+    #[test]
+    fn what_has_left_is_neither_lost_nor_doubled() {
+        let instances = Instances::new(SETS[0]);
+        let share = instances.lasting("files", &["files"]);
+        let blocks: Vec<Arc<Block>> = (0..3).map(|_| Arc::default()).collect();
+        for (i, b) in blocks.iter().enumerate() {
+            share.join(b);
+            b.add(CELL, 10 + i as u64);
+        }
+        share.add(CELL, 5);
+        assert_eq!(share.values()[3], 38);
+        for b in &blocks {
+            share.leave(b);
+            share.leave(b);
+            assert_eq!(share.values()[3], 38);
+        }
+        assert_eq!(instances.lasting("files", &["files"]).values()[3], 38, "it is the same instance");
+        share.sub(CELL, 1);
+        assert_eq!(share.values()[3], 37);
+    }
+
+    #[test]
+    fn passing_instances_go_and_names_do_not_clash() {
+        let instances = Arc::new(Instances::new(SETS[0]));
+        let names = || instances.list().iter().map(|i| i.name().to_owned()).collect::<Vec<_>>();
+        let (a, b) = (instances.open("x", &["1"]), instances.open("x", &["2"]));
+        assert_eq!(names(), ["x", "x#1"]);
+        drop(a);
+        let c = instances.open("x", &["3"]);
+        assert_eq!((names(), c.instance().labels()), (vec!["x".into(), "x#1".into()], &["3".to_owned()][..]));
+        drop((b, c));
+        assert!(names().is_empty());
+    }
+}

@@ -1,0 +1,37 @@
+//! Performance counters in Windows's words, always on.
+//!
+//! **What it is.** A [`Block`] holds the cells of one connection, or of what one connection does on one share, and has
+//! one writer: adding is a load and a store, without lock, allocation or lookup. Blocks are members of an [`Instance`]
+//! (a share, a session, a connection, a provider), instances belong to a set in a [`Registry`]. [`sets`] is the one
+//! table of definitions: for each Windows counter its name, how it is computed from which metrics, its unit and what
+//! it means; for each metric its Prometheus name. [`Snapshot`] is what was counted at one moment; [`sample`] makes
+//! values of two of them.
+//!
+//! **What it is not.** No percentiles, no history, no names for what does not exist here yet: [`Set::absent`] says
+//! which of Windows's counters are left out, and why.
+//!
+//! **How a value lives.** A block joins its instances when its owner begins and leaves them when it ends; what it
+//! counted is then added to the instance's own sum under the lock that readers take, so that a reader never misses
+//! or doubles it. Instances of shares stay for as long as the registry lives: their counts never go back. Instances
+//! of connections and sessions go with them.
+//!
+//! **Time.** A request's time runs from when its connection's turn began to its answer. Queue lengths are time integrals
+//! that are right at any moment: see [`requests`].
+//!
+//! **Errors.** None: counting cannot fail.
+
+mod block;
+mod instance;
+mod registry;
+pub mod requests;
+pub mod sample;
+mod sets;
+mod snapshot;
+pub mod transfers;
+
+pub use block::{Block, CELLS, Cell, Update, Values};
+pub use instance::{Instance, Instances, Opened};
+pub use registry::{Clock, Registry, provider};
+pub use requests::{Class, Tally};
+pub use sets::{Counter, How, Kind, Metric, SETS, Set, Unit, find};
+pub use snapshot::{InstanceSnapshot, SetSnapshot, Snapshot};

@@ -1,0 +1,95 @@
+//! All instances of all sets, and the clock that their times are counted by.
+
+use std::sync::{Arc, LazyLock};
+use std::time::Instant;
+
+use env::Env;
+
+use crate::sets::{CLIENT_SHARES, DIRECT, RDMA, SERVER_SHARES, SESSIONS};
+use crate::{Instance, Instances, SetSnapshot, Snapshot};
+
+/// Time since a registry was made.
+#[derive(Clone)]
+pub struct Clock {
+    env: Env,
+    started: Instant,
+}
+
+impl Clock {
+    /// Starts now.
+    pub fn new(env: Env) -> Clock {
+        Clock { started: env.now(), env }
+    }
+
+    /// Now.
+    pub fn now(&self) -> Instant {
+        self.env.now()
+    }
+
+    /// `at` in nanoseconds since the start; 0 before it.
+    pub fn ns(&self, at: Instant) -> u64 {
+        at.saturating_duration_since(self.started).as_nanos() as u64
+    }
+}
+
+/// What one server or client counts. Clones share it.
+#[derive(Clone)]
+pub struct Registry {
+    clock: Clock,
+    /// SMB Direct Connection.
+    pub direct: Arc<Instances>,
+    /// SMB Client Shares.
+    pub client_shares: Arc<Instances>,
+    /// SMB Server Shares.
+    pub server_shares: Arc<Instances>,
+    /// SMB Server Sessions.
+    pub sessions: Arc<Instances>,
+}
+
+impl std::fmt::Debug for Registry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Registry").finish_non_exhaustive()
+    }
+}
+
+/// RDMA Activity: providers belong to the process.
+static PROVIDERS: LazyLock<Instances> = LazyLock::new(|| Instances::new(&RDMA));
+
+/// The RDMA Activity of one provider.
+pub fn provider(name: &str) -> Arc<Instance> {
+    PROVIDERS.lasting(name, &[name])
+}
+
+impl Registry {
+    /// An empty one.
+    pub fn new(env: Env) -> Registry {
+        Registry {
+            clock: Clock::new(env),
+            direct: Arc::new(Instances::new(&DIRECT)),
+            client_shares: Arc::new(Instances::new(&CLIENT_SHARES)),
+            server_shares: Arc::new(Instances::new(&SERVER_SHARES)),
+            sessions: Arc::new(Instances::new(&SESSIONS)),
+        }
+    }
+
+    /// Its clock.
+    pub fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    /// What has been counted up to now.
+    pub fn snapshot(&self) -> Snapshot {
+        let all = [&*self.server_shares, &self.sessions, &self.direct, &PROVIDERS, &self.client_shares];
+        let counted: Vec<_> = all
+            .iter()
+            .map(|instances| {
+                let list = instances.list();
+                (instances.set(), list.into_iter().map(|i| (i.values(), i)).collect::<Vec<_>>())
+            })
+            .collect();
+        // After the cells: what is under way has begun before.
+        let at_ns = self.clock.ns(self.clock.now());
+        let sets = counted.into_iter().map(|(set, list)| SetSnapshot::of(set, &list, at_ns)).collect();
+        Snapshot { at_ns, unix_ms: self.clock.env.unix_time().as_millis() as u64, sets }
+    }
+}

@@ -1,0 +1,49 @@
+//! Values of Windows's counters, computed of two snapshots as Windows does.
+
+use crate::{Counter, How, InstanceSnapshot, Set, Snapshot, Unit};
+
+/// A value, or `None` where two snapshots are needed and the earlier has no such instance.
+pub fn value(
+    set: &Set,
+    counter: &Counter,
+    earlier: Option<(&Snapshot, &InstanceSnapshot)>,
+    later: (&Snapshot, &InstanceSnapshot),
+) -> Option<f64> {
+    let now = |metrics: &[&str]| sum(later.1, metrics);
+    if let How::Value(metrics) = counter.how {
+        return Some(now(metrics)? as f64);
+    }
+    let (before, old) = earlier?;
+    let seconds = later.0.at_ns.checked_sub(before.at_ns).filter(|n| *n > 0)? as f64 / 1e9;
+    // An instance of the same name that began anew has counted from nothing.
+    let grown = |metrics: &[&str]| {
+        let (old, new) = (sum(old, metrics)?, now(metrics)?);
+        Some((if new >= old { new - old } else { new }) as f64)
+    };
+    match counter.how {
+        How::Value(_) => None,
+        How::Rate(metrics) => Some(grown(metrics)? / seconds),
+        How::Queue(metrics) => Some(grown(metrics)? / 1e9 / seconds),
+        How::Average(of, base) => {
+            let base = grown(base)?;
+            let scale = if is_time(set, of) { 1e9 } else { 1.0 };
+            Some(if base == 0.0 { 0.0 } else { grown(of)? / scale / base })
+        }
+    }
+}
+
+/// The instance of the same name in another snapshot.
+pub fn same<'a>(snapshot: &'a Snapshot, set: &Set, instance: &str) -> Option<&'a InstanceSnapshot> {
+    snapshot.of(set).iter().find(|i| i.instance == instance)
+}
+
+fn sum(instance: &InstanceSnapshot, metrics: &[&str]) -> Option<u64> {
+    metrics.iter().map(|m| instance.values.get(*m).copied()).try_fold(0u64, |s, v| Some(s.wrapping_add(v?)))
+}
+
+fn is_time(set: &Set, metrics: &[&str]) -> bool {
+    metrics.iter().all(|m| set.metric(m).is_some_and(|m| m.unit == Unit::Nanoseconds))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,246 @@
+//! What shares and sessions have in common, on either side.
+
+use super::{Counter, How, Metric, Unit, count, counter, gauge};
+use crate::Class::{Metadata, Read, Write};
+use crate::requests::{
+    CREDIT_STALLS, FILES_OPEN, FILES_OPENED, RECEIVED, SENT, TREES, begun, direct, direct_payload, ended,
+    payload, queue, time, under_way,
+};
+use Unit::{Bytes, Count, Nanoseconds};
+
+pub(super) static METRICS: [Metric; 23] = [
+    count("read_requests", Count, |v, _| begun(v, Read), "READ requests begun"),
+    count("read_completed", Count, |v, _| ended(v, Read), "READ requests ended"),
+    count("read_time_ns", Nanoseconds, |v, _| time(v, Read), "Time that ended READ requests took"),
+    count(
+        "read_queue_ns",
+        Nanoseconds,
+        |v, now| queue(v, Read, now),
+        "Time integral of READ requests under way",
+    ),
+    gauge("read_current", |v, _| under_way(v, Read), "READ requests under way"),
+    count("read_bytes", Bytes, |v, _| payload(v, Read), "Payload of READ requests"),
+    count("read_direct_requests", Count, |v, _| direct(v, Read), "READ requests whose payload went by RDMA"),
+    count(
+        "read_direct_bytes",
+        Bytes,
+        |v, _| direct_payload(v, Read),
+        "Payload of READ requests that went by RDMA",
+    ),
+    count("write_requests", Count, |v, _| begun(v, Write), "WRITE requests begun"),
+    count("write_completed", Count, |v, _| ended(v, Write), "WRITE requests ended"),
+    count("write_time_ns", Nanoseconds, |v, _| time(v, Write), "Time that ended WRITE requests took"),
+    count(
+        "write_queue_ns",
+        Nanoseconds,
+        |v, now| queue(v, Write, now),
+        "Time integral of WRITE requests under way",
+    ),
+    gauge("write_current", |v, _| under_way(v, Write), "WRITE requests under way"),
+    count("write_bytes", Bytes, |v, _| payload(v, Write), "Payload of WRITE requests"),
+    count(
+        "write_direct_requests",
+        Count,
+        |v, _| direct(v, Write),
+        "WRITE requests whose payload went by RDMA",
+    ),
+    count(
+        "write_direct_bytes",
+        Bytes,
+        |v, _| direct_payload(v, Write),
+        "Payload of WRITE requests that went by RDMA",
+    ),
+    count("metadata_requests", Count, |v, _| begun(v, Metadata), "Other requests begun"),
+    count("metadata_completed", Count, |v, _| ended(v, Metadata), "Other requests ended"),
+    count("metadata_time_ns", Nanoseconds, |v, _| time(v, Metadata), "Time that other ended requests took"),
+    count(
+        "metadata_queue_ns",
+        Nanoseconds,
+        |v, now| queue(v, Metadata, now),
+        "Time integral of other requests under way",
+    ),
+    gauge("metadata_current", |v, _| under_way(v, Metadata), "Other requests under way"),
+    count("received_bytes", Bytes, |v, _| v[RECEIVED.0 as usize], "Bytes received: messages and RDMA"),
+    count("sent_bytes", Bytes, |v, _| v[SENT.0 as usize], "Bytes sent: messages and RDMA"),
+];
+
+/// A client's.
+pub(super) static CREDITS: [Metric; 1] = [count(
+    "credit_stalls",
+    Count,
+    |v, _| v[CREDIT_STALLS.0 as usize],
+    "Times that a request waited because the server had granted too few credits",
+)];
+
+/// A server share's.
+pub(super) static FILES: [Metric; 3] = [
+    count("files_opened", Count, |v, _| v[FILES_OPENED.0 as usize], "Files opened"),
+    gauge("open_files", |v, _| v[FILES_OPEN.0 as usize], "Files open"),
+    gauge("tree_connects", |v, _| v[TREES.0 as usize], "Tree connects"),
+];
+
+const READS: &[&str] = &["read_requests"];
+const WRITES: &[&str] = &["write_requests"];
+const DATA: &[&str] = &["read_requests", "write_requests"];
+const ALL: &[&str] = &["read_requests", "write_requests", "metadata_requests"];
+const READS_DONE: &[&str] = &["read_completed"];
+const WRITES_DONE: &[&str] = &["write_completed"];
+const DATA_DONE: &[&str] = &["read_completed", "write_completed"];
+const ALL_DONE: &[&str] = &["read_completed", "write_completed", "metadata_completed"];
+const DATA_TIME: &[&str] = &["read_time_ns", "write_time_ns"];
+const ALL_TIME: &[&str] = &["read_time_ns", "write_time_ns", "metadata_time_ns"];
+const DATA_BYTES: &[&str] = &["read_bytes", "write_bytes"];
+
+/// READs, WRITEs and both: in every set.
+pub(super) static DATA_COUNTERS: [Counter; 25] = [
+    counter("Data Requests/sec", How::Rate(DATA), "1/s", "READ and WRITE requests begun"),
+    counter("Read Requests/sec", How::Rate(READS), "1/s", "READ requests begun"),
+    counter("Write Requests/sec", How::Rate(WRITES), "1/s", "WRITE requests begun"),
+    counter(
+        "Metadata Requests/sec",
+        How::Rate(&["metadata_requests"]),
+        "1/s",
+        "Requests begun other than READ and WRITE",
+    ),
+    counter("Data Bytes/sec", How::Rate(DATA_BYTES), "B/s", "Payload read and written"),
+    counter("Read Bytes/sec", How::Rate(&["read_bytes"]), "B/s", "Payload read"),
+    counter("Write Bytes/sec", How::Rate(&["write_bytes"]), "B/s", "Payload written"),
+    counter(
+        "Avg. sec/Data Request",
+        How::Average(DATA_TIME, DATA_DONE),
+        "s",
+        "How long a READ or WRITE took, of those that ended",
+    ),
+    counter(
+        "Avg. sec/Read",
+        How::Average(&["read_time_ns"], READS_DONE),
+        "s",
+        "How long a READ took, of those that ended",
+    ),
+    counter(
+        "Avg. sec/Write",
+        How::Average(&["write_time_ns"], WRITES_DONE),
+        "s",
+        "How long a WRITE took, of those that ended",
+    ),
+    counter(
+        "Avg. Data Bytes/Request",
+        How::Average(DATA_BYTES, DATA_DONE),
+        "B",
+        "Payload of a READ or WRITE, of those that ended",
+    ),
+    counter(
+        "Avg. Bytes/Read",
+        How::Average(&["read_bytes"], READS_DONE),
+        "B",
+        "Payload of a READ, of those that ended",
+    ),
+    counter(
+        "Avg. Bytes/Write",
+        How::Average(&["write_bytes"], WRITES_DONE),
+        "B",
+        "Payload of a WRITE, of those that ended",
+    ),
+    counter(
+        "Avg. Data Queue Length",
+        How::Queue(&["read_queue_ns", "write_queue_ns"]),
+        "",
+        "READs and WRITEs under way, averaged over the time",
+    ),
+    counter(
+        "Avg. Read Queue Length",
+        How::Queue(&["read_queue_ns"]),
+        "",
+        "READs under way, averaged over the time",
+    ),
+    counter(
+        "Avg. Write Queue Length",
+        How::Queue(&["write_queue_ns"]),
+        "",
+        "WRITEs under way, averaged over the time",
+    ),
+    counter(
+        "Current Data Queue Length",
+        How::Value(&["read_current", "write_current"]),
+        "",
+        "READs and WRITEs under way now",
+    ),
+    counter(
+        "Read Requests transmitted via SMB Direct/sec",
+        How::Rate(&["read_direct_requests"]),
+        "1/s",
+        "READs whose payload went by RDMA, not in a message",
+    ),
+    counter(
+        "Read Bytes transmitted via SMB Direct/sec",
+        How::Rate(&["read_direct_bytes"]),
+        "B/s",
+        "Payload read that went by RDMA",
+    ),
+    counter(
+        "Write Requests transmitted via SMB Direct/sec",
+        How::Rate(&["write_direct_requests"]),
+        "1/s",
+        "WRITEs whose payload went by RDMA, not in a message",
+    ),
+    counter(
+        "Write Bytes transmitted via SMB Direct/sec",
+        How::Rate(&["write_direct_bytes"]),
+        "B/s",
+        "Payload written that went by RDMA",
+    ),
+    counter(
+        "Received Bytes/sec",
+        How::Rate(&["received_bytes"]),
+        "B/s",
+        "Bytes that came: SMB messages (as they are in the clear, without the transport's framing) and RDMA",
+    ),
+    counter("Sent Bytes/sec", How::Rate(&["sent_bytes"]), "B/s", "Bytes that went: likewise"),
+    counter(
+        "Transferred Bytes/sec",
+        How::Rate(&["received_bytes", "sent_bytes"]),
+        "B/s",
+        "Received Bytes and Sent Bytes together",
+    ),
+    counter("Requests/sec", How::Rate(ALL), "1/s", "All requests begun"),
+];
+
+/// All requests: on a server.
+pub(super) static SERVER_COUNTERS: [Counter; 2] = [
+    counter(
+        "Avg. sec/Request",
+        How::Average(ALL_TIME, ALL_DONE),
+        "s",
+        "How long a request took, of those that ended; one that waits (for a lock, say) counts when it ends",
+    ),
+    counter(
+        "Current Pending Requests",
+        How::Value(&["read_current", "write_current", "metadata_current"]),
+        "",
+        "Requests under way now",
+    ),
+];
+
+pub(super) static FILE_COUNTERS: [Counter; 4] = [
+    counter("Files Opened/sec", How::Rate(&["files_opened"]), "1/s", "Files, directories and pipes opened"),
+    counter(
+        "Total File Open Count",
+        How::Value(&["files_opened"]),
+        "",
+        "Files, directories and pipes opened since the server started",
+    ),
+    counter(
+        "Current Open File Count",
+        How::Value(&["open_files"]),
+        "",
+        "Files, directories and pipes open now",
+    ),
+    counter("Tree Connect Count", How::Value(&["tree_connects"]), "", "Tree connects now"),
+];
+
+pub(super) static CREDIT_COUNTERS: [Counter; 1] = [counter(
+    "Credit Stalls/sec",
+    How::Rate(&["credit_stalls"]),
+    "1/s",
+    "Times that a request waited because the server had granted too few credits",
+)];

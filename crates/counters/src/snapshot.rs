@@ -1,0 +1,65 @@
+//! What was counted up to one moment: the document of the control interface and of recordings.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Instance, Set, Values};
+
+/// All sets at one moment. Values are accumulators: a client makes rates of two snapshots.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// Monotonic: nanoseconds since the server (or client) began to count.
+    pub at_ns: u64,
+    /// Wall-clock time: milliseconds since 1970-01-01 UTC.
+    pub unix_ms: u64,
+    /// The sets, those without instances too.
+    pub sets: Vec<SetSnapshot>,
+}
+
+/// One set.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetSnapshot {
+    /// Its name, Windows's.
+    pub set: String,
+    /// By name.
+    pub instances: Vec<InstanceSnapshot>,
+}
+
+/// One instance.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InstanceSnapshot {
+    /// Its name.
+    pub instance: String,
+    /// Its labels, as in Prometheus.
+    pub labels: BTreeMap<String, String>,
+    /// By metric: counts, bytes, nanoseconds.
+    pub values: BTreeMap<String, u64>,
+}
+
+impl Snapshot {
+    /// The instances of one set.
+    pub fn of(&self, set: &Set) -> &[InstanceSnapshot] {
+        self.sets.iter().find(|s| s.set == set.name).map_or(&[], |s| &s.instances)
+    }
+
+    /// One metric of one instance; `None` where there is no such.
+    pub fn value(&self, set: &Set, instance: &str, metric: &str) -> Option<u64> {
+        self.of(set).iter().find(|i| i.instance == instance)?.values.get(metric).copied()
+    }
+}
+
+impl SetSnapshot {
+    pub(crate) fn of(set: &Set, list: &[(Values, Arc<Instance>)], now: u64) -> SetSnapshot {
+        let instances = list
+            .iter()
+            .map(|(values, i)| InstanceSnapshot {
+                instance: i.name().to_owned(),
+                labels: set.labels.iter().map(|l| (*l).to_owned()).zip(i.labels().iter().cloned()).collect(),
+                values: set.metrics().map(|m| (m.name.to_owned(), (m.of)(values, now))).collect(),
+            })
+            .collect();
+        SetSnapshot { set: set.name.to_owned(), instances }
+    }
+}

@@ -1,0 +1,92 @@
+//! What a queue pair counts: its work requests by kind, and its provider's connections, bytes and frames.
+
+use std::sync::Arc;
+
+use counters::{Block, Cell, Instance, transfers as t};
+
+use crate::{Down, Exposure, RdmaError, Wr};
+
+/// The counters of one queue pair, as long as it lives.
+pub(crate) struct Activity {
+    block: Arc<Block>,
+    provider: Arc<Instance>,
+    over: bool,
+}
+
+/// Which side made a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Made {
+    Accepted,
+    Initiated,
+}
+
+impl Activity {
+    /// A connection of `provider` came about.
+    pub(crate) fn new(provider: &str, made: Made) -> Activity {
+        let (provider, block) = (counters::provider(provider), Arc::default());
+        provider.join(&block);
+        provider.add(if made == Made::Accepted { t::ACCEPTED } else { t::INITIATED }, 1);
+        provider.add(t::ACTIVE, 1);
+        Activity { block, provider, over: false }
+    }
+
+    /// A connection of `provider` did not come about.
+    pub(crate) fn failed(provider: &str) {
+        counters::provider(provider).add(t::FAILED_ATTEMPTS, 1);
+    }
+
+    pub(crate) fn block(&self) -> &Arc<Block> {
+        &self.block
+    }
+
+    /// Posts a work request with `post`, and counts it if it is taken.
+    pub(crate) fn posting<E>(&self, wr: Wr, post: impl FnOnce(Wr) -> Result<(), E>) -> Result<(), E> {
+        let kind = kind(&wr);
+        post(wr).inspect(|()| self.block.add(kind, 1))
+    }
+
+    /// Counts an exposure that came about: on a card that is a work request too.
+    pub(crate) fn exposed(&self, result: Result<Exposure, RdmaError>) -> Result<Exposure, RdmaError> {
+        result.inspect(|_| self.block.add(t::WR_REGISTER, 1))
+    }
+
+    pub(crate) fn received(&self, bytes: usize) {
+        self.block.add(t::IN_BYTES, bytes as u64);
+    }
+
+    pub(crate) fn sent(&self, bytes: usize) {
+        self.block.add(t::OUT_BYTES, bytes as u64);
+    }
+
+    /// Frames since the start.
+    pub(crate) fn frames(&self, received: u64, sent: u64) {
+        self.block.set(t::IN_FRAMES, received);
+        self.block.set(t::OUT_FRAMES, sent);
+    }
+
+    /// The connection is over; said once or more.
+    pub(crate) fn ended(&mut self, why: &Down) {
+        let error = !matches!(why, Down::Closed | Down::PeerClosed);
+        if error && !std::mem::replace(&mut self.over, true) {
+            self.provider.add(t::CONNECTION_ERRORS, 1);
+        }
+    }
+}
+
+fn kind(wr: &Wr) -> Cell {
+    match wr {
+        Wr::Send { invalidate: None, .. } => t::WR_SEND,
+        Wr::Send { invalidate: Some(_), .. } => t::WR_SEND_INVALIDATE,
+        Wr::Write { .. } => t::WR_WRITE,
+        Wr::Read { .. } => t::WR_READ,
+        Wr::Recv(_) => t::WR_RECEIVE,
+        Wr::Invalidate(_) => t::WR_LOCAL_INVALIDATE,
+    }
+}
+
+impl Drop for Activity {
+    fn drop(&mut self) {
+        self.provider.leave(&self.block);
+        self.provider.sub(t::ACTIVE, 1);
+    }
+}
