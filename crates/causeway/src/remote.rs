@@ -1,24 +1,25 @@
 //! A share of a server, as the client commands use it: [`smb_client`] with paths, places in errors, and the options
 //! of the command line.
 
-use std::fmt;
+mod entry;
+mod file;
 
-use arena::{Arena, IoBuf, Sg, sg_len};
+use arena::Arena;
 use clap::{Args, ValueEnum};
 use env::Env;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use smb_client::{
-    Client, ConnectError, ConnectOptions, Credentials, File, FileTime, Metadata, NtHash, NtStatus,
-    OpenOptions, RequestError, Share, ShareType, TransportChoice, TransportKind, Tree,
+    Client, ConnectError, ConnectOptions, Credentials, NtHash, NtStatus, OpenOptions, RequestError, Share,
+    ShareType, TransportChoice, TransportKind, Tree,
 };
 use vfs::VfsPath;
 
 use crate::failure::Failure;
-use crate::output::human_time;
 use crate::password;
-use crate::transfer::checkpoint::Version;
 use crate::transfer::copy;
 use crate::url::Location;
+pub use entry::Entry;
+pub use file::RemoteFile;
 
 /// Memory for payload: what may be in flight, twice, so that a piece that others wait for is never without.
 const MEMORY: usize = 2 * copy::FILES * copy::DEPTH * copy::PIECE as usize;
@@ -75,33 +76,6 @@ impl RemoteArgs {
     }
 }
 
-/// A file or directory of a server.
-#[derive(Clone, Debug, Serialize)]
-pub struct Entry {
-    /// Its name; empty for a share's root.
-    pub name: String,
-    /// It is one.
-    pub directory: bool,
-    /// In bytes.
-    pub size: u64,
-    /// Space taken, in bytes.
-    pub allocation: u64,
-    /// MS-FSCC 2.6.
-    pub attributes: u32,
-    /// Creation.
-    pub created: Time,
-    /// Last access.
-    pub accessed: Time,
-    /// Last change of data.
-    pub written: Time,
-    /// Last change of anything.
-    pub changed: Time,
-}
-
-/// A time of a server, printed in UTC.
-#[derive(Clone, Copy, Debug)]
-pub struct Time(pub FileTime);
-
 /// A share of a server, for listings.
 #[derive(Clone, Debug, Serialize)]
 pub struct RemoteShare {
@@ -124,48 +98,6 @@ pub enum Create {
     Continue,
 }
 
-impl fmt::Display for Time {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0 == FileTime::ZERO {
-            return f.write_str("-");
-        }
-        write!(f, "{} UTC", human_time(self.0.to_unix().0))
-    }
-}
-
-/// As RFC 3339 has it.
-impl Serialize for Time {
-    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        if self.0 == FileTime::ZERO {
-            return s.serialize_none();
-        }
-        let (seconds, nanos) = self.0.to_unix();
-        s.serialize_str(&format!("{}.{:07}Z", human_time(seconds).replace(' ', "T"), nanos / 100))
-    }
-}
-
-impl Entry {
-    fn new(name: &str, m: &Metadata) -> Entry {
-        Entry {
-            name: name.to_owned(),
-            directory: m.is_directory(),
-            size: m.size,
-            allocation: m.allocated,
-            attributes: m.attributes.bits(),
-            created: Time(m.created),
-            accessed: Time(m.accessed),
-            written: Time(m.modified),
-            changed: Time(m.changed),
-        }
-    }
-
-    /// Letters as PowerShell's: directory, archive, read-only, hidden, system, link.
-    pub fn mode(&self) -> String {
-        let letters = [(0x10, 'd'), (0x20, 'a'), (0x1, 'r'), (0x2, 'h'), (0x4, 's'), (0x400, 'l')];
-        letters.iter().map(|(bit, c)| if self.attributes & bit != 0 { *c } else { '-' }).collect()
-    }
-}
-
 /// A connected share.
 pub struct Remote {
     client: Client,
@@ -173,12 +105,6 @@ pub struct Remote {
     arena: Arena,
     /// The share, for places in errors.
     share: Location,
-}
-
-/// An open file of a server.
-pub struct RemoteFile {
-    file: File,
-    place: String,
 }
 
 impl Remote {
@@ -325,69 +251,6 @@ impl Remote {
     }
 }
 
-impl RemoteFile {
-    /// In bytes, when it was opened.
-    pub fn size(&self) -> u64 {
-        self.file.opened().size
-    }
-
-    /// Which contents it had when it was opened.
-    pub fn version(&self) -> Version {
-        Version { size: self.size(), changed: self.file.opened().modified.0 as i64 }
-    }
-
-    /// Reads exactly `length` bytes.
-    ///
-    /// # Errors
-    /// See [`Failure`].
-    pub async fn read(&self, at: u64, length: u32) -> Result<Sg, Failure> {
-        let bytes = self.file.read_at(at, length).await.map_err(failed(self.place.clone()))?;
-        if sg_len(&bytes) < length as usize {
-            return Err(Failure::Shorter { place: self.place.clone() });
-        }
-        Ok(bytes)
-    }
-
-    /// Writes all of `bytes`.
-    ///
-    /// # Errors
-    /// See [`Failure`].
-    pub async fn write(&self, at: u64, bytes: Sg) -> Result<(), Failure> {
-        self.file.write_at(at, bytes).await.map(|_| ()).map_err(failed(self.place.clone()))
-    }
-
-    /// Makes what was written durable.
-    ///
-    /// # Errors
-    /// See [`Failure`].
-    pub async fn flush(&self) -> Result<(), Failure> {
-        self.file.flush().await.map_err(failed(self.place.clone()))
-    }
-
-    /// Sets the end of the file.
-    ///
-    /// # Errors
-    /// See [`Failure`].
-    pub async fn set_length(&self, length: u64) -> Result<(), Failure> {
-        self.file.set_len(length).await.map_err(failed(self.place.clone()))
-    }
-
-    /// Replaces what it holds by a small text.
-    ///
-    /// # Errors
-    /// See [`Failure`].
-    pub async fn rewrite(&self, text: &[u8]) -> Result<(), Failure> {
-        let bytes: Sg = [IoBuf::from(text.to_vec())].into_iter().collect();
-        self.write(0, bytes).await?;
-        self.set_length(text.len() as u64).await
-    }
-
-    /// Closes it. What went wrong before was told; a server closes it anyway.
-    pub async fn close(self) {
-        let _ = self.file.close().await;
-    }
-}
-
 /// The shares of a server.
 ///
 /// # Errors
@@ -429,32 +292,4 @@ fn is_missing(e: &RequestError) -> bool {
         e.status(),
         Some(NtStatus::OBJECT_NAME_NOT_FOUND | NtStatus::OBJECT_PATH_NOT_FOUND | NtStatus::NO_SUCH_FILE)
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_for_people_and_programs() {
-        let time = Time(FileTime::from_unix(951_868_799, 1_234_500));
-        assert_eq!(time.to_string(), "2000-02-29 23:59:59 UTC");
-        assert_eq!(serde_json::to_string(&time).expect("JSON"), "\"2000-02-29T23:59:59.0012345Z\"");
-        assert_eq!(Time(FileTime::ZERO).to_string(), "-");
-    }
-
-    #[test]
-    fn modes_are_letters() {
-        let time = Time(FileTime::ZERO);
-        let mode = |attributes| {
-            let name = String::new();
-            let (created, accessed, written, changed) = (time, time, time, time);
-            let (directory, size, allocation) = (false, 0, 0);
-            Entry { name, directory, size, allocation, attributes, created, accessed, written, changed }
-                .mode()
-        };
-        assert_eq!(mode(0x10), "d-----");
-        assert_eq!(mode(0x27), "-arhs-");
-        assert_eq!(mode(0x80), "------");
-    }
 }
