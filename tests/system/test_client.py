@@ -1,9 +1,14 @@
 """Our own client: against our server over TCP and SMB Direct, against smbd, and over SMB Direct against the kernel's ksmbd."""
 
+import fcntl
 import json
 import os
+import pty
 import random
+import re
+import struct
 import subprocess
+import termios
 
 import pytest
 
@@ -172,4 +177,29 @@ def test_a_get_survives_ctrl_c(scratch, tmp_path):
     process.wait(20)
     Cli(server)("get", "--resume", Cli(server).url("large"), back)
     assert back.read_bytes() == (server.path() / "large").read_bytes()
+    assert server.stop() == 0
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_the_bar_is_one_line(scratch, tmp_path, columns):
+    """On a terminal each drawing fits its width, so that the next one replaces it, and nothing of it stays."""
+    server = Causeway(scratch / f"bar-{columns}").start()
+    make(server.path() / "a name that is longer than there is room for", 60_000_000)
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 24, columns, 0, 0))
+    url = Cli(server).url("a name that is longer than there is room for".replace(" ", "%20"))
+    process = subprocess.Popen([Causeway.binary, "get", url, tmp_path / "back"], stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs,
+                               env={**os.environ, "TERM": "xterm", "CAUSEWAY_PASSWORD": server.password})
+    os.close(theirs)
+    said = b""
+    while True:
+        try:
+            said += os.read(ours, 65536)
+        except OSError:
+            break  # Linux says EIO when the last writer has gone
+    assert process.wait(30) == 0, said
+    *bars, last = said.decode().replace("\r\n", "\n").rstrip("\n").split("\r")
+    drawings = [plain for bar in bars if (plain := re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", bar)).strip()]
+    assert drawings and all(len(line) <= columns and "\n" not in line for line in drawings), drawings
+    assert "1 file, 60000000 bytes" in last
     assert server.stop() == 0

@@ -43,25 +43,50 @@ fn no_rdma(why: &WhyNotRdma) -> &'static str {
     }
 }
 
+/// For a file of this machine.
+pub fn local(error: &std::io::Error) -> Option<String> {
+    use std::io::ErrorKind as Kind;
+    let cure = match error.kind() {
+        Kind::NotFound => "check the path: it, or a directory on the way, does not exist here",
+        Kind::PermissionDenied => "your user may not do this here: see ls -l",
+        Kind::StorageFull | Kind::QuotaExceeded => "make room here; copies go on with --resume",
+        Kind::InvalidFilename => "names here have 255 bytes at most: choose a shorter one",
+        Kind::IsADirectory => "a directory has this name here: choose another",
+        Kind::NotADirectory => "a file is in the way where a directory is needed",
+        Kind::ReadOnlyFilesystem => "choose a place that can be written to",
+        Kind::UnexpectedEof => "it became shorter while it was copied: copy it again",
+        _ => return None,
+    };
+    Some(cure.to_owned())
+}
+
 /// For a request that failed.
 pub fn request(error: &RequestError) -> Option<String> {
     if let RequestError::Lost(Lost::TimedOut | Lost::ByServer | Lost::Transport(_)) = error {
         return Some("see the server's log; copies go on with --resume".to_owned());
     }
     let cure = match error.status()? {
-        NtStatus::OBJECT_NAME_NOT_FOUND | NtStatus::NO_SUCH_FILE => "there is no such file: see causeway ls",
+        NtStatus::OBJECT_NAME_NOT_FOUND | NtStatus::NO_SUCH_FILE => {
+            "there is no such file: list its directory with causeway ls"
+        }
         NtStatus::OBJECT_PATH_NOT_FOUND => "a directory on the way does not exist: causeway mkdir -p",
-        NtStatus::OBJECT_NAME_COLLISION => "something has this name: remove it, or (mv) pass --force",
+        NtStatus::OBJECT_NAME_COLLISION => {
+            "something has this name: choose another, or pass --force (mv) or -p (mkdir)"
+        }
         NtStatus::BAD_NETWORK_NAME => "there is no such share: see causeway shares smb://host",
         NtStatus::ACCESS_DENIED => "the user may not do this, or the share is read-only or demands --encrypt",
+        NtStatus::NOT_A_DIRECTORY => "a file is in the way where a directory is needed",
+        NtStatus::OBJECT_NAME_INVALID => "the server takes no such name: choose a shorter or simpler one",
+        NtStatus::DELETE_PENDING => "it is being deleted: close what has it open, or wait",
+        NtStatus::CANNOT_DELETE => "it is read-only, or something is in it",
         NtStatus::MEDIA_WRITE_PROTECTED => "the share is read-only",
         NtStatus::SHARING_VIOLATION => "somebody has it open: see causeway open list on the server",
         NtStatus::FILE_LOCK_CONFLICT | NtStatus::LOCK_NOT_GRANTED => {
             "somebody has locked this part: try again later"
         }
         NtStatus::DISK_FULL | NtStatus::QUOTA_EXCEEDED => "make room on the server",
-        NtStatus::DIRECTORY_NOT_EMPTY => "pass -r to remove what is in it too",
-        NtStatus::FILE_IS_A_DIRECTORY => "pass -r for all that is in it",
+        NtStatus::DIRECTORY_NOT_EMPTY => "something is still in it: see causeway ls -a",
+        NtStatus::FILE_IS_A_DIRECTORY => "it is a directory: name a file in it",
         NtStatus::NETWORK_NAME_DELETED => "the share was removed meanwhile",
         NtStatus::FILE_CLOSED | NtStatus::USER_SESSION_DELETED => {
             "the server's administrator closed it: try again"
@@ -86,5 +111,7 @@ mod tests {
         let no_share = RequestError::Status(NtStatus::BAD_NETWORK_NAME);
         assert!(request(&no_share).is_some_and(|c| c.contains("causeway shares")));
         assert_eq!(request(&RequestError::Status(NtStatus::INTERNAL_ERROR)), None);
+        let long = std::io::Error::from_raw_os_error(36); // ENAMETOOLONG
+        assert!(local(&long).is_some_and(|c| c.contains("255")));
     }
 }

@@ -88,10 +88,10 @@ pub enum Failure {
         path: PathBuf,
     },
     /// Parts of a tree failed, each of which was said.
-    #[error("{0} files failed, as said above")]
+    #[error("{} failed, as said above", if *.0 == 1 { "1 file".to_owned() } else { format!("{} files", .0) })]
     Some(u64),
     /// A file of this machine.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {}", path.display(), system(source))]
     Local {
         /// It.
         path: PathBuf,
@@ -129,6 +129,11 @@ impl Failure {
             }
             Failure::Connect { source, .. } => crate::cures::connect(source),
             Failure::Remote { source, .. } => crate::cures::request(source),
+            Failure::Url(UrlError::Path { source: vfs::PathError::TooLong, .. }) => {
+                Some("a name has 255 characters at most".to_owned())
+            }
+            Failure::Local { source, .. } => crate::cures::local(source),
+            Failure::NotRegular { .. } => Some("copy what it leads to, or leave it out".to_owned()),
             Failure::IsDirectory { .. } => Some("pass -r for all that is in it".to_owned()),
             Failure::NoSuchDirectory { .. } => Some("make it first: causeway mkdir".to_owned()),
             _ => None,
@@ -160,6 +165,15 @@ impl Failure {
             Failure::Closed => 0,
             _ => FAILED,
         }
+    }
+}
+
+/// The system's reason without its number.
+fn system(error: &io::Error) -> String {
+    let text = error.to_string();
+    match text.rfind(" (os error ") {
+        Some(at) => text[..at].to_owned(),
+        None => text,
     }
 }
 

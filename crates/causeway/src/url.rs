@@ -66,7 +66,7 @@ pub enum UrlError {
     #[error("{0:?} is a pattern: only ls takes * and ?, and only in the last name")]
     Pattern(String),
     /// A path that no share has.
-    #[error("{path:?}: {source}")]
+    #[error("{:?}: {source}", shortened(path))]
     Path {
         /// It.
         path: String,
@@ -219,6 +219,15 @@ fn split_port(authority: &str) -> Result<(&str, u16), UrlError> {
         Some((_, rest)) if rest.contains(':') => Ok((authority, PORT)),
         Some((host, p)) => Ok((host, port(p)?)),
         None => Ok((authority, PORT)),
+    }
+}
+
+/// A name for a message: of one that is much too long, the beginning.
+fn shortened(name: &str) -> String {
+    const SHOWN: usize = 60;
+    match name.char_indices().nth(SHOWN) {
+        Some((at, _)) => format!("{}...", &name[..at]),
+        None => name.to_owned(),
     }
 }
 

@@ -34,9 +34,9 @@ pub(super) async fn run(args: PutArgs, out: Output) -> Result<(), Failure> {
         return Err(Failure::NoSuchDirectory { place: puts.target.to_string() });
     }
     for source in &puts.sources {
-        let destination = puts.destination(source, into)?;
         let metadata =
             fs::metadata(source).map_err(|e| Failure::Local { path: source.clone(), source: e })?;
+        let destination = puts.destination(source, into)?;
         if !metadata.is_dir() {
             put.file(source, &destination).await?;
         } else if put.0.recursive {

@@ -10,6 +10,9 @@ use serde::Serialize;
 
 use crate::output::{Output, human_bytes};
 
+/// One line on any terminal that is wide enough to work on: the bar takes what the others leave.
+const BAR: &str = "{msg:20!} {bytes:>10} {wide_bar} {binary_bytes_per_sec:>12} {eta:>4}";
+
 /// A bar on a terminal, nothing elsewhere, and the sum of what was moved.
 pub struct Progress {
     bar: ProgressBar,
@@ -50,8 +53,7 @@ impl Progress {
             ProgressDrawTarget::hidden()
         };
         bar.set_draw_target(target);
-        let template = "{msg:30!} {bytes:>10} {bar:24} {binary_bytes_per_sec:>12} {eta:>5}";
-        if let Ok(style) = ProgressStyle::with_template(template) {
+        if let Ok(style) = ProgressStyle::with_template(BAR) {
             bar.set_style(style);
         }
         Progress {

@@ -2,7 +2,7 @@
 //! and what is said when something is wrong.
 
 use std::fs;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use crate::program::{Run, Scratch, Server, causeway_with};
@@ -231,7 +231,31 @@ fn errors_name_place_and_cure() {
             .contains("/nowhere: STATUS_BAD_NETWORK_NAME: there is no such share")
     );
     assert!(p.fails(&["put", &file, &p.url("fixed/f")]).contains("read-only"));
-    assert!(p.fails(&["put", &p.dir.path("none"), &p.url("files/")]).contains("No such file"));
+    let none = p.fails(&["put", &p.dir.path("none"), &p.url("files/")]);
+    assert!(none.contains("No such file") && none.contains("check the path") && !none.contains("os error"));
+    // A pattern that the shell left alone is a file that is not there.
+    assert!(p.fails(&["put", &p.dir.path("*.none"), &p.url("files/")]).contains("No such file"));
+    assert!(p.fails(&["put", &file, &p.url("files/none/f")]).contains("mkdir -p"));
+    p.done(&["put", &file, &p.url("ram/f")]);
+    assert!(p.fails(&["get", &p.url("ram/f"), &p.dir.path("none/f")]).contains("check the path"));
+    assert!(p.fails(&["get", &p.url("ram/f"), &p.dir.path("f/x")]).contains("a file is in the way"));
+    p.done(&["mkdir", &p.url("ram/d")]);
+    assert!(p.fails(&["cat", &p.url("ram/d")]).contains("name a file in it"));
+    if !rustix::process::geteuid().is_root() {
+        let locked = p.dir.path("locked");
+        fs::create_dir(&locked)
+            .and_then(|()| fs::set_permissions(&locked, fs::Permissions::from_mode(0o500)))
+            .expect("made");
+        assert!(p.fails(&["get", &p.url("ram/f"), &locked]).contains("your user may not"));
+    }
+    assert!(p.fails(&["get", &p.url("ram/f"), "/dev/full"]).contains("make room here"));
+    let long = "x".repeat(300);
+    let too_long = p.run(&["stat", &p.url(&format!("ram/{long}"))]);
+    assert!(too_long.code == 2 && too_long.err.contains("255") && too_long.err.len() < 200, "{too_long:?}");
+    // Names of 255 characters fit a share and need not fit here.
+    let wide = "ä".repeat(200);
+    p.done(&["put", &file, &p.url(&format!("ram/{wide}"))]);
+    assert!(p.fails(&["get", &p.url(&format!("ram/{wide}")), &p.dir.path("")]).contains("255 bytes"));
     for usage in [
         &["ls", "http://h/s"][..],
         &["ls", "/srv/x"],
