@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -45,6 +46,21 @@ fn a_blocked_job_holds_nobody_else() {
         }
         open.send(()).expect("it waits");
         blocked.await.expect("released");
+    });
+}
+
+#[test]
+fn who_waits_behind_a_slow_job_is_told_before_the_next_one() {
+    runtime().block_on(async {
+        let (pool, line) = (Pool::new(1), Arc::new(Line::default()));
+        let (told, hears) = mpsc::channel::<()>();
+        let slow = pool.run_in(&line, || std::thread::sleep(Duration::from_millis(20)));
+        // In the same batch: it runs until the one before is known to be done.
+        let next = pool.run_in(&line, move || hears.recv_timeout(Duration::from_secs(10)));
+        let next = tokio::spawn(next);
+        tokio::spawn(slow).await.expect("it ran");
+        told.send(()).expect("the next one listens");
+        next.await.expect("it ran").expect("told before its time was over");
     });
 }
 
