@@ -5,7 +5,10 @@
 //! Two processes over loopback: the server, which is measured, and the driver, which sends requests at a commanded rate (open
 //! loop, up to a queue depth), because what an I/O costs depends on how often the server has to be woken for it.
 //!
-//! usage: `bareloop FILE read|write BLOCK_BYTES QUEUE_DEPTH RATE SECONDS`, prints one line of JSON
+//! `splice` is `write` with the payload spliced from the socket to the file: the kernel copies it once, not twice, and user
+//! space never sees it, so that it could be neither signed nor encrypted.
+//!
+//! usage: `bareloop FILE read|write|splice BLOCK_BYTES QUEUE_DEPTH RATE SECONDS`, prints one line of JSON
 #![allow(clippy::disallowed_methods, reason = "it measures real time; nothing here is replayed from a seed")]
 
 use std::fs::{self, File, OpenOptions};
@@ -17,6 +20,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use rustix::pipe::{SpliceFlags, fcntl_setpipe_size, pipe, splice};
 
 /// Bytes around the payload of an SMB2 READ request and response, WRITE request and response: the length prefix, the header,
 /// the fixed part (MS-SMB2 2.2.19 to 2.2.22).
@@ -35,6 +40,8 @@ struct Sizes {
 struct Job {
     file: String,
     write: bool,
+    /// A write whose payload does not pass through user space.
+    splice: bool,
     block: usize,
     depth: u64,
     /// Requests per second.
@@ -45,14 +52,16 @@ struct Job {
 impl Job {
     fn parse(arguments: &[String]) -> Option<Job> {
         let [file, mode, block, depth, rate, seconds] = arguments else { return None };
-        let write = match mode.as_str() {
-            "read" => false,
-            "write" => true,
+        let (write, splice) = match mode.as_str() {
+            "read" => (false, false),
+            "write" => (true, false),
+            "splice" => (true, true),
             _ => return None,
         };
         let job = Job {
             file: file.clone(),
             write,
+            splice,
             block: block.parse().ok()?,
             depth: depth.parse().ok()?,
             rate: rate.parse().ok()?,
@@ -78,6 +87,9 @@ fn serve(job: &Job) -> io::Result<()> {
     let (mut stream, _) = listener.accept()?;
     stream.set_nodelay(true)?;
     let file = OpenOptions::new().read(true).write(job.write).open(&job.file)?;
+    if job.splice {
+        return serve_spliced(job, stream, &file);
+    }
     let size = job.request_bytes();
     let mut input = vec![0; (1 << 20).max(size * 2)];
     let mut output = vec![0; job.response_bytes()];
@@ -102,6 +114,31 @@ fn serve(job: &Job) -> io::Result<()> {
         }
         stream.write_all(&output)?;
         start += size;
+    }
+}
+
+/// As [`serve`], from the socket through a pipe to the file.
+fn serve_spliced(job: &Job, mut stream: TcpStream, file: &File) -> io::Result<()> {
+    let (from, into) = pipe()?;
+    fcntl_setpipe_size(&into, 1 << 20)?;
+    let mut head = [0; WRITE_SIZES.request];
+    let mut output = vec![0; job.response_bytes()];
+    loop {
+        stream.read_exact(&mut head)?;
+        output[..8].copy_from_slice(&head[..8]);
+        let mut offset = u64::from_le_bytes(head[8..16].try_into().unwrap_or_default());
+        let mut left = job.block;
+        while left > 0 {
+            let mut held = splice(&stream, None, &into, None, left, SpliceFlags::MOVE)?;
+            if held == 0 {
+                return Ok(());
+            }
+            left -= held;
+            while held > 0 {
+                held -= splice(&from, None, file, Some(&mut offset), held, SpliceFlags::MOVE)?;
+            }
+        }
+        stream.write_all(&output)?;
     }
 }
 
@@ -214,7 +251,7 @@ fn main() -> ExitCode {
         _ => (false, arguments.as_slice()),
     };
     let Some(job) = Job::parse(rest) else {
-        eprintln!("usage: bareloop FILE read|write BLOCK_BYTES QUEUE_DEPTH RATE SECONDS");
+        eprintln!("usage: bareloop FILE read|write|splice BLOCK_BYTES QUEUE_DEPTH RATE SECONDS");
         return ExitCode::from(2);
     };
     let outcome = if serving { serve(&job) } else { measure(&job, rest) };
