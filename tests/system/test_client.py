@@ -91,6 +91,35 @@ def test_put_and_get(cli, tmp_path, size):
         assert summary["transport"] == transport and summary["bytes"] == size and summary["files"] == 1
 
 
+def test_times_and_holes_are_kept(cli, tmp_path):
+    """There and back a file has its time of last change, and where the server has sparse files its holes."""
+    source, back, plain = tmp_path / "source", tmp_path / "back", tmp_path / "plain"
+    with open(source, "wb") as file:
+        file.truncate(20_000_000)
+        for at in (0, 9_000_000):
+            file.seek(at)
+            file.write(random.Random(at).randbytes(3000))
+    os.utime(source, ns=(0, 1_234_567_890_123_456_700))
+    put = cli.json("put", source, cli.url("holes"))
+    assert put["bytes"] + put["hole_bytes"] == 20_000_000
+    if source.stat().st_blocks < 1000 and cli.server.name != "ksmbd":
+        assert put["bytes"] < 1_000_000, put
+    reader = cli.for_large_reads()
+    reader("get", cli.url("holes"), back)
+    reader("get", "--no-times", cli.url("holes"), plain)
+    assert back.read_bytes() == source.read_bytes() == plain.read_bytes()
+    assert back.stat().st_mtime_ns == source.stat().st_mtime_ns != plain.stat().st_mtime_ns
+    if put["hole_bytes"]:
+        assert back.stat().st_blocks < 1000
+
+
+def test_ls_takes_patterns(cli, tmp_path):
+    for name in ("p1.txt", "p2.txt", "p3.dat"):
+        cli("put", make(tmp_path / name, 1), cli.url())
+    listed = lambda pattern: [entry["name"] for entry in cli.json("ls", cli.url(pattern))]
+    assert listed("p?.TXT") == ["p1.txt", "p2.txt"] and listed("p3*") == ["p3.dat"] and listed("nothing*") == []
+
+
 def test_cat_stat_mv_rm(cli, tmp_path):
     source = make(tmp_path / "f", 1234)
     cli("put", source, cli.url("one"))

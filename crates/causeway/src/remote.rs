@@ -9,8 +9,8 @@ use clap::{Args, ValueEnum};
 use env::Env;
 use serde::Serialize;
 use smb_client::{
-    Client, ConnectError, ConnectOptions, Credentials, NtHash, NtStatus, OpenOptions, RequestError, Share,
-    ShareType, TransportChoice, TransportKind, Tree,
+    Client, ConnectError, ConnectOptions, Credentials, FileTime, NtHash, NtStatus, OpenOptions, RequestError,
+    Share, ShareType, TransportChoice, TransportKind, Tree,
 };
 use vfs::VfsPath;
 
@@ -18,7 +18,7 @@ use crate::failure::Failure;
 use crate::password;
 use crate::transfer::copy;
 use crate::url::Location;
-pub use entry::Entry;
+pub use entry::{Entry, Time};
 pub use file::RemoteFile;
 
 /// Memory for payload: what may be in flight, twice, so that a piece that others wait for is never without.
@@ -240,6 +240,17 @@ impl Remote {
             let at_fault = if e.status() == Some(NtStatus::OBJECT_NAME_COLLISION) { to } else { from };
             self.failed(at_fault)(e)
         })
+    }
+
+    /// Sets when a file or directory last changed.
+    ///
+    /// # Errors
+    /// See [`Failure`].
+    pub async fn set_modified(&self, path: &VfsPath, time: FileTime) -> Result<(), Failure> {
+        let file = self.open_with(path, OpenOptions::write_attributes()).await?;
+        file.set_modified(time).await?;
+        file.close().await;
+        Ok(())
     }
 
     fn place(&self, path: &VfsPath) -> String {

@@ -3,5 +3,6 @@
 
 pub mod checkpoint;
 pub mod copy;
+pub mod holes;
 pub mod progress;
 pub mod target;

@@ -23,6 +23,9 @@ pub(super) struct CopyArgs {
     /// Copy to NAME.part and rename it at the end; go on where an earlier attempt broke off
     #[arg(long)]
     resume: bool,
+    /// Let the copies have the time of copying, not their originals' time of last change
+    #[arg(long)]
+    no_times: bool,
     #[command(flatten)]
     remote: RemoteArgs,
 }
@@ -32,6 +35,8 @@ pub(super) struct Copying {
     pub(super) remote: Remote,
     pub(super) recursive: bool,
     pub(super) resume: bool,
+    /// Copies have their originals' time of last change.
+    pub(super) times: bool,
     pub(super) progress: Progress,
     /// Files of a tree that could not be copied.
     failed: Tally,
@@ -49,8 +54,8 @@ impl Copying {
     pub(super) async fn begin(args: &CopyArgs, at: &Location, out: Output) -> Result<Copying, Failure> {
         let remote = Remote::connect(&args.remote, at).await?;
         let progress = Progress::new(out, &Env::real());
-        let (recursive, resume) = (args.recursive, args.resume);
-        Ok(Copying { remote, recursive, resume, progress, failed: Tally::default(), out })
+        let CopyArgs { recursive, resume, no_times, .. } = *args;
+        Ok(Copying { remote, recursive, resume, times: !no_times, progress, failed: Tally::default(), out })
     }
 
     /// Says what could not be copied, to go on with the next; a lost connection ends it all.

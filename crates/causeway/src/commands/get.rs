@@ -5,11 +5,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use smb_client::FileTime;
 
 use super::copying::{CopyArgs, Copying};
 use crate::failure::Failure;
 use crate::output::Output;
-use crate::remote::RemoteFile;
+use crate::remote::{RemoteFile, Time};
 use crate::transfer::checkpoint::{Checkpoint, LONGEST, Summer};
 use crate::transfer::copy;
 use crate::transfer::target::Gets;
@@ -34,7 +35,7 @@ pub(super) async fn run(args: GetArgs, out: Output) -> Result<(), Failure> {
         if !entry.directory {
             get.file(source.clone(), &entry.name, destination).await?;
         } else if get.0.recursive {
-            get.tree(source.clone(), destination).await?;
+            get.tree(source.clone(), destination, entry.written).await?;
         } else {
             return Err(Failure::IsDirectory { place: source.to_string() });
         }
@@ -47,11 +48,14 @@ struct Get(Copying);
 impl Get {
     /// Copies a directory, several files at a time. What cannot be copied is said and left out; a lost connection
     /// ends it all.
-    async fn tree(&self, source: Location, destination: PathBuf) -> Result<(), Failure> {
-        let mut todo = vec![(source, destination)];
+    async fn tree(&self, source: Location, destination: PathBuf, written: Time) -> Result<(), Failure> {
+        let mut todo = vec![(source, destination, written)];
+        let mut made = Vec::new();
         let mut running = self.0.running();
-        while let Some((from, to)) = todo.pop() {
-            make_directory(&to)?;
+        while let Some((from, to, written)) = todo.pop() {
+            if make_directory(&to)? && self.0.times {
+                made.push((to.clone(), written.0));
+            }
             for entry in self.0.remote.list(&from.path).await? {
                 // Names come from the server: `join` takes none that leads elsewhere.
                 let place = match from.join(&entry.name) {
@@ -63,13 +67,19 @@ impl Get {
                 };
                 let path = to.join(&entry.name);
                 if entry.directory {
-                    todo.push((place, path));
+                    todo.push((place, path, entry.written));
                     continue;
                 }
                 running.add(async move { self.file(place, &entry.name, path).await }).await?;
             }
         }
-        running.finish().await
+        running.finish().await?;
+        // What goes into a directory changes its time: those inside come first.
+        for (path, time) in made.iter().rev().filter(|(_, t)| t.is_time()) {
+            let set = File::open(path).and_then(|d| set_modified(&d, *time));
+            self.0.note(set.map_err(|source| Failure::Local { path: path.clone(), source }))?;
+        }
+        Ok(())
     }
 
     async fn file(&self, source: Location, name: &str, path: PathBuf) -> Result<(), Failure> {
@@ -77,14 +87,27 @@ impl Get {
         progress.file(name);
         let file = remote.open(&source.path).await?;
         progress.expect(file.size());
-        let done = if self.0.resume {
-            self.resumable(&file, &path).await
-        } else {
-            let local = create(&path)?;
-            copy::down(&file, &local, &path, 0, progress, None).await
-        };
+        let done =
+            if self.0.resume { self.resumable(&file, &path).await } else { self.plain(&file, &path).await };
         file.close().await;
         done
+    }
+
+    async fn plain(&self, file: &RemoteFile, path: &Path) -> Result<(), Failure> {
+        let local = create(path)?;
+        copy::down(file, &local, path, 0, &self.0.progress, None).await?;
+        self.keep_time(file, &local, path)
+    }
+
+    fn keep_time(&self, file: &RemoteFile, local: &File, path: &Path) -> Result<(), Failure> {
+        let failed = |source| Failure::Local { path: path.to_owned(), source };
+        match file.modified() {
+            // A device has no contents of its own that could have changed.
+            Some(time) if self.0.times && local.metadata().map_err(failed)?.is_file() => {
+                set_modified(local, time).map_err(failed)
+            }
+            _ => Ok(()),
+        }
     }
 
     async fn resumable(&self, file: &RemoteFile, path: &Path) -> Result<(), Failure> {
@@ -116,6 +139,7 @@ impl Get {
         let keep = |s: &Summer| fs::write(&state, s.checkpoint().to_text());
         let resumable = Some(copy::Resumable { summer, keep: &keep });
         copy::down(file, &local, &part, from, &self.0.progress, resumable).await?;
+        self.keep_time(file, &local, &part)?;
         local.sync_all().map_err(failed(&part))?;
         fs::rename(&part, path).map_err(failed(path))?;
         remove_if_there(&state).map_err(failed(&state))
@@ -134,11 +158,21 @@ fn create(path: &Path) -> Result<File, Failure> {
     File::create(path).map_err(|source| Failure::Local { path: path.to_owned(), source })
 }
 
-fn make_directory(path: &Path) -> Result<(), Failure> {
+/// Whether it was not there before.
+fn make_directory(path: &Path) -> Result<bool, Failure> {
     match fs::create_dir(path) {
-        Err(e) if e.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
-        other => other.map_err(|source| Failure::Local { path: path.to_owned(), source }),
+        Ok(()) => Ok(true),
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(false),
+        Err(source) => Err(Failure::Local { path: path.to_owned(), source }),
     }
+}
+
+fn set_modified(file: &File, time: FileTime) -> io::Result<()> {
+    let (seconds, nanos) = time.to_unix();
+    let time = rustix::fs::Timespec { tv_sec: seconds, tv_nsec: nanos.into() };
+    let stay = rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT };
+    let times = rustix::fs::Timestamps { last_access: stay, last_modification: time };
+    Ok(rustix::fs::futimens(file, &times)?)
 }
 
 fn remove_if_there(path: &Path) -> io::Result<()> {

@@ -1,10 +1,11 @@
 //! `causeway put`: files from this machine to a server.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use smb_client::FileTime;
 
 use super::copying::{CopyArgs, Copying};
 use crate::failure::Failure;
@@ -56,12 +57,16 @@ impl Put {
     async fn tree(&self, source: PathBuf, destination: Location) -> Result<(), Failure> {
         let remote = &self.0.remote;
         let mut todo = vec![(source, destination)];
+        let mut made = Vec::new();
         let mut running = self.0.running();
         while let Some((from, to)) = todo.pop() {
+            let failed = |source| Failure::Local { path: from.clone(), source };
             if remote.find(&to.path).await?.is_none() {
                 remote.make_directory(&to.path).await?;
+                if self.0.times {
+                    made.push((to.path.clone(), modified(&fs::metadata(&from).map_err(failed)?)));
+                }
             }
-            let failed = |source| Failure::Local { path: from.clone(), source };
             for entry in fs::read_dir(&from).map_err(failed)? {
                 let entry = entry.map_err(failed)?;
                 let path = entry.path();
@@ -73,7 +78,12 @@ impl Put {
                 }
             }
         }
-        running.finish().await
+        running.finish().await?;
+        // What goes into a directory changes its time: those inside come first.
+        for (path, time) in made.iter().rev() {
+            self.0.note(remote.set_modified(path, *time).await)?;
+        }
+        Ok(())
     }
 
     async fn file(&self, path: &Path, destination: &Location) -> Result<(), Failure> {
@@ -89,11 +99,14 @@ impl Put {
                 size: metadata.len(),
                 changed: metadata.mtime() * 1_000_000_000 + metadata.mtime_nsec(),
             };
-            return self.resumable(&local, path, version, destination).await;
+            return self.resumable(&local, path, version, &metadata, destination).await;
         }
         let file = remote.create(&destination.path, Create::Replace).await?;
         let range = 0..metadata.len();
-        let done = copy::up(&local, path, &file, range, remote.arena(), progress, None).await;
+        let mut done = copy::up(&local, path, &file, range, remote.arena(), progress, None).await;
+        if done.is_ok() && self.0.times {
+            done = file.set_modified(modified(&metadata)).await;
+        }
         file.close().await;
         done
     }
@@ -103,6 +116,7 @@ impl Put {
         local: &File,
         path: &Path,
         version: Version,
+        metadata: &Metadata,
         destination: &Location,
     ) -> Result<(), Failure> {
         let Copying { remote, progress, .. } = &self.0;
@@ -126,6 +140,9 @@ impl Put {
         let resumable = Some((&mut summer, &state_file));
         let range = from..version.size;
         copy::up(local, path, &part_file, range, remote.arena(), progress, resumable).await?;
+        if self.0.times {
+            part_file.set_modified(modified(metadata)).await?;
+        }
         part_file.flush().await?;
         part_file.close().await;
         state_file.close().await;
@@ -170,4 +187,9 @@ impl Put {
         }
         Ok(Some(checkpoint))
     }
+}
+
+/// When a local file last changed.
+fn modified(metadata: &Metadata) -> FileTime {
+    FileTime::from_unix(metadata.mtime(), metadata.mtime_nsec() as u32)
 }

@@ -1,7 +1,11 @@
 //! An open file of a server.
 
+use std::collections::VecDeque;
+use std::ops::Range;
+
 use arena::{IoBuf, Sg, sg_len};
-use smb_client::File;
+use futures_util::stream::{self, Stream};
+use smb_client::{File, FileAttributes, FileTime, NtStatus, RequestError, Times};
 
 use super::failed;
 use crate::failure::Failure;
@@ -24,6 +28,56 @@ impl RemoteFile {
         Version { size: self.size(), changed: self.file.opened().modified.0 as i64 }
     }
 
+    /// When its contents last changed, before it was opened; `None` where the server does not say.
+    pub fn modified(&self) -> Option<FileTime> {
+        Some(self.file.opened().modified).filter(|t| t.is_time())
+    }
+
+    /// The parts of a range that hold data, in order; the rest reads as zeros. Where the server cannot tell, all of it.
+    pub fn data(&self, range: Range<u64>) -> impl Stream<Item = Result<Range<u64>, Failure>> + '_ {
+        let sparse = self.file.opened().attributes.contains(FileAttributes::SPARSE_FILE);
+        let state = (range, VecDeque::new(), sparse);
+        stream::try_unfold(state, async move |(mut left, mut known, sparse)| {
+            if left.is_empty() {
+                return Ok(None);
+            }
+            if !sparse {
+                return Ok(Some((left.clone(), (left.end..left.end, known, sparse))));
+            }
+            if known.is_empty() {
+                match self.file.allocated(left.clone()).await {
+                    Ok(parts) => known.extend(parts),
+                    Err(RequestError::Status(_)) => known.push_back(left.clone()),
+                    Err(e) => return Err(failed(self.place.clone())(e)),
+                }
+            }
+            let Some(part) = known.pop_front() else { return Ok(None) };
+            left.start = part.end;
+            Ok(Some((part, (left, known, sparse))))
+        })
+    }
+
+    /// Lets it have holes; false where the server has no such files.
+    ///
+    /// # Errors
+    /// See [`Failure`].
+    pub async fn set_sparse(&self) -> Result<bool, Failure> {
+        match self.file.set_sparse().await {
+            Ok(()) => Ok(true),
+            Err(RequestError::Status(_)) => Ok(false),
+            Err(e) => Err(failed(self.place.clone())(e)),
+        }
+    }
+
+    /// Sets when its contents last changed; writes through this handle do not change it any more.
+    ///
+    /// # Errors
+    /// See [`Failure`].
+    pub async fn set_modified(&self, time: FileTime) -> Result<(), Failure> {
+        let times = Times { modified: Some(time), ..Times::default() };
+        self.file.set_times(times).await.map_err(failed(self.place.clone()))
+    }
+
     /// Reads exactly `length` bytes.
     ///
     /// # Errors
@@ -41,7 +95,13 @@ impl RemoteFile {
     /// # Errors
     /// See [`Failure`].
     pub async fn write(&self, at: u64, bytes: Sg) -> Result<(), Failure> {
-        self.file.write_at(at, bytes).await.map(|_| ()).map_err(failed(self.place.clone()))
+        let length = sg_len(&bytes) as u64;
+        match self.file.write_at(at, bytes).await {
+            Ok(written) if written == length => Ok(()),
+            // A server takes less than it was given where there is no room for more.
+            Ok(_) => Err(failed(self.place.clone())(RequestError::Status(NtStatus::DISK_FULL))),
+            Err(e) => Err(failed(self.place.clone())(e)),
+        }
     }
 
     /// Makes what was written durable.

@@ -13,6 +13,7 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::sync::OnceLock;
 
 use crc_fast::{CrcAlgorithm, Digest};
 use serde::{Deserialize, Serialize};
@@ -133,10 +134,40 @@ impl Summer {
         completed
     }
 
+    /// The same for a hole of `length` bytes, which reads as zeros.
+    pub fn add_zeros(&mut self, mut length: u64) -> bool {
+        const ZEROS: &[u8] = &[0; 64 << 10];
+        let mut completed = false;
+        while length > 0 {
+            if self.filled == 0 && length >= self.checkpoint.block {
+                self.checkpoint.sums.push(zero_block());
+                completed = true;
+                length -= self.checkpoint.block;
+                continue;
+            }
+            let n = length.min(ZEROS.len() as u64).min(self.checkpoint.block - self.filled);
+            completed |= self.add(&ZEROS[..n as usize]);
+            length -= n;
+        }
+        completed
+    }
+
     /// The complete blocks so far.
     pub fn checkpoint(&self) -> &Checkpoint {
         &self.checkpoint
     }
+}
+
+/// The CRC32C of a block of zeros.
+fn zero_block() -> u32 {
+    static SUM: OnceLock<u32> = OnceLock::new();
+    *SUM.get_or_init(|| {
+        let mut sum = Sum::new();
+        for _ in 0..BLOCK >> 16 {
+            sum.add(&[0; 1 << 16]);
+        }
+        sum.value()
+    })
 }
 
 /// The CRC32C of some bytes, as a checkpoint has it.
@@ -203,6 +234,20 @@ mod tests {
         let mut rest = Summer::new(Checkpoint { sums: state.sums[..1].to_vec(), ..state.clone() });
         rest.add(&all[BLOCK as usize..]);
         assert_eq!(rest.checkpoint(), &state);
+    }
+
+    #[test]
+    fn holes_count_as_zeros() {
+        let zeros = vec![0; 2 * BLOCK as usize + 100];
+        let (mut as_bytes, mut as_hole) = (Summer::start(version()), Summer::start(version()));
+        assert!(!as_hole.add(b"abc") && as_hole.add_zeros(zeros.len() as u64));
+        as_bytes.add(b"abc");
+        as_bytes.add(&zeros);
+        assert_eq!(as_hole.checkpoint(), as_bytes.checkpoint());
+        assert!(!as_hole.add_zeros(BLOCK - 104) && as_hole.add(b"x"));
+        as_bytes.add_zeros(BLOCK - 104);
+        as_bytes.add(b"x");
+        assert_eq!((as_hole.checkpoint(), as_hole.checkpoint().sums.len()), (as_bytes.checkpoint(), 3));
     }
 
     #[test]

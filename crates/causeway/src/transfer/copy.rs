@@ -2,13 +2,15 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use arena::{Arena, Class, Sg};
-use futures_util::stream::{self, StreamExt};
+use futures_util::stream::{self, LocalBoxStream, Stream, StreamExt, TryStreamExt};
 
 use super::checkpoint::Summer;
+use super::holes;
 use super::progress::Progress;
 use crate::failure::Failure;
 use crate::remote::RemoteFile;
@@ -29,8 +31,8 @@ pub struct Resumable<'a> {
     pub keep: &'a dyn Fn(&Summer) -> io::Result<()>,
 }
 
-/// Copies a file of a server from `from` to its end into `local`. The sums are kept after each block, when what
-/// came before is durable.
+/// Copies a file of a server from `from` to its end into `local`, which ends at `from`. Holes stay holes. The sums are
+/// kept after each block, when what came before is durable.
 ///
 /// # Errors
 /// Either side's.
@@ -43,20 +45,32 @@ pub async fn down(
     mut resumable: Option<Resumable<'_>>,
 ) -> Result<(), Failure> {
     let failed = |source| Failure::Local { path: path.to_owned(), source };
+    let mut keep = |take: &dyn Fn(&mut Summer) -> bool| {
+        let Some(r) = &mut resumable else { return Ok(()) };
+        if !take(&mut r.summer) {
+            return Ok(());
+        }
+        local.sync_data().and_then(|()| (r.keep)(&r.summer)).map_err(failed)
+    };
     let mut at = from;
-    let mut pieces = pieces(file, from, file.size());
+    let mut pieces = pieces(file, file.data(from..file.size()));
     while let Some(piece) = pieces.next().await {
-        for buf in piece? {
+        let (start, bytes) = piece?;
+        if start > at {
+            progress.hole(start - at);
+            keep(&|s| s.add_zeros(start - at))?;
+            at = start;
+        }
+        for buf in bytes {
             local.write_all_at(&buf, at).map_err(failed)?;
             at += buf.len() as u64;
             progress.moved(buf.len() as u64);
-            if let Some(r) = &mut resumable
-                && r.summer.add(&buf)
-            {
-                local.sync_data().map_err(failed)?;
-                (r.keep)(&r.summer).map_err(failed)?;
-            }
+            keep(&|s| s.add(&buf))?;
         }
+    }
+    if at < file.size() {
+        progress.hole(file.size() - at);
+        local.set_len(file.size()).map_err(failed)?;
     }
     Ok(())
 }
@@ -67,20 +81,21 @@ pub async fn down(
 /// The server's, or what `take` says.
 pub async fn read_all(
     file: &RemoteFile,
-    range: std::ops::Range<u64>,
+    range: Range<u64>,
     mut take: impl FnMut(&[u8]) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let mut pieces = pieces(file, range.start, range.end);
+    let mut pieces = pieces(file, stream::iter([Ok(range)]));
     while let Some(piece) = pieces.next().await {
-        for buf in piece? {
+        for buf in piece?.1 {
             take(&buf)?;
         }
     }
     Ok(())
 }
 
-/// Copies `local` from `from` to `size` into a file of a server. When a block is complete it is flushed and
-/// `checkpoint` awaited with the sums so far.
+/// Copies a range of `local`, to its end, into a file of a server that ends where the range begins. Holes stay holes
+/// where the server has such. When a block is complete it is flushed, and the sums so far are written to the second
+/// file.
 ///
 /// # Errors
 /// Either side's.
@@ -88,48 +103,77 @@ pub async fn up(
     local: &File,
     path: &Path,
     file: &RemoteFile,
-    range: std::ops::Range<u64>,
+    range: Range<u64>,
     arena: &Arena,
     progress: &Progress,
     mut resumable: Option<(&mut Summer, &RemoteFile)>,
 ) -> Result<(), Failure> {
-    let starts = (range.start..range.end).step_by(PIECE as usize);
-    let mut pieces = stream::iter(starts)
-        .map(|at| {
-            let length = PIECE.min(range.end - at) as usize;
-            async move {
-                let sg = fill(local, at, length, arena)
-                    .await
-                    .map_err(|source| Failure::Local { path: path.to_owned(), source })?;
-                file.write(at, sg.clone()).await?;
-                Ok::<Sg, Failure>(sg)
-            }
+    let failed = |source| Failure::Local { path: path.to_owned(), source };
+    let mut parts = holes::data(local, range.clone()).peekable();
+    let dense = range.is_empty() || matches!(parts.peek(), Some(Ok(first)) if *first == range);
+    let parts = if dense || !file.set_sparse().await? {
+        stream::iter([Ok(range.clone())]).left_stream()
+    } else {
+        stream::iter(parts).map_err(failed).right_stream()
+    };
+    let mut pieces = parts
+        .map_ok(|part| stream::iter(cut(part)).map(Ok))
+        .try_flatten()
+        .map(|piece: Result<Range<u64>, Failure>| async move {
+            let Range { start, end } = piece?;
+            let bytes = fill(local, start, (end - start) as usize, arena).await.map_err(failed)?;
+            file.write(start, bytes.clone()).await?;
+            Ok::<_, Failure>((start, bytes))
         })
-        .buffered(DEPTH);
+        .buffered(DEPTH)
+        .boxed_local();
+    let mut at = range.start;
     while let Some(piece) = pieces.next().await {
-        for buf in piece? {
-            progress.moved(buf.len() as u64);
-            if let Some((summer, state)) = &mut resumable
-                && summer.add(&buf)
-            {
-                // Replies come in any order: what is flushed here holds at least the blocks that are complete.
-                file.flush().await?;
-                state.rewrite(&summer.checkpoint().to_text()).await?;
-            }
+        let (start, bytes) = piece?;
+        let mut completed = false;
+        if start > at {
+            progress.hole(start - at);
+            completed |= resumable.as_mut().is_some_and(|(summer, _)| summer.add_zeros(start - at));
         }
+        at = start;
+        for buf in bytes {
+            at += buf.len() as u64;
+            progress.moved(buf.len() as u64);
+            completed |= resumable.as_mut().is_some_and(|(summer, _)| summer.add(&buf));
+        }
+        if completed && let Some((summer, state)) = &resumable {
+            // Replies come in any order: what is flushed here holds at least the blocks that are complete.
+            file.flush().await?;
+            state.rewrite(&summer.checkpoint().to_text()).await?;
+        }
+    }
+    if at < range.end {
+        progress.hole(range.end - at);
+        file.set_length(range.end).await?;
     }
     Ok(())
 }
 
-/// A file's bytes in pieces, several asked for at a time, in order.
-fn pieces(
-    file: &RemoteFile,
-    from: u64,
-    to: u64,
-) -> impl stream::Stream<Item = Result<Sg, Failure>> + Unpin + '_ {
-    let starts = (from..to).step_by(PIECE as usize);
-    let read = move |at| async move { file.read(at, PIECE.min(to - at) as u32).await };
-    stream::iter(starts).map(read).buffered(DEPTH).boxed_local()
+/// Some parts of a file of a server in pieces and where each begins, several asked for at a time, in order.
+fn pieces<'a>(
+    file: &'a RemoteFile,
+    parts: impl Stream<Item = Result<Range<u64>, Failure>> + 'a,
+) -> LocalBoxStream<'a, Result<(u64, Sg), Failure>> {
+    parts
+        .map_ok(|part| stream::iter(cut(part)).map(Ok))
+        .try_flatten()
+        .map(move |piece: Result<Range<u64>, Failure>| async move {
+            let Range { start, end } = piece?;
+            Ok((start, file.read(start, (end - start) as u32).await?))
+        })
+        .buffered(DEPTH)
+        .boxed_local()
+}
+
+/// A part in pieces of one request each.
+fn cut(part: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+    let end = part.end;
+    part.step_by(PIECE as usize).map(move |at| at..end.min(at + PIECE))
 }
 
 /// Reads a piece of a local file.

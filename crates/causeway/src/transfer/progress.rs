@@ -21,6 +21,7 @@ pub struct Progress {
     bytes: Cell<u64>,
     files: Cell<u64>,
     resumed: Cell<u64>,
+    holes: Cell<u64>,
 }
 
 /// What a command moved, and over what.
@@ -32,6 +33,8 @@ pub struct Summary {
     pub bytes: u64,
     /// Bytes that were there already (`--resume`).
     pub resumed_bytes: u64,
+    /// Bytes of holes, which were not moved either.
+    pub hole_bytes: u64,
     /// In seconds.
     pub seconds: f64,
     /// Million bytes a second.
@@ -63,6 +66,7 @@ impl Progress {
             bytes: Cell::new(0),
             files: Cell::new(0),
             resumed: Cell::new(0),
+            holes: Cell::new(0),
         }
     }
 
@@ -80,6 +84,12 @@ impl Progress {
     /// Bytes that need not be moved any more.
     pub fn skip(&self, bytes: u64) {
         self.resumed.update(|n| n + bytes);
+        self.bar.inc(bytes);
+    }
+
+    /// Bytes that are a hole.
+    pub fn hole(&self, bytes: u64) {
+        self.holes.update(|n| n + bytes);
         self.bar.inc(bytes);
     }
 
@@ -102,6 +112,7 @@ impl Progress {
             files: self.files.get(),
             bytes: self.bytes.get(),
             resumed_bytes: self.resumed.get(),
+            hole_bytes: self.holes.get(),
             seconds: took.as_secs_f64(),
             mb_per_s: rate(self.bytes.get(), took),
             transport,
@@ -123,12 +134,16 @@ impl Summary {
             0 => String::new(),
             n => format!(" ({} were there)", human_bytes(n)),
         };
+        let holes = match self.hole_bytes {
+            0 => String::new(),
+            n => format!(" and {} of holes", human_bytes(n)),
+        };
         let why = match (&self.why_not_rdma, self.transport) {
             (Some(why), "tcp") => format!(" (no RDMA: {why})"),
             _ => String::new(),
         };
         format!(
-            "{files}, {} bytes{resumed} in {:.2} s, {:.1} MB/s over {}{why}",
+            "{files}, {} bytes{holes}{resumed} in {:.2} s, {:.1} MB/s over {}{why}",
             self.bytes, self.seconds, self.mb_per_s, self.transport
         )
     }
@@ -144,6 +159,7 @@ mod tests {
             files: 1,
             bytes: 5_000_000,
             resumed_bytes: 0,
+            hole_bytes: 0,
             seconds: 0.5,
             mb_per_s: rate(5_000_000, Duration::from_millis(500)),
             transport: "tcp",
@@ -155,5 +171,7 @@ mod tests {
         );
         let r = Summary { files: 3, resumed_bytes: 1 << 30, transport: "rdma", why_not_rdma: None, ..s };
         assert_eq!(r.text(), "3 files, 5000000 bytes (1 GiB were there) in 0.50 s, 10.0 MB/s over rdma");
+        let h = Summary { hole_bytes: 3 << 20, resumed_bytes: 0, ..r };
+        assert_eq!(h.text(), "3 files, 5000000 bytes and 3 MiB of holes in 0.50 s, 10.0 MB/s over rdma");
     }
 }

@@ -359,6 +359,115 @@ fn a_put_goes_on_where_it_can() {
     assert_eq!(put(), 0);
 }
 
+/// Seconds and nanoseconds, as a server keeps them.
+fn modified(path: &str) -> (i64, i64) {
+    let meta = fs::metadata(path).expect("there");
+    (meta.mtime(), meta.mtime_nsec() / 100 * 100)
+}
+
+#[test]
+fn copies_keep_the_time_of_last_change() {
+    let p = Place::new("times");
+    let tree = p.dir.path("tree");
+    fs::create_dir_all(format!("{tree}/d")).expect("made");
+    fs::write(format!("{tree}/d/f"), noise(3_000_000)).expect("written");
+    // 2001-09-09, and before 1970; the directory's is set after what is in it.
+    for (name, seconds) in [("d/f", 1_000_000_000), ("d", -1000), ("", 1_234_567_890)] {
+        let time = rustix::fs::Timespec { tv_sec: seconds, tv_nsec: 123_456_700 };
+        let times = rustix::fs::Timestamps { last_access: time, last_modification: time };
+        let file = fs::File::open(format!("{tree}/{name}")).expect("there");
+        rustix::fs::futimens(&file, &times).expect("set");
+    }
+    for share in ["ram", "files"] {
+        p.done(&["put", "-r", &tree, &p.url(&format!("{share}/"))]);
+        p.done(&["get", "-r", &p.url(&format!("{share}/tree")), &p.dir.path(&format!("back-{share}"))]);
+        for name in ["", "/d", "/d/f"] {
+            let back = p.dir.path(&format!("back-{share}{name}"));
+            let same = modified(&back) == modified(&format!("{tree}{name}"));
+            assert!(same, "{share}{name}: {:?}", modified(&back));
+        }
+    }
+    let (one, url) = (format!("{tree}/d/f"), p.url("files/f"));
+    for more in [&["--resume"][..], &[]] {
+        p.done(&[&["put", &one, &url], more].concat());
+        assert_eq!(modified(&p.dir.path("files/f")), modified(&one), "{more:?}");
+        p.done(&[&["get", &url, &p.dir.path("f")], more].concat());
+        assert_eq!(modified(&p.dir.path("f")), modified(&one), "{more:?}");
+    }
+    p.done(&["put", "--no-times", &one, &url]);
+    p.done(&["get", "--no-times", &p.url("ram/tree/d/f"), &p.dir.path("f")]);
+    for path in [p.dir.path("files/f"), p.dir.path("f")] {
+        assert!(modified(&path).0 > 1_700_000_000, "{path}");
+    }
+}
+
+#[test]
+fn holes_stay_holes() {
+    let p = Place::new("holes");
+    let (source, back) = (p.dir.path("source"), p.dir.path("back"));
+    let data = noise(100_000);
+    let size = 3 * BLOCK as u64 + 12_345;
+    // Data in the first block, across the border of the second and the third, and a hole at the end.
+    let file = fs::File::create(&source).expect("made");
+    for at in [1 << 20, 2 * BLOCK as u64 - 50_000] {
+        file.write_all_at(&data, at).expect("written");
+    }
+    file.set_len(size).expect("longer");
+    let on_disk = |path: &str| fs::metadata(path).expect("there").blocks() * 512;
+    if on_disk(&source) > 1 << 20 {
+        eprintln!("SKIPPED: no holes on this file system");
+        return;
+    }
+    let original = fs::read(&source).expect("read");
+    let same = |path: &str| {
+        assert!(fs::read(path).expect("read") == original, "{path} differs");
+        assert!(on_disk(path) < 1 << 20, "{path} takes {} bytes", on_disk(path));
+    };
+    for more in [&[][..], &["--resume"], &["--transport", "tcp"]] {
+        for share in ["files", "ram"] {
+            let url = p.url(&format!("{share}/holes"));
+            let put = p.json(&[&["put", &source, &url], more].concat());
+            let bytes = put["bytes"].as_u64().expect("a number");
+            assert!((200_000..1 << 20).contains(&bytes), "{put}");
+            assert_eq!(put["hole_bytes"], size - bytes, "{put}");
+            let get = p.json(&[&["get", &url, &back], more].concat());
+            assert!(get["bytes"].as_u64().is_some_and(|n| n < 1 << 20), "{get}");
+            same(&back);
+        }
+        same(&p.dir.path("files/holes"));
+        fs::remove_file(p.dir.path("files/holes")).expect("removed");
+    }
+    // Nothing but a hole; and a hole where there was data before.
+    fs::write(&back, noise(300_000)).expect("written");
+    let hole = p.dir.path("hole");
+    fs::File::create(&hole).and_then(|f| f.set_len(300_000)).expect("made");
+    fs::write(p.dir.path("files/hole"), noise(300_000)).expect("written");
+    p.done(&["put", &hole, &p.url("files/hole")]);
+    p.done(&["get", &p.url("files/hole"), &back]);
+    assert!(fs::read(p.dir.path("files/hole")).expect("read") == [0; 300_000]);
+    assert!(fs::read(&back).expect("read") == [0; 300_000]);
+
+    // A put that goes on behind two blocks, the second of which is nearly all hole.
+    let meta = fs::metadata(&source).expect("there");
+    let changed = meta.mtime() * 1_000_000_000 + meta.mtime_nsec();
+    let state = state(size, changed, &[&original[..BLOCK], &original[BLOCK..2 * BLOCK]]);
+    fs::write(p.dir.path("files/holes.part"), &original[..2 * BLOCK]).expect("written");
+    fs::write(p.dir.path("files/holes.part.state"), &state).expect("written");
+    let put = p.json(&["put", "--resume", &source, &p.url("files/holes")]);
+    assert_eq!(put["resumed_bytes"], 2 * BLOCK, "{put}");
+    assert!(fs::read(p.dir.path("files/holes")).expect("read") == original);
+    // And a get of it: the part ends where the hole at the end begins, and the state does not count that.
+    fs::write(p.dir.path("back.part"), &original[..BLOCK]).expect("written");
+    let meta = fs::metadata(p.dir.path("files/holes")).expect("there");
+    let changed = (meta.mtime() + 11_644_473_600) * 10_000_000 + meta.mtime_nsec() / 100;
+    let zeros = vec![0; BLOCK];
+    let sums: Vec<&[u8]> = vec![&original[..BLOCK], &original[BLOCK..2 * BLOCK], &zeros];
+    fs::write(p.dir.path("back.part.state"), self::state(size, changed, &sums)).expect("written");
+    let get = p.json(&["get", "--resume", &p.url("files/holes"), &back]);
+    assert_eq!(get["resumed_bytes"], BLOCK, "{get}");
+    assert!(fs::read(&back).expect("read") == original);
+}
+
 #[test]
 fn an_administrator_sees_and_ends_a_session() {
     let p = Place::new("admin");
