@@ -1,7 +1,8 @@
 //! A session on a server.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Weak};
 
 use arena::Arena;
 use env::Env;
@@ -16,6 +17,7 @@ use smb_wire::{Command, FileId, Guid};
 
 use crate::connection::{CREDIT, Channel, Request};
 use crate::link::{Link, Via};
+use crate::repair::Second;
 use crate::setup::rdma::{PATIENCE, candidates};
 use crate::setup::{self, LoggedOn, Negotiated, dial, dial_direct, no_rdma, within};
 use crate::{ConnectError, ConnectOptions, RequestError, Share, TransportChoice, Tree, WhyNotRdma, pipe};
@@ -29,16 +31,18 @@ pub struct Client {
 pub(crate) struct Inner {
     host: String,
     guid: Guid,
-    options: ConnectOptions,
+    pub(crate) options: ConnectOptions,
     arena: Arena,
-    env: Env,
-    negotiated: Negotiated,
-    session: Arc<Channel>,
+    pub(crate) env: Env,
+    pub(crate) negotiated: Negotiated,
+    pub(crate) session: Arc<Channel>,
     /// The connection that logged on.
-    first: Link,
+    pub(crate) first: Arc<Link>,
     /// The SMB Direct connection that joined it.
-    second: OnceLock<Link>,
-    why_not_rdma: Mutex<Option<WhyNotRdma>>,
+    pub(crate) second: Mutex<Second>,
+    pub(crate) renewals: AtomicU64,
+    pub(crate) renewing: tokio::sync::Mutex<()>,
+    pub(crate) me: Weak<Inner>,
 }
 
 /// What carries I/O.
@@ -91,12 +95,11 @@ impl Client {
             }
         })
         .await?;
-        if client.inner.options.transport == TransportChoice::Auto {
-            let why = client.join_rdma().await.err();
-            if let Some(why) = &why {
-                tracing::info!(host, "SMB Direct is not used: {why}");
-            }
-            *client.inner.why_not_rdma.lock() = why;
+        if client.inner.options.transport == TransportChoice::Auto
+            && let Err(why) = client.join_rdma().await
+        {
+            tracing::info!(host, "SMB Direct is not used: {why}");
+            client.inner.second.lock().set_why_not(why);
         }
         Ok(client)
     }
@@ -134,11 +137,9 @@ impl Client {
             let direct = setup::rdma::over(queue_pair, arena, env, PATIENCE)
                 .await
                 .map_err(|e| no_rdma(UNKNOWN_ADDRESS, &e))?;
-            self.bind(direct).await
+            self.bind(direct, false).await
         });
-        joined.await.map_err(|e| failed(e.to_string()))?;
-        *self.inner.why_not_rdma.lock() = None;
-        Ok(())
+        joined.await.map_err(|e| failed(e.to_string()))
     }
 
     /// How it is connected now.
@@ -153,7 +154,7 @@ impl Client {
             cipher: inner.negotiated.cipher.filter(|_| inner.session.encrypt),
             why_not_rdma: match kind {
                 TransportKind::Rdma => None,
-                TransportKind::Tcp => inner.why_not_rdma(),
+                TransportKind::Tcp => inner.second.lock().why_not().cloned(),
             },
         }
     }
@@ -192,10 +193,7 @@ impl Client {
             Ok(request) => self.inner.link().connection.call(request).await.and_then(|r| r.success()),
             Err(e) => Err(e),
         };
-        for link in std::iter::once(&self.inner.first).chain(self.inner.second.get()) {
-            link.connection.close();
-            link.connection.closed().await;
-        }
+        self.inner.close().await;
         said
     }
 
@@ -218,10 +216,10 @@ impl Client {
             return Err(ConnectError::NoRdma(Box::new(WhyNotRdma::Dialect(negotiated.dialect))));
         }
         let LoggedOn { channel } = setup::log_on(&connection, host, &options, &negotiated, &env).await?;
-        let first = Link::new(connection, fits, &negotiated, &options);
+        let first = Arc::new(Link::new(connection, fits, &negotiated, &options));
         let why = (options.transport == TransportChoice::Tcp).then_some(WhyNotRdma::TurnedOff);
         let client = Client {
-            inner: Arc::new(Inner {
+            inner: Arc::new_cyclic(|me| Inner {
                 host: host.to_owned(),
                 guid,
                 options,
@@ -230,8 +228,10 @@ impl Client {
                 negotiated,
                 session: channel,
                 first,
-                second: OnceLock::new(),
-                why_not_rdma: Mutex::new(why),
+                second: Mutex::new(Second::none(why)),
+                renewals: AtomicU64::new(0),
+                renewing: tokio::sync::Mutex::new(()),
+                me: me.clone(),
             }),
         };
         client.validate().await?;
@@ -261,7 +261,7 @@ impl Client {
     }
 
     /// Looks for an interface with RDMA and makes a connection to it a channel of the session.
-    async fn join_rdma(&self) -> Result<(), WhyNotRdma> {
+    pub(crate) async fn join_rdma(&self) -> Result<(), WhyNotRdma> {
         self.may_join()?;
         if !self.inner.negotiated.server_capabilities.contains(Capabilities::MULTI_CHANNEL) {
             return Err(WhyNotRdma::NotAnnounced);
@@ -277,7 +277,7 @@ impl Client {
                 let direct = setup::rdma::connect(address, arena, env, PATIENCE)
                     .await
                     .map_err(|e| no_rdma(address, &e))?;
-                self.bind(direct).await
+                self.bind(direct, true).await
             };
             match within(&self.inner.env, PATIENCE, attempt).await {
                 Ok(()) => return Ok(()),
@@ -297,7 +297,7 @@ impl Client {
     }
 
     /// Makes an SMB Direct connection a channel of the session (MS-SMB2 3.2.4.2.3.1).
-    async fn bind(&self, direct: SmbDirect) -> Result<(), ConnectError> {
+    async fn bind(&self, direct: SmbDirect, ours: bool) -> Result<(), ConnectError> {
         let inner = &self.inner;
         let (connection, fits) = Via::Direct(direct).start(&inner.options, &inner.arena, &inner.env);
         let negotiated =
@@ -310,10 +310,11 @@ impl Client {
         setup::bind(&connection, &inner.host, &inner.options, &negotiated, &inner.session, &inner.env)
             .await?;
         let link = Link::new(connection, fits, &negotiated, &inner.options);
-        inner
-            .second
-            .set(link)
-            .map_err(|_| ConnectError::Refused("the session has an SMB Direct channel already"))
+        if inner.second.lock().set(link, ours) {
+            Ok(())
+        } else {
+            Err(ConnectError::Refused("the session has an SMB Direct channel already"))
+        }
     }
 }
 
@@ -321,21 +322,6 @@ impl Client {
 const UNKNOWN_ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 0);
 
 impl Inner {
-    /// The connection to use now: SMB Direct while there is one.
-    pub(crate) fn link(&self) -> &Link {
-        match self.second.get() {
-            Some(second) if second.connection.ended().is_none() => second,
-            _ => &self.first,
-        }
-    }
-
-    fn why_not_rdma(&self) -> Option<WhyNotRdma> {
-        match self.second.get().and_then(|s| s.connection.ended()) {
-            Some(lost) => Some(WhyNotRdma::Lost(lost)),
-            None => self.why_not_rdma.lock().clone(),
-        }
-    }
-
     pub(crate) fn host(&self) -> &str {
         &self.host
     }

@@ -45,7 +45,8 @@ impl Dir {
         let mut empty = 0;
         while !self.done {
             let tree = self.file.tree();
-            let most = io::affordable(tree, tree.link().max_transact.min(BATCH));
+            let link = tree.link();
+            let most = io::affordable(&link, link.max_transact.min(BATCH));
             let body = QueryDirectoryRequest {
                 info_class: class.0,
                 flags: QueryDirectoryFlags::empty(),

@@ -48,12 +48,12 @@ impl File {
 
     /// Bytes that one [`File::submit_read`] brings at most; may grow while the server grants more credits.
     pub fn max_read(&self) -> u32 {
-        io::max_read(&self.inner.tree)
+        io::max_read(&self.inner.tree, &self.inner.tree.link())
     }
 
     /// Bytes that one [`File::submit_write`] takes at most.
     pub fn max_write(&self) -> u32 {
-        io::max_write(&self.inner.tree)
+        io::max_write(&self.inner.tree, &self.inner.tree.link())
     }
 
     /// Puts a READ in flight: up to `length` bytes (at most [`File::max_read`]) from `offset`. Its result is shorter at
@@ -97,7 +97,8 @@ impl File {
     }
 
     /// Reads up to `length` bytes into the caller's buffers with one request: by RDMA without a copy. The buffers come
-    /// back with what was read as their filled length, and how much that is together.
+    /// back with what was read as their filled length, and how much that is together; or others of the same size, if
+    /// the SMB Direct channel was lost meanwhile.
     ///
     /// # Errors
     /// [`RequestError`]; the buffers go back to their arena.

@@ -2,93 +2,201 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use arena::passes::{self, Pass};
-use arena::{IoBufMut, Sg, SgMut, sg_len, sg_slice};
+use arena::{Class, IoBufMut, Sg, SgMut, sg_len, sg_slice};
+use env::BoxFuture;
+use smallvec::SmallVec;
 use smb_wire::msg::{Channel, ReadFlags, ReadRequest, ReadResponse, WriteFlags, WriteRequest, WriteResponse};
 use smb_wire::{Command, Decode, NtStatus, WireError};
 
 use crate::RequestError;
 use crate::connection::{CREDIT, Call, Rdma, Request, Response};
 use crate::file::File;
-use crate::link::Direct;
+use crate::link::{Direct, Link};
 use crate::tree::Tree;
 
 /// Room for one buffer descriptor; the connection fills it in.
 const DESCRIPTOR: [u8; 16] = [0; 16];
 
 /// What SMB Direct may do for a share: RDMA payload would not be encrypted.
-fn direct(tree: &Tree) -> Option<Direct> {
-    tree.link().direct.filter(|_| !tree.is_encrypted())
+fn direct(tree: &Tree, link: &Link) -> Option<Direct> {
+    link.direct.filter(|_| !tree.is_encrypted())
 }
 
 /// What the credits seen so far pay for, in bytes; one credit there always is.
-pub(crate) fn affordable(tree: &Tree, most: u32) -> u32 {
-    let credits = tree.link().connection.credits_seen().clamp(1, u32::from(u16::MAX)) as usize;
+pub(crate) fn affordable(link: &Link, most: u32) -> u32 {
+    let credits = link.connection.credits_seen().clamp(1, u32::from(u16::MAX)) as usize;
     most.min(u32::try_from(credits * CREDIT).unwrap_or(u32::MAX))
 }
 
-pub(crate) fn max_read(tree: &Tree) -> u32 {
-    let most = direct(tree).map_or(tree.link().max_read, |d| d.max_read.max(tree.link().max_read));
-    affordable(tree, most)
+pub(crate) fn max_read(tree: &Tree, link: &Link) -> u32 {
+    let most = direct(tree, link).map_or(link.max_read, |d| d.max_read.max(link.max_read));
+    affordable(link, most)
 }
 
-pub(crate) fn max_write(tree: &Tree) -> u32 {
-    let most = direct(tree).map_or(tree.link().max_write, |d| d.max_write.max(tree.link().max_write));
-    affordable(tree, most)
+pub(crate) fn max_write(tree: &Tree, link: &Link) -> u32 {
+    let most = direct(tree, link).map_or(link.max_write, |d| d.max_write.max(link.max_write));
+    affordable(link, most)
+}
+
+/// One request and what may be needed to send it again.
+struct Sent {
+    file: File,
+    offset: u64,
+    link: Arc<Link>,
+    renewals: u64,
+    state: State,
+    /// Times that it was sent again.
+    again: u32,
+    /// The same may have been done by a channel that was lost.
+    replay: bool,
+}
+
+enum State {
+    Call(Result<Call, Option<RequestError>>),
+    /// What must be done before it is sent again.
+    Repair(BoxFuture<Result<(), RequestError>>),
+    /// To be sent again now.
+    Ready,
+}
+
+/// Times that a WRITE waits for what a lost channel has begun, each twice as long as the one before.
+const REPLAYS: u32 = 10;
+const REPLAY_PAUSE: Duration = Duration::from_millis(10);
+
+impl Sent {
+    fn new(file: &File, offset: u64) -> Sent {
+        let inner = &file.inner.tree.client().inner;
+        let (link, renewals) = (inner.link(), inner.renewals());
+        Sent { file: file.clone(), offset, link, renewals, state: State::Ready, again: 0, replay: false }
+    }
+
+    fn send(&mut self, request: Result<Request, RequestError>) {
+        let tree = &self.file.inner.tree;
+        let request = request.map(|r| if self.replay { r.replayed() } else { r });
+        self.state = State::Call(request.map(|r| tree.send(&self.link, r)).map_err(Some));
+    }
+
+    /// Its answer; `None` where it must be sent again, which is possible now.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Response>, RequestError>> {
+        loop {
+            match &mut self.state {
+                State::Ready => return Poll::Ready(Ok(None)),
+                State::Repair(work) => {
+                    ready!(work.as_mut().poll(cx))?;
+                    let inner = &self.file.inner.tree.client().inner;
+                    (self.link, self.renewals) = (inner.link(), inner.renewals());
+                    self.again += 1;
+                    self.state = State::Ready;
+                }
+                State::Call(Err(e)) => return e.take().map_or(Poll::Pending, |e| Poll::Ready(Err(e))),
+                State::Call(Ok(call)) => {
+                    let done = ready!(Pin::new(call).poll(cx));
+                    match self.repair(&done) {
+                        Some(work) => self.state = State::Repair(work),
+                        None => return Poll::Ready(done.map(Some)),
+                    }
+                }
+            }
+        }
+    }
+
+    /// What must be done to send it again, if that may help.
+    fn repair(
+        &mut self,
+        done: &Result<Response, RequestError>,
+    ) -> Option<BoxFuture<Result<(), RequestError>>> {
+        let inner = &self.file.inner.tree.client().inner;
+        match done {
+            Ok(r) if r.header.status == NtStatus::NETWORK_SESSION_EXPIRED && self.again == 0 => {
+                let (client, renewals) = (self.file.inner.tree.client().clone(), self.renewals);
+                Some(Box::pin(async move { client.inner.renew(renewals).await }))
+            }
+            // MS-SMB2 3.3.5.2.10: what the lost channel brought is not done yet.
+            Ok(r)
+                if self.replay && r.header.status == NtStatus::FILE_NOT_AVAILABLE && self.again < REPLAYS =>
+            {
+                let pause = REPLAY_PAUSE * (1 << self.again);
+                let env = inner.env.clone();
+                Some(Box::pin(async move {
+                    env.sleep(pause).await;
+                    Ok(())
+                }))
+            }
+            Err(RequestError::Lost(_)) if !self.replay && inner.has_alternative(&self.link) => {
+                self.replay = true;
+                Some(Box::pin(async { Ok(()) }))
+            }
+            _ => None,
+        }
+    }
 }
 
 pub(crate) fn read(file: &File, offset: u64, length: u32, into: Option<SgMut>) -> ReadCall {
-    let tree = &file.inner.tree;
-    let mut length = length.min(max_read(tree));
-    if let Some(bufs) = &into {
-        length = length.min(bufs.iter().map(|b| b.capacity() as u32).sum());
-    }
-    let by_rdma = direct(tree).filter(|d| length >= d.threshold);
-    let length = length.min(by_rdma.map_or(tree.link().max_read, |d| d.max_read));
-    let body = ReadRequest {
-        padding: ReadResponse::HEAD_LEN as u8,
-        flags: ReadFlags::empty(),
-        length,
-        offset,
-        file_id: file.inner.id,
-        minimum_count: 0,
-        channel: by_rdma.map_or(Channel::NONE, |d| d.channel),
-        remaining_bytes: 0,
-        channel_info: if by_rdma.is_some() { &DESCRIPTOR } else { &[] },
-    };
-    let mut into = into;
-    let request = Request::new(Command::READ, &body).map(|r| {
-        let mut r = r.charged(length as usize);
-        if by_rdma.is_some() {
-            r.rdma = Some(match into.take() {
-                Some(bufs) => Rdma::Into(bufs, length),
-                None => Rdma::Read(length),
-            });
-        }
-        r
-    });
-    ReadCall { call: request.map(|r| tree.call(r)).map_err(Some), length, into }
+    let room = into.as_ref().map(|bufs| bufs.iter().map(|b| b.capacity()).collect());
+    let mut call = ReadCall { sent: Sent::new(file, offset), length, room, into };
+    call.send();
+    call
 }
 
 /// A READ in flight: its payload, as a future. Dropping it cancels the READ.
 pub struct ReadCall {
-    call: Result<Call, Option<RequestError>>,
+    sent: Sent,
     length: u32,
-    /// Where to copy what comes in a message.
+    /// The caller's buffers: what fits into each, and where to copy what comes in a message.
+    room: Option<SmallVec<[usize; 2]>>,
     into: Option<SgMut>,
 }
 
 impl ReadCall {
+    fn send(&mut self) {
+        let (file, link) = (&self.sent.file, &self.sent.link);
+        let tree = &file.inner.tree;
+        self.length = self.length.min(max_read(tree, link));
+        if let Some(room) = &self.room {
+            self.length = self.length.min(room.iter().sum::<usize>() as u32);
+        }
+        let by_rdma = direct(tree, link).filter(|d| self.length >= d.threshold);
+        let length = self.length.min(by_rdma.map_or(link.max_read, |d| d.max_read));
+        self.length = length;
+        let body = ReadRequest {
+            padding: ReadResponse::HEAD_LEN as u8,
+            flags: ReadFlags::empty(),
+            length,
+            offset: self.sent.offset,
+            file_id: file.inner.id,
+            minimum_count: 0,
+            channel: by_rdma.map_or(Channel::NONE, |d| d.channel),
+            remaining_bytes: 0,
+            channel_info: if by_rdma.is_some() { &DESCRIPTOR } else { &[] },
+        };
+        let request = Request::new(Command::READ, &body).map(|r| {
+            let mut r = r.charged(length as usize);
+            if by_rdma.is_some() {
+                r.rdma = Some(match self.into.take() {
+                    Some(bufs) => Rdma::Into(bufs, length),
+                    None => Rdma::Read(length),
+                });
+            }
+            r
+        });
+        self.sent.send(request);
+    }
+
     fn poll_response(&mut self, cx: &mut Context<'_>) -> Poll<Result<Response, RequestError>> {
-        match &mut self.call {
-            Ok(call) => Pin::new(call).poll(cx),
-            Err(e) => e.take().map_or(Poll::Pending, |e| Poll::Ready(Err(e))),
+        loop {
+            match ready!(self.sent.poll(cx))? {
+                Some(response) => return Poll::Ready(Ok(response)),
+                None => self.send(),
+            }
         }
     }
 
-    /// The caller's buffers back, filled.
+    /// The caller's buffers back, filled; others of the same size where a lost channel took them along.
     pub(crate) async fn into_buffers(mut self) -> Result<(SgMut, u32), RequestError> {
         let mut response = std::future::poll_fn(|cx| self.poll_response(cx)).await?;
         let (head, length) = head(&response, self.length)?;
@@ -96,7 +204,13 @@ impl ReadCall {
             return Ok((filled(*bufs, length), length));
         }
         let payload = payload(&response, &head)?;
-        let mut bufs = self.into.take().unwrap_or_default();
+        let mut bufs = match self.into.take() {
+            Some(bufs) => bufs,
+            None => {
+                let bytes = self.room.iter().flatten().sum();
+                self.sent.file.tree().client().arena().alloc_sg(bytes, Class::Payload).await
+            }
+        };
         let mut from = payload.iter().map(|b| &**b);
         let mut rest: &[u8] = &[];
         for buf in &mut bufs {
@@ -168,48 +282,61 @@ fn filled(mut bufs: SgMut, length: u32) -> SgMut {
     bufs
 }
 
-pub(crate) fn write(file: &File, offset: u64, mut data: Sg) -> WriteCall {
-    let tree = &file.inner.tree;
-    let mut length = sg_len(&data).min(max_write(tree) as usize);
-    let by_rdma = direct(tree).filter(|d| length >= d.threshold as usize);
-    length = length.min(by_rdma.map_or(tree.link().max_write, |d| d.max_write) as usize);
-    if length < sg_len(&data) {
-        data = sg_slice(&data, 0, length);
-    }
-    let body = WriteRequest {
-        data_offset: if by_rdma.is_some() { 0 } else { WriteRequest::HEAD_LEN as u16 },
-        length: if by_rdma.is_some() { 0 } else { length as u32 },
-        offset,
-        file_id: file.inner.id,
-        channel: by_rdma.map_or(Channel::NONE, |d| d.channel),
-        remaining_bytes: if by_rdma.is_some() { length as u32 } else { 0 },
-        channel_info: if by_rdma.is_some() { &DESCRIPTOR } else { &[] },
-        flags: WriteFlags::empty(),
-    };
-    let request = Request::new(Command::WRITE, &body).map(|r| {
-        let mut r = r.charged(length);
-        match by_rdma {
-            Some(_) => r.rdma = Some(Rdma::Write(data)),
-            None => r.payload = data,
-        }
-        r
-    });
-    WriteCall { call: request.map(|r| tree.call(r)).map_err(Some), length: length as u32 }
+pub(crate) fn write(file: &File, offset: u64, data: Sg) -> WriteCall {
+    let mut call = WriteCall { sent: Sent::new(file, offset), data, length: 0 };
+    call.send();
+    call
 }
 
 /// A WRITE in flight: how many bytes were written, as a future. Dropping it cancels the WRITE, which may have happened.
 pub struct WriteCall {
-    call: Result<Call, Option<RequestError>>,
+    sent: Sent,
+    /// What is written: kept until it is, as it may have to be sent again.
+    data: Sg,
     length: u32,
+}
+
+impl WriteCall {
+    fn send(&mut self) {
+        let (file, link) = (&self.sent.file, &self.sent.link);
+        let tree = &file.inner.tree;
+        let whole = sg_len(&self.data);
+        let mut length = whole.min(max_write(tree, link) as usize);
+        let by_rdma = direct(tree, link).filter(|d| length >= d.threshold as usize);
+        length = length.min(by_rdma.map_or(link.max_write, |d| d.max_write) as usize);
+        let data = if length < whole { sg_slice(&self.data, 0, length) } else { self.data.clone() };
+        let body = WriteRequest {
+            data_offset: if by_rdma.is_some() { 0 } else { WriteRequest::HEAD_LEN as u16 },
+            length: if by_rdma.is_some() { 0 } else { length as u32 },
+            offset: self.sent.offset,
+            file_id: file.inner.id,
+            channel: by_rdma.map_or(Channel::NONE, |d| d.channel),
+            remaining_bytes: if by_rdma.is_some() { length as u32 } else { 0 },
+            channel_info: if by_rdma.is_some() { &DESCRIPTOR } else { &[] },
+            flags: WriteFlags::empty(),
+        };
+        let request = Request::new(Command::WRITE, &body).map(|r| {
+            let mut r = r.charged(length);
+            match by_rdma {
+                Some(_) => r.rdma = Some(Rdma::Write(data)),
+                None => r.payload = data,
+            }
+            r
+        });
+        self.length = length as u32;
+        self.sent.send(request);
+    }
 }
 
 impl Future for WriteCall {
     type Output = Result<u32, RequestError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let response = match &mut self.call {
-            Ok(call) => ready!(Pin::new(call).poll(cx))?,
-            Err(e) => return e.take().map_or(Poll::Pending, |e| Poll::Ready(Err(e))),
+        let response = loop {
+            match ready!(self.sent.poll(cx))? {
+                Some(response) => break response,
+                None => self.send(),
+            }
         };
         let answer: WriteResponse = response.body()?;
         if answer.count > self.length {

@@ -5,11 +5,12 @@
 //! server announces RDMA, an SMB Direct connection joins the session as a second channel and takes the I/O; where not,
 //! [`TransportReport::why_not_rdma`] says why.
 //!
-//! **What it is not.** It keeps no cache, takes no oplocks or leases, and follows no DFS referrals. It does not repeat
-//! what was in flight when a connection broke: the caller is told, and knows best.
+//! **What it is not.** It keeps no cache, takes no oplocks or leases, and follows no DFS referrals. When
+//! its only connection breaks, the caller is told, and knows best. When the SMB Direct channel breaks, READs, WRITEs and
+//! what else may be done twice go on by TCP, and the channel is sought again. A session that expires is renewed.
 //!
 //! **Layout.** `connection/` is one connection: a core without I/O and the task that drives it. `setup/` makes a
-//! session out of connections. `client.rs`, `tree.rs`, `file.rs`, `directory.rs`, `pipe.rs` and `transfer.rs` are what
+//! session out of connections, `repair.rs` keeps it going. `client.rs`, `tree.rs`, `file.rs`, `directory.rs`, `pipe.rs` and `transfer.rs` are what
 //! callers use.
 //!
 //! **How a value lives.** Payload is in arena buffers and is not copied: a READ's answer is given out as the buffers
@@ -34,6 +35,7 @@ mod open;
 mod options;
 mod path;
 mod pipe;
+mod repair;
 mod setup;
 mod sparse;
 mod transfer;

@@ -14,7 +14,7 @@ use smb_wire::msg::{
 use smb_wire::{Command, FileId, NtStatus, Utf16Buf};
 
 use crate::client::Client;
-use crate::connection::{Call, Request};
+use crate::connection::{Call, Request, Response};
 use crate::file::File;
 use crate::link::Link;
 use crate::{Dir, Metadata, OpenOptions, RequestError, Space, path};
@@ -40,7 +40,7 @@ impl Tree {
         let mut request = Request::new(Command::TREE_CONNECT, &body)?;
         // MS-SMB2 3.2.4.1.1: in 3.1.1 it is signed even where signing is not required.
         request.sign = client.inner.dialect() >= 0x0311;
-        let response = client.inner.link().connection.call(request).await?;
+        let response = client.call(request, |link, r| link.connection.call(r)).await?;
         let answer: TreeConnectResponse = response.body()?;
         let encrypt = answer.share_flags.contains(ShareFlags::ENCRYPT_DATA);
         // MS-SMB2 3.2.5.5: a share that demands what the connection cannot give is of no use.
@@ -195,19 +195,24 @@ impl Tree {
     }
 
     /// The connection to use now.
-    pub(crate) fn link(&self) -> &Link {
+    pub(crate) fn link(&self) -> Arc<Link> {
         self.inner.client.inner.link()
     }
 
-    pub(crate) fn prepare(&self, mut request: Request) -> Request {
+    fn prepare(&self, mut request: Request) -> Request {
         request.tree_id = self.inner.id;
         request.encrypt = self.inner.encrypt;
         request
     }
 
-    /// Sends a request about this share.
-    pub(crate) fn call(&self, request: Request) -> Call {
-        self.link().connection.call(self.prepare(request))
+    /// Sends a request about this share; one that has no payload.
+    pub(crate) async fn call(&self, request: Request) -> Result<Response, RequestError> {
+        self.client().call(request, |link, r| self.send(link, r)).await
+    }
+
+    /// Sends it by this connection, once.
+    pub(crate) fn send(&self, link: &Link, request: Request) -> Call {
+        link.connection.call(self.prepare(request))
     }
 
     /// Sends a request whose answer does not matter.

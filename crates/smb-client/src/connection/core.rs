@@ -12,12 +12,13 @@ mod answers;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use arena::{Arena, Sg};
 use rdma::{Exposed, Exposure, Stag};
 use smb_wire::header::{
-    OFFSET_CREDIT_CHARGE, OFFSET_CREDITS, OFFSET_MESSAGE_ID, OFFSET_SESSION_ID, OFFSET_TREE_ID,
+    OFFSET_CREDIT_CHARGE, OFFSET_CREDITS, OFFSET_MESSAGE_ID, OFFSET_SESSION_ID, OFFSET_STATUS, OFFSET_TREE_ID,
 };
 use smb_wire::msg::{CancelRequest, EchoRequest, ReadResponse};
 use smb_wire::{Command, HEADER_LEN, Header, HeaderFlags};
@@ -227,6 +228,7 @@ impl Core {
             }
             (None, Some(channel)) => {
                 put(head, OFFSET_SESSION_ID, &channel.session_id.to_le_bytes());
+                put(head, OFFSET_STATUS, &channel.sequence.load(Ordering::Relaxed).to_le_bytes());
                 encrypted = channel.encrypt || request.encrypt;
                 // MS-SMB2 3.2.4.1.1: what is encrypted is not signed.
                 if !encrypted && (channel.signing_required || request.sign) {

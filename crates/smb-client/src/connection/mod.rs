@@ -19,7 +19,8 @@ use std::sync::Arc;
 use arena::{Arena, Sg, SgMut};
 use env::Env;
 use smb_auth::sign::SigningKey;
-use smb_wire::{Command, Decode, Encode, HEADER_LEN, Header, MessageBuilder, NtStatus};
+use smb_wire::header::OFFSET_FLAGS;
+use smb_wire::{Command, Decode, Encode, HEADER_LEN, Header, HeaderFlags, MessageBuilder, NtStatus};
 
 use crate::{Lost, RequestError};
 pub(crate) use core::{Agreed, Limits};
@@ -112,6 +113,27 @@ impl Request {
             setup: None,
             rdma: None,
         })
+    }
+
+    /// The same once more, of a request without payload.
+    pub(crate) fn again(&self) -> Request {
+        Request {
+            message: self.message.clone(),
+            payload: Sg::new(),
+            tree_id: self.tree_id,
+            charge: self.charge,
+            encrypt: self.encrypt,
+            sign: self.sign,
+            setup: None,
+            rdma: None,
+        }
+    }
+
+    /// Says that an earlier one may have been done: of a channel that was lost (MS-SMB2 3.3.5.2.10).
+    pub(crate) fn replayed(mut self) -> Request {
+        let at = OFFSET_FLAGS + 3;
+        self.message[at] |= (HeaderFlags::REPLAY.bits() >> 24) as u8;
+        self
     }
 
     /// The charge for a payload or an answer of `bytes`.

@@ -1,6 +1,7 @@
 //! Signing and encryption of one channel.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU16;
 
 use arena::passes::{self, Pass};
 use arena::{Arena, CHUNK_MAX, Class, IoBuf, Sg, sg_len};
@@ -29,6 +30,8 @@ pub(crate) struct Channel {
     pub(crate) ciphers: Option<Arc<Ciphers>>,
     /// Everything must be encrypted, both ways.
     pub(crate) encrypt: bool,
+    /// How often the session has lost a channel (ChannelSequence, MS-SMB2 2.2.1.2); its channels share it.
+    pub(crate) sequence: Arc<AtomicU16>,
 }
 
 type Segments<'a> = SmallVec<[&'a [u8]; 6]>;

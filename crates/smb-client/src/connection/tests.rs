@@ -109,7 +109,8 @@ fn key() -> Arc<SigningKey> {
 }
 
 fn channel(signing_required: bool) -> Channel {
-    Channel { session_id: 0x77, signing: key(), signing_required, ciphers: None, encrypt: false }
+    let (signing, sequence) = (key(), Arc::default());
+    Channel { session_id: 0x77, signing, signing_required, ciphers: None, encrypt: false, sequence }
 }
 
 /// Signs an answer as the server does.

@@ -63,6 +63,7 @@ pub(crate) async fn log_on(
         signing_required: options.require_signing || negotiated.signing_required,
         ciphers,
         encrypt,
+        sequence: Arc::default(),
     });
     connection.set_channel(Arc::clone(&channel));
     Ok(LoggedOn { channel })
@@ -90,8 +91,45 @@ pub(crate) async fn bind(
         signing_required: session.signing_required,
         ciphers: session.ciphers.clone(),
         encrypt: session.encrypt,
+        sequence: Arc::clone(&session.sequence),
     }));
     Ok(())
+}
+
+/// Authenticates a session that has expired again (MS-SMB2 3.2.5.1.6): on its own channel, protected as everything is.
+/// Its keys stay (3.3.5.5.2).
+///
+/// # Errors
+/// As [`log_on`].
+pub(crate) async fn log_on_again(
+    connection: &Connection,
+    host: &str,
+    options: &ConnectOptions,
+    negotiated: &Negotiated,
+    env: &Env,
+) -> Result<(), ConnectError> {
+    let mut initiator = initiator(host, options, env);
+    let mut token = initiator.first_token(&negotiated.hint)?;
+    for _ in 0..ROUNDS {
+        let response = connection.call(message(&token, options, SessionSetupFlags::empty())?).await?;
+        let status = response.header.status;
+        if status != NtStatus::MORE_PROCESSING_REQUIRED && status != NtStatus::SUCCESS {
+            return Err(ConnectError::LogOn(status));
+        }
+        let body = SessionSetupResponse::decode(response.bytes()).map_err(RequestError::Malformed)?;
+        match (initiator.step(body.security_buffer)?, status) {
+            (InitiatorStep::Done { .. }, NtStatus::SUCCESS) => return Ok(()),
+            (InitiatorStep::Continue(next), NtStatus::MORE_PROCESSING_REQUIRED) => token = next,
+            _ => return Err(ConnectError::Refused("the server's log-on does not end as ours does")),
+        }
+    }
+    Err(ConnectError::Refused("the server's log-on never ends"))
+}
+
+fn initiator(host: &str, options: &ConnectOptions, env: &Env) -> Initiator {
+    let random = ClientRandom { client_challenge: env.random(), session_key: env.random() };
+    let now = FileTime::from_unix(env.unix_time());
+    Initiator::ntlm(options.credentials.clone(), random, now, &format!("cifs/{host}"))
 }
 
 struct Exchanged {
@@ -109,9 +147,7 @@ async fn exchange(
     env: &Env,
     binding: Option<&Channel>,
 ) -> Result<Exchanged, ConnectError> {
-    let random = ClientRandom { client_challenge: env.random(), session_key: env.random() };
-    let now = FileTime::from_unix(env.unix_time());
-    let mut initiator = Initiator::ntlm(options.credentials.clone(), random, now, &format!("cifs/{host}"));
+    let mut initiator = initiator(host, options, env);
     let mut token = initiator.first_token(&negotiated.hint)?;
     let mut session_id = binding.map_or(0, |s| s.session_id);
     let mut preauth: PreauthHash = negotiated.preauth;
@@ -183,9 +219,19 @@ fn request(
     session_id: u64,
     binding: Option<&Channel>,
 ) -> Result<Request, ConnectError> {
+    let flags = if binding.is_some() { SessionSetupFlags::BINDING } else { SessionSetupFlags::empty() };
+    let mut request = message(token, options, flags)?;
+    request.setup = Some(Setup { session_id, key: binding.map(|s| Arc::clone(&s.signing)) });
+    Ok(request)
+}
+
+fn message(
+    token: &[u8],
+    options: &ConnectOptions,
+    flags: SessionSetupFlags,
+) -> Result<Request, ConnectError> {
     let required =
         if options.require_signing { SecurityMode::SIGNING_REQUIRED } else { SecurityMode::empty() };
-    let flags = if binding.is_some() { SessionSetupFlags::BINDING } else { SessionSetupFlags::empty() };
     let body = SessionSetupRequest {
         flags,
         security_mode: SecurityMode::SIGNING_ENABLED | required,
@@ -194,7 +240,5 @@ fn request(
         previous_session_id: 0,
         security_buffer: token,
     };
-    let mut request = Request::new(Command::SESSION_SETUP, &body)?;
-    request.setup = Some(Setup { session_id, key: binding.map(|s| Arc::clone(&s.signing)) });
-    Ok(request)
+    Ok(Request::new(Command::SESSION_SETUP, &body)?)
 }

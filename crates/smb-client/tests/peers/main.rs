@@ -3,6 +3,7 @@
 mod exercise;
 mod peer;
 mod rdma;
+mod repair;
 mod samba;
 mod tampering;
 mod tcp;

@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use arena::{Arena, sg_to_vec};
@@ -16,6 +17,8 @@ use smb_client::{
 use tokio::net::TcpStream;
 
 use crate::exercise::{holes, pattern, sg, status};
+use crate::repair::Expiry;
+use crate::tampering::relay;
 
 const PASSWORD: &str = "battery staple";
 
@@ -202,9 +205,25 @@ async fn every_dialect_signed_and_encrypted() {
             assert_eq!((report.dialect, report.cipher.is_some()), (dialect, encrypt));
             let tree = client.tree("files").await.expect("the share");
             everything(&tree, &smbd.folder.join("files")).await;
+            client.authenticate_again().await.expect("still the same user");
+            tree.stat("").await.expect("with the same keys");
             client.logoff().await.expect("logged off");
         }
     }
+}
+
+/// Samba authenticates a session again too.
+#[tokio::test]
+async fn a_session_expires() {
+    let Some(smbd) = Smbd::start("").await else { return };
+    let expiry = Arc::new(Expiry::default());
+    let mut options = smbd.options();
+    options.transport = TransportChoice::Tcp;
+    options.require_signing = false;
+    options.port = relay(([127, 0, 0, 1], smbd.port).into(), expiry.tamper()).await.port();
+    let client = connect(options).await.expect("a session");
+    expiry.everything(&client, "files").await;
+    client.logoff().await.expect("logged off");
 }
 
 #[tokio::test]

@@ -13,10 +13,10 @@ use tokio::net::{TcpListener, TcpStream};
 use crate::peer::{Peer, Settings};
 
 /// What is done to each message: from the client or not, its header, its bytes.
-type Tamper = Arc<dyn Fn(bool, &Header, &mut Vec<u8>) + Send + Sync>;
+pub type Tamper = Arc<dyn Fn(bool, &Header, &mut Vec<u8>) + Send + Sync>;
 
 /// A relay to `server` that tampers.
-async fn relay(server: SocketAddr, tamper: Tamper) -> SocketAddr {
+pub async fn relay(server: SocketAddr, tamper: Tamper) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("bound");
     tokio::spawn(async move {
