@@ -31,8 +31,8 @@ const ADDRESSES_MAX: usize = 4;
 
 /// Connects over iWARP, in at most `timeout`.
 ///
-/// A server that is silent in SMB Direct's negotiation is tried again with more patience each time: Linux's ksmbd loses
-/// a negotiation that comes right behind its MPA reply.
+/// A server that is silent in SMB Direct's negotiation is tried again, with twice the patience each time and until the
+/// time is up: Linux's ksmbd loses a negotiation that comes right behind its MPA reply.
 pub(crate) async fn connect(
     address: SocketAddr,
     arena: Arena,
@@ -49,7 +49,7 @@ pub(crate) async fn connect(
         let (queue_pair, _) = iwarp::connect(address, env.clone(), &depths, options).await?;
         match over(Box::new(queue_pair), arena.clone(), env.clone(), patience.min(left)).await {
             Err(DirectError::Direct(e @ SmbDirectError::TimedOut(Timer::Negotiation))) if env.now() < end => {
-                tracing::debug!(%address, "{e}: once more");
+                tracing::info!(%address, after = ?patience, "{e}: once more");
                 patience *= 2;
             }
             done => return done,
@@ -101,6 +101,38 @@ mod tests {
             link_speed_bits_per_second: speed,
             address: Some(SocketAddr::new(address.parse().expect("an address"), 0)),
         }
+    }
+
+    /// It takes the connection and says nothing: tried more than once, and given up in time.
+    #[tokio::test]
+    async fn a_silent_server_is_tried_again_and_given_up() {
+        let env = Env::real();
+        let here = "127.0.0.1:0".parse().expect("an address");
+        let listener =
+            iwarp::Listener::bind(here, env.clone(), iwarp::Options::default()).await.expect("a port");
+        let address = listener.local_addr().expect("bound");
+        let silent = async {
+            let mut taken = Vec::new();
+            while let Ok(arriving) = listener.accept().await {
+                let Ok(incoming) = arriving.request().await else { break };
+                taken.push(incoming.accept(&[], 32, 32).await);
+                if taken.len() == 2 {
+                    return std::future::pending().await;
+                }
+            }
+            taken.len()
+        };
+        let timeout = Duration::from_millis(1500);
+        let began = env.now();
+        let arena = Arena::new(16 << 20).expect("memory");
+        let ended = tokio::select! {
+            ended = connect(address, arena, env.clone(), timeout) => ended,
+            n = silent => panic!("{n} connections"),
+        };
+        let why = ended.err().expect("nobody negotiates").to_string();
+        let took = env.now() - began;
+        assert!(took >= FIRST_PATIENCE + Duration::from_millis(400), "one attempt only: {took:?}, {why}");
+        assert!(took < timeout + FIRST_PATIENCE, "{took:?}, {why}");
     }
 
     #[test]
