@@ -1,0 +1,129 @@
+//! What a thread drives: something that takes I/Os and gives back completions.
+//!
+//! A [`Backend`] belongs to one thread. I/Os are in *slots*, as many as are outstanding; a slot holds one I/O at a time
+//! and has its own memory. Nothing fails on submission: whatever goes wrong comes back as that I/O's completion.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::memory::Memory;
+use super::offsets::Kind;
+use crate::profile::Target;
+
+/// Where a target is.
+#[derive(Clone, Debug)]
+pub enum Place {
+    /// A file or block device of this machine: the target's path.
+    Local,
+    /// A file of a server.
+    Smb(Arc<super::smb::SmbPlace>),
+}
+
+/// One target of a thread, for opening.
+#[derive(Clone, Debug)]
+pub struct Lane {
+    /// What is to be done.
+    pub target: Target,
+    /// Where it is.
+    pub place: Place,
+    /// What constant writes are taken from.
+    pub source: Arc<Memory>,
+}
+
+/// All targets of a thread, for opening.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// They.
+    pub lanes: Vec<Lane>,
+    /// Bytes that each slot has room for.
+    pub slots: Vec<u32>,
+    /// What is read is looked at: keep it until the next I/O of the slot. Targets are opened to read and write.
+    pub verify: bool,
+}
+
+/// An I/O.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Io {
+    /// In which slot; free until then.
+    pub slot: usize,
+    /// On which of the thread's targets.
+    pub lane: usize,
+    /// What it does.
+    pub kind: Kind,
+    /// In bytes.
+    pub offset: u64,
+    /// In bytes; at most what the slot has room for.
+    pub length: u32,
+    /// What a write writes.
+    pub payload: Payload,
+}
+
+/// What a write writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Payload {
+    /// The slot's write buffer, as [`Backend::buffer`] was filled.
+    Buffer,
+    /// The target's source, from this byte on.
+    Source(usize),
+}
+
+/// How an I/O ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Completion {
+    /// In which slot.
+    pub slot: usize,
+    /// Bytes moved.
+    pub result: Result<u32, Fault>,
+    /// When, if that was before [`Backend::complete`] was called.
+    pub at: Option<Instant>,
+}
+
+/// Why an I/O failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Fault {
+    /// The system's error number.
+    System(i32),
+    /// The server's NTSTATUS.
+    Status(u32),
+    /// The connection to the server ended.
+    Lost,
+    /// The server broke the protocol.
+    Protocol,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fault::System(errno) => std::io::Error::from_raw_os_error(*errno).fmt(f),
+            Fault::Status(status) => write!(f, "the server answered with NTSTATUS {status:#010x}"),
+            Fault::Lost => f.write_str("the connection to the server ended"),
+            Fault::Protocol => f.write_str("the server's answer is malformed"),
+        }
+    }
+}
+
+/// See the module.
+pub trait Backend {
+    /// Bytes that the target of a lane has.
+    fn size(&self, lane: usize) -> u64;
+
+    /// The write buffer of a slot that is free.
+    fn buffer(&mut self, slot: usize) -> &mut [u8];
+
+    /// Begins an I/O.
+    fn submit(&mut self, io: &Io);
+
+    /// Gives out completions: waits for the first one until `until`, and not at all if that has passed.
+    ///
+    /// # Errors
+    /// That nothing will complete any more.
+    fn complete(&mut self, until: Instant, done: &mut Vec<Completion>) -> std::io::Result<()>;
+
+    /// What the slot's last read brought; only where [`Setup::verify`] was set.
+    fn data(&mut self, slot: usize, length: usize) -> Cow<'_, [u8]>;
+
+    /// How I/O is done, for the report.
+    fn describe(&self) -> String;
+}

@@ -1,0 +1,70 @@
+//! Creating local files (`-c`): written from end to end, so that reads find blocks and not holes.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::path::Path;
+
+use super::verify::Ledger;
+use crate::profile::Content;
+
+/// Bytes of a write.
+pub const PIECE: usize = 1 << 20;
+
+/// What a new file holds.
+#[derive(Clone, Copy, Debug)]
+pub struct Fill {
+    /// Zeros, rather than 0, 1 … 255, 0 …
+    pub zero: bool,
+    /// Stamps of this seed (`--verify`).
+    pub stamp: Option<u32>,
+}
+
+impl Fill {
+    /// What a file holds whose writes have `content`.
+    pub fn new(content: &Content, stamp: Option<u32>) -> Fill {
+        Fill { zero: *content == Content::Zero, stamp }
+    }
+
+    /// Fills `piece`, which belongs at `offset`. What is behind the last whole sector is not stamped.
+    pub fn fill(self, offset: u64, piece: &mut [u8]) {
+        if self.zero {
+            piece.fill(0);
+        } else {
+            for (byte, n) in piece.iter_mut().zip((0..=255u8).cycle()) {
+                *byte = n;
+            }
+        }
+        if let Some(seed) = self.stamp {
+            Ledger::stamp_new(seed, offset, piece);
+        }
+    }
+}
+
+/// Creates `path` with `size` bytes, whatever was there, and its directories. `done` hears how many bytes are written
+/// and says whether to go on. Block devices stay as they are. Whether the file was written.
+///
+/// # Errors
+/// The system's; [`io::ErrorKind::Interrupted`] if `done` said to stop.
+pub fn create(path: &Path, size: u64, fill: Fill, mut done: impl FnMut(u64) -> bool) -> io::Result<bool> {
+    if std::fs::metadata(path).is_ok_and(|m| m.file_type().is_block_device()) {
+        return Ok(false);
+    }
+    if let Some(directory) = path.parent().filter(|d| !d.as_os_str().is_empty()) {
+        std::fs::create_dir_all(directory)?;
+    }
+    let file = File::create(path)?;
+    let mut piece = vec![0; PIECE];
+    let mut at = 0;
+    while at < size {
+        let n = usize::try_from(size - at).unwrap_or(PIECE).min(PIECE);
+        fill.fill(at, &mut piece[..n]);
+        file.write_all_at(&piece[..n], at)?;
+        at += n as u64;
+        if !done(at) {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+    }
+    file.sync_all()?;
+    Ok(true)
+}

@@ -1,0 +1,183 @@
+//! Why a run could not begin or go on.
+
+use std::io;
+
+use thiserror::Error;
+
+use super::backend::Fault;
+
+/// Why a thread's targets could not be opened.
+#[derive(Debug, Error)]
+pub enum OpenError {
+    /// A file of this machine.
+    #[error("{path}: {source}{}", create_cure(source))]
+    Local {
+        /// It.
+        path: String,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// Neither a file nor a block device.
+    #[error("{path} is neither a file nor a block device")]
+    NotAFile {
+        /// It.
+        path: String,
+    },
+    /// `-Sr` on a file of this machine.
+    #[error("{path}: -Sr keeps the server's cache, and a local file has none: use -Sb or -Su")]
+    NotRemote {
+        /// It.
+        path: String,
+    },
+    /// A file system without direct I/O.
+    #[error("{path}: this file system has no unbuffered I/O: use -Sb, or a file on another one")]
+    NoDirect {
+        /// It.
+        path: String,
+    },
+    /// A device that is mounted or otherwise in use.
+    #[error("{path} is in use (mounted?), and a write test destroys what is there: unmount it first")]
+    InUse {
+        /// It.
+        path: String,
+    },
+    /// An empty one, or one smaller than what is to be done with it.
+    #[error(
+        "{path} has {size} bytes: too few for base {base}, a block of {block} and thread {thread} at stride {stride}; create it larger (-c), or use less of it"
+    )]
+    TooSmall {
+        /// It.
+        path: String,
+        /// In bytes.
+        size: u64,
+        /// `-B`.
+        base: u64,
+        /// `-b`.
+        block: u32,
+        /// Which thread of the target.
+        thread: u32,
+        /// `-T`.
+        stride: u64,
+    },
+    /// Unbuffered I/O that is not made of sectors.
+    #[error(
+        "{path}: unbuffered I/O (-Su, -Sh) is made of sectors: block, alignment and base must be multiples of 512"
+    )]
+    NotSectors {
+        /// It.
+        path: String,
+    },
+    /// Stamps need whole sectors.
+    #[error("{path}: --verify stamps sectors: block, alignment, base and -T must be multiples of 512")]
+    NotVerifiable {
+        /// It.
+        path: String,
+    },
+    /// More than the ledger holds.
+    #[error("{path} has {size} bytes, and --verify keeps track of 32 GiB: limit the range with -f")]
+    VerifyTooLarge {
+        /// It.
+        path: String,
+        /// In bytes.
+        size: u64,
+    },
+    /// `-F` with mappings and files on one thread.
+    #[error("one thread cannot drive mappings (-Sm) and files at once: leave -F out, or use one kind")]
+    MixedMapping,
+    /// `-F` with local files and files of servers on one thread.
+    #[error(
+        "one thread cannot drive local files and files of servers at once: leave -F out, or use one kind"
+    )]
+    MixedPlaces,
+    /// Large pages or memory are not there.
+    #[error("{bytes} bytes of memory: {source}{}", if *large { "; reserve large pages: sysctl vm.nr_hugepages" } else { "" })]
+    Memory {
+        /// How much.
+        bytes: u64,
+        /// In large pages.
+        large: bool,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// io_uring is not there.
+    #[error(
+        "io_uring: {0}; it may be switched off (sysctl kernel.io_uring_disabled) or filtered by a container"
+    )]
+    Ring(#[source] io::Error),
+    /// A processor that is not there or not allowed.
+    #[error("processor {processor} of group {group}: {source}; see nproc, or use -n")]
+    Affinity {
+        /// Its group.
+        group: u16,
+        /// It.
+        processor: u8,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// A server could not be reached, or does not let us in.
+    #[error("{place}: {source}")]
+    Connect {
+        /// Which.
+        place: String,
+        /// Why.
+        source: Box<smb_client::ConnectError>,
+    },
+    /// A server did not open or create a file.
+    #[error("{place}: {source}")]
+    Remote {
+        /// Which.
+        place: String,
+        /// Why.
+        source: smb_client::RequestError,
+    },
+}
+
+fn create_cure(e: &io::Error) -> &'static str {
+    if e.kind() == io::ErrorKind::NotFound { "; create it with -c<size>" } else { "" }
+}
+
+/// Why a run could not begin or go on.
+#[derive(Debug, Error)]
+pub enum RunError {
+    /// Targets.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// A file could not be created.
+    #[error("creating {path}: {source}")]
+    Create {
+        /// It.
+        path: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The write buffer (`-Z`) could not be filled.
+    #[error("the write buffer (-Z): {0}")]
+    Source(#[source] io::Error),
+    /// A thread could not be started.
+    #[error("starting a thread: {0}")]
+    Thread(#[source] io::Error),
+    /// A process (`--pid`) that is not there.
+    #[error("process {pid}: {source}")]
+    Process {
+        /// It.
+        pid: u32,
+        /// Why.
+        source: io::Error,
+    },
+    /// All I/O to a target fails.
+    #[error("{path}: {count} I/Os in a row failed, the last one with: {fault}")]
+    Failing {
+        /// Which.
+        path: String,
+        /// How many.
+        count: u32,
+        /// Why.
+        fault: Fault,
+    },
+    /// Completions do not come any more.
+    #[error("waiting for I/O: {0}")]
+    Wait(#[source] io::Error),
+    /// A thread panicked, which is our fault.
+    #[error("a thread of the run ended in a panic: please report it")]
+    Panicked,
+}

@@ -1,0 +1,42 @@
+//! Runs a profile: opens targets, keeps I/O in flight on every thread, counts.
+//!
+//! **How a run goes.** [`run`] creates files, then for each time span starts the threads, each of which opens its targets
+//! and says that it is ready. When all are, they get one timeline: begin, measure, measured, end. What completes between
+//! `measure` and `measured` counts. Threads share nothing while they run but the offset of `-si` and, with `--verify`,
+//! the ledger of what was written.
+//!
+//! **Layout.** `offsets`, `pace`, `random`, `tally`, `verify` and `plan` are pure; `backend` is what a thread drives, `local`
+//! and `smb` are its kinds; `worker` is the thread; `cpu` and `system` read `/proc` and `/sys`.
+
+mod backend;
+mod cpu;
+mod create;
+mod error;
+mod local;
+mod memory;
+mod offsets;
+mod pace;
+mod plan;
+mod random;
+mod results;
+mod run;
+mod smb;
+mod system;
+mod tally;
+mod thread;
+mod verify;
+mod worker;
+
+pub use backend::{Backend, Completion, Fault, Io, Lane, Payload, Place, Setup};
+pub use cpu::{CpuShares, CpuTimes, ProcessCpu};
+pub use error::{OpenError, RunError};
+pub use memory::Memory;
+pub use offsets::{Kind, Offsets, TooSmall};
+pub use pace::{Next, Pace};
+pub use random::Random;
+pub use results::{SpanResults, TargetResults, ThreadResults, WaitStats};
+pub use run::{Observer, Open, Phase, Settings, Silent, Tick, open, run};
+pub use smb::SmbPlace;
+pub use system::{Processor, SystemInfo};
+pub use tally::{Bucket, Buckets, Latency, Tally};
+pub use verify::{Ledger, Mismatch, SECTOR, VERIFY_MAX, Verified, Wrong};

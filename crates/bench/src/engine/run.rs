@@ -1,0 +1,401 @@
+//! The run as a whole: files, time spans, threads, the clock.
+
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, Instant};
+
+use env::Env;
+
+use super::backend::{Backend, Lane, Place, Setup};
+use super::cpu::{self, CpuTimes, ProcessCpu};
+use super::create::{self, Fill};
+use super::error::{OpenError, RunError};
+use super::memory::Memory;
+use super::random::Random;
+use super::results::{SpanResults, ThreadResults};
+use super::thread::{Gate, Ledgers, ThreadStart};
+use super::worker::{Live, Timeline};
+use super::{local, plan, smb, system};
+use crate::profile::{Precreate, Profile, Target, TimeSpan};
+
+/// How often the observer hears.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Opens the targets of a thread, on that thread.
+pub type Open = fn(Setup) -> Result<Box<dyn Backend>, OpenError>;
+
+/// What a run needs beside its profile.
+#[derive(Clone)]
+pub struct Settings {
+    /// Where remote targets are, by their paths as given; the others are local.
+    pub places: HashMap<String, Place>,
+    /// Stamp what is written, check what is read.
+    pub verify: bool,
+    /// Processes whose processor time is reported beside our own.
+    pub pids: Vec<u32>,
+    /// Set it to end the run early; what was measured until then is reported.
+    pub stop: Arc<AtomicBool>,
+    /// How targets are opened: [`open`], but for tests.
+    pub open: Open,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings { places: HashMap::new(), verify: false, pids: Vec::new(), stop: Arc::default(), open }
+    }
+}
+
+/// Opens local targets and those of servers.
+///
+/// # Errors
+/// See [`OpenError`].
+pub fn open(setup: Setup) -> Result<Box<dyn Backend>, OpenError> {
+    let remote = setup.lanes.iter().filter(|l| matches!(l.place, Place::Smb(_))).count();
+    if remote == setup.lanes.len() {
+        Ok(Box::new(smb::Smb::open(setup)?))
+    } else if remote == 0 {
+        local::open(setup)
+    } else {
+        Err(OpenError::MixedPlaces)
+    }
+}
+
+/// Hears how a run goes on.
+pub trait Observer {
+    /// `done` of `size` bytes of a new file are written.
+    fn creating(&mut self, path: &str, done: u64, size: u64) {
+        let _ = (path, done, size);
+    }
+    /// About ten times a second.
+    fn tick(&mut self, tick: &Tick) {
+        let _ = tick;
+    }
+}
+
+/// Hears nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Silent;
+
+impl Observer for Silent {}
+
+/// A phase of a time span.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// `-W`.
+    WarmUp,
+    /// `-d`.
+    Measuring,
+    /// `-C`.
+    CoolDown,
+}
+
+/// How far a run is.
+#[derive(Clone, Copy, Debug)]
+pub struct Tick {
+    /// Which time span, from 0.
+    pub span: usize,
+    /// What it does.
+    pub phase: Phase,
+    /// Since the span began.
+    pub elapsed: Duration,
+    /// How long the span is.
+    pub total: Duration,
+    /// I/Os so far, in all phases.
+    pub ios: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// I/Os that failed.
+    pub errors: u64,
+    /// Dots of `-P`.
+    pub dots: u64,
+}
+
+/// Runs a profile; what each of its time spans found.
+///
+/// # Errors
+/// See [`RunError`]. I/Os that fail are not one: see [`SpanResults::errors`].
+pub fn run(
+    profile: &Profile,
+    settings: &Settings,
+    observer: &mut dyn Observer,
+) -> Result<Vec<SpanResults>, RunError> {
+    let mut run = Run {
+        profile,
+        settings,
+        env: Env::real(),
+        created: HashSet::new(),
+        ledgers: Arc::new(Ledgers::new(profile.timespans.first().map_or(0, |s| s.seed))),
+    };
+    for (path, target, size) in precreated(profile) {
+        run.create(&target, size, observer)?;
+        run.created.insert(path);
+    }
+    let mut results = Vec::with_capacity(profile.timespans.len());
+    for (number, span) in profile.timespans.iter().enumerate() {
+        let result = run.span(number, span, observer)?;
+        let stopped = result.stopped;
+        results.push(result);
+        if stopped {
+            break;
+        }
+    }
+    Ok(results)
+}
+
+/// What is created before the first time span, with its size.
+fn precreated(profile: &Profile) -> Vec<(String, Target, u64)> {
+    let Some(which) = profile.precreate else { return Vec::new() };
+    let mut files: Vec<(String, Target, Vec<u64>)> = Vec::new();
+    for target in profile.timespans.iter().flat_map(|s| &s.targets) {
+        let size = target.create.unwrap_or(0);
+        match files.iter_mut().find(|f| f.0 == target.path) {
+            Some(file) => file.2.push(size),
+            None => files.push((target.path.clone(), target.clone(), vec![size])),
+        }
+    }
+    let chosen = files.into_iter().filter_map(|(path, target, sizes)| {
+        let largest = sizes.iter().copied().max().filter(|s| *s > 0)?;
+        let constant = match which {
+            Precreate::UseMaxSize => true,
+            Precreate::OnlyFilesWithConstantSizes => sizes.iter().all(|s| *s == largest),
+            Precreate::OnlyFilesWithConstantOrZeroSizes => sizes.iter().all(|s| *s == largest || *s == 0),
+        };
+        constant.then_some((path, target, largest))
+    });
+    chosen.collect()
+}
+
+struct Run<'a> {
+    profile: &'a Profile,
+    settings: &'a Settings,
+    env: Env,
+    created: HashSet<String>,
+    ledgers: Arc<Ledgers>,
+}
+
+/// Processor times at one moment.
+struct CpuSample {
+    system: Vec<(u32, CpuTimes)>,
+    processes: Vec<(u32, String, Duration)>,
+}
+
+impl Run<'_> {
+    fn place(&self, target: &Target) -> Place {
+        self.settings.places.get(&target.path).cloned().unwrap_or(Place::Local)
+    }
+
+    fn create(&mut self, target: &Target, size: u64, observer: &mut dyn Observer) -> Result<(), RunError> {
+        let path = &target.path;
+        let failed = |source| RunError::Create { path: path.clone(), source };
+        let fill = Fill::new(&target.content, self.settings.verify.then(|| self.ledgers.seed()));
+        let stop = &self.settings.stop;
+        let mut done = |done| {
+            observer.creating(path, done, size);
+            !stop.load(Ordering::Relaxed)
+        };
+        let written = match self.place(target) {
+            Place::Smb(place) => smb::create(&place, size, target.create_if_missing, fill, done)?,
+            Place::Local => {
+                let large_enough = std::fs::metadata(path).is_ok_and(|m| m.len() >= size);
+                if target.create_if_missing && large_enough {
+                    return Ok(());
+                }
+                create::create(Path::new(path), size, fill, &mut done).map_err(failed)?
+            }
+        };
+        if written {
+            self.ledgers.stamped(path);
+        }
+        Ok(())
+    }
+
+    fn span(
+        &mut self,
+        number: usize,
+        span: &TimeSpan,
+        observer: &mut dyn Observer,
+    ) -> Result<SpanResults, RunError> {
+        for target in &span.targets {
+            let size = target.create.unwrap_or(0);
+            if size > 0 && !self.created.contains(&target.path) {
+                self.create(target, size, observer)?;
+            }
+        }
+        let mut random = Random::new(span.seed.into());
+        let mut lanes = Vec::with_capacity(span.targets.len());
+        for target in &span.targets {
+            let source = Memory::source(&target.content, target.block, &mut random, target.large_pages);
+            let source = Arc::new(source.map_err(RunError::Source)?);
+            lanes.push((Lane { target: target.clone(), place: self.place(target), source }, Arc::default()));
+        }
+        let gate = Arc::new(Gate::default());
+        let halt = Arc::new(AtomicBool::new(false));
+        let (ready, readiness) = mpsc::channel();
+        let mut threads: Vec<JoinHandle<Result<(ThreadResults, u64), RunError>>> = Vec::new();
+        let mut lives = Vec::new();
+        let mut failure = None;
+        for plan in plan::threads(span, &system::allowed()) {
+            let live = Arc::new(Live::default());
+            let start = ThreadStart {
+                env: self.env.clone(),
+                lanes: plan.lanes.iter().map(|(n, weight)| (lanes[*n].clone(), *weight)).collect(),
+                span: span.clone(),
+                progress: self.profile.progress,
+                verify: self.settings.verify,
+                open: self.settings.open,
+                ledgers: self.ledgers.clone(),
+                live: live.clone(),
+                halt: halt.clone(),
+                gate: gate.clone(),
+                ready: ready.clone(),
+                plan,
+            };
+            let name = format!("bench-{}", start.plan.number);
+            match Builder::new().name(name).spawn(move || start.run()) {
+                Ok(thread) => threads.push(thread),
+                Err(e) => {
+                    failure = Some(RunError::Thread(e));
+                    break;
+                }
+            }
+            lives.push(live);
+        }
+        drop(ready);
+        let mut engines: Vec<String> = Vec::new();
+        let mut all_ready = failure.is_none();
+        for _ in 0..threads.len() {
+            // A thread that is not ready says why when it is joined.
+            match readiness.recv() {
+                Ok(Some(engine)) if !engines.contains(&engine) => engines.push(engine),
+                Ok(Some(_)) => {}
+                Ok(None) | Err(mpsc::RecvError) => all_ready = false,
+            }
+        }
+        let mut result = SpanResults { engine: engines.join("; "), ..SpanResults::default() };
+        if all_ready {
+            let began = self.timed(number, span, &gate, &halt, &lives, observer, &mut result);
+            failure = began.err();
+        }
+        if failure.is_some() || !all_ready {
+            halt.store(true, Ordering::Relaxed);
+            gate.abort();
+        }
+        for thread in threads {
+            match thread.join() {
+                Ok(Ok((found, unfinished))) => {
+                    result.threads.push(found);
+                    result.unfinished += unfinished;
+                }
+                Ok(Err(e)) => {
+                    failure.get_or_insert(e);
+                }
+                Err(_) => {
+                    failure.get_or_insert(RunError::Panicked);
+                }
+            }
+        }
+        if let Some(failure) = failure {
+            return Err(failure);
+        }
+        for target in result.threads.iter_mut().flat_map(|t| &mut t.targets) {
+            target.read.buckets.end(result.elapsed);
+            target.write.buckets.end(result.elapsed);
+        }
+        Ok(result)
+    }
+
+    /// From the moment that all threads are ready to the end of the cool-down.
+    fn timed(
+        &self,
+        number: usize,
+        span: &TimeSpan,
+        gate: &Gate,
+        halt: &AtomicBool,
+        lives: &[Arc<Live>],
+        observer: &mut dyn Observer,
+        result: &mut SpanResults,
+    ) -> Result<(), RunError> {
+        self.sample()?; // a process that is not there is told before the run, not after it
+        let begin = self.env.now() + Duration::from_millis(1);
+        let seconds = |n: u32| Duration::from_secs(n.into());
+        let measure = begin + seconds(span.warmup_s);
+        let measured = measure + seconds(span.duration_s);
+        let end = measured + seconds(span.cooldown_s);
+        gate.go(Timeline { begin, measure, measured, end });
+        let (mut before, mut after) = (None, None);
+        let mut next_tick = begin;
+        loop {
+            let now = self.env.now();
+            if self.settings.stop.load(Ordering::Relaxed) && !halt.swap(true, Ordering::Relaxed) {
+                result.stopped = true;
+            }
+            let over = now >= end || halt.load(Ordering::Relaxed);
+            if before.is_none() && now >= measure {
+                before = Some((now, self.sample()?));
+            }
+            if before.is_some() && after.is_none() && (now >= measured || over) {
+                after = Some((now, self.sample()?));
+            }
+            if now >= next_tick || over {
+                observer.tick(&tick(number, now, begin, measure, measured, end, lives));
+                next_tick = now + TICK;
+            }
+            if over {
+                break;
+            }
+            let next = [measure, measured, end, next_tick].into_iter().filter(|t| *t > now).min();
+            std::thread::sleep(next.unwrap_or(end).saturating_duration_since(now));
+        }
+        if let (Some((_, before)), Some((at, after))) = (before, after) {
+            result.elapsed = at.min(measured).saturating_duration_since(measure);
+            result.cpu = after.system.iter().zip(&before.system).map(|(a, b)| a.1.since(&b.1)).collect();
+            let processes = after.processes.into_iter().zip(before.processes);
+            let time = |((pid, name, a), (_, _, b)): ((u32, String, Duration), (u32, String, Duration))| {
+                ProcessCpu { pid, name, cpu_s: a.saturating_sub(b).as_secs_f64() }
+            };
+            result.processes = processes.map(time).collect();
+        }
+        Ok(())
+    }
+
+    fn sample(&self) -> Result<CpuSample, RunError> {
+        let mut processes = Vec::new();
+        for pid in std::iter::once(std::process::id()).chain(self.settings.pids.iter().copied()) {
+            let (name, time) = cpu::process(pid).map_err(|source| RunError::Process { pid, source })?;
+            processes.push((pid, name, time));
+        }
+        Ok(CpuSample { system: cpu::system().unwrap_or_default(), processes })
+    }
+}
+
+fn tick(
+    span: usize,
+    now: Instant,
+    begin: Instant,
+    measure: Instant,
+    measured: Instant,
+    end: Instant,
+    lives: &[Arc<Live>],
+) -> Tick {
+    let phase = if now < measure {
+        Phase::WarmUp
+    } else if now < measured {
+        Phase::Measuring
+    } else {
+        Phase::CoolDown
+    };
+    let sum = |of: fn(&Live) -> &AtomicU64| lives.iter().map(|l| of(l).load(Ordering::Relaxed)).sum();
+    Tick {
+        span,
+        phase,
+        elapsed: now.saturating_duration_since(begin),
+        total: end - begin,
+        ios: sum(|l| &l.ios),
+        bytes: sum(|l| &l.bytes),
+        errors: sum(|l| &l.errors),
+        dots: sum(|l| &l.dots),
+    }
+}

@@ -1,0 +1,360 @@
+//! `--verify`: every sector that is written says where it belongs, and every sector that is read is believed only then.
+//!
+//! A sector of 512 bytes, little-endian:
+//!
+//! | bytes | what |
+//! |---|---|
+//! | 0..8 | `CWBENCH1` |
+//! | 8..16 | its offset in the target: finds what went to a wrong place |
+//! | 16..20 | its generation, counted up by each write: finds what was lost |
+//! | 20..24 | the seed of the run |
+//! | 24..504 | bytes made from the three |
+//! | 504..512 | CRC-64/NVME of bytes 0..504 |
+//!
+//! The [`Ledger`] knows the generation of each sector. Invariants: at most one write of a sector is in flight, so that
+//! the last one completed is what must be there; a sector that no write was in flight for, from before a read was
+//! submitted until after it completed, must have exactly the ledger's generation. Where one was, any generation is right,
+//! and a torn sector is not judged.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crc_fast::{CrcAlgorithm, checksum};
+use serde::Serialize;
+
+use super::random::mix;
+
+/// Bytes of a sector.
+pub const SECTOR: u64 = 512;
+/// The largest target, in bytes: the ledger takes four bytes for each sector.
+pub const VERIFY_MAX: u64 = 32 << 30;
+
+const MAGIC: [u8; 8] = *b"CWBENCH1";
+/// Never written by this run, or unknown since a write failed: whatever carries a correct stamp is right.
+const UNKNOWN: u32 = 0;
+/// A write is in flight; the generation is in the bits above.
+const IN_FLIGHT: u32 = 1;
+
+/// What each sector of a target must hold. Shared by all threads.
+pub struct Ledger {
+    path: String,
+    seed: u32,
+    sectors: Vec<AtomicU32>,
+}
+
+/// What a check found.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Verified {
+    /// Sectors that were right.
+    pub sectors: u64,
+    /// Sectors without a stamp, where none had been written.
+    pub unstamped: u64,
+    /// Sectors that were being written meanwhile and could not be judged.
+    pub raced: u64,
+    /// Sectors that were wrong.
+    pub mismatches: u64,
+    /// Writes that became reads, because another write of the same sectors was in flight.
+    pub deferred: u64,
+    /// The first that was wrong.
+    pub first: Option<Mismatch>,
+}
+
+/// A sector that was wrong.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Mismatch {
+    /// In which target.
+    pub path: String,
+    /// Where, in bytes.
+    pub offset: u64,
+    /// Which generation was written last; none: any is right.
+    pub expected_generation: Option<u32>,
+    /// Which seed wrote it.
+    pub expected_seed: u32,
+    /// What is wrong.
+    pub what: Wrong,
+    /// Its first 32 bytes, in hexadecimal.
+    pub begins: String,
+}
+
+/// What is wrong with a sector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Wrong {
+    /// No stamp where one was written.
+    NoStamp,
+    /// The checksum is not that of the bytes.
+    Checksum,
+    /// It belongs elsewhere.
+    Offset {
+        /// Where it belongs.
+        found: u64,
+    },
+    /// Another generation: a lost write, if it is an older one.
+    Generation {
+        /// Which.
+        found: u32,
+    },
+    /// Another run wrote it.
+    Seed {
+        /// Which.
+        found: u32,
+    },
+}
+
+impl Verified {
+    /// Adds all of `other`; the first mismatch stays the first.
+    pub fn merge(&mut self, other: &Verified) {
+        self.sectors += other.sectors;
+        self.unstamped += other.unstamped;
+        self.raced += other.raced;
+        self.mismatches += other.mismatches;
+        self.deferred += other.deferred;
+        if self.first.is_none() {
+            self.first.clone_from(&other.first);
+        }
+    }
+}
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, sector at {}: ", self.path, self.offset)?;
+        match self.what {
+            Wrong::NoStamp => f.write_str("no stamp where one was written")?,
+            Wrong::Checksum => f.write_str("the checksum is not that of the bytes")?,
+            Wrong::Offset { found } => write!(f, "it belongs at {found}")?,
+            Wrong::Generation { found } => write!(f, "generation {found}")?,
+            Wrong::Seed { found } => write!(f, "written by seed {found}")?,
+        }
+        if let Some(expected) = self.expected_generation {
+            write!(f, "; expected generation {expected} of seed {}", self.expected_seed)?;
+        }
+        write!(f, "; it begins with {}", self.begins)
+    }
+}
+
+impl Ledger {
+    /// The ledger of a target of `size` bytes. `stamped`: all of it was written with [`Ledger::stamp_new`].
+    pub fn new(path: &str, size: u64, seed: u32, stamped: bool) -> Ledger {
+        let state = if stamped { 1 << 1 } else { UNKNOWN };
+        let count = usize::try_from(size.min(VERIFY_MAX) / SECTOR).unwrap_or(0);
+        Ledger { path: path.to_owned(), seed, sectors: (0..count).map(|_| AtomicU32::new(state)).collect() }
+    }
+
+    fn span(&self, offset: u64, length: usize) -> &[AtomicU32] {
+        let first = usize::try_from(offset / SECTOR).unwrap_or(usize::MAX);
+        let count = length / SECTOR as usize;
+        self.sectors.get(first..first.saturating_add(count)).unwrap_or_default()
+    }
+
+    /// Stamps a new file's bytes at `offset` with the first generation.
+    pub fn stamp_new(seed: u32, offset: u64, bytes: &mut [u8]) {
+        for (at, sector) in (offset..).step_by(SECTOR as usize).zip(bytes.chunks_exact_mut(SECTOR as usize)) {
+            stamp(sector, at, 1, seed);
+        }
+    }
+
+    /// Begins a write: stamps `bytes`, or says no where another write is in flight.
+    #[must_use]
+    pub fn begin_write(&self, offset: u64, bytes: &mut [u8]) -> bool {
+        let sectors = self.span(offset, bytes.len());
+        for (n, sector) in sectors.iter().enumerate() {
+            let taken = sector.fetch_update(Ordering::AcqRel, Ordering::Acquire, |s| {
+                (s & IN_FLIGHT == 0).then(|| next(s) | IN_FLIGHT)
+            });
+            if taken.is_err() {
+                // None of these has been written: give them their generation back.
+                sectors[..n]
+                    .iter()
+                    .for_each(|s| s.store(previous(s.load(Ordering::Acquire)), Ordering::Release));
+                return false;
+            }
+        }
+        let parts = bytes.chunks_exact_mut(SECTOR as usize);
+        for ((at, part), sector) in (offset..).step_by(SECTOR as usize).zip(parts).zip(sectors) {
+            stamp(part, at, sector.load(Ordering::Acquire) >> 1, self.seed);
+        }
+        true
+    }
+
+    /// Ends a write. After one that failed nobody knows what is there.
+    pub fn end_write(&self, offset: u64, length: usize, done: bool) {
+        for sector in self.span(offset, length) {
+            let state = if done { sector.load(Ordering::Acquire) & !IN_FLIGHT } else { UNKNOWN };
+            sector.store(state, Ordering::Release);
+        }
+    }
+
+    /// Begins a read: what is known now.
+    pub fn begin_read(&self, offset: u64, length: usize, snapshot: &mut Vec<u32>) {
+        snapshot.clear();
+        snapshot.extend(self.span(offset, length).iter().map(|s| s.load(Ordering::Acquire)));
+    }
+
+    /// Ends a read of `bytes`.
+    pub fn end_read(&self, offset: u64, bytes: &[u8], snapshot: &[u32], into: &mut Verified) {
+        let sectors = self.span(offset, bytes.len());
+        let parts = bytes.chunks_exact(SECTOR as usize).zip(sectors).zip(snapshot);
+        for (at, ((bytes, sector), before)) in (offset..).step_by(SECTOR as usize).zip(parts) {
+            let raced = before & IN_FLIGHT != 0 || sector.load(Ordering::Acquire) != *before;
+            let expected = (*before != UNKNOWN && !raced).then_some(before >> 1);
+            match judge(bytes, at, expected, self.seed) {
+                Ok(()) => into.sectors += 1,
+                Err(Wrong::NoStamp | Wrong::Checksum) if raced => into.raced += 1,
+                Err(Wrong::NoStamp) if expected.is_none() => into.unstamped += 1,
+                Err(what) => {
+                    into.mismatches += 1;
+                    into.first.get_or_insert_with(|| Mismatch {
+                        path: self.path.clone(),
+                        offset: at,
+                        expected_generation: expected,
+                        expected_seed: self.seed,
+                        what,
+                        begins: bytes[..32].iter().map(|b| format!("{b:02x}")).collect(),
+                    });
+                }
+            }
+        }
+    }
+}
+
+/// The state after a write in flight: generations go from 1 up and never become [`UNKNOWN`].
+fn next(state: u32) -> u32 {
+    match (state >> 1).wrapping_add(1) & (u32::MAX >> 1) {
+        0 => 1 << 1,
+        generation => generation << 1,
+    }
+}
+
+fn previous(state: u32) -> u32 {
+    ((state >> 1) - 1) << 1
+}
+
+fn stamp(sector: &mut [u8], offset: u64, generation: u32, seed: u32) {
+    sector[0..8].copy_from_slice(&MAGIC);
+    sector[8..16].copy_from_slice(&offset.to_le_bytes());
+    sector[16..20].copy_from_slice(&generation.to_le_bytes());
+    sector[20..24].copy_from_slice(&seed.to_le_bytes());
+    let mut x = mix(offset ^ mix(u64::from(generation) << 32 | u64::from(seed)));
+    for word in sector[24..504].chunks_exact_mut(8) {
+        x = x.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        word.copy_from_slice(&x.to_le_bytes());
+    }
+    let crc = checksum(CrcAlgorithm::Crc64Nvme, &sector[..504]);
+    sector[504..512].copy_from_slice(&crc.to_le_bytes());
+}
+
+fn judge(sector: &[u8], offset: u64, generation: Option<u32>, seed: u32) -> Result<(), Wrong> {
+    let word = |at: usize| u64::from_le_bytes(sector[at..at + 8].try_into().expect("eight bytes"));
+    let half = |at: usize| u32::from_le_bytes(sector[at..at + 4].try_into().expect("four bytes"));
+    if sector[..8] != MAGIC {
+        return Err(Wrong::NoStamp);
+    }
+    if checksum(CrcAlgorithm::Crc64Nvme, &sector[..504]) != word(504) {
+        return Err(Wrong::Checksum);
+    }
+    if word(8) != offset {
+        return Err(Wrong::Offset { found: word(8) });
+    }
+    if let Some(generation) = generation {
+        if half(20) != seed {
+            return Err(Wrong::Seed { found: half(20) });
+        }
+        if half(16) != generation {
+            return Err(Wrong::Generation { found: half(16) });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BLOCK: usize = 4096;
+
+    /// A disk in memory with its ledger.
+    struct Disk {
+        ledger: Ledger,
+        bytes: Vec<u8>,
+    }
+
+    impl Disk {
+        fn new(stamped: bool) -> Disk {
+            let mut bytes = vec![0; 64 * BLOCK];
+            if stamped {
+                Ledger::stamp_new(9, 0, &mut bytes);
+            }
+            Disk { ledger: Ledger::new("disk", bytes.len() as u64, 9, stamped), bytes }
+        }
+
+        fn write(&mut self, at: usize) {
+            let mut block = vec![0; BLOCK];
+            assert!(self.ledger.begin_write(at as u64, &mut block));
+            self.bytes[at..at + BLOCK].copy_from_slice(&block);
+            self.ledger.end_write(at as u64, BLOCK, true);
+        }
+
+        fn read(&self, at: usize) -> Verified {
+            let (mut snapshot, mut found) = (Vec::new(), Verified::default());
+            self.ledger.begin_read(at as u64, BLOCK, &mut snapshot);
+            self.ledger.end_read(at as u64, &self.bytes[at..at + BLOCK], &snapshot, &mut found);
+            found
+        }
+
+        fn wrong(&self, at: usize) -> Wrong {
+            self.read(at).first.expect("a mismatch").what
+        }
+    }
+
+    #[test]
+    fn what_was_written_is_right() {
+        let mut disk = Disk::new(true);
+        disk.write(BLOCK);
+        disk.write(BLOCK + 512); // overlaps
+        for at in [0, BLOCK, BLOCK + 512, 3 * BLOCK] {
+            assert_eq!(disk.read(at), Verified { sectors: 8, ..Verified::default() });
+        }
+    }
+
+    #[test]
+    fn a_bit_a_place_a_lost_write_a_foreign_run() {
+        let mut disk = Disk::new(true);
+        disk.bytes[BLOCK + 700] ^= 1;
+        assert_eq!(disk.wrong(BLOCK), Wrong::Checksum);
+        assert_eq!(disk.read(BLOCK).first.map(|m| m.offset), Some(BLOCK as u64 + 512));
+        disk.bytes.copy_within(0..BLOCK, 2 * BLOCK);
+        assert_eq!(disk.wrong(2 * BLOCK), Wrong::Offset { found: 0 });
+        let before = disk.bytes.clone();
+        disk.write(3 * BLOCK);
+        disk.bytes = before;
+        assert_eq!(disk.wrong(3 * BLOCK), Wrong::Generation { found: 1 });
+        disk.bytes[4 * BLOCK..5 * BLOCK].fill(0);
+        assert_eq!(disk.wrong(4 * BLOCK), Wrong::NoStamp);
+        stamp(&mut disk.bytes[5 * BLOCK..5 * BLOCK + 512], 5 * BLOCK as u64, 1, 8);
+        assert_eq!(disk.wrong(5 * BLOCK), Wrong::Seed { found: 8 });
+    }
+
+    #[test]
+    fn what_nobody_wrote_is_not_wrong() {
+        let mut disk = Disk::new(false);
+        assert_eq!(disk.read(0).unstamped, 8);
+        disk.write(0);
+        assert_eq!(disk.read(0).sectors, 8);
+        disk.ledger.end_write(0, BLOCK, false);
+        disk.bytes[..BLOCK].fill(0);
+        assert_eq!(disk.read(0).unstamped, 8);
+    }
+
+    #[test]
+    fn one_write_at_a_time_and_races_are_not_judged() {
+        let mut disk = Disk::new(true);
+        let mut block = vec![0; BLOCK];
+        assert!(disk.ledger.begin_write(BLOCK as u64, &mut block));
+        let mut other = vec![0; BLOCK];
+        assert!(!disk.ledger.begin_write(BLOCK as u64 - 512, &mut other), "overlaps a write in flight");
+        assert_eq!(disk.read(0).sectors, 8, "what the refused write had taken is free again");
+        disk.bytes[BLOCK] = 0; // torn
+        assert_eq!((disk.read(BLOCK).raced, disk.read(BLOCK).mismatches), (1, 0));
+        disk.ledger.end_write(BLOCK as u64, BLOCK, true);
+        assert_eq!(disk.wrong(BLOCK), Wrong::NoStamp);
+    }
+}

@@ -1,0 +1,22 @@
+//! A load generator that speaks DiskSPD's language.
+//!
+//! **What it is.** [`options`] turns a command line of DiskSPD or SQLIO, or an XML profile, into a [`profile::Profile`];
+//! [`engine`] runs it and counts; [`report`] prints the result as DiskSPD does (text, XML) or as JSON. Each thread of
+//! a run has its own connection, ring and counters, so that the generator itself does not become what is measured.
+//!
+//! **What it is not.** It makes no file systems, tunes nothing, and does not draw conclusions.
+//!
+//! **I/O model.** One system thread for each DiskSPD thread, which drives one [`engine::Backend`]: io_uring or a mapping
+//! for local files, a current-thread Tokio runtime with a connection of its own for SMB.
+//!
+//! **Two loops.** Without `-g` a thread keeps `-o` I/Os outstanding: a slow target slows the load. With `-g` I/Os are
+//! due at times laid down beforehand and their latency counts from those, so a target that stalls shows it in every
+//! I/O that had to wait.
+//!
+//! **Errors.** [`options::OptionError`]: the command line; [`engine::RunError`]: the run could not begin or go on. An I/O
+//! that fails is counted and reported, not hidden and not an error of the run.
+
+pub mod engine;
+pub mod options;
+pub mod profile;
+pub mod report;

@@ -1,0 +1,21 @@
+//! Sizes as DiskSPD prints them.
+
+/// The largest binary unit that is not larger than the size, with two digits after the point unless it is even.
+pub(super) fn size(bytes: u64) -> String {
+    padded(bytes, 0)
+}
+
+/// The same, with the number at least `width` characters wide.
+pub(super) fn padded(bytes: u64, width: usize) -> String {
+    for (shift, unit) in [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")] {
+        let one = 1u64 << shift;
+        if bytes >= one {
+            return if bytes.is_multiple_of(one) {
+                format!("{:width$}{unit}", bytes >> shift)
+            } else {
+                format!("{:width$.2}{unit}", bytes as f64 / one as f64)
+            };
+        }
+    }
+    bytes.to_string()
+}
