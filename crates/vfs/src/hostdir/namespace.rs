@@ -64,7 +64,12 @@ impl Tree {
             Some(there) if within && there == from.name => {} // a change of case only
             Some(there) => {
                 self.give_way(&from, &place, &there, replace)?;
-                if same(&lstatx(&from.place.fd, &from.name)?, &lstatx(&place.fd, &there)?) {
+                let names = (lstatx(&from.place.fd, &from.name)?, lstatx(&place.fd, &there)?);
+                if !same(&names.0, &names.1) && self.means(&place, &there, &from.stat)? {
+                    // A link and what it leads to: the link in the file's place would lead to itself, the file be lost.
+                    return Err(VfsError::Exists);
+                }
+                if same(&names.0, &names.1) {
                     // Two names of one file: the system would do nothing (POSIX).
                     rustix::fs::unlinkat(&from.place.fd, &*from.name, AtFlags::empty())?;
                 } else {
@@ -117,6 +122,15 @@ impl Tree {
                 let shown = visible::shown(name.as_bytes()).ok_or(VfsError::InvalidName)?;
                 self.find(place, &shown)
             }
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// Whether the name `there`, links followed, means the file `stat`; a link that leads nowhere or out means none.
+    fn means(&self, place: &Place, there: &str, stat: &Statx) -> VfsResult<bool> {
+        match self.peek(&join(&place.disk, there)) {
+            Ok(found) => Ok(same(&found, stat)),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::XDEV | Errno::LOOP) => Ok(false),
             Err(e) => Err(e.into()),
         }
     }

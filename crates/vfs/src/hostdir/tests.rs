@@ -3,6 +3,7 @@
 mod escapes;
 mod faults;
 mod foreign;
+mod links;
 mod names;
 mod waiting;
 
