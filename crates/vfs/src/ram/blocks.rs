@@ -77,6 +77,8 @@ impl Blocks {
     /// `NoSpace` when the blocks that are missing are more than there is room for; `NoMemory`.
     pub(super) fn write(&mut self, offset: u64, src: &Sg) -> VfsResult<()> {
         let range = offset..offset + arena::sg_len(src) as u64;
+        // What can fail first, and last of it the new blocks: they are not cleared, so all of them are written to.
+        self.detach(&range)?;
         self.prepare(&range)?;
         passes::count(Pass::Copy, (range.end - range.start) as usize);
         let mut src = src.iter().map(|b| &b[..]);
@@ -92,6 +94,16 @@ impl Blocks {
                 let n = from.len().min(target.len());
                 target[..n].copy_from_slice(&from[..n]);
                 (from, target) = (&from[n..], &mut target[n..]);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the blocks of `range` that exist ours to write to; none of them changes.
+    fn detach(&mut self, range: &Range<u64>) -> VfsResult<()> {
+        if range.start < range.end {
+            for (_, block) in self.map.range_mut(range.start / BLOCK..=(range.end - 1) / BLOCK) {
+                block.unique(&self.store)?;
             }
         }
         Ok(())

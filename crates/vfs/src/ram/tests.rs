@@ -89,6 +89,34 @@ async fn the_limit_holds_and_everything_is_given_back() {
     assert_eq!(used(&fs), empty);
 }
 
+/// A write for which there is no memory writes nothing, and shows nothing of what the memory held before.
+#[tokio::test(start_paused = true)]
+async fn a_write_without_memory() {
+    const BLOCK: u32 = 64 << 10;
+    let (env, arena, c) = (Env::simulated(1), Arena::new(4 << 20).expect("a mapping"), Ctx::default());
+    let fs = RamFs::new(&env, RamOptions { capacity: 1 << 20, ..Default::default() }).expect("a mapping");
+    let f = open(&fs, "f", OpenMode::Create, None).expect("made");
+    let block = |b: u8| bytes(b, BLOCK as usize);
+    let lend = || match now(f.node.read(&c, 0, Want { length: BLOCK, arena: &arena, file_ok: false })) {
+        Ok(Data::Bufs(sg)) => sg,
+        other => panic!("{other:?}"),
+    };
+    // A reader holds every version of the first block, until there is no memory for another.
+    let mut held = Vec::new();
+    while now(f.node.write(&c, 0, block(7))).is_ok() {
+        held.push(lend());
+    }
+    assert_eq!(now(f.node.write(&c, 0, block(8))), Err(VfsError::NoMemory));
+    held.remove(0); // room for one block: the second could be made, the first not copied
+    let two = block(9).into_iter().chain(block(9)).collect();
+    assert_eq!(now(f.node.write(&c, 0, two)), Err(VfsError::NoMemory));
+    let stat = now(f.node.stat(&c)).expect("there");
+    assert_eq!((stat.size, stat.allocation), (BLOCK.into(), BLOCK.into()));
+    now(f.node.set_len(&c, 2 * u64::from(BLOCK))).expect("a hole");
+    assert!(read(&f, &arena, 0, BLOCK).iter().all(|b| *b == 7));
+    assert!(read(&f, &arena, BLOCK.into(), BLOCK).iter().all(|b| *b == 0), "not what was there before");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_seed_replays() {
     let run = || {
