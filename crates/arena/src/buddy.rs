@@ -1,14 +1,17 @@
 //! The buddy allocator: which chunks of the region are free. Pure bookkeeping, no memory is touched.
 //!
+//! What is handed out is a *run* of pages: a chunk is one of a power of two, a longer run is cut to its length, and what
+//! is left of the block that it was cut from is free.
+//!
 //! Invariants:
-//! 1. A page range is in exactly one state: free at one order, or handed out at one order.
+//! 1. A page is in exactly one state: in one free block of one order, or handed out in one run.
 //! 2. A free block's buddy of the same order is not free, except at the largest order.
 //! 3. `free_pages` is the number of pages in free blocks.
 
-use crate::{CHUNK_MAX, CHUNK_MIN};
+use crate::{CHUNK_MIN, RUN_MAX};
 
-/// The number of chunk sizes: `CHUNK_MIN << order`.
-pub(crate) const ORDERS: usize = (CHUNK_MAX / CHUNK_MIN).trailing_zeros() as usize + 1;
+/// The number of block sizes: `CHUNK_MIN << order`.
+pub(crate) const ORDERS: usize = (RUN_MAX / CHUNK_MIN).trailing_zeros() as usize + 1;
 
 /// The smallest order whose chunk holds `len` bytes.
 pub(crate) fn order_for(len: usize) -> usize {
@@ -26,13 +29,10 @@ pub(crate) struct Buddy {
 const BUSY: u8 = u8::MAX;
 
 impl Buddy {
-    /// All of `pages` free; `pages` is a multiple of the largest chunk's.
+    /// All of `pages` free.
     pub(crate) fn new(pages: usize) -> Buddy {
-        let top = ORDERS - 1;
-        let mut b = Buddy { free: Default::default(), state: vec![BUSY; pages], free_pages: pages };
-        for page in (0..pages).step_by(1 << top).rev() {
-            b.push(page, top);
-        }
+        let mut b = Buddy { free: Default::default(), state: vec![BUSY; pages], free_pages: 0 };
+        b.give(0, pages);
         b
     }
 
@@ -40,25 +40,38 @@ impl Buddy {
         self.free_pages
     }
 
-    /// Takes a chunk of `order`; the page index, or `None` when there is none.
-    pub(crate) fn take(&mut self, order: usize) -> Option<usize> {
+    /// Takes a run of `pages`, at most [`RUN_MAX`]: its first page, or `None` when there is none.
+    pub(crate) fn take(&mut self, pages: usize) -> Option<usize> {
+        let order = order_for(pages * CHUNK_MIN);
         let (page, mut at) = (order..ORDERS).find_map(|o| self.pop(o).map(|p| (p, o)))?;
         while at > order {
             at -= 1;
             self.push(page + (1 << at), at);
         }
         self.free_pages -= 1 << order;
+        self.give(page + pages, (1 << order) - pages);
         Some(page)
     }
 
-    /// Gives back a chunk that [`Buddy::take`] handed out, merging it with its free buddies.
-    pub(crate) fn give(&mut self, page: usize, order: usize) {
-        assert!(self.state[page] == BUSY, "a chunk is given back once");
-        self.free_pages += 1 << order;
+    /// Gives back pages that [`Buddy::take`] handed out, merging them with what is free beside them.
+    pub(crate) fn give(&mut self, mut page: usize, mut pages: usize) {
+        self.free_pages += pages;
+        while pages > 0 {
+            let aligned = page.trailing_zeros() as usize; // of page 0: more than any order
+            let order = aligned.min(pages.ilog2() as usize).min(ORDERS - 1);
+            self.give_block(page, order);
+            page += 1 << order;
+            pages -= 1 << order;
+        }
+    }
+
+    fn give_block(&mut self, page: usize, order: usize) {
+        assert!(self.state[page] == BUSY, "a run is given back once");
         let (mut page, mut at) = (page, order);
         while at + 1 < ORDERS {
             let buddy = page ^ (1 << at);
-            if self.state[buddy] != at as u8 {
+            // The region need not end at the end of a largest block.
+            if self.state.get(buddy) != Some(&(at as u8)) {
                 break;
             }
             self.state[buddy] = BUSY; // its entry in `free` is stale from here
@@ -105,42 +118,44 @@ mod tests {
         assert_eq!(order_for(1), 0);
         assert_eq!(order_for(4096), 0);
         assert_eq!(order_for(4097), 1);
-        assert_eq!(order_for(CHUNK_MAX), ORDERS - 1);
+        assert_eq!(order_for(RUN_MAX), ORDERS - 1);
     }
 
     proptest! {
-        /// Against the naive model: a map of who owns each page.
+        /// Against the naive model: a map of who owns each page. Runs of any length, in a region that is no multiple of
+        /// the largest block.
         #[test]
-        fn never_hands_out_a_page_twice(ops in proptest::collection::vec((0usize..ORDERS, any::<prop::sample::Index>(), any::<bool>()), 1..400)) {
-            let pages = 4 << (ORDERS - 1);
+        fn never_hands_out_a_page_twice(ops in proptest::collection::vec((0usize..ORDERS, 1usize..1 << (ORDERS - 1), any::<prop::sample::Index>(), any::<bool>()), 1..400)) {
+            let pages = (2 << (ORDERS - 1)) + 768;
             let mut buddy = Buddy::new(pages);
             let mut owner = vec![false; pages];
             let mut held: Vec<(usize, usize)> = Vec::new();
-            for (order, pick, take) in ops {
+            for (order, run, pick, take) in ops {
                 if take || held.is_empty() {
-                    if let Some(page) = buddy.take(order) {
-                        prop_assert_eq!(page % (1 << order), 0);
-                        for o in &mut owner[page..page + (1 << order)] {
+                    let run = (run >> order).max(1);
+                    if let Some(page) = buddy.take(run) {
+                        prop_assert_eq!(page % run.next_power_of_two(), 0);
+                        for o in &mut owner[page..page + run] {
                             prop_assert!(!*o);
                             *o = true;
                         }
-                        held.push((page, order));
+                        held.push((page, run));
                     }
                 } else {
-                    let (page, order) = held.swap_remove(pick.index(held.len()));
-                    owner[page..page + (1 << order)].fill(false);
-                    buddy.give(page, order);
+                    let (page, run) = held.swap_remove(pick.index(held.len()));
+                    owner[page..page + run].fill(false);
+                    buddy.give(page, run);
                 }
                 prop_assert_eq!(buddy.free_pages(), owner.iter().filter(|o| !**o).count());
             }
-            for (page, order) in held {
-                buddy.give(page, order);
+            for (page, run) in held {
+                buddy.give(page, run);
             }
-            // Everything merged again: all the largest chunks can be had.
-            for _ in 0..4 {
-                prop_assert!(buddy.take(ORDERS - 1).is_some());
+            // Everything merged again: all the largest blocks can be had, and the rest.
+            for run in [1 << (ORDERS - 1), 1 << (ORDERS - 1), 512, 256] {
+                prop_assert!(buddy.take(run).is_some());
             }
-            prop_assert!(buddy.take(0).is_none());
+            prop_assert!(buddy.take(1).is_none());
         }
     }
 }

@@ -5,6 +5,8 @@ use std::ops::{Deref, Range};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use crate::CHUNK_MIN;
 use crate::region::Region;
 
@@ -26,12 +28,12 @@ pub struct IoBuf {
     len: u32,
 }
 
-/// One chunk of the region, given back on drop.
+/// One run of the region's pages, given back on drop.
 struct Chunk {
     region: Arc<Region>,
     at: NonNull<u8>,
     page: u32,
-    order: u8,
+    pages: u32,
 }
 
 // SAFETY: a chunk is plain memory with one owner (region.rs, invariant), so it may move between threads.
@@ -40,19 +42,22 @@ unsafe impl Send for Chunk {}
 unsafe impl Sync for Chunk {}
 
 enum Block {
+    /// A chunk, of which so many bytes are filled.
     Arena(Chunk, usize),
+    /// Bytes of a chunk that was cut up: from where, how many. No other block has one of them.
+    Piece(Arc<Chunk>, usize, usize),
     Heap(Box<[u8]>),
 }
 
 impl IoBufMut {
-    pub(crate) fn new(region: Arc<Region>, page: usize, order: usize) -> IoBufMut {
+    pub(crate) fn new(region: Arc<Region>, page: usize, pages: usize) -> IoBufMut {
         let at = region.at(page);
-        IoBufMut { chunk: Chunk { region, at, page: page as u32, order: order as u8 }, len: 0 }
+        IoBufMut { chunk: Chunk { region, at, page: page as u32, pages: pages as u32 }, len: 0 }
     }
 
     /// The number of bytes that fit.
     pub fn capacity(&self) -> usize {
-        CHUNK_MIN << self.chunk.order
+        CHUNK_MIN * self.chunk.pages as usize
     }
 
     /// The number of bytes filled.
@@ -106,6 +111,26 @@ impl IoBufMut {
         let len = self.len as u32;
         IoBuf { block: Arc::new(Block::Arena(self.chunk, self.len)), start: 0, len }
     }
+
+    /// Makes parts of what is filled shareable, each by itself: a part that has one owner can be changed again
+    /// ([`IoBuf::get_mut`]), whoever has the others. The memory returns to the arena with the last of them.
+    ///
+    /// # Panics
+    /// When the parts overlap, are not in order, or go beyond what is filled.
+    pub fn cut(self, parts: impl IntoIterator<Item = Range<usize>>) -> SmallVec<[IoBuf; 4]> {
+        let (filled, chunk) = (self.len, Arc::new(self.chunk));
+        let mut end = 0;
+        parts
+            .into_iter()
+            .map(|part| {
+                assert!(end <= part.start && part.start <= part.end && part.end <= filled);
+                end = part.end;
+                let len = part.end - part.start;
+                let block = Arc::new(Block::Piece(Arc::clone(&chunk), part.start, len));
+                IoBuf { block, start: 0, len: len as u32 }
+            })
+            .collect()
+    }
 }
 
 impl Deref for IoBufMut {
@@ -150,18 +175,37 @@ impl IoBuf {
         head
     }
 
-    /// The unique buffer again, if this is the last owner and it came from the arena; otherwise itself. The
+    /// The unique buffer again, if this is the last owner and it is a whole one of the arena; otherwise itself. The
     /// buffer's filled length is what it was when frozen.
     ///
     /// # Errors
-    /// `self`, unchanged, when somebody else still holds it or it is not arena memory.
+    /// `self`, unchanged, when somebody else still holds it, it was cut up, or it is not arena memory.
     pub fn try_unfreeze(self) -> Result<IoBufMut, IoBuf> {
         let IoBuf { block, start, len } = self;
         match Arc::try_unwrap(block) {
             Ok(Block::Arena(chunk, filled)) => Ok(IoBufMut { chunk, len: filled }),
-            Ok(heap) => Err(IoBuf { block: Arc::new(heap), start, len }),
+            Ok(other) => Err(IoBuf { block: Arc::new(other), start, len }),
             Err(block) => Err(IoBuf { block, start, len }),
         }
+    }
+}
+
+impl IoBuf {
+    /// Its bytes, to change them, if this is the only owner of the memory they are in.
+    pub fn get_mut(&mut self) -> Option<&mut [u8]> {
+        let range = self.start as usize..(self.start + self.len) as usize;
+        let whole: &mut [u8] = match Arc::get_mut(&mut self.block)? {
+            // SAFETY: the block has no other owner, so nobody else reads the chunk, and `filled` bytes lie in it.
+            Block::Arena(chunk, filled) => unsafe {
+                std::slice::from_raw_parts_mut(chunk.at.as_ptr(), *filled)
+            },
+            // SAFETY: `cut` made these bytes this block's alone, and the block has no other owner.
+            Block::Piece(chunk, start, len) => unsafe {
+                std::slice::from_raw_parts_mut(chunk.at.add(*start).as_ptr(), *len)
+            },
+            Block::Heap(b) => b,
+        };
+        Some(&mut whole[range])
     }
 }
 
@@ -171,6 +215,10 @@ impl Deref for IoBuf {
         let whole: &[u8] = match &*self.block {
             // SAFETY: frozen memory is not written until its last owner is gone, and `filled` bytes lie in the chunk.
             Block::Arena(chunk, filled) => unsafe { std::slice::from_raw_parts(chunk.at.as_ptr(), *filled) },
+            // SAFETY: as above; `cut` has checked that the bytes lie in the filled part.
+            Block::Piece(chunk, start, len) => unsafe {
+                std::slice::from_raw_parts(chunk.at.add(*start).as_ptr(), *len)
+            },
             Block::Heap(b) => b,
         };
         &whole[self.start as usize..(self.start + self.len) as usize]
@@ -193,7 +241,7 @@ impl From<Vec<u8>> for IoBuf {
 
 impl Drop for Chunk {
     fn drop(&mut self) {
-        self.region.give(self.page as usize, self.order as usize);
+        self.region.give(self.page as usize, self.pages as usize);
     }
 }
 
@@ -237,6 +285,41 @@ mod tests {
         b.space().fill(0xAA);
         b.set_len(4);
         assert_eq!(b.freeze().len(), 4);
+    }
+
+    #[test]
+    fn a_sole_owner_may_change_its_part() {
+        let arena = Arena::new(1 << 20).expect("a small mapping");
+        let mut b = arena.try_alloc(4096, Class::Payload).expect("there is memory");
+        b.append(b"hello, world");
+        let mut parts = b.cut([0..5, 7..12]);
+        let mut world = parts.pop().expect("two");
+        // The other part has owners of its own.
+        let hello = [parts[0].clone(), parts[0].clone()];
+        world.get_mut().expect("one owner").make_ascii_uppercase();
+        assert_eq!((&*hello[0], &*world), (&b"hello"[..], &b"WORLD"[..]));
+        let mut tail = world.slice(1..5);
+        assert!(tail.get_mut().is_none() && parts[0].get_mut().is_none(), "shared");
+        drop(world);
+        tail.get_mut().expect("one owner").make_ascii_lowercase();
+        assert_eq!(&*tail, b"orld");
+        assert!(tail.clone().try_unfreeze().is_err());
+        drop((tail, hello));
+        assert_ne!(arena.usage().used, 0);
+        drop(parts);
+        assert_eq!(arena.usage().used, 0);
+        let mut heap = IoBuf::from(b"abc".to_vec()).slice(1..2);
+        heap.get_mut().expect("one owner")[0] = b'x';
+        assert_eq!(&*heap, b"x");
+    }
+
+    #[test]
+    #[should_panic(expected = "assertion failed")]
+    fn parts_do_not_overlap() {
+        let arena = Arena::new(1 << 20).expect("a small mapping");
+        let mut b = arena.try_alloc(4096, Class::Payload).expect("there is memory");
+        b.set_len(10);
+        b.cut([0..5, 4..6]);
     }
 
     #[test]

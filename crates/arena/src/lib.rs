@@ -1,11 +1,11 @@
 //! Payload buffers with owners.
 //!
 //! **What it is.** One [`Arena`] per process: a single mapping of 4 KiB-aligned memory with a fixed budget, cut
-//! into power-of-two chunks by a buddy allocator. A chunk is handed out as a unique [`IoBufMut`], filled once,
+//! into power-of-two chunks, and longer runs of pages, by a buddy allocator. A chunk is handed out as a unique [`IoBufMut`], filled once,
 //! frozen into a shared immutable [`IoBuf`], and returned to the arena when its last owner drops it. A payload of
 //! several buffers is an [`Sg`]. Because it is one mapping, a ring or a protection domain registers it once.
 //!
-//! **What it is not.** It is no general allocator (chunks are 4 KiB to 1 MiB) and no cache. Headers and other
+//! **What it is not.** It is no general allocator (chunks are 4 KiB to 1 MiB, runs up to 16 MiB) and no cache. Headers and other
 //! small things live in ordinary vectors, which [`IoBuf::from`] wraps.
 //!
 //! **The budget.** When payload memory is exhausted [`Arena::try_alloc`] says so and [`Arena::alloc`] waits: that
@@ -42,6 +42,9 @@ pub const CHUNK_MIN: usize = 4096;
 
 /// The largest chunk, in bytes; a longer payload is an [`Sg`] of several.
 pub const CHUNK_MAX: usize = 1 << 20;
+
+/// The longest run, in bytes: see [`Arena::try_alloc_run`].
+pub const RUN_MAX: usize = 16 << 20;
 
 /// The number of bytes in a scattered payload.
 pub fn sg_len(sg: &[IoBuf]) -> usize {

@@ -1,8 +1,8 @@
 //! The mapping, its budget, and who waits for it.
 //!
 //! Safety invariant: a chunk that the buddy allocator handed out belongs to exactly one [`IoBufMut`], or to the
-//! owners of one frozen block, until it is given back; so slices of different chunks never overlap, and a unique
-//! buffer's slice is not aliased. The mapping lives as long as `Region`, which every buffer keeps alive.
+//! owners of one frozen block, or is cut up into blocks that overlap nowhere, until it is given back; so slices of
+//! different chunks never overlap, and a unique buffer's slice is not aliased. The mapping lives as long as `Region`, which every buffer keeps alive.
 
 use std::io;
 use std::ptr::NonNull;
@@ -10,10 +10,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 use tokio::sync::Notify;
 
 use crate::buddy::{Buddy, order_for};
-use crate::{CHUNK_MAX, CHUNK_MIN, IoBufMut, SgMut};
+use crate::{CHUNK_MAX, CHUNK_MIN, IoBufMut, RUN_MAX, SgMut};
 
 /// The process's payload memory: a handle, cheap to clone.
 #[derive(Clone)]
@@ -98,27 +99,59 @@ impl Arena {
     /// When `len` is larger than [`CHUNK_MAX`].
     pub fn try_alloc(&self, len: usize, class: Class) -> Option<IoBufMut> {
         assert!(len <= CHUNK_MAX, "a chunk holds at most {CHUNK_MAX} bytes, {len} were asked for");
-        let order = order_for(len);
-        let page = {
-            let mut buddy = self.region.buddy.lock();
-            if class == Class::Payload && buddy.free_pages() < (1 << order) + self.region.reserve_pages {
-                return None;
-            }
-            buddy.take(order)?
-        };
-        Some(IoBufMut::new(Arc::clone(&self.region), page, order))
+        self.take(1 << order_for(len), class)
     }
 
-    /// Buffers with a capacity of at least `len` together, or `None`; all or nothing.
+    /// A buffer in one piece of at least `len` bytes, whole pages of 4 KiB. Longer than [`CHUNK_MAX`] it may be missing
+    /// although there is memory enough, which then lies scattered: a caller has another way for that.
+    ///
+    /// # Panics
+    /// When `len` is larger than [`RUN_MAX`].
+    pub fn try_alloc_run(&self, len: usize, class: Class) -> Option<IoBufMut> {
+        assert!(len <= RUN_MAX, "a run holds at most {RUN_MAX} bytes, {len} were asked for");
+        self.take(len.max(1).div_ceil(CHUNK_MIN), class)
+    }
+
+    fn take(&self, pages: usize, class: Class) -> Option<IoBufMut> {
+        let page = {
+            let mut buddy = self.region.buddy.lock();
+            if class == Class::Payload && buddy.free_pages() < pages + self.region.reserve_pages {
+                return None;
+            }
+            buddy.take(pages)?
+        };
+        Some(IoBufMut::new(Arc::clone(&self.region), page, pages))
+    }
+
+    /// Buffers with a capacity of at least `len` together, or `None`; all or nothing. They are largest chunks and a
+    /// last one, or smaller ones where what is free lies scattered: it is the amount that counts.
     pub fn try_alloc_sg(&self, len: usize, class: Class) -> Option<SgMut> {
-        let mut out = SgMut::new();
-        let mut left = len;
-        while left > 0 {
-            let n = left.min(CHUNK_MAX);
-            out.push(self.try_alloc(n, class)?);
-            left -= n;
+        let reserve = if class == Class::Payload { self.region.reserve_pages } else { 0 };
+        let mut taken: SmallVec<[(usize, usize); 4]> = SmallVec::new();
+        {
+            let mut buddy = self.region.buddy.lock();
+            let mut left = len;
+            while left > 0 {
+                let whole = order_for(left.min(CHUNK_MAX));
+                let found = (0..=whole).rev().find_map(|order| {
+                    let room = buddy.free_pages() >= (1 << order) + reserve;
+                    room.then(|| buddy.take(1 << order)).flatten().map(|page| (page, 1 << order))
+                });
+                let Some((page, pages)) = found else {
+                    // Given back before anybody could miss them: nobody who waits needs to be told.
+                    taken.iter().for_each(|(page, pages)| buddy.give(*page, *pages));
+                    return None;
+                };
+                taken.push((page, pages));
+                left = left.saturating_sub(pages * CHUNK_MIN);
+            }
         }
-        Some(out)
+        Some(
+            taken
+                .iter()
+                .map(|(page, pages)| IoBufMut::new(Arc::clone(&self.region), *page, *pages))
+                .collect(),
+        )
     }
 
     /// Like [`Arena::try_alloc_sg`], waiting until there is memory. Waiters are served in turn.
@@ -166,8 +199,8 @@ impl Region {
         unsafe { self.base.add(page * CHUNK_MIN) }
     }
 
-    pub(crate) fn give(&self, page: usize, order: usize) {
-        self.buddy.lock().give(page, order);
+    pub(crate) fn give(&self, page: usize, pages: usize) {
+        self.buddy.lock().give(page, pages);
         if self.waiting.load(Ordering::Acquire) > 0 {
             self.freed.notify_one();
         }
@@ -214,6 +247,70 @@ mod tests {
         assert!(arena.try_alloc(CHUNK_MIN, Class::Control).is_some());
         drop(held);
         assert_eq!(arena.usage().used, 0);
+    }
+
+    #[test]
+    fn a_run_costs_its_pages() {
+        let arena = Arena::new(4 << 20).expect("a small mapping");
+        let run = arena.try_alloc_run(CHUNK_MAX + 1, Class::Payload).expect("there is memory");
+        assert_eq!((run.capacity(), arena.usage().used), (CHUNK_MAX + CHUNK_MIN, CHUNK_MAX + CHUNK_MIN));
+        // What the block had beyond it is free.
+        let rest = arena.try_alloc(CHUNK_MAX / 2, Class::Payload).expect("the other half of its block");
+        drop(run);
+        drop(rest);
+        assert_eq!(arena.usage().used, 0);
+        assert!(arena.try_alloc_run(4 << 20, Class::Payload).is_none(), "the reserve is no payload's");
+        assert!(arena.try_alloc_run(3 << 20, Class::Payload).is_some());
+    }
+
+    #[test]
+    fn scattered_memory_is_used() {
+        let arena = Arena::new(4 << 20).expect("a small mapping");
+        let mut held: Vec<_> =
+            std::iter::from_fn(|| arena.try_alloc(2 * CHUNK_MIN, Class::Payload)).collect();
+        let mut i = 0;
+        held.retain(|_| {
+            i += 1;
+            i % 2 == 0
+        });
+        assert!(arena.try_alloc(CHUNK_MAX, Class::Payload).is_none(), "it is not in one piece");
+        let used = arena.usage().used;
+        let sg = arena.try_alloc_sg(CHUNK_MAX + 1, Class::Payload).expect("there is enough");
+        assert!(sg.iter().map(IoBufMut::capacity).sum::<usize>() > CHUNK_MAX);
+        assert!(arena.try_alloc_sg(CHUNK_MAX, Class::Payload).is_none());
+        drop(sg);
+        assert_eq!(arena.usage().used, used, "what did not suffice was given back");
+    }
+
+    /// Waiters that cannot have all they want leave each other alone: none of them is woken by another's try.
+    #[tokio::test]
+    async fn waiters_sleep() {
+        let arena = Arena::new(8 << 20).expect("a small mapping");
+        let mut held: Vec<_> = (0..6).filter_map(|_| arena.try_alloc(CHUNK_MAX, Class::Payload)).collect();
+        let wakes = Arc::new(AtomicUsize::new(0));
+        let tasks: Vec<_> = (0..3)
+            .map(|_| {
+                let (arena, wakes) = (arena.clone(), Arc::clone(&wakes));
+                tokio::spawn(async move {
+                    let mut wait = std::pin::pin!(arena.alloc_sg(3 * CHUNK_MAX, Class::Payload));
+                    std::future::poll_fn(|cx| {
+                        wakes.fetch_add(1, Ordering::Relaxed);
+                        wait.as_mut().poll(cx)
+                    })
+                    .await;
+                })
+            })
+            .collect();
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!((arena.usage().waiting, wakes.load(Ordering::Relaxed)), (3, 3));
+        while held.pop().is_some() {
+            tokio::task::yield_now().await;
+        }
+        for t in tasks {
+            t.await.expect("each waiter is served");
+        }
     }
 
     #[tokio::test]
