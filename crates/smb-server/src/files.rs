@@ -16,7 +16,9 @@
 //! Invariants:
 //! 1. A state is in the table exactly while it has members, or its removal or a rename onto it is running.
 //! 2. `delete_pending` is never cleared once `removing` is set, and nobody joins then.
-//! 3. Every change of names happens inside a [`Change`]: from before the backend is asked until the paths here follow.
+//! 3. Locks are held and waited for by members only, once [`FileTable::leave`] has returned; a list of members may be
+//!    locked when the table of locks is, not the other way round.
+//! 4. Every change of names happens inside a [`Change`]: from before the backend is asked until the paths here follow.
 
 pub(crate) mod locks;
 pub(crate) mod share_mode;
@@ -222,7 +224,13 @@ impl FileTable {
     /// Takes an open out of its file, with its locks (MS-FSA 2.1.5.4). When it is true, the file is to be removed from
     /// the backend under [`FileState::removal`], and [`FileTable::removed`] to be called.
     pub(crate) fn leave(&self, file: &Arc<FileState>, volatile: u64) -> bool {
+        let removed = self.leave_members(file, volatile);
+        // After that: who is no member gets no lock any more.
         file.release_locks(volatile);
+        removed
+    }
+
+    fn leave_members(&self, file: &Arc<FileState>, volatile: u64) -> bool {
         let mut files = self.files.lock();
         let mut state = file.state.lock();
         let Some(i) = state.members.iter().position(|m| m.volatile == volatile) else { return false };
@@ -367,28 +375,41 @@ impl FileState {
         range: LockRange,
         exclusive: bool,
     ) -> Result<(), LockRefusal> {
-        self.with_locks(|t| t.try_lock(volatile, range, exclusive))
+        self.with_locks(|t| {
+            self.check_member(volatile)?;
+            t.try_lock(volatile, range, exclusive)
+        })
     }
 
     /// Takes a byte-range lock or waits in line for it.
     ///
     /// # Errors
-    /// [`LockRefusal::TooMany`] only.
+    /// [`LockRefusal::TooMany`] and [`LockRefusal::Closed`] only.
     pub(crate) fn lock_or_wait(
         self: &Arc<Self>,
         volatile: u64,
         range: LockRange,
         exclusive: bool,
     ) -> Result<Option<LockWait>, LockRefusal> {
-        self.with_locks(|t| match t.try_lock(volatile, range, exclusive) {
-            Ok(()) => Ok(None),
-            Err(LockRefusal::Conflict) if t.is_crowded() => Err(LockRefusal::TooMany),
-            Err(LockRefusal::Conflict) => {
-                let (id, granted) = t.wait(volatile, range, exclusive);
-                Ok(Some(LockWait { file: Arc::clone(self), id, granted }))
+        self.with_locks(|t| {
+            self.check_member(volatile)?;
+            match t.try_lock(volatile, range, exclusive) {
+                Ok(()) => Ok(None),
+                Err(LockRefusal::Conflict) if t.is_crowded() => Err(LockRefusal::TooMany),
+                Err(LockRefusal::Conflict) => {
+                    let (id, granted) = t.wait(volatile, range, exclusive);
+                    Ok(Some(LockWait { file: Arc::clone(self), id, granted }))
+                }
+                Err(e) => Err(e),
             }
-            Err(e) => Err(e),
         })
+    }
+
+    /// Asked with the table of locks locked: an open that is closed at the same time on another channel either is no
+    /// member any more, and gets no lock, or gives back after this what it gets now.
+    fn check_member(&self, volatile: u64) -> Result<(), LockRefusal> {
+        let state = self.state.lock();
+        if state.members.iter().any(|m| m.volatile == volatile) { Ok(()) } else { Err(LockRefusal::Closed) }
     }
 
     /// Gives back a lock of exactly this range; false when the open holds none.

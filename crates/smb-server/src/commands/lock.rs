@@ -103,6 +103,7 @@ fn refused(e: LockRefusal) -> NtStatus {
     match e {
         LockRefusal::Conflict => NtStatus::LOCK_NOT_GRANTED,
         LockRefusal::TooMany => NtStatus::INSUFFICIENT_RESOURCES,
+        LockRefusal::Closed => NtStatus::FILE_CLOSED,
     }
 }
 

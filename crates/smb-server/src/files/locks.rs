@@ -69,6 +69,8 @@ pub(crate) enum LockRefusal {
     Conflict,
     /// [`HELD_MAX`] or [`WAITING_MAX`] is reached.
     TooMany,
+    /// Its open is no longer one of the file's.
+    Closed,
 }
 
 impl LockTable {

@@ -113,3 +113,19 @@ fn claims() {
     let _f = t.join(FILE, t.generation(), member(1, &s, "f")).expect("free again");
     assert!(t.claim(FILE).is_none(), "it is open");
 }
+
+// An open is closed on one channel while it locks on another: whichever is first, nothing is left behind.
+#[test]
+fn who_has_left_gets_no_lock() {
+    let (t, s) = (FileTable::default(), share());
+    let f = t.join(FILE, t.generation(), member(1, &s, "f")).expect("the first");
+    t.join(FILE, t.generation(), member(2, &s, "f")).expect("shares reading");
+    let range = LockRange::new(5, 1).expect("a range");
+    f.try_lock(1, range, true).expect("free");
+    assert!(!t.leave(&f, 1));
+    assert_eq!(f.try_lock(1, range, true), Err(LockRefusal::Closed));
+    assert!(matches!(f.lock_or_wait(1, range, true), Err(LockRefusal::Closed)));
+    assert_eq!(f.locks_of(1), 0);
+    f.try_lock(2, range, true).expect("nothing is in the way");
+    assert!(matches!(f.lock_or_wait(1, range, true), Err(LockRefusal::Closed)));
+}
