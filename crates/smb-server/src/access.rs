@@ -226,18 +226,27 @@ fn inherit(parent: Acl<'_>, auto: bool, owner: &Sid, group: &Sid, directory: boo
     acl
 }
 
-/// What a SET_INFO of these parts needs (MS-FSA 2.1.5.17).
+/// The parts of a descriptor that are kept; labels, resource attributes and central policies are not set by themselves.
+pub(crate) const KEPT: SecurityInformation = SecurityInformation::OWNER
+    .union(SecurityInformation::GROUP)
+    .union(SecurityInformation::DACL)
+    .union(SecurityInformation::SACL);
+
+/// What a SET_INFO of these parts needs (MS-FSA 2.1.5.17), those that are not kept too.
 pub(crate) fn needed_to_set(parts: SecurityInformation) -> AccessMask {
     let mut needed = AccessMask::empty();
     if parts.intersects(SecurityInformation::OWNER | SecurityInformation::GROUP | SecurityInformation::LABEL)
     {
         needed |= AccessMask::WRITE_OWNER;
     }
-    if parts.contains(SecurityInformation::DACL) {
+    if parts.intersects(SecurityInformation::DACL | SecurityInformation::ATTRIBUTE) {
         needed |= AccessMask::WRITE_DAC;
     }
-    if parts.intersects(SecurityInformation::SACL | SecurityInformation::BACKUP) {
+    if parts.intersects(SecurityInformation::SACL | SecurityInformation::SCOPE) {
         needed |= AccessMask::ACCESS_SYSTEM_SECURITY;
+    }
+    if parts.contains(SecurityInformation::BACKUP) {
+        needed |= AccessMask::WRITE_OWNER | AccessMask::WRITE_DAC | AccessMask::ACCESS_SYSTEM_SECURITY;
     }
     needed
 }

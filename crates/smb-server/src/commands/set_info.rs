@@ -208,6 +208,10 @@ async fn security(
     sent: &[u8],
 ) -> Result<(), NtStatus> {
     require(open, access::needed_to_set(parts))?;
+    // MS-SMB2 3.3.5.21.3: what is not understood is ignored; a descriptor of which nothing changes stays as it is.
+    if !parts.intersects(access::KEPT) {
+        return Ok(());
+    }
     let ctx = r.ctx();
     let stored = f.node.security(&ctx).wait().await.map_err(status::of_vfs)?;
     let new = access::changed(&r.session.user, stored.as_deref(), parts, sent)?;

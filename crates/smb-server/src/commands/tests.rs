@@ -2,6 +2,7 @@
 
 mod closing;
 mod creating;
+mod information;
 mod listing;
 mod locking;
 mod racing;
@@ -58,7 +59,7 @@ pub(crate) struct World {
     tree: Arc<Tree>,
 }
 
-pub(super) fn user(rid: u32) -> User {
+pub(crate) fn user(rid: u32) -> User {
     let sid = |authority, sub: &[u32]| Sid::new(authority, sub).expect("short");
     User {
         name: format!("user{rid}"),
@@ -123,6 +124,12 @@ impl World {
         let share = server.share("files").expect("added before");
         let tree = session.add_tree(1, |id| Tree::new(id, share, ALL.bits())).expect("the first");
         (Arc::new(session), tree)
+    }
+
+    /// Another session of the server, by this id.
+    pub(crate) fn join(&self, id: u64) {
+        let (session, _) = World::connect(&self.server, id, user(1000));
+        self.server.add_session(session);
     }
 
     /// Another user, connected to the same share.

@@ -36,7 +36,13 @@ pub(super) fn read(contexts: CreateContexts<'_>) -> Result<Wanted, NtStatus> {
                 w.extended_attributes = read_attributes(bytes)?
             }
             CreateRequestContext::SecurityDescriptor(bytes) => w.security = Some(bytes.to_vec()),
-            CreateRequestContext::AllocationSize(bytes) => w.allocation = Some(bytes),
+            CreateRequestContext::AllocationSize(bytes) => {
+                // A signed number that is not negative: what Windows' NtCreateFile says of others.
+                if bytes > i64::MAX as u64 {
+                    return Err(NtStatus::INVALID_PARAMETER);
+                }
+                w.allocation = Some(bytes);
+            }
             CreateRequestContext::MaximalAccess(since) => w.maximal_access = Some(since),
             CreateRequestContext::QueryOnDiskId => w.disk_id = true,
             // MS-SMB2 3.3.5.9.4: no snapshot of that time.

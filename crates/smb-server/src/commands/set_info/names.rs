@@ -47,10 +47,16 @@ pub(super) async fn link(r: &Request, open: &Open, f: &FileOpen, buffer: &[u8]) 
     if f.node.kind() == Kind::Directory {
         return Err(NtStatus::FILE_IS_A_DIRECTORY);
     }
+    // Windows asks for no right on the open of the file (FILE_LINK_INFORMATION: "no specific access rights"): the new name
+    // gives nobody more of it than its descriptor does. What is needed is needed on the folder.
     let vfs = r.tree.share.vfs().ok_or(NtStatus::INVALID_DEVICE_REQUEST)?;
     writable_tree(r)?;
     check_folder(r, &to.path, false).await?;
     let _change = r.server.files.begin_change().await;
+    // MS-FSA 2.1.5.15.6, MS-FSCC 2.4.28: a file that is deleted gets no further name.
+    if f.file.is_delete_pending() {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
     for _ in 0..ATTEMPTS {
         let replaced = check_replaced(r, f, &to).await?;
         let from = f.file.path_of(open.id.volatile);
