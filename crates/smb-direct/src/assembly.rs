@@ -72,6 +72,12 @@ impl Assembly {
         None
     }
 
+    /// The bytes so far; `None` before the first fragment.
+    pub(crate) fn length(&self) -> Option<usize> {
+        let tail = self.tail.as_ref().map(|(buf, start)| buf.len() - start);
+        (tail.is_some() || !self.done.is_empty()).then(|| arena::sg_len(&self.done) + tail.unwrap_or(0))
+    }
+
     /// The whole message, once its last fragment was added, and the steering tag that it invalidated.
     pub(crate) fn take(&mut self) -> (Sg, Option<(Stag, Exposed)>) {
         self.close_tail();

@@ -30,6 +30,7 @@ mod error;
 pub mod fuzzing;
 mod options;
 pub mod pdu;
+mod progress;
 pub mod protocol;
 mod transfers;
 

@@ -1,6 +1,6 @@
 //! The server: what all connections share.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -15,6 +15,7 @@ use thiserror::Error;
 use tokio::sync::Notify;
 
 use crate::commands::close::Loose;
+use crate::connection::{OVERHEAD, UNAUTHENTICATED_MAX};
 use crate::files::FileTable;
 use crate::open::Open;
 use crate::session::Session;
@@ -31,6 +32,8 @@ pub struct Server {
     pub(crate) files: FileTable,
     shares: RwLock<HashMap<String, Arc<Share>>>,
     sessions: Mutex<HashMap<u64, Arc<Session>>>,
+    /// Ids of sessions that are being set up.
+    reserved_ids: Mutex<HashSet<u64>>,
     /// High half of every persistent id: random per start, so that an id is not met again after a restart.
     incarnation: u32,
     next_open: AtomicU64,
@@ -39,6 +42,7 @@ pub struct Server {
     unauthenticated: AtomicUsize,
     totals: Counters,
     draining: AtomicBool,
+    cutting: AtomicBool,
     drained: Notify,
 }
 
@@ -96,9 +100,9 @@ pub struct SessionInfo {
     pub dialect: u16,
     /// Opens now.
     pub opens: usize,
-    /// Requests must be signed.
+    /// Requests are signed: they must be, or the last one was, other than the TREE_CONNECT that 3.1.1 protects always.
     pub signed: bool,
-    /// Requests must be encrypted.
+    /// Requests are encrypted: they must be, or the last one was.
     pub encrypted: bool,
     /// Age.
     pub age: Duration,
@@ -171,6 +175,16 @@ pub(crate) struct Counters {
     pub(crate) written_bytes_rdma: AtomicU64,
 }
 
+/// The part of the arena, one in so many, that connections may take on which nobody is logged on.
+const UNAUTHENTICATED_SHARE: usize = 8;
+
+/// How long connections that are cut may take to close what they have open. The last words of an SMB Direct connection
+/// take half of it at most.
+const CLOSING: Duration = Duration::from_secs(10);
+
+/// What I/O sizes are multiples of, in bytes.
+const IO_UNIT: usize = 64 << 10;
+
 impl Counters {
     /// Adds to one of them.
     pub(crate) fn add(counter: &AtomicU64, n: u64) {
@@ -179,9 +193,11 @@ impl Counters {
 }
 
 impl Server {
-    /// A server without shares but IPC$.
+    /// A server without shares but IPC$. Its I/O size is lowered to what half of `arena` has room for, message and all:
+    /// for more there might never be memory. The number of connections on which nobody is logged on is lowered to what
+    /// an eighth has room for.
     pub fn new(
-        config: ServerConfig,
+        mut config: ServerConfig,
         users: Arc<dyn UserLookup + Send + Sync>,
         arena: Arena,
         env: Env,
@@ -189,6 +205,10 @@ impl Server {
         let mut shares = HashMap::new();
         shares.insert(fold("IPC$"), Arc::new(Share::pipes()));
         let incarnation = u32::from_le_bytes(env.random()).max(1);
+        let most = arena.usage().budget / UNAUTHENTICATED_SHARE / (UNAUTHENTICATED_MAX + 4);
+        config.limits.unauthenticated = config.limits.unauthenticated.min(most);
+        let room = (arena.usage().budget / 2 - OVERHEAD) / IO_UNIT * IO_UNIT;
+        config.limits.max_io = config.limits.max_io.min(room as u32);
         Arc::new(Server {
             config,
             users,
@@ -197,6 +217,7 @@ impl Server {
             files: FileTable::default(),
             shares: RwLock::new(shares),
             sessions: Mutex::default(),
+            reserved_ids: Mutex::default(),
             incarnation,
             next_open: AtomicU64::new(1),
             next_connection: AtomicU64::new(1),
@@ -204,6 +225,7 @@ impl Server {
             unauthenticated: AtomicUsize::new(0),
             totals: Counters::default(),
             draining: AtomicBool::new(false),
+            cutting: AtomicBool::new(false),
             drained: Notify::new(),
             env,
         })
@@ -284,8 +306,8 @@ impl Server {
                 workstation: s.user.workstation.clone(),
                 dialect: s.binding.dialect,
                 opens: s.open_count(),
-                signed: s.signing_required,
-                encrypted: s.encrypt,
+                signed: s.is_signing(),
+                encrypted: s.is_encrypting(),
                 age: now - s.created,
                 idle: up.saturating_sub(Duration::from_micros(s.last_used_us.load(Ordering::Relaxed))),
                 channels: s
@@ -359,29 +381,47 @@ impl Server {
         }
     }
 
-    /// Stops taking requests: connections finish what they have begun and close. Returns when all have, or after
-    /// `limit`.
+    /// Stops taking requests: connections finish what they have begun and close. Those that have not after `limit` are
+    /// cut: their requests are given up, their opens closed. Returns when none is left; a connection whose backend does
+    /// not even close is given up after some seconds more.
     pub async fn drain(&self, limit: Duration) {
         self.draining.store(true, Ordering::Release);
+        if self.emptied(limit).await {
+            return;
+        }
+        self.cutting.store(true, Ordering::Release);
+        self.emptied(CLOSING).await;
+    }
+
+    /// Waits until there are no connections; false when there still are after `limit`.
+    async fn emptied(&self, limit: Duration) -> bool {
         let end = self.env.now() + limit;
         loop {
-            self.drained.notify_waiters(); // connections look at `is_draining` when woken
-            if self.connections.load(Ordering::Acquire) == 0 || self.env.now() >= end {
-                return;
+            self.drained.notify_waiters(); // connections look at what was set when woken
+            if self.connections.load(Ordering::Acquire) == 0 {
+                return true;
+            }
+            if self.env.now() >= end {
+                return false;
             }
             self.env.sleep(Duration::from_millis(10)).await;
         }
     }
 
-    pub(crate) fn is_draining(&self) -> bool {
-        self.draining.load(Ordering::Acquire)
-    }
-
     /// Completes when the server drains.
     pub(crate) async fn draining(&self) {
+        self.told(&self.draining).await;
+    }
+
+    /// Completes when its connections must close at once.
+    pub(crate) async fn cutting(&self) {
+        self.told(&self.cutting).await;
+    }
+
+    async fn told(&self, what: &AtomicBool) {
         loop {
             let wake = self.drained.notified();
-            if self.is_draining() {
+            if what.load(Ordering::Acquire) {
                 return;
             }
             wake.await;
@@ -396,7 +436,7 @@ impl Server {
     pub(crate) fn enter(self: &Arc<Self>) -> Option<(u64, ConnectionGuard)> {
         let n = self.connections.fetch_add(1, Ordering::AcqRel);
         let guard = ConnectionGuard(Arc::clone(self));
-        if n >= self.config.limits.connections || self.is_draining() {
+        if n >= self.config.limits.connections || self.draining.load(Ordering::Acquire) {
             return None;
         }
         Counters::add(&self.totals.accepted, 1);
@@ -420,18 +460,25 @@ impl Server {
         list
     }
 
-    /// An id for a new session: random, and never 0. It has 32 bits as Samba's have: clients exist that keep no more.
-    pub(crate) fn new_session_id(&self) -> u64 {
+    /// An id for a new session, which nobody else gets while it is kept: random, and never 0. It has 32 bits as Samba's
+    /// have: clients exist that keep no more.
+    pub(crate) fn new_session_id(self: &Arc<Self>) -> SessionId {
+        self.vacant_id(|| u32::from_le_bytes(self.env.random()))
+    }
+
+    fn vacant_id(self: &Arc<Self>, mut candidate: impl FnMut() -> u32) -> SessionId {
         loop {
-            let id = u64::from(u32::from_le_bytes(self.env.random()));
-            if id != 0 && !self.sessions.lock().contains_key(&id) {
-                return id;
+            let id = u64::from(candidate());
+            let mut reserved = self.reserved_ids.lock();
+            if id != 0 && !self.sessions.lock().contains_key(&id) && reserved.insert(id) {
+                return SessionId { server: Arc::clone(self), id };
             }
         }
     }
 
     pub(crate) fn add_session(&self, session: Arc<Session>) {
-        self.sessions.lock().insert(session.id, session);
+        let before = self.sessions.lock().insert(session.id, session);
+        assert!(before.is_none(), "a session's id was reserved for it");
     }
 
     pub(crate) fn session(&self, id: u64) -> Option<Arc<Session>> {
@@ -468,6 +515,18 @@ impl Server {
     }
 }
 
+/// See [`Server::new_session_id`].
+pub(crate) struct SessionId {
+    server: Arc<Server>,
+    pub(crate) id: u64,
+}
+
+impl Drop for SessionId {
+    fn drop(&mut self) {
+        self.server.reserved_ids.lock().remove(&self.id);
+    }
+}
+
 /// A connection on which nobody is logged on, counted for as long as it lives.
 pub(crate) struct Unauthenticated {
     server: Arc<Server>,
@@ -499,4 +558,27 @@ fn is_share_name(name: &str) -> bool {
     (1..=80).contains(&n)
         && !name.eq_ignore_ascii_case("IPC$")
         && !name.chars().any(|c| c < ' ' || "\\/[]:|<>+=;,*?\"".contains(c))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::commands::tests::World;
+
+    #[test]
+    fn a_session_id_is_nobody_elses() {
+        let world = World::new();
+        let server = &world.server;
+        let given = |candidates: &[u32]| {
+            let mut left = candidates.iter().copied();
+            server.vacant_id(|| left.next().expect("a vacant one is among them"))
+        };
+        let first = given(&[0, 7]);
+        assert_eq!(first.id, 7);
+        assert_eq!(given(&[7, 8]).id, 8, "the first is still being set up");
+        world.join(7);
+        drop(first);
+        assert_eq!(given(&[7, 9]).id, 9, "the first is a session");
+        server.remove_session(7);
+        assert_eq!(given(&[7, 9]).id, 7);
+    }
 }

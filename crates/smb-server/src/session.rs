@@ -12,7 +12,7 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::Instant;
 
 use parking_lot::Mutex;
@@ -42,6 +42,8 @@ pub(crate) struct Session {
     opens: Mutex<HashMap<u64, Arc<Open>>>,
     next_tree: AtomicU64,
     ended: AtomicBool,
+    /// How the last request was protected: see [`Session::saw`].
+    protection: AtomicU8,
     /// In microseconds since the server started; for listings.
     pub(crate) last_used_us: AtomicU64,
 }
@@ -66,6 +68,15 @@ pub(crate) struct ChannelFacts {
     pub(crate) connection: u64,
     pub(crate) peer: SocketAddr,
     pub(crate) transport: crate::TransportKind,
+}
+
+/// How a request was protected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Protected {
+    No,
+    Signed,
+    Encrypted,
 }
 
 impl Session {
@@ -94,12 +105,33 @@ impl Session {
             opens: Mutex::default(),
             next_tree: AtomicU64::new(1),
             ended: AtomicBool::new(false),
+            protection: AtomicU8::new(Protected::No as u8),
             last_used_us: AtomicU64::new(0),
         }
     }
 
     pub(crate) fn is_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
+    }
+
+    /// Notes how a request was protected.
+    pub(crate) fn saw(&self, protected: Protected) {
+        // It is the same nearly always: a line that is only read is shared by all workers.
+        if self.protection.load(Ordering::Relaxed) != protected as u8 {
+            self.protection.store(protected as u8, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether requests are signed: they must be, or the last one was. What is encrypted is not signed as well
+    /// (MS-SMB2 3.2.4.1.1).
+    pub(crate) fn is_signing(&self) -> bool {
+        !self.is_encrypting()
+            && (self.signing_required || self.protection.load(Ordering::Relaxed) == Protected::Signed as u8)
+    }
+
+    /// Whether requests are encrypted: they must be, or the last one was.
+    pub(crate) fn is_encrypting(&self) -> bool {
+        self.encrypt || self.protection.load(Ordering::Relaxed) == Protected::Encrypted as u8
     }
 
     /// Adds a tree connect made by `make` from its new id; `None` at the bound or when the session has ended.

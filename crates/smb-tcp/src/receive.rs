@@ -4,6 +4,9 @@
 //! that did not arrive whole is either a few bytes, which are copied to the next chunk, or the beginning of a message
 //! with much payload, whose remainder is then read straight into memory of its own. An idle connection holds no chunk.
 //!
+//! Encrypted messages are cut out of their chunk, so that whoever gets one may decrypt it where it lies; a large one is
+//! in one piece where the arena has such a piece, else it is scattered.
+//!
 //! Invariant: the bytes of the stream are, in order: the messages given out, the state's bytes, what is not read yet.
 
 use std::collections::VecDeque;
@@ -12,7 +15,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use arena::passes::{self, Pass};
-use arena::{Arena, CHUNK_MAX, CHUNK_MIN, Class, IoBuf, IoBufMut, Sg, SgMut};
+use arena::{Arena, CHUNK_MAX, CHUNK_MIN, Class, IoBuf, IoBufMut, RUN_MAX, Sg, SgMut};
 use env::BoxFuture;
 use smb_wire::frame::{self, FRAME_LEN};
 use smb_wire::msg::{ReadResponse, WriteRequest};
@@ -34,6 +37,8 @@ pub struct Receiver {
     waiting: Option<BoxFuture<SgMut>>,
     /// Bytes read since the connection was made.
     received: u64,
+    /// The longest message that there can always be memory for, in bytes.
+    most: usize,
 }
 
 enum State {
@@ -43,17 +48,18 @@ enum State {
     Chunk(IoBufMut),
     /// The beginning of a message, and what it needs.
     Rest { rest: IoBuf, need: usize, plan: Plan, moved: bool },
-    /// A message with much payload: its beginning, and the memory for the remainder.
+    /// A message with memory of its own: its beginning where that lies apart, and the memory for the remainder.
     Large { parts: Sg, sinks: SgMut, at: usize, left: usize },
-    /// A message too large for a chunk that must lie in one piece.
-    Heap { buf: Vec<u8>, filled: usize },
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Plan {
+    /// All of it in a chunk, with what follows it.
     Chunk,
-    Large,
-    Heap,
+    /// What has come stays where it is, the remainder gets memory of its own.
+    Apart,
+    /// All of it in memory of its own, in one piece if there is one: it is longer than a chunk.
+    Whole,
 }
 
 /// What a turn of reading brought.
@@ -70,11 +76,15 @@ const SIZE_MAX: usize = 256 << 10;
 /// A message with payload of which at least this much has arrived, or has not, gets memory of its own for the remainder,
 /// in bytes: a shorter one is copied together.
 const LARGE_MIN: usize = 4 << 10;
+/// What an encrypted message begins with (MS-SMB2 2.2.41).
+const TRANSFORM: &[u8] = b"\xfdSMB";
 
 impl Receiver {
     /// Reads into `arena`'s memory.
     pub fn new(arena: Arena, end: End) -> Receiver {
-        Receiver { arena, end, state: State::Idle, size: SIZE_START, spent: None, waiting: None, received: 0 }
+        let most = arena.usage().budget / 2;
+        let state = State::Idle;
+        Receiver { arena, end, state, size: SIZE_START, spent: None, waiting: None, received: 0, most }
     }
 
     /// Whether no message is half read.
@@ -92,7 +102,8 @@ impl Receiver {
         self.waiting.is_some()
     }
 
-    /// Reads once, and appends the messages that are whole to `out`. `limit` is the longest message taken, in bytes.
+    /// Reads once, and appends the messages that are whole to `out`. `limit` is the longest message taken, in bytes; one
+    /// of more than half of the arena is never taken.
     ///
     /// # Errors
     /// The socket's, and what is wrong with the stream.
@@ -103,6 +114,7 @@ impl Receiver {
         limit: usize,
         out: &mut VecDeque<Sg>,
     ) -> Poll<Result<Filled, StreamError>> {
+        let limit = limit.min(self.most);
         loop {
             match std::mem::replace(&mut self.state, State::Idle) {
                 State::Idle => {
@@ -111,10 +123,14 @@ impl Receiver {
                         return Poll::Pending;
                     };
                     readable?;
-                    match self.chunk(self.affordable()) {
-                        Some(chunk) => self.state = State::Chunk(chunk),
-                        None => ready!(self.wait(cx, CHUNK_MIN)),
-                    }
+                    // No larger than the messages that are taken: see the server's bound before log-on.
+                    let size = self.affordable().min((limit + FRAME_LEN).next_power_of_two());
+                    let chunk = match self.chunk(size) {
+                        Some(chunk) => chunk,
+                        None => ready!(self.wait(cx, CHUNK_MIN)).pop().expect("memory was waited for"),
+                    };
+                    self.waiting = None;
+                    self.state = State::Chunk(chunk);
                 }
                 State::Chunk(mut chunk) => {
                     let before = chunk.len();
@@ -138,17 +154,25 @@ impl Receiver {
                     self.parse(chunk, limit, out)?;
                     return Poll::Ready(Ok(Filled::Some));
                 }
-                State::Rest { rest, need, plan, moved } => match self.begin(&rest, need, plan) {
-                    Some(state) => self.state = state,
-                    None => {
-                        // Who waits for memory holds none: others might wait for what this chunk would keep.
-                        let move_now = !moved && rest.len() <= CHUNK_MIN;
-                        let rest = if move_now { IoBuf::from(rest.to_vec()) } else { rest };
-                        self.state = State::Rest { rest, need, plan, moved: moved || move_now };
-                        let wanted = if plan == Plan::Chunk { need.max(CHUNK_MIN) } else { need };
-                        ready!(self.wait(cx, wanted.min(CHUNK_MAX)));
+                State::Rest { rest, need, plan, moved } => {
+                    if let Some(state) = self.begin(&rest, need, plan) {
+                        (self.state, self.waiting) = (state, None);
+                        continue;
                     }
-                },
+                    // Who waits for memory holds none: others might wait for what this chunk would keep.
+                    let move_now = !moved && rest.len() <= CHUNK_MIN;
+                    let rest = if move_now { IoBuf::from(rest.to_vec()) } else { rest };
+                    self.state = State::Rest { rest: rest.clone(), need, plan, moved: moved || move_now };
+                    let wanted = match plan {
+                        Plan::Chunk => need.max(CHUNK_MIN),
+                        Plan::Apart => need - rest.len(),
+                        Plan::Whole => need - FRAME_LEN,
+                    };
+                    // What was waited for is used: were it given back and asked for anew, somebody else might always
+                    // be faster.
+                    let memory = ready!(self.wait(cx, wanted));
+                    self.state = fill(&rest, need, plan, memory);
+                }
                 State::Large { parts, mut sinks, at, left } => {
                     let sink = &mut sinks[at];
                     let room = left.min(sink.spare().len());
@@ -174,25 +198,6 @@ impl Receiver {
                         return Poll::Ready(Ok(Filled::Some));
                     }
                     self.state = State::Large { parts, sinks, at: at + usize::from(full), left: left - n };
-                }
-                State::Heap { mut buf, filled } => {
-                    let n = match poll_into(cx, stream, &mut buf[filled..]) {
-                        Poll::Ready(Ok(n)) => n,
-                        Poll::Ready(Err(e)) => return Poll::Ready(Err(e.into())),
-                        Poll::Pending => {
-                            self.state = State::Heap { buf, filled };
-                            return Poll::Pending;
-                        }
-                    };
-                    if n == 0 {
-                        return Poll::Ready(Ok(Filled::End));
-                    }
-                    self.received += n as u64;
-                    if filled + n == buf.len() {
-                        out.push_back([IoBuf::from(buf)].into_iter().collect());
-                        return Poll::Ready(Ok(Filled::Some));
-                    }
-                    self.state = State::Heap { buf, filled: filled + n };
                 }
             }
         }
@@ -220,16 +225,26 @@ impl Receiver {
             self.state = State::Chunk(chunk); // more of the first message fits behind what is there
             return Ok(());
         }
-        let chunk = chunk.freeze();
-        out.extend(
-            ranges.iter().map(|&(start, len)| [chunk.slice(start..start + len)].into_iter().collect::<Sg>()),
-        );
+        let sealed = |start: usize| chunk.get(start..).is_some_and(|m| m.starts_with(TRANSFORM));
+        let sealed = ranges.iter().any(|&(start, _)| sealed(start)) || sealed(at + FRAME_LEN);
+        let rest = if sealed {
+            let messages = ranges.iter().map(|&(start, len)| start..start + len);
+            let mut pieces = chunk.cut(messages.chain(std::iter::once(at..at + left)));
+            let rest = pieces.pop().expect("the last one");
+            out.extend(pieces.into_iter().map(|p| Sg::from_iter([p])));
+            rest
+        } else {
+            let chunk = chunk.freeze();
+            out.extend(ranges.iter().map(|&(start, len)| Sg::from_iter([chunk.slice(start..start + len)])));
+            if left == 0 {
+                self.spent = Some(chunk);
+                return Ok(());
+            }
+            chunk.slice(at..at + left)
+        };
         if left > 0 {
-            let rest = chunk.slice(at..at + left);
             let plan = self.plan(&rest, need);
             self.state = State::Rest { rest, need: need.max(FRAME_LEN), plan, moved: false };
-        } else {
-            self.spent = Some(chunk);
         }
         Ok(())
     }
@@ -249,9 +264,9 @@ impl Receiver {
                 && Header::decode(m).is_ok_and(|h| h.command == command && h.next_command == 0)
         });
         if apart && rest.len().max(need - rest.len()) >= LARGE_MIN {
-            Plan::Large
+            Plan::Apart
         } else if need > CHUNK_MAX {
-            Plan::Heap
+            Plan::Whole
         } else {
             Plan::Chunk
         }
@@ -259,30 +274,26 @@ impl Receiver {
 
     /// Memory for a message of which `rest` has arrived; `None` when there is none now.
     fn begin(&mut self, rest: &IoBuf, need: usize, plan: Plan) -> Option<State> {
-        match plan {
+        let memory = match plan {
             Plan::Chunk => {
-                let mut chunk = self.chunk(need.max(self.affordable())).or_else(|| self.chunk(need))?;
+                let chunk = self.chunk(need.max(self.affordable())).or_else(|| self.chunk(need))?;
                 if chunk.capacity() < need {
                     return None;
                 }
-                chunk.append(rest);
-                passes::count(Pass::Copy, rest.len());
-                Some(State::Chunk(chunk))
+                [chunk].into_iter().collect()
             }
-            Plan::Large => {
-                let left = need - rest.len();
-                let sinks = self.arena.try_alloc_sg(left, Class::Payload)?;
-                let parts = [rest.slice(FRAME_LEN..rest.len())].into_iter().collect();
-                Some(State::Large { parts, sinks, at: 0, left })
+            Plan::Apart => self.arena.try_alloc_sg(need - rest.len(), Class::Payload)?,
+            Plan::Whole => {
+                let length = need - FRAME_LEN;
+                let run =
+                    (length <= RUN_MAX).then(|| self.arena.try_alloc_run(length, Class::Payload)).flatten();
+                match run {
+                    Some(run) => [run].into_iter().collect(),
+                    None => self.arena.try_alloc_sg(length, Class::Payload)?,
+                }
             }
-            Plan::Heap => {
-                let mut buf = vec![0; need - FRAME_LEN];
-                let filled = rest.len() - FRAME_LEN;
-                buf[..filled].copy_from_slice(&rest[FRAME_LEN..]);
-                passes::count(Pass::Copy, filled);
-                Some(State::Heap { buf, filled })
-            }
-        }
+        };
+        Some(fill(rest, need, plan, memory))
     }
 
     /// The size of the next chunk: the smallest once half of the memory is taken. Connections that hold the beginning
@@ -307,15 +318,14 @@ impl Receiver {
             .or_else(|| self.arena.try_alloc(CHUNK_MIN, Class::Control))
     }
 
-    fn wait(&mut self, cx: &mut Context<'_>, bytes: usize) -> Poll<()> {
+    fn wait(&mut self, cx: &mut Context<'_>, bytes: usize) -> Poll<SgMut> {
         let arena = self.arena.clone();
         let waiting = self
             .waiting
             .get_or_insert_with(|| Box::pin(async move { arena.alloc_sg(bytes, Class::Payload).await }));
-        // What was waited for is given back at once: whoever asks next, asks for what it needs by then.
-        let _ = ready!(waiting.as_mut().poll(cx));
+        let memory = ready!(waiting.as_mut().poll(cx));
         self.waiting = None;
-        Poll::Ready(())
+        Poll::Ready(memory)
     }
 
     fn adapt(&mut self, full: bool, filled: usize) {
@@ -323,6 +333,34 @@ impl Receiver {
             self.size = (self.size * 2).min(SIZE_MAX);
         } else if filled < self.size / 8 {
             self.size = (self.size / 2).max(SIZE_START);
+        }
+    }
+}
+
+/// Goes on with a message of which `rest` has arrived, in memory that is enough for it by its plan.
+fn fill(rest: &IoBuf, need: usize, plan: Plan, mut memory: SgMut) -> State {
+    match plan {
+        Plan::Chunk => {
+            let mut chunk = memory.pop().expect("memory for all of it");
+            assert!(
+                chunk.append(rest) == rest.len() && memory.is_empty(),
+                "a message is no longer than a chunk"
+            );
+            passes::count(Pass::Copy, rest.len());
+            State::Chunk(chunk)
+        }
+        Plan::Apart => {
+            let parts = [rest.slice(FRAME_LEN..rest.len())].into_iter().collect();
+            State::Large { parts, sinks: memory, at: 0, left: need - rest.len() }
+        }
+        Plan::Whole => {
+            let (mut arrived, mut at) = (&rest[FRAME_LEN..], 0);
+            passes::count(Pass::Copy, arrived.len());
+            while !arrived.is_empty() {
+                arrived = &arrived[memory[at].append(arrived)..];
+                at += usize::from(memory[at].spare().is_empty());
+            }
+            State::Large { parts: Sg::new(), sinks: memory, at, left: need - rest.len() }
         }
     }
 }

@@ -1,6 +1,7 @@
 //! SIGTERM, SIGINT and SIGHUP.
 
 use std::io;
+use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -51,11 +52,14 @@ impl Signals {
         tracing::info!(connections, "draining for at most {} s", limit.as_secs());
         tokio::select! {
             () = daemon.server.drain(limit) => {}
-            () = self.stop() => tracing::warn!("stopped by a second signal"),
+            () = self.stop() => {
+                tracing::warn!("stopped by a second signal: nothing more is answered, open files are closed");
+                daemon.server.drain(Duration::ZERO).await;
+            }
         }
         let left = daemon.server.totals().connections;
         if left > 0 {
-            tracing::warn!(connections = left, "connections were broken off");
+            tracing::warn!(connections = left, "connections do not close: they are broken off");
         }
     }
 

@@ -15,7 +15,7 @@ use super::{Engine, Pull};
 use crate::commands;
 use crate::request::{Cancel, Pending, Reply, Request};
 use crate::server::Counters;
-use crate::session::Session;
+use crate::session::{Protected, Session};
 use crate::share::Tree;
 
 /// What was found out about a request before it is handled.
@@ -133,6 +133,7 @@ impl Engine {
             return echo(&message);
         }
         if let Err(status) = inherit(chain, &mut header) {
+            *signing = self.signs_early(&header);
             chain.related.failed.get_or_insert(status);
             return status.into();
         }
@@ -289,8 +290,22 @@ impl Engine {
             }
             None => {}
         }
+        match &chain.encrypted {
+            Some(_) => session.saw(Protected::Encrypted),
+            None if is_signed && header.command != Command::TREE_CONNECT => session.saw(Protected::Signed),
+            None if !is_signed => session.saw(Protected::No),
+            None => {}
+        }
         session.last_used_us.store(self.server.uptime_us(self.now), Ordering::Relaxed);
         Ok(Admitted { session: Arc::clone(session), signing })
+    }
+
+    /// What the reply to a signed request is signed with that is refused before its session is looked at (MS-SMB2
+    /// 3.3.4.1.1): the key of the session's channel on this connection. A session of other connections signs nothing for
+    /// somebody who has not shown that he has its key: that would be a signature to replay there.
+    pub(super) fn signs_early(&self, header: &Header) -> Option<Arc<SigningKey>> {
+        let channel = self.channels.get(&header.session_id)?;
+        header.flags.contains(HeaderFlags::SIGNED).then(|| Arc::clone(&channel.signing))
     }
 
     /// The tree connect a request names (MS-SMB2 3.3.5.2.11).

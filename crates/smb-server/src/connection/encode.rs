@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
+use arena::Sg;
 use arena::passes::{self, Pass};
-use arena::{CHUNK_MAX, Class, IoBuf, Sg};
 use smallvec::SmallVec;
-use smb_auth::crypt::{TAG_LEN, TRANSFORM_LEN};
 use smb_auth::sign::SigningKey;
 use smb_wire::header::{OFFSET_FLAGS, OFFSET_NEXT_COMMAND, OFFSET_SIGNATURE};
 use smb_wire::{Command, HEADER_LEN, Header, HeaderFlags, NtStatus};
@@ -166,51 +165,6 @@ impl Engine {
         match encrypted {
             Some(session) => self.encrypt_out(session, message),
             None => self.push_out(message),
-        }
-    }
-
-    /// MS-SMB2 3.3.4.1.4: encrypts a message into a transform message of its own.
-    fn encrypt_out(&mut self, session: &Arc<Session>, message: OutMessage) {
-        let Some(ciphers) = &session.ciphers else {
-            unreachable!("only a session with ciphers decrypts a message");
-        };
-        let Data::Bufs(payload) = &message.payload else {
-            unreachable!("file payload is not asked for where it is encrypted");
-        };
-        let mut segments: SmallVec<[&[u8]; 6]> = SmallVec::new();
-        segments.push(&message.head);
-        segments.extend(payload.iter().map(|b| &**b));
-        let total = message.len();
-        passes::count(Pass::Cipher, total);
-        let roomy = total + TAG_LEN; // the room lets GCM encrypt on the way
-        let (header, body) = match self.server.arena.try_alloc(roomy.min(CHUNK_MAX), Class::Payload) {
-            Some(mut buf) if roomy <= CHUNK_MAX => {
-                buf.set_len(roomy);
-                let header = ciphers.sealer.seal_message_into(session.id, &segments, buf.filled_mut());
-                buf.set_len(total);
-                (header, buf.freeze())
-            }
-            _ => {
-                let mut heap = vec![0; roomy];
-                let header = ciphers.sealer.seal_message_into(session.id, &segments, &mut heap);
-                heap.truncate(total);
-                (header, IoBuf::from(heap))
-            }
-        };
-        match header {
-            Ok(header) => {
-                let head: [u8; TRANSFORM_LEN] = header;
-                self.push_out(OutMessage {
-                    head: head.to_vec(),
-                    payload: Data::Bufs([body].into_iter().collect()),
-                    pushes: message.pushes,
-                    invalidate: message.invalidate,
-                });
-            }
-            // Out of nonces: the session cannot be used further; without a reply the client sets up a new one.
-            Err(_) => {
-                self.ending = Some(super::ConnectionError::Protocol("the session's nonces are used up"))
-            }
         }
     }
 }

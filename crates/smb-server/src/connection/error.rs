@@ -57,6 +57,9 @@ pub enum ConnectionError {
     /// Our own fault: an invariant did not hold (the log has the place).
     #[error("the server failed on this connection")]
     Panicked,
+    /// The server ends, and its time to finish what was begun is over.
+    #[error("the server ends before all was answered")]
+    Cut,
     /// The server is shutting down or full.
     #[error("the server takes no more connections")]
     Refused,

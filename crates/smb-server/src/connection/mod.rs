@@ -18,6 +18,7 @@ mod error;
 mod negotiate;
 mod outgoing;
 mod receive;
+mod sealing;
 mod session_setup;
 
 pub(crate) use chain::Outcome;
@@ -47,6 +48,7 @@ use crate::{Server, TransportKind};
 use chain::Chain;
 use credits::CreditWindow;
 use negotiate::Negotiated;
+use sealing::Unsealed;
 use session_setup::Setup;
 
 /// One connection (MS-SMB2 3.3.1.7).
@@ -68,6 +70,8 @@ pub(crate) struct Engine {
     next_slot: u64,
     out: VecDeque<OutMessage>,
     out_bytes: usize,
+    /// Replies that wait for memory to be encrypted into; while there are some no further request is started.
+    unsealed: VecDeque<Unsealed>,
     pulls: VecDeque<Pull>,
     /// Which pre-authentication hash the next reply goes into (MS-SMB2 3.3.5.4, 3.3.5.5).
     hash_next_reply: Option<HashInto>,
@@ -106,8 +110,9 @@ pub(crate) struct Pull {
 const OUT_HIGH: usize = 4 << 20;
 /// Messages waiting to be sent above which no further request is started.
 const OUT_MESSAGES: usize = 2048;
-/// The longest message taken before anybody has logged on, in bytes.
-const UNAUTHENTICATED_MAX: usize = 72 << 10;
+/// The longest message taken before anybody has logged on, in bytes: with its framing what a receiver begins with. A
+/// NEGOTIATE has some hundred bytes, a message of NTLM's some thousand.
+pub(crate) const UNAUTHENTICATED_MAX: usize = (16 << 10) - 4;
 /// What a message may be longer than its payload: headers, contexts, padding, transform header, in bytes.
 pub(crate) const OVERHEAD: usize = 64 << 10;
 
@@ -154,6 +159,7 @@ impl Engine {
             next_slot: 1,
             out: VecDeque::new(),
             out_bytes: 0,
+            unsealed: VecDeque::new(),
             pulls: VecDeque::new(),
             hash_next_reply: None,
             ending: None,
@@ -176,14 +182,15 @@ impl Engine {
 
     /// Whether the next message should wait: too much is queued to be sent, or too much is running.
     pub(crate) fn is_full(&self) -> bool {
-        self.out_bytes >= OUT_HIGH
+        !self.unsealed.is_empty()
+            || self.out_bytes >= OUT_HIGH
             || self.out.len() >= OUT_MESSAGES
             || self.parked.len() >= self.server.config.limits.pending_per_connection
     }
 
     /// Whether anything is still to be answered or sent.
     pub(crate) fn is_idle(&self) -> bool {
-        self.out.is_empty() && self.parked.is_empty()
+        self.out.is_empty() && self.unsealed.is_empty() && self.parked.is_empty()
     }
 
     /// When to give up on a client that has not logged on; `None` once it has.
@@ -211,6 +218,8 @@ impl Engine {
         self.now = now;
         let mut any = false;
         loop {
+            any |= self.seal_waiting(cx);
+            self.ended()?;
             let next = self.running.poll_next_unpin(cx);
             any |= self.send_interims();
             match next {

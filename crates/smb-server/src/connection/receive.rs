@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use arena::{IoBuf, Sg, sg_len, sg_to_vec};
-use smb_auth::crypt::TRANSFORM_LEN;
 use smb_wire::msg::WriteRequest;
 use smb_wire::{Command, HEADER_LEN, Header, compound};
 
@@ -26,7 +25,7 @@ impl Engine {
         match first_four(&message) {
             Some(SMB2) => self.start(message, None),
             Some(TRANSFORM) => {
-                let (plain, session) = self.decrypt(&message)?;
+                let (plain, session) = self.decrypt(message)?;
                 // MS-SMB2 3.3.5.2.1.1: what is inside must be a plain SMB2 message.
                 match first_four(&plain) {
                     Some(SMB2) => self.start(plain, Some(session)),
@@ -38,24 +37,6 @@ impl Engine {
             Some(COMPRESSED) => Err(ConnectionError::Protocol("a compressed message without negotiation")),
             _ => Err(ConnectionError::Protocol("not an SMB message")),
         }
-    }
-
-    /// MS-SMB2 3.3.5.2.1.1: an encrypted message.
-    fn decrypt(&self, message: &Sg) -> Result<(Sg, Arc<Session>), ConnectionError> {
-        let whole = contiguous(message);
-        let Some((header, body)) = whole.split_first_chunk::<TRANSFORM_LEN>() else {
-            return Err(ConnectionError::Protocol("a transform header is cut short"));
-        };
-        let session_id = u64::from_le_bytes(header[44..52].try_into().expect("eight bytes"));
-        let channel = self.channels.get(&session_id).ok_or(ConnectionError::Decrypt)?;
-        let ciphers = channel.session.ciphers.as_ref().ok_or(ConnectionError::Decrypt)?;
-        let mut plain = vec![0; whole.len() - TRANSFORM_LEN];
-        ciphers
-            .opener
-            .open_message_into(header, &[body], &mut plain)
-            .map_err(|_| ConnectionError::Decrypt)?;
-        arena::passes::count(arena::passes::Pass::Cipher, plain.len());
-        Ok(([IoBuf::from(plain)].into_iter().collect(), Arc::clone(&channel.session)))
     }
 
     /// Splits a plain message into its requests, takes their ids, and runs them.

@@ -18,6 +18,7 @@ use super::{Channel, Engine, HashInto, Outcome};
 use crate::Protection;
 use crate::identity::User;
 use crate::request::Reply;
+use crate::server::SessionId;
 use crate::session::{BindingFacts, ChannelFacts, Ciphers, Session};
 
 /// An authentication in progress.
@@ -28,7 +29,8 @@ pub(super) struct Setup {
 }
 
 enum Purpose {
-    New,
+    /// Of this id, which is kept for it.
+    New(SessionId),
     /// A further channel of a session.
     Bind(Arc<Session>),
     /// The same session and channel, authenticated again.
@@ -46,6 +48,7 @@ impl Engine {
         whole: &Sg,
         signing: &mut Option<Arc<SigningKey>>,
     ) -> Outcome {
+        *signing = self.signs_early(header);
         let Ok(request) = SessionSetupRequest::decode(message) else {
             return NtStatus::INVALID_PARAMETER.into();
         };
@@ -80,7 +83,7 @@ impl Engine {
                     return NtStatus::USER_SESSION_DELETED.into();
                 };
                 let done = match setup.purpose {
-                    Purpose::New => {
+                    Purpose::New(_reserved) => {
                         self.establish(id, identity, &session_key, &setup.preauth, &request, negotiated)
                     }
                     Purpose::Bind(s) => self.bind(&s, &identity, &session_key, &setup.preauth, negotiated),
@@ -118,24 +121,16 @@ impl Engine {
             if binding {
                 return Err(NtStatus::USER_SESSION_DELETED);
             }
-            let limit = self.server.config.limits.sessions_per_connection;
-            if self.channels.len() >= limit {
-                // Sessions that were ended elsewhere still stand here.
-                self.channels.retain(|_, c| !c.session.is_ended());
-            }
-            if self.setups.len() >= SETUPS_MAX || self.channels.len() >= limit {
-                return Err(NtStatus::INSUFFICIENT_RESOURCES);
-            }
-            let id = self.server.new_session_id();
-            self.begin_setup(id, Purpose::New);
+            self.check_room()?;
+            let reserved = self.server.new_session_id();
+            let id = reserved.id;
+            self.begin_setup(id, Purpose::New(reserved));
             return Ok(id);
         }
         if binding && negotiated.dialect >= 0x0300 && !self.channels.contains_key(&id) {
             let session = self.may_bind(header, negotiated, whole, signing)?;
             if !self.setups.contains_key(&id) {
-                if self.setups.len() >= SETUPS_MAX {
-                    return Err(NtStatus::INSUFFICIENT_RESOURCES);
-                }
+                self.check_room()?;
                 self.begin_setup(id, Purpose::Bind(session));
             }
             return Ok(id);
@@ -159,6 +154,19 @@ impl Engine {
             return Ok(id);
         }
         if self.setups.contains_key(&id) { Ok(id) } else { Err(NtStatus::USER_SESSION_DELETED) }
+    }
+
+    /// Whether one more session or channel may begin here: those in progress count.
+    fn check_room(&mut self) -> Result<(), NtStatus> {
+        let limit = self.server.config.limits.sessions_per_connection;
+        if self.channels.len() + self.setups.len() >= limit {
+            // Sessions that were ended elsewhere still stand here.
+            self.channels.retain(|_, c| !c.session.is_ended());
+        }
+        if self.setups.len() >= SETUPS_MAX || self.channels.len() + self.setups.len() >= limit {
+            return Err(NtStatus::INSUFFICIENT_RESOURCES);
+        }
+        Ok(())
     }
 
     /// MS-SMB2 3.3.5.5, step 4: may this connection become a channel of the session?

@@ -13,7 +13,7 @@ use smb_direct::{BufferDescriptorV1, Event, SmbDirect, SmbDirectError};
 use smb_wire::NtStatus;
 use vfs::Data;
 
-use super::tcp::{guarded, report};
+use super::{Deadlines, Ending, TURNS, guarded, report};
 use crate::connection::{ConnectionError, Engine, OVERHEAD, OutMessage, Pull};
 use crate::{Server, TransportKind};
 
@@ -51,47 +51,66 @@ struct DirectConnection {
     engine: Engine,
     /// Messages received and not yet given to the engine.
     arrived: VecDeque<Sg>,
+    /// What they cost: see [`cost`].
+    arrived_bytes: usize,
     /// An RDMA Read that waits for memory.
     waiting: Option<(Pull, BoxFuture<arena::SgMut>)>,
-    draining: BoxFuture<()>,
-    drains: bool,
-    timer: Option<(Instant, BoxFuture<()>)>,
+    ending: Ending,
+    deadlines: Deadlines,
+    /// How far sending and receiving were when that was looked at last.
+    sent: Sent,
+    assembling: Option<usize>,
 }
 
-/// Turns in a row before other connections of this worker get theirs.
-const TURNS: usize = 16;
+/// What changes when the peer takes something: what it has still to take, and what the fabric was given so far.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Sent {
+    unfinished: usize,
+    sends: u64,
+    rdma_bytes: u64,
+}
+
 /// Events taken in one turn.
 const EVENTS: usize = 64;
 /// Messages handed to the fabric and not sent, above which no more are handed to it.
 const QUEUED_HIGH: usize = 64;
 /// Messages that may wait while the engine is full; each needs a credit, so an honest client stays far below.
 const ARRIVED_MAX: usize = 16_384;
+/// Bytes of memory that they may hold.
+const ARRIVED_BYTES_MAX: usize = 16 << 20;
+/// Messages up to this length, in bytes, do not lie in a receive buffer.
+const SHORT: usize = 512;
+/// Bytes from which on the peer gets one credit at a time.
+const ARRIVED_BYTES_HIGH: usize = 1 << 20;
 
 impl DirectConnection {
     fn new(server: &Arc<Server>, direct: SmbDirect, engine: Engine) -> DirectConnection {
-        let s = Arc::clone(server);
         DirectConnection {
             env: server.env.clone(),
             arena: server.arena.clone(),
             direct,
             engine,
             arrived: VecDeque::new(),
+            arrived_bytes: 0,
             waiting: None,
-            draining: Box::pin(async move { s.draining().await }),
-            drains: false,
-            timer: None,
+            ending: Ending::new(server),
+            deadlines: Deadlines::new(server),
+            sent: Sent::default(),
+            assembling: None,
         }
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
-        self.drains = self.drains || self.draining.as_mut().poll(cx).is_ready();
+        if let Err(e) = self.ending.poll(cx) {
+            return Poll::Ready(Err(e));
+        }
         for _ in 0..TURNS {
             let now = self.env.now();
             match self.turn(cx, now) {
                 Err(e) => return Poll::Ready(Err(e)),
-                Ok(_) if self.drains && self.engine.is_idle() => return Poll::Ready(Ok(())),
+                Ok(_) if self.ending.drains && self.engine.is_idle() => return Poll::Ready(Ok(())),
                 Ok(true) => {}
-                Ok(false) => return self.wait(cx, now),
+                Ok(false) => return self.deadlines.wait(cx, now, &self.engine),
             }
         }
         cx.waker().wake_by_ref();
@@ -109,8 +128,9 @@ impl DirectConnection {
             }
             any = true;
         }
-        while !self.engine.is_full() && !self.drains {
+        while !self.engine.is_full() && !self.ending.drains {
             let Some(message) = self.arrived.pop_front() else { break };
+            self.count_arrived(self.arrived_bytes - cost(&message));
             let result = self.engine.message(now, message);
             any = true;
             if let Err(e) = result {
@@ -127,15 +147,47 @@ impl DirectConnection {
         };
         any |= self.pull(cx)?;
         any |= self.send()?;
+        self.look(now)?;
         Ok(any)
+    }
+
+    /// Sees whether the peer takes what is sent and ends what it has begun.
+    fn look(&mut self, now: Instant) -> Result<(), ConnectionError> {
+        let counters = self.direct.counters();
+        let sent = Sent {
+            unfinished: self.direct.unfinished(),
+            sends: counters.sends,
+            rdma_bytes: counters.bytes_rdma_written + counters.bytes_rdma_read,
+        };
+        self.deadlines.sending(now, sent.unfinished > 0, sent != self.sent);
+        self.sent = sent;
+        let assembling = self.direct.assembling();
+        let limit = self.engine.message_limit();
+        if let Some(length) = assembling.filter(|n| *n > limit) {
+            return Err(ConnectionError::TooLong { length, limit });
+        }
+        self.deadlines.receiving(now, assembling.is_some(), assembling != self.assembling);
+        self.assembling = assembling;
+        Ok(())
+    }
+
+    /// Notes what waiting messages cost now, and slows the peer down while it is much.
+    fn count_arrived(&mut self, bytes: usize) {
+        let (was, is) = (self.arrived_bytes >= ARRIVED_BYTES_HIGH, bytes >= ARRIVED_BYTES_HIGH);
+        if was != is {
+            self.direct.set_credit_target(if is { 1 } else { u16::MAX });
+        }
+        self.arrived_bytes = bytes;
     }
 
     fn event(&mut self, event: Event, now: Instant) -> Result<(), ConnectionError> {
         match event {
             Event::Message { data, .. } => {
-                if self.arrived.len() >= ARRIVED_MAX {
+                let bytes = self.arrived_bytes + cost(&data);
+                if self.arrived.len() >= ARRIVED_MAX || bytes > ARRIVED_BYTES_MAX {
                     return Err(ConnectionError::TooManyPending);
                 }
+                self.count_arrived(bytes);
                 self.arrived.push_back(data);
                 Ok(())
             }
@@ -207,28 +259,11 @@ impl DirectConnection {
         }
         Ok(any)
     }
+}
 
-    /// Nothing moves: wakes up when the client must have logged on.
-    fn wait(&mut self, cx: &mut Context<'_>, now: Instant) -> Poll<Result<(), ConnectionError>> {
-        let Some(by) = self.engine.authenticate_by() else {
-            self.timer = None;
-            return Poll::Pending;
-        };
-        if by <= now {
-            return Poll::Ready(Err(ConnectionError::NotAuthenticated));
-        }
-        if self.timer.as_ref().is_none_or(|(at, _)| *at != by) {
-            let env = self.env.clone();
-            self.timer = Some((by, Box::pin(async move { env.sleep_until(by).await })));
-        }
-        if let Some((_, timer)) = &mut self.timer
-            && timer.as_mut().poll(cx).is_ready()
-        {
-            self.timer = None;
-            cx.waker().wake_by_ref();
-        }
-        Poll::Pending
-    }
+/// Bytes of memory that a message holds, about: a piece lies in a receive buffer, unless it is short and was copied.
+fn cost(message: &Sg) -> usize {
+    message.iter().map(|b| if b.len() <= SHORT { SHORT } else { b.len().max(CHUNK_MIN) }).sum()
 }
 
 /// Whether a connection ended as connections do.
@@ -248,4 +283,41 @@ fn first_bytes(from: &[BufferDescriptorV1], length: u32) -> Vec<BufferDescriptor
         left -= n;
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use smb_direct::SmbDirectOptions;
+
+    use super::*;
+    use crate::commands::tests::World;
+
+    /// What waits while the engine is full is bounded by the memory that it holds, and slows the peer down before.
+    #[tokio::test]
+    async fn what_has_arrived_is_bounded() {
+        let world = World::new();
+        let (server, env) = (&world.server, world.server.env.clone());
+        let (ours, theirs) = rdma::sim::pair(rdma::sim::Options::new(env.clone()));
+        let ends = [Box::new(ours) as Box<dyn rdma::QueuePair>, Box::new(theirs)];
+        let [a, b] = ends.map(|qp| (qp, server.arena.clone(), env.clone(), SmbDirectOptions::default()));
+        let (accepted, _client) =
+            tokio::join!(SmbDirect::accept(a.0, a.1, a.2, a.3), SmbDirect::connect(b.0, b.1, b.2, b.3));
+        let nowhere = SocketAddr::from(([127, 0, 0, 1], 5445));
+        let engine = Engine::new(server, TransportKind::Rdma, nowhere, nowhere, 1 << 20).expect("taken");
+        let mut connection = DirectConnection::new(server, accepted.expect("negotiated"), engine);
+        let now = env.now();
+        let mut arrive = |length: usize| {
+            let data = [IoBuf::from(vec![0; length])].into_iter().collect();
+            connection.event(Event::Message { data, invalidated: None }, now)
+        };
+        for _ in 0..15 {
+            arrive(1 << 20).expect("there is room");
+        }
+        // Short of a receive buffer, each of these holds one.
+        for _ in 0..256 {
+            arrive(513).expect("there is room");
+        }
+        assert!(matches!(arrive(1), Err(ConnectionError::TooManyPending)));
+        assert_eq!(connection.arrived_bytes, ARRIVED_BYTES_MAX);
+    }
 }

@@ -1,4 +1,128 @@
-//! Moving messages between an engine and a socket or a queue pair.
+//! Moving messages between an engine and a socket or a queue pair; and what both need: deadlines, an end from outside,
+//! a guard against our own faults.
 
 mod direct;
 mod tcp;
+
+use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use env::{BoxFuture, Env};
+
+use crate::Server;
+use crate::connection::{ConnectionError, Engine};
+
+/// Turns in a row before other connections of this worker get theirs.
+const TURNS: usize = 16;
+
+/// When a peer must have moved, and the timer for that.
+struct Deadlines {
+    env: Env,
+    stall: Duration,
+    /// When the peer must have taken some data.
+    send_by: Option<Instant>,
+    /// When the peer must have sent more of a message that it has begun.
+    receive_by: Option<Instant>,
+    timer: Option<(Instant, BoxFuture<()>)>,
+}
+
+impl Deadlines {
+    fn new(server: &Server) -> Deadlines {
+        let stall = Duration::from_secs(server.config.limits.stall_s);
+        Deadlines { env: server.env.clone(), stall, send_by: None, receive_by: None, timer: None }
+    }
+
+    /// Notes whether something `waits` for the peer to take it, and whether it took some since the last time.
+    fn sending(&mut self, now: Instant, waits: bool, moved: bool) {
+        renew(&mut self.send_by, now + self.stall, waits, moved);
+    }
+
+    /// Notes whether we wait for more of a message that the peer has begun, and whether some came since the last time.
+    fn receiving(&mut self, now: Instant, waits: bool, moved: bool) {
+        renew(&mut self.receive_by, now + self.stall, waits, moved);
+    }
+
+    /// Nothing moves: wakes up for the next deadline, if there is one. Ready when one has passed.
+    fn wait(
+        &mut self,
+        cx: &mut Context<'_>,
+        now: Instant,
+        engine: &Engine,
+    ) -> Poll<Result<(), ConnectionError>> {
+        let stalled = [self.send_by, self.receive_by];
+        if stalled.into_iter().flatten().any(|by| by <= now) {
+            return Poll::Ready(Err(ConnectionError::Stalled));
+        }
+        let log_on = engine.authenticate_by();
+        if log_on.is_some_and(|by| by <= now) {
+            return Poll::Ready(Err(ConnectionError::NotAuthenticated));
+        }
+        let Some(by) = stalled.into_iter().chain([log_on]).flatten().min() else {
+            self.timer = None;
+            return Poll::Pending;
+        };
+        if self.timer.as_ref().is_none_or(|(at, _)| *at != by) {
+            let env = self.env.clone();
+            self.timer = Some((by, Box::pin(async move { env.sleep_until(by).await })));
+        }
+        if let Some((_, timer)) = &mut self.timer
+            && timer.as_mut().poll(cx).is_ready()
+        {
+            self.timer = None;
+            cx.waker().wake_by_ref();
+        }
+        Poll::Pending
+    }
+}
+
+fn renew(by: &mut Option<Instant>, at: Instant, waits: bool, moved: bool) {
+    if !waits {
+        *by = None;
+    } else if moved || by.is_none() {
+        *by = Some(at);
+    }
+}
+
+/// The server's end, as a connection hears of it.
+struct Ending {
+    draining: BoxFuture<()>,
+    /// Nothing more is taken; what was begun is finished.
+    drains: bool,
+    cutting: BoxFuture<()>,
+}
+
+impl Ending {
+    fn new(server: &Arc<Server>) -> Ending {
+        let (draining, cutting) = (Arc::clone(server), Arc::clone(server));
+        Ending {
+            draining: Box::pin(async move { draining.draining().await }),
+            drains: false,
+            cutting: Box::pin(async move { cutting.cutting().await }),
+        }
+    }
+
+    /// # Errors
+    /// [`ConnectionError::Cut`] when there is no time left to finish anything.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Result<(), ConnectionError> {
+        self.drains = self.drains || self.draining.as_mut().poll(cx).is_ready();
+        if self.cutting.as_mut().poll(cx).is_ready() { Err(ConnectionError::Cut) } else { Ok(()) }
+    }
+}
+
+/// Runs a turn of a connection; should it panic, the connection ends as after any other error, and what it held is
+/// closed.
+fn guarded(turn: impl FnOnce() -> Poll<Result<(), ConnectionError>>) -> Poll<Result<(), ConnectionError>> {
+    catch_unwind(AssertUnwindSafe(turn)).unwrap_or(Poll::Ready(Err(ConnectionError::Panicked)))
+}
+
+/// Logs why a connection ended.
+fn report(result: &Result<(), ConnectionError>, peer: SocketAddr, connection: u64) {
+    match result {
+        Ok(()) => tracing::debug!(%peer, connection, "closed"),
+        Err(ConnectionError::Transport(e)) => tracing::info!(%peer, connection, "connection lost: {e}"),
+        Err(e) => tracing::warn!(%peer, connection, "connection ended: {e}"),
+    }
+}

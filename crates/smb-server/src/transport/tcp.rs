@@ -1,18 +1,17 @@
 //! One connection over direct TCP (MS-SMB2 2.1).
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use arena::Sg;
-use env::{BoxFuture, Env};
+use env::Env;
 use rustix::net::sockopt;
 use smb_tcp::{End, Filled, Receiver, Sender};
 use tokio::net::TcpStream;
 
+use super::{Deadlines, Ending, TURNS, guarded, report};
 use crate::connection::{ConnectionError, Engine};
 use crate::{Server, TransportKind};
 
@@ -56,23 +55,6 @@ fn keep_alive(stream: &TcpStream) {
     }
 }
 
-/// Runs a turn of a connection; should it panic, the connection ends as after any other error, and what it held is
-/// closed.
-pub(super) fn guarded(
-    turn: impl FnOnce() -> Poll<Result<(), ConnectionError>>,
-) -> Poll<Result<(), ConnectionError>> {
-    catch_unwind(AssertUnwindSafe(turn)).unwrap_or(Poll::Ready(Err(ConnectionError::Panicked)))
-}
-
-/// Logs why a connection ended.
-pub(super) fn report(result: &Result<(), ConnectionError>, peer: SocketAddr, connection: u64) {
-    match result {
-        Ok(()) => tracing::debug!(%peer, connection, "closed"),
-        Err(ConnectionError::Transport(e)) => tracing::info!(%peer, connection, "connection lost: {e}"),
-        Err(e) => tracing::warn!(%peer, connection, "connection ended: {e}"),
-    }
-}
-
 struct TcpConnection {
     env: Env,
     stream: TcpStream,
@@ -81,27 +63,18 @@ struct TcpConnection {
     sender: Sender,
     /// Messages received and not yet given to the engine.
     arrived: VecDeque<Sg>,
-    draining: BoxFuture<()>,
-    drains: bool,
-    timer: Option<(Instant, BoxFuture<()>)>,
-    /// When the peer must have taken some data.
-    send_by: Option<Instant>,
-    /// When the peer must have sent more of a message that it has begun.
-    receive_by: Option<Instant>,
-    /// Bytes received when that was set.
+    ending: Ending,
+    deadlines: Deadlines,
+    /// Bytes received when that was looked at last.
     received: u64,
-    stall: Duration,
     ended: bool,
 }
 
-/// Turns in a row before other connections of this worker get theirs.
-const TURNS: usize = 16;
 /// Bytes waiting in the sender above which nothing more is read.
 const SEND_HIGH: usize = 4 << 20;
 
 impl TcpConnection {
     fn new(server: &Arc<Server>, stream: TcpStream, engine: Engine) -> TcpConnection {
-        let s = Arc::clone(server);
         TcpConnection {
             env: server.env.clone(),
             stream,
@@ -109,20 +82,18 @@ impl TcpConnection {
             receiver: Receiver::new(server.arena.clone(), End::Server),
             sender: Sender::default(),
             arrived: VecDeque::new(),
-            draining: Box::pin(async move { s.draining().await }),
-            drains: false,
-            timer: None,
-            send_by: None,
-            receive_by: None,
+            ending: Ending::new(server),
+            deadlines: Deadlines::new(server),
             received: 0,
-            stall: Duration::from_secs(server.config.limits.stall_s),
             ended: false,
         }
     }
 
     /// Turns: take what has arrived, run what is ready, send what is finished; until nothing moves.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
-        self.drains = self.drains || self.draining.as_mut().poll(cx).is_ready();
+        if let Err(e) = self.ending.poll(cx) {
+            return self.fail(cx, e);
+        }
         for _ in 0..TURNS {
             let now = self.env.now();
             let received = match self.receive(cx, now) {
@@ -138,12 +109,12 @@ impl TcpConnection {
                 Ok(any) => any,
                 Err(e) => return Poll::Ready(Err(e)),
             };
-            let over = self.ended || (self.drains && self.engine.is_idle() && self.arrived.is_empty());
+            let over = self.ended || (self.ending.drains && self.engine.is_idle() && self.arrived.is_empty());
             if over && self.sender.is_empty() {
                 return Poll::Ready(Ok(()));
             }
             if !(received || ran || sent) {
-                return self.wait(cx, now);
+                return self.deadlines.wait(cx, now, &self.engine);
             }
         }
         cx.waker().wake_by_ref();
@@ -153,14 +124,14 @@ impl TcpConnection {
     /// Whether anything was read or taken.
     fn receive(&mut self, cx: &mut Context<'_>, now: Instant) -> Result<bool, ConnectionError> {
         let (mut any, mut read) = (false, false);
-        while !self.engine.is_full() && self.sender.bytes() < SEND_HIGH {
+        while !self.is_full() {
             if let Some(message) = self.arrived.pop_front() {
                 self.engine.message(now, message)?;
                 any = true;
                 continue;
             }
             // Once per turn: what a turn brought is answered before more is read.
-            if read || self.drains || self.ended {
+            if read || self.ending.drains || self.ended {
                 break;
             }
             let limit = self.engine.message_limit();
@@ -172,14 +143,16 @@ impl TcpConnection {
             }
         }
         // A peer that waits for us (because too much is queued for it, or memory is short) is not slow.
+        let waits = !(self.receiver.is_idle() || self.receiver.waits_for_memory() || self.is_full());
         let received = self.receiver.received();
-        if received != self.received || self.receiver.is_idle() || self.receiver.waits_for_memory() {
-            (self.received, self.receive_by) = (received, None);
-        }
-        if self.receive_by.is_none() && !self.receiver.is_idle() && !self.receiver.waits_for_memory() {
-            self.receive_by = Some(now + self.stall);
-        }
+        self.deadlines.receiving(now, waits, received != self.received);
+        self.received = received;
         Ok(any)
+    }
+
+    /// Whether nothing more is read: too much is under way.
+    fn is_full(&self) -> bool {
+        self.engine.is_full() || self.sender.bytes() >= SEND_HIGH
     }
 
     /// Whether anything was sent.
@@ -188,6 +161,7 @@ impl TcpConnection {
             self.sender.push(message.head, message.payload);
         }
         if self.sender.is_empty() {
+            self.deadlines.sending(now, false, false);
             return Ok(false);
         }
         let before = self.sender.bytes();
@@ -197,11 +171,7 @@ impl TcpConnection {
             Poll::Pending => false,
         };
         let moved = self.sender.bytes() < before;
-        if done {
-            self.send_by = None;
-        } else if moved || self.send_by.is_none() {
-            self.send_by = Some(now + self.stall);
-        }
+        self.deadlines.sending(now, !done, moved);
         Ok(moved)
     }
 
@@ -210,32 +180,5 @@ impl TcpConnection {
         let now = self.env.now();
         let _ = self.send(cx, now);
         Poll::Ready(Err(error))
-    }
-
-    /// Nothing moves: wakes up for the next deadline, if there is one.
-    fn wait(&mut self, cx: &mut Context<'_>, now: Instant) -> Poll<Result<(), ConnectionError>> {
-        if [self.send_by, self.receive_by].into_iter().flatten().any(|by| by <= now) {
-            return Poll::Ready(Err(ConnectionError::Stalled));
-        }
-        if self.engine.authenticate_by().is_some_and(|by| by <= now) {
-            return Poll::Ready(Err(ConnectionError::NotAuthenticated));
-        }
-        let next = [self.send_by, self.receive_by, self.engine.authenticate_by()].into_iter().flatten().min();
-        match next {
-            None => self.timer = None,
-            Some(by) => {
-                if self.timer.as_ref().is_none_or(|(at, _)| *at != by) {
-                    let env = self.env.clone();
-                    self.timer = Some((by, Box::pin(async move { env.sleep_until(by).await })));
-                }
-                if let Some((_, timer)) = &mut self.timer
-                    && timer.as_mut().poll(cx).is_ready()
-                {
-                    self.timer = None;
-                    cx.waker().wake_by_ref();
-                }
-            }
-        }
-        Poll::Pending
     }
 }

@@ -6,7 +6,7 @@ use env::Env;
 use smb_auth::sign::{SigningAlgorithm, SigningKey};
 use smb_client::{ConnectOptions, OpenOptions, TransportKind};
 use smb_server::Limits;
-use smb_wire::NtStatus;
+use smb_wire::{HeaderFlags, NtStatus};
 
 use crate::raw::{Binding, Raw};
 use crate::world::{World, credentials};
@@ -135,4 +135,76 @@ async fn tcp_and_rdma() {
     assert!(serving.await.expect_err("cancelled").is_cancelled());
     let sessions = world.server.sessions();
     assert_eq!((sessions.len(), sessions[0].opens), (1, 1));
+}
+
+/// Channels of other connections' sessions count as sessions of this one.
+#[tokio::test]
+async fn bound_channels_are_bounded() {
+    let limits = Limits { sessions_per_connection: 2, ..Limits::default() };
+    let world = World::new(Env::real(), 64 << 20, limits);
+    let mut firsts = Vec::new();
+    for _ in 0..3 {
+        firsts.push(Raw::session(world.dial().await.0).await);
+    }
+    let mut second = Raw::new(world.dial().await.0);
+    second.negotiate(0x0311, 1).await;
+    assert_eq!(second.log_on("alice", Some(to(&firsts[0]))).await, NtStatus::SUCCESS);
+    assert_eq!(second.log_on("alice", Some(to(&firsts[1]))).await, NtStatus::SUCCESS);
+    assert_eq!(second.log_on("alice", Some(to(&firsts[2]))).await, NtStatus::INSUFFICIENT_RESOURCES);
+    let sessions = world.server.sessions();
+    let third = sessions.iter().find(|s| s.id == firsts[2].session_id).expect("it is there");
+    assert_eq!(third.channels.len(), 1);
+    // One that ends makes room.
+    assert!(world.server.close_session(firsts[0].session_id).await);
+    assert_eq!(second.log_on("alice", Some(to(&firsts[2]))).await, NtStatus::SUCCESS);
+}
+
+/// MS-SMB2 3.3.4.1.1: what is refused before it is looked at is signed as well, where its session is known.
+#[tokio::test]
+async fn early_refusals_are_signed() {
+    let world = world();
+    let mut raw = Raw::session(world.dial().await.0).await;
+    raw.signs = true;
+    let key = raw.key.clone().expect("logged on");
+    // A log-on that is none; a related request with nothing before it.
+    for (command, flags) in [
+        (smb_wire::Command::SESSION_SETUP, HeaderFlags::empty()),
+        (smb_wire::Command::CREATE, HeaderFlags::RELATED),
+    ] {
+        raw.flags = flags;
+        let (header, m) = raw.call(command, &smb_wire::msg::EchoRequest {}).await.expect("an answer");
+        assert_eq!(header.status, NtStatus::INVALID_PARAMETER, "{command:?}");
+        assert!(header.flags.contains(HeaderFlags::SIGNED), "{command:?}");
+        key.verify(&[&m], header.message_id, true, false).expect("the server's signature");
+    }
+    // Nobody gets a signature of a session whose key he does not show.
+    let mut stranger = Raw::new(world.dial().await.0);
+    stranger.negotiate(0x0311, 2).await;
+    (stranger.session_id, stranger.signs) = (raw.session_id, true);
+    stranger.key = Some(Arc::new(SigningKey::new(SigningAlgorithm::AesCmac, &[5; 16])));
+    let refused = stranger.call(smb_wire::Command::SESSION_SETUP, &smb_wire::msg::EchoRequest {}).await;
+    assert!(!refused.expect("an answer").0.flags.contains(HeaderFlags::SIGNED));
+}
+
+/// What is listed of a session is how its requests come.
+#[tokio::test]
+async fn protection_is_listed_as_it_is() {
+    let world = world();
+    let listed = || (world.server.sessions()[0].signed, world.server.sessions()[0].encrypted);
+    let mut raw = Raw::session(world.dial().await.0).await;
+    raw.tree("null").await;
+    assert_eq!(listed(), (false, false), "a TREE_CONNECT is signed in any case");
+    raw.signs = true;
+    assert_eq!(raw.echo().await, Some(NtStatus::SUCCESS));
+    assert_eq!(listed(), (true, false));
+    raw.signs = false;
+    assert_eq!(raw.echo().await, Some(NtStatus::SUCCESS));
+    assert_eq!(listed(), (false, false));
+    assert!(world.server.close_session(raw.session_id).await);
+    let mut raw = Raw::new(world.dial().await.0);
+    raw.offers = Some(smb_auth::crypt::Cipher::Aes128Gcm);
+    raw.negotiate(0x0311, 1).await;
+    assert_eq!(raw.log_on("alice", None).await, NtStatus::SUCCESS);
+    assert_eq!(raw.echo().await, Some(NtStatus::SUCCESS));
+    assert_eq!(listed(), (false, true));
 }

@@ -1,22 +1,39 @@
 //! Beginnings and ends: what is cut and when, what is bounded, and what administration takes away.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use env::Env;
 use smb_client::{ConnectOptions, OpenOptions};
-use smb_server::Limits;
+use smb_server::{Limits, ShareConfig};
+use smb_wire::fscc::FileInfoClass;
 use smb_wire::msg::{
-    CloseRequest, LockElement, LockElements, LockFlags, LockRequest, LogoffRequest, TreeConnectRequest,
+    CloseRequest, InfoType, LockElement, LockElements, LockFlags, LockRequest, LogoffRequest, SetInfoRequest,
+    TreeConnectRequest,
 };
 use smb_wire::{Command, NtStatus, Utf16Buf};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::Instant;
+use vfs::{RamFs, RamOptions, Vfs};
 
 use crate::raw::Raw;
 use crate::world::{World, credentials};
 
 fn world(limits: Limits) -> World {
     World::new(Env::simulated(1), 64 << 20, limits)
+}
+
+/// A request to see whether a file is there.
+fn look(path: vfs::VfsPath) -> vfs::OpenRequest {
+    vfs::OpenRequest {
+        path,
+        mode: vfs::OpenMode::Open,
+        kind: None,
+        rights: vfs::Rights { read: false, write: false },
+        attributes: vfs::Attributes::empty(),
+        security: None,
+        extended_attributes: Vec::new(),
+    }
 }
 
 /// Begun requests are answered, new connections are not taken, and nothing is left.
@@ -53,6 +70,59 @@ async fn draining() {
     let (mut late, serving) = world.dial().await;
     serving.await.expect("refused");
     assert_eq!(late.read(&mut [0; 1]).await.expect("closed"), 0);
+}
+
+/// What is not done in time is given up, and what was open is closed as ever: locks are given back, files to be deleted
+/// go.
+#[tokio::test]
+async fn draining_cuts_what_is_left() {
+    let world = world(Limits::default());
+    let own: Arc<dyn Vfs> = RamFs::new(&world.env, RamOptions::default()).expect("address space");
+    let share = ShareConfig {
+        name: "own".into(),
+        comment: String::new(),
+        vfs: Arc::clone(&own),
+        read_only: false,
+        encrypt: false,
+        hidden: false,
+    };
+    world.server.add_share(share).expect("a new name");
+    let (stream, serving) = world.dial().await;
+    let mut raw = Raw::session(stream).await;
+    raw.tree("own").await;
+    let mut locks = Vec::new();
+    LockElement { offset: 0, length: 1, flags: LockFlags::EXCLUSIVE_LOCK }.encode(&mut locks);
+    let locks = LockElements::from_bytes(&locks).expect("one");
+    let (held, wanted) = (raw.open("f").await, raw.open("f").await);
+    let held = LockRequest { lock_sequence: 0, file_id: held, locks };
+    assert_eq!(raw.call(Command::LOCK, &held).await.expect("an answer").0.status, NtStatus::SUCCESS);
+    let delete = SetInfoRequest {
+        info_type: InfoType::FILE,
+        info_class: FileInfoClass::DISPOSITION.0,
+        file_id: wanted,
+        buffer: &[1],
+        ..SetInfoRequest::default()
+    };
+    assert_eq!(raw.call(Command::SET_INFO, &delete).await.expect("an answer").0.status, NtStatus::SUCCESS);
+    // It waits for itself: no answer will ever come.
+    let waits = LockRequest { lock_sequence: 0, file_id: wanted, locks };
+    let m = raw.encode(Command::LOCK, 1, &waits, &[]);
+    raw.stream.write_all(&m).await.expect("sent");
+    while world.server.opens().iter().all(|o| o.locks == 0) {
+        tokio::task::yield_now().await;
+    }
+    let interim = crate::raw::message(&mut raw.stream).await.expect("an interim response").0;
+    assert_eq!(interim.status, NtStatus::PENDING);
+    let limit = Duration::from_millis(200);
+    let begun = Instant::now();
+    world.server.drain(limit).await;
+    assert!(begun.elapsed() >= limit, "what is under way has its time");
+    assert_eq!(world.server.totals().connections, 0);
+    assert!(world.server.sessions().is_empty() && world.server.opens().is_empty());
+    serving.await.expect("served");
+    let path = vfs::VfsPath::parse("f").expect("a name");
+    let gone = own.open(&env::Ctx::default(), look(path)).wait().await;
+    assert_eq!(gone.err(), Some(vfs::VfsError::NotFound));
 }
 
 /// MS-SMB2 3.3.4.8: opens are closed, the name is gone, and so is the tree connect; the session stays.
@@ -216,6 +286,94 @@ async fn who_leaves_half_a_message_is_cut() {
         assert!(world.server.sessions().is_empty());
         assert_eq!(world.server.totals().written_bytes, 0);
         tokio::time::resume();
+    }
+}
+
+/// A connection over SMB Direct whose requests are made by `raw`, and what is left of its client: it is in nobody's hand
+/// once `burst` has said the last that it does.
+struct Piped {
+    raw: Raw,
+    burst: tokio::sync::oneshot::Sender<Vec<Vec<u8>>>,
+    client: tokio::task::JoinHandle<smb_direct::SmbDirect>,
+    serving: tokio::task::JoinHandle<()>,
+}
+
+async fn piped(world: &World) -> Piped {
+    let (queue_pair, serving) = world.queue_pair();
+    let options = smb_direct::SmbDirectOptions::default();
+    let connecting =
+        smb_direct::SmbDirect::connect(queue_pair, world.arena.clone(), world.env.clone(), options);
+    let mut direct = connecting.await.expect("connected");
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("bound");
+    let (ours, theirs) = tokio::join!(tokio::net::TcpStream::connect(address), listener.accept());
+    let (mut from, mut to) = theirs.expect("accepted").0.into_split();
+    let (said, mut heard) = tokio::sync::mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Some(m) = crate::raw::bytes(&mut from).await {
+            let _ = said.send(m);
+        }
+    });
+    let (burst, mut last) = tokio::sync::oneshot::channel::<Vec<Vec<u8>>>();
+    let client = tokio::spawn(async move {
+        let message = |m: Vec<u8>| arena::Sg::from_iter([arena::IoBuf::from(m)]);
+        loop {
+            tokio::select! {
+                Some(m) = heard.recv() => direct.send(message(m), None).expect("sent"),
+                event = direct.event() => {
+                    if let smb_direct::Event::Message { data, .. } = event.expect("alive") {
+                        let mut framed = (arena::sg_len(&data) as u32).to_be_bytes().to_vec();
+                        framed.extend(arena::sg_to_vec(&data));
+                        to.write_all(&framed).await.expect("taken");
+                    }
+                }
+                messages = &mut last => {
+                    for m in messages.expect("said") {
+                        direct.send(message(m[4..].to_vec()), None).expect("sent");
+                    }
+                    // It is sent as far as credits go, and nothing is done ever after.
+                    let _ = std::future::poll_fn(|cx| std::task::Poll::Ready(direct.poll_event(cx).is_ready())).await;
+                    return direct;
+                }
+            }
+        }
+    });
+    let raw = Raw::session(ours.expect("connected")).await;
+    Piped { raw, burst, client, serving }
+}
+
+/// Ends as on TCP: what takes nothing, and what does not end its message.
+#[tokio::test]
+async fn who_holds_the_server_on_rdma_is_cut() {
+    for takes_nothing in [true, false] {
+        let world = world(Limits::default());
+        let Piped { mut raw, burst, client, serving } = piped(&world).await;
+        raw.tree("ram").await;
+        let file = raw.open("f").await;
+        while raw.credits < 64 {
+            raw.echo().await.expect("an answer");
+        }
+        // More than the credits that either end gives before it has to.
+        let m = raw.write(file, 0, &vec![7; 1_000_000]);
+        let last = if takes_nothing {
+            raw.stream.write_all(&m).await.expect("sent");
+            assert_eq!(raw.answer().await.expect("an answer").0.status, NtStatus::SUCCESS);
+            vec![raw.read(file, 0, 900_000)]
+        } else {
+            vec![m]
+        };
+        assert!(burst.send(last).is_ok());
+        let held = client.await.expect("nobody polls it");
+        tokio::time::pause();
+        let begun = Instant::now();
+        serving.await.expect("served");
+        let took = begun.elapsed().as_secs();
+        // And up to five seconds for the queue pair to end.
+        assert!((59..=66).contains(&took), "takes nothing: {takes_nothing}; cut after {took} s");
+        assert!(world.server.sessions().is_empty() && world.server.opens().is_empty());
+        assert_eq!(world.server.totals().written_bytes, if takes_nothing { 1_000_000 } else { 0 });
+        tokio::time::resume();
+        drop(held);
     }
 }
 

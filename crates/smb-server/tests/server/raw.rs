@@ -3,6 +3,7 @@
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
+use smb_auth::crypt::{Cipher, Opener, Sealer, TRANSFORM_LEN};
 use smb_auth::derive::{PreauthHash, Role, Schedule, SessionKeys};
 use smb_auth::initiator::{Initiator, InitiatorStep};
 use smb_auth::mechanism::FileTime;
@@ -43,7 +44,12 @@ pub struct Raw {
     /// Requests are signed with it when `signs`.
     pub key: Option<Arc<SigningKey>>,
     pub signs: bool,
+    /// The cipher that NEGOTIATE offers, and what came of it.
+    pub offers: Option<Cipher>,
+    ciphers: Option<(Sealer, Opener)>,
     pub tree_id: u32,
+    /// Of the next requests.
+    pub flags: HeaderFlags,
     /// What the server has granted and was not used.
     pub credits: u32,
     next_id: u64,
@@ -66,7 +72,10 @@ impl Raw {
             session_id: 0,
             key: None,
             signs: false,
+            offers: None,
+            ciphers: None,
             tree_id: 0,
+            flags: HeaderFlags::empty(),
             credits: 1,
             next_id: 0,
             dialect: 0,
@@ -74,7 +83,7 @@ impl Raw {
         }
     }
 
-    /// The bytes of a request, framed.
+    /// The bytes of a request, framed; encrypted once there is a cipher.
     pub fn encode(&mut self, command: Command, charge: u16, body: &impl Encode, payload: &[u8]) -> Vec<u8> {
         assert!(u32::from(charge) <= self.credits, "{command:?} needs {charge} credits of {}", self.credits);
         self.credits -= u32::from(charge);
@@ -85,6 +94,7 @@ impl Raw {
             message_id: self.next_id,
             session_id: self.session_id,
             tree_id: self.tree_id,
+            flags: self.flags,
             ..Header::default()
         };
         self.next_id += u64::from(charge);
@@ -98,7 +108,12 @@ impl Raw {
             let signature = key.sign(&[&m], header.message_id, false, false).expect("a whole header");
             m[OFFSET_SIGNATURE..OFFSET_SIGNATURE + 16].copy_from_slice(&signature);
         }
-        let mut framed = (m.len() as u32).to_be_bytes().to_vec();
+        let transform = self.ciphers.as_ref().map(|(sealer, _)| {
+            sealer.seal_message(self.session_id, &mut m).expect("a nonce is left").to_vec()
+        });
+        let transform = transform.unwrap_or_default();
+        let mut framed = ((transform.len() + m.len()) as u32).to_be_bytes().to_vec();
+        framed.extend(transform);
         framed.extend(m);
         framed
     }
@@ -106,7 +121,16 @@ impl Raw {
     /// The next answer that is final; `None` when the server has closed.
     pub async fn answer(&mut self) -> Option<(Header, Vec<u8>)> {
         loop {
-            let (header, m) = message(&mut self.stream).await?;
+            let (header, m) = match &self.ciphers {
+                None => message(&mut self.stream).await?,
+                Some((_, opener)) => {
+                    let mut m = bytes(&mut self.stream).await?;
+                    let mut plain = m.split_off(TRANSFORM_LEN);
+                    let header = m.as_slice().try_into().expect("a transform header");
+                    opener.open_message(header, &mut plain).expect("the server's tag");
+                    (Header::decode(&plain).expect("a header"), plain)
+                }
+            };
             self.take_credits(&header);
             if header.status != NtStatus::PENDING {
                 return Some((header, m));
@@ -133,6 +157,9 @@ impl Raw {
         let mut contexts = NegotiateContextsBuf::new();
         if dialect == 0x0311 {
             contexts.preauth(&[HashAlgorithm::SHA_512], &[9; 32]).expect("it fits");
+            if let Some(cipher) = self.offers {
+                contexts.encryption(&[smb_wire::context::Cipher(cipher.to_wire())]).expect("it fits");
+            }
         }
         let dialects = dialect.to_le_bytes();
         let body = NegotiateRequest {
@@ -203,13 +230,20 @@ impl Raw {
                         panic!("not done")
                     };
                     let schedule = Schedule::for_dialect(self.dialect, &preauth).expect("a dialect");
-                    let keys = SessionKeys::derive(schedule, &session_key, None, Role::Client);
+                    let keys = SessionKeys::derive(schedule, &session_key, self.offers, Role::Client);
                     let algorithm = SigningAlgorithm::default_for_dialect(self.dialect);
                     let key = SigningKey::new(algorithm, &keys.signing);
                     // MS-SMB2 3.3.5.5.3: signed with the new channel's own key.
                     key.verify(&[&answer], header.message_id, true, false).expect("the server's signature");
                     self.key = Some(Arc::new(key));
                     self.signs = false;
+                    if let (Some(cipher), Some(out), Some(back)) =
+                        (self.offers, &keys.encryption, &keys.decryption)
+                    {
+                        let sealer = Sealer::new(cipher, out.as_bytes()).expect("a key");
+                        let opener = Opener::new(cipher, back.as_bytes()).expect("a key");
+                        self.ciphers = Some((sealer, opener));
+                    }
                     return NtStatus::SUCCESS;
                 }
                 status => return status,
@@ -228,7 +262,7 @@ impl Raw {
     pub async fn tree(&mut self, share: &str) {
         let path = Utf16Buf::from(format!(r"\\world\{share}").as_str());
         let body = TreeConnectRequest { path: path.as_utf16(), ..TreeConnectRequest::default() };
-        let signs = std::mem::replace(&mut self.signs, true);
+        let signs = std::mem::replace(&mut self.signs, self.ciphers.is_none());
         let (header, _) = self.call(Command::TREE_CONNECT, &body).await.expect("an answer");
         self.signs = signs;
         assert_eq!(header.status, NtStatus::SUCCESS);
@@ -279,11 +313,17 @@ impl Raw {
 
 /// One message; `None` when the server has closed.
 pub async fn message(stream: &mut (impl AsyncRead + Unpin)) -> Option<(Header, Vec<u8>)> {
+    let m = bytes(stream).await?;
+    Some((Header::decode(&m).expect("a header"), m))
+}
+
+/// The bytes of one message; `None` when the other end has closed.
+pub async fn bytes(stream: &mut (impl AsyncRead + Unpin)) -> Option<Vec<u8>> {
     let mut length = [0; 4];
     stream.read_exact(&mut length).await.ok()?;
     let mut m = vec![0; u32::from_be_bytes(length) as usize];
     stream.read_exact(&mut m).await.ok()?;
-    Some((Header::decode(&m).expect("a header"), m))
+    Some(m)
 }
 
 /// MS-SMB2 3.2.4.1.5.
