@@ -60,7 +60,8 @@ pub(super) async fn link(r: &Request, open: &Open, f: &FileOpen, buffer: &[u8]) 
     for _ in 0..ATTEMPTS {
         let replaced = check_replaced(r, f, &to).await?;
         let from = f.file.path_of(open.id.volatile);
-        match vfs.link(&r.ctx(), &from, f.node.id(), &to.path, replaced.is_there()).wait().await {
+        match vfs.link(&r.ctx(), &from, f.node.id(), &to.path, to.replace && replaced.is_there()).wait().await
+        {
             Err(VfsError::Exists) if to.replace && !replaced.is_there() => {}
             result => return result.map_err(status::of_vfs),
         }
@@ -121,7 +122,7 @@ async fn rename_to(r: &Request, open: &Open, f: &FileOpen, to: Target) -> Result
     let id = f.node.id();
     for _ in 0..ATTEMPTS {
         let replaced = check_replaced(r, f, &to).await?;
-        match vfs.rename(&r.ctx(), &from, id, &to.path, replaced.is_there()).wait().await {
+        match vfs.rename(&r.ctx(), &from, id, &to.path, to.replace && replaced.is_there()).wait().await {
             // Made in the meantime: it is judged like one that was there.
             Err(VfsError::Exists) if to.replace && !replaced.is_there() => {}
             // A directory is never replaced.
@@ -140,7 +141,8 @@ async fn rename_to(r: &Request, open: &Open, f: &FileOpen, to: Target) -> Result
 /// What has the new name already.
 enum Replaced<'t> {
     Nothing,
-    /// The file that is renamed, under another case or by another of its names.
+    /// The file that is renamed: the name in another case, which the backend takes for no collision, or another of its
+    /// names, which is one.
     Itself,
     /// A file that may be replaced, and is not opened until that is done.
     Another {

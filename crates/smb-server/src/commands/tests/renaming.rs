@@ -1,4 +1,4 @@
-use smb_wire::fscc::{FileInfoClass, FileRenameInformation};
+use smb_wire::fscc::{FileInfoClass, FileLinkInformation, FileRenameInformation};
 
 use super::*;
 
@@ -7,6 +7,13 @@ async fn rename(w: &World, id: FileId, to: &str, replace_if_exists: bool) -> NtS
     let q = FileRenameInformation { replace_if_exists, root_directory: 0, name: name.as_utf16() };
     q.encode(&mut bytes).expect("fits");
     w.set(id, FileInfoClass::RENAME.0, &bytes).await
+}
+
+async fn link(w: &World, id: FileId, to: &str, replace_if_exists: bool) -> NtStatus {
+    let (name, mut bytes) = (Utf16Buf::from(to), Vec::new());
+    let q = FileLinkInformation { replace_if_exists, root_directory: 0, name: name.as_utf16() };
+    q.encode(&mut bytes).expect("fits");
+    w.set(id, FileInfoClass::LINK.0, &bytes).await
 }
 
 fn paths(w: &World) -> Vec<String> {
@@ -30,6 +37,20 @@ async fn onto_something() {
     assert_eq!(rename(&w, a, "B", false).await, NtStatus::SUCCESS, "case only");
     let reader = w.create("b", How { access: AccessMask::READ_DATA, ..How::OPEN }).await;
     assert_eq!(rename(&w, reader, "c", false).await, NtStatus::ACCESS_DENIED);
+}
+
+// Another name of the same file is replaced like any other: when the client says so (MS-FSA 2.1.5.15.6, 2.1.5.15.11).
+#[tokio::test(start_paused = true)]
+async fn onto_another_of_its_names() {
+    let w = World::new();
+    let f = w.create("f", How::CREATE).await;
+    assert_eq!(link(&w, f, "g", false).await, NtStatus::SUCCESS);
+    assert_eq!(link(&w, f, "G", false).await, NtStatus::OBJECT_NAME_COLLISION);
+    assert_eq!(rename(&w, f, "g", false).await, NtStatus::OBJECT_NAME_COLLISION);
+    assert!(w.exists("f").await && w.exists("g").await);
+    assert_eq!(rename(&w, f, "F", false).await, NtStatus::SUCCESS, "case only");
+    assert_eq!(rename(&w, f, "g", true).await, NtStatus::SUCCESS);
+    assert!(!w.exists("f").await && w.exists("g").await);
 }
 
 #[tokio::test(start_paused = true)]
