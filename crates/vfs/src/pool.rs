@@ -11,6 +11,9 @@
 //!
 //! Time is the real one here, not [`env::Env`]'s: what runs on these threads is never replayed.
 //!
+//! **What waits for the disk itself** ([`Pool::run_slow`]: a sync, a write-through, an open that somebody's lease holds
+//! up) takes at most half of the threads, so that reads, writes and opens go on beside it.
+//!
 //! **Bounds.** The queue is not bounded here: what waits in it is bounded by the credits that the callers grant.
 //!
 //! **Cancelling.** The work is issued by the call, not by the first poll; a dropped future loses the result, and the
@@ -19,7 +22,8 @@
 //! Invariants:
 //! 1. `idle` counts the threads that sleep and that nobody has woken yet.
 //! 2. A line is in the pool's queue, or being drained, exactly when `draining` is set.
-//! 3. A result is stored before its waker is taken, under the same lock, so that no wake-up is lost.
+//! 3. `parked` has tasks only while `slow` is at its limit.
+//! 4. A result is stored before its waker is taken, under the same lock, so that no wake-up is lost.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -65,6 +69,10 @@ struct Shared {
 #[derive(Default)]
 struct State {
     queue: VecDeque<Task>,
+    /// Slow work whose turn came while enough of it was being done.
+    parked: VecDeque<Task>,
+    /// Threads that do slow work.
+    slow: usize,
     idle: usize,
     threads: usize,
     closing: bool,
@@ -72,6 +80,7 @@ struct State {
 
 enum Task {
     One(Arc<dyn Work>),
+    Slow(Arc<dyn Work>),
     Line(Arc<Line>),
 }
 
@@ -92,6 +101,16 @@ impl Pool {
     pub(crate) fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> BoxFuture<T> {
         let job = Job::new(job);
         self.shared.submit(Task::One(job.clone()));
+        Box::pin(Wait(job))
+    }
+
+    /// As [`Pool::run`] for a job that waits for a disk or for others: half of the threads are kept from it.
+    pub(crate) fn run_slow<T: Send + 'static>(
+        &self,
+        job: impl FnOnce() -> T + Send + 'static,
+    ) -> BoxFuture<T> {
+        let job = Job::new(job);
+        self.shared.submit(Task::Slow(job.clone()));
         Box::pin(Wait(job))
     }
 
@@ -144,13 +163,13 @@ impl Shared {
                 tracing::warn!(%error, "no thread for blocking work");
                 let mut state = self.state.lock();
                 state.threads -= 1;
-                if state.threads == 0 {
-                    // Slow is better than stuck: the caller does it.
-                    let task = state.queue.pop_front();
+                // Slow is better than stuck: the caller does it.
+                while state.threads == 0
+                    && let Some(task) = state.take(self.max)
+                {
                     drop(state);
-                    if let Some(task) = task {
-                        self.perform(task);
-                    }
+                    self.perform(task);
+                    state = self.state.lock();
                 }
             }
         }
@@ -161,7 +180,7 @@ impl Shared {
             let task = {
                 let mut state = self.state.lock();
                 loop {
-                    if let Some(task) = state.queue.pop_front() {
+                    if let Some(task) = state.take(self.max) {
                         if !state.queue.is_empty() {
                             self.rouse(state); // this task may block, so somebody else takes the next one
                         }
@@ -183,6 +202,15 @@ impl Shared {
         let mut finished = Finished::new();
         match task {
             Task::One(job) => job.run(&mut finished),
+            Task::Slow(job) => {
+                job.run(&mut finished);
+                let mut state = self.state.lock();
+                state.slow -= 1;
+                // To the front, where it was; we are awake and will see it.
+                if let Some(next) = state.parked.pop_front() {
+                    state.queue.push_front(next);
+                }
+            }
             Task::Line(line) => {
                 let jobs: SmallVec<[Arc<dyn Work>; BATCH]> = {
                     let mut state = line.state.lock();
@@ -211,6 +239,22 @@ impl Shared {
             }
         }
         deliver(&mut finished);
+    }
+}
+
+impl State {
+    /// The next task that may be done now, by one of `threads`.
+    fn take(&mut self, threads: usize) -> Option<Task> {
+        loop {
+            match self.queue.pop_front()? {
+                slow @ Task::Slow(_) if self.slow >= (threads / 2).max(1) => self.parked.push_back(slow),
+                slow @ Task::Slow(_) => {
+                    self.slow += 1;
+                    return Some(slow);
+                }
+                other => return Some(other),
+            }
+        }
     }
 }
 

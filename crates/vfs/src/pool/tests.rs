@@ -49,6 +49,43 @@ fn a_blocked_job_holds_nobody_else() {
     });
 }
 
+/// Syncs of a slow disk, more than there are threads: the rest goes on, and each has its turn.
+#[test]
+fn slow_jobs_leave_half_of_the_threads() {
+    for threads in [1usize, 4] {
+        runtime().block_on(async {
+            let pool = Pool::new(threads);
+            let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+            let (open, closed) = mpsc::channel::<()>();
+            let closed = Arc::new(Mutex::new(closed));
+            let waits: Vec<_> = (0..9)
+                .map(|i| {
+                    let (running, most, closed) = (running.clone(), most.clone(), closed.clone());
+                    tokio::spawn(pool.run_slow(move || {
+                        most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                        if threads > 1 {
+                            closed.lock().recv().expect("released");
+                        }
+                        running.fetch_sub(1, Ordering::SeqCst);
+                        i
+                    }))
+                })
+                .collect();
+            for i in 0..100 {
+                assert_eq!(pool.run(move || i).await, i);
+            }
+            for _ in 0..9 {
+                open.send(()).expect("somebody waits, or nobody needs to");
+            }
+            for (i, wait) in waits.into_iter().enumerate() {
+                assert_eq!(wait.await.expect("it ran"), i);
+            }
+            assert!(most.load(Ordering::SeqCst) <= (threads / 2).max(1));
+            assert!(pool.shared.state.lock().parked.is_empty());
+        });
+    }
+}
+
 #[test]
 fn who_waits_behind_a_slow_job_is_told_before_the_next_one() {
     runtime().block_on(async {
