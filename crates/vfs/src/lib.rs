@@ -104,8 +104,18 @@ pub trait Node: Any + Send + Sync {
     /// `c.flags.write_through`. The buffers may be shared: they are not changed.
     fn write(&self, c: &Ctx, offset: u64, src: Sg) -> Io<VfsResult<u32>>;
 
-    /// Makes everything written durable.
+    /// Makes everything written durable. Once that has failed it may be lost, and every flush and write-through of any
+    /// open of the file fails until all of them are gone.
     fn flush(&self, c: &Ctx) -> Io<VfsResult<()>>;
+
+    /// Asked once, after the last I/O and before the node is dropped: what dropping would hide. Where data is stored
+    /// elsewhere (a network's file system), what was written through this node is sent there first.
+    ///
+    /// # Errors
+    /// Why something that was written is not stored.
+    fn close(&self, _: &Ctx) -> Io<VfsResult<()>> {
+        Io::Done(Ok(()))
+    }
 
     /// Sets the end of file; new bytes read as zero.
     fn set_len(&self, c: &Ctx, len: u64) -> Io<VfsResult<()>>;

@@ -6,12 +6,13 @@ use std::sync::atomic::Ordering;
 use smb_wire::msg::{CloseFlags, CloseRequest, CloseResponse};
 use smb_wire::{Decode, NtStatus};
 use tokio::sync::oneshot;
-use vfs::Attributes;
+use vfs::{Attributes, VfsResult};
 
 use super::metadata::basic;
 use crate::Server;
 use crate::open::{FileOpen, Open};
 use crate::request::{Reply, Request};
+use crate::status;
 
 /// Handles a CLOSE.
 pub(crate) async fn handle(r: Request) -> Reply {
@@ -42,7 +43,8 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
             };
         }
     }
-    open.close().await;
+    // It is closed in any case; an error says that what was written is not stored.
+    open.finish().await.map_err(status::of_vfs)?;
     Ok(Reply::ok(&body))
 }
 
@@ -63,9 +65,17 @@ impl Loose {
         &self.open
     }
 
-    pub(crate) async fn close(mut self) {
-        close_open(&self.server, &self.open).await;
+    /// Closes it; nobody hears of a failure but the log.
+    pub(crate) async fn close(self) {
+        let _ = self.finish().await;
+    }
+
+    /// # Errors
+    /// See [`close_open`].
+    async fn finish(mut self) -> VfsResult<()> {
+        let closed = close_open(&self.server, &self.open).await;
         self.done = true;
+        closed
     }
 
     /// It has found a session.
@@ -78,24 +88,35 @@ impl Drop for Loose {
     fn drop(&mut self) {
         if !self.done {
             let (server, open) = (Arc::clone(&self.server), Arc::clone(&self.open));
-            self.server.env.spawn(async move { close_open(&server, &open).await });
+            self.server.env.spawn(async move {
+                let _ = close_open(&server, &open).await; // logged there
+            });
         }
     }
 }
 
 /// Closes an open that has been taken out of its session: gives back its locks, and removes the file when it was the
 /// last open of one that is to be deleted. A pipe has nothing to do.
-pub(crate) async fn close_open(server: &Arc<Server>, open: &Arc<Open>) {
-    if let Some(f) = open.file() {
-        close_file(server, open, f).await;
+///
+/// # Errors
+/// Something that was written through it is not stored; it is closed all the same.
+pub(crate) async fn close_open(server: &Arc<Server>, open: &Arc<Open>) -> VfsResult<()> {
+    match open.file() {
+        Some(f) => close_file(server, open, f).await,
+        None => Ok(()),
     }
 }
 
-async fn close_file(server: &Arc<Server>, open: &Arc<Open>, f: &FileOpen) {
+async fn close_file(server: &Arc<Server>, open: &Arc<Open>, f: &FileOpen) -> VfsResult<()> {
     let ctx = env::Ctx::default();
     f.settle(&ctx).await;
+    let stored = f.node.close(&ctx).wait().await;
+    if let Err(e) = stored {
+        let path = f.file.path_of(open.id.volatile);
+        tracing::error!(%path, share = %open.tree.share.name, "closed, but what was written is not stored: {e}");
+    }
     if !server.files.leave(&f.file, open.id.volatile) {
-        return;
+        return stored;
     }
     // In a task of its own: whoever waits here may be given up, and the file be left undeletable.
     let (done, wait) = oneshot::channel::<()>();
@@ -105,6 +126,7 @@ async fn close_file(server: &Arc<Server>, open: &Arc<Open>, f: &FileOpen) {
         drop(done);
     });
     let _ = wait.await;
+    stored
 }
 
 /// Removes a file that its last open has left.

@@ -35,6 +35,15 @@ impl HostNode {
         Io::Pending(self.open.shared.tree.pool.run(move || work(&open)))
     }
 
+    /// As [`HostNode::run`] for what waits for the disk itself.
+    fn run_slow<T: Send + 'static>(&self, work: impl FnOnce(&Open) -> T + Send + 'static) -> Io<T> {
+        if self.open.shared.device.memory {
+            return Io::Done(work(&self.open));
+        }
+        let open = Arc::clone(&self.open);
+        Io::Pending(self.open.shared.tree.pool.run_slow(move || work(&open)))
+    }
+
     /// As [`HostNode::run`] for changes of a file's data.
     fn change<T: Send + 'static>(
         &self,
@@ -42,7 +51,10 @@ impl HostNode {
     ) -> Io<VfsResult<T>> {
         let allowed = self.open.must_be(Kind::File).and_then(|()| self.open.shared.tree.may_change());
         match allowed {
-            Ok(()) => self.run(work),
+            Ok(()) => {
+                self.open.wrote();
+                self.run(work)
+            }
             Err(e) => Io::Done(Err(e)),
         }
     }
@@ -95,13 +107,15 @@ impl Node for HostNode {
         if device.memory || total == 0 {
             return Io::Done(write_all(&open.fd, offset, &src, 0, ReadWriteFlags::empty()).map(|()| total));
         }
+        open.wrote();
         let tree = &open.shared.tree;
         if c.flags.write_through {
             // Not in the line: several flushes at a time share the disk's work.
-            let fd = Arc::clone(&open.fd);
-            return Io::Pending(
-                tree.pool.run(move || write_all(&fd, offset, &src, 0, flags).map(|()| total)),
-            );
+            return self.run_slow(move |open| {
+                open.shared.intact()?;
+                write_all(&open.fd, offset, &src, 0, flags).map_err(|e| open.shared.failed(e))?;
+                Ok(total)
+            });
         }
         let mut done = 0;
         if device.nowait_writes.load(Ordering::Relaxed) {
@@ -119,7 +133,20 @@ impl Node for HostNode {
     }
 
     fn flush(&self, _: &Ctx) -> Io<VfsResult<()>> {
-        self.run(Open::flush)
+        self.run_slow(Open::flush)
+    }
+
+    fn close(&self, _: &Ctx) -> Io<VfsResult<()>> {
+        if !self.open.unsettled() {
+            return Io::Done(Ok(()));
+        }
+        let open = Arc::clone(&self.open);
+        Io::pending(async move {
+            let tree = Arc::clone(&open.shared.tree);
+            // Behind the writes that were issued before.
+            tree.pool.run_in(&open.shared.line, || ()).await;
+            tree.pool.run_slow(move || open.flush()).await
+        })
     }
 
     fn set_len(&self, _: &Ctx, len: u64) -> Io<VfsResult<()>> {
@@ -160,6 +187,7 @@ impl Node for HostNode {
         let Some(target) = target.downcast_ref::<HostNode>() else {
             return Io::Done(Err(VfsError::Unsupported));
         };
+        target.open.wrote();
         let target = Arc::clone(&target.open);
         self.change(move |open| open.copy_to(from, &target, to, length))
     }

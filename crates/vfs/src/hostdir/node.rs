@@ -28,6 +28,10 @@ pub(super) struct Open {
     pub(super) kind: Kind,
     pub(super) shared: Arc<Shared>,
     pub(super) listing: Mutex<Listing>,
+    /// It was opened for writing too.
+    pub(super) writes: bool,
+    /// Something was written through it that its file system may refuse later: see [`Open::wrote`].
+    pub(super) unsettled: AtomicBool,
 }
 
 /// What all opens of one file share.
@@ -43,6 +47,9 @@ pub(super) struct Shared {
     /// Closing it may mean work for the file system: a name was removed, or the file was cut off (which ext4 takes
     /// as a reason to write at close).
     pub(super) slow_close: AtomicBool,
+    /// Why something that was written is not stored. The system says so once, to the first who asks; here it holds as
+    /// long as anybody has the file open, so that nobody takes a later success for all of the data.
+    lost: Mutex<Option<VfsError>>,
 }
 
 impl Drop for Shared {
@@ -56,10 +63,17 @@ impl Drop for Shared {
 }
 
 impl Drop for Open {
-    /// Closing may block where it frees a file or goes over a network.
+    /// Closing may block where it frees a file or space reserved for it, writes, or goes over a network. It is known
+    /// not to for what was read only, locally, and still has a name.
     fn drop(&mut self) {
         let device = &self.shared.device;
-        if !device.memory && (!device.local || self.shared.slow_close.load(Ordering::Relaxed)) {
+        let quick = || {
+            device.local
+                && !self.writes
+                && !self.shared.slow_close.load(Ordering::Relaxed)
+                && statx(&*self.fd).is_ok_and(|s| s.stx_nlink > 0)
+        };
+        if !device.memory && !quick() {
             let tree = &self.shared.tree;
             let fd = std::mem::replace(&mut self.fd, Arc::clone(&tree.root));
             drop(tree.pool.run(move || drop(fd)));
@@ -138,11 +152,25 @@ impl Open {
     }
 
     pub(super) fn flush(&self) -> VfsResult<()> {
+        self.shared.intact()?;
         match rustix::fs::fsync(&*self.fd) {
             // Some file systems cannot sync a directory.
             Err(io::Errno::INVAL) if self.kind == Kind::Directory => Ok(()),
-            done => Ok(done?),
+            Err(e) => Err(self.shared.failed(e.into())),
+            Ok(()) => Ok(()),
         }
+    }
+
+    /// Something was written: where the file system tells of a failure only at the end, somebody must ask.
+    pub(super) fn wrote(&self) {
+        if !self.shared.device.local {
+            self.unsettled.store(true, Ordering::Release);
+        }
+    }
+
+    /// Whether what was written is still to be asked after; not twice.
+    pub(super) fn unsettled(&self) -> bool {
+        self.unsettled.swap(false, Ordering::AcqRel)
     }
 
     pub(super) fn list(&self, restart: bool, limit: usize) -> VfsResult<Vec<DirEntry>> {
@@ -158,6 +186,30 @@ impl Open {
             (Kind::Directory, Kind::File) => Err(VfsError::NotDirectory),
             _ => Ok(()),
         }
+    }
+}
+
+impl Shared {
+    /// # Errors
+    /// Why something that was written is not stored.
+    pub(super) fn intact(&self) -> VfsResult<()> {
+        self.lost.lock().map_or(Ok(()), Err)
+    }
+
+    /// A sync failed with `e`, which is given back. The system has dropped what it could not store.
+    pub(super) fn failed(&self, e: VfsError) -> VfsError {
+        if matches!(e, VfsError::Io(_) | VfsError::NoSpace | VfsError::Quota) {
+            let mut lost = self.lost.lock();
+            if lost.is_none() {
+                tracing::error!(
+                    volume = self.id.volume,
+                    file = self.id.file,
+                    "what was written to this file could not be stored: {e}"
+                );
+            }
+            lost.get_or_insert(e);
+        }
+        e
     }
 }
 
@@ -179,13 +231,14 @@ impl Tree {
         self.files.lock().get(&id)?.upgrade()
     }
 
-    /// The node of a file just opened, and its metadata. One just made (`fresh`) has nothing stored with it.
+    /// The node of a file just opened, and its metadata. One just made (`fresh`) has nothing stored with it; `writes`
+    /// if it was opened for writing.
     pub(super) fn node(
         self: &Arc<Tree>,
         fd: OwnedFd,
         stat: &Statx,
         kind: Kind,
-        fresh: bool,
+        (fresh, writes): (bool, bool),
     ) -> VfsResult<(HostNode, Stat)> {
         let device = self.device(&fd, device::number(stat))?;
         let id = NodeId { volume: device.volume, file: stat.stx_ino };
@@ -202,12 +255,14 @@ impl Tree {
                     stored,
                     setting: Mutex::new(()),
                     slow_close: AtomicBool::new(false),
+                    lost: Mutex::new(None),
                 };
                 self.share(new)
             }
         };
         let stat = convert(stat, kind, id, &shared.stored.lock());
-        let open = Open { fd: Arc::new(fd), kind, shared, listing: Mutex::default() };
+        let unsettled = AtomicBool::new(false);
+        let open = Open { fd: Arc::new(fd), kind, shared, listing: Mutex::default(), writes, unsettled };
         Ok((HostNode { open: Arc::new(open) }, stat))
     }
 

@@ -92,7 +92,7 @@ impl Tree {
         if same(&stat) != same(seen) {
             return Ok(None);
         }
-        let (node, stat) = self.node(fd, &stat, kind, false)?;
+        let (node, stat) = self.node(fd, &stat, kind, (false, r.rights.write && kind == Kind::File))?;
         Ok(Some(Opened { node: Arc::new(node), created: false, path, stat }))
     }
 
@@ -122,7 +122,7 @@ impl Tree {
             Err(e) => return Err(e.into()),
         };
         let stat = node::statx(&fd)?;
-        let (node, mut stat) = self.node(fd, &stat, kind, true)?;
+        let (node, mut stat) = self.node(fd, &stat, kind, (true, kind == Kind::File))?;
         match furnish(&node.open, r, stat.attributes) {
             Ok(false) => {}
             Ok(true) => stat = node.open.stat()?,

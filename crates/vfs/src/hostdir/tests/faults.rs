@@ -10,11 +10,17 @@ const MOUNTED: &str = "VFS_TEST_MOUNTED";
 
 /// Runs the test `inner` of this binary with `file_system` mounted; false when that cannot be done here.
 fn mounted(file_system: &str, options: &str, inner: &str) -> bool {
+    prepared(&format!("mount -t {file_system} -o {options} none $D"), inner)
+}
+
+/// Runs the test `inner` of this binary after the shell has done `setup` with the directory `$D`; false when that
+/// cannot be done here.
+fn prepared(setup: &str, inner: &str) -> bool {
     let dir = tempfile::tempdir().expect("a directory");
-    let script = "mount -t \"$1\" -o \"$2\" none \"$3\" || exit 77; exec \"$4\" --exact \"$5\" --nocapture";
+    let script = format!("D=$1; ({setup}) || exit 77; exec \"$2\" --exact \"$3\" --nocapture");
     let this = std::env::current_exe().expect("a name");
     let run = Command::new("unshare")
-        .args(["--mount", "--propagation", "private", "sh", "-c", script, "sh", file_system, options])
+        .args(["--mount", "--propagation", "private", "sh", "-c", &script, "sh"])
         .args([dir.path(), &this])
         .arg(inner)
         .env(MOUNTED, dir.path())
@@ -29,7 +35,7 @@ fn mounted(file_system: &str, options: &str, inner: &str) -> bool {
             panic!("{}\n{}", String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr))
         }
         _ => {
-            eprintln!("SKIPPED: {file_system} cannot be mounted here, so {inner} was not run");
+            eprintln!("SKIPPED: `{setup}` cannot be done here, so {inner} was not run");
             false
         }
     }
@@ -65,6 +71,58 @@ async fn no_space_inner() {
     };
     assert_eq!(full, VfsError::NoSpace);
     assert_eq!(read(&*f, 200_000).await, vec![1; 100_000]);
+}
+
+/// A disk of 32 MiB on which less than 1 MiB can be stored: writing to it succeeds, storing that fails.
+const SMALLER_THAN_IT_SAYS: &str = "mount -t tmpfs -o size=1m none $D && truncate -s 32M $D/i \
+    && mkfs.ext4 -q -O ^has_journal -N 16 -m 0 $D/i && mkdir $D/m && mount -o loop $D/i $D/m";
+
+#[test]
+fn what_cannot_be_stored() {
+    prepared(SMALLER_THAN_IT_SAYS, "hostdir::tests::faults::what_cannot_be_stored_inner");
+}
+
+/// Run by [`what_cannot_be_stored`]. The system tells of the failure once; whoever asks later must hear of it too.
+#[tokio::test]
+async fn what_cannot_be_stored_inner() {
+    let Some(dir) = here() else { return };
+    let (vfs, c) = (tree(&dir.join("m")), Ctx::default());
+    let through = Ctx { flags: env::IoFlags { write_through: true, unbuffered: false }, ..Ctx::default() };
+    let f = open(&*vfs, "f", OpenMode::Create).await.expect("made").node;
+    f.write(&c, 0, payload(&vec![1; 4 << 20])).wait().await.expect("it goes to memory");
+    let no = Err(VfsError::NoSpace);
+    assert_eq!(f.flush(&c).wait().await, no);
+    assert_eq!(f.flush(&c).wait().await, no, "as long as it is open");
+    let other = existing(&*vfs, "f").await.node;
+    drop(f);
+    assert_eq!(other.flush(&c).wait().await, no);
+    assert_eq!(other.write(&through, 0, payload(b"x")).wait().await, Err(VfsError::NoSpace));
+    other.write(&c, 0, payload(b"x")).wait().await.expect("buffered writes promise nothing");
+    drop(other);
+    let again = existing(&*vfs, "f").await.node;
+    again.set_len(&c, 0).wait().await.expect("room again");
+    let flushed = again.flush(&c).wait().await;
+    assert!(flushed.is_ok() || flushed == no, "what is written from now on decides, not what was lost");
+}
+
+#[test]
+fn what_is_refused_at_close() {
+    prepared(SMALLER_THAN_IT_SAYS, "hostdir::tests::faults::what_is_refused_at_close_inner");
+}
+
+/// Run by [`what_is_refused_at_close`]: as on a network's file system, where closing says what writing could not.
+#[tokio::test]
+async fn what_is_refused_at_close_inner() {
+    let Some(dir) = here() else { return };
+    let options = HostDirOptions { shared: true, ..Default::default() };
+    let (vfs, c) = (HostDir::open(&dir.join("m"), options).expect("a directory"), Ctx::default());
+    let reader = open(&*vfs, "f", OpenMode::Create).await.expect("made").node;
+    let f = existing(&*vfs, "f").await.node;
+    // Not waited for: closing comes after it all the same.
+    drop(f.write(&c, 0, payload(&vec![1; 4 << 20])));
+    assert_eq!(reader.close(&c).wait().await, Ok(()), "nothing was written through it");
+    assert_eq!(f.close(&c).wait().await, Err(VfsError::NoSpace));
+    assert_eq!(f.close(&c).wait().await, Ok(()), "said once");
 }
 
 #[test]

@@ -75,6 +75,47 @@ async fn without_nowait() {
     assert_eq!(read(&*node, 100).await, b"help!");
 }
 
+/// How many descriptors of `path` this process has.
+fn descriptors(path: &Path) -> usize {
+    let all = std::fs::read_dir("/proc/self/fd").expect("proc");
+    all.filter_map(|e| std::fs::read_link(e.ok()?.path()).ok())
+        .filter(|p| p.to_string_lossy().trim_end_matches(" (deleted)") == path.to_string_lossy())
+        .count()
+}
+
+/// Closing what was written, or what has no name any more, is left to the pool; what was only read is closed at once.
+#[tokio::test]
+async fn closing_does_not_block() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let options = HostDirOptions { threads: 1, ..Default::default() };
+    let (vfs, c) = (HostDir::open(dir.path(), options).expect("a directory"), Ctx::default());
+    if vfs.tree.all_memory.load(Ordering::Relaxed) {
+        return eprintln!("SKIPPED: this is a file system in memory");
+    }
+    let file = dir.path().join("f");
+    std::fs::write(&file, "data").expect("room");
+    let reader = || async {
+        let mut r = request("f", OpenMode::Open, None);
+        r.rights.write = false;
+        vfs.open(&c, r).wait().await.expect("there").node
+    };
+    let (writer, reads, orphan) = (existing(&*vfs, "f").await.node, reader().await, reader().await);
+    let (release, held) = std::sync::mpsc::channel::<()>();
+    let busy = vfs.tree.pool.run(move || held.recv());
+    assert_eq!(descriptors(&file), 3);
+    drop(reads);
+    assert_eq!(descriptors(&file), 2, "at once");
+    drop(writer);
+    assert_eq!(descriptors(&file), 2, "the pool's only thread is busy");
+    std::fs::remove_file(&file).expect("there");
+    drop(orphan);
+    assert_eq!(descriptors(&file), 2);
+    release.send(()).expect("it waits");
+    busy.await.expect("released");
+    vfs.tree.pool.run(|| ()).await;
+    assert_eq!(descriptors(&file), 0);
+}
+
 /// A dropped write is still written, in its turn.
 #[tokio::test]
 async fn issued_and_forgotten() {
