@@ -122,9 +122,9 @@ impl Node for HostNode {
             match write_once(&open.fd, offset, &src, 0, ReadWriteFlags::NOWAIT) {
                 Ok(n) if n == length => return Io::Done(Ok(total)),
                 Ok(n) => done = n,
-                Err(Errno::AGAIN | Errno::INTR) => {}
                 Err(Errno::OPNOTSUPP) => device.nowait_writes.store(false, Ordering::Relaxed),
-                Err(e) => return Io::Done(Err(e.into())),
+                // It would block; or it fails for a reason that may be no more than that (no space at hand).
+                Err(_) => {}
             }
         }
         let fd = Arc::clone(&open.fd);
@@ -187,9 +187,13 @@ impl Node for HostNode {
         let Some(target) = target.downcast_ref::<HostNode>() else {
             return Io::Done(Err(VfsError::Unsupported));
         };
+        let allowed = self.open.must_be(Kind::File).and_then(|()| target.open.shared.tree.may_change());
+        if let Err(e) = allowed {
+            return Io::Done(Err(e));
+        }
         target.open.wrote();
         let target = Arc::clone(&target.open);
-        self.change(move |open| open.copy_to(from, &target, to, length))
+        self.run(move |open| open.copy_to(from, &target, to, length))
     }
 
     fn list(&self, _: &Ctx, restart: bool, limit: usize) -> Io<VfsResult<Vec<DirEntry>>> {

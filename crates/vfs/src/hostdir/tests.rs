@@ -104,6 +104,24 @@ async fn a_read_only_tree_refuses_every_change() {
     assert_eq!(std::fs::read(dir.path().join("f")).expect("there"), b"data");
 }
 
+/// What is copied from may be read-only, what is copied to may not.
+#[tokio::test]
+async fn copies_between_trees() {
+    let dir = tempfile::tempdir().expect("a directory");
+    std::fs::write(dir.path().join("from"), "data").expect("room");
+    std::fs::write(dir.path().join("to"), "").expect("room");
+    let options = HostDirOptions { read_only: true, ..Default::default() };
+    let (fixed, c) = (HostDir::open(dir.path(), options).expect("a directory"), Ctx::default());
+    let vfs = tree(dir.path());
+    let mut reader = request("from", OpenMode::Open, None);
+    reader.rights.write = false;
+    let from = fixed.open(&c, reader).wait().await.expect("there").node;
+    let to = existing(&*vfs, "to").await.node;
+    assert_eq!(from.copy_to(&c, 0, &to, 0, 4).wait().await, Ok(4));
+    assert_eq!(std::fs::read(dir.path().join("to")).expect("there"), b"data");
+    assert_eq!(to.copy_to(&c, 0, &from, 2, 2).wait().await, Err(VfsError::ReadOnly));
+}
+
 #[tokio::test]
 async fn what_is_no_file_is_not_there() {
     use rustix::fs::{CWD, FileType, Mode, mknodat};
