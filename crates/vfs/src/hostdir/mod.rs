@@ -173,7 +173,22 @@ impl Vfs for HostDir {
     }
 
     fn open(&self, _: &Ctx, request: OpenRequest) -> Io<VfsResult<Opened>> {
-        self.run(move |tree| tree.open(&request))
+        let request = Arc::new(request);
+        let (tree, again) = (Arc::clone(&self.tree), Arc::clone(&request));
+        let patiently = move || {
+            let open = Arc::clone(&tree);
+            tree.pool.run_slow(move || open.open(&again, true))
+        };
+        match self.run(move |tree| tree.open(&request, false)) {
+            Io::Done(Err(VfsError::Busy)) => Io::Pending(patiently()),
+            Io::Done(done) => Io::Done(done),
+            Io::Pending(first) => Io::pending(async move {
+                match first.await {
+                    Err(VfsError::Busy) => patiently().await,
+                    done => done,
+                }
+            }),
+        }
     }
 
     fn remove(&self, _: &Ctx, path: &VfsPath, id: NodeId) -> Io<VfsResult<()>> {

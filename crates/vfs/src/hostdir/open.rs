@@ -1,9 +1,10 @@
 //! Opening and creating.
 
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::fs::{AtFlags, Mode, OFlags, Statx};
-use rustix::io::Errno;
+use rustix::io::{self, Errno};
 
 use super::place::{self, Place, beneath};
 use super::{Tree, node, stored, visible};
@@ -14,9 +15,13 @@ const RACES: usize = 8;
 
 impl Tree {
     /// Opens or creates; see [`crate::Vfs::open`].
-    pub(super) fn open(self: &Arc<Tree>, r: &OpenRequest) -> VfsResult<Opened> {
+    ///
+    /// # Errors
+    /// `Busy` when a local process holds a lease on the file: a `patient` call waits until it is given up (the system
+    /// sees to that, within a minute).
+    pub(super) fn open(self: &Arc<Tree>, r: &OpenRequest, patient: bool) -> VfsResult<Opened> {
         for _ in 0..RACES {
-            if let Some(opened) = self.try_open(r)? {
+            if let Some(opened) = self.try_open(r, patient)? {
                 return Ok(opened);
             }
         }
@@ -25,17 +30,17 @@ impl Tree {
     }
 
     /// `None` when the tree changed meanwhile.
-    fn try_open(self: &Arc<Tree>, r: &OpenRequest) -> VfsResult<Option<Opened>> {
+    fn try_open(self: &Arc<Tree>, r: &OpenRequest, patient: bool) -> VfsResult<Option<Opened>> {
         let parts = r.path.components();
         let disk = Self::disk_path(parts)?;
         match (self.peek(&disk), parts.split_last()) {
-            (Ok(stat), _) => self.open_existing(&disk, r.path.clone(), &stat, r),
+            (Ok(stat), _) => self.open_existing(&disk, r.path.clone(), &stat, r, patient),
             (Err(Errno::NOENT | Errno::NOTDIR), Some((name, above))) => {
                 let place = self.directory(above)?;
                 // Nobody may add a name that differs in case only between our look and our change.
                 let _changing = (r.mode != OpenMode::Open).then(|| self.changing(&place.stat).lock());
                 match self.find(&place, name)? {
-                    Some(found) => self.open_found(place, &found, r),
+                    Some(found) => self.open_found(place, &found, r, patient),
                     None if r.mode == OpenMode::Open => Err(VfsError::NotFound),
                     None => self.create(place, name, r),
                 }
@@ -45,13 +50,19 @@ impl Tree {
     }
 
     /// Opens what matched without regard to case.
-    fn open_found(self: &Arc<Tree>, place: Place, found: &str, r: &OpenRequest) -> VfsResult<Option<Opened>> {
+    fn open_found(
+        self: &Arc<Tree>,
+        place: Place,
+        found: &str,
+        r: &OpenRequest,
+        patient: bool,
+    ) -> VfsResult<Option<Opened>> {
         let disk = place::join(&place.disk, found);
         match self.peek(&disk) {
             Ok(stat) => {
                 let mut path = place.path;
                 path.push(visible::shown(found.as_bytes()).ok_or(VfsError::NotFound)?.into_owned());
-                self.open_existing(&disk, VfsPath::from_parts(path), &stat, r)
+                self.open_existing(&disk, VfsPath::from_parts(path), &stat, r, patient)
             }
             Err(Errno::NOENT) => Ok(None),
             Err(e) => Err(place::last(e)),
@@ -64,6 +75,7 @@ impl Tree {
         path: VfsPath,
         seen: &Statx,
         r: &OpenRequest,
+        patient: bool,
     ) -> VfsResult<Option<Opened>> {
         // Asked before it is opened: opening a device can do something.
         let kind = node::kind(seen).ok_or(VfsError::AccessDenied)?;
@@ -82,18 +94,31 @@ impl Tree {
         if matches!(opened, Err(Errno::ACCESS)) && r.rights.write && !r.rights.read && kind == Kind::File {
             opened = self.at(disk, OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty());
         }
+        if matches!(opened, Err(Errno::BUSY)) && patient && kind == Kind::File {
+            opened = self.wait_for(disk, seen, flags(kind, r.rights));
+        }
         let fd = match opened {
             Ok(fd) => fd,
             Err(Errno::NOENT | Errno::NOTDIR | Errno::ISDIR | Errno::NXIO) => return Ok(None),
             Err(e) => return Err(place::last(e)),
         };
         let stat = node::statx(&fd)?;
-        let same = |s: &Statx| (s.stx_dev_major, s.stx_dev_minor, s.stx_ino, s.stx_mode & 0o170_000);
-        if same(&stat) != same(seen) {
+        if identity(&stat) != identity(seen) {
             return Ok(None);
         }
         let (node, stat) = self.node(fd, &stat, kind, (false, r.rights.write && kind == Kind::File))?;
         Ok(Some(Opened { node: Arc::new(node), created: false, path, stat }))
+    }
+
+    /// Opens a file on which somebody has a lease, as soon as that is given up.
+    fn wait_for(&self, disk: &str, seen: &Statx, flags: OFlags) -> io::Result<OwnedFd> {
+        // Held first, so that what is opened without NONBLOCK is the file that was seen, and no pipe.
+        let held = self.at(disk, OFlags::PATH, Mode::empty())?;
+        if identity(&node::statx(&held)?) != identity(seen) {
+            return Err(Errno::NOENT);
+        }
+        let flags = (flags - OFlags::NONBLOCK) | OFlags::CLOEXEC | OFlags::NOCTTY;
+        rustix::fs::open(format!("/proc/self/fd/{}", held.as_raw_fd()), flags, Mode::empty())
     }
 
     /// Makes `name` in `place`, whose names we hold.
@@ -136,6 +161,11 @@ impl Tree {
         path.push(visible::shown(disk.as_bytes()).ok_or(VfsError::InvalidName)?.into_owned());
         Ok(Some(Opened { node: Arc::new(node), created: true, path: VfsPath::from_parts(path), stat }))
     }
+}
+
+/// Which file it is, and of which type.
+fn identity(s: &Statx) -> (u32, u32, u64, u16) {
+    (s.stx_dev_major, s.stx_dev_minor, s.stx_ino, s.stx_mode & 0o170_000)
 }
 
 fn flags(kind: Kind, rights: Rights) -> OFlags {

@@ -116,6 +116,61 @@ async fn closing_does_not_block() {
     assert_eq!(descriptors(&file), 0);
 }
 
+/// A file that a local process holds a lease on is opened when that has been given up, and nobody else waits.
+#[tokio::test]
+async fn a_lease_is_waited_for() {
+    for above in [std::env::temp_dir(), "/dev/shm".into()] {
+        let Ok(dir) = tempfile::tempdir_in(above) else { continue };
+        let vfs = tree(dir.path());
+        std::fs::write(dir.path().join("f"), "data").expect("room");
+        std::fs::write(dir.path().join("g"), "other").expect("room");
+        let holder = std::fs::File::open(dir.path().join("f")).expect("there");
+        if !lease(&holder, libc::F_RDLCK) {
+            eprintln!("SKIPPED: no lease can be had here");
+            continue;
+        }
+        let waiting = tokio::spawn({
+            let vfs = Arc::clone(&vfs);
+            async move { open(&*vfs, "f", OpenMode::Open).await.map(|o| o.node) }
+        });
+        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+        assert_eq!(read(&*existing(&*vfs, "g").await.node, 10).await, b"other");
+        assert!(!waiting.is_finished());
+        assert!(lease(&holder, libc::F_UNLCK));
+        let node = waiting.await.expect("no panic").expect("free now");
+        assert_eq!(read(&*node, 10).await, b"data");
+    }
+}
+
+/// Takes or gives back a lease; the signal that asks for it is one that does nothing.
+#[allow(unsafe_code)] // rustix has no leases
+fn lease(file: &std::fs::File, kind: i32) -> bool {
+    use std::os::fd::AsRawFd;
+    const F_SETSIG: i32 = 10;
+    // SAFETY: both calls take numbers only.
+    unsafe {
+        libc::fcntl(file.as_raw_fd(), F_SETSIG, libc::SIGURG) == 0
+            && libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, kind) == 0
+    }
+}
+
+/// A write that fails without waiting is tried again where it may wait, and fails there.
+#[tokio::test]
+async fn only_success_is_taken_at_once() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (vfs, c) = (tree(dir.path()), Ctx::default());
+    std::fs::write(dir.path().join("f"), "data").expect("room");
+    let mut r = request("f", OpenMode::Open, None);
+    r.rights.write = false;
+    let f = vfs.open(&c, r).wait().await.expect("there").node;
+    if vfs.tree.all_memory.load(Ordering::Relaxed) {
+        return eprintln!("SKIPPED: this is a file system in memory");
+    }
+    let write = f.write(&c, 0, payload(b"x"));
+    assert!(matches!(write, Io::Pending(_)));
+    assert_eq!(write.wait().await, Err(VfsError::AccessDenied), "not open for writing");
+}
+
 /// A dropped write is still written, in its turn.
 #[tokio::test]
 async fn issued_and_forgotten() {
