@@ -1,5 +1,6 @@
 //! The command line: what there is to say, and which file does it.
 
+mod bench;
 mod cat;
 mod config;
 mod copying;
@@ -82,6 +83,8 @@ enum Command {
     Stat(stat::StatArgs),
     /// List the shares of a server
     Shares(shares::SharesArgs),
+    /// Put load on files, block devices and shares, with DiskSPD's options
+    Bench(bench::BenchArgs),
 }
 
 /// Does what the command line says.
@@ -108,6 +111,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Command::Mv(args) => block_on(mv::run(args)),
         Command::Stat(args) => block_on(stat::run(args, out)),
         Command::Shares(args) => block_on(shares::run(args, out)),
+        Command::Bench(args) => bench::run(args, out),
     }
 }
 

@@ -87,6 +87,20 @@ pub enum Failure {
         /// Which.
         path: PathBuf,
     },
+    /// The command line of `bench`.
+    #[error(transparent)]
+    BenchOptions(Box<bench::options::OptionError>),
+    /// A run of `bench`.
+    #[error(transparent)]
+    Bench(Box<bench::engine::RunError>),
+    /// A run of `bench` that is reported, and in which something went wrong.
+    #[error("{errors} I/Os failed and {mismatches} sectors were wrong, as reported")]
+    BenchWrong {
+        /// I/Os.
+        errors: u64,
+        /// Sectors.
+        mismatches: u64,
+    },
     /// Parts of a tree failed, each of which was said.
     #[error("{} failed, as said above", if *.0 == 1 { "1 file".to_owned() } else { format!("{} files", .0) })]
     Some(u64),
@@ -161,7 +175,7 @@ impl Failure {
     /// The process's exit code.
     pub fn code(&self) -> u8 {
         match self {
-            Failure::Usage(_) | Failure::Url(_) => USAGE,
+            Failure::Usage(_) | Failure::Url(_) | Failure::BenchOptions(_) => USAGE,
             Failure::Closed => 0,
             _ => FAILED,
         }

@@ -54,7 +54,11 @@ enum Transport {
     Rdma,
 }
 impl RemoteArgs {
-    fn options(&self, at: &Location) -> Result<ConnectOptions, Failure> {
+    /// How to connect to the server of a place; asks for the password.
+    ///
+    /// # Errors
+    /// See [`Failure`].
+    pub fn options(&self, at: &Location) -> Result<ConnectOptions, Failure> {
         let user = self.user.clone().or_else(|| at.user.clone()).or_else(|| std::env::var("USER").ok());
         let user =
             user.filter(|u| !u.is_empty()).ok_or(Failure::Usage("name a user: smb://USER@host or --user"))?;

@@ -1,0 +1,188 @@
+//! `causeway bench`: load in DiskSPD's words, on local files and files of servers.
+//!
+//! DiskSPD's options are single letters with their value attached (`-b4K`), ours have two dashes; both may stand in any
+//! order before the targets.
+
+mod interrupt;
+mod observer;
+mod words;
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bench::engine::{self, Place, Settings, SmbPlace, SpanResults, SystemInfo};
+use bench::options::{self, Parsed, World};
+use bench::profile::{Format, Profile};
+use bench::report::{self, Report};
+use clap::{Args, CommandFactory, Parser};
+use env::Env;
+
+use crate::failure::Failure;
+use crate::output::{Output, complain};
+use crate::remote::RemoteArgs;
+use crate::url::Location;
+use observer::Progress;
+
+/// See the module. What stands here is understood in [`run`].
+#[derive(Debug, Args)]
+#[command(disable_help_flag = true)]
+pub(super) struct BenchArgs {
+    /// Options and targets: see causeway bench --help
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTIONS... TARGETS")]
+    words: Vec<String>,
+}
+
+/// Put load on files, block devices and shares, with DiskSPD's options
+#[derive(Debug, Parser)]
+#[command(name = "causeway bench", no_binary_name = true, after_help = options::USAGE)]
+#[command(override_usage = "causeway bench [--OPTIONS] [-DISKSPD OPTIONS] TARGET...")]
+struct Options {
+    /// Take the options as SQLIO's, and say what each became
+    #[arg(long)]
+    sqlio: bool,
+    /// Stamp each sector that is written; check each that is read
+    #[arg(long)]
+    verify: bool,
+    /// Report the processor time of these processes too (the server's)
+    #[arg(long, value_name = "PID", value_delimiter = ',')]
+    pid: Vec<u32>,
+    /// Print JSON (-Rjson)
+    #[arg(long)]
+    json: bool,
+    /// Show no progress
+    #[arg(long)]
+    quiet: bool,
+    #[command(flatten)]
+    remote: RemoteArgs,
+}
+
+pub(super) fn run(args: BenchArgs, out: Output) -> Result<(), Failure> {
+    let (ours, theirs) = words::split(args.words, &Options::command());
+    if theirs.iter().any(|w| w == "-?") || (ours.is_empty() && theirs.is_empty()) {
+        return help();
+    }
+    let options = match Options::try_parse_from(ours) {
+        Ok(options) => options,
+        Err(e) => e.exit(),
+    };
+    let env = Env::real();
+    let world =
+        World { read: &|path| std::fs::read_to_string(path), seed: env.unix_time().as_millis() as u32 };
+    let mut parsed =
+        if options.sqlio { options::sqlio::parse(&theirs, &world) } else { options::parse(&theirs, &world) }
+            .map_err(|e| Failure::BenchOptions(Box::new(e)))?;
+    if options.json || out.json {
+        parsed.profile.format = Format::Json;
+    }
+    for warning in &parsed.warnings {
+        complain(&format!("warning: {warning}"));
+    }
+    if parsed.profile.profile_only {
+        return print(&profile(&parsed.profile)?);
+    }
+    if options.sqlio && parsed.profile.format == Format::Text {
+        let lines: String = parsed.mappings.iter().map(|m| format!("{m}\n")).collect();
+        print(&format!("SQLIO's words in DiskSPD's:\n{lines}"))?;
+    }
+    let settings = Settings {
+        places: places(&parsed.profile, &options.remote)?,
+        verify: options.verify,
+        pids: options.pid.clone(),
+        stop: interrupt::listen()?,
+        ..Settings::default()
+    };
+    let system = SystemInfo::read(env.unix_time());
+    let mut progress = Progress::new(&parsed.profile, options.quiet);
+    let results = engine::run(&parsed.profile, &settings, &mut progress);
+    progress.finish();
+    let results = results.map_err(|e| Failure::Bench(Box::new(e)))?;
+    print(&written(&parsed, &system, &results, options.sqlio)?)?;
+    judge(&results)
+}
+
+fn help() -> Result<(), Failure> {
+    print(&Options::command().render_help().to_string())
+}
+
+fn print(text: &str) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    if !text.ends_with('\n') {
+        out.write_all(b"\n")?;
+    }
+    Ok(out.flush()?)
+}
+
+fn json(e: serde_json::Error) -> Failure {
+    Failure::System(e.into())
+}
+
+fn profile(profile: &Profile) -> Result<String, Failure> {
+    match profile.format {
+        Format::Text => Ok(report::text::profile(profile)),
+        Format::Xml => Ok(report::xml::profile(profile)),
+        Format::Json => report::json::profile(profile).map_err(json),
+    }
+}
+
+fn written(
+    parsed: &Parsed,
+    system: &SystemInfo,
+    spans: &[SpanResults],
+    sqlio: bool,
+) -> Result<String, Failure> {
+    let report = Report { profile: &parsed.profile, system, spans };
+    match parsed.profile.format {
+        Format::Json => report::json::report(&report, &parsed.mappings, &parsed.warnings).map_err(json),
+        Format::Xml => Ok(report::xml::report(&report)),
+        Format::Text => {
+            let mut text = report::text::report(&report);
+            for span in spans.iter().filter(|_| sqlio) {
+                text.push('\n');
+                text.push_str(&report::sqlio::summary(span));
+            }
+            Ok(text)
+        }
+    }
+}
+
+/// Where the targets are that are not of this machine. Each server's password is asked for once.
+fn places(profile: &Profile, remote: &RemoteArgs) -> Result<HashMap<String, Place>, Failure> {
+    let mut places = HashMap::new();
+    let mut known: Vec<(Location, smb_client::ConnectOptions)> = Vec::new();
+    for target in profile.timespans.iter().flat_map(|s| &s.targets) {
+        if !target.is_remote() || places.contains_key(&target.path) {
+            continue;
+        }
+        let at = Location::parse(&target.path)?;
+        at.file_name()?;
+        let same =
+            |l: &Location| (&l.host, l.port, &l.user, &l.domain) == (&at.host, at.port, &at.user, &at.domain);
+        let options = match known.iter().find(|k| same(&k.0)) {
+            Some((_, options)) => options.clone(),
+            None => {
+                let options = remote.options(&at)?;
+                known.push((at.clone(), options.clone()));
+                options
+            }
+        };
+        let share = at.share()?.to_owned();
+        let place = SmbPlace { host: at.host.clone(), share, path: at.path.to_string(), options };
+        places.insert(target.path.clone(), Place::Smb(Arc::new(place)));
+    }
+    Ok(places)
+}
+
+/// A run in which something went wrong has failed, though it is reported.
+fn judge(results: &[SpanResults]) -> Result<(), Failure> {
+    let errors: u64 = results.iter().map(SpanResults::errors).sum();
+    let mismatches = results.iter().filter_map(SpanResults::verified).map(|v| v.mismatches).sum();
+    if errors > 0 || mismatches > 0 { Err(Failure::BenchWrong { errors, mismatches }) } else { Ok(()) }
+}
+
+/// How long is left, for people.
+fn left(total: Duration, elapsed: Duration) -> u64 {
+    total.saturating_sub(elapsed).as_secs()
+}
