@@ -10,7 +10,7 @@ use crc_fast::{CrcAlgorithm, checksum};
 use serde_json::Value;
 
 /// A server with a directory `files` and memory `ram`, and a user.
-struct Place {
+pub struct Place {
     dir: Scratch,
     server: Server,
     tcp: u16,
@@ -22,7 +22,7 @@ const PASSWORD: &str = "correct horse";
 const BLOCK: usize = 64 << 20;
 
 impl Place {
-    fn new(name: &str) -> Place {
+    pub fn new(name: &str) -> Place {
         let dir = Scratch::new(name);
         fs::create_dir(dir.path("files")).expect("made");
         let shares = format!(
@@ -45,7 +45,12 @@ impl Place {
         Place { dir, server, tcp, rdma }
     }
 
-    fn url(&self, path: &str) -> String {
+    /// The server's process.
+    pub fn pid(&self) -> u32 {
+        self.server.pid()
+    }
+
+    pub fn url(&self, path: &str) -> String {
         format!("smb://alice@127.0.0.1:{}/{path}", self.tcp)
     }
 
@@ -66,12 +71,12 @@ impl Place {
     }
 
     /// Runs what must succeed and prints JSON.
-    fn json(&self, arguments: &[&str]) -> Value {
+    pub fn json(&self, arguments: &[&str]) -> Value {
         serde_json::from_str(&self.done(&[arguments, &["--json"]].concat())).expect("JSON")
     }
 
     /// Runs what must fail; what it said.
-    fn fails(&self, arguments: &[&str]) -> String {
+    pub fn fails(&self, arguments: &[&str]) -> String {
         let run = self.run(arguments);
         assert_eq!(run.code, 1, "{arguments:?}: {run:?}");
         run.err

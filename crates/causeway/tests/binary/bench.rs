@@ -1,0 +1,75 @@
+//! `causeway bench` as people meet it: the words, the reports, files of a server over each transport.
+
+use std::fs;
+
+use crate::client::Place;
+use crate::program::{Scratch, causeway};
+
+#[test]
+fn words_are_checked_and_explained() {
+    let run = causeway(&["bench", "--help"], "");
+    assert!(run.code == 0 && run.out.contains("-rd<dist>") && run.out.contains("--verify"), "{run:?}");
+    let run = causeway(&["bench", "-t2", "-F2", "file"], "");
+    assert!(run.code == 2 && run.err.contains("leave one out"), "{run:?}");
+    let run = causeway(&["bench", "-b4K", "--nonsense", "file"], "");
+    assert_eq!(run.code, 2, "{run:?}");
+    let run = causeway(&["bench", "-Rpxml", "-b4K", "-r", "file"], "");
+    assert!(
+        run.code == 0 && run.out.starts_with("<Profile>\n") && run.out.contains("<Random>4096</Random>"),
+        "{run:?}"
+    );
+}
+
+#[test]
+fn a_local_file_and_a_corrupted_block() {
+    let dir = Scratch::new("bench");
+    let file = dir.path("data");
+    let run = causeway(&["bench", "-c1M", "-b4K", "-r", "-w50", "-d1", "-W0", "-L", "--verify", &file], "");
+    assert!(run.code == 0 && run.out.contains("sectors of 512 bytes are right"), "{run:?}");
+    let mut bytes = fs::read(&file).expect("readable");
+    bytes[5000] ^= 1;
+    fs::write(&file, bytes).expect("writable");
+    let run = causeway(&["bench", "-b4K", "-s", "-d1", "-W0", "--verify", &file], "");
+    assert!(run.code == 1 && run.out.contains("sector at 4608: the checksum"), "{run:?}");
+    assert!(run.err.contains("sectors were wrong"), "{run:?}");
+    let run =
+        causeway(&["bench", "--sqlio", "-s1", "-t1", "-o2", "-b8", "-BYRT", "-LS", "-frandom", &file], "");
+    assert!(run.out.contains("-BYRT -> -Sb with hints"), "{run:?}");
+    assert!(run.out.contains("IOs/sec:") && run.out.contains("Avg_Latency(ms):"), "{run:?}");
+}
+
+#[test]
+fn a_file_of_a_server_over_each_transport() {
+    let place = Place::new("bench-smb");
+    let url = place.url("ram/data");
+    for (transport, engine) in [("tcp", "SMB over TCP"), ("rdma", "SMB over SMB Direct")] {
+        let pid = place.pid().to_string();
+        let json = place.json(&[
+            "bench",
+            "--transport",
+            transport,
+            "--verify",
+            "--pid",
+            &pid,
+            "-c2M",
+            "-b8K",
+            "-r",
+            "-w40",
+            "-o4",
+            "-t2",
+            "-L",
+            "-d1",
+            "-W0",
+            &url,
+        ]);
+        let span = &json["timespans"][0];
+        assert!(span["engine"].as_str().is_some_and(|e| e.starts_with(engine)), "{}", span["engine"]);
+        assert!(span["total"]["ios"].as_u64() > Some(10) && span["write"]["ios"].as_u64() > Some(0));
+        assert_eq!(span["errors"].as_array().map(Vec::len), Some(0), "{}", span["errors"]);
+        assert_eq!(span["verified"]["mismatches"].as_u64(), Some(0), "{}", span["verified"]);
+        assert!(span["verified"]["sectors"].as_u64() > Some(0));
+        assert_eq!(span["processes"][1]["pid"].as_u64(), pid.parse().ok());
+    }
+    let error = place.fails(&["bench", "-d1", &place.url("ram/none")]);
+    assert!(error.contains("none"), "{error}");
+}
