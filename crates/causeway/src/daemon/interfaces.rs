@@ -7,8 +7,9 @@ use nix::ifaddrs::getifaddrs;
 use nix::net::if_::{InterfaceFlags, if_nametoindex};
 use smb_server::{Interface, Interfaces};
 
-/// What is said of an interface whose driver does not tell: a virtual one, mostly.
-const SPEED_UNKNOWN: u64 = 10_000_000_000;
+/// What is said of an interface whose driver does not tell, in bits per second: a virtual one, mostly. Samba says the
+/// same. Clients use the fastest interfaces only: more would draw them away from cards that say what they are.
+const SPEED_UNKNOWN: u64 = 1_000_000_000;
 
 /// Asks the kernel each time.
 #[derive(Debug)]
@@ -75,6 +76,10 @@ fn ip(address: &nix::sys::socket::SockaddrStorage) -> Option<IpAddr> {
 /// Bits per second, as the driver reports it in Mbit/s; -1 or an error where it does not know.
 fn speed(interface: &str) -> u64 {
     let text = std::fs::read_to_string(format!("/sys/class/net/{interface}/speed")).unwrap_or_default();
+    speed_of(&text)
+}
+
+fn speed_of(text: &str) -> u64 {
     match text.trim().parse::<i64>() {
         Ok(mbit) if mbit > 0 => mbit as u64 * 1_000_000,
         _ => SPEED_UNKNOWN,
@@ -104,6 +109,13 @@ mod tests {
         assert!(offered("10.0.0.2", "10.0.0.1"));
         assert!(offered("2001:db8::1", "10.0.0.1"));
         assert!(!offered("fe80::1", "10.0.0.1"));
+    }
+
+    #[test]
+    fn an_unknown_speed_is_a_slow_one() {
+        for (text, gbit) in [("25000\n", 25), ("1000", 1), ("-1\n", 1), ("0", 1), ("", 1), ("fast", 1)] {
+            assert_eq!(speed_of(text), gbit * 1_000_000_000, "{text:?}");
+        }
     }
 
     #[test]
