@@ -126,6 +126,12 @@ impl Set {
         };
         format!("{}_{name}", self.prefix)
     }
+
+    /// A metric's name as Prometheus shows it.
+    pub fn exposed(&self, metric: &Metric) -> String {
+        let total = if metric.kind == Kind::Counter { "_total" } else { "" };
+        self.prometheus(metric) + total
+    }
 }
 
 impl How {

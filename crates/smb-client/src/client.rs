@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
 
 use arena::Arena;
+use counters::Registry;
 use env::Env;
 use parking_lot::Mutex;
 use rdma::QueuePair;
@@ -43,6 +44,7 @@ pub(crate) struct Inner {
     pub(crate) renewals: AtomicU64,
     pub(crate) renewing: tokio::sync::Mutex<()>,
     pub(crate) me: Weak<Inner>,
+    registry: Registry,
 }
 
 /// What carries I/O.
@@ -164,6 +166,11 @@ impl Client {
         self.inner.link().connection.direct_counters()
     }
 
+    /// Its performance counters: SMB Client Shares, and SMB Direct Connection where there is one.
+    pub fn registry(&self) -> &Registry {
+        &self.inner.registry
+    }
+
     /// Opens a share.
     ///
     /// # Errors
@@ -204,11 +211,12 @@ impl Client {
 
     async fn log_on(
         host: &str,
-        options: ConnectOptions,
+        mut options: ConnectOptions,
         arena: Arena,
         env: Env,
         via: Via,
     ) -> Result<Client, ConnectError> {
+        let registry = options.counters.get_or_insert_with(|| Registry::new(env.clone())).clone();
         let guid = Guid(env.random());
         let (connection, fits) = via.start(&options, &arena, &env);
         let negotiated = setup::negotiate(&connection, host, guid, &options, &env).await?;
@@ -232,6 +240,7 @@ impl Client {
                 renewals: AtomicU64::new(0),
                 renewing: tokio::sync::Mutex::new(()),
                 me: me.clone(),
+                registry,
             }),
         };
         client.validate().await?;

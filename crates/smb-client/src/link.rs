@@ -1,6 +1,7 @@
 //! A connection and what fits through it.
 
 use arena::Arena;
+use counters::{Opened, Registry};
 use env::Env;
 use smb_direct::SmbDirect;
 use smb_wire::msg::Channel as DataChannel;
@@ -46,15 +47,27 @@ impl Via {
         env: &Env,
     ) -> (Connection, Option<smb_direct::Limits>) {
         let limits = Limits { credits: options.credits.max(1), request_timeout: options.request_timeout };
-        let (transport, fits) = match self {
-            Via::Tcp(stream) => (Transport::tcp(stream, arena.clone()), None),
+        let (transport, fits, counted) = match self {
+            Via::Tcp(stream) => (Transport::tcp(stream, arena.clone()), None, None),
             Via::Direct(direct) => {
                 let fits = direct.limits();
-                (Transport::direct(direct), Some(fits))
+                let counted = options.counters.as_ref().map(|r| count(r, &direct));
+                (Transport::direct(direct), Some(fits), counted)
             }
         };
-        (Connection::start(transport, limits, arena.clone(), env.clone()), fits)
+        (Connection::start(transport, limits, arena.clone(), env.clone(), counted), fits)
     }
+}
+
+/// The connection among the performance counters, by both its addresses.
+fn count(registry: &Registry, direct: &SmbDirect) -> Opened {
+    let [local, remote] = match direct.addresses() {
+        Some((local, remote)) => [local.to_string(), remote.to_string()],
+        None => ["-", "-"].map(str::to_owned),
+    };
+    let opened = registry.direct.open(&format!("{local}/{remote}"), &[&local, &remote]);
+    opened.instance().join(direct.tally());
+    opened
 }
 
 impl Link {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use counters::Registry;
 use smb_auth::ntlm::initiate::Credentials;
 
 /// Which transport to use.
@@ -43,6 +44,8 @@ pub struct ConnectOptions {
     pub request_timeout: Duration,
     /// Payload from this length on goes by RDMA where there is SMB Direct, in bytes.
     pub rdma_threshold: u32,
+    /// Where the client counts what it does; `None`: in a registry of its own (see [`crate::Client::registry`]).
+    pub counters: Option<Registry>,
 }
 
 impl ConnectOptions {
@@ -61,6 +64,7 @@ impl ConnectOptions {
             connect_timeout: Duration::from_secs(20),
             request_timeout: Duration::from_secs(60),
             rdma_threshold: 4096,
+            counters: None,
         }
     }
 }

@@ -14,7 +14,7 @@ use smb_wire::msg::{
 use smb_wire::{Command, FileId, NtStatus, Utf16Buf};
 
 use crate::client::Client;
-use crate::connection::{Call, Request, Response};
+use crate::connection::{Call, Counted, Request, Response};
 use crate::file::File;
 use crate::link::Link;
 use crate::{Dir, Metadata, OpenOptions, RequestError, Space, path};
@@ -31,11 +31,13 @@ struct Inner {
     kind: ShareType,
     encrypt: bool,
     gone: AtomicBool,
+    counted: Arc<Counted>,
 }
 
 impl Tree {
     pub(crate) async fn connect(client: &Client, share: &str) -> Result<Tree, RequestError> {
-        let path = Utf16Buf::from(format!(r"\\{}\{share}", client.inner.host()).as_str());
+        let name = format!(r"\\{}\{share}", client.inner.host());
+        let path = Utf16Buf::from(name.as_str());
         let body = TreeConnectRequest { path: path.as_utf16(), ..TreeConnectRequest::default() };
         let mut request = Request::new(Command::TREE_CONNECT, &body)?;
         // MS-SMB2 3.2.4.1.1: in 3.1.1 it is signed even where signing is not required.
@@ -53,6 +55,10 @@ impl Tree {
             kind: answer.share_type,
             encrypt,
             gone: AtomicBool::new(false),
+            counted: Arc::new(Counted {
+                clock: client.registry().clock().clone(),
+                instance: client.registry().client_shares.lasting(&name, &[client.inner.host(), share]),
+            }),
         };
         Ok(Tree { inner: Arc::new(inner) })
     }
@@ -200,6 +206,7 @@ impl Tree {
     }
 
     fn prepare(&self, mut request: Request) -> Request {
+        request.counted = Some(Arc::clone(&self.inner.counted));
         request.tree_id = self.inner.id;
         request.encrypt = self.inner.encrypt;
         request

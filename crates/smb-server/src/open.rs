@@ -11,7 +11,7 @@ use vfs::{BasicChange, DirEntry, Node, Stat, VfsResult};
 use crate::commands::query_directory::pattern::Pattern;
 use crate::files::FileState;
 use crate::pipes::Pipe;
-use crate::share::Tree;
+use crate::share::{OpenCounted, Tree};
 
 /// An open of a file, directory or pipe (MS-SMB2 3.3.1.10).
 ///
@@ -23,6 +23,7 @@ pub(crate) struct Open {
     /// Access that was granted (an ACCESS_MASK without generic bits).
     pub(crate) access: u32,
     pub(crate) target: OpenTarget,
+    pub(crate) _counted: OpenCounted,
 }
 
 pub(crate) enum OpenTarget {

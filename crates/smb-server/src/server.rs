@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use arena::Arena;
+use counters::Registry;
 use env::Env;
 use parking_lot::{Mutex, RwLock};
 use smb_auth::mechanism::UserLookup;
@@ -44,6 +45,8 @@ pub struct Server {
     draining: AtomicBool,
     cutting: AtomicBool,
     drained: Notify,
+    pub(crate) registry: Registry,
+    uncounted: AtomicBool,
 }
 
 /// How a connection came.
@@ -203,7 +206,9 @@ impl Server {
         env: Env,
     ) -> Arc<Server> {
         let mut shares = HashMap::new();
-        shares.insert(fold("IPC$"), Arc::new(Share::pipes()));
+        let registry = Registry::new(env.clone());
+        let counted = registry.server_shares.lasting("IPC$", &["IPC$"]);
+        shares.insert(fold("IPC$"), Arc::new(Share::pipes(counted)));
         let incarnation = u32::from_le_bytes(env.random()).max(1);
         let most = arena.usage().budget / UNAUTHENTICATED_SHARE / (UNAUTHENTICATED_MAX + 4);
         config.limits.unauthenticated = config.limits.unauthenticated.min(most);
@@ -227,6 +232,8 @@ impl Server {
             draining: AtomicBool::new(false),
             cutting: AtomicBool::new(false),
             drained: Notify::new(),
+            registry,
+            uncounted: AtomicBool::new(false),
             env,
         })
     }
@@ -244,7 +251,8 @@ impl Server {
         if shares.contains_key(&fold(&name)) {
             return Err(ShareError::Exists(name));
         }
-        shares.insert(fold(&name), Arc::new(Share::disk(share)));
+        let counted = self.registry.server_shares.lasting(&name, &[&name]);
+        shares.insert(fold(&name), Arc::new(Share::disk(share, counted)));
         Ok(())
     }
 
@@ -381,6 +389,20 @@ impl Server {
         }
     }
 
+    /// The performance counters of its shares, sessions and SMB Direct connections.
+    pub fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
+    /// From now on requests of new sessions are not counted: to measure what counting costs, and for nothing else.
+    pub fn stop_counting(&self) {
+        self.uncounted.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn counting(&self) -> Option<&Registry> {
+        (!self.uncounted.load(Ordering::Relaxed)).then_some(&self.registry)
+    }
+
     /// Stops taking requests: connections finish what they have begun and close. Those that have not after `limit` are
     /// cut: their requests are given up, their opens closed. Returns when none is left; a connection whose backend does
     /// not even close is given up after some seconds more.
@@ -476,7 +498,9 @@ impl Server {
         }
     }
 
-    pub(crate) fn add_session(&self, session: Arc<Session>) {
+    pub(crate) fn add_session(&self, session: Arc<Session>, peer: SocketAddr) {
+        let (id, client) = (format!("{:016x}", session.id), peer.ip().to_canonical().to_string());
+        let _ = session.counted.set(self.registry.sessions.open(&id, &[&id, &session.user.name, &client]));
         let before = self.sessions.lock().insert(session.id, session);
         assert!(before.is_none(), "a session's id was reserved for it");
     }

@@ -11,10 +11,11 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+use counters::Opened;
 use parking_lot::Mutex;
 use smb_auth::crypt::{Opener, Sealer};
 use smb_auth::sign::SigningKey;
@@ -46,6 +47,8 @@ pub(crate) struct Session {
     protection: AtomicU8,
     /// In microseconds since the server started; for listings.
     pub(crate) last_used_us: AtomicU64,
+    /// Set when the server knows it.
+    pub(crate) counted: OnceLock<Opened>,
 }
 
 /// Facts of the first channel that later channels must share.
@@ -107,6 +110,7 @@ impl Session {
             ended: AtomicBool::new(false),
             protection: AtomicU8::new(Protected::No as u8),
             last_used_us: AtomicU64::new(0),
+            counted: OnceLock::new(),
         }
     }
 

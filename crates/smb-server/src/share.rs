@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use counters::Instance;
+use counters::requests::{FILES_OPEN, FILES_OPENED, TREES};
 use vfs::Vfs;
 
 use crate::ShareConfig;
@@ -19,6 +21,8 @@ pub(crate) struct Share {
     pub(crate) removed: AtomicBool,
     /// Tree connects now.
     pub(crate) users: AtomicUsize,
+    /// Lives longer than the share: its counts go on when the name comes back.
+    pub(crate) counted: Arc<Instance>,
 }
 
 /// What a share leads to.
@@ -30,7 +34,7 @@ pub(crate) enum ShareTarget {
 }
 
 impl Share {
-    pub(crate) fn disk(c: ShareConfig) -> Share {
+    pub(crate) fn disk(c: ShareConfig, counted: Arc<Instance>) -> Share {
         Share {
             name: c.name,
             comment: c.comment,
@@ -40,10 +44,11 @@ impl Share {
             target: ShareTarget::Disk(c.vfs),
             removed: AtomicBool::new(false),
             users: AtomicUsize::new(0),
+            counted,
         }
     }
 
-    pub(crate) fn pipes() -> Share {
+    pub(crate) fn pipes(counted: Arc<Instance>) -> Share {
         Share {
             name: "IPC$".to_owned(),
             comment: "Remote IPC".to_owned(),
@@ -53,6 +58,7 @@ impl Share {
             target: ShareTarget::Pipes,
             removed: AtomicBool::new(false),
             users: AtomicUsize::new(0),
+            counted,
         }
     }
 
@@ -81,6 +87,7 @@ pub(crate) struct Tree {
 impl Tree {
     pub(crate) fn new(id: u32, share: Arc<Share>, maximal_access: u32) -> Tree {
         share.users.fetch_add(1, Ordering::Relaxed);
+        share.counted.add(TREES, 1);
         Tree { gone: AtomicBool::new(false), id, share, maximal_access }
     }
 
@@ -98,5 +105,23 @@ impl Tree {
 impl Drop for Tree {
     fn drop(&mut self) {
         self.share.users.fetch_sub(1, Ordering::Relaxed);
+        self.share.counted.sub(TREES, 1);
+    }
+}
+
+/// Counts an open on its share for as long as it lives.
+pub(crate) struct OpenCounted(Arc<Instance>);
+
+impl OpenCounted {
+    pub(crate) fn new(share: &Share) -> OpenCounted {
+        share.counted.add(FILES_OPENED, 1);
+        share.counted.add(FILES_OPEN, 1);
+        OpenCounted(Arc::clone(&share.counted))
+    }
+}
+
+impl Drop for OpenCounted {
+    fn drop(&mut self) {
+        self.0.sub(FILES_OPEN, 1);
     }
 }

@@ -23,6 +23,7 @@ use smb_wire::header::{
 use smb_wire::msg::{CancelRequest, EchoRequest, ReadResponse};
 use smb_wire::{Command, HEADER_LEN, Header, HeaderFlags};
 
+use super::counting::{Counted, Counting, Tallies};
 use super::protect::{self, Channel};
 use super::queue::{Reply, Setting, Submitted};
 use super::{Request, Response};
@@ -60,6 +61,7 @@ pub(super) struct Core {
     asked: u32,
     /// Times in a row that credits were asked for in vain.
     probes: u8,
+    tallies: Tallies,
     /// Steering tags to invalidate here.
     pub(super) dying: Vec<Stag>,
     /// Messages to send: head and payload.
@@ -82,6 +84,7 @@ struct Flight {
     stag: Option<Stag>,
     /// What was exposed, once it is invalidated.
     exposed: Option<Exposed>,
+    counting: Option<Counting>,
 }
 
 /// Message ids are already spread well enough: they count up.
@@ -125,6 +128,7 @@ impl Core {
             credits: 1,
             asked: 0,
             probes: 0,
+            tallies: Tallies::default(),
             dying: Vec::new(),
             out: VecDeque::new(),
         }
@@ -177,6 +181,11 @@ impl Core {
             }
         }
         Ok(false)
+    }
+
+    /// A request about this share begins to wait for credits.
+    pub(super) fn credit_stall(&mut self, share: &Counted) {
+        self.tallies.of(share).credit_stall();
     }
 
     fn charge(&self, charge: u16) -> u32 {
@@ -237,6 +246,11 @@ impl Core {
             }
             (None, None) => {}
         }
+        let sent = request.message.len() + arena::sg_len(&request.payload);
+        let counting = request.counted.take().map(|share| {
+            let tally = Arc::clone(self.tallies.of(&share));
+            Counting::begin(tally, command, now, sent, exposure.map(|e| e.length))
+        });
         let flight = Flight {
             reply,
             ticket,
@@ -251,6 +265,7 @@ impl Core {
             request: request.setup.is_some().then(|| request.message.clone()),
             stag: exposure.map(|e| e.stag),
             exposed: None,
+            counting,
         };
         self.flights.insert(message_id, flight);
         self.emit(request.message, request.payload, encrypted)
@@ -319,6 +334,9 @@ impl Core {
     pub(super) fn fail(&mut self, why: Lost) {
         let parked = self.parked.drain().map(|(_, (flight, _))| flight);
         for flight in self.flights.drain().map(|(_, f)| f).chain(parked) {
+            if let Some(counting) = flight.counting {
+                counting.abandon();
+            }
             if let Some(reply) = flight.reply {
                 let _ = reply.send(Err(RequestError::Lost(why)));
             }

@@ -7,6 +7,8 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use arena::{Arena, Class, SgMut};
+use counters::Opened;
+use counters::transfers::MEMORY_REGIONS;
 use env::{BoxFuture, Env};
 use rdma::{Exposed, Rights};
 
@@ -31,6 +33,9 @@ pub(super) struct Driver {
     tick: Duration,
     /// Since when the handles are gone.
     closing: Option<Instant>,
+    /// The request at the front of `inputs` waits for credits.
+    credit_stalled: bool,
+    _counted: Option<Opened>,
 }
 
 enum Memory {
@@ -53,7 +58,12 @@ impl Driver {
         limits: Limits,
         arena: Arena,
         env: Env,
+        counted: Option<Opened>,
     ) -> Driver {
+        let mut transport = transport;
+        if let Some(direct) = transport.as_direct() {
+            queue.set_tally(Arc::clone(direct.tally()));
+        }
         Driver {
             core: Core::new(limits, arena.clone()),
             queue,
@@ -66,6 +76,8 @@ impl Driver {
             timer: None,
             tick: (limits.request_timeout / 4).min(FAREWELL / 4),
             closing: None,
+            credit_stalled: false,
+            _counted: counted,
         }
     }
 
@@ -79,7 +91,6 @@ impl Driver {
         if let Some(direct) = self.transport.as_direct() {
             direct.close();
             while direct.event().await.is_ok() {}
-            self.queue.set_counters(direct.counters());
         }
         for input in self.inputs.drain(..).chain(waiting) {
             if let Input::Call(Submitted { reply: Some(reply), .. }) = input {
@@ -135,9 +146,6 @@ impl Driver {
             any = true;
         }
         any |= self.transport.flush(cx)?;
-        if any && let Some(direct) = self.transport.as_direct() {
-            self.queue.set_counters(direct.counters());
-        }
         Ok(any)
     }
 
@@ -171,8 +179,14 @@ impl Driver {
                 break;
             }
             match self.core.can_pay(now, call.request.charge) {
-                Ok(true) => {}
-                Ok(false) => break,
+                Ok(true) => self.credit_stalled = false,
+                Ok(false) => {
+                    if let (Some(share), false) = (&call.request.counted, self.credit_stalled) {
+                        self.core.credit_stall(share);
+                    }
+                    self.credit_stalled = true;
+                    break;
+                }
                 Err(error) => {
                     self.fail_front(error);
                     any = true;
@@ -232,7 +246,12 @@ impl Driver {
     }
 
     fn is_full(&mut self) -> bool {
-        self.transport.as_direct().is_some_and(|d| d.counters().memory_regions >= REGIONS_MAX)
+        let Some(direct) = self.transport.as_direct() else { return false };
+        let full = direct.tally().get(MEMORY_REGIONS) >= REGIONS_MAX;
+        if full {
+            direct.note_registration_stall();
+        }
+        full
     }
 
     fn sink(&mut self, cx: &mut Context<'_>, length: u32) -> Option<SgMut> {

@@ -7,6 +7,7 @@
 //! Dropping a [`Call`] cancels it: what is not sent never will be; what is pending at the server is cancelled there.
 
 mod core;
+mod counting;
 mod driver;
 pub(crate) mod protect;
 mod queue;
@@ -17,12 +18,14 @@ mod transport;
 use std::sync::Arc;
 
 use arena::{Arena, Sg, SgMut};
+use counters::Opened;
 use env::Env;
 use smb_auth::sign::SigningKey;
 use smb_wire::header::OFFSET_FLAGS;
 use smb_wire::{Command, Decode, Encode, HEADER_LEN, Header, HeaderFlags, MessageBuilder, NtStatus};
 
 use crate::{Lost, RequestError};
+pub(crate) use counting::Counted;
 pub(crate) use core::{Agreed, Limits};
 pub(crate) use protect::{Channel, Ciphers};
 pub(crate) use queue::Call;
@@ -60,6 +63,8 @@ pub(crate) struct Request {
     pub(crate) setup: Option<Setup>,
     /// Payload that goes by RDMA.
     pub(crate) rdma: Option<Rdma>,
+    /// Where it is counted.
+    pub(crate) counted: Option<Arc<Counted>>,
 }
 
 /// What differs for NEGOTIATE and SESSION_SETUP: there is no channel yet.
@@ -112,6 +117,7 @@ impl Request {
             sign: false,
             setup: None,
             rdma: None,
+            counted: None,
         })
     }
 
@@ -126,6 +132,7 @@ impl Request {
             sign: self.sign,
             setup: None,
             rdma: None,
+            counted: None,
         }
     }
 
@@ -177,10 +184,16 @@ impl Response {
 }
 
 impl Connection {
-    /// Starts the connection's task.
-    pub(crate) fn start(transport: Transport, limits: Limits, arena: Arena, env: Env) -> Connection {
+    /// Starts the connection's task; `counted` keeps it among the performance counters until it ends.
+    pub(crate) fn start(
+        transport: Transport,
+        limits: Limits,
+        arena: Arena,
+        env: Env,
+        counted: Option<Opened>,
+    ) -> Connection {
         let queue = Arc::new(Queue::default());
-        let driver = driver::Driver::new(Arc::clone(&queue), transport, limits, arena, env.clone());
+        let driver = driver::Driver::new(Arc::clone(&queue), transport, limits, arena, env.clone(), counted);
         env.spawn(driver.run());
         Connection { handle: Arc::new(Handle(queue)) }
     }
@@ -225,7 +238,7 @@ impl Connection {
         self.handle.0.close();
     }
 
-    /// What SMB Direct counted, if that is the transport; as of the driver's last turn.
+    /// What SMB Direct counted, if that is the transport.
     pub(crate) fn direct_counters(&self) -> Option<smb_direct::Counters> {
         self.handle.0.direct_counters()
     }

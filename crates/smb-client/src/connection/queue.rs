@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::{Context, Poll, Waker};
 
+use counters::Block;
 use parking_lot::Mutex;
 use smb_direct::Counters;
 use tokio::sync::{Notify, oneshot};
@@ -63,7 +64,7 @@ struct Inner {
     ended: Option<Lost>,
     /// It has ended and everything is given back.
     gone: bool,
-    counters: Option<Counters>,
+    tally: Option<Arc<Block>>,
 }
 
 impl Inner {
@@ -113,7 +114,7 @@ impl Queue {
     }
 
     pub(super) fn direct_counters(&self) -> Option<Counters> {
-        self.inner.lock().counters
+        self.inner.lock().tally.as_deref().map(Counters::of)
     }
 
     // The connection's task:
@@ -122,8 +123,8 @@ impl Queue {
         self.credits_seen.fetch_max(credits, Ordering::Relaxed);
     }
 
-    pub(super) fn set_counters(&self, counters: Counters) {
-        self.inner.lock().counters = Some(counters);
+    pub(super) fn set_tally(&self, tally: Arc<Block>) {
+        self.inner.lock().tally = Some(tally);
     }
 
     /// Moves what waits to `into` if that is empty, and the cancellations to `cancelled`; wakes the task when there is

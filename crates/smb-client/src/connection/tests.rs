@@ -482,7 +482,7 @@ async fn pair(env: &Env) -> (Connection, SmbDirect) {
         SmbDirect::accept(Box::new(theirs), arena.clone(), env.clone(), SmbDirectOptions::default()),
     );
     let transport = Transport::direct(ours.expect("connected"));
-    (Connection::start(transport, LIMITS, arena, env.clone()), theirs.expect("accepted"))
+    (Connection::start(transport, LIMITS, arena, env.clone(), None), theirs.expect("accepted"))
 }
 
 async fn hear(peer: &mut SmbDirect) -> Vec<u8> {

@@ -29,6 +29,7 @@ use crate::files::{Member, Refusal};
 use crate::open::{FileOpen, Open, OpenTarget};
 use crate::pipes::Pipe;
 use crate::request::{Reply, Request};
+use crate::share::OpenCounted;
 use crate::status;
 
 /// How often an open starts again because names changed meanwhile.
@@ -83,7 +84,9 @@ fn open_pipe(r: &Request, q: &CreateRequest<'_>, name: &str) -> Result<Reply, Nt
         a => a,
     };
     let id = r.server.new_file_id();
-    let open = Open { id, tree: Arc::clone(&r.tree), access: granted.bits(), target: OpenTarget::Pipe(pipe) };
+    let counted = OpenCounted::new(&r.tree.share);
+    let target = OpenTarget::Pipe(pipe);
+    let open = Open { id, tree: Arc::clone(&r.tree), access: granted.bits(), target, _counted: counted };
     let limit = r.server.config.limits.opens_per_session;
     r.session.add_open(limit, Arc::new(open)).map_err(|_| NtStatus::INSUFFICIENT_RESOURCES)?;
     let body = CreateResponse {
@@ -232,6 +235,7 @@ impl<'a> Plan<'a> {
                 file,
                 self.q.create_options,
             )),
+            _counted: OpenCounted::new(&self.r.tree.share),
         };
         Ok(Loose::new(&self.r.server, Arc::new(open)))
     }

@@ -129,7 +129,7 @@ impl World {
     /// Another session of the server, by this id.
     pub(crate) fn join(&self, id: u64) {
         let (session, _) = World::connect(&self.server, id, user(1000));
-        self.server.add_session(session);
+        self.server.add_session(session, self.facts.peer);
     }
 
     /// Another user, connected to the same share.

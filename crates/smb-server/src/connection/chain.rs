@@ -12,6 +12,7 @@ use smb_auth::sign::SigningKey;
 use smb_direct::BufferDescriptorV1;
 use smb_wire::{FileId, Header, NtStatus};
 
+use super::counting::Counting;
 use crate::request::{Cancel, Reply};
 use crate::session::Session;
 
@@ -76,6 +77,7 @@ pub(super) struct Running {
     pub(super) async_id: Option<u64>,
     /// Where a Pull goes on.
     pub(super) then: Option<AfterPull>,
+    pub(super) counting: Option<Counting>,
 }
 
 /// A reply that waits for the rest of its chain.

@@ -4,12 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use arena::Sg;
+use counters::Tally;
 use smb_auth::sign::SigningKey;
 use smb_wire::header::{RELATED_SESSION_ID, RELATED_TREE_ID};
 use smb_wire::msg::{EchoRequest, EchoResponse, LogoffRequest, LogoffResponse, TreeDisconnectRequest};
 use smb_wire::{Command, Decode, Header, HeaderFlags, NtStatus};
 
 use super::chain::{Chain, Finished, Item, Outcome, Running};
+use super::counting::Counting;
 use super::encode::COMPOUND_MAX;
 use super::{Engine, Pull};
 use crate::commands;
@@ -39,10 +41,21 @@ impl Engine {
             let slot = self.next_slot;
             self.next_slot += 1;
             let outcome = self.start_request(&mut chain, &item, slot, &cancel, &mut signing);
+            let mut counting = self.counting.take();
+            if let (Outcome::Pull { length, .. }, Some(c)) = (&outcome, &mut counting) {
+                c.pulls(*length);
+            }
             let message = &chain.head[item.range.clone()];
             let invalidate = commands::remote_invalidate(&self.facts, item.header.command, message);
-            let mut running =
-                Running { header: item.header, signing, cancel, invalidate, async_id: None, then: None };
+            let mut running = Running {
+                header: item.header,
+                signing,
+                cancel,
+                invalidate,
+                async_id: None,
+                then: None,
+                counting,
+            };
             match outcome {
                 Outcome::Silent => {}
                 Outcome::Reply(reply) => finish(&mut chain, running, reply),
@@ -177,10 +190,12 @@ impl Engine {
             }
             _ => {}
         }
-        let tree = match self.tree(&admitted.session, header.tree_id) {
+        let (tree, tally) = match self.tree(&admitted.session, header.tree_id) {
             Ok(t) => t,
             Err(status) => return status.into(),
         };
+        let received = if chain.compound { item.range.len() } else { arena::sg_len(&chain.whole) };
+        self.counting = tally.map(|t| Counting::begin(t, header.command, self.now, received));
         chain.related.tree_id = header.tree_id;
         // MS-SMB2 3.3.5.2.11: a share that requires encryption gets nothing in the clear.
         if tree.share.encrypt && chain.encrypted.is_none() {
@@ -308,18 +323,19 @@ impl Engine {
         header.flags.contains(HeaderFlags::SIGNED).then(|| Arc::clone(&channel.signing))
     }
 
-    /// The tree connect a request names (MS-SMB2 3.3.5.2.11).
-    fn tree(&mut self, session: &Arc<Session>, id: u32) -> Result<Arc<Tree>, NtStatus> {
+    /// The tree connect a request names (MS-SMB2 3.3.5.2.11), and where its requests are counted.
+    fn tree(&mut self, session: &Arc<Session>, id: u32) -> Result<(Arc<Tree>, Option<Arc<Tally>>), NtStatus> {
         let channel = self.channels.get_mut(&session.id).ok_or(NtStatus::USER_SESSION_DELETED)?;
         if let Some(tree) = &channel.last_tree
             && tree.id == id
             && tree.is_live()
         {
-            return Ok(Arc::clone(tree));
+            return Ok((Arc::clone(tree), channel.tallies.last.clone()));
         }
         let tree = session.tree(id).filter(|t| t.is_live()).ok_or(NtStatus::NETWORK_NAME_DELETED)?;
         channel.last_tree = Some(Arc::clone(&tree));
-        Ok(tree)
+        channel.tallies.turn_to(&self.server, session, &tree);
+        Ok((tree, channel.tallies.last.clone()))
     }
 
     /// MS-SMB2 3.3.5.6: ends the session on all its channels.
@@ -386,7 +402,10 @@ pub(super) fn verify(key: &SigningKey, segments: &[&[u8]], header: &Header) -> b
 
 /// Notes a reply and what later related operations inherit from it.
 fn finish(chain: &mut Chain, running: Running, reply: Reply) {
-    let Running { header, signing, invalidate, async_id, .. } = running;
+    let Running { header, signing, invalidate, async_id, counting, .. } = running;
+    if let Some(counting) = counting {
+        counting.end(&reply);
+    }
     if let Some(id) = reply.file_id {
         chain.related.file_id = Some(id);
     }

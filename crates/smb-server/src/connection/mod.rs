@@ -11,6 +11,7 @@
 //! 4. A chain is in exactly one place: being run, parked in `parked`, or turned into an [`OutMessage`].
 
 mod chain;
+mod counting;
 mod credits;
 mod dispatch;
 mod encode;
@@ -46,6 +47,7 @@ use crate::session::Session;
 use crate::share::Tree;
 use crate::{Server, TransportKind};
 use chain::Chain;
+use counting::{Counting, Tallies};
 use credits::CreditWindow;
 use negotiate::Negotiated;
 use sealing::Unsealed;
@@ -79,6 +81,8 @@ pub(crate) struct Engine {
     ending: Option<ConnectionError>,
     /// Since when nobody is logged on here; `None` while somebody is.
     unauthenticated: Option<Unauthenticated>,
+    /// The request that is being started, where it is counted.
+    counting: Option<Counting>,
     now: Instant,
     _guard: ConnectionGuard,
 }
@@ -89,6 +93,7 @@ struct Channel {
     signing: Arc<SigningKey>,
     /// The tree connect used last: nearly always the one that is used next.
     last_tree: Option<Arc<Tree>>,
+    tallies: Tallies,
 }
 
 /// See [`Engine::hash_next_reply`].
@@ -164,6 +169,7 @@ impl Engine {
             hash_next_reply: None,
             ending: None,
             unauthenticated: Some(unauthenticated),
+            counting: None,
             now,
             _guard: guard,
             server: Arc::clone(server),

@@ -250,7 +250,7 @@ impl Engine {
         ));
         tracing::info!(peer = %self.facts.peer, user = %session.user.name, workstation = %session.user.workstation,
             dialect = %format_args!("{:#06x}", negotiated.dialect), session = %format_args!("{id:#x}"), "session set up");
-        self.server.add_session(Arc::clone(&session));
+        self.server.add_session(Arc::clone(&session), self.facts.peer);
         self.add_channel(session, signing);
         Ok(if encrypt { SessionFlags::ENCRYPT_DATA } else { SessionFlags::empty() })
     }
@@ -294,7 +294,8 @@ impl Engine {
             transport: self.facts.transport,
         });
         self.unauthenticated = None;
-        self.channels.insert(session.id, Channel { session, signing, last_tree: None });
+        self.channels
+            .insert(session.id, Channel { session, signing, last_tree: None, tallies: Default::default() });
     }
 
     /// MS-SMB2 3.3.5.5.3: a client that reconnects ends the session it had before, if it is the same user's.

@@ -17,6 +17,7 @@ fn share() -> Arc<Share> {
         target: ShareTarget::Pipes,
         removed: AtomicBool::new(false),
         users: AtomicUsize::new(0),
+        counted: counters::Registry::new(env::Env::real()).server_shares.lasting("s", &["s"]),
     })
 }
 

@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use arena::{Arena, CHUNK_MIN, Class, IoBuf, IoBufMut, Sg};
+use counters::Opened;
 use env::{BoxFuture, Env};
 use rdma::Down;
 use smb_direct::{BufferDescriptorV1, Event, SmbDirect, SmbDirectError};
@@ -29,6 +30,7 @@ impl Server {
         };
         let id = engine.id();
         tracing::debug!(%peer, connection = id, "connected over SMB Direct");
+        let _counted = counted(&self, &direct, local, peer);
         let mut connection = DirectConnection::new(&self, direct, engine);
         let result = std::future::poll_fn(|cx| guarded(|| connection.poll(cx))).await;
         let result = match result {
@@ -42,6 +44,14 @@ impl Server {
         while direct.event().await.is_ok() {}
         engine.end().await;
     }
+}
+
+/// The connection among the performance counters, by both its addresses, as long as this lives.
+fn counted(server: &Server, direct: &SmbDirect, local: SocketAddr, peer: SocketAddr) -> Opened {
+    let (local, remote) = (local.to_string(), peer.to_string());
+    let opened = server.registry().direct.open(&format!("{local}/{remote}"), &[&local, &remote]);
+    opened.instance().join(direct.tally());
+    opened
 }
 
 struct DirectConnection {

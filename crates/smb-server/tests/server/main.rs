@@ -2,6 +2,7 @@
 
 mod binding;
 mod budget;
+mod counters;
 mod lifecycle;
 mod raw;
 mod replay;

@@ -149,6 +149,9 @@ impl Core {
     }
 
     fn complete(&mut self, now: Instant, flight: Flight, mut response: Response) -> Result<(), Lost> {
+        if let Some(counting) = flight.counting {
+            counting.end(now, &response);
+        }
         if let Some(Exposed::Sink { bufs, .. }) = flight.exposed {
             response.sink = Some(Box::new(bufs));
         }
