@@ -1,14 +1,18 @@
 //! Removing, renaming, linking: changes of one name in a directory that was resolved below the root.
 
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
 use parking_lot::{Mutex, MutexGuard};
-use rustix::fs::{AtFlags, RenameFlags, Statx};
-use rustix::io::Errno;
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, Statx};
+use rustix::io::{self, Errno};
 
-use super::place::{Entry, Place, join, lstatx};
+use super::place::{Entry, Place, join, last, lstatx};
 use super::{Tree, device, node, visible};
 use crate::{Kind, NodeId, VfsError, VfsPath, VfsResult};
+
+/// How many names of our own that mean other files are passed over.
+const LEFT_MAX: u32 = 16;
 
 impl Tree {
     /// The lock of a directory's names.
@@ -93,17 +97,17 @@ impl Tree {
         let _changing = self.changing_both(&source.stat, &place.stat);
         let from = self.entry(&source, old)?;
         self.same_file(&from, id)?;
-        if node_type(&from)? == Kind::Directory {
+        if node::kind(&from.stat) == Some(Kind::Directory) {
             return Err(VfsError::IsDirectory);
         }
+        let file = self.file_of(&from)?;
         let name = &*visible::stored(name);
         let Some(there) = self.taken(&place, name)? else {
-            return link_to_new(&from, &place, name);
+            return Ok(link_to_new(&file, &place, name)?);
         };
         self.give_way(&from, &place, &there, replace)?;
         // Under a name of our own first, then over the old one: there is no moment without it.
-        let beside = format!(".causeway-link-{:016x}-{:016x}", from.stat.stx_ino, place.stat.stx_ino);
-        link_to_new(&from, &place, &beside)?;
+        let beside = link_beside(&file, &from.stat, &place)?;
         let moved = rustix::fs::renameat(&place.fd, &*beside, &place.fd, &*there);
         // Two names of one file: the rename does nothing then (POSIX), and says that it succeeded.
         let _ = rustix::fs::unlinkat(&place.fd, &*beside, AtFlags::empty());
@@ -151,6 +155,13 @@ impl Tree {
         Ok(())
     }
 
+    /// The file that an entry means, links followed: it is what gets another name, not a link to it.
+    fn file_of(&self, entry: &Entry<'_>) -> VfsResult<OwnedFd> {
+        let file =
+            self.at(&join(&entry.place.disk, &entry.name), OFlags::PATH, Mode::empty()).map_err(last)?;
+        if same(&node::statx(&file)?, &entry.stat) { Ok(file) } else { Err(VfsError::Stale) }
+    }
+
     /// # Errors
     /// `Stale` when the name means another file than `id`.
     fn same_file(&self, entry: &Entry<'_>, id: NodeId) -> VfsResult<()> {
@@ -177,15 +188,34 @@ fn move_to_new(from: &Entry<'_>, place: &Place, name: &str) -> VfsResult<()> {
     let (old, new) = (&from.place.fd, &place.fd);
     match rustix::fs::renameat_with(old, &*from.name, new, name, RenameFlags::NOREPLACE) {
         // Not on this file system; the names are ours for the moment.
-        Err(Errno::INVAL) if lstatx(new, name).is_err() => {
+        Err(Errno::INVAL) if matches!(lstatx(new, name), Err(Errno::NOENT)) => {
             Ok(rustix::fs::renameat(old, &*from.name, new, name)?)
         }
         done => Ok(done?),
     }
 }
 
-fn link_to_new(from: &Entry<'_>, place: &Place, name: &str) -> VfsResult<()> {
-    Ok(rustix::fs::linkat(&from.place.fd, &*from.name, &place.fd, name, AtFlags::empty())?)
+/// Gives a file (opened with `O_PATH`) a name that is free.
+fn link_to_new(file: &OwnedFd, place: &Place, name: &str) -> io::Result<()> {
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    rustix::fs::linkat(CWD, path, &place.fd, name, AtFlags::SYMLINK_FOLLOW)
+}
+
+/// Gives a file a name of our own in `place`, and tells which.
+fn link_beside(file: &OwnedFd, stat: &Statx, place: &Place) -> VfsResult<String> {
+    let mut left = 0;
+    loop {
+        let name = format!(".causeway-link-{:016x}-{:016x}-{left}", stat.stx_ino, place.stat.stx_ino);
+        match link_to_new(file, place, &name) {
+            Ok(()) => return Ok(name),
+            // Left by a server that was killed between two steps: then it is another name of this very file.
+            Err(Errno::EXIST) if lstatx(&place.fd, &name).is_ok_and(|s| same(&s, stat)) => {
+                rustix::fs::unlinkat(&place.fd, &*name, AtFlags::empty())?;
+            }
+            Err(Errno::EXIST) if left < LEFT_MAX => left += 1,
+            Err(e) => return Err(e.into()),
+        }
+    }
 }
 
 fn same(a: &Statx, b: &Statx) -> bool {
