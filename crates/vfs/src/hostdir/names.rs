@@ -4,11 +4,13 @@
 //! exact: a change is in inotify's queue before the call that made it returns, whoever made it, and the queue is read
 //! before the map is used. So making 10,000 files costs one reading of the directory, not 10,000. File systems that
 //! other machines change (NFS, ...) have no such news, nor have directories past the limits: they are read each time.
+//! A directory is read into its map without the lock that all searches share; what changes meanwhile is noted.
 //!
 //! Invariants:
 //! 1. A directory is in `directories` exactly when its watch is in `watches`.
 //! 2. After [`Inner::catch_up`], a map holds the names that its directory had when the queue was last empty.
-//! 3. `total` is the number of names in all maps, at most [`NAMES_MAX`].
+//! 3. `total` is the number of names in all maps, at most `limit`.
+//! 4. While `news` is there the map is not: it is being read, and what is searched for in it is searched on the disk.
 
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
@@ -28,17 +30,28 @@ use crate::fold::{fold, is_folded};
 
 /// The most names kept, over all directories (about 150 bytes each).
 const NAMES_MAX: usize = 1 << 18;
-/// The most directories kept.
+/// The most directories kept, and the most remembered as too large.
 const DIRECTORIES_MAX: usize = 256;
+/// How often a directory that was too large is searched before it is tried again: it may have shrunk.
+const AGAIN: u32 = 256;
 
 /// Directories that were searched, kept exact.
-#[derive(Default)]
 pub(super) struct Names {
     inner: Mutex<Inner>,
 }
 
+impl Default for Names {
+    fn default() -> Names {
+        Names::new(NAMES_MAX)
+    }
+}
+
 #[derive(Default)]
 struct Inner {
+    /// The most names kept.
+    limit: usize,
+    /// Directories with more names than that, and how often they are searched as such.
+    large: HashMap<Key, u32>,
     inotify: Option<OwnedFd>,
     directories: HashMap<Key, Directory>,
     watches: HashMap<i32, Key>,
@@ -50,14 +63,22 @@ struct Inner {
 /// Device and number of a directory.
 type Key = (u64, u64);
 
+#[derive(Default)]
 struct Directory {
     watch: i32,
     names: HashMap<String, SmallVec<[String; 1]>>,
     count: usize,
     used: u64,
+    /// What came (true) and went while the directory is being read, in order.
+    news: Option<Vec<(bool, String)>>,
 }
 
 impl Names {
+    /// Keeps at most `limit` names.
+    fn new(limit: usize) -> Names {
+        Names { inner: Mutex::new(Inner { limit, ..Inner::default() }) }
+    }
+
     /// The name on the disk of what clients call `name` in the directory `fd`: the exact one if it is there,
     /// otherwise the first that differs in case only.
     pub(super) fn find(
@@ -74,12 +95,30 @@ impl Names {
         let mut inner = self.inner.lock();
         let key = (device::number(stat), stat.stx_ino);
         inner.catch_up();
-        if !inner.directories.contains_key(&key) && !inner.learn(key, fd)? {
-            drop(inner);
-            return search(fd, name, &folded);
-        }
         inner.tick += 1;
         let tick = inner.tick;
+        match inner.directories.get(&key) {
+            Some(directory) if directory.news.is_none() => {}
+            // Somebody is reading it: so do we, for this name.
+            Some(_) => {
+                drop(inner);
+                return search(fd, name, &folded);
+            }
+            None => {
+                let begun = !inner.is_large(key) && inner.begin(key, fd);
+                let limit = inner.limit;
+                drop(inner);
+                if !begun {
+                    return search(fd, name, &folded);
+                }
+                let read = Directory::read(fd, limit);
+                inner = self.inner.lock();
+                if !inner.finish(key, tick, read)? {
+                    drop(inner);
+                    return search(fd, name, &folded);
+                }
+            }
+        }
         Ok(inner.directories.get_mut(&key).and_then(|directory| {
             directory.used = tick;
             choose(directory.names.get(&folded)?.iter(), name).cloned()
@@ -88,39 +127,71 @@ impl Names {
 }
 
 impl Inner {
-    /// Reads a directory into a map; false when it cannot be watched or is too large.
-    fn learn(&mut self, key: Key, fd: &OwnedFd) -> VfsResult<bool> {
+    /// Whether a directory has more names than are kept, as far as is known.
+    fn is_large(&mut self, key: Key) -> bool {
+        match self.large.get_mut(&key) {
+            None => false,
+            Some(0) => {
+                self.large.remove(&key);
+                false
+            }
+            Some(left) => {
+                *left -= 1;
+                true
+            }
+        }
+    }
+
+    /// Watches a directory that will be read; false when it cannot be.
+    fn begin(&mut self, key: Key, fd: &OwnedFd) -> bool {
         if self.inotify.is_none() {
             self.inotify = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).ok();
         }
-        let Some(queue) = &self.inotify else { return Ok(false) };
+        let Some(queue) = &self.inotify else { return false };
         let changes = WatchFlags::CREATE | WatchFlags::DELETE | WatchFlags::MOVE | WatchFlags::ONLYDIR;
         // Watched before it is read, so nothing is missed; what is seen twice does no harm.
         let Ok(watch) = inotify::add_watch(queue, format!("/proc/self/fd/{}", fd.as_raw_fd()), changes)
         else {
-            return Ok(false);
+            return false;
         };
-        let mut directory = Directory { watch, names: HashMap::new(), count: 0, used: self.tick };
-        let mut fits = true;
-        let read = each_name(fd, |name| {
-            directory.add(name);
-            fits = directory.count <= NAMES_MAX;
-            fits
-        });
-        if read.is_err() || !fits {
-            let _ = inotify::remove_watch(queue, watch);
-            read?;
-            return Ok(false);
-        }
-        self.total += directory.count;
+        let directory = Directory { watch, used: self.tick, news: Some(Vec::new()), ..Directory::default() };
         self.watches.insert(watch, key);
         self.directories.insert(key, directory);
-        while self.total > NAMES_MAX || self.directories.len() > DIRECTORIES_MAX {
+        true
+    }
+
+    /// Takes over what was read since [`Inner::begin`] at `tick`, with what changed meanwhile; false when the directory
+    /// is not kept. `None` was more than may be kept.
+    fn finish(&mut self, key: Key, tick: u64, read: VfsResult<Option<Directory>>) -> VfsResult<bool> {
+        self.catch_up();
+        // It may have been removed, the queue been lost, and somebody else have begun anew.
+        let ours = |d: &&mut Directory| d.used == tick && d.news.is_some();
+        let Some(directory) = self.directories.get_mut(&key).filter(ours) else {
+            return read.map(|_| false);
+        };
+        let Ok(Some(read)) = read else {
+            self.forget(key);
+            if read?.is_none() {
+                if self.large.len() >= DIRECTORIES_MAX {
+                    self.large.clear();
+                }
+                self.large.insert(key, AGAIN);
+            }
+            return Ok(false);
+        };
+        (directory.names, directory.count) = (read.names, read.count);
+        for (came, name) in directory.news.take().unwrap_or_default() {
+            if came { directory.add(&name) } else { directory.remove(&name) }
+        }
+        self.total += directory.count;
+        while self.total > self.limit || self.directories.len() > DIRECTORIES_MAX {
             let oldest = self.directories.iter().filter(|d| *d.0 != key).min_by_key(|d| d.1.used);
             let Some(oldest) = oldest.map(|d| *d.0) else { break };
             self.forget(oldest);
         }
-        self.catch_up();
+        if self.total > self.limit {
+            self.forget(key); // by what came meanwhile
+        }
         Ok(self.directories.contains_key(&key))
     }
 
@@ -139,7 +210,7 @@ impl Inner {
         let Some(queue) = self.inotify.take() else { return };
         let mut buffer = [MaybeUninit::uninit(); 4096];
         let mut reader = inotify::Reader::new(&queue, &mut buffer);
-        let mut lost = false;
+        let (mut lost, mut overrun) = (false, None);
         loop {
             let event = match reader.next() {
                 Ok(event) => event,
@@ -166,19 +237,32 @@ impl Inner {
             let Some(name) = event.file_name().and_then(|n| n.to_str().ok()) else { continue };
             let Some(directory) = self.directories.get_mut(&key) else { continue };
             let before = directory.count;
-            if event.events().intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO) {
+            let came = event.events().intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO);
+            let went = event.events().intersects(ReadFlags::DELETE | ReadFlags::MOVED_FROM);
+            if let Some(news) = &mut directory.news {
+                if came || went {
+                    news.push((came, name.to_owned()));
+                }
+                if news.len() > self.limit {
+                    overrun = Some(key);
+                }
+                continue;
+            }
+            if came {
                 directory.add(name);
-            } else if event.events().intersects(ReadFlags::DELETE | ReadFlags::MOVED_FROM) {
+            } else if went {
                 directory.remove(name);
             }
             self.total = self.total - before + directory.count;
         }
         if lost {
             // News were lost: begin again, with a new queue.
-            *self = Inner { tick: self.tick, ..Inner::default() };
+            let large = std::mem::take(&mut self.large);
+            *self = Inner { tick: self.tick, limit: self.limit, large, ..Inner::default() };
         } else {
             self.inotify = Some(queue);
-            if self.total > NAMES_MAX {
+            overrun.into_iter().for_each(|key| self.forget(key));
+            if self.total > self.limit {
                 let largest = self.directories.iter().max_by_key(|d| d.1.count).map(|d| *d.0);
                 largest.into_iter().for_each(|key| self.forget(key));
             }
@@ -187,6 +271,16 @@ impl Inner {
 }
 
 impl Directory {
+    /// The names of the directory `fd`; `None` when they are more than `limit`.
+    fn read(fd: &OwnedFd, limit: usize) -> VfsResult<Option<Directory>> {
+        let mut directory = Directory::default();
+        each_name(fd, |name| {
+            directory.add(name);
+            directory.count <= limit
+        })?;
+        Ok((directory.count <= limit).then_some(directory))
+    }
+
     fn add(&mut self, disk: &str) {
         let Some(shown) = visible::shown(disk.as_bytes()) else { return };
         let same = self.names.entry(fold(&shown)).or_default();
@@ -231,6 +325,8 @@ fn choose<'a>(same: impl Iterator<Item = &'a String> + Clone, name: &str) -> Opt
 
 /// Calls `each` with every UTF-8 name of the directory that `fd` (opened with `O_PATH`) is, until it returns false.
 fn each_name(fd: &OwnedFd, mut each: impl FnMut(&str) -> bool) -> VfsResult<()> {
+    #[cfg(test)]
+    tests::READS.with(|n| n.set(n.get() + 1));
     let fd = beneath(fd, ".", OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
     let mut buffer = vec![MaybeUninit::uninit(); 32 << 10];
     let mut entries = RawDir::new(&fd, &mut buffer);
@@ -244,4 +340,76 @@ fn each_name(fd: &OwnedFd, mut each: impl FnMut(&str) -> bool) -> VfsResult<()> 
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::path::Path;
+
+    use super::*;
+    use crate::hostdir::node;
+
+    thread_local! {
+        /// How often this thread has read a directory.
+        pub(super) static READS: Cell<usize> = const { Cell::new(0) };
+    }
+
+    fn directory(path: &Path) -> (OwnedFd, Statx, Device) {
+        let fd =
+            rustix::fs::open(path, OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).expect("a directory");
+        let stat = node::statx(&fd).expect("there");
+        let device = Device::of(&fd, device::number(&stat), false).expect("known");
+        (fd, stat, device)
+    }
+
+    fn files(path: &Path, names: std::ops::Range<usize>) {
+        names.for_each(|i| std::fs::write(path.join(format!("File{i}")), "").expect("room"));
+    }
+
+    /// A directory that is too large is read once for each search, not twice; one that has shrunk is kept again.
+    #[test]
+    fn too_large_to_keep() {
+        let dir = tempfile::tempdir().expect("a directory");
+        files(dir.path(), 0..20);
+        let (fd, stat, device) = directory(dir.path());
+        let names = Names::new(10);
+        let find = |name: &str| names.find(&fd, &stat, &device, name).expect("a search");
+        let before = READS.get();
+        for _ in 0..100 {
+            assert_eq!(find("FILE7").as_deref(), Some("File7"));
+        }
+        assert_eq!(READS.get() - before, 101);
+        (10..20).for_each(|i| std::fs::remove_file(dir.path().join(format!("File{i}"))).expect("there"));
+        (0..AGAIN).for_each(|_| drop(find("FILE7")));
+        let before = READS.get();
+        assert_eq!((find("FILE9").as_deref(), find("FILE10")), (Some("File9"), None));
+        assert_eq!(READS.get(), before, "it is kept");
+    }
+
+    /// What comes and goes while a directory is read is right afterwards, whether the reading saw it or not.
+    #[test]
+    fn changed_while_it_is_read() {
+        let dir = tempfile::tempdir().expect("a directory");
+        files(dir.path(), 0..4);
+        let (fd, stat, device) = directory(dir.path());
+        let (names, key) = (Names::new(10), (device::number(&stat), stat.stx_ino));
+        names.inner.lock().tick = 1;
+        assert!(names.inner.lock().begin(key, &fd));
+        std::fs::remove_file(dir.path().join("File0")).expect("there");
+        files(dir.path(), 4..5);
+        let read = Directory::read(&fd, 10);
+        std::fs::remove_file(dir.path().join("File1")).expect("there");
+        std::fs::rename(dir.path().join("File2"), dir.path().join("File6")).expect("free");
+        files(dir.path(), 5..6);
+        let find = |name: &str| names.find(&fd, &stat, &device, name).expect("a search").is_some();
+        let there = ["FILE0", "FILE1", "FILE2", "FILE3", "FILE4", "FILE5", "FILE6"];
+        let right = [false, false, false, true, true, true, true];
+        assert_eq!(there.map(find), right, "on the disk");
+        let tick = names.inner.lock().directories[&key].used;
+        assert_eq!(names.inner.lock().finish(key, tick, read), Ok(true));
+        let before = READS.get();
+        assert_eq!(there.map(find), right, "in the map");
+        assert_eq!(READS.get(), before);
+    }
 }
