@@ -21,6 +21,14 @@ pub(super) struct Listing {
     waiting: VecDeque<String>,
 }
 
+#[cfg(test)]
+impl Listing {
+    /// As if the kernel had given this name.
+    pub(super) fn push(&mut self, name: &str) {
+        self.waiting.push_back(name.to_owned());
+    }
+}
+
 /// How much the kernel is asked for at once, in bytes.
 const BUFFER: usize = 32 << 10;
 
@@ -39,8 +47,10 @@ pub(super) fn next(open: &Open, restart: bool, limit: usize) -> VfsResult<Vec<Di
             }
             break;
         };
-        if let Some(entry) = entry(open, &name)? {
-            out.push(entry);
+        match entry(open, &name) {
+            Ok(entry) => out.extend(entry),
+            // One that cannot be looked at hides itself, not the others.
+            Err(error) => unreadable(&name, error),
         }
     }
     Ok(out)
@@ -157,6 +167,19 @@ fn stat_of(
         None => load(&device),
     };
     Ok(Some(node::convert(stat, kind, id, &stored)))
+}
+
+/// Says once that an entry is left out because the system cannot tell what it is.
+fn unreadable(name: &str, error: VfsError) {
+    static SAID: Once = Once::new();
+    tracing::debug!(name, "not listed: {error}");
+    SAID.call_once(|| {
+        tracing::warn!(
+            name,
+            "an entry of a directory cannot be looked at and is not listed: {error}; others \
+            are logged at level debug"
+        );
+    });
 }
 
 /// Says once that something is not shown.

@@ -145,6 +145,22 @@ async fn what_is_no_file_is_not_there() {
     assert_eq!(root.node.lookup(&Ctx::default(), "pipe").wait().await.err(), Some(VfsError::NotFound));
 }
 
+/// An entry that cannot be looked at (here: a name that leads through a file) does not hide the others.
+#[tokio::test]
+async fn an_entry_that_cannot_be_looked_at() {
+    let dir = tempfile::tempdir().expect("a directory");
+    std::fs::write(dir.path().join("f"), "data").expect("room");
+    let (vfs, c) = (tree(dir.path()), Ctx::default());
+    let root = existing(&*vfs, "").await.node;
+    assert_eq!(root.list(&c, true, 10).wait().await.expect("a listing").len(), 1);
+    let node: &dyn std::any::Any = &*root;
+    let open = &node.downcast_ref::<super::node::HostNode>().expect("ours").open;
+    open.listing.lock().push("f/through");
+    open.listing.lock().push("f");
+    let rest = root.list(&c, false, 10).wait().await.expect("the rest");
+    assert_eq!(rest.iter().map(|e| e.name.as_str()).collect::<Vec<_>>(), ["f"]);
+}
+
 #[tokio::test]
 async fn paths_that_are_too_long() {
     let dir = tempfile::tempdir().expect("a directory");
