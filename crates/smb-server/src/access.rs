@@ -13,8 +13,10 @@ use smb_wire::security::{
     Ace, AceFlags, AceType, Acl, AclBuf, ControlFlags, SecurityDescriptor, SecurityDescriptorBuf, Sid,
 };
 use smb_wire::{AccessMask, NtStatus};
+use vfs::{VfsError, VfsResult};
 
 use crate::identity::User;
+use crate::status;
 
 /// `S-1-3-4`: an entry for it replaces what an owner may do by being the owner (MS-DTYP 2.4.2.4).
 fn owner_rights() -> Sid {
@@ -51,6 +53,22 @@ pub(crate) fn effective(stored: Option<&[u8]>) -> SecurityDescriptorBuf {
             dacl: Some(AclBuf::new()),
             ..SecurityDescriptorBuf::default()
         },
+    }
+}
+
+/// The descriptor that a backend has stored with a file, to be judged. One that cannot be read is not "none", which
+/// would let everybody in: it counts as one that lets the administrators in, who can set another, and nobody else.
+///
+/// # Errors
+/// The call failed for a reason that is not the file's.
+pub(crate) fn stored(read: VfsResult<Option<Vec<u8>>>) -> Result<Option<Vec<u8>>, NtStatus> {
+    match read {
+        Ok(stored) => Ok(stored),
+        Err(e @ (VfsError::Damaged | VfsError::Io(_) | VfsError::Unsupported)) => {
+            tracing::warn!("a security descriptor cannot be read; only administrators may repair it: {e}");
+            Ok(Some(Vec::new()))
+        }
+        Err(e) => Err(status::of_vfs(e)),
     }
 }
 

@@ -28,6 +28,9 @@ pub(crate) fn of_vfs(e: VfsError) -> NtStatus {
         VfsError::CrossDevice => NtStatus::NOT_SAME_DEVICE,
         VfsError::TooManyLinks => TOO_MANY_LINKS,
         VfsError::Busy => NtStatus::SHARING_VIOLATION,
+        // Not DISK_FULL: there is space, and a user who makes some is not helped.
+        VfsError::AttributeTooLarge => NtStatus::INSUFFICIENT_RESOURCES,
+        VfsError::Damaged => NtStatus::ACCESS_DENIED,
         VfsError::Unsupported => NtStatus::NOT_SUPPORTED,
         VfsError::Cancelled => NtStatus::CANCELLED,
         VfsError::Io(_) => UNEXPECTED_IO_ERROR,

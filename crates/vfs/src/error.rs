@@ -68,6 +68,12 @@ pub enum VfsError {
     /// In use by the system.
     #[error("in use")]
     Busy,
+    /// An attribute or a security descriptor is larger than the file system keeps with a file.
+    #[error("larger than the file system keeps with a file")]
+    AttributeTooLarge,
+    /// What is stored with the file to describe it cannot be read, or was not written by this version.
+    #[error("what is stored with the file cannot be read")]
+    Damaged,
     /// Not offered by this backend.
     #[error("not supported by this backend")]
     Unsupported,

@@ -151,10 +151,17 @@ pub trait Node: Any + Send + Sync {
     /// Whether a directory has no entries.
     fn is_empty(&self, c: &Ctx) -> Io<VfsResult<bool>>;
 
-    /// The security descriptor stored with the file, self-relative (MS-DTYP 2.4.6); `None` if none was ever set.
+    /// The security descriptor stored with the file, self-relative (MS-DTYP 2.4.6); `None` if none was ever set, or none
+    /// can be: never because it cannot be read.
+    ///
+    /// # Errors
+    /// `Damaged` when there is one that cannot be understood, …
     fn security(&self, c: &Ctx) -> Io<VfsResult<Option<Vec<u8>>>>;
 
     /// Stores a security descriptor.
+    ///
+    /// # Errors
+    /// `AttributeTooLarge`; `Unsupported` where none can be kept, …
     fn set_security(&self, c: &Ctx, descriptor: Vec<u8>) -> Io<VfsResult<()>>;
 
     /// All extended attributes.

@@ -142,3 +142,21 @@ fn changing() {
     let broken = changed(&user(1), Some(&stored), SecurityInformation::DACL, &sent[..30]);
     assert_eq!(broken, Err(NtStatus::INVALID_SECURITY_DESCR));
 }
+
+// A descriptor that is there and cannot be read opens the file to those who can repair it, and to nobody else.
+#[test]
+fn a_descriptor_that_cannot_be_read() {
+    let me = user(1);
+    let administrator = User { groups: vec![Sid::EVERYONE, Sid::BUILTIN_ADMINISTRATORS], ..user(2) };
+    for error in [VfsError::Damaged, VfsError::Io(5), VfsError::Unsupported] {
+        let d = stored(Err(error)).expect("it is judged");
+        assert_eq!(maximal(&me, d.as_deref()), AccessMask::empty(), "{error}");
+        let theirs = maximal(&administrator, d.as_deref());
+        assert!(theirs.contains(OWNER_MAY) && !theirs.intersects(READ | WRITE), "{error}: {theirs:?}");
+        let sent = here(&[(ALLOW, READ, sid(1))]);
+        let new = changed(&administrator, d.as_deref(), SecurityInformation::DACL, &sent).expect("repaired");
+        assert_eq!(maximal(&me, Some(&new)), READ);
+    }
+    assert_eq!(stored(Ok(None)), Ok(None));
+    assert_eq!(stored(Err(VfsError::TooManyOpen)), Err(NtStatus::TOO_MANY_OPENED_FILES));
+}

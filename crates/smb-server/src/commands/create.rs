@@ -299,7 +299,7 @@ impl<'a> Plan<'a> {
         if !is_directory && attributes.contains(FileAttributes::READONLY) {
             denied |= WRITES;
         }
-        let security = opened.node.security(&ctx).wait().await.map_err(status::of_vfs)?;
+        let security = access::stored(opened.node.security(&ctx).wait().await)?;
         let granted = self.grant(security.as_deref(), denied).await?;
         // MAXIMUM_ALLOWED may come to less than what deleting needs (MS-FSA 2.1.5.1.2.1).
         if self.q.create_options.contains(CreateOptions::DELETE_ON_CLOSE)
@@ -354,7 +354,7 @@ impl<'a> Plan<'a> {
             Err(VfsError::NotDirectory) => return Err(NtStatus::OBJECT_PATH_NOT_FOUND),
             Err(e) => return Err(status::of_vfs(e)),
         };
-        parent.security(&ctx).wait().await.map_err(status::of_vfs)
+        access::stored(parent.security(&ctx).wait().await)
     }
 
     /// Creates the file (MS-FSA 2.1.5.1.1); `None` when it exists by now and may be opened.

@@ -12,7 +12,6 @@ use smb_wire::{AccessMask, Decode, NtStatus};
 use crate::access;
 use crate::open::{FileOpen, Open};
 use crate::request::{Reply, Request};
-use crate::status;
 
 /// Handles a QUERY_INFO.
 pub(crate) async fn handle(r: Request) -> Reply {
@@ -86,7 +85,7 @@ async fn security(
     if !granted.contains(access::needed_to_query(parts)) {
         return Err(NtStatus::ACCESS_DENIED);
     }
-    let stored = f.node.security(&r.ctx()).wait().await.map_err(status::of_vfs)?;
+    let stored = access::stored(f.node.security(&r.ctx()).wait().await)?;
     let mut bytes = Vec::new();
     access::effective(stored.as_deref()).encode_parts(parts, &mut bytes);
     if bytes.len() > room {

@@ -213,7 +213,7 @@ async fn security(
         return Ok(());
     }
     let ctx = r.ctx();
-    let stored = f.node.security(&ctx).wait().await.map_err(status::of_vfs)?;
+    let stored = access::stored(f.node.security(&ctx).wait().await)?;
     let new = access::changed(&r.session.user, stored.as_deref(), parts, sent)?;
     f.node.set_security(&ctx, new).wait().await.map_err(status::of_vfs)
 }

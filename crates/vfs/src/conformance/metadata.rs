@@ -124,7 +124,7 @@ pub(super) async fn security(s: &Subject) {
         let kept = match node.set_security(&c, large.clone()).wait().await {
             Ok(()) => large,
             Err(e) => {
-                assert_eq!(e, VfsError::NoSpace);
+                assert_eq!(e, VfsError::AttributeTooLarge, "there is space for files");
                 super::pattern(300, 300)
             }
         };

@@ -1,9 +1,10 @@
 //! What is known about a file system below the root.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::atomic::AtomicBool;
 
 use rustix::fs::{StatVfsMountFlags, Statx};
+use rustix::io::Errno;
 
 /// One mounted file system.
 pub(super) struct Device {
@@ -19,8 +20,10 @@ pub(super) struct Device {
     pub(super) nowait_reads: AtomicBool,
     /// Buffered `RWF_NOWAIT` writes have not been refused yet.
     pub(super) nowait_writes: AtomicBool,
-    /// `user.*` attributes have not been refused yet.
-    pub(super) attributes: AtomicBool,
+    /// It takes `user.*` attributes. Asked when it is first met; a refusal later is a failure, not the lack of them.
+    pub(super) attributes: bool,
+    /// A refusal to keep something has been logged.
+    pub(super) refused: AtomicBool,
 }
 
 /// `f_type` of statfs(2): file systems in memory.
@@ -47,16 +50,33 @@ impl Device {
         let kind = rustix::fs::fstatfs(&fd)?.f_type as u64;
         let facts = rustix::fs::fstatvfs(&fd)?;
         let memory = MEMORY.contains(&kind) && !shared;
+        let volume = mix(number ^ mix(facts.f_fsid));
+        let attributes = takes_attributes(fd.as_fd());
+        if !attributes {
+            tracing::warn!(
+                volume,
+                "this file system takes no user.* attributes: DOS attributes, creation times, security descriptors \
+                 and extended attributes cannot be kept"
+            );
+        }
         Ok(Device {
-            volume: mix(number ^ mix(facts.f_fsid)),
+            volume,
             memory,
             local: memory || LOCAL.contains(&kind) && !shared,
             read_only: facts.f_flag.contains(StatVfsMountFlags::RDONLY),
             nowait_reads: AtomicBool::new(!memory),
             nowait_writes: AtomicBool::new(!memory),
-            attributes: AtomicBool::new(true),
+            attributes,
+            refused: AtomicBool::new(false),
         })
     }
+}
+
+/// Whether a file has a place for `user.*` attributes, used or not. What does not say no may say yes.
+fn takes_attributes(fd: BorrowedFd<'_>) -> bool {
+    // By its path: `fd` may be opened with `O_PATH`.
+    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    !matches!(rustix::fs::getxattr_query(path, "user.causeway.sd"), Err(Errno::OPNOTSUPP | Errno::NOSYS))
 }
 
 /// The device number in one word.

@@ -22,7 +22,8 @@
 //!
 //! Where the file system takes no `user.*` attributes, those defaults are all there is: setting other attributes, a
 //! security descriptor or an extended attribute is `Unsupported`, a creation time is ignored, and attributes and
-//! descriptor of a new file are dropped; one line in the log says so. FILE_NEED_EA is not kept. Names of extended
+//! descriptor of a new file are dropped; one line in the log says so. Elsewhere a descriptor that cannot be read, or is
+//! of another version, is an error and never "none", which would open the file to everybody. FILE_NEED_EA is not kept. Names of extended
 //! attributes match without regard to ASCII case; those that begin with `causeway.` are ours, hidden and refused.
 
 use std::os::fd::OwnedFd;
@@ -123,7 +124,7 @@ impl Stored {
 
     /// Reads them. What cannot be read (no permission) counts as not there.
     pub(super) fn load(target: Target<'_>, device: &Device) -> Stored {
-        if !device.attributes.load(Ordering::Relaxed) {
+        if !device.attributes {
             return Stored::default();
         }
         let names = match target.list() {
@@ -154,17 +155,21 @@ pub(super) fn set_dos(fd: &OwnedFd, device: &Device, dos: &Dos) -> VfsResult<()>
     set(fd, device, DOS.as_bytes(), &dos.encode())
 }
 
-/// The security descriptor.
+/// The security descriptor. `None`, which opens the file to everybody, only where it is certain that there is none.
 pub(super) fn security(fd: &OwnedFd, device: &Device) -> VfsResult<Option<Vec<u8>>> {
+    if !device.attributes {
+        return Ok(None);
+    }
     let mut value = match read(fd, SECURITY.as_bytes()) {
         Ok(value) => value,
         Err(Errno::NODATA) => return Ok(None),
-        Err(e) if refused(e, device) => return Ok(None),
+        Err(e) if refused(e, device) => return Err(VfsError::Damaged),
+        Err(Errno::RANGE | Errno::TOOBIG) => return Err(VfsError::Damaged),
         Err(e) => return Err(e.into()),
     };
     match value.get(..2) {
         Some(version) if version == VERSION.to_le_bytes() => Ok(Some(value.split_off(2))),
-        _ => Ok(None),
+        _ => Err(VfsError::Damaged),
     }
 }
 
@@ -177,6 +182,9 @@ pub(super) fn set_security(fd: &OwnedFd, device: &Device, descriptor: &[u8]) -> 
 
 /// All extended attributes.
 pub(super) fn extended(fd: &OwnedFd, device: &Device) -> VfsResult<Vec<ExtendedAttribute>> {
+    if !device.attributes {
+        return Ok(Vec::new());
+    }
     let names = match Target::Fd(fd).list() {
         Ok(names) => names,
         Err(e) if refused(e, device) => return Ok(Vec::new()),
@@ -227,13 +235,26 @@ pub(super) fn set_extended(fd: &OwnedFd, device: &Device, set_these: &[ExtendedA
 }
 
 fn set(fd: &OwnedFd, device: &Device, name: &[u8], value: &[u8]) -> VfsResult<()> {
-    if !device.attributes.load(Ordering::Relaxed) {
+    if !device.attributes {
         return Err(VfsError::Unsupported);
     }
     match rustix::fs::fsetxattr(fd, name, value, XattrFlags::empty()) {
         Ok(()) => Ok(()),
-        // Larger than the file system takes.
-        Err(Errno::TOOBIG | Errno::RANGE) => Err(VfsError::NoSpace),
+        // Larger than the file system takes; ext4 says that it has no space, as all of a file's must fit one block.
+        Err(e @ (Errno::TOOBIG | Errno::RANGE | Errno::NOSPC)) => {
+            if e == Errno::NOSPC && rustix::fs::fstatvfs(fd).is_ok_and(|s| s.f_bavail == 0) {
+                return Err(VfsError::NoSpace);
+            }
+            if !device.refused.swap(true, Ordering::Relaxed) {
+                tracing::warn!(
+                    volume = device.volume,
+                    attribute = %String::from_utf8_lossy(name),
+                    bytes = value.len(),
+                    "this file system does not keep an attribute of that size with a file ({e}); others are not logged"
+                );
+            }
+            Err(VfsError::AttributeTooLarge)
+        }
         Err(e) if refused(e, device) => Err(VfsError::Unsupported),
         Err(e) => Err(e.into()),
     }
@@ -306,14 +327,13 @@ fn ours(name: &[u8]) -> bool {
     name.get(..OURS.len()).is_some_and(|n| n.eq_ignore_ascii_case(OURS.as_bytes()))
 }
 
-/// Whether the error means that there are no `user.*` attributes on this file system; remembered then.
+/// Whether the error means that there are no `user.*` attributes here, though the file system has them elsewhere.
 fn refused(e: Errno, device: &Device) -> bool {
     let refused = matches!(e, Errno::OPNOTSUPP | Errno::NOSYS);
-    if refused && device.attributes.swap(false, Ordering::Relaxed) {
+    if refused && device.attributes && !device.refused.swap(true, Ordering::Relaxed) {
         tracing::warn!(
             volume = device.volume,
-            "this file system takes no user.* attributes: DOS attributes, creation times, security descriptors \
-             and extended attributes cannot be kept"
+            "this file system refuses user.* attributes that it took before: {e}"
         );
     }
     refused

@@ -237,7 +237,7 @@ impl Inode {
 
     fn put_security(&self, state: &mut State, descriptor: &[u8]) -> VfsResult<()> {
         if descriptor.len() > DESCRIPTOR_MAX {
-            return Err(VfsError::NoSpace);
+            return Err(VfsError::AttributeTooLarge);
         }
         let before = state.security.as_ref().map_or(0, Vec::len);
         self.recharge(state, before as u64, descriptor.len() as u64)?;
@@ -259,7 +259,7 @@ impl Inode {
                 (None, false) => all.push(ExtendedAttribute { flags: 0, ..attribute.clone() }),
             }
             if extended_size(&all) > EXTENDED_MAX {
-                return Err(VfsError::NoSpace);
+                return Err(VfsError::AttributeTooLarge);
             }
         }
         let (before, after) = (extended_size(&state.extended), extended_size(&all));

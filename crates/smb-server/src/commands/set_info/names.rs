@@ -162,7 +162,7 @@ async fn check_folder(r: &Request, path: &VfsPath, directory: bool) -> Result<()
     let needed = if directory { AccessMask::APPEND_DATA } else { AccessMask::WRITE_DATA };
     match look(r, &folder).await {
         Ok((node, stat)) if stat.kind == Kind::Directory => {
-            let stored = node.security(&r.ctx()).wait().await.map_err(status::of_vfs)?;
+            let stored = access::stored(node.security(&r.ctx()).wait().await)?;
             if !access::maximal(&r.session.user, stored.as_deref()).contains(needed) {
                 return Err(NtStatus::ACCESS_DENIED);
             }
@@ -196,7 +196,7 @@ async fn check_replaced<'r>(r: &'r Request, f: &FileOpen, to: &Target) -> Result
         return Err(NtStatus::ACCESS_DENIED);
     }
     let _claim = r.server.files.claim(node.id()).ok_or(NtStatus::ACCESS_DENIED)?;
-    let stored = node.security(&r.ctx()).wait().await.map_err(status::of_vfs)?;
+    let stored = access::stored(node.security(&r.ctx()).wait().await)?;
     if !access::maximal(&r.session.user, stored.as_deref()).contains(AccessMask::DELETE) {
         return Err(NtStatus::ACCESS_DENIED);
     }

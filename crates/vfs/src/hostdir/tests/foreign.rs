@@ -69,10 +69,15 @@ async fn what_is_on_the_disk() {
     drop(f);
     setxattr(&file, "user.other", b"from outside", XattrFlags::empty()).expect("room");
     setxattr(&file, "user.causeway.dos", b"damaged", XattrFlags::empty()).expect("room");
-    setxattr(&file, "user.causeway.sd", b"", XattrFlags::empty()).expect("room");
+    for damaged in [&b""[..], b"\x01", b"\x02\x00what a later version writes"] {
+        setxattr(&file, "user.causeway.sd", damaged, XattrFlags::empty()).expect("room");
+        let opened = existing(&*vfs, "f").await.node;
+        assert_eq!(opened.security(&c).wait().await, Err(VfsError::Damaged), "never: there is none");
+    }
     let f = existing(&*vfs, "f").await;
     assert_eq!(f.stat.attributes, Attributes::ARCHIVE, "the default");
-    assert_eq!(f.node.security(&c).wait().await, Ok(None));
+    f.node.set_security(&c, vec![7]).wait().await.expect("repaired");
+    assert_eq!(f.node.security(&c).wait().await, Ok(Some(vec![7])));
     let mut all = f.node.extended_attributes(&c).wait().await.expect("kept");
     all.sort_by(|a, b| a.name.cmp(&b.name));
     assert_eq!(all, [ea("Name", b"value"), ea("other", b"from outside")]);
