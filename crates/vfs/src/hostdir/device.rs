@@ -10,6 +10,8 @@ use rustix::io::Errno;
 pub(super) struct Device {
     /// [`crate::NodeId::volume`] of its files.
     pub(super) volume: u64,
+    /// What statfs(2) calls it: its type and its own number.
+    identity: (u64, u64),
     /// It lives in memory: nothing on it blocks.
     pub(super) memory: bool,
     /// The metadata of an open file is in memory, and inotify sees every change.
@@ -61,6 +63,7 @@ impl Device {
         }
         Ok(Device {
             volume,
+            identity: (kind, facts.f_fsid),
             memory,
             local: memory || LOCAL.contains(&kind) && !shared,
             read_only: facts.f_flag.contains(StatVfsMountFlags::RDONLY),
@@ -69,6 +72,14 @@ impl Device {
             attributes,
             refused: AtomicBool::new(false),
         })
+    }
+}
+
+impl Device {
+    /// Whether `fd`, whose device has the same number, lies on it still: numbers are given again.
+    pub(super) fn holds(&self, fd: impl AsFd) -> rustix::io::Result<bool> {
+        let kind = rustix::fs::fstatfs(&fd)?.f_type as u64;
+        Ok(self.identity == (kind, rustix::fs::fstatvfs(&fd)?.f_fsid))
     }
 }
 

@@ -156,8 +156,7 @@ fn stat_of(
     let Some(kind) = node::kind(stat) else { return Ok(None) };
     let tree = &open.shared.tree;
     let number = device::number(stat);
-    let known = tree.devices.lock().get(&number).cloned();
-    let device = match known {
+    let device = match tree.known_device(number) {
         Some(device) => device,
         None => tree.device(fd()?, number)?, // another file system is mounted there
     };

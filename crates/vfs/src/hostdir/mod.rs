@@ -97,6 +97,8 @@ struct Tree {
     options: HostDirOptions,
     pool: Pool,
     names: Names,
+    /// The number of the root's file system.
+    root_device: u64,
     /// The file systems met below the root, by device number.
     devices: Mutex<HashMap<u64, Arc<Device>>>,
     /// All of them live in memory, so nothing blocks (known after the first look at each).
@@ -133,6 +135,7 @@ impl HostDir {
         };
         let tree = Tree {
             root: Arc::new(root),
+            root_device: device::number(&stat),
             pool: Pool::new(options.threads),
             names: Names::default(),
             devices: Mutex::new(HashMap::from([(device::number(&stat), Arc::clone(&device))])),

@@ -216,14 +216,29 @@ impl Shared {
 impl Tree {
     /// The file system of `fd`.
     pub(super) fn device(&self, fd: impl AsFd, number: u64) -> io::Result<Arc<Device>> {
-        if let Some(device) = self.devices.lock().get(&number) {
-            return Ok(Arc::clone(device));
+        if let Some(device) = self.known_device(number) {
+            return Ok(device);
+        }
+        let before = self.devices.lock().get(&number).cloned();
+        if let Some(device) = before
+            && device.holds(&fd)?
+        {
+            return Ok(device);
         }
         let device = Arc::new(Device::of(fd, number, self.options.shared)?);
         if !device.memory {
             self.all_memory.store(false, Ordering::Relaxed);
         }
-        Ok(Arc::clone(self.devices.lock().entry(number).or_insert(device)))
+        self.devices.lock().insert(number, Arc::clone(&device));
+        Ok(device)
+    }
+
+    /// The file system with this number, if it must be the one that had it before: the root's, or one on which something
+    /// is open. Others may have been unmounted and their numbers be another's.
+    pub(super) fn known_device(&self, number: u64) -> Option<Arc<Device>> {
+        let devices = self.devices.lock();
+        let device = devices.get(&number)?;
+        (number == self.root_device || Arc::strong_count(device) > 1).then(|| Arc::clone(device))
     }
 
     /// What the opens of a file share, if it is open.

@@ -126,6 +126,36 @@ async fn what_is_refused_at_close_inner() {
 }
 
 #[test]
+fn another_file_system_with_the_number() {
+    mounted("tmpfs", "size=1m", "hostdir::tests::faults::another_file_system_with_the_number_inner");
+}
+
+/// Run by [`another_file_system_with_the_number`]: what is known of one that is gone is not held against the next.
+#[tokio::test]
+async fn another_file_system_with_the_number_inner() {
+    let Some(dir) = here() else { return };
+    let (vfs, c, at) = (tree(&dir), Ctx::default(), dir.join("d"));
+    std::fs::create_dir(&at).expect("room");
+    let run = |program: &str, args: &[&str]| {
+        let done = Command::new(program).args(args).arg(&at).status().expect("a program");
+        assert!(done.success(), "{program} {args:?}");
+        rustix::fs::stat(&at).expect("there").st_dev
+    };
+    let first = run("mount", &["-t", "tmpfs", "-o", "size=1m", "none"]);
+    let f = open(&*vfs, "d\\f", OpenMode::Create).await.expect("made").node;
+    let (volume, kept) = (f.id().volume, f.set_security(&c, vec![1]).wait().await);
+    drop(f);
+    run("umount", &[]);
+    if run("mount", &["-t", "ramfs", "none"]) != first {
+        return eprintln!("SKIPPED: the device number was not given again");
+    }
+    let f = open(&*vfs, "d\\f", OpenMode::Create).await.expect("made").node;
+    assert_ne!(f.id().volume, volume);
+    assert_eq!(f.security(&c).wait().await, Ok(None), "it has no place for one");
+    assert_eq!(f.set_security(&c, vec![1]).wait().await, Err(VfsError::Unsupported), "the first: {kept:?}");
+}
+
+#[test]
 fn without_attributes_and_holes() {
     mounted("ramfs", "mode=755", "hostdir::tests::faults::without_attributes_and_holes_inner");
 }
