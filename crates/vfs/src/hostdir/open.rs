@@ -181,7 +181,8 @@ fn flags(kind: Kind, rights: Rights) -> OFlags {
 fn furnish(open: &node::Open, r: &OpenRequest, attributes: Attributes) -> VfsResult<bool> {
     let mut changed = false;
     let quietly = |done: VfsResult<()>| match done {
-        Err(VfsError::Unsupported) => Ok(()), // logged where it was found out
+        // Said when the file system was met. One that refuses now what it takes elsewhere makes no open file.
+        Err(VfsError::Unsupported) if !open.shared.device.attributes => Ok(()),
         done => done,
     };
     let wanted = r.attributes & Attributes::STORED;
