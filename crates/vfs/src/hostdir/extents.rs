@@ -21,7 +21,9 @@ impl Open {
             match rustix::fs::fallocate(&*self.fd, FallocateFlags::KEEP_SIZE, 0, len) {
                 // It was a hint; the write will say if there is no space.
                 Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
-                done => done?,
+                Err(e) => return Err(e.into()),
+                Ok(()) if len > stat.stx_size => self.shared.reserved.store(true, Ordering::Relaxed),
+                Ok(()) => {}
             }
         } else if len < stat.stx_size {
             self.shared.slow_close.store(true, Ordering::Relaxed);

@@ -32,6 +32,7 @@ mod namespace;
 mod node;
 mod open;
 mod place;
+mod reserved;
 mod stored;
 mod transfer;
 mod visible;

@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use rustix::fs::{AtFlags, FileType, Statx, StatxFlags, Timespec, Timestamps, UTIME_OMIT};
@@ -11,7 +11,7 @@ use rustix::io;
 use super::device::{self, Device};
 use super::listing::Listing;
 use super::stored::{self, Dos, KEPT, Stored};
-use super::{Tree, listing};
+use super::{Tree, listing, reserved};
 use crate::pool::Line;
 use crate::{
     Attributes, BasicChange, DirEntry, ExtendedAttribute, Kind, NodeId, Stat, Timestamp, VfsError, VfsResult,
@@ -47,6 +47,10 @@ pub(super) struct Shared {
     /// Closing it may mean work for the file system: a name was removed, or the file was cut off (which ext4 takes
     /// as a reason to write at close).
     pub(super) slow_close: AtomicBool,
+    /// How many opens there are.
+    opens: AtomicUsize,
+    /// There is space behind its end that the last open gives back.
+    pub(super) reserved: AtomicBool,
     /// Why something that was written is not stored. The system says so once, to the first who asks; here it holds as
     /// long as anybody has the file open, so that nobody takes a later success for all of the data.
     lost: Mutex<Option<VfsError>>,
@@ -66,18 +70,29 @@ impl Drop for Open {
     /// Closing may block where it frees a file or space reserved for it, writes, or goes over a network. It is known
     /// not to for what was read only, locally, and still has a name.
     fn drop(&mut self) {
-        let device = &self.shared.device;
+        let (tree, device) = (&self.shared.tree, &self.shared.device);
+        let last = self.shared.opens.fetch_sub(1, Ordering::AcqRel) == 1;
+        let gives_back = last && self.kind == Kind::File && self.shared.reserved.load(Ordering::Relaxed);
         let quick = || {
             device.local
                 && !self.writes
                 && !self.shared.slow_close.load(Ordering::Relaxed)
                 && statx(&*self.fd).is_ok_and(|s| s.stx_nlink > 0)
         };
-        if !device.memory && !quick() {
-            let tree = &self.shared.tree;
-            let fd = std::mem::replace(&mut self.fd, Arc::clone(&tree.root));
-            drop(tree.pool.run(move || drop(fd)));
+        if !gives_back && (device.memory || quick()) {
+            return;
         }
+        let (mut fd, writes) = (std::mem::replace(&mut self.fd, Arc::clone(&tree.root)), self.writes);
+        let close = move || {
+            if gives_back {
+                if !writes && let Some(own) = reserved::writable(fd.as_fd()) {
+                    fd = Arc::new(own);
+                }
+                reserved::give_back(fd.as_fd());
+            }
+            drop(fd);
+        };
+        if device.memory { close() } else { drop(tree.pool.run(close)) }
     }
 }
 
@@ -270,12 +285,15 @@ impl Tree {
                     stored,
                     setting: Mutex::new(()),
                     slow_close: AtomicBool::new(false),
+                    opens: AtomicUsize::new(0),
+                    reserved: AtomicBool::new(false),
                     lost: Mutex::new(None),
                 };
                 self.share(new)
             }
         };
         let stat = convert(stat, kind, id, &shared.stored.lock());
+        shared.opens.fetch_add(1, Ordering::Relaxed);
         let unsettled = AtomicBool::new(false);
         let open = Open { fd: Arc::new(fd), kind, shared, listing: Mutex::default(), writes, unsettled };
         Ok((HostNode { open: Arc::new(open) }, stat))

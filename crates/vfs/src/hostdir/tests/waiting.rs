@@ -75,6 +75,46 @@ async fn without_nowait() {
     assert_eq!(read(&*node, 100).await, b"help!");
 }
 
+/// What was reserved goes back with the last open, whichever that is, and only if nobody else has the file open.
+#[tokio::test]
+async fn reserved_space_is_given_back() {
+    use std::os::unix::fs::MetadataExt;
+    for above in [std::env::temp_dir(), "/dev/shm".into()] {
+        let Ok(dir) = tempfile::tempdir_in(above) else { continue };
+        let options = HostDirOptions { threads: 1, ..Default::default() };
+        let (vfs, c) = (HostDir::open(dir.path(), options).expect("a directory"), Ctx::default());
+        let file = dir.path().join("f");
+        let taken = || std::fs::metadata(&file).expect("there").blocks() * 512;
+        for (elsewhere, reads_last) in [(false, false), (false, true), (true, false)] {
+            let f = open(&*vfs, "f", OpenMode::OpenOrCreate).await.expect("made").node;
+            f.write(&c, 0, payload(b"data")).wait().await.expect("room");
+            f.set_allocation(&c, 4 << 20).wait().await.expect("room");
+            let change = crate::BasicChange {
+                written: Some(crate::Timestamp { seconds: 1000, nanoseconds: 0 }),
+                ..Default::default()
+            };
+            f.set_basic(&c, change).wait().await.expect("times");
+            if taken() < 4 << 20 {
+                return eprintln!("SKIPPED: nothing can be reserved here");
+            }
+            let mut reader = request("f", OpenMode::Open, None);
+            reader.rights.write = false;
+            let reader = vfs.open(&c, reader).wait().await.expect("there").node;
+            let other = elsewhere.then(|| std::fs::File::open(&file).expect("there"));
+            let (first, last) = if reads_last { (f, reader) } else { (reader, f) };
+            drop(first);
+            vfs.tree.pool.run(|| ()).await;
+            assert!(taken() >= 4 << 20, "it is open");
+            drop(last);
+            vfs.tree.pool.run(|| ()).await;
+            assert_eq!(taken() >= 4 << 20, elsewhere);
+            assert_eq!(std::fs::read(&file).expect("there"), b"data");
+            assert_eq!(std::fs::metadata(&file).expect("there").mtime(), 1000);
+            drop(other);
+        }
+    }
+}
+
 /// How many descriptors of `path` this process has.
 fn descriptors(path: &Path) -> usize {
     let all = std::fs::read_dir("/proc/self/fd").expect("proc");
