@@ -61,3 +61,55 @@ async fn closing_twice() {
     let again = CloseRequest { file_id, ..CloseRequest::default() };
     assert_eq!(crate::commands::close::handle(w.request(&again)).await.status, NtStatus::FILE_CLOSED);
 }
+
+/// Where the next process finds its disk.
+const DISK: &str = "SMB_SERVER_TEST_DISK";
+
+/// On a file system that tells of a failed write only at close, CLOSE tells the client (MS-SMB2 3.3.5.10). A disk that
+/// has room for less than it says is mounted in a second process.
+#[test]
+fn what_is_not_stored_is_told_at_close() {
+    let dir = std::env::temp_dir().join(format!("smb-server-disk-{}", std::process::id()));
+    std::fs::create_dir(&dir).expect("a directory");
+    let script = "(mount -t tmpfs -o size=1m none $1 && truncate -s 32M $1/i \
+        && mkfs.ext4 -q -O ^has_journal -N 16 -m 0 $1/i && mkdir $1/m && mount -o loop $1/i $1/m) || exit 77; \
+        exec \"$2\" --exact commands::tests::closing::what_is_not_stored_inner --nocapture";
+    let this = std::env::current_exe().expect("a name");
+    let run = std::process::Command::new("unshare")
+        .args(["--mount", "--propagation", "private", "sh", "-c", script, "sh"])
+        .args([&dir, &this])
+        .env(DISK, dir.join("m"))
+        .output();
+    std::fs::remove_dir(&dir).expect("empty here");
+    match run {
+        Ok(run) if run.status.success() => {
+            assert!(String::from_utf8_lossy(&run.stdout).contains("1 passed"));
+        }
+        Ok(run) if run.status.code() != Some(77) && run.status.code() != Some(1) => {
+            panic!("{}\n{}", String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr))
+        }
+        _ => eprintln!("SKIPPED: no disk can be made and mounted here"),
+    }
+}
+
+/// Run by [`what_is_not_stored_is_told_at_close`].
+#[tokio::test]
+async fn what_is_not_stored_inner() {
+    let Some(disk) = std::env::var_os(DISK) else { return };
+    let options = vfs::HostDirOptions { shared: true, ..Default::default() };
+    let vfs = vfs::HostDir::open(disk.as_ref(), options).expect("mounted");
+    let w = World::new();
+    w.server.add_share(ShareConfig { name: "disk".into(), ..World::share_on(vfs) }).expect("another name");
+    let share = w.server.share("disk").expect("added");
+    let tree = w.session.add_tree(2, |id| Tree::new(id, share, ALL.bits())).expect("the second");
+    let w = World { tree, ..w };
+    let file_id = w.create("f", How::CREATE).await;
+    let open = w.session.opens().pop().expect("the only one");
+    let data = [IoBuf::from(vec![1; 4 << 20])].into_iter().collect();
+    let written = open.file().expect("a file").node.write(&env::Ctx::default(), 0, data).wait().await;
+    assert_eq!(written, Ok(4 << 20), "it goes to memory");
+    drop(open);
+    let close = || w.request(&CloseRequest { file_id, ..CloseRequest::default() });
+    assert_eq!(crate::commands::close::handle(close()).await.status, NtStatus::DISK_FULL);
+    assert_eq!(crate::commands::close::handle(close()).await.status, NtStatus::FILE_CLOSED, "all the same");
+}
