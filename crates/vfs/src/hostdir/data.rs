@@ -311,6 +311,9 @@ impl Open {
         self.shared.device.local && statx(&*self.fd).is_ok_and(|s| s.stx_size <= offset)
     }
 
+    /// Whether all of it is in memory, so that sending it from the file waits for no disk. It is true now: pages that are
+    /// evicted before they are sent (a client that takes its time, memory that is short) are read by the thread that
+    /// sends, which waits for the disk then, for at most the bytes of this one read.
     fn resident(&self, offset: u64, length: usize) -> bool {
         self.shared.device.memory || cached::resident(self.fd.as_fd(), offset, length as u64) == Some(true)
     }

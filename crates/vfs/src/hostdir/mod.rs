@@ -15,7 +15,14 @@
 //! **I/O model.** What cannot block is done at once: reads of cached data (`RWF_NOWAIT`), everything on a memory file
 //! system, metadata of an open file that is already loaded. The rest goes to a small pool of threads. Buffered
 //! writes to one file go through one line, because the kernel would serialise them anyway; where the file system
-//! takes `RWF_NOWAIT` writes (XFS, Btrfs) they are tried at once first. Call it inside a Tokio runtime.
+//! takes `RWF_NOWAIT` writes (XFS, Btrfs) they are tried at once first. Syncs, and opens that a lease holds up, take
+//! at most half of the threads. Closing is the pool's where it may block. Call it inside a Tokio runtime.
+//!
+//! **Where a caller may wait for a disk all the same.** A large cached read is answered with a descriptor. Pages that
+//! are evicted before they are sent are read by the sender, at most the bytes of that read; and when the file is closed
+//! before they are sent, the sender closes the descriptor.
+//!
+//! **What is lost is said to all.** A failed sync fails every later sync of the file until nobody has it open.
 //!
 //! **What another process does to the tree** is seen: names by inotify, data and times at once; but attributes kept
 //! in `user.*` are re-read only when a file is opened. Checks of identity before [`Vfs::remove`] and [`Vfs::rename`]
