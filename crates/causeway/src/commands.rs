@@ -4,6 +4,7 @@ mod bench;
 mod cat;
 mod config;
 mod copying;
+mod counters;
 mod get;
 mod ls;
 mod mkdir;
@@ -63,6 +64,8 @@ enum Command {
     Open(open::OpenCommand),
     /// Show what the server does
     Status(ControlArgs),
+    /// Show performance counters
+    Counters(counters::CountersArgs),
     /// Let the server read users and shares again, as SIGHUP does
     Reload(ControlArgs),
     /// List a directory of a server
@@ -101,6 +104,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Command::Session(command) => block_on(session::run(command, out)),
         Command::Open(command) => block_on(open::run(command, out)),
         Command::Status(control) => block_on(status::run(control, out)),
+        Command::Counters(args) => block_on(counters::run(args, out)),
         Command::Reload(control) => block_on(reload::run(control, out)),
         Command::Ls(args) => block_on(ls::run(args, out)),
         Command::Get(args) => block_on(get::run(args, out)),

@@ -64,6 +64,8 @@ pub struct ServerSection {
     pub workers: usize,
     /// How long a stop waits for what is under way.
     pub drain: Duration,
+    /// Where Prometheus may fetch the performance counters over TCP.
+    pub metrics: Option<SocketAddr>,
 }
 
 /// `[[share]]`.

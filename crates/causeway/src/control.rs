@@ -9,10 +9,13 @@
 //! | `GET, POST /v1/users`, `PUT, DELETE /v1/users/{name}` | [`types::UserStatus`], [`types::NewUser`] |
 //! | `PATCH /v1/users/{name}` | [`types::UserChange`] |
 //! | `POST /v1/reload` | as SIGHUP |
+//! | `GET /v1/counters`, also `/counters` | [`counters::Snapshot`] |
+//! | `GET /metrics` | the same for Prometheus |
 //!
 //! What fails is answered with [`types::Fault`]. Changes to shares and users are in the configuration and the file of
 //! users before they are answered.
 
 pub mod client;
+pub mod metrics;
 pub mod server;
 pub mod types;

@@ -64,7 +64,12 @@ pub struct Daemon {
     users: Arc<Users>,
     listeners: Vec<Listener>,
     workers: Workers,
+    /// Where Prometheus may ask.
+    metrics: Option<SocketAddr>,
 }
+
+/// Set to `off`: nothing is counted. To measure what counting costs, and for nothing else.
+const UNCOUNTED: &str = "CAUSEWAY_COUNTERS";
 
 /// Why a server did not start.
 #[derive(Debug, Error)]
@@ -91,7 +96,7 @@ pub enum ServeError {
     Listen {
         /// Which.
         address: SocketAddr,
-        /// `tcp` or `iwarp`.
+        /// `tcp`, `iwarp` or `metrics`.
         transport: &'static str,
         /// The system's reason.
         source: io::Error,
@@ -128,7 +133,7 @@ impl ServeError {
         match self {
             ServeError::Config(e) => e.cure(),
             ServeError::Listen { address, transport, source } => {
-                let key = if *transport == "tcp" { "listen" } else { "iwarp" };
+                let key = if *transport == "tcp" { "listen" } else { transport };
                 Some(match source.kind() {
                     io::ErrorKind::AddrInUse => format!(
                         "another program has the port (see: ss -ltnp 'sport = :{port}'): stop it or change server.{key}",
@@ -189,6 +194,18 @@ async fn run(config_path: PathBuf, config: Config, started: impl FnOnce(&Daemon)
         .map_err(|source| ServeError::Control { path: control_path.clone(), source })?;
     let _remove = RemoveSocket(control_path);
     let bound = listen::bind_all(&config.server)?;
+    let metrics = match config.server.metrics {
+        None => None,
+        Some(address) => {
+            Some(control::metrics::bind(address).await.map_err(|source| ServeError::Listen {
+                address,
+                transport: "metrics",
+                source,
+            })?)
+        }
+    };
+    // Among the counters from the beginning, not from its first connection on.
+    counters::provider(rdma::iwarp::PROVIDER);
     let users = Arc::new(Users::open(&config.server.users, &env)?);
     let server = Server::new(
         server_config(&config, &bound, &env),
@@ -196,6 +213,10 @@ async fn run(config_path: PathBuf, config: Config, started: impl FnOnce(&Daemon)
         arena.clone(),
         env.clone(),
     );
+    if std::env::var_os(UNCOUNTED).is_some_and(|v| v == "off") {
+        tracing::warn!("performance counters are off: {UNCOUNTED} says so");
+        server.stop_counting();
+    }
     let mut shares = HashMap::new();
     for section in &config.shares {
         let running = Running::start(section, &env)
@@ -218,10 +239,12 @@ async fn run(config_path: PathBuf, config: Config, started: impl FnOnce(&Daemon)
         users,
         listeners: bound.iter().map(listen::Bound::describe).collect(),
         workers,
+        metrics: metrics.as_ref().and_then(|m| m.local_addr().ok()),
         config,
     });
     let accepting: Vec<_> = bound.into_iter().map(|b| tokio::spawn(b.accept(Arc::clone(&daemon)))).collect();
     let answering = tokio::spawn(control::server::serve(control, Arc::clone(&daemon)));
+    let measured = metrics.map(|m| tokio::spawn(control::metrics::serve(m, Arc::clone(&daemon))));
 
     started(&daemon);
     say_ready(&daemon);
@@ -234,6 +257,9 @@ async fn run(config_path: PathBuf, config: Config, started: impl FnOnce(&Daemon)
     }
     signals.drain(&daemon).await;
     answering.abort();
+    if let Some(task) = measured {
+        task.abort();
+    }
     drop(watchdog);
     daemon.workers.stop();
     tracing::info!("stopped");
@@ -244,6 +270,16 @@ impl Daemon {
     /// The configuration that it was started with.
     pub fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// The performance counters now.
+    pub fn counters(&self) -> counters::Snapshot {
+        self.server.registry().snapshot()
+    }
+
+    /// Its clock.
+    pub(crate) fn env(&self) -> &Env {
+        &self.env
     }
 
     /// What it listens on.
@@ -275,8 +311,11 @@ fn server_config(config: &Config, bound: &[listen::Bound], env: &Env) -> ServerC
 /// One line on standard output that says where it listens. A closed standard output is no reason to stop.
 fn say_ready(daemon: &Daemon) {
     let places = daemon.listeners.iter().map(|l| format!("{} {}", l.transport, l.address));
-    let places: Vec<_> =
-        places.chain([format!("control {}", daemon.config.server.control.display())]).collect();
+    let metrics = daemon.metrics.map(|a| format!("metrics {a}"));
+    let places: Vec<_> = places
+        .chain([format!("control {}", daemon.config.server.control.display())])
+        .chain(metrics)
+        .collect();
     let mut out = io::stdout().lock();
     let _ = writeln!(out, "ready: {}", places.join(", "));
     let _ = out.flush();

@@ -45,6 +45,9 @@ iwarp = ["0.0.0.0:5445"]
 # How long a stop waits for what is under way.
 # drain_seconds = 10
 
+# Where Prometheus may fetch http://ADDRESS/metrics, read-only and unprotected; nowhere unless it is set.
+# metrics = "127.0.0.1:9445"
+
 [[share]]
 name = "files"              # one ending in $ is hidden
 # backend = "hostdir"       # a directory; or "ram" (memory) or "null" (nothing, for measuring)

@@ -174,6 +174,21 @@ impl<'a, 't> Table<'a, 't> {
         }
     }
 
+    /// An address with a port.
+    pub(super) fn address(&self, key: &'static str, example: &'static str) -> Option<Found<SocketAddr>> {
+        let v = self.value(key)?;
+        let DeValue::String(s) = v.get_ref() else {
+            return self.wrong_type(key, &v.span(), v.get_ref(), "an address", example);
+        };
+        match s.parse() {
+            Ok(value) => Some(Found { value, at: v.span() }),
+            Err(_) => {
+                self.report(&v.span(), key, ProblemKind::Address { found: s.clone().into_owned() });
+                None
+            }
+        }
+    }
+
     /// A list of addresses.
     pub(super) fn addresses(
         &self,

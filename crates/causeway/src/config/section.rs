@@ -48,6 +48,7 @@ impl Default for ServerSection {
             memory: MEMORY_DEFAULT,
             workers: 0,
             drain: DRAIN_DEFAULT,
+            metrics: None,
         }
     }
 }
@@ -138,6 +139,14 @@ fn read_server(t: Table<'_, '_>) -> ServerSection {
     }
     if let Some(n) = t.number("drain_seconds", DRAIN_S, "drain_seconds = 10") {
         s.drain = Duration::from_secs(n);
+    }
+    if let Some(address) = t.address("metrics", "metrics = \"127.0.0.1:9445\"") {
+        if address.value.port() != 0
+            && (s.listen.contains(&address.value) || s.iwarp.contains(&address.value))
+        {
+            t.report(&address.at, "metrics", ProblemKind::AddressTwice { address: address.value });
+        }
+        s.metrics = Some(address.value);
     }
     t.finish();
     s

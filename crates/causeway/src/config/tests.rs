@@ -179,6 +179,7 @@ fn the_example_is_right() {
         listen: uncommented.server.listen.clone(),
         iwarp: uncommented.server.iwarp.clone(),
         control: PathBuf::from("/run/causeway/control.sock"),
+        metrics: uncommented.server.metrics,
         ..ServerSection::default()
     };
     assert_eq!(uncommented.server, defaults);

@@ -9,6 +9,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post, put};
 use axum::{Json, Router};
+use counters::Snapshot;
 use rustix::fs::Mode;
 use tokio::net::UnixListener;
 
@@ -56,6 +57,9 @@ fn router(daemon: Arc<Daemon>) -> Router {
         .route("/v1/users", get(users).post(add_user))
         .route("/v1/users/{name}", put(change_password).patch(change_user).delete(remove_user))
         .route("/v1/reload", post(reload))
+        .route("/v1/counters", get(counted))
+        .route("/counters", get(counted))
+        .route("/metrics", get(super::metrics::metrics))
         .fallback(|| async {
             let error = "there is no such resource".to_owned();
             (StatusCode::NOT_FOUND, Json(Fault { error, cure: None }))
@@ -67,6 +71,10 @@ type Answer<T> = Result<Json<T>, AdminError>;
 
 async fn server(State(d): State<Arc<Daemon>>) -> Json<ServerStatus> {
     Json(d.status())
+}
+
+async fn counted(State(d): State<Arc<Daemon>>) -> Json<Snapshot> {
+    Json(d.counters())
 }
 
 async fn shares(State(d): State<Arc<Daemon>>) -> Json<Vec<ShareStatus>> {

@@ -1,0 +1,157 @@
+//! `causeway counters`: performance counters as Windows's Get-Counter, typeperf and relog show them.
+
+mod csv;
+mod plot;
+mod recording;
+mod select;
+mod series;
+mod table;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use counters::Snapshot;
+use env::Env;
+
+use super::ControlArgs;
+use crate::control::client::ControlClient;
+use crate::failure::Failure;
+use crate::output::Output;
+use recording::{Recorder, load};
+use select::Selection;
+use series::{Series, series};
+
+#[derive(Debug, Args)]
+pub(super) struct CountersArgs {
+    #[command(flatten)]
+    control: ControlArgs,
+    /// Sets, such as "SMB Server Shares" or smb-direct, or paths, such as '\SMB Server Shares(*)\Read Bytes/sec'
+    /// [default: all]
+    #[arg(value_name = "SET")]
+    sets: Vec<String>,
+    /// Only this instance; * stands for anything
+    #[arg(long, value_name = "NAME")]
+    instance: Option<String>,
+    /// Go on until Ctrl-C, with a sample every so many seconds
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1")]
+    watch: Option<f64>,
+    /// Stop after so many samples
+    #[arg(long, value_name = "SAMPLES")]
+    count: Option<u64>,
+    /// Write samples to a file until Ctrl-C: .csv as typeperf and relog do, else a line of JSON for each
+    #[arg(long, value_name = "FILE", conflicts_with = "replay")]
+    record: Option<PathBuf>,
+    /// Show a recording instead of a running server
+    #[arg(long, value_name = "FILE")]
+    replay: Option<PathBuf>,
+    /// Draw: on the terminal, or to a file (.svg or .html)
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
+    plot: Option<PathBuf>,
+    /// Say what each counter means, and ask no server
+    #[arg(long)]
+    definitions: bool,
+}
+
+/// Seconds between two samples where nothing else is said, as typeperf.
+const INTERVAL_S: f64 = 1.0;
+/// Seconds between two samples at least and at most.
+const INTERVAL_RANGE_S: std::ops::RangeInclusive<f64> = 0.05..=86_400.0;
+/// Samples of a plot without --count and --watch.
+const PLOT_SAMPLES: u64 = 30;
+
+pub(super) async fn run(args: CountersArgs, out: Output) -> Result<(), Failure> {
+    let selection = Selection::new(&args.sets, args.instance.as_deref())
+        .ok_or(Failure::Usage("there is no such set of counters: see causeway counters --definitions"))?;
+    if args.definitions {
+        return table::definitions(&selection, out);
+    }
+    if let Some(file) = &args.replay {
+        return show(&args, out, load(file, &selection)?);
+    }
+    let interval = args.watch.unwrap_or(INTERVAL_S);
+    if !INTERVAL_RANGE_S.contains(&interval) {
+        return Err(Failure::Usage("--watch takes 0.05 to 86400 seconds"));
+    }
+    let source = Source {
+        client: args.control.client(),
+        env: Env::real(),
+        interval: Duration::from_secs_f64(interval),
+        left: match (args.count, args.watch.is_some() || args.record.is_some()) {
+            (Some(n), _) => n,
+            (None, true) => u64::MAX,
+            (None, false) if args.plot.is_some() => PLOT_SAMPLES,
+            (None, false) => 1,
+        },
+    };
+    match (&args.record, &args.plot) {
+        (Some(file), _) => record(source, Recorder::create(file, &selection)?).await,
+        (None, Some(_)) => {
+            let mut snapshots = Vec::new();
+            source
+                .each(|s| {
+                    snapshots.push(s.clone());
+                    Ok(())
+                })
+                .await?;
+            show(&args, out, series(&snapshots, &selection))
+        }
+        (None, None) => watch(source, &selection, out, args.watch.is_some()).await,
+    }
+}
+
+/// A running server, asked again and again.
+struct Source {
+    client: ControlClient,
+    env: Env,
+    interval: Duration,
+    /// Samples, each of which needs the snapshot before it.
+    left: u64,
+}
+
+impl Source {
+    /// Gives each snapshot to `take` until there were enough or Ctrl-C.
+    async fn each(mut self, mut take: impl FnMut(&Snapshot) -> Result<(), Failure>) -> Result<(), Failure> {
+        let mut due = self.env.now();
+        let mut interrupted = std::pin::pin!(tokio::signal::ctrl_c());
+        loop {
+            take(&self.client.get("/v1/counters").await?)?;
+            if self.left == 0 {
+                return Ok(());
+            }
+            self.left -= 1;
+            due += self.interval;
+            tokio::select! {
+                () = self.env.sleep_until(due) => {}
+                _ = &mut interrupted => return Ok(()),
+            }
+        }
+    }
+}
+
+async fn watch(source: Source, selection: &Selection, out: Output, clear: bool) -> Result<(), Failure> {
+    let mut last: Option<Snapshot> = None;
+    source
+        .each(|snapshot| {
+            if let Some(before) = &last {
+                table::sample(selection, before, snapshot, out, clear)?;
+            }
+            last = Some(snapshot.clone());
+            Ok(())
+        })
+        .await
+}
+
+async fn record(source: Source, mut recorder: Recorder<'_>) -> Result<(), Failure> {
+    source.each(|snapshot| recorder.write(snapshot)).await?;
+    recorder.finish()
+}
+
+/// Prints or draws what was recorded.
+fn show(args: &CountersArgs, out: Output, series: Vec<Series>) -> Result<(), Failure> {
+    match &args.plot {
+        Some(file) if file.as_os_str() != "-" => std::fs::write(file, plot::file(file, &series))
+            .map_err(|source| Failure::Local { path: file.clone(), source }),
+        drawn => table::recording(&series, drawn.is_some(), out),
+    }
+}
