@@ -67,8 +67,10 @@ pub(crate) struct FileState {
 #[derive(Default)]
 struct State {
     members: Vec<Member>,
-    delete_pending: bool,
-    /// Under which name it is being removed: its last open has gone.
+    /// The name that is to be removed with the last open: that of the open which said so, whatever name the last one
+    /// knows the file by.
+    delete_pending: Option<(Arc<Share>, VfsPath)>,
+    /// As `delete_pending`, once the last open has gone and the name is being removed.
     removing: Option<(Arc<Share>, VfsPath)>,
     /// Nobody has it open, and a rename is about to replace it.
     claimed: bool,
@@ -127,7 +129,7 @@ impl<'t> Change<'t> {
             let state = f.state.lock();
             // What is about to be removed is found by its path, and so holds its place too.
             state.members.iter().any(|m| below(&m.share, &m.path))
-                || state.removing.as_ref().is_some_and(|(share, path)| below(share, path))
+                || state.delete_pending.as_ref().is_some_and(|(share, path)| below(share, path))
         });
         if !held {
             files.moving = Some((Arc::clone(share), directory.clone()));
@@ -210,7 +212,7 @@ impl FileTable {
         if state.claimed {
             return Err(Refusal::Again);
         }
-        if state.delete_pending {
+        if state.delete_pending.is_some() {
             return Err(Refusal::Status(NtStatus::DELETE_PENDING));
         }
         if !state.members.iter().all(|m| m.mode.compatible(member.mode)) {
@@ -235,12 +237,14 @@ impl FileTable {
         let mut state = file.state.lock();
         let Some(i) = state.members.iter().position(|m| m.volatile == volatile) else { return false };
         let member = state.members.swap_remove(i);
-        state.delete_pending |= member.delete_on_close;
+        if member.delete_on_close && state.delete_pending.is_none() {
+            state.delete_pending = Some((member.share, member.path));
+        }
         if !state.members.is_empty() {
             return false;
         }
-        if state.delete_pending {
-            state.removing = Some((member.share, member.path));
+        if state.delete_pending.is_some() {
+            state.removing = state.delete_pending.clone();
             return true;
         }
         files.by_id.remove(&file.id);
@@ -288,8 +292,13 @@ impl FileTable {
     pub(crate) fn renamed(&self, share: &Arc<Share>, id: NodeId, from: &VfsPath, to: &VfsPath) {
         if let Some(file) = self.files.lock().by_id.get(&id) {
             let mut state = file.state.lock();
-            for m in state.members.iter_mut().filter(|m| Arc::ptr_eq(&m.share, share) && m.path == *from) {
-                m.path = to.clone();
+            let state = &mut *state;
+            let members = state.members.iter_mut().map(|m| (&m.share, &mut m.path));
+            let marked = state.delete_pending.iter_mut().map(|(share, path)| (&*share, path));
+            for (s, path) in members.chain(marked) {
+                if Arc::ptr_eq(s, share) && *path == *from {
+                    *path = to.clone();
+                }
             }
         }
     }
@@ -314,7 +323,7 @@ impl FileState {
 
     /// Whether it goes when its last open does.
     pub(crate) fn is_delete_pending(&self) -> bool {
-        self.state.lock().delete_pending
+        self.state.lock().delete_pending.is_some()
     }
 
     /// What is to be removed, after [`FileTable::leave`] has said so.
@@ -325,11 +334,14 @@ impl FileState {
     }
 
     /// FileDispositionInformation: whether it goes with its last open (MS-FSA 2.1.5.15.3).
-    pub(crate) fn set_delete_pending(&self, pending: bool) {
+    pub(crate) fn set_delete_pending(&self, volatile: u64, pending: bool) {
         let mut state = self.state.lock();
-        if state.removing.is_none() {
-            state.delete_pending = pending;
+        if state.removing.is_some() {
+            return;
         }
+        let by = state.members.iter().find(|m| pending && m.volatile == volatile);
+        let name = by.map(|m| (Arc::clone(&m.share), m.path.clone()));
+        state.delete_pending = name;
     }
 
     /// FileDispositionInformationEx with FILE_DISPOSITION_ON_CLOSE: whether one open takes the file with it.
@@ -415,6 +427,11 @@ impl FileState {
     /// Gives back a lock of exactly this range; false when the open holds none.
     pub(crate) fn unlock(&self, volatile: u64, range: LockRange) -> bool {
         self.with_locks(|t| t.unlock(volatile, range))
+    }
+
+    /// Takes back what [`FileState::try_lock`] has just given.
+    pub(crate) fn undo_lock(&self, volatile: u64, range: LockRange, exclusive: bool) {
+        self.with_locks(|t| t.undo(volatile, range, exclusive));
     }
 
     fn release_locks(&self, volatile: u64) {

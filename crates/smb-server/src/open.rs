@@ -1,7 +1,11 @@
 //! Opens.
 
+mod gate;
+
+pub(crate) use gate::Pass;
+
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use smb_wire::FileId;
@@ -35,8 +39,6 @@ pub(crate) enum OpenTarget {
 pub(crate) struct FileOpen {
     pub(crate) node: Arc<dyn Node>,
     pub(crate) file: Arc<FileState>,
-    /// Writes are durable before they are answered: FILE_WRITE_THROUGH, or the share says so.
-    pub(crate) write_through: bool,
     /// Past the cache: FILE_NO_INTERMEDIATE_BUFFERING.
     pub(crate) unbuffered: bool,
     /// FilePositionInformation.
@@ -49,6 +51,7 @@ pub(crate) struct FileOpen {
     pub(crate) written: AtomicBool,
     /// Times that what happens through this open leaves alone: they were set, or frozen with -1 (MS-FSCC 2.4.7).
     pub(crate) kept_times: Mutex<BasicChange>,
+    gate: gate::Gate,
 }
 
 /// A directory enumeration in progress.
@@ -74,14 +77,24 @@ impl FileOpen {
         FileOpen {
             node,
             file,
-            write_through: options.contains(CreateOptions::WRITE_THROUGH),
             unbuffered: options.contains(CreateOptions::NO_INTERMEDIATE_BUFFERING),
             position: AtomicU64::new(0),
             mode: AtomicU32::new(options.bits() & MODE_OPTIONS),
             enumeration: tokio::sync::Mutex::default(),
             written: AtomicBool::new(false),
             kept_times: Mutex::default(),
+            gate: gate::Gate::default(),
         }
+    }
+
+    /// Whether writes are durable before they are answered: FILE_WRITE_THROUGH, at CREATE or set later.
+    pub(crate) fn write_through(&self) -> bool {
+        self.mode.load(Ordering::Relaxed) & CreateOptions::WRITE_THROUGH.bits() != 0
+    }
+
+    /// Waits until nothing changes the file through this open any more, and lets nothing more begin.
+    pub(crate) async fn shut(&self) {
+        self.gate.shut().await;
     }
 
     /// The file's metadata as this open sees it: with the times that it keeps.

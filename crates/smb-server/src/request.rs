@@ -36,6 +36,13 @@ pub(crate) struct ConnectionFacts {
     pub(crate) multi_credit: bool,
 }
 
+impl ConnectionFacts {
+    /// The longest payload of a request or reply that is neither READ nor WRITE, in bytes (MS-SMB2 2.2.4).
+    pub(crate) fn max_transact(&self) -> u32 {
+        self.max_io.min(self.inline_max)
+    }
+}
+
 /// One request of an established session and tree, owned, so that a handler may outlive the call.
 pub(crate) struct Request {
     pub(crate) server: Arc<Server>,

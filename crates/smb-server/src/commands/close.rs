@@ -109,6 +109,7 @@ pub(crate) async fn close_open(server: &Arc<Server>, open: &Arc<Open>) -> VfsRes
 
 async fn close_file(server: &Arc<Server>, open: &Arc<Open>, f: &FileOpen) -> VfsResult<()> {
     let ctx = env::Ctx::default();
+    f.shut().await;
     f.settle(&ctx).await;
     let stored = f.node.close(&ctx).wait().await;
     if let Err(e) = stored {
@@ -155,8 +156,6 @@ impl FileOpen {
         let Ok(stat) = self.node.stat(ctx).wait().await else { return };
         if !stat.attributes.contains(Attributes::ARCHIVE) {
             change.attributes = Some((stat.attributes & Attributes::STORED) | Attributes::ARCHIVE);
-            // Changing attributes is not a change of data.
-            change.written = change.written.or(Some(stat.written));
         }
         if (change.attributes.is_some()
             || change.accessed.is_some()

@@ -15,7 +15,7 @@ use smb_wire::ioctl::{ObjectIdBuffer, SnapshotArray};
 use smb_wire::msg::{FsctlCode, IoctlFlags, IoctlRequest, IoctlResponse};
 use smb_wire::{AccessMask, Decode, Guid, NtStatus};
 
-use crate::open::{FileOpen, Open};
+use crate::open::{FileOpen, Open, Pass};
 use crate::request::{Reply, Request};
 
 /// STATUS_FS_DRIVER_REQUIRED (MS-ERREF 2.3).
@@ -53,7 +53,7 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
     if q.flags != IoctlFlags::IS_FSCTL {
         return Err(NtStatus::NOT_SUPPORTED);
     }
-    let max = r.facts.max_io as usize;
+    let max = r.facts.max_transact() as usize;
     let response = u64::from(q.max_input_response) + u64::from(q.max_output_response);
     if q.input.len() > max || q.max_input_response as usize > max || q.max_output_response as usize > max {
         return Err(NtStatus::INVALID_PARAMETER);
@@ -99,6 +99,7 @@ async fn of_file(
     room: usize,
 ) -> Result<Output, NtStatus> {
     use FsctlCode as F;
+    let _pass = Pass::new(open).ok_or(NtStatus::FILE_CLOSED)?;
     match q.ctl_code {
         F::SRV_REQUEST_RESUME_KEY => copychunk::resume_key(open, room),
         F::SRV_COPYCHUNK => copychunk::copy(r, open, f, q, false).await,

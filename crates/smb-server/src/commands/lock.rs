@@ -90,8 +90,8 @@ async fn lock(r: &Request, open: &Open, f: &FileOpen, elements: &[LockElement]) 
     }
     for (i, (range, exclusive, _)) in wanted.iter().enumerate() {
         if let Err(e) = f.file.try_lock(owner, *range, *exclusive) {
-            for (range, ..) in &wanted[..i] {
-                f.file.unlock(owner, *range);
+            for (range, exclusive, _) in &wanted[..i] {
+                f.file.undo_lock(owner, *range, *exclusive);
             }
             return Err(refused(e));
         }

@@ -14,7 +14,7 @@ pub(crate) async fn handle(r: Request) -> Reply {
 
 fn run(r: &Request) -> NtStatus {
     let Ok(q) = ChangeNotifyRequest::decode(&r.message) else { return NtStatus::INVALID_PARAMETER };
-    if q.output_buffer_length > r.facts.max_io {
+    if q.output_buffer_length > r.facts.max_transact() {
         return NtStatus::INVALID_PARAMETER;
     }
     let open = match r.open(q.file_id) {

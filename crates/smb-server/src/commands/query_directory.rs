@@ -29,7 +29,7 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
     if !AccessMask::from_bits_retain(open.access).contains(AccessMask::READ_DATA) {
         return Err(NtStatus::ACCESS_DENIED);
     }
-    if q.output_buffer_length > r.facts.max_io {
+    if q.output_buffer_length > r.facts.max_transact() {
         return Err(NtStatus::INVALID_PARAMETER);
     }
     super::check_charge(r, q.output_buffer_length)?;

@@ -37,7 +37,7 @@ impl Answer {
 async fn run(r: &Request) -> Result<Reply, NtStatus> {
     let q = QueryInfoRequest::decode(&r.message).map_err(|_| NtStatus::INVALID_PARAMETER)?;
     // MS-SMB2 3.3.5.20: more than one answer may hold, or more than was paid for.
-    if q.output_buffer_length > r.facts.max_io {
+    if q.output_buffer_length > r.facts.max_transact() {
         return Err(NtStatus::INVALID_PARAMETER);
     }
     super::check_charge(r, q.output_buffer_length.max(q.input.len() as u32))?;

@@ -31,7 +31,7 @@ fn begin(r: &Request, plain: bool) -> Result<Outcome, NtStatus> {
     let q = ReadRequest::decode(&r.message).map_err(|_| NtStatus::INVALID_PARAMETER)?;
     Counters::add(&r.server.counters().reads, 1);
     let by_rdma = q.channel != Channel::NONE;
-    let limit = if by_rdma { r.facts.max_io } else { r.facts.max_io.min(r.facts.inline_max) };
+    let limit = if by_rdma { r.facts.max_io } else { r.facts.max_transact() };
     if q.length > limit {
         return Err(NtStatus::INVALID_PARAMETER);
     }

@@ -16,7 +16,7 @@ use vfs::{Attributes, Kind};
 
 use super::create::read_attributes;
 use crate::access;
-use crate::open::{FileOpen, Open};
+use crate::open::{FileOpen, Open, Pass};
 use crate::request::{Reply, Request};
 use crate::status;
 
@@ -60,6 +60,7 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
     let q = SetInfoRequest::decode(&r.message).map_err(|_| NtStatus::INVALID_PARAMETER)?;
     super::check_charge(r, q.buffer.len() as u32)?;
     let open = r.open(q.file_id)?;
+    let _pass = open.file().is_some().then(|| Pass::new(&open).ok_or(NtStatus::FILE_CLOSED)).transpose()?;
     match q.info_type {
         InfoType::FILE => match open.file() {
             Some(f) => file(r, &open, f, &q).await?,
@@ -162,7 +163,7 @@ async fn disposition_ex(r: &Request, open: &Open, f: &FileOpen, buffer: &[u8]) -
     if flags.contains(DispositionFlags::ON_CLOSE) {
         f.file.set_delete_on_close(open.id.volatile, delete);
     } else {
-        f.file.set_delete_pending(delete);
+        f.file.set_delete_pending(open.id.volatile, delete);
     }
     Ok(())
 }
@@ -170,7 +171,7 @@ async fn disposition_ex(r: &Request, open: &Open, f: &FileOpen, buffer: &[u8]) -
 /// FileDispositionInformation (MS-FSA 2.1.5.15.3).
 async fn dispose(r: &Request, open: &Open, f: &FileOpen, delete: bool) -> Result<(), NtStatus> {
     may_dispose(r, open, f, delete, false).await?;
-    f.file.set_delete_pending(delete);
+    f.file.set_delete_pending(open.id.volatile, delete);
     Ok(())
 }
 

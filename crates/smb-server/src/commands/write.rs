@@ -10,7 +10,7 @@ use vfs::{Kind, VfsResult};
 
 use super::descriptors;
 use crate::connection::Outcome;
-use crate::open::Open;
+use crate::open::{FileOpen, Open, Pass};
 use crate::request::{Reply, Request};
 use crate::server::{Counters, Server};
 use crate::status;
@@ -41,9 +41,8 @@ fn begin(r: &Request, whole: &Sg) -> Result<Outcome, NtStatus> {
     }
     check(&open, &q, length)?;
     let mut c = r.ctx();
-    let through = open.file().is_some_and(|f| f.write_through) || q.flags.contains(WriteFlags::WRITE_THROUGH);
-    c.flags.write_through =
-        through && r.facts.dialect >= 0x0210 || open.file().is_some_and(|f| f.write_through);
+    let told = r.facts.dialect >= 0x0210 && q.flags.contains(WriteFlags::WRITE_THROUGH);
+    c.flags.write_through = told || open.file().is_some_and(FileOpen::write_through);
     c.flags.unbuffered =
         open.file().is_some_and(|f| f.unbuffered) || q.flags.contains(WriteFlags::UNBUFFERED);
     let from = descriptors(r, q.channel, q.channel_info, length)?;
@@ -53,9 +52,13 @@ fn begin(r: &Request, whole: &Sg) -> Result<Outcome, NtStatus> {
         Some(_) if length == 0 => Ok(job.run(Sg::new())),
         Some(from) => {
             Counters::add(&r.server.counters().written_bytes_rdma, u64::from(length));
-            let then = Box::new(move |data: Result<Sg, NtStatus>| match data {
-                Ok(data) => job.run(data),
-                Err(status) => status.into(),
+            let offset = q.offset;
+            // A lock may have been taken while the payload came.
+            let then = Box::new(move |data: Result<Sg, NtStatus>| {
+                match data.and_then(|data| unlocked(&job.open, offset, length).map(|()| data)) {
+                    Ok(data) => job.run(data),
+                    Err(status) => status.into(),
+                }
             });
             Ok(Outcome::Pull { from, length, then })
         }
@@ -91,7 +94,13 @@ fn check(open: &Open, q: &WriteRequest<'_>, length: u32) -> Result<(), NtStatus>
     if q.offset.checked_add(u64::from(length)).is_none_or(|end| end > i64::MAX as u64) {
         return Err(NtStatus::INVALID_PARAMETER);
     }
-    file.file.check_io(open.id.volatile, q.offset, u64::from(length), true)
+    unlocked(open, q.offset, length)
+}
+
+/// Whether no byte-range lock is in the way.
+fn unlocked(open: &Open, offset: u64, length: u32) -> Result<(), NtStatus> {
+    let Some(file) = open.file() else { return Err(NtStatus::INVALID_DEVICE_REQUEST) };
+    file.file.check_io(open.id.volatile, offset, u64::from(length), true)
 }
 
 /// A WRITE whose payload is here.
@@ -104,14 +113,20 @@ struct Job {
 
 impl Job {
     fn run(self, data: Sg) -> Outcome {
-        let Some(file) = self.open.file() else { return NtStatus::INVALID_DEVICE_REQUEST.into() };
+        // It may have been closed while the payload came.
+        let Some(pass) = Pass::new(&self.open) else { return NtStatus::FILE_CLOSED.into() };
+        let Some(file) = pass.open().file() else { return NtStatus::INVALID_DEVICE_REQUEST.into() };
         file.written.store(true, std::sync::atomic::Ordering::Relaxed);
         if data.is_empty() {
             return Outcome::Reply(self.finish(Ok(0)));
         }
         match file.node.write(&self.c, self.offset, data) {
             Io::Done(result) => Outcome::Reply(self.finish(result)),
-            Io::Pending(future) => Outcome::Pending(Box::pin(async move { self.finish(future.await) })),
+            Io::Pending(future) => Outcome::Pending(Box::pin(async move {
+                let reply = self.finish(future.await);
+                drop(pass);
+                reply
+            })),
         }
     }
 

@@ -28,12 +28,14 @@ pub(crate) use outgoing::OutMessage;
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
 use arena::Sg;
 use env::BoxFuture;
+use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use parking_lot::Mutex;
 use smb_auth::derive::PreauthHash;
@@ -268,14 +270,15 @@ impl Engine {
     }
 
     /// Ends what the connection holds: sessions without another channel are closed with all their opens (MS-SMB2
-    /// 3.3.7.1). Requests still running are dropped, their results with them.
+    /// 3.3.7.1). Requests still running are cancelled where that is possible, waited for, and not answered.
     pub(crate) async fn end(mut self) {
         for chain in self.parked.values() {
             if let Some(running) = &chain.running {
                 running.cancel.cancel();
             }
         }
-        self.running.clear();
+        // What the backend has begun goes on whether anybody waits or not; after this it is over.
+        while let Ok(Some(_)) | Err(_) = AssertUnwindSafe(self.running.next()).catch_unwind().await {}
         let id = self.facts.id;
         for (_, channel) in self.channels.drain() {
             let session = channel.session;

@@ -199,7 +199,7 @@ impl Engine {
             dialect: Dialect(self.facts.dialect),
             server_guid: self.server.config.guid,
             capabilities: Capabilities::from_bits_retain(self.facts.server_capabilities),
-            max_transact_size: self.facts.max_io.min(self.facts.inline_max),
+            max_transact_size: self.facts.max_transact(),
             max_read_size: self.facts.max_io,
             max_write_size: self.facts.max_io,
             system_time: FileTime::from_unix(now.as_secs() as i64, now.subsec_nanos()),

@@ -141,6 +141,16 @@ impl LockTable {
         true
     }
 
+    /// Takes back a lock that was taken just now: it alone, whatever else the open holds of the same range.
+    pub(crate) fn undo(&mut self, owner: u64, range: LockRange, exclusive: bool) {
+        let lock = Lock { owner, range, exclusive };
+        if let Some(i) = self.held.iter().rposition(|l| *l == lock) {
+            let was_full = self.held.len() >= HELD_MAX;
+            self.held.remove(i);
+            self.grant_waiting((!was_full).then_some(range));
+        }
+    }
+
     /// Gives back everything an open holds and waits for.
     pub(crate) fn release(&mut self, owner: u64) {
         self.waiting.retain(|w| w.lock.owner != owner);

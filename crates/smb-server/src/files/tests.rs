@@ -60,12 +60,34 @@ fn nobody_joins_a_file_that_is_being_removed() {
     assert!(t.leave(&f, 1), "the last one");
     let removal = f.removal().expect("said so");
     assert_eq!((removal.path, removal.id), (path("f"), FILE));
-    f.set_delete_pending(false);
+    f.set_delete_pending(4, false);
     let refused = t.join(FILE, t.generation(), member(3, &s, "f")).err();
     assert_eq!(refused, Some(Refusal::Status(NtStatus::DELETE_PENDING)));
     t.removed(&f);
     t.join(FILE, t.generation(), member(4, &s, "f")).expect("another file by now");
     assert!(!t.leave(&f, 1), "leaving twice");
+}
+
+// The name that was said to go is the one that goes, whatever name the last open knows the file by, and wherever that
+// name has been moved meanwhile.
+#[tokio::test]
+async fn the_name_that_was_marked_is_removed() {
+    let (t, s) = (FileTable::default(), share());
+    let f = t.join(FILE, t.generation(), member(1, &s, "a")).expect("the first");
+    t.join(FILE, t.generation(), member(2, &s, "b")).expect("by its other name");
+    f.set_delete_pending(1, true);
+    assert!(!t.leave(&f, 1));
+    let change = t.begin_rename(&f, false).await;
+    t.renamed(&s, FILE, &path("a"), &path("c"));
+    drop(change);
+    assert!(t.leave(&f, 2));
+    assert_eq!(f.removal().expect("said so").path, path("c"));
+    t.removed(&f);
+
+    let f = t.join(FILE, t.generation(), member(3, &s, "b")).expect("again");
+    f.set_delete_pending(3, true);
+    f.set_delete_pending(3, false);
+    assert!(!t.leave(&f, 3), "spared");
 }
 
 // A rename moves its opens, in its own share, and leaves second names alone; a directory is held by what is below.

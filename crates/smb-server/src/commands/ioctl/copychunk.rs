@@ -121,18 +121,20 @@ impl Job<'_> {
         self.source.file.check_io(self.from.id.volatile, c.source_offset, length, false)?;
         self.target.file.check_io(self.to.id.volatile, c.target_offset, length, true)?;
         self.target.written.store(true, Ordering::Relaxed);
-        self.copy(c).await.map_err(status::of_vfs)
+        if self.copy(c).await.map_err(status::of_vfs)? { Ok(()) } else { Err(INVALID_VIEW_SIZE) }
     }
 
-    async fn copy(&self, c: &CopyChunk) -> Result<(), VfsError> {
-        let ctx = self.r.ctx();
+    /// Whether all of it was there.
+    async fn copy(&self, c: &CopyChunk) -> Result<bool, VfsError> {
+        let mut ctx = self.r.ctx();
+        ctx.flags.write_through = self.target.write_through();
         let (from, to) = (&self.source.node, &self.target.node);
         // Inside one file the ranges may overlap: all is read before any is written.
         if from.id() != to.id() {
             let copied =
                 from.copy_to(&ctx, c.source_offset, to, c.target_offset, c.length.into()).wait().await;
             match copied {
-                Ok(n) if n == u64::from(c.length) => return Ok(()),
+                Ok(n) if n == u64::from(c.length) => return Ok(true),
                 Ok(_) | Err(VfsError::Unsupported | VfsError::CrossDevice) => {}
                 Err(e) => return Err(e),
             }
@@ -141,8 +143,11 @@ impl Job<'_> {
         let Data::Bufs(data) = from.read(&ctx, c.source_offset, want).wait().await? else {
             return Err(VfsError::Unsupported);
         };
-        to.write(&ctx, c.target_offset, data).wait().await?;
-        Ok(())
+        // The source has become shorter since its size was asked.
+        if arena::sg_len(&data) != c.length as usize {
+            return Ok(false);
+        }
+        Ok(to.write(&ctx, c.target_offset, data).wait().await? == c.length)
     }
 }
 

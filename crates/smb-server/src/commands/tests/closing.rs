@@ -1,6 +1,7 @@
 use smb_wire::fscc::{FileDispositionInformation, FileInfoClass};
 
 use super::*;
+use crate::open::Pass;
 
 fn disposition(delete_pending: bool) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -51,6 +52,22 @@ async fn a_filled_directory_stays() {
     let d = w.create("d", on_close).await;
     w.close(d).await;
     assert!(w.exists("d\\f").await);
+}
+
+// What is being written through an open is written before its locks and share mode are given back, and nothing after.
+#[tokio::test(start_paused = true)]
+async fn closing_waits_for_what_is_being_written() {
+    let w = World::new();
+    let id = w.create("f", How::CREATE).await;
+    let open = w.session.open(id).expect("just made");
+    let writing = Pass::new(&open).expect("not closed");
+    let mut closing = std::pin::pin!(w.close(id));
+    assert!(futures_util::poll!(closing.as_mut()).is_pending());
+    assert!(Pass::new(&open).is_none(), "nothing begins any more");
+    assert_eq!(w.server.files.open_files(), 1, "it still has its place");
+    drop(writing);
+    closing.await;
+    assert_eq!(w.server.files.open_files(), 0);
 }
 
 #[tokio::test(start_paused = true)]

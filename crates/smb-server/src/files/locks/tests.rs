@@ -37,6 +37,20 @@ fn stacking() {
     assert!(!t.unlock(2, range(0, 4)));
 }
 
+// What is taken back is what was taken, not an older lock of the same range.
+#[test]
+fn undoing() {
+    let mut t = LockTable::default();
+    t.try_lock(1, range(0, 4), true).expect("nothing held");
+    t.try_lock(1, range(0, 4), false).expect("own exclusive lock");
+    t.undo(1, range(0, 4), false);
+    assert_eq!(
+        t.try_lock(2, range(0, 1), false),
+        Err(LockRefusal::Conflict),
+        "the exclusive one is still held"
+    );
+}
+
 #[test]
 fn waiting_locks_are_granted_in_order() {
     let mut t = LockTable::default();

@@ -1,0 +1,98 @@
+//! Closing an open waits for what still changes its file.
+//!
+//! A WRITE that the backend has not finished must not land after its open has given back its locks and share mode: it
+//! would come on top of what somebody else wrote since. So whatever changes data passes the gate of its open, and
+//! closing shuts the gate and waits until the last one has left.
+//!
+//! Invariant: after [`Gate::shut`] has returned nobody is inside, and nobody gets in.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::sync::Notify;
+
+use super::Open;
+
+/// Set in [`Gate::state`] when it is shut.
+const SHUT: usize = 1 << (usize::BITS - 1);
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Gate {
+    /// How many are inside, and [`SHUT`].
+    state: AtomicUsize,
+    empty: Notify,
+}
+
+/// Somebody inside the gate of an open.
+pub(crate) struct Pass(Arc<Open>);
+
+impl Pass {
+    /// Begins to change data through an open; `None` when it is being closed, or is a pipe.
+    pub(crate) fn new(open: &Arc<Open>) -> Option<Pass> {
+        open.file()?.gate.enter().then(|| Pass(Arc::clone(open)))
+    }
+
+    pub(crate) fn open(&self) -> &Arc<Open> {
+        &self.0
+    }
+}
+
+impl Drop for Pass {
+    fn drop(&mut self) {
+        if let Some(f) = self.0.file() {
+            f.gate.leave();
+        }
+    }
+}
+
+impl Gate {
+    fn enter(&self) -> bool {
+        let open = self.state.fetch_add(1, Ordering::Acquire) & SHUT == 0;
+        if !open {
+            self.leave();
+        }
+        open
+    }
+
+    fn leave(&self) {
+        if self.state.fetch_sub(1, Ordering::Release) == SHUT | 1 {
+            self.empty.notify_waiters();
+        }
+    }
+
+    /// Lets nobody in any more, and waits until all have left.
+    pub(crate) async fn shut(&self) {
+        self.state.fetch_or(SHUT, Ordering::AcqRel);
+        loop {
+            let mut empty = std::pin::pin!(self.empty.notified());
+            empty.as_mut().enable();
+            if self.state.load(Ordering::Acquire) == SHUT {
+                return;
+            }
+            empty.await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+
+    #[test]
+    fn shutting_waits_for_who_is_inside_and_lets_nobody_in() {
+        let gate = Gate::default();
+        assert!(gate.enter() && gate.enter());
+        let mut shut = Box::pin(gate.shut());
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(shut.as_mut().poll(&mut cx).is_pending());
+        assert!(!gate.enter());
+        gate.leave();
+        assert!(shut.as_mut().poll(&mut cx).is_pending());
+        gate.leave();
+        assert_eq!(shut.as_mut().poll(&mut cx), Poll::Ready(()));
+        assert!(!gate.enter());
+    }
+}
