@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use arena::IoBuf;
 use parking_lot::Mutex;
-use smb_wire::{Encode, FileId, Guid, HEADER_LEN, Header, MessageBuilder, NtStatus};
+use smb_wire::{Command, Encode, FileId, Guid, HEADER_LEN, Header, MessageBuilder, NtStatus};
 use tokio::sync::Notify;
 use vfs::Data;
 
@@ -169,9 +169,10 @@ impl From<Result<Reply, NtStatus>> for Reply {
 }
 
 /// Whether a request was cancelled; the handler that waits for long looks at it.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(crate) struct Cancel {
-    inner: Arc<CancelState>,
+    /// `None` for what never waits for long: nobody looks.
+    inner: Option<Arc<CancelState>>,
 }
 
 #[derive(Default)]
@@ -181,20 +182,25 @@ struct CancelState {
 }
 
 impl Cancel {
-    pub(crate) fn cancel(&self) {
-        self.inner.set.store(true, Ordering::Release);
-        self.inner.wake.notify_waiters();
+    /// For a request with this command: a READ or WRITE is too short, and too frequent, to be worth one.
+    pub(crate) fn of(command: Command) -> Cancel {
+        let lasting = !matches!(command, Command::READ | Command::WRITE);
+        Cancel { inner: lasting.then(Arc::default) }
     }
 
-    pub(crate) fn is_cancelled(&self) -> bool {
-        self.inner.set.load(Ordering::Acquire)
+    pub(crate) fn cancel(&self) {
+        if let Some(inner) = &self.inner {
+            inner.set.store(true, Ordering::Release);
+            inner.wake.notify_waiters();
+        }
     }
 
     /// Completes when the request is cancelled.
     pub(crate) async fn cancelled(&self) {
+        let Some(inner) = &self.inner else { return std::future::pending().await };
         loop {
-            let wake = self.inner.wake.notified();
-            if self.is_cancelled() {
+            let wake = inner.wake.notified();
+            if inner.set.load(Ordering::Acquire) {
                 return;
             }
             wake.await;

@@ -9,7 +9,6 @@
 //! 2. An open is in `opens` exactly as long as it is in its file's list of opens (see `files`).
 //! 3. Nonces for encryption come from `sealer` alone, whatever the channel.
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -17,6 +16,7 @@ use std::time::Instant;
 
 use counters::Opened;
 use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
 use smb_auth::crypt::{Opener, Sealer};
 use smb_auth::sign::SigningKey;
 use smb_wire::Guid;
@@ -39,8 +39,8 @@ pub(crate) struct Session {
     pub(crate) signing_required: bool,
     pub(crate) created: Instant,
     pub(crate) channels: Mutex<Vec<ChannelFacts>>,
-    trees: Mutex<HashMap<u32, Arc<Tree>>>,
-    opens: Mutex<HashMap<u64, Arc<Open>>>,
+    trees: Mutex<FxHashMap<u32, Arc<Tree>>>,
+    opens: Mutex<FxHashMap<u64, Arc<Open>>>,
     next_tree: AtomicU64,
     ended: AtomicBool,
     /// How the last request was protected: see [`Session::saw`].

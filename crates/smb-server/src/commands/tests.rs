@@ -153,7 +153,7 @@ impl World {
             inherited: None,
             encrypted: false,
             in_compound: false,
-            cancel: Cancel::default(),
+            cancel: Cancel::of(smb_wire::Command::LOCK),
             pending: Pending { slot: 0, announced: Arc::default() },
         }
     }

@@ -1,6 +1,5 @@
 //! A transport message on its way through the engine: one request, or a compound of several.
 
-use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -22,7 +21,8 @@ pub(super) struct Chain {
     pub(super) head: IoBuf,
     /// The message as it came.
     pub(super) whole: Sg,
-    pub(super) waiting: VecDeque<Item>,
+    /// What has not begun yet; one request, mostly, so that it needs no memory of its own.
+    pub(super) waiting: smallvec::IntoIter<[Item; 1]>,
     pub(super) finished: SmallVec<[Finished; 1]>,
     /// The session whose cipher the message came under: its replies go out under the same.
     pub(super) encrypted: Option<Arc<Session>>,

@@ -13,7 +13,7 @@ use smb_wire::{Command, Decode, Header, HeaderFlags, NtStatus};
 use super::chain::{Chain, Finished, Item, Outcome, Running};
 use super::counting::Counting;
 use super::encode::COMPOUND_MAX;
-use super::{Engine, Pull};
+use super::{Engine, Pull, Slotted};
 use crate::commands;
 use crate::request::{Cancel, Pending, Reply, Request};
 use crate::server::Counters;
@@ -28,8 +28,8 @@ struct Admitted {
 
 impl Engine {
     /// Runs the requests of a chain until one must wait or all are done.
-    pub(super) fn run(&mut self, mut chain: Chain) {
-        while let Some(item) = chain.waiting.pop_front() {
+    pub(super) fn run(&mut self, mut chain: Box<Chain>) {
+        while let Some(item) = chain.waiting.next() {
             // What is finished does not pile up until a long chain ends.
             if chain.finished.iter().map(Finished::len).sum::<usize>() > COMPOUND_MAX {
                 let finished = std::mem::take(&mut chain.finished);
@@ -37,7 +37,7 @@ impl Engine {
             }
             Counters::add(&self.server.counters().requests, 1);
             let mut signing = None;
-            let cancel = Cancel::default();
+            let cancel = Cancel::of(item.header.command);
             let slot = self.next_slot;
             self.next_slot += 1;
             let outcome = self.start_request(&mut chain, &item, slot, &cancel, &mut signing);
@@ -62,7 +62,7 @@ impl Engine {
                 Outcome::Pending(future) => {
                     chain.running = Some(running);
                     self.park(slot, chain);
-                    self.running.push(Box::pin(async move { (slot, future.await) }));
+                    self.running.push(Slotted { slot, future });
                     return;
                 }
                 Outcome::Pull { from, length, then } => {
@@ -78,7 +78,7 @@ impl Engine {
     }
 
     /// Puts a chain aside until its running request is done.
-    fn park(&mut self, slot: u64, mut chain: Chain) {
+    fn park(&mut self, slot: u64, mut chain: Box<Chain>) {
         if let Some(running) = &chain.running {
             self.parked_ids.insert(running.header.message_id, slot);
             if running.header.command == Command::READ {
@@ -108,7 +108,7 @@ impl Engine {
         match then(data) {
             Outcome::Reply(reply) => self.finished(slot, reply),
             Outcome::Pending(future) => {
-                self.running.push(Box::pin(async move { (slot, future.await) }));
+                self.running.push(Slotted { slot, future });
             }
             Outcome::Pull { .. } | Outcome::Silent => unreachable!("a WRITE pulls once and is answered"),
         }

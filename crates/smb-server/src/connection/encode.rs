@@ -21,7 +21,7 @@ pub(super) const COMPOUND_MAX: usize = 128 << 10;
 
 impl Engine {
     /// Turns a chain whose requests are all done into a message, if any of them has a reply.
-    pub(super) fn complete(&mut self, mut chain: Chain) {
+    pub(super) fn complete(&mut self, mut chain: Box<Chain>) {
         let finished = std::mem::take(&mut chain.finished);
         self.send_finished(finished, chain.encrypted.as_ref());
     }
@@ -32,6 +32,9 @@ impl Engine {
         finished: SmallVec<[Finished; 1]>,
         encrypted: Option<&Arc<Session>>,
     ) {
+        if finished.len() <= 1 {
+            return self.send_together(finished, encrypted);
+        }
         let mut together: SmallVec<[Finished; 1]> = SmallVec::new();
         let mut bytes = 0;
         for f in finished {
@@ -106,9 +109,9 @@ impl Engine {
         if let Some(id) = f.reply.session_id {
             h.session_id = id;
         }
-        let mut bytes = Vec::with_capacity(HEADER_LEN);
-        h.encode(&mut bytes);
-        f.reply.message[..HEADER_LEN].copy_from_slice(&bytes);
+        self.scratch.clear();
+        h.encode(&mut self.scratch);
+        f.reply.message[..HEADER_LEN].copy_from_slice(&self.scratch);
     }
 
     /// Credits for the reply to a request (MS-SMB2 3.3.1.2): what it used up, and what it asked for beyond one, as far
@@ -133,7 +136,7 @@ impl Engine {
         for slot in slots {
             let Some(mut chain) = self.parked.remove(&slot) else { continue };
             // A request in the middle of a chain waits silently: its successors could not be answered in order.
-            if chain.waiting.is_empty()
+            if chain.waiting.len() == 0
                 && let Some(running) = &mut chain.running
                 && running.async_id.is_none()
             {

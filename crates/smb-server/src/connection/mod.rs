@@ -29,6 +29,7 @@ pub(crate) use outgoing::OutMessage;
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
@@ -38,6 +39,7 @@ use env::BoxFuture;
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
 use smb_auth::derive::PreauthHash;
 use smb_auth::sign::SigningKey;
 use smb_direct::BufferDescriptorV1;
@@ -64,15 +66,17 @@ pub(crate) struct Engine {
     multi_protocol: bool,
     preauth: PreauthHash,
     credits: CreditWindow,
-    channels: HashMap<u64, Channel>,
+    channels: FxHashMap<u64, Channel>,
     setups: HashMap<u64, Setup>,
-    parked: HashMap<u64, Chain>,
+    parked: FxHashMap<u64, Box<Chain>>,
     /// Which slot a parked request is in, by its MessageId.
-    parked_ids: HashMap<u64, u64>,
-    running: FuturesUnordered<BoxFuture<(u64, Reply)>>,
+    parked_ids: FxHashMap<u64, u64>,
+    running: FuturesUnordered<Slotted>,
     announced: Arc<Mutex<Vec<u64>>>,
     next_slot: u64,
     out: VecDeque<OutMessage>,
+    /// Where headers are encoded.
+    scratch: Vec<u8>,
     out_bytes: usize,
     /// Replies that wait for memory to be encrypted into; while there are some no further request is started.
     unsealed: VecDeque<Unsealed>,
@@ -104,6 +108,21 @@ enum HashInto {
     Connection,
     /// An authentication in progress, by session id.
     Setup(u64),
+}
+
+/// A request that waits, and where its chain is.
+struct Slotted {
+    slot: u64,
+    future: BoxFuture<Reply>,
+}
+
+impl Future for Slotted {
+    type Output = (u64, Reply);
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<(u64, Reply)> {
+        let slot = self.slot;
+        self.future.as_mut().poll(cx).map(|reply| (slot, reply))
+    }
 }
 
 /// An RDMA Read to do for a WRITE.
@@ -157,14 +176,15 @@ impl Engine {
             multi_protocol: false,
             preauth: PreauthHash::new(),
             credits: CreditWindow::new(server.config.limits.max_credits),
-            channels: HashMap::new(),
+            channels: FxHashMap::default(),
             setups: HashMap::new(),
-            parked: HashMap::new(),
-            parked_ids: HashMap::new(),
+            parked: FxHashMap::default(),
+            parked_ids: FxHashMap::default(),
             running: FuturesUnordered::new(),
             announced: Arc::default(),
             next_slot: 1,
             out: VecDeque::new(),
+            scratch: Vec::new(),
             out_bytes: 0,
             unsealed: VecDeque::new(),
             pulls: VecDeque::new(),

@@ -1,9 +1,9 @@
 //! From a message's bytes to a chain of requests (MS-SMB2 3.3.5.2).
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use arena::{IoBuf, Sg, sg_len, sg_to_vec};
+use smallvec::SmallVec;
 use smb_wire::msg::WriteRequest;
 use smb_wire::{Command, HEADER_LEN, Header, compound};
 
@@ -43,14 +43,14 @@ impl Engine {
     fn start(&mut self, whole: Sg, encrypted: Option<Arc<Session>>) -> Result<(), ConnectionError> {
         let head = head_of(&whole);
         let total = sg_len(&whole);
-        let mut waiting = VecDeque::new();
+        let mut waiting: SmallVec<[Item; 1]> = SmallVec::new();
         if head.len() < total {
             // Only a single WRITE keeps its payload apart (see `head_of`).
-            waiting.push_back(Item { header: Header::decode(&head)?, range: 0..head.len() });
+            waiting.push(Item { header: Header::decode(&head)?, range: 0..head.len() });
         } else {
             for item in compound::split(&head) {
                 let (header, range) = item?;
-                waiting.push_back(Item { header, range });
+                waiting.push(Item { header, range });
             }
         }
         for item in &waiting {
@@ -69,16 +69,16 @@ impl Engine {
             }
         }
         let compound = waiting.len() > 1;
-        let chain = Chain {
+        let chain = Box::new(Chain {
             head,
             whole,
-            waiting,
+            waiting: waiting.into_iter(),
             finished: Default::default(),
             encrypted,
             related: Related::default(),
             compound,
             running: None,
-        };
+        });
         self.run(chain);
         Ok(())
     }
