@@ -119,6 +119,12 @@ pub(super) async fn durable(s: &Subject) {
     s.expect(&*f.node, 99_999, 2, &[1, 2]).await;
     f.node.flush(&c).wait().await.expect("flushed");
     d.node.flush(&c).wait().await.expect("flushed");
+    // Closing knows of no failure, and the file is still usable.
+    s.write(&*f.node, 400_000, &[5; 100_000]).await;
+    for node in [&f.node, &d.node, &f.node] {
+        node.close(&c).wait().await.expect("stored");
+    }
+    s.expect(&*f.node, 499_999, 2, &[5]).await;
 }
 
 /// When a descriptor comes instead of bytes, it has those bytes.

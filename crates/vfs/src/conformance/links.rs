@@ -18,6 +18,10 @@ pub(super) async fn second_name(s: &Subject) {
     assert_eq!(second.node.id(), f.node.id());
     assert_eq!(s.stat(&*second.node).await.links, 2);
     s.expect(&*second.node, 0, 2000, &data).await;
+    // Another name of the same file is taken like any other.
+    assert_eq!(s.rename("f", f.node.id(), "D\\SECOND", false).await, Err(VfsError::Exists));
+    assert_eq!(s.link("f", f.node.id(), "F", false).await, Err(VfsError::Exists));
+    assert_eq!(s.stat(&*f.node).await.links, 2);
     // Renaming one name over the other leaves one.
     s.rename("f", f.node.id(), "D\\SECOND", true).await.expect("replaced");
     assert_eq!(s.names("").await, ["d"]);
