@@ -73,9 +73,11 @@ struct Flight {
     ticket: u64,
     command: Command,
     asked: u16,
-    /// From its interim response.
+    /// From its first interim response: these are not authenticated, so a later one changes nothing.
     async_id: Option<u64>,
     cancelled: bool,
+    /// Its CANCEL has left.
+    cancel_sent: bool,
     deadline: Instant,
     encrypted: bool,
     setup: bool,
@@ -258,6 +260,7 @@ impl Core {
             asked,
             async_id: None,
             cancelled: false,
+            cancel_sent: false,
             deadline: now + self.limits.request_timeout,
             encrypted,
             setup: request.setup.is_some(),
@@ -289,16 +292,20 @@ impl Core {
             return Ok(());
         };
         flight.cancelled = true;
-        match flight.async_id {
-            Some(async_id) => {
-                let (id, encrypted) = (*id, flight.encrypted);
-                self.send_cancel(id, async_id, encrypted)
-            }
-            None => Ok(()), // its answer is on its way, or an interim response
-        }
+        let id = *id;
+        self.send_cancel(id)
     }
 
-    fn send_cancel(&mut self, message_id: u64, async_id: u64, encrypted: bool) -> Result<(), Lost> {
+    /// Sends the CANCEL of a flight that is cancelled and pending. Once: it has the MessageId of what it cancels, and
+    /// with AES-GMAC two of them would be signed under one nonce (MS-SMB2 3.1.4.1). Without an interim response the
+    /// answer is on its way.
+    fn send_cancel(&mut self, message_id: u64) -> Result<(), Lost> {
+        let Some(flight) = self.flights.get_mut(&message_id) else { return Ok(()) };
+        let (Some(async_id), true, false) = (flight.async_id, flight.cancelled, flight.cancel_sent) else {
+            return Ok(());
+        };
+        flight.cancel_sent = true;
+        let encrypted = flight.encrypted;
         let mut head = Vec::with_capacity(HEADER_LEN + 4);
         let header = Header {
             command: Command::CANCEL,

@@ -205,6 +205,29 @@ fn dropped_calls_are_cancelled_where_they_are_pending() {
     assert!(b.core.out.is_empty());
 }
 
+/// MS-SMB2 3.1.4.1: a CANCEL's nonce is its MessageId, so no two of them may differ. Interim responses are not
+/// authenticated: further ones neither bring a CANCEL nor change the AsyncId.
+#[test]
+fn a_call_is_cancelled_once() {
+    for dropped_first in [false, true] {
+        let mut b = Bench::with(channel(true));
+        let (h, reply) = b.echo();
+        if dropped_first {
+            b.core.cancel(1).expect("fine");
+        }
+        b.hear(pending(&h, 42, 5)).expect("fine");
+        b.hear(pending(&h, 43, 0)).expect("fine");
+        drop(reply);
+        b.core.cancel(1).expect("fine");
+        assert_eq!(b.sent().async_id, 42);
+        b.hear(pending(&h, 44, 0)).expect("fine");
+        b.core.cancel(1).expect("fine");
+        assert!(b.core.out.is_empty(), "a second CANCEL under one nonce");
+        b.hear(signed(answer(&h, NtStatus::CANCELLED, 0, &ErrorResponse::EMPTY))).expect("fine");
+        assert!(b.core.is_idle());
+    }
+}
+
 /// What was opened for somebody who has gone is closed.
 #[test]
 fn orphans_are_closed() {

@@ -109,13 +109,9 @@ impl Core {
         self.asked -= u32::from(std::mem::take(&mut flight.asked));
         if pending {
             // MS-SMB2 3.2.5.1.5: the answer follows.
-            flight.async_id = Some(header.async_id);
+            flight.async_id.get_or_insert(header.async_id);
             flight.deadline = now + self.limits.request_timeout;
-            if flight.cancelled {
-                let encrypted = flight.encrypted;
-                return self.send_cancel(header.message_id, header.async_id, encrypted);
-            }
-            return Ok(());
+            return self.send_cancel(header.message_id);
         }
         let Some(mut flight) = self.flights.remove(&header.message_id) else { return Ok(()) };
         let (tree_id, request) = (flight.tree_id, flight.request.take());
