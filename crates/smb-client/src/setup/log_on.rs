@@ -184,10 +184,14 @@ async fn exchange(
                 let keys = SessionKeys::derive(schedule, &session_key, negotiated.cipher, Role::Client);
                 let signing = Arc::new(SigningKey::new(negotiated.signing, &keys.signing));
                 // Only with the user's secret can this answer be signed: it proves the server, and in 3.1.1 all that
-                // was said before. A guest's answer is not signed, and not believed by the caller.
+                // was said before. A guest's answer is not signed, and not believed by the caller; a binding has no
+                // guests, and its answer is signed by the new channel in every case (MS-SMB2 3.2.5.3.3).
                 let guest = body.session_flags.intersects(SessionFlags::IS_GUEST | SessionFlags::IS_NULL);
+                if guest && binding.is_some() {
+                    return Err(ConnectError::Refused("the server made a channel of the session a guest's"));
+                }
                 let signed = response.header.flags.contains(HeaderFlags::SIGNED);
-                if !guest && (signed || must_be_signed(options, negotiated)) {
+                if !guest && (signed || binding.is_some() || must_be_signed(options, negotiated)) {
                     check(&signing, &response)?;
                 }
                 let session_id = response.header.session_id;

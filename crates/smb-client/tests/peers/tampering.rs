@@ -3,7 +3,11 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
+use ::rdma::{
+    Completion, Done, Down, Exposed, Exposure, QueuePair, QueuePairCaps, RdmaError, Rights, Wr, WrId,
+};
 use smb_client::{Client, ConnectError, ConnectOptions, Lost, OpenOptions, RequestError, TransportChoice};
 use smb_wire::{Command, Header};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -134,6 +138,65 @@ async fn a_changed_log_on() {
             }
         });
         assert!(matches!(guest.await, Err(ConnectError::Refused(_))));
+    }
+}
+
+/// A queue pair that changes what arrives: the header of each SMB2 message, and its bytes.
+struct Forging<F> {
+    inner: Box<dyn QueuePair>,
+    forge: F,
+}
+
+impl<F: Fn(&Header, &mut [u8]) + Send> QueuePair for Forging<F> {
+    fn caps(&self) -> QueuePairCaps {
+        self.inner.caps()
+    }
+    fn expose(&mut self, what: Exposed, rights: Rights) -> Result<Exposure, RdmaError> {
+        self.inner.expose(what, rights)
+    }
+    fn post(&mut self, id: WrId, wr: Wr) -> Result<(), (RdmaError, Wr)> {
+        self.inner.post(id, wr)
+    }
+    fn poll(&mut self, cx: &mut Context<'_>, out: &mut Vec<Completion>) -> Poll<Result<(), Down>> {
+        let ready = self.inner.poll(cx, out);
+        for completion in out {
+            if let Ok(Done::Recv { buf, .. }) = &mut completion.result
+                && buf.len() > 24
+                && let Ok(header) = Header::decode(&buf[24..])
+            {
+                let len = buf.len();
+                (self.forge)(&header, &mut buf.space()[24..len]);
+            }
+        }
+        ready
+    }
+    fn close(&mut self) {
+        self.inner.close();
+    }
+    fn exposed(&self) -> usize {
+        self.inner.exposed()
+    }
+}
+
+/// MS-SMB2 3.2.5.3.3: the answer that makes a connection a channel is signed with the channel's key. "You are a guest"
+/// and no signature is not believed, nor is an answer that is merely unsigned.
+#[tokio::test]
+async fn a_changed_binding() {
+    for (guest, dialect_max) in [(1, 0x0302), (2, 0x0311), (0, 0x0302), (0, 0x0311)] {
+        let peer = Peer::start(Settings { dialect_max, ..Settings::default() }).await;
+        let client = peer.client(TransportChoice::Tcp).await;
+        let forge = move |header: &Header, message: &mut [u8]| {
+            if header.command == Command::SESSION_SETUP && header.status.is_success() {
+                message[66] |= guest;
+                message[16] &= !8;
+                message[48..64].fill(0);
+            }
+        };
+        let forging = Forging { inner: peer.queue_pair(), forge };
+        let joined = client.join_over(Box::new(forging)).await.expect_err("noticed").to_string();
+        let why = if guest == 0 { "not authentic" } else { "a guest" };
+        assert!(joined.contains(why), "{joined}");
+        assert_eq!(client.transport().kind, smb_client::TransportKind::Tcp);
     }
 }
 
