@@ -1,7 +1,7 @@
 //! A session on a server.
 
 use std::net::SocketAddr;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use arena::Arena;
@@ -41,6 +41,8 @@ pub(crate) struct Inner {
     pub(crate) first: Arc<Link>,
     /// The SMB Direct connection that joined it.
     pub(crate) second: Mutex<Second>,
+    /// A connection has tried to become a channel of the session: see [`WhyNotRdma::BoundOnce`].
+    binding_tried: AtomicBool,
     pub(crate) renewals: AtomicU64,
     pub(crate) renewing: tokio::sync::Mutex<()>,
     pub(crate) me: Weak<Inner>,
@@ -237,6 +239,7 @@ impl Client {
                 session: channel,
                 first,
                 second: Mutex::new(Second::none(why)),
+                binding_tried: AtomicBool::new(false),
                 renewals: AtomicU64::new(0),
                 renewing: tokio::sync::Mutex::new(()),
                 me: me.clone(),
@@ -266,6 +269,9 @@ impl Client {
         if self.inner.session.encrypt {
             return Err(WhyNotRdma::Encrypted);
         }
+        if self.inner.may_not_bind() {
+            return Err(WhyNotRdma::BoundOnce);
+        }
         Ok(())
     }
 
@@ -281,6 +287,9 @@ impl Client {
         })?;
         let mut why = WhyNotRdma::NotAnnounced;
         for address in candidates(&interfaces, self.inner.options.rdma_port) {
+            if self.inner.may_not_bind() {
+                break; // `why` says how the one attempt went
+            }
             let (arena, env) = (self.inner.arena.clone(), self.inner.env.clone());
             let attempt = async {
                 let direct = setup::rdma::connect(address, arena, env, PATIENCE)
@@ -316,6 +325,10 @@ impl Client {
         {
             return Err(ConnectError::Refused("another server answers there"));
         }
+        if inner.may_not_bind() {
+            return Err(ConnectError::NoRdma(Box::new(WhyNotRdma::BoundOnce)));
+        }
+        inner.binding_tried.store(true, Ordering::Relaxed);
         setup::bind(&connection, &inner.host, &inner.options, &negotiated, &inner.session, &inner.env)
             .await?;
         let link = Link::new(connection, fits, &negotiated, &inner.options);
@@ -342,6 +355,11 @@ impl Inner {
     /// Whether everything of the session is encrypted.
     pub(crate) fn encrypts(&self) -> bool {
         self.session.encrypt
+    }
+
+    /// Whether another binding would reuse nonces: see [`WhyNotRdma::BoundOnce`].
+    fn may_not_bind(&self) -> bool {
+        self.negotiated.signing == SigningAlgorithm::AesGmac && self.binding_tried.load(Ordering::Relaxed)
     }
 
     pub(crate) fn can_encrypt(&self) -> bool {

@@ -141,6 +141,14 @@ impl RequestError {
     /// The server's status, if that is what it is.
     pub fn status(&self) -> Option<NtStatus> {
         match self {
+    /// The session is signed with AES-GMAC, and one connection has tried to become a channel of it already.
+    ///
+    /// A connection that binds signs its log-on with the session's key, under nonces made of its MessageIds, and these
+    /// begin anew with every connection (MS-SMB2 3.1.4.1, 3.2.4.2.3). The first binding uses MessageIds that the
+    /// session's first connection spent before there was a key. A second one would sign other messages under the same
+    /// nonces, which gives AES-GMAC's authentication key away. AES-CMAC and HMAC-SHA256 have no nonces.
+    #[error("the session is signed with AES-GMAC, which allows one attempt to join it")]
+    BoundOnce,
             RequestError::Status(s) => Some(*s),
             _ => None,
         }

@@ -7,7 +7,8 @@
 //!
 //! **What it is not.** It keeps no cache, takes no oplocks or leases, and follows no DFS referrals. When
 //! its only connection breaks, the caller is told, and knows best. When the SMB Direct channel breaks, READs, WRITEs and
-//! what else may be done twice go on by TCP, and the channel is sought again. A session that expires is renewed.
+//! what else may be done twice go on by TCP, and the channel is sought again, unless the session is signed with AES-GMAC
+//! ([`WhyNotRdma::BoundOnce`]). A session that expires is renewed.
 //!
 //! **Layout.** `connection/` is one connection: a core without I/O and the task that drives it. `setup/` makes a
 //! session out of connections, `repair.rs` keeps it going. `client.rs`, `tree.rs`, `file.rs`, `directory.rs`, `pipe.rs` and `transfer.rs` are what

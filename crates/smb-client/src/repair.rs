@@ -152,7 +152,7 @@ impl Client {
     }
 }
 
-/// Seeks the SMB Direct channel again until it is there or the client is gone.
+/// Seeks the SMB Direct channel again until it is there, the client is gone, or the session may not be joined any more.
 async fn rejoin(client: Weak<Inner>, env: Env) {
     let mut pause = FIRST_PAUSE;
     loop {
@@ -166,7 +166,11 @@ async fn rejoin(client: Weak<Inner>, env: Env) {
             }
             Err(why) => {
                 tracing::debug!(host = client.inner.host(), "no SMB Direct channel yet: {why}");
+                let never = why == WhyNotRdma::BoundOnce;
                 client.inner.second.lock().set_why_not(why);
+                if never {
+                    return;
+                }
             }
         }
         pause = (pause * 2).min(LONGEST_PAUSE);

@@ -26,6 +26,8 @@ pub(crate) struct LoggedOn {
 
 /// A log-on has three messages; a mechanism that wants more than this is not one of ours.
 const ROUNDS: usize = 8;
+/// NTLM's requests: whoever logged on with two binds with two.
+const BINDING_ROUNDS: usize = 2;
 
 /// Logs on.
 ///
@@ -72,7 +74,7 @@ pub(crate) async fn log_on(
 const NO_KEY: ConnectError = ConnectError::Refused("the session's key does not fit its cipher");
 
 /// Makes a connection a further channel of a session (MS-SMB2 3.2.4.2.3.1): with a signing key of its own and the
-/// session's encryption.
+/// session's encryption. Where the session is signed with AES-GMAC, once at most: see [`crate::WhyNotRdma::BoundOnce`].
 ///
 /// # Errors
 /// As [`log_on`].
@@ -151,7 +153,9 @@ async fn exchange(
     let mut token = initiator.first_token(&negotiated.hint)?;
     let mut session_id = binding.map_or(0, |s| s.session_id);
     let mut preauth: PreauthHash = negotiated.preauth;
-    for _ in 0..ROUNDS {
+    // The MessageIds that the session's first connection spent unsigned are those of its log-on: as many as this.
+    let rounds = if binding.is_some() { BINDING_ROUNDS } else { ROUNDS };
+    for _ in 0..rounds {
         let response = connection.call(request(&token, options, session_id, binding)?).await?;
         // MS-SMB2 3.2.5.3: the hash takes every request, and every response but the final one.
         preauth.update(&[response.request.as_deref().unwrap_or_default()]);

@@ -8,7 +8,8 @@ use std::time::Duration;
 use arena::{Class, sg_to_vec};
 use parking_lot::Mutex;
 use smb_client::{
-    Client, File, Lost, NtStatus, OpenOptions, RequestError, TransportChoice, TransportKind, WhyNotRdma,
+    Client, File, Lost, NtStatus, OpenOptions, RequestError, SigningAlgorithm, TransportChoice,
+    TransportKind, WhyNotRdma,
 };
 use smb_server::Protection;
 use smb_wire::{Command, Header};
@@ -189,10 +190,12 @@ async fn check(file: &File, data: &[u8]) {
     }
 }
 
-/// What is in flight on the lost channel goes on by TCP, and the channel comes back by itself.
+/// What is in flight on the lost channel goes on by TCP, and the channel comes back by itself: in a session that is
+/// signed with AES-CMAC.
 #[tokio::test]
 async fn a_channel_breaks_and_comes_back() {
-    let peer = Peer::start(Settings { announce_rdma: true, ..Settings::default() }).await;
+    let peer =
+        Peer::start(Settings { announce_rdma: true, dialect_max: 0x0302, ..Settings::default() }).await;
     let cable = Cable::to(peer.rdma_address).await;
     let mut options = peer.options(TransportChoice::Auto);
     options.rdma_port = cable.address.port();
@@ -230,10 +233,48 @@ async fn a_channel_breaks_and_comes_back() {
     assert_eq!(peer.arena.usage().waiting, 0);
 }
 
+/// MS-SMB2 3.1.4.1: two bindings of a session that is signed with AES-GMAC would use the same nonces under one key.
+#[tokio::test]
+async fn a_session_signed_with_gmac_is_joined_once() {
+    let peer = Peer::start(Settings { announce_rdma: true, ..Settings::default() }).await;
+    let cable = Cable::to(peer.rdma_address).await;
+    let mut options = peer.options(TransportChoice::Auto);
+    options.rdma_port = cable.address.port();
+    let client = peer.connect(options).await.expect("a session");
+    let report = client.transport();
+    assert_eq!((report.kind, report.signing), (TransportKind::Rdma, Some(SigningAlgorithm::AesGmac)));
+    let file = tree_of(&client).await.open("f", OpenOptions::create()).await.expect("created");
+    cable.cut.notify_waiters();
+    until("the loss is seen", || client.transport().kind == TransportKind::Tcp).await;
+    until("the reason", || client.transport().why_not_rdma == Some(WhyNotRdma::BoundOnce)).await;
+    assert_eq!(client.join_over(peer.queue_pair()).await, Err(WhyNotRdma::BoundOnce));
+    assert_eq!(cable.connections.load(Ordering::Relaxed), 1);
+    file.write_at(0, sg(b"by TCP")).await.expect("written");
+
+    // An attempt that fails counts, once it has signed something that was seen: wherever it breaks.
+    let (mut before, mut within) = (0, 0);
+    for cut in 2..30 {
+        let client = peer.client(TransportChoice::Tcp).await;
+        let cut = ::rdma::sim::Options { cut_at: Some(cut), ..::rdma::sim::Options::new(peer.env.clone()) };
+        if client.join_over(peer.queue_pair_with(cut)).await.is_ok() {
+            break;
+        }
+        match client.join_over(peer.queue_pair()).await {
+            Ok(()) => before += 1,
+            Err(why) => {
+                assert_eq!(why, WhyNotRdma::BoundOnce);
+                within += 1;
+            }
+        }
+    }
+    assert!(before > 0 && within > 0, "{before} breaks before the binding, {within} within");
+}
+
 /// A channel that cannot be had again says why, and does not keep the client from ending.
 #[tokio::test]
 async fn a_channel_that_stays_away() {
-    let peer = Peer::start(Settings { announce_rdma: true, ..Settings::default() }).await;
+    let peer =
+        Peer::start(Settings { announce_rdma: true, dialect_max: 0x0302, ..Settings::default() }).await;
     let cable = Cable::to(peer.rdma_address).await;
     let mut options = peer.options(TransportChoice::Auto);
     options.rdma_port = cable.address.port();
