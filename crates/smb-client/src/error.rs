@@ -75,6 +75,14 @@ pub enum RequestError {
         /// What there is.
         granted: u32,
     },
+    /// The client's arena had no memory to read into for as long as an answer may take, or can never have as much.
+    #[error(
+        "no memory to read {needed} bytes into: give buffers back, read less at a time, or make the arena larger"
+    )]
+    NoMemory {
+        /// Bytes of the READ.
+        needed: u32,
+    },
     /// The name cannot be a path.
     #[error("'{0}' is not a path that SMB takes")]
     Path(String),
@@ -135,12 +143,6 @@ pub enum WhyNotRdma {
     /// The payload would go in the clear.
     #[error("the session is encrypted and RDMA payload would not be")]
     Encrypted,
-}
-
-impl RequestError {
-    /// The server's status, if that is what it is.
-    pub fn status(&self) -> Option<NtStatus> {
-        match self {
     /// The session is signed with AES-GMAC, and one connection has tried to become a channel of it already.
     ///
     /// A connection that binds signs its log-on with the session's key, under nonces made of its MessageIds, and these
@@ -149,6 +151,12 @@ impl RequestError {
     /// nonces, which gives AES-GMAC's authentication key away. AES-CMAC and HMAC-SHA256 have no nonces.
     #[error("the session is signed with AES-GMAC, which allows one attempt to join it")]
     BoundOnce,
+}
+
+impl RequestError {
+    /// The server's status, if that is what it is.
+    pub fn status(&self) -> Option<NtStatus> {
+        match self {
             RequestError::Status(s) => Some(*s),
             _ => None,
         }

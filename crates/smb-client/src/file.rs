@@ -71,8 +71,11 @@ impl File {
     /// Reads `length` bytes, in as many requests as it takes, all in flight together. Shorter at the end of the file.
     ///
     /// # Errors
-    /// [`RequestError`].
+    /// [`RequestError`]; [`RequestError::NoMemory`] for more than half of the arena, which holds the result.
     pub async fn read_at(&self, offset: u64, length: u32) -> Result<Sg, RequestError> {
+        if length > io::holdable(&self.inner.tree) {
+            return Err(RequestError::NoMemory { needed: length });
+        }
         let most = self.max_read();
         if length <= most {
             return self.submit_read(offset, length).await;

@@ -35,7 +35,12 @@ pub(crate) fn affordable(link: &Link, most: u32) -> u32 {
 
 pub(crate) fn max_read(tree: &Tree, link: &Link) -> u32 {
     let most = direct(tree, link).map_or(link.max_read, |d| d.max_read.max(link.max_read));
-    affordable(link, most)
+    affordable(link, most).min(holdable(tree))
+}
+
+/// What the arena can hold of payload at a time for one caller, in bytes (see [`arena::Arena::alloc_sg`]).
+pub(crate) fn holdable(tree: &Tree) -> u32 {
+    u32::try_from(tree.client().arena().usage().budget / 2).unwrap_or(u32::MAX)
 }
 
 pub(crate) fn max_write(tree: &Tree, link: &Link) -> u32 {

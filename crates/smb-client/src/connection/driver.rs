@@ -1,4 +1,7 @@
 //! The task of one connection: takes calls, sends, receives, hands out answers.
+//!
+//! A READ whose memory is not to be had steps aside and waits for it, in order and no longer than for an answer: what
+//! needs none goes on, so that whoever holds the memory can give it back.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -14,7 +17,7 @@ use rdma::{Exposed, Rights};
 
 use super::Rdma;
 use super::core::{Core, Limits};
-use super::queue::{Input, Queue, Submitted};
+use super::queue::{Input, QUEUE_MAX, Queue, Submitted};
 use super::transport::{Arrival, ExposeError, Transport};
 use crate::{Lost, RequestError};
 
@@ -27,8 +30,11 @@ pub(super) struct Driver {
     /// Taken from the queue and not sent: mostly for want of credits.
     inputs: VecDeque<Input>,
     cancelled: Vec<u64>,
-    /// Memory for the READ at the front of `inputs`.
+    /// READs that wait for memory, and until when.
+    starved: VecDeque<(Submitted, Instant)>,
+    /// Memory for the first of `starved`.
     memory: Memory,
+    patience: Duration,
     timer: Option<BoxFuture<()>>,
     tick: Duration,
     /// Since when the handles are gone.
@@ -72,7 +78,9 @@ impl Driver {
             env,
             inputs: VecDeque::new(),
             cancelled: Vec::new(),
+            starved: VecDeque::new(),
             memory: Memory::None,
+            patience: limits.request_timeout,
             timer: None,
             tick: (limits.request_timeout / 4).min(FAREWELL / 4),
             closing: None,
@@ -96,6 +104,9 @@ impl Driver {
             if let Input::Call(Submitted { reply: Some(reply), .. }) = input {
                 let _ = reply.send(Err(RequestError::Lost(why)));
             }
+        }
+        for reply in self.starved.drain(..).filter_map(|(call, _)| call.reply) {
+            let _ = reply.send(Err(RequestError::Lost(why)));
         }
         self.core.fail(why);
         let queue = Arc::clone(&self.queue);
@@ -158,7 +169,7 @@ impl Driver {
 
     /// Starts calls in order, as far as there are credits and room.
     fn start(&mut self, cx: &mut Context<'_>, now: Instant) -> Result<bool, Lost> {
-        let mut any = false;
+        let mut any = self.feed(cx, now);
         while let Some(input) = self.inputs.front_mut() {
             let call = match input {
                 Input::Setting(_) => {
@@ -193,6 +204,12 @@ impl Driver {
                     continue;
                 }
             }
+            if let (false, Some(Rdma::Read(_))) = (self.starved.is_empty(), &call.request.rdma) {
+                if self.starve(now) {
+                    continue;
+                }
+                break;
+            }
             let exposure = match call.request.rdma.take() {
                 None => None,
                 Some(rdma) => match self.expose(cx, rdma)? {
@@ -200,6 +217,9 @@ impl Driver {
                     Err(later) => {
                         if let Some(Input::Call(call)) = self.inputs.front_mut() {
                             call.request.rdma = Some(later);
+                        }
+                        if matches!(self.memory, Memory::Waiting(_)) && self.starve(now) {
+                            continue;
                         }
                         break;
                     }
@@ -210,10 +230,59 @@ impl Driver {
                 any = true;
             }
         }
-        if self.inputs.is_empty() && !matches!(self.memory, Memory::None) {
+        Ok(any)
+    }
+
+    /// The READ at the front steps aside to wait for memory; false: as many do as may.
+    fn starve(&mut self, now: Instant) -> bool {
+        if self.starved.len() >= QUEUE_MAX {
+            return false;
+        }
+        if let Some(Input::Call(call)) = self.inputs.pop_front() {
+            self.starved.push_back((call, now + self.patience));
+        }
+        true
+    }
+
+    /// Gives memory to the READ that has waited longest, if there is some: it is the next to start. Whether it was.
+    fn feed(&mut self, cx: &mut Context<'_>, now: Instant) -> bool {
+        self.give_up(now);
+        // One that has its memory starts first.
+        let fed = |i: &Input| matches!(i, Input::Call(c) if matches!(c.request.rdma, Some(Rdma::Into(..))));
+        if self.inputs.front().is_some_and(fed) {
+            return false;
+        }
+        let Some(Some(Rdma::Read(length))) = self.starved.front().map(|(call, _)| &call.request.rdma) else {
+            return false;
+        };
+        let length = *length;
+        let Some(bufs) = self.sink(cx, length) else { return false };
+        if let Some((mut call, _)) = self.starved.pop_front() {
+            call.request.rdma = Some(Rdma::Into(bufs, length));
+            self.inputs.push_front(Input::Call(call));
+        }
+        true
+    }
+
+    /// Ends the wait for memory of READs that nobody waits for, or that have waited too long.
+    fn give_up(&mut self, now: Instant) {
+        while let Some((call, until)) = self.starved.front_mut() {
+            let gone = call.reply.as_ref().is_some_and(|r| r.is_closed());
+            if !gone && *until > now {
+                break;
+            }
+            let needed = match &call.request.rdma {
+                Some(Rdma::Read(length)) => *length,
+                _ => 0,
+            };
+            if let Some(reply) = call.reply.take() {
+                let _ = reply.send(Err(RequestError::NoMemory { needed }));
+            }
+            self.starved.pop_front();
+        }
+        if self.starved.is_empty() {
             self.memory = Memory::None; // whoever wanted it has gone
         }
-        Ok(any)
     }
 
     fn fail_front(&mut self, error: RequestError) {
@@ -285,7 +354,10 @@ impl Driver {
     /// The handles are gone, and so is everything that they asked for.
     fn is_over(&self, now: Instant) -> bool {
         self.closing.is_some_and(|since| {
-            let done = self.inputs.is_empty() && self.core.is_idle() && self.transport.is_flushed();
+            let done = self.inputs.is_empty()
+                && self.starved.is_empty()
+                && self.core.is_idle()
+                && self.transport.is_flushed();
             done || now >= since + FAREWELL
         })
     }
@@ -295,7 +367,7 @@ impl Driver {
     fn wait(&mut self, cx: &mut Context<'_>) -> Poll<Lost> {
         loop {
             if self.timer.is_none() {
-                if self.core.is_idle() && self.closing.is_none() {
+                if self.core.is_idle() && self.closing.is_none() && self.starved.is_empty() {
                     return Poll::Pending;
                 }
                 let (env, tick) = (self.env.clone(), self.tick);
@@ -308,6 +380,7 @@ impl Driver {
             }
             self.timer = None;
             let now = self.env.now();
+            self.give_up(now);
             if self.core.is_late(now) {
                 return Poll::Ready(Lost::TimedOut);
             }

@@ -625,3 +625,74 @@ async fn a_full_queue() {
     };
     tokio::join!(talk, wait);
 }
+
+/// A connection whose client has an arena of its own.
+async fn pair_with(env: &Env, arena: &Arena) -> (Connection, SmbDirect) {
+    let (ours, theirs) = sim::pair(sim::Options::new(env.clone()));
+    let options = SmbDirectOptions::default();
+    let there = Arena::new(16 << 20).expect("memory");
+    let (ours, theirs) = tokio::join!(
+        SmbDirect::connect(Box::new(ours), arena.clone(), env.clone(), options.clone()),
+        SmbDirect::accept(Box::new(theirs), there, env.clone(), options),
+    );
+    let transport = Transport::direct(ours.expect("connected"));
+    (Connection::start(transport, LIMITS, arena.clone(), env.clone(), None), theirs.expect("accepted"))
+}
+
+/// A READ waits for memory in the client's own arena as long as for an answer, and then fails alone; what needs no
+/// memory passes it. Freed in time, memory goes to who waited longest.
+#[tokio::test(start_paused = true)]
+async fn a_read_without_memory() {
+    let env = Env::simulated(5);
+    let arena = Arena::new(4 << 20).expect("memory");
+    let (connection, mut peer) = pair_with(&env, &arena).await;
+    let talk = async {
+        let mut reads = 0;
+        while let Ok(event) = peer.event().await {
+            let Event::Message { data, .. } = event else { continue };
+            let head = Header::decode(&sg_to_vec(&data)).expect("a header");
+            let reply = match head.command {
+                Command::READ => {
+                    reads += 1;
+                    answer(&head, NtStatus::ACCESS_DENIED, 10, &ErrorResponse::EMPTY)
+                }
+                _ => ok(&head, 10),
+            };
+            peer.send(sg(reply), None).expect("sent");
+        }
+        reads
+    };
+    let work = async {
+        connection.call(echo()).await.expect("answered");
+        let mut held = Vec::new();
+        let fill = |held: &mut Vec<_>| {
+            while let Some(buf) = arena.try_alloc(4096, Class::Payload) {
+                held.push(buf);
+            }
+        };
+        fill(&mut held);
+        let started = env.now();
+        let (late, soon) = (connection.call(rdma_read()), connection.call(rdma_read()));
+        connection.call(echo()).await.expect("it needs no memory");
+        assert_eq!(env.now(), started);
+        assert!(matches!(late.await, Err(RequestError::NoMemory { needed: 8192 })));
+        assert!(matches!(soon.await, Err(RequestError::NoMemory { needed: 8192 })));
+        let waited = env.now() - started;
+        assert!(waited >= LIMITS.request_timeout && waited < LIMITS.request_timeout * 2, "{waited:?}");
+        connection.call(echo()).await.expect("the connection goes on");
+
+        fill(&mut held);
+        let dropped = connection.call(rdma_read());
+        let reads = [connection.call(rdma_read()), connection.call(rdma_read())];
+        connection.call(echo()).await.expect("it needs no memory");
+        drop((dropped, held));
+        for read in reads {
+            assert_eq!(read.await.expect("answered").header.status, NtStatus::ACCESS_DENIED);
+        }
+        assert_eq!(arena.usage().waiting, 0);
+        connection.close();
+        connection.closed().await;
+    };
+    let (reads, ()) = tokio::join!(talk, work);
+    assert_eq!(reads, 2);
+}
