@@ -273,7 +273,7 @@ impl SmbDirect {
     /// says; the others wait here, not in front of messages.
     ///
     /// A sink takes data of one descriptor only: where descriptors end inside of sinks, more buffers are taken from
-    /// the arena at the end.
+    /// the arena at the end, if it has some. [`crate::sinks`] gives sinks that need none.
     ///
     /// # Errors
     /// [`SmbDirectError::TransferLength`], [`SmbDirectError::TooManyDescriptors`], [`SmbDirectError::NoMemory`],

@@ -38,3 +38,4 @@ pub use connection::{Event, SmbDirect};
 pub use error::{SmbDirectError, Timer, Violation};
 pub use options::{Counters, Limits, SmbDirectOptions, WorkRequests};
 pub use pdu::BufferDescriptorV1;
+pub use transfers::{sinks, try_sinks};

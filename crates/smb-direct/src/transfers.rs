@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use arena::{Arena, CHUNK_MAX, Class, IoBufMut, Sg, SgMut, sg_len, sg_slice};
+use arena::{Arena, CHUNK_MAX, CHUNK_MIN, Class, IoBufMut, Sg, SgMut, sg_len, sg_slice};
 use rdma::{Remote, Stag, WcError};
 
 use crate::pdu::MAX_DESCRIPTORS;
@@ -117,6 +117,39 @@ pub(crate) fn cut_write(src: &Sg, to: &[BufferDescriptorV1], max_sge: usize) -> 
     out
 }
 
+/// The sinks that an RDMA Read of these descriptors fills, in bytes: each has data of one descriptor only.
+fn sink_sizes(from: &[BufferDescriptorV1]) -> impl Iterator<Item = usize> + '_ {
+    from.iter().flat_map(|d| {
+        let length = d.length as usize;
+        (0..length).step_by(CHUNK_MAX).map(move |at| (length - at).min(CHUNK_MAX))
+    })
+}
+
+/// The sinks for [`crate::SmbDirect::rdma_read`] of these descriptors, all or none.
+pub fn try_sinks(arena: &Arena, from: &[BufferDescriptorV1], class: Class) -> Option<SgMut> {
+    sink_sizes(from).map(|n| arena.try_alloc(n, class)).collect()
+}
+
+/// The sinks for [`crate::SmbDirect::rdma_read`] of these descriptors, waiting until there is memory for all of them.
+/// `None`: they take more than half of the arena, which might never be free at once, or others were faster every time.
+pub async fn sinks(arena: Arena, from: Vec<BufferDescriptorV1>, class: Class) -> Option<SgMut> {
+    let bytes: usize = sink_sizes(&from).map(|n| n.next_power_of_two().max(CHUNK_MIN)).sum();
+    if bytes > arena.usage().budget / 2 {
+        return None;
+    }
+    for _ in 0..ATTEMPTS {
+        if let Some(sinks) = try_sinks(&arena, &from, class) {
+            return Some(sinks);
+        }
+        // Waits in turn for as much at once, holding nothing meanwhile, and takes it in pieces.
+        drop(arena.alloc_sg(bytes, class).await);
+    }
+    try_sinks(&arena, &from, class)
+}
+
+/// Times that memory is waited for and somebody else takes it.
+const ATTEMPTS: usize = 16;
+
 /// Cuts a read of the descriptors into pieces that each lie in one descriptor and one sink. A sink is not shared by
 /// two pieces, so where a descriptor ends inside of a sink further sinks may be needed: they come from the arena.
 ///
@@ -140,4 +173,56 @@ pub(crate) fn cut_read(
         }
     }
     Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn descriptors(lengths: &[u32]) -> Vec<BufferDescriptorV1> {
+        lengths.iter().map(|n| BufferDescriptorV1 { offset: 0, token: 1, length: *n }).collect()
+    }
+
+    #[tokio::test]
+    async fn sinks_follow_the_descriptors() {
+        let arena = Arena::new(8 << 20).expect("memory");
+        let lengths = [1, 0, (1 << 20) + 5, 4096, 9000];
+        let from = descriptors(&lengths);
+        let got = sinks(arena.clone(), from.clone(), Class::Payload).await.expect("there is memory");
+        assert_eq!(got.len(), 5);
+        // Nothing more is taken for the cut: the arena may be empty by now.
+        let full = Arena::new(1).expect("memory");
+        let mut held = Vec::new();
+        while let Some(b) = full.try_alloc(CHUNK_MIN, Class::Payload) {
+            held.push(b);
+        }
+        let pieces = cut_read(&from, got, &full).expect("they suffice");
+        let cut: Vec<u32> = pieces.iter().map(|(_, r)| r.length).collect();
+        assert_eq!(cut, [1, 1 << 20, 5, 4096, 9000]);
+    }
+
+    /// All of them are waited for together, without holding some.
+    #[tokio::test(start_paused = true)]
+    async fn sinks_are_waited_for() {
+        let arena = Arena::new(4 << 20).expect("memory");
+        let mut held = Vec::new();
+        while let Some(b) = arena.try_alloc(CHUNK_MIN, Class::Payload) {
+            held.push(b);
+        }
+        let from = descriptors(&[4097; 60]);
+        let first = sinks(arena.clone(), from.clone(), Class::Payload);
+        let second = sinks(arena.clone(), from.clone(), Class::Payload);
+        let (mut first, mut second) = (std::pin::pin!(first), std::pin::pin!(second));
+        let used = arena.usage().used;
+        for work in [&mut first, &mut second] {
+            let early = tokio::time::timeout(std::time::Duration::from_secs(9), work.as_mut()).await;
+            assert!(early.is_err() && arena.usage().used == used, "it waits, and holds nothing");
+        }
+        drop(held);
+        let (a, b) = tokio::join!(first, second);
+        assert_eq!((a.expect("freed").len(), b.expect("freed").len()), (60, 60));
+        assert_eq!(arena.usage().waiting, 0);
+        // More than can ever be had is said at once.
+        assert!(sinks(arena, descriptors(&[40_000; 60]), Class::Payload).await.is_none());
+    }
 }

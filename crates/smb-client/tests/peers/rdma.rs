@@ -141,3 +141,22 @@ async fn tcp_is_the_fallback() {
     }
     assert_eq!(peer.arena.usage().waiting, 0);
 }
+
+/// A server that cannot fetch a WRITE's payload refuses that WRITE; the connection goes on.
+#[tokio::test]
+async fn a_write_that_cannot_be_fetched() {
+    let peer = Peer::start(Settings::default()).await;
+    let client = peer.client(TransportChoice::Tcp).await;
+    let file = tree_of(&client).await.open("f", OpenOptions::create()).await.expect("created");
+    let data = pattern(8192);
+    file.write_at(0, sg(&data)).await.expect("written by TCP");
+    let options = ::rdma::sim::Options { ord: 0, ..::rdma::sim::Options::new(peer.env.clone()) };
+    client.join_over(peer.queue_pair_with(options)).await.expect("a second channel");
+    for _ in 0..3 {
+        let refused = file.write_at(0, sg(&data)).await;
+        assert_eq!(crate::exercise::status(refused), smb_client::NtStatus::INSUFFICIENT_RESOURCES);
+    }
+    assert!(sg_to_vec(&file.read_at(0, 8192).await.expect("read")) == data);
+    assert_eq!(client.transport().kind, TransportKind::Rdma);
+    assert_eq!(peer.server.totals().read_bytes_rdma, 8192);
+}

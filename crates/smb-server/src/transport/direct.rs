@@ -222,7 +222,7 @@ impl DirectConnection {
         loop {
             if let Some((pull, mut memory)) = self.waiting.take() {
                 match memory.as_mut().poll(cx) {
-                    Poll::Ready(sinks) => self.read(&pull, sinks)?,
+                    Poll::Ready(sinks) => self.read(pull, sinks)?,
                     Poll::Pending => {
                         self.waiting = Some((pull, memory));
                         return Ok(any);
@@ -232,20 +232,33 @@ impl DirectConnection {
             let Some(pull) = self.engine.pop_pull() else { return Ok(any) };
             any = true;
             let arena = self.arena.clone();
-            let bytes = (pull.length as usize).max(CHUNK_MIN);
-            match arena.try_alloc_sg(bytes, Class::Payload) {
-                Some(sinks) => self.read(&pull, sinks)?,
+            let from = first_bytes(&pull.from, pull.length);
+            match smb_direct::try_sinks(&arena, &from, Class::Payload) {
+                Some(sinks) => self.read(pull, sinks)?,
                 None => {
-                    let memory = Box::pin(async move { arena.alloc_sg(bytes, Class::Payload).await });
-                    self.waiting = Some((pull, memory));
+                    // None at all, where it can never be had: `read` refuses that.
+                    let sinks = async move { smb_direct::sinks(arena, from, Class::Payload).await };
+                    self.waiting = Some((pull, Box::pin(async move { sinks.await.unwrap_or_default() })));
                 }
             }
         }
     }
 
-    fn read(&mut self, pull: &Pull, sinks: arena::SgMut) -> Result<(), ConnectionError> {
+    /// Starts an RDMA Read. What cannot be had fails the WRITE that wants it, and nothing else.
+    fn read(&mut self, pull: Pull, sinks: arena::SgMut) -> Result<(), ConnectionError> {
         let from = first_bytes(&pull.from, pull.length);
-        Ok(self.direct.rdma_read(pull.slot, &from, sinks)?)
+        match self.direct.rdma_read(pull.slot, &from, sinks) {
+            Err(
+                why @ (SmbDirectError::QueueFull(_)
+                | SmbDirectError::NoMemory
+                | SmbDirectError::TransferLength { .. }
+                | SmbDirectError::Rdma(rdma::RdmaError::NoReads)),
+            ) => {
+                tracing::debug!("a WRITE is refused: {why}");
+                self.engine.pulled(self.env.now(), pull.slot, Err(NtStatus::INSUFFICIENT_RESOURCES))
+            }
+            done => Ok(done?),
+        }
     }
 
     /// Hands finished messages to the fabric. Payload that goes by RDMA Write is queued before the message that tells
