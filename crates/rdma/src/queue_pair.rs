@@ -43,7 +43,8 @@ pub enum Exposed {
     /// The peer may read it: with [`Rights::RemoteRead`].
     Source(Sg),
     /// The peer may write its whole capacity up to `length`: with [`Rights::RemoteWrite`]. Several buffers form one
-    /// range.
+    /// range. They come back filled as far as the peer has written them from the start without a gap: what is behind
+    /// that is what the memory held before. (A provider that cannot know has to clear them first, and fills all.)
     Sink {
         /// The memory, in order.
         bufs: arena::SgMut,

@@ -6,6 +6,8 @@
 //! 2. The table belongs to one queue pair (the protection domain): no other connection's tag is found in it.
 //! 3. Memory is handed to the provider for placing only by [`Stags::write_target`], which has checked tag, rights
 //!    and bounds; once a tag is removed no slice of its memory can be had.
+//! 4. A sink comes back filled as far as [`Stags::placed`] was told without a gap, so what the memory held before is
+//!    not taken for the peer's.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -36,6 +38,50 @@ pub(crate) struct Stags {
 struct Region {
     what: Exposed,
     length: u32,
+    placed: Placed,
+}
+
+/// Which bytes of a sink were written: from its start to `prefix`, and ranges behind a gap.
+#[derive(Default)]
+struct Placed {
+    prefix: u32,
+    later: SmallVec<[(u32, u32); 1]>,
+}
+
+/// Ranges behind a gap that are remembered; a peer that leaves more counts as not having written them.
+const LATER_MAX: usize = 64;
+
+impl Placed {
+    fn add(&mut self, from: u32, to: u32) {
+        if from > self.prefix {
+            if let Some((_, end)) = self.later.iter_mut().find(|(_, end)| *end == from) {
+                *end = to;
+            } else if self.later.len() < LATER_MAX {
+                self.later.push((from, to));
+            }
+            return;
+        }
+        self.prefix = self.prefix.max(to);
+        while let Some(i) = self.later.iter().position(|(from, _)| *from <= self.prefix) {
+            self.prefix = self.prefix.max(self.later.swap_remove(i).1);
+        }
+    }
+}
+
+impl Region {
+    /// What was exposed; a sink is filled with what was written.
+    fn end(self) -> Exposed {
+        let mut what = self.what;
+        if let Exposed::Sink { bufs, .. } = &mut what {
+            let mut left = self.placed.prefix as usize;
+            for b in bufs {
+                let n = left.min(b.capacity());
+                b.set_len(n);
+                left -= n;
+            }
+        }
+        what
+    }
 }
 
 impl Stags {
@@ -81,7 +127,7 @@ impl Stags {
             return Err(RdmaError::TooManyRegions);
         }
         let stag = self.fresh();
-        self.live.insert(stag, Region { what, length });
+        self.live.insert(stag, Region { what, length, placed: Placed::default() });
         Ok(Exposure { stag, offset: 0, length })
     }
 
@@ -101,7 +147,15 @@ impl Stags {
     pub(crate) fn invalidate(&mut self, stag: Stag) -> Option<Exposed> {
         let region = self.live.remove(&stag)?;
         self.bury(stag);
-        Some(region.what)
+        Some(region.end())
+    }
+
+    /// `len` bytes were placed where [`Stags::write_target`] said.
+    pub(crate) fn placed(&mut self, stag: Stag, offset: u64, len: usize) {
+        if let Some(region) = self.live.get_mut(&stag) {
+            // In bounds, as `write_target` has checked.
+            region.placed.add(offset as u32, (offset + len as u64) as u32);
+        }
     }
 
     /// Ends every exposure.
@@ -218,6 +272,39 @@ mod tests {
         assert!(t.invalidate(e.stag).is_some());
         assert_eq!(lens(&mut t, 0, 1), Err(Violation::INVALID_STAG));
         assert!(t.invalidate(e.stag).is_none());
+    }
+
+    /// Whatever its memory held before, a sink comes back with what was written from its start on without a gap.
+    #[test]
+    fn a_sink_is_filled_as_far_as_it_was_written() {
+        let (arena, mut t) = table();
+        let mut placed = |writes: &[(u64, usize)]| {
+            let mut bufs: arena::SgMut =
+                (0..2).map(|_| arena.try_alloc(4096, Class::Payload).expect("memory")).collect();
+            bufs.iter_mut().for_each(|b| b.set_len(4096));
+            let e = t.expose(Exposed::Sink { bufs, length: 8000 }, Rights::RemoteWrite).expect("room");
+            for (offset, len) in writes {
+                t.write_target(e.stag, *offset, *len).expect("in bounds");
+                t.placed(e.stag, *offset, *len);
+            }
+            let Some(Exposed::Sink { bufs, .. }) = t.invalidate(e.stag) else { panic!("it was live") };
+            let lens: Vec<usize> = bufs.iter().map(|b| b.len()).collect();
+            assert!(lens[1] == 0 || lens[0] == 4096);
+            lens[0] + lens[1]
+        };
+        assert_eq!(placed(&[]), 0);
+        assert_eq!(placed(&[(0, 100), (100, 7900)]), 8000);
+        assert_eq!(placed(&[(7999, 1)]), 0);
+        assert_eq!(placed(&[(1, 7999)]), 0);
+        assert_eq!(placed(&[(0, 10), (11, 100)]), 10);
+        // In any order, and more than once.
+        assert_eq!(placed(&[(6000, 1000), (7000, 1000), (4000, 2000), (0, 4500)]), 8000);
+        assert_eq!(placed(&[(0, 500), (100, 50), (400, 200)]), 600);
+        // Too many gaps: what is not remembered is not believed.
+        let mut gaps: Vec<(u64, usize)> = (1..=LATER_MAX as u64 + 1).map(|i| (i * 10, 5)).collect();
+        gaps.extend((1..=LATER_MAX as u64 + 1).map(|i| (i * 10 + 5, 5)));
+        gaps.push((0, 10));
+        assert_eq!(placed(&gaps), LATER_MAX * 10 + 10);
     }
 
     #[test]

@@ -206,7 +206,7 @@ impl ReadCall {
         let mut response = std::future::poll_fn(|cx| self.poll_response(cx)).await?;
         let (head, length) = head(&response, self.length)?;
         if let Some(bufs) = response.sink.take() {
-            return Ok((filled(*bufs, length), length));
+            return Ok((filled(*bufs, length)?, length));
         }
         let payload = payload(&response, &head)?;
         let mut bufs = match self.into.take() {
@@ -240,7 +240,7 @@ impl Future for ReadCall {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut response = ready!(self.poll_response(cx))?;
         Poll::Ready(head(&response, self.length).and_then(|(head, length)| match response.sink.take() {
-            Some(bufs) => Ok(filled(*bufs, length).into_iter().map(IoBufMut::freeze).collect()),
+            Some(bufs) => Ok(filled(*bufs, length)?.into_iter().map(IoBufMut::freeze).collect()),
             None => payload(&response, &head),
         }))
     }
@@ -276,15 +276,19 @@ fn payload(response: &Response, head: &ReadResponse) -> Result<Sg, RequestError>
     Ok(sg_slice(&response.message, at, len))
 }
 
-/// Marks the first `length` bytes of the buffers as filled.
-fn filled(mut bufs: SgMut, length: u32) -> SgMut {
+/// The first `length` bytes of buffers that the server has written to. What it has not written is somebody else's, and
+/// is not given out however much it says that it read.
+fn filled(mut bufs: SgMut, length: u32) -> Result<SgMut, RequestError> {
     let mut left = length as usize;
+    if bufs.iter().map(|b| b.len()).sum::<usize>() < left {
+        return Err(WireError::Malformed { what: "READ response length" }.into());
+    }
     for buf in &mut bufs {
         let n = left.min(buf.capacity());
         buf.set_len(n);
         left -= n;
     }
-    bufs
+    Ok(bufs)
 }
 
 pub(crate) fn write(file: &File, offset: u64, data: Sg) -> WriteCall {

@@ -113,6 +113,9 @@ impl Core {
     /// `n` bytes were placed into the slices of [`Core::direct`].
     pub fn placed_directly(&mut self, n: usize) {
         if let Some(segment) = &mut self.rx.open {
+            if let (Target::Write, Header::Tagged(t)) = (segment.target, &segment.header) {
+                self.stags.placed(t.stag, t.offset + segment.placed as u64, n);
+            }
             segment.placed += n;
         }
     }
@@ -193,6 +196,9 @@ impl Core {
                 rest = later;
             }
             count(Pass::Place, n);
+            if let (Target::Write, Header::Tagged(t)) = (segment.target, &segment.header) {
+                self.stags.placed(t.stag, t.offset + segment.placed as u64, n);
+            }
             segment.placed += n;
         }
         if segment.placed == segment.len && data.len() - n >= segment.trailer {

@@ -382,6 +382,7 @@ impl End {
             slice.iter_mut().zip(&mut bytes).for_each(|(to, from)| *to = from);
         }
         count(Pass::Place, len);
+        self.stags.placed(to.stag, to.offset, len);
         Ok(())
     }
 

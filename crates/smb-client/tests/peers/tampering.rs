@@ -3,12 +3,14 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll};
 
 use ::rdma::{
     Completion, Done, Down, Exposed, Exposure, QueuePair, QueuePairCaps, RdmaError, Rights, Wr, WrId,
 };
 use smb_client::{Client, ConnectError, ConnectOptions, Lost, OpenOptions, RequestError, TransportChoice};
+use smb_server::Protection;
 use smb_wire::{Command, Header};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -198,6 +200,35 @@ async fn a_changed_binding() {
         assert!(joined.contains(why), "{joined}");
         assert_eq!(client.transport().kind, smb_client::TransportKind::Tcp);
     }
+}
+
+/// A READ's answer counts what the server has written by RDMA and no more: what the memory held before stays here.
+#[tokio::test]
+async fn a_read_that_claims_too_much() {
+    let peer = Peer::start(Settings { signing: Protection::Enabled, ..Settings::default() }).await;
+    let mut options = peer.options(TransportChoice::Tcp);
+    options.require_signing = false;
+    let client = peer.connect(options).await.expect("a session");
+    let claimed = Arc::new(AtomicU32::new(5000));
+    let says = Arc::clone(&claimed);
+    let forge = move |header: &Header, message: &mut [u8]| {
+        if header.command == Command::READ && header.status.is_success() {
+            message[72..76].copy_from_slice(&says.load(Ordering::Relaxed).to_le_bytes());
+        }
+    };
+    client.join_over(Box::new(Forging { inner: peer.queue_pair(), forge })).await.expect("a channel");
+    let tree = client.tree("ram").await.expect("the share");
+    let file = tree.open("short", OpenOptions::create()).await.expect("created");
+    let data = [arena::IoBuf::from(vec![1; 5000])].into_iter().collect();
+    file.write_at(0, data).await.expect("written");
+    assert_eq!(arena::sg_to_vec(&file.read_at(0, 8192).await.expect("read")), [1; 5000]);
+    for claim in [5001, 8192] {
+        claimed.store(claim, Ordering::Relaxed);
+        assert!(matches!(file.read_at(0, 8192).await, Err(RequestError::Malformed(_))));
+        let buffers = peer.arena.alloc_sg(8192, arena::Class::Payload).await;
+        assert!(matches!(file.read_into(0, buffers, 8192).await, Err(RequestError::Malformed(_))));
+    }
+    assert_eq!(client.transport().kind, smb_client::TransportKind::Rdma);
 }
 
 /// Afterwards, every answer is signed, and a changed one ends the connection.
