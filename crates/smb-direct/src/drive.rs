@@ -171,11 +171,12 @@ impl SmbDirect {
         while self.phase == Phase::Open && !self.work.is_empty() && self.send_queue_free() {
             let Some((id, wr)) = self.work.pop_front() else { return };
             let bytes = if let Wr::Write { src, .. } = &wr { sg_len(src) as u64 } else { 0 };
-            if self.post(id, wr) {
-                self.send_queue_used += 1;
-                self.counters.add(t::RDMA_WRITTEN_BYTES, bytes);
-            } else {
-                self.flushed(id);
+            match self.try_post(id, wr) {
+                Ok(()) => {
+                    self.send_queue_used += 1;
+                    self.counters.add(t::RDMA_WRITTEN_BYTES, bytes);
+                }
+                Err(why) => self.not_done(id, why),
             }
         }
     }
@@ -248,17 +249,22 @@ impl SmbDirect {
         free
     }
 
-    /// Whether the queue pair took it. If not, the connection ends: either it has ended already or we broke a limit.
     fn post(&mut self, id: WrId, wr: Wr) -> bool {
-        let Some(qp) = &mut self.qp else { return false };
+        self.try_post(id, wr).is_ok()
+    }
+
+    /// Hands a request to the queue pair. Where that does not take it, what becomes of it: mostly the connection ends,
+    /// as it has ended already or we broke a limit.
+    fn try_post(&mut self, id: WrId, wr: Wr) -> Result<(), WcError> {
+        let Some(qp) = &mut self.qp else { return Err(WcError::Flushed) };
         match qp.post(id, wr) {
-            Ok(()) => true,
-            Err((RdmaError::Down, _)) => false, // `poll` tells why
+            Ok(()) => Ok(()),
+            Err((RdmaError::Down, _)) => Err(WcError::Flushed), // `poll` tells why
             // The peer has invalidated it already; the message that did it brings the buffer.
-            Err((RdmaError::UnknownStag, Wr::Invalidate(_))) => false,
+            Err((RdmaError::UnknownStag, Wr::Invalidate(_))) => Err(WcError::UnknownStag),
             Err((e, _)) => {
                 self.end(SmbDirectError::Rdma(e));
-                false
+                Err(WcError::Flushed)
             }
         }
     }
@@ -302,18 +308,21 @@ impl SmbDirect {
 
     /// A queued request that the queue pair will never see.
     fn flushed(&mut self, id: WrId) {
+        self.not_done(id, WcError::Flushed);
+    }
+
+    fn not_done(&mut self, id: WrId, why: WcError) {
         let (kind, slot, piece) = wr_parts(id);
         match kind {
             Kind::Write => {
-                let finished = self.writing.piece(slot, piece, Err(WcError::Flushed));
+                let finished = self.writing.piece(slot, piece, Err(why));
                 self.finished(finished, false);
             }
             Kind::Read => {
-                let finished = self.reading.piece(slot, piece, Err(WcError::Flushed));
+                let finished = self.reading.piece(slot, piece, Err(why));
                 self.finished(finished, true);
             }
             Kind::Invalidate => {
-                let why = if self.phase == Phase::Open { WcError::UnknownStag } else { WcError::Flushed };
                 self.events.push_back(Event::Invalidated { stag: Stag(slot), result: Err(why) });
             }
             Kind::Recv | Kind::Send => {}

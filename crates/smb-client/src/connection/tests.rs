@@ -423,8 +423,12 @@ fn steering_tags() {
     assert_eq!(b.core.dying, [Stag(9)]);
     // But a server that invalidates after its answer is out of order.
     let late = b.core.invalidated(b.now, Stag(9), None);
-    assert_eq!(late, Err(Lost::Protocol("it invalidated a steering tag after its answer")));
-    assert!(reply.try_recv().is_err());
+    let why = Lost::Protocol("it invalidated a steering tag after its answer");
+    assert_eq!(late, Err(why));
+    assert_eq!(reply.try_recv().err(), Some(oneshot::error::TryRecvError::Empty));
+    b.core.fail(why);
+    assert!(matches!(reply.try_recv(), Ok(Err(RequestError::Lost(w))) if w == why));
+    b.core.dying.clear();
 
     // Another request's tag.
     let (one, _kept) = b.start(read(), Some(exposure(10)));

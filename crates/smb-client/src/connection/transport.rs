@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::task::{Context, Poll};
 
 use arena::{Arena, Data, IoBuf, Sg};
-use rdma::{Down, Exposed, Exposure, RdmaError, Rights, Stag};
+use rdma::{Down, Exposed, Exposure, RdmaError, Rights, Stag, WcError};
 use smb_direct::{Event, SmbDirect, SmbDirectError};
 use smb_tcp::{End, Filled, Receiver, Sender, StreamError};
 use tokio::net::TcpStream;
@@ -83,6 +83,8 @@ impl Transport {
             Transport::Direct(d) => loop {
                 return Poll::Ready(match std::task::ready!(d.poll_event(cx)) {
                     Ok(Event::Message { data, invalidated }) => Ok(Arrival::Message { data, invalidated }),
+                    // The connection has ended; the reason follows.
+                    Ok(Event::Invalidated { result: Err(WcError::Flushed), .. }) => continue,
                     Ok(Event::Invalidated { stag, result }) => {
                         Ok(Arrival::Invalidated { stag, exposed: result.ok() })
                     }

@@ -9,7 +9,7 @@ use arena::{Arena, Class, IoBuf, Sg, sg_to_vec};
 use env::Env;
 use proptest::prelude::*;
 use rdma::sim::{self, Options, SimQueuePair};
-use rdma::{Completion, Done, Down, Exposed, QueuePair, Rights, Stag, Wr, WrId};
+use rdma::{Completion, Done, Down, Exposed, QueuePair, Rights, Stag, WcError, Wr, WrId};
 use smb_direct::pdu::{DataTransfer, DataTransferFlags, NegotiateRequest, NegotiateResponse, VERSION};
 use smb_direct::{BufferDescriptorV1, Event, SmbDirect, SmbDirectError, SmbDirectOptions, Violation};
 
@@ -326,4 +326,30 @@ proptest! {
             assert_eq!(arena.usage().used, 0);
         });
     }
+}
+
+/// An invalidation that the queue pair never sees, as the connection has ended, is flushed: the tag is not unknown, and
+/// the peer did nothing wrong.
+#[tokio::test(start_paused = true)]
+async fn an_invalidation_after_the_end_is_flushed() {
+    let mut ends = Ends::new(Options::new(env()), SmbDirectOptions::default()).await;
+    // The server has its credits.
+    assert!(tokio::time::timeout(Duration::from_secs(1), ends.next()).await.is_err());
+    let bufs = ends.sinks(4096);
+    let Ends { ends: [mut client, mut server], arena } = ends;
+    let sink = client.expose(Exposed::Sink { bufs, length: 4096 }, Rights::RemoteWrite).expect("room");
+    server.send(payload(b"the last", 8), None).expect("it fits");
+    assert!(tokio::time::timeout(Duration::from_millis(1), server.event()).await.is_err());
+    drop(server);
+    // The end came with the message, and is told after it.
+    let event = client.event().await;
+    assert!(matches!(event, Ok(Event::Message { .. })), "{event:?}");
+    drop(event);
+    client.invalidate(sink.stag).expect("nobody has noticed");
+    let event = client.event().await;
+    assert!(matches!(event, Ok(Event::Invalidated { result: Err(WcError::Flushed), .. })), "{event:?}");
+    let why = client.event().await;
+    assert!(matches!(why, Err(SmbDirectError::Down(Down::PeerClosed))), "{why:?}");
+    drop(client);
+    assert_eq!(arena.usage().used, 0);
 }

@@ -1,6 +1,7 @@
 //! The server's side of a connection, still without I/O: messages taken apart, answers believed or not, and whoever
 //! waits told.
 
+use std::collections::hash_map::Entry;
 use std::time::Instant;
 
 use arena::{IoBuf, Sg, sg_to_vec};
@@ -134,12 +135,14 @@ impl Core {
         stag: Stag,
         exposed: Option<Exposed>,
     ) -> Result<(), Lost> {
-        let Some((mut flight, response)) = self.parked.remove(&stag.0) else {
+        let Entry::Occupied(parked) = self.parked.entry(stag.0) else {
             return Err(Lost::Protocol("a steering tag that was not in use"));
         };
+        // Whoever waits stays there until the connection's end tells everybody.
         let Some(exposed) = exposed else {
             return Err(Lost::Protocol("it invalidated a steering tag after its answer"));
         };
+        let (mut flight, response) = parked.remove();
         flight.exposed = Some(exposed);
         self.complete(now, flight, response)
     }
