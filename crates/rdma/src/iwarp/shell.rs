@@ -161,8 +161,12 @@ impl IwarpQueuePair {
 
     fn read_all(&mut self, cx: &mut Context<'_>, stage: &mut [u8]) -> io::Result<bool> {
         for _ in 0..READS {
-            if self.core.has_completions() || !self.core.takes_input() {
+            if self.core.has_completions() {
                 return Ok(true);
+            }
+            // What is left to do is to write: that wakes by itself.
+            if !self.core.takes_input() {
+                return Ok(false);
             }
             match self.read(cx, stage)? {
                 Poll::Pending => return Ok(false),

@@ -2,6 +2,7 @@
 //! as tshark sees it.
 
 mod dissected;
+mod endings;
 mod golden;
 mod hostile;
 mod loopback;

@@ -14,7 +14,7 @@ const READ_REQUEST: u8 = 0x41;
 const READ_RESPONSE: u8 = 0x42;
 const SEND: u8 = 0x43;
 const SEND_INVALIDATE: u8 = 0x44;
-const TERMINATE: u8 = 0x47;
+pub(super) const TERMINATE: u8 = 0x47;
 
 /// An FPDU with a zero trailer.
 fn fpdu(ulpdu: &[u8]) -> Vec<u8> {
@@ -45,6 +45,11 @@ fn request(stag: Stag, offset: u64, length: u32) -> Vec<u8> {
     let from = Remote { stag, offset, length };
     ReadRequest { sink: Stag(1), sink_offset: 0, from }.write(&mut payload);
     payload
+}
+
+/// An RDMA Write to a tag that nobody gave out.
+pub(super) fn unknown_tag() -> Vec<u8> {
+    tagged(WRITE, Stag(5), 0, true, b"x")
 }
 
 /// What a connection under attack has to lose.
