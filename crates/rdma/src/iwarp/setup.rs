@@ -49,7 +49,9 @@ pub struct Options {
     pub max_fpdu: Option<usize>,
     /// How long the peer may take for its part of the set-up.
     pub setup_timeout: Duration,
-    /// How long what is queued may take to leave when the connection ends.
+    /// How long what is queued may take to leave when the connection ends; and then, how long the socket is
+    /// kept for the peer to take it and to close its side. Nobody waits for that, so a process that exits meanwhile may
+    /// reset the connection.
     pub linger: Duration,
 }
 

@@ -1,6 +1,7 @@
 //! Between the core and its socket.
 
 use std::cell::RefCell;
+use std::future::{Future, poll_fn};
 use std::io::{self, IoSliceMut};
 use std::net::{Shutdown, SocketAddr};
 use std::pin::Pin;
@@ -189,12 +190,40 @@ impl IwarpQueuePair {
         };
         let (env, linger) = (self.env.clone(), self.linger);
         let deadline = self.deadline.get_or_insert_with(|| Box::pin(async move { env.sleep(linger).await }));
-        if self.core.ready_to_end() || deadline.as_mut().poll(cx).is_ready() {
+        let late = deadline.as_mut().poll(cx).is_ready();
+        if late || self.core.ready_to_end() {
+            let socket = SockRef::from(&self.stream);
             // An error here says that the connection is gone already.
-            let _ = SockRef::from(&self.stream).shutdown(Shutdown::Write);
+            if socket.shutdown(Shutdown::Write).is_ok()
+                && !late
+                && let Ok(socket) = socket.try_clone()
+                && let Ok(stream) = TcpStream::from_std(socket.into())
+            {
+                self.env.spawn(discard(stream, self.env.clone(), self.linger));
+            }
             self.core.end(why);
         }
     }
+}
+
+/// Drops what still comes, up to the end of the stream or for so long: a socket that is closed with bytes unread resets
+/// the connection, and what left last, a Terminate or the last replies, could be lost with it.
+async fn discard(mut stream: TcpStream, env: Env, linger: Duration) {
+    let mut deadline = std::pin::pin!(env.sleep(linger));
+    let mut scratch = [0; 4096];
+    poll_fn(|cx| {
+        loop {
+            if deadline.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(());
+            }
+            let mut buf = ReadBuf::new(&mut scratch);
+            match ready!(Pin::new(&mut stream).poll_read(cx, &mut buf)) {
+                Ok(()) if !buf.filled().is_empty() => {}
+                _ => return Poll::Ready(()),
+            }
+        }
+    })
+    .await;
 }
 
 impl QueuePair for IwarpQueuePair {

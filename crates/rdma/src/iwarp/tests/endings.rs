@@ -5,14 +5,15 @@ use std::task::Poll;
 use std::time::Duration;
 
 use arena::IoBuf;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::hostile;
+use super::hostile::{self, TERMINATE};
 use super::loopback::ANY;
 use super::*;
 use crate::activity::Made;
 use crate::iwarp::IwarpQueuePair;
+use crate::iwarp::ddp::Header;
 use crate::{Down, QueuePair, Remote, Stag};
 
 const LINGER: Duration = Duration::from_millis(500);
@@ -44,6 +45,12 @@ async fn down(qp: &mut IwarpQueuePair) -> (Down, usize) {
     (why, polls)
 }
 
+/// The operation codes of all that a queue pair said.
+fn opcodes(said: &[u8]) -> Vec<u8> {
+    let header = |f: &&[u8]| Header::parse(&f[2..]).expect("version 1").expect("a header").0.control();
+    fpdus(said).iter().map(header).collect()
+}
+
 /// A Terminate that cannot leave, as the peer reads nothing, is waited for without a turn of the processor.
 #[tokio::test]
 async fn a_terminate_that_cannot_leave() {
@@ -62,4 +69,52 @@ async fn a_terminate_that_cannot_leave() {
     assert!(matches!(why, Down::Protocol { .. }), "{why:?}");
     let took = env.now() - began;
     assert!(took >= LINGER && polls < 50, "{polls} polls in {took:?}");
+}
+
+/// The Terminate reaches a peer that goes on sending: a socket closed with bytes unread would reset the connection, and
+/// what is on its way would be lost.
+#[tokio::test]
+async fn a_terminate_outlives_what_comes_after_the_offence() {
+    for _ in 0..5 {
+        let (mut qp, mut peer) = half().await;
+        let mut stream = hostile::unknown_tag();
+        stream.resize(3 << 20, 0);
+        let ended = tokio::spawn(async move {
+            let why = down(&mut qp).await.0;
+            drop(qp);
+            why
+        });
+        let (mut from, mut to) = peer.split();
+        to.write_all(&stream).await.expect("all is taken");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        to.shutdown().await.expect("still connected");
+        let mut said = Vec::new();
+        from.read_to_end(&mut said).await.expect("no reset");
+        assert_eq!(opcodes(&said), [TERMINATE]);
+        assert!(matches!(ended.await.expect("no panic"), Down::Protocol { .. }));
+    }
+}
+
+/// The last replies likewise; but a peer that never closes its side is not waited for much longer.
+#[tokio::test]
+async fn what_is_queued_last_arrives() {
+    let (mut qp, mut peer) = half().await;
+    let arena = memory();
+    let sg: arena::Sg = [IoBuf::from(vec![7; 100])].into_iter().collect();
+    qp.post(WrId(2), Wr::Send { sg, invalidate: None }).map_err(|(e, _)| e).expect("room");
+    qp.close();
+    assert_eq!(down(&mut qp).await.0, Down::Closed);
+    drop(qp);
+    // Nobody reads this any more.
+    peer.write_all(&hostile::message(b"too late")).await.expect("taken");
+    let mut said = Vec::new();
+    peer.read_to_end(&mut said).await.expect("no reset");
+    assert_eq!(opcodes(&said), [0x43]);
+    assert_eq!(arena.usage().used, 0);
+    let env = Env::real();
+    let began = env.now();
+    while peer.write_all(&[0; 1000]).await.is_ok() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        assert!(env.now() - began < 4 * LINGER, "the socket is never closed");
+    }
 }

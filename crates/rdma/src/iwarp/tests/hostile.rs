@@ -52,6 +52,11 @@ pub(super) fn unknown_tag() -> Vec<u8> {
     tagged(WRITE, Stag(5), 0, true, b"x")
 }
 
+/// A first message of the peer's.
+pub(super) fn message(payload: &[u8]) -> Vec<u8> {
+    untagged(SEND, 0, 1, 0, true, payload)
+}
+
 /// What a connection under attack has to lose.
 struct Victim {
     peer: Peer,
