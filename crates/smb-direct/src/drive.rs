@@ -8,13 +8,16 @@ use rdma::{Completion, Done, Down, Exposed, RdmaError, Stag, WcError, Wr, WrId};
 use counters::transfers as t;
 
 use crate::connection::{Event, Kind, Phase, SmbDirect, wr_id, wr_parts};
-use crate::pdu::DataTransfer;
+use crate::pdu::{DataTransfer, DataTransferFlags};
 use crate::protocol::{Received, Time, Transmit};
 use crate::transfers::Finished;
 use crate::{SmbDirectError, Timer, Violation};
 
 /// The start of a received message that the protocol looks at.
 const HEAD: usize = 32;
+
+/// In the slot of a Send's id: it asks the peer for a sign of life.
+const KEEP_ALIVE: u32 = 1;
 
 /// Rounds of completions in one call before other tasks get their turn.
 const ROUNDS: usize = 64;
@@ -211,7 +214,7 @@ impl SmbDirect {
             }
             Transmit::Data(header, None) => {
                 let bytes = header.to_bytes()[..DataTransfer::LEN].to_vec();
-                self.post_send(Sg::from_iter([IoBuf::from(bytes)]), None);
+                self.post_data(&header, Sg::from_iter([IoBuf::from(bytes)]), None);
             }
             Transmit::Data(header, Some(fragment)) => {
                 let front = self.messages.front().expect("the protocol's queue is this one");
@@ -226,14 +229,23 @@ impl SmbDirect {
                 if sg.len() > self.caps.max_sge {
                     sg = Sg::from_iter([IoBuf::from(sg_to_vec(&sg))]);
                 }
-                self.post_send(sg, invalidate);
+                self.post_data(&header, sg, invalidate);
             }
         }
     }
 
+    fn post_data(&mut self, header: &DataTransfer, sg: Sg, invalidate: Option<Stag>) {
+        let asks = header.flags.contains(DataTransferFlags::RESPONSE_REQUESTED);
+        self.post_send_as(if asks { KEEP_ALIVE } else { 0 }, sg, invalidate);
+    }
+
     fn post_send(&mut self, sg: Sg, invalidate: Option<Stag>) {
+        self.post_send_as(0, sg, invalidate);
+    }
+
+    fn post_send_as(&mut self, slot: u32, sg: Sg, invalidate: Option<Stag>) {
         let bytes = sg_len(&sg) as u64;
-        if self.post(wr_id(Kind::Send, 0, 0), Wr::Send { sg, invalidate }) {
+        if self.post(wr_id(Kind::Send, slot, 0), Wr::Send { sg, invalidate }) {
             self.send_queue_used += 1;
             self.counters.add(t::SENDS, 1);
             self.counters.add(t::SENT_BYTES, bytes);
@@ -273,6 +285,13 @@ impl SmbDirect {
         let (kind, slot, piece) = wr_parts(c.id);
         if kind != Kind::Recv {
             self.send_queue_used -= 1;
+        }
+        if c.result.is_ok() {
+            match kind {
+                Kind::Send if slot == KEEP_ALIVE => self.protocol.handle_keep_alive_left(self.now()),
+                Kind::Read | Kind::Write => self.protocol.handle_transfer(self.now()),
+                _ => {}
+            }
         }
         match (kind, c.result) {
             (Kind::Recv, Ok(Done::Recv { buf, invalidated })) => self.received(buf, invalidated),

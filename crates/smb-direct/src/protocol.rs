@@ -331,8 +331,31 @@ impl Protocol {
             return Err(End::TimedOut(Timer::KeepAlive));
         }
         self.keep_alive = KeepAlive::Pending;
-        self.deadline = now + self.options.keepalive_timeout;
+        // The time for the answer begins when the question leaves: a full send queue may delay that, though not without
+        // end. Without a credit it never leaves.
+        let without = self.send_credits == 0;
+        let patience = if without { self.options.keepalive_timeout } else { self.options.idle_timeout };
+        self.deadline = now + patience;
         Ok(())
+    }
+
+    /// The fabric has sent a message that asks for a sign of life: what it was given before may have taken a while.
+    pub fn handle_keep_alive_left(&mut self, now: Time) {
+        if self.phase == Phase::Established && self.keep_alive == KeepAlive::Sent {
+            self.deadline = now + self.options.keepalive_timeout;
+        }
+    }
+
+    /// An RDMA transfer of ours was completed: the peer is alive, though it sends no message.
+    pub fn handle_transfer(&mut self, now: Time) {
+        if self.phase == Phase::Established {
+            self.alive(now);
+        }
+    }
+
+    fn alive(&mut self, now: Time) {
+        self.keep_alive = KeepAlive::None;
+        self.deadline = now + self.options.idle_timeout;
     }
 
     /// When [`Protocol::handle_timeout`] and [`Protocol::poll_transmit`] are to be called at the latest.
@@ -382,6 +405,7 @@ impl Protocol {
         self.response_due = false;
         if ask {
             self.keep_alive = KeepAlive::Sent;
+            self.deadline = now + self.options.keepalive_timeout;
         }
         let mut header = DataTransfer {
             credits_requested: self.options.send_credit_target,
@@ -475,8 +499,7 @@ impl Protocol {
         self.send_credits =
             self.send_credits.saturating_add(u32::from(m.credits_granted)).min(u32::from(u16::MAX));
         self.response_due |= m.flags.contains(DataTransferFlags::RESPONSE_REQUESTED);
-        self.keep_alive = KeepAlive::None;
-        self.deadline = now + self.options.idle_timeout;
+        self.alive(now);
         if m.data_length == 0 {
             if self.grant == Grant::Quiet {
                 self.grant = Grant::Empty(now);

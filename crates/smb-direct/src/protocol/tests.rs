@@ -536,14 +536,41 @@ fn timers() {
     assert_eq!(p.handle_timeout(s(120)), Ok(()));
     let Some(Transmit::Data(m, None)) = p.poll_transmit(s(120)) else { panic!("no keep-alive") };
     assert_eq!((m.flags, m.data_length), (DataTransferFlags::RESPONSE_REQUESTED, 0));
+    // Its time begins when it has left.
     assert_eq!((p.poll_transmit(s(120)), p.poll_timeout()), (None, Some(s(125))));
+    p.handle_keep_alive_left(s(124));
+    assert_eq!((p.poll_timeout(), p.handle_timeout(s(128))), (Some(s(129)), Ok(())));
     // An answer is a sign of life; without one it is over.
     let mut alive = established(SmbDirectOptions::default());
     assert_eq!(alive.handle_timeout(s(120)), Ok(()));
     assert!(alive.poll_transmit(s(120)).is_some());
+    alive.handle_keep_alive_left(s(120));
     assert_eq!(alive.handle_receive(s(121), &data(0, 0).to_bytes(), 20), Ok(Received::Nothing));
     assert_eq!((alive.poll_timeout(), alive.handle_timeout(s(125))), (Some(s(241)), Ok(())));
-    assert_eq!(p.handle_timeout(s(125)), Err(End::TimedOut(Timer::KeepAlive)));
+    assert_eq!(p.handle_timeout(s(129)), Err(End::TimedOut(Timer::KeepAlive)));
+
+    // So is a transfer that the peer had its part in, before the question and after.
+    let mut p = established(SmbDirectOptions::default());
+    p.handle_transfer(s(100));
+    assert_eq!((p.poll_timeout(), p.handle_timeout(s(120))), (Some(s(220)), Ok(())));
+    assert_eq!((p.handle_timeout(s(220)), p.poll_transmit(s(220)).is_some()), (Ok(()), true));
+    p.handle_keep_alive_left(s(220));
+    p.handle_transfer(s(224));
+    assert_eq!((p.poll_timeout(), p.handle_timeout(s(225))), (Some(s(344)), Ok(())));
+
+    // A send queue that is full delays the question.
+    let mut p = established(SmbDirectOptions::default());
+    assert_eq!((p.handle_timeout(s(120)), p.handle_timeout(s(140))), (Ok(()), Ok(())));
+    assert!(p.poll_transmit(s(140)).is_some());
+    assert_eq!(p.poll_timeout(), Some(s(145)));
+    // One that never leaves ends the connection too: soon where no credit is left for it.
+    for (credits, patience) in [(0, 5), (2, 120)] {
+        let mut p = established(SmbDirectOptions::default());
+        p.send_credits = credits;
+        assert_eq!(p.handle_timeout(s(120)), Ok(()));
+        assert_eq!(p.handle_timeout(s(119 + patience)), Ok(()));
+        assert_eq!(p.handle_timeout(s(120 + patience)), Err(End::TimedOut(Timer::KeepAlive)));
+    }
 }
 
 /// MS-SMBD 3.1.5.1: the last credit is spent only with a grant; 3.1.5.9: for which a receive is posted, even one more

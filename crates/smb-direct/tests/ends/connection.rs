@@ -22,6 +22,35 @@ fn faulty(seed: u64) -> Options {
     }
 }
 
+/// MS-SMBD 3.1.6.2: a peer whose memory is read and written is not asked for signs of life.
+#[tokio::test(start_paused = true)]
+async fn transfers_are_a_sign_of_life() {
+    let env = env();
+    let patient =
+        SmbDirectOptions { idle_timeout: Duration::from_secs(1 << 20), ..SmbDirectOptions::default() };
+    let arena = Arena::new(32 << 20).expect("a mapping");
+    let options = [patient, SmbDirectOptions::default()];
+    let mut ends = Ends::try_new(Options::new(env), options, arena).await.expect("a connection");
+    let source = Exposed::Source(payload(&bytes(5000, 0), 5000));
+    let source = ends.client().expose(source, Rights::RemoteRead).expect("a registration");
+    let what = Exposed::Sink { bufs: ends.sinks(5000), length: 5000 };
+    let sink = ends.client().expose(what, Rights::RemoteWrite).expect("a registration");
+    let mut sends = None;
+    for id in 0..8 {
+        let quiet = tokio::time::timeout(Duration::from_secs(100), ends.next()).await;
+        assert!(quiet.is_err(), "{quiet:?}");
+        let before = *sends.get_or_insert(ends.server().counters().sends);
+        assert_eq!(ends.server().counters().sends, before, "it was asked at {id}00 s");
+        if id % 2 == 0 {
+            let sinks = ends.sinks(5000);
+            ends.server().rdma_read(id, &[source.into()], sinks).expect("it fits");
+        } else {
+            ends.server().rdma_write(id, payload(&bytes(5000, 0), 5000), &[sink.into()]).expect("it fits");
+        }
+        assert!(matches!(ends.of(SERVER).await, Event::RdmaDone { result: Ok(_), .. }));
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn messages_of_every_size_go_both_ways() {
     for (fabric, options) in [
