@@ -43,6 +43,8 @@ pub(crate) struct Inner {
     pub(crate) second: Mutex<Second>,
     /// A connection has tried to become a channel of the session: see [`WhyNotRdma::BoundOnce`].
     binding_tried: AtomicBool,
+    /// That `first` is lost has been counted.
+    pub(crate) first_lost: AtomicBool,
     pub(crate) renewals: AtomicU64,
     pub(crate) renewing: tokio::sync::Mutex<()>,
     pub(crate) me: Weak<Inner>,
@@ -240,6 +242,7 @@ impl Client {
                 first,
                 second: Mutex::new(Second::none(why)),
                 binding_tried: AtomicBool::new(false),
+                first_lost: AtomicBool::new(false),
                 renewals: AtomicU64::new(0),
                 renewing: tokio::sync::Mutex::new(()),
                 me: me.clone(),

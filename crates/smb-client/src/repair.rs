@@ -60,7 +60,14 @@ impl Inner {
     pub(crate) fn link(&self) -> Arc<Link> {
         let mut second = self.second.lock();
         let Some(link) = &second.link else { return Arc::clone(&self.first) };
-        let Some(lost) = link.connection.ended() else { return Arc::clone(link) };
+        let Some(lost) = link.connection.ended() else {
+            let ended = self.first.connection.ended();
+            if ended.is_some_and(|why| why != Lost::Closed) && !self.first_lost.swap(true, Ordering::Relaxed)
+            {
+                self.session.sequence.fetch_add(1, Ordering::Relaxed);
+            }
+            return Arc::clone(link);
+        };
         if lost != Lost::Closed {
             tracing::warn!(host = self.host(), "the SMB Direct channel is lost, TCP takes over: {lost}");
             self.session.sequence.fetch_add(1, Ordering::Relaxed);

@@ -233,6 +233,7 @@ impl Core {
         match (&request.setup, &self.channel) {
             (Some(setup), _) => {
                 put(head, OFFSET_SESSION_ID, &setup.session_id.to_le_bytes());
+                put(head, OFFSET_STATUS, &setup.sequence.to_le_bytes());
                 if let Some(key) = &setup.key {
                     protect::sign(key, head, &request.payload, message_id, false);
                 }
@@ -318,6 +319,9 @@ impl Core {
         smb_wire::MessageBuilder::new(&mut head)
             .push(&header, &CancelRequest {})
             .expect("a CANCEL has no variable part");
+        if let Some(channel) = &self.channel {
+            put(&mut head, OFFSET_STATUS, &channel.sequence.load(Ordering::Relaxed).to_le_bytes());
+        }
         if let Some(channel) = self.channel.as_ref().filter(|c| c.signing_required && !encrypted) {
             protect::sign(&channel.signing, &mut head, &Sg::new(), message_id, true);
         }

@@ -72,6 +72,8 @@ pub(crate) struct Setup {
     pub(crate) session_id: u64,
     /// Signs a request that binds (MS-SMB2 3.2.4.2.3).
     pub(crate) key: Option<Arc<SigningKey>>,
+    /// ChannelSequence of the session that it binds to.
+    pub(crate) sequence: u16,
 }
 
 /// Memory that the server reaches for one READ or WRITE.

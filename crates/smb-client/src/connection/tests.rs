@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use arena::{Arena, Class, IoBuf, Sg, sg_to_vec};
@@ -21,7 +22,7 @@ use tokio::sync::oneshot;
 
 use super::core::Core;
 use super::queue::{Setting, Submitted};
-use super::{Agreed, Channel, Ciphers, Connection, Limits, Rdma, Request, Response, Transport};
+use super::{Agreed, Channel, Ciphers, Connection, Limits, Rdma, Request, Response, Setup, Transport};
 use crate::{Lost, RequestError};
 
 const LIMITS: Limits = Limits { credits: 100, request_timeout: Duration::from_secs(60) };
@@ -226,6 +227,28 @@ fn a_call_is_cancelled_once() {
         b.hear(signed(answer(&h, NtStatus::CANCELLED, 0, &ErrorResponse::EMPTY))).expect("fine");
         assert!(b.core.is_idle());
     }
+}
+
+/// MS-SMB2 2.2.1.2, 3.2.7.1: every request says how often the session has lost a channel.
+#[test]
+fn requests_have_the_channel_sequence() {
+    let sequence = Arc::new(AtomicU16::new(0));
+    let mut b = Bench::with(Channel { sequence: Arc::clone(&sequence), ..channel(true) });
+    let said = |h: Header| h.status.0;
+    let (h, _kept) = b.echo();
+    assert_eq!(said(h), 0);
+    b.hear(signed(pending(&h, 1, 10))).expect("fine");
+    sequence.store(0x1234, Ordering::Relaxed);
+    let (h, _kept_too) = b.echo();
+    assert_eq!(said(h), 0x1234);
+    b.core.cancel(1).expect("fine");
+    let cancel = b.sent();
+    assert_eq!((cancel.command, said(cancel)), (Command::CANCEL, 0x1234));
+    // The log-on of a new channel, which knows no session yet.
+    let mut b = Bench::new();
+    let setup = Setup { session_id: 0x77, key: Some(key()), sequence: 7 };
+    let (h, _kept) = b.start(Request { setup: Some(setup), ..echo() }, None);
+    assert_eq!((said(h), h.session_id), (7, 0x77));
 }
 
 /// What was opened for somebody who has gone is closed.

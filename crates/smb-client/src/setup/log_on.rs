@@ -1,6 +1,7 @@
 //! SESSION_SETUP (MS-SMB2 3.2.4.2.3, 3.2.5.3): a new session, or a further channel of one.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use arena::sg_to_vec;
 use env::Env;
@@ -229,7 +230,8 @@ fn request(
 ) -> Result<Request, ConnectError> {
     let flags = if binding.is_some() { SessionSetupFlags::BINDING } else { SessionSetupFlags::empty() };
     let mut request = message(token, options, flags)?;
-    request.setup = Some(Setup { session_id, key: binding.map(|s| Arc::clone(&s.signing)) });
+    let sequence = binding.map_or(0, |s| s.sequence.load(Ordering::Relaxed));
+    request.setup = Some(Setup { session_id, key: binding.map(|s| Arc::clone(&s.signing)), sequence });
     Ok(request)
 }
 

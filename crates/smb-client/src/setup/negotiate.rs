@@ -99,7 +99,7 @@ pub(crate) async fn negotiate(
         contexts: contexts.as_contexts(),
     };
     let mut request = Request::new(Command::NEGOTIATE, &body)?;
-    request.setup = Some(Setup { session_id: 0, key: None });
+    request.setup = Some(Setup { session_id: 0, key: None, sequence: 0 });
     let response = connection.call(request).await?;
     if response.header.status != NtStatus::SUCCESS {
         return Err(ConnectError::Negotiate(response.header.status));

@@ -18,7 +18,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::exercise::{pattern, sg, status, tree_of};
 use crate::peer::{Peer, Settings};
-use crate::tampering::{Tamper, relay};
+use crate::tampering::{Forging, Tamper, relay};
 
 /// What the relay says is expired next, and what it saw.
 #[derive(Default)]
@@ -268,6 +268,39 @@ async fn a_session_signed_with_gmac_is_joined_once() {
         }
     }
     assert!(before > 0 && within > 0, "{before} breaks before the binding, {within} within");
+}
+
+/// MS-SMB2 3.2.7.1: whichever channel is lost, what is sent afterwards says so.
+#[tokio::test]
+async fn the_first_channel_breaks() {
+    let peer = Peer::start(Settings::default()).await;
+    let cable = Cable::to(peer.address).await;
+    let mut options = peer.options(TransportChoice::Tcp);
+    options.port = cable.address.port();
+    let client = peer.connect(options).await.expect("a session");
+    let sequence = Arc::new(AtomicU32::new(u32::MAX));
+    let said = Arc::clone(&sequence);
+    let forge = move |header: &Header, _: &mut [u8]| {
+        if !header.is_response() && header.command == Command::QUERY_INFO {
+            said.store(header.status.0, Ordering::Relaxed);
+        }
+    };
+    client.join_over(Box::new(Forging { inner: peer.queue_pair(), forge })).await.expect("a channel");
+    let file = tree_of(&client).await.open("f", OpenOptions::create()).await.expect("created");
+    file.metadata().await.expect("by RDMA");
+    assert_eq!(sequence.load(Ordering::Relaxed), 0);
+    cable.cut.notify_waiters();
+    for _ in 0..500 {
+        file.metadata().await.expect("still by RDMA");
+        if sequence.load(Ordering::Relaxed) != 0 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    for _ in 0..3 {
+        file.metadata().await.expect("still by RDMA");
+        assert_eq!(sequence.load(Ordering::Relaxed), 1);
+    }
 }
 
 /// A channel that cannot be had again says why, and does not keep the client from ending.

@@ -143,10 +143,11 @@ async fn a_changed_log_on() {
     }
 }
 
-/// A queue pair that changes what arrives: the header of each SMB2 message, and its bytes.
-struct Forging<F> {
-    inner: Box<dyn QueuePair>,
-    forge: F,
+/// A queue pair that changes what arrives: given the header of each SMB2 message, and its bytes. What leaves it only
+/// sees.
+pub struct Forging<F> {
+    pub inner: Box<dyn QueuePair>,
+    pub forge: F,
 }
 
 impl<F: Fn(&Header, &mut [u8]) + Send> QueuePair for Forging<F> {
@@ -157,6 +158,14 @@ impl<F: Fn(&Header, &mut [u8]) + Send> QueuePair for Forging<F> {
         self.inner.expose(what, rights)
     }
     fn post(&mut self, id: WrId, wr: Wr) -> Result<(), (RdmaError, Wr)> {
+        if let Wr::Send { sg, .. } = &wr {
+            let mut bytes = arena::sg_to_vec(sg);
+            if bytes.len() > 24
+                && let Ok(header) = Header::decode(&bytes[24..])
+            {
+                (self.forge)(&header, &mut bytes[24..]);
+            }
+        }
         self.inner.post(id, wr)
     }
     fn poll(&mut self, cx: &mut Context<'_>, out: &mut Vec<Completion>) -> Poll<Result<(), Down>> {
