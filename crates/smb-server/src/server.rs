@@ -179,7 +179,7 @@ pub(crate) struct Counters {
 }
 
 /// The part of the arena, one in so many, that connections may take on which nobody is logged on.
-const UNAUTHENTICATED_SHARE: usize = 8;
+const UNAUTHENTICATED_SHARE: usize = 4;
 
 /// How long connections that are cut may take to close what they have open. The last words of an SMB Direct connection
 /// take half of it at most.
@@ -198,7 +198,7 @@ impl Counters {
 impl Server {
     /// A server without shares but IPC$. Its I/O size is lowered to what half of `arena` has room for, message and all:
     /// for more there might never be memory. The number of connections on which nobody is logged on is lowered to what
-    /// an eighth has room for.
+    /// a quarter has room for.
     pub fn new(
         mut config: ServerConfig,
         users: Arc<dyn UserLookup + Send + Sync>,
