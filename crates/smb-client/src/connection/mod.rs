@@ -25,8 +25,8 @@ use smb_wire::header::OFFSET_FLAGS;
 use smb_wire::{Command, Decode, Encode, HEADER_LEN, Header, HeaderFlags, MessageBuilder, NtStatus};
 
 use crate::{Lost, RequestError};
-pub(crate) use counting::Counted;
 pub(crate) use core::{Agreed, Limits};
+pub(crate) use counting::Counted;
 pub(crate) use protect::{Channel, Ciphers};
 pub(crate) use queue::Call;
 use queue::Queue;
