@@ -91,8 +91,8 @@ impl Link {
         let send = fits.max_fragmented_send_size.saturating_sub(MESSAGE_OVERHEAD);
         let receive = fits.max_fragmented_receive_size.saturating_sub(MESSAGE_OVERHEAD);
         // MS-SMB2 3.2.4.6: remote invalidation from 3.0.2 on.
-        let channel =
-            if n.dialect >= 0x0302 { DataChannel::RDMA_V1_INVALIDATE } else { DataChannel::RDMA_V1 };
+        let remote = n.dialect >= 0x0302 && options.remote_invalidation;
+        let channel = if remote { DataChannel::RDMA_V1_INVALIDATE } else { DataChannel::RDMA_V1 };
         Link {
             connection,
             max_read: n.max_read.min(receive),

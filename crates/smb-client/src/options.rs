@@ -44,6 +44,9 @@ pub struct ConnectOptions {
     pub request_timeout: Duration,
     /// Payload from this length on goes by RDMA where there is SMB Direct, in bytes.
     pub rdma_threshold: u32,
+    /// Let the server invalidate what was exposed to it (SMB2_CHANNEL_RDMA_V1_INVALIDATE), which saves a work request for
+    /// each I/O; without it everything is invalidated here (SMB2_CHANNEL_RDMA_V1).
+    pub remote_invalidation: bool,
     /// Where the client counts what it does; `None`: in a registry of its own (see [`crate::Client::registry`]).
     pub counters: Option<Registry>,
 }
@@ -64,6 +67,7 @@ impl ConnectOptions {
             connect_timeout: Duration::from_secs(20),
             request_timeout: Duration::from_secs(60),
             rdma_threshold: 4096,
+            remote_invalidation: true,
             counters: None,
         }
     }
