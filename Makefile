@@ -9,7 +9,7 @@ help: ## this list
 setup: ## install everything that building and testing need
 	@scripts/setup build demo test bench
 
-demo: ## a server, files over TCP and SMB Direct, compared and timed
+demo: ## a server, files over TCP and SMB Direct, compared and timed; demonstrations of SMB Direct
 	@scripts/setup build demo
 	@scripts/demo
 

@@ -4,6 +4,8 @@
 //! [`engine`] runs it and counts; [`report`] prints the result as DiskSPD does (text, XML) or as JSON. Each thread of
 //! a run has its own connection, ring and counters, so that the generator itself does not become what is measured.
 //!
+//! [`demo`] is the demonstrations that the field knows, as profiles of this crate, and what they found elsewhere.
+//!
 //! **What it is not.** It makes no file systems, tunes nothing, and does not draw conclusions.
 //!
 //! **I/O model.** One system thread for each DiskSPD thread, which drives one [`engine::Backend`]: io_uring or a mapping
@@ -16,6 +18,7 @@
 //! **Errors.** [`options::OptionError`]: the command line; [`engine::RunError`]: the run could not begin or go on. An I/O
 //! that fails is counted and reported, not hidden and not an error of the run.
 
+pub mod demo;
 pub mod engine;
 pub mod options;
 pub mod profile;

@@ -73,7 +73,8 @@ impl Output {
     }
 }
 
-fn table<T: Row>(rows: &[T]) -> String {
+/// A listing as text, without an end of line.
+pub fn table<T: Row>(rows: &[T]) -> String {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING);
     table.set_content_arrangement(ContentArrangement::Disabled);

@@ -53,7 +53,17 @@ enum Transport {
     Tcp,
     Rdma,
 }
+
 impl RemoteArgs {
+    /// The transport asked for.
+    pub fn transport(&self) -> TransportChoice {
+        match self.transport {
+            Transport::Auto => TransportChoice::Auto,
+            Transport::Tcp => TransportChoice::Tcp,
+            Transport::Rdma => TransportChoice::Rdma,
+        }
+    }
+
     /// How to connect to the server of a place; asks for the password.
     ///
     /// # Errors
@@ -68,11 +78,7 @@ impl RemoteArgs {
         let nt_hash = NtHash::from_password(&password);
         let workstation = rustix::system::uname().nodename().to_string_lossy().to_uppercase();
         let mut options = ConnectOptions::new(Credentials { user, domain, nt_hash, workstation });
-        options.transport = match self.transport {
-            Transport::Auto => TransportChoice::Auto,
-            Transport::Tcp => TransportChoice::Tcp,
-            Transport::Rdma => TransportChoice::Rdma,
-        };
+        options.transport = self.transport();
         options.port = at.port;
         options.rdma_port = self.rdma_port;
         options.encrypt = self.encrypt;
@@ -302,7 +308,8 @@ fn failed(place: String) -> impl Fn(RequestError) -> Failure {
     move |source| Failure::Remote { place: place.clone(), source }
 }
 
-fn is_missing(e: &RequestError) -> bool {
+/// Whether there is no such file.
+pub fn is_missing(e: &RequestError) -> bool {
     matches!(
         e.status(),
         Some(NtStatus::OBJECT_NAME_NOT_FOUND | NtStatus::OBJECT_PATH_NOT_FOUND | NtStatus::NO_SUCH_FILE)

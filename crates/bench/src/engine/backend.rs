@@ -8,6 +8,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
+use serde::Serialize;
+
 use super::memory::Memory;
 use super::offsets::Kind;
 use crate::profile::Target;
@@ -104,6 +106,49 @@ impl fmt::Display for Fault {
     }
 }
 
+/// RDMA work requests of this end, by kind, as the provider took them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct WorkRequests {
+    /// Memory registrations.
+    pub register: u64,
+    /// Sends, those that only grant credits too.
+    pub send: u64,
+    /// Local invalidations.
+    pub local_invalidate: u64,
+    /// Receives; they are posted in advance and not counted as an I/O's.
+    pub receive: u64,
+    /// Registrations that the peer's Send invalidated: no work requests.
+    pub remote_invalidations: u64,
+}
+
+impl WorkRequests {
+    /// Adds all of `other`.
+    pub fn merge(&mut self, other: &WorkRequests) {
+        self.register += other.register;
+        self.send += other.send;
+        self.local_invalidate += other.local_invalidate;
+        self.receive += other.receive;
+        self.remote_invalidations += other.remote_invalidations;
+    }
+
+    /// What was posted since `before`.
+    #[must_use]
+    pub fn since(&self, before: &WorkRequests) -> WorkRequests {
+        WorkRequests {
+            register: self.register.saturating_sub(before.register),
+            send: self.send.saturating_sub(before.send),
+            local_invalidate: self.local_invalidate.saturating_sub(before.local_invalidate),
+            receive: self.receive.saturating_sub(before.receive),
+            remote_invalidations: self.remote_invalidations.saturating_sub(before.remote_invalidations),
+        }
+    }
+
+    /// Those that I/Os cause: without receives.
+    pub fn of_ios(&self) -> u64 {
+        self.register + self.send + self.local_invalidate
+    }
+}
+
 /// See the module.
 pub trait Backend {
     /// Bytes that the target of a lane has.
@@ -126,4 +171,9 @@ pub trait Backend {
 
     /// How I/O is done, for the report.
     fn describe(&self) -> String;
+
+    /// RDMA work requests posted since the targets were opened; none where there is no RDMA.
+    fn posted(&self) -> Option<WorkRequests> {
+        None
+    }
 }

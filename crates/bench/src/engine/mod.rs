@@ -27,7 +27,7 @@ mod thread;
 mod verify;
 mod worker;
 
-pub use backend::{Backend, Completion, Fault, Io, Lane, Payload, Place, Setup};
+pub use backend::{Backend, Completion, Fault, Io, Lane, Payload, Place, Setup, WorkRequests};
 pub use cpu::{CpuShares, CpuTimes, ProcessCpu};
 pub use error::{OpenError, RunError};
 pub use memory::Memory;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::backend::Fault;
+use super::backend::{Fault, WorkRequests};
 use super::cpu::{CpuTimes, ProcessCpu};
 use super::tally::{Latency, Tally};
 use super::verify::Verified;
@@ -35,6 +35,10 @@ pub struct ThreadResults {
     pub targets: Vec<TargetResults>,
     /// What it waited for.
     pub waits: WaitStats,
+    /// I/Os that ended at any time of the run, failed ones too.
+    pub done: u64,
+    /// RDMA work requests posted for these.
+    pub posted: Option<WorkRequests>,
 }
 
 /// What one thread found on one target.
@@ -101,6 +105,20 @@ impl SpanResults {
     /// I/Os that failed.
     pub fn errors(&self) -> u64 {
         self.targets().flat_map(|t| t.errors.values()).sum()
+    }
+
+    /// RDMA work requests of this end and the I/Os that they were posted for, warm-up and cool-down included. Nothing was
+    /// in flight when they were counted, so that they are exact.
+    pub fn posted(&self) -> Option<(WorkRequests, u64)> {
+        let mut all = None;
+        for t in &self.threads {
+            if let Some(posted) = &t.posted {
+                let (sum, ios) = all.get_or_insert((WorkRequests::default(), 0));
+                sum.merge(posted);
+                *ios += t.done;
+            }
+        }
+        all
     }
 
     /// What `--verify` found, all threads together.

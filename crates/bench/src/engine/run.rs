@@ -38,13 +38,22 @@ pub struct Settings {
     pub pids: Vec<u32>,
     /// Set it to end the run early; what was measured until then is reported.
     pub stop: Arc<AtomicBool>,
+    /// How long is measured, in place of each time span's whole seconds.
+    pub measured: Option<Duration>,
     /// How targets are opened: [`open`], but for tests.
     pub open: Open,
 }
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { places: HashMap::new(), verify: false, pids: Vec::new(), stop: Arc::default(), open }
+        Settings {
+            places: HashMap::new(),
+            verify: false,
+            pids: Vec::new(),
+            stop: Arc::default(),
+            measured: None,
+            open,
+        }
     }
 }
 
@@ -322,7 +331,7 @@ impl Run<'_> {
         let begin = self.env.now() + Duration::from_millis(1);
         let seconds = |n: u32| Duration::from_secs(n.into());
         let measure = begin + seconds(span.warmup_s);
-        let measured = measure + seconds(span.duration_s);
+        let measured = measure + self.settings.measured.unwrap_or(seconds(span.duration_s));
         let end = measured + seconds(span.cooldown_s);
         gate.go(Timeline { begin, measure, measured, end });
         let (mut before, mut after) = (None, None);

@@ -17,7 +17,7 @@ use smb_client::{
 };
 use tokio::runtime::{Builder, Runtime};
 
-use super::backend::{Backend, Completion, Fault, Io, Payload, Place, Setup};
+use super::backend::{Backend, Completion, Fault, Io, Payload, Place, Setup, WorkRequests};
 use super::create::{Fill, PIECE};
 use super::error::OpenError;
 use super::offsets::Kind;
@@ -67,6 +67,8 @@ pub(super) struct Smb {
     keep: bool,
     in_flight: InFlight,
     description: String,
+    /// Work requests of what opening took.
+    before: WorkRequests,
 }
 
 struct LaneState {
@@ -92,6 +94,7 @@ impl Smb {
             keep: setup.verify,
             in_flight: InFlight::new(),
             description: String::new(),
+            before: WorkRequests::default(),
         };
         for lane in &setup.lanes {
             let Place::Smb(place) = &lane.place else { return Err(OpenError::MixedPlaces) };
@@ -110,6 +113,7 @@ impl Smb {
             opened.lanes.push(LaneState { file, size, source });
             opened.clients.push(client);
         }
+        opened.before = posted(&opened.clients).unwrap_or_default();
         Ok(opened)
     }
 }
@@ -160,6 +164,22 @@ pub(super) fn create(
         let _ = client.logoff().await;
         Ok(true)
     })
+}
+
+/// What these have posted so far; none where none goes by RDMA.
+fn posted(clients: &[Client]) -> Option<WorkRequests> {
+    let mut all = None;
+    for c in clients.iter().filter_map(Client::counters) {
+        let w = c.work_requests;
+        all.get_or_insert(WorkRequests::default()).merge(&WorkRequests {
+            register: w.register,
+            send: w.send + w.send_invalidate,
+            local_invalidate: w.local_invalidate,
+            receive: w.receive,
+            remote_invalidations: c.remote_invalidations,
+        });
+    }
+    all
 }
 
 async fn open(
@@ -304,6 +324,10 @@ impl Backend for Smb {
 
     fn describe(&self) -> String {
         self.description.clone()
+    }
+
+    fn posted(&self) -> Option<WorkRequests> {
+        posted(&self.clients).map(|all| all.since(&self.before))
     }
 }
 

@@ -137,8 +137,10 @@ impl Worker {
             lane.results.overdue += lane.pace.behind(self.timeline.measured);
         }
         self.drain(&mut state, &mut completions)?;
+        let posted = self.backend.posted();
         let targets = self.lanes.into_iter().map(|l| l.results).collect();
-        Ok((ThreadResults { targets, waits: state.waits }, state.in_flight as u64))
+        let results = ThreadResults { targets, waits: state.waits, done: state.done, posted };
+        Ok((results, state.in_flight as u64))
     }
 
     fn drain(&mut self, state: &mut State, completions: &mut Vec<Completion>) -> Result<(), RunError> {

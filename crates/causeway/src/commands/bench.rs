@@ -1,8 +1,9 @@
 //! `causeway bench`: load in DiskSPD's words, on local files and files of servers.
 //!
 //! DiskSPD's options are single letters with their value attached (`-b4K`), ours have two dashes; both may stand in any
-//! order before the targets.
+//! order before the targets. `causeway bench demo` is another command, with options of its own: see [`demo`].
 
+mod demo;
 mod interrupt;
 mod observer;
 mod words;
@@ -37,7 +38,9 @@ pub(super) struct BenchArgs {
 /// Put load on files, block devices and shares, with DiskSPD's options
 #[derive(Debug, Parser)]
 #[command(name = "causeway bench", no_binary_name = true, after_help = options::USAGE)]
-#[command(override_usage = "causeway bench [--OPTIONS] [-DISKSPD OPTIONS] TARGET...")]
+#[command(
+    override_usage = "causeway bench [--OPTIONS] [-DISKSPD OPTIONS] TARGET...\n       causeway bench demo --help"
+)]
 struct Options {
     /// Take the options as SQLIO's, and say what each became
     #[arg(long)]
@@ -48,6 +51,9 @@ struct Options {
     /// Report the processor time of these processes too (the server's)
     #[arg(long, value_name = "PID", value_delimiter = ',')]
     pid: Vec<u32>,
+    /// Invalidate every buffer here, rather than let the server do it (SMB2_CHANNEL_RDMA_V1)
+    #[arg(long)]
+    local_invalidate: bool,
     /// Print JSON (-Rjson)
     #[arg(long)]
     json: bool,
@@ -59,6 +65,9 @@ struct Options {
 }
 
 pub(super) fn run(args: BenchArgs, out: Output) -> Result<(), Failure> {
+    if args.words.first().is_some_and(|w| w == "demo") {
+        return demo::run(&args.words[1..], out);
+    }
     let (ours, theirs) = words::split(args.words, &Options::command());
     if theirs.iter().any(|w| w == "-?") || (ours.is_empty() && theirs.is_empty()) {
         return help();
@@ -87,7 +96,7 @@ pub(super) fn run(args: BenchArgs, out: Output) -> Result<(), Failure> {
         print(&format!("SQLIO's words in DiskSPD's:\n{lines}"))?;
     }
     let settings = Settings {
-        places: places(&parsed.profile, &options.remote)?,
+        places: places(&parsed.profile, &options)?,
         verify: options.verify,
         pids: options.pid.clone(),
         stop: interrupt::listen()?,
@@ -149,7 +158,7 @@ fn written(
 }
 
 /// Where the targets are that are not of this machine. Each server's password is asked for once.
-fn places(profile: &Profile, remote: &RemoteArgs) -> Result<HashMap<String, Place>, Failure> {
+fn places(profile: &Profile, of: &Options) -> Result<HashMap<String, Place>, Failure> {
     let mut places = HashMap::new();
     let mut known: Vec<(Location, smb_client::ConnectOptions)> = Vec::new();
     for target in profile.timespans.iter().flat_map(|s| &s.targets) {
@@ -163,7 +172,8 @@ fn places(profile: &Profile, remote: &RemoteArgs) -> Result<HashMap<String, Plac
         let options = match known.iter().find(|k| same(&k.0)) {
             Some((_, options)) => options.clone(),
             None => {
-                let options = remote.options(&at)?;
+                let mut options = of.remote.options(&at)?;
+                options.remote_invalidation = !of.local_invalidate;
                 known.push((at.clone(), options.clone()));
                 options
             }

@@ -1,0 +1,120 @@
+//! The table of demonstrations, with the figures that were published.
+
+use super::{Demonstration, Volume};
+
+const KIB: u32 = 1024;
+const GIB: u64 = 1 << 30;
+
+/// On storage. Whatever is not said otherwise is as S1-20 has it.
+const STORAGE: Demonstration = Demonstration {
+    id: "",
+    name: "",
+    volume: Volume::Storage,
+    block: 8 * KIB,
+    outstanding: 16,
+    write: false,
+    random: true,
+    cached: false,
+    write_through: false,
+    full_size: 128 * GIB,
+    compares: false,
+    published: "",
+    lacks: "",
+};
+
+/// On nothing.
+/// Their files' sizes were not told.
+const NULL: Demonstration =
+    Demonstration { volume: Volume::Null, outstanding: 64, full_size: GIB, ..STORAGE };
+
+/// All of them, in the order that they run in.
+pub static ALL: [Demonstration; 9] = [
+    Demonstration {
+        id: "S1-15",
+        name: "8 KiB random read, directory -BN",
+        published: ">600,000 IOPS, ~5 GB/s, <1 ms, queue >235, client CPU ~60 %",
+        lacks: "48 mirrored SSDs and three 54 Gb/s InfiniBand cards in one session: here loopback, and files in the \
+                page cache, which a directory share of this server does not pass by when asked to (-BN)",
+        ..STORAGE
+    },
+    Demonstration {
+        id: "S1-16",
+        name: "8 KiB random read, directory -BYRT",
+        outstanding: 32,
+        cached: true,
+        full_size: 8 << 20,
+        published: "1,100,000 IOPS, >9 GB/s, <1 ms, queue ~300, client CPU ~98 %",
+        lacks: "three 54 Gb/s InfiniBand cards and a machine for each side: here loopback, and client and server \
+                take processors from each other",
+        ..STORAGE
+    },
+    Demonstration {
+        id: "S1-17",
+        name: "32 KiB random read, directory -BN",
+        block: 32 * KIB,
+        outstanding: 32,
+        published: "~500,000 IOPS, 16.4 GB/s, <2 ms, client CPU ~64 %",
+        lacks: "48 mirrored SSDs, and three 54 Gb/s InfiniBand cards to fill: here loopback, and files in the page \
+                cache, which a directory share of this server does not pass by when asked to (-BN)",
+        ..STORAGE
+    },
+    Demonstration {
+        id: "S3-18",
+        name: "1 KiB random read, null",
+        block: KIB,
+        published: "881,499 IOPS",
+        lacks: TWO_CARDS,
+        ..NULL
+    },
+    Demonstration {
+        id: "S3-19",
+        name: "1 KiB random write, null",
+        block: KIB,
+        write: true,
+        write_through: true,
+        published: "808,248 IOPS",
+        lacks: TWO_CARDS,
+        ..NULL
+    },
+    Demonstration {
+        id: "S3-20",
+        name: "8 KiB random read, null",
+        compares: true,
+        published: "835,688 IOPS",
+        lacks: TWO_CARDS,
+        ..NULL
+    },
+    Demonstration {
+        id: "S3-21",
+        name: "8 KiB random write, null",
+        write: true,
+        compares: true,
+        published: "712,578 IOPS",
+        lacks: TWO_CARDS,
+        ..NULL
+    },
+    Demonstration {
+        id: "S3-22",
+        name: "512 KiB sequential read, null",
+        block: 512 * KIB,
+        outstanding: 12,
+        random: false,
+        published: "11,366 MB/s",
+        lacks: TWO_CARDS,
+        ..NULL
+    },
+    Demonstration {
+        id: "S3-23",
+        name: "512 KiB sequential write, null",
+        block: 512 * KIB,
+        outstanding: 12,
+        write: true,
+        random: false,
+        published: "11,412 MB/s",
+        lacks: TWO_CARDS,
+        ..NULL
+    },
+];
+
+const TWO_CARDS: &str =
+    "two 56 Gb/s InfiniBand cards that do the RDMA: here it is done in user space, and costs processor time";

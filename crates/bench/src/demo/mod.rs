@@ -1,0 +1,169 @@
+//! The demonstrations that the field knows SMB Direct by, as profiles of ours, and what they found on their machines.
+//!
+//! Three were shown on a server over real storage (S1-15, S1-16, S1-17: sixteen SQLIO with a file and a processor each,
+//! S1-20), six on a server whose volume completes everything at once (S3-18 to S3-23). Each runs over TCP and over SMB
+//! Direct; those of 8 KiB on such a volume run once more over SMB Direct without remote invalidation (S3-13).
+//!
+//! This module is pure: [`Demonstration::profile`] makes what [`crate::engine`] runs, [`Row::new`] takes what it found.
+//! A published figure stands beside what is measured here and is never compared with it: it is another machine's.
+
+mod list;
+mod row;
+
+pub use list::ALL;
+pub use row::{Comparison, PerIo, Row, comparisons};
+
+use serde::Serialize;
+
+use crate::profile::{CacheMode, Profile, Target, TimeSpan};
+
+/// Threads of the demonstrations as they were shown: one for each of sixteen processors (S1-20, S3-17).
+pub const FULL_THREADS: u32 = 16;
+
+/// What data stands on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Volume {
+    /// A file system on a disk.
+    Storage,
+    /// Nothing: I/O completes at once.
+    Null,
+}
+
+/// How I/O gets there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Transport {
+    /// TCP.
+    #[serde(rename = "tcp")]
+    Tcp,
+    /// SMB Direct.
+    #[serde(rename = "rdma")]
+    Direct,
+    /// SMB Direct, every buffer invalidated by the client itself.
+    #[serde(rename = "rdma-local-invalidate")]
+    DirectWithout,
+}
+
+/// One of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Demonstration {
+    /// Its number in the field's list.
+    pub id: &'static str,
+    /// What it does.
+    pub name: &'static str,
+    /// What it runs on.
+    pub volume: Volume,
+    /// Bytes of an I/O.
+    pub block: u32,
+    /// I/Os of a thread in flight.
+    pub outstanding: u32,
+    /// Writes; else reads.
+    pub write: bool,
+    /// At random offsets; else one after the other.
+    pub random: bool,
+    /// The server may answer from its cache (SQLIO `-BYRT`; else `-BN`, S1-23).
+    pub cached: bool,
+    /// Written through.
+    pub write_through: bool,
+    /// Bytes of each thread's file as it was shown.
+    pub full_size: u64,
+    /// Whether it runs without remote invalidation too.
+    pub compares: bool,
+    /// What was found there.
+    pub published: &'static str,
+    /// What cannot be shown here.
+    pub lacks: &'static str,
+}
+
+impl Transport {
+    /// For people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Transport::Tcp => "TCP",
+            Transport::Direct => "SMB Direct",
+            Transport::DirectWithout => "SMB Direct, local inv.",
+        }
+    }
+
+    /// Whether it is SMB Direct.
+    pub fn is_direct(self) -> bool {
+        self != Transport::Tcp
+    }
+}
+
+impl Demonstration {
+    /// Over what it runs, in order.
+    pub fn transports(&self) -> &'static [Transport] {
+        const ALL: [Transport; 3] = [Transport::Tcp, Transport::Direct, Transport::DirectWithout];
+        if self.compares { &ALL } else { &ALL[..2] }
+    }
+
+    /// Bytes of each file in a small run. The server's cache must hold those that are read from it.
+    pub fn size(&self, small: Option<u64>) -> u64 {
+        small.map_or(self.full_size, |s| s.min(self.full_size))
+    }
+
+    /// The name of a thread's file, from 1. Those of one size are used by all demonstrations on the volume.
+    pub fn file(&self, thread: u32) -> String {
+        let kind = if self.cached { "small" } else { "test" };
+        format!("causeway-bench-{kind}{thread}.dat")
+    }
+
+    /// What is run: one thread for each of `paths`, each on a file of `size` bytes that is made if it is not there, for
+    /// `seconds` after `warmup`.
+    pub fn profile(&self, paths: &[String], size: u64, seconds: u32, warmup: u32) -> Profile {
+        let target = |path: &String| Target {
+            path: path.clone(),
+            block: self.block,
+            random_percent: if self.random { 100 } else { 0 },
+            write_percent: if self.write { 100 } else { 0 },
+            outstanding: self.outstanding,
+            create: Some(size),
+            create_if_missing: true,
+            cache: if self.cached { CacheMode::Cached } else { CacheMode::Unbuffered },
+            write_through: self.write_through,
+            random_hint: self.random && self.cached,
+            ..Target::default()
+        };
+        let span = TimeSpan {
+            duration_s: seconds,
+            warmup_s: warmup,
+            measure_latency: true,
+            targets: paths.iter().map(target).collect(),
+            ..TimeSpan::default()
+        };
+        Profile { timespans: vec![span], ..Profile::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn all_nine_are_there_and_two_are_compared() {
+        let ids: Vec<_> = ALL.iter().map(|d| d.id).collect();
+        assert_eq!(ids, ["S1-15", "S1-16", "S1-17", "S3-18", "S3-19", "S3-20", "S3-21", "S3-22", "S3-23"]);
+        assert_eq!(ALL.iter().map(|d| d.transports().len()).sum::<usize>(), 20);
+        assert_eq!(ALL.iter().map(|d| d.name).collect::<HashSet<_>>().len(), ALL.len());
+        // Only what goes by RDMA has something to invalidate.
+        assert!(ALL.iter().filter(|d| d.compares).all(|d| d.block == 8192 && d.volume == Volume::Null));
+    }
+
+    #[test]
+    fn a_profile_has_a_file_and_a_thread_of_its_own_for_each() {
+        let d = &ALL[1];
+        let paths: Vec<String> = (1..=3).map(|n| d.file(n)).collect();
+        let profile = d.profile(&paths, d.size(Some(1 << 20)), 2, 1);
+        let span = &profile.timespans[0];
+        assert_eq!((span.threads(), span.duration_s, span.warmup_s), (3, 2, 1));
+        let t = &span.targets[2];
+        assert_eq!((t.path.as_str(), t.block, t.outstanding), ("causeway-bench-small3.dat", 8192, 32));
+        assert_eq!((t.cache, t.random_percent, t.create), (CacheMode::Cached, 100, Some(1 << 20)));
+        assert_eq!((d.size(None), d.size(Some(1 << 30))), (8 << 20, 8 << 20));
+        let span = ALL[4].profile(&paths, 1 << 20, 1, 0).timespans.remove(0);
+        assert!(span.targets[0].write_through && span.targets[0].cache == CacheMode::Unbuffered);
+    }
+}

@@ -1,0 +1,190 @@
+//! `causeway bench demo`: the demonstrations that the field knows SMB Direct by, one after the other, with a table that
+//! is repainted as they go.
+//!
+//! It starts a server of its own on loopback, in a process of its own so that each side's processor time is known, and
+//! ends it; with a target it uses the server there, and removes its files at the end.
+
+mod place;
+mod screen;
+mod server;
+mod table;
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bench::demo::{self, ALL, Demonstration, FULL_THREADS, Row, Transport};
+use bench::engine::{self, Place, Settings};
+use clap::Parser;
+use smb_client::TransportChoice;
+
+use super::interrupt;
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::remote::RemoteArgs;
+use place::Places;
+use screen::{Screen, Watch};
+use table::Report;
+
+/// The shortest measurement, in seconds.
+const SECONDS_MIN: f64 = 0.05;
+const SECONDS_MAX: f64 = 86_400.0;
+
+/// Show the field's demonstrations of SMB Direct, over TCP and over SMB Direct, beside the figures published for them
+#[derive(Debug, Parser)]
+#[command(name = "causeway bench demo", no_binary_name = true)]
+#[command(override_usage = "causeway bench demo [OPTIONS] [TARGET]")]
+pub(super) struct DemoArgs {
+    /// A directory of a share, smb://user@host/share/directory, instead of a server started for it; --transport
+    /// auto shows both transports
+    target: Option<String>,
+    /// A directory of a share whose data completes at once, for those that were shown on such a volume [default: TARGET]
+    #[arg(long, value_name = "TARGET", requires = "target")]
+    null: Option<String>,
+    /// How long each is measured [default: 2; with --full 60: they ran until somebody stopped them]
+    #[arg(long, value_parser = seconds)]
+    seconds: Option<f64>,
+    /// How long each runs before it is measured
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    warmup: u32,
+    /// Threads, each with a connection and a file of its own [default: one for each processor, 16 at most; with --full 16]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=256))]
+    threads: Option<u32>,
+    /// Bytes of each file, in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 32, value_parser = clap::value_parser!(u64).range(1..=1 << 30))]
+    size: u64,
+    /// The sizes that they were shown with: 16 files of 128 GiB
+    #[arg(long, conflicts_with = "size")]
+    full: bool,
+    /// Only these, by number (S3-20)
+    #[arg(long, value_name = "NUMBER", value_delimiter = ',', value_parser = known)]
+    only: Vec<String>,
+    /// Where the server that is started keeps its files [default: the temporary directory]
+    #[arg(long, value_name = "DIRECTORY", conflicts_with = "target")]
+    directory: Option<PathBuf>,
+    /// The process of the target's server, where it is on this machine: its processor time is shown
+    #[arg(long, value_name = "PID", requires = "target")]
+    pid: Option<u32>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Show no progress
+    #[arg(long)]
+    quiet: bool,
+    #[command(flatten)]
+    remote: RemoteArgs,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let n: f64 = text.parse().map_err(|_| "a number of seconds is needed".to_owned())?;
+    let range = SECONDS_MIN..=SECONDS_MAX;
+    if range.contains(&n) { Ok(n) } else { Err(format!("{SECONDS_MIN} to {SECONDS_MAX} seconds")) }
+}
+
+fn known(text: &str) -> Result<String, String> {
+    let all = || ALL.iter().map(|d| d.id);
+    match all().find(|id| id.eq_ignore_ascii_case(text)) {
+        Some(id) => Ok(id.to_owned()),
+        None => Err(format!("there are {}", all().collect::<Vec<_>>().join(", "))),
+    }
+}
+
+/// Runs it.
+///
+/// # Errors
+/// See [`Failure`]; [`Failure::BenchWrong`] where an I/O failed.
+pub(super) fn run(words: &[String], out: Output) -> Result<(), Failure> {
+    let args = match DemoArgs::try_parse_from(words) {
+        Ok(args) => args,
+        Err(e) => e.exit(),
+    };
+    let stop = interrupt::listen()?;
+    let shown = args.shown();
+    let places = Places::new(&args, &shown)?;
+    let plan: Vec<(&Demonstration, Transport)> = shown
+        .iter()
+        .flat_map(|d| d.transports().iter().map(move |t| (*d, *t)))
+        .filter(|(_, t)| args.wants(*t))
+        .collect();
+    let mut screen = Screen::new(args.quiet);
+    let mut rows: Vec<Row> = Vec::with_capacity(plan.len());
+    let mut failure = None;
+    for (n, (d, transport)) in plan.iter().enumerate() {
+        let what = format!("{} of {}: {} over {}", n + 1, plan.len(), d.name, transport.name());
+        let (paths, smb) = places.of(d, *transport, args.threads());
+        let profile = d.profile(&paths, d.size(args.small()), args.measured().as_secs() as u32, args.warmup);
+        let settings = Settings {
+            places: paths
+                .into_iter()
+                .zip(smb.into_iter().map(|p| Place::Smb(Arc::new(p))))
+                .collect::<HashMap<_, _>>(),
+            pids: places.server_pid().into_iter().collect(),
+            stop: stop.clone(),
+            measured: Some(args.measured()),
+            ..Settings::default()
+        };
+        match engine::run(&profile, &settings, &mut Watch::new(&mut screen, &rows, &what)) {
+            Ok(spans) => rows.extend(spans.iter().map(|s| Row::new(d, *transport, s, places.server_pid()))),
+            Err(e) => failure = Some(Failure::Bench(Box::new(e))),
+        }
+        if failure.is_some() || stop.load(Ordering::Relaxed) {
+            break;
+        }
+        if let Some(row) = rows.last() {
+            screen.done(&what, row);
+        }
+    }
+    screen.clear();
+    let left = places.remove();
+    if let Some(failure) = failure {
+        return Err(failure);
+    }
+    left?;
+    let report = Report::new(&args, &rows, plan.len());
+    report.print(Output { json: out.json || args.json })?;
+    let errors: u64 = rows.iter().map(|r| r.errors).sum();
+    if errors > 0 { Err(Failure::BenchWrong { errors, mismatches: 0 }) } else { Ok(()) }
+}
+
+impl DemoArgs {
+    fn shown(&self) -> Vec<&'static Demonstration> {
+        ALL.iter().filter(|d| self.only.is_empty() || self.only.iter().any(|id| id == d.id)).collect()
+    }
+
+    fn wants(&self, transport: Transport) -> bool {
+        match self.remote.transport() {
+            TransportChoice::Auto => true,
+            TransportChoice::Tcp => !transport.is_direct(),
+            TransportChoice::Rdma => transport.is_direct(),
+        }
+    }
+
+    fn measured(&self) -> Duration {
+        Duration::from_secs_f64(self.seconds.unwrap_or(if self.full { 60.0 } else { 2.0 }))
+    }
+
+    fn threads(&self) -> u32 {
+        let processors =
+            || std::thread::available_parallelism().map_or(1, |n| n.get().min(FULL_THREADS as usize));
+        self.threads.unwrap_or_else(|| if self.full { FULL_THREADS } else { processors() as u32 })
+    }
+
+    /// Bytes of a file; none: as they were shown.
+    fn small(&self) -> Option<u64> {
+        (!self.full).then_some(self.size << 20)
+    }
+
+    /// Bytes that the files on storage take.
+    fn storage_bytes(&self, shown: &[&Demonstration]) -> u64 {
+        let mut files: Vec<(String, u64)> = shown
+            .iter()
+            .filter(|d| d.volume == demo::Volume::Storage)
+            .map(|d| (d.file(1), d.size(self.small())))
+            .collect();
+        files.sort();
+        files.dedup();
+        files.iter().map(|f| f.1 * u64::from(self.threads())).sum()
+    }
+}

@@ -1,0 +1,152 @@
+//! Where the demonstrations' files are: on a server of our own or on one that was named.
+
+use arena::Arena;
+use bench::demo::{Demonstration, Transport, Volume};
+use bench::engine::SmbPlace;
+use env::Env;
+use smb_client::{Client, ConnectError, ConnectOptions, RequestError, TransportChoice};
+use vfs::VfsPath;
+
+use super::DemoArgs;
+use super::server::Server;
+use crate::failure::Failure;
+use crate::url::Location;
+
+/// Memory of the connection that removes files, in bytes.
+const MEMORY: usize = 16 << 20;
+
+/// See the module.
+pub(super) struct Places {
+    /// Ours; it ends with this.
+    server: Option<Server>,
+    pid: Option<u32>,
+    storage: Directory,
+    null: Directory,
+    /// What lies on the servers when all is done.
+    files: Vec<(Volume, String)>,
+}
+
+/// A directory of a share, and how to get there.
+struct Directory {
+    host: String,
+    port: u16,
+    share: String,
+    path: VfsPath,
+    options: ConnectOptions,
+}
+
+impl Places {
+    /// Starts a server, or asks for the password of the one that was named.
+    pub(super) fn new(args: &DemoArgs, shown: &[&'static Demonstration]) -> Result<Places, Failure> {
+        let files = shown.iter().flat_map(|d| (1..=args.threads()).map(|n| (d.volume, d.file(n))));
+        let mut files: Vec<_> = files.collect();
+        files.sort_by(|a, b| (&a.1, a.0 as u8).cmp(&(&b.1, b.0 as u8)));
+        files.dedup();
+        let Some(target) = &args.target else {
+            let server = Server::start(args.directory.as_deref(), args.storage_bytes(shown))?;
+            let at = |share: &str| Directory {
+                host: "127.0.0.1".to_owned(),
+                port: server.tcp_port(),
+                share: share.to_owned(),
+                path: VfsPath::root(),
+                options: server.options(),
+            };
+            let (storage, null) = (at("files"), at("null"));
+            return Ok(Places { pid: Some(server.pid()), server: Some(server), storage, null, files });
+        };
+        let storage = Directory::named(target, args, None)?;
+        let null = Directory::named(args.null.as_ref().unwrap_or(target), args, Some(&storage))?;
+        Ok(Places { server: None, pid: args.pid, storage, null, files })
+    }
+
+    /// The server's process, where it is known.
+    pub(super) fn server_pid(&self) -> Option<u32> {
+        self.pid
+    }
+
+    /// The files of a demonstration's threads, as they are called and as they are reached.
+    pub(super) fn of(
+        &self,
+        d: &Demonstration,
+        transport: Transport,
+        threads: u32,
+    ) -> (Vec<String>, Vec<SmbPlace>) {
+        let directory = self.directory(d.volume);
+        (1..=threads).map(|n| directory.file(&d.file(n), transport)).unzip()
+    }
+
+    /// Removes the files from a server that is not ours, and ends one that is.
+    ///
+    /// # Errors
+    /// That a file is there still.
+    pub(super) fn remove(self) -> Result<(), Failure> {
+        match &self.server {
+            Some(_) => Ok(()),
+            None => crate::commands::block_on(async {
+                for volume in [Volume::Storage, Volume::Null] {
+                    let files: Vec<&str> =
+                        self.files.iter().filter(|f| f.0 == volume).map(|f| f.1.as_str()).collect();
+                    self.directory(volume).remove(&files).await?;
+                }
+                Ok(())
+            }),
+        }
+    }
+
+    fn directory(&self, volume: Volume) -> &Directory {
+        match volume {
+            Volume::Storage => &self.storage,
+            Volume::Null => &self.null,
+        }
+    }
+}
+
+impl Directory {
+    /// The one that `text` names. The password is asked for once for each server.
+    fn named(text: &str, args: &DemoArgs, known: Option<&Directory>) -> Result<Directory, Failure> {
+        let at = Location::parse(text)?;
+        let share = at.share()?.to_owned();
+        let options = match known.filter(|k| k.host == at.host && k.port == at.port) {
+            Some(known) => known.options.clone(),
+            None => args.remote.options(&at)?,
+        };
+        Ok(Directory { host: at.host, port: at.port, share, path: at.path, options })
+    }
+
+    fn path(&self, name: &str) -> String {
+        if self.path.is_root() { name.to_owned() } else { format!("{}\\{name}", self.path) }
+    }
+
+    fn file(&self, name: &str, transport: Transport) -> (String, SmbPlace) {
+        let mut options = self.options.clone();
+        options.transport = if transport.is_direct() { TransportChoice::Rdma } else { TransportChoice::Tcp };
+        options.remote_invalidation = transport != Transport::DirectWithout;
+        let path = self.path(name);
+        let called = format!(r"\\{}@{}\{}\{path}", self.host, self.port, self.share);
+        (called, SmbPlace { host: self.host.clone(), share: self.share.clone(), path, options })
+    }
+
+    async fn remove(&self, names: &[&str]) -> Result<(), Failure> {
+        if names.is_empty() {
+            return Ok(());
+        }
+        let place = format!(r"\\{}\{}", self.host, self.share);
+        let options = ConnectOptions { transport: TransportChoice::Tcp, ..self.options.clone() };
+        let connected = Client::connect(&self.host, options, Arena::new(MEMORY)?, Env::real()).await;
+        let client = connected.map_err(|source: ConnectError| Failure::Connect {
+            place: place.clone(),
+            source: Box::new(source),
+        })?;
+        let failed = |source: RequestError| Failure::Remote { place: place.clone(), source };
+        let tree = client.tree(&self.share).await.map_err(failed)?;
+        for name in names {
+            match tree.remove_file(&self.path(name)).await {
+                // Stopped before it was made.
+                Err(e) if crate::remote::is_missing(&e) => {}
+                other => other.map_err(failed)?,
+            }
+        }
+        let _ = client.logoff().await; // the session ends anyway
+        Ok(())
+    }
+}

@@ -1,0 +1,105 @@
+//! The table as it grows, on standard error: repainted in place on a terminal, a line for each row elsewhere.
+
+use std::io::{IsTerminal, Write};
+
+use bench::demo::Row;
+use bench::engine::{Observer, Tick};
+
+use super::table::{grouped, painted};
+use crate::output::human_bytes;
+
+const TITLE: &str = "The field's demonstrations of SMB Direct, here";
+
+/// See the module.
+pub(super) struct Screen {
+    terminal: bool,
+    quiet: bool,
+    /// Lines that stand there.
+    lines: usize,
+}
+
+impl Screen {
+    pub(super) fn new(quiet: bool) -> Screen {
+        Screen { terminal: std::io::stderr().is_terminal() && !quiet, quiet, lines: 0 }
+    }
+
+    /// Paints the rows and a line of what goes on, over what was painted before.
+    fn paint(&mut self, rows: &[Row], now: &str) {
+        if !self.terminal {
+            return;
+        }
+        let (columns, height) = match rustix::termios::tcgetwinsize(std::io::stderr()) {
+            Ok(size) => (usize::from(size.ws_col).max(20), usize::from(size.ws_row).max(4)),
+            Err(_) => (80, 24),
+        };
+        let text = format!("{TITLE}\n\n{}\n\n{now}", painted(rows));
+        let all: Vec<&str> = text.lines().collect();
+        // What is above the screen cannot be painted over.
+        let shown = &all[all.len().saturating_sub(height - 1)..];
+        let cut = |line: &&str| line.chars().take(columns - 1).collect::<String>();
+        let body: String = shown.iter().map(|l| cut(l) + "\n").collect();
+        let over = self.over();
+        // One write, so that nothing flickers; a repaint that is not seen is no loss.
+        let _ = std::io::stderr().lock().write_all(format!("{over}{body}").as_bytes());
+        self.lines = shown.len();
+    }
+
+    /// Moves to the first line painted and clears from there.
+    fn over(&self) -> String {
+        if self.lines == 0 { String::new() } else { format!("\x1b[{}F\x1b[J", self.lines) }
+    }
+
+    /// A row is there.
+    pub(super) fn done(&self, what: &str, row: &Row) {
+        if !self.terminal && !self.quiet {
+            let (iops, mb) = (grouped(row.iops), grouped(row.mb_per_s));
+            eprintln!("{what}: {iops} IOPS, {mb} MB/s, {:.2} ms", row.mean_ms);
+        }
+    }
+
+    /// Takes everything away.
+    pub(super) fn clear(&mut self) {
+        let _ = std::io::stderr().lock().write_all(self.over().as_bytes());
+        self.lines = 0;
+    }
+}
+
+/// One run, as the screen sees it.
+pub(super) struct Watch<'a> {
+    screen: &'a mut Screen,
+    rows: &'a [Row],
+    what: &'a str,
+    before: Option<Tick>,
+}
+
+impl<'a> Watch<'a> {
+    pub(super) fn new(screen: &'a mut Screen, rows: &'a [Row], what: &'a str) -> Watch<'a> {
+        screen.paint(rows, what);
+        Watch { screen, rows, what, before: None }
+    }
+}
+
+impl Observer for Watch<'_> {
+    fn creating(&mut self, path: &str, done: u64, size: u64) {
+        let line = format!("{}: creating {path}, {} of {}", self.what, human_bytes(done), human_bytes(size));
+        self.screen.paint(self.rows, &line);
+    }
+
+    fn tick(&mut self, tick: &Tick) {
+        let before =
+            self.before.unwrap_or(Tick { ios: 0, bytes: 0, elapsed: std::time::Duration::ZERO, ..*tick });
+        let seconds = tick.elapsed.saturating_sub(before.elapsed).as_secs_f64();
+        // A rate over a fifth of a second can be read.
+        if seconds < 0.2 {
+            return;
+        }
+        let iops = (tick.ios - before.ios) as f64 / seconds;
+        let mb = (tick.bytes - before.bytes) as f64 / seconds / 1e6;
+        let left = tick.total.saturating_sub(tick.elapsed).as_secs_f64();
+        let failed = if tick.errors > 0 { format!(", {} FAILED", tick.errors) } else { String::new() };
+        let line =
+            format!("{}: {} IOPS, {} MB/s, {left:.0} s left{failed}", self.what, grouped(iops), grouped(mb));
+        self.screen.paint(self.rows, &line);
+        self.before = Some(*tick);
+    }
+}

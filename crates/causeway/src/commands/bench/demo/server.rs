@@ -1,0 +1,140 @@
+//! A server for the demonstrations: on loopback, in a process and a directory of its own, with a share on a directory and
+//! one on nothing. It ends and the directory goes when this is dropped.
+
+use std::fs::{self, DirBuilder};
+use std::io::{self, BufRead, BufReader};
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use env::Env;
+use smb_auth::users::UserFile;
+use smb_client::{ConnectOptions, Credentials, NtHash};
+
+use crate::failure::Failure;
+
+const USER: &str = "bench";
+/// How long the server may take to end before it is killed.
+const END: Duration = Duration::from_secs(10);
+/// What must stay free on the disk, in bytes.
+const SPARE: u64 = 256 << 20;
+
+/// See the module.
+pub(super) struct Server {
+    child: Child,
+    place: Scratch,
+    tcp: u16,
+    iwarp: u16,
+    password: NtHash,
+}
+
+/// A directory that goes.
+struct Scratch(PathBuf);
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+impl Server {
+    /// Starts one whose files are in a new directory under `parent`, where `bytes` of them must fit.
+    ///
+    /// # Errors
+    /// That there is no room, or that the server does not start; it says why on standard error.
+    pub(super) fn start(parent: Option<&Path>, bytes: u64) -> Result<Server, Failure> {
+        let env = Env::real();
+        let parent = std::path::absolute(parent.map_or_else(std::env::temp_dir, Path::to_owned))?;
+        let name = format!("causeway-bench-{:08x}", env.random_u64() as u32);
+        let place = Scratch(parent.join(name));
+        let local = |source| Failure::Local { path: place.0.clone(), source };
+        DirBuilder::new().mode(0o700).create(&place.0).map_err(local)?;
+        let space = rustix::fs::statvfs(&place.0).map_err(|e| local(e.into()))?;
+        if space.f_bavail.saturating_mul(space.f_frsize) < bytes.saturating_add(SPARE) {
+            return Err(local(io::ErrorKind::StorageFull.into()));
+        }
+        let password = NtHash::from_password(&format!("{:016x}{:016x}", env.random_u64(), env.random_u64()));
+        let config = write(&place.0, password.clone(), &env).map_err(local)?;
+        let mut child = Command::new(std::env::current_exe()?)
+            .args(["serve", "--log", "error", "--config"])
+            .arg(config)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            // Ctrl-C is for us: it ends with us, after the last I/O.
+            .process_group(0)
+            .spawn()?;
+        let lines = child.stdout.take().map(BufReader::new).into_iter().flat_map(BufRead::lines);
+        let mut server = Server { child, place, tcp: 0, iwarp: 0, password };
+        let ready = lines.map_while(Result::ok).find(|l| l.starts_with("ready: ")).unwrap_or_default();
+        let port = |transport: &str| {
+            let (_, rest) = ready.split_once(&format!("{transport} 127.0.0.1:"))?;
+            rest.split(',').next()?.parse().ok()
+        };
+        match (port("tcp"), port("iwarp")) {
+            (Some(tcp), Some(iwarp)) => (server.tcp, server.iwarp) = (tcp, iwarp),
+            _ => {
+                return Err(io::Error::other(
+                    "the server for the demonstrations did not start, as it said above",
+                )
+                .into());
+            }
+        }
+        Ok(server)
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(super) fn tcp_port(&self) -> u16 {
+        self.tcp
+    }
+
+    /// How to log on to it.
+    pub(super) fn options(&self) -> ConnectOptions {
+        let mut options = ConnectOptions::new(Credentials {
+            user: USER.to_owned(),
+            domain: String::new(),
+            nt_hash: self.password.clone(),
+            workstation: "BENCH".to_owned(),
+        });
+        (options.port, options.rdma_port) = (self.tcp, self.iwarp);
+        options
+    }
+}
+
+/// Writes the configuration and the user.
+fn write(place: &Path, password: NtHash, env: &Env) -> io::Result<PathBuf> {
+    let (files, users, config) = (place.join("files"), place.join("users.toml"), place.join("causeway.toml"));
+    fs::create_dir(&files)?;
+    let random = std::array::from_fn(|_| u32::from_le_bytes(env.random()));
+    let table = UserFile::create(&users, random).map_err(io::Error::other)?;
+    table.add(USER, password, "Demonstrations").map_err(io::Error::other)?;
+    let text = format!(
+        "[server]\nname = \"CAUSEWAY\"\nlisten = [\"127.0.0.1:0\"]\niwarp = [\"127.0.0.1:0\"]\n\
+         announce_rdma = true\ncontrol = {control:?}\nusers = {users:?}\nmemory = \"512MiB\"\n\n\
+         [[share]]\nname = \"files\"\npath = {files:?}\n\n[[share]]\nname = \"null\"\nbackend = \"null\"\n",
+        control = place.join("control.sock"),
+    );
+    fs::write(&config, text)?;
+    Ok(config)
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        let step = Duration::from_millis(20);
+        for _ in 0..END.as_millis() / step.as_millis() {
+            match self.child.try_wait() {
+                Ok(None) => std::thread::sleep(step),
+                _ => return,
+            }
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        tracing::debug!(place = ?self.place.0, "the server was killed");
+    }
+}

@@ -1,0 +1,168 @@
+//! The result: one table, what remote invalidation saves, and what cannot be shown here; or all of it as JSON.
+
+use std::io::{self, Write};
+
+use bench::demo::{Comparison, PerIo, Row, comparisons};
+use serde::Serialize;
+
+use super::DemoArgs;
+use crate::failure::Failure;
+use crate::output::{self, Output, table};
+
+const LEGEND: &str = "\
+Queue: I/Os in flight. Client, Server: processor time of each process for an I/O, in microseconds. WR: RDMA work
+requests that the client posts for an I/O (register, send, local invalidate). Published: what was found elsewhere, a
+reference for another machine. -BN asks the server to pass its cache by, which a causeway server's directory does not do
+yet: it answers from the page cache, as with -BYRT.";
+
+/// All that was found.
+#[derive(Serialize)]
+pub(super) struct Report<'a> {
+    tool: &'static str,
+    version: &'static str,
+    /// How long each was measured.
+    seconds: f64,
+    threads: u32,
+    processors: usize,
+    /// Whether the server was started for this.
+    own_server: bool,
+    /// Rows there would be, had nobody stopped it.
+    planned: usize,
+    rows: &'a [Row],
+    remote_invalidation: Vec<Comparison>,
+}
+
+#[derive(Serialize)]
+struct Line<'a>(&'a Row);
+
+impl output::Row for Line<'_> {
+    const COLUMNS: &'static [&'static str] = &[
+        "Demonstration",
+        "Transport",
+        ">IOPS",
+        ">MB/s",
+        ">Mean ms",
+        ">P99 ms",
+        ">Queue",
+        ">Client",
+        ">Server",
+        ">WR",
+        "Published (a reference for another machine)",
+    ];
+
+    fn cells(&self) -> Vec<String> {
+        let r = self.0;
+        let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+        vec![
+            r.demonstration.to_owned(),
+            r.transport.name().to_owned(),
+            grouped(r.iops),
+            grouped(r.mb_per_s),
+            format!("{:.2}", r.mean_ms),
+            format!("{:.2}", r.p99_ms),
+            format!("{:.0}", r.queue_depth),
+            format!("{:.1}", r.client_cpu_us),
+            or_dash(r.server_cpu_us.map(|n| format!("{n:.1}"))),
+            or_dash(r.work_requests.map(|w| format!("{:.2}", w.total))),
+            r.published.to_owned(),
+        ]
+    }
+}
+
+/// The table as text.
+pub(super) fn painted(rows: &[Row]) -> String {
+    table(&rows.iter().map(Line).collect::<Vec<_>>())
+}
+
+/// A number with commas, without decimals.
+pub(super) fn grouped(n: f64) -> String {
+    let digits = format!("{n:.0}");
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+impl<'a> Report<'a> {
+    pub(super) fn new(args: &DemoArgs, rows: &'a [Row], planned: usize) -> Report<'a> {
+        Report {
+            tool: "causeway bench demo",
+            version: env!("CARGO_PKG_VERSION"),
+            seconds: args.measured().as_secs_f64(),
+            threads: args.threads(),
+            processors: std::thread::available_parallelism().map_or(1, usize::from),
+            own_server: args.target.is_none(),
+            planned,
+            rows,
+            remote_invalidation: comparisons(rows),
+        }
+    }
+
+    /// To standard output.
+    ///
+    /// # Errors
+    /// Standard output's.
+    pub(super) fn print(&self, out: Output) -> Result<(), Failure> {
+        if out.json {
+            return Ok(out.document(self)?);
+        }
+        let text = self.text();
+        Ok(io::stdout().lock().write_all(text.as_bytes())?)
+    }
+
+    fn text(&self) -> String {
+        let (rows, seconds, threads) = (self.rows.len(), self.seconds, self.threads);
+        let mut text = format!("{}\n\n{LEGEND}\n", painted(self.rows));
+        text += &format!("{seconds} s each, {threads} threads, {} processors", self.processors);
+        text += if self.own_server { " that client and server share.\n" } else { ".\n" };
+        if rows < self.planned {
+            text += &format!("Stopped: {rows} of {} are shown.\n", self.planned);
+        }
+        for c in &self.remote_invalidation {
+            text += &format!(
+                "\nRemote invalidation, {}, work requests of the client for an I/O:\n",
+                c.demonstration
+            );
+            text += &format!("  without  {}  {} IOPS\n", sum(&c.without), grouped(c.iops_without));
+            text += &format!("  with     {}  {} IOPS\n", sum(&c.with), grouped(c.iops_with));
+        }
+        let mut told: Vec<(&str, Vec<&str>)> = Vec::new();
+        for row in self.rows.iter().filter(|_| self.own_server) {
+            match told.iter_mut().find(|t| t.0 == row.lacks) {
+                Some((_, names)) if names.contains(&row.demonstration) => {}
+                Some((_, names)) => names.push(row.demonstration),
+                None => told.push((row.lacks, vec![row.demonstration])),
+            }
+        }
+        if !told.is_empty() {
+            text += "\nShown there and not reproduced here:\n";
+        }
+        for (lacks, names) in told {
+            text += &format!("  {}: {lacks}\n", names.join("; "));
+        }
+        text
+    }
+}
+
+fn sum(w: &PerIo) -> String {
+    format!(
+        "register {:.2} + send {:.2} + local invalidate {:.2} = {:.2}",
+        w.register, w.send, w.local_invalidate, w.total
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_commas() {
+        for (n, text) in [(0.4, "0"), (999.0, "999"), (1000.0, "1,000"), (1_234_567.8, "1,234,568")] {
+            assert_eq!(grouped(n), text);
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! `causeway bench demo`: every demonstration over every transport, and the work requests of each.
+
+use serde_json::Value;
+
+use crate::client::Place;
+use crate::program::causeway;
+
+const IDS: [&str; 9] = ["S1-15", "S1-16", "S1-17", "S3-18", "S3-19", "S3-20", "S3-21", "S3-22", "S3-23"];
+
+fn json(out: &str) -> Value {
+    serde_json::from_str(out).unwrap_or_else(|e| panic!("{e}: {out}"))
+}
+
+fn count(row: &Value, what: &str) -> u64 {
+    let counted = &row["work_requests"]["counted"];
+    counted[what].as_u64().unwrap_or_else(|| panic!("no {what}: {row}"))
+}
+
+/// What an I/O of a row takes: by RDMA a registration, and in every case a Send; whatever the server did not invalidate
+/// is invalidated by the client.
+fn arithmetic_holds(row: &Value) {
+    let id = row["id"].as_str().expect("text");
+    let by_rdma = u64::from(!matches!(id, "S3-18" | "S3-19")); // 1 KiB goes in messages
+    let ios = row["work_requests"]["ios"].as_u64().expect("a number");
+    assert!(ios >= row["ios"].as_u64().expect("a number"));
+    let local = row["transport"] == "rdma-local-invalidate";
+    assert_eq!(count(row, "register"), ios * by_rdma, "{row}");
+    assert_eq!(count(row, "local_invalidate"), if local { ios } else { 0 }, "{row}");
+    assert_eq!(count(row, "remote_invalidations"), if local { 0 } else { ios * by_rdma }, "{row}");
+    let total = count(row, "register") + count(row, "send") + count(row, "local_invalidate");
+    let shown = row["work_requests"]["total"].as_f64().expect("a number");
+    assert!((shown - total as f64 / ios as f64).abs() < 1e-9, "{row}");
+    // One message for each request; the rest grants credits.
+    assert!(count(row, "send") >= ios, "{row}");
+}
+
+#[test]
+fn all_rows_are_there_and_their_work_requests_add_up() {
+    let run = causeway(&["bench", "demo", "--json", "--seconds", "0.1", "--threads", "1", "--size", "1"], "");
+    assert_eq!(run.code, 0, "{run:?}");
+    let report = json(&run.out);
+    let rows = report["rows"].as_array().expect("rows");
+    let mut expected = Vec::new();
+    for id in IDS {
+        expected.extend([(id, "tcp"), (id, "rdma")]);
+        if matches!(id, "S3-20" | "S3-21") {
+            expected.push((id, "rdma-local-invalidate"));
+        }
+    }
+    let found: Vec<_> = rows
+        .iter()
+        .map(|r| (r["id"].as_str().expect("text"), r["transport"].as_str().expect("text")))
+        .collect();
+    assert_eq!(found, expected);
+    for row in rows {
+        let over = if row["transport"] == "tcp" { "SMB over TCP" } else { "SMB over SMB Direct" };
+        assert!(row["engine"].as_str().is_some_and(|e| e.starts_with(over)), "{row}");
+        for what in ["ios", "iops", "mb_per_s", "mean_ms", "p99_ms", "queue_depth"] {
+            assert!(row[what].as_f64() > Some(0.0), "{what}: {row}");
+        }
+        assert!(row["server_cpu_us"].is_number() && row["errors"] == 0, "{row}");
+        assert!(
+            row["published"]
+                .as_str()
+                .is_some_and(|p| p.ends_with('%') || p.contains("IOPS") || p.contains("MB/s"))
+        );
+        if row["transport"] == "tcp" {
+            assert!(row["work_requests"].is_null(), "{row}");
+        } else {
+            arithmetic_holds(row);
+        }
+    }
+    let compared = report["remote_invalidation"].as_array().expect("comparisons");
+    assert_eq!(compared.len(), 2);
+    for c in compared {
+        assert_eq!(
+            (&c["without"]["register"], &c["without"]["local_invalidate"]),
+            (&1.0.into(), &1.0.into())
+        );
+        assert_eq!((&c["with"]["register"], &c["with"]["local_invalidate"]), (&1.0.into(), &0.0.into()));
+    }
+}
+
+#[test]
+fn one_table_at_the_end() {
+    let run = causeway(&["bench", "demo", "--only", "s3-20", "--seconds", "0.1", "--threads", "1"], "");
+    assert_eq!(run.code, 0, "{run:?}");
+    assert!(!run.out.contains('\x1b') && !run.err.contains('\x1b'), "this is no terminal: {run:?}");
+    assert_eq!(run.out.matches("8 KiB random read, null  ").count(), 3, "{}", run.out);
+    for part in
+        ["a reference for another machine", "835,688 IOPS", "not reproduced here", "local invalidate 1.00 ="]
+    {
+        assert!(run.out.contains(part), "{part}: {}", run.out);
+    }
+    assert_eq!(run.err.lines().count(), 3, "{}", run.err);
+}
+
+#[test]
+fn words_are_checked() {
+    for (words, says) in [
+        (&["--only", "S9-99"][..], "S3-23"),
+        (&["--seconds", "0"], "0.05 to"),
+        (&["--threads", "0"], "1..=256"),
+        (&["--full", "--size", "1"], "cannot be used with"),
+        (&["--null", "smb://a@b/c"], "<TARGET|TARGET"),
+    ] {
+        let run = causeway(&[&["bench", "demo"], words].concat(), "");
+        let any = says.split('|').any(|s| run.err.contains(s));
+        assert!(run.code == 2 && any, "{words:?}: {run:?}");
+    }
+}
+
+#[test]
+fn a_server_that_was_named_keeps_nothing() {
+    let place = Place::new("bench-demo");
+    let (target, pid) = (place.url("ram"), place.pid().to_string());
+    let options =
+        ["--seconds", "0.1", "--threads", "2", "--size", "1", "--only", "S1-16,S3-23", "--pid", &pid];
+    let report = place.json(&[&["bench", "demo", &target], &options[..]].concat());
+    let rows = report["rows"].as_array().expect("rows");
+    assert_eq!(rows.len(), 4);
+    assert!(rows.iter().all(|r| r["errors"] == 0 && r["server_cpu_us"].is_number()), "{report}");
+    assert_eq!(place.json(&["ls", &place.url("ram/")]), Value::Array(Vec::new()));
+}
