@@ -16,6 +16,7 @@ use rdma::{
 };
 
 use crate::assembly::Assembly;
+use crate::progress::Completed;
 use crate::protocol::{Protocol, Time};
 use crate::transfers::{Transfers, cut_read, cut_write, total};
 use crate::{BufferDescriptorV1, Counters, Limits, SmbDirectError, SmbDirectOptions};
@@ -54,6 +55,7 @@ pub struct SmbDirect {
     pub(crate) receive_stalled: bool,
     pub(crate) writing: Transfers,
     pub(crate) reading: Transfers,
+    pub(crate) done: Completed,
 
     /// Receive buffers that are free again.
     pub(crate) spare: Vec<IoBufMut>,
@@ -176,6 +178,7 @@ impl SmbDirect {
             receive_stalled: false,
             writing: Transfers::new(options.max_queued_transfers),
             reading: Transfers::new(options.max_queued_transfers),
+            done: Completed::default(),
             spare: Vec::new(),
             memory: None,
             timer: None,
@@ -232,7 +235,9 @@ impl SmbDirect {
     /// dropped.
     pub fn send(&mut self, message: Sg, invalidate: Option<Stag>) -> Result<(), SmbDirectError> {
         self.check_open()?;
-        self.protocol.queue_message(sg_len(&message))?;
+        let length = sg_len(&message);
+        self.protocol.queue_message(length)?;
+        self.done.message_bytes += length;
         self.messages.push_back(Message { data: message, invalidate });
         self.wake();
         Ok(())

@@ -16,8 +16,8 @@ use crate::{SmbDirectError, Timer, Violation};
 /// The start of a received message that the protocol looks at.
 const HEAD: usize = 32;
 
-/// In the slot of a Send's id: it asks the peer for a sign of life.
-const KEEP_ALIVE: u32 = 1;
+/// In the slot of a Send's id, beside its length: it asks the peer for a sign of life.
+const KEEP_ALIVE: u32 = 1 << 31;
 
 /// Rounds of completions in one call before other tasks get their turn.
 const ROUNDS: usize = 64;
@@ -221,6 +221,7 @@ impl SmbDirect {
                 let mut sg = Sg::from_iter([IoBuf::from(header.to_bytes().to_vec())]);
                 let part = sg_slice(&front.data, fragment.start as usize, fragment.length as usize);
                 sg.extend(part);
+                self.done.message_bytes -= fragment.length as usize;
                 let mut invalidate = None;
                 if fragment.last {
                     invalidate = front.invalidate;
@@ -245,7 +246,9 @@ impl SmbDirect {
 
     fn post_send_as(&mut self, slot: u32, sg: Sg, invalidate: Option<Stag>) {
         let bytes = sg_len(&sg) as u64;
-        if self.post(wr_id(Kind::Send, slot, 0), Wr::Send { sg, invalidate }) {
+        // Its completion says how long it was.
+        if self.post(wr_id(Kind::Send, slot | bytes as u32, 0), Wr::Send { sg, invalidate }) {
+            self.done.message_bytes += bytes as usize;
             self.send_queue_used += 1;
             self.counters.add(t::SENDS, 1);
             self.counters.add(t::SENT_BYTES, bytes);
@@ -285,17 +288,19 @@ impl SmbDirect {
         let (kind, slot, piece) = wr_parts(c.id);
         if kind != Kind::Recv {
             self.send_queue_used -= 1;
+            self.done.completed(kind == Kind::Read, c.result.is_ok());
         }
         if c.result.is_ok() {
             match kind {
-                Kind::Send if slot == KEEP_ALIVE => self.protocol.handle_keep_alive_left(self.now()),
+                Kind::Send if slot & KEEP_ALIVE != 0 => self.protocol.handle_keep_alive_left(self.now()),
                 Kind::Read | Kind::Write => self.protocol.handle_transfer(self.now()),
                 _ => {}
             }
         }
         match (kind, c.result) {
             (Kind::Recv, Ok(Done::Recv { buf, invalidated })) => self.received(buf, invalidated),
-            (Kind::Recv, _) | (Kind::Send, _) => {}
+            (Kind::Recv, _) => {}
+            (Kind::Send, _) => self.done.message_bytes -= (slot & !KEEP_ALIVE) as usize,
             (Kind::Write, result) => {
                 let finished = self.writing.piece(slot, piece, result.map(|_| None));
                 self.finished(finished, false);

@@ -38,4 +38,5 @@ pub use connection::{Event, SmbDirect};
 pub use error::{SmbDirectError, Timer, Violation};
 pub use options::{Counters, Limits, SmbDirectOptions, WorkRequests};
 pub use pdu::BufferDescriptorV1;
+pub use progress::Progress;
 pub use transfers::{sinks, try_sinks};

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use arena::{Arena, CHUNK_MIN, Class, IoBuf, IoBufMut, Sg};
-use counters::Opened;
+use counters::{Opened, transfers};
 use env::{BoxFuture, Env};
 use rdma::Down;
 use smb_direct::{BufferDescriptorV1, Event, SmbDirect, SmbDirectError};
@@ -67,23 +67,35 @@ struct DirectConnection {
     waiting: Option<(Pull, BoxFuture<arena::SgMut>)>,
     ending: Ending,
     deadlines: Deadlines,
-    /// How far sending and receiving were when that was looked at last.
-    sent: Sent,
+    /// How far the peer was when that was looked at last.
+    moved: Moved,
     assembling: Option<usize>,
+    /// Bytes that RDMA Reads were started for and that have not come.
+    pulling: usize,
+    /// Bytes that RDMA Writes were started for that are not done.
+    pushing: usize,
+    /// Bytes, each way, above which no more are started: what one peer can keep from all others by being slow.
+    started_high: usize,
 }
 
-/// What changes when the peer takes something: what it has still to take, and what the fabric was given so far.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-struct Sent {
-    unfinished: usize,
-    sends: u64,
-    rdma_bytes: u64,
+/// What changes when the peer takes or gives something, and by nothing that we do.
+#[derive(Clone, Copy, Default)]
+struct Moved {
+    sent: u64,
+    left_bytes: u64,
+    read: u64,
 }
 
 /// Events taken in one turn.
 const EVENTS: usize = 64;
 /// Messages handed to the fabric and not sent, above which no more are handed to it.
 const QUEUED_HIGH: usize = 64;
+/// The most that [`DirectConnection::started_high`] is, in bytes.
+const STARTED_HIGH: usize = 16 << 20;
+/// The part of the arena, one in so many, that it is at most.
+const STARTED_SHARE: usize = 8;
+/// The bit of a transfer's id that says it is an RDMA Write; the others are its length.
+const PUSH: u64 = 1 << 63;
 /// Messages that may wait while the engine is full; each needs a credit, so an honest client stays far below.
 const ARRIVED_MAX: usize = 16_384;
 /// Bytes of memory that they may hold.
@@ -105,8 +117,11 @@ impl DirectConnection {
             waiting: None,
             ending: Ending::new(server),
             deadlines: Deadlines::new(server),
-            sent: Sent::default(),
+            moved: Moved::default(),
             assembling: None,
+            pulling: 0,
+            pushing: 0,
+            started_high: (server.arena.usage().budget / STARTED_SHARE).min(STARTED_HIGH),
         }
     }
 
@@ -163,14 +178,12 @@ impl DirectConnection {
 
     /// Sees whether the peer takes what is sent and ends what it has begun.
     fn look(&mut self, now: Instant) -> Result<(), ConnectionError> {
-        let counters = self.direct.counters();
-        let sent = Sent {
-            unfinished: self.direct.unfinished(),
-            sends: counters.sends,
-            rdma_bytes: counters.bytes_rdma_written + counters.bytes_rdma_read,
-        };
-        self.deadlines.sending(now, sent.unfinished > 0, sent != self.sent);
-        self.sent = sent;
+        let (p, was) = (self.direct.progress(), self.moved);
+        let left_bytes = self.direct.tally().get(transfers::OUT_BYTES);
+        self.moved = Moved { sent: p.sent, left_bytes, read: p.read };
+        let took = p.sent != was.sent || left_bytes != was.left_bytes;
+        self.deadlines.sending(now, p.sending > 0, took);
+        self.deadlines.reading(now, p.reading > 0, p.read != was.read);
         let assembling = self.direct.assembling();
         let limit = self.engine.message_limit();
         if let Some(length) = assembling.filter(|n| *n > limit) {
@@ -202,21 +215,32 @@ impl DirectConnection {
                 Ok(())
             }
             Event::RdmaDone { id, result: Ok(Some(bufs)) } => {
-                let data = bufs.into_iter().map(IoBufMut::freeze).collect();
+                let data: Sg = bufs.into_iter().map(IoBufMut::freeze).collect();
+                self.pulling -= arena::sg_len(&data);
                 self.engine.pulled(now, id, Ok(data))
             }
-            Event::RdmaDone { id, result: Err(_) } => {
+            Event::RdmaDone { id, result: Err(_) } if id & PUSH == 0 => {
                 // The connection has ended; the reason follows.
                 self.engine.pulled(now, id, Err(NtStatus::CONNECTION_RESET))
             }
             // A push is done: its reply was queued behind it long ago.
-            Event::RdmaDone { result: Ok(None), .. } => Ok(()),
+            Event::RdmaDone { id, .. } => {
+                self.pushing -= (id & !PUSH) as usize;
+                Ok(())
+            }
             // We expose nothing.
             Event::Invalidated { .. } => Ok(()),
         }
     }
 
-    /// Starts the RDMA Reads that WRITEs wait for, as far as there is memory for them.
+    /// Whether the next RDMA Read may be given memory: soon there is its turn (ORD), and the peer does not keep much
+    /// waiting already.
+    fn may_read(&self) -> bool {
+        let waiting = self.direct.progress().reads_waiting;
+        waiting < self.direct.caps().ord.max(1) as usize && self.pulling < self.started_high
+    }
+
+    /// Starts the RDMA Reads that WRITEs wait for, as far as their turn comes soon and there is memory for them.
     fn pull(&mut self, cx: &mut Context<'_>) -> Result<bool, ConnectionError> {
         let mut any = false;
         loop {
@@ -228,6 +252,9 @@ impl DirectConnection {
                         return Ok(any);
                     }
                 }
+            }
+            if !self.may_read() {
+                return Ok(any);
             }
             let Some(pull) = self.engine.pop_pull() else { return Ok(any) };
             any = true;
@@ -257,7 +284,11 @@ impl DirectConnection {
                 tracing::debug!("a WRITE is refused: {why}");
                 self.engine.pulled(self.env.now(), pull.slot, Err(NtStatus::INSUFFICIENT_RESOURCES))
             }
-            done => Ok(done?),
+            done => {
+                done?;
+                self.pulling += pull.length as usize;
+                Ok(())
+            }
         }
     }
 
@@ -266,12 +297,16 @@ impl DirectConnection {
     fn send(&mut self) -> Result<bool, ConnectionError> {
         let mut any = false;
         // What the peer does not take stays with the engine, which then takes no more from the peer.
-        while self.direct.queued() < QUEUED_HIGH {
+        while self.direct.queued() < QUEUED_HIGH
+            && self.pushing + self.direct.progress().message_bytes < self.started_high
+        {
             let Some(message) = self.engine.pop() else { break };
             any = true;
             let OutMessage { head, payload, pushes, invalidate } = message;
             for push in pushes {
-                self.direct.rdma_write(0, push.data, &push.to)?;
+                let length = arena::sg_len(&push.data);
+                self.direct.rdma_write(PUSH | length as u64, push.data, &push.to)?;
+                self.pushing += length;
             }
             let mut sg: Sg = [IoBuf::from(head)].into_iter().collect();
             match payload {

@@ -26,13 +26,22 @@ struct Deadlines {
     send_by: Option<Instant>,
     /// When the peer must have sent more of a message that it has begun.
     receive_by: Option<Instant>,
+    /// When the peer must have answered an RDMA Read.
+    read_by: Option<Instant>,
     timer: Option<(Instant, BoxFuture<()>)>,
 }
 
 impl Deadlines {
     fn new(server: &Server) -> Deadlines {
         let stall = Duration::from_secs(server.config.limits.stall_s);
-        Deadlines { env: server.env.clone(), stall, send_by: None, receive_by: None, timer: None }
+        Deadlines {
+            env: server.env.clone(),
+            stall,
+            send_by: None,
+            receive_by: None,
+            read_by: None,
+            timer: None,
+        }
     }
 
     /// Notes whether something `waits` for the peer to take it, and whether it took some since the last time.
@@ -45,6 +54,12 @@ impl Deadlines {
         renew(&mut self.receive_by, now + self.stall, waits, moved);
     }
 
+    /// Notes whether the peer has RDMA Reads to answer, and whether it answered some since the last time: what else it
+    /// does is no reason to hold their memory longer.
+    fn reading(&mut self, now: Instant, waits: bool, moved: bool) {
+        renew(&mut self.read_by, now + self.stall, waits, moved);
+    }
+
     /// Nothing moves: wakes up for the next deadline, if there is one. Ready when one has passed.
     fn wait(
         &mut self,
@@ -52,7 +67,7 @@ impl Deadlines {
         now: Instant,
         engine: &Engine,
     ) -> Poll<Result<(), ConnectionError>> {
-        let stalled = [self.send_by, self.receive_by];
+        let stalled = [self.send_by, self.receive_by, self.read_by];
         if stalled.into_iter().flatten().any(|by| by <= now) {
             return Poll::Ready(Err(ConnectionError::Stalled));
         }

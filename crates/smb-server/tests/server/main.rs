@@ -6,4 +6,5 @@ mod counters;
 mod lifecycle;
 mod raw;
 mod replay;
+mod stalling;
 mod world;
