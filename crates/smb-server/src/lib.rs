@@ -37,3 +37,4 @@ mod transport;
 pub use config::{Interface, Interfaces, Limits, Protection, ServerConfig, ShareConfig};
 pub use connection::ConnectionError;
 pub use server::{ChannelInfo, OpenInfo, Server, SessionInfo, ShareError, ShareInfo, Totals, TransportKind};
+pub use transport::{Admitted, SetupEnded};

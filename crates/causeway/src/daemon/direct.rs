@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use rdma::iwarp::{self, Options, SetupError};
 use smb_direct::{SmbDirect, SmbDirectError, SmbDirectOptions};
+use smb_server::SetupEnded;
 use thiserror::Error;
 use tokio::net::TcpStream;
 
@@ -12,6 +13,9 @@ use super::worker::Context;
 /// Why a connection did not come about.
 #[derive(Debug, Error)]
 enum DirectError {
+    /// It took too long, or the server stops.
+    #[error(transparent)]
+    Ended(SetupEnded),
     /// Its TCP connection ended.
     #[error("transport: {0}")]
     Transport(#[from] std::io::Error),
@@ -28,8 +32,18 @@ const READS_UNKNOWN: u32 = 1;
 
 /// Serves a connection until it ends. Why it did not come about is logged.
 pub(super) async fn serve(stream: TcpStream, peer: SocketAddr, context: Context) {
-    match establish(stream, &context).await {
-        Ok((direct, local)) => context.server.serve_direct(direct, peer, local).await,
+    // Counted from here on: before SMB Direct is negotiated a connection holds a socket and receive buffers too.
+    let Some(admitted) = context.server.admit() else {
+        tracing::warn!(%peer, "connection refused: the server takes no more");
+        return;
+    };
+    match admitted
+        .set_up(establish(stream, &context))
+        .await
+        .map_err(DirectError::Ended)
+        .and_then(|set_up| set_up)
+    {
+        Ok((direct, local)) => admitted.serve_direct(direct, peer, local).await,
         Err(error) => tracing::warn!(%peer, "no SMB Direct connection: {error}"),
     }
 }

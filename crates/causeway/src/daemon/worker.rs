@@ -98,7 +98,7 @@ impl Workers {
 
     /// Gives a connection to the worker that has the fewest; drops it where there are too many.
     pub(super) async fn give(&self, incoming: Incoming) {
-        // The server has the same bound, but knows only of connections whose set-up is complete.
+        // The server has the same bound, but knows only of connections that a worker has begun with.
         let all: usize = self.workers.iter().map(|w| w.connections.load(Ordering::Relaxed)).sum();
         if all >= self.most {
             tracing::warn!(peer = %incoming.peer, "connection refused: there are {all}");

@@ -49,6 +49,7 @@ use crate::request::{ConnectionFacts, Reply};
 use crate::server::{ConnectionGuard, Unauthenticated};
 use crate::session::Session;
 use crate::share::Tree;
+use crate::transport::Admitted;
 use crate::{Server, TransportKind};
 use chain::Chain;
 use counting::{Counting, Tallies};
@@ -143,18 +144,16 @@ pub(crate) const UNAUTHENTICATED_MAX: usize = (16 << 10) - 4;
 pub(crate) const OVERHEAD: usize = 64 << 10;
 
 impl Engine {
-    /// A new connection; `None` when the server takes no more. `inline_max` is the longest payload that fits a message
-    /// of the transport.
+    /// A new connection. `inline_max` is the longest payload that fits a message of the transport.
     pub(crate) fn new(
-        server: &Arc<Server>,
+        admitted: Admitted,
         transport: TransportKind,
         peer: SocketAddr,
         local: SocketAddr,
         inline_max: u32,
-    ) -> Option<Engine> {
-        let (id, guard) = server.enter()?;
+    ) -> Engine {
+        let Admitted { server, id, guard, unauthenticated } = admitted;
         let now = server.env.now();
-        let unauthenticated = server.enter_unauthenticated(now)?;
         let facts = ConnectionFacts {
             id,
             dialect: 0,
@@ -170,7 +169,7 @@ impl Engine {
             transport,
             multi_credit: false,
         };
-        Some(Engine {
+        Engine {
             facts: Arc::new(facts),
             negotiated: None,
             multi_protocol: false,
@@ -194,8 +193,8 @@ impl Engine {
             counting: None,
             now,
             _guard: guard,
-            server: Arc::clone(server),
-        })
+            server,
+        }
     }
 
     /// The connection's number, for logs.

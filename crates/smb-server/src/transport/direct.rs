@@ -14,7 +14,7 @@ use smb_direct::{BufferDescriptorV1, Event, SmbDirect, SmbDirectError};
 use smb_wire::NtStatus;
 use vfs::Data;
 
-use super::{Deadlines, Ending, TURNS, guarded, report};
+use super::{Admitted, Deadlines, Ending, TURNS, guarded, report};
 use crate::connection::{ConnectionError, Engine, OVERHEAD, OutMessage, Pull};
 use crate::{Server, TransportKind};
 
@@ -22,28 +22,33 @@ impl Server {
     /// Serves one connection until it ends, and closes what it held. `peer` and `local` are the addresses of the
     /// fabric connection.
     pub async fn serve_direct(self: Arc<Self>, direct: SmbDirect, peer: SocketAddr, local: SocketAddr) {
-        // A message that is longer than the client reassembles cannot be sent.
-        let inline_max = direct.limits().max_fragmented_send_size.saturating_sub(OVERHEAD as u32);
-        let Some(engine) = Engine::new(&self, TransportKind::Rdma, peer, local, inline_max) else {
-            tracing::warn!(%peer, "connection refused: {}", ConnectionError::Refused);
-            return;
-        };
-        let id = engine.id();
-        tracing::debug!(%peer, connection = id, "connected over SMB Direct");
-        let _counted = counted(&self, &direct, local, peer);
-        let mut connection = DirectConnection::new(&self, direct, engine);
-        let result = std::future::poll_fn(|cx| guarded(|| connection.poll(cx))).await;
-        let result = match result {
-            Err(ConnectionError::Direct(e)) if is_orderly(&e) => Ok(()),
-            other => other,
-        };
-        report(&result, peer, id);
-        let DirectConnection { engine, mut direct, .. } = connection;
-        direct.close();
-        // What was said last leaves before the queue pair goes.
-        while direct.event().await.is_ok() {}
-        engine.end().await;
+        match self.admit() {
+            Some(admitted) => serve(admitted, direct, peer, local).await,
+            None => tracing::warn!(%peer, "connection refused: {}", ConnectionError::Refused),
+        }
     }
+}
+
+pub(super) async fn serve(admitted: Admitted, direct: SmbDirect, peer: SocketAddr, local: SocketAddr) {
+    // A message that is longer than the client reassembles cannot be sent.
+    let inline_max = direct.limits().max_fragmented_send_size.saturating_sub(OVERHEAD as u32);
+    let server = Arc::clone(&admitted.server);
+    let engine = Engine::new(admitted, TransportKind::Rdma, peer, local, inline_max);
+    let id = engine.id();
+    tracing::debug!(%peer, connection = id, "connected over SMB Direct");
+    let _counted = counted(&server, &direct, local, peer);
+    let mut connection = DirectConnection::new(&server, direct, engine);
+    let result = std::future::poll_fn(|cx| guarded(|| connection.poll(cx))).await;
+    let result = match result {
+        Err(ConnectionError::Direct(e)) if is_orderly(&e) => Ok(()),
+        other => other,
+    };
+    report(&result, peer, id);
+    let DirectConnection { engine, mut direct, .. } = connection;
+    direct.close();
+    // What was said last leaves before the queue pair goes.
+    while direct.event().await.is_ok() {}
+    engine.end().await;
 }
 
 /// The connection among the performance counters, by both its addresses, as long as this lives.
@@ -361,7 +366,8 @@ mod tests {
         let (accepted, _client) =
             tokio::join!(SmbDirect::accept(a.0, a.1, a.2, a.3), SmbDirect::connect(b.0, b.1, b.2, b.3));
         let nowhere = SocketAddr::from(([127, 0, 0, 1], 5445));
-        let engine = Engine::new(server, TransportKind::Rdma, nowhere, nowhere, 1 << 20).expect("taken");
+        let admitted = server.admit().expect("taken");
+        let engine = Engine::new(admitted, TransportKind::Rdma, nowhere, nowhere, 1 << 20);
         let mut connection = DirectConnection::new(server, accepted.expect("negotiated"), engine);
         let now = env.now();
         let mut arrive = |length: usize| {

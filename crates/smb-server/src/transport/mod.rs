@@ -1,8 +1,11 @@
 //! Moving messages between an engine and a socket or a queue pair; and what both need: deadlines, an end from outside,
 //! a guard against our own faults.
 
+mod admitted;
 mod direct;
 mod tcp;
+
+pub use admitted::{Admitted, SetupEnded};
 
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};

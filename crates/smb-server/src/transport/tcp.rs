@@ -20,10 +20,11 @@ impl Server {
     /// order, is logged.
     pub async fn serve_tcp(self: Arc<Self>, stream: TcpStream) {
         let (Ok(peer), Ok(local)) = (stream.peer_addr(), stream.local_addr()) else { return };
-        let Some(engine) = Engine::new(&self, TransportKind::Tcp, peer, local, u32::MAX) else {
+        let Some(admitted) = self.admit() else {
             tracing::warn!(%peer, "connection refused: {}", ConnectionError::Refused);
             return;
         };
+        let engine = Engine::new(admitted, TransportKind::Tcp, peer, local, u32::MAX);
         // Replies are gathered by us; waiting for more in the kernel only adds delay.
         let _ = stream.set_nodelay(true);
         let id = engine.id();

@@ -1,0 +1,95 @@
+//! Connections that are taken before their transport is set up.
+
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use env::Env;
+use futures_util::future::{Either, select};
+use smb_direct::SmbDirect;
+use thiserror::Error;
+
+use crate::Server;
+use crate::server::{ConnectionGuard, Unauthenticated};
+
+/// A connection that the server has taken. It counts from here on, so that what a transport's set-up holds (sockets,
+/// receive buffers) is bounded as what comes after is.
+pub struct Admitted {
+    pub(crate) server: Arc<Server>,
+    pub(crate) id: u64,
+    pub(crate) guard: ConnectionGuard,
+    pub(crate) unauthenticated: Unauthenticated,
+}
+
+/// Why the set-up of a transport was given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum SetupEnded {
+    /// The peer took too long: it must be set up and somebody be logged on within `authenticate_s`.
+    #[error("the peer did not finish in time")]
+    TimedOut,
+    /// The server takes no more.
+    #[error("the server stops")]
+    Draining,
+}
+
+impl Server {
+    /// Takes a connection whose transport is still to be set up; `None` when there are too many, or the server drains.
+    pub fn admit(self: &Arc<Self>) -> Option<Admitted> {
+        let (id, guard) = self.enter()?;
+        let unauthenticated = self.enter_unauthenticated(self.env.now())?;
+        Some(Admitted { server: Arc::clone(self), id, guard, unauthenticated })
+    }
+}
+
+impl Admitted {
+    /// Runs the set-up of its transport; all of it has one deadline, that of logging on.
+    ///
+    /// # Errors
+    /// See [`SetupEnded`]; the set-up is dropped.
+    pub async fn set_up<T>(&self, set_up: impl Future<Output = T>) -> Result<T, SetupEnded> {
+        let by: Instant =
+            self.unauthenticated.since + Duration::from_secs(self.server.config.limits.authenticate_s);
+        let env: &Env = &self.server.env;
+        let (late, draining) = (pin!(env.sleep_until(by)), pin!(self.server.draining()));
+        match select(pin!(set_up), select(late, draining)).await {
+            Either::Left((done, _)) => Ok(done),
+            Either::Right((Either::Left(_), _)) => Err(SetupEnded::TimedOut),
+            Either::Right((Either::Right(_), _)) => Err(SetupEnded::Draining),
+        }
+    }
+
+    /// As [`Server::serve_direct`].
+    pub async fn serve_direct(self, direct: SmbDirect, peer: SocketAddr, local: SocketAddr) {
+        super::direct::serve(self, direct, peer, local).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::tests::World;
+
+    /// What is being set up counts, and has until a client must have logged on.
+    #[tokio::test(start_paused = true)]
+    async fn what_is_being_set_up_is_bounded() {
+        let world = World::new();
+        let server = &world.server;
+        let most = server.config.limits.unauthenticated;
+        let taken: Vec<_> = std::iter::from_fn(|| server.admit()).take(most + 1).collect();
+        assert_eq!((taken.len(), server.totals().connections), (most, most));
+        let begun = tokio::time::Instant::now();
+        assert_eq!(taken[0].set_up(std::future::pending::<()>()).await, Err(SetupEnded::TimedOut));
+        assert_eq!(begun.elapsed(), Duration::from_secs(server.config.limits.authenticate_s));
+        assert_eq!(taken[1].set_up(async { 7 }).await, Ok(7), "what is ready is not given up");
+        drop(taken);
+        assert_eq!(server.totals().connections, 0);
+        let one = server.admit().expect("there is room again");
+        let (ended, ()) = tokio::join!(
+            async move { one.set_up(std::future::pending::<()>()).await },
+            server.drain(Duration::from_secs(5)),
+        );
+        assert_eq!(ended, Err(SetupEnded::Draining));
+        assert!(server.admit().is_none(), "it takes no more");
+    }
+}
