@@ -1,8 +1,10 @@
 //! Opens.
 
 mod gate;
+mod sequence;
 
 pub(crate) use gate::Pass;
+pub(crate) use sequence::{Sequence, Sequenced};
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -27,6 +29,7 @@ pub(crate) struct Open {
     /// Access that was granted (an ACCESS_MASK without generic bits).
     pub(crate) access: u32,
     pub(crate) target: OpenTarget,
+    pub(crate) sequence: Sequence,
     pub(crate) _counted: OpenCounted,
 }
 

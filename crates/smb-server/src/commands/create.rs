@@ -26,7 +26,7 @@ use super::metadata::{basic, file_attributes, stored_attributes};
 use crate::access;
 use crate::files::share_mode::ShareMode;
 use crate::files::{Member, Refusal};
-use crate::open::{FileOpen, Open, OpenTarget};
+use crate::open::{FileOpen, Open, OpenTarget, Sequence};
 use crate::pipes::Pipe;
 use crate::request::{Reply, Request};
 use crate::share::OpenCounted;
@@ -86,7 +86,14 @@ fn open_pipe(r: &Request, q: &CreateRequest<'_>, name: &str) -> Result<Reply, Nt
     let id = r.server.new_file_id();
     let counted = OpenCounted::new(&r.tree.share);
     let target = OpenTarget::Pipe(pipe);
-    let open = Open { id, tree: Arc::clone(&r.tree), access: granted.bits(), target, _counted: counted };
+    let open = Open {
+        id,
+        tree: Arc::clone(&r.tree),
+        access: granted.bits(),
+        target,
+        sequence: Sequence::new(r.header.channel_sequence()),
+        _counted: counted,
+    };
     let limit = r.server.config.limits.opens_per_session;
     r.session.add_open(limit, Arc::new(open)).map_err(|_| NtStatus::INSUFFICIENT_RESOURCES)?;
     let body = CreateResponse {
@@ -235,6 +242,7 @@ impl<'a> Plan<'a> {
                 file,
                 self.q.create_options,
             )),
+            sequence: Sequence::new(self.r.header.channel_sequence()),
             _counted: OpenCounted::new(&self.r.tree.share),
         };
         Ok(Loose::new(&self.r.server, Arc::new(open)))

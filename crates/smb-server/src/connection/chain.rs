@@ -12,6 +12,7 @@ use smb_direct::BufferDescriptorV1;
 use smb_wire::{FileId, Header, NtStatus};
 
 use super::counting::Counting;
+use crate::open::Sequenced;
 use crate::request::{Cancel, Reply};
 use crate::session::Session;
 
@@ -78,6 +79,8 @@ pub(super) struct Running {
     /// Where a Pull goes on.
     pub(super) then: Option<AfterPull>,
     pub(super) counting: Option<Counting>,
+    /// It is at work for its open until this goes.
+    pub(super) sequenced: Option<Sequenced>,
 }
 
 /// A reply that waits for the rest of its chain.

@@ -15,6 +15,7 @@ use super::counting::Counting;
 use super::encode::COMPOUND_MAX;
 use super::{Engine, Pull, Slotted};
 use crate::commands;
+use crate::open::Sequenced;
 use crate::request::{Cancel, Pending, Reply, Request};
 use crate::server::Counters;
 use crate::session::{Protected, Session};
@@ -55,6 +56,7 @@ impl Engine {
                 async_id: None,
                 then: None,
                 counting,
+                sequenced: self.sequenced.take(),
             };
             match outcome {
                 Outcome::Silent => {}
@@ -206,7 +208,17 @@ impl Engine {
             if let Some(status) = chain.related.failed.filter(|_| header.is_related()) {
                 return status.into();
             }
-            chain.related.file_id = Some(inherited.unwrap_or(named));
+            let id = inherited.unwrap_or(named);
+            chain.related.file_id = Some(id);
+            // MS-SMB2 3.3.5.2.10. What is not open its handler says.
+            if self.facts.dialect >= 0x0300
+                && let Some(open) = admitted.session.open(id)
+            {
+                match Sequenced::begin(open, &header) {
+                    Ok(sequenced) => self.sequenced = sequenced,
+                    Err(_) => return NtStatus::FILE_NOT_AVAILABLE.into(),
+                }
+            }
         }
         if header.command == Command::TREE_DISCONNECT {
             if TreeDisconnectRequest::decode(&message).is_err() {
@@ -402,7 +414,8 @@ pub(super) fn verify(key: &SigningKey, segments: &[&[u8]], header: &Header) -> b
 
 /// Notes a reply and what later related operations inherit from it.
 fn finish(chain: &mut Chain, running: Running, reply: Reply) {
-    let Running { header, signing, invalidate, async_id, counting, .. } = running;
+    let Running { header, signing, invalidate, async_id, counting, sequenced, .. } = running;
+    drop(sequenced);
     if let Some(counting) = counting {
         counting.end(&reply);
     }

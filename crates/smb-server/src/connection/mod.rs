@@ -45,6 +45,7 @@ use smb_auth::sign::SigningKey;
 use smb_direct::BufferDescriptorV1;
 use smb_wire::{Guid, NtStatus};
 
+use crate::open::Sequenced;
 use crate::request::{ConnectionFacts, Reply};
 use crate::server::{ConnectionGuard, Unauthenticated};
 use crate::session::Session;
@@ -90,6 +91,8 @@ pub(crate) struct Engine {
     unauthenticated: Option<Unauthenticated>,
     /// The request that is being started, where it is counted.
     counting: Option<Counting>,
+    /// The same, where it has an open.
+    sequenced: Option<Sequenced>,
     now: Instant,
     _guard: ConnectionGuard,
 }
@@ -191,6 +194,7 @@ impl Engine {
             ending: None,
             unauthenticated: Some(unauthenticated),
             counting: None,
+            sequenced: None,
             now,
             _guard: guard,
             server,
@@ -296,8 +300,17 @@ impl Engine {
                 running.cancel.cancel();
             }
         }
+        // What waits for the client's memory never begins: a replay on another channel need not wait for it.
+        self.parked.retain(|_, chain| chain.running.as_ref().is_some_and(|r| r.then.is_none()));
         // What the backend has begun goes on whether anybody waits or not; after this it is over.
-        while let Ok(Some(_)) | Err(_) = AssertUnwindSafe(self.running.next()).catch_unwind().await {}
+        loop {
+            match AssertUnwindSafe(self.running.next()).catch_unwind().await {
+                Ok(Some((slot, _))) => drop(self.parked.remove(&slot)),
+                Err(_) => {}
+                Ok(None) => break,
+            }
+        }
+        self.parked.clear();
         let id = self.facts.id;
         for (_, channel) in self.channels.drain() {
             let session = channel.session;

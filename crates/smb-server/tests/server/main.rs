@@ -6,5 +6,6 @@ mod counters;
 mod lifecycle;
 mod raw;
 mod replay;
+mod sequence;
 mod stalling;
 mod world;

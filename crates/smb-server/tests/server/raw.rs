@@ -50,6 +50,8 @@ pub struct Raw {
     pub tree_id: u32,
     /// Of the next requests.
     pub flags: HeaderFlags,
+    /// ChannelSequence of the next requests.
+    pub sequence: u16,
     /// What the server has granted and was not used.
     pub credits: u32,
     next_id: u64,
@@ -76,6 +78,7 @@ impl Raw {
             ciphers: None,
             tree_id: 0,
             flags: HeaderFlags::empty(),
+            sequence: 0,
             credits: 1,
             next_id: 0,
             dialect: 0,
@@ -95,6 +98,7 @@ impl Raw {
             session_id: self.session_id,
             tree_id: self.tree_id,
             flags: self.flags,
+            status: NtStatus(self.sequence.into()),
             ..Header::default()
         };
         self.next_id += u64::from(charge);

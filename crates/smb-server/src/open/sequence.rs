@@ -1,0 +1,128 @@
+//! ChannelSequence (MS-SMB2 3.3.5.2.10): what a client sent through a channel that it has lost must not come on top of
+//! what it has sent since.
+//!
+//! A client counts the channels it has lost and says so in each request. An open knows the newest number it has seen;
+//! a change with an older one is refused. A replayed change waits (its client asks again) until nothing that was sent
+//! before the newest number is still at work: one of those may be the very request that is replayed.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use smb_wire::{Command, Header, HeaderFlags};
+
+use super::Open;
+
+/// An open's part of it (MS-SMB2 3.3.1.10).
+pub(crate) struct Sequence(Mutex<Counts>);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Counts {
+    /// Open.ChannelSequence.
+    newest: u16,
+    /// Open.OutstandingRequestCount: requests at work with the newest number.
+    outstanding: usize,
+    /// Open.OutstandingPreRequestCount: those with an older one.
+    before: usize,
+}
+
+/// A request of an open that is at work.
+pub(crate) struct Sequenced {
+    open: Arc<Open>,
+    sequence: u16,
+}
+
+impl Sequenced {
+    /// Begins a request of `open`: `Ok(None)` for one that is let through without being counted, an error for one that
+    /// is to fail with STATUS_FILE_NOT_AVAILABLE.
+    pub(crate) fn begin(open: Arc<Open>, header: &Header) -> Result<Option<Sequenced>, Late> {
+        let sequence = header.channel_sequence();
+        let replay = header.flags.contains(HeaderFlags::REPLAY);
+        let counted = open.sequence.0.lock().begin(sequence, replay);
+        let changes = matches!(header.command, Command::WRITE | Command::SET_INFO | Command::IOCTL);
+        match counted {
+            // What may wait for as long as somebody else likes changes no data, and holds up nobody.
+            true if matches!(header.command, Command::LOCK | Command::CHANGE_NOTIFY) => {
+                open.sequence.0.lock().end(sequence);
+                Ok(None)
+            }
+            true => Ok(Some(Sequenced { open, sequence })),
+            false if changes => Err(Late),
+            false => Ok(None),
+        }
+    }
+}
+
+/// A change that comes too late, or too early.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Late;
+
+impl Drop for Sequenced {
+    fn drop(&mut self) {
+        self.open.sequence.0.lock().end(self.sequence);
+    }
+}
+
+impl Sequence {
+    /// Of an open that a request with this number made.
+    pub(crate) fn new(newest: u16) -> Sequence {
+        Sequence(Mutex::new(Counts { newest, outstanding: 0, before: 0 }))
+    }
+}
+
+impl Counts {
+    /// Whether the request is in its turn, and counted.
+    fn begin(&mut self, sequence: u16, replay: bool) -> bool {
+        let ahead = sequence.wrapping_sub(self.newest);
+        if ahead > 0x7FFF {
+            return false;
+        }
+        if ahead > 0 {
+            self.before += self.outstanding;
+            self.outstanding = 0;
+            self.newest = sequence;
+        }
+        if replay && self.before > 0 {
+            return false;
+        }
+        self.outstanding += 1;
+        true
+    }
+
+    /// A counted request is answered, or given up (MS-SMB2 3.3.4.1).
+    fn end(&mut self, sequence: u16) {
+        let count = if sequence == self.newest { &mut self.outstanding } else { &mut self.before };
+        *count = count.saturating_sub(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counts(newest: u16) -> Counts {
+        Counts { newest, outstanding: 0, before: 0 }
+    }
+
+    #[test]
+    fn older_ones_are_out_of_turn() {
+        let mut c = counts(0xFFFF);
+        assert!(c.begin(0xFFFF, false) && c.begin(0, false), "it wraps");
+        assert!(!c.begin(0xFFFF, false) && !c.begin(0xFFFF, true));
+        assert_eq!(c, Counts { newest: 0, outstanding: 1, before: 1 });
+        assert!(c.begin(0x7FFF, false) && !c.begin(0xFFFF, false));
+    }
+
+    #[test]
+    fn a_replay_waits_for_what_was_sent_before() {
+        let mut c = counts(0);
+        assert!(c.begin(0, false));
+        assert!(!c.begin(1, true), "the number is taken all the same");
+        assert_eq!(c, Counts { newest: 1, outstanding: 0, before: 1 });
+        assert!(c.begin(1, false) && !c.begin(1, true));
+        c.end(0);
+        assert!(c.begin(1, true));
+        c.end(1);
+        c.end(1);
+        assert_eq!(c, counts(1));
+    }
+}
