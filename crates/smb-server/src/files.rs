@@ -290,7 +290,10 @@ impl FileTable {
     /// A rename has happened: its opens follow. A second name of the file stays what it is, and so does the same path
     /// in another share.
     pub(crate) fn renamed(&self, share: &Arc<Share>, id: NodeId, from: &VfsPath, to: &VfsPath) {
-        if let Some(file) = self.files.lock().by_id.get(&id) {
+        let files = self.files.lock();
+        // The change may go on: what the backend said before this is old already.
+        self.generation.fetch_add(1, Ordering::AcqRel);
+        if let Some(file) = files.by_id.get(&id) {
             let mut state = file.state.lock();
             let state = &mut *state;
             let members = state.members.iter_mut().map(|m| (&m.share, &mut m.path));

@@ -2,7 +2,7 @@
 
 use smb_wire::fscc::{FileLinkInformation, FileRenameInformation, FileRenameInformationEx, RenameFlags};
 use smb_wire::{AccessMask, NtStatus, ShareAccess, Utf16Le, WireError};
-use vfs::{Attributes, Kind, OpenMode, OpenRequest, Rights, Stat, VfsError, VfsPath};
+use vfs::{Attributes, Kind, NodeId, OpenMode, OpenRequest, Opened, Rights, Stat, VfsError, VfsPath};
 
 use super::require;
 use crate::access;
@@ -129,13 +129,25 @@ async fn rename_to(r: &Request, open: &Open, f: &FileOpen, to: Target) -> Result
             Err(VfsError::IsDirectory | VfsError::NotEmpty | VfsError::NotDirectory) => break,
             Err(e) => return Err(status::of_vfs(e)),
             Ok(()) => {
+                // At once: until the paths follow, nothing else may happen.
                 files.renamed(share, id, &from, &to.path);
+                let stored = stored_path(r, id, &to.path).await;
+                files.renamed(share, id, &to.path, &stored);
                 drop(change);
                 return Ok(());
             }
         }
     }
     Err(NtStatus::ACCESS_DENIED)
+}
+
+/// The path of a file that was just renamed, as the backend stores it: folders on the way may be written otherwise than
+/// the client wrote them, and what is open below a folder is found by its path.
+async fn stored_path(r: &Request, id: NodeId, path: &VfsPath) -> VfsPath {
+    match find(r, path).await {
+        Ok(opened) if opened.node.id() == id => opened.path,
+        _ => path.clone(),
+    }
 }
 
 /// What has the new name already.
@@ -204,6 +216,11 @@ async fn check_replaced<'r>(r: &'r Request, f: &FileOpen, to: &Target) -> Result
 }
 
 async fn look(r: &Request, path: &VfsPath) -> Result<(std::sync::Arc<dyn vfs::Node>, Stat), VfsError> {
+    let opened = find(r, path).await?;
+    Ok((opened.node, opened.stat))
+}
+
+async fn find(r: &Request, path: &VfsPath) -> Result<Opened, VfsError> {
     let vfs = r.tree.share.vfs().ok_or(VfsError::Unsupported)?;
     let request = OpenRequest {
         path: path.clone(),
@@ -214,6 +231,5 @@ async fn look(r: &Request, path: &VfsPath) -> Result<(std::sync::Arc<dyn vfs::No
         security: None,
         extended_attributes: Vec::new(),
     };
-    let opened = vfs.open(&r.ctx(), request).wait().await?;
-    Ok((opened.node, opened.stat))
+    vfs.open(&r.ctx(), request).wait().await
 }

@@ -77,3 +77,16 @@ async fn delete_on_close_follows_a_rename() {
     w.close(f).await;
     assert!(w.exists("f").await && !w.exists("g").await);
 }
+
+// What is open below a directory holds it, however the client wrote its name.
+#[tokio::test(start_paused = true)]
+async fn a_new_path_is_kept_as_it_is_stored() {
+    let w = World::new();
+    let d = w.create("dir", How::MKDIR).await;
+    w.close(d).await;
+    let f = w.create("f", How::CREATE).await;
+    assert_eq!(rename(&w, f, "DIR\\new", false).await, NtStatus::SUCCESS);
+    assert_eq!(paths(&w), ["dir\\new"]);
+    let d = w.create("dir", How::OPEN).await;
+    assert_eq!(rename(&w, d, "e", false).await, NtStatus::ACCESS_DENIED);
+}
