@@ -347,6 +347,16 @@ impl FileState {
         state.delete_pending = name;
     }
 
+    /// It goes with this open, if nobody else has it open.
+    pub(crate) fn delete_if_alone(&self, volatile: u64) {
+        let mut state = self.state.lock();
+        if let [m] = state.members.as_slice()
+            && m.volatile == volatile
+        {
+            state.delete_pending = Some((Arc::clone(&m.share), m.path.clone()));
+        }
+    }
+
     /// FileDispositionInformationEx with FILE_DISPOSITION_ON_CLOSE: whether one open takes the file with it.
     pub(crate) fn set_delete_on_close(&self, volatile: u64, on: bool) {
         if let Some(m) = self.state.lock().members.iter_mut().find(|m| m.volatile == volatile) {

@@ -196,7 +196,12 @@ impl<'a> Plan<'a> {
         };
         match self.join(&found, generation) {
             Err(Refusal::Again) if found.opened.created => self.join_created(found).await,
-            Err(e) => Err(e),
+            Err(e) => {
+                if found.opened.created {
+                    self.undo(&found).await;
+                }
+                Err(e)
+            }
             Ok(open) => Ok(Done { open, found }),
         }
     }
@@ -211,15 +216,44 @@ impl<'a> Plan<'a> {
             match self.vfs.open(&self.r.ctx(), request).wait().await {
                 Ok(o) if o.node.id() == found.opened.node.id() => found.opened.path = o.path,
                 // It has been moved away or deleted by now.
-                _ => return Err(Refusal::Again),
+                Ok(_) | Err(VfsError::NotFound | VfsError::PathNotFound) => return Err(Refusal::Again),
+                Err(e) => {
+                    self.undo(&found).await;
+                    return Err(Refusal::Status(status::of_vfs(e)));
+                }
             }
             match self.join(&found, generation) {
                 Err(Refusal::Again) => self.r.server.files.settled().await,
-                Err(e) => return Err(e),
+                Err(e) => {
+                    self.undo(&found).await;
+                    return Err(e);
+                }
                 Ok(open) => return Ok(Done { open, found }),
             }
         }
-        Err(Refusal::Again)
+        // Were it tried again, this CREATE would meet its own file.
+        self.undo(&found).await;
+        Err(Refusal::Status(NtStatus::SHARING_VIOLATION))
+    }
+
+    /// Takes back what this CREATE has made and cannot open: a CREATE that fails leaves nothing. What somebody else has
+    /// open by now stays, as if they had made it.
+    async fn undo(&self, found: &Found) {
+        let (files, id) = (&self.r.server.files, found.opened.node.id());
+        let _change = files.begin_change().await;
+        let Some(_claim) = files.claim(id) else { return };
+        let path = &found.opened.path;
+        if let Err(e) = self.vfs.remove(&self.r.ctx(), path, id).wait().await {
+            tracing::debug!(%path, "not removed after a CREATE that failed: {e}");
+        }
+    }
+
+    /// Closes an open that no client will hear of, and takes back what it has made.
+    async fn give_up(loose: Loose, created: bool) {
+        if created && let Some(f) = loose.get().file() {
+            f.file.delete_if_alone(loose.get().id.volatile);
+        }
+        loose.close().await;
     }
 
     fn join(&self, found: &Found, generation: u64) -> Result<Loose, Refusal> {
@@ -422,14 +456,14 @@ impl<'a> Plan<'a> {
         let stat = match self.change(&found).await {
             Ok(stat) => stat,
             Err(s) => {
-                loose.close().await;
+                Plan::give_up(loose, found.opened.created).await;
                 return Err(s);
             }
         };
         let open = Arc::clone(loose.get());
         let limit = self.r.server.config.limits.opens_per_session;
         if self.r.session.add_open(limit, Arc::clone(&open)).is_err() {
-            loose.close().await;
+            Plan::give_up(loose, found.opened.created).await;
             return Err(NtStatus::INSUFFICIENT_RESOURCES);
         }
         loose.keep();

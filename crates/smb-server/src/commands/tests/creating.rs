@@ -126,3 +126,17 @@ async fn no_open_is_lost() {
     let other = w.another(1001);
     assert_eq!(other.try_create("f", exclusive).await, Err(NtStatus::SHARING_VIOLATION));
 }
+
+// A CREATE that fails leaves nothing of its own, and takes nothing of anybody else's.
+#[tokio::test(start_paused = true)]
+async fn what_a_failed_creation_made_is_gone() {
+    let (w, kept) = (World::new(), Err(NtStatus::INSUFFICIENT_RESOURCES));
+    let other = w.another(1001);
+    other.create("there", How::CREATE).await;
+    // No open is added to it any more.
+    w.session.end();
+    assert_eq!(w.try_create("f", How::CREATE).await, kept);
+    assert_eq!(w.try_create("d", How::MKDIR).await, kept);
+    assert_eq!(w.try_create("there", How::OPEN_IF).await, kept);
+    assert!(!other.exists("f").await && !other.exists("d").await && other.exists("there").await);
+}
