@@ -59,6 +59,8 @@ pub(crate) struct FileState {
     state: Mutex<State>,
     /// Held while this file is renamed.
     naming: AsyncMutex<()>,
+    /// Held while something of its metadata is read, changed and stored again: see [`FileState::metadata`].
+    metadata: AsyncMutex<()>,
     locks: Mutex<LockTable>,
     /// Held locks: lets I/O skip the table when there are none.
     lock_count: AtomicUsize,
@@ -313,6 +315,7 @@ impl FileState {
             id,
             state: Mutex::default(),
             naming: AsyncMutex::default(),
+            metadata: AsyncMutex::default(),
             locks: Mutex::default(),
             lock_count: AtomicUsize::new(0),
         }
@@ -322,6 +325,12 @@ impl FileState {
     pub(crate) fn path_of(&self, volatile: u64) -> VfsPath {
         let state = self.state.lock();
         state.members.iter().find(|m| m.volatile == volatile).map(|m| m.path.clone()).unwrap_or_default()
+    }
+
+    /// For who reads metadata of the file to store it again with a part changed (its security descriptor, its
+    /// attributes, its length): of two at once the second builds upon what the first has stored.
+    pub(crate) async fn metadata(&self) -> MutexGuard<'_, ()> {
+        self.metadata.lock().await
     }
 
     /// Whether it goes when its last open does.

@@ -153,6 +153,7 @@ impl FileOpen {
             return;
         }
         let mut change = *self.kept_times.lock();
+        let _one = self.file.metadata().await;
         let Ok(stat) = self.node.stat(ctx).wait().await else { return };
         if !stat.attributes.contains(Attributes::ARCHIVE) {
             change.attributes = Some((stat.attributes & Attributes::STORED) | Attributes::ARCHIVE);

@@ -453,7 +453,7 @@ impl<'a> Plan<'a> {
     /// Overwrites and reserves space as asked, hands the open to the session, and answers.
     async fn finish(&self, done: Done) -> Result<Reply, NtStatus> {
         let Done { open: loose, found } = done;
-        let stat = match self.change(&found).await {
+        let stat = match self.change(loose.get(), &found).await {
             Ok(stat) => stat,
             Err(s) => {
                 Plan::give_up(loose, found.opened.created).await;
@@ -502,7 +502,7 @@ impl<'a> Plan<'a> {
     }
 
     /// MS-FSA 2.1.5.1.2.3: what overwriting does to a file, and AllocationSize to a new or overwritten one.
-    async fn change(&self, found: &Found) -> Result<vfs::Stat, NtStatus> {
+    async fn change(&self, open: &Open, found: &Found) -> Result<vfs::Stat, NtStatus> {
         let (created, node) = (found.opened.created, &found.opened.node);
         let replaced = self.overwrites() && !created;
         let reserves = node.kind() == Kind::File && (created || replaced);
@@ -510,6 +510,10 @@ impl<'a> Plan<'a> {
         if !replaced && allocation.is_none() {
             return Ok(found.opened.stat);
         }
+        let _one = match open.file() {
+            Some(f) => Some(f.file.metadata().await),
+            None => None,
+        };
         self.overwrite(node, replaced, found.opened.stat.ea_size, allocation).await.map_err(status::of_vfs)
     }
 

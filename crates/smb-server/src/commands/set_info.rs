@@ -214,6 +214,7 @@ async fn security(
         return Ok(());
     }
     let ctx = r.ctx();
+    let _one = f.file.metadata().await;
     let stored = access::stored(f.node.security(&ctx).wait().await)?;
     let new = access::changed(&r.session.user, stored.as_deref(), parts, sent)?;
     f.node.set_security(&ctx, new).wait().await.map_err(status::of_vfs)

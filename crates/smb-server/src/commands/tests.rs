@@ -7,6 +7,7 @@ mod listing;
 mod locking;
 mod racing;
 mod renaming;
+mod watched;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;

@@ -14,6 +14,7 @@ pub(super) async fn set(r: &Request, open: &Open, f: &FileOpen, buffer: &[u8]) -
     require(open, AccessMask::WRITE_ATTRIBUTES)?;
     let b = short(FileBasicInformation::decode(buffer))?;
     let attributes = attributes(b.file_attributes, f.node.kind())?;
+    let _one = f.file.metadata().await;
     let now = f.stat(&r.ctx()).await.map_err(status::of_vfs)?;
     let created = match asked(b.creation_time)? {
         Asked::Set(t) => Some(t),

@@ -1,0 +1,138 @@
+//! Changes of metadata as a backend sees them: one after the other, and stored when that was asked for.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use arena::Sg;
+use env::{Ctx, Io};
+use smb_wire::fscc::FileInfoClass;
+use smb_wire::msg::SecurityInformation;
+use vfs::{
+    BasicChange, Data, DirEntry, ExtendedAttribute, Kind, Node, NodeId, OpenRequest, Opened, Space, Stat,
+    Vfs, VfsPath, VfsResult, VolumeInfo, Want,
+};
+
+use super::*;
+
+/// What was seen.
+#[derive(Default)]
+struct Seen {
+    flushes: AtomicUsize,
+    /// Security descriptors that were read and not stored again, now and at most.
+    read: AtomicUsize,
+    read_most: AtomicUsize,
+}
+
+struct Watched {
+    inner: Arc<dyn Vfs>,
+    seen: Arc<Seen>,
+}
+
+struct WatchedNode {
+    inner: Arc<dyn Node>,
+    seen: Arc<Seen>,
+}
+
+macro_rules! pass_on {
+    ($($name:ident($($a:ident: $t:ty),*) -> $r:ty;)*) => {
+        $(fn $name(&self, $($a: $t),*) -> $r {
+            self.inner.$name($($a),*)
+        })*
+    };
+}
+
+impl Vfs for Watched {
+    pass_on! {
+        info() -> VolumeInfo;
+        space(c: &Ctx) -> Io<VfsResult<Space>>;
+        remove(c: &Ctx, path: &VfsPath, id: NodeId) -> Io<VfsResult<()>>;
+        rename(c: &Ctx, from: &VfsPath, id: NodeId, to: &VfsPath, replace: bool) -> Io<VfsResult<()>>;
+        link(c: &Ctx, from: &VfsPath, id: NodeId, to: &VfsPath, replace: bool) -> Io<VfsResult<()>>;
+    }
+
+    fn open(&self, c: &Ctx, request: OpenRequest) -> Io<VfsResult<Opened>> {
+        let (opening, seen) = (self.inner.open(c, request), Arc::clone(&self.seen));
+        Io::pending(async move {
+            let opened = opening.wait().await?;
+            let node = Arc::new(WatchedNode { inner: opened.node, seen });
+            Ok(Opened { node, ..opened })
+        })
+    }
+}
+
+impl Node for WatchedNode {
+    pass_on! {
+        id() -> NodeId;
+        kind() -> Kind;
+        stat(c: &Ctx) -> Io<VfsResult<Stat>>;
+        set_basic(c: &Ctx, change: BasicChange) -> Io<VfsResult<()>>;
+        read(c: &Ctx, offset: u64, want: Want<'_>) -> Io<VfsResult<Data>>;
+        write(c: &Ctx, offset: u64, src: Sg) -> Io<VfsResult<u32>>;
+        set_len(c: &Ctx, len: u64) -> Io<VfsResult<()>>;
+        set_allocation(c: &Ctx, len: u64) -> Io<VfsResult<()>>;
+        set_sparse(c: &Ctx, sparse: bool) -> Io<VfsResult<()>>;
+        zero(c: &Ctx, range: Range<u64>) -> Io<VfsResult<()>>;
+        allocated(c: &Ctx, range: Range<u64>, limit: usize) -> Io<VfsResult<Vec<Range<u64>>>>;
+        copy_to(c: &Ctx, from: u64, target: &Arc<dyn Node>, to: u64, length: u64) -> Io<VfsResult<u64>>;
+        list(c: &Ctx, restart: bool, limit: usize) -> Io<VfsResult<Vec<DirEntry>>>;
+        lookup(c: &Ctx, name: &str) -> Io<VfsResult<DirEntry>>;
+        is_empty(c: &Ctx) -> Io<VfsResult<bool>>;
+        extended_attributes(c: &Ctx) -> Io<VfsResult<Vec<ExtendedAttribute>>>;
+        set_extended_attributes(c: &Ctx, set: Vec<ExtendedAttribute>) -> Io<VfsResult<()>>;
+    }
+
+    fn flush(&self, c: &Ctx) -> Io<VfsResult<()>> {
+        self.seen.flushes.fetch_add(1, Ordering::Relaxed);
+        self.inner.flush(c)
+    }
+
+    fn security(&self, c: &Ctx) -> Io<VfsResult<Option<Vec<u8>>>> {
+        let now = self.seen.read.fetch_add(1, Ordering::Relaxed) + 1;
+        self.seen.read_most.fetch_max(now, Ordering::Relaxed);
+        let reading = self.inner.security(c);
+        Io::pending(async move {
+            tokio::task::yield_now().await;
+            reading.wait().await
+        })
+    }
+
+    fn set_security(&self, c: &Ctx, descriptor: Vec<u8>) -> Io<VfsResult<()>> {
+        self.seen.read.fetch_sub(1, Ordering::Relaxed);
+        self.inner.set_security(c, descriptor)
+    }
+}
+
+/// A user of a share that is watched.
+fn world() -> (World, Arc<Seen>) {
+    let (w, seen) = (World::new(), Arc::<Seen>::default());
+    let inner = Arc::clone(w.server.share("files").expect("there").vfs().expect("a disk"));
+    let vfs = Arc::new(Watched { inner, seen: Arc::clone(&seen) });
+    w.server.add_share(ShareConfig { name: "watched".into(), ..World::share_on(vfs) }).expect("another name");
+    let share = w.server.share("watched").expect("added");
+    let tree = w.session.add_tree(2, |id| Tree::new(id, share, ALL.bits())).expect("the second");
+    (World { tree, ..w }, seen)
+}
+
+async fn set_security(w: &World, file_id: FileId, descriptor: &[u8]) -> NtStatus {
+    let q = SetInfoRequest {
+        info_type: InfoType::SECURITY,
+        additional_information: SecurityInformation::DACL,
+        file_id,
+        buffer: descriptor,
+        ..Default::default()
+    };
+    crate::commands::set_info::handle(w.request(&q)).await.status
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_changes_the_descriptor_at_a_time() {
+    let (w, seen) = world();
+    let (f, g) = (w.create("f", How::CREATE).await, w.create("f", How::OPEN).await);
+    let new = crate::access::for_new(&user(1000), None, None, false).expect("a descriptor");
+    seen.read.store(0, Ordering::Relaxed);
+    seen.read_most.store(0, Ordering::Relaxed);
+    let both = tokio::join!(set_security(&w, f, &new), set_security(&w, g, &new));
+    assert_eq!(both, (NtStatus::SUCCESS, NtStatus::SUCCESS));
+    assert_eq!(seen.read_most.load(Ordering::Relaxed), 1);
+}
