@@ -120,6 +120,13 @@ impl Job {
         if data.is_empty() {
             return Outcome::Reply(self.finish(Ok(0)));
         }
+        if self.appends() {
+            return Outcome::Pending(Box::pin(async move {
+                let reply = self.append(data).await.unwrap_or_else(Reply::error);
+                drop(pass);
+                reply
+            }));
+        }
         match file.node.write(&self.c, self.offset, data) {
             Io::Done(result) => Outcome::Reply(self.finish(result)),
             Io::Pending(future) => Outcome::Pending(Box::pin(async move {
@@ -128,6 +135,23 @@ impl Job {
                 reply
             })),
         }
+    }
+
+    /// Whether the open may only add to its file.
+    fn appends(&self) -> bool {
+        self.open.access & AccessMask::WRITE_DATA.bits() == 0
+    }
+
+    /// MS-SMB2 3.3.5.13: what is there is not for an open without FILE_WRITE_DATA. (With it, one may extend too, as on
+    /// NTFS.) One at a time, or the second would come on top of what the first has added.
+    async fn append(&self, data: Sg) -> Result<Reply, NtStatus> {
+        let file = self.open.file().ok_or(NtStatus::INVALID_DEVICE_REQUEST)?;
+        let _one = file.file.metadata().await;
+        let size = file.node.stat(&self.c).wait().await.map_err(status::of_vfs)?.size;
+        if self.offset < size {
+            return Err(NtStatus::ACCESS_DENIED);
+        }
+        Ok(self.finish(file.node.write(&self.c, self.offset, data).wait().await))
     }
 
     fn finish(&self, result: VfsResult<u32>) -> Reply {

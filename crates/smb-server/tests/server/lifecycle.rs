@@ -11,7 +11,7 @@ use smb_wire::msg::{
     CloseRequest, InfoType, LockElement, LockElements, LockFlags, LockRequest, LogoffRequest, SetInfoRequest,
     TreeConnectRequest,
 };
-use smb_wire::{Command, NtStatus, Utf16Buf};
+use smb_wire::{AccessMask, Command, NtStatus, Utf16Buf};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::Instant;
 use vfs::{RamFs, RamOptions, Vfs};
@@ -123,6 +123,32 @@ async fn draining_cuts_what_is_left() {
     let path = vfs::VfsPath::parse("f").expect("a name");
     let gone = own.open(&env::Ctx::default(), look(path)).wait().await;
     assert_eq!(gone.err(), Some(vfs::VfsError::NotFound));
+}
+
+/// MS-SMB2 3.3.5.13: an open for appending adds to a file, and leaves what is there.
+#[tokio::test]
+async fn an_open_for_appending_only_appends() {
+    let world = world(Limits::default());
+    let mut raw = Raw::session(world.dial().await.0).await;
+    raw.tree("ram").await;
+    let all = raw.open("f").await;
+    let append = raw.open_for("f", AccessMask::APPEND_DATA).await;
+    let write = raw.open_for("f", AccessMask::WRITE_DATA).await;
+    let steps = [
+        (all, 0, NtStatus::SUCCESS),
+        (append, 0, NtStatus::ACCESS_DENIED),
+        (append, 3, NtStatus::ACCESS_DENIED),
+        (append, 4, NtStatus::SUCCESS),
+        (append, 4, NtStatus::ACCESS_DENIED),
+        (append, 20, NtStatus::SUCCESS),
+        (write, 0, NtStatus::SUCCESS),
+        (write, 24, NtStatus::SUCCESS),
+    ];
+    for (file, offset, status) in steps {
+        let m = raw.write(file, offset, b"data");
+        raw.stream.write_all(&m).await.expect("sent");
+        assert_eq!(raw.answer().await.expect("an answer").0.status, status, "at {offset}");
+    }
 }
 
 /// MS-SMB2 3.3.4.8: opens are closed, the name is gone, and so is the tree connect; the session stays.

@@ -274,10 +274,14 @@ impl Raw {
     }
 
     pub async fn open(&mut self, name: &str) -> FileId {
+        self.open_for(name, AccessMask::FILE_ALL_ACCESS).await
+    }
+
+    pub async fn open_for(&mut self, name: &str, desired_access: AccessMask) -> FileId {
         let name = Utf16Buf::from(name);
         let body = CreateRequest {
             impersonation_level: ImpersonationLevel::IMPERSONATION,
-            desired_access: AccessMask::FILE_ALL_ACCESS,
+            desired_access,
             share_access: ShareAccess::READ | ShareAccess::WRITE | ShareAccess::DELETE,
             create_disposition: CreateDisposition::OPEN_IF,
             name: name.as_utf16(),

@@ -120,6 +120,15 @@ impl Job<'_> {
         }
         self.source.file.check_io(self.from.id.volatile, c.source_offset, length, false)?;
         self.target.file.check_io(self.to.id.volatile, c.target_offset, length, true)?;
+        // As for a WRITE (MS-SMB2 3.3.5.13): without FILE_WRITE_DATA, behind the end only.
+        let mut _one = None;
+        if self.to.access & AccessMask::WRITE_DATA.bits() == 0 {
+            _one = Some(self.target.file.metadata().await);
+            let stat = self.target.node.stat(&self.r.ctx()).wait().await.map_err(status::of_vfs)?;
+            if c.target_offset < stat.size {
+                return Err(NtStatus::ACCESS_DENIED);
+            }
+        }
         self.target.written.store(true, Ordering::Relaxed);
         if self.copy(c).await.map_err(status::of_vfs)? { Ok(()) } else { Err(INVALID_VIEW_SIZE) }
     }
