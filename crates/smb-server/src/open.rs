@@ -95,6 +95,15 @@ impl FileOpen {
         self.mode.load(Ordering::Relaxed) & CreateOptions::WRITE_THROUGH.bits() != 0
     }
 
+    /// What a change owes that is not a WRITE, once it is made: through an open with FILE_WRITE_THROUGH it is durable
+    /// before it is answered.
+    ///
+    /// # Errors
+    /// As [`Node::flush`].
+    pub(crate) async fn write_out(&self, ctx: &env::Ctx) -> VfsResult<()> {
+        if self.write_through() { self.node.flush(ctx).wait().await } else { Ok(()) }
+    }
+
     /// Waits until nothing changes the file through this open any more, and lets nothing more begin.
     pub(crate) async fn shut(&self) {
         self.gate.shut().await;

@@ -96,14 +96,14 @@ async fn file(r: &Request, open: &Open, f: &FileOpen, q: &SetInfoRequest<'_>) ->
             resizable(open, f, size)?;
             f.node.set_len(&ctx, size).wait().await.map_err(status::of_vfs)?;
             f.written.store(true, Ordering::Relaxed);
-            Ok(())
+            f.write_out(&ctx).await.map_err(status::of_vfs)
         }
         C::ALLOCATION => {
             let size = short(FileAllocationInformation::decode(q.buffer))?.allocation_size;
             resizable(open, f, size)?;
             f.node.set_allocation(&ctx, size).wait().await.map_err(status::of_vfs)?;
             f.written.store(true, Ordering::Relaxed);
-            Ok(())
+            f.write_out(&ctx).await.map_err(status::of_vfs)
         }
         C::POSITION => {
             let position = short(FilePositionInformation::decode(q.buffer))?.current_byte_offset;

@@ -49,6 +49,7 @@ pub(super) async fn zero(r: &Request, open: &Open, f: &FileOpen, input: &[u8]) -
     if from < to {
         f.written.store(true, std::sync::atomic::Ordering::Relaxed);
         f.node.zero(&r.ctx(), from..to).wait().await.map_err(status::of_vfs)?;
+        f.write_out(&r.ctx()).await.map_err(status::of_vfs)?;
     }
     Ok(Output::none())
 }
@@ -115,6 +116,7 @@ pub(super) async fn trim(
         }
         done += 1;
     }
+    f.write_out(&r.ctx()).await.map_err(status::of_vfs)?;
     let mut bytes = Vec::new();
     if room >= TrimResponse::LEN {
         TrimResponse { num_ranges_processed: done }.encode(&mut bytes);

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use arena::Sg;
 use env::{Ctx, Io};
 use smb_wire::fscc::FileInfoClass;
-use smb_wire::msg::SecurityInformation;
+use smb_wire::ioctl::ZeroData;
+use smb_wire::msg::{FsctlCode, IoctlFlags, IoctlRequest, SecurityInformation};
 use vfs::{
     BasicChange, Data, DirEntry, ExtendedAttribute, Kind, Node, NodeId, OpenRequest, Opened, Space, Stat,
     Vfs, VfsPath, VfsResult, VolumeInfo, Want,
@@ -135,4 +136,41 @@ async fn one_changes_the_descriptor_at_a_time() {
     let both = tokio::join!(set_security(&w, f, &new), set_security(&w, g, &new));
     assert_eq!(both, (NtStatus::SUCCESS, NtStatus::SUCCESS));
     assert_eq!(seen.read_most.load(Ordering::Relaxed), 1);
+}
+
+async fn ioctl(w: &World, ctl_code: FsctlCode, file_id: FileId, input: &[u8]) -> NtStatus {
+    let q = IoctlRequest {
+        ctl_code,
+        file_id,
+        input,
+        max_output_response: 64,
+        flags: IoctlFlags::IS_FSCTL,
+        ..Default::default()
+    };
+    crate::commands::ioctl::handle(w.request(&q)).await.status
+}
+
+// FILE_WRITE_THROUGH holds for whatever changes data, not for WRITE alone.
+#[tokio::test(start_paused = true)]
+async fn changes_go_through_where_writes_do() {
+    let (w, seen) = world();
+    let changes = async |file_id: FileId| {
+        let before = seen.flushes.load(Ordering::Relaxed);
+        let size = 100_000_u64.to_le_bytes();
+        assert_eq!(w.set(file_id, FileInfoClass::END_OF_FILE.0, &size).await, NtStatus::SUCCESS);
+        assert_eq!(w.set(file_id, FileInfoClass::ALLOCATION.0, &size).await, NtStatus::SUCCESS);
+        let (mut zero, mut trim) = (Vec::new(), Vec::new());
+        ZeroData { file_offset: 0, beyond_final_zero: 4096 }.encode(&mut zero);
+        assert_eq!(ioctl(&w, FsctlCode::SET_ZERO_DATA, file_id, &zero).await, NtStatus::SUCCESS);
+        // One range: a key, how many, where, how long (MS-FSCC 2.3.73).
+        trim.extend([0, 0, 0, 0, 1, 0, 0, 0]);
+        trim.extend(4096_u64.to_le_bytes());
+        trim.extend(4096_u64.to_le_bytes());
+        assert_eq!(ioctl(&w, FsctlCode::FILE_LEVEL_TRIM, file_id, &trim).await, NtStatus::SUCCESS);
+        seen.flushes.load(Ordering::Relaxed) - before
+    };
+    let plain = w.create("f", How::CREATE).await;
+    assert_eq!(changes(plain).await, 0);
+    let through = w.create("f", How { options: CreateOptions::WRITE_THROUGH, ..How::OPEN }).await;
+    assert_eq!(changes(through).await, 4);
 }
