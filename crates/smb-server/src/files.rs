@@ -11,7 +11,7 @@
 //! **Races.** Nothing is locked while the backend works. An open reads [`FileTable::generation`], asks the backend,
 //! and joins with that number; a rename or removal that started or ended meanwhile has changed it, and the open starts
 //! again ([`Refusal::Again`]). While a directory is renamed nothing below it is opened, and it is not renamed while
-//! something is.
+//! something is. Name changes wait for those of their own share only: a backend that hangs holds up no other.
 //!
 //! Invariants:
 //! 1. A state is in the table exactly while it has members, or its removal or a rename onto it is running.
@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use smb_wire::NtStatus;
-use tokio::sync::{Mutex as AsyncMutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, oneshot};
+use tokio::sync::{Mutex as AsyncMutex, MutexGuard, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, oneshot};
 use vfs::{NodeId, VfsPath};
 
 use self::locks::{LockRange, LockRefusal, LockTable};
@@ -40,8 +40,6 @@ use crate::share::Share;
 /// All files that are open.
 #[derive(Default)]
 pub(crate) struct FileTable {
-    /// Held for writing while a directory is renamed, for reading while any other name changes.
-    tree: RwLock<()>,
     files: Mutex<Files>,
     generation: AtomicU64,
 }
@@ -49,8 +47,8 @@ pub(crate) struct FileTable {
 #[derive(Default)]
 struct Files {
     by_id: HashMap<NodeId, Arc<FileState>>,
-    /// The directory that is being renamed; there is one at most, see [`FileTable::tree`].
-    moving: Option<(Arc<Share>, VfsPath)>,
+    /// The directories that are being renamed; of each share there is one at most, see [`Share::names`].
+    moving: Vec<(Arc<Share>, VfsPath)>,
 }
 
 /// One open file.
@@ -108,20 +106,22 @@ pub(crate) struct Removal {
 /// A change of names in progress: opens that the backend answers meanwhile start again.
 pub(crate) struct Change<'t> {
     table: &'t FileTable,
-    tree_lock: TreeLock<'t>,
+    share: Arc<Share>,
+    tree_lock: TreeLock,
     _name_lock: Option<MutexGuard<'t, ()>>,
     moves: bool,
 }
 
-enum TreeLock<'t> {
-    Shared { _lock: RwLockReadGuard<'t, ()> },
-    Alone { _lock: RwLockWriteGuard<'t, ()> },
+enum TreeLock {
+    Shared { _lock: OwnedRwLockReadGuard<()> },
+    Alone { _lock: OwnedRwLockWriteGuard<()> },
 }
 
 impl<'t> Change<'t> {
     /// Begins to move a directory: nothing below it is opened until this is dropped. False, and nothing begun, when
     /// something is open already.
-    pub(crate) fn hold_directory(&mut self, share: &Arc<Share>, directory: &VfsPath) -> bool {
+    pub(crate) fn hold_directory(&mut self, directory: &VfsPath) -> bool {
+        let share = &self.share;
         assert!(matches!(self.tree_lock, TreeLock::Alone { .. }), "a directory is renamed alone");
         let mut files = self.table.files.lock();
         let below = |s: &Arc<Share>, path: &VfsPath| {
@@ -134,7 +134,7 @@ impl<'t> Change<'t> {
                 || state.delete_pending.as_ref().is_some_and(|(share, path)| below(share, path))
         });
         if !held {
-            files.moving = Some((Arc::clone(share), directory.clone()));
+            files.moving.push((Arc::clone(share), directory.clone()));
             self.moves = true;
         }
         !held
@@ -142,11 +142,12 @@ impl<'t> Change<'t> {
 
     fn new(
         table: &'t FileTable,
-        tree_lock: TreeLock<'t>,
+        share: &Arc<Share>,
+        tree_lock: TreeLock,
         _name_lock: Option<MutexGuard<'t, ()>>,
     ) -> Change<'t> {
         table.generation.fetch_add(1, Ordering::AcqRel);
-        Change { table, tree_lock, _name_lock, moves: false }
+        Change { table, share: Arc::clone(share), tree_lock, _name_lock, moves: false }
     }
 }
 
@@ -155,7 +156,7 @@ impl Drop for Change<'_> {
         // In this order: whoever asked the backend before must not join after.
         self.table.generation.fetch_add(1, Ordering::AcqRel);
         if self.moves {
-            self.table.files.lock().moving = None;
+            self.table.files.lock().moving.retain(|(share, _)| !Arc::ptr_eq(share, &self.share));
         }
     }
 }
@@ -175,19 +176,26 @@ impl FileTable {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Begins to add or remove a name.
-    pub(crate) async fn begin_change(&self) -> Change<'_> {
-        Change::new(self, TreeLock::Shared { _lock: self.tree.read().await }, None)
+    /// Begins to add or remove a name of a share.
+    pub(crate) async fn begin_change(&self, share: &Arc<Share>) -> Change<'_> {
+        let _lock = Arc::clone(&share.names).read_owned().await;
+        Change::new(self, share, TreeLock::Shared { _lock }, None)
     }
 
-    /// Begins to rename a file or directory: one at a time for each file, and a directory alone, so that the paths in
-    /// this table follow in the order in which the backend has renamed.
-    pub(crate) async fn begin_rename<'t>(&'t self, file: &'t FileState, directory: bool) -> Change<'t> {
+    /// Begins to rename a file or directory: one at a time for each file, and a directory alone in its share, so that
+    /// the paths in this table follow in the order in which the backend has renamed.
+    pub(crate) async fn begin_rename<'t>(
+        &'t self,
+        share: &Arc<Share>,
+        file: &'t FileState,
+        directory: bool,
+    ) -> Change<'t> {
+        let names = Arc::clone(&share.names);
         let tree = match directory {
-            true => TreeLock::Alone { _lock: self.tree.write().await },
-            false => TreeLock::Shared { _lock: self.tree.read().await },
+            true => TreeLock::Alone { _lock: names.write_owned().await },
+            false => TreeLock::Shared { _lock: names.read_owned().await },
         };
-        Change::new(self, tree, Some(file.naming.lock().await))
+        Change::new(self, share, tree, Some(file.naming.lock().await))
     }
 
     /// Adds an open to its file (MS-FSA 2.1.5.1.2): delete-pending and share modes are judged here, at once with
@@ -205,7 +213,7 @@ impl FileTable {
         let moves = |(share, from): &(Arc<Share>, VfsPath)| {
             Arc::ptr_eq(share, &member.share) && member.path.starts_with(from)
         };
-        if self.generation() != generation || files.moving.as_ref().is_some_and(moves) {
+        if self.generation() != generation || files.moving.iter().any(moves) {
             return Err(Refusal::Again);
         }
         let file = files.by_id.entry(id).or_insert_with(|| Arc::new(FileState::new(id)));
@@ -284,9 +292,9 @@ impl FileTable {
         files.by_id.get(&id).is_none_or(|f| f.state.lock().members.iter().all(|m| m.mode.compatible(mode)))
     }
 
-    /// Waits until no directory is being renamed: what an open does that starts again.
-    pub(crate) async fn settled(&self) {
-        drop(self.tree.read().await);
+    /// Waits until no directory of a share is being renamed: what an open does that starts again.
+    pub(crate) async fn settled(&self, share: &Share) {
+        drop(share.names.read().await);
     }
 
     /// A rename has happened: its opens follow. A second name of the file stays what it is, and so does the same path

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use counters::Instance;
 use counters::requests::{FILES_OPEN, FILES_OPENED, TREES};
+use tokio::sync::RwLock;
 use vfs::Vfs;
 
 use crate::ShareConfig;
@@ -21,6 +22,8 @@ pub(crate) struct Share {
     pub(crate) removed: AtomicBool,
     /// Tree connects now.
     pub(crate) users: AtomicUsize,
+    /// Held for writing while a directory is renamed, for reading while any other name changes: see `files`.
+    pub(crate) names: Arc<RwLock<()>>,
     /// Lives longer than the share: its counts go on when the name comes back.
     pub(crate) counted: Arc<Instance>,
 }
@@ -44,6 +47,7 @@ impl Share {
             target: ShareTarget::Disk(c.vfs),
             removed: AtomicBool::new(false),
             users: AtomicUsize::new(0),
+            names: Arc::default(),
             counted,
         }
     }
@@ -58,6 +62,7 @@ impl Share {
             target: ShareTarget::Pipes,
             removed: AtomicBool::new(false),
             users: AtomicUsize::new(0),
+            names: Arc::default(),
             counted,
         }
     }

@@ -133,7 +133,11 @@ async fn close_file(server: &Arc<Server>, open: &Arc<Open>, f: &FileOpen) -> Vfs
 /// Removes a file that its last open has left.
 async fn remove(server: &Server, open: &Open) {
     let Some(f) = open.file() else { return };
-    let change = server.files.begin_change().await;
+    // Its name may change until then, its share does not.
+    let change = match f.file.removal() {
+        Some(removal) => Some(server.files.begin_change(&removal.share).await),
+        None => None,
+    };
     // MS-FSA 2.1.5.4: nobody is left to hear of a failure; a directory that has been filled stays.
     if let Some(removal) = f.file.removal()
         && let Some(vfs) = removal.share.vfs()

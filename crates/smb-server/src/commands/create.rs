@@ -68,7 +68,7 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
     for _ in 0..ATTEMPTS {
         match plan.attempt().await {
             Ok(done) => return plan.finish(done).await,
-            Err(Refusal::Again) => r.server.files.settled().await,
+            Err(Refusal::Again) => r.server.files.settled(&r.tree.share).await,
             Err(Refusal::Status(s)) => return Err(s),
         }
     }
@@ -223,7 +223,7 @@ impl<'a> Plan<'a> {
                 }
             }
             match self.join(&found, generation) {
-                Err(Refusal::Again) => self.r.server.files.settled().await,
+                Err(Refusal::Again) => self.r.server.files.settled(&self.r.tree.share).await,
                 Err(e) => {
                     self.undo(&found).await;
                     return Err(e);
@@ -240,12 +240,14 @@ impl<'a> Plan<'a> {
     /// open by now stays, as if they had made it.
     async fn undo(&self, found: &Found) {
         let (files, id) = (&self.r.server.files, found.opened.node.id());
-        let _change = files.begin_change().await;
+        let change = files.begin_change(&self.r.tree.share).await;
         let Some(_claim) = files.claim(id) else { return };
         let path = &found.opened.path;
         if let Err(e) = self.vfs.remove(&self.r.ctx(), path, id).wait().await {
             tracing::debug!(%path, "not removed after a CREATE that failed: {e}");
         }
+        // Before the claim: who asked the backend until now must not join after.
+        drop(change);
     }
 
     /// Closes an open that no client will hear of, and takes back what it has made.

@@ -17,6 +17,7 @@ fn share() -> Arc<Share> {
         target: ShareTarget::Pipes,
         removed: AtomicBool::new(false),
         users: AtomicUsize::new(0),
+        names: Arc::default(),
         counted: counters::Registry::new(env::Env::real()).server_shares.lasting("s", &["s"]),
     })
 }
@@ -40,7 +41,7 @@ fn member(volatile: u64, share: &Arc<Share>, at: &str) -> Member {
 async fn an_open_that_a_change_overtook_starts_again() {
     let (t, s) = (FileTable::default(), share());
     let before = t.generation();
-    let change = t.begin_change().await;
+    let change = t.begin_change(&s).await;
     assert_eq!(t.join(FILE, before, member(1, &s, "f")).err(), Some(Refusal::Again));
     let during = t.generation();
     drop(change);
@@ -77,7 +78,7 @@ async fn the_name_that_was_marked_is_removed() {
     t.join(FILE, t.generation(), member(2, &s, "b")).expect("by its other name");
     f.set_delete_pending(1, true);
     assert!(!t.leave(&f, 1));
-    let change = t.begin_rename(&f, false).await;
+    let change = t.begin_rename(&s, &f, false).await;
     t.renamed(&s, FILE, &path("a"), &path("c"));
     drop(change);
     assert!(t.leave(&f, 2));
@@ -99,11 +100,11 @@ async fn renames() {
     let f = at(2, member(2, &s, "d\\f")).expect("joins");
     at(2, member(3, &s, "x")).expect("joins");
     at(2, member(4, &other, "d\\f")).expect("joins");
-    let mut change = t.begin_rename(&f, true).await;
-    assert!(!change.hold_directory(&s, &path("d")));
+    let mut change = t.begin_rename(&s, &f, true).await;
+    assert!(!change.hold_directory(&path("d")));
     t.renamed(&s, id(2), &path("d\\f"), &path("g"));
     assert_eq!([2, 3, 4].map(|v| f.path_of(v)), ["g", "x", "d\\f"].map(path));
-    assert!(change.hold_directory(&s, &path("d")), "nothing is below it in this share");
+    assert!(change.hold_directory(&path("d")), "nothing is below it in this share");
     assert_eq!(at(5, member(5, &s, "d\\new")).err(), Some(Refusal::Again));
     at(6, member(6, &s, "dd")).expect("beside it");
     drop(change);
@@ -151,4 +152,27 @@ fn who_has_left_gets_no_lock() {
     assert_eq!(f.locks_of(1), 0);
     f.try_lock(2, range, true).expect("nothing is in the way");
     assert!(matches!(f.lock_or_wait(1, range, true), Err(LockRefusal::Closed)));
+}
+
+// What hangs in one share holds up name changes of that share, and opens below what moves there, and nothing else.
+#[tokio::test]
+async fn a_change_that_hangs_holds_up_its_own_share_only() {
+    let (t, s, other) = (FileTable::default(), share(), share());
+    let (d, e) = (NodeId { volume: 1, file: 2 }, NodeId { volume: 2, file: 2 });
+    let f = t.join(d, t.generation(), member(1, &s, "d")).expect("the first");
+    let g = t.join(e, t.generation(), member(2, &other, "e")).expect("the first");
+    let mut hangs = t.begin_rename(&s, &f, true).await;
+    assert!(hangs.hold_directory(&path("d")));
+    assert!(futures_util::poll!(std::pin::pin!(t.begin_change(&s))).is_pending());
+    assert!(futures_util::poll!(std::pin::pin!(t.settled(&s))).is_pending());
+    t.settled(&other).await;
+    drop(t.begin_change(&other).await);
+    let mut moves = t.begin_rename(&other, &g, true).await;
+    assert!(moves.hold_directory(&path("e")));
+    let again = |share, at| t.join(FILE, t.generation(), member(3, share, at)).err();
+    assert_eq!(again(&s, "d\\f"), Some(Refusal::Again));
+    assert_eq!(again(&other, "e\\f"), Some(Refusal::Again));
+    drop(moves);
+    assert_eq!(again(&s, "d\\f"), Some(Refusal::Again), "it still hangs");
+    assert_eq!(again(&other, "e\\f"), None);
 }

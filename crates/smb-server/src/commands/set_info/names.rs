@@ -52,7 +52,7 @@ pub(super) async fn link(r: &Request, open: &Open, f: &FileOpen, buffer: &[u8]) 
     let vfs = r.tree.share.vfs().ok_or(NtStatus::INVALID_DEVICE_REQUEST)?;
     writable_tree(r)?;
     check_folder(r, &to.path, false).await?;
-    let _change = r.server.files.begin_change().await;
+    let _change = r.server.files.begin_change(&r.tree.share).await;
     // MS-FSA 2.1.5.15.6, MS-FSCC 2.4.28: a file that is deleted gets no further name.
     if f.file.is_delete_pending() {
         return Err(NtStatus::ACCESS_DENIED);
@@ -110,13 +110,13 @@ async fn rename_to(r: &Request, open: &Open, f: &FileOpen, to: Target) -> Result
     }
     check_folder(r, &to.path, directory).await?;
     let files = &r.server.files;
-    let mut change = files.begin_rename(&f.file, directory).await;
+    let mut change = files.begin_rename(share, &f.file, directory).await;
     let from = f.file.path_of(open.id.volatile);
     if f.file.is_delete_pending() {
         return Err(NtStatus::DELETE_PENDING);
     }
     // MS-FSA 2.1.5.15.11: what is open below a directory holds it where it is.
-    if directory && !change.hold_directory(share, &from) {
+    if directory && !change.hold_directory(&from) {
         return Err(NtStatus::ACCESS_DENIED);
     }
     let id = f.node.id();
