@@ -19,6 +19,7 @@ mod share;
 mod shares;
 mod stat;
 mod status;
+mod top;
 mod user;
 
 use std::cell::Cell;
@@ -66,6 +67,8 @@ enum Command {
     Status(ControlArgs),
     /// Show performance counters
     Counters(counters::CountersArgs),
+    /// Watch shares, sessions and SMB Direct connections at work
+    Top(top::TopArgs),
     /// Let the server read users and shares again, as SIGHUP does
     Reload(ControlArgs),
     /// List a directory of a server
@@ -105,6 +108,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Command::Open(command) => block_on(open::run(command, out)),
         Command::Status(control) => block_on(status::run(control, out)),
         Command::Counters(args) => block_on(counters::run(args, out)),
+        Command::Top(args) => block_on(top::run(args, out)),
         Command::Reload(control) => block_on(reload::run(control, out)),
         Command::Ls(args) => block_on(ls::run(args, out)),
         Command::Get(args) => block_on(get::run(args, out)),

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
@@ -48,6 +49,14 @@ pub enum ControlError {
         /// What was odd.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// Something listens there and says nothing.
+    #[error("the server on {} does not answer within {seconds} s", socket.display())]
+    Silent {
+        /// Where.
+        socket: PathBuf,
+        /// What was waited for.
+        seconds: u64,
+    },
     /// The server refused, and said why.
     #[error("{}", fault.error)]
     Refused {
@@ -73,6 +82,9 @@ impl ControlError {
                 "pass the server's socket with --control; client and server should be of one version"
                     .to_owned(),
             ),
+            ControlError::Silent { .. } => {
+                Some("is it stopped or overloaded? see its log: journalctl -u causeway".to_owned())
+            }
             ControlError::Refused { fault, .. } => fault.cure.clone(),
         }
     }
@@ -139,6 +151,11 @@ impl ControlClient {
     /// See [`ControlError`].
     pub async fn delete<T: DeserializeOwned>(&self, path: &str) -> Result<T, ControlError> {
         self.request(Method::DELETE, path, None::<&()>).await
+    }
+
+    /// What to say when the server took longer than `patience`.
+    pub fn silent(&self, patience: Duration) -> ControlError {
+        ControlError::Silent { socket: self.socket.clone(), seconds: patience.as_secs() }
     }
 
     async fn request<T: DeserializeOwned>(

@@ -28,6 +28,12 @@ pub struct ServerStatus {
     pub pid: u32,
     /// Since the start, in seconds.
     pub uptime_s: u64,
+    /// Processor time that the process has used, in nanoseconds; an older server does not say.
+    #[serde(default)]
+    pub cpu_ns: Option<u64>,
+    /// Whether clients are told of the listeners of SMB Direct; an older server does not say.
+    #[serde(default)]
+    pub announces_rdma: Option<bool>,
     /// The configuration file.
     pub config: String,
     /// What it listens on.

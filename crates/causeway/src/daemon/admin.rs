@@ -115,6 +115,8 @@ impl Daemon {
             name: self.config.server.name.clone(),
             pid: std::process::id(),
             uptime_s: (self.env.now() - self.started).as_secs(),
+            cpu_ns: Some(cpu_ns()),
+            announces_rdma: Some(self.config.server.announce_rdma),
             config: self.config_path.display().to_string(),
             listeners: self.listeners.clone(),
             connections: totals.connections,
@@ -350,6 +352,12 @@ impl Daemon {
         };
         made.map_err(|source| AdminError::Backend { name: section.name.clone(), source })
     }
+}
+
+/// Processor time of the whole process.
+fn cpu_ns() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 fn hash(new: &NewUser) -> Result<NtHash, AdminError> {

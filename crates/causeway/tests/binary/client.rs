@@ -17,7 +17,7 @@ pub struct Place {
     rdma: u16,
 }
 
-const PASSWORD: &str = "correct horse";
+pub const PASSWORD: &str = "correct horse";
 /// As `--resume` has it, in bytes.
 const BLOCK: usize = 64 << 20;
 
@@ -48,6 +48,16 @@ impl Place {
     /// The server's process.
     pub fn pid(&self) -> u32 {
         self.server.pid()
+    }
+
+    /// The server's control socket.
+    pub fn control(&self) -> String {
+        self.dir.path("control.sock")
+    }
+
+    /// The port of SMB Direct.
+    pub fn rdma_port(&self) -> u16 {
+        self.rdma
     }
 
     pub fn url(&self, path: &str) -> String {

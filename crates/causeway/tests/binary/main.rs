@@ -5,3 +5,4 @@ mod bench_demo;
 mod cli;
 mod client;
 mod program;
+mod top;

@@ -1,0 +1,52 @@
+//! What the server said at one moment: its counters, itself and its sessions.
+
+use std::time::Duration;
+
+use counters::Snapshot;
+use env::Env;
+
+use crate::control::client::{ControlClient, ControlError};
+use crate::control::types::{ServerStatus, SessionStatus};
+
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// One moment of a server.
+#[derive(Clone, Debug)]
+pub(super) struct Sample {
+    pub(super) server: ServerStatus,
+    pub(super) sessions: Vec<SessionStatus>,
+    /// Asked for last: the time between two of them is what rates are over.
+    pub(super) counters: Snapshot,
+}
+
+impl Sample {
+    /// Whether `earlier` is of the same run of the same server, so that there is a difference to take.
+    pub(super) fn follows(&self, earlier: &Sample) -> bool {
+        self.server.pid == earlier.server.pid && self.counters.at_ns > earlier.counters.at_ns
+    }
+
+    /// Seconds since `earlier`.
+    pub(super) fn seconds_since(&self, earlier: &Sample) -> f64 {
+        self.counters.at_ns.saturating_sub(earlier.counters.at_ns) as f64 / 1e9
+    }
+}
+
+/// Asks for all of it.
+///
+/// # Errors
+/// See [`ControlError`]; [`ControlError::Silent`] after five seconds.
+pub(super) async fn take(client: &ControlClient, env: &Env) -> Result<Sample, ControlError> {
+    let asked = async {
+        Ok(Sample {
+            server: client.get("/v1/server").await?,
+            sessions: client.get("/v1/sessions").await?,
+            counters: client.get("/v1/counters").await?,
+        })
+    };
+    tokio::select! {
+        biased; // an answer that is there counts, however late we look
+        sample = asked => sample,
+        () = env.sleep(PATIENCE) => Err(client.silent(PATIENCE)),
+    }
+}
