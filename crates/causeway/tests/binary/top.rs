@@ -247,7 +247,7 @@ impl Shown {
         while !self.screen.contains(text) {
             reads += 1;
             assert!(reads < READS, "never: {text:?}");
-            if reads % 10 == 0 {
+            if reads.is_multiple_of(10) {
                 // Only cells that change are written; another size is drawn in full.
                 self.resize(24, 80 + reads / 10 % 2);
             }
