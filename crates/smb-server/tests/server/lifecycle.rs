@@ -407,7 +407,9 @@ async fn who_holds_the_server_on_rdma_is_cut() {
 #[tokio::test]
 async fn connections_are_bounded() {
     const BOUND: usize = 500;
-    let world = world(Limits { connections: BOUND, ..Limits::default() });
+    // However slow the machine: none of the kept ones is to be cut for its silence.
+    let patient = Limits { authenticate_s: 3600, stall_s: 3600, ..Limits::default() };
+    let world = world(Limits { connections: BOUND, ..patient });
     let baseline = world.arena.usage().used;
     let (mut kept, mut refused) = (Vec::new(), 0);
     for _ in 0..10_000 {
