@@ -1,5 +1,6 @@
 """Hostile and broken bytes. Each ends at most its own connection; a client beside it never notices."""
 
+import contextlib
 import os
 import random
 import struct
@@ -166,7 +167,8 @@ def test_smb1_alone_is_refused(server):
 def test_smb1_oddities(server, names):
     with Wire(server) as w:
         w.send(frame(wire.smb1_negotiate(*names)))
-        w.socket.shutdown(1)
+        with contextlib.suppress(OSError):  # it may have ended the connection already
+            w.socket.shutdown(1)
         assert w.is_closed()
 
 
