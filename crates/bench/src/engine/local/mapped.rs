@@ -40,12 +40,7 @@ struct View {
 
 impl Mapped {
     pub(super) fn open(setup: Setup) -> Result<Mapped, OpenError> {
-        let layout = Layout::new(&setup.slots).map_err(|source| OpenError::Memory {
-            bytes: 0,
-            large: false,
-            source,
-        })?;
-        let memory = layout.memory(&setup)?;
+        let (layout, memory) = Layout::with_memory(&setup)?;
         let mut views = Vec::with_capacity(setup.lanes.len());
         for lane in &setup.lanes {
             let target = &lane.target;

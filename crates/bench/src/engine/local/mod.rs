@@ -116,10 +116,18 @@ impl Layout {
         Ok(Layout { slots, bytes: at })
     }
 
-    fn memory(&self, setup: &Setup) -> Result<Memory, OpenError> {
+    /// The places of a set-up's buffers, and the memory that they are in.
+    fn with_memory(setup: &Setup) -> Result<(Layout, Memory), OpenError> {
+        let layout = Layout::new(&setup.slots).map_err(|source| OpenError::Memory {
+            bytes: 0,
+            large: false,
+            source,
+        })?;
         let large = setup.lanes.iter().any(|l| l.target.large_pages);
-        let bytes = self.bytes as u64;
-        Memory::new(self.bytes, large).map_err(|source| OpenError::Memory { bytes, large, source })
+        let bytes = layout.bytes as u64;
+        let memory =
+            Memory::new(layout.bytes, large).map_err(|source| OpenError::Memory { bytes, large, source })?;
+        Ok((layout, memory))
     }
 }
 

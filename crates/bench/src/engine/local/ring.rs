@@ -52,12 +52,7 @@ struct LaneState {
 
 impl Ring {
     pub(super) fn open(setup: Setup) -> Result<Ring, OpenError> {
-        let layout = Layout::new(&setup.slots).map_err(|source| OpenError::Memory {
-            bytes: 0,
-            large: false,
-            source,
-        })?;
-        let memory = layout.memory(&setup)?;
+        let (layout, memory) = Layout::with_memory(&setup)?;
         let files = setup
             .lanes
             .iter()
