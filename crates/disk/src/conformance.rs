@@ -1,0 +1,340 @@
+//! The suite that every [`Disk`] must pass: what the trait says, and nothing that one provider happens to do.
+//!
+//! A disk under test may hold anything at first; it is at least [`SIZE_MIN`] long and is overwritten.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use arena::{Arena, Class, IoBuf, Sg, SgMut};
+use env::{Ctx, Epoch, Io};
+
+use crate::{Disk, DiskError, IO_MAX, Op, Place, sized};
+
+/// The shortest disk that the suite runs on, in bytes.
+pub const SIZE_MIN: u64 = 4 << 20;
+
+/// Runs everything; each test opens its own disk by `make`.
+///
+/// # Panics
+/// At the first promise that is not kept.
+pub async fn run<F, R>(arena: &Arena, mut make: F)
+where
+    F: FnMut() -> R,
+    R: Future<Output = Arc<dyn Disk>>,
+{
+    let s = Suite { arena: arena.clone(), disk: make().await };
+    s.describes_itself();
+    s.reads_what_was_written().await;
+    let s = Suite { disk: make().await, ..s };
+    s.any_buffers_will_do().await;
+    s.refuses_misuse().await;
+    s.nothing_is_something().await;
+    let s = Suite { disk: make().await, ..s };
+    s.neighbours_stay().await;
+    s.discards().await;
+    let s = Suite { disk: make().await, ..s };
+    s.many_at_a_time().await;
+    s.dropped_goes_on().await;
+    let s = Suite { disk: make().await, ..s };
+    s.times_out().await;
+    s.fences().await;
+}
+
+struct Suite {
+    arena: Arena,
+    disk: Arc<dyn Disk>,
+}
+
+impl Suite {
+    fn block(&self) -> u64 {
+        u64::from(self.disk.info().geometry.logical_block)
+    }
+
+    fn buffers(&self, length: usize) -> SgMut {
+        sized(self.arena.try_alloc_sg(length, Class::Payload).expect("the arena has room"), length)
+    }
+
+    async fn read(&self, offset: u64, length: usize) -> Result<Vec<u8>, DiskError> {
+        let mut dst = self.buffers(length);
+        dst.iter_mut().for_each(|b| b.filled_mut().fill(0xEE));
+        let (result, dst) = self.disk.read(&Ctx::default(), offset, dst).wait().await;
+        assert_eq!(dst.iter().map(|b| b.len()).sum::<usize>(), length, "the buffers come back");
+        result.map(|()| dst.iter().flat_map(|b| b.to_vec()).collect())
+    }
+
+    async fn write(&self, offset: u64, data: &[u8]) {
+        self.disk.write(&Ctx::default(), offset, self.payload(data)).wait().await.expect("it is written");
+    }
+
+    /// `data` in buffers of the arena.
+    fn payload(&self, data: &[u8]) -> Sg {
+        let (mut done, mut out) = (0, Sg::new());
+        for mut b in self.buffers(data.len()) {
+            let n = b.len();
+            b.filled_mut().copy_from_slice(&data[done..done + n]);
+            done += n;
+            out.push(b.freeze());
+        }
+        out
+    }
+
+    fn describes_itself(&self) {
+        let info = self.disk.info();
+        let g = info.geometry;
+        assert!(g.size >= SIZE_MIN && g.size.is_multiple_of(u64::from(g.logical_block)));
+        for n in [g.logical_block, g.physical_block, g.atomic_write, g.dma_alignment] {
+            assert!(n.is_power_of_two(), "{g:?}");
+        }
+        assert!(g.logical_block >= 512 && g.atomic_write >= g.logical_block, "{g:?}");
+        assert!(!info.id.value.is_empty() && info.queue_depth > 0, "{info:?}");
+    }
+
+    async fn reads_what_was_written(&self) {
+        let (b, size) = (self.block(), self.disk.info().geometry.size);
+        for (offset, length) in
+            [(0, b), (b, 3 * b), (64 << 10, 1 << 20), (size - b, b), (size - (2 << 20), 2 << 20)]
+        {
+            let data = bytes(offset ^ length, length as usize);
+            self.write(offset, &data).await;
+            assert!(self.read(offset, length as usize).await.expect("read") == data, "{length} at {offset}");
+        }
+        self.disk.flush(&Ctx::default()).wait().await.expect("it flushes");
+        let data = bytes(7, 1 << 20);
+        self.disk.write(&through(), 0, self.payload(&data)).wait().await.expect("it writes through");
+        assert!(self.read(0, 1 << 20).await.expect("read") == data);
+        self.disk.flush(&Ctx::default()).wait().await.expect("it flushes again");
+    }
+
+    /// Pieces of odd length at odd addresses, of the arena and not; and a read into as odd ones.
+    async fn any_buffers_will_do(&self) {
+        let b = self.block() as usize;
+        let data = bytes(11, 8 * b);
+        let all = IoBuf::from(data.clone());
+        let own = self.payload(&data);
+        let mut sg: Sg = [0..1, 1..b / 2 + 3, b / 2 + 3..b / 2 + 3, b / 2 + 3..4 * b]
+            .map(|r| all.slice(r))
+            .into_iter()
+            .collect();
+        sg.extend(arena::sg_slice(&own, 4 * b, b + 1));
+        sg.extend(arena::sg_slice(&own, 5 * b + 1, 3 * b - 1));
+        self.disk.write(&Ctx::default(), b as u64, sg).wait().await.expect("it takes any pieces");
+        assert!(self.read(b as u64, 8 * b).await.expect("read") == data);
+        let mut dst = SgMut::new();
+        for n in [1, b - 1, 0, b / 2, b / 2 + b, 5 * b - 7, 7] {
+            dst.extend(self.buffers(n.max(1)));
+            dst.last_mut().expect("one").set_len(n);
+        }
+        let (result, dst) = self.disk.read(&Ctx::default(), b as u64, dst).wait().await;
+        assert_eq!(result, Ok(()));
+        assert!(dst.iter().flat_map(|b| b.to_vec()).collect::<Vec<_>>() == data, "read in pieces");
+    }
+
+    async fn refuses_misuse(&self) {
+        let g = self.disk.info().geometry;
+        let (b, size) = (self.block(), g.size);
+        let before = self.read(0, b as usize * 2).await;
+        for (offset, length) in [(1, b), (0, b - 1), (b / 2, b), (0, 1)] {
+            let at = |op| Place::new(op, offset, length);
+            let wrong = |op| DiskError::Unaligned { at: at(op), block: g.logical_block };
+            assert_eq!(self.read(offset, length as usize).await, Err(wrong(Op::Read)));
+            let data = self.payload(&bytes(1, length as usize));
+            assert_eq!(self.disk.write(&Ctx::default(), offset, data).wait().await, Err(wrong(Op::Write)));
+            assert_eq!(
+                self.disk.discard(&Ctx::default(), offset, length).wait().await,
+                Err(wrong(Op::Discard))
+            );
+        }
+        for (offset, length) in [(size, b), (size - b, 2 * b), (u64::MAX - b + 1, b)] {
+            let at = |op| Place::new(op, offset, length);
+            let wrong = |op| DiskError::OutOfRange { at: at(op), size };
+            assert_eq!(self.read(offset, length as usize).await, Err(wrong(Op::Read)));
+            let data = self.payload(&bytes(1, length as usize));
+            assert_eq!(self.disk.write(&Ctx::default(), offset, data).wait().await, Err(wrong(Op::Write)));
+            assert_eq!(
+                self.disk.discard(&Ctx::default(), offset, length).wait().await,
+                Err(wrong(Op::Discard))
+            );
+        }
+        if size > IO_MAX + b {
+            let piece = IoBuf::from(vec![0; 1 << 20]);
+            let mut sg: Sg = (0..IO_MAX >> 20).map(|_| piece.clone()).collect();
+            sg.push(piece.slice(0..b as usize));
+            let at = Place::new(Op::Write, 0, IO_MAX + b);
+            assert_eq!(self.disk.write(&Ctx::default(), 0, sg).wait().await, Err(DiskError::TooLong { at }));
+        }
+        assert_eq!(self.read(0, b as usize * 2).await, before, "what is refused changes nothing");
+    }
+
+    async fn nothing_is_something(&self) {
+        let c = Ctx::default();
+        let size = self.disk.info().geometry.size;
+        for offset in [0, size] {
+            assert_eq!(self.disk.write(&c, offset, Sg::new()).wait().await, Ok(()));
+            assert_eq!(self.disk.read(&c, offset, SgMut::new()).wait().await.0, Ok(()));
+            assert_eq!(self.disk.discard(&c, offset, 0).wait().await, Ok(()));
+        }
+    }
+
+    async fn neighbours_stay(&self) {
+        let b = self.block();
+        let base = bytes(21, 16 * b as usize);
+        self.write(0, &base).await;
+        let new = bytes(22, 3 * b as usize);
+        self.write(5 * b, &new).await;
+        let mut expected = base;
+        expected[5 * b as usize..8 * b as usize].copy_from_slice(&new);
+        assert!(self.read(0, 16 * b as usize).await.expect("read") == expected);
+    }
+
+    async fn discards(&self) {
+        let b = self.block();
+        let (long, c) = (1 << 20, Ctx::default());
+        let base = bytes(31, 3 * long);
+        self.write(0, &base).await;
+        self.disk.discard(&c, long as u64 - b, long as u64 + b).wait().await.expect("a hint succeeds");
+        self.disk.flush(&c).wait().await.expect("flushed");
+        assert!(self.read(0, long - b as usize).await.expect("before it") == base[..long - b as usize]);
+        assert!(self.read(2 * long as u64, long).await.expect("after it") == base[2 * long..]);
+        self.read(long as u64, long).await.expect("what is discarded can be read");
+        let new = bytes(32, b as usize);
+        self.write(long as u64, &new).await;
+        assert!(self.read(long as u64, b as usize).await.expect("read") == new, "a later write wins");
+    }
+
+    /// More I/Os than the disk takes at a time, none polled before all are started, and read back in another order.
+    async fn many_at_a_time(&self) {
+        let b = self.block();
+        let count = (2 * u64::from(self.disk.info().queue_depth)).min(SIZE_MIN / b).min(600);
+        let data = |i: u64| bytes(1000 + i, b as usize);
+        let writes: Vec<_> =
+            (0..count).map(|i| self.disk.write(&Ctx::default(), i * b, self.payload(&data(i)))).collect();
+        for w in writes.into_iter().rev() {
+            w.wait().await.expect("written");
+        }
+        let reads: Vec<_> =
+            (0..count).map(|i| self.disk.read(&Ctx::default(), i * b, self.buffers(b as usize))).collect();
+        for (i, r) in reads.into_iter().enumerate().rev() {
+            let (result, dst) = r.wait().await;
+            assert_eq!(result, Ok(()));
+            assert!(*dst[0] == data(i as u64), "block {i}");
+        }
+    }
+
+    /// A dropped I/O is done, and gives its buffers back in the end; the fence waits for it.
+    async fn dropped_goes_on(&self) {
+        let b = self.block();
+        for round in 0..20 {
+            let data = bytes(2000 + round, 64 * b as usize);
+            let used = self.arena.usage().used;
+            let old = Ctx { epoch: Epoch(round), ..Ctx::default() };
+            drop(self.disk.write(&old, 0, self.payload(&data)));
+            drop(self.disk.read(&old, 64 * b, self.buffers(64 * b as usize)));
+            let c = Ctx { epoch: Epoch(round + 1), ..Ctx::default() };
+            self.disk.fence(&c, c.epoch).wait().await.expect("fenced");
+            let (result, dst) = self.disk.read(&c, 0, self.buffers(data.len())).wait().await;
+            assert_eq!(result, Ok(()));
+            assert!(dst.iter().flat_map(|b| b.to_vec()).collect::<Vec<_>>() == data, "round {round}");
+            drop(dst);
+            assert_eq!(self.arena.usage().used, used, "every buffer came back");
+        }
+    }
+
+    /// A deadline in the past: done at once, or Timeout; nothing else, and the disk is as good as before.
+    async fn times_out(&self) {
+        let c = Ctx { deadline: Some(env::Env::real().now()), ..Ctx::default() };
+        let b = self.block();
+        let late = |op, length| DiskError::Timeout { at: Place::new(op, 0, length) };
+        let written = self.disk.write(&c, 0, self.payload(&bytes(3, b as usize))).wait().await;
+        assert!(written == Ok(()) || written == Err(late(Op::Write, b)), "{written:?}");
+        let (read, dst) = self.disk.read(&c, 0, self.buffers(b as usize)).wait().await;
+        assert!(
+            read == Ok(()) && dst.len() == 1 || read == Err(late(Op::Read, b)) && dst.is_empty(),
+            "{read:?}"
+        );
+        self.disk.flush(&Ctx::default()).wait().await.expect("it goes on");
+    }
+
+    async fn fences(&self) {
+        let (b, size) = (self.block(), self.disk.info().geometry.size);
+        self.write(0, &bytes(41, b as usize)).await;
+        let of = |n| Ctx { epoch: Epoch(n), ..Ctx::default() };
+        let old: Vec<_> =
+            (1..5).map(|i| self.disk.write(&of(4), i * b, self.payload(&bytes(i, b as usize)))).collect();
+        self.disk.fence(&of(5), Epoch(5)).wait().await.expect("fenced");
+        for w in old {
+            w.wait().await.expect("it came before the fence");
+        }
+        for n in [0, 4] {
+            let wrong = |op, length| DiskError::Fenced {
+                at: Place::new(op, 0, length),
+                had: Epoch(n),
+                epoch: Epoch(5),
+            };
+            let data = self.payload(&bytes(42, b as usize));
+            assert_eq!(self.disk.write(&of(n), 0, data).wait().await, Err(wrong(Op::Write, b)));
+            let (read, dst) = self.disk.read(&of(n), 0, self.buffers(b as usize)).wait().await;
+            assert_eq!((read, dst.len()), (Err(wrong(Op::Read, b)), 1));
+            assert_eq!(self.disk.flush(&of(n)).wait().await, Err(wrong(Op::Flush, 0)));
+            assert_eq!(self.disk.discard(&of(n), 0, b).wait().await, Err(wrong(Op::Discard, b)));
+            assert_eq!(self.disk.fence(&of(n), Epoch(n)).wait().await, Err(wrong(Op::Fence, 0)));
+        }
+        let wrong = DiskError::Unaligned { at: Place::new(Op::Discard, 1, b), block: b as u32 };
+        assert_eq!(self.disk.discard(&of(0), 1, b).wait().await, Err(wrong), "misuse is told first");
+        self.disk.fence(&of(5), Epoch(5)).wait().await.expect("the same again");
+        let (read, dst) = self.disk.read(&of(5), 0, self.buffers(b as usize)).wait().await;
+        assert_eq!((read, &*dst[0]), (Ok(()), &bytes(41, b as usize)[..]));
+        self.disk
+            .write(&of(6), size - b, self.payload(&bytes(43, b as usize)))
+            .wait()
+            .await
+            .expect("a later epoch may");
+        self.disk.flush(&of(6)).wait().await.expect("flushed");
+    }
+}
+
+/// `length` bytes told apart by `seed`.
+pub fn bytes(seed: u64, length: usize) -> Vec<u8> {
+    let mut random = crate::random::Random::new(seed);
+    let mut out = Vec::with_capacity(length + 8);
+    while out.len() < length {
+        out.extend_from_slice(&random.next().to_le_bytes());
+    }
+    out.truncate(length);
+    out
+}
+
+/// Writes to a disk that completes at once.
+///
+/// # Errors
+/// The write's.
+///
+/// # Panics
+/// When it does not complete at once.
+pub fn write_now(disk: &dyn Disk, c: &Ctx, offset: u64, data: Vec<u8>) -> Result<(), DiskError> {
+    match disk.write(c, offset, Sg::from_iter([IoBuf::from(data)])) {
+        Io::Done(result) => result,
+        Io::Pending(_) => panic!("the disk does not complete at once"),
+    }
+}
+
+/// Reads from a disk that completes at once.
+///
+/// # Errors
+/// The read's.
+///
+/// # Panics
+/// When it does not complete at once.
+pub fn read_now(disk: &dyn Disk, offset: u64, length: usize) -> Result<Vec<u8>, DiskError> {
+    let arena = Arena::new(2 * length).expect("a small mapping");
+    let dst = sized(arena.try_alloc_sg(length, Class::Control).expect("it is empty"), length);
+    match disk.read(&Ctx::default(), offset, dst) {
+        Io::Done((result, dst)) => result.map(|()| dst.iter().flat_map(|b| b.to_vec()).collect()),
+        Io::Pending(_) => panic!("the disk does not complete at once"),
+    }
+}
+
+fn through() -> Ctx {
+    let mut c = Ctx::default();
+    c.flags.write_through = true;
+    c
+}

@@ -1,0 +1,114 @@
+//! Physical disks: what a pool stands on.
+//!
+//! **What it is.** [`Disk`] is one block device behind five calls and a fence. Providers: [`MemoryDisk`], a sparse
+//! image with an explicit volatile write cache, which a power cut can take.
+//!
+//! **What it is not.** It keeps no checksums, copies or labels and decides nothing: those are the pool's. It does not
+//! retry: an error is told once, to the caller, who knows what the block is for.
+//!
+//! **How a value lives.** A provider's `open` gives an `Arc` of a disk; dropping the last clone closes it, and waits
+//! for nobody. [`DiskInfo`] is fixed while it is open. What latches (a failed flush) or is fenced stays so until it is
+//! opened again.
+//!
+//! **I/O model.** Every call starts its I/O before it returns, whether or not the [`Io`] is polled. Dropping a pending
+//! one loses the result, not the I/O: the driver keeps the buffers to its end. Calls may come from any thread.
+//!
+//! **Errors.** [`DiskError`], by blame, with what was done and where; which disk it was, the caller knows.
+
+#[cfg(any(test, feature = "conformance"))]
+pub mod conformance;
+mod error;
+mod gate;
+mod image;
+mod info;
+mod memory;
+mod random;
+mod store;
+
+pub use error::{DiskError, Op, Place};
+pub use gate::{FlushLatch, Gate, Pass};
+pub use image::{Image, PAGE};
+pub use info::{DiskId, DiskInfo, EnclosureSlot, Geometry, IdKind, Media, WriteCache};
+pub use memory::{MemoryDisk, MemoryOptions};
+pub use store::PowerCut;
+
+use arena::{Sg, SgMut};
+use env::{Ctx, Epoch, Io};
+
+/// The longest read or write, in bytes; a longer one is the caller's to split.
+pub const IO_MAX: u64 = 64 << 20;
+
+/// One physical disk.
+///
+/// Offsets and lengths are bytes, multiples of [`Geometry::logical_block`], and inside [`Geometry::size`]; an I/O of
+/// no bytes succeeds. Buffers may have any length and alignment as long as the sum is whole blocks; those that do not
+/// begin and end on [`Geometry::dma_alignment`] and a block cost a copy.
+///
+/// **Concurrency.** Any number of calls at a time. Writes that overlap in space and time have no order: each atomic
+/// unit ends as one of them wrote it; a read that overlaps a write in flight sees each atomic unit old or new. A call that
+/// begins after another's completion sees it.
+///
+/// **Durability.** A completed write is visible at once, and durable after a [`Disk::flush`] that began after it had
+/// completed, or by itself with [`env::IoFlags::write_through`]. Until then a power cut may lose it, keep it, or keep
+/// some of its atomic units ([`Geometry::atomic_write`]), independently of every other unflushed write.
+///
+/// **Deadline.** An I/O not done by [`Ctx::deadline`] fails with [`DiskError::Timeout`] and goes on in the driver: whether
+/// it happened is unknown.
+///
+/// **Epoch.** Every call carries [`Ctx::epoch`]; one lower than the highest that [`Disk::fence`] was given fails with
+/// [`DiskError::Fenced`] and touches nothing.
+pub trait Disk: Send + Sync {
+    /// Identity and geometry: fixed while it is open.
+    fn info(&self) -> &DiskInfo;
+
+    /// Reads as many bytes at `offset` as `dst` has filled ([`arena::IoBufMut::set_len`]; [`sized`] does it for a
+    /// length): all of them or an error. The buffers come back either way, except that after
+    /// [`DiskError::Timeout`] the driver still has them and none come back. After an error their contents are undefined.
+    ///
+    /// # Errors
+    /// [`DiskError::Medium`] names the part that could not be read, as closely as the provider knows it.
+    fn read(&self, c: &Ctx, offset: u64, dst: SgMut) -> Io<(Result<(), DiskError>, SgMut)>;
+
+    /// Writes `src` at `offset`. After an error each atomic unit may be old or new.
+    ///
+    /// # Errors
+    /// [`DiskError::Full`] where space is allocated on demand (a sparse file); a write-through one fails like a flush
+    /// after a failed flush.
+    fn write(&self, c: &Ctx, offset: u64, src: Sg) -> Io<Result<(), DiskError>>;
+
+    /// Makes every write that completed before this call durable.
+    ///
+    /// # Errors
+    /// A failed flush latches: nobody knows what it lost, so every later flush and write-through write fails with the same error until
+    /// the disk is opened again.
+    fn flush(&self, c: &Ctx) -> Io<Result<(), DiskError>>;
+
+    /// Says that the contents are no longer needed; a hint, so a disk that cannot succeeds and does nothing. What these
+    /// blocks read as is undefined until they are written again: old bytes, zeros or others, and two reads may differ. It
+    /// is ordered like a write, and never touches a block outside of the range.
+    fn discard(&self, c: &Ctx, offset: u64, length: u64) -> Io<Result<(), DiskError>>;
+
+    /// Returns when no I/O of an epoch lower than `epoch` can reach the medium any more, dropped ones included; from the
+    /// call on, new ones fail. It holds while this disk is open: whoever serves the disk to others keeps the epoch
+    /// where it survives him. [`Ctx::epoch`] is not looked at.
+    ///
+    /// # Errors
+    /// [`DiskError::Fenced`] when a higher epoch has been given already; any other error leaves it unknown whether old I/O may
+    /// still arrive.
+    fn fence(&self, c: &Ctx, epoch: Epoch) -> Io<Result<(), DiskError>>;
+}
+
+/// Declares the first `length` bytes of the buffers filled, for [`Disk::read`]; buffers beyond are emptied.
+///
+/// # Panics
+/// When the buffers have less room.
+pub fn sized(mut dst: SgMut, length: usize) -> SgMut {
+    let mut left = length;
+    for b in &mut dst {
+        let n = left.min(b.capacity());
+        b.set_len(n);
+        left -= n;
+    }
+    assert!(left == 0, "{left} bytes of {length} have no room");
+    dst
+}

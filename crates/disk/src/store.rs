@@ -1,0 +1,194 @@
+//! A medium with a volatile write cache in front of it: what the simulated disks keep their bytes in. No I/O, no time.
+//!
+//! Invariants:
+//! 1. `current` is what reads see; `durable` is what certainly survives a power cut;
+//! 2. applying `pending` to `durable` in order gives `current`;
+//! 3. what survives a cut differs from `durable` only in atomic units that a pending write covers, and is one of those
+//!    writes' bytes there.
+
+use std::sync::Arc;
+
+use arena::{Sg, SgMut};
+
+use crate::random::Random;
+use crate::{Geometry, Image};
+
+/// What a power cut does to writes that were completed and not flushed, or still under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PowerCut {
+    /// None arrives.
+    LoseAll,
+    /// All arrive.
+    KeepAll,
+    /// Each arrives whole or not at all, whatever the others do.
+    Reorder {
+        /// Which ones.
+        seed: u64,
+    },
+    /// Each atomic unit of each arrives or not.
+    Tear {
+        /// Which ones.
+        seed: u64,
+    },
+}
+
+#[derive(Clone)]
+pub(crate) struct Store {
+    pub(crate) current: Image,
+    pub(crate) durable: Image,
+    pub(crate) pending: Vec<Arc<Change>>,
+}
+
+/// A write or discard that is not durable.
+#[derive(Clone, Debug)]
+pub(crate) struct Change {
+    pub(crate) offset: u64,
+    pub(crate) what: What,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum What {
+    Bytes(Vec<u8>),
+    /// So many zeros.
+    Zeros(u64),
+}
+
+impl Store {
+    pub(crate) fn new(image: Image) -> Store {
+        Store { current: image.clone(), durable: image, pending: Vec::new() }
+    }
+
+    pub(crate) fn read(&self, offset: u64, dst: &mut SgMut) {
+        read_image(&self.current, offset, dst);
+    }
+
+    /// Applies a completed change; `durable` ones can be lost no more, nor what they overwrote come back.
+    pub(crate) fn apply(&mut self, change: Arc<Change>, durable: bool) {
+        change.apply(&mut self.current);
+        if !durable {
+            self.pending.push(change);
+            return;
+        }
+        change.apply(&mut self.durable);
+        let (start, end) = change.range();
+        let cut: Vec<_> = self.pending.iter().flat_map(|p| p.without(start, end)).collect();
+        self.pending = cut;
+    }
+
+    pub(crate) fn flush(&mut self) {
+        self.durable = self.current.clone();
+        self.pending.clear();
+    }
+
+    /// What is on the medium after a power cut with `flying` writes under way.
+    pub(crate) fn cut(&self, geometry: &Geometry, flying: &[Arc<Change>], cut: PowerCut) -> Image {
+        let mut image = self.durable.clone();
+        let writes = self.pending.iter().chain(flying);
+        match cut {
+            PowerCut::LoseAll => {}
+            PowerCut::KeepAll => writes.for_each(|w| w.apply(&mut image)),
+            PowerCut::Reorder { seed } => {
+                let (mut random, of) = coin(seed);
+                writes.filter(|_| random.below(of.1) < of.0).for_each(|w| w.apply(&mut image));
+            }
+            PowerCut::Tear { seed } => {
+                let (mut random, of) = coin(seed);
+                for w in writes {
+                    for (start, end) in w.units(u64::from(geometry.atomic_write)) {
+                        if random.below(of.1) < of.0 {
+                            w.apply_part(&mut image, start, end);
+                        }
+                    }
+                }
+            }
+        }
+        image
+    }
+}
+
+impl Change {
+    pub(crate) fn write(offset: u64, src: &Sg) -> Arc<Change> {
+        let mut bytes = Vec::with_capacity(arena::sg_len(src));
+        src.iter().for_each(|b| bytes.extend_from_slice(b));
+        Arc::new(Change { offset, what: What::Bytes(bytes) })
+    }
+
+    pub(crate) fn zeros(offset: u64, length: u64) -> Arc<Change> {
+        Arc::new(Change { offset, what: What::Zeros(length) })
+    }
+
+    pub(crate) fn range(&self) -> (u64, u64) {
+        let length = match &self.what {
+            What::Bytes(b) => b.len() as u64,
+            What::Zeros(n) => *n,
+        };
+        (self.offset, self.offset + length)
+    }
+
+    pub(crate) fn apply(&self, image: &mut Image) {
+        let (start, end) = self.range();
+        self.apply_part(image, start, end);
+    }
+
+    /// Applies what lies in `start..end`, a part of its range.
+    pub(crate) fn apply_part(&self, image: &mut Image, start: u64, end: u64) {
+        match &self.what {
+            What::Bytes(b) => {
+                image.write(start, &b[(start - self.offset) as usize..(end - self.offset) as usize]);
+            }
+            What::Zeros(_) => image.zero(start, end - start),
+        }
+    }
+
+    /// Its atomic units, as ranges.
+    pub(crate) fn units(&self, unit: u64) -> impl Iterator<Item = (u64, u64)> {
+        let (mut at, end) = self.range();
+        std::iter::from_fn(move || {
+            (at < end).then(|| {
+                let start = at;
+                at = ((at / unit + 1) * unit).min(end);
+                (start, at)
+            })
+        })
+    }
+
+    /// What of it lies outside of `start..end`.
+    fn without(self: &Arc<Change>, start: u64, end: u64) -> Vec<Arc<Change>> {
+        let (mine, my_end) = self.range();
+        if end <= mine || my_end <= start {
+            return vec![Arc::clone(self)];
+        }
+        let mut out = Vec::new();
+        if mine < start {
+            out.push(self.part(mine, start));
+        }
+        if end < my_end {
+            out.push(self.part(end, my_end));
+        }
+        out
+    }
+
+    fn part(&self, start: u64, end: u64) -> Arc<Change> {
+        let what = match &self.what {
+            What::Bytes(b) => {
+                What::Bytes(b[(start - self.offset) as usize..(end - self.offset) as usize].to_vec())
+            }
+            What::Zeros(_) => What::Zeros(end - start),
+        };
+        Arc::new(Change { offset: start, what })
+    }
+}
+
+pub(crate) fn read_image(image: &Image, mut offset: u64, dst: &mut SgMut) {
+    for b in dst {
+        image.read(offset, b.filled_mut());
+        offset += b.len() as u64;
+    }
+}
+
+/// Few, half or most: three kinds of cuts that find different mistakes.
+fn coin(seed: u64) -> (Random, (u64, u64)) {
+    let mut random = Random::new(seed);
+    let of = [(1, 8), (1, 2), (7, 8)][random.below(3) as usize];
+    (random, of)
+}

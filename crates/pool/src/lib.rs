@@ -1,0 +1,34 @@
+//! Storage pools and virtual disks.
+//!
+//! **What it is.** A pool joins disks of any number and size; a space (virtual disk) is made of slabs of them, in copies, columns and
+//! later parity, on different fault domains. `docs/0001-pool.md` states how nothing is lost; `docs/on-disk-format.md` the bytes.
+//!
+//! **What it is not.** It knows nothing of files (that is `volume`) and nothing of devices (that is `disk`). It has one writer: who may
+//! open a pool is decided by its voters' claims, not here by consensus.
+//!
+//! **Layout.** `state`, `voters`, `placement` and `layout` are pure functions over values; `format` turns values into bytes and back; everything
+//! that does I/O does it through `disk::Disk` and takes time and chance from [`env::Env`].
+//!
+//! **Errors.** One enum for each stage of use, by blame. Bytes from a disk never panic: what they say is checked by [`State::apply`] before it counts.
+
+mod ids;
+mod state;
+pub mod voters;
+
+pub use ids::{DiskId, DiskNumber, PoolId, RowNumber, SpaceId};
+pub use state::{
+    Absence, DiskRecord, FaultDomains, InvalidOp, Op, Presence, Provisioning, Resiliency, Row, SlabCopy,
+    SlabPlace, SpaceRecord, State, Usage,
+};
+
+/// What is written, checksummed, and after a crash old or new, never else; bytes.
+pub const UNIT: u64 = 4096;
+
+/// Units whose checksums are in one block.
+pub const GROUP_UNITS: u64 = 512;
+
+/// Bytes of a space that one checksum block covers.
+pub const GROUP: u64 = GROUP_UNITS * UNIT;
+
+/// Regions in a slab: activity and missed writes are marked by region, one bit each.
+pub const REGIONS: u32 = 64;

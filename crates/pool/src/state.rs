@@ -1,0 +1,145 @@
+//! What a pool knows of itself: values, and the operations that change them.
+//!
+//! The journal holds [`Op`]s, the checkpoint a whole [`State`]; there is no other way to change one. [`State::apply`] checks every
+//! operation against the invariants before it changes anything, so a record from a disk that is damaged in a way its checksum missed, or that
+//! another version wrote, is refused and does not panic.
+//!
+//! Invariants:
+//! 1. A slab of a disk belongs to one row at most; `used` says so for every slab of every disk, and is derived.
+//! 2. The copies of a column lie on different disks.
+//! 3. A missed bit may be set on any copy; a row has at least one copy, present or absent, that has not missed a region: so no
+//!    data is written off by accounting. ([`Op::AcceptLoss`] is the only exception, and counts.)
+//! 4. Numbers of disks and spaces and slab generations only grow.
+//! 5. A voter is a present disk.
+
+mod apply;
+mod records;
+#[cfg(test)]
+mod tests;
+
+pub use apply::InvalidOp;
+pub use records::{
+    Absence, DiskRecord, FaultDomains, Op, Presence, Provisioning, Resiliency, Row, SlabCopy, SlabPlace,
+    SpaceRecord, Usage,
+};
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{DiskNumber, PoolId, RowNumber, SpaceId, voters};
+
+/// The whole metadata of a pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct State {
+    /// The pool's identity.
+    pub pool: PoolId,
+    /// What people call it.
+    pub name: String,
+    /// Bytes of data in a slab: a power of two.
+    pub slab_bytes: u64,
+    /// The disks, absent ones too.
+    pub disks: BTreeMap<DiskNumber, DiskRecord>,
+    /// Who keeps this metadata.
+    pub voters: BTreeSet<DiskNumber>,
+    /// The spaces.
+    pub spaces: BTreeMap<SpaceId, SpaceRecord>,
+    /// Their allocated rows.
+    pub rows: BTreeMap<(SpaceId, RowNumber), Row>,
+    /// The number that the next disk gets.
+    pub next_disk: u16,
+    /// The number that the next space gets.
+    pub next_space: u32,
+    /// The generation that the next allocated slab gets.
+    pub next_generation: u32,
+    /// Regions written off by [`Op::AcceptLoss`], for ever.
+    pub regions_given_up: u64,
+    used: BTreeMap<DiskNumber, BTreeSet<u32>>,
+}
+
+impl State {
+    /// A new pool without disks.
+    pub fn new(pool: PoolId, name: String, slab_bytes: u64) -> State {
+        State {
+            pool,
+            name,
+            slab_bytes,
+            disks: BTreeMap::new(),
+            voters: BTreeSet::new(),
+            spaces: BTreeMap::new(),
+            rows: BTreeMap::new(),
+            next_disk: 0,
+            next_space: 0,
+            next_generation: 1,
+            regions_given_up: 0,
+            used: BTreeMap::new(),
+        }
+    }
+
+    /// How many disks may fail at once, by the most careful space; at least one.
+    pub fn failures_promised(&self) -> usize {
+        self.spaces.values().map(|s| s.resiliency.failures()).max().unwrap_or(1).max(1)
+    }
+
+    /// How many voters must be left for the others to be dropped.
+    pub fn needed_to_go_on(&self) -> usize {
+        voters::needed_to_go_on(self.voters.len(), self.failures_promised())
+    }
+
+    /// How many of the voters must be seen to open the pool.
+    pub fn needed_to_open(&self) -> usize {
+        voters::needed_to_open(self.voters.len(), self.failures_promised())
+    }
+
+    /// Whether the disk is here and in use.
+    pub fn is_present(&self, disk: DiskNumber) -> bool {
+        self.disks.get(&disk).is_some_and(|d| d.presence == Presence::Present)
+    }
+
+    /// Whether a copy may be read in these regions: its disk is present, and it has missed none of them.
+    pub fn is_current(&self, copy: &SlabCopy, regions: u64) -> bool {
+        copy.missed & regions == 0 && self.is_present(copy.place.disk)
+    }
+
+    /// The slabs of a disk that rows have.
+    pub fn slabs_used(&self, disk: DiskNumber) -> impl Iterator<Item = u32> + '_ {
+        self.used.get(&disk).into_iter().flatten().copied()
+    }
+
+    /// How many slabs of a disk are free.
+    pub fn slabs_free(&self, disk: DiskNumber) -> u32 {
+        let total = self.disks.get(&disk).map_or(0, |d| d.slabs);
+        total - self.used.get(&disk).map_or(0, |u| u.len() as u32)
+    }
+
+    /// The lowest free slabs of a disk, in order.
+    pub fn free_slabs(&self, disk: DiskNumber) -> impl Iterator<Item = u32> + '_ {
+        let total = self.disks.get(&disk).map_or(0, |d| d.slabs);
+        let used = self.used.get(&disk);
+        (0..total).filter(move |s| !used.is_some_and(|u| u.contains(s)))
+    }
+
+    /// The operations that make a disk absent: its copies miss the regions of `active`, which may have writes that it lost.
+    ///
+    /// `active` gives the regions of a copy that had writes since the disk was last flushed. A voter is dropped as such too.
+    pub fn leave(
+        &self,
+        disk: DiskNumber,
+        reason: Absence,
+        mut active: impl FnMut(SpaceId, RowNumber, usize) -> u64,
+    ) -> Vec<Op> {
+        let mut ops = Vec::new();
+        for (&(space, row), r) in &self.rows {
+            for (index, copy) in r.slabs.iter().enumerate().filter(|(_, c)| c.place.disk == disk) {
+                let regions = active(space, row, index) & !copy.missed;
+                if regions != 0 {
+                    ops.push(Op::Missed { space, row, index: index as u8, regions });
+                }
+            }
+        }
+        if self.voters.contains(&disk) {
+            let left = self.voters.iter().copied().filter(|v| *v != disk).collect();
+            ops.push(Op::Voters { voters: left });
+        }
+        ops.push(Op::DiskAbsent { disk, reason });
+        ops
+    }
+}

@@ -1,0 +1,354 @@
+//! Applying an operation: every check before the first change.
+
+use std::collections::BTreeSet;
+
+use super::{Op, Presence, Resiliency, Row, SlabCopy, SlabPlace, SpaceRecord, State};
+use crate::{DiskNumber, RowNumber, SpaceId, UNIT};
+
+/// Why an operation cannot be applied: the record is damaged or another version's, or the caller has not looked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)] // of the fields, which are what their types say
+pub enum InvalidOp {
+    /// No such disk.
+    #[error("the pool has no disk {}", .0.0)]
+    NoDisk(DiskNumber),
+    /// No such space.
+    #[error("the pool has no space {}", .0.0)]
+    NoSpace(SpaceId),
+    /// The row has no slabs, or not this one.
+    #[error("space {} has no slab {index} in row {}", .space.0, .row.0)]
+    NoSlab { space: SpaceId, row: RowNumber, index: usize },
+    /// The number is not the next one.
+    #[error("number {given} is not the next one, {next}")]
+    NotNext { given: u64, next: u64 },
+    /// The slab is another's, or the disk has none of that number.
+    #[error("slab {} of disk {} is not free", .0.slab, .0.disk.0)]
+    NotFree(SlabPlace),
+    /// Two copies on one disk.
+    #[error("disk {} would have two slabs of one row", .0.0)]
+    SameDisk(DiskNumber),
+    /// The row has slabs already, or another number of them.
+    #[error("row {} of space {} cannot take {slabs} slabs", .row.0, .space.0)]
+    BadRow { space: SpaceId, row: RowNumber, slabs: usize },
+    /// Something still uses it.
+    #[error("disk {} still has slabs or is a voter", .0.0)]
+    DiskInUse(DiskNumber),
+    /// Rows are left, or would be cut off.
+    #[error("space {} still has rows there", .0.0)]
+    SpaceInUse(SpaceId),
+    /// The name is another's.
+    #[error("the name '{0}' is taken")]
+    NameTaken(String),
+    /// A space of this shape cannot be.
+    #[error("{0}")]
+    BadShape(&'static str),
+    /// A voter must be a present disk, and there must be one.
+    #[error("the voters must be present disks, and at least one")]
+    BadVoters,
+    /// No copy would have the newest data of a region.
+    #[error("row {} of space {} would have no copy left of regions {regions:#x}", .row.0, .space.0)]
+    LastCopy { space: SpaceId, row: RowNumber, regions: u64 },
+}
+
+/// The most slabs that a row has.
+const ROW_SLABS_MAX: usize = 64;
+
+impl State {
+    /// Applies one operation.
+    ///
+    /// # Errors
+    /// [`InvalidOp`]; nothing has changed then.
+    pub fn apply(&mut self, op: &Op) -> Result<(), InvalidOp> {
+        match op {
+            Op::RenamePool { name } => self.name.clone_from(name),
+            Op::AddDisk { disk, record } => {
+                next(u64::from(disk.0), u64::from(self.next_disk))?;
+                let after = self
+                    .next_disk
+                    .checked_add(1)
+                    .ok_or(InvalidOp::BadShape("a pool has had 65,535 disks"))?;
+                if self.disks.values().any(|d| d.id == record.id) {
+                    return Err(InvalidOp::DiskInUse(*disk));
+                }
+                self.next_disk = after;
+                self.disks.insert(*disk, record.clone());
+            }
+            Op::RemoveDisk { disk } => {
+                self.disk(*disk)?;
+                if self.slabs_used(*disk).next().is_some() || self.voters.contains(disk) {
+                    return Err(InvalidOp::DiskInUse(*disk));
+                }
+                self.disks.remove(disk);
+                self.used.remove(disk);
+            }
+            Op::DiskAbsent { disk, reason } => {
+                self.disk(*disk)?;
+                if self.voters.contains(disk) {
+                    return Err(InvalidOp::BadVoters);
+                }
+                self.disk_mut(*disk)?.presence = Presence::Absent(*reason);
+            }
+            Op::DiskPresent { disk } => self.disk_mut(*disk)?.presence = Presence::Present,
+            Op::SetUsage { disk, usage } => self.disk_mut(*disk)?.usage = *usage,
+            Op::SetDomains { disk, domains } => self.disk_mut(*disk)?.domains.clone_from(domains),
+            Op::Labelled { disk, sequence } => self.disk_mut(*disk)?.label_sequence = *sequence,
+            Op::Voters { voters } => {
+                if voters.is_empty() || voters.iter().any(|v| !self.is_present(*v)) {
+                    return Err(InvalidOp::BadVoters);
+                }
+                self.voters.clone_from(voters);
+            }
+            Op::CreateSpace { space, record } => {
+                next(u64::from(space.0), u64::from(self.next_space))?;
+                let after = self
+                    .next_space
+                    .checked_add(1)
+                    .ok_or(InvalidOp::BadShape("a pool has had 4 billion spaces"))?;
+                self.check_shape(record)?;
+                self.check_space_name(&record.name)?;
+                self.next_space = after;
+                self.spaces.insert(*space, record.clone());
+            }
+            Op::DestroySpace { space } => {
+                self.space(*space)?;
+                if self.rows_of(*space, 0).next().is_some() {
+                    return Err(InvalidOp::SpaceInUse(*space));
+                }
+                self.spaces.remove(space);
+            }
+            Op::ResizeSpace { space, size } => {
+                let resized = SpaceRecord { size: *size, ..self.space(*space)?.clone() };
+                self.check_shape(&resized)?;
+                if self.rows_of(*space, resized.rows(self.slab_bytes)).next().is_some() {
+                    return Err(InvalidOp::SpaceInUse(*space));
+                }
+                self.spaces.insert(*space, resized);
+            }
+            Op::RenameSpace { space, name } => {
+                self.space(*space)?;
+                self.check_space_name(name)?;
+                self.spaces.get_mut(space).ok_or(InvalidOp::NoSpace(*space))?.name.clone_from(name);
+            }
+            Op::AllocateRow { space, row, slabs } => self.allocate(*space, *row, slabs)?,
+            Op::FreeRow { space, row } => {
+                let freed = self.rows.remove(&(*space, *row)).ok_or(InvalidOp::NoSlab {
+                    space: *space,
+                    row: *row,
+                    index: 0,
+                })?;
+                for copy in freed.slabs {
+                    self.used.entry(copy.place.disk).or_default().remove(&copy.place.slab);
+                }
+            }
+            Op::Missed { space, row, index, regions } => {
+                self.keeps_a_copy(*space, *row, usize::from(*index), *regions)?;
+                self.slab_mut(*space, *row, usize::from(*index))?.missed |= regions;
+            }
+            Op::NotMissed { space, row, index, regions } => {
+                self.slab_mut(*space, *row, usize::from(*index))?.missed &= !regions
+            }
+            Op::MoveSlab { space, row, index, to } => {
+                self.move_slab(*space, *row, usize::from(*index), *to)?
+            }
+            Op::AcceptLoss { space, row, index, regions } => {
+                let slab = self.slab_mut(*space, *row, usize::from(*index))?;
+                let given_up = slab.missed & regions;
+                slab.missed &= !regions;
+                self.regions_given_up =
+                    self.regions_given_up.saturating_add(u64::from(given_up.count_ones()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Applies the operations of one record, all or none.
+    ///
+    /// # Errors
+    /// The first that cannot be applied.
+    pub fn apply_all(&mut self, ops: &[Op]) -> Result<(), InvalidOp> {
+        // A clone of a large pool's state would cost more than the record: only what can fail twice is tried on one.
+        if let [op] = ops {
+            return self.apply(op);
+        }
+        let mut tried = self.clone();
+        for op in ops {
+            tried.apply(op)?;
+        }
+        *self = tried;
+        Ok(())
+    }
+
+    fn disk(&self, disk: DiskNumber) -> Result<&super::DiskRecord, InvalidOp> {
+        self.disks.get(&disk).ok_or(InvalidOp::NoDisk(disk))
+    }
+
+    fn disk_mut(&mut self, disk: DiskNumber) -> Result<&mut super::DiskRecord, InvalidOp> {
+        self.disks.get_mut(&disk).ok_or(InvalidOp::NoDisk(disk))
+    }
+
+    fn space(&self, space: SpaceId) -> Result<&SpaceRecord, InvalidOp> {
+        self.spaces.get(&space).ok_or(InvalidOp::NoSpace(space))
+    }
+
+    fn slab_mut(&mut self, space: SpaceId, row: RowNumber, index: usize) -> Result<&mut SlabCopy, InvalidOp> {
+        let slabs = self.rows.get_mut(&(space, row)).map(|r| &mut r.slabs);
+        slabs.and_then(|s| s.get_mut(index)).ok_or(InvalidOp::NoSlab { space, row, index })
+    }
+
+    fn rows_of(&self, space: SpaceId, from: u64) -> impl Iterator<Item = RowNumber> + '_ {
+        self.rows
+            .range((space, RowNumber(0))..=(space, RowNumber(u32::MAX)))
+            .map(|((_, r), _)| *r)
+            .filter(move |r| u64::from(r.0) >= from)
+    }
+
+    fn check_space_name(&self, name: &str) -> Result<(), InvalidOp> {
+        match self.spaces.values().any(|s| s.name == name) {
+            true => Err(InvalidOp::NameTaken(name.to_owned())),
+            false => Ok(()),
+        }
+    }
+
+    fn check_shape(&self, s: &SpaceRecord) -> Result<(), InvalidOp> {
+        let interleave = u64::from(s.interleave);
+        let bad = |why| Err(InvalidOp::BadShape(why));
+        if s.columns == 0 || s.slabs_in_row() > ROW_SLABS_MAX {
+            return bad("a row has 1 to 64 slabs");
+        }
+        match s.resiliency {
+            Resiliency::Mirror { copies } if !(2..=3).contains(&copies) => {
+                return bad("a mirror has 2 or 3 copies");
+            }
+            Resiliency::Parity { parity } if !(1..=2).contains(&parity) => {
+                return bad("parity has 1 or 2 parity columns");
+            }
+            Resiliency::Parity { .. } if s.columns < 2 => return bad("parity has at least 2 data columns"),
+            _ => {}
+        }
+        if !interleave.is_power_of_two() || interleave < UNIT || interleave > self.slab_bytes {
+            return bad("the interleave is a power of two from 4 KiB to a slab");
+        }
+        if s.size == 0 || !s.size.is_multiple_of(UNIT) {
+            return bad("the size is a multiple of 4 KiB, and not 0");
+        }
+        if s.rows(self.slab_bytes) > u64::from(u32::MAX) {
+            return bad("the space is too large for the pool's slab size");
+        }
+        Ok(())
+    }
+
+    fn check_free(&self, place: SlabPlace) -> Result<(), InvalidOp> {
+        let disk = self.disk(place.disk)?;
+        match place.slab < disk.slabs && !self.used.get(&place.disk).is_some_and(|u| u.contains(&place.slab))
+        {
+            true => Ok(()),
+            false => Err(InvalidOp::NotFree(place)),
+        }
+    }
+
+    fn allocate(&mut self, space: SpaceId, row: RowNumber, slabs: &[SlabPlace]) -> Result<(), InvalidOp> {
+        let record = self.space(space)?;
+        let bad = InvalidOp::BadRow { space, row, slabs: slabs.len() };
+        if slabs.len() != record.slabs_in_row()
+            || u64::from(row.0) >= record.rows(self.slab_bytes)
+            || self.rows.contains_key(&(space, row))
+        {
+            return Err(bad);
+        }
+        // A simple space may come round to the same disk; anything that promises to survive one may not.
+        let mut seen = BTreeSet::new();
+        for place in slabs {
+            self.check_free(*place)?;
+            if !seen.insert(place.disk) && record.resiliency != Resiliency::Simple {
+                return Err(InvalidOp::SameDisk(place.disk));
+            }
+        }
+        let distinct: BTreeSet<_> = slabs.iter().collect();
+        let count = slabs.len() as u32;
+        let after = self.next_generation.checked_add(count).ok_or(bad.clone())?;
+        if distinct.len() != slabs.len() {
+            return Err(bad);
+        }
+        let first = self.next_generation;
+        self.next_generation = after;
+        let copies = slabs.iter().enumerate().map(|(i, &place)| SlabCopy {
+            place,
+            generation: first + i as u32,
+            missed: 0,
+        });
+        self.rows.insert((space, row), Row { slabs: copies.collect() });
+        for place in slabs {
+            self.used.entry(place.disk).or_default().insert(place.slab);
+        }
+        Ok(())
+    }
+
+    fn move_slab(
+        &mut self,
+        space: SpaceId,
+        row: RowNumber,
+        index: usize,
+        to: SlabPlace,
+    ) -> Result<(), InvalidOp> {
+        self.check_free(to)?;
+        self.keeps_a_copy(space, row, index, u64::MAX)?;
+        let simple = self.space(space)?.resiliency == Resiliency::Simple;
+        let slabs = &self.rows.get(&(space, row)).ok_or(InvalidOp::NoSlab { space, row, index })?.slabs;
+        if !simple && slabs.iter().enumerate().any(|(i, c)| i != index && c.place.disk == to.disk) {
+            return Err(InvalidOp::SameDisk(to.disk));
+        }
+        let after = self.next_generation.checked_add(1).ok_or(InvalidOp::NotFree(to))?;
+        let generation = self.next_generation;
+        let slab = self.slab_mut(space, row, index)?;
+        let old = std::mem::replace(slab, SlabCopy { place: to, generation, missed: u64::MAX });
+        self.next_generation = after;
+        self.used.entry(old.place.disk).or_default().remove(&old.place.slab);
+        self.used.entry(to.disk).or_default().insert(to.slab);
+        Ok(())
+    }
+
+    /// Invariant 3: without copy `index`, can the rest of the row still give these regions?
+    fn keeps_a_copy(
+        &self,
+        space: SpaceId,
+        row: RowNumber,
+        index: usize,
+        regions: u64,
+    ) -> Result<(), InvalidOp> {
+        let record = self.space(space)?;
+        let slabs = &self.rows.get(&(space, row)).ok_or(InvalidOp::NoSlab { space, row, index })?.slabs;
+        let mine = slabs.get(index).ok_or(InvalidOp::NoSlab { space, row, index })?;
+        let lost = regions & !mine.missed;
+        let left = match record.resiliency {
+            Resiliency::Parity { parity } => {
+                // A region is lost when more slabs have missed it than there are parity columns.
+                (0..u64::BITS).filter(|bit| lost & (1 << bit) != 0).all(|bit| {
+                    let missing = slabs
+                        .iter()
+                        .enumerate()
+                        .filter(|(i, c)| *i != index && c.missed & (1 << bit) != 0)
+                        .count();
+                    missing < usize::from(parity)
+                })
+            }
+            other => {
+                let copies = other.copies();
+                let column = index / copies * copies..(index / copies + 1) * copies;
+                let have = slabs[column.clone()]
+                    .iter()
+                    .zip(column)
+                    .filter(|(_, i)| *i != index)
+                    .fold(0, |have, (c, _)| have | !c.missed);
+                lost & !have == 0
+            }
+        };
+        match left {
+            true => Ok(()),
+            false => Err(InvalidOp::LastCopy { space, row, regions: lost }),
+        }
+    }
+}
+
+fn next(given: u64, next: u64) -> Result<(), InvalidOp> {
+    if given == next { Ok(()) } else { Err(InvalidOp::NotNext { given, next }) }
+}

@@ -1,0 +1,233 @@
+//! The records of the metadata, and the operations on them.
+
+use std::collections::BTreeSet;
+
+use crate::{DiskId, DiskNumber, RowNumber, SpaceId};
+
+/// One disk of the pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiskRecord {
+    /// Its identity in its label.
+    pub id: DiskId,
+    /// What people call it: the device's own identity when it was added.
+    pub name: String,
+    /// How many slabs it has room for.
+    pub slabs: u32,
+    /// What it may be used for.
+    pub usage: Usage,
+    /// Whether it takes part.
+    pub presence: Presence,
+    /// Where it stands.
+    pub domains: FaultDomains,
+    /// `disk::Media` as the label has it: 0 unspecified, 1 HDD, 2 SSD, 3 NVMe, 4 SCM.
+    pub media: u8,
+    /// The sequence number of the label that it was last given; one that shows an older label has lost writes.
+    pub label_sequence: u64,
+}
+
+/// What a disk may be used for (`Set-PhysicalDisk -Usage`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Usage {
+    /// New slabs go here.
+    AutoSelect,
+    /// New slabs go here only when asked for by name.
+    ManualSelect,
+    /// Takes the slabs of a disk that failed.
+    HotSpare,
+    /// Parity journals.
+    Journal,
+    /// No new slabs; what it has moves away.
+    Retired,
+}
+
+/// Whether a disk takes part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    /// It gets every write.
+    Present,
+    /// It gets none, until it is returned.
+    Absent(Absence),
+}
+
+/// Why a disk is absent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Absence {
+    /// It was not there when the pool was opened.
+    NotFound,
+    /// It went away while it was in use.
+    Gone,
+    /// A write failed.
+    WriteFailed,
+    /// A flush failed: what it had acknowledged since the last one may be lost.
+    FlushFailed,
+    /// Its I/O took too long, again and again.
+    Slow,
+    /// Somebody asked for it.
+    Asked,
+    /// Its label was older than the pool's memory of it.
+    Stale,
+}
+
+/// Where a disk stands, from near to far; an empty name is one that is not known, and then the disk is its own domain.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FaultDomains {
+    /// The enclosure.
+    pub enclosure: String,
+    /// The machine.
+    pub node: String,
+    /// The rack.
+    pub rack: String,
+}
+
+/// One virtual disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpaceRecord {
+    /// What people call it; unique in the pool.
+    pub name: String,
+    /// Bytes that its user sees: a multiple of [`crate::UNIT`].
+    pub size: u64,
+    /// How it survives failures.
+    pub resiliency: Resiliency,
+    /// Bytes that go to one column before the next: a power of two, from [`crate::UNIT`] to a slab.
+    pub interleave: u32,
+    /// Data columns of a row.
+    pub columns: u8,
+    /// When its slabs are allocated.
+    pub provisioning: Provisioning,
+}
+
+/// How a space survives failures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resiliency {
+    /// It does not.
+    Simple,
+    /// This many copies: 2 or 3.
+    Mirror {
+        /// Copies of each slab.
+        copies: u8,
+    },
+    /// Reed-Solomon: 1 or 2 parity columns beside the data columns.
+    Parity {
+        /// Parity columns.
+        parity: u8,
+    },
+}
+
+/// When slabs are allocated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Provisioning {
+    /// At the first write.
+    Thin,
+    /// When the space is made.
+    Fixed,
+}
+
+/// The slabs of one row: `column * copies + copy`; data columns first, then parity columns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// One for each column and copy.
+    pub slabs: Vec<SlabCopy>,
+}
+
+/// One slab of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlabCopy {
+    /// Where it lies.
+    pub place: SlabPlace,
+    /// Its allocation: checksum and activity blocks with another one are not its own.
+    pub generation: u32,
+    /// Regions whose newest writes it does not have, by bit.
+    pub missed: u64,
+}
+
+/// A slab of a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SlabPlace {
+    /// The disk.
+    pub disk: DiskNumber,
+    /// Its slab, from 0.
+    pub slab: u32,
+}
+
+impl Resiliency {
+    /// How many disks of a row may be lost.
+    pub fn failures(self) -> usize {
+        match self {
+            Resiliency::Simple => 0,
+            Resiliency::Mirror { copies } => usize::from(copies) - 1,
+            Resiliency::Parity { parity } => usize::from(parity),
+        }
+    }
+
+    /// Copies of each column.
+    pub fn copies(self) -> usize {
+        match self {
+            Resiliency::Mirror { copies } => usize::from(copies),
+            Resiliency::Simple | Resiliency::Parity { .. } => 1,
+        }
+    }
+}
+
+impl SpaceRecord {
+    /// Slabs in a row.
+    pub fn slabs_in_row(&self) -> usize {
+        match self.resiliency {
+            Resiliency::Parity { parity } => usize::from(self.columns) + usize::from(parity),
+            other => usize::from(self.columns) * other.copies(),
+        }
+    }
+
+    /// Bytes of the user's in a row.
+    pub fn row_bytes(&self, slab_bytes: u64) -> u64 {
+        u64::from(self.columns) * slab_bytes
+    }
+
+    /// Rows that the space has addresses for.
+    pub fn rows(&self, slab_bytes: u64) -> u64 {
+        self.size.div_ceil(self.row_bytes(slab_bytes))
+    }
+}
+
+/// One change of the metadata. A journal record holds several, applied together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // of the fields, which are what their types say
+pub enum Op {
+    /// Another name for the pool.
+    RenamePool { name: String },
+    /// A new disk; its number is the next one.
+    AddDisk { disk: DiskNumber, record: DiskRecord },
+    /// An empty disk leaves.
+    RemoveDisk { disk: DiskNumber },
+    /// It takes no part any more. See [`super::State::leave`].
+    DiskAbsent { disk: DiskNumber, reason: Absence },
+    /// It takes part again: it gets writes, and is current where it has missed none.
+    DiskPresent { disk: DiskNumber },
+    /// What it may be used for.
+    SetUsage { disk: DiskNumber, usage: Usage },
+    /// Where it stands.
+    SetDomains { disk: DiskNumber, domains: FaultDomains },
+    /// The label that it has been given.
+    Labelled { disk: DiskNumber, sequence: u64 },
+    /// Who keeps the metadata from this record on, which all of them have.
+    Voters { voters: BTreeSet<DiskNumber> },
+    /// A new space; its number is the next one.
+    CreateSpace { space: SpaceId, record: SpaceRecord },
+    /// A space without rows is gone.
+    DestroySpace { space: SpaceId },
+    /// Another size; rows beyond it have been freed before.
+    ResizeSpace { space: SpaceId, size: u64 },
+    /// Another name.
+    RenameSpace { space: SpaceId, name: String },
+    /// Slabs for a row, in its order; they read as zeros.
+    AllocateRow { space: SpaceId, row: RowNumber, slabs: Vec<SlabPlace> },
+    /// The row's slabs are free; it reads as zeros.
+    FreeRow { space: SpaceId, row: RowNumber },
+    /// A copy does not get writes to these regions.
+    Missed { space: SpaceId, row: RowNumber, index: u8, regions: u64 },
+    /// A copy has these regions again, durably.
+    NotMissed { space: SpaceId, row: RowNumber, index: u8, regions: u64 },
+    /// A copy moves to a free slab, where it has missed everything.
+    MoveSlab { space: SpaceId, row: RowNumber, index: u8, to: SlabPlace },
+    /// Regions that no copy has whole are taken from this one, as somebody asked.
+    AcceptLoss { space: SpaceId, row: RowNumber, index: u8, regions: u64 },
+}

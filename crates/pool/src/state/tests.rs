@@ -1,0 +1,131 @@
+use super::*;
+use crate::DiskId;
+
+fn disk(n: u16) -> DiskRecord {
+    DiskRecord {
+        id: DiskId([n as u8; 16]),
+        name: format!("disk{n}"),
+        slabs: 8,
+        usage: Usage::AutoSelect,
+        presence: Presence::Present,
+        domains: FaultDomains::default(),
+        media: 0,
+        label_sequence: 1,
+    }
+}
+
+fn mirror() -> SpaceRecord {
+    SpaceRecord {
+        name: "m".into(),
+        size: 8 << 20,
+        resiliency: Resiliency::Mirror { copies: 2 },
+        interleave: 64 << 10,
+        columns: 1,
+        provisioning: Provisioning::Thin,
+    }
+}
+
+fn place(disk: u16, slab: u32) -> SlabPlace {
+    SlabPlace { disk: DiskNumber(disk), slab }
+}
+
+const SPACE: SpaceId = SpaceId(0);
+const ROW: RowNumber = RowNumber(0);
+
+fn pool(disks: u16) -> State {
+    let mut s = State::new(PoolId([1; 16]), "p".into(), 2 << 20);
+    for n in 0..disks {
+        s.apply(&Op::AddDisk { disk: DiskNumber(n), record: disk(n) }).unwrap();
+    }
+    s.apply(&Op::Voters { voters: (0..disks).map(DiskNumber).collect() }).unwrap();
+    s.apply(&Op::CreateSpace { space: SPACE, record: mirror() }).unwrap();
+    s
+}
+
+#[test]
+fn a_slab_has_one_row_and_copies_have_two_disks() {
+    let mut s = pool(2);
+    s.apply(&Op::AllocateRow { space: SPACE, row: ROW, slabs: vec![place(0, 3), place(1, 3)] }).unwrap();
+    let again = Op::AllocateRow { space: SPACE, row: RowNumber(1), slabs: vec![place(0, 3), place(1, 4)] };
+    assert_eq!(s.apply(&again), Err(InvalidOp::NotFree(place(0, 3))));
+    let same = Op::AllocateRow { space: SPACE, row: RowNumber(1), slabs: vec![place(0, 4), place(0, 5)] };
+    assert_eq!(s.apply(&same), Err(InvalidOp::SameDisk(DiskNumber(0))));
+    let outside = Op::AllocateRow { space: SPACE, row: RowNumber(1), slabs: vec![place(0, 8), place(1, 5)] };
+    assert_eq!(s.apply(&outside), Err(InvalidOp::NotFree(place(0, 8))));
+    assert_eq!((s.slabs_free(DiskNumber(0)), s.next_generation), (7, 3));
+    s.apply(&Op::FreeRow { space: SPACE, row: ROW }).unwrap();
+    assert_eq!(s.slabs_free(DiskNumber(0)), 8);
+}
+
+#[test]
+fn the_last_copy_is_never_written_off() {
+    let mut s = pool(2);
+    s.apply(&Op::AllocateRow { space: SPACE, row: ROW, slabs: vec![place(0, 0), place(1, 0)] }).unwrap();
+    s.apply(&Op::Missed { space: SPACE, row: ROW, index: 0, regions: 0b11 }).unwrap();
+    let last = Op::Missed { space: SPACE, row: ROW, index: 1, regions: 0b110 };
+    assert_eq!(s.apply(&last), Err(InvalidOp::LastCopy { space: SPACE, row: ROW, regions: 0b110 }));
+    s.apply(&Op::Missed { space: SPACE, row: ROW, index: 1, regions: 0b100 }).unwrap();
+    let moved = Op::MoveSlab { space: SPACE, row: ROW, index: 1, to: place(1, 7) };
+    assert!(matches!(s.apply(&moved), Err(InvalidOp::LastCopy { .. })), "slab 1 alone has regions 0 and 1");
+    s.apply(&Op::NotMissed { space: SPACE, row: ROW, index: 0, regions: 0b11 }).unwrap();
+    s.apply(&moved).unwrap();
+    assert_eq!(s.rows[&(SPACE, ROW)].slabs[1].missed, u64::MAX);
+}
+
+#[test]
+fn a_disk_leaves_with_what_it_may_have_lost() {
+    let mut s = pool(2);
+    s.apply(&Op::AllocateRow { space: SPACE, row: ROW, slabs: vec![place(0, 0), place(1, 0)] }).unwrap();
+    let ops = s.leave(DiskNumber(1), Absence::Gone, |_, _, _| 0b1000);
+    s.apply_all(&ops).unwrap();
+    assert_eq!(s.voters, [DiskNumber(0)].into());
+    let copy = s.rows[&(SPACE, ROW)].slabs[1];
+    assert_eq!(copy.missed, 0b1000);
+    assert!(!s.is_current(&copy, 1));
+    s.apply(&Op::DiskPresent { disk: DiskNumber(1) }).unwrap();
+    assert!(s.is_current(&copy, 1) && !s.is_current(&copy, 0b1000));
+    // The other one may not leave with that region.
+    let other = s.leave(DiskNumber(0), Absence::Gone, |_, _, _| 0b1000);
+    let before = s.clone();
+    assert!(s.apply_all(&other).is_err());
+    assert_eq!(s, before, "all or none");
+}
+
+#[test]
+fn parity_counts_what_is_missed() {
+    let mut s = pool(4);
+    let record = SpaceRecord {
+        name: "p".into(),
+        columns: 3,
+        resiliency: Resiliency::Parity { parity: 1 },
+        ..mirror()
+    };
+    let space = SpaceId(1);
+    s.apply(&Op::CreateSpace { space, record }).unwrap();
+    s.apply(&Op::AllocateRow { space, row: ROW, slabs: (0..4).map(|d| place(d, 1)).collect() }).unwrap();
+    s.apply(&Op::Missed { space, row: ROW, index: 0, regions: 1 }).unwrap();
+    assert!(s.apply(&Op::Missed { space, row: ROW, index: 3, regions: 1 }).is_err());
+    s.apply(&Op::Missed { space, row: ROW, index: 3, regions: 2 }).unwrap();
+    assert_eq!(s.failures_promised(), 1);
+}
+
+#[test]
+fn shapes_that_cannot_be() {
+    let mut s = pool(2);
+    let shapes = [
+        SpaceRecord { name: "a".into(), columns: 0, ..mirror() },
+        SpaceRecord { name: "a".into(), columns: 40, ..mirror() },
+        SpaceRecord { name: "a".into(), interleave: 3000, ..mirror() },
+        SpaceRecord { name: "a".into(), interleave: 4 << 20, ..mirror() },
+        SpaceRecord { name: "a".into(), size: 100, ..mirror() },
+        SpaceRecord { name: "a".into(), size: 0, ..mirror() },
+        SpaceRecord { name: "a".into(), resiliency: Resiliency::Mirror { copies: 4 }, ..mirror() },
+        SpaceRecord { name: "a".into(), resiliency: Resiliency::Parity { parity: 1 }, ..mirror() },
+    ];
+    for record in shapes {
+        let op = Op::CreateSpace { space: SpaceId(1), record };
+        assert!(matches!(s.apply(&op), Err(InvalidOp::BadShape(_))), "{op:?}");
+    }
+    let taken = Op::CreateSpace { space: SpaceId(1), record: mirror() };
+    assert_eq!(s.apply(&taken), Err(InvalidOp::NameTaken("m".into())));
+}

@@ -1,0 +1,71 @@
+//! Who may go on, and who may open: the arithmetic of `docs/0001-pool.md`, "Who is current".
+//!
+//! Invariants, for `n` voters and every `f`:
+//! 1. Two sets that may open have a voter in common ([`needed_to_open`] is more than half).
+//! 2. If the voters of one set may open without those of another, the others cannot have committed without them.
+
+/// How many voters must be left to drop the others and go on: `W(n, f)`.
+///
+/// `failures` is the largest number of disks that a space of the pool promises to survive.
+pub fn needed_to_go_on(voters: usize, failures: usize) -> usize {
+    let majority = voters / 2 + 1;
+    majority.min(voters.saturating_sub(failures.max(1))).max(1)
+}
+
+/// How many of the newest voters must be seen to open a pool.
+pub fn needed_to_open(voters: usize, failures: usize) -> usize {
+    let go_on = needed_to_go_on(voters, failures);
+    go_on.max(voters + 1 - go_on)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cases_that_people_have() {
+        // voters, failures, to go on, to open
+        let cases = [
+            (1, 1, 1, 1),
+            (2, 1, 1, 2),
+            (3, 1, 2, 2),
+            (3, 2, 1, 3),
+            (4, 1, 3, 3),
+            (4, 2, 2, 3),
+            (5, 1, 3, 3),
+            (5, 2, 3, 3),
+        ];
+        for (n, f, go_on, open) in cases {
+            assert_eq!(
+                (needed_to_go_on(n, f), needed_to_open(n, f)),
+                (go_on, open),
+                "{n} voters, {f} failures"
+            );
+        }
+    }
+
+    /// Every pair of subsets of up to seven voters, against the invariants.
+    #[test]
+    fn no_two_histories() {
+        for n in 1..=7_usize {
+            for f in 0..=3 {
+                let (go_on, open) = (needed_to_go_on(n, f), needed_to_open(n, f));
+                assert!(go_on >= 1 && open <= n);
+                for seen in 0_u32..1 << n {
+                    if (seen.count_ones() as usize) < open {
+                        continue;
+                    }
+                    assert!(seen.count_ones() as usize >= go_on, "who opens can go on");
+                    for other in 0_u32..1 << n {
+                        let apart = seen & other == 0;
+                        assert!(
+                            !(apart && other.count_ones() as usize >= open),
+                            "two openers without a voter in common"
+                        );
+                        assert!(!(apart && other.count_ones() as usize >= go_on), "the unseen went on alone");
+                    }
+                }
+            }
+        }
+    }
+}
