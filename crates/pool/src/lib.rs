@@ -11,7 +11,10 @@
 //!
 //! **Errors.** One enum for each stage of use, by blame. Bytes from a disk never panic: what they say is checked by [`State::apply`] before it counts.
 
+pub mod activity;
+pub mod blocks;
 mod ids;
+pub mod layout;
 mod state;
 pub mod voters;
 

@@ -1,0 +1,330 @@
+//! Which regions of a disk are marked, which must stay so, and what to write.
+//!
+//! Invariants:
+//! 1. A region that [`Core::begin`] was asked for is marked in the log on the disk from when [`Core::is_durable`] says so until after
+//!    every write to it has ended and a flush that began after that is told ([`Core::flushed`]).
+//! 2. An entry is taken from its slot only while none of its regions is in use: in flight, unflushed, or unresolved since a crash.
+//! 3. A block is written by one at a time, in its two places alternately; what the disk has is an older state of it, never a mixture.
+//! 4. Entries are bounded by the slots. When all are in use [`Core::begin`] says [`Full`] and changes nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use smallvec::SmallVec;
+
+use crate::blocks::activity::{Entry, Header, decode, encode};
+use crate::{DiskNumber, PoolId, SpaceId};
+
+/// The log of one disk.
+pub struct Core {
+    pool: PoolId,
+    disk: DiskNumber,
+    epoch: u64,
+    per_block: usize,
+    slots: Vec<Option<u32>>,
+    blocks: Vec<Block>,
+    slabs: BTreeMap<u32, Slab>,
+    clock: u64,
+}
+
+/// When a mark counts: see [`Core::is_durable`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Begun {
+    block: usize,
+    version: u64,
+}
+
+/// All entries are in use: flush, and try again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Full;
+
+/// A block to write durably, then [`Core::written`] is to be told.
+#[derive(Debug)]
+pub struct LogWrite {
+    /// Its number.
+    pub block: usize,
+    /// Which of its two places.
+    pub place: usize,
+    /// What to write there.
+    pub bytes: Vec<u8>,
+    version: u64,
+}
+
+#[derive(Clone, Default)]
+struct Block {
+    /// Counts the changes in memory; what is on the disk is `durable`.
+    version: u64,
+    durable: u64,
+    writing: bool,
+    sequence: u64,
+}
+
+struct Slab {
+    slot: usize,
+    owner: SpaceId,
+    generation: u32,
+    /// What the block says, or will when it is written next.
+    marked: u64,
+    /// Unresolved since a crash.
+    pinned: u64,
+    /// Begun since the last sweep.
+    recent: u64,
+    in_use: SmallVec<[InUse; 2]>,
+    used_at: u64,
+}
+
+struct InUse {
+    region: u8,
+    in_flight: u32,
+    /// When a write last began or ended.
+    touched_at: u64,
+}
+
+impl Core {
+    /// An empty log of `blocks` blocks of `per_block` entries, for a disk whose log on the disk is empty too.
+    pub fn new(pool: PoolId, disk: DiskNumber, epoch: u64, blocks: usize, per_block: usize) -> Core {
+        Core {
+            pool,
+            disk,
+            epoch,
+            per_block,
+            slots: vec![None; blocks * per_block],
+            blocks: vec![Block::default(); blocks],
+            slabs: BTreeMap::new(),
+            clock: 0,
+        }
+    }
+
+    /// A log as the disk has it: `places` gives the bytes of each block's two places. `owner` tells whose a slab is, if the entry's
+    /// generation is still that of the slab; entries that are nobody's are dropped. All that is left is pinned.
+    ///
+    /// All blocks are due to be written, in order and before anything is begun: an entry that was in two blocks is in the first now.
+    pub fn restore(
+        mut self,
+        places: &[[Vec<u8>; 2]],
+        mut owner: impl FnMut(u32, u32) -> Option<SpaceId>,
+    ) -> Core {
+        for (number, both) in places.iter().enumerate().take(self.blocks.len()) {
+            let newest = both
+                .iter()
+                .filter_map(|b| decode(b, self.pool, self.disk, number as u16))
+                .max_by_key(|(h, _)| (h.epoch, h.sequence));
+            let Some((header, entries)) = newest else { continue };
+            self.blocks[number].sequence = header.sequence;
+            for entry in entries {
+                let Some(owner) = owner(entry.slab, entry.generation).filter(|_| entry.regions != 0) else {
+                    continue;
+                };
+                // A full log can only come from a disk with more slots than this one has: its other copies have the mark too.
+                let _ = self.pin(owner, entry.slab, entry.generation, entry.regions);
+            }
+        }
+        if places.iter().flatten().any(|b| b.iter().any(|x| *x != 0)) {
+            self.blocks.iter_mut().for_each(|b| b.version += 1);
+        }
+        self
+    }
+
+    /// A write to regions of a slab of `owner`'s begins.
+    ///
+    /// # Errors
+    /// [`Full`]; nothing has changed then.
+    pub fn begin(&mut self, owner: SpaceId, slab: u32, generation: u32, regions: u64) -> Result<Begun, Full> {
+        let now = self.tick();
+        let entry = self.entry(owner, slab, generation)?;
+        let changed = regions & !entry.marked != 0;
+        entry.marked |= regions;
+        entry.recent |= regions;
+        entry.used_at = now;
+        for region in bits(regions) {
+            match entry.in_use.iter_mut().find(|u| u.region == region) {
+                Some(u) => (u.in_flight, u.touched_at) = (u.in_flight + 1, now),
+                None => entry.in_use.push(InUse { region, in_flight: 1, touched_at: now }),
+            }
+        }
+        let block = entry.slot / self.per_block;
+        self.blocks[block].version += u64::from(changed);
+        Ok(Begun { block, version: self.blocks[block].version })
+    }
+
+    /// A write that began has ended, well or not.
+    pub fn end(&mut self, slab: u32, generation: u32, regions: u64) {
+        let now = self.tick();
+        let Some(entry) = self.slabs.get_mut(&slab).filter(|e| e.generation == generation) else { return };
+        for u in &mut entry.in_use {
+            if regions & 1 << u.region != 0 {
+                (u.in_flight, u.touched_at) = (u.in_flight.saturating_sub(1), now);
+            }
+        }
+    }
+
+    /// Whether the marks of a write that began are on the disk.
+    pub fn is_durable(&self, begun: Begun) -> bool {
+        self.blocks[begun.block].durable >= begun.version
+    }
+
+    /// The lowest block that differs from the disk's and that nobody is writing.
+    pub fn next_write(&mut self) -> Option<LogWrite> {
+        let number = self.blocks.iter().position(|b| b.version > b.durable && !b.writing)?;
+        let block = &mut self.blocks[number];
+        block.writing = true;
+        block.sequence += 1;
+        let (version, sequence) = (block.version, block.sequence);
+        let header =
+            Header { pool: self.pool, disk: self.disk, block: number as u16, epoch: self.epoch, sequence };
+        let slots = &self.slots[number * self.per_block..(number + 1) * self.per_block];
+        let entries: Vec<Entry> = slots
+            .iter()
+            .flatten()
+            .filter_map(|slab| {
+                let e = self.slabs.get(slab)?;
+                Some(Entry { slab: *slab, generation: e.generation, regions: e.marked })
+            })
+            .collect();
+        Some(LogWrite {
+            block: number,
+            place: (sequence % 2) as usize,
+            bytes: encode(&header, &entries),
+            version,
+        })
+    }
+
+    /// A block that was to be written is durable, or could not be written.
+    pub fn written(&mut self, write: &LogWrite, well: bool) {
+        let block = &mut self.blocks[write.block];
+        block.writing = false;
+        if well {
+            block.durable = write.version;
+        }
+    }
+
+    /// The time, to give to [`Core::flushed`].
+    pub fn now(&self) -> u64 {
+        self.clock
+    }
+
+    /// A flush of all that a space had written by `began` is durable, checksums too.
+    pub fn flushed(&mut self, owner: SpaceId, began: u64) {
+        for entry in self.slabs.values_mut().filter(|e| e.owner == owner) {
+            entry.in_use.retain(|u| u.in_flight != 0 || u.touched_at > began);
+        }
+    }
+
+    /// The spaces whose flush could free entries.
+    pub fn owners_in_use(&self) -> BTreeSet<SpaceId> {
+        self.slabs.values().filter(|e| !e.in_use.is_empty()).map(|e| e.owner).collect()
+    }
+
+    /// Whether a space has written here since it was flushed.
+    pub fn is_in_use(&self, owner: SpaceId) -> bool {
+        self.slabs.values().any(|e| e.owner == owner && !e.in_use.is_empty())
+    }
+
+    /// Regions of a slab that may differ from what is durable: in flight, unflushed or unresolved.
+    pub fn active(&self, slab: u32, generation: u32) -> u64 {
+        let entry = self.slabs.get(&slab).filter(|e| e.generation == generation);
+        entry.map_or(0, |e| e.busy())
+    }
+
+    /// Keeps regions marked until they are resolved.
+    ///
+    /// # Errors
+    /// [`Full`].
+    pub fn pin(&mut self, owner: SpaceId, slab: u32, generation: u32, regions: u64) -> Result<(), Full> {
+        let entry = self.entry(owner, slab, generation)?;
+        let changed = regions & !entry.marked != 0;
+        entry.marked |= regions;
+        entry.pinned |= regions;
+        let block = entry.slot / self.per_block;
+        self.blocks[block].version += u64::from(changed);
+        Ok(())
+    }
+
+    /// Regions that were pinned are resolved, and that is durable.
+    pub fn unpin(&mut self, slab: u32, generation: u32, regions: u64) {
+        if let Some(entry) = self.slabs.get_mut(&slab).filter(|e| e.generation == generation) {
+            entry.pinned &= !regions;
+        }
+    }
+
+    /// The pinned regions: slab, generation, regions.
+    pub fn pinned(&self) -> impl Iterator<Item = (u32, u32, u64)> + '_ {
+        self.slabs.iter().filter(|(_, e)| e.pinned != 0).map(|(s, e)| (*s, e.generation, e.pinned))
+    }
+
+    /// The slab is no longer its row's, and nobody writes to it.
+    pub fn forget(&mut self, slab: u32) {
+        if let Some(entry) = self.slabs.remove(&slab) {
+            self.slots[entry.slot] = None;
+        }
+    }
+
+    /// Takes back marks that are not in use and were not since the last sweep; their blocks are due to be written.
+    pub fn sweep(&mut self) {
+        let mut empty = Vec::new();
+        for (slab, entry) in &mut self.slabs {
+            let keep = entry.marked & (entry.busy() | entry.recent);
+            entry.recent = 0;
+            if keep != entry.marked {
+                entry.marked = keep;
+                self.blocks[entry.slot / self.per_block].version += 1;
+            }
+            if keep == 0 {
+                empty.push(*slab);
+            }
+        }
+        empty.into_iter().for_each(|slab| self.forget(slab));
+    }
+
+    /// How many entries there are, and room for.
+    pub fn entries(&self) -> (usize, usize) {
+        (self.slabs.len(), self.slots.len())
+    }
+
+    fn tick(&mut self) -> u64 {
+        self.clock += 1;
+        self.clock
+    }
+
+    fn entry(&mut self, owner: SpaceId, slab: u32, generation: u32) -> Result<&mut Slab, Full> {
+        if self.slabs.get(&slab).is_some_and(|e| e.generation != generation) {
+            self.forget(slab);
+        }
+        if !self.slabs.contains_key(&slab) {
+            let slot = self.free_slot()?;
+            self.slots[slot] = Some(slab);
+            let fresh = Slab {
+                slot,
+                owner,
+                generation,
+                marked: 0,
+                pinned: 0,
+                recent: 0,
+                in_use: SmallVec::new(),
+                used_at: self.clock,
+            };
+            self.slabs.insert(slab, fresh);
+        }
+        self.slabs.get_mut(&slab).ok_or(Full)
+    }
+
+    /// A free slot, or that of the entry out of use for longest.
+    fn free_slot(&mut self) -> Result<usize, Full> {
+        if let Some(slot) = self.slots.iter().position(Option::is_none) {
+            return Ok(slot);
+        }
+        let idle = self.slabs.iter().filter(|(_, e)| e.busy() == 0);
+        let (slab, slot) = idle.min_by_key(|(_, e)| e.used_at).map(|(s, e)| (*s, e.slot)).ok_or(Full)?;
+        self.forget(slab);
+        Ok(slot)
+    }
+}
+
+impl Slab {
+    fn busy(&self) -> u64 {
+        self.in_use.iter().fold(self.pinned, |bits, u| bits | 1 << u.region)
+    }
+}
+
+fn bits(regions: u64) -> impl Iterator<Item = u8> {
+    (0..64).filter(move |b| regions & 1 << b != 0)
+}

@@ -1,0 +1,247 @@
+//! The checksum block of a group: what its units should be, on one copy. Bytes in `docs/on-disk-format.md`.
+//!
+//! Every slab in a row has one block for each group, written when the slab is allocated, so that a block that is not this slab's or not
+//! whole is damage, and never taken for an empty one.
+
+use super::{Units, crc_without, u32_at, u64_at};
+use crate::{GROUP_UNITS, PoolId, RowNumber, SpaceId};
+
+/// Bytes of a block.
+pub const BLOCK: usize = 4096;
+
+const MAGIC: &[u8; 8] = b"CWYSUMS1";
+const VERSION: u32 = 1;
+const CRC_AT: usize = 12;
+const SUMS_AT: usize = 2048;
+
+/// Which block it is; one that says another was written elsewhere, or in another life of the slab.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockId {
+    /// The pool.
+    pub pool: PoolId,
+    /// The space.
+    pub space: SpaceId,
+    /// The row.
+    pub row: RowNumber,
+    /// The slab's index in the row.
+    pub index: u8,
+    /// The group in the slab.
+    pub group: u32,
+    /// [`crate::SlabCopy::generation`].
+    pub allocation: u32,
+}
+
+/// What a group's units should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Table {
+    /// Units that have data; the others read as zeros.
+    pub written: Units,
+    /// Units that had data when the group was last flushed: after a crash, one that is written and matches nowhere is old data if it is here, and
+    /// zeros if not, because what lies in its place may be anybody's.
+    pub settled: Units,
+    /// Units whose checksum was lost with every copy of the block; only a write makes them known again.
+    pub lost: Units,
+    /// See [`checksum`]; only those of written units mean anything.
+    pub sums: [u32; GROUP_UNITS as usize],
+}
+
+/// Why a block is not what was looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Damaged {
+    /// Its bytes are not a checksum block, or not whole.
+    #[error("the checksum block is damaged")]
+    Bytes,
+    /// It is the block of another place, or of an earlier life of the slab: a write went astray or was lost.
+    #[error("the checksum block is another one's")]
+    Another,
+    /// A version that this program does not know.
+    #[error("the checksum block has version {0}, this program knows {VERSION}")]
+    Version(u32),
+}
+
+impl Default for Table {
+    fn default() -> Table {
+        Table {
+            written: Units::NONE,
+            settled: Units::NONE,
+            lost: Units::NONE,
+            sums: [0; GROUP_UNITS as usize],
+        }
+    }
+}
+
+impl Table {
+    /// Whether both say the same about a unit.
+    pub fn agrees(&self, other: &Table, unit: usize) -> bool {
+        let written = self.written.has(unit);
+        written == other.written.has(unit)
+            && self.lost.has(unit) == other.lost.has(unit)
+            && (!written || self.sums[unit] == other.sums[unit])
+    }
+}
+
+/// The bytes of a block.
+pub fn encode(id: &BlockId, generation: u64, table: &Table) -> Vec<u8> {
+    let mut b = vec![0; BLOCK];
+    b[0..8].copy_from_slice(MAGIC);
+    b[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    b[16..32].copy_from_slice(&id.pool.0);
+    b[32..36].copy_from_slice(&id.space.0.to_le_bytes());
+    b[36..40].copy_from_slice(&id.row.0.to_le_bytes());
+    b[40] = id.index;
+    b[44..48].copy_from_slice(&id.group.to_le_bytes());
+    b[48..52].copy_from_slice(&id.allocation.to_le_bytes());
+    b[56..64].copy_from_slice(&generation.to_le_bytes());
+    table.written.put(&mut b[128..192]);
+    table.settled.put(&mut b[192..256]);
+    table.lost.put(&mut b[256..320]);
+    for (bytes, sum) in b[SUMS_AT..].chunks_exact_mut(4).zip(table.sums) {
+        bytes.copy_from_slice(&sum.to_le_bytes());
+    }
+    let crc = crc_without(&b, CRC_AT);
+    b[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
+    b
+}
+
+/// The group's generation and table.
+///
+/// # Errors
+/// [`Damaged`].
+pub fn decode(b: &[u8], id: &BlockId) -> Result<(u64, Box<Table>), Damaged> {
+    if b.len() != BLOCK || &b[0..8] != MAGIC || u32_at(b, CRC_AT) != crc_without(b, CRC_AT) {
+        return Err(Damaged::Bytes);
+    }
+    match u32_at(b, 8) {
+        VERSION => {}
+        other => return Err(Damaged::Version(other)),
+    }
+    let is = BlockId {
+        pool: PoolId(b[16..32].try_into().unwrap_or_default()),
+        space: SpaceId(u32_at(b, 32)),
+        row: RowNumber(u32_at(b, 36)),
+        index: b[40],
+        group: u32_at(b, 44),
+        allocation: u32_at(b, 48),
+    };
+    if is != *id {
+        return Err(Damaged::Another);
+    }
+    let table = Table {
+        written: Units::get(&b[128..192]),
+        settled: Units::get(&b[192..256]),
+        lost: Units::get(&b[256..320]),
+        sums: std::array::from_fn(|i| u32_at(b, SUMS_AT + i * 4)),
+    };
+    Ok((u64_at(b, 56), Box::new(table)))
+}
+
+/// What a unit's place adds to its checksum. `unit` counts from the beginning of the column.
+pub fn place_hash(space: SpaceId, row: RowNumber, column: u8, unit: u32) -> u32 {
+    // The finish of SplitMix64, twice: every bit of the place changes every bit of the hash.
+    let mix = |x: u64| {
+        let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^ (x >> 31)
+    };
+    let first = mix((u64::from(space.0) << 32 | u64::from(row.0)).wrapping_add(0x9e37_79b9_7f4a_7c15));
+    mix(first ^ (u64::from(column) << 32 | u64::from(unit))) as u32
+}
+
+/// The checksum of a unit: CRC32C of its bytes, which may lie in several pieces, and its place.
+pub fn checksum<'a>(
+    space: SpaceId,
+    row: RowNumber,
+    column: u8,
+    unit: u32,
+    bytes: impl IntoIterator<Item = &'a [u8]>,
+) -> u32 {
+    let mut pieces = bytes.into_iter();
+    let crc = match (pieces.next(), pieces.next()) {
+        (None, _) => 0,
+        (Some(whole), None) => crc_fast::crc32_iscsi(whole),
+        (Some(first), Some(second)) => {
+            let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
+            digest.update(first);
+            digest.update(second);
+            pieces.for_each(|p| digest.update(p));
+            digest.finalize() as u32
+        }
+    };
+    crc ^ place_hash(space, row, column, unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id() -> BlockId {
+        BlockId {
+            pool: PoolId(*b"pool of 16 bytes"),
+            space: SpaceId(0x0101_0102),
+            row: RowNumber(0x0203_0405),
+            index: 6,
+            group: 7,
+            allocation: 0x0809_0a0b,
+        }
+    }
+
+    #[test]
+    fn the_bytes() {
+        let mut table =
+            Table { written: Units::range(0, 9), settled: Units::range(1, 9), ..Table::default() };
+        table.lost.insert(511);
+        table.sums[0] = 0xdead_beef;
+        let b = encode(&id(), 0x1122, &table);
+        assert_eq!(&b[0..12], b"CWYSUMS1\x01\0\0\0");
+        assert_eq!(&b[32..52], &[2, 1, 1, 1, 5, 4, 3, 2, 6, 0, 0, 0, 7, 0, 0, 0, 0x0b, 0x0a, 9, 8]);
+        assert_eq!(&b[56..58], &[0x22, 0x11]);
+        assert_eq!((b[128], b[129], b[192], b[319]), (0xff, 1, 0xfe, 0x80));
+        assert_eq!(&b[2048..2052], &[0xef, 0xbe, 0xad, 0xde]);
+        let (generation, back) = decode(&b, &id()).unwrap();
+        assert_eq!((generation, *back), (0x1122, table));
+    }
+
+    #[test]
+    fn what_is_refused() {
+        let b = encode(&id(), 1, &Table::default());
+        for at in 0..BLOCK {
+            let mut bad = b.clone();
+            bad[at] ^= 0x10;
+            assert_eq!(decode(&bad, &id()).err(), Some(Damaged::Bytes), "byte {at}");
+        }
+        assert_eq!(decode(&[0; BLOCK], &id()).err(), Some(Damaged::Bytes));
+        assert_eq!(decode(&b[..4000], &id()).err(), Some(Damaged::Bytes));
+        for other in [
+            BlockId { pool: PoolId([0; 16]), ..id() },
+            BlockId { space: SpaceId(1), ..id() },
+            BlockId { row: RowNumber(1), ..id() },
+            BlockId { index: 1, ..id() },
+            BlockId { group: 1, ..id() },
+            BlockId { allocation: 1, ..id() },
+        ] {
+            assert_eq!(decode(&b, &other).err(), Some(Damaged::Another));
+        }
+        let mut newer = b;
+        newer[8] = 9;
+        let crc = crc_without(&newer, CRC_AT);
+        newer[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
+        assert_eq!(decode(&newer, &id()).err(), Some(Damaged::Version(9)));
+    }
+
+    #[test]
+    fn a_checksum_knows_its_place() {
+        // CRC-32C of 32 zero bytes: RFC 3720 B.4.
+        let (space, row) = (SpaceId(1), RowNumber(2));
+        let here = checksum(space, row, 3, 4, [&[0u8; 32][..]]);
+        assert_eq!(here ^ place_hash(space, row, 3, 4), 0x8a91_36aa);
+        assert_eq!(here, checksum(space, row, 3, 4, [&[0u8; 5][..], &[0; 20], &[0; 7]]));
+        for other in [
+            place_hash(SpaceId(2), row, 3, 4),
+            place_hash(space, RowNumber(1), 3, 4),
+            place_hash(space, row, 4, 3),
+            place_hash(space, row, 3, 5),
+        ] {
+            assert_ne!(other, place_hash(space, row, 3, 4));
+        }
+    }
+}

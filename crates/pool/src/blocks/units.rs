@@ -1,0 +1,102 @@
+//! A set of the 512 units of a group.
+
+use crate::GROUP_UNITS;
+
+const WORDS: usize = GROUP_UNITS as usize / 64;
+
+/// Which units of a group; unit `u` is bit `u % 64` of word `u / 64`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Units(pub [u64; WORDS]);
+
+impl Units {
+    /// None of them.
+    pub const NONE: Units = Units([0; WORDS]);
+
+    /// Those from `from` up to, not including, `to`.
+    pub fn range(from: usize, to: usize) -> Units {
+        let mut units = Units::NONE;
+        for unit in from..to {
+            units.insert(unit);
+        }
+        units
+    }
+
+    /// Whether it is in the set.
+    pub fn has(&self, unit: usize) -> bool {
+        self.0[unit / 64] & 1 << (unit % 64) != 0
+    }
+
+    /// Puts it in.
+    pub fn insert(&mut self, unit: usize) {
+        self.0[unit / 64] |= 1 << (unit % 64);
+    }
+
+    /// Takes it out.
+    pub fn remove(&mut self, unit: usize) {
+        self.0[unit / 64] &= !(1 << (unit % 64));
+    }
+
+    /// Puts it in or takes it out.
+    pub fn set(&mut self, unit: usize, to: bool) {
+        if to { self.insert(unit) } else { self.remove(unit) }
+    }
+
+    /// Whether none is in it.
+    pub fn is_empty(&self) -> bool {
+        self.0 == [0; WORDS]
+    }
+
+    /// How many are in it.
+    pub fn count(&self) -> u32 {
+        self.0.iter().map(|w| w.count_ones()).sum()
+    }
+
+    /// Those in it, in order.
+    pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..GROUP_UNITS as usize).filter(|u| self.has(*u))
+    }
+
+    /// Those in both.
+    pub fn and(&self, other: &Units) -> Units {
+        Units(std::array::from_fn(|i| self.0[i] & other.0[i]))
+    }
+
+    /// Those in either.
+    pub fn or(&self, other: &Units) -> Units {
+        Units(std::array::from_fn(|i| self.0[i] | other.0[i]))
+    }
+
+    /// Those not in `other`.
+    pub fn without(&self, other: &Units) -> Units {
+        Units(std::array::from_fn(|i| self.0[i] & !other.0[i]))
+    }
+
+    pub(super) fn put(&self, to: &mut [u8]) {
+        for (bytes, word) in to.chunks_exact_mut(8).zip(self.0) {
+            bytes.copy_from_slice(&word.to_le_bytes());
+        }
+    }
+
+    pub(super) fn get(from: &[u8]) -> Units {
+        Units(std::array::from_fn(|i| super::u64_at(from, i * 8)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_and_its_bytes() {
+        let units = Units::range(60, 130);
+        assert_eq!((units.count(), units.iter().next(), units.iter().last()), (70, Some(60), Some(129)));
+        assert!(units.has(64) && !units.has(130) && !units.is_empty());
+        let mut bytes = [0; 64];
+        units.put(&mut bytes);
+        assert_eq!((bytes[7], Units::get(&bytes)), (0xf0, units));
+        let other = Units::range(100, 512);
+        assert_eq!(units.and(&other), Units::range(100, 130));
+        assert_eq!(units.or(&other), Units::range(60, 512));
+        assert_eq!(units.without(&other), Units::range(60, 100));
+    }
+}

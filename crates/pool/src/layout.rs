@@ -1,0 +1,204 @@
+//! Where an address of a space lies: row, column, offset in the column; and back. Pure arithmetic.
+//!
+//! A row's data goes round its columns in pieces of the interleave:
+//!
+//! ```text
+//! address     0      1i     2i     3i     4i     5i      (i = interleave, 2 columns)
+//! column      0      1      0      1      0      1
+//! offset      0      0      1i     1i     2i     2i
+//! ```
+//!
+//! Invariants:
+//! 1. [`Layout::locate`] and [`Layout::address`] are inverses.
+//! 2. The pieces of all [`Run`]s of an I/O cover it once; the pieces of one run lie end to end in its column.
+//! 3. No run crosses a multiple of the boundary it was asked for in its column, nor a row.
+
+use smallvec::SmallVec;
+
+use crate::{RowNumber, SpaceRecord};
+
+/// The shape of a space's rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    slab_bytes: u64,
+    columns: u64,
+    interleave: u64,
+}
+
+/// A byte of a space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Spot {
+    /// Its row.
+    pub row: RowNumber,
+    /// Its data column.
+    pub column: u8,
+    /// Bytes from the beginning of the column, which are bytes from the beginning of each copy's slab.
+    pub offset: u64,
+}
+
+/// What an I/O does in one column of one row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// Where it begins.
+    pub at: Spot,
+    /// Bytes.
+    pub length: u64,
+    /// Where its bytes are in the I/O's buffers, in the order of the column.
+    pub pieces: SmallVec<[Piece; 1]>,
+}
+
+/// Bytes of an I/O that lie together in its buffers and in a column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Bytes from the beginning of the I/O.
+    pub start: u64,
+    /// Bytes.
+    pub length: u64,
+}
+
+impl Layout {
+    /// The layout of a space; its shape has been checked by [`crate::State::apply`].
+    pub fn new(space: &SpaceRecord, slab_bytes: u64) -> Layout {
+        Layout {
+            slab_bytes,
+            columns: u64::from(space.columns.max(1)),
+            interleave: u64::from(space.interleave).clamp(crate::UNIT, slab_bytes),
+        }
+    }
+
+    /// Bytes of data in a row.
+    pub fn row_bytes(&self) -> u64 {
+        self.slab_bytes * self.columns
+    }
+
+    /// Bytes of data in a slab.
+    pub fn slab_bytes(&self) -> u64 {
+        self.slab_bytes
+    }
+
+    /// Where an address lies.
+    pub fn locate(&self, address: u64) -> Spot {
+        let within = address % self.row_bytes();
+        let (stripe, rest) = (within / self.interleave, within % self.interleave);
+        Spot {
+            row: RowNumber((address / self.row_bytes()) as u32),
+            column: (stripe % self.columns) as u8,
+            offset: stripe / self.columns * self.interleave + rest,
+        }
+    }
+
+    /// What lies there.
+    pub fn address(&self, spot: Spot) -> u64 {
+        let (turn, rest) = (spot.offset / self.interleave, spot.offset % self.interleave);
+        let within = (turn * self.columns + u64::from(spot.column)) * self.interleave + rest;
+        u64::from(spot.row.0) * self.row_bytes() + within
+    }
+
+    /// Cuts an I/O of `length` bytes at `address` into runs of at most `boundary` bytes (a power of two of units), in the order of
+    /// their first address.
+    pub fn runs(&self, address: u64, length: u64, boundary: u64) -> Vec<Run> {
+        let mut runs: Vec<Run> = Vec::new();
+        // The run that each column would continue.
+        let mut last: SmallVec<[usize; 8]> = SmallVec::from_elem(usize::MAX, self.columns as usize);
+        let mut done = 0;
+        while done < length {
+            let at = self.locate(address + done);
+            let to_turn = self.interleave - at.offset % self.interleave;
+            let to_boundary = boundary - at.offset % boundary;
+            let piece = Piece { start: done, length: to_turn.min(to_boundary).min(length - done) };
+            done += piece.length;
+            let mine = &mut last[usize::from(at.column)];
+            let open = runs.get_mut(*mine).filter(|r| {
+                r.at.row == at.row && r.at.offset + r.length == at.offset && at.offset % boundary != 0
+            });
+            match open {
+                Some(run) => {
+                    run.length += piece.length;
+                    match run.pieces.last_mut() {
+                        Some(p) if p.start + p.length == piece.start => p.length += piece.length,
+                        _ => run.pieces.push(piece),
+                    }
+                }
+                None => {
+                    *mine = runs.len();
+                    runs.push(Run { at, length: piece.length, pieces: SmallVec::from_slice(&[piece]) });
+                }
+            }
+        }
+        runs
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::UNIT;
+
+    fn layout(slab: u32, columns: u64, interleave: u32) -> Layout {
+        Layout { slab_bytes: UNIT << slab, columns, interleave: UNIT << interleave.min(slab) }
+    }
+
+    /// Goes round the columns unit by unit, with no arithmetic to be wrong in.
+    fn naive(l: &Layout, units: u64) -> Vec<Spot> {
+        let mut out = Vec::new();
+        for row in 0.. {
+            for turn in 0..l.slab_bytes / l.interleave {
+                for column in 0..l.columns {
+                    for unit in 0..l.interleave / UNIT {
+                        if out.len() as u64 == units {
+                            return out;
+                        }
+                        let offset = turn * l.interleave + unit * UNIT;
+                        out.push(Spot { row: RowNumber(row), column: column as u8, offset });
+                    }
+                }
+            }
+        }
+        out
+    }
+
+    proptest! {
+        #[test]
+        fn the_naive_walk_agrees(
+            slab in 0_u32..6, columns in 1_u64..6, interleave in 0_u32..6,
+            first in 0_u64..300, count in 1_u64..200, boundary in 0_u32..7,
+        ) {
+            let l = layout(slab, columns, interleave);
+            let spots = naive(&l, first + count);
+            for (unit, spot) in spots.iter().enumerate() {
+                let address = unit as u64 * UNIT;
+                prop_assert_eq!(l.locate(address), *spot);
+                prop_assert_eq!(l.address(*spot), address);
+                let inside = Spot { offset: spot.offset + 7, ..*spot };
+                prop_assert_eq!(l.locate(address + 7), inside);
+            }
+            let boundary = UNIT << boundary;
+            let mut seen = vec![None; count as usize];
+            for run in l.runs(first * UNIT, count * UNIT, boundary) {
+                prop_assert_eq!(run.length, run.pieces.iter().map(|p| p.length).sum::<u64>());
+                prop_assert_eq!(run.at.offset / boundary, (run.at.offset + run.length - 1) / boundary);
+                let mut offset = run.at.offset;
+                for piece in &run.pieces {
+                    for unit in 0..piece.length / UNIT {
+                        let spot = Spot { offset, ..run.at };
+                        prop_assert!(seen[(piece.start / UNIT + unit) as usize].replace(spot).is_none());
+                        offset += UNIT;
+                    }
+                }
+            }
+            for (i, spot) in seen.iter().enumerate() {
+                prop_assert_eq!(*spot, Some(spots[first as usize + i]));
+            }
+        }
+    }
+
+    #[test]
+    fn one_column_is_one_piece() {
+        let l = layout(10, 1, 4);
+        let runs = l.runs(UNIT, 900 * UNIT, 512 * UNIT);
+        assert_eq!(runs.len(), 2);
+        assert!(runs.iter().all(|r| r.pieces.len() == 1));
+    }
+}
