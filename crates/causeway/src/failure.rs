@@ -134,6 +134,7 @@ impl Failure {
             Failure::Password(PasswordError::NoTerminal) => {
                 Some(format!("pass --password-stdin, or set {}", crate::password::VARIABLE))
             }
+            Failure::Password(PasswordError::NoTerminalForNew) => Some("pass --password-stdin".to_owned()),
             Failure::Users(UserFileError::Io { source, .. }) if source.kind() == io::ErrorKind::PermissionDenied => {
                 Some("run this as the owner of the file (sudo)".to_owned())
             }

@@ -17,6 +17,9 @@ pub enum PasswordError {
     /// Nobody can be asked.
     #[error("a password is needed and there is no terminal to ask at")]
     NoTerminal,
+    /// Nobody can be asked for a new one, which is never taken from the environment: it holds the one to log on with.
+    #[error("a new password is needed and there is no terminal to ask at")]
+    NoTerminalForNew,
     /// Standard input or the terminal failed.
     #[error("cannot read the password: {0}")]
     Read(#[from] io::Error),
@@ -64,7 +67,7 @@ pub fn new(stdin: bool, name: &str) -> Result<String, PasswordError> {
     let password = if stdin {
         from_stdin()?
     } else if !has_terminal() {
-        return Err(PasswordError::NoTerminal);
+        return Err(PasswordError::NoTerminalForNew);
     } else {
         let first = rpassword::prompt_password(format!("New password for {name}: "))?;
         if rpassword::prompt_password("Again: ")? != first {

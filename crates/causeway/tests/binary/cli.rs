@@ -3,6 +3,7 @@
 use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Stdio};
 
 use crate::program::{Scratch, Server, causeway};
 
@@ -102,6 +103,20 @@ fn users_without_a_server() {
     assert!(again.code == 1 && again.err.contains("exists: choose another name"), "{again:?}");
     let empty = user(&["add", "bob", "--password-stdin"], "\n");
     assert!(empty.code == 1 && empty.err.contains("the password is empty"), "{empty:?}");
+    // Without a terminal the cure is one that works: a new password never comes from the environment.
+    let alone = Command::new("setsid")
+        .args(["--wait", env!("CARGO_BIN_EXE_causeway"), "user", "add", "carol", "--users", &file])
+        .env("CAUSEWAY_PASSWORD", "secret")
+        .stdin(Stdio::null())
+        .output()
+        .expect("setsid runs");
+    let said = String::from_utf8_lossy(&alone.stderr);
+    assert!(
+        alone.status.code() == Some(1)
+            && said.contains("pass --password-stdin")
+            && !said.contains("set CAUSE"),
+        "{said}"
+    );
     let before = fs::read_to_string(&file).expect("read");
     assert_eq!(user(&["passwd", "alice", "--password-stdin"], "other\n").code, 0);
     assert_ne!(fs::read_to_string(&file).expect("read"), before);
