@@ -1,7 +1,8 @@
 //! Physical disks: what a pool stands on.
 //!
 //! **What it is.** [`Disk`] is one block device behind five calls and a fence. Providers: [`MemoryDisk`], a sparse
-//! image with an explicit volatile write cache, which a power cut can take.
+//! image with an explicit volatile write cache, which a power cut can take; [`sim::Machine`], several such disks with one power
+//! switch and seeded faults, for crash tests.
 //!
 //! **What it is not.** It keeps no checksums, copies or labels and decides nothing: those are the pool's. It does not
 //! retry: an error is told once, to the caller, who knows what the block is for.
@@ -17,12 +18,14 @@
 
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
+mod deadline;
 mod error;
 mod gate;
 mod image;
 mod info;
 mod memory;
 mod random;
+pub mod sim;
 mod store;
 
 pub use error::{DiskError, Op, Place};

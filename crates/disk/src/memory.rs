@@ -140,7 +140,7 @@ impl Disk for MemoryDisk {
     }
 
     fn flush(&self, c: &Ctx) -> Io<Result<(), DiskError>> {
-        Io::Done(self.with_store(c, Place::whole(Op::Flush), Store::flush))
+        Io::Done(self.with_store(c, Place::whole(Op::Flush), |s| s.flush(s.mark())))
     }
 
     fn discard(&self, c: &Ctx, offset: u64, length: u64) -> Io<Result<(), DiskError>> {

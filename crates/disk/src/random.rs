@@ -10,6 +10,12 @@ impl Random {
         Random(seed)
     }
 
+    /// A stream of its own, told apart by `name`.
+    pub(crate) fn stream(seed: u64, name: u64) -> Random {
+        let mut r = Random(seed ^ name.wrapping_mul(0xD1B5_4A32_D192_ED03));
+        Random(r.next())
+    }
+
     pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;

@@ -36,7 +36,10 @@ pub enum PowerCut {
 pub(crate) struct Store {
     pub(crate) current: Image,
     pub(crate) durable: Image,
-    pub(crate) pending: Vec<Arc<Change>>,
+    /// With the number of each, rising.
+    pub(crate) pending: Vec<(u64, Arc<Change>)>,
+    /// The number of the last change.
+    number: u64,
 }
 
 /// A write or discard that is not durable.
@@ -55,7 +58,7 @@ pub(crate) enum What {
 
 impl Store {
     pub(crate) fn new(image: Image) -> Store {
-        Store { current: image.clone(), durable: image, pending: Vec::new() }
+        Store { current: image.clone(), durable: image, pending: Vec::new(), number: 0 }
     }
 
     pub(crate) fn read(&self, offset: u64, dst: &mut SgMut) {
@@ -66,24 +69,41 @@ impl Store {
     pub(crate) fn apply(&mut self, change: Arc<Change>, durable: bool) {
         change.apply(&mut self.current);
         if !durable {
-            self.pending.push(change);
+            self.number += 1;
+            self.pending.push((self.number, change));
             return;
         }
         change.apply(&mut self.durable);
         let (start, end) = change.range();
-        let cut: Vec<_> = self.pending.iter().flat_map(|p| p.without(start, end)).collect();
-        self.pending = cut;
+        let outside = |(n, p): &(u64, Arc<Change>)| {
+            let n = *n;
+            p.without(start, end).into_iter().map(move |p| (n, p))
+        };
+        self.pending = self.pending.iter().flat_map(outside).collect();
     }
 
-    pub(crate) fn flush(&mut self) {
-        self.durable = self.current.clone();
-        self.pending.clear();
+    /// What a flush that begins now owes: pass it to [`Store::flush`].
+    pub(crate) fn mark(&self) -> u64 {
+        self.number
+    }
+
+    /// Makes durable what was applied before `mark`, and no more: that is all a flush promises.
+    pub(crate) fn flush(&mut self, mark: u64) {
+        if mark >= self.number {
+            self.durable = self.current.clone();
+            self.pending.clear();
+            return;
+        }
+        let later = self.pending.partition_point(|(n, _)| *n <= mark);
+        for (_, change) in self.pending.drain(..later) {
+            change.apply(&mut self.durable);
+        }
     }
 
     /// What is on the medium after a power cut with `flying` writes under way.
     pub(crate) fn cut(&self, geometry: &Geometry, flying: &[Arc<Change>], cut: PowerCut) -> Image {
         let mut image = self.durable.clone();
-        let writes = self.pending.iter().chain(flying);
+        let writes = self.pending.iter().map(|(_, change)| change).chain(flying);
         match cut {
             PowerCut::LoseAll => {}
             PowerCut::KeepAll => writes.for_each(|w| w.apply(&mut image)),
@@ -168,7 +188,7 @@ impl Change {
         out
     }
 
-    fn part(&self, start: u64, end: u64) -> Arc<Change> {
+    pub(crate) fn part(&self, start: u64, end: u64) -> Arc<Change> {
         let what = match &self.what {
             What::Bytes(b) => {
                 What::Bytes(b[(start - self.offset) as usize..(end - self.offset) as usize].to_vec())

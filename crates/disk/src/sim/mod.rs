@@ -1,0 +1,277 @@
+//! A simulated machine: disks with seeded faults behind one power switch, for crash tests of what stands on them.
+//!
+//! **What it is.** [`Machine`] has slots with disks in them ([`MemoryOptions`]). [`Machine::open`] gives a
+//! [`FaultyDisk`] for a slot; [`Machine::rule`] says what goes wrong there; [`Machine::cut_at`] takes the power of all of
+//! them at the k-th event. From a seed everything replays byte for byte, if all else in the run does too.
+//!
+//! **Events.** Each write, flush and discard is one event, counted over all disks from 0 when it is about to take
+//! effect. A cut at event k finds k events done and number k under way: it may arrive, in part too, and fails with
+//! [`DiskError::Gone`] as everything after it.
+//!
+//! **A crash test** either runs the workload once for each k:
+//!
+//! 1. run without a cut; [`Machine::events`] is how many there are;
+//! 2. for each k: a new machine of the same seed, [`Machine::cut_at`] k, the workload until it fails,
+//!    [`Machine::restart`], open, recover, compare with what was acknowledged;
+//!
+//! or, much faster, once altogether: [`Machine::record`] keeps each [`Moment`] (images share what did not change), and
+//! [`Moment::cut`] makes a machine that lost its power then, as often as there are ways to lose it. The workload notes
+//! [`Machine::events`] at each acknowledgement: what was acknowledged at k or before is what a cut at k owes.
+//!
+//! **How a value lives.** A handle belongs to one life of its disk: after a power cut or [`Machine::pull`] it
+//! answers [`DiskError::Gone`] for good, so that nothing left over from before a crash writes into the time after it.
+//!
+//! **What a fault is.** [`Rule`]s fire on reads, writes, flushes and discards by number or by chance, each with random
+//! numbers of its own, so that one more rule does not change what the others do. What fired is in [`Machine::log`].
+
+mod disk;
+mod moment;
+mod rules;
+mod slot;
+#[cfg(test)]
+mod tests;
+
+pub use disk::FaultyDisk;
+pub use moment::Moment;
+pub use rules::{Fault, Injected, Rule, When};
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use env::Env;
+use parking_lot::Mutex;
+
+use crate::store::Change;
+use crate::{DiskError, Image, MemoryOptions, Op, Place, PowerCut};
+use slot::Slot;
+
+/// See the module. Clones are the same machine.
+#[derive(Clone)]
+pub struct Machine {
+    env: Env,
+    state: Arc<Mutex<State>>,
+}
+
+/// The bay that a disk is in, counted from 0 in the order of [`Machine::add`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SlotId(pub usize);
+
+struct State {
+    seed: u64,
+    on: bool,
+    events: u64,
+    cut_at: Option<(u64, PowerCut)>,
+    slots: Vec<Slot>,
+    log: Vec<Injected>,
+    moments: Option<Vec<Moment>>,
+}
+
+impl Machine {
+    /// A machine without disks, its power on. Delays are slept by `env`.
+    pub fn new(env: &Env, seed: u64) -> Machine {
+        let state = State {
+            seed,
+            on: true,
+            events: 0,
+            cut_at: None,
+            slots: Vec::new(),
+            log: Vec::new(),
+            moments: None,
+        };
+        Machine { env: env.clone(), state: Arc::new(Mutex::new(state)) }
+    }
+
+    /// Puts a new disk of zeros into the next slot.
+    pub fn add(&self, options: &MemoryOptions) -> SlotId {
+        let mut state = self.state.lock();
+        let id = state.slots.len();
+        let slot = Slot::new(options.info(), Image::new(), state.seed, id);
+        state.slots.push(slot);
+        SlotId(id)
+    }
+
+    /// How many slots there are.
+    pub fn slots(&self) -> usize {
+        self.state.lock().slots.len()
+    }
+
+    /// Opens the disk in a slot.
+    ///
+    /// # Errors
+    /// [`DiskError::Gone`] while the power is off or the disk is pulled.
+    pub fn open(&self, slot: SlotId) -> Result<Arc<FaultyDisk>, DiskError> {
+        let state = self.state.lock();
+        let s = &state.slots[slot.0];
+        if !state.on || !s.present {
+            return Err(DiskError::Gone { at: Place::new(Op::Read, 0, 0) });
+        }
+        Ok(Arc::new(FaultyDisk::new(self.clone(), slot, s.info.clone(), s.life)))
+    }
+
+    /// Adds a rule for a slot; `Nth` counts from now. Rules are asked in order and the first that fires is the fault.
+    pub fn rule(&self, slot: SlotId, rule: Rule) {
+        let mut state = self.state.lock();
+        let seed = state.seed;
+        state.slots[slot.0].add_rule(rule, seed);
+    }
+
+    /// Ends the rules of a slot.
+    pub fn no_rules(&self, slot: SlotId) {
+        self.state.lock().slots[slot.0].clear_rules();
+    }
+
+    /// Gives each I/O of a slot a random delay up to `longest` (whole milliseconds), so that they complete out of order.
+    pub fn shuffle(&self, slot: SlotId, longest: Duration) {
+        self.state.lock().slots[slot.0].shuffle = Some(longest);
+    }
+
+    /// How many events there were; see the module.
+    pub fn events(&self) -> u64 {
+        self.state.lock().events
+    }
+
+    /// Takes the power away when event `event` is about to take effect.
+    pub fn cut_at(&self, event: u64, cut: PowerCut) {
+        self.state.lock().cut_at = Some((event, cut));
+    }
+
+    /// Takes the power away now.
+    pub fn cut(&self, cut: PowerCut) {
+        self.state.lock().power_off(cut);
+    }
+
+    /// Whether the power is on.
+    pub fn is_on(&self) -> bool {
+        self.state.lock().on
+    }
+
+    /// Gives the power back (taking it first, losing nothing, if it is on): disks have what survived and can be opened
+    /// again; rules, marks and the count of events go on, a planned cut is forgotten.
+    pub fn restart(&self) {
+        let mut state = self.state.lock();
+        state.power_off(PowerCut::KeepAll);
+        state.on = true;
+        state.cut_at = None;
+    }
+
+    /// Pulls a disk out: its I/O fails, and what it had not flushed goes the way of `cut`.
+    pub fn pull(&self, slot: SlotId, cut: PowerCut) {
+        self.state.lock().pull(slot.0, cut);
+    }
+
+    /// Puts a pulled disk back as it was; it must be opened again.
+    pub fn plug(&self, slot: SlotId) {
+        self.state.lock().slots[slot.0].present = true;
+    }
+
+    /// Replaces the disk in a slot by another one, which holds `image`.
+    pub fn replace(&self, slot: SlotId, options: &MemoryOptions, image: Image) {
+        let mut state = self.state.lock();
+        state.pull(slot.0, PowerCut::LoseAll);
+        let (seed, life) = (state.seed, state.slots[slot.0].life);
+        let new = Slot::new(options.info(), image, seed, slot.0);
+        state.slots[slot.0] = Slot { life, ..new };
+    }
+
+    /// What the disk in a slot holds: what reads see, unflushed writes too. Cheap.
+    pub fn image(&self, slot: SlotId) -> Image {
+        self.state.lock().slots[slot.0].store.current.clone()
+    }
+
+    /// Remembers what the disk holds now as what [`Fault::Stale`] reads give from now on.
+    pub fn mark(&self, slot: SlotId) {
+        let mut state = self.state.lock();
+        let s = &mut state.slots[slot.0];
+        s.mark = s.store.current.clone();
+    }
+
+    /// Puts bytes on the medium behind everybody's back, durably.
+    pub fn scribble(&self, slot: SlotId, offset: u64, bytes: &[u8]) {
+        self.state.lock().slots[slot.0]
+            .overwrite(Change { offset, what: crate::store::What::Bytes(bytes.to_vec()) });
+    }
+
+    /// Flips one bit of the medium.
+    pub fn flip(&self, slot: SlotId, offset: u64, bit: u8) {
+        let mut byte = self.image(slot).to_vec(offset, 1);
+        byte[0] ^= 1 << (bit & 7);
+        self.scribble(slot, offset, &byte);
+    }
+
+    /// Puts a range back to what it was in `image`: writes since then were lost.
+    pub fn roll_back(&self, slot: SlotId, image: &Image, offset: u64, length: u64) {
+        self.scribble(slot, offset, &image.to_vec(offset, length as usize));
+    }
+
+    /// Makes the range unreadable, in whole physical blocks, until it is written again.
+    pub fn make_bad(&self, slot: SlotId, offset: u64, length: u64) {
+        self.state.lock().slots[slot.0].make_bad(offset, length);
+    }
+
+    /// What faults there were so far, in order.
+    pub fn log(&self) -> Vec<Injected> {
+        self.state.lock().log.clone()
+    }
+
+    /// Keeps a [`Moment`] before each event from now on.
+    pub fn record(&self) {
+        self.state.lock().moments = Some(Vec::new());
+    }
+
+    /// Ends the recording: a moment for each event since, and one for now.
+    pub fn recorded(&self) -> Vec<Moment> {
+        let mut state = self.state.lock();
+        let Some(mut moments) = state.moments.take() else { return Vec::new() };
+        moments.push(state.moment());
+        moments
+    }
+}
+
+impl State {
+    /// An event is about to take effect; false if the power goes before it does.
+    fn event(&mut self) -> bool {
+        if let Some((event, cut)) = self.cut_at
+            && event <= self.events
+        {
+            self.power_off(cut);
+            return false;
+        }
+        if let Some(mut moments) = self.moments.take() {
+            moments.push(self.moment());
+            self.moments = Some(moments);
+        }
+        self.events += 1;
+        true
+    }
+
+    fn power_off(&mut self, cut: PowerCut) {
+        if self.on {
+            self.on = false;
+            for (i, slot) in self.slots.iter_mut().enumerate() {
+                slot.power_off(of_disk(cut, i));
+            }
+        }
+    }
+
+    fn pull(&mut self, slot: usize, cut: PowerCut) {
+        let s = &mut self.slots[slot];
+        if s.present {
+            s.present = false;
+            s.power_off(of_disk(cut, slot));
+        }
+    }
+
+    fn moment(&self) -> Moment {
+        Moment { event: self.events, seed: self.seed, slots: self.slots.iter().map(Slot::freeze).collect() }
+    }
+}
+
+/// Each disk loses what it loses, whatever the others do.
+fn of_disk(cut: PowerCut, slot: usize) -> PowerCut {
+    let own = |seed| crate::random::Random::stream(seed, slot as u64 + 1).next();
+    match cut {
+        PowerCut::Reorder { seed } => PowerCut::Reorder { seed: own(seed) },
+        PowerCut::Tear { seed } => PowerCut::Tear { seed: own(seed) },
+        whole => whole,
+    }
+}

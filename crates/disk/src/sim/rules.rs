@@ -1,0 +1,134 @@
+//! What goes wrong, and when.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use super::SlotId;
+use crate::random::Random;
+use crate::{DiskError, Op, Place, PowerCut};
+
+/// One thing that goes wrong with some calls on one disk.
+#[derive(Clone, Debug)]
+pub struct Rule {
+    /// The calls it is about.
+    pub op: Op,
+    /// Which of them.
+    pub when: When,
+    /// What happens to them.
+    pub what: Fault,
+    /// Only calls that lie in this range, in bytes; flushes always do.
+    pub within: Range<u64>,
+}
+
+/// Which calls a [`Rule`] fires on, of those that it is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// Number so-and-so only; the next is 0.
+    Nth(u64),
+    /// That and all after it.
+    From(u64),
+    /// So many of a million, at random.
+    Chance(u32),
+}
+
+/// What happens to a call. One that means nothing for a call (a stale flush) leaves it alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// It fails with [`DiskError::Medium`]; of a write, any atomic units arrive.
+    Error,
+    /// It fails with [`DiskError::Full`] and does nothing.
+    Full,
+    /// It fails with [`DiskError::Refused`] and does nothing.
+    Refused(i32),
+    /// A write, discard or flush says that it was done, and was not.
+    Lost,
+    /// Only some atomic units of a write arrive; it says that all did.
+    Partial,
+    /// A write arrives, or a read reads, at another place.
+    Misdirected,
+    /// One bit of what is written or read is wrong. A read's is right the next time.
+    Flipped,
+    /// A read gives what was there at the last [`super::Machine::mark`] (zeros if there was none).
+    Stale,
+    /// A discard leaves arbitrary bytes; without it, zeros.
+    Garbage,
+    /// It takes so much longer.
+    Slow(Duration),
+    /// The disk disappears while the call is under way; see [`super::Machine::pull`].
+    Vanish(PowerCut),
+}
+
+/// A fault that happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Injected {
+    /// How many events there had been.
+    pub event: u64,
+    /// Where.
+    pub slot: SlotId,
+    /// To which call.
+    pub at: Place,
+    /// What.
+    pub fault: Fault,
+}
+
+/// A rule at work.
+#[derive(Clone)]
+pub(super) struct Active {
+    rule: Rule,
+    seen: u64,
+    random: Random,
+}
+
+impl Rule {
+    /// A rule for the whole disk.
+    pub fn new(op: Op, when: When, what: Fault) -> Rule {
+        Rule { op, when, what, within: 0..u64::MAX }
+    }
+
+    /// The same for calls in this range only.
+    pub fn within(self, range: Range<u64>) -> Rule {
+        Rule { within: range, ..self }
+    }
+}
+
+impl Active {
+    pub(super) fn new(rule: Rule, random: Random) -> Active {
+        Active { rule, seen: 0, random }
+    }
+
+    /// Whether it is one that fires before the call takes time.
+    pub(super) fn is_slow(&self) -> bool {
+        matches!(self.rule.what, Fault::Slow(_))
+    }
+
+    /// The fault, with the random numbers for it, if the rule fires on this call.
+    pub(super) fn fires(&mut self, at: Place) -> Option<(Fault, &mut Random)> {
+        let rule = &self.rule;
+        let inside = at.op == Op::Flush
+            || (rule.within.start <= at.offset && at.offset + at.length <= rule.within.end);
+        if rule.op != at.op || !inside {
+            return None;
+        }
+        let n = self.seen;
+        self.seen += 1;
+        let fires = match rule.when {
+            When::Nth(nth) => n == nth,
+            When::From(first) => n >= first,
+            When::Chance(of_million) => self.random.below(1_000_000) < u64::from(of_million),
+        };
+        fires.then_some((rule.what, &mut self.random))
+    }
+}
+
+impl Fault {
+    /// The error that the caller sees, if it sees one.
+    pub(super) fn error(self, at: Place) -> Option<DiskError> {
+        match self {
+            Fault::Error => Some(DiskError::Medium { at }),
+            Fault::Full => Some(DiskError::Full { at }),
+            Fault::Refused(errno) => Some(DiskError::Refused { at, errno }),
+            Fault::Vanish(_) => Some(DiskError::Gone { at }),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! One slot: the disk in it, its cache, its rules, and what a call does there. No time passes here.
+//!
+//! Invariants:
+//! 1. a call of another life than the slot's touches nothing;
+//! 2. a write that was started and has not taken effect is in `flying`, and a power cut treats it like an unflushed one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use arena::SgMut;
+
+use super::moment::Frozen;
+use super::rules::Active;
+use super::{Fault, Injected, Rule, SlotId, State};
+use crate::random::Random;
+use crate::store::{Change, Store, What, read_image};
+use crate::{DiskError, DiskInfo, Image, Op, Place, PowerCut, WriteCache};
+
+#[derive(Clone)]
+pub(super) struct Slot {
+    pub(super) info: DiskInfo,
+    pub(super) store: Store,
+    pub(super) mark: Image,
+    pub(super) present: bool,
+    /// One more at each end of power.
+    pub(super) life: u64,
+    pub(super) shuffle: Option<Duration>,
+    pub(super) bad: BTreeSet<u64>,
+    pub(super) flying: BTreeMap<u64, Arc<Change>>,
+    pub(super) next: u64,
+    pub(super) rules: Vec<Active>,
+    pub(super) rules_added: u64,
+    pub(super) delays: Random,
+}
+
+/// Which call it is, on which life of which disk.
+#[derive(Clone, Copy)]
+pub(super) struct Call {
+    pub(super) slot: SlotId,
+    pub(super) life: u64,
+    pub(super) at: Place,
+}
+
+impl Slot {
+    pub(super) fn new(info: DiskInfo, image: Image, seed: u64, slot: usize) -> Slot {
+        Slot {
+            info,
+            store: Store::new(image),
+            mark: Image::new(),
+            present: true,
+            life: 0,
+            shuffle: None,
+            bad: BTreeSet::new(),
+            flying: BTreeMap::new(),
+            next: 0,
+            rules: Vec::new(),
+            rules_added: 0,
+            delays: Random::stream(seed, (slot as u64) << 32),
+        }
+    }
+
+    pub(super) fn add_rule(&mut self, rule: Rule, seed: u64) {
+        self.rules_added += 1;
+        let name = self.name() ^ self.rules_added;
+        self.rules.push(Active::new(rule, Random::stream(seed, name)));
+    }
+
+    pub(super) fn clear_rules(&mut self) {
+        self.rules.clear();
+    }
+
+    /// What tells this disk's random numbers from another's: its serial number.
+    fn name(&self) -> u64 {
+        self.info
+            .serial
+            .bytes()
+            .fold(0xCBF2_9CE4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01B3))
+    }
+
+    pub(super) fn power_off(&mut self, cut: PowerCut) {
+        self.life += 1;
+        let flying: Vec<_> = std::mem::take(&mut self.flying).into_values().collect();
+        self.store = Store::new(self.store.cut(&self.info.geometry, &flying, cut));
+    }
+
+    pub(super) fn overwrite(&mut self, change: Change) {
+        self.store.apply(Arc::new(change), true);
+    }
+
+    pub(super) fn make_bad(&mut self, offset: u64, length: u64) {
+        let block = u64::from(self.info.geometry.physical_block);
+        self.bad.extend((offset / block..(offset + length).div_ceil(block)).map(|b| b * block));
+    }
+
+    pub(super) fn freeze(&self) -> Frozen {
+        Frozen {
+            info: self.info.clone(),
+            store: self.store.clone(),
+            flying: self.flying.values().cloned().collect(),
+            bad: self.bad.clone(),
+            present: self.present,
+        }
+    }
+
+    /// Asks every rule, so that each counts every call that it is about; the first that fires is the fault.
+    fn fault(&mut self, at: Place, slow: bool) -> Option<(Fault, &mut Random)> {
+        let rules = self.rules.iter_mut().filter(|r| r.is_slow() == slow);
+        rules.fold(None, |first, rule| {
+            let fires = rule.fires(at);
+            first.or(fires)
+        })
+    }
+
+    fn first_bad(&self, at: Place) -> Option<u64> {
+        let block = u64::from(self.info.geometry.physical_block);
+        self.bad.range(at.offset / block * block..at.offset + at.length).next().copied()
+    }
+
+    fn another_place(&self, at: Place, random: &mut Random) -> u64 {
+        let g = &self.info.geometry;
+        let unit = u64::from(g.atomic_write);
+        random.below((g.size - at.length) / unit + 1) * unit
+    }
+}
+
+impl State {
+    /// The slot of a call, if its disk is still the one it was made for.
+    pub(super) fn alive(&mut self, call: &Call) -> Result<&mut Slot, DiskError> {
+        let slot = &mut self.slots[call.slot.0];
+        if !self.on || !slot.present || slot.life != call.life {
+            return Err(DiskError::Gone { at: call.at });
+        }
+        Ok(slot)
+    }
+
+    /// A call begins: how long it takes, `None` for no time at all; and what a flush owes.
+    pub(super) fn begin(&mut self, call: &Call) -> Result<(Option<Duration>, u64), DiskError> {
+        let slot = self.alive(call)?;
+        let mark = slot.store.mark();
+        let mut delay = slot
+            .shuffle
+            .map(|longest| Duration::from_millis(slot.delays.below(longest.as_millis() as u64 + 1)));
+        if let Some((fault @ Fault::Slow(by), _)) = slot.fault(call.at, true) {
+            delay = Some(delay.unwrap_or_default() + by);
+            self.note(call, fault);
+        }
+        Ok((delay, mark))
+    }
+
+    /// A change that takes time is under way.
+    pub(super) fn fly(&mut self, call: &Call, change: &Arc<Change>) -> u64 {
+        let slot = &mut self.slots[call.slot.0];
+        slot.next += 1;
+        slot.flying.insert(slot.next, Arc::clone(change));
+        slot.next
+    }
+
+    pub(super) fn read(&mut self, call: &Call, dst: &mut SgMut) -> Result<(), DiskError> {
+        let (fault, mut random) = self.draw(call)?;
+        let slot = self.alive(call)?;
+        if let Some(bad) = slot.first_bad(call.at) {
+            let length = u64::from(slot.info.geometry.physical_block);
+            return Err(DiskError::Medium { at: Place::new(Op::Read, bad, length) });
+        }
+        match fault {
+            Some(Fault::Stale) => read_image(&slot.mark, call.at.offset, dst),
+            Some(Fault::Misdirected) => {
+                let from = slot.another_place(call.at, &mut random);
+                slot.store.read(from, dst);
+            }
+            _ => slot.store.read(call.at.offset, dst),
+        }
+        if fault == Some(Fault::Flipped) {
+            let mut at = random.below(call.at.length.max(1)) as usize;
+            for b in dst {
+                if at < b.len() {
+                    b.filled_mut()[at] ^= 1 << random.below(8);
+                    break;
+                }
+                at -= b.len();
+            }
+        }
+        Ok(())
+    }
+
+    /// A write or discard takes effect; `flying` is its number if it took time.
+    pub(super) fn change(
+        &mut self,
+        call: &Call,
+        flying: Option<u64>,
+        change: &Arc<Change>,
+        through: bool,
+    ) -> Result<(), DiskError> {
+        self.alive(call)?;
+        // At the cut it is under way, whether it takes time or not.
+        let number = flying.unwrap_or_else(|| self.fly(call, change));
+        let drawn = if self.event() { self.draw(call) } else { Err(DiskError::Gone { at: call.at }) };
+        self.slots[call.slot.0].flying.remove(&number);
+        let (fault, mut random) = match drawn {
+            // A failed write leaves each atomic unit old or new.
+            Err(e @ DiskError::Medium { .. }) => (Some(Err(e)), Random::stream(self.seed, self.events)),
+            Err(e) => return Err(e),
+            Ok((fault, random)) => (fault.map(Ok), random),
+        };
+        let slot = self.alive(call)?;
+        let durable = through || slot.info.write_cache == WriteCache::None;
+        let unit = u64::from(slot.info.geometry.atomic_write);
+        let put = |slot: &mut Slot, change: Arc<Change>| {
+            let block = u64::from(slot.info.geometry.physical_block);
+            let (start, end) = change.range();
+            slot.bad.retain(|bad| *bad < start || bad + block > end);
+            slot.store.apply(change, durable);
+        };
+        match fault {
+            Some(Ok(Fault::Lost)) => {}
+            Some(Ok(Fault::Partial) | Err(_)) => {
+                for (start, end) in change.units(unit).filter(|_| random.below(2) == 0).collect::<Vec<_>>() {
+                    put(slot, change.part(start, end));
+                }
+            }
+            Some(Ok(Fault::Misdirected)) => {
+                let offset = slot.another_place(call.at, &mut random);
+                put(slot, Arc::new(Change { offset, what: change.what.clone() }));
+            }
+            Some(Ok(Fault::Flipped)) => put(slot, Arc::new(flipped(change, &mut random))),
+            Some(Ok(Fault::Garbage)) if call.at.op == Op::Discard => {
+                let bytes = (0..call.at.length).map(|_| random.next() as u8).collect();
+                put(slot, Arc::new(Change { offset: call.at.offset, what: What::Bytes(bytes) }));
+            }
+            _ => put(slot, Arc::clone(change)),
+        }
+        match fault {
+            Some(Err(e)) => Err(e),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn flush(&mut self, call: &Call, mark: u64) -> Result<(), DiskError> {
+        self.alive(call)?;
+        if !self.event() {
+            return Err(DiskError::Gone { at: call.at });
+        }
+        let (fault, _) = self.draw(call)?;
+        if fault != Some(Fault::Lost) {
+            self.alive(call)?.store.flush(mark);
+        }
+        Ok(())
+    }
+
+    /// The fault of a call, if a rule fires; an error if the caller is to see one.
+    fn draw(&mut self, call: &Call) -> Result<(Option<Fault>, Random), DiskError> {
+        let slot = self.alive(call)?;
+        let Some((fault, random)) = slot.fault(call.at, false) else { return Ok((None, Random::new(0))) };
+        let random = Random::new(random.next());
+        self.note(call, fault);
+        if let Fault::Vanish(cut) = fault {
+            self.pull(call.slot.0, cut);
+        }
+        fault.error(call.at).map_or(Ok((Some(fault), random)), Err)
+    }
+
+    fn note(&mut self, call: &Call, fault: Fault) {
+        self.log.push(Injected { event: self.events, slot: call.slot, at: call.at, fault });
+    }
+}
+
+fn flipped(change: &Change, random: &mut Random) -> Change {
+    let mut changed = change.clone();
+    if let What::Bytes(b) = &mut changed.what
+        && !b.is_empty()
+    {
+        let at = random.below(b.len() as u64) as usize;
+        b[at] ^= 1 << random.below(8);
+    }
+    changed
+}
