@@ -2,7 +2,8 @@
 //!
 //! **What it is.** [`Disk`] is one block device behind five calls and a fence. Providers: [`MemoryDisk`], a sparse
 //! image with an explicit volatile write cache, which a power cut can take; [`sim::Machine`], several such disks with one power
-//! switch and seeded faults, for crash tests.
+//! switch and seeded faults, for crash tests; [`FileDisk`], a regular file or block device by io_uring, past the page cache.
+//! [`qualify`] says whether a disk may go into a pool, and why not.
 //!
 //! **What it is not.** It keeps no checksums, copies or labels and decides nothing: those are the pool's. It does not
 //! retry: an error is told once, to the caller, who knows what the block is for.
@@ -15,20 +16,27 @@
 //! one loses the result, not the I/O: the driver keeps the buffers to its end. Calls may come from any thread.
 //!
 //! **Errors.** [`DiskError`], by blame, with what was done and where; which disk it was, the caller knows.
+//!
+//! **Unsafe.** The kernel reads and writes the buffers of an I/O while it is under way, which the compiler cannot check: one
+//! module, `file/ring.rs`, has all of it, with its invariants.
 
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 mod deadline;
 mod error;
+mod file;
 mod gate;
 mod image;
 mod info;
 mod memory;
+pub mod qualify;
 mod random;
 pub mod sim;
 mod store;
+mod sysfs;
 
 pub use error::{DiskError, Op, Place};
+pub use file::{FileDisk, FileOptions, FixedBuffers, OpenError};
 pub use gate::{FlushLatch, Gate, Pass};
 pub use image::{Image, PAGE};
 pub use info::{DiskId, DiskInfo, EnclosureSlot, Geometry, IdKind, Media, WriteCache};

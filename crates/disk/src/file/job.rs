@@ -1,0 +1,183 @@
+//! One I/O on its way through a ring, with all that it needs until it is done.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arena::passes::{Pass as Passes, count};
+use arena::{Arena, Sg, SgMut};
+use parking_lot::Mutex;
+use rustix::fs::{SeekFrom, seek};
+use tokio::sync::oneshot;
+
+use super::FixedBuffers;
+use super::pages::Pages;
+use crate::{DiskError, FlushLatch, Op, Pass, Place};
+
+/// An open file or device, kept open by every I/O on it.
+pub(super) struct Target {
+    pub(super) fd: OwnedFd,
+    /// Tells its I/Os from others' in a ring.
+    pub(super) key: u64,
+    pub(super) is_device: bool,
+    /// How many of its I/Os a ring has in the kernel at a time.
+    pub(super) depth: u32,
+    pub(super) latch: FlushLatch,
+    pub(super) arena: Option<Arena>,
+    pub(super) fixed: Mutex<FixedBuffers>,
+}
+
+/// What is done, with the buffers and, where they are not as the device wants them, pages to copy to or from.
+pub(super) enum Work {
+    Read(SgMut, Option<Pages>),
+    Write(Sg, Option<Pages>),
+    Flush,
+    Discard,
+}
+
+/// Who waits, if somebody does.
+pub(super) enum Reply {
+    Read(oneshot::Sender<(Result<(), DiskError>, SgMut)>),
+    Done(oneshot::Sender<Result<(), DiskError>>),
+}
+
+pub(super) struct Job {
+    pub(super) target: Arc<Target>,
+    pub(super) work: Work,
+    pub(super) at: Place,
+    /// Durable before it completes.
+    pub(super) through: bool,
+    /// Bytes done by earlier rounds: the kernel may do less than was asked.
+    pub(super) done: u64,
+    /// How often the kernel said to come again.
+    pub(super) again: u32,
+    pub(super) reply: Reply,
+    /// Given back last.
+    pub(super) _pass: Pass,
+}
+
+/// What a completion means.
+pub(super) enum Outcome {
+    Finished(Result<(), DiskError>),
+    /// There is more to do.
+    Again,
+}
+
+const AGAIN_MAX: u32 = 1000;
+
+impl Target {
+    pub(super) fn next_key() -> u64 {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Whether the device is still there: one that was pulled has no size any more.
+    fn is_gone(&self) -> bool {
+        self.is_device && seek(&self.fd, SeekFrom::End(0)).is_ok_and(|size| size == 0)
+    }
+
+    fn error(&self, errno: i32, at: Place) -> DiskError {
+        match errno {
+            libc::EIO if self.is_gone() => DiskError::Gone { at },
+            // What the block layer makes of a medium error, a protection error, a target's error.
+            libc::EIO | libc::ENODATA | libc::EILSEQ | libc::EREMOTEIO => DiskError::Medium { at },
+            libc::ENODEV | libc::ENXIO | libc::ESHUTDOWN | libc::ENOLINK => DiskError::Gone { at },
+            libc::ENOSPC | libc::EDQUOT => DiskError::Full { at },
+            libc::ETIMEDOUT => DiskError::Timeout { at },
+            errno => DiskError::Refused { at, errno },
+        }
+    }
+}
+
+impl Work {
+    /// A read into buffers that begin and end as the device wants them, or by way of pages that do.
+    pub(super) fn read(mut dst: SgMut, alignment: u32, block: u32) -> Work {
+        let length = dst.iter().map(|b| b.len()).sum();
+        let fits = fits(dst.iter_mut().map(|b| &*b.filled_mut()), alignment, block);
+        let pages = (!fits).then(|| Pages::new(length));
+        Work::Read(dst, pages)
+    }
+
+    /// The same for a write.
+    pub(super) fn write(src: Sg, alignment: u32, block: u32) -> Work {
+        let fits = fits(src.iter().map(|b| &**b), alignment, block);
+        let pages = (!fits).then(|| {
+            let length = arena::sg_len(&src);
+            let mut pages = Pages::new(length);
+            pages.fill(src.iter().map(|b| &**b));
+            count(Passes::Copy, length);
+            pages
+        });
+        Work::Write(src, pages)
+    }
+}
+
+/// Whether the pieces can be given to the kernel as they are.
+fn fits<'a>(pieces: impl Iterator<Item = &'a [u8]>, alignment: u32, block: u32) -> bool {
+    let mut number = 0;
+    let mut every = true;
+    for p in pieces.filter(|p| !p.is_empty()) {
+        number += 1;
+        every &=
+            p.as_ptr().addr().is_multiple_of(alignment as usize) && p.len().is_multiple_of(block as usize);
+    }
+    every && number <= PIECES_MAX
+}
+
+/// The kernel's bound on the pieces of one I/O.
+const PIECES_MAX: usize = 1024;
+
+impl Job {
+    /// What the kernel's answer means: bytes done, or an error's number, negative.
+    pub(super) fn judge(&mut self, result: i32) -> Outcome {
+        if matches!(-result, libc::EINTR | libc::EAGAIN) && self.again < AGAIN_MAX {
+            self.again += 1;
+            return Outcome::Again;
+        }
+        let Ok(bytes) = u64::try_from(result) else {
+            let hint = self.at.op == Op::Discard;
+            let unable = [libc::EOPNOTSUPP, libc::EINVAL, libc::ENOTTY, libc::ENOSYS, libc::EPERM];
+            if hint && unable.contains(&-result) {
+                return Outcome::Finished(Ok(()));
+            }
+            return Outcome::Finished(Err(self.target.error(-result, self.rest())));
+        };
+        if matches!(self.work, Work::Flush | Work::Discard) {
+            return Outcome::Finished(Ok(()));
+        }
+        self.done += bytes;
+        match (self.done >= self.at.length, bytes) {
+            (true, _) => Outcome::Finished(Ok(())),
+            // The file ends before the disk does: it was cut off behind our back.
+            (false, 0) => Outcome::Finished(Err(DiskError::Medium { at: self.rest() })),
+            (false, _) => Outcome::Again,
+        }
+    }
+
+    fn rest(&self) -> Place {
+        let done = self.done.min(self.at.length);
+        Place { op: self.at.op, offset: self.at.offset + done, length: self.at.length - done }
+    }
+
+    /// Answers who waits; the buffers go back.
+    pub(super) fn finish(self, result: Result<(), DiskError>) {
+        let Job { target, work, through, reply, at, _pass, .. } = self;
+        // A write-through write may fail in its flush, which tells nobody else then.
+        let result = if through || at.op == Op::Flush { target.latch.pass(result) } else { result };
+        match (reply, work) {
+            (Reply::Read(reply), Work::Read(mut dst, pages)) => {
+                if let (Some(pages), Ok(())) = (pages, result) {
+                    pages.empty(dst.iter_mut().map(|b| b.filled_mut()));
+                    count(Passes::Copy, at.length as usize);
+                }
+                drop(_pass);
+                let _ = reply.send((result, dst));
+            }
+            (Reply::Done(reply), work) => {
+                drop((work, _pass));
+                let _ = reply.send(result);
+            }
+            (Reply::Read(_), _) => unreachable!("a read has a read's reply"),
+        }
+    }
+}

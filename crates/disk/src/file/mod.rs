@@ -1,0 +1,153 @@
+//! Regular files and block devices by io_uring, past the page cache.
+//!
+//! Each thread has a ring of its own; a disk may be used from any thread that runs a Tokio runtime with its I/O driver, and
+//! the I/O goes through that thread's ring. A disk has at most [`DiskInfo::queue_depth`] I/Os of one ring in the
+//! kernel; more wait in order. A flush is `fdatasync`; a discard punches a hole or is a device's discard.
+//!
+//! A file's identity is a random number in its extended attribute, beside the file's own number in its file system: a
+//! copy has another number, so it gets another identity, and its label tells that it is one.
+
+mod identity;
+
+mod job;
+mod open;
+mod pages;
+mod ring;
+#[cfg(test)]
+pub(crate) mod tests;
+
+pub(crate) use identity::of_device;
+pub use open::{FileOptions, OpenError};
+pub(crate) use open::{alignment, atomic};
+
+use std::fmt;
+use std::sync::Arc;
+
+use arena::{Sg, SgMut, sg_len};
+use env::{Ctx, Env, Epoch, Io};
+use tokio::sync::oneshot;
+
+use crate::deadline::within;
+use crate::{Disk, DiskError, DiskInfo, Gate, Op, Place};
+use job::{Job, Reply, Target, Work};
+
+/// See the module.
+pub struct FileDisk {
+    env: Env,
+    info: DiskInfo,
+    read_only: bool,
+    gate: Arc<Gate>,
+    target: Arc<Target>,
+}
+
+/// Whether the kernel keeps the arena's pages at hand instead of looking them up for each I/O.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FixedBuffers {
+    /// The disk was opened without an arena.
+    NotAsked,
+    /// No I/O yet.
+    NotYet,
+    /// They are registered with the ring that had the last I/O.
+    Registered {
+        /// The arena's size, all of it locked in memory.
+        bytes: usize,
+    },
+    /// The kernel refused; I/O works without.
+    Refused {
+        /// The arena's size.
+        bytes: usize,
+        /// The system's error: ENOMEM (12) for the limit on locked memory.
+        errno: i32,
+    },
+}
+
+impl FileDisk {
+    /// Whether buffers are registered, and why not.
+    pub fn fixed_buffers(&self) -> FixedBuffers {
+        *self.target.fixed.lock()
+    }
+
+    fn start<T: Send + 'static>(
+        &self,
+        c: &Ctx,
+        at: Place,
+        work: impl FnOnce() -> Work,
+        reply: impl FnOnce(oneshot::Sender<T>) -> Reply,
+        late: T,
+    ) -> Result<Io<T>, DiskError> {
+        self.info.geometry.check(at)?;
+        let pass = self.gate.enter(c, at)?;
+        if self.read_only && matches!(at.op, Op::Write | Op::Discard) {
+            return Err(DiskError::ReadOnly { at });
+        }
+        let through = c.flags.write_through && at.op == Op::Write;
+        if through || at.op == Op::Flush {
+            self.target.latch.check()?;
+        }
+        let (send, receive) = oneshot::channel();
+        let target = Arc::clone(&self.target);
+        let job =
+            Job { target, work: work(), at, through, done: 0, again: 0, reply: reply(send), _pass: pass };
+        ring::submit(&self.env, job);
+        Ok(Io::pending(within(self.env.clone(), c.deadline, receive, late)))
+    }
+
+    fn done(&self, c: &Ctx, at: Place, work: impl FnOnce() -> Work) -> Io<Result<(), DiskError>> {
+        let late = Err(DiskError::Timeout { at });
+        self.start(c, at, work, Reply::Done, late).unwrap_or_else(|e| Io::Done(Err(e)))
+    }
+}
+
+impl Disk for FileDisk {
+    fn info(&self) -> &DiskInfo {
+        &self.info
+    }
+
+    fn read(&self, c: &Ctx, offset: u64, dst: SgMut) -> Io<(Result<(), DiskError>, SgMut)> {
+        let at = Place::new(Op::Read, offset, dst.iter().map(|b| b.len() as u64).sum());
+        let mut dst = Some(dst);
+        let g = self.info.geometry;
+        let late = (Err(DiskError::Timeout { at }), SgMut::new());
+        let take = || Work::read(dst.take().unwrap_or_default(), g.dma_alignment, g.logical_block);
+        match self.start(c, at, take, Reply::Read, late) {
+            Ok(io) => io,
+            Err(e) => Io::Done((Err(e), dst.unwrap_or_default())),
+        }
+    }
+
+    fn write(&self, c: &Ctx, offset: u64, src: Sg) -> Io<Result<(), DiskError>> {
+        let g = self.info.geometry;
+        let at = Place::new(Op::Write, offset, sg_len(&src) as u64);
+        self.done(c, at, || Work::write(src, g.dma_alignment, g.logical_block))
+    }
+
+    fn flush(&self, c: &Ctx) -> Io<Result<(), DiskError>> {
+        self.done(c, Place::whole(Op::Flush), || Work::Flush)
+    }
+
+    fn discard(&self, c: &Ctx, offset: u64, length: u64) -> Io<Result<(), DiskError>> {
+        self.done(c, Place::new(Op::Discard, offset, length), || Work::Discard)
+    }
+
+    fn fence(&self, _: &Ctx, epoch: Epoch) -> Io<Result<(), DiskError>> {
+        self.gate.fence(epoch)
+    }
+}
+
+impl fmt::Display for FixedBuffers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FixedBuffers::NotAsked => f.write_str("not registered: the disk was opened without an arena"),
+            FixedBuffers::NotYet => f.write_str("not registered: no I/O yet"),
+            FixedBuffers::Registered { bytes } => write!(f, "registered: {bytes} bytes"),
+            FixedBuffers::Refused { bytes, errno: libc::ENOMEM } => write!(
+                f,
+                "not registered: {bytes} bytes are more than may be locked in memory; \
+                 raise LimitMEMLOCK= of the service (ulimit -l)"
+            ),
+            FixedBuffers::Refused { bytes, errno } => {
+                write!(f, "not registered: the kernel refused {bytes} bytes with error {errno}")
+            }
+        }
+    }
+}

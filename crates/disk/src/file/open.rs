@@ -1,0 +1,247 @@
+//! Opening a file or device as a disk. All of it blocks: it is for start-up and commands.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arena::Arena;
+use env::Env;
+use parking_lot::Mutex;
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, SeekFrom, Statx, StatxFlags};
+use rustix::io::Errno;
+use thiserror::Error;
+
+use super::job::Target;
+use super::{FileDisk, FixedBuffers, identity, ring};
+use crate::sysfs::{Device, Sysfs};
+use crate::{DiskInfo, FlushLatch, Geometry, Media, WriteCache};
+
+/// How a file or device is opened.
+#[derive(Clone, Default)]
+pub struct FileOptions {
+    /// Makes a new sparse file of so many bytes; there must be none.
+    pub create: Option<u64>,
+    /// Writes and discards are refused.
+    pub read_only: bool,
+    /// Others may have it open too. Without it the file is locked, and a device that is mounted or held is refused.
+    pub shared: bool,
+    /// Whose memory the rings register: all of it is locked in memory then.
+    pub arena: Option<Arena>,
+    /// How many I/Os of one ring are in the kernel at a time, if not what the device says.
+    pub queue_depth: Option<u32>,
+    /// What a power cut does not tear, in bytes, if somebody knows better than the system.
+    pub atomic_write: Option<u32>,
+}
+
+/// Why something cannot be opened as a disk.
+#[derive(Debug, Error)]
+pub enum OpenError {
+    /// The system refuses the path.
+    #[error("{path}: {source}")]
+    Path {
+        /// What was opened.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// It is neither a regular file nor a block device.
+    #[error("{path} is neither a file nor a block device")]
+    NotADisk {
+        /// What was opened.
+        path: PathBuf,
+    },
+    /// Somebody has it: it is mounted, part of something, or open as a disk.
+    #[error("{path} is in use: unmount it, or stop what has it")]
+    InUse {
+        /// What was opened.
+        path: PathBuf,
+    },
+    /// The file system has no I/O past its cache, without which a flush is slow and errors are lost.
+    #[error("{path}: this file system has no direct I/O (O_DIRECT); put the file on ext4 or XFS")]
+    NoDirect {
+        /// What was opened.
+        path: PathBuf,
+    },
+    /// Less than one block.
+    #[error("{path} has {size} bytes, less than one block")]
+    TooSmall {
+        /// What was opened.
+        path: PathBuf,
+        /// Its size.
+        size: u64,
+    },
+    /// No io_uring.
+    #[error("this system has no io_uring, or forbids it (sysctl kernel.io_uring_disabled): {source}")]
+    NoRing {
+        /// The system's error.
+        source: io::Error,
+    },
+}
+
+const QUEUE_DEPTH_FILE: u32 = 64;
+const QUEUE_DEPTH_MAX: u32 = 1024;
+/// Blocks of this or less are atomic where the device says so: longer writes may be cut into several commands.
+const ATOMIC_MAX: u32 = 4096;
+
+impl FileDisk {
+    /// Opens a regular file or block device.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn open(env: &Env, path: &Path, options: &FileOptions) -> Result<Arc<FileDisk>, OpenError> {
+        FileDisk::open_with(env, path, options, &Sysfs::system())
+    }
+
+    pub(crate) fn open_with(
+        env: &Env,
+        path: &Path,
+        options: &FileOptions,
+        sysfs: &Sysfs,
+    ) -> Result<Arc<FileDisk>, OpenError> {
+        ring::prepare().map_err(|source| OpenError::NoRing { source })?;
+        let failed = |e: Errno| OpenError::Path { path: path.into(), source: e.into() };
+        let in_use = || OpenError::InUse { path: path.into() };
+        let is_device = is_device(path, options)?;
+        let fd = open(path, options, is_device)?;
+        if !is_device && !options.shared {
+            rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive).map_err(|_| in_use())?;
+        }
+        let size = rustix::fs::seek(&fd, SeekFrom::End(0)).map_err(failed)?;
+        let flags = StatxFlags::BASIC_STATS | StatxFlags::DIOALIGN;
+        let statx = rustix::fs::statx(&fd, "", AtFlags::EMPTY_PATH, flags).map_err(failed)?;
+        let mut info = if is_device {
+            let device = sysfs.device(statx.stx_rdev_major, statx.stx_rdev_minor);
+            device_info(path, &fd, size, device.as_ref()).map_err(failed)?
+        } else {
+            if options.create.is_some() {
+                keep_name(path, &fd).map_err(failed)?;
+            }
+            file_info(env, path, &fd, size, &statx, options.read_only, sysfs).map_err(failed)?
+        };
+        if let Some(unit) = options.atomic_write.filter(|n| n.is_power_of_two()) {
+            info.geometry.atomic_write = unit.max(info.geometry.logical_block);
+        }
+        info.queue_depth = options.queue_depth.unwrap_or(info.queue_depth).clamp(1, QUEUE_DEPTH_MAX);
+        if info.geometry.size == 0 {
+            return Err(OpenError::TooSmall { path: path.into(), size });
+        }
+        let fixed = if options.arena.is_some() { FixedBuffers::NotYet } else { FixedBuffers::NotAsked };
+        let target = Target {
+            fd,
+            key: Target::next_key(),
+            is_device,
+            depth: info.queue_depth,
+            latch: FlushLatch::default(),
+            arena: options.arena.clone(),
+            fixed: Mutex::new(fixed),
+        };
+        let (read_only, gate) = (options.read_only, Arc::default());
+        Ok(Arc::new(FileDisk { env: env.clone(), info, read_only, gate, target: Arc::new(target) }))
+    }
+}
+
+fn is_device(path: &Path, options: &FileOptions) -> Result<bool, OpenError> {
+    use std::os::unix::fs::FileTypeExt;
+    if options.create.is_some() {
+        return Ok(false);
+    }
+    let kind =
+        std::fs::metadata(path).map_err(|source| OpenError::Path { path: path.into(), source })?.file_type();
+    match (kind.is_file(), kind.is_block_device()) {
+        (true, _) => Ok(false),
+        (_, true) => Ok(true),
+        _ => Err(OpenError::NotADisk { path: path.into() }),
+    }
+}
+
+fn open(path: &Path, options: &FileOptions, is_device: bool) -> Result<OwnedFd, OpenError> {
+    let mut flags = OFlags::DIRECT | OFlags::CLOEXEC;
+    flags |= if options.read_only { OFlags::RDONLY } else { OFlags::RDWR };
+    if options.create.is_some() {
+        flags |= OFlags::CREATE | OFlags::EXCL;
+    } else if is_device && !options.shared {
+        // On a device: nobody else who says so, no file system, no RAID.
+        flags |= OFlags::EXCL;
+    }
+    let failed = |e: Errno| match e {
+        Errno::BUSY => OpenError::InUse { path: path.into() },
+        Errno::INVAL => OpenError::NoDirect { path: path.into() },
+        e => OpenError::Path { path: path.into(), source: e.into() },
+    };
+    let fd = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(failed)?;
+    if let Some(size) = options.create {
+        rustix::fs::ftruncate(&fd, size).map_err(failed)?;
+    }
+    Ok(fd)
+}
+
+/// Makes a new file survive a power cut: its size and its name.
+fn keep_name(path: &Path, fd: &OwnedFd) -> Result<(), Errno> {
+    rustix::fs::fsync(fd)?;
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder =
+        rustix::fs::open(folder, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    rustix::fs::fsync(folder)
+}
+
+fn device_info(path: &Path, fd: &OwnedFd, size: u64, device: Option<&Device>) -> Result<DiskInfo, Errno> {
+    let logical_block = rustix::fs::ioctl_blksszget(fd)?;
+    let physical_block = rustix::fs::ioctl_blkpbszget(fd)?.max(logical_block);
+    let geometry = Geometry {
+        size: size - size % u64::from(logical_block),
+        logical_block,
+        physical_block,
+        atomic_write: atomic(logical_block, device),
+        dma_alignment: alignment(device.and_then(Device::dma_alignment), logical_block),
+    };
+    Ok(identity::of_device(path, geometry, device))
+}
+
+fn file_info(
+    env: &Env,
+    path: &Path,
+    fd: &OwnedFd,
+    size: u64,
+    statx: &Statx,
+    read_only: bool,
+    sysfs: &Sysfs,
+) -> Result<DiskInfo, Errno> {
+    let below = sysfs.device(statx.stx_dev_major, statx.stx_dev_minor);
+    let logical_block = match statx.stx_dio_offset_align {
+        n if n.is_power_of_two() && n >= 512 => n,
+        _ => 4096,
+    };
+    let memory = Some(statx.stx_dio_mem_align).filter(|n| *n > 0);
+    let geometry = Geometry {
+        size: size - size % u64::from(logical_block),
+        logical_block,
+        physical_block: logical_block.max(4096),
+        atomic_write: atomic(logical_block, below.as_ref()),
+        dma_alignment: alignment(memory, logical_block),
+    };
+    Ok(DiskInfo {
+        id: identity::of_file(env, path, fd.as_fd(), statx.stx_ino, read_only),
+        path: path.into(),
+        model: "file".into(),
+        serial: String::new(),
+        firmware: String::new(),
+        geometry,
+        media: Media::Unspecified,
+        rotational: below.as_ref().is_some_and(Device::rotational),
+        removable: false,
+        enclosure: None,
+        queue_depth: QUEUE_DEPTH_FILE,
+        write_cache: WriteCache::Unknown,
+    })
+}
+
+pub(crate) fn atomic(logical_block: u32, device: Option<&Device>) -> u32 {
+    let told = device.and_then(Device::atomic_write).filter(|n| n.is_power_of_two()).unwrap_or(0);
+    told.min(ATOMIC_MAX).max(logical_block)
+}
+
+/// A power of two at most a page, where every buffer of the arena begins.
+pub(crate) fn alignment(told: Option<u32>, logical_block: u32) -> u32 {
+    told.unwrap_or(logical_block).max(1).next_power_of_two().min(4096)
+}

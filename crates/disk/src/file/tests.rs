@@ -1,0 +1,327 @@
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+
+use arena::{Arena, Class, IoBuf, Sg, sg_slice};
+use env::{Ctx, Env, Epoch};
+use tempfile::TempDir;
+
+use super::*;
+use crate::conformance::{SIZE_MIN, bytes};
+use crate::{IdKind, sized};
+
+/// A folder on a file system of a disk, where the build is.
+pub(crate) fn folder() -> TempDir {
+    let target = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target");
+    std::fs::create_dir_all(&target).expect("a folder for the build");
+    tempfile::Builder::new().prefix("disk-test").tempdir_in(target).expect("a folder")
+}
+
+fn new_file(folder: &TempDir, name: &str) -> Arc<FileDisk> {
+    let options = FileOptions { create: Some(SIZE_MIN), ..FileOptions::default() };
+    FileDisk::open(&Env::real(), &folder.path().join(name), &options).expect("a new file is a disk")
+}
+
+fn open(path: &std::path::Path) -> Result<Arc<FileDisk>, OpenError> {
+    FileDisk::open(&Env::real(), path, &FileOptions::default())
+}
+
+async fn write(d: &FileDisk, offset: u64, data: Vec<u8>) -> Result<(), DiskError> {
+    d.write(&Ctx::default(), offset, Sg::from_iter([IoBuf::from(data)])).wait().await
+}
+
+async fn read(d: &FileDisk, offset: u64, length: usize) -> Result<Vec<u8>, DiskError> {
+    let arena = Arena::new(2 * length).expect("a small mapping");
+    let dst = sized(arena.try_alloc_sg(length, Class::Control).expect("it is empty"), length);
+    let (result, dst) = d.read(&Ctx::default(), offset, dst).wait().await;
+    result.map(|()| dst.iter().flat_map(|b| b.to_vec()).collect())
+}
+
+#[tokio::test]
+async fn files_conform() {
+    let (folder, arena) = (folder(), Arena::new(32 << 20).expect("a small mapping"));
+    let mut n = 0;
+    // Full queues, one at a time, and with registered memory.
+    for (depth, fixed) in [(None, false), (Some(1), false), (None, true)] {
+        crate::conformance::run(&arena, || {
+            n += 1;
+            let create = Some(SIZE_MIN + 4096 * n);
+            let arena = fixed.then(|| arena.clone());
+            let options = FileOptions { create, arena, queue_depth: depth, ..FileOptions::default() };
+            let disk = FileDisk::open(&Env::real(), &folder.path().join(n.to_string()), &options);
+            async move { disk.expect("a new file is a disk") as Arc<dyn Disk> }
+        })
+        .await;
+    }
+}
+
+/// A loop device, for as long as it lives.
+pub(crate) struct LoopDevice {
+    pub(crate) path: PathBuf,
+    folder: TempDir,
+}
+
+impl LoopDevice {
+    pub(crate) fn new(size: u64) -> Result<LoopDevice, String> {
+        let folder = folder();
+        let file = folder.path().join("backing");
+        std::fs::File::create(&file).and_then(|f| f.set_len(size)).map_err(|e| e.to_string())?;
+        let made = Command::new("losetup")
+            .args(["--find", "--show"])
+            .arg(&file)
+            .output()
+            .map_err(|e| e.to_string())?;
+        if !made.status.success() {
+            return Err(String::from_utf8_lossy(&made.stderr).into_owned());
+        }
+        let path = PathBuf::from(String::from_utf8_lossy(&made.stdout).trim());
+        Ok(LoopDevice { path, folder })
+    }
+
+    /// The file behind it.
+    pub(crate) fn backing(&self) -> PathBuf {
+        self.folder.path().join("backing")
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").arg("--detach").arg(&self.path).status();
+    }
+}
+
+#[tokio::test]
+async fn a_block_device_conforms() {
+    let device = match LoopDevice::new(SIZE_MIN) {
+        Ok(device) => device,
+        Err(e) => return eprintln!("SKIPPED: no block device can be made here: {e}"),
+    };
+    let arena = Arena::new(32 << 20).expect("a small mapping");
+    let exclusive = open(&device.path).expect("nobody has it");
+    assert!(matches!(open(&device.path), Err(OpenError::InUse { .. })), "exclusively");
+    let info = exclusive.info().clone();
+    assert_eq!(
+        (info.id.kind, info.geometry.size),
+        (IdKind::Path, SIZE_MIN),
+        "a loop device is nobody's for long"
+    );
+    drop(exclusive);
+    crate::conformance::run(&arena, || {
+        let options = FileOptions { shared: true, arena: Some(arena.clone()), ..FileOptions::default() };
+        let disk = FileDisk::open(&Env::real(), &device.path, &options);
+        async move { disk.expect("it opens") as Arc<dyn Disk> }
+    })
+    .await;
+    let disk = open(&device.path).expect("nobody has it");
+    write(&disk, 0, vec![7; 1 << 20]).await.expect("written");
+    disk.discard(&Ctx::default(), 0, 1 << 20).wait().await.expect("a hint succeeds");
+}
+
+#[tokio::test]
+async fn registered_memory_is_told() {
+    let (folder, arena) = (folder(), Arena::new(4 << 20).expect("a small mapping"));
+    let options = |name: &str, arena| {
+        let options = FileOptions { create: Some(SIZE_MIN), arena, ..FileOptions::default() };
+        FileDisk::open(&Env::real(), &folder.path().join(name), &options).expect("a disk")
+    };
+    let without = options("without", None);
+    let with = options("with", Some(arena.clone()));
+    assert_eq!(
+        (without.fixed_buffers(), with.fixed_buffers()),
+        (FixedBuffers::NotAsked, FixedBuffers::NotYet)
+    );
+    let bytes = arena.usage().budget;
+    for (n, piece) in [4096, 1 << 20].into_iter().enumerate() {
+        let data = crate::conformance::bytes(n as u64, piece);
+        let mut buffer = arena.try_alloc(piece, Class::Payload).expect("room");
+        buffer.append(&data);
+        with.write(&Ctx::default(), 0, Sg::from_iter([buffer.freeze()])).wait().await.expect("written");
+        let dst = sized(arena.try_alloc_sg(piece, Class::Payload).expect("room"), piece);
+        let (result, dst) = with.read(&Ctx::default(), 0, dst).wait().await;
+        assert!(result == Ok(()) && *dst[0] == data[..]);
+    }
+    match with.fixed_buffers() {
+        FixedBuffers::Registered { bytes: b } => assert_eq!(b, bytes),
+        FixedBuffers::Refused { bytes: b, errno } => {
+            assert_eq!(b, bytes);
+            eprintln!("here it is {} (error {errno})", with.fixed_buffers());
+        }
+        other => panic!("{other}"),
+    }
+}
+
+#[tokio::test]
+async fn opening_says_what_is_wrong() {
+    let folder = folder();
+    let at = |name: &str| folder.path().join(name);
+    assert!(matches!(open(&at("none")), Err(OpenError::Path { .. })));
+    assert!(matches!(open(folder.path()), Err(OpenError::NotADisk { .. })));
+    assert!(matches!(open("/dev/null".as_ref()), Err(OpenError::NotADisk { .. })));
+    std::fs::write(at("short"), [0; 100]).expect("written");
+    assert!(matches!(open(&at("short")), Err(OpenError::TooSmall { size: 100, .. })));
+    let first = new_file(&folder, "disk");
+    assert!(matches!(open(&at("disk")), Err(OpenError::InUse { .. })));
+    let create = FileOptions { create: Some(SIZE_MIN), ..FileOptions::default() };
+    assert!(matches!(FileDisk::open(&Env::real(), &at("disk"), &create), Err(OpenError::Path { .. })));
+    drop(first);
+    let read_only = FileOptions { read_only: true, ..FileOptions::default() };
+    let d = FileDisk::open(&Env::real(), &at("disk"), &read_only).expect("opened again");
+    let refused = |op| Err(DiskError::ReadOnly { at: Place::new(op, 0, 4096) });
+    assert_eq!(write(&d, 0, vec![1; 4096]).await, refused(Op::Write));
+    assert_eq!(d.discard(&Ctx::default(), 0, 4096).wait().await, refused(Op::Discard));
+    assert_eq!(read(&d, 0, 4096).await, Ok(vec![0; 4096]));
+}
+
+#[tokio::test]
+async fn a_file_knows_itself_and_its_copies() {
+    let folder = folder();
+    let at = |name: &str| folder.path().join(name);
+    let id = new_file(&folder, "a").info().id.clone();
+    let other = new_file(&folder, "b").info().id.clone();
+    assert_ne!(id, other);
+    if id.kind != IdKind::File {
+        return eprintln!("SKIPPED: this file system keeps no extended attributes");
+    }
+    std::fs::rename(at("a"), at("moved")).expect("renamed");
+    assert_eq!(open(&at("moved")).expect("opened").info().id, id, "another name, the same file");
+    let copied = Command::new("cp").args(["--archive"]).arg(at("moved")).arg(at("copy")).status();
+    assert!(copied.expect("cp is there").success());
+    let copy = open(&at("copy")).expect("opened").info().id.clone();
+    assert!(copy != id && copy.kind == IdKind::File, "a copy is another disk");
+    assert_eq!(open(&at("copy")).expect("opened").info().id, copy, "and stays so");
+}
+
+#[tokio::test]
+async fn a_hole_is_given_back() {
+    use std::os::unix::fs::MetadataExt;
+    let folder = folder();
+    let d = new_file(&folder, "a");
+    let blocks = || std::fs::metadata(folder.path().join("a")).expect("it is there").blocks();
+    write(&d, 0, bytes(1, 2 << 20)).await.expect("written");
+    d.flush(&Ctx::default()).wait().await.expect("flushed");
+    let before = blocks();
+    d.discard(&Ctx::default(), 0, 1 << 20).wait().await.expect("discarded");
+    assert!(blocks() + 1024 <= before, "{} blocks of {before} are left", blocks());
+    assert_eq!(read(&d, 1 << 20, 1 << 20).await.as_deref(), Ok(&bytes(1, 2 << 20)[1 << 20..]));
+}
+
+/// Somebody cuts the file off: an error that names what is missing, not zeros.
+#[tokio::test]
+async fn a_file_cut_off_is_a_medium_error() {
+    let folder = folder();
+    let d = new_file(&folder, "a");
+    let file = std::fs::OpenOptions::new().write(true).open(folder.path().join("a")).expect("opened");
+    file.set_len(8192).expect("cut off");
+    assert_eq!(read(&d, 4096, 4096).await, Ok(vec![0; 4096]));
+    let at = Place::new(Op::Read, 8192, 8192);
+    assert_eq!(read(&d, 4096, 12288).await, Err(DiskError::Medium { at }));
+}
+
+/// One disk, four threads: each has its ring, and the fence waits for all of them.
+#[test]
+fn threads_have_rings_of_their_own() {
+    let folder = folder();
+    let d = new_file(&folder, "a");
+    std::thread::scope(|scope| {
+        for n in 0..4u64 {
+            let d = &d;
+            scope.spawn(move || {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+                runtime.expect("a runtime").block_on(async {
+                    for i in 0..32 {
+                        write(d, (n * 32 + i) * 4096, bytes(n * 32 + i, 4096)).await.expect("written");
+                    }
+                });
+            });
+        }
+    });
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let c = Ctx { epoch: Epoch(1), ..Ctx::default() };
+        d.fence(&c, Epoch(1)).wait().await.expect("fenced");
+        d.flush(&c).wait().await.expect("flushed");
+    });
+    let found = std::fs::read(folder.path().join("a")).expect("read");
+    for i in 0..128 {
+        assert!(found[i * 4096..(i + 1) * 4096] == bytes(i as u64, 4096), "block {i}");
+    }
+}
+
+/// What was started is done when the runtime is gone, and nothing is left of it; the next runtime starts afresh.
+#[test]
+fn a_runtime_ends_with_its_io() {
+    let (folder, arena) = (folder(), Arena::new(8 << 20).expect("a small mapping"));
+    let d = new_file(&folder, "a");
+    for round in 0..10u64 {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let mut b = arena.try_alloc(1 << 20, Class::Payload).expect("room");
+            b.append(&bytes(round, 1 << 20));
+            let b = b.freeze();
+            for i in 0..256 {
+                let piece = sg_slice(std::slice::from_ref(&b), i * 4096, 4096);
+                drop(d.write(&Ctx::default(), i as u64 * 4096, piece));
+            }
+        });
+        drop(runtime);
+        assert_eq!((arena.usage().used, d.gate.flying()), (0, 0), "round {round}");
+        assert!(std::fs::read(folder.path().join("a")).expect("read")[..1 << 20] == bytes(round, 1 << 20));
+    }
+}
+
+#[tokio::test]
+async fn the_kernels_answers_are_understood() {
+    let folder = folder();
+    let d = new_file(&folder, "a");
+    let (send, _receive) = tokio::sync::oneshot::channel();
+    let at = Place::new(Op::Write, 4096, 8192);
+    let pass = d.gate.enter(&Ctx::default(), at).expect("not fenced");
+    let work = Work::write(Sg::from_iter([IoBuf::from(vec![0; 8192])]), 512, 512);
+    let target = Arc::clone(&d.target);
+    let mut job =
+        Job { target, work, at, through: false, done: 0, again: 0, reply: Reply::Done(send), _pass: pass };
+    let finished = |outcome| match outcome {
+        job::Outcome::Finished(result) => Some(result),
+        job::Outcome::Again => None,
+    };
+    let rest = Place::new(Op::Write, 8192, 4096);
+    assert_eq!(finished(job.judge(-libc::EINTR)), None);
+    assert_eq!(finished(job.judge(4096)), None, "half of it");
+    for (errno, expected) in [
+        (libc::EIO, DiskError::Medium { at: rest }),
+        (libc::ENODATA, DiskError::Medium { at: rest }),
+        (libc::EILSEQ, DiskError::Medium { at: rest }),
+        (libc::ENODEV, DiskError::Gone { at: rest }),
+        (libc::ENXIO, DiskError::Gone { at: rest }),
+        (libc::ENOSPC, DiskError::Full { at: rest }),
+        (libc::EDQUOT, DiskError::Full { at: rest }),
+        (libc::ETIMEDOUT, DiskError::Timeout { at: rest }),
+        (libc::EBADF, DiskError::Refused { at: rest, errno: libc::EBADF }),
+    ] {
+        assert_eq!(finished(job.judge(-errno)), Some(Err(expected)));
+    }
+    assert_eq!(finished(job.judge(4096)), Some(Ok(())));
+    job.again = 1000;
+    assert!(
+        matches!(finished(job.judge(-libc::EAGAIN)), Some(Err(DiskError::Refused { .. }))),
+        "not for ever"
+    );
+    job.at.op = Op::Discard;
+    assert_eq!(finished(job.judge(-libc::EOPNOTSUPP)), Some(Ok(())), "a hint");
+    assert!(matches!(finished(job.judge(-libc::EIO)), Some(Err(DiskError::Medium { .. }))));
+}
+
+/// A write-through write that fails may have lost others' data in its flush: nothing is durable any more.
+#[tokio::test]
+async fn a_failed_flush_latches() {
+    let folder = folder();
+    let d = new_file(&folder, "a");
+    let failed = Err(DiskError::Medium { at: Place::whole(Op::Flush) });
+    assert_eq!(d.target.latch.pass(failed), failed);
+    assert_eq!(d.flush(&Ctx::default()).wait().await, failed);
+    let mut through = Ctx::default();
+    through.flags.write_through = true;
+    let data = Sg::from_iter([IoBuf::from(vec![1; 4096])]);
+    assert_eq!(d.write(&through, 0, data).wait().await, failed);
+    assert_eq!(write(&d, 0, vec![1; 4096]).await, Ok(()));
+}

@@ -1,0 +1,58 @@
+//! How long a flush takes: what a disk without protection against power loss cannot hide.
+
+use std::time::Duration;
+
+use arena::{Arena, Class};
+use env::{Ctx, Env};
+
+use crate::{Disk, DiskError, Op, Place, sized};
+
+/// A flush of one small write that is faster than this did not wait for flash: writing a page takes longer.
+pub const FLUSH_PROTECTED: Duration = Duration::from_micros(500);
+
+/// Measured times of a flush after one small write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlushLatency {
+    /// Half of them took less.
+    pub median: Duration,
+    /// The longest.
+    pub longest: Duration,
+    /// How many.
+    pub samples: u32,
+}
+
+const SAMPLES: usize = 32;
+const BYTES: usize = 4096;
+const STEP: u64 = 1 << 20;
+/// No more samples after so long.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Writes blocks over with what they hold, each followed by a flush. `None` if the disk is too small for a block.
+pub(super) async fn measure(env: &Env, disk: &dyn Disk) -> Result<Option<FlushLatency>, DiskError> {
+    let size = disk.info().geometry.size;
+    let refused = |_| DiskError::Refused { at: Place::whole(Op::Flush), errno: libc::ENOMEM };
+    let arena = Arena::new(8 * BYTES).map_err(refused)?;
+    let c = Ctx::default();
+    let begun = env.now();
+    let mut times = Vec::with_capacity(SAMPLES);
+    for offset in (0..SAMPLES as u64).map(|i| i * STEP % size.max(1)).filter(|o| o + BYTES as u64 <= size) {
+        let dst = sized(arena.alloc_sg(BYTES, Class::Control).await, BYTES);
+        let (result, block) = disk.read(&c, offset, dst).wait().await;
+        result?;
+        let same = block.into_iter().map(arena::IoBufMut::freeze).collect();
+        disk.write(&c, offset, same).wait().await?;
+        let before = env.now();
+        disk.flush(&c).wait().await?;
+        times.push(env.now() - before);
+        if env.now() - begun > PATIENCE {
+            break;
+        }
+    }
+    Ok(summary(times))
+}
+
+fn summary(mut times: Vec<Duration>) -> Option<FlushLatency> {
+    times.sort_unstable();
+    let (median, longest) = (*times.get(times.len() / 2)?, *times.last()?);
+    Some(FlushLatency { median, longest, samples: times.len() as u32 })
+}

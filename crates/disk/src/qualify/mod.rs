@@ -1,0 +1,249 @@
+//! May this disk go into a pool, and if not, why, and what cures it.
+//!
+//! Everything that speaks against it is told at once. Nothing on it changes: the blocks that the measurement of flushes
+//! writes are the ones that it read, and it is made only on a disk that nobody else has and that nothing speaks against.
+
+mod flush;
+mod reason;
+mod signature;
+#[cfg(test)]
+mod tests;
+mod users;
+
+pub use flush::{FLUSH_PROTECTED, FlushLatency};
+pub use reason::{CannotPoolReason, Warning};
+pub use signature::{HEAD, Signature, TAIL, signatures};
+pub use users::User;
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arena::{Arena, Class};
+use env::{Ctx, Env};
+
+use crate::sysfs::{Device, Sysfs};
+use crate::{Disk, DiskId, DiskInfo, FileDisk, FileOptions, IdKind, OpenError, WriteCache, sized};
+
+/// The smallest device that is worth pooling, in bytes.
+pub const DEVICE_MIN: u64 = 4 << 30;
+
+/// Recognises a pool's own label in the first [`HEAD`] bytes of a disk: what pool it is of.
+pub type LabelReader = Arc<dyn Fn(&[u8]) -> Option<String> + Send + Sync>;
+
+/// How strict to be.
+#[derive(Clone)]
+pub struct QualifyOptions {
+    /// What is on the disk may be overwritten: signatures are told, and are no reason.
+    pub force: bool,
+    /// The smallest size in bytes; [`DEVICE_MIN`] unless it is told otherwise.
+    pub minimum: u64,
+    /// Whether flushes are measured: some seconds on a slow disk.
+    pub measure: bool,
+    /// Disks that the caller knows by other means; the same identity twice is refused.
+    pub others: Vec<DiskId>,
+    /// Who recognises our own label.
+    pub label: Option<LabelReader>,
+}
+
+/// What there is to know of a disk before it goes into a pool.
+#[derive(Clone, Debug)]
+pub struct Qualification {
+    /// The disk as it describes itself.
+    pub info: DiskInfo,
+    /// Whether nothing speaks against it.
+    pub can_pool: bool,
+    /// What speaks against it.
+    pub reasons: Vec<CannotPoolReason>,
+    /// What it could do better.
+    pub warnings: Vec<Warning>,
+    /// What is on it.
+    pub signatures: Vec<Signature>,
+    /// How long its flushes take, if it was measured.
+    pub flush: Option<FlushLatency>,
+    /// Whether an acknowledged flush costs no time because power loss is no danger to its cache; `None`: not known.
+    pub power_loss_protected: Option<bool>,
+}
+
+impl Default for QualifyOptions {
+    fn default() -> QualifyOptions {
+        QualifyOptions { force: false, minimum: DEVICE_MIN, measure: true, others: Vec::new(), label: None }
+    }
+}
+
+/// The block devices of this machine, by name, without opening any; partitions are not among them.
+pub fn list() -> Vec<DiskInfo> {
+    Sysfs::system().disks().iter().filter_map(Device::info).collect()
+}
+
+/// Looks at a file or device; needs the right to read it. Parts of it block the thread: it is for commands.
+///
+/// # Errors
+/// When it cannot even be looked at. A device that cannot be opened although it is there is not an error, but
+/// [`CannotPoolReason::Offline`].
+pub async fn qualify(env: &Env, path: &Path, options: &QualifyOptions) -> Result<Qualification, OpenError> {
+    qualify_with(env, path, options, &Sysfs::system()).await
+}
+
+pub(crate) async fn qualify_with(
+    env: &Env,
+    path: &Path,
+    options: &QualifyOptions,
+    sysfs: &Sysfs,
+) -> Result<Qualification, OpenError> {
+    let device = device_of(path, sysfs)?;
+    let mut reasons = Vec::new();
+    let alone = FileDisk::open_with(env, path, &FileOptions::default(), sysfs);
+    let read_only = FileOptions { shared: true, read_only: true, ..FileOptions::default() };
+    let (disk, ours) = match alone {
+        // A file's lock does not tell of a loop device or of swapping.
+        Ok(disk) => match device.is_none().then(|| users::users(path, None, sysfs)) {
+            Some(by) if !by.is_empty() => {
+                reasons.push(CannotPoolReason::InUse { by });
+                (disk, false)
+            }
+            _ => (disk, true),
+        },
+        Err(OpenError::InUse { .. }) => {
+            let by = users::users(path, device.as_ref(), sysfs);
+            reasons.push(CannotPoolReason::InUse { by });
+            (FileDisk::open_with(env, path, &read_only, sysfs)?, false)
+        }
+        Err(OpenError::Path { source, .. }) if source.raw_os_error() == Some(libc::EROFS) => {
+            reasons.push(CannotPoolReason::ReadOnly);
+            (FileDisk::open_with(env, path, &read_only, sysfs)?, false)
+        }
+        Err(OpenError::Path { source, path }) => return offline(path, source, device.as_ref()),
+        Err(e) => return Err(e),
+    };
+    let info = disk.info().clone();
+    reasons.extend(by_description(&info, device.as_ref(), options, sysfs));
+    let signatures = match ends(&disk).await {
+        Ok((head, tail)) => {
+            if let Some(pool) = options.label.as_ref().and_then(|read| read(&head)) {
+                reasons.push(CannotPoolReason::InAPool { pool });
+            }
+            signature::signatures(&head, &tail, info.geometry.size)
+        }
+        Err(error) => {
+            reasons.push(CannotPoolReason::NotHealthy { error });
+            Vec::new()
+        }
+    };
+    if !signatures.is_empty() && !options.force {
+        reasons.push(CannotPoolReason::NotBlank { signatures: signatures.clone() });
+    }
+    let mut flush = None;
+    if options.measure && ours && reasons.is_empty() {
+        match flush::measure(env, &*disk).await {
+            Ok(measured) => flush = measured,
+            Err(error) => reasons.push(CannotPoolReason::NotHealthy { error }),
+        }
+    }
+    let power_loss_protected = match (info.write_cache, &flush) {
+        (WriteCache::None, _) => Some(true),
+        (_, Some(flush)) => Some(flush.median < FLUSH_PROTECTED),
+        (_, None) => None,
+    };
+    let warnings = warnings(&info, flush.as_ref(), power_loss_protected);
+    let can_pool = reasons.is_empty();
+    Ok(Qualification { info, can_pool, reasons, warnings, signatures, flush, power_loss_protected })
+}
+
+/// The device, if it is one and the system knows it.
+fn device_of(path: &Path, sysfs: &Sysfs) -> Result<Option<Device>, OpenError> {
+    let meta = std::fs::metadata(path).map_err(|source| OpenError::Path { path: path.into(), source })?;
+    let is_device = std::os::unix::fs::FileTypeExt::is_block_device(&meta.file_type());
+    let number = is_device.then(|| meta.rdev());
+    Ok(number.and_then(|n| sysfs.device(rustix::fs::major(n), rustix::fs::minor(n))))
+}
+
+/// A device that is there and cannot be opened.
+fn offline(
+    path: PathBuf,
+    source: std::io::Error,
+    device: Option<&Device>,
+) -> Result<Qualification, OpenError> {
+    let gone = [libc::ENXIO, libc::ENODEV, libc::EIO, libc::ENOMEDIUM];
+    let known = device.and_then(Device::info);
+    match (source.raw_os_error(), known) {
+        (Some(errno), Some(info)) if gone.contains(&errno) => Ok(Qualification {
+            info,
+            can_pool: false,
+            reasons: vec![CannotPoolReason::Offline { errno }],
+            warnings: Vec::new(),
+            signatures: Vec::new(),
+            flush: None,
+            power_loss_protected: None,
+        }),
+        _ => Err(OpenError::Path { path, source }),
+    }
+}
+
+/// What its description speaks against it.
+fn by_description(
+    info: &DiskInfo,
+    device: Option<&Device>,
+    options: &QualifyOptions,
+    sysfs: &Sysfs,
+) -> Vec<CannotPoolReason> {
+    let mut out = Vec::new();
+    let size = info.geometry.size;
+    if size < options.minimum {
+        out.push(CannotPoolReason::InsufficientCapacity { size, minimum: options.minimum });
+    }
+    if info.removable {
+        out.push(CannotPoolReason::RemovableMedia);
+    }
+    if device.is_some_and(Device::read_only) {
+        out.push(CannotPoolReason::ReadOnly);
+    }
+    if info.geometry.logical_block > 4096 || device.is_some_and(Device::zoned) {
+        out.push(CannotPoolReason::HardwareNotCompliant { logical_block: info.geometry.logical_block });
+    }
+    if info.id.kind == IdKind::Path {
+        out.push(CannotPoolReason::NoUniqueId);
+    } else {
+        let own = device.map(|d| d.disk.clone());
+        let known = sysfs.disks().into_iter().filter(|d| Some(&d.disk) != own.as_ref());
+        let twin = known.filter(|d| d.id().as_ref() == Some(&info.id)).map(|d| d.path()).next();
+        if twin.is_some() || options.others.contains(&info.id) {
+            out.push(CannotPoolReason::DuplicateId { id: info.id.clone(), other: twin });
+        }
+    }
+    out
+}
+
+/// The first and the last bytes of a disk, as many as are looked at.
+async fn ends(disk: &FileDisk) -> Result<(Vec<u8>, Vec<u8>), crate::DiskError> {
+    let size = disk.info().geometry.size;
+    let head = read(disk, 0, size.min(HEAD as u64)).await?;
+    let tail = size.min(TAIL as u64);
+    Ok((head, read(disk, size - tail, tail).await?))
+}
+
+async fn read(disk: &FileDisk, offset: u64, length: u64) -> Result<Vec<u8>, crate::DiskError> {
+    let refused = |_| crate::DiskError::Refused {
+        at: crate::Place::new(crate::Op::Read, offset, length),
+        errno: libc::ENOMEM,
+    };
+    let length = length as usize;
+    let arena = Arena::new(2 * length).map_err(refused)?;
+    let dst = sized(arena.alloc_sg(length, Class::Control).await, length);
+    let (result, dst) = disk.read(&Ctx::default(), offset, dst).wait().await;
+    result.map(|()| dst.iter().flat_map(|b| b.iter().copied()).collect())
+}
+
+fn warnings(info: &DiskInfo, flush: Option<&FlushLatency>, protected: Option<bool>) -> Vec<Warning> {
+    let mut out = Vec::new();
+    if let (Some(flush), Some(false)) = (flush, protected) {
+        out.push(Warning::NoPowerLossProtection { median: flush.median });
+    }
+    if info.geometry.atomic_write < 4096 {
+        out.push(Warning::SmallAtomicWrite { unit: info.geometry.atomic_write });
+    }
+    if info.id.kind == IdKind::Serial {
+        out.push(Warning::OnlySerial);
+    }
+    out
+}

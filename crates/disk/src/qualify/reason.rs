@@ -1,0 +1,170 @@
+//! Why a disk cannot be pooled, in the field's words (`CannotPoolReason`), and what cures it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use thiserror::Error;
+
+use super::{Signature, User};
+use crate::{DiskError, DiskId};
+
+/// What speaks against a disk. Its text says what was found; see [`CannotPoolReason::name`] and
+/// [`CannotPoolReason::cure`].
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum CannotPoolReason {
+    /// It has a pool's label.
+    #[error("it belongs to {pool}")]
+    InAPool {
+        /// What the label says.
+        pool: String,
+    },
+    /// It failed when it was looked at.
+    #[error("{error}")]
+    NotHealthy {
+        /// What failed.
+        error: DiskError,
+    },
+    /// It is made to be pulled out.
+    #[error("it can be pulled out at any time (USB, card reader)")]
+    RemovableMedia,
+    /// Somebody has it.
+    #[error("{}", in_use(by))]
+    InUse {
+        /// Who, as far as the system tells.
+        by: Vec<User>,
+    },
+    /// It is there and does not answer.
+    #[error("it does not answer (error {errno})")]
+    Offline {
+        /// The system's error.
+        errno: i32,
+    },
+    /// It is too small.
+    #[error("it has {size} bytes; {minimum} are needed")]
+    InsufficientCapacity {
+        /// Its size in bytes.
+        size: u64,
+        /// What is needed.
+        minimum: u64,
+    },
+    /// It cannot be written.
+    #[error("it is write-protected")]
+    ReadOnly,
+    /// Nothing tells it from another disk.
+    #[error("it has no serial number or world wide name that lasts")]
+    NoUniqueId,
+    /// Another disk has the same identity.
+    #[error("{} has the same identity, {id}", other.as_ref().map_or("another disk".into(), |p| p.display().to_string()))]
+    DuplicateId {
+        /// The identity of both.
+        id: DiskId,
+        /// Where the other one is, if it is in this machine.
+        other: Option<PathBuf>,
+    },
+    /// There is something on it.
+    #[error("it holds {}", signatures.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
+    NotBlank {
+        /// What.
+        signatures: Vec<Signature>,
+    },
+    /// A kind of disk that a pool cannot use: zoned, or with blocks of more than 4 KiB.
+    #[error("it is zoned, or its blocks of {logical_block} bytes are larger than 4096")]
+    HardwareNotCompliant {
+        /// Its logical block, in bytes.
+        logical_block: u32,
+    },
+}
+
+/// What speaks not against a disk, but for another one.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Warning {
+    /// A flush takes as long as flash or a platter does, so the cache is not protected: small synchronous writes wait.
+    #[error(
+        "a flush takes {} µs (median): its cache is not protected against power loss, so every synchronous write \
+         waits that long; use disks with power-loss protection, or a journal disk that has it",
+        median.as_micros()
+    )]
+    NoPowerLossProtection {
+        /// The measured median.
+        median: Duration,
+    },
+    /// The system promises less than a checksummed unit.
+    #[error(
+        "only {unit} bytes are written atomically, so mirrors write their copies in turn; format it to 4096-byte sectors (nvme format, sg_format)"
+    )]
+    SmallAtomicWrite {
+        /// Bytes.
+        unit: u32,
+    },
+    /// It has no world wide name.
+    #[error("it is known by model and serial number only; another of the same make could have the same")]
+    OnlySerial,
+}
+
+impl CannotPoolReason {
+    /// The field's word for it, as the table shows it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            CannotPoolReason::InAPool { .. } => "In a pool",
+            CannotPoolReason::NotHealthy { .. } => "Not healthy",
+            CannotPoolReason::RemovableMedia => "Removable media",
+            CannotPoolReason::InUse { .. } => "In use",
+            CannotPoolReason::Offline { .. } => "Offline",
+            CannotPoolReason::InsufficientCapacity { .. } => "Insufficient capacity",
+            CannotPoolReason::ReadOnly => "Read-only",
+            CannotPoolReason::NoUniqueId => "No unique ID",
+            CannotPoolReason::DuplicateId { .. } => "Duplicate ID",
+            CannotPoolReason::NotBlank { .. } => "Not blank",
+            CannotPoolReason::HardwareNotCompliant { .. } => "Hardware not compliant",
+        }
+    }
+
+    /// What to do about it.
+    pub fn cure(&self) -> String {
+        match self {
+            CannotPoolReason::InAPool { .. } => {
+                "open that pool, or take the disk out of it before it goes into another one".into()
+            }
+            CannotPoolReason::NotHealthy { .. } => {
+                "look at the kernel's log (dmesg) and the disk's own (smartctl -a); replace it or its cable".into()
+            }
+            CannotPoolReason::RemovableMedia => "use a disk that is built in".into(),
+            CannotPoolReason::InUse { by } => match by.first() {
+                Some(user) => user.cure(),
+                None => "find who has it (lsof, fuser -v) and stop that".into(),
+            },
+            CannotPoolReason::Offline { .. } => {
+                "check power and cable, and the kernel's log (dmesg); then let the bus be scanned again".into()
+            }
+            CannotPoolReason::InsufficientCapacity { .. } => {
+                "use a larger disk; a file for a trial may be smaller when that is asked for".into()
+            }
+            CannotPoolReason::ReadOnly => {
+                "take the write protection off (a switch, blockdev --setrw, or the end of the disk's life)".into()
+            }
+            CannotPoolReason::NoUniqueId => {
+                "give a virtual disk a serial number in its hypervisor; update the firmware of a real one; a file needs \
+                 a file system with extended attributes"
+                    .into()
+            }
+            CannotPoolReason::DuplicateId { .. } => {
+                "if both are paths to one disk, use the multipath device; else update the firmware, which gave two disks \
+                 one name"
+                    .into()
+            }
+            CannotPoolReason::NotBlank { .. } => {
+                "if nothing on it is needed, erase it (wipefs --all) or force it".into()
+            }
+            CannotPoolReason::HardwareNotCompliant { .. } => {
+                "use a disk that is not zoned, with sectors of 512 or 4096 bytes".into()
+            }
+        }
+    }
+}
+
+fn in_use(by: &[User]) -> String {
+    match by {
+        [] => "another process has it".into(),
+        by => by.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
+    }
+}

@@ -1,0 +1,254 @@
+//! What `/sys` says of a block device. A partition has the identity of its disk, and its number.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::{DiskId, DiskInfo, EnclosureSlot, Geometry, IdKind, Media, WriteCache, file};
+
+/// The tree, which tests put elsewhere.
+pub(crate) struct Sysfs {
+    root: PathBuf,
+}
+
+/// One device in the tree.
+pub(crate) struct Device {
+    /// Its own folder.
+    pub(crate) folder: PathBuf,
+    /// The folder of the whole disk: the same, or its parent for a partition.
+    pub(crate) disk: PathBuf,
+    pub(crate) name: String,
+}
+
+impl Sysfs {
+    pub(crate) fn system() -> Sysfs {
+        Sysfs { root: PathBuf::from("/sys") }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn at(root: &Path) -> Sysfs {
+        Sysfs { root: root.into() }
+    }
+
+    /// The block device of a number.
+    pub(crate) fn device(&self, major: u32, minor: u32) -> Option<Device> {
+        let folder = fs::canonicalize(self.root.join(format!("dev/block/{major}:{minor}"))).ok()?;
+        Device::new(folder)
+    }
+
+    /// Whole disks, by name in order; none of size 0 (an empty drive, an unused loop device).
+    pub(crate) fn disks(&self) -> Vec<Device> {
+        let Ok(entries) = fs::read_dir(self.root.join("block")) else { return Vec::new() };
+        let folders = entries.filter_map(|e| fs::canonicalize(e.ok()?.path()).ok());
+        let mut out: Vec<_> =
+            folders.filter_map(Device::new).filter(|d| d.number("size") > Some(0)).collect();
+        out.sort_by(|a, b| a.name.cmp(&b.name));
+        out
+    }
+}
+
+impl Device {
+    fn new(folder: PathBuf) -> Option<Device> {
+        let name = folder.file_name()?.to_str()?.to_owned();
+        let whole = !folder.join("partition").exists();
+        let disk = if whole { folder.clone() } else { folder.parent()?.to_path_buf() };
+        Some(Device { folder, disk, name })
+    }
+
+    /// An attribute of the whole disk without blanks around; `None` if it is missing or empty.
+    fn text(&self, attribute: &str) -> Option<String> {
+        read(&self.disk.join(attribute))
+    }
+
+    fn number(&self, attribute: &str) -> Option<u64> {
+        self.text(attribute)?.parse().ok()
+    }
+
+    /// The first of them that there is.
+    fn first(&self, attributes: &[&str]) -> Option<String> {
+        attributes.iter().find_map(|a| self.text(a))
+    }
+
+    fn is(&self, prefix: &str) -> bool {
+        self.disk.file_name().is_some_and(|n| n.to_string_lossy().starts_with(prefix))
+    }
+
+    /// World wide name, else model and serial number, and which partition.
+    pub(crate) fn id(&self) -> Option<DiskId> {
+        let zeros = |s: &String| s.chars().any(|c| c.is_ascii_hexdigit() && c != '0');
+        let wwn = ["wwid", "nguid", "eui", "uuid", "device/wwid", "dm/uuid", "md/uuid"];
+        let wwn = wwn.iter().find_map(|a| self.text(a).filter(zeros));
+        let part = read(&self.folder.join("partition")).map_or(String::new(), |n| format!("-part{n}"));
+        let serial = || Some(format!("{}_{}", self.model(), Some(self.serial()).filter(|s| !s.is_empty())?));
+        let (kind, value) = match wwn {
+            // A loop device's or such is nobody's for long.
+            _ if self.is("loop") || self.is("zram") || self.is("ram") => return None,
+            Some(wwn) => (IdKind::Wwn, wwn),
+            None => (IdKind::Serial, serial()?),
+        };
+        let value = value.split_whitespace().collect::<Vec<_>>().join("_");
+        Some(DiskId { kind, value: value + &part })
+    }
+
+    pub(crate) fn model(&self) -> String {
+        let vendor = self.text("device/vendor").filter(|v| v != "ATA" && !v.starts_with("0x"));
+        match (vendor, self.text("device/model")) {
+            (Some(vendor), Some(model)) => format!("{vendor} {model}"),
+            (_, Some(model)) => model,
+            _ => String::new(),
+        }
+    }
+
+    pub(crate) fn serial(&self) -> String {
+        self.first(&["serial", "device/serial"])
+            .or_else(|| page_80(&self.disk.join("device/vpd_pg80")))
+            .unwrap_or_default()
+    }
+
+    pub(crate) fn firmware(&self) -> String {
+        self.first(&["device/firmware_rev", "device/rev"]).unwrap_or_default()
+    }
+
+    /// Flash or magnetic by the bus and the system's word; a virtual disk does not know.
+    pub(crate) fn media(&self) -> Media {
+        if self.is("nvme") {
+            Media::Nvme
+        } else if self.is("pmem") {
+            Media::Scm
+        } else if self.is("sd") && !self.is_virtual() {
+            if self.rotational() { Media::Hdd } else { Media::Ssd }
+        } else {
+            Media::Unspecified
+        }
+    }
+
+    fn is_virtual(&self) -> bool {
+        let model = self.model().to_ascii_lowercase();
+        ["qemu", "virtual", "vmware", "msft"].iter().any(|v| model.contains(v))
+    }
+
+    pub(crate) fn rotational(&self) -> bool {
+        self.number("queue/rotational") == Some(1)
+    }
+
+    pub(crate) fn removable(&self) -> bool {
+        self.number("removable") == Some(1)
+    }
+
+    pub(crate) fn read_only(&self) -> bool {
+        let own = read(&self.folder.join("ro"));
+        own.as_deref() == Some("1") || self.number("ro") == Some(1)
+    }
+
+    pub(crate) fn write_cache(&self) -> WriteCache {
+        match self.text("queue/write_cache").as_deref() {
+            Some("write back") => WriteCache::Volatile,
+            Some("write through") => WriteCache::None,
+            _ => WriteCache::Unknown,
+        }
+    }
+
+    pub(crate) fn queue_depth(&self) -> Option<u32> {
+        let told = self.number("device/queue_depth").or_else(|| self.number("queue/nr_requests"))?;
+        u32::try_from(told).ok().filter(|n| *n > 0)
+    }
+
+    /// The kernel shows the mask.
+    pub(crate) fn dma_alignment(&self) -> Option<u32> {
+        u32::try_from(self.number("queue/dma_alignment")?).ok()?.checked_add(1)
+    }
+
+    pub(crate) fn atomic_write(&self) -> Option<u32> {
+        u32::try_from(self.number("queue/atomic_write_unit_max_bytes")?).ok().filter(|n| *n > 0)
+    }
+
+    pub(crate) fn enclosure(&self) -> Option<EnclosureSlot> {
+        let entries = fs::read_dir(self.disk.join("device")).ok()?;
+        let mut links: Vec<_> = entries.filter_map(Result::ok).collect();
+        links.sort_by_key(fs::DirEntry::file_name);
+        links.iter().find_map(|link| {
+            let slot = link.file_name().to_str()?.strip_prefix("enclosure_device:")?.to_owned();
+            let enclosure = fs::canonicalize(link.path()).ok()?.parent()?.to_path_buf();
+            Some(EnclosureSlot { enclosure: read(&enclosure.join("id"))?, slot })
+        })
+    }
+
+    /// Who has it or a partition of it: device mapper, RAID and the like, by their names.
+    pub(crate) fn all_holders(&self) -> Vec<String> {
+        let mut out: Vec<_> = self.folders().iter().flat_map(|f| names(&f.join("holders"))).collect();
+        out.sort();
+        out.dedup();
+        out
+    }
+
+    /// Its folder and those of its partitions.
+    fn folders(&self) -> Vec<PathBuf> {
+        let inside = names(&self.folder).into_iter().map(|n| self.folder.join(n));
+        std::iter::once(self.folder.clone()).chain(inside.filter(|f| f.join("partition").exists())).collect()
+    }
+
+    /// The device files of it and its partitions, as the kernel names them.
+    pub(crate) fn nodes(&self) -> Vec<PathBuf> {
+        let name = |f: PathBuf| Some(Path::new("/dev").join(f.file_name()?));
+        self.folders().into_iter().filter_map(name).collect()
+    }
+
+    /// Its own device file.
+    pub(crate) fn path(&self) -> PathBuf {
+        Path::new("/dev").join(&self.name)
+    }
+
+    /// The file behind a loop device.
+    pub(crate) fn backing_file(&self) -> Option<PathBuf> {
+        self.text("loop/backing_file").map(PathBuf::from)
+    }
+
+    /// Whether it has zones that are written in order only.
+    pub(crate) fn zoned(&self) -> bool {
+        self.text("queue/zoned").is_some_and(|z| z != "none")
+    }
+
+    /// The disk without opening it; `None` if the system does not say how long it is.
+    pub(crate) fn info(&self) -> Option<DiskInfo> {
+        let number = |attribute| u32::try_from(self.number(attribute)?).ok().filter(|n| n.is_power_of_two());
+        let logical_block = number("queue/logical_block_size").unwrap_or(512).max(512);
+        // The kernel counts in sectors of 512 bytes, whatever the disk's are.
+        let sectors: u64 = read(&self.folder.join("size"))?.parse().ok()?;
+        let size = sectors.checked_mul(512)?;
+        let geometry = Geometry {
+            size: size - size % u64::from(logical_block),
+            logical_block,
+            physical_block: number("queue/physical_block_size").unwrap_or(0).max(logical_block),
+            atomic_write: file::atomic(logical_block, Some(self)),
+            dma_alignment: file::alignment(self.dma_alignment(), logical_block),
+        };
+        Some(file::of_device(&self.path(), geometry, Some(self)))
+    }
+
+    /// Its number as `MAJOR:MINOR`, and those of its partitions.
+    pub(crate) fn numbers(&self) -> Vec<String> {
+        self.folders().into_iter().filter_map(|f| read(&f.join("dev"))).collect()
+    }
+}
+
+fn read(path: &Path) -> Option<String> {
+    let text = fs::read(path).ok()?;
+    let text = String::from_utf8_lossy(&text[..text.len().min(4096)]).trim().to_owned();
+    (!text.is_empty()).then_some(text)
+}
+
+/// The unit serial number page of SCSI (SPC-6 7.7.18): four bytes of header, then the number.
+fn page_80(path: &Path) -> Option<String> {
+    let page = fs::read(path).ok()?;
+    let serial = String::from_utf8_lossy(page.get(4..)?).trim_matches(['\0', ' ']).to_owned();
+    (!serial.is_empty()).then_some(serial)
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    let mut out: Vec<_> = entries.filter_map(|e| e.ok()?.file_name().into_string().ok()).collect();
+    out.sort();
+    out
+}
+
+#[cfg(test)]
+mod tests;
