@@ -4,12 +4,14 @@
 //! [`engine`] runs it and counts; [`report`] prints the result as DiskSPD does (text, XML) or as JSON. Each thread of
 //! a run has its own connection, ring and counters, so that the generator itself does not become what is measured.
 //!
+//! [`fabric`] is what is left when SMB is taken away: targets on the raw fabric or a raw socket, and their other end.
+//!
 //! [`demo`] is the demonstrations that the field knows, as profiles of this crate, and what they found elsewhere.
 //!
 //! **What it is not.** It makes no file systems, tunes nothing, and does not draw conclusions.
 //!
 //! **I/O model.** One system thread for each DiskSPD thread, which drives one [`engine::Backend`]: io_uring or a mapping
-//! for local files, a current-thread Tokio runtime with a connection of its own for SMB.
+//! for local files, a current-thread Tokio runtime with a connection of its own for SMB and RDMA, a socket for `tcp://`.
 //!
 //! **Two loops.** Without `-g` a thread keeps `-o` I/Os outstanding: a slow target slows the load. With `-g` I/Os are
 //! due at times laid down beforehand and their latency counts from those, so a target that stalls shows it in every
@@ -20,6 +22,7 @@
 
 pub mod demo;
 pub mod engine;
+pub mod fabric;
 pub mod options;
 pub mod profile;
 pub mod report;

@@ -101,7 +101,8 @@ pub struct Affinity {
 /// Where I/O goes, and of which kind.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Target {
-    /// A file, a block device, `\\server\share\path` or `smb://server/share/path`; `*1` in a template.
+    /// A file, a block device, `\\server\share\path`, `smb://server/share/path`, or `iwarp://host:port` or
+    /// `tcp://host:port` for a fabric; `*1` in a template.
     pub path: String,
     /// `-b`, in bytes.
     pub block: u32,

@@ -89,7 +89,7 @@ enum Command {
     Stat(stat::StatArgs),
     /// List the shares of a server
     Shares(shares::SharesArgs),
-    /// Put load on files, block devices and shares, with DiskSPD's options
+    /// Put load on files, block devices, shares and fabrics, with DiskSPD's options
     Bench(bench::BenchArgs),
 }
 

@@ -93,6 +93,17 @@ pub enum Failure {
     /// A run of `bench`.
     #[error(transparent)]
     Bench(Box<bench::engine::RunError>),
+    /// A place on a fabric that cannot be understood.
+    #[error(transparent)]
+    FabricPlace(bench::fabric::PlaceError),
+    /// A place on a fabric that cannot be listened on.
+    #[error("{place}: {source}")]
+    Fabric {
+        /// It.
+        place: String,
+        /// Why.
+        source: Box<bench::fabric::FabricError>,
+    },
     /// A run of `bench` that is reported, and in which something went wrong.
     #[error("{errors} I/Os failed and {mismatches} sectors were wrong, as reported")]
     BenchWrong {
@@ -176,7 +187,7 @@ impl Failure {
     /// The process's exit code.
     pub fn code(&self) -> u8 {
         match self {
-            Failure::Usage(_) | Failure::Url(_) | Failure::BenchOptions(_) => USAGE,
+            Failure::Usage(_) | Failure::Url(_) | Failure::BenchOptions(_) | Failure::FabricPlace(_) => USAGE,
             Failure::Closed => 0,
             _ => FAILED,
         }

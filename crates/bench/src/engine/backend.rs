@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use super::memory::Memory;
 use super::offsets::Kind;
+use crate::fabric::FabricPlace;
 use crate::profile::Target;
 
 /// Where a target is.
@@ -21,6 +22,8 @@ pub enum Place {
     Local,
     /// A file of a server.
     Smb(Arc<super::smb::SmbPlace>),
+    /// A listener that keeps nothing.
+    Fabric(FabricPlace),
 }
 
 /// One target of a thread, for opening.
@@ -146,6 +149,11 @@ impl WorkRequests {
     /// Those that I/Os cause: without receives.
     pub fn of_ios(&self) -> u64 {
         self.register + self.send + self.local_invalidate
+    }
+
+    /// The same for each of `ios`; `None` without I/Os.
+    pub fn per_io(&self, ios: u64) -> Option<f64> {
+        (ios > 0).then(|| self.of_ios() as f64 / ios as f64)
     }
 }
 

@@ -5,6 +5,7 @@ use std::io;
 use thiserror::Error;
 
 use super::backend::Fault;
+use crate::fabric::FabricError;
 
 /// Why a thread's targets could not be opened.
 #[derive(Debug, Error)]
@@ -84,9 +85,9 @@ pub enum OpenError {
     /// `-F` with mappings and files on one thread.
     #[error("one thread cannot drive mappings (-Sm) and files at once: leave -F out, or use one kind")]
     MixedMapping,
-    /// `-F` with local files and files of servers on one thread.
+    /// `-F` with local files, files of servers or fabrics on one thread.
     #[error(
-        "one thread cannot drive local files and files of servers at once: leave -F out, or use one kind"
+        "one thread cannot drive local files, files of servers and fabrics at once: leave -F out, or use one kind"
     )]
     MixedPlaces,
     /// Large pages or memory are not there.
@@ -121,6 +122,22 @@ pub enum OpenError {
         place: String,
         /// Why.
         source: Box<smb_client::ConnectError>,
+    },
+    /// There is no connection to a listener.
+    #[error("{place}: {source}")]
+    Fabric {
+        /// Which.
+        place: String,
+        /// Why.
+        source: Box<FabricError>,
+    },
+    /// An option for what keeps bytes.
+    #[error("{place}: a fabric's listener keeps nothing and has the size that it says: leave {option} out")]
+    KeepsNothing {
+        /// Which.
+        place: String,
+        /// Which option.
+        option: &'static str,
     },
     /// A server did not open or create a file.
     #[error("{place}: {source}")]

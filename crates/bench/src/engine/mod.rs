@@ -5,17 +5,19 @@
 //! `measure` and `measured` counts. Threads share nothing while they run but the offset of `-si` and, with `--verify`,
 //! the ledger of what was written.
 //!
-//! **Layout.** `offsets`, `pace`, `random`, `tally`, `verify` and `plan` are pure; `backend` is what a thread drives, `local`
-//! and `smb` are its kinds; `worker` is the thread; `cpu` and `system` read `/proc` and `/sys`.
+//! **Layout.** `offsets`, `pace`, `random`, `tally`, `verify` and `plan` are pure; `backend` is what a thread drives, `local`,
+//! `smb` and `fabric` are its kinds; `worker` is the thread; `cpu` and `system` read `/proc` and `/sys`.
 
 mod backend;
 mod cpu;
 mod create;
 mod error;
+mod fabric;
 mod local;
 mod memory;
 mod offsets;
 mod pace;
+mod payload;
 mod plan;
 mod random;
 mod results;

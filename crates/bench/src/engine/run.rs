@@ -18,7 +18,7 @@ use super::random::Random;
 use super::results::{SpanResults, ThreadResults};
 use super::thread::{Gate, Ledgers, ThreadStart};
 use super::worker::{Live, Timeline};
-use super::{local, plan, smb, system};
+use super::{fabric, local, plan, smb, system};
 use crate::profile::{Precreate, Profile, Target, TimeSpan};
 
 /// How often the observer hears.
@@ -57,16 +57,18 @@ impl Default for Settings {
     }
 }
 
-/// Opens local targets and those of servers.
+/// Opens local targets, those of servers and those on fabrics.
 ///
 /// # Errors
 /// See [`OpenError`].
 pub fn open(setup: Setup) -> Result<Box<dyn Backend>, OpenError> {
-    let remote = setup.lanes.iter().filter(|l| matches!(l.place, Place::Smb(_))).count();
-    if remote == setup.lanes.len() {
-        Ok(Box::new(smb::Smb::open(setup)?))
-    } else if remote == 0 {
+    let all = |of: fn(&Place) -> bool| setup.lanes.iter().all(|l| of(&l.place));
+    if all(|p| matches!(p, Place::Local)) {
         local::open(setup)
+    } else if all(|p| matches!(p, Place::Smb(_))) {
+        Ok(Box::new(smb::Smb::open(setup)?))
+    } else if all(|p| matches!(p, Place::Fabric(_))) {
+        fabric::open(setup)
     } else {
         Err(OpenError::MixedPlaces)
     }
@@ -207,6 +209,7 @@ impl Run<'_> {
         };
         let written = match self.place(target) {
             Place::Smb(place) => smb::create(&place, size, target.create_if_missing, fill, done)?,
+            Place::Fabric(place) => Err(OpenError::KeepsNothing { place: place.to_string(), option: "-c" })?,
             Place::Local => {
                 let large_enough = std::fs::metadata(path).is_ok_and(|m| m.len() >= size);
                 if target.create_if_missing && large_enough {

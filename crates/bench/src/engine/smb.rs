@@ -9,18 +9,19 @@ use std::io;
 use std::pin::Pin;
 use std::time::Instant;
 
-use arena::{Arena, Class, IoBuf, IoBufMut, Sg, sg_slice};
+use arena::{Arena, Sg, sg_slice};
 use env::Env;
 use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
 use smb_client::{
     Client, ConnectOptions, CreateOptions, File, FileAttributes, OpenOptions, RequestError, TransportKind,
 };
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Runtime;
 
 use super::backend::{Backend, Completion, Fault, Io, Payload, Place, Setup, WorkRequests};
 use super::create::{Fill, PIECE};
 use super::error::OpenError;
 use super::offsets::Kind;
+use super::payload::{gathered, memory, runtime};
 use crate::profile::{CacheMode, Target};
 
 /// Memory of a thread beside what its I/Os hold, in bytes: what the connection receives into.
@@ -217,28 +218,6 @@ fn open_options(target: &Target, verify: bool) -> OpenOptions {
         options.attributes |= FileAttributes::TEMPORARY;
     }
     options
-}
-
-fn runtime() -> Result<Runtime, OpenError> {
-    let none = |source| OpenError::Memory { bytes: 0, large: false, source };
-    Builder::new_current_thread().enable_all().build().map_err(none)
-}
-
-fn memory(bytes: usize) -> Result<Arena, OpenError> {
-    Arena::new(bytes).map_err(|source| OpenError::Memory { bytes: bytes as u64, large: false, source })
-}
-
-/// Bytes in memory that a transport can use as it is, where there is any.
-fn gathered(arena: &Arena, bytes: &[u8]) -> Sg {
-    let Some(mut buffers) = arena.try_alloc_sg(bytes.len(), Class::Payload) else {
-        return [IoBuf::from(bytes.to_vec())].into_iter().collect();
-    };
-    let mut rest = bytes;
-    for buffer in &mut buffers {
-        let n = buffer.append(rest);
-        rest = &rest[n..];
-    }
-    buffers.into_iter().map(IoBufMut::freeze).collect()
 }
 
 impl Backend for Smb {

@@ -25,7 +25,7 @@ use thiserror::Error;
 use crate::profile::Profile;
 
 pub use sample::USAGE;
-pub use validate::validate;
+pub use validate::{OUTSTANDING_MAX, validate};
 
 /// What a command line may ask of the world.
 pub struct World<'a> {

@@ -2,7 +2,8 @@
 
 /// The options, one line each.
 pub const USAGE: &str = "\
-Targets: a file, a block device, \\\\server\\share\\path or smb://server/share/path. Options stand before them.
+Targets: a file, a block device, \\\\server\\share\\path or smb://server/share/path; or iwarp://host:port and
+tcp://host:port, where causeway bench listen answers without SMB. Options stand before them.
 Sizes are bytes, or a number with K, M, G, T (binary) or b (blocks, see -b).
 
   -a[g#,]#[,...]   processors for the threads, round robin; g# begins group # of 64 [all that are allowed]

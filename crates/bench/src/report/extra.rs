@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::engine::{Fault, SpanResults};
+use crate::engine::{Fault, SpanResults, WorkRequests};
 
 /// Sums over the threads of a time span.
 pub(super) struct Extra {
@@ -55,6 +55,14 @@ pub(super) fn text(span: &SpanResults) -> String {
         lines.push(format!(
             "overdue:\t\t{} I/Os were due in the measured time and not done by its end: the target is slower than -g",
             sums.overdue
+        ));
+    }
+    if let Some((w, ios)) = span.posted()
+        && let Some(per_io) = w.per_io(ios)
+    {
+        let WorkRequests { register, send, local_invalidate, remote_invalidations, .. } = w;
+        lines.push(format!(
+            "work requests:\t\t{per_io:.2} per I/O: {register} registrations, {send} sends, {local_invalidate} local invalidations ({remote_invalidations} by the peer)"
         ));
     }
     if let Some(v) = span.verified() {

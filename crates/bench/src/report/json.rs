@@ -12,7 +12,8 @@
 //! A time span has `test_time_s`, `engine`, `stopped`, `cpu` (percent, by processor, in the order of
 //! `system.processors`), `cpu_average`, `processes` (`cpu_s`, `us_per_io`), `read`, `write`, `total`, `service` (open loop:
 //! latency counted from the real submission), `short`, `unfinished`, `overdue`, `errors` (`what`, `count`), `verified`,
-//! `iops_series` (with `-D`) and `threads`, whose `targets` have the same members. A sum has `ios`, `bytes`, `iops`,
+//! `work_requests` (over RDMA: this end's, by kind, warm-up and cool-down included; `ios`: for how many I/Os; `per_io`: of
+//! these without receives), `iops_series` (with `-D`) and `threads`, whose `targets` have the same members. A sum has `ios`, `bytes`, `iops`,
 //! `mib_per_s`, `iops_stdev` (with `-D`) and `latency_ms` (with `-L`): `count`, `min`, `mean`, `stdev`, `max` and percentiles
 //! `p25` to `p99.9999999`. Times are in the unit of the member's name; bytes are bytes.
 
@@ -24,6 +25,7 @@ use super::Report;
 use super::extra::{sums, us_per_io};
 use crate::engine::{
     Buckets, CpuShares, Fault, Latency, SpanResults, SystemInfo, Tally, TargetResults, Verified, WaitStats,
+    WorkRequests,
 };
 use crate::profile::{Profile, Range};
 
@@ -72,9 +74,18 @@ struct Span {
     overdue: u64,
     errors: Vec<Error>,
     verified: Option<Verified>,
+    work_requests: Option<Posted>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     iops_series: Vec<Sample>,
     threads: Vec<Thread>,
+}
+
+#[derive(Serialize)]
+struct Posted {
+    #[serde(flatten)]
+    kinds: WorkRequests,
+    ios: u64,
+    per_io: Option<f64>,
 }
 
 #[derive(Serialize)]
@@ -206,6 +217,7 @@ fn span(span: &SpanResults) -> Span {
         overdue: extra.overdue,
         errors: errors(&extra.errors),
         verified: span.verified(),
+        work_requests: span.posted().map(|(kinds, ios)| Posted { kinds, ios, per_io: kinds.per_io(ios) }),
         threads: span.threads.iter().map(|t| thread(&t.targets, &t.waits, seconds)).collect(),
     }
 }

@@ -1,10 +1,12 @@
-//! `causeway bench`: load in DiskSPD's words, on local files and files of servers.
+//! `causeway bench`: load in DiskSPD's words, on local files, files of servers and fabrics.
 //!
 //! DiskSPD's options are single letters with their value attached (`-b4K`), ours have two dashes; both may stand in any
-//! order before the targets. `causeway bench demo` is another command, with options of its own: see [`demo`].
+//! order before the targets. `causeway bench demo` and `causeway bench listen` are other commands, with options of their
+//! own: see [`demo`] and [`listen`].
 
 mod demo;
 mod interrupt;
+mod listen;
 mod observer;
 mod words;
 
@@ -14,6 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bench::engine::{self, Place, Settings, SmbPlace, SpanResults, SystemInfo};
+use bench::fabric::FabricPlace;
 use bench::options::{self, Parsed, World};
 use bench::profile::{Format, Profile};
 use bench::report::{self, Report};
@@ -35,11 +38,11 @@ pub(super) struct BenchArgs {
     words: Vec<String>,
 }
 
-/// Put load on files, block devices and shares, with DiskSPD's options
+/// Put load on files, block devices, shares and fabrics, with DiskSPD's options
 #[derive(Debug, Parser)]
 #[command(name = "causeway bench", no_binary_name = true, after_help = options::USAGE)]
 #[command(
-    override_usage = "causeway bench [--OPTIONS] [-DISKSPD OPTIONS] TARGET...\n       causeway bench demo --help"
+    override_usage = "causeway bench [--OPTIONS] [-DISKSPD OPTIONS] TARGET...\n       causeway bench demo --help\n       causeway bench listen --help"
 )]
 struct Options {
     /// Take the options as SQLIO's, and say what each became
@@ -54,6 +57,9 @@ struct Options {
     /// Invalidate every buffer here, rather than let the server do it (SMB2_CHANNEL_RDMA_V1)
     #[arg(long)]
     local_invalidate: bool,
+    /// Sign only where the server demands it, as most other clients do: then no MAC is in what is measured
+    #[arg(long)]
+    unsigned: bool,
     /// Print JSON (-Rjson)
     #[arg(long)]
     json: bool,
@@ -67,6 +73,9 @@ struct Options {
 pub(super) fn run(args: BenchArgs, out: Output) -> Result<(), Failure> {
     if args.words.first().is_some_and(|w| w == "demo") {
         return demo::run(&args.words[1..], out);
+    }
+    if args.words.first().is_some_and(|w| w == "listen") {
+        return listen::run(&args.words[1..]);
     }
     let (ours, theirs) = words::split(args.words, &Options::command());
     if theirs.iter().any(|w| w == "-?") || (ours.is_empty() && theirs.is_empty()) {
@@ -165,6 +174,11 @@ fn places(profile: &Profile, of: &Options) -> Result<HashMap<String, Place>, Fai
         if !target.is_remote() || places.contains_key(&target.path) {
             continue;
         }
+        if FabricPlace::is_meant(&target.path) {
+            let place = target.path.parse().map_err(Failure::FabricPlace)?;
+            places.insert(target.path.clone(), Place::Fabric(place));
+            continue;
+        }
         let at = Location::parse(&target.path)?;
         at.file_name()?;
         let same =
@@ -174,6 +188,7 @@ fn places(profile: &Profile, of: &Options) -> Result<HashMap<String, Place>, Fai
             None => {
                 let mut options = of.remote.options(&at)?;
                 options.remote_invalidation = !of.local_invalidate;
+                options.require_signing = !of.unsigned;
                 known.push((at.clone(), options.clone()));
                 options
             }

@@ -1,6 +1,8 @@
 //! `causeway bench` as people meet it: the words, the reports, files of a server over each transport.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
 
 use crate::client::Place;
 use crate::program::{Scratch, causeway};
@@ -72,4 +74,59 @@ fn a_file_of_a_server_over_each_transport() {
     }
     let error = place.fails(&["bench", "-d1", &place.url("ram/none")]);
     assert!(error.contains("none"), "{error}");
+}
+
+/// `causeway bench listen` on two free ports, and where; it ends with this.
+struct Listener(Child, Vec<String>);
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn listen(options: &[&str]) -> Listener {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_causeway"))
+        .args(["bench", "listen", "iwarp://127.0.0.1:0", "tcp://127.0.0.1:0"])
+        .args(options)
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut line = String::new();
+    let out = child.stdout.take().expect("it is piped");
+    BufReader::new(out).read_line(&mut line).expect("it says where");
+    let places = line.trim().strip_prefix("ready: ").expect("it is ready");
+    let places = places.split(", ").map(|p| p.replace(' ', "://")).collect();
+    Listener(child, places)
+}
+
+#[test]
+fn the_raw_fabric_and_the_raw_socket() {
+    let listener = listen(&["--block", "64KiB", "--size", "1GiB"]);
+    for (place, engine) in listener.1.iter().zip(["RDMA over iWARP, without SMB", "TCP, without SMB"]) {
+        let pid = listener.0.id().to_string();
+        let run = causeway(
+            &["bench", "--json", "--pid", &pid, "-b8K", "-r", "-w30", "-o8", "-L", "-d1", "-W0", place],
+            "",
+        );
+        assert_eq!(run.code, 0, "{run:?}");
+        let json: serde_json::Value = serde_json::from_str(&run.out).expect("JSON");
+        let span = &json["timespans"][0];
+        assert_eq!(span["engine"].as_str(), Some(engine));
+        assert!(span["total"]["ios"].as_u64() > Some(10), "{}", span["total"]);
+        let per_io = span["work_requests"]["per_io"].as_f64();
+        assert_eq!(per_io, engine.starts_with("RDMA").then_some(2.0), "{}", span["work_requests"]);
+        let run = causeway(&["bench", "-b128K", "-d1", "-W0", place], "");
+        assert!(run.code == 1 && run.err.contains("65536 bytes at most"), "{run:?}");
+        let run = causeway(&["bench", "-c1M", "-d1", "-W0", place], "");
+        assert!(run.code == 1 && run.err.contains("leave -c out"), "{run:?}");
+    }
+    let run = causeway(&["bench", "-d1", "iwarp://127.0.0.1"], "");
+    assert!(run.code == 2 && run.err.contains("iwarp://host:port"), "{run:?}");
+    let taken = &listener.1[1];
+    let run = causeway(&["bench", "listen", taken], "");
+    assert!(run.code == 1 && run.err.contains("listening there"), "{run:?}");
+    let run = causeway(&["bench", "listen", "--help"], "");
+    assert!(run.code == 0 && run.out.contains("--connections"), "{run:?}");
 }

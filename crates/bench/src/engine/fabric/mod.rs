@@ -1,0 +1,50 @@
+//! Targets on a fabric: `direct` over RDMA, `socket` over TCP. The other end is [`crate::fabric`]'s.
+//!
+//! Nothing is kept there, so a check of what is read makes no sense (`--verify`), nor does making a file (`-c`). What reads
+//! bring arrives in this process and is looked at by nobody.
+
+mod direct;
+mod socket;
+
+use super::backend::{Backend, Place, Setup};
+use super::error::OpenError;
+use crate::fabric::wire::Welcome;
+use crate::fabric::{Carrier, FabricError, FabricPlace};
+
+/// Opens all targets of a thread.
+///
+/// # Errors
+/// See [`OpenError`].
+pub(super) fn open(setup: Setup) -> Result<Box<dyn Backend>, OpenError> {
+    for lane in &setup.lanes {
+        let unfit = [(setup.verify, "--verify"), (lane.target.mapped, "-Sm")];
+        if let Some((_, option)) = unfit.into_iter().find(|(given, _)| *given) {
+            return Err(OpenError::KeepsNothing { place: lane.target.path.clone(), option });
+        }
+    }
+    let places: Vec<FabricPlace> = setup.lanes.iter().filter_map(|l| fabric(&l.place)).cloned().collect();
+    let over = |carrier| places.len() == setup.lanes.len() && places.iter().all(|p| p.carrier == carrier);
+    if over(Carrier::Iwarp) {
+        Ok(Box::new(direct::Direct::open(setup, &places)?))
+    } else if over(Carrier::Tcp) {
+        Ok(Box::new(socket::Sockets::open(setup, &places)?))
+    } else {
+        Err(OpenError::MixedPlaces)
+    }
+}
+
+fn fabric(place: &Place) -> Option<&FabricPlace> {
+    if let Place::Fabric(place) = place { Some(place) } else { None }
+}
+
+/// Bytes that a listener has, if its answer lets us in.
+fn admitted(answer: &[u8]) -> Result<u64, FabricError> {
+    let welcome = Welcome::parse(answer).ok_or(FabricError::Stranger)?;
+    welcome.verdict.map_err(FabricError::Refused)?;
+    Ok(welcome.size)
+}
+
+/// The longest I/O and the I/Os outstanding of a thread.
+fn extent(setup: &Setup) -> (u32, u32) {
+    (setup.slots.iter().copied().max().unwrap_or(0), setup.slots.len() as u32)
+}

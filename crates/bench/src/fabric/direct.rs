@@ -1,0 +1,217 @@
+//! The listener's end over RDMA.
+//!
+//! Invariants: as many receives are posted as the initiator may have requests outstanding, and one is posted again before
+//! the reply that lets the initiator send another; RDMA Reads in flight have sinks of [`SINKS`] bytes together at most,
+//! however long an I/O is.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::net::TcpStream;
+
+use arena::{Arena, CHUNK_MAX, CHUNK_MIN, Class, IoBuf, IoBufMut, Sg};
+use env::Env;
+use rdma::iwarp::{IwarpQueuePair, Options, respond};
+use rdma::{Completion, Done, Down, QueuePair, Remote, Stag, Wr, WrId};
+use tokio::runtime::Builder;
+
+use super::wire::{Agreed, Hello, REQUEST, Reply, Request, Welcome};
+use super::{Bounds, Broken, Refusal};
+use crate::engine::Kind;
+
+/// Bytes of the sinks of RDMA Reads in flight.
+const SINKS: usize = 8 << 20;
+/// RDMA Reads in flight.
+const READS: usize = 32;
+
+/// Names of work requests.
+const RECEIVE: u64 = 1 << 32;
+const SEND: u64 = 2 << 32;
+const WRITE: u64 = 3 << 32;
+const READ: u64 = 4 << 32;
+
+/// Serves a connection until its end. `full`: refuses it.
+pub(super) fn serve(stream: TcpStream, bounds: &Bounds, full: bool) -> Result<(), Broken> {
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    stream.set_nonblocking(true)?;
+    runtime.block_on(async {
+        let stream = tokio::net::TcpStream::from_std(stream)?;
+        // For each I/O a Write and a Send, and as much again that has left and was not looked at yet.
+        let max_wr = bounds.depth as usize * 4 + READS;
+        let options = Options { max_wr, ..Options::default() };
+        let incoming = respond(stream, Env::real(), options).await?;
+        let Some(hello) = Hello::parse(&incoming.private_data) else {
+            incoming.reject(&[]).await?;
+            return Err(Broken::Stranger);
+        };
+        let verdict = if full { Err(Refusal::Full) } else { hello.judge(bounds) };
+        let welcome = Welcome::new(verdict, bounds).to_bytes();
+        if let Err(why) = verdict {
+            incoming.reject(&welcome).await?;
+            return Err(Broken::Refused(why));
+        }
+        let qp = incoming.accept(&welcome, 0, READS as u32).await?;
+        match Peer::new(qp, hello.agreed(bounds.size))?.run().await {
+            Err(Broken::Down(Down::PeerClosed)) => Ok(()),
+            ended => ended,
+        }
+    })
+}
+
+struct Peer {
+    qp: IwarpQueuePair,
+    agreed: Agreed,
+    arena: Arena,
+    /// What reads read.
+    zeros: IoBuf,
+    /// Replies are alike as long as I/Os are: by id.
+    replies: Vec<Option<(u32, IoBuf)>>,
+    /// Writes under way, by id.
+    pulls: Vec<Option<Pull>>,
+    /// Those of which not all has been asked for.
+    queue: VecDeque<u32>,
+    sinks: Vec<IoBufMut>,
+    reading: usize,
+    reads_max: usize,
+}
+
+/// A write: its bytes are read out of the initiator's memory.
+struct Pull {
+    request: Request,
+    asked: u32,
+    came: u32,
+}
+
+impl Peer {
+    fn new(qp: IwarpQueuePair, agreed: Agreed) -> Result<Peer, Broken> {
+        let piece = (agreed.block as usize).clamp(1, CHUNK_MAX).next_power_of_two().max(CHUNK_MIN);
+        let reads_max = (SINKS / piece).min(READS).min(qp.caps().ord as usize).max(1);
+        let depth = agreed.depth as usize;
+        // A sixteenth of it is reserve, which payload does not get.
+        let arena = Arena::new((depth * CHUNK_MIN + (reads_max + 1) * piece) * 9 / 8)?;
+        let mut zeros = arena.try_alloc(piece, Class::Payload).ok_or(Broken::Memory)?;
+        zeros.set_len(piece);
+        let mut peer = Peer {
+            qp,
+            agreed,
+            zeros: zeros.freeze(),
+            replies: vec![None; depth],
+            pulls: (0..depth).map(|_| None).collect(),
+            queue: VecDeque::new(),
+            sinks: Vec::new(),
+            reading: 0,
+            reads_max,
+            arena,
+        };
+        for _ in 0..depth {
+            let buf = peer.arena.try_alloc(REQUEST, Class::Payload).ok_or(Broken::Memory)?;
+            peer.post(RECEIVE, Wr::Recv(buf))?;
+        }
+        Ok(peer)
+    }
+
+    async fn run(mut self) -> Result<(), Broken> {
+        let mut out = Vec::new();
+        loop {
+            poll_fn(|cx| self.qp.poll(cx, &mut out)).await?;
+            for completion in out.drain(..) {
+                self.completed(completion)?;
+            }
+            self.pull()?;
+        }
+    }
+
+    fn post(&mut self, id: u64, wr: Wr) -> Result<(), Broken> {
+        self.qp.post(WrId(id), wr).map_err(|(e, _)| e.into())
+    }
+
+    fn completed(&mut self, completion: Completion) -> Result<(), Broken> {
+        // What was flushed: the connection's end says why.
+        let Ok(done) = completion.result else { return Ok(()) };
+        match done {
+            Done::Recv { mut buf, .. } => {
+                let request = Request::parse(&buf, &self.agreed).ok_or(Broken::Request)?;
+                buf.set_len(0);
+                self.post(RECEIVE, Wr::Recv(buf))?;
+                self.begin(request)
+            }
+            Done::Read(sink) => {
+                let id = completion.id.0 as u32; // the kind is above it
+                self.reading -= 1;
+                let came = sink.len() as u32;
+                self.sinks.push(sink);
+                let pull = self.pulls[id as usize].as_mut().expect("it has a Read in flight");
+                pull.came += came;
+                if pull.came < pull.request.length {
+                    return Ok(());
+                }
+                let request = pull.request;
+                self.pulls[id as usize] = None;
+                self.reply(&request)
+            }
+            Done::Send | Done::Write | Done::Invalidate(_) => Ok(()),
+        }
+    }
+
+    fn begin(&mut self, request: Request) -> Result<(), Broken> {
+        match request.kind {
+            Kind::Read => {
+                let to = Remote { stag: Stag(request.stag), offset: request.address, length: request.length };
+                let (mut src, mut left) = (Sg::new(), request.length as usize);
+                while left > 0 {
+                    let n = left.min(self.zeros.len());
+                    src.push(self.zeros.slice(0..n));
+                    left -= n;
+                }
+                self.post(WRITE, Wr::Write { src, to })?;
+                self.reply(&request)
+            }
+            Kind::Write => {
+                let pull = &mut self.pulls[request.id as usize];
+                if pull.is_some() {
+                    return Err(Broken::Request); // this id is in flight
+                }
+                *pull = Some(Pull { request, asked: 0, came: 0 });
+                self.queue.push_back(request.id);
+                Ok(())
+            }
+        }
+    }
+
+    /// Reads out of the initiator's memory, as much at a time as may be.
+    fn pull(&mut self) -> Result<(), Broken> {
+        while self.reading < self.reads_max {
+            let Some(id) = self.queue.front().copied() else { break };
+            let pull = self.pulls[id as usize].as_mut().expect("it is queued");
+            let length = (pull.request.length - pull.asked).min(self.zeros.len() as u32);
+            let offset = pull.request.address.wrapping_add(pull.asked.into());
+            let from = Remote { stag: Stag(pull.request.stag), offset, length };
+            pull.asked += length;
+            if pull.asked == pull.request.length {
+                self.queue.pop_front();
+            }
+            let mut sink = match self.sinks.pop() {
+                Some(sink) => sink,
+                None => self.arena.try_alloc(self.zeros.len(), Class::Payload).ok_or(Broken::Memory)?,
+            };
+            sink.set_len(0);
+            self.post(READ | u64::from(id), Wr::Read { sink, from })?;
+            self.reading += 1;
+        }
+        Ok(())
+    }
+
+    fn reply(&mut self, request: &Request) -> Result<(), Broken> {
+        let (id, length) = (request.id, request.length);
+        let known = &mut self.replies[id as usize];
+        let message = match known {
+            Some((of, message)) if *of == length => message.clone(),
+            _ => {
+                let message = IoBuf::from(Reply { id, length }.to_bytes().to_vec());
+                *known = Some((length, message.clone()));
+                message
+            }
+        };
+        let invalidate = Some(Stag(request.stag));
+        self.post(SEND, Wr::Send { sg: Sg::from_iter([message]), invalidate })
+    }
+}

@@ -1,0 +1,116 @@
+//! Taking connections, as many as the bounds say.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::{self, Builder};
+use std::time::Duration;
+
+use super::{Bounds, Broken, Carrier, FabricError, FabricPlace, direct, socket};
+
+/// Connections beside those that are taken, which hear that there are too many.
+const REFUSED: u32 = 16;
+/// Rest after the system refused a connection: it has no file or no memory left.
+const REST: Duration = Duration::from_millis(50);
+
+/// What gives zeros and drops what it takes.
+#[derive(Debug)]
+pub struct Listener {
+    open: Vec<(Carrier, TcpListener)>,
+    bounds: Bounds,
+    connections: Arc<AtomicU32>,
+}
+
+/// What a listener has to tell.
+#[derive(Debug)]
+pub enum Heard {
+    /// Somebody connects.
+    Came(SocketAddr),
+    /// A connection ended: in order, or why not.
+    Ended(SocketAddr, Result<(), Broken>),
+    /// The system does not give us a connection or a thread for it; that may pass.
+    NotTaken(io::Error),
+}
+
+/// A connection that is counted.
+struct Counted(Arc<AtomicU32>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Listener {
+    /// Listens on `places`.
+    ///
+    /// # Errors
+    /// Which of them cannot be listened on, and why.
+    pub fn bind(places: &[FabricPlace], bounds: Bounds) -> Result<Listener, (FabricPlace, FabricError)> {
+        let bind = |place: &FabricPlace| {
+            TcpListener::bind(place.address()?).map_err(FabricError::Listen).map(|l| (place.carrier, l))
+        };
+        let open = places.iter().map(|place| bind(place).map_err(|e| (place.clone(), e)));
+        Ok(Listener { open: open.collect::<Result<_, _>>()?, bounds, connections: Arc::default() })
+    }
+
+    /// Where it listens, in the order of the places.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn addresses(&self) -> io::Result<Vec<(Carrier, SocketAddr)>> {
+        self.open.iter().map(|(carrier, l)| Ok((*carrier, l.local_addr()?))).collect()
+    }
+
+    /// Serves for as long as the process lives. `heard` is called from many threads.
+    pub fn run(self, heard: impl Fn(Heard) + Clone + Send + Sync + 'static) {
+        let Listener { open, bounds, connections } = &self;
+        thread::scope(|scope| {
+            for (carrier, listener) in open {
+                let heard = heard.clone();
+                scope.spawn(move || accept(*carrier, listener, *bounds, connections, &heard));
+            }
+        });
+    }
+}
+
+fn accept(
+    carrier: Carrier,
+    listener: &TcpListener,
+    bounds: Bounds,
+    connections: &Arc<AtomicU32>,
+    heard: &(impl Fn(Heard) + Clone + Send + Sync + 'static),
+) {
+    loop {
+        let (stream, peer) = match listener.accept() {
+            Ok(accepted) => accepted,
+            Err(e) => {
+                heard(Heard::NotTaken(e));
+                thread::sleep(REST);
+                continue;
+            }
+        };
+        let counted = Counted(connections.clone());
+        let before = connections.fetch_add(1, Ordering::AcqRel);
+        if before >= bounds.connections.saturating_add(REFUSED) {
+            continue; // it is closed without a word
+        }
+        let (full, tell) = (before >= bounds.connections, heard.clone());
+        let thread = Builder::new().name(format!("fabric-{}", peer.port())).spawn(move || {
+            let _counted = counted;
+            tell(Heard::Came(peer));
+            tell(Heard::Ended(peer, serve(carrier, stream, &bounds, full)));
+        });
+        if let Err(e) = thread {
+            heard(Heard::NotTaken(e));
+        }
+    }
+}
+
+fn serve(carrier: Carrier, stream: TcpStream, bounds: &Bounds, full: bool) -> Result<(), Broken> {
+    match carrier {
+        Carrier::Iwarp => direct::serve(stream, bounds, full),
+        Carrier::Tcp => socket::serve(stream, bounds, full),
+    }
+}

@@ -1,0 +1,90 @@
+//! The raw fabric: the least that a request for bytes can cost over RDMA, or over a socket, with no SMB in it.
+//!
+//! **What it is.** An initiator (a target `iwarp://HOST:PORT` or `tcp://HOST:PORT` of a run) and a [`Listener`] that keeps
+//! nothing: it gives zeros and drops what it takes, as the `null` backend of the server does. Over `iwarp` bytes move as
+//! SMB Direct moves them: the initiator exposes memory and sends a small request; the peer writes into that memory (a
+//! read) or reads from it (a write) and sends a small reply that invalidates the tag. Over `tcp` a request is followed by
+//! what is written, a reply by what is read. The formats are in `wire`.
+//!
+//! **What it is not.** Storage, or safe to leave open: nobody is asked who he is. It measures.
+//!
+//! **Bounds.** The initiator says first how long its longest I/O is and how many it has outstanding; the listener takes
+//! that or refuses. What a peer can make it allocate is bounded for a connection ([`Bounds`]), and so is the number of
+//! connections. A peer that breaks its word is cut off.
+//!
+//! **I/O model.** A thread for each connection. Over `iwarp` it drives one queue pair on a current-thread runtime, over
+//! `tcp` it reads and writes a blocking socket.
+//!
+//! **Errors.** [`PlaceError`]: words that name no place; [`FabricError`]: why there is no connection; [`Broken`]: what a
+//! peer did wrong.
+
+mod direct;
+mod listen;
+mod place;
+mod socket;
+pub(crate) mod wire;
+
+pub use listen::{Heard, Listener};
+pub use place::{Carrier, FabricPlace, PlaceError};
+pub use wire::{Bounds, Refusal};
+
+use std::io;
+
+use rdma::Down;
+use rdma::iwarp::SetupError;
+use thiserror::Error;
+
+/// Why there is no connection to a listener.
+#[derive(Debug, Error)]
+pub enum FabricError {
+    /// The name means nothing here.
+    #[error("no such address: {0}")]
+    Resolve(#[source] io::Error),
+    /// TCP does not come through.
+    #[error("{0}; is `causeway bench listen` running there, on this port?")]
+    Unreachable(#[source] io::Error),
+    /// The address is taken, or not ours.
+    #[error("listening there: {0}")]
+    Listen(#[source] io::Error),
+    /// The RDMA connection does not come about.
+    #[error("no RDMA connection: {0}; is `causeway bench listen iwarp://...` running there, on this port?")]
+    Setup(#[source] SetupError),
+    /// Somebody else answers.
+    #[error("what answers there is no `causeway bench listen` for this kind of target")]
+    Stranger,
+    /// It does not take us.
+    #[error("the listener refuses: {0}")]
+    Refused(Refusal),
+    /// The system has no memory.
+    #[error("memory: {0}")]
+    Memory(#[source] io::Error),
+}
+
+/// How a connection of a listener ended, but for a peer that closed it.
+#[derive(Debug, Error)]
+pub enum Broken {
+    /// The peer is none of ours, or asks for what is not to be had.
+    #[error("refused: {0}")]
+    Refused(Refusal),
+    /// It does not speak as `wire` has it.
+    #[error("it does not speak as an initiator of causeway bench")]
+    Stranger,
+    /// A request that no initiator makes.
+    #[error("a request out of the bounds that it agreed to")]
+    Request,
+    /// No RDMA connection came about.
+    #[error(transparent)]
+    Setup(#[from] SetupError),
+    /// The RDMA connection ended.
+    #[error(transparent)]
+    Down(#[from] Down),
+    /// We misused it.
+    #[error("our fault: {0}")]
+    Rdma(#[from] rdma::RdmaError),
+    /// There is no memory for it.
+    #[error("no memory for it")]
+    Memory,
+    /// The socket.
+    #[error(transparent)]
+    System(#[from] io::Error),
+}

@@ -1,0 +1,111 @@
+//! Where a listener is: `iwarp://HOST:PORT` or `tcp://HOST:PORT`.
+
+use std::fmt;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::str::FromStr;
+
+use thiserror::Error;
+
+use super::FabricError;
+
+/// What carries requests and bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Carrier {
+    /// RDMA over iWARP.
+    Iwarp,
+    /// A TCP socket.
+    Tcp,
+}
+
+impl Carrier {
+    /// As in a URL.
+    pub fn scheme(self) -> &'static str {
+        match self {
+            Carrier::Iwarp => "iwarp",
+            Carrier::Tcp => "tcp",
+        }
+    }
+
+    fn of(scheme: &str) -> Option<Carrier> {
+        [Carrier::Iwarp, Carrier::Tcp].into_iter().find(|c| scheme.eq_ignore_ascii_case(c.scheme()))
+    }
+}
+
+/// A listener, and how to get there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FabricPlace {
+    /// Over what.
+    pub carrier: Carrier,
+    /// `host:port` or `[v6]:port`.
+    authority: String,
+}
+
+/// Words that name no listener.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{0:?} is no place on a fabric: write iwarp://host:port or tcp://host:port, and nothing behind it")]
+pub struct PlaceError(String);
+
+impl FabricPlace {
+    /// Whether a text is meant to be one.
+    pub fn is_meant(text: &str) -> bool {
+        text.split_once("://").is_some_and(|(scheme, _)| Carrier::of(scheme).is_some())
+    }
+
+    /// Its address; the first, where a name has several.
+    ///
+    /// # Errors
+    /// [`FabricError::Resolve`].
+    pub fn address(&self) -> Result<SocketAddr, FabricError> {
+        let mut all = self.authority.to_socket_addrs().map_err(FabricError::Resolve)?;
+        all.next().ok_or_else(|| FabricError::Resolve(std::io::ErrorKind::NotFound.into()))
+    }
+}
+
+impl FromStr for FabricPlace {
+    type Err = PlaceError;
+
+    fn from_str(text: &str) -> Result<FabricPlace, PlaceError> {
+        let wrong = || PlaceError(text.to_owned());
+        let (scheme, authority) = text.split_once("://").ok_or_else(wrong)?;
+        let carrier = Carrier::of(scheme).ok_or_else(wrong)?;
+        let authority = authority.strip_suffix('/').unwrap_or(authority);
+        let (host, port) = authority.rsplit_once(':').ok_or_else(wrong)?;
+        // A colon in a host is a v6 address, which stands in brackets where a port follows.
+        let bracketed = host.starts_with('[') && host.ends_with(']');
+        let named = !host.is_empty() && (bracketed || !host.contains([':', '/', '@', ' ']));
+        if !named || port.parse::<u16>().is_err() {
+            return Err(wrong());
+        }
+        Ok(FabricPlace { carrier, authority: authority.to_owned() })
+    }
+}
+
+impl fmt::Display for FabricPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}://{}", self.carrier.scheme(), self.authority)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places() {
+        let place: FabricPlace = "IWARP://[::1]:5447".parse().expect("a place");
+        assert_eq!((place.carrier, place.to_string().as_str()), (Carrier::Iwarp, "iwarp://[::1]:5447"));
+        assert_eq!(place.address().map(|a| a.port()).ok(), Some(5447));
+        let place: FabricPlace = "tcp://localhost:1/".parse().expect("a place");
+        assert_eq!((place.carrier, place.to_string().as_str()), (Carrier::Tcp, "tcp://localhost:1"));
+        assert!(FabricPlace::is_meant("tcp://x") && FabricPlace::is_meant("iwarp://"));
+        assert!(!FabricPlace::is_meant("smb://h/s") && !FabricPlace::is_meant("tcp"));
+        for wrong in
+            ["tcp://host", "tcp://:1", "tcp://h:0x1", "iwarp://h:1/path", "udp://h:1", "tcp://::1:1", "h:1"]
+        {
+            let said = wrong.parse::<FabricPlace>().expect_err(wrong).to_string();
+            assert!(said.contains(wrong) && said.contains("iwarp://host:port"), "{said}");
+        }
+        let nowhere: FabricPlace = "tcp://name.invalid:1".parse().expect("a place");
+        assert!(matches!(nowhere.address(), Err(FabricError::Resolve(_))));
+    }
+}
