@@ -1,0 +1,312 @@
+//! One client: negotiation, then requests read one after another, each answered when it is done, in any order.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arena::{Arena, Class, IoBuf, Sg, SgMut};
+use disk::{DiskError, IO_MAX, sized};
+use env::{Ctx, Env, Io, IoFlags};
+use thiserror::Error;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::{Mutex, Semaphore, watch};
+
+use crate::handshake::{Handshake, Outcome};
+use crate::message::{self, Command, ErrorNumber, FLAG_FUA, FLAG_NO_HOLE, REQUEST_BYTES, Request};
+use crate::server::Export;
+use crate::{IN_FLIGHT, Server};
+
+/// A client has this long to choose an export.
+const NEGOTIATION: Duration = Duration::from_secs(30);
+/// A client that takes so long for a piece of a reply is gone; a piece is at most the arena's largest chunk.
+const REPLY: Duration = Duration::from_secs(60);
+/// Zeros are written from one buffer of this size.
+const ZEROS: usize = 1 << 20;
+
+/// Why a client has no export.
+#[derive(Debug, Error)]
+pub(crate) enum Refused {
+    #[error("{0}")]
+    Protocol(&'static str),
+    #[error("it chose nothing within {} s", NEGOTIATION.as_secs())]
+    Slow,
+    #[error("the server stops")]
+    Stopping,
+    #[error("the connection failed: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// What requests work on.
+pub(crate) struct Target {
+    pub(crate) export: Export,
+    pub(crate) payload_max: u32,
+    pub(crate) arena: Arena,
+    pub(crate) env: Env,
+}
+
+pub(crate) struct Connection {
+    input: Input,
+    output: Arc<Output>,
+    target: Arc<Target>,
+    stop: watch::Receiver<bool>,
+}
+
+/// The socket, behind what was read with the negotiation.
+struct Input {
+    early: Vec<u8>,
+    socket: OwnedReadHalf,
+}
+
+struct Output {
+    socket: Mutex<OwnedWriteHalf>,
+    /// A reply did not get out whole: the connection is over.
+    broken: watch::Sender<bool>,
+    env: Env,
+}
+
+impl Connection {
+    pub(crate) async fn negotiate(
+        server: &Server,
+        stream: UnixStream,
+        mut stop: watch::Receiver<bool>,
+    ) -> Result<Connection, Refused> {
+        let descriptions = server.describe();
+        let payload: Vec<u32> = descriptions.iter().map(|d| d.payload_max).collect();
+        let (mut socket, mut out) = stream.into_split();
+        let negotiation = async {
+            let mut handshake = Handshake::new(descriptions);
+            out.write_all(&Handshake::greeting()).await?;
+            let mut buffer = [0; 1024];
+            loop {
+                let n = socket.read(&mut buffer).await?;
+                if n == 0 {
+                    return Err(Refused::Protocol("the client went away"));
+                }
+                let mut answer = Vec::new();
+                let outcome = handshake.handle(&buffer[..n], &mut answer);
+                out.write_all(&answer).await?;
+                match outcome {
+                    Outcome::More => {}
+                    Outcome::Close(why) => return Err(Refused::Protocol(why)),
+                    Outcome::Transmission(index) => return Ok((index, handshake.rest())),
+                }
+            }
+        };
+        let (index, early) = tokio::select! {
+            done = negotiation => done?,
+            () = server.env().sleep(NEGOTIATION) => return Err(Refused::Slow),
+            _ = stop.wait_for(|s| *s) => return Err(Refused::Stopping),
+        };
+        Ok(Connection {
+            input: Input { early, socket },
+            output: Arc::new(Output {
+                socket: Mutex::new(out),
+                broken: watch::Sender::new(false),
+                env: server.env().clone(),
+            }),
+            target: Arc::new(server.connect(index, payload[index])),
+            stop,
+        })
+    }
+
+    /// Serves until the client disconnects, breaks the protocol, or the server stops. What was begun is finished.
+    pub(crate) async fn run(mut self) {
+        let places = Arc::new(Semaphore::new(IN_FLIGHT));
+        let name = self.target.export.name.clone();
+        tracing::info!("NBD: a client has {name}");
+        let (mut stop, mut broken) = (self.stop.clone(), self.output.broken.subscribe());
+        let why = tokio::select! {
+            why = self.requests(&places) => why,
+            _ = stop.wait_for(|s| *s) => "the server stops",
+            _ = broken.wait_for(|b| *b) => "the client takes no replies",
+        };
+        let _all = places.acquire_many(IN_FLIGHT as u32).await;
+        tracing::info!("NBD: a client of {name} ends: {why}");
+    }
+
+    /// Takes requests for ever, and returns why not for longer. Dropped, it loses at most one that was not read whole.
+    async fn requests(&mut self, places: &Arc<Semaphore>) -> &'static str {
+        loop {
+            let Ok(place) = Arc::clone(places).acquire_owned().await else { return "the server stops" };
+            let mut head = [0; REQUEST_BYTES];
+            if self.input.read_exact(&mut head).await.is_err() {
+                return "the client went away";
+            }
+            let Some(request) = Request::decode(&head) else {
+                return "a request does not begin with its magic number";
+            };
+            if request.command == Command::DISCONNECT {
+                return "the client disconnected";
+            }
+            let mut payload = Sg::new();
+            if request.command == Command::WRITE {
+                if request.length > self.target.payload_max {
+                    return "a WRITE is longer than the client was told";
+                }
+                match self.payload(request.length).await {
+                    Ok(p) => payload = p,
+                    Err(_) => return "the client went away within a WRITE",
+                }
+            }
+            let answer = Target::perform(&self.target, request, payload);
+            let output = Arc::clone(&self.output);
+            self.target.env.spawn(async move {
+                output.answer(request, answer.wait().await).await;
+                drop(place);
+            });
+        }
+    }
+
+    /// The payload of a WRITE, straight into memory of the arena.
+    async fn payload(&mut self, length: u32) -> io::Result<Sg> {
+        let mut buffers =
+            sized(self.target.arena.alloc_sg(length as usize, Class::Payload).await, length as usize);
+        for b in &mut buffers {
+            self.input.read_exact(b.filled_mut()).await?;
+        }
+        Ok(buffers.into_iter().map(arena::IoBufMut::freeze).collect())
+    }
+}
+
+impl Input {
+    async fn read_exact(&mut self, mut to: &mut [u8]) -> io::Result<()> {
+        let early = self.early.len().min(to.len());
+        to[..early].copy_from_slice(&self.early[..early]);
+        self.early.drain(..early);
+        to = &mut to[early..];
+        if !to.is_empty() {
+            self.socket.read_exact(to).await?;
+        }
+        Ok(())
+    }
+}
+
+impl Output {
+    async fn answer(&self, request: Request, answer: Result<SgMut, ErrorNumber>) {
+        let (error, payload) = match answer {
+            Ok(payload) => (ErrorNumber::NONE, payload),
+            Err(error) => (error, SgMut::new()),
+        };
+        let mut socket = self.socket.lock().await;
+        let head = message::reply(request.cookie, error);
+        let mut sent = !*self.broken.borrow() && self.send(&mut socket, &head).await;
+        for b in &payload {
+            sent = sent && self.send(&mut socket, b).await;
+        }
+        if !sent {
+            self.broken.send_replace(true);
+        }
+    }
+
+    async fn send(&self, socket: &mut OwnedWriteHalf, bytes: &[u8]) -> bool {
+        tokio::select! {
+            sent = socket.write_all(bytes) => sent.is_ok(),
+            () = self.env.sleep(REPLY) => false,
+        }
+    }
+}
+
+impl Target {
+    fn perform(self: &Arc<Target>, request: Request, payload: Sg) -> Io<Result<SgMut, ErrorNumber>> {
+        let target = Arc::clone(self);
+        if let Err(refused) = self.check(&request) {
+            return Io::Done(Err(refused));
+        }
+        let disk = Arc::clone(&self.export.disk);
+        let c = Ctx {
+            flags: IoFlags { write_through: request.flags & FLAG_FUA != 0, ..IoFlags::default() },
+            ..Ctx::default()
+        };
+        let Request { offset, length, .. } = request;
+        let told = move |r: Result<(), DiskError>| {
+            r.map(|()| SgMut::new()).map_err(|e| number(&target.export.name, &e))
+        };
+        match request.command {
+            Command::WRITE => disk.write(&c, offset, payload).map(told),
+            Command::FLUSH => disk.flush(&c).map(told),
+            Command::TRIM => disk.discard(&c, offset, u64::from(length)).map(told),
+            Command::READ => {
+                let target = Arc::clone(self);
+                Io::pending(async move {
+                    let buffers =
+                        sized(target.arena.alloc_sg(length as usize, Class::Payload).await, length as usize);
+                    let (read, buffers) = disk.read(&c, offset, buffers).wait().await;
+                    read.map(|()| buffers).map_err(|e| number(&target.export.name, &e))
+                })
+            }
+            _ => {
+                let target = Arc::clone(self);
+                Io::pending(async move { told(target.write_zeros(&c, &request).await) })
+            }
+        }
+    }
+
+    /// What can be said without the disk.
+    fn check(&self, request: &Request) -> Result<(), ErrorNumber> {
+        let geometry = self.export.disk.info().geometry;
+        let (offset, length) = (request.offset, u64::from(request.length));
+        let flags = match request.command {
+            Command::WRITE_ZEROES => FLAG_FUA | FLAG_NO_HOLE,
+            Command::WRITE | Command::TRIM | Command::FLUSH | Command::READ => FLAG_FUA,
+            _ => return Err(ErrorNumber::EINVAL),
+        };
+        if request.flags & !flags != 0 {
+            return Err(ErrorNumber::EINVAL);
+        }
+        let writes = matches!(request.command, Command::WRITE | Command::TRIM | Command::WRITE_ZEROES);
+        if writes && self.export.read_only {
+            return Err(ErrorNumber::EPERM);
+        }
+        if request.command == Command::FLUSH {
+            return if offset == 0 && length == 0 { Ok(()) } else { Err(ErrorNumber::EINVAL) };
+        }
+        let block = u64::from(geometry.logical_block.max(1));
+        if !offset.is_multiple_of(block) || !length.is_multiple_of(block) || length == 0 {
+            return Err(ErrorNumber::EINVAL);
+        }
+        if offset.checked_add(length).is_none_or(|end| end > geometry.size) {
+            // NBD: writing past the end has an errno of its own.
+            return Err(if writes { ErrorNumber::ENOSPC } else { ErrorNumber::EINVAL });
+        }
+        if request.command == Command::READ && request.length > self.payload_max {
+            return Err(ErrorNumber::EINVAL);
+        }
+        Ok(())
+    }
+
+    async fn write_zeros(&self, c: &Ctx, request: &Request) -> Result<(), DiskError> {
+        let (offset, length) = (request.offset, u64::from(request.length));
+        let disk = &self.export.disk;
+        if self.export.discard_zeros && request.flags & FLAG_NO_HOLE == 0 {
+            disk.discard(c, offset, length).wait().await?;
+            return if c.flags.write_through { disk.flush(c).wait().await } else { Ok(()) };
+        }
+        let zeros = IoBuf::from(vec![0; ZEROS]);
+        let mut done = 0;
+        while done < length {
+            let piece = (length - done).min(IO_MAX / 4);
+            let whole = std::iter::repeat_n(zeros.clone(), piece as usize / ZEROS);
+            let rest = zeros.slice(0..piece as usize % ZEROS);
+            let src: Sg = whole.chain((!rest.is_empty()).then_some(rest)).collect();
+            disk.write(c, offset + done, src).wait().await?;
+            done += piece;
+        }
+        Ok(())
+    }
+}
+
+/// The client's number for what a disk said, which the log has in full.
+fn number(export: &str, e: &DiskError) -> ErrorNumber {
+    tracing::warn!("NBD: {export}: {e}");
+    match e {
+        DiskError::Unaligned { .. } | DiskError::TooLong { .. } | DiskError::OutOfRange { .. } => {
+            ErrorNumber::EINVAL
+        }
+        DiskError::ReadOnly { .. } => ErrorNumber::EPERM,
+        DiskError::Full { .. } => ErrorNumber::ENOSPC,
+        DiskError::Gone { .. } | DiskError::Fenced { .. } => ErrorNumber::ESHUTDOWN,
+        _ => ErrorNumber::EIO,
+    }
+}

@@ -1,0 +1,129 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn exports() -> Vec<Description> {
+    let one = |name: &str, block| Description {
+        name: name.into(),
+        size: 1 << 30,
+        block,
+        payload_max: 1 << 20,
+        read_only: false,
+        rotational: false,
+    };
+    vec![one("space", 4096), one("bytes", 1)]
+}
+
+fn option(number: u32, data: &[u8]) -> Vec<u8> {
+    let mut b = OPTION_MAGIC.to_be_bytes().to_vec();
+    b.extend_from_slice(&number.to_be_bytes());
+    b.extend_from_slice(&(data.len() as u32).to_be_bytes());
+    b.extend_from_slice(data);
+    b
+}
+
+fn go(name: &str, wants: &[u16]) -> Vec<u8> {
+    let mut b = (name.len() as u32).to_be_bytes().to_vec();
+    b.extend_from_slice(name.as_bytes());
+    b.extend_from_slice(&(wants.len() as u16).to_be_bytes());
+    wants.iter().for_each(|w| b.extend_from_slice(&w.to_be_bytes()));
+    b
+}
+
+/// The kinds of answers, and the end.
+fn talk(input: &[u8], piece: usize) -> (Vec<u32>, Outcome) {
+    let mut handshake = Handshake::new(exports());
+    let (mut out, mut outcome) = (Vec::new(), Outcome::More);
+    for bytes in input.chunks(piece.max(1)) {
+        outcome = handshake.handle(bytes, &mut out);
+        if outcome != Outcome::More {
+            break;
+        }
+    }
+    let mut kinds = Vec::new();
+    let mut rest = &out[..];
+    while rest.len() >= 20 && rest[..8] == REPLY_MAGIC.to_be_bytes() {
+        kinds.push(u32::from_be_bytes(rest[12..16].try_into().unwrap()));
+        let length = u32::from_be_bytes(rest[16..20].try_into().unwrap()) as usize;
+        rest = &rest[20 + length..];
+    }
+    (kinds, outcome)
+}
+
+fn flags() -> Vec<u8> {
+    u32::from(FIXED_NEWSTYLE | NO_ZEROES).to_be_bytes().to_vec()
+}
+
+#[test]
+fn a_client_chooses_byte_by_byte_too() {
+    let structured = 8;
+    let input = [
+        flags(),
+        option(structured, &[]),
+        option(OPTION_LIST, &[]),
+        option(OPTION_INFO, &go("nothing", &[])),
+        option(OPTION_GO, &go("space", &[])),
+        option(OPTION_GO, &go("space", &[INFO_BLOCK_SIZE, INFO_NAME])),
+    ]
+    .concat();
+    for piece in [1, 7, input.len()] {
+        let (kinds, outcome) = talk(&input, piece);
+        let expected = [
+            vec![ERROR_UNSUPPORTED],
+            vec![REPLY_SERVER, REPLY_SERVER, REPLY_ACK],
+            vec![ERROR_UNKNOWN],
+            vec![REPLY_INFO, REPLY_INFO, ERROR_BLOCK_SIZE_REQUIRED],
+            vec![REPLY_INFO, REPLY_INFO, REPLY_INFO, REPLY_ACK],
+        ]
+        .concat();
+        assert_eq!((kinds, outcome), (expected, Outcome::Transmission(0)), "in pieces of {piece}");
+    }
+}
+
+#[test]
+fn what_is_refused() {
+    let close = |input: Vec<u8>| matches!(talk(&input, 64).1, Outcome::Close(_));
+    assert!(close(0_u32.to_be_bytes().to_vec()), "old clients");
+    assert!(close(8_u32.to_be_bytes().to_vec()), "flags that do not exist");
+    assert!(close([flags(), vec![0; 16]].concat()), "no magic number");
+    assert!(
+        close([flags(), option(OPTION_EXPORT_NAME, b"space")].concat()),
+        "it would not know the block size"
+    );
+    assert!(close([flags(), option(OPTION_EXPORT_NAME, b"nothing")].concat()));
+    assert!(close([flags(), option(OPTION_ABORT, b"")].concat()));
+    assert!(close([flags(), option(OPTION_LIST, b"").repeat(300)].concat()), "the client never chooses");
+    let by_name = talk(&[flags(), option(OPTION_EXPORT_NAME, b"bytes")].concat(), 64).1;
+    assert_eq!(by_name, Outcome::Transmission(1));
+}
+
+#[test]
+fn what_is_too_long_is_skipped() {
+    let long = option(OPTION_GO, &vec![7; OPTION_MAX as usize + 1]);
+    let input = [flags(), long, option(OPTION_GO, &go("", &[INFO_BLOCK_SIZE]))].concat();
+    for piece in [1000, input.len()] {
+        let (kinds, outcome) = talk(&input, piece);
+        assert_eq!(kinds, [ERROR_TOO_BIG, REPLY_INFO, REPLY_INFO, REPLY_ACK]);
+        assert_eq!(outcome, Outcome::Transmission(0));
+    }
+}
+
+proptest! {
+    /// Whatever comes, nothing panics, and little is kept.
+    #[test]
+    fn any_bytes(mut bytes in proptest::collection::vec(any::<u8>(), 0..600), valid in any::<bool>(), piece in 1_usize..80) {
+        if valid {
+            let mut head = flags();
+            head.extend_from_slice(&OPTION_MAGIC.to_be_bytes());
+            bytes.splice(0..0, head);
+        }
+        let mut handshake = Handshake::new(exports());
+        let mut out = Vec::new();
+        for b in bytes.chunks(piece) {
+            if handshake.handle(b, &mut out) != Outcome::More {
+                break;
+            }
+            prop_assert!(handshake.input.len() <= OPTION_HEAD + OPTION_MAX as usize + piece);
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Transmission: requests in, simple replies out (NBD, "Transmission phase").
+
+/// Begins a request.
+pub const REQUEST_MAGIC: u32 = 0x2560_9513;
+/// Begins a simple reply.
+pub const REPLY_MAGIC: u32 = 0x6744_6698;
+/// Bytes of a request before its payload.
+pub const REQUEST_BYTES: usize = 28;
+/// Bytes of a simple reply before its payload.
+pub const REPLY_BYTES: usize = 16;
+
+/// What is asked; numbers that we do not know stay as they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Command(pub u16);
+
+#[allow(missing_docs)] // the specification's names
+impl Command {
+    pub const READ: Command = Command(0);
+    pub const WRITE: Command = Command(1);
+    pub const DISCONNECT: Command = Command(2);
+    pub const FLUSH: Command = Command(3);
+    pub const TRIM: Command = Command(4);
+    pub const WRITE_ZEROES: Command = Command(6);
+}
+
+/// Durable before the reply.
+pub const FLAG_FUA: u16 = 1;
+/// WRITE_ZEROES: the blocks stay allocated.
+pub const FLAG_NO_HOLE: u16 = 2;
+
+/// One request (28 bytes, big-endian): magic u32, flags u16, type u16, cookie u64, offset u64, length u32.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// `FLAG_*`.
+    pub flags: u16,
+    /// What.
+    pub command: Command,
+    /// The client's own; comes back with the reply.
+    pub cookie: u64,
+    /// Bytes from the beginning.
+    pub offset: u64,
+    /// Bytes; of the payload that follows, for a WRITE.
+    pub length: u32,
+}
+
+impl Request {
+    /// Reads one; `None` when it does not begin with the magic number: then nobody knows where the next one begins.
+    pub fn decode(b: &[u8; REQUEST_BYTES]) -> Option<Request> {
+        let u16_at = |i: usize| u16::from_be_bytes([b[i], b[i + 1]]);
+        let u32_at = |i: usize| u32::from_be_bytes([b[i], b[i + 1], b[i + 2], b[i + 3]]);
+        let u64_at = |i: usize| u64::from(u32_at(i)) << 32 | u64::from(u32_at(i + 4));
+        (u32_at(0) == REQUEST_MAGIC).then(|| Request {
+            flags: u16_at(4),
+            command: Command(u16_at(6)),
+            cookie: u64_at(8),
+            offset: u64_at(16),
+            length: u32_at(24),
+        })
+    }
+}
+
+/// A reply's error number: the values that the protocol allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ErrorNumber(pub u32);
+
+#[allow(missing_docs)] // errno's names
+impl ErrorNumber {
+    pub const NONE: ErrorNumber = ErrorNumber(0);
+    pub const EPERM: ErrorNumber = ErrorNumber(1);
+    pub const EIO: ErrorNumber = ErrorNumber(5);
+    pub const EINVAL: ErrorNumber = ErrorNumber(22);
+    pub const ENOSPC: ErrorNumber = ErrorNumber(28);
+    pub const ESHUTDOWN: ErrorNumber = ErrorNumber(108);
+}
+
+/// A simple reply's head: magic u32, error u32, cookie u64. After an error no payload follows.
+pub fn reply(cookie: u64, error: ErrorNumber) -> [u8; REPLY_BYTES] {
+    let mut b = [0; REPLY_BYTES];
+    b[..4].copy_from_slice(&REPLY_MAGIC.to_be_bytes());
+    b[4..8].copy_from_slice(&error.0.to_be_bytes());
+    b[8..].copy_from_slice(&cookie.to_be_bytes());
+    b
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The bytes of NBD's own table.
+    #[test]
+    fn golden() {
+        let bytes =
+            *b"\x25\x60\x95\x13\0\x01\0\x01\x01\x02\x03\x04\x05\x06\x07\x08\0\0\0\0\0\x01\0\0\0\0\x10\0";
+        let request = Request::decode(&bytes).expect("a request");
+        let cookie = 0x0102_0304_0506_0708;
+        let expected =
+            Request { flags: FLAG_FUA, command: Command::WRITE, cookie, offset: 0x10000, length: 0x1000 };
+        assert_eq!(request, expected);
+        assert_eq!(
+            &reply(cookie, ErrorNumber::EIO),
+            b"\x67\x44\x66\x98\0\0\0\x05\x01\x02\x03\x04\x05\x06\x07\x08"
+        );
+        let mut wrong = bytes;
+        wrong[0] ^= 1;
+        assert_eq!(Request::decode(&wrong), None);
+    }
+}

@@ -1,0 +1,130 @@
+//! Exports and the listener.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arena::Arena;
+use disk::Disk;
+use env::Env;
+use tokio::net::UnixListener;
+use tokio::sync::{Semaphore, watch};
+
+use crate::connection::Connection;
+use crate::handshake::Description;
+use crate::{PAYLOAD_MAX, connection};
+
+/// Clients at a time; a further one waits.
+const CONNECTIONS_MAX: usize = 256;
+/// How long to wait when the system has no more descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Something to export.
+#[derive(Clone)]
+pub struct Export {
+    /// What clients ask for.
+    pub name: String,
+    /// What they get.
+    pub disk: Arc<dyn Disk>,
+    /// Nothing may be written.
+    pub read_only: bool,
+    /// What has been discarded reads as zeros (a space's does; a physical disk's need not).
+    pub discard_zeros: bool,
+}
+
+/// Serves exports over Unix sockets.
+pub struct Server {
+    exports: Vec<Export>,
+    arena: Arena,
+    env: Env,
+}
+
+impl Server {
+    /// A server of these exports; payload goes through `arena`.
+    pub fn new(exports: Vec<Export>, arena: Arena, env: Env) -> Server {
+        Server { exports, arena, env }
+    }
+
+    /// Accepts clients until `stop` becomes true or its sender is gone; then ends them: requests under way are finished, no more are read.
+    ///
+    /// Runs on a Tokio runtime; each client is a task of it.
+    ///
+    /// # Errors
+    /// When the listener itself fails.
+    pub async fn serve(self, listener: UnixListener, stop: watch::Receiver<bool>) -> io::Result<()> {
+        let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        let server = Arc::new(self);
+        let mut stopping = stop.clone();
+        let stopped = async move { drop(stopping.wait_for(|s| *s).await) };
+        tokio::pin!(stopped);
+        loop {
+            let place = tokio::select! {
+                () = &mut stopped => break,
+                place = Arc::clone(&places).acquire_owned() => place.map_err(io::Error::other)?,
+            };
+            let accepted = tokio::select! {
+                () = &mut stopped => break,
+                accepted = listener.accept() => accepted,
+            };
+            let stream = match accepted {
+                Ok((stream, _)) => stream,
+                Err(e) if is_passing(&e) => {
+                    tracing::warn!("NBD: no client accepted: {e}");
+                    server.env.sleep(ACCEPT_PAUSE).await;
+                    continue;
+                }
+                Err(e) => return Err(e),
+            };
+            let (server, stop) = (Arc::clone(&server), stop.clone());
+            let env = server.env.clone();
+            env.spawn(async move {
+                let _place = place;
+                match Connection::negotiate(&server, stream, stop).await {
+                    Ok(connection) => connection.run().await,
+                    Err(why) => tracing::info!("NBD: a client was refused: {why}"),
+                }
+            });
+        }
+        // Every client's task gives its place back when it has ended.
+        let _all = places.acquire_many(CONNECTIONS_MAX as u32).await;
+        Ok(())
+    }
+
+    pub(crate) fn describe(&self) -> Vec<Description> {
+        let half = u32::try_from(self.arena.usage().budget / 4).unwrap_or(u32::MAX);
+        let describe = |e: &Export| {
+            let geometry = e.disk.info().geometry;
+            let block = geometry.logical_block.max(1);
+            Description {
+                name: e.name.clone(),
+                size: geometry.size,
+                block,
+                payload_max: (PAYLOAD_MAX.min(half) / block * block).max(block),
+                read_only: e.read_only,
+                rotational: e.disk.info().rotational,
+            }
+        };
+        self.exports.iter().map(describe).collect()
+    }
+
+    pub(crate) fn connect(&self, index: usize, payload_max: u32) -> connection::Target {
+        connection::Target {
+            export: self.exports[index].clone(),
+            payload_max,
+            arena: self.arena.clone(),
+            env: self.env.clone(),
+        }
+    }
+
+    pub(crate) fn env(&self) -> &Env {
+        &self.env
+    }
+}
+
+/// Errors of `accept` that belong to one client or pass by themselves.
+fn is_passing(e: &io::Error) -> bool {
+    const ENFILE: i32 = 23;
+    const EMFILE: i32 = 24;
+    matches!(e.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted)
+        || matches!(e.raw_os_error(), Some(ENFILE | EMFILE))
+}

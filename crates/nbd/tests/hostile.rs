@@ -1,0 +1,129 @@
+//! What a client must not do, byte by byte, and what it costs it.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use arena::Arena;
+use disk::{MemoryDisk, MemoryOptions};
+use env::Env;
+use nbd::{Export, Server};
+use tokio::net::UnixListener;
+use tokio::sync::watch;
+
+fn with_server(client: impl FnOnce(&dyn Fn() -> UnixStream) + Send) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let socket = folder.path().join("nbd");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let listener = {
+        let _in = runtime.enter();
+        UnixListener::bind(&socket).expect("a socket")
+    };
+    let (stop, stopped) = watch::channel(false);
+    let disk = MemoryDisk::new(&MemoryOptions::new("nbd", 1 << 20));
+    let export = Export { name: "space".into(), disk, read_only: false, discard_zeros: false };
+    let arena = Arena::new(4 << 20).expect("memory");
+    let server = Server::new(vec![export], arena.clone(), Env::real());
+    std::thread::scope(|scope| {
+        let client = scope.spawn(move || {
+            let connect = || {
+                let s = UnixStream::connect(&socket).expect("connected");
+                s.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
+                s
+            };
+            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| client(&connect)));
+            stop.send(true).expect("the server runs");
+            result
+        });
+        runtime.block_on(server.serve(listener, stopped)).expect("served");
+        client.join().expect("no panic here").unwrap_or_else(|e| std::panic::resume_unwind(e));
+    });
+    assert_eq!(arena.usage().used, 0, "memory came back");
+}
+
+/// Negotiates, and leaves the stream before the first request.
+fn chosen(mut s: UnixStream) -> UnixStream {
+    let mut greeting = [0; 18];
+    s.read_exact(&mut greeting).expect("a greeting");
+    s.write_all(b"\0\0\0\x03IHAVEOPT\0\0\0\x07\0\0\0\x08\0\0\0\0\0\x01\0\x03").expect("sent");
+    // Export (12 bytes) and block sizes (14), each behind 20, and the acknowledgement.
+    let mut answers = [0; 20 + 12 + 20 + 14 + 20];
+    s.read_exact(&mut answers).expect("answers");
+    s
+}
+
+fn request(flags: u16, command: u16, offset: u64, length: u32) -> Vec<u8> {
+    let mut b = 0x2560_9513_u32.to_be_bytes().to_vec();
+    b.extend_from_slice(&flags.to_be_bytes());
+    b.extend_from_slice(&command.to_be_bytes());
+    b.extend_from_slice(&7_u64.to_be_bytes());
+    b.extend_from_slice(&offset.to_be_bytes());
+    b.extend_from_slice(&length.to_be_bytes());
+    b
+}
+
+fn error(s: &mut UnixStream) -> u32 {
+    let mut reply = [0; 16];
+    s.read_exact(&mut reply).expect("a reply");
+    assert_eq!(reply[8..], 7_u64.to_be_bytes());
+    u32::from_be_bytes(reply[4..8].try_into().expect("four"))
+}
+
+fn is_closed(mut s: UnixStream) -> bool {
+    matches!(s.read(&mut [0; 64]), Ok(0))
+        || s.read(&mut [0; 64]).is_err_and(|e| e.kind() == std::io::ErrorKind::ConnectionReset)
+}
+
+#[test]
+fn requests_that_are_answered_with_errors() {
+    with_server(|connect| {
+        let mut s = chosen(connect());
+        let (einval, enospc) = (22, 28);
+        let cases = [
+            (0, 0, 100, 4096, einval),             // not a block
+            (0, 0, 0, 100, einval),                // not a block
+            (0, 0, 0, 0, einval),                  // nothing
+            (0, 0, 1 << 20, 4096, einval),         // past the end
+            (0, 0, u64::MAX - 4095, 4096, einval), // wraps
+            (0, 4, 1 << 20, 4096, enospc),         // trim past the end
+            (0, 6, 0, 1 << 21, enospc),            // zeros past the end
+            (0, 3, 4096, 0, einval),               // a flush has no place
+            (0, 9, 0, 4096, einval),               // no such command
+            (0x80, 0, 0, 4096, einval),            // no such flag
+            (0, 0, 0, 3 << 30, einval),            // longer than it was told
+        ];
+        for (flags, command, offset, length, expected) in cases {
+            s.write_all(&request(flags, command, offset, length)).expect("sent");
+            assert_eq!(error(&mut s), expected, "command {command} at {offset}, {length} bytes");
+        }
+        // And it goes on: a WRITE past the end takes its payload with it.
+        s.write_all(&request(0, 1, 1 << 20, 4096)).expect("sent");
+        s.write_all(&[1; 4096]).expect("sent");
+        assert_eq!(error(&mut s), enospc);
+        s.write_all(&request(0, 3, 0, 0)).expect("sent");
+        assert_eq!(error(&mut s), 0);
+    });
+}
+
+#[test]
+fn what_ends_a_connection_ends_no_other() {
+    with_server(|connect| {
+        let mut bystander = chosen(connect());
+        let mut wrong = chosen(connect());
+        wrong.write_all(&[0; 28]).expect("sent");
+        assert!(is_closed(wrong), "no magic number");
+        let mut long = chosen(connect());
+        long.write_all(&request(0, 1, 0, 64 << 20)).expect("sent");
+        assert!(is_closed(long), "a payload longer than it was told");
+        let mut within = chosen(connect());
+        within.write_all(&request(0, 1, 0, 8192)).expect("sent");
+        within.write_all(&[1; 100]).expect("sent");
+        drop(within);
+        bystander.write_all(&request(0, 3, 0, 0)).expect("sent");
+        assert_eq!(error(&mut bystander), 0);
+        // One that stops within a WRITE does not keep the server from stopping.
+        let mut half = chosen(connect());
+        half.write_all(&request(0, 1, 0, 8192)).expect("sent");
+        std::mem::forget(half);
+    });
+}
