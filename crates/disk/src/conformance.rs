@@ -36,6 +36,10 @@ where
     s.many_at_a_time().await;
     s.dropped_goes_on().await;
     let s = Suite { disk: make().await, ..s };
+    for seed in 0..4 {
+        s.is_a_vector(seed).await;
+    }
+    let s = Suite { disk: make().await, ..s };
     s.times_out().await;
     s.fences().await;
 }
@@ -218,6 +222,53 @@ impl Suite {
             assert_eq!(result, Ok(()));
             assert!(*dst[0] == data(i as u64), "block {i}");
         }
+    }
+
+    /// Against plain bytes: calls of any size and place, up to sixteen at a time where they do not touch.
+    async fn is_a_vector(&self, seed: u64) {
+        type Flying = (std::ops::Range<u64>, Io<(Result<(), DiskError>, Option<(SgMut, Vec<u8>)>)>);
+        let (b, c) = (self.block(), Ctx::default());
+        let (mut random, mut flying) = (crate::random::Random::new(seed), Vec::<Flying>::new());
+        let mut model = self.read(0, (1 << 20) as usize).await.expect("read");
+        let settle = async |(_, io): Flying| {
+            let (result, read) = io.wait().await;
+            assert_eq!(result, Ok(()));
+            let same =
+                read.is_none_or(|(dst, expected)| dst.iter().flat_map(|b| b.iter()).eq(expected.iter()));
+            assert!(same, "seed {seed}");
+        };
+        for step in 0..300 {
+            let blocks = model.len() as u64 / b;
+            let start = random.below(blocks);
+            let length = (random.below(blocks / 8).min(blocks - start) * b) as usize;
+            let offset = start * b;
+            let range = offset..offset + length as u64;
+            if flying.len() == 16 || flying.iter().any(|(r, _)| r.start < range.end && range.start < r.end) {
+                for io in flying.drain(..).rev() {
+                    settle(io).await;
+                }
+            }
+            let bytes_at = start as usize * b as usize;
+            let io = match random.below(10) {
+                0 => self.disk.flush(&c).map(|r| (r, None)),
+                1..=4 => {
+                    let expected = model[bytes_at..bytes_at + length].to_vec();
+                    self.disk
+                        .read(&c, offset, self.buffers(length))
+                        .map(|(r, dst)| (r, Some((dst, expected))))
+                }
+                _ => {
+                    let data = bytes(seed * 1000 + step, length);
+                    model[bytes_at..bytes_at + length].copy_from_slice(&data);
+                    self.disk.write(&c, offset, self.payload(&data)).map(|r| (r, None))
+                }
+            };
+            flying.push((range, io));
+        }
+        for io in flying {
+            settle(io).await;
+        }
+        assert!(self.read(0, model.len()).await.expect("read") == model, "seed {seed}");
     }
 
     /// A dropped I/O is done, and gives its buffers back in the end; the fence waits for it.

@@ -164,6 +164,8 @@ impl Job {
         let Job { target, work, through, reply, at, _pass, .. } = self;
         // A write-through write may fail in its flush, which tells nobody else then.
         let result = if through || at.op == Op::Flush { target.latch.pass(result) } else { result };
+        // Who is answered may open it again.
+        drop(target);
         match (reply, work) {
             (Reply::Read(reply), Work::Read(mut dst, pages)) => {
                 if let (Some(pages), Ok(())) = (pages, result) {

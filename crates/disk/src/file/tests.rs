@@ -63,10 +63,19 @@ pub(crate) struct LoopDevice {
 
 impl LoopDevice {
     pub(crate) fn new(size: u64) -> Result<LoopDevice, String> {
+        LoopDevice::with(size, &[])
+    }
+
+    pub(crate) fn read_only(size: u64) -> Result<LoopDevice, String> {
+        LoopDevice::with(size, &["--read-only"])
+    }
+
+    fn with(size: u64, options: &[&str]) -> Result<LoopDevice, String> {
         let folder = folder();
         let file = folder.path().join("backing");
         std::fs::File::create(&file).and_then(|f| f.set_len(size)).map_err(|e| e.to_string())?;
         let made = Command::new("losetup")
+            .args(options)
             .args(["--find", "--show"])
             .arg(&file)
             .output()
@@ -113,8 +122,15 @@ async fn a_block_device_conforms() {
     })
     .await;
     let disk = open(&device.path).expect("nobody has it");
+    let blocks =
+        || std::os::unix::fs::MetadataExt::blocks(&device.backing().metadata().expect("it is there"));
     write(&disk, 0, vec![7; 1 << 20]).await.expect("written");
+    disk.flush(&Ctx::default()).wait().await.expect("flushed");
+    let before = blocks();
     disk.discard(&Ctx::default(), 0, 1 << 20).wait().await.expect("a hint succeeds");
+    if blocks() + 1024 > before {
+        eprintln!("SKIPPED: this kernel has no discard by io_uring (Linux 6.12 has)");
+    }
 }
 
 #[tokio::test]

@@ -109,15 +109,22 @@ pub(crate) async fn qualify_with(
             reasons.push(CannotPoolReason::InUse { by });
             (FileDisk::open_with(env, path, &read_only, sysfs)?, false)
         }
-        Err(OpenError::Path { source, .. }) if source.raw_os_error() == Some(libc::EROFS) => {
-            reasons.push(CannotPoolReason::ReadOnly);
-            (FileDisk::open_with(env, path, &read_only, sysfs)?, false)
+        // Read-only, or mounted where the kernel protects what is mounted; if it cannot be read either, that is the error.
+        Err(OpenError::Path { source, .. }) if refuses_writing(&source) => {
+            let disk = FileDisk::open_with(env, path, &read_only, sysfs)?;
+            let by = users::users(path, device.as_ref(), sysfs);
+            let reason =
+                if by.is_empty() { CannotPoolReason::ReadOnly } else { CannotPoolReason::InUse { by } };
+            reasons.push(reason);
+            (disk, false)
         }
         Err(OpenError::Path { source, path }) => return offline(path, source, device.as_ref()),
         Err(e) => return Err(e),
     };
     let info = disk.info().clone();
-    reasons.extend(by_description(&info, device.as_ref(), options, sysfs));
+    let described = by_description(&info, device.as_ref(), options, sysfs);
+    let new = described.into_iter().filter(|r| !reasons.contains(r)).collect::<Vec<_>>();
+    reasons.extend(new);
     let signatures = match ends(&disk).await {
         Ok((head, tail)) => {
             if let Some(pool) = options.label.as_ref().and_then(|read| read(&head)) {
@@ -156,6 +163,10 @@ fn device_of(path: &Path, sysfs: &Sysfs) -> Result<Option<Device>, OpenError> {
     let is_device = std::os::unix::fs::FileTypeExt::is_block_device(&meta.file_type());
     let number = is_device.then(|| meta.rdev());
     Ok(number.and_then(|n| sysfs.device(rustix::fs::major(n), rustix::fs::minor(n))))
+}
+
+fn refuses_writing(error: &std::io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EROFS | libc::EACCES | libc::EPERM))
 }
 
 /// A device that is there and cannot be opened.

@@ -1,3 +1,4 @@
+use std::os::unix::fs::FileExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -115,6 +116,17 @@ async fn a_mounted_device_says_where() {
     assert_eq!(behind.reasons[0], CannotPoolReason::InUse { by: vec![User::Loop { name }] });
 }
 
+#[tokio::test]
+async fn a_protected_device_is_read_only() {
+    let device = match LoopDevice::read_only(64 << 20) {
+        Ok(device) => device,
+        Err(e) => return eprintln!("SKIPPED: no block device can be made here: {e}"),
+    };
+    let q = qualify(&Env::real(), &device.path, &small()).await.expect("looked at");
+    assert_eq!(names(&q), ["Read-only", "No unique ID"]);
+    assert!(list().iter().any(|d| d.path == device.path && d.geometry == q.info.geometry), "{:?}", list());
+}
+
 /// Every mark by itself, and none in what is blank or arbitrary.
 #[test]
 fn marks_are_found_where_they_are() {
@@ -183,9 +195,11 @@ fn the_makers_of_file_systems_are_recognised() {
             eprintln!("SKIPPED: no {program} here");
             continue;
         }
-        let all = std::fs::read(&path).expect("read");
-        std::fs::remove_file(&path).expect("removed");
-        let found = signatures(&all[..HEAD], &all[all.len() - TAIL..], size);
+        let made = std::fs::File::open(&path).expect("it is there");
+        let (mut head, mut tail) = (vec![0; HEAD], vec![0; TAIL]);
+        made.read_exact_at(&mut head, 0).expect("read");
+        made.read_exact_at(&mut tail, size - TAIL as u64).expect("read");
+        let found = signatures(&head, &tail, size);
         assert!(found.iter().any(|s| s.name == name), "{program}: {found:?}");
     }
 }

@@ -33,7 +33,7 @@ mod tests;
 
 pub use disk::FaultyDisk;
 pub use moment::Moment;
-pub use rules::{Fault, Injected, Rule, When};
+pub use rules::{Counts, Fault, Injected, Rule, When};
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -128,6 +128,11 @@ impl Machine {
     /// How many events there were; see the module.
     pub fn events(&self) -> u64 {
         self.state.lock().events
+    }
+
+    /// How many calls a disk had since it was put in, over all its lives.
+    pub fn counts(&self, slot: SlotId) -> Counts {
+        self.state.lock().slots[slot.0].counts
     }
 
     /// Takes the power away when event `event` is about to take effect.

@@ -56,6 +56,25 @@ pub enum Fault {
     Slow(Duration),
     /// The disk disappears while the call is under way; see [`super::Machine::pull`].
     Vanish(PowerCut),
+    /// The power of the whole machine goes while the call is under way; see [`super::Machine::cut_at`].
+    CutPower(PowerCut),
+}
+
+/// How many calls there were that were not misuse, fenced or to a disk that was gone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Reads begun.
+    pub reads: u64,
+    /// Bytes that they asked for.
+    pub read_bytes: u64,
+    /// Writes begun.
+    pub writes: u64,
+    /// Bytes that they brought.
+    pub written_bytes: u64,
+    /// Flushes begun.
+    pub flushes: u64,
+    /// Discards begun.
+    pub discards: u64,
 }
 
 /// A fault that happened.
@@ -120,6 +139,24 @@ impl Active {
     }
 }
 
+impl Counts {
+    pub(super) fn add(&mut self, at: Place) {
+        match at.op {
+            Op::Read => {
+                self.reads += 1;
+                self.read_bytes += at.length;
+            }
+            Op::Write => {
+                self.writes += 1;
+                self.written_bytes += at.length;
+            }
+            Op::Flush => self.flushes += 1,
+            Op::Discard => self.discards += 1,
+            Op::Fence => {}
+        }
+    }
+}
+
 impl Fault {
     /// The error that the caller sees, if it sees one.
     pub(super) fn error(self, at: Place) -> Option<DiskError> {
@@ -127,7 +164,7 @@ impl Fault {
             Fault::Error => Some(DiskError::Medium { at }),
             Fault::Full => Some(DiskError::Full { at }),
             Fault::Refused(errno) => Some(DiskError::Refused { at, errno }),
-            Fault::Vanish(_) => Some(DiskError::Gone { at }),
+            Fault::Vanish(_) | Fault::CutPower(_) => Some(DiskError::Gone { at }),
             _ => None,
         }
     }

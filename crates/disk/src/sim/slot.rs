@@ -12,7 +12,7 @@ use arena::SgMut;
 
 use super::moment::Frozen;
 use super::rules::Active;
-use super::{Fault, Injected, Rule, SlotId, State};
+use super::{Counts, Fault, Injected, Rule, SlotId, State};
 use crate::random::Random;
 use crate::store::{Change, Store, What, read_image};
 use crate::{DiskError, DiskInfo, Image, Op, Place, PowerCut, WriteCache};
@@ -32,6 +32,8 @@ pub(super) struct Slot {
     pub(super) rules: Vec<Active>,
     pub(super) rules_added: u64,
     pub(super) delays: Random,
+    pub(super) counts: Counts,
+    pub(super) number: usize,
 }
 
 /// Which call it is, on which life of which disk.
@@ -57,25 +59,19 @@ impl Slot {
             rules: Vec::new(),
             rules_added: 0,
             delays: Random::stream(seed, (slot as u64) << 32),
+            counts: Counts::default(),
+            number: slot,
         }
     }
 
     pub(super) fn add_rule(&mut self, rule: Rule, seed: u64) {
         self.rules_added += 1;
-        let name = self.name() ^ self.rules_added;
+        let name = (self.number as u64) << 32 | self.rules_added;
         self.rules.push(Active::new(rule, Random::stream(seed, name)));
     }
 
     pub(super) fn clear_rules(&mut self) {
         self.rules.clear();
-    }
-
-    /// What tells this disk's random numbers from another's: its serial number.
-    fn name(&self) -> u64 {
-        self.info
-            .serial
-            .bytes()
-            .fold(0xCBF2_9CE4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01B3))
     }
 
     pub(super) fn power_off(&mut self, cut: PowerCut) {
@@ -137,6 +133,7 @@ impl State {
     /// A call begins: how long it takes, `None` for no time at all; and what a flush owes.
     pub(super) fn begin(&mut self, call: &Call) -> Result<(Option<Duration>, u64), DiskError> {
         let slot = self.alive(call)?;
+        slot.counts.add(call.at);
         let mark = slot.store.mark();
         let mut delay = slot
             .shuffle
@@ -256,6 +253,9 @@ impl State {
         self.note(call, fault);
         if let Fault::Vanish(cut) = fault {
             self.pull(call.slot.0, cut);
+        }
+        if let Fault::CutPower(cut) = fault {
+            self.power_off(cut);
         }
         fault.error(call.at).map_or(Ok((Some(fault), random)), Err)
     }

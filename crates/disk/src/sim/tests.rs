@@ -198,6 +198,20 @@ fn a_pulled_disk_comes_back_stale() {
     }
 }
 
+#[test]
+fn the_power_goes_at_a_call_of_a_kind() {
+    let machine = pair(1);
+    machine.rule(SlotId(1), Rule::new(Op::Flush, When::Nth(2), Fault::CutPower(PowerCut::LoseAll)));
+    let acknowledged = count_up(&machine, true);
+    assert_eq!((acknowledged.last().map(|(_, n)| *n), machine.is_on()), (Some(2), false));
+    let counts = machine.counts(SlotId(1));
+    assert_eq!((counts.writes, counts.written_bytes, counts.flushes, counts.reads), (3, 3 * 8192, 3, 0));
+    assert_eq!(machine.counts(SlotId(0)), counts, "all of it lost its power");
+    machine.restart();
+    assert_eq!(recover(&machine), 3, "the first disk had flushed it");
+    assert_eq!(machine.counts(SlotId(0)).reads, 2);
+}
+
 #[tokio::test(start_paused = true)]
 async fn slow_is_slow_and_a_deadline_ends_the_wait() {
     let env = Env::simulated(3);
