@@ -13,12 +13,20 @@
 
 pub mod activity;
 pub mod blocks;
+pub mod format;
 mod ids;
 pub mod layout;
+mod metadata;
+mod pool;
 mod state;
 pub mod voters;
 
 pub use ids::{DiskId, DiskNumber, PoolId, RowNumber, SpaceId};
+pub use metadata::{CommitError, Member, Members, Suspension};
+pub use pool::{
+    AdminError, CreateError, CreateOptions, FoundLabel, NewDisk, OpenError, OpenOptions, Opened, Pool,
+    Unsuitable, scan,
+};
 pub use state::{
     Absence, DiskRecord, FaultDomains, InvalidOp, Op, Presence, Provisioning, Resiliency, Row, SlabCopy,
     SlabPlace, SpaceRecord, State, Usage,

@@ -13,11 +13,13 @@
 //! 5. A voter is a present disk.
 
 mod apply;
+mod parts;
 mod records;
 #[cfg(test)]
 mod tests;
 
 pub use apply::InvalidOp;
+pub(crate) use parts::StateParts;
 pub use records::{
     Absence, DiskRecord, FaultDomains, Op, Presence, Provisioning, Resiliency, Row, SlabCopy, SlabPlace,
     SpaceRecord, Usage,
@@ -26,6 +28,9 @@ pub use records::{
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{DiskNumber, PoolId, RowNumber, SpaceId, voters};
+
+/// How many epochs a pool remembers.
+pub const EPOCHS_MAX: usize = 4096;
 
 /// The whole metadata of a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +57,9 @@ pub struct State {
     pub next_generation: u32,
     /// Regions written off by [`Op::AcceptLoss`], for ever.
     pub regions_given_up: u64,
+    /// Each time the pool was opened: the epoch, and the random number drawn with it. The newest [`EPOCHS_MAX`]; a disk whose label
+    /// has another number for its epoch, or an epoch that is not here, was used in another history than this one.
+    pub epochs: BTreeMap<u64, u64>,
     used: BTreeMap<DiskNumber, BTreeSet<u32>>,
 }
 
@@ -70,8 +78,14 @@ impl State {
             next_space: 0,
             next_generation: 1,
             regions_given_up: 0,
+            epochs: BTreeMap::new(),
             used: BTreeMap::new(),
         }
+    }
+
+    /// The epoch that the pool was last opened with; 0 for one that never was.
+    pub fn epoch(&self) -> u64 {
+        self.epochs.last_key_value().map_or(0, |(e, _)| *e)
     }
 
     /// How many disks may fail at once, by the most careful space; at least one.
@@ -99,9 +113,22 @@ impl State {
         copy.missed & regions == 0 && self.is_present(copy.place.disk)
     }
 
+    /// Whether the disk has regions that the rest of their rows could not give.
+    pub fn has_only_copies(&self, disk: DiskNumber) -> bool {
+        self.rows.iter().any(|(&(space, row), r)| {
+            let mine = r.slabs.iter().enumerate().filter(|(_, c)| c.place.disk == disk);
+            mine.into_iter().any(|(index, _)| self.only_here(space, row, index) != 0)
+        })
+    }
+
     /// The slabs of a disk that rows have.
     pub fn slabs_used(&self, disk: DiskNumber) -> impl Iterator<Item = u32> + '_ {
         self.used.get(&disk).into_iter().flatten().copied()
+    }
+
+    /// How many slabs of all disks rows have.
+    pub fn slabs_allocated(&self) -> usize {
+        self.used.values().map(BTreeSet::len).sum()
     }
 
     /// How many slabs of a disk are free.
@@ -119,7 +146,8 @@ impl State {
 
     /// The operations that make a disk absent: its copies miss the regions of `active`, which may have writes that it lost.
     ///
-    /// `active` gives the regions of a copy that had writes since the disk was last flushed. A voter is dropped as such too.
+    /// `active` gives the regions of a copy that had writes since the disk was last flushed. A voter is dropped as such too. Of a region that no
+    /// other copy has, it keeps what it has: that is the newest there is, and the region waits for the disk.
     pub fn leave(
         &self,
         disk: DiskNumber,
@@ -130,6 +158,7 @@ impl State {
         for (&(space, row), r) in &self.rows {
             for (index, copy) in r.slabs.iter().enumerate().filter(|(_, c)| c.place.disk == disk) {
                 let regions = active(space, row, index) & !copy.missed;
+                let regions = regions & !self.only_here(space, row, index);
                 if regions != 0 {
                     ops.push(Op::Missed { space, row, index: index as u8, regions });
                 }

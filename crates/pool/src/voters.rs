@@ -4,6 +4,10 @@
 //! 1. Two sets that may open have a voter in common ([`needed_to_open`] is more than half).
 //! 2. If the voters of one set may open without those of another, the others cannot have committed without them.
 
+use std::collections::BTreeSet;
+
+use crate::{DiskNumber, Presence, State, Usage};
+
 /// How many voters must be left to drop the others and go on: `W(n, f)`.
 ///
 /// `failures` is the largest number of disks that a space of the pool promises to survive.
@@ -16,6 +20,41 @@ pub fn needed_to_go_on(voters: usize, failures: usize) -> usize {
 pub fn needed_to_open(voters: usize, failures: usize) -> usize {
     let go_on = needed_to_go_on(voters, failures);
     go_on.max(voters + 1 - go_on)
+}
+
+/// How many voters a pool has if it has as many disks: two may be missing at any time.
+pub const VOTERS: usize = 5;
+
+/// Who should vote: the voters there are, and present disks that `fits` until there are [`VOTERS`], from fault domains without one first.
+pub fn choose(state: &State, fits: impl Fn(DiskNumber) -> bool) -> BTreeSet<DiskNumber> {
+    let mut chosen = state.voters.clone();
+    let mut candidates: Vec<DiskNumber> = state
+        .disks
+        .iter()
+        .filter(|(d, r)| {
+            !chosen.contains(d) && r.presence == Presence::Present && r.usage != Usage::Retired && fits(**d)
+        })
+        .map(|(d, _)| *d)
+        .collect();
+    while chosen.len() < VOTERS && !candidates.is_empty() {
+        let crowd = |d: &DiskNumber| chosen.iter().map(|c| closeness(state, *c, *d)).max().unwrap_or(0);
+        let at = (0..candidates.len()).min_by_key(|i| (crowd(&candidates[*i]), *i)).unwrap_or(0);
+        chosen.insert(candidates.remove(at));
+    }
+    chosen
+}
+
+/// How much of their surroundings two disks share: 0 nothing known, 1 the rack, 2 the node, 3 the enclosure.
+fn closeness(state: &State, a: DiskNumber, b: DiskNumber) -> u8 {
+    let (Some(a), Some(b)) = (state.disks.get(&a), state.disks.get(&b)) else { return 0 };
+    let same = |x: &str, y: &str| !x.is_empty() && x == y;
+    if same(&a.domains.enclosure, &b.domains.enclosure) {
+        3
+    } else if same(&a.domains.node, &b.domains.node) {
+        2
+    } else {
+        u8::from(same(&a.domains.rack, &b.domains.rack))
+    }
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Op, Presence, Resiliency, Row, SlabCopy, SlabPlace, SpaceRecord, State};
+use super::{EPOCHS_MAX, Op, Presence, Resiliency, Row, SlabCopy, SlabPlace, SpaceRecord, State};
 use crate::{DiskNumber, RowNumber, SpaceId, UNIT};
 
 /// Why an operation cannot be applied: the record is damaged or another version's, or the caller has not looked.
@@ -39,6 +39,12 @@ pub enum InvalidOp {
     /// The name is another's.
     #[error("the name '{0}' is taken")]
     NameTaken(String),
+    /// The name is empty or too long.
+    #[error("a name has 1 to 255 bytes")]
+    BadName,
+    /// The epoch is not higher than the one before.
+    #[error("epoch {given} does not follow {newest}")]
+    BadEpoch { given: u64, newest: u64 },
     /// A space of this shape cannot be.
     #[error("{0}")]
     BadShape(&'static str),
@@ -50,6 +56,9 @@ pub enum InvalidOp {
     LastCopy { space: SpaceId, row: RowNumber, regions: u64 },
 }
 
+/// The most voters that this version can count in one record; it chooses far fewer.
+const VOTERS_MAX: usize = 64;
+
 /// The most slabs that a row has.
 const ROW_SLABS_MAX: usize = 64;
 
@@ -60,8 +69,13 @@ impl State {
     /// [`InvalidOp`]; nothing has changed then.
     pub fn apply(&mut self, op: &Op) -> Result<(), InvalidOp> {
         match op {
-            Op::RenamePool { name } => self.name.clone_from(name),
+            Op::RenamePool { name } => {
+                check_name(name)?;
+                self.name.clone_from(name);
+            }
             Op::AddDisk { disk, record } => {
+                check_name(&record.name)?;
+                check_domains(&record.domains)?;
                 next(u64::from(disk.0), u64::from(self.next_disk))?;
                 let after = self
                     .next_disk
@@ -90,10 +104,16 @@ impl State {
             }
             Op::DiskPresent { disk } => self.disk_mut(*disk)?.presence = Presence::Present,
             Op::SetUsage { disk, usage } => self.disk_mut(*disk)?.usage = *usage,
-            Op::SetDomains { disk, domains } => self.disk_mut(*disk)?.domains.clone_from(domains),
+            Op::SetDomains { disk, domains } => {
+                check_domains(domains)?;
+                self.disk_mut(*disk)?.domains.clone_from(domains);
+            }
             Op::Labelled { disk, sequence } => self.disk_mut(*disk)?.label_sequence = *sequence,
             Op::Voters { voters } => {
-                if voters.is_empty() || voters.iter().any(|v| !self.is_present(*v)) {
+                if voters.is_empty()
+                    || voters.len() > VOTERS_MAX
+                    || voters.iter().any(|v| !self.is_present(*v))
+                {
                     return Err(InvalidOp::BadVoters);
                 }
                 self.voters.clone_from(voters);
@@ -137,7 +157,7 @@ impl State {
                     index: 0,
                 })?;
                 for copy in freed.slabs {
-                    self.used.entry(copy.place.disk).or_default().remove(&copy.place.slab);
+                    self.give_back(copy.place);
                 }
             }
             Op::Missed { space, row, index, regions } => {
@@ -157,6 +177,17 @@ impl State {
                 self.regions_given_up =
                     self.regions_given_up.saturating_add(u64::from(given_up.count_ones()));
             }
+            Op::Opened { epoch, incarnation } => {
+                let newest = self.epoch();
+                if *epoch <= newest {
+                    return Err(InvalidOp::BadEpoch { given: *epoch, newest });
+                }
+                self.epochs.insert(*epoch, *incarnation);
+                while self.epochs.len() > EPOCHS_MAX {
+                    self.epochs.pop_first();
+                }
+            }
+            Op::MissedAll { disk } => self.miss_all(*disk)?,
         }
         Ok(())
     }
@@ -203,13 +234,14 @@ impl State {
     }
 
     fn check_space_name(&self, name: &str) -> Result<(), InvalidOp> {
+        check_name(name)?;
         match self.spaces.values().any(|s| s.name == name) {
             true => Err(InvalidOp::NameTaken(name.to_owned())),
             false => Ok(()),
         }
     }
 
-    fn check_shape(&self, s: &SpaceRecord) -> Result<(), InvalidOp> {
+    pub(super) fn check_shape(&self, s: &SpaceRecord) -> Result<(), InvalidOp> {
         let interleave = u64::from(s.interleave);
         let bad = |why| Err(InvalidOp::BadShape(why));
         if s.columns == 0 || s.slabs_in_row() > ROW_SLABS_MAX {
@@ -283,6 +315,15 @@ impl State {
         Ok(())
     }
 
+    fn give_back(&mut self, place: SlabPlace) {
+        if let Some(used) = self.used.get_mut(&place.disk) {
+            used.remove(&place.slab);
+            if used.is_empty() {
+                self.used.remove(&place.disk);
+            }
+        }
+    }
+
     fn move_slab(
         &mut self,
         space: SpaceId,
@@ -302,8 +343,22 @@ impl State {
         let slab = self.slab_mut(space, row, index)?;
         let old = std::mem::replace(slab, SlabCopy { place: to, generation, missed: u64::MAX });
         self.next_generation = after;
-        self.used.entry(old.place.disk).or_default().remove(&old.place.slab);
+        self.give_back(old.place);
         self.used.entry(to.disk).or_default().insert(to.slab);
+        Ok(())
+    }
+
+    fn miss_all(&mut self, disk: DiskNumber) -> Result<(), InvalidOp> {
+        self.disk(disk)?;
+        let mut missed = Vec::new();
+        for (&(space, row), r) in &self.rows {
+            for (index, _) in r.slabs.iter().enumerate().filter(|(_, c)| c.place.disk == disk) {
+                missed.push((space, row, index, !self.only_here(space, row, index)));
+            }
+        }
+        for (space, row, index, regions) in missed {
+            self.slab_mut(space, row, index)?.missed |= regions;
+        }
         Ok(())
     }
 
@@ -315,38 +370,48 @@ impl State {
         index: usize,
         regions: u64,
     ) -> Result<(), InvalidOp> {
-        let record = self.space(space)?;
-        let slabs = &self.rows.get(&(space, row)).ok_or(InvalidOp::NoSlab { space, row, index })?.slabs;
-        let mine = slabs.get(index).ok_or(InvalidOp::NoSlab { space, row, index })?;
-        let lost = regions & !mine.missed;
-        let left = match record.resiliency {
+        let no_slab = InvalidOp::NoSlab { space, row, index };
+        self.rows.get(&(space, row)).and_then(|r| r.slabs.get(index)).ok_or(no_slab)?;
+        match self.only_here(space, row, index) & regions {
+            0 => Ok(()),
+            regions => Err(InvalidOp::LastCopy { space, row, regions }),
+        }
+    }
+
+    /// The regions that this copy has, and that the rest of its row could not give without it.
+    pub(super) fn only_here(&self, space: SpaceId, row: RowNumber, index: usize) -> u64 {
+        let (Some(record), Some(r)) = (self.spaces.get(&space), self.rows.get(&(space, row))) else {
+            return 0;
+        };
+        let slabs = &r.slabs;
+        let Some(mine) = slabs.get(index) else { return 0 };
+        let others = |range: std::ops::Range<usize>| {
+            range.filter(move |i| *i != index).filter_map(|i| slabs.get(i)).map(|c| c.missed)
+        };
+        match record.resiliency {
             Resiliency::Parity { parity } => {
                 // A region is lost when more slabs have missed it than there are parity columns.
-                (0..u64::BITS).filter(|bit| lost & (1 << bit) != 0).all(|bit| {
-                    let missing = slabs
-                        .iter()
-                        .enumerate()
-                        .filter(|(i, c)| *i != index && c.missed & (1 << bit) != 0)
-                        .count();
-                    missing < usize::from(parity)
-                })
+                let missing = |bit: u32| others(0..slabs.len()).filter(|m| m & (1 << bit) != 0).count();
+                (0..u64::BITS)
+                    .filter(|bit| mine.missed & (1 << bit) == 0 && missing(*bit) >= usize::from(parity))
+                    .fold(0, |only, bit| only | 1 << bit)
             }
             other => {
                 let copies = other.copies();
                 let column = index / copies * copies..(index / copies + 1) * copies;
-                let have = slabs[column.clone()]
-                    .iter()
-                    .zip(column)
-                    .filter(|(_, i)| *i != index)
-                    .fold(0, |have, (c, _)| have | !c.missed);
-                lost & !have == 0
+                !mine.missed & others(column).fold(u64::MAX, |nobody, missed| nobody & missed)
             }
-        };
-        match left {
-            true => Ok(()),
-            false => Err(InvalidOp::LastCopy { space, row, regions: lost }),
         }
     }
+}
+
+fn check_name(name: &str) -> Result<(), InvalidOp> {
+    if (1..=255).contains(&name.len()) { Ok(()) } else { Err(InvalidOp::BadName) }
+}
+
+fn check_domains(d: &super::FaultDomains) -> Result<(), InvalidOp> {
+    let fits = [&d.enclosure, &d.node, &d.rack].iter().all(|n| n.len() <= 255);
+    if fits { Ok(()) } else { Err(InvalidOp::BadName) }
 }
 
 fn next(given: u64, next: u64) -> Result<(), InvalidOp> {

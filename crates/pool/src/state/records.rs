@@ -230,4 +230,8 @@ pub enum Op {
     MoveSlab { space: SpaceId, row: RowNumber, index: u8, to: SlabPlace },
     /// Regions that no copy has whole are taken from this one, as somebody asked.
     AcceptLoss { space: SpaceId, row: RowNumber, index: u8, regions: u64 },
+    /// The pool was opened: the epoch is higher than all before, the incarnation random.
+    Opened { epoch: u64, incarnation: u64 },
+    /// What the disk has is old: its copies have missed every region that another copy has.
+    MissedAll { disk: DiskNumber },
 }

@@ -1,0 +1,91 @@
+//! Who holds a pool: one block on each voter, in two places that are written in turn.
+
+use super::codec::{Malformed, Reader, Wire, record};
+use super::frame::{Frame, FrameError, Header, Kind};
+use crate::{DiskNumber, PoolId};
+
+/// A claim: its epoch is in use, by whom and since when.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// The pool.
+    pub pool: PoolId,
+    /// The epoch that is claimed.
+    pub epoch: u64,
+    /// The random number drawn with it.
+    pub incarnation: u64,
+    /// Grows by one with each claim written on this disk; the place is its lowest bit.
+    pub sequence: u64,
+    /// Who.
+    pub by: Claimant,
+    /// Since when, in seconds since 1970 by the claimant's clock.
+    pub since_unix_s: u64,
+    /// Cleanly given up: nobody holds the pool.
+    pub exported: bool,
+}
+
+/// A process on a machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Claimant {
+    /// The machine's name.
+    pub host: String,
+    /// The machine's own identity (`/etc/machine-id`).
+    pub machine: [u8; 16],
+    /// Which of its boots (`/proc/sys/kernel/random/boot_id`).
+    pub boot: [u8; 16],
+    /// Which process.
+    pub process: u32,
+}
+
+record!(Claimant { host, machine, boot, process });
+
+struct Body {
+    by: Claimant,
+    since_unix_s: u64,
+    exported: bool,
+}
+record!(Body { by, since_unix_s, exported });
+
+impl Claim {
+    /// One block.
+    pub fn encode(&self, disk: DiskNumber) -> Vec<u8> {
+        let mut body = Vec::new();
+        Body { by: self.by.clone(), since_unix_s: self.since_unix_s, exported: self.exported }.put(&mut body);
+        let header = Header {
+            kind: Kind::Claim,
+            pool: self.pool,
+            disk,
+            epoch: self.epoch,
+            incarnation: self.incarnation,
+            sequence: self.sequence,
+            chain: 0,
+        };
+        header.frame(&body)
+    }
+
+    /// The claim in a block, and the disk it was written for.
+    ///
+    /// # Errors
+    /// [`FrameError`].
+    pub fn decode(bytes: &[u8]) -> Result<(Claim, DiskNumber), FrameError> {
+        let frame = Frame::parse(bytes, Kind::Claim)?;
+        let body = parse(frame.body).map_err(|Malformed| FrameError::Damaged)?;
+        let h = frame.header;
+        let claim = Claim {
+            pool: h.pool,
+            epoch: h.epoch,
+            incarnation: h.incarnation,
+            sequence: h.sequence,
+            by: body.by,
+            since_unix_s: body.since_unix_s,
+            exported: body.exported,
+        };
+        Ok((claim, h.disk))
+    }
+}
+
+fn parse(body: &[u8]) -> Result<Body, Malformed> {
+    let mut r = Reader(body);
+    let value = Body::get(&mut r)?;
+    r.end()?;
+    Ok(value)
+}

@@ -1,0 +1,212 @@
+//! The codec of bodies: little-endian numbers, counted lists, tagged choices, one after the other without padding.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{DiskId, DiskNumber, PoolId, RowNumber, SpaceId};
+
+/// The bytes are not what this version writes, although their checksum matches: another version's, or a bug's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the bytes make no sense to this version")]
+pub struct Malformed;
+
+/// The rest of a body.
+pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
+
+/// A value with one form on disk.
+pub(crate) trait Wire: Sized {
+    fn put(&self, out: &mut Vec<u8>);
+    fn get(r: &mut Reader<'_>) -> Result<Self, Malformed>;
+}
+
+impl<'a> Reader<'a> {
+    pub(crate) fn take(&mut self, n: usize) -> Result<&'a [u8], Malformed> {
+        let (head, rest) = self.0.split_at_checked(n).ok_or(Malformed)?;
+        self.0 = rest;
+        Ok(head)
+    }
+
+    /// That nothing is left.
+    pub(crate) fn end(&self) -> Result<(), Malformed> {
+        if self.0.is_empty() { Ok(()) } else { Err(Malformed) }
+    }
+
+    /// Values, counted. No memory is set aside for what may not be there.
+    pub(crate) fn list<T: Wire>(&mut self, count: usize) -> Result<Vec<T>, Malformed> {
+        let mut out = Vec::new();
+        for _ in 0..count {
+            out.push(T::get(self)?);
+        }
+        Ok(out)
+    }
+}
+
+macro_rules! numbers {
+    ($($t:ty),*) => {$(
+        impl Wire for $t {
+            fn put(&self, out: &mut Vec<u8>) {
+                out.extend_from_slice(&self.to_le_bytes());
+            }
+            fn get(r: &mut Reader<'_>) -> Result<$t, Malformed> {
+                let bytes = r.take(size_of::<$t>())?;
+                Ok(<$t>::from_le_bytes(bytes.try_into().map_err(|_| Malformed)?))
+            }
+        }
+    )*};
+}
+numbers!(u8, u16, u32, u64);
+
+macro_rules! wrapped {
+    ($($t:ident),*) => {$(
+        impl Wire for $t {
+            fn put(&self, out: &mut Vec<u8>) {
+                self.0.put(out);
+            }
+            fn get(r: &mut Reader<'_>) -> Result<$t, Malformed> {
+                Wire::get(r).map($t)
+            }
+        }
+    )*};
+}
+wrapped!(DiskNumber, SpaceId, RowNumber, PoolId, DiskId);
+
+impl Wire for [u8; 16] {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(self);
+    }
+    fn get(r: &mut Reader<'_>) -> Result<[u8; 16], Malformed> {
+        r.take(16)?.try_into().map_err(|_| Malformed)
+    }
+}
+
+impl Wire for bool {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.push(u8::from(*self));
+    }
+    fn get(r: &mut Reader<'_>) -> Result<bool, Malformed> {
+        match u8::get(r)? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(Malformed),
+        }
+    }
+}
+
+/// At most 255 bytes of UTF-8, after their number. Longer ones are refused before they get here
+/// ([`crate::InvalidOp::BadName`]); one that did is cut at a character.
+impl Wire for String {
+    fn put(&self, out: &mut Vec<u8>) {
+        let mut end = self.len().min(255);
+        while !self.is_char_boundary(end) {
+            end -= 1;
+        }
+        out.push(end as u8);
+        out.extend_from_slice(&self.as_bytes()[..end]);
+    }
+    fn get(r: &mut Reader<'_>) -> Result<String, Malformed> {
+        let length = u8::get(r)?;
+        let bytes = r.take(usize::from(length))?;
+        std::str::from_utf8(bytes).map(str::to_owned).map_err(|_| Malformed)
+    }
+}
+
+/// Short lists: at most 255, after their number.
+impl<T: Wire> Wire for Vec<T> {
+    fn put(&self, out: &mut Vec<u8>) {
+        let count = self.len().min(255);
+        out.push(count as u8);
+        self[..count].iter().for_each(|v| v.put(out));
+    }
+    fn get(r: &mut Reader<'_>) -> Result<Vec<T>, Malformed> {
+        let count = u8::get(r)?;
+        r.list(usize::from(count))
+    }
+}
+
+impl<T: Wire + Ord + Copy> Wire for BTreeSet<T> {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.iter().copied().collect::<Vec<T>>().put(out);
+    }
+    fn get(r: &mut Reader<'_>) -> Result<BTreeSet<T>, Malformed> {
+        let list = Vec::<T>::get(r)?;
+        if !list.is_sorted_by(|a, b| a < b) {
+            return Err(Malformed);
+        }
+        Ok(list.into_iter().collect())
+    }
+}
+
+impl<A: Wire, B: Wire> Wire for (A, B) {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.0.put(out);
+        self.1.put(out);
+    }
+    fn get(r: &mut Reader<'_>) -> Result<(A, B), Malformed> {
+        Ok((A::get(r)?, B::get(r)?))
+    }
+}
+
+/// Long tables: a 32-bit number of entries, then each key and value, by key.
+impl<K: Wire + Ord, V: Wire> Wire for BTreeMap<K, V> {
+    fn put(&self, out: &mut Vec<u8>) {
+        (self.len() as u32).put(out);
+        for (k, v) in self {
+            k.put(out);
+            v.put(out);
+        }
+    }
+    fn get(r: &mut Reader<'_>) -> Result<BTreeMap<K, V>, Malformed> {
+        let count = u32::get(r)?;
+        let mut out = BTreeMap::new();
+        for _ in 0..count {
+            let (k, v) = (K::get(r)?, V::get(r)?);
+            // In order, each once: one form for one value.
+            if out.last_key_value().is_some_and(|(last, _)| *last >= k) {
+                return Err(Malformed);
+            }
+            out.insert(k, v);
+        }
+        Ok(out)
+    }
+}
+
+/// The fields of a record, in the order of the list.
+macro_rules! record {
+    ($t:ident { $($f:ident),* $(,)? }) => {
+        impl $crate::format::codec::Wire for $t {
+            fn put(&self, out: &mut Vec<u8>) {
+                $($crate::format::codec::Wire::put(&self.$f, out);)*
+            }
+            fn get(r: &mut $crate::format::codec::Reader<'_>) -> Result<$t, $crate::format::codec::Malformed> {
+                Ok($t { $($f: $crate::format::codec::Wire::get(r)?),* })
+            }
+        }
+    };
+}
+
+/// A byte that says which, then its fields.
+macro_rules! choice {
+    ($t:ident { $($tag:literal => $v:ident $({ $($f:ident),* })? $(($g:ident))? ),* $(,)? }) => {
+        impl $crate::format::codec::Wire for $t {
+            fn put(&self, out: &mut Vec<u8>) {
+                match self {
+                    $($t::$v $({ $($f),* })? $(($g))? => {
+                        out.push($tag);
+                        $($($crate::format::codec::Wire::put($f, out);)*)?
+                        $($crate::format::codec::Wire::put($g, out);)?
+                    })*
+                }
+            }
+            fn get(r: &mut $crate::format::codec::Reader<'_>) -> Result<$t, $crate::format::codec::Malformed> {
+                match <u8 as $crate::format::codec::Wire>::get(r)? {
+                    $($tag => {
+                        $($(let $f = $crate::format::codec::Wire::get(r)?;)*)?
+                        $(let $g = $crate::format::codec::Wire::get(r)?;)?
+                        Ok($t::$v $({ $($f),* })? $(($g))?)
+                    })*
+                    _ => Err($crate::format::codec::Malformed),
+                }
+            }
+        }
+    };
+}
+pub(crate) use {choice, record};

@@ -1,0 +1,171 @@
+//! The header that every structure begins with.
+//!
+//! ```text
+//!  0  4  magic "CWPL"
+//!  4  1  kind: 1 label, 2 claim, 3 checkpoint, 4 journal record
+//!  5  1  0
+//!  6  2  disk number
+//!  8 16  pool
+//! 24  8  epoch
+//! 32  8  incarnation: the random number drawn with the epoch
+//! 40  8  sequence: of the label, the claim, or the record
+//! 48  4  chain: see `metadata`; 0 in labels and claims
+//! 52  4  bytes in the body
+//! 56  4  0
+//! 60  4  CRC32C of bytes 0 to 59 and the body
+//! 64     body; then zeros to the next 4 KiB
+//! ```
+//!
+//! What tells whose it is comes first, so that a hex dump of one line shows it; the checksum comes last, so that all else is one run.
+
+use crc_fast::{CrcAlgorithm, Digest};
+
+use crate::{DiskNumber, PoolId};
+
+/// Everything is aligned to this and padded to it with zeros; bytes.
+pub const BLOCK: usize = 4096;
+
+const HEADER: usize = 64;
+const MAGIC: [u8; 4] = *b"CWPL";
+
+/// What a frame holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// See [`super::Label`].
+    Label = 1,
+    /// See [`super::Claim`].
+    Claim = 2,
+    /// A whole [`crate::State`].
+    Checkpoint = 3,
+    /// Operations on it.
+    Record = 4,
+}
+
+/// The header's fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// What the body is.
+    pub kind: Kind,
+    /// The pool it belongs to.
+    pub pool: PoolId,
+    /// The disk that it is written on.
+    pub disk: DiskNumber,
+    /// Of whoever wrote it.
+    pub epoch: u64,
+    /// The random number drawn with the epoch: two that share an epoch differ in it.
+    pub incarnation: u64,
+    /// Its place among its like.
+    pub sequence: u64,
+    /// Of a record: the chain before it. Of a checkpoint: the chain that the next record continues.
+    pub chain: u32,
+}
+
+/// A frame whose checksum is right.
+#[derive(Clone, Copy, Debug)]
+pub struct Frame<'a> {
+    /// Its header.
+    pub header: Header,
+    /// Its body.
+    pub body: &'a [u8],
+}
+
+/// Why there is no frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    /// Never written.
+    #[error("nothing is written there")]
+    Blank,
+    /// Something else is there.
+    #[error("something else is there")]
+    Foreign,
+    /// It is damaged: torn by a power cut, or rotten.
+    #[error("its checksum does not match")]
+    Damaged,
+}
+
+impl Frame<'_> {
+    /// Reads the frame that `bytes` begin with, of the kind that is expected there.
+    ///
+    /// # Errors
+    /// [`FrameError`]; `Damaged` also when it is longer than `bytes`.
+    pub fn parse(bytes: &[u8], kind: Kind) -> Result<Frame<'_>, FrameError> {
+        let (length, crc) = peek(bytes, kind)?;
+        let (header, rest) = bytes.split_at(HEADER);
+        let body = rest.get(..length).ok_or(FrameError::Damaged)?;
+        if checksum(header, body) != crc {
+            return Err(FrameError::Damaged);
+        }
+        let u64_at = |at: usize| u64::from_le_bytes(array(header, at));
+        let header = Header {
+            kind,
+            pool: PoolId(array(header, 8)),
+            disk: DiskNumber(u16::from_le_bytes(array(header, 6))),
+            epoch: u64_at(24),
+            incarnation: u64_at(32),
+            sequence: u64_at(40),
+            chain: u32::from_le_bytes(array(header, 48)),
+        };
+        Ok(Frame { header, body })
+    }
+
+    /// Bytes that it takes on the disk.
+    pub fn size(&self) -> usize {
+        size(self.body.len())
+    }
+}
+
+impl Header {
+    /// A frame: a multiple of [`BLOCK`] bytes.
+    ///
+    /// # Panics
+    /// When the body has 4 GiB or more: the caller's bound is far lower.
+    pub fn frame(&self, body: &[u8]) -> Vec<u8> {
+        let mut out = vec![0; size(body.len())];
+        out[..4].copy_from_slice(&MAGIC);
+        out[4] = self.kind as u8;
+        out[6..8].copy_from_slice(&self.disk.0.to_le_bytes());
+        out[8..24].copy_from_slice(&self.pool.0);
+        out[24..32].copy_from_slice(&self.epoch.to_le_bytes());
+        out[32..40].copy_from_slice(&self.incarnation.to_le_bytes());
+        out[40..48].copy_from_slice(&self.sequence.to_le_bytes());
+        out[48..52].copy_from_slice(&self.chain.to_le_bytes());
+        let length = u32::try_from(body.len()).expect("a body is far shorter");
+        out[52..56].copy_from_slice(&length.to_le_bytes());
+        let crc = checksum(&out[..HEADER], body);
+        out[60..64].copy_from_slice(&crc.to_le_bytes());
+        out[HEADER..HEADER + body.len()].copy_from_slice(body);
+        out
+    }
+}
+
+/// Bytes on the disk of a frame with a body of `body` bytes.
+pub(crate) fn size(body: usize) -> usize {
+    (HEADER + body).next_multiple_of(BLOCK)
+}
+
+/// Bytes on the disk of the frame that `bytes` begin with, if they look like one: it may be damaged.
+pub(crate) fn peek_size(bytes: &[u8], kind: Kind) -> Result<usize, FrameError> {
+    peek(bytes, kind).map(|(length, _)| size(length))
+}
+
+fn peek(bytes: &[u8], kind: Kind) -> Result<(usize, u32), FrameError> {
+    let header = bytes.get(..HEADER).ok_or(FrameError::Damaged)?;
+    if header[..4] != MAGIC {
+        return Err(if header.iter().all(|b| *b == 0) { FrameError::Blank } else { FrameError::Foreign });
+    }
+    if header[4] != kind as u8 {
+        return Err(FrameError::Foreign);
+    }
+    Ok((u32::from_le_bytes(array(header, 52)) as usize, u32::from_le_bytes(array(header, 60))))
+}
+
+fn checksum(header: &[u8], body: &[u8]) -> u32 {
+    let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
+    digest.update(&header[..60]);
+    digest.update(body);
+    digest.finalize() as u32
+}
+
+fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    bytes[at..at + N].try_into().expect("inside the header")
+}

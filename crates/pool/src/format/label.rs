@@ -1,0 +1,177 @@
+//! What says of a disk that it is one of a pool, and where things are on it. The same block at both ends of the disk.
+
+use std::fmt;
+
+use super::areas::Areas;
+use super::codec::{Malformed, Reader, Wire, choice, record};
+use super::frame::{Frame, FrameError, Header, Kind};
+use crate::state::FaultDomains;
+use crate::{DiskId, DiskNumber, PoolId};
+
+/// The version that this code writes. A later version opens the one before it, and says here how.
+pub const FORMAT_VERSION: u16 = 1;
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Label {
+    /// The pool.
+    pub pool: PoolId,
+    /// The disk's number in it.
+    pub number: DiskNumber,
+    /// The epoch in which the label was written; the pool remembers which epochs are its own.
+    pub epoch: u64,
+    /// The random number drawn with the epoch.
+    pub incarnation: u64,
+    /// Grows with each label of this disk.
+    pub sequence: u64,
+    /// The format's version.
+    pub version: u16,
+    /// What one must know to use the disk, by name.
+    pub features: Vec<Feature>,
+    /// The disk's identity.
+    pub id: DiskId,
+    /// What people call the pool; what the metadata says counts.
+    pub pool_name: String,
+    /// The machine that wrote the label.
+    pub node: [u8; 16],
+    /// Where the disk stands.
+    pub domains: FaultDomains,
+    /// Bytes that a power cut does not tear, as the disk said.
+    pub atomic_write: u32,
+    /// Where things are.
+    pub areas: Areas,
+}
+
+/// Something that not every version knows, named so that one that does not can say what it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Feature {
+    /// What happens where it is not known.
+    pub class: FeatureClass,
+    /// Its bit in its class.
+    pub bit: u8,
+    /// Its name.
+    pub name: String,
+}
+
+/// What happens to a disk with a feature that is not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FeatureClass {
+    /// Nothing.
+    Compatible,
+    /// It may be read.
+    ReadOnly,
+    /// It is refused.
+    Incompatible,
+}
+
+/// Why a label cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LabelError {
+    /// There is none, or it is damaged.
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+    /// A version that this one does not know.
+    #[error("format version {0}; this program knows version {FORMAT_VERSION}: use a newer one")]
+    Version(u16),
+    /// It makes no sense.
+    #[error("the label makes no sense to this version")]
+    Malformed,
+}
+
+record!(Feature { class, bit, name });
+choice!(FeatureClass { 0 => Compatible, 1 => ReadOnly, 2 => Incompatible });
+
+impl Label {
+    /// One block.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut body = Vec::new();
+        self.version.put(&mut body);
+        for class in [FeatureClass::Compatible, FeatureClass::ReadOnly, FeatureClass::Incompatible] {
+            self.bits(class).put(&mut body);
+        }
+        self.id.put(&mut body);
+        self.node.put(&mut body);
+        self.atomic_write.put(&mut body);
+        self.areas.put(&mut body);
+        self.pool_name.put(&mut body);
+        self.domains.put(&mut body);
+        self.features.put(&mut body);
+        let header = Header {
+            kind: Kind::Label,
+            pool: self.pool,
+            disk: self.number,
+            epoch: self.epoch,
+            incarnation: self.incarnation,
+            sequence: self.sequence,
+            chain: 0,
+        };
+        header.frame(&body)
+    }
+
+    /// The label in a block.
+    ///
+    /// # Errors
+    /// [`LabelError`].
+    pub fn decode(bytes: &[u8]) -> Result<Label, LabelError> {
+        let frame = Frame::parse(bytes, Kind::Label)?;
+        let mut r = Reader(frame.body);
+        // The version first: of another one nothing more is known.
+        match u16::get(&mut r) {
+            Ok(FORMAT_VERSION) => {}
+            Ok(other) => return Err(LabelError::Version(other)),
+            Err(Malformed) => return Err(LabelError::Malformed),
+        }
+        let label = Label::body(&frame.header, &mut r).map_err(|Malformed| LabelError::Malformed)?;
+        if label.areas.is_sound() { Ok(label) } else { Err(LabelError::Malformed) }
+    }
+
+    fn body(h: &Header, r: &mut Reader<'_>) -> Result<Label, Malformed> {
+        let bits = [u64::get(r)?, u64::get(r)?, u64::get(r)?];
+        let mut label = Label {
+            pool: h.pool,
+            number: h.disk,
+            epoch: h.epoch,
+            incarnation: h.incarnation,
+            sequence: h.sequence,
+            version: FORMAT_VERSION,
+            id: Wire::get(r)?,
+            node: Wire::get(r)?,
+            atomic_write: Wire::get(r)?,
+            areas: Wire::get(r)?,
+            pool_name: Wire::get(r)?,
+            domains: Wire::get(r)?,
+            features: Wire::get(r)?,
+        };
+        r.end()?;
+        // The bits count; the list only names them.
+        let classes = [FeatureClass::Compatible, FeatureClass::ReadOnly, FeatureClass::Incompatible];
+        label.features.retain(|f| f.bit < 64 && bits[f.class as usize] & 1 << f.bit != 0);
+        for (class, bits) in classes.into_iter().zip(bits) {
+            for bit in (0..64).filter(|b| bits & 1 << b != 0) {
+                if !label.features.iter().any(|f| f.class == class && f.bit == bit) {
+                    label.features.push(Feature { class, bit, name: String::new() });
+                }
+            }
+        }
+        Ok(label)
+    }
+
+    /// The features of a class that this version does not know: so far, all of them.
+    pub fn unknown(&self, class: FeatureClass) -> Vec<Feature> {
+        self.features.iter().filter(|f| f.class == class).cloned().collect()
+    }
+
+    fn bits(&self, class: FeatureClass) -> u64 {
+        let of = self.features.iter().filter(|f| f.class == class && f.bit < 64);
+        of.fold(0, |bits, f| bits | 1 << f.bit)
+    }
+}
+
+impl fmt::Display for Feature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.name.as_str() {
+            "" => write!(f, "bit {}", self.bit),
+            name => f.write_str(name),
+        }
+    }
+}

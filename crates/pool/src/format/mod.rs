@@ -1,0 +1,19 @@
+//! Values into bytes and back: `docs/on-disk-format.md` has the maps, byte by byte.
+//!
+//! Every structure is a [`frame`]: the same 64-byte header with one checksum, then a body in the codec of `codec`. Bytes from a disk
+//! never panic and never allocate more than they are long: every count is met by bytes that must be there.
+
+mod areas;
+mod claim;
+mod codec;
+mod frame;
+mod label;
+mod records;
+
+pub use areas::{Areas, Extent};
+pub use claim::{Claim, Claimant};
+pub use codec::Malformed;
+pub use frame::{BLOCK, Frame, FrameError, Header, Kind};
+pub(crate) use frame::{peek_size as frame_size, size as framed};
+pub use label::{FORMAT_VERSION, Feature, FeatureClass, Label, LabelError};
+pub use records::{decode_record, decode_state, encode_record, encode_state, state_size_bound};

@@ -1,0 +1,133 @@
+//! Operations and whole states as bodies. The numbers below are on disks: they are never given to something else.
+
+use super::codec::{Malformed, Reader, Wire, choice, record};
+use crate::state::{
+    Absence, DiskRecord, FaultDomains, Op, Presence, Provisioning, Resiliency, Row, SlabCopy, SlabPlace,
+    SpaceRecord, State, StateParts, Usage,
+};
+
+record!(FaultDomains { enclosure, node, rack });
+record!(DiskRecord { id, name, slabs, usage, presence, domains, media, label_sequence });
+record!(SpaceRecord { name, size, resiliency, interleave, columns, provisioning });
+record!(SlabPlace { disk, slab });
+record!(Row { slabs });
+record!(StateParts {
+    pool,
+    name,
+    slab_bytes,
+    epochs,
+    voters,
+    next_disk,
+    next_space,
+    next_generation,
+    regions_given_up,
+    disks,
+    spaces,
+    rows,
+});
+
+choice!(Usage { 0 => AutoSelect, 1 => ManualSelect, 2 => HotSpare, 3 => Journal, 4 => Retired });
+choice!(Presence { 0 => Present, 1 => Absent(reason) });
+choice!(Absence {
+    0 => NotFound, 1 => Gone, 2 => WriteFailed, 3 => FlushFailed, 4 => Slow, 5 => Asked, 6 => Stale,
+});
+choice!(Resiliency { 0 => Simple, 1 => Mirror { copies }, 2 => Parity { parity } });
+choice!(Provisioning { 0 => Thin, 1 => Fixed });
+choice!(Op {
+    1 => RenamePool { name },
+    2 => AddDisk { disk, record },
+    3 => RemoveDisk { disk },
+    4 => DiskAbsent { disk, reason },
+    5 => DiskPresent { disk },
+    6 => SetUsage { disk, usage },
+    7 => SetDomains { disk, domains },
+    8 => Labelled { disk, sequence },
+    9 => Voters { voters },
+    10 => CreateSpace { space, record },
+    11 => DestroySpace { space },
+    12 => ResizeSpace { space, size },
+    13 => RenameSpace { space, name },
+    14 => AllocateRow { space, row, slabs },
+    15 => FreeRow { space, row },
+    16 => Missed { space, row, index, regions },
+    17 => NotMissed { space, row, index, regions },
+    18 => MoveSlab { space, row, index, to },
+    19 => AcceptLoss { space, row, index, regions },
+    20 => Opened { epoch, incarnation },
+    21 => MissedAll { disk },
+});
+
+/// Most slabs have missed nothing, and a new one everything: a byte says so, and only others have their eight.
+impl Wire for SlabCopy {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.place.put(out);
+        self.generation.put(out);
+        match self.missed {
+            0 => out.push(0),
+            u64::MAX => out.push(1),
+            missed => {
+                out.push(2);
+                missed.put(out);
+            }
+        }
+    }
+    fn get(r: &mut Reader<'_>) -> Result<SlabCopy, Malformed> {
+        let (place, generation) = (SlabPlace::get(r)?, u32::get(r)?);
+        let missed = match u8::get(r)? {
+            0 => 0,
+            1 => u64::MAX,
+            2 => u64::get(r)?,
+            _ => return Err(Malformed),
+        };
+        Ok(SlabCopy { place, generation, missed })
+    }
+}
+
+/// The body of a journal record: a 32-bit number of operations, and these.
+pub fn encode_record(ops: &[Op]) -> Vec<u8> {
+    let mut out = Vec::new();
+    (ops.len() as u32).put(&mut out);
+    ops.iter().for_each(|op| op.put(&mut out));
+    out
+}
+
+/// The operations of a journal record.
+///
+/// # Errors
+/// [`Malformed`].
+pub fn decode_record(body: &[u8]) -> Result<Vec<Op>, Malformed> {
+    let mut r = Reader(body);
+    let count = u32::get(&mut r)?;
+    let ops = r.list(count as usize)?;
+    r.end()?;
+    Ok(ops)
+}
+
+/// The body of a checkpoint.
+pub fn encode_state(state: &State) -> Vec<u8> {
+    let mut out = Vec::with_capacity(state_size_bound(state));
+    state.parts().put(&mut out);
+    out
+}
+
+/// The state of a checkpoint.
+///
+/// # Errors
+/// [`Malformed`], also for a state that breaks its invariants.
+pub fn decode_state(body: &[u8]) -> Result<State, Malformed> {
+    let mut r = Reader(body);
+    let parts = StateParts::get(&mut r)?;
+    r.end()?;
+    State::from_parts(parts).map_err(|_| Malformed)
+}
+
+/// Bytes that [`encode_state`] gives at most: cheap enough to ask at every commit.
+pub fn state_size_bound(state: &State) -> usize {
+    const SLAB: usize = 6 + 4 + 9;
+    const ROW: usize = 8 + 1;
+    const DISK: usize = 2 + 16 + 4 * 256 + 32;
+    const SPACE: usize = 4 + 256 + 32;
+    let slabs = state.slabs_allocated();
+    let fixed = 512 + 255 * 2 + state.epochs.len() * 16;
+    fixed + slabs * SLAB + state.rows.len() * ROW + state.disks.len() * DISK + state.spaces.len() * SPACE
+}

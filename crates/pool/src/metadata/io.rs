@@ -1,0 +1,80 @@
+//! Blocks between memory and a disk, with a deadline.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arena::{Arena, Class, IoBuf};
+use disk::{Disk, DiskError, sized};
+use env::{Ctx, Env, IoFlags};
+
+use crate::format::Extent;
+
+/// How long a voter may take for one I/O before it counts as failed: longer than a disk's own error recovery.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// At a time, in bytes.
+const PIECE: u64 = 256 << 10;
+
+/// What I/O on the metadata needs.
+#[derive(Clone)]
+pub(crate) struct DiskIo {
+    pub(crate) env: Env,
+    pub(crate) arena: Arena,
+}
+
+impl DiskIo {
+    /// Reads the whole extent.
+    pub(crate) async fn read(&self, disk: &Arc<dyn Disk>, at: Extent) -> Result<Vec<u8>, DiskError> {
+        let mut out = Vec::new();
+        while (out.len() as u64) < at.length {
+            let n = (at.length - out.len() as u64).min(PIECE) as usize;
+            let buffers = self.arena.alloc_sg(n, Class::Control).await;
+            let (result, read) =
+                disk.read(&self.ctx(false), at.offset + out.len() as u64, sized(buffers, n)).wait().await;
+            result?;
+            read.iter().for_each(|b| out.extend_from_slice(b));
+        }
+        Ok(out)
+    }
+
+    /// Writes a few blocks; they are durable when it returns.
+    pub(crate) async fn write_durably(
+        &self,
+        disk: &Arc<dyn Disk>,
+        offset: u64,
+        bytes: Vec<u8>,
+    ) -> Result<(), DiskError> {
+        disk.write(&self.ctx(true), offset, [IoBuf::from(bytes)].into_iter().collect()).wait().await
+    }
+
+    /// Writes much, and then flushes.
+    pub(crate) async fn write_and_flush(
+        &self,
+        disk: &Arc<dyn Disk>,
+        offset: u64,
+        bytes: Vec<u8>,
+    ) -> Result<(), DiskError> {
+        let whole = IoBuf::from(bytes);
+        let mut at = 0;
+        while at < whole.len() {
+            let end = whole.len().min(at + PIECE as usize);
+            let piece = [whole.slice(at..end)].into_iter().collect();
+            disk.write(&self.ctx(false), offset + at as u64, piece).wait().await?;
+            at = end;
+        }
+        self.flush(disk).await
+    }
+
+    /// Makes durable what was written.
+    pub(crate) async fn flush(&self, disk: &Arc<dyn Disk>) -> Result<(), DiskError> {
+        disk.flush(&self.ctx(false)).wait().await
+    }
+
+    fn ctx(&self, write_through: bool) -> Ctx {
+        Ctx {
+            deadline: Some(self.env.now() + TIMEOUT),
+            flags: IoFlags { write_through, ..IoFlags::default() },
+            ..Ctx::default()
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! The metadata on the voters' disks: a journal and two checkpoints each, one writer.
+//!
+//! [`Metadata`] is the handle: reads are of memory, commits go to one task, the `writer`, which puts each record on every voter and
+//! decides who is dropped. `replay` turns what a disk has into the newest state it knows; `survey` reads it.
+//!
+//! Invariants:
+//! 1. (epoch, incarnation, sequence) names one record or checkpoint for ever: a sequence number that may have reached a disk is never given to
+//!    other operations. A record that some voters did not take is followed, not replaced.
+//! 2. A commit is acknowledged when every voter after it has it durably, and everything before it; whoever did not take it has been dropped
+//!    by a record that follows it, and of every set of voters in force since the last acknowledged commit enough are left ([`crate::voters`]).
+//! 3. [`Metadata::read`] shows acknowledged commits only.
+//! 4. A disk leaves the [`Members`] before its regions in flight are counted, so a write that starts later finds it gone.
+
+mod io;
+mod members;
+mod replay;
+mod ring;
+mod store;
+mod survey;
+mod voter;
+mod writer;
+
+pub(crate) use io::DiskIo;
+pub use members::{Member, Members};
+pub(crate) use replay::{History, Point};
+pub use store::{CommitError, Suspension};
+pub(crate) use store::{Metadata, Opening};
+pub(crate) use survey::{Seen, look, newest_claim};
+pub(crate) use voter::Voter;

@@ -1,0 +1,145 @@
+//! What a disk's checkpoints and journal say: the newest state that it knows. Pure.
+
+use crc_fast::{CrcAlgorithm, Digest};
+
+use crate::format::{BLOCK, Frame, FrameError, Header, Kind, decode_record, decode_state};
+use crate::{DiskNumber, PoolId, State};
+
+/// The newest state that a disk knows, and where its writer goes on.
+#[derive(Clone, Debug)]
+pub(crate) struct History {
+    pub(crate) state: State,
+    pub(crate) point: Point,
+    /// The checkpoint that it is from: the next one goes to the other slot.
+    pub(crate) slot: usize,
+}
+
+/// A place in the one sequence of records. Two points with the same first three numbers are the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Point {
+    pub(crate) epoch: u64,
+    pub(crate) sequence: u64,
+    pub(crate) incarnation: u64,
+    /// Checksum of every record since the epoch's first checkpoint, each over the one before: a record that continues
+    /// another history than the one before it does not match.
+    pub(crate) chain: u32,
+}
+
+/// Why a disk's metadata cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Unusable {
+    /// It never had any.
+    #[error("it has no metadata")]
+    None,
+    /// It had: neither checkpoint can be used.
+    #[error("both of its checkpoints are damaged")]
+    Checkpoints,
+    /// A record is damaged and later ones are there, or an old checkpoint is all there is for newer records.
+    #[error("its journal has a gap after record {0}")]
+    Gap(u64),
+    /// A record that its checksum vouches for cannot be applied.
+    #[error("record {0} of its journal makes no sense to this version")]
+    Record(u64),
+}
+
+impl Point {
+    /// The point after a record.
+    pub(crate) fn after(&self, body: &[u8]) -> Point {
+        let sequence = self.sequence + 1;
+        let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
+        digest.update(&self.chain.to_le_bytes());
+        digest.update(&self.epoch.to_le_bytes());
+        digest.update(&self.incarnation.to_le_bytes());
+        digest.update(&sequence.to_le_bytes());
+        digest.update(body);
+        Point { sequence, chain: digest.finalize() as u32, ..*self }
+    }
+}
+
+/// A checkpoint's body: where in the ring the next record goes, then the state.
+pub(crate) fn checkpoint_body(ring_at: u64, state: &[u8]) -> Vec<u8> {
+    let mut body = ring_at.to_le_bytes().to_vec();
+    body.extend_from_slice(state);
+    body
+}
+
+/// The newest state that `slots` and `ring` give.
+///
+/// # Errors
+/// [`Unusable`]: the disk has no say in which state is the newest.
+pub(crate) fn replay(
+    pool: PoolId,
+    disk: DiskNumber,
+    slots: [&[u8]; 2],
+    ring: &[u8],
+) -> Result<History, Unusable> {
+    let parsed = slots.map(|bytes| checkpoint(pool, disk, bytes));
+    let blank = parsed.iter().all(|p| matches!(p, Err(FrameError::Blank | FrameError::Foreign)));
+    let found = parsed
+        .into_iter()
+        .enumerate()
+        .filter_map(|(slot, p)| p.ok().map(|(state, point, at)| (point, slot, state, at)));
+    let newest = found.max_by_key(|(point, ..)| *point);
+    let Some((mut point, slot, mut state, mut at)) = newest else {
+        return Err(if blank { Unusable::None } else { Unusable::Checkpoints });
+    };
+    while let Some((frame, position)) = record_after(pool, disk, ring, at, &point) {
+        let ops = decode_record(frame.body).map_err(|_| Unusable::Record(frame.header.sequence))?;
+        for op in &ops {
+            state.apply(op).map_err(|_| Unusable::Record(frame.header.sequence))?;
+        }
+        point = point.after(frame.body);
+        at = position + frame.size();
+    }
+    if newer_records(pool, disk, ring, &point) {
+        return Err(Unusable::Gap(point.sequence));
+    }
+    Ok(History { state, point, slot })
+}
+
+fn checkpoint(pool: PoolId, disk: DiskNumber, bytes: &[u8]) -> Result<(State, Point, usize), FrameError> {
+    let frame = Frame::parse(bytes, Kind::Checkpoint)?;
+    let h = frame.header;
+    if h.pool != pool || h.disk != disk {
+        return Err(FrameError::Foreign);
+    }
+    let (at, state) = frame.body.split_at_checked(8).ok_or(FrameError::Damaged)?;
+    let at = u64::from_le_bytes(at.try_into().map_err(|_| FrameError::Damaged)?);
+    let at = usize::try_from(at).map_err(|_| FrameError::Damaged)?;
+    let state = decode_state(state).map_err(|_| FrameError::Damaged)?;
+    if state.pool != pool {
+        return Err(FrameError::Damaged);
+    }
+    let point = Point { epoch: h.epoch, sequence: h.sequence, incarnation: h.incarnation, chain: h.chain };
+    Ok((state, point, at))
+}
+
+/// The record that continues `point`: at `at`, or at the beginning if it did not fit there.
+fn record_after<'a>(
+    pool: PoolId,
+    disk: DiskNumber,
+    ring: &'a [u8],
+    at: usize,
+    point: &Point,
+) -> Option<(Frame<'a>, usize)> {
+    [at, 0].into_iter().find_map(|at| {
+        let frame = Frame::parse(ring.get(at..)?, Kind::Record).ok()?;
+        (is_ours(&frame.header, pool, disk, point)
+            && frame.header.sequence == point.sequence.checked_add(1)?
+            && frame.header.chain == point.chain)
+            .then_some((frame, at))
+    })
+}
+
+/// Records are written one after the other, each when the one before it is durable. So a whole record further on proves that what should
+/// be between was there, and is lost.
+fn newer_records(pool: PoolId, disk: DiskNumber, ring: &[u8], point: &Point) -> bool {
+    (0..ring.len()).step_by(BLOCK).any(|at| {
+        Frame::parse(&ring[at..], Kind::Record)
+            .is_ok_and(|f| is_ours(&f.header, pool, disk, point) && f.header.sequence > point.sequence)
+    })
+}
+
+fn is_ours(h: &Header, pool: PoolId, disk: DiskNumber, point: &Point) -> bool {
+    h.pool == pool && h.disk == disk && h.epoch == point.epoch && h.incarnation == point.incarnation
+}

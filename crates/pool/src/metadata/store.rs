@@ -1,0 +1,259 @@
+//! The handle on the metadata: what the rest of the pool sees of it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use disk::DiskError;
+use parking_lot::RwLock;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::io::DiskIo;
+use super::members::{Member, Members};
+use super::replay::Point;
+use super::voter::Voter;
+use super::writer::Writer;
+use crate::format::{Claim, Claimant};
+use crate::{Absence, DiskNumber, InvalidOp, Op, RowNumber, SpaceId, State};
+
+/// Why a change was not made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CommitError {
+    /// The caller's: the state does not allow it. Nothing has changed.
+    #[error(transparent)]
+    Invalid(#[from] InvalidOp),
+    /// The metadata would not fit into the checkpoints of the smallest voter. Nothing has changed.
+    #[error(
+        "the pool's metadata is full: {needed} bytes, and disk {} has room for {room}; use larger disks or larger slabs",
+        .disk.0
+    )]
+    Full {
+        /// The voter with the smallest area.
+        disk: DiskNumber,
+        /// Its room, in bytes.
+        room: u64,
+        /// What is needed, in bytes.
+        needed: u64,
+    },
+    /// The pool is open for reading only. Nothing has changed.
+    #[error("the pool is open for reading only")]
+    ReadOnly,
+    /// The pool takes no changes any more; whether this one was the last is known when it has been opened again.
+    #[error("the pool is suspended: {0}")]
+    Suspended(#[from] Suspension),
+}
+
+/// Why a pool takes no changes any more.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Suspension {
+    /// Too many of the disks with its metadata failed.
+    #[error(
+        "{left} of its disks with metadata are left and {needed} are needed; {}; bring disks back and open it again",
+        failures(.failed)
+    )]
+    TooFewVoters {
+        /// Voters that still work.
+        left: usize,
+        /// How many must.
+        needed: usize,
+        /// Who failed, and how.
+        failed: Vec<(DiskNumber, DiskError)>,
+    },
+    /// Another process has claimed it by force.
+    #[error("{} has claimed it (process {}); this process must not write any more", .by.host, .by.process)]
+    Claimed {
+        /// Who.
+        by: Claimant,
+    },
+    /// A failed disk could not be accounted for.
+    #[error("a failed disk could not be accounted for: {0}")]
+    Unaccountable(InvalidOp),
+    /// It has been exported.
+    #[error("it has been exported")]
+    Exported,
+    /// Whoever ran it has ended.
+    #[error("its writer has ended")]
+    Ended,
+}
+
+fn failures(failed: &[(DiskNumber, DiskError)]) -> String {
+    let each = failed.iter().map(|(d, e)| format!("disk {}: {e}", d.0));
+    each.collect::<Vec<_>>().join("; ")
+}
+
+/// Gives the regions of a copy, by space, row and index, that had writes since its disk was last flushed.
+pub(crate) type ActiveRegions = Box<dyn Fn(SpaceId, RowNumber, usize) -> u64 + Send + Sync>;
+
+/// What the handle and the writer share.
+pub(crate) struct Shared {
+    pub(crate) state: RwLock<State>,
+    pub(crate) members: RwLock<Arc<Members>>,
+    pub(crate) suspended: RwLock<Option<Suspension>>,
+    pub(crate) active: RwLock<Option<ActiveRegions>>,
+    /// Counts changes of members and suspension.
+    pub(crate) changed: watch::Sender<u64>,
+}
+
+/// See the module. The writer ends with the last handle.
+pub(crate) struct Metadata {
+    shared: Arc<Shared>,
+    /// `None`: read-only.
+    requests: Option<mpsc::Sender<Request>>,
+}
+
+pub(crate) type Done = oneshot::Sender<Result<(), CommitError>>;
+
+pub(crate) enum Request {
+    Commit { ops: Vec<Op>, done: Done },
+    Leave { disk: DiskNumber, reason: Absence, done: Done },
+    Join { member: Arc<Member>, ops: Vec<Op>, done: Done },
+    Rechoose { done: Done },
+    Export { done: Done },
+}
+
+/// What a pool is opened with: everything is decided, and the claim is durable on the voters.
+pub(crate) struct Opening {
+    /// The newest state.
+    pub(crate) state: State,
+    /// The new epoch's beginning: its sequence is the newest one's, its chain 0.
+    pub(crate) point: Point,
+    /// The first record of the epoch.
+    pub(crate) ops: Vec<Op>,
+    /// The voters that will write it.
+    pub(crate) voters: Vec<Voter>,
+    /// How many of the state's voters must be among those.
+    pub(crate) needed: usize,
+    /// The disks that take part.
+    pub(crate) members: Members,
+    /// For voters to come.
+    pub(crate) claim: Claim,
+}
+
+/// Requests that wait for the writer.
+const QUEUE: usize = 256;
+
+impl Metadata {
+    /// Makes the first record of a new epoch durable, as a checkpoint on every voter, and starts the writer.
+    pub(crate) async fn open(io: DiskIo, opening: Opening) -> Result<Metadata, CommitError> {
+        let shared = Shared::new(opening.state.clone(), opening.members);
+        let (requests, queue) = mpsc::channel(QUEUE);
+        let mut writer = Writer::new(
+            io.clone(),
+            Arc::clone(&shared),
+            opening.state,
+            opening.point,
+            opening.voters,
+            opening.claim,
+        );
+        writer.open(opening.ops, opening.needed).await?;
+        io.env.spawn(writer.run(queue));
+        Ok(Metadata { shared, requests: Some(requests) })
+    }
+
+    /// A state that nobody writes.
+    pub(crate) fn read_only(state: State, members: Members) -> Metadata {
+        Metadata { shared: Shared::new(state, members), requests: None }
+    }
+
+    /// Looks at the state. `f` is short and does not wait: commits do meanwhile.
+    pub(crate) fn read<R>(&self, f: impl FnOnce(&State) -> R) -> R {
+        f(&self.shared.state.read())
+    }
+
+    /// The disks that take part, at this moment.
+    pub(crate) fn members(&self) -> Arc<Members> {
+        Arc::clone(&self.shared.members.read())
+    }
+
+    /// Changes whenever a disk leaves or joins, or the pool is suspended.
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.shared.changed.subscribe()
+    }
+
+    /// Why nothing can be changed any more.
+    pub(crate) fn suspended(&self) -> Option<Suspension> {
+        self.shared.suspended.read().clone()
+    }
+
+    /// Who knows which regions have writes that a failed disk may have lost. It is asked by the writer, when the disk has already left the
+    /// [`Members`], and must not wait.
+    pub(crate) fn set_active(&self, active: ActiveRegions) {
+        *self.shared.active.write() = Some(active);
+    }
+
+    /// Makes a change: all of `ops` or none. It is durable when this returns; it goes on when it is dropped.
+    ///
+    /// # Errors
+    /// See [`CommitError`]: which say whether it may have happened.
+    pub(crate) async fn commit(&self, ops: Vec<Op>) -> Result<(), CommitError> {
+        self.ask(|done| Request::Commit { ops, done }).await
+    }
+
+    /// Makes a disk absent, with the regions in flight on it missed. Nothing happens when it is absent already.
+    pub(crate) async fn leave(&self, disk: DiskNumber, reason: Absence) -> Result<(), CommitError> {
+        self.ask(|done| Request::Leave { disk, reason, done }).await
+    }
+
+    /// Makes a disk take part, with `ops` as the record of it.
+    pub(crate) async fn join(&self, member: Arc<Member>, ops: Vec<Op>) -> Result<(), CommitError> {
+        self.ask(|done| Request::Join { member, ops, done }).await
+    }
+
+    /// Fills the ranks of the voters.
+    pub(crate) async fn rechoose(&self) -> Result<(), CommitError> {
+        self.ask(|done| Request::Rechoose { done }).await
+    }
+
+    /// Writes a checkpoint, gives the claim up, and takes no more changes.
+    pub(crate) async fn export(&self) -> Result<(), CommitError> {
+        self.ask(|done| Request::Export { done }).await
+    }
+
+    async fn ask(&self, request: impl FnOnce(Done) -> Request) -> Result<(), CommitError> {
+        let requests = self.requests.as_ref().ok_or(CommitError::ReadOnly)?;
+        let (done, answer) = oneshot::channel();
+        let ended = || CommitError::Suspended(self.suspended().unwrap_or(Suspension::Ended));
+        requests.send(request(done)).await.map_err(|_| ended())?;
+        answer.await.map_err(|_| ended())?
+    }
+}
+
+impl Shared {
+    fn new(state: State, members: Members) -> Arc<Shared> {
+        Arc::new(Shared {
+            state: RwLock::new(state),
+            members: RwLock::new(Arc::new(members)),
+            suspended: RwLock::new(None),
+            active: RwLock::new(None),
+            changed: watch::Sender::new(0),
+        })
+    }
+
+    pub(crate) fn remove_member(&self, disk: DiskNumber) {
+        self.change_members(|m| m.without(disk));
+    }
+
+    pub(crate) fn add_member(&self, member: Arc<Member>) {
+        self.change_members(|m| m.with(member));
+    }
+
+    /// The regions of a copy that may have lost writes. Without a data path there are none in flight.
+    pub(crate) fn active(&self, space: SpaceId, row: RowNumber, index: usize) -> u64 {
+        self.active.read().as_ref().map_or(0, |f| f(space, row, index))
+    }
+
+    pub(crate) fn suspend(&self, why: Suspension) {
+        self.suspended.write().get_or_insert(why);
+        self.changed.send_modify(|n| *n += 1);
+    }
+
+    fn change_members(&self, f: impl FnOnce(&Members) -> Members) {
+        {
+            let mut members = self.members.write();
+            *members = Arc::new(f(&members));
+        }
+        self.changed.send_modify(|n| *n += 1);
+    }
+}
+
+/// A set of voters in force, and how many of it must be left.
+pub(crate) type Config = (BTreeSet<DiskNumber>, usize);

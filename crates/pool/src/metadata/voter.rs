@@ -1,0 +1,97 @@
+//! One voter's disk, as its writer sees it.
+
+use std::sync::Arc;
+
+use disk::DiskError;
+
+use super::io::DiskIo;
+use super::members::Member;
+use super::replay::{Point, checkpoint_body};
+use super::ring::Ring;
+use crate::PoolId;
+use crate::format::{Claim, Header, Kind, framed};
+
+/// A voter: where its next checkpoint and its next record go.
+pub(crate) struct Voter {
+    pub(crate) member: Arc<Member>,
+    ring: Ring,
+    slot: usize,
+    claim_sequence: u64,
+}
+
+/// Blocks to write, and how.
+pub(crate) enum Put {
+    Record { offset: u64, bytes: Vec<u8> },
+    Checkpoint { offset: u64, bytes: Vec<u8> },
+}
+
+impl Voter {
+    /// A voter whose journal begins anew with a checkpoint in `slot`. `claim_sequence` is that of the claim it has.
+    pub(crate) fn new(member: Arc<Member>, slot: usize, claim_sequence: u64) -> Voter {
+        let ring = Ring::new(member.areas.journal.length, 0);
+        Voter { member, ring, slot, claim_sequence }
+    }
+
+    /// The blocks of a record that leads from `before`; `None` when they do not fit, and a checkpoint must be written instead.
+    pub(crate) fn record(&mut self, pool: PoolId, before: &Point, body: &[u8]) -> Option<Put> {
+        let size = framed(body.len()) as u64;
+        // A record that fills much of the ring would only bring the next checkpoint nearer: it is one itself.
+        if size > self.member.areas.journal.length / 4 {
+            return None;
+        }
+        let at = self.ring.take(size)?;
+        let header = Header { sequence: before.sequence + 1, ..self.header(Kind::Record, pool, before) };
+        Some(Put::Record { offset: self.member.areas.journal.offset + at, bytes: header.frame(body) })
+    }
+
+    /// The blocks of a checkpoint; the caller has made sure that they fit ([`Voter::room`]).
+    pub(crate) fn checkpoint(&mut self, pool: PoolId, point: &Point, state: &[u8]) -> Put {
+        let body = checkpoint_body(self.ring.at(), state);
+        let bytes = self.header(Kind::Checkpoint, pool, point).frame(&body);
+        let area = self.member.areas.checkpoints()[self.slot];
+        self.slot ^= 1;
+        self.ring.clear();
+        Put::Checkpoint { offset: area.offset, bytes }
+    }
+
+    /// Whether a checkpoint would do it good.
+    pub(crate) fn is_filling(&self) -> bool {
+        self.ring.is_filling()
+    }
+
+    /// Bytes of state that its checkpoints have room for.
+    pub(crate) fn room(member: &Member) -> u64 {
+        let [a, b] = member.areas.checkpoints();
+        a.length.min(b.length) - crate::format::BLOCK as u64
+    }
+
+    /// Writes the claim, in the place that does not have the newest.
+    pub(crate) async fn put_claim(&mut self, io: &DiskIo, claim: &Claim) -> Result<(), DiskError> {
+        self.claim_sequence += 1;
+        let claim = Claim { sequence: self.claim_sequence, ..claim.clone() };
+        let place = self.member.areas.claim_place(self.claim_sequence);
+        io.write_durably(&self.member.disk, place.offset, claim.encode(self.member.number)).await
+    }
+
+    fn header(&self, kind: Kind, pool: PoolId, point: &Point) -> Header {
+        Header {
+            kind,
+            pool,
+            disk: self.member.number,
+            epoch: point.epoch,
+            incarnation: point.incarnation,
+            sequence: point.sequence,
+            chain: point.chain,
+        }
+    }
+}
+
+impl Put {
+    /// Returns when it is durable.
+    pub(crate) async fn write(self, io: &DiskIo, member: &Member) -> Result<(), DiskError> {
+        match self {
+            Put::Record { offset, bytes } => io.write_durably(&member.disk, offset, bytes).await,
+            Put::Checkpoint { offset, bytes } => io.write_and_flush(&member.disk, offset, bytes).await,
+        }
+    }
+}

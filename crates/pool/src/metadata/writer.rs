@@ -1,0 +1,392 @@
+//! The one task that changes the metadata. The invariants are the module's (`mod.rs`).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use disk::{DiskError, Op as DiskOp};
+use futures_util::future::join_all;
+use tokio::sync::mpsc;
+
+use super::io::DiskIo;
+use super::members::Member;
+use super::replay::Point;
+use super::store::{CommitError, Config, Done, Request, Shared, Suspension};
+use super::survey::newest_claim;
+use super::voter::{Put, Voter};
+use crate::format::{Claim, encode_record, encode_state, state_size_bound};
+use crate::{Absence, DiskNumber, Op, State, voters};
+
+pub(crate) struct Writer {
+    io: DiskIo,
+    shared: Arc<Shared>,
+    /// With every record that was written; [`Shared::state`] has the acknowledged ones.
+    shadow: State,
+    /// After the last record that was written.
+    point: Point,
+    /// The disks that get records: the voters, and those that are about to be.
+    voters: BTreeMap<DiskNumber, Voter>,
+    /// Written and not acknowledged.
+    unacknowledged: Vec<Vec<Op>>,
+    /// The sets of voters in force since the last acknowledged commit.
+    configs: Vec<Config>,
+    /// Voters that failed, for the suspension to tell.
+    failed: Vec<(DiskNumber, DiskError)>,
+    claim: Claim,
+}
+
+/// Whether a record may be one, or must be a checkpoint.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Record,
+    Checkpoint,
+}
+
+/// Commits that share a record.
+const BATCH: usize = 64;
+
+impl Writer {
+    pub(crate) fn new(
+        io: DiskIo,
+        shared: Arc<Shared>,
+        state: State,
+        point: Point,
+        voters: Vec<Voter>,
+        claim: Claim,
+    ) -> Writer {
+        Writer {
+            io,
+            shared,
+            shadow: state,
+            point,
+            voters: voters.into_iter().map(|v| (v.member.number, v)).collect(),
+            unacknowledged: Vec::new(),
+            configs: Vec::new(),
+            failed: Vec::new(),
+            claim,
+        }
+    }
+
+    /// The first record of an epoch.
+    pub(crate) async fn open(&mut self, ops: Vec<Op>, needed: usize) -> Result<(), CommitError> {
+        self.configs.push((self.shadow.voters.clone(), needed));
+        self.commit_as(ops, Form::Checkpoint).await
+    }
+
+    /// Serves requests until the last handle is gone.
+    pub(crate) async fn run(mut self, mut queue: mpsc::Receiver<Request>) {
+        let mut batch = Vec::new();
+        while queue.recv_many(&mut batch, BATCH).await > 0 {
+            let mut commits = Vec::new();
+            for request in batch.drain(..) {
+                if let Request::Commit { ops, done } = request {
+                    commits.push((ops, done));
+                    continue;
+                }
+                self.commit_batch(std::mem::take(&mut commits)).await;
+                self.serve(request).await;
+            }
+            self.commit_batch(commits).await;
+            if self.voters.values().any(Voter::is_filling) {
+                self.checkpoint().await;
+            }
+        }
+    }
+
+    async fn serve(&mut self, request: Request) {
+        let (done, result): (Done, _) = match request {
+            Request::Commit { ops, done } => (done, self.commit(ops).await),
+            Request::Leave { disk, reason, done } => (done, self.leave(disk, reason).await),
+            Request::Join { member, ops, done } => (done, self.join(member, ops).await),
+            Request::Rechoose { done } => (done, self.rechoose().await),
+            Request::Export { done } => (done, self.export().await),
+        };
+        let _ = done.send(result); // whoever asked may be gone
+    }
+
+    /// Several commits in one record, each with its own answer.
+    async fn commit_batch(&mut self, commits: Vec<(Vec<Op>, Done)>) {
+        let (mut all, mut asked) = (Vec::new(), Vec::new());
+        for (ops, done) in commits {
+            match self.running().and_then(|()| self.try_on(&ops, &all)) {
+                Ok(()) => {
+                    all.extend(ops);
+                    asked.push(done);
+                }
+                Err(e) => {
+                    let _ = done.send(Err(e));
+                }
+            }
+        }
+        if asked.is_empty() {
+            return;
+        }
+        let result = self.commit_tried(all, Form::Record).await;
+        for done in asked {
+            let _ = done.send(result.clone());
+        }
+    }
+
+    async fn commit(&mut self, ops: Vec<Op>) -> Result<(), CommitError> {
+        self.commit_as(ops, Form::Record).await
+    }
+
+    async fn commit_as(&mut self, ops: Vec<Op>, form: Form) -> Result<(), CommitError> {
+        self.running()?;
+        if self.configs.is_empty() {
+            self.configs.push(self.config());
+        }
+        self.try_on(&ops, &[])?;
+        self.commit_tried(ops, form).await
+    }
+
+    /// Writes operations that the shadow has already, and goes on until every voter left has all there is.
+    async fn commit_tried(&mut self, ops: Vec<Op>, form: Form) -> Result<(), CommitError> {
+        let mut failed = self.put(ops, form).await;
+        while !failed.is_empty() {
+            let mut ops = Vec::new();
+            for (disk, error) in failed {
+                self.voters.remove(&disk);
+                self.failed.push((disk, error));
+                ops.extend(self.leaving(disk, absence(&error))?);
+            }
+            self.enough_left()?;
+            failed = self.put(ops, Form::Record).await;
+        }
+        let mut state = self.shared.state.write();
+        for ops in self.unacknowledged.drain(..) {
+            for op in &ops {
+                state.apply(op).expect("the shadow took it");
+                if let Op::RemoveDisk { disk } = op {
+                    self.shared.remove_member(*disk);
+                }
+            }
+        }
+        drop(state);
+        self.configs.clear();
+        self.voters.retain(|d, _| self.shadow.voters.contains(d));
+        Ok(())
+    }
+
+    /// Makes a disk absent. A voter must not be counted among those that are left.
+    async fn leave(&mut self, disk: DiskNumber, reason: Absence) -> Result<(), CommitError> {
+        self.running()?;
+        if !self.shadow.is_present(disk) {
+            return Ok(());
+        }
+        self.configs.push(self.config());
+        self.voters.remove(&disk);
+        let ops = self.leaving(disk, reason)?;
+        self.enough_left()?;
+        self.commit_tried(ops, Form::Record).await?;
+        self.rechoose().await
+    }
+
+    async fn join(&mut self, member: Arc<Member>, ops: Vec<Op>) -> Result<(), CommitError> {
+        let disk = member.number;
+        // Before the state says that it is present: a write that sees it present must find it.
+        self.shared.add_member(member);
+        if let Err(e) = self.commit(ops).await {
+            self.shared.remove_member(disk);
+            return Err(e);
+        }
+        self.rechoose().await
+    }
+
+    /// Up to five voters on as many fault domains as there are. One that joins has a claim and a checkpoint before it counts.
+    async fn rechoose(&mut self) -> Result<(), CommitError> {
+        self.running()?;
+        let members = Arc::clone(&self.shared.members.read());
+        let needed = state_size_bound(&self.shadow) as u64 * 2;
+        let fits = |d: DiskNumber| members.get(d).is_some_and(|m| Voter::room(m) > needed);
+        let chosen = voters::choose(&self.shadow, fits);
+        let state = encode_state(&self.shadow);
+        let mut failed = Vec::new();
+        for disk in chosen.difference(&self.shadow.voters).copied().collect::<Vec<_>>() {
+            let Some(member) = members.get(disk) else { continue };
+            let mut voter = Voter::new(Arc::clone(member), 0, 0);
+            let put = voter.checkpoint(self.shadow.pool, &self.point, &state);
+            let result = match voter.put_claim(&self.io, &self.claim).await {
+                Ok(()) => put.write(&self.io, member).await,
+                Err(e) => Err(e),
+            };
+            match result {
+                Ok(()) => drop(self.voters.insert(disk, voter)),
+                Err(e) => failed.push((disk, e)),
+            }
+        }
+        let joined: std::collections::BTreeSet<_> = self.voters.keys().copied().collect();
+        if joined != self.shadow.voters {
+            self.commit(vec![Op::Voters { voters: joined }]).await?;
+        }
+        for (disk, error) in failed {
+            // Not `leave`: that would choose again.
+            if self.shadow.is_present(disk) {
+                self.configs.push(self.config());
+                let ops = self.leaving(disk, absence(&error))?;
+                self.commit_tried(ops, Form::Record).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A checkpoint of what is acknowledged, on every voter. Nobody waits for it but the next commit.
+    async fn checkpoint(&mut self) {
+        if self.running().is_err() {
+            return;
+        }
+        if let Some(by) = self.claimed_by_another().await {
+            self.shared.suspend(Suspension::Claimed { by: by.by });
+            return;
+        }
+        self.configs.push(self.config());
+        // An empty record: failures are dealt with as in any other.
+        let _ = self.commit_tried(Vec::new(), Form::Checkpoint).await;
+    }
+
+    async fn export(&mut self) -> Result<(), CommitError> {
+        self.running()?;
+        self.checkpoint().await;
+        self.running()?;
+        let claim = Claim { exported: true, ..self.claim.clone() };
+        let io = self.io.clone();
+        // One that does not take it keeps the older claim of this epoch; the newest counts.
+        let written = join_all(self.voters.values_mut().map(|v| v.put_claim(&io, &claim))).await;
+        self.shared.suspend(Suspension::Exported);
+        match written.iter().any(Result::is_ok) {
+            true => Ok(()),
+            false => Err(CommitError::Suspended(Suspension::Exported)),
+        }
+    }
+
+    /// Applies operations to the shadow: all or none. `before` has those that it took and that are not yet in a record.
+    fn try_on(&mut self, ops: &[Op], before: &[Op]) -> Result<(), CommitError> {
+        if self.configs.is_empty() {
+            self.configs.push(self.config());
+        }
+        let mut result = Ok(());
+        for (i, op) in ops.iter().enumerate() {
+            if let Err(e) = self.shadow.apply(op) {
+                if i > 0 {
+                    self.roll_back(before);
+                }
+                return Err(e.into());
+            }
+        }
+        let needed = state_size_bound(&self.shadow) as u64;
+        let smallest = self.voters.values().map(|v| (Voter::room(&v.member), v.member.number)).min();
+        if let Some((room, disk)) = smallest.filter(|(room, _)| *room < needed) {
+            // What makes it smaller, or no larger, is always welcome.
+            if needed > state_size_bound(&self.shared.state.read()) as u64 {
+                self.roll_back(before);
+                result = Err(CommitError::Full { disk, room, needed });
+            }
+        }
+        result
+    }
+
+    fn roll_back(&mut self, before: &[Op]) {
+        self.shadow = self.shared.state.read().clone();
+        for op in self.unacknowledged.iter().flatten().chain(before) {
+            self.shadow.apply(op).expect("it was applied before");
+        }
+    }
+
+    /// Writes the next record, which the shadow has, to everyone who gets records; who failed.
+    async fn put(&mut self, ops: Vec<Op>, form: Form) -> Vec<(DiskNumber, DiskError)> {
+        let (pool, before) = (self.shadow.pool, self.point);
+        let body = encode_record(&ops);
+        self.point = before.after(&body);
+        self.configs.push(self.config());
+        self.unacknowledged.push(ops);
+        let mut state = None;
+        let mut puts = Vec::new();
+        for voter in self.voters.values_mut() {
+            let record = match form {
+                Form::Record => voter.record(pool, &before, &body),
+                Form::Checkpoint => None,
+            };
+            let put: Put = record.unwrap_or_else(|| {
+                let state = state.get_or_insert_with(|| encode_state(&self.shadow));
+                voter.checkpoint(pool, &self.point, state)
+            });
+            puts.push((Arc::clone(&voter.member), put));
+        }
+        let written = puts.into_iter().map(|(member, put)| {
+            let io = self.io.clone();
+            async move { put.write(&io, &member).await.err().map(|e| (member.number, e)) }
+        });
+        join_all(written).await.into_iter().flatten().collect()
+    }
+
+    /// The operations that make a disk absent, applied to the shadow.
+    fn leaving(&mut self, disk: DiskNumber, reason: Absence) -> Result<Vec<Op>, CommitError> {
+        self.shared.remove_member(disk);
+        // The last voter leaves by suspending the pool, which `enough_left` says.
+        if self.shadow.voters.iter().all(|v| *v == disk) {
+            return Ok(Vec::new());
+        }
+        let shared = &self.shared;
+        let ops = self.shadow.leave(disk, reason, |s, r, i| shared.active(s, r, i));
+        for op in &ops {
+            self.shadow.apply(op).map_err(|e| self.suspend(Suspension::Unaccountable(e)))?;
+        }
+        Ok(ops)
+    }
+
+    /// Invariant 2.
+    fn enough_left(&self) -> Result<(), CommitError> {
+        for (set, needed) in &self.configs {
+            let left = set.iter().filter(|d| self.voters.contains_key(d)).count();
+            if left < *needed || self.voters.is_empty() {
+                let failed = self.failed.clone();
+                return Err(self.suspend(Suspension::TooFewVoters {
+                    left,
+                    needed: (*needed).max(1),
+                    failed,
+                }));
+            }
+        }
+        Ok(())
+    }
+
+    fn config(&self) -> Config {
+        (self.shadow.voters.clone(), self.shadow.needed_to_go_on())
+    }
+
+    fn running(&self) -> Result<(), CommitError> {
+        match &*self.shared.suspended.read() {
+            Some(why) => Err(why.clone().into()),
+            None => Ok(()),
+        }
+    }
+
+    fn suspend(&self, why: Suspension) -> CommitError {
+        self.shared.suspend(why.clone());
+        why.into()
+    }
+
+    async fn claimed_by_another(&self) -> Option<Claim> {
+        for voter in self.voters.values() {
+            let member = &voter.member;
+            let (claim, _) =
+                newest_claim(&self.io, &member.disk, &member.areas, self.shadow.pool, member.number).await;
+            let other = claim.filter(|c| {
+                c.epoch > self.claim.epoch
+                    || (c.epoch == self.claim.epoch && c.incarnation != self.claim.incarnation)
+            });
+            if other.is_some() {
+                return other;
+            }
+        }
+        None
+    }
+}
+
+fn absence(error: &DiskError) -> Absence {
+    match error {
+        DiskError::Gone { .. } => Absence::Gone,
+        DiskError::Timeout { .. } => Absence::Slow,
+        e if e.at().op == DiskOp::Flush => Absence::FlushFailed,
+        _ => Absence::WriteFailed,
+    }
+}

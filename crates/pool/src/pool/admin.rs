@@ -1,0 +1,158 @@
+//! Changing an open pool by request.
+
+use std::sync::Arc;
+
+use disk::Disk;
+
+use super::create::{NewDisk, describe, suitable};
+use super::error::{AdminError, Unsuitable};
+use super::plan::{Freshness, Shown, freshness};
+use super::{Pool, labels};
+use crate::metadata::Member;
+use crate::{CommitError, DiskNumber, InvalidOp, Op, Presence, Usage};
+
+impl Pool {
+    /// Adds a disk; its number.
+    ///
+    /// # Errors
+    /// [`AdminError`]: it will not do, or the change could not be made; what is on it may be erased then.
+    pub async fn add_disk(&self, new: &NewDisk) -> Result<DiskNumber, AdminError> {
+        let inner = &self.inner;
+        let _admin = inner.admin.lock().await;
+        inner.metadata.commit(Vec::new()).await?; // a pool that takes no changes erases no disk
+        let (number, slab_bytes, name) =
+            self.read(|s| (DiskNumber(s.next_disk), s.slab_bytes, s.name.clone()));
+        let areas = suitable(&inner.io, new, slab_bytes).await?;
+        if self.members().iter().any(|m| m.disk.info().id == new.disk.info().id) {
+            return Err(Unsuitable::Twice.into());
+        }
+        let record = describe(&inner.io.env, new, &areas);
+        let member = Member { number, id: record.id, disk: Arc::clone(&new.disk), areas };
+        labels::wipe(&inner.io, &new.disk, &areas).await.map_err(Unsuitable::Disk)?;
+        let label = self.label_of(&member, &record, name, record.label_sequence);
+        labels::write(&inner.io, &new.disk, &label).await.map_err(Unsuitable::Disk)?;
+        inner.metadata.join(Arc::new(member), vec![Op::AddDisk { disk: number, record }]).await?;
+        Ok(number)
+    }
+
+    /// Takes back a disk that was absent: it gets writes again, and is current but for the regions that it has missed. Give the device
+    /// opened anew: I/O that timed out on the old handle must not arrive any more.
+    ///
+    /// # Errors
+    /// [`AdminError`]. [`AdminError::Stale`] unless `accept_loss`: it has lost writes, and nobody else has them.
+    pub async fn return_disk(
+        &self,
+        disk: Arc<dyn Disk>,
+        accept_loss: bool,
+    ) -> Result<DiskNumber, AdminError> {
+        let inner = &self.inner;
+        let _admin = inner.admin.lock().await;
+        let label = labels::read(&inner.io, &disk).await.map_err(AdminError::NotOurs)?;
+        let number = label.number;
+        let stranger = AdminError::Stranger { pool: label.pool, number };
+        let record = self.read(|s| s.disks.get(&number).cloned()).ok_or(stranger.clone())?;
+        if label.pool != inner.id || record.id != label.id {
+            return Err(stranger);
+        }
+        if record.presence == Presence::Present {
+            return Err(AdminError::Present(number));
+        }
+        let size = disk.info().geometry.size;
+        if size < label.areas.size {
+            return Err(Unsuitable::Small { size, least: label.areas.size }.into());
+        }
+        let shown = Shown {
+            id: label.id,
+            epoch: label.epoch,
+            incarnation: label.incarnation,
+            sequence: label.sequence,
+            behind: false,
+        };
+        let mut ops = Vec::new();
+        if self.read(|s| freshness(s, number, &shown)) != Freshness::Current {
+            ops.push(Op::MissedAll { disk: number });
+            let alone = self.read(|s| {
+                let mut s = s.clone();
+                s.apply(&ops[0]).is_err() || s.has_only_copies(number)
+            });
+            if alone && !accept_loss {
+                return Err(AdminError::Stale(number));
+            }
+        }
+        inner.metadata.commit(Vec::new()).await?; // a pool that takes no changes writes no label
+        labels::silence(&inner.io, &disk, &label.areas).await.map_err(Unsuitable::Disk)?;
+        let member = Arc::new(Member { number, id: label.id, disk, areas: label.areas });
+        let sequence = label.sequence.max(record.label_sequence) + 1;
+        if ops.is_empty() || accept_loss {
+            // What it has missed is in the metadata, or nobody has better: the label may say that it is of this epoch.
+            let name = self.read(|s| s.name.clone());
+            let label = self.label_of(&member, &record, name, sequence);
+            labels::write(&inner.io, &member.disk, &label).await.map_err(Unsuitable::Disk)?;
+            ops.push(Op::Labelled { disk: number, sequence });
+        } else {
+            // A new label would make an old disk look current if the record that says otherwise were lost.
+            inner.metadata.commit(std::mem::take(&mut ops)).await?;
+            let name = self.read(|s| s.name.clone());
+            let label = self.label_of(&member, &record, name, sequence);
+            labels::write(&inner.io, &member.disk, &label).await.map_err(Unsuitable::Disk)?;
+            ops.push(Op::Labelled { disk: number, sequence });
+        }
+        ops.push(Op::DiskPresent { disk: number });
+        inner.metadata.join(member, ops).await?;
+        Ok(number)
+    }
+
+    /// Says what a disk may be used for.
+    ///
+    /// # Errors
+    /// [`CommitError`].
+    pub async fn set_usage(&self, disk: DiskNumber, usage: Usage) -> Result<(), CommitError> {
+        self.inner.metadata.commit(vec![Op::SetUsage { disk, usage }]).await
+    }
+
+    /// Takes a disk without slabs out of the pool for good, and erases its labels if it is here.
+    ///
+    /// # Errors
+    /// [`CommitError::Invalid`]: it still has slabs, or it is the only one with metadata.
+    pub async fn remove_disk(&self, disk: DiskNumber) -> Result<(), AdminError> {
+        let inner = &self.inner;
+        let _admin = inner.admin.lock().await;
+        let (mut voters, used) = self.read(|s| (s.voters.clone(), s.slabs_used(disk).next().is_some()));
+        if used {
+            return Err(CommitError::Invalid(InvalidOp::DiskInUse(disk)).into());
+        }
+        let member = self.members().get(disk).cloned();
+        let mut ops = Vec::new();
+        if voters.remove(&disk) {
+            ops.push(Op::Voters { voters });
+        }
+        ops.push(Op::RemoveDisk { disk });
+        inner.metadata.commit(ops).await?;
+        if let Some(member) = member {
+            labels::wipe(&inner.io, &member.disk, &member.areas).await.map_err(Unsuitable::Disk)?;
+        }
+        inner.metadata.rechoose().await?;
+        Ok(())
+    }
+
+    /// Gives the pool another name, in the metadata and on the labels.
+    ///
+    /// # Errors
+    /// [`CommitError`].
+    pub async fn rename(&self, name: &str) -> Result<(), CommitError> {
+        let _admin = self.inner.admin.lock().await;
+        self.inner.metadata.commit(vec![Op::RenamePool { name: name.to_owned() }]).await?;
+        let sequences: std::collections::BTreeMap<_, _> =
+            self.read(|s| s.disks.iter().map(|(d, r)| (*d, r.label_sequence)).collect());
+        self.relabel(|d| sequences.get(&d).copied().unwrap_or(0)).await
+    }
+
+    /// Gives the pool up, cleanly: anybody may open it then. It takes no changes any more.
+    ///
+    /// # Errors
+    /// [`CommitError::Suspended`]: the claim stays.
+    pub async fn export(&self) -> Result<(), CommitError> {
+        let _admin = self.inner.admin.lock().await;
+        self.inner.metadata.export().await
+    }
+}

@@ -1,0 +1,244 @@
+//! A new pool.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use arena::Arena;
+use disk::{Disk, DiskInfo, IdKind, Media};
+use env::Env;
+
+use super::error::{CreateError, Unsuitable};
+use super::{Inner, Pool, labels};
+use crate::format::{Areas, Claim, Claimant, FORMAT_VERSION, Label};
+use crate::metadata::{DiskIo, Member, Members, Metadata, Opening, Point, Voter};
+use crate::{DiskId, DiskNumber, DiskRecord, FaultDomains, Op, PoolId, Presence, State, UNIT, Usage, voters};
+
+/// A disk for a pool.
+#[derive(Clone)]
+pub struct NewDisk {
+    /// The device.
+    pub disk: Arc<dyn Disk>,
+    /// Where it stands.
+    pub domains: FaultDomains,
+    /// Whether it may be a disk of another pool, which it is not any more then.
+    pub overwrite: bool,
+}
+
+/// What a new pool is like.
+#[derive(Clone, Debug)]
+pub struct CreateOptions {
+    /// What people call it.
+    pub name: String,
+    /// Bytes of a slab; `None`: by the size of the smallest disk.
+    pub slab_bytes: Option<u64>,
+    /// Who makes it, and holds it then.
+    pub by: Claimant,
+}
+
+impl NewDisk {
+    /// A disk that nobody knows where it stands.
+    pub fn new(disk: Arc<dyn Disk>) -> NewDisk {
+        NewDisk { disk, domains: FaultDomains::default(), overwrite: false }
+    }
+}
+
+impl Pool {
+    /// Makes a pool of `disks`, and holds it.
+    ///
+    /// # Errors
+    /// [`CreateError`]: which disk will not do, and why; nothing has been written then. After an error of the metadata the disks
+    /// may have labels of a pool that cannot be opened.
+    pub async fn create(
+        env: &Env,
+        arena: &Arena,
+        disks: &[NewDisk],
+        options: CreateOptions,
+    ) -> Result<Pool, CreateError> {
+        let io = DiskIo { env: env.clone(), arena: arena.clone() };
+        let smallest = disks.iter().map(|d| d.disk.info().geometry.size).min().ok_or(CreateError::NoDisks)?;
+        let slab_bytes = options.slab_bytes.unwrap_or_else(|| Areas::slab_bytes_for(smallest));
+        if !slab_bytes.is_power_of_two() || !(Areas::SLAB_MIN..=Areas::SLAB_MAX).contains(&slab_bytes) {
+            return Err(CreateError::SlabBytes(slab_bytes));
+        }
+        let mut seen = BTreeSet::new();
+        let mut planned = Vec::new();
+        for new in disks {
+            let info = new.disk.info();
+            let fail = |why| CreateError::Disk { path: info.path.clone(), why };
+            if !seen.insert(info.id.clone()) {
+                return Err(fail(Unsuitable::Twice));
+            }
+            planned.push(suitable(&io, new, slab_bytes).await.map_err(fail)?);
+        }
+
+        let pool = PoolId(env.random());
+        let (epoch, incarnation) = (1, env.random_u64());
+        let mut state = State::new(pool, options.name, slab_bytes);
+        let mut ops = vec![Op::Opened { epoch, incarnation }];
+        let mut members = Vec::new();
+        for (n, (new, areas)) in disks.iter().zip(&planned).enumerate() {
+            let number = u16::try_from(n).map(DiskNumber).unwrap_or(DiskNumber(u16::MAX));
+            let record = describe(env, new, areas);
+            members.push(Arc::new(Member {
+                number,
+                id: record.id,
+                disk: Arc::clone(&new.disk),
+                areas: *areas,
+            }));
+            ops.push(Op::AddDisk { disk: number, record });
+        }
+        // Tried on a copy, to choose the voters and so that a bad name is refused before anything is written.
+        let mut tried = state.clone();
+        tried.apply(&Op::RenamePool { name: state.name.clone() }).map_err(crate::CommitError::Invalid)?;
+        tried.apply_all(&ops).map_err(crate::CommitError::Invalid)?;
+        let chosen = voters::choose(&tried, |_| true);
+        ops.push(Op::Voters { voters: chosen.clone() });
+        state.next_disk = 0;
+
+        let claim = Claim {
+            pool,
+            epoch,
+            incarnation,
+            sequence: 0,
+            by: options.by.clone(),
+            since_unix_s: env.unix_time().as_secs(),
+            exported: false,
+        };
+        let mut writers = Vec::new();
+        for member in &members {
+            let fail = |e: disk::DiskError| CreateError::Disk {
+                path: member.disk.info().path.clone(),
+                why: Unsuitable::Disk(e),
+            };
+            labels::wipe(&io, &member.disk, &member.areas).await.map_err(fail)?;
+            if chosen.contains(&member.number) {
+                let mut voter = Voter::new(Arc::clone(member), 0, 0);
+                voter.put_claim(&io, &claim).await.map_err(fail)?;
+                writers.push(voter);
+            }
+        }
+        let opening = Opening {
+            point: Point { epoch, incarnation, sequence: 0, chain: 0 },
+            ops,
+            voters: writers,
+            needed: 0,
+            members: members.iter().cloned().collect::<Members>(),
+            claim,
+            state,
+        };
+        let metadata = Metadata::open(io.clone(), opening).await?;
+        let inner = Inner {
+            id: pool,
+            io,
+            metadata,
+            epoch,
+            incarnation,
+            node: options.by.machine,
+            admin: tokio::sync::Mutex::new(()),
+        };
+        let made = Pool { inner: Arc::new(inner) };
+        // Last: a disk without a label is none of the pool.
+        made.relabel(|_| 0).await?;
+        Ok(made)
+    }
+
+    /// Gives each member a label of this epoch, and remembers it. `newest` gives the sequence number of the label that a disk has.
+    pub(super) async fn relabel(&self, newest: impl Fn(DiskNumber) -> u64) -> Result<(), crate::CommitError> {
+        let mut ops = Vec::new();
+        for member in self.members().iter() {
+            let disk = member.number;
+            let Some(label) = self.label(member, newest(disk) + 1) else { continue };
+            match labels::write(&self.inner.io, &member.disk, &label).await {
+                Ok(()) => ops.push(Op::Labelled { disk, sequence: label.sequence }),
+                Err(_) => self.inner.metadata.leave(disk, crate::Absence::WriteFailed).await?,
+            }
+        }
+        self.inner.metadata.commit(ops).await
+    }
+
+    /// The label that a disk should have.
+    pub(super) fn label(&self, member: &Member, sequence: u64) -> Option<Label> {
+        self.read(|s| {
+            let record = s.disks.get(&member.number)?;
+            Some(self.label_of(member, record, s.name.clone(), sequence))
+        })
+    }
+
+    pub(super) fn label_of(
+        &self,
+        member: &Member,
+        record: &DiskRecord,
+        pool_name: String,
+        sequence: u64,
+    ) -> Label {
+        Label {
+            pool: self.inner.id,
+            number: member.number,
+            epoch: self.inner.epoch,
+            incarnation: self.inner.incarnation,
+            sequence,
+            version: FORMAT_VERSION,
+            features: Vec::new(),
+            id: member.id,
+            pool_name,
+            node: self.inner.node,
+            domains: record.domains.clone(),
+            atomic_write: member.disk.info().geometry.atomic_write,
+            areas: member.areas,
+        }
+    }
+}
+
+/// Whether the disk can be one of a pool with such slabs, and how it would be laid out.
+pub(super) async fn suitable(io: &DiskIo, new: &NewDisk, slab_bytes: u64) -> Result<Areas, Unsuitable> {
+    let info = new.disk.info();
+    let geometry = &info.geometry;
+    if u64::from(geometry.logical_block) > UNIT {
+        return Err(Unsuitable::Blocks(geometry.logical_block));
+    }
+    if u64::from(geometry.atomic_write) < UNIT {
+        return Err(Unsuitable::Tears(geometry.atomic_write));
+    }
+    if info.id.kind == IdKind::Path {
+        return Err(Unsuitable::NoIdentity);
+    }
+    let least = Areas::DISK_MIN.max(2 * slab_bytes);
+    let areas =
+        Areas::plan(geometry.size, slab_bytes).ok_or(Unsuitable::Small { size: geometry.size, least })?;
+    if !new.overwrite
+        && let Ok(label) = labels::read(io, &new.disk).await
+    {
+        let (name, pool, number) = (label.pool_name, label.pool, label.number);
+        return Err(Unsuitable::InPool { name, pool, number });
+    }
+    Ok(areas)
+}
+
+/// The record of a disk that joins, with an identity of its own and its first label.
+pub(super) fn describe(env: &Env, new: &NewDisk, areas: &Areas) -> DiskRecord {
+    let info = new.disk.info();
+    DiskRecord {
+        id: DiskId(env.random()),
+        name: name_of(info),
+        slabs: areas.slab_count(),
+        usage: Usage::AutoSelect,
+        presence: Presence::Present,
+        domains: new.domains.clone(),
+        media: match info.media {
+            Media::Unspecified => 0,
+            Media::Hdd => 1,
+            Media::Ssd => 2,
+            Media::Nvme => 3,
+            Media::Scm => 4,
+        },
+        label_sequence: 1,
+    }
+}
+
+fn name_of(info: &DiskInfo) -> String {
+    let mut name = info.id.to_string();
+    while name.len() > 255 {
+        name.pop();
+    }
+    name
+}

@@ -1,0 +1,222 @@
+//! What can go wrong with a pool as a whole, by blame, with what to do.
+
+use std::path::PathBuf;
+
+use disk::DiskError;
+
+use crate::format::{Claimant, Feature, LabelError};
+use crate::{CommitError, DiskNumber, InvalidOp, PoolId};
+
+/// Why a disk cannot be one of a pool.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unsuitable {
+    /// See `docs/0001-pool.md`.
+    #[error("a power cut could tear a 4 KiB write: the disk promises {0} bytes")]
+    Tears(u32),
+    /// Its blocks are larger than a unit.
+    #[error("its blocks have {0} bytes, more than 4 KiB")]
+    Blocks(u32),
+    /// It is too small.
+    #[error("it has {size} bytes; the least is {least}")]
+    Small {
+        /// Its size.
+        size: u64,
+        /// The smallest that would do.
+        least: u64,
+    },
+    /// Nothing tells it from another disk that is found at the same path tomorrow.
+    #[error("it has no identity of its own, neither a world wide name nor a serial number")]
+    NoIdentity,
+    /// It was given twice.
+    #[error("it was given twice")]
+    Twice,
+    /// It is in use.
+    #[error("it is disk {} of the pool '{name}'; erase it first if that pool is not needed any more", .number.0)]
+    InPool {
+        /// The pool's name.
+        name: String,
+        /// The pool.
+        pool: PoolId,
+        /// Its number there.
+        number: DiskNumber,
+    },
+    /// It failed.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+}
+
+/// Why a pool could not be made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CreateError {
+    /// No disks were given.
+    #[error("a pool needs at least one disk")]
+    NoDisks,
+    /// The slab size is not one.
+    #[error("a slab has a power of two bytes from 2 MiB to 1 GiB, not {0}")]
+    SlabBytes(u64),
+    /// One of the disks will not do.
+    #[error("{}: {why}", .path.display())]
+    Disk {
+        /// Where it is.
+        path: PathBuf,
+        /// Why.
+        why: Unsuitable,
+    },
+    /// The metadata could not be written.
+    #[error(transparent)]
+    Commit(#[from] CommitError),
+}
+
+/// Why a pool could not be opened.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OpenError {
+    /// None of the disks is one of the pool.
+    #[error("no disk of {} is here{}", .pool.map_or("a pool".into(), |p| format!("pool {p}")), seen(.unreadable))]
+    NoPool {
+        /// The pool that was asked for.
+        pool: Option<PoolId>,
+        /// Disks with something like a label.
+        unreadable: Vec<(PathBuf, LabelError)>,
+    },
+    /// The caller's: disks of several pools, and none was named.
+    #[error("the disks are of {} pools ({}); say which", .0.len(), .0.iter().map(|(id, name)| format!("{name} {id}")).collect::<Vec<_>>().join(", "))]
+    SeveralPools(Vec<(PoolId, String)>),
+    /// The same label on two devices: one is a copy of the other.
+    #[error("{} and {} both say that they are disk {} of the pool: one is a copy; take it away", .a.display(), .b.display(), .disk.0)]
+    Copied {
+        /// The number in both labels.
+        disk: DiskNumber,
+        /// One.
+        a: PathBuf,
+        /// The other.
+        b: PathBuf,
+    },
+    /// A newer version has written what this one cannot read.
+    #[error("disk {} uses {} which this version does not know; use a newer one", .disk.0, names(.features))]
+    Features {
+        /// A disk.
+        disk: DiskNumber,
+        /// What it uses.
+        features: Vec<Feature>,
+    },
+    /// A newer version has written what this one can only read.
+    #[error("disk {} uses {} which this version can only read; open the pool read-only", .disk.0, names(.features))]
+    ReadOnlyFeatures {
+        /// A disk.
+        disk: DiskNumber,
+        /// What it uses.
+        features: Vec<Feature>,
+    },
+    /// The device is smaller than when it was added.
+    #[error("disk {} has {size} bytes and had {had}", .disk.0)]
+    Shrunk {
+        /// The disk.
+        disk: DiskNumber,
+        /// Now.
+        size: u64,
+        /// When it was added.
+        had: u64,
+    },
+    /// None of the disks can say what the pool is.
+    #[error("none of the {disks} disks that are here has usable metadata; bring the others")]
+    NoMetadata {
+        /// How many are here.
+        disks: usize,
+    },
+    /// A missing disk may be newer than those that are here.
+    #[error(
+        "{seen} of {voters} disks with metadata are here and {needed} are needed, because the others may be newer; bring back {}, or accept the \
+         loss of what only they have: {} may be stale",
+        disks(.missing), spaces(.stale)
+    )]
+    TooFewVoters {
+        /// Voters that are here and well.
+        seen: usize,
+        /// All of them.
+        voters: usize,
+        /// How many must be.
+        needed: usize,
+        /// Those that are not, with what they are called.
+        missing: Vec<(DiskNumber, String)>,
+        /// Spaces with slabs on disks that are not here.
+        stale: Vec<String>,
+    },
+    /// Somebody has it.
+    #[error(
+        "{} holds it: process {}, since {since_unix_s} s after 1970; export it there, or force if that machine is off for certain",
+        .by.host, .by.process
+    )]
+    Held {
+        /// Who.
+        by: Claimant,
+        /// Since when.
+        since_unix_s: u64,
+    },
+    /// Somebody claimed it at the same moment.
+    #[error("{} claimed it at the same time; try again when it is free", .by.host)]
+    Raced {
+        /// Who.
+        by: Claimant,
+    },
+    /// Parts of the pool were used without each other.
+    #[error(
+        "disks {} were used without the rest of the pool after their loss was accepted; open it without them, or accept the loss of \
+         what was written to them then",
+        numbers(.0)
+    )]
+    Diverged(Vec<DiskNumber>),
+    /// The claim or the first record could not be written.
+    #[error(transparent)]
+    Commit(#[from] CommitError),
+    /// What the metadata says contradicts itself.
+    #[error("the metadata contradicts itself: {0}")]
+    Contradiction(#[from] InvalidOp),
+}
+
+/// Why a disk could not be added, returned or removed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AdminError {
+    /// The disk will not do.
+    #[error(transparent)]
+    Unsuitable(#[from] Unsuitable),
+    /// It is no disk of this pool.
+    #[error("it is no disk of this pool: {0}")]
+    NotOurs(LabelError),
+    /// Its label is of another pool, or of a disk that this pool does not have.
+    #[error("it is disk {} of pool {pool}, not one of this pool's", .number.0)]
+    Stranger {
+        /// The pool in its label.
+        pool: PoolId,
+        /// The number in its label.
+        number: DiskNumber,
+    },
+    /// It never left.
+    #[error("disk {} takes part already", .0.0)]
+    Present(DiskNumber),
+    /// It has the only copy of something, and that may be old.
+    #[error("disk {} has the only copy of some data, and an old one; accept the loss to use it", .0.0)]
+    Stale(DiskNumber),
+    /// See [`CommitError`].
+    #[error(transparent)]
+    Commit(#[from] CommitError),
+}
+
+fn numbers(disks: &[DiskNumber]) -> String {
+    disks.iter().map(|d| d.0.to_string()).collect::<Vec<_>>().join(", ")
+}
+
+fn names(features: &[Feature]) -> String {
+    features.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+fn disks(missing: &[(DiskNumber, String)]) -> String {
+    missing.iter().map(|(d, name)| format!("disk {} ({name})", d.0)).collect::<Vec<_>>().join(", ")
+}
+
+fn spaces(stale: &[String]) -> String {
+    if stale.is_empty() { "nothing that is known".into() } else { stale.join(", ") }
+}
+
+fn seen(unreadable: &[(PathBuf, LabelError)]) -> String {
+    unreadable.iter().map(|(path, why)| format!("; {}: {why}", path.display())).collect()
+}

@@ -1,0 +1,95 @@
+//! Labels on disks: finding, choosing between the two, writing.
+
+use std::sync::Arc;
+
+use disk::{Disk, DiskError};
+
+use crate::PoolId;
+use crate::format::{Areas, Extent, Label, LabelError};
+use crate::metadata::DiskIo;
+
+/// A disk, and the label on it if it has one.
+#[derive(Clone)]
+pub struct FoundLabel {
+    /// The disk.
+    pub disk: Arc<dyn Disk>,
+    /// What its labels say.
+    pub label: Result<Label, LabelError>,
+}
+
+/// Looks for labels: what could be opened. It writes nothing and looks at no claims.
+pub async fn scan(env: &env::Env, arena: &arena::Arena, disks: &[Arc<dyn Disk>]) -> Vec<FoundLabel> {
+    let io = DiskIo { env: env.clone(), arena: arena.clone() };
+    let mut found = Vec::new();
+    for disk in disks {
+        found.push(FoundLabel { disk: Arc::clone(disk), label: read(&io, disk).await });
+    }
+    found
+}
+
+/// The newer of the two labels that can be read.
+///
+/// # Errors
+/// What is wrong with the first, or with the second if the first is only damaged and that says more.
+pub(crate) async fn read(io: &DiskIo, disk: &Arc<dyn Disk>) -> Result<Label, LabelError> {
+    let a = read_at(io, disk, Areas::LABEL_A).await;
+    let b = read_at(io, disk, Areas::label_b(disk.info().geometry.size)).await;
+    match (a, b) {
+        // The labels of two disks or pools at two ends: somebody has copied a part of one. The first is nearer to what was copied over.
+        (Ok(a), Ok(b)) if (a.pool, a.id) == (b.pool, b.id) && b.sequence > a.sequence => Ok(b),
+        (Ok(a), _) => Ok(a),
+        (Err(LabelError::Frame(_)), b) => b,
+        (Err(a), Ok(b)) if !matches!(a, LabelError::Version(_)) => Ok(b),
+        (Err(a), _) => Err(a),
+    }
+}
+
+async fn read_at(io: &DiskIo, disk: &Arc<dyn Disk>, at: Extent) -> Result<Label, LabelError> {
+    if at.end() > disk.info().geometry.size {
+        return Err(LabelError::Frame(crate::format::FrameError::Blank));
+    }
+    match io.read(disk, at).await {
+        Ok(bytes) => Label::decode(&bytes),
+        Err(_) => Err(LabelError::Frame(crate::format::FrameError::Damaged)),
+    }
+}
+
+/// Writes both labels, one after the other: at any moment one is whole.
+pub(crate) async fn write(io: &DiskIo, disk: &Arc<dyn Disk>, label: &Label) -> Result<(), DiskError> {
+    let bytes = label.encode();
+    io.write_durably(disk, label.areas.label_a.offset, bytes.clone()).await?;
+    io.write_durably(disk, label.areas.label_b.offset, bytes).await
+}
+
+/// Makes a disk one without metadata: labels, claims, activity and checkpoints are gone.
+pub(crate) async fn wipe(io: &DiskIo, disk: &Arc<dyn Disk>, areas: &Areas) -> Result<(), DiskError> {
+    // From the beginning, so that what stood there before is not recognised any more (partition tables, file systems).
+    let head = Extent { offset: 0, length: areas.checkpoint_0.offset };
+    for at in [head, first_block(areas.checkpoint_0), first_block(areas.checkpoint_1), areas.label_b] {
+        io.write_and_flush(disk, at.offset, vec![0; at.length as usize]).await?;
+    }
+    Ok(())
+}
+
+/// Takes a returning disk's say: its checkpoints and claims are of the past, whatever their numbers.
+pub(crate) async fn silence(io: &DiskIo, disk: &Arc<dyn Disk>, areas: &Areas) -> Result<(), DiskError> {
+    for at in [areas.claim, first_block(areas.checkpoint_0), first_block(areas.checkpoint_1)] {
+        io.write_and_flush(disk, at.offset, vec![0; at.length as usize]).await?;
+    }
+    Ok(())
+}
+
+/// The pools that the labels name, each once.
+pub(crate) fn pools(found: &[FoundLabel]) -> Vec<(PoolId, String)> {
+    let mut pools: Vec<(PoolId, String)> = Vec::new();
+    for label in found.iter().filter_map(|f| f.label.as_ref().ok()) {
+        if !pools.iter().any(|(id, _)| *id == label.pool) {
+            pools.push((label.pool, label.pool_name.clone()));
+        }
+    }
+    pools
+}
+
+fn first_block(area: Extent) -> Extent {
+    Extent { length: crate::UNIT, ..area }
+}

@@ -1,0 +1,111 @@
+//! Making, opening and changing pools: what ties labels, claims and the metadata together.
+
+mod admin;
+mod create;
+mod error;
+mod labels;
+mod open;
+mod plan;
+#[cfg(test)]
+mod tests;
+
+pub use create::{CreateOptions, NewDisk};
+pub use error::{AdminError, CreateError, OpenError, Unsuitable};
+pub use labels::{FoundLabel, scan};
+pub use open::{OpenOptions, Opened};
+
+use std::sync::Arc;
+
+use crate::metadata::{DiskIo, Members, Metadata, Suspension};
+use crate::{Absence, CommitError, DiskNumber, Op, PoolId, RowNumber, SpaceId, SpaceRecord, State};
+
+/// An open pool. Clones are handles on the same one; when the last is dropped without [`Pool::export`], its claim stays on the disks.
+#[derive(Clone)]
+pub struct Pool {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    id: PoolId,
+    io: DiskIo,
+    metadata: Metadata,
+    epoch: u64,
+    incarnation: u64,
+    /// The machine that writes labels.
+    node: [u8; 16],
+    /// Disks join and leave by request one at a time.
+    admin: tokio::sync::Mutex<()>,
+}
+
+impl Pool {
+    /// Its identity.
+    pub fn id(&self) -> PoolId {
+        self.inner.id
+    }
+
+    /// The epoch that it was opened with: no other opening of this pool has it.
+    pub fn epoch(&self) -> u64 {
+        self.inner.epoch
+    }
+
+    /// Looks at what is committed. `f` is short: changes wait for it.
+    pub fn read<R>(&self, f: impl FnOnce(&State) -> R) -> R {
+        self.inner.metadata.read(f)
+    }
+
+    /// The disks that take part now.
+    pub fn members(&self) -> Arc<Members> {
+        self.inner.metadata.members()
+    }
+
+    /// Why nothing can be changed any more, if so.
+    pub fn suspended(&self) -> Option<Suspension> {
+        self.inner.metadata.suspended()
+    }
+
+    /// Changes whenever a disk leaves or joins, or the pool is suspended.
+    pub fn changes(&self) -> tokio::sync::watch::Receiver<u64> {
+        self.inner.metadata.changes()
+    }
+
+    /// Makes a space; it has no slabs until it is written.
+    ///
+    /// # Errors
+    /// [`CommitError`]: a shape that cannot be, a name that is taken, or no change at all is possible.
+    pub async fn create_space(&self, record: SpaceRecord) -> Result<SpaceId, CommitError> {
+        let _admin = self.inner.admin.lock().await;
+        let space = SpaceId(self.read(|s| s.next_space));
+        self.inner.metadata.commit(vec![Op::CreateSpace { space, record }]).await?;
+        Ok(space)
+    }
+
+    /// Registers who knows which regions of a copy (space, row, index) had writes since its disk was last flushed: those are missed when the disk
+    /// fails. It is asked when the disk has left [`Pool::members`] already, on the task that records the failure, and must not wait.
+    pub fn set_active_regions(
+        &self,
+        active: impl Fn(SpaceId, RowNumber, usize) -> u64 + Send + Sync + 'static,
+    ) {
+        self.metadata().set_active(Box::new(active));
+    }
+
+    /// Reports a disk that failed; see [`Pool::take_offline`].
+    ///
+    /// # Errors
+    /// [`CommitError::Suspended`]: too few would be left.
+    pub async fn disk_failed(&self, disk: DiskNumber, reason: Absence) -> Result<(), CommitError> {
+        self.metadata().leave(disk, reason).await
+    }
+
+    /// The metadata, for what changes it.
+    pub(crate) fn metadata(&self) -> &Metadata {
+        &self.inner.metadata
+    }
+
+    /// Makes a disk absent, because somebody asks for it.
+    ///
+    /// # Errors
+    /// [`CommitError::Suspended`]: too few would be left.
+    pub async fn take_offline(&self, disk: DiskNumber) -> Result<(), CommitError> {
+        self.disk_failed(disk, Absence::Asked).await
+    }
+}

@@ -1,0 +1,359 @@
+//! Opening a pool: who is current, the claim, the new epoch. The rules are those of `docs/0001-pool.md`, "Who is current".
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use arena::Arena;
+use disk::Disk;
+use env::Env;
+
+use super::error::OpenError;
+use super::labels::{self, FoundLabel};
+use super::plan::{Freshness, Shown, freshness, plan};
+use super::{Inner, Pool};
+use crate::format::{Claim, Claimant, FeatureClass, Label};
+use crate::metadata::{
+    DiskIo, History, Member, Members, Metadata, Opening, Point, Seen, Voter, look, newest_claim,
+};
+use crate::{DiskNumber, Op, PoolId, State};
+
+/// How to open a pool.
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    /// Which, when the disks are of several.
+    pub pool: Option<PoolId>,
+    /// Who opens it.
+    pub by: Claimant,
+    /// Whether a process of this machine's present boot is running; a claim of one that is not is over.
+    pub is_running: fn(u32) -> bool,
+    /// Nothing is written, not even a claim.
+    pub read_only: bool,
+    /// Open it although what is here may be old: what the missing disks alone have is given up.
+    pub accept_loss: bool,
+    /// Take it from whoever holds it. If that one is alive, both will write, and the pool is lost.
+    pub force: bool,
+}
+
+/// A pool that has been opened, and what is to be told about that.
+pub struct Opened {
+    /// The pool.
+    pub pool: Pool,
+    /// Disks that were present and are not here.
+    pub missing: Vec<DiskNumber>,
+    /// Disks whose contents are older than they should be: they are resynchronised whole, or absent if they have the only copy of something.
+    pub stale: Vec<DiskNumber>,
+    /// Spaces that may be old, because loss was accepted.
+    pub may_be_stale: Vec<String>,
+}
+
+impl OpenOptions {
+    /// For reading and writing, refused at the slightest doubt.
+    pub fn new(by: Claimant) -> OpenOptions {
+        OpenOptions {
+            pool: None,
+            by,
+            is_running: |_| true,
+            read_only: false,
+            accept_loss: false,
+            force: false,
+        }
+    }
+}
+
+/// A disk of the pool, and what it says.
+struct Candidate {
+    disk: Arc<dyn Disk>,
+    label: Label,
+    seen: Seen,
+}
+
+/// What all disks together say.
+struct Verdict<'a> {
+    newest: &'a History,
+    /// Its voters that are here and have a say.
+    seen: BTreeSet<DiskNumber>,
+    shown: BTreeMap<DiskNumber, Shown>,
+}
+
+impl Pool {
+    /// Opens the pool that `disks` are of: all disks that might be are given, others are passed over.
+    ///
+    /// # Errors
+    /// [`OpenError`]. Nothing but claims has been written then, except with [`OpenError::Commit`].
+    pub async fn open(
+        env: &Env,
+        arena: &Arena,
+        disks: &[Arc<dyn Disk>],
+        options: &OpenOptions,
+    ) -> Result<Opened, OpenError> {
+        let io = DiskIo { env: env.clone(), arena: arena.clone() };
+        let candidates = candidates(&io, labels::scan(env, arena, disks).await, options).await?;
+        let mut verdict = judge(&candidates)?;
+        refuse_divergence(&verdict, options)?;
+        refuse_holder(&candidates, options)?;
+        let open_at = |verdict: &Verdict<'_>| enough(verdict, &candidates, options);
+        open_at(&verdict)?;
+        if options.read_only {
+            return read_only(io, &candidates, &verdict, options);
+        }
+
+        let highest = candidates.values().map(Candidate::highest_epoch).max().unwrap_or(0);
+        let claim = Claim {
+            pool: verdict.newest.state.pool,
+            epoch: highest.max(verdict.newest.state.epoch()) + 1,
+            incarnation: env.random_u64(),
+            sequence: 0,
+            by: options.by.clone(),
+            since_unix_s: env.unix_time().as_secs(),
+            exported: false,
+        };
+        // Rule 4: durable on every voter seen, before anything is written under it.
+        let mut voters = Vec::new();
+        for number in verdict.seen.clone() {
+            let Some(candidate) = candidates.get(&number) else { continue };
+            let mut voter = candidate.voter(number);
+            match voter.put_claim(&io, &claim).await {
+                Ok(()) => voters.push(voter),
+                Err(_) => drop(verdict.seen.remove(&number)),
+            }
+        }
+        let doubt = open_at(&verdict)?;
+        refuse_race(&io, &voters, &claim).await?;
+
+        let state = &verdict.newest.state;
+        let plan = plan(state, &verdict.shown, &verdict.seen, doubt, options.accept_loss)?;
+        let may_be_stale = if doubt { exposed(state, &plan.missing) } else { Vec::new() };
+        let mut ops = vec![Op::Opened { epoch: claim.epoch, incarnation: claim.incarnation }];
+        ops.extend(plan.ops);
+        let members = plan.members.iter().filter_map(|d| candidates.get(d).map(|c| c.member(*d)));
+        let (epoch, incarnation) = (claim.epoch, claim.incarnation);
+        let opening = Opening {
+            state: state.clone(),
+            point: Point { epoch, incarnation, sequence: verdict.newest.point.sequence, chain: 0 },
+            ops,
+            needed: if doubt { 1 } else { state.needed_to_open() },
+            voters,
+            members: members.collect::<Members>(),
+            claim,
+        };
+        let id = state.pool;
+        let metadata = Metadata::open(io.clone(), opening).await?;
+        let admin = tokio::sync::Mutex::new(());
+        let node = options.by.machine;
+        let pool = Pool { inner: Arc::new(Inner { id, io, metadata, epoch, incarnation, node, admin }) };
+        // A label of this epoch, before any data is written under it: a disk that is used elsewhere meanwhile has another one.
+        pool.relabel(|d| candidates.get(&d).map_or(0, |c| c.label.sequence)).await?;
+        pool.inner.metadata.rechoose().await?;
+        Ok(Opened { pool, missing: plan.missing, stale: plan.stale, may_be_stale })
+    }
+}
+
+impl Candidate {
+    fn highest_epoch(&self) -> u64 {
+        let claim = self.seen.claim.as_ref().map_or(0, |c| c.epoch) + self.seen.claims_damaged;
+        let history = self.seen.history.as_ref().map_or(0, |h| h.point.epoch);
+        claim.max(history).max(self.label.epoch)
+    }
+
+    fn member(&self, number: DiskNumber) -> Arc<Member> {
+        let disk = Arc::clone(&self.disk);
+        Arc::new(Member { number, id: self.label.id, disk, areas: self.label.areas })
+    }
+
+    /// As a voter: the checkpoint that its history is from stays until the next one is durable.
+    fn voter(&self, number: DiskNumber) -> Voter {
+        let slot = self.seen.history.as_ref().map_or(0, |h| h.slot ^ 1);
+        let claimed = self.seen.claim.as_ref().map_or(0, |c| c.sequence);
+        Voter::new(self.member(number), slot, claimed)
+    }
+}
+
+/// The disks of the one pool, with what they have.
+async fn candidates(
+    io: &DiskIo,
+    found: Vec<FoundLabel>,
+    options: &OpenOptions,
+) -> Result<BTreeMap<DiskNumber, Candidate>, OpenError> {
+    let pools = labels::pools(&found);
+    let pool = match (options.pool, pools.as_slice()) {
+        (Some(pool), _) => pool,
+        (None, [(pool, _)]) => *pool,
+        (None, []) => return Err(no_pool(None, &found)),
+        (None, several) => return Err(OpenError::SeveralPools(several.to_vec())),
+    };
+    let mut candidates: BTreeMap<DiskNumber, Candidate> = BTreeMap::new();
+    for FoundLabel { disk, label } in &found {
+        let Some(label) = label.as_ref().ok().filter(|l| l.pool == pool) else { continue };
+        usable(disk, label, options)?;
+        if let Some(twin) = candidates.get(&label.number) {
+            let (a, b) = (twin.disk.info().path.clone(), disk.info().path.clone());
+            return Err(OpenError::Copied { disk: label.number, a, b });
+        }
+        let seen = look(io, disk, &label.areas, pool, label.number).await;
+        candidates.insert(label.number, Candidate { disk: Arc::clone(disk), label: label.clone(), seen });
+    }
+    if candidates.is_empty() { Err(no_pool(Some(pool), &found)) } else { Ok(candidates) }
+}
+
+fn no_pool(pool: Option<PoolId>, found: &[FoundLabel]) -> OpenError {
+    let unreadable = found.iter().filter_map(|f| match &f.label {
+        Err(crate::format::LabelError::Frame(
+            crate::format::FrameError::Blank | crate::format::FrameError::Foreign,
+        ))
+        | Ok(_) => None,
+        Err(e) => Some((f.disk.info().path.clone(), e.clone())),
+    });
+    OpenError::NoPool { pool, unreadable: unreadable.collect() }
+}
+
+fn usable(disk: &Arc<dyn Disk>, label: &Label, options: &OpenOptions) -> Result<(), OpenError> {
+    let incompatible = label.unknown(FeatureClass::Incompatible);
+    if !incompatible.is_empty() {
+        return Err(OpenError::Features { disk: label.number, features: incompatible });
+    }
+    let read_only = label.unknown(FeatureClass::ReadOnly);
+    if !read_only.is_empty() && !options.read_only {
+        return Err(OpenError::ReadOnlyFeatures { disk: label.number, features: read_only });
+    }
+    let size = disk.info().geometry.size;
+    if size < label.areas.size {
+        return Err(OpenError::Shrunk { disk: label.number, size, had: label.areas.size });
+    }
+    Ok(())
+}
+
+/// The newest state, and whose word counts.
+fn judge(candidates: &BTreeMap<DiskNumber, Candidate>) -> Result<Verdict<'_>, OpenError> {
+    let histories = candidates.iter().filter_map(|(d, c)| Some((*d, c.seen.history.as_ref().ok()?)));
+    let (_, newest) =
+        histories.max_by_key(|(_, h)| h.point).ok_or(OpenError::NoMetadata { disks: candidates.len() })?;
+    let mut shown = BTreeMap::new();
+    let mut seen = BTreeSet::new();
+    for (&number, c) in candidates {
+        let history = c.seen.history.as_ref().ok();
+        let votes = newest.state.voters.contains(&number);
+        let label = Shown {
+            id: c.label.id,
+            epoch: c.label.epoch,
+            incarnation: c.label.incarnation,
+            sequence: c.label.sequence,
+            behind: votes && history.is_some_and(|h| is_behind(&h.point, &newest.point)),
+        };
+        let current = freshness(&newest.state, number, &label) == Freshness::Current;
+        let ours = newest.state.disks.get(&number).is_some_and(|r| r.id == c.label.id);
+        if votes && history.is_some() && current && ours {
+            seen.insert(number);
+        }
+        shown.insert(number, label);
+    }
+    Ok(Verdict { newest, seen, shown })
+}
+
+/// A record is written when the one before is durable on every voter, or the voter without it has been dropped. So one that still is a voter
+/// lacks the last record at most.
+fn is_behind(point: &Point, newest: &Point) -> bool {
+    point.epoch == newest.epoch
+        && point.incarnation == newest.incarnation
+        && point.sequence + 1 < newest.sequence
+}
+
+/// Rule 3. `Ok(true)`: not enough, and the loss is accepted.
+fn enough(
+    verdict: &Verdict<'_>,
+    candidates: &BTreeMap<DiskNumber, Candidate>,
+    options: &OpenOptions,
+) -> Result<bool, OpenError> {
+    let state = &verdict.newest.state;
+    let (seen, needed) = (verdict.seen.len(), state.needed_to_open());
+    if seen >= needed {
+        return Ok(false);
+    }
+    if options.accept_loss && seen > 0 {
+        return Ok(true);
+    }
+    let name = |d: &DiskNumber| state.disks.get(d).map_or(String::new(), |r| r.name.clone());
+    let missing = state.voters.difference(&verdict.seen).map(|d| (*d, name(d))).collect();
+    let gone: Vec<_> = state.disks.keys().filter(|d| !candidates.contains_key(d)).copied().collect();
+    let stale = exposed(state, &gone);
+    Err(OpenError::TooFewVoters { seen, voters: state.voters.len(), needed, missing, stale })
+}
+
+/// The spaces with slabs on these disks.
+fn exposed(state: &State, disks: &[DiskNumber]) -> Vec<String> {
+    let on = |r: &crate::Row| r.slabs.iter().any(|c| disks.contains(&c.place.disk));
+    let spaces: BTreeSet<_> =
+        state.rows.iter().filter(|(_, r)| on(r)).map(|((space, _), _)| *space).collect();
+    spaces.iter().filter_map(|s| Some(state.spaces.get(s)?.name.clone())).collect()
+}
+
+fn refuse_divergence(verdict: &Verdict<'_>, options: &OpenOptions) -> Result<(), OpenError> {
+    let state = &verdict.newest.state;
+    let known = |d: &DiskNumber, l: &Shown| state.disks.get(d).is_some_and(|r| r.id == l.id);
+    let diverged: Vec<_> = verdict
+        .shown
+        .iter()
+        .filter(|(d, l)| known(d, l) && freshness(state, **d, l) == Freshness::Diverged)
+        .map(|(d, _)| *d)
+        .collect();
+    match diverged.is_empty() || options.accept_loss {
+        true => Ok(()),
+        false => Err(OpenError::Diverged(diverged)),
+    }
+}
+
+/// Rule 5.
+fn refuse_holder(
+    candidates: &BTreeMap<DiskNumber, Candidate>,
+    options: &OpenOptions,
+) -> Result<(), OpenError> {
+    let claims = candidates.values().filter_map(|c| c.seen.claim.as_ref());
+    let Some(newest) = claims.max_by_key(|c| (c.epoch, c.exported)) else { return Ok(()) };
+    let by = &newest.by;
+    let here = by.machine == options.by.machine && by.host == options.by.host;
+    let over = here
+        && (by.boot != options.by.boot
+            || by.process == options.by.process
+            || !(options.is_running)(by.process));
+    match newest.exported || over || options.force {
+        true => Ok(()),
+        false => Err(OpenError::Held { by: by.clone(), since_unix_s: newest.since_unix_s }),
+    }
+}
+
+/// Two that claim at the same time: whoever sees another's claim where his own was goes away. A cluster fences; this catches hands that are too fast.
+async fn refuse_race(io: &DiskIo, voters: &[Voter], mine: &Claim) -> Result<(), OpenError> {
+    for voter in voters {
+        let m = &voter.member;
+        let (claim, _) = newest_claim(io, &m.disk, &m.areas, mine.pool, m.number).await;
+        if let Some(other) = claim.filter(|c| c.epoch >= mine.epoch && c.incarnation != mine.incarnation) {
+            return Err(OpenError::Raced { by: other.by });
+        }
+    }
+    Ok(())
+}
+
+/// The newest state as it is, with the disks that are here.
+fn read_only(
+    io: DiskIo,
+    candidates: &BTreeMap<DiskNumber, Candidate>,
+    verdict: &Verdict<'_>,
+    options: &OpenOptions,
+) -> Result<Opened, OpenError> {
+    let mut state = verdict.newest.state.clone();
+    let doubt = verdict.seen.len() < state.needed_to_open();
+    let plan = plan(&state, &verdict.shown, &verdict.seen, doubt, options.accept_loss)?;
+    let may_be_stale = if doubt { exposed(&state, &plan.missing) } else { Vec::new() };
+    state.apply_all(&plan.ops)?;
+    let members = plan.members.iter().filter_map(|d| candidates.get(d).map(|c| c.member(*d)));
+    let inner = Inner {
+        id: state.pool,
+        io,
+        epoch: verdict.newest.point.epoch,
+        incarnation: verdict.newest.point.incarnation,
+        metadata: Metadata::read_only(state, members.collect::<Members>()),
+        node: options.by.machine,
+        admin: tokio::sync::Mutex::new(()),
+    };
+    let pool = Pool { inner: Arc::new(inner) };
+    Ok(Opened { pool, missing: plan.missing, stale: plan.stale, may_be_stale })
+}

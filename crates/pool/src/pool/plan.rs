@@ -1,0 +1,123 @@
+//! What the first record of an epoch says about the disks that are here and those that are not. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{Absence, DiskId, DiskNumber, InvalidOp, Op, Presence, State};
+
+/// What a disk's label says of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shown {
+    pub(super) id: DiskId,
+    pub(super) epoch: u64,
+    pub(super) incarnation: u64,
+    pub(super) sequence: u64,
+    /// A voter whose journal has lost records: its data may be as old.
+    pub(super) behind: bool,
+}
+
+/// How fresh a disk's contents are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Freshness {
+    /// As the metadata remembers it.
+    Current,
+    /// An old image, or a disk that has lost writes.
+    Old,
+    /// It was used in another history of this pool.
+    Diverged,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Plan {
+    /// The record, but for voters.
+    pub(super) ops: Vec<Op>,
+    /// Who takes part.
+    pub(super) members: BTreeSet<DiskNumber>,
+    /// Disks that were present and are not here.
+    pub(super) missing: Vec<DiskNumber>,
+    /// Disks whose contents count as missed.
+    pub(super) stale: Vec<DiskNumber>,
+}
+
+/// How fresh the disk is.
+pub(super) fn freshness(state: &State, disk: DiskNumber, shown: &Shown) -> Freshness {
+    let remembered = state.disks.get(&disk).map_or(0, |d| d.label_sequence);
+    let ours = state.epochs.get(&shown.epoch) == Some(&shown.incarnation);
+    let forgotten = state.epochs.first_key_value().is_some_and(|(first, _)| shown.epoch < *first);
+    if !ours && !forgotten {
+        Freshness::Diverged
+    } else if !ours || shown.sequence < remembered || shown.behind {
+        Freshness::Old
+    } else {
+        Freshness::Current
+    }
+}
+
+/// The record. `writers`: the voters that are here and well, which go on as the voters. `doubt`: the disks that are not here may be newer, and
+/// their loss is accepted; `accept_loss`: so is that of what stale disks had.
+pub(super) fn plan(
+    state: &State,
+    shown: &BTreeMap<DiskNumber, Shown>,
+    writers: &BTreeSet<DiskNumber>,
+    doubt: bool,
+    accept_loss: bool,
+) -> Result<Plan, InvalidOp> {
+    let mut plan = Plan::default();
+    let mut draft = Draft { state: state.clone(), ops: Vec::new() };
+    // First, so that no disk that leaves is a voter.
+    draft.add(Op::Voters { voters: writers.clone() })?;
+    for (&disk, record) in &state.disks {
+        let Some(label) = shown.get(&disk).filter(|l| l.id == record.id) else {
+            if record.presence == Presence::Present {
+                plan.missing.push(disk);
+                draft.leave(disk, Absence::NotFound)?;
+            }
+            if doubt {
+                draft.add(Op::MissedAll { disk })?;
+            }
+            continue;
+        };
+        let returns = match record.presence {
+            Presence::Present => true,
+            Presence::Absent(Absence::NotFound | Absence::Gone | Absence::Stale) => true,
+            Presence::Absent(_) => false,
+        };
+        let stale = freshness(state, disk, label) != Freshness::Current;
+        if stale {
+            plan.stale.push(disk);
+            draft.add(Op::MissedAll { disk })?;
+        }
+        let keeps_old = stale && !accept_loss && draft.state.has_only_copies(disk);
+        match (record.presence, returns && !keeps_old) {
+            (Presence::Present, true) => drop(plan.members.insert(disk)),
+            (Presence::Present, false) => draft.leave(disk, Absence::Stale)?,
+            (Presence::Absent(_), true) => {
+                draft.add(Op::DiskPresent { disk })?;
+                plan.members.insert(disk);
+            }
+            (Presence::Absent(_), false) => {}
+        }
+    }
+    plan.ops = draft.ops;
+    Ok(plan)
+}
+
+/// A record in the making, and the state with it.
+struct Draft {
+    state: State,
+    ops: Vec<Op>,
+}
+
+impl Draft {
+    fn add(&mut self, op: Op) -> Result<(), InvalidOp> {
+        self.state.apply(&op)?;
+        self.ops.push(op);
+        Ok(())
+    }
+
+    /// What was in flight is known from the other copies' activity logs.
+    fn leave(&mut self, disk: DiskNumber, reason: Absence) -> Result<(), InvalidOp> {
+        let ops = self.state.leave(disk, reason, |_, _, _| 0);
+        ops.into_iter().try_for_each(|op| self.add(op))
+    }
+}

@@ -1,0 +1,93 @@
+//! Pools on disks in memory.
+
+mod holding;
+mod lifecycle;
+
+use std::sync::Arc;
+
+use arena::Arena;
+use disk::{Disk, MemoryDisk, MemoryOptions, PowerCut};
+use env::Env;
+
+use super::*;
+use crate::format::Claimant;
+use crate::{Provisioning, Resiliency, RowNumber, SlabPlace};
+
+const MIB: u64 = 1 << 20;
+
+/// Some disks and a machine.
+struct World {
+    env: Env,
+    arena: Arena,
+    disks: Vec<Arc<MemoryDisk>>,
+}
+
+impl World {
+    fn new(disks: usize) -> World {
+        let disks = (0..disks).map(|n| MemoryDisk::new(&MemoryOptions::new(format!("disk{n}"), 16 * MIB)));
+        World { env: Env::simulated(1), arena: Arena::new(4 << 20).unwrap(), disks: disks.collect() }
+    }
+
+    fn disk(&self, n: usize) -> Arc<dyn Disk> {
+        self.disks[n].clone()
+    }
+
+    fn all(&self) -> Vec<Arc<dyn Disk>> {
+        (0..self.disks.len()).map(|n| self.disk(n)).collect()
+    }
+
+    fn some(&self, which: &[usize]) -> Vec<Arc<dyn Disk>> {
+        which.iter().map(|n| self.disk(*n)).collect()
+    }
+
+    async fn create(&self) -> Pool {
+        let disks: Vec<_> = self.all().into_iter().map(NewDisk::new).collect();
+        Pool::create(&self.env, &self.arena, &disks, options()).await.unwrap()
+    }
+
+    async fn open(&self, which: &[usize]) -> Result<Opened, OpenError> {
+        self.open_with(which, |_| {}).await
+    }
+
+    async fn open_with(
+        &self,
+        which: &[usize],
+        change: impl FnOnce(&mut OpenOptions),
+    ) -> Result<Opened, OpenError> {
+        let mut options = OpenOptions::new(host("a"));
+        change(&mut options);
+        Pool::open(&self.env, &self.arena, &self.some(which), &options).await
+    }
+
+    /// Every disk loses what it has not flushed.
+    fn power_cut(&mut self) {
+        for d in &mut self.disks {
+            d.power_cut(PowerCut::LoseAll);
+            *d = d.restart();
+        }
+    }
+}
+
+fn host(name: &str) -> Claimant {
+    Claimant { host: name.into(), machine: [name.as_bytes()[0]; 16], boot: [1; 16], process: 7 }
+}
+
+fn options() -> CreateOptions {
+    CreateOptions { name: "tank".into(), slab_bytes: None, by: host("a") }
+}
+
+fn mirror(name: &str) -> SpaceRecord {
+    SpaceRecord {
+        name: name.into(),
+        size: 8 * MIB,
+        resiliency: Resiliency::Mirror { copies: 2 },
+        interleave: 64 << 10,
+        columns: 1,
+        provisioning: Provisioning::Thin,
+    }
+}
+
+fn row(space: SpaceId, disks: [u16; 2], slab: u32) -> Op {
+    let slabs = disks.map(|d| SlabPlace { disk: DiskNumber(d), slab }).to_vec();
+    Op::AllocateRow { space, row: RowNumber(0), slabs }
+}

@@ -1,0 +1,117 @@
+use super::*;
+use crate::{Absence, InvalidOp, Presence, Usage};
+
+#[tokio::test(start_paused = true)]
+async fn what_was_committed_is_there_after_a_power_cut() {
+    let mut w = World::new(3);
+    let pool = w.create().await;
+    let space = pool.create_space(mirror("m")).await.unwrap();
+    pool.metadata().commit(vec![row(space, [0, 2], 1)]).await.unwrap();
+    let before = pool.read(State::clone);
+    assert_eq!(before.voters.len(), 3);
+    drop(pool);
+    w.power_cut();
+    let opened = w.open(&[0, 1, 2]).await.unwrap();
+    assert!(opened.missing.is_empty() && opened.stale.is_empty());
+    opened.pool.read(|s| {
+        assert_eq!((&s.spaces, &s.rows, s.epoch()), (&before.spaces, &before.rows, 2));
+        assert_eq!(s.voters, before.voters);
+    });
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_commits_go_round_the_ring() {
+    let mut w = World::new(2);
+    let pool = w.create().await;
+    let space = pool.create_space(mirror("m")).await.unwrap();
+    for n in 0..300 {
+        pool.metadata().commit(vec![Op::RenameSpace { space, name: format!("m{n}") }]).await.unwrap();
+    }
+    drop(pool);
+    w.power_cut();
+    let pool = w.open(&[0, 1]).await.unwrap().pool;
+    assert_eq!(pool.read(|s| s.spaces[&space].name.clone()), "m299");
+    // Refused ones change nothing, alone or with others.
+    let taken = vec![Op::RenameSpace { space, name: "x".into() }, Op::DestroySpace { space: SpaceId(9) }];
+    let refused = pool.metadata().commit(taken).await;
+    assert_eq!(refused, Err(CommitError::Invalid(InvalidOp::NoSpace(SpaceId(9)))));
+    assert_eq!(pool.read(|s| s.spaces[&space].name.clone()), "m299");
+    pool.metadata().commit(vec![Op::RenameSpace { space, name: "y".into() }]).await.unwrap();
+    assert_eq!(pool.read(|s| s.spaces[&space].name.clone()), "y");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_voter_that_fails_is_dropped_and_may_return() {
+    let mut w = World::new(3);
+    let pool = w.create().await;
+    let space = pool.create_space(mirror("m")).await.unwrap();
+    pool.metadata().commit(vec![row(space, [0, 2], 1)]).await.unwrap();
+    pool.set_active_regions(|_, _, index| if index == 1 { 0b100 } else { 0 });
+    w.disks[2].power_cut(PowerCut::LoseAll);
+    pool.rename("lake").await.unwrap();
+    pool.read(|s| {
+        assert_eq!(s.voters, [DiskNumber(0), DiskNumber(1)].into());
+        assert_eq!(s.disks[&DiskNumber(2)].presence, Presence::Absent(Absence::Gone));
+        assert_eq!(s.rows[&(space, RowNumber(0))].slabs[1].missed, 0b100);
+    });
+    assert!(pool.members().get(DiskNumber(2)).is_none());
+    // Two voters: both are needed, and the dropped one has no say.
+    w.disks[2] = w.disks[2].restart();
+    drop(pool);
+    w.power_cut();
+    assert!(matches!(
+        w.open(&[0, 2]).await,
+        Err(OpenError::TooFewVoters { seen: 1, voters: 2, needed: 2, .. })
+    ));
+    let pool = w.open(&[0, 1]).await.unwrap().pool;
+    let back = pool.return_disk(w.disk(2), false).await.unwrap();
+    assert_eq!(back, DiskNumber(2));
+    pool.read(|s| {
+        assert_eq!(s.voters.len(), 3);
+        assert_eq!(s.name, "lake");
+        assert_eq!(s.rows[&(space, RowNumber(0))].slabs[1].missed, 0b100, "it missed that all the same");
+    });
+    assert_eq!(pool.return_disk(w.disk(2), false).await, Err(AdminError::Present(back)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_too_few_are_left_the_pool_says_so_and_acknowledges_nothing() {
+    let w = World::new(3);
+    let pool = w.create().await;
+    w.disks[1].power_cut(PowerCut::LoseAll);
+    w.disks[2].power_cut(PowerCut::LoseAll);
+    let result = pool.set_usage(DiskNumber(0), Usage::HotSpare).await;
+    assert!(
+        matches!(&result, Err(CommitError::Suspended(Suspension::TooFewVoters { left: 1, needed: 2, failed })) if failed.len() == 2),
+        "{result:?}"
+    );
+    assert_eq!(pool.read(|s| s.disks[&DiskNumber(0)].usage), Usage::AutoSelect);
+    assert!(pool.set_usage(DiskNumber(0), Usage::HotSpare).await.is_err());
+    assert!(pool.suspended().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn disks_are_added_and_removed() {
+    let mut w = World::new(3);
+    let disks: Vec<_> = w.some(&[0, 1]).into_iter().map(NewDisk::new).collect();
+    let pool = Pool::create(&w.env, &w.arena, &disks, options()).await.unwrap();
+    assert!(matches!(
+        pool.add_disk(&NewDisk::new(w.disk(1))).await,
+        Err(AdminError::Unsuitable(Unsuitable::InPool { .. }))
+    ));
+    let number = pool.add_disk(&NewDisk::new(w.disk(2))).await.unwrap();
+    assert_eq!((number, pool.read(|s| s.voters.len())), (DiskNumber(2), 3));
+    let space = pool.create_space(mirror("m")).await.unwrap();
+    pool.metadata().commit(vec![row(space, [0, 1], 1)]).await.unwrap();
+    let in_use = AdminError::Commit(CommitError::Invalid(InvalidOp::DiskInUse(DiskNumber(0))));
+    assert_eq!(pool.remove_disk(DiskNumber(0)).await, Err(in_use));
+    pool.remove_disk(number).await.unwrap();
+    assert!(pool.members().get(number).is_none());
+    drop(pool);
+    w.power_cut();
+    let found = scan(&w.env, &w.arena, &w.all()).await;
+    assert_eq!(found.iter().filter(|f| f.label.is_ok()).count(), 2, "the removed disk has no label");
+    let pool = w.open(&[0, 1, 2]).await.unwrap().pool;
+    let number = pool.add_disk(&NewDisk::new(w.disk(2))).await.unwrap();
+    assert_eq!(number, DiskNumber(3), "numbers are not used again");
+}
