@@ -17,6 +17,7 @@ pub mod format;
 mod ids;
 pub mod layout;
 mod metadata;
+pub mod placement;
 mod pool;
 mod state;
 pub mod voters;

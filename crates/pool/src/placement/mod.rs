@@ -1,0 +1,191 @@
+//! Which disks and slabs a row gets. Pure and deterministic: the same state gives the same places.
+//!
+//! Invariants, for what [`row`] gives:
+//! 1. It can be applied: free slabs, and of anything but a simple space each on another disk.
+//! 2. New slabs go to present disks for automatic selection only, and leave the [`reserve`] of each.
+//! 3. Domains are looked at from the rack to the disk; on the first level that has enough of them with room, no two copies of a column
+//!    (no two slabs of a parity row; if that cannot be, no more than its parity) are in one domain.
+//! 4. Among the disks that keep 3 possible for the rest of the row, the one with the most free slabs is taken, then the lowest number.
+
+mod fit;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{DiskNumber, Resiliency, RowNumber, SlabPlace, SpaceId, State, Usage};
+use fit::Fit;
+
+/// Why there is no place.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoPlace {
+    /// The caller's: there is nothing to place.
+    #[error("the pool has no space {}, or it has no such row", .0.0)]
+    NoSuchRow(SpaceId),
+    /// Fewer disks have room than the row needs.
+    #[error("{needed} disks with room are needed and there are {disks}; add disks or make room")]
+    NoRoom {
+        /// How many.
+        needed: usize,
+        /// How many there are.
+        disks: usize,
+    },
+}
+
+/// Slabs of a disk that new rows leave free: a 32nd, for repairs and moves. So a full pool can still heal a slab;
+/// to heal a whole disk it takes a hot spare or as much free space.
+pub fn reserve(slabs: u32) -> u32 {
+    slabs / 32
+}
+
+/// The level of a fault domain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Level {
+    Rack,
+    Node,
+    Enclosure,
+    Disk,
+}
+
+const LEVELS: [Level; 4] = [Level::Rack, Level::Node, Level::Enclosure, Level::Disk];
+
+/// One domain on some level. A level that is not known for a disk is taken from the next nearer one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Domain<'a> {
+    Rack(&'a str),
+    Node(&'a str),
+    Enclosure(&'a str),
+    Disk(DiskNumber),
+}
+
+/// Places for a new row of a space, in the row's order.
+///
+/// # Errors
+/// [`NoPlace`].
+pub fn row(state: &State, space: SpaceId) -> Result<Vec<SlabPlace>, NoPlace> {
+    let record = state.spaces.get(&space).ok_or(NoPlace::NoSuchRow(space))?;
+    let free: BTreeMap<DiskNumber, u32> = state
+        .disks
+        .iter()
+        .filter(|(d, r)| r.usage == Usage::AutoSelect && state.is_present(**d))
+        .map(|(d, r)| (*d, state.slabs_free(*d).saturating_sub(reserve(r.slabs))))
+        .filter(|(_, free)| *free > 0)
+        .collect();
+    let needed = record.slabs_in_row();
+    let chosen = match record.resiliency {
+        Resiliency::Simple => simple(needed, &free),
+        Resiliency::Mirror { copies } => {
+            spread(state, &free, usize::from(record.columns), usize::from(copies), 1)
+        }
+        Resiliency::Parity { parity } => spread(state, &free, 1, needed, usize::from(parity)),
+    };
+    let chosen = chosen.ok_or(NoPlace::NoRoom { needed, disks: free.len() })?;
+    Ok(slabs(state, &chosen))
+}
+
+/// A place for one slab of a row on another disk than those it has: for repair and for moving away. Hot spares count, the reserve may be
+/// used, and the disk is as far from the rest of the slab's column (of a parity row, from the rest of it) as can be.
+///
+/// # Errors
+/// [`NoPlace`].
+pub fn replacement(
+    state: &State,
+    space: SpaceId,
+    row: RowNumber,
+    index: usize,
+) -> Result<SlabPlace, NoPlace> {
+    let none = NoPlace::NoSuchRow(space);
+    let record = state.spaces.get(&space).ok_or(none.clone())?;
+    let slabs = &state.rows.get(&(space, row)).filter(|r| index < r.slabs.len()).ok_or(none)?.slabs;
+    let mates: BTreeSet<DiskNumber> = match record.resiliency {
+        Resiliency::Mirror { .. } => {
+            let copies = record.resiliency.copies();
+            let column = index / copies * copies;
+            slabs.iter().skip(column).take(copies).map(|c| c.place.disk).collect()
+        }
+        _ => slabs.iter().map(|c| c.place.disk).collect(),
+    };
+    let mates: Vec<_> = mates.into_iter().filter(|d| *d != slabs[index].place.disk).collect();
+    let taken: BTreeSet<_> = slabs.iter().map(|c| c.place.disk).collect();
+    let room = |d: &DiskNumber| state.slabs_free(*d) > 0;
+    let candidates = state.disks.iter().filter(|(d, r)| {
+        matches!(r.usage, Usage::AutoSelect | Usage::HotSpare)
+            && state.is_present(**d)
+            && !taken.contains(d)
+            && room(d)
+    });
+    let best = candidates.min_by_key(|(d, r)| {
+        // How many mates it shares a rack with, then a node, then an enclosure.
+        let shared = LEVELS.map(|level| {
+            let mine = domain(state, **d, level);
+            mates.iter().filter(|m| domain(state, **m, level) == mine).count()
+        });
+        (shared, r.usage == Usage::HotSpare, std::cmp::Reverse(state.slabs_free(**d)), **d)
+    });
+    let (disk, _) = best.ok_or(NoPlace::NoRoom { needed: 1, disks: 0 })?;
+    let slab = state.free_slabs(*disk).next().ok_or(NoPlace::NoRoom { needed: 1, disks: 0 })?;
+    Ok(SlabPlace { disk: *disk, slab })
+}
+
+/// `groups` of `size` disks, each disk once, at most `cap` of a group in one domain of the widest level that allows it.
+fn spread(
+    state: &State,
+    free: &BTreeMap<DiskNumber, u32>,
+    groups: usize,
+    size: usize,
+    cap: usize,
+) -> Option<Vec<DiskNumber>> {
+    let caps = 1..=cap;
+    let levels = LEVELS.iter().flat_map(|level| caps.clone().map(move |cap| (*level, cap)));
+    let mut fits = levels.map(|(level, cap)| {
+        let domains = free.keys().map(|d| (*d, domain(state, *d, level)));
+        Fit::new(domains.collect(), groups, size, cap)
+    });
+    let mut fit = fits.find(Fit::is_possible)?;
+    let mut by_room: Vec<DiskNumber> = free.keys().copied().collect();
+    by_room.sort_by_key(|d| (std::cmp::Reverse(free[d]), *d));
+    let mut chosen = Vec::new();
+    for _ in 0..groups * size {
+        let disk = *by_room.iter().find(|d| fit.allows(**d))?;
+        fit.take(disk);
+        chosen.push(disk);
+    }
+    Some(chosen)
+}
+
+/// Each slab on the disk that has the fewest of the row, then the most room.
+fn simple(slabs: usize, free: &BTreeMap<DiskNumber, u32>) -> Option<Vec<DiskNumber>> {
+    let mut taken: BTreeMap<DiskNumber, u32> = BTreeMap::new();
+    let mut chosen = Vec::new();
+    for _ in 0..slabs {
+        let of = |d: &DiskNumber| taken.get(d).copied().unwrap_or(0);
+        let candidates = free.iter().filter(|(d, free)| of(d) < **free);
+        let (disk, _) = candidates.min_by_key(|(d, free)| (of(d), std::cmp::Reverse(**free - of(d)), **d))?;
+        chosen.push(*disk);
+        *taken.entry(*disk).or_default() += 1;
+    }
+    Some(chosen)
+}
+
+/// The lowest free slab of each disk, the next one where a disk comes again.
+fn slabs(state: &State, disks: &[DiskNumber]) -> Vec<SlabPlace> {
+    let mut free = BTreeMap::new();
+    let place = |disk: &DiskNumber| {
+        let slabs = free.entry(*disk).or_insert_with(|| state.free_slabs(*disk));
+        slabs.next().map(|slab| SlabPlace { disk: *disk, slab })
+    };
+    disks.iter().filter_map(place).collect()
+}
+
+fn domain(state: &State, disk: DiskNumber, level: Level) -> Domain<'_> {
+    let Some(d) = state.disks.get(&disk).map(|r| &r.domains) else { return Domain::Disk(disk) };
+    let known = |name: &str| !name.is_empty();
+    match level {
+        Level::Rack if known(&d.rack) => Domain::Rack(&d.rack),
+        Level::Rack | Level::Node if known(&d.node) => Domain::Node(&d.node),
+        Level::Rack | Level::Node | Level::Enclosure if known(&d.enclosure) => {
+            Domain::Enclosure(&d.enclosure)
+        }
+        _ => Domain::Disk(disk),
+    }
+}
