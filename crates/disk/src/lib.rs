@@ -28,6 +28,8 @@ mod file;
 mod gate;
 mod image;
 mod info;
+#[cfg(test)]
+mod loops;
 mod memory;
 pub mod qualify;
 mod random;

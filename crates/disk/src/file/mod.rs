@@ -16,7 +16,7 @@ mod open;
 mod pages;
 mod ring;
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;
 
 pub(crate) use identity::of_device;
 pub use open::{FileOptions, OpenError};

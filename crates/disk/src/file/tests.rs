@@ -1,4 +1,3 @@
-use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 
@@ -8,14 +7,10 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::conformance::{SIZE_MIN, bytes};
+use crate::loops::folder;
 use crate::{IdKind, sized};
 
-/// A folder on a file system of a disk, where the build is.
-pub(crate) fn folder() -> TempDir {
-    let target = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target");
-    std::fs::create_dir_all(&target).expect("a folder for the build");
-    tempfile::Builder::new().prefix("disk-test").tempdir_in(target).expect("a folder")
-}
+mod device;
 
 fn new_file(folder: &TempDir, name: &str) -> Arc<FileDisk> {
     let options = FileOptions { create: Some(SIZE_MIN), ..FileOptions::default() };
@@ -52,84 +47,6 @@ async fn files_conform() {
             async move { disk.expect("a new file is a disk") as Arc<dyn Disk> }
         })
         .await;
-    }
-}
-
-/// A loop device, for as long as it lives.
-pub(crate) struct LoopDevice {
-    pub(crate) path: PathBuf,
-    folder: TempDir,
-}
-
-impl LoopDevice {
-    pub(crate) fn new(size: u64) -> Result<LoopDevice, String> {
-        LoopDevice::with(size, &[])
-    }
-
-    pub(crate) fn read_only(size: u64) -> Result<LoopDevice, String> {
-        LoopDevice::with(size, &["--read-only"])
-    }
-
-    fn with(size: u64, options: &[&str]) -> Result<LoopDevice, String> {
-        let folder = folder();
-        let file = folder.path().join("backing");
-        std::fs::File::create(&file).and_then(|f| f.set_len(size)).map_err(|e| e.to_string())?;
-        let made = Command::new("losetup")
-            .args(options)
-            .args(["--find", "--show"])
-            .arg(&file)
-            .output()
-            .map_err(|e| e.to_string())?;
-        if !made.status.success() {
-            return Err(String::from_utf8_lossy(&made.stderr).into_owned());
-        }
-        let path = PathBuf::from(String::from_utf8_lossy(&made.stdout).trim());
-        Ok(LoopDevice { path, folder })
-    }
-
-    /// The file behind it.
-    pub(crate) fn backing(&self) -> PathBuf {
-        self.folder.path().join("backing")
-    }
-}
-
-impl Drop for LoopDevice {
-    fn drop(&mut self) {
-        let _ = Command::new("losetup").arg("--detach").arg(&self.path).status();
-    }
-}
-
-#[tokio::test]
-async fn a_block_device_conforms() {
-    let device = match LoopDevice::new(SIZE_MIN) {
-        Ok(device) => device,
-        Err(e) => return eprintln!("SKIPPED: no block device can be made here: {e}"),
-    };
-    let arena = Arena::new(32 << 20).expect("a small mapping");
-    let exclusive = open(&device.path).expect("nobody has it");
-    assert!(matches!(open(&device.path), Err(OpenError::InUse { .. })), "exclusively");
-    let info = exclusive.info().clone();
-    assert_eq!(
-        (info.id.kind, info.geometry.size),
-        (IdKind::Path, SIZE_MIN),
-        "a loop device is nobody's for long"
-    );
-    drop(exclusive);
-    crate::conformance::run(&arena, || {
-        let options = FileOptions { shared: true, arena: Some(arena.clone()), ..FileOptions::default() };
-        let disk = FileDisk::open(&Env::real(), &device.path, &options);
-        async move { disk.expect("it opens") as Arc<dyn Disk> }
-    })
-    .await;
-    let disk = open(&device.path).expect("nobody has it");
-    let blocks =
-        || std::os::unix::fs::MetadataExt::blocks(&device.backing().metadata().expect("it is there"));
-    write(&disk, 0, vec![7; 1 << 20]).await.expect("written");
-    disk.flush(&Ctx::default()).wait().await.expect("flushed");
-    let before = blocks();
-    disk.discard(&Ctx::default(), 0, 1 << 20).wait().await.expect("a hint succeeds");
-    if blocks() + 1024 > before {
-        eprintln!("SKIPPED: this kernel has no discard by io_uring (Linux 6.12 has)");
     }
 }
 

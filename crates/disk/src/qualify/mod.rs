@@ -2,6 +2,7 @@
 //!
 //! Everything that speaks against it is told at once. Nothing on it changes: the blocks that the measurement of flushes
 //! writes are the ones that it read, and it is made only on a disk that nobody else has and that nothing speaks against.
+//! (A file gets the extended attribute that is its identity.)
 
 mod flush;
 mod reason;

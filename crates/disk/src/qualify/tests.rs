@@ -6,7 +6,7 @@ use super::signature::{HEAD, TAIL};
 use super::users::{mounted, swapped};
 use super::*;
 use crate::conformance::bytes;
-use crate::file::tests::{LoopDevice, folder};
+use crate::loops::{LoopDevice, Mount, folder};
 
 const SMALL: u64 = 32 << 20;
 
@@ -89,27 +89,19 @@ async fn a_mounted_device_says_where() {
         Ok(device) => device,
         Err(e) => return eprintln!("SKIPPED: no block device can be made here: {e}"),
     };
-    let run = |program: &str, arguments: &[&std::ffi::OsStr]| {
-        let quiet =
-            Command::new(program).args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).status();
-        quiet.is_ok_and(|s| s.success())
-    };
-    let at = folder();
-    let (device_path, mount_path) = (device.path.as_os_str(), at.path().as_os_str());
     // A loop device is nobody's for long, so it has no identity.
     let q = qualify(&Env::real(), &device.path, &small()).await.expect("looked at");
     assert_eq!(names(&q), ["No unique ID"]);
-    if !run("mkfs.ext4", &["-q".as_ref(), device_path]) || !run("mount", &[device_path, mount_path]) {
-        return eprintln!("SKIPPED: nothing can be mounted here");
-    }
+    let Some(mount) = Mount::new(&device) else { return eprintln!("SKIPPED: nothing can be mounted here") };
+    let at = mount.at().canonicalize().expect("it is there");
     let q = qualify(&Env::real(), &device.path, &small()).await;
     let behind =
         qualify(&Env::real(), &device.backing(), &QualifyOptions { measure: false, ..small() }).await;
-    assert!(run("umount", &[mount_path]));
+    drop(mount);
     let q = q.expect("it can be looked at while it is mounted");
-    let by = vec![User::Mounted { at: at.path().canonicalize().expect("it is there") }];
+    let by = vec![User::Mounted { at: at.clone() }];
     assert_eq!(q.reasons[0], CannotPoolReason::InUse { by });
-    assert_eq!(q.reasons[0].cure(), format!("umount {}", at.path().canonicalize().expect("there").display()));
+    assert_eq!(q.reasons[0].cure(), format!("umount {}", at.display()));
     assert!(q.signatures.iter().any(|s| s.name == "an ext2/3/4 file system"), "{:?}", q.signatures);
     let behind = behind.expect("looked at");
     let name = device.path.file_name().expect("it has one").to_string_lossy().into_owned();

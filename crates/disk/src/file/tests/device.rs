@@ -1,0 +1,80 @@
+//! On block devices, where they can be made.
+
+use super::*;
+use crate::loops::{LoopDevice, Mount};
+
+#[tokio::test]
+async fn a_block_device_conforms() {
+    let device = match LoopDevice::new(SIZE_MIN) {
+        Ok(device) => device,
+        Err(e) => return eprintln!("SKIPPED: no block device can be made here: {e}"),
+    };
+    let arena = Arena::new(32 << 20).expect("a small mapping");
+    let exclusive = open(&device.path).expect("nobody has it");
+    assert!(matches!(open(&device.path), Err(OpenError::InUse { .. })), "exclusively");
+    let info = exclusive.info().clone();
+    assert_eq!(
+        (info.id.kind, info.geometry.size),
+        (IdKind::Path, SIZE_MIN),
+        "a loop device is nobody's for long"
+    );
+    drop(exclusive);
+    crate::conformance::run(&arena, || {
+        let options = FileOptions { shared: true, arena: Some(arena.clone()), ..FileOptions::default() };
+        let disk = FileDisk::open(&Env::real(), &device.path, &options);
+        async move { disk.expect("it opens") as Arc<dyn Disk> }
+    })
+    .await;
+    let disk = open(&device.path).expect("nobody has it");
+    let blocks =
+        || std::os::unix::fs::MetadataExt::blocks(&device.backing().metadata().expect("it is there"));
+    write(&disk, 0, vec![7; 1 << 20]).await.expect("written");
+    disk.flush(&Ctx::default()).wait().await.expect("flushed");
+    let before = blocks();
+    disk.discard(&Ctx::default(), 0, 1 << 20).wait().await.expect("a hint succeeds");
+    if blocks() + 1024 > before {
+        eprintln!("SKIPPED: this kernel has no discard by io_uring (Linux 6.12 has)");
+    }
+}
+
+/// The block layer's own error: a loop device whose file was cut off cannot be read there.
+#[tokio::test]
+async fn a_device_that_fails_says_where() {
+    let device = match LoopDevice::new(SIZE_MIN) {
+        Ok(device) => device,
+        Err(e) => return eprintln!("SKIPPED: no block device can be made here: {e}"),
+    };
+    let d = open(&device.path).expect("nobody has it");
+    std::fs::OpenOptions::new()
+        .write(true)
+        .open(device.backing())
+        .and_then(|f| f.set_len(1 << 20))
+        .expect("cut off");
+    assert_eq!(read(&d, 0, 4096).await, Ok(vec![0; 4096]));
+    let at = Place::new(Op::Read, 2 << 20, 8192);
+    assert_eq!(read(&d, 2 << 20, 8192).await, Err(DiskError::Medium { at }));
+    assert_eq!(read(&d, 0, 4096).await, Ok(vec![0; 4096]), "the rest is as good as before");
+}
+
+/// A sparse file that is longer than its file system has room for.
+#[tokio::test]
+async fn a_full_file_system_is_full() {
+    let device = match LoopDevice::new(32 << 20) {
+        Ok(device) => device,
+        Err(e) => return eprintln!("SKIPPED: no block device can be made here: {e}"),
+    };
+    let Some(mount) = Mount::new(&device) else { return eprintln!("SKIPPED: nothing can be mounted here") };
+    let options = FileOptions { create: Some(64 << 20), ..FileOptions::default() };
+    let d = FileDisk::open(&Env::real(), &mount.at().join("sparse"), &options).expect("it is sparse");
+    let mut result = Ok(());
+    let mut offset = 0;
+    while result.is_ok() && offset < 64 << 20 {
+        result = write(&d, offset, vec![1; 1 << 20]).await;
+        offset += 1 << 20;
+    }
+    let first = read(&d, 0, 4096).await;
+    drop(d);
+    let Err(DiskError::Full { at }) = result else { panic!("{result:?} at {offset}") };
+    assert!(at.offset >= offset - (1 << 20) && at.offset + at.length == offset, "{at}");
+    assert_eq!(first, Ok(vec![1; 4096]));
+}
