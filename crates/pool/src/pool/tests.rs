@@ -1,5 +1,6 @@
 //! Pools on disks in memory.
 
+mod crash;
 mod holding;
 mod lifecycle;
 

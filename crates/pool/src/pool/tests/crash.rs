@@ -1,0 +1,106 @@
+//! The metadata under power cuts, failing disks and disks that come and go, against a model: the list of acknowledged states.
+
+mod cuts;
+mod histories;
+
+use std::sync::Arc;
+
+use arena::Arena;
+use disk::sim::{Machine, SlotId};
+use disk::{Disk, MemoryOptions};
+use env::Env;
+
+use super::*;
+use crate::{Row, placement};
+
+/// What the operations of a workload change: all else (presence, voters, labels, epochs) belongs to the disks' fates.
+#[derive(Clone, Debug, PartialEq)]
+struct Visible {
+    name: String,
+    spaces: Vec<(SpaceId, SpaceRecord)>,
+    rows: Vec<((SpaceId, RowNumber), Row)>,
+    generation: u32,
+}
+
+fn visible(s: &State) -> Visible {
+    Visible {
+        name: s.name.clone(),
+        spaces: s.spaces.iter().map(|(k, v)| (*k, v.clone())).collect(),
+        rows: s.rows.iter().map(|(k, v)| (*k, v.clone())).collect(),
+        generation: s.next_generation,
+    }
+}
+
+fn below(env: &Env, n: u64) -> u64 {
+    env.random_u64() % n
+}
+
+/// Something that the state allows.
+fn change(env: &Env, s: &State, step: u64) -> Vec<Op> {
+    let rename = vec![Op::RenamePool { name: format!("tank{step}") }];
+    let pick = |n: usize| below(env, n.max(1) as u64) as usize;
+    let row_at = s.rows.iter().nth(pick(s.rows.len())).map(|(k, r)| (*k, r.slabs.len()));
+    let ops = match (below(env, 8), row_at) {
+        (0 | 1, _) => {
+            let record = SpaceRecord { columns: 1 + pick(2) as u8, ..mirror(&format!("space{step}")) };
+            vec![Op::CreateSpace { space: SpaceId(s.next_space), record }, rename[0].clone()]
+        }
+        (2 | 3, _) => {
+            let Some((&space, record)) = s.spaces.iter().nth(pick(s.spaces.len())) else { return rename };
+            let row = RowNumber(pick(record.rows(s.slab_bytes) as usize) as u32);
+            let Ok(slabs) = placement::row(s, space) else { return rename };
+            vec![Op::AllocateRow { space, row, slabs }]
+        }
+        (4, Some(((space, row), _))) => vec![Op::FreeRow { space, row }],
+        (5, Some(((space, row), slabs))) => {
+            vec![Op::Missed { space, row, index: pick(slabs) as u8, regions: 1 << pick(64) }]
+        }
+        (6, Some(((space, row), slabs))) => {
+            vec![Op::NotMissed { space, row, index: pick(slabs) as u8, regions: u64::MAX }]
+        }
+        _ => rename.clone(),
+    };
+    // A long record now and then: it goes round the ring faster, and is a checkpoint when it is too long.
+    let padded = |n: usize| (0..n).flat_map(|_| rename.clone()).chain(ops.clone()).collect::<Vec<_>>();
+    let ops = match below(env, 6) {
+        0 => padded(1500),
+        1 => padded(8000),
+        _ => ops,
+    };
+    if s.clone().apply_all(&ops).is_ok() { ops } else { rename }
+}
+
+fn open_all(machine: &Machine, which: impl IntoIterator<Item = usize>) -> Vec<Arc<dyn Disk>> {
+    which.into_iter().filter_map(|n| machine.open(SlotId(n)).ok()).map(|d| d as Arc<dyn Disk>).collect()
+}
+
+/// A machine with a pool on all its disks.
+async fn pool_on(env: &Env, arena: &Arena, machine: &Machine, disks: usize) -> Pool {
+    for n in 0..disks {
+        machine.add(&MemoryOptions::new(format!("disk{n}"), 16 * MIB));
+    }
+    let new: Vec<_> = open_all(machine, 0..disks).into_iter().map(NewDisk::new).collect();
+    Pool::create(env, arena, &new, options()).await.unwrap()
+}
+
+async fn open(env: &Env, arena: &Arena, disks: &[Arc<dyn Disk>]) -> Result<Opened, OpenError> {
+    Pool::open(env, arena, disks, &OpenOptions::new(host("a"))).await
+}
+
+/// Runs `test` for each seed; a failure says which.
+fn seeds<F: Future<Output = ()>>(seeds: std::ops::Range<u64>, test: impl Fn(u64, Env, Arena) -> F) {
+    for seed in seeds {
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        let run = std::panic::AssertUnwindSafe(|| {
+            runtime.block_on(async {
+                let arena = Arena::new(4 << 20).unwrap();
+                test(seed, Env::simulated(seed), arena).await;
+            });
+        });
+        if let Err(panic) = std::panic::catch_unwind(run) {
+            eprintln!("the failing seed is {seed}");
+            std::panic::resume_unwind(panic);
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! The power goes at every write and flush of a run, in four ways each, and then any of the disks may be missing too.
+
+use disk::PowerCut;
+
+use super::*;
+
+/// A run: opening, changes, a disk that leaves, returns, opening again. What was acknowledged, at which event.
+async fn run(seed: u64, env: &Env, arena: &Arena, machine: &Machine, disks: usize) -> Vec<(u64, Visible)> {
+    let mut pool = pool_on(env, arena, machine, disks).await;
+    machine.record();
+    let mut acknowledged = vec![(machine.events(), pool.read(visible))];
+    let steps = 6 + seed % 5;
+    let (leaves, opens) = (1 + below(env, steps), below(env, steps));
+    for step in 0..steps {
+        let ops = pool.read(|s| change(env, s, step));
+        pool.metadata().commit(ops).await.unwrap();
+        acknowledged.push((machine.events(), pool.read(visible)));
+        if step == leaves {
+            let victim = below(env, disks as u64) as usize;
+            pool.take_offline(DiskNumber(victim as u16)).await.unwrap();
+            acknowledged.push((machine.events(), pool.read(visible)));
+            let ops = pool.read(|s| change(env, s, 100 + step));
+            pool.metadata().commit(ops).await.unwrap();
+            acknowledged.push((machine.events(), pool.read(visible)));
+            pool.return_disk(machine.open(SlotId(victim)).unwrap(), false).await.unwrap();
+        }
+        if step == opens {
+            drop(pool);
+            pool = open(env, arena, &open_all(machine, 0..disks)).await.unwrap().pool;
+        }
+    }
+    acknowledged
+}
+
+async fn every_cut(seed: u64, env: Env, arena: Arena) {
+    let disks = 2 + (seed % 3) as usize;
+    let machine = Machine::new(&env, seed);
+    let acknowledged = run(seed, &env, &arena, &machine, disks).await;
+    for moment in machine.recorded() {
+        let cuts = [
+            PowerCut::LoseAll,
+            PowerCut::KeepAll,
+            PowerCut::Reorder { seed: seed ^ moment.event },
+            PowerCut::Tear { seed: seed ^ moment.event },
+        ];
+        let cuts = &cuts[if moment.unsure() == 0 { 3..4 } else { 0..4 }];
+        for cut in cuts {
+            let owed = acknowledged.iter().rposition(|(event, _)| *event <= moment.event).unwrap();
+            let may_be = &acknowledged[owed..acknowledged.len().min(owed + 2)];
+            let check = |pool: &Pool, what: &str| {
+                let got = pool.read(visible);
+                assert!(
+                    may_be.iter().any(|(_, v)| *v == got),
+                    "{what}, {cut:?} at {moment:?}: {got:#?}\nis none of {may_be:#?}"
+                );
+            };
+            let after = moment.cut(&env, *cut);
+            // Whichever disks are there: what opens is what was acknowledged.
+            for missing in 0..disks {
+                let after = moment.cut(&env, *cut);
+                let some = open_all(&after, (0..disks).filter(|n| *n != missing));
+                match open(&env, &arena, &some).await {
+                    Ok(opened) => check(&opened.pool, &format!("without disk {missing}")),
+                    // The last: the one that is there was about to be taken back.
+                    Err(OpenError::TooFewVoters { .. } | OpenError::NoMetadata { .. }) => {}
+                    Err(e) => panic!("without disk {missing}, {cut:?} at {moment:?}: {e}"),
+                }
+            }
+            // All of them: it opens.
+            match open(&env, &arena, &open_all(&after, 0..disks)).await {
+                Ok(opened) => {
+                    check(&opened.pool, "with all disks");
+                    assert!(opened.stale.is_empty(), "{cut:?} at {moment:?}: {:?} are stale", opened.stale);
+                }
+                Err(e) => panic!("{cut:?} at {moment:?}: {e}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_power_cut_at_every_write_and_flush() {
+    seeds(0..16, every_cut);
+}

@@ -1,0 +1,155 @@
+//! Cycle after cycle some of the disks are there, some fail or vanish or lose power in the middle, old ones come back. There is one
+//! history: whatever opens has what was acknowledged last, and maybe the one change after it whose outcome nobody was told.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use disk::sim::{Fault, Rule, When};
+use disk::{Op as DiskOp, PowerCut};
+
+use super::*;
+
+/// How often things happened, over all seeds: a test in which nothing does proves nothing.
+#[derive(Default)]
+struct Tally {
+    opened: AtomicU64,
+    refused: AtomicU64,
+    dropped: AtomicU64,
+    suspended: AtomicU64,
+    adopted: AtomicU64,
+}
+
+fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+/// What must be found: acknowledged, and what may have become of the change after it.
+struct Model {
+    acknowledged: Visible,
+    in_doubt: Option<Visible>,
+    epoch: u64,
+}
+
+impl Model {
+    fn found(&mut self, opened: &Opened, disks: &[usize], tally: &Tally) {
+        count(&tally.opened);
+        let got = opened.pool.read(visible);
+        let allowed = got == self.acknowledged || self.in_doubt.as_ref() == Some(&got);
+        assert!(
+            allowed,
+            "disks {disks:?} give {got:#?}\nbut {:#?}\nwas acknowledged, and in doubt is {:#?}",
+            self.acknowledged, self.in_doubt
+        );
+        assert!(opened.pool.epoch() > self.epoch, "epoch {} again or lower", opened.pool.epoch());
+        assert!(opened.stale.is_empty(), "{:?} are stale and none lost anything", opened.stale);
+        if got != self.acknowledged {
+            count(&tally.adopted);
+        }
+        *self = Model { acknowledged: got, in_doubt: None, epoch: opened.pool.epoch() };
+    }
+}
+
+/// Something happens to a disk, or to all.
+fn trouble(env: &Env, machine: &Machine, disks: usize) {
+    let cut = match below(env, 4) {
+        0 => PowerCut::LoseAll,
+        1 => PowerCut::KeepAll,
+        2 => PowerCut::Reorder { seed: env.random_u64() },
+        _ => PowerCut::Tear { seed: env.random_u64() },
+    };
+    let soon = below(env, 30);
+    for _ in 0..below(env, 3) {
+        let slot = SlotId(below(env, disks as u64) as usize);
+        let rule = match below(env, 4) {
+            0 => Rule::new(DiskOp::Flush, When::Nth(soon / 4), Fault::Error),
+            1 => Rule::new(DiskOp::Write, When::Nth(soon / 2), Fault::Vanish(cut)),
+            _ => Rule::new(DiskOp::Write, When::Nth(soon / 2), Fault::Error),
+        };
+        machine.rule(slot, rule);
+    }
+    if below(env, 2) == 0 {
+        machine.cut_at(machine.events() + soon, cut);
+    }
+}
+
+async fn cycles(seed: u64, env: Env, arena: Arena, tally: &Tally) {
+    let disks = 2 + (seed % 4) as usize;
+    let machine = Machine::new(&env, seed);
+    let pool = pool_on(&env, &arena, &machine, disks).await;
+    let mut model = Model { acknowledged: pool.read(visible), in_doubt: None, epoch: pool.epoch() };
+    drop(pool);
+    if seed % 5 == 4 {
+        (0..disks).for_each(|n| machine.shuffle(SlotId(n), Duration::from_millis(20)));
+    }
+    let mut step = 0;
+    for _ in 0..8 {
+        machine.restart();
+        for n in 0..disks {
+            machine.no_rules(SlotId(n));
+            machine.plug(SlotId(n));
+        }
+        trouble(&env, &machine, disks);
+        let away = below(&env, 1 << disks) & below(&env, 1 << disks);
+        let here: Vec<usize> = (0..disks).filter(|n| away & 1 << n == 0).collect();
+        let Ok(opened) = open(&env, &arena, &open_all(&machine, here.clone())).await else {
+            count(&tally.refused);
+            continue;
+        };
+        model.found(&opened, &here, tally);
+        let pool = opened.pool;
+        for _ in 0..1 + below(&env, 8) {
+            step += 1;
+            match below(&env, 8) {
+                // Those that are absent come back, if they were pulled, or not.
+                0 => {
+                    for n in 0..disks {
+                        machine.plug(SlotId(n));
+                        if let Ok(disk) = machine.open(SlotId(n)) {
+                            let _ = pool.return_disk(disk, false).await;
+                        }
+                    }
+                }
+                1 => {
+                    let _ = pool.take_offline(DiskNumber(below(&env, disks as u64) as u16)).await;
+                }
+                _ => {}
+            }
+            let ops = pool.read(|s| change(&env, s, step));
+            let mut after = pool.read(State::clone);
+            after.apply_all(&ops).unwrap();
+            match pool.metadata().commit(ops).await {
+                Ok(()) => {
+                    model.acknowledged = pool.read(visible);
+                    if pool.members().iter().count() < here.len() {
+                        count(&tally.dropped);
+                    }
+                }
+                Err(CommitError::Suspended(_)) => {
+                    count(&tally.suspended);
+                    model.in_doubt = Some(visible(&after));
+                    break;
+                }
+                Err(e) => panic!("{e}"),
+            }
+        }
+    }
+    // In the end everything is there and nothing fails: what is not merely old opens.
+    machine.restart();
+    for n in 0..disks {
+        machine.no_rules(SlotId(n));
+        machine.plug(SlotId(n));
+    }
+    let all: Vec<_> = (0..disks).collect();
+    let opened = open(&env, &arena, &open_all(&machine, all.clone())).await.unwrap_or_else(|e| panic!("{e}"));
+    model.found(&opened, &all, tally);
+}
+
+#[test]
+fn there_is_one_history() {
+    let tally = Tally::default();
+    seeds(0..300, |seed, env, arena| cycles(seed, env, arena, &tally));
+    let counts = [&tally.opened, &tally.refused, &tally.dropped, &tally.suspended, &tally.adopted]
+        .map(|c| c.load(Ordering::Relaxed));
+    println!("opened, refused, went on without a disk, suspended, adopted a change in doubt: {counts:?}");
+    assert!(counts.iter().all(|n| *n >= 50), "{counts:?}");
+}
