@@ -78,7 +78,10 @@ impl Device {
         let wwn = ["wwid", "nguid", "eui", "uuid", "device/wwid", "dm/uuid", "md/uuid"];
         let wwn = wwn.iter().find_map(|a| self.text(a).filter(zeros));
         let part = read(&self.folder.join("partition")).map_or(String::new(), |n| format!("-part{n}"));
-        let serial = || Some(format!("{}_{}", self.model(), Some(self.serial()).filter(|s| !s.is_empty())?));
+        let serial = || {
+            let parts = [self.model(), Some(self.serial()).filter(|s| !s.is_empty())?];
+            Some(parts.iter().filter(|p| !p.is_empty()).cloned().collect::<Vec<_>>().join("_"))
+        };
         let (kind, value) = match wwn {
             // A loop device's or such is nobody's for long.
             _ if self.is("loop") || self.is("zram") || self.is("ram") => return None,
@@ -157,8 +160,14 @@ impl Device {
         u32::try_from(self.number("queue/dma_alignment")?).ok()?.checked_add(1)
     }
 
+    /// What the kernel says is written atomically: the largest atomic write, or the physical block, which it documents
+    /// as "the smallest unit a physical storage device can write atomically" (sysfs-block), where it is aligned. For
+    /// NVMe it makes that no larger than the power-fail atomic unit (AWUPF).
     pub(crate) fn atomic_write(&self) -> Option<u32> {
-        u32::try_from(self.number("queue/atomic_write_unit_max_bytes")?).ok().filter(|n| *n > 0)
+        let aligned = read(&self.folder.join("alignment_offset")).is_none_or(|offset| offset == "0");
+        let physical = self.number("queue/physical_block_size").filter(|_| aligned);
+        let told = self.number("queue/atomic_write_unit_max_bytes").max(physical)?;
+        u32::try_from(told).ok().filter(|n| *n > 0)
     }
 
     pub(crate) fn enclosure(&self) -> Option<EnclosureSlot> {

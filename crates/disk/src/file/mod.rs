@@ -4,6 +4,9 @@
 //! the I/O goes through that thread's ring. A disk has at most [`DiskInfo::queue_depth`] I/Os of one ring in the
 //! kernel; more wait in order. A flush is `fdatasync`; a discard punches a hole or is a device's discard.
 //!
+//! A fence holds for the I/O through this value, on all its threads. It keeps no other machine from a device that both can
+//! reach (shared SAS, NVMe over fabrics): whoever pools such devices refuses them, or has them reserved by other means.
+//!
 //! A disk is closed, and its lock given up, when its last clone is dropped and its last I/O is done.
 //!
 //! A file's identity is a random number in its extended attribute, beside the file's own number in its file system: a

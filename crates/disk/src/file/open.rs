@@ -81,7 +81,7 @@ pub enum OpenError {
 
 const QUEUE_DEPTH_FILE: u32 = 64;
 const QUEUE_DEPTH_MAX: u32 = 1024;
-/// Blocks of this or less are atomic where the device says so: longer writes may be cut into several commands.
+/// Atomic writes of more than this are not believed: longer ones may be cut into several commands on the way.
 const ATOMIC_MAX: u32 = 4096;
 
 impl FileDisk {
@@ -212,12 +212,14 @@ fn file_info(
         n if n.is_power_of_two() && n >= 512 => n,
         _ => 4096,
     };
+    // What lies in one block of the file system lies in one piece on the device.
+    let piece = rustix::fs::fstatfs(fd).map_or(0, |fs| u32::try_from(fs.f_bsize).unwrap_or(0));
     let memory = Some(statx.stx_dio_mem_align).filter(|n| *n > 0);
     let geometry = Geometry {
         size: size - size % u64::from(logical_block),
         logical_block,
         physical_block: logical_block.max(4096),
-        atomic_write: atomic(logical_block, below.as_ref()),
+        atomic_write: atomic(logical_block, below.as_ref()).min(piece).max(logical_block),
         dma_alignment: alignment(memory, logical_block),
     };
     Ok(DiskInfo {

@@ -52,6 +52,35 @@ async fn conforms() {
     }
 }
 
+/// The suite is worth something: it finds each of these in a disk that is sound otherwise.
+#[test]
+fn a_faulty_disk_does_not_conform() {
+    let faults = [
+        (Op::Write, Fault::Lost),
+        (Op::Write, Fault::Misdirected),
+        (Op::Write, Fault::Flipped),
+        (Op::Read, Fault::Stale),
+        (Op::Read, Fault::Error),
+        (Op::Flush, Fault::Error),
+        (Op::Discard, Fault::Refused(5)),
+    ];
+    for (op, what) in faults {
+        let when = if op == Op::Discard { When::From(0) } else { When::Nth(2) };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+        let suite = async {
+            let arena = Arena::new(32 << 20).expect("a small mapping");
+            crate::conformance::run(&arena, || {
+                let (machine, slot, disk) = one(1);
+                machine.rule(slot, Rule::new(op, when, what));
+                async move { disk as Arc<dyn Disk> }
+            })
+            .await;
+        };
+        let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| runtime.block_on(suite)));
+        assert!(found.is_err(), "{op} {what:?} is not found");
+    }
+}
+
 #[test]
 fn reads_go_wrong_as_told() {
     let (machine, slot, d) = one(1);

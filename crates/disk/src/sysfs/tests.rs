@@ -86,6 +86,9 @@ fn a_sas_disk_in_an_enclosure_and_its_partition() {
             ("device/queue_depth", "64\n"),
             ("queue/rotational", "1\n"),
             ("queue/write_cache", "write through\n"),
+            ("queue/physical_block_size", "4096\n"),
+            ("alignment_offset", "0\n"),
+            ("sdb1/alignment_offset", "3584\n"),
             ("sdb1/partition", "1\n"),
             ("sdb1/dev", "8:1\n"),
             ("sdb1/ro", "1\n"),
@@ -99,6 +102,7 @@ fn a_sas_disk_in_an_enclosure_and_its_partition() {
     tree.link("devices/sdb/device/enclosure_device:Slot 07", "devices/enclosure/Slot 07");
     tree.put("devices/sdb/sdb1/holders/md0", b"").link("dev/block/8:1", "devices/sdb/sdb1");
     assert_eq!((d.model().as_str(), d.serial().as_str()), ("SEAGATE ST16000NM004J", "ZL2ABCDE"));
+    assert_eq!(d.atomic_write(), Some(4096));
     assert_eq!((d.media(), d.write_cache(), d.queue_depth()), (Media::Hdd, WriteCache::None, Some(64)));
     let slot = EnclosureSlot { enclosure: "0x500304801234abcd".into(), slot: "Slot 07".into() };
     assert_eq!(d.enclosure(), Some(slot));
@@ -106,6 +110,7 @@ fn a_sas_disk_in_an_enclosure_and_its_partition() {
     assert_eq!(d.nodes(), [Path::new("/dev/sdb"), Path::new("/dev/sdb1")]);
     let part = Sysfs::at(tree.0.path()).device(8, 1).expect("it is there");
     assert_eq!(part.id(), id(IdKind::Wwn, "naa.5000c500a1b2c3d4-part1"));
+    assert_eq!(part.atomic_write(), None, "its blocks lie across the disk's");
     assert_eq!((part.all_holders(), d.all_holders()), (vec!["md0".into()], vec!["md0".into()]));
     assert_eq!((part.media(), part.read_only(), d.read_only()), (Media::Hdd, true, false));
 }
@@ -113,7 +118,7 @@ fn a_sas_disk_in_an_enclosure_and_its_partition() {
 #[test]
 fn others() {
     let (_t, virtual_disk) = Tree::disk("vda", &[("serial", "disk-1\n"), ("queue/rotational", "1\n")]);
-    assert_eq!(virtual_disk.id(), id(IdKind::Serial, "_disk-1"));
+    assert_eq!(virtual_disk.id(), id(IdKind::Serial, "disk-1"));
     assert_eq!((virtual_disk.media(), virtual_disk.write_cache()), (Media::Unspecified, WriteCache::Unknown));
     let (_t, zeros) =
         Tree::disk("nvme1n1", &[("nguid", "00000000-0000-0000-0000-000000000000"), ("wwid", "")]);
