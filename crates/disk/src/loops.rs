@@ -6,6 +6,15 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
+/// Says why a test, or a part of it, does not run here, also where the output of tests that pass is not shown.
+macro_rules! skipped {
+    ($($reason:tt)*) => {{
+        use std::io::Write;
+        let _ = writeln!(std::io::stderr(), "SKIPPED: {}", format_args!($($reason)*));
+    }};
+}
+pub(crate) use skipped;
+
 /// A folder on a file system of a disk, where the build is.
 pub(crate) fn folder() -> TempDir {
     let target = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target");

@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::conformance::{SIZE_MIN, bytes};
-use crate::loops::folder;
+use crate::loops::{folder, skipped};
 use crate::{IdKind, sized};
 
 mod device;
@@ -113,7 +113,7 @@ async fn a_file_knows_itself_and_its_copies() {
     let other = new_file(&folder, "b").info().id.clone();
     assert_ne!(id, other);
     if id.kind != IdKind::File {
-        return eprintln!("SKIPPED: this file system keeps no extended attributes");
+        return skipped!("this file system keeps no extended attributes");
     }
     std::fs::rename(at("a"), at("moved")).expect("renamed");
     assert_eq!(open(&at("moved")).expect("opened").info().id, id, "another name, the same file");

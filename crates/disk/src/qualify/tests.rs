@@ -6,7 +6,7 @@ use super::signature::{HEAD, TAIL};
 use super::users::{mounted, swapped};
 use super::*;
 use crate::conformance::bytes;
-use crate::loops::{LoopDevice, Mount, folder};
+use crate::loops::{LoopDevice, Mount, folder, skipped};
 
 const SMALL: u64 = 32 << 20;
 
@@ -34,7 +34,7 @@ async fn a_blank_file_can_be_pooled_and_stays_as_it_was() {
     let q = qualify(&Env::real(), &path, &small()).await.expect("it can be looked at");
     if q.info.id.kind == IdKind::Path {
         assert_eq!(names(&q), ["No unique ID"]);
-        return eprintln!("SKIPPED: this file system keeps no extended attributes");
+        return skipped!("this file system keeps no extended attributes");
     }
     assert!(q.can_pool && q.reasons.is_empty() && q.signatures.is_empty(), "{q:?}");
     let flush = q.flush.expect("it was measured");
@@ -87,12 +87,12 @@ async fn each_refusal_has_its_reason_and_a_cure() {
 async fn a_mounted_device_says_where() {
     let device = match LoopDevice::new(64 << 20) {
         Ok(device) => device,
-        Err(e) => return eprintln!("SKIPPED: no block device can be made here: {e}"),
+        Err(e) => return skipped!("no block device can be made here: {e}"),
     };
     // A loop device is nobody's for long, so it has no identity.
     let q = qualify(&Env::real(), &device.path, &small()).await.expect("looked at");
     assert_eq!(names(&q), ["No unique ID"]);
-    let Some(mount) = Mount::new(&device) else { return eprintln!("SKIPPED: nothing can be mounted here") };
+    let Some(mount) = Mount::new(&device) else { return skipped!("nothing can be mounted here") };
     let at = mount.at().canonicalize().expect("it is there");
     let q = qualify(&Env::real(), &device.path, &small()).await;
     let behind =
@@ -112,7 +112,7 @@ async fn a_mounted_device_says_where() {
 async fn a_protected_device_is_read_only() {
     let device = match LoopDevice::read_only(64 << 20) {
         Ok(device) => device,
-        Err(e) => return eprintln!("SKIPPED: no block device can be made here: {e}"),
+        Err(e) => return skipped!("no block device can be made here: {e}"),
     };
     let q = qualify(&Env::real(), &device.path, &small()).await.expect("looked at");
     assert_eq!(names(&q), ["Read-only", "No unique ID"]);
@@ -184,7 +184,7 @@ fn the_makers_of_file_systems_are_recognised() {
             .stderr(Stdio::null())
             .status();
         if !made.is_ok_and(|s| s.success()) {
-            eprintln!("SKIPPED: no {program} here");
+            skipped!("no {program} here");
             continue;
         }
         let made = std::fs::File::open(&path).expect("it is there");

@@ -7,7 +7,7 @@ use crate::loops::{LoopDevice, Mount};
 async fn a_block_device_conforms() {
     let device = match LoopDevice::new(SIZE_MIN) {
         Ok(device) => device,
-        Err(e) => return eprintln!("SKIPPED: no block device can be made here: {e}"),
+        Err(e) => return skipped!("no block device can be made here: {e}"),
     };
     let arena = Arena::new(32 << 20).expect("a small mapping");
     let exclusive = open(&device.path).expect("nobody has it");
@@ -33,7 +33,7 @@ async fn a_block_device_conforms() {
     let before = blocks();
     disk.discard(&Ctx::default(), 0, 1 << 20).wait().await.expect("a hint succeeds");
     if blocks() + 1024 > before {
-        eprintln!("SKIPPED: this kernel has no discard by io_uring (Linux 6.12 has)");
+        skipped!("this kernel has no discard by io_uring (Linux 6.12 has)");
     }
 }
 
@@ -42,7 +42,7 @@ async fn a_block_device_conforms() {
 async fn a_device_that_fails_says_where() {
     let device = match LoopDevice::new(SIZE_MIN) {
         Ok(device) => device,
-        Err(e) => return eprintln!("SKIPPED: no block device can be made here: {e}"),
+        Err(e) => return skipped!("no block device can be made here: {e}"),
     };
     let d = open(&device.path).expect("nobody has it");
     std::fs::OpenOptions::new()
@@ -61,9 +61,9 @@ async fn a_device_that_fails_says_where() {
 async fn a_full_file_system_is_full() {
     let device = match LoopDevice::new(32 << 20) {
         Ok(device) => device,
-        Err(e) => return eprintln!("SKIPPED: no block device can be made here: {e}"),
+        Err(e) => return skipped!("no block device can be made here: {e}"),
     };
-    let Some(mount) = Mount::new(&device) else { return eprintln!("SKIPPED: nothing can be mounted here") };
+    let Some(mount) = Mount::new(&device) else { return skipped!("nothing can be mounted here") };
     let options = FileOptions { create: Some(64 << 20), ..FileOptions::default() };
     let d = FileDisk::open(&Env::real(), &mount.at().join("sparse"), &options).expect("it is sparse");
     let mut result = Ok(());
