@@ -1,0 +1,14 @@
+"""What `make bench` measures: `smbd` is Causeway beside Samba's smbd, `limit` Causeway beside the fabric without SMB, `document`
+writes the results into docs/performance.md. scripts/bench is the command."""
+
+import os
+import statistics
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+BINARY = Path(os.environ.get("CAUSEWAY_BIN", ROOT / "target" / "release" / "causeway"))
+
+
+def medians(runs):
+    """The median of each figure of some runs."""
+    return {key: statistics.median(run[key] for run in runs) for key in runs[0]}
