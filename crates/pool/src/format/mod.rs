@@ -9,6 +9,8 @@ mod codec;
 mod frame;
 mod label;
 mod records;
+#[cfg(test)]
+mod tests;
 
 pub use areas::{Areas, Extent};
 pub use claim::{Claim, Claimant};

@@ -22,6 +22,8 @@ mod writer;
 
 pub(crate) use io::DiskIo;
 pub use members::{Member, Members};
+#[cfg(test)]
+pub(crate) use replay::checkpoint_body;
 pub(crate) use replay::{History, Point};
 pub use store::{CommitError, Suspension};
 pub(crate) use store::{Metadata, Opening};

@@ -62,9 +62,10 @@ fn change(env: &Env, s: &State, step: u64) -> Vec<Op> {
     };
     // A long record now and then: it goes round the ring faster, and is a checkpoint when it is too long.
     let padded = |n: usize| (0..n).flat_map(|_| rename.clone()).chain(ops.clone()).collect::<Vec<_>>();
-    let ops = match below(env, 6) {
-        0 => padded(1500),
-        1 => padded(8000),
+    let ops = match below(env, 16) {
+        0 => padded(1200),
+        1 | 2 => padded(300),
+        3 => padded(6000),
         _ => ops,
     };
     if s.clone().apply_all(&ops).is_ok() { ops } else { rename }

@@ -1,0 +1,82 @@
+//! The bytes themselves: whoever changes one of these changes the format, and needs another version.
+
+use super::values::{a_claim, a_label};
+use crate::format::{Header, Kind, encode_record, encode_state};
+use crate::metadata::{Point, checkpoint_body};
+use crate::{
+    DiskId, DiskNumber, DiskRecord, FaultDomains, Op, PoolId, Presence, Provisioning, Resiliency, RowNumber,
+    SlabPlace, SpaceId, SpaceRecord, State, Usage,
+};
+
+/// Header and body, 32 bytes a line; the rest of the blocks must be zeros.
+fn hex(frame: &[u8]) -> String {
+    let end = 64 + u32::from_le_bytes(frame[52..56].try_into().unwrap()) as usize;
+    assert!(frame[end..].iter().all(|b| *b == 0));
+    let lines = frame[..end].chunks(32);
+    lines.map(|l| l.iter().map(|b| format!("{b:02x}")).collect::<String>() + "\n").collect()
+}
+
+fn ops() -> Vec<Op> {
+    let record = |n: u16| DiskRecord {
+        id: DiskId([n as u8; 16]),
+        name: format!("d{n}"),
+        slabs: 7,
+        usage: Usage::AutoSelect,
+        presence: Presence::Present,
+        domains: FaultDomains::default(),
+        media: 2,
+        label_sequence: 1,
+    };
+    let place = |disk, slab| SlabPlace { disk: DiskNumber(disk), slab };
+    let (space, row) = (SpaceId(0), RowNumber(0));
+    vec![
+        Op::Opened { epoch: 5, incarnation: 0x1122_3344_5566_7788 },
+        Op::AddDisk { disk: DiskNumber(0), record: record(0) },
+        Op::AddDisk { disk: DiskNumber(1), record: record(1) },
+        Op::Voters { voters: [DiskNumber(0), DiskNumber(1)].into() },
+        Op::CreateSpace {
+            space,
+            record: SpaceRecord {
+                name: "m".into(),
+                size: 4 << 20,
+                resiliency: Resiliency::Mirror { copies: 2 },
+                interleave: 65536,
+                columns: 1,
+                provisioning: Provisioning::Thin,
+            },
+        },
+        Op::AllocateRow { space, row, slabs: vec![place(0, 3), place(1, 4)] },
+        Op::Missed { space, row, index: 1, regions: 0b110 },
+    ]
+}
+
+fn header(kind: Kind, point: &Point) -> Header {
+    Header {
+        kind,
+        pool: PoolId(*b"0123456789abcdef"),
+        disk: DiskNumber(1),
+        epoch: point.epoch,
+        incarnation: point.incarnation,
+        sequence: point.sequence,
+        chain: point.chain,
+    }
+}
+
+#[test]
+fn golden_bytes() {
+    let before = Point { epoch: 5, incarnation: 0x1122_3344_5566_7788, sequence: 9, chain: 0xC0FF_EE00 };
+    let body = encode_record(&ops());
+    let record = Header { sequence: 10, ..header(Kind::Record, &before) }.frame(&body);
+    let mut state = State::new(PoolId(*b"0123456789abcdef"), "tank".into(), 2 << 20);
+    state.apply_all(&ops()).unwrap();
+    let after = before.after(&body);
+    let checkpoint = header(Kind::Checkpoint, &after).frame(&checkpoint_body(8192, &encode_state(&state)));
+    let all = [
+        ("label", hex(&a_label().encode())),
+        ("claim", hex(&a_claim().encode(DiskNumber(1)))),
+        ("record", hex(&record)),
+        ("checkpoint", hex(&checkpoint)),
+    ];
+    let got: String = all.iter().map(|(name, hex)| format!("{name}\n{hex}")).collect();
+    assert_eq!(got, include_str!("golden.txt"), "the format has changed; got\n{got}");
+}

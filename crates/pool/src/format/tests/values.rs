@@ -1,0 +1,193 @@
+//! Arbitrary values.
+
+use proptest::prelude::*;
+
+use crate::format::{Areas, Claim, Claimant, FORMAT_VERSION, Feature, FeatureClass, Label};
+use crate::{
+    Absence, DiskId, DiskNumber, DiskRecord, FaultDomains, Op, PoolId, Presence, Provisioning, Resiliency,
+    RowNumber, SlabPlace, SpaceId, SpaceRecord, State, Usage,
+};
+
+/// What a state becomes of the operations that it takes.
+pub fn state(ops: &[Op]) -> State {
+    let mut s = State::new(PoolId([9; 16]), "tank".into(), 2 << 20);
+    for op in ops {
+        let _ = s.apply(op);
+    }
+    s
+}
+
+fn name() -> impl Strategy<Value = String> {
+    prop_oneof!["[a-z]{1,8}", "\\PC{0,60}"]
+}
+
+fn small() -> impl Strategy<Value = u16> {
+    0..4_u16
+}
+
+fn domains() -> impl Strategy<Value = FaultDomains> {
+    (name(), name(), name()).prop_map(|(enclosure, node, rack)| FaultDomains { enclosure, node, rack })
+}
+
+fn absence() -> impl Strategy<Value = Absence> {
+    use Absence::*;
+    prop::sample::select(vec![NotFound, Gone, WriteFailed, FlushFailed, Slow, Asked, Stale])
+}
+
+fn usage() -> impl Strategy<Value = Usage> {
+    use Usage::*;
+    prop::sample::select(vec![AutoSelect, ManualSelect, HotSpare, Journal, Retired])
+}
+
+fn presence() -> impl Strategy<Value = Presence> {
+    prop_oneof![3 => Just(Presence::Present), 1 => absence().prop_map(Presence::Absent)]
+}
+
+fn disk_record() -> impl Strategy<Value = DiskRecord> {
+    let head = (any::<[u8; 16]>(), name(), 0..100_u32, usage());
+    (head, presence(), domains(), 0..5_u8, any::<u64>()).prop_map(
+        |((id, name, slabs, usage), presence, domains, media, label_sequence)| DiskRecord {
+            id: DiskId(id),
+            name,
+            slabs,
+            usage,
+            presence,
+            domains,
+            media,
+            label_sequence,
+        },
+    )
+}
+
+fn space_record() -> impl Strategy<Value = SpaceRecord> {
+    let resiliency = prop_oneof![
+        Just(Resiliency::Simple),
+        (0..5_u8).prop_map(|copies| Resiliency::Mirror { copies }),
+        (0..4_u8).prop_map(|parity| Resiliency::Parity { parity }),
+    ];
+    let provisioning = prop::sample::select(vec![Provisioning::Thin, Provisioning::Fixed]);
+    (name(), 1..50_u64, resiliency, 12..22_u32, 1..4_u8, provisioning).prop_map(
+        |(name, mib, resiliency, power, columns, provisioning)| SpaceRecord {
+            name,
+            size: mib << 20,
+            resiliency,
+            interleave: 1 << power,
+            columns,
+            provisioning,
+        },
+    )
+}
+
+/// Any operation, with numbers so small that many can be applied one after the other.
+pub fn op() -> impl Strategy<Value = Op> {
+    let disk = || small().prop_map(DiskNumber);
+    let space = || small().prop_map(|n| SpaceId(n.into()));
+    let row = || small().prop_map(|n| RowNumber(n.into()));
+    let regions = || prop_oneof![Just(0), Just(u64::MAX), any::<u64>()];
+    let place = || (disk(), 0..40_u32).prop_map(|(disk, slab)| SlabPlace { disk, slab });
+    let copy = || (space(), row(), 0..4_u8, regions());
+    prop_oneof![
+        1 => name().prop_map(|name| Op::RenamePool { name }),
+        6 => (disk(), disk_record()).prop_map(|(disk, record)| Op::AddDisk { disk, record }),
+        1 => disk().prop_map(|disk| Op::RemoveDisk { disk }),
+        1 => (disk(), absence()).prop_map(|(disk, reason)| Op::DiskAbsent { disk, reason }),
+        1 => disk().prop_map(|disk| Op::DiskPresent { disk }),
+        1 => (disk(), usage()).prop_map(|(disk, usage)| Op::SetUsage { disk, usage }),
+        1 => (disk(), domains()).prop_map(|(disk, domains)| Op::SetDomains { disk, domains }),
+        1 => (disk(), any::<u64>()).prop_map(|(disk, sequence)| Op::Labelled { disk, sequence }),
+        1 => prop::collection::btree_set(disk(), 0..4).prop_map(|voters| Op::Voters { voters }),
+        6 => (space(), space_record()).prop_map(|(space, record)| Op::CreateSpace { space, record }),
+        1 => space().prop_map(|space| Op::DestroySpace { space }),
+        1 => (space(), any::<u32>()).prop_map(|(space, s)| Op::ResizeSpace { space, size: u64::from(s) << 12 }),
+        1 => (space(), name()).prop_map(|(space, name)| Op::RenameSpace { space, name }),
+        8 => (space(), row(), prop::collection::vec(place(), 1..5))
+            .prop_map(|(space, row, slabs)| Op::AllocateRow { space, row, slabs }),
+        1 => (space(), row()).prop_map(|(space, row)| Op::FreeRow { space, row }),
+        1 => copy().prop_map(|(space, row, index, regions)| Op::Missed { space, row, index, regions }),
+        1 => copy().prop_map(|(space, row, index, regions)| Op::NotMissed { space, row, index, regions }),
+        1 => (space(), row(), 0..4_u8, place())
+            .prop_map(|(space, row, index, to)| Op::MoveSlab { space, row, index, to }),
+        1 => copy().prop_map(|(space, row, index, regions)| Op::AcceptLoss { space, row, index, regions }),
+        1 => (any::<u64>(), any::<u64>()).prop_map(|(epoch, incarnation)| Op::Opened { epoch, incarnation }),
+        1 => disk().prop_map(|disk| Op::MissedAll { disk }),
+    ]
+}
+
+pub fn label() -> impl Strategy<Value = Label> {
+    let feature = (
+        prop::sample::select(vec![
+            FeatureClass::Compatible,
+            FeatureClass::ReadOnly,
+            FeatureClass::Incompatible,
+        ]),
+        0..64_u8,
+        "[a-z ]{0,32}",
+    );
+    let features = prop::collection::btree_map(
+        feature.prop_map(|(class, bit, name)| ((class, bit), name)).prop_map(|(k, v)| (k.0, k.1, v)),
+        Just(()),
+        0..6,
+    );
+    let numbers = (any::<u16>(), any::<u64>(), any::<u64>(), any::<u64>());
+    (numbers, features, name(), domains(), 16..40_u32).prop_map(
+        |((number, epoch, incarnation, sequence), features, pool_name, domains, mib)| {
+            let mut features: Vec<Feature> =
+                features.into_keys().map(|(class, bit, name)| Feature { class, bit, name }).collect();
+            features.dedup_by_key(|f| (f.class, f.bit));
+            Label {
+                number: DiskNumber(number),
+                epoch,
+                incarnation,
+                sequence,
+                features,
+                pool_name,
+                domains,
+                areas: Areas::plan(u64::from(mib) << 20, 2 << 20).expect("large enough"),
+                ..a_label()
+            }
+        },
+    )
+}
+
+pub fn claim() -> impl Strategy<Value = Claim> {
+    (any::<u64>(), any::<u64>(), any::<u64>(), name(), any::<u32>(), any::<bool>()).prop_map(
+        |(epoch, incarnation, sequence, host, process, exported)| Claim {
+            epoch,
+            incarnation,
+            sequence,
+            by: Claimant { host, process, ..a_claim().by },
+            exported,
+            ..a_claim()
+        },
+    )
+}
+
+pub fn a_label() -> Label {
+    Label {
+        pool: PoolId(*b"0123456789abcdef"),
+        number: DiskNumber(0x0201),
+        epoch: 5,
+        incarnation: 0x1122_3344_5566_7788,
+        sequence: 7,
+        version: FORMAT_VERSION,
+        features: Vec::new(),
+        id: DiskId([0xD1; 16]),
+        pool_name: "tank".into(),
+        node: [0xE1; 16],
+        domains: FaultDomains { enclosure: "e1".into(), node: "n1".into(), rack: "r1".into() },
+        atomic_write: 4096,
+        areas: Areas::plan(16 << 20, 2 << 20).expect("large enough"),
+    }
+}
+
+pub fn a_claim() -> Claim {
+    Claim {
+        pool: PoolId(*b"0123456789abcdef"),
+        epoch: 5,
+        incarnation: 0x1122_3344_5566_7788,
+        sequence: 3,
+        by: Claimant { host: "host1".into(), machine: [0xA1; 16], boot: [0xB1; 16], process: 4242 },
+        since_unix_s: 1_767_225_600,
+        exported: true,
+    }
+}
