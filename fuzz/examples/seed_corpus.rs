@@ -65,5 +65,23 @@ fn main() -> std::io::Result<()> {
         }
     }
     std::fs::write(corpus.join("vfs_path/nested"), "folder\\file.txt")?;
+    // The pool's golden bytes: whole, as bodies, and the checkpoint's state after the eight bytes before it.
+    let folder = corpus.join("pool_formats");
+    std::fs::create_dir_all(&folder)?;
+    let golden = include_str!("../../crates/pool/src/format/tests/golden.txt");
+    let mut frames: Vec<(&str, Vec<u8>)> = Vec::new();
+    for line in golden.lines() {
+        let digits = line.as_bytes().chunks_exact(2).map(|d| u8::from_str_radix(std::str::from_utf8(d).ok()?, 16).ok());
+        match (digits.collect::<Option<Vec<u8>>>(), frames.last_mut()) {
+            (Some(bytes), Some((_, frame))) => frame.extend(bytes),
+            _ => frames.push((line, Vec::new())),
+        }
+    }
+    for (name, frame) in frames {
+        std::fs::write(folder.join(name), &frame)?;
+        for at in [64, 72] {
+            std::fs::write(folder.join(format!("{name}-from-{at}")), &frame[at..])?;
+        }
+    }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Fuzz targets for bytes from peers.
+//! Fuzz targets for bytes from peers and disks.
 //!
 //! `make fuzz` runs each for a minute, `scripts/fuzz NAME` one, starting from the seeds that `examples/seed_corpus.rs`
 //! writes. What a run finds is kept in `finds/NAME/`: every later run starts with it, and fails while it does. With the
@@ -8,4 +8,5 @@
 pub mod auth;
 pub mod fabric;
 pub mod paths;
+pub mod pool;
 pub mod smb_wire;

@@ -76,7 +76,7 @@ impl Wire for SlabCopy {
         let missed = match u8::get(r)? {
             0 => 0,
             1 => u64::MAX,
-            2 => u64::get(r)?,
+            2 => Some(u64::get(r)?).filter(|m| !matches!(*m, 0 | u64::MAX)).ok_or(Malformed)?,
             _ => return Err(Malformed),
         };
         Ok(SlabCopy { place, generation, missed })

@@ -3,6 +3,7 @@
 mod crash;
 mod holding;
 mod lifecycle;
+mod loss;
 
 use std::sync::Arc;
 

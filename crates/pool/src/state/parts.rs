@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{DiskRecord, EPOCHS_MAX, InvalidOp, Row, SpaceRecord, State};
+use crate::format::Areas;
 use crate::{DiskNumber, PoolId, RowNumber, SpaceId};
 
 /// The fields of [`State`], without `used`.
@@ -43,7 +44,8 @@ impl State {
     /// Checks the invariants that can be checked on a state alone, and derives the rest.
     pub(crate) fn from_parts(p: StateParts) -> Result<State, InvalidOp> {
         let mut s = State::new(p.pool, p.name, p.slab_bytes);
-        if !s.slab_bytes.is_power_of_two() || p.epochs.len() > EPOCHS_MAX {
+        let slabs = Areas::SLAB_MIN..=Areas::SLAB_MAX;
+        if !s.slab_bytes.is_power_of_two() || !slabs.contains(&s.slab_bytes) || p.epochs.len() > EPOCHS_MAX {
             return Err(InvalidOp::BadShape("no pool is like that"));
         }
         s.epochs = p.epochs;

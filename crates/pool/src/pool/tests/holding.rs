@@ -1,4 +1,5 @@
 use super::*;
+use crate::format::{Feature, FeatureClass, Label};
 
 #[tokio::test(start_paused = true)]
 async fn a_second_importer_is_refused_and_told_who_holds_it() {
@@ -22,4 +23,139 @@ async fn a_second_importer_is_refused_and_told_who_holds_it() {
     };
     assert!(matches!(w.open_with(&[0, 1], next(8, |_| true)).await, Err(OpenError::Held { .. })));
     assert_eq!(w.open_with(&[0, 1], next(8, |_| false)).await.unwrap().pool.epoch(), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_lost_the_pool_by_force_stops_writing() {
+    let w = World::new(2);
+    let first = w.create().await;
+    let second = w.open_with(&[0, 1], |o| (o.by, o.force) = (host("b"), true)).await.unwrap().pool;
+    let mut last = Ok(());
+    for n in 0..200 {
+        last = first.metadata().commit(vec![Op::RenamePool { name: format!("mine{n}") }]).await;
+    }
+    let lost = Err(CommitError::Suspended(Suspension::Claimed { by: host("b") }));
+    assert_eq!(last, lost, "at the latest when it wants to write a checkpoint");
+    drop((first, second));
+}
+
+#[tokio::test(start_paused = true)]
+async fn pools_that_are_mixed_up_show() {
+    let mut w = World::new(4);
+    let two: Vec<_> = w.some(&[0, 1]).into_iter().map(NewDisk::new).collect();
+    let a = Pool::create(&w.env, &w.arena, &two, options()).await.unwrap();
+    let two: Vec<_> = w.some(&[2, 3]).into_iter().map(NewDisk::new).collect();
+    let b = Pool::create(&w.env, &w.arena, &two, options()).await.unwrap();
+    let refused = w.open(&[0, 1, 2, 3]).await.map(|_| ());
+    assert_eq!(refused, Err(OpenError::SeveralPools(vec![(a.id(), "tank".into()), (b.id(), "tank".into())])));
+    let opened = w.open_with(&[0, 1, 2, 3], |o| o.pool = Some(b.id())).await.unwrap().pool;
+    assert_eq!((opened.id(), opened.members().iter().count()), (b.id(), 2));
+    assert!(matches!(opened.return_disk(w.disk(0), false).await, Err(AdminError::Stranger { .. })));
+    // One pool's journal on another's disk is not taken for its own.
+    let journal = a.members().get(DiskNumber(0)).unwrap().areas;
+    let mut image = w.disks[0].image();
+    image.copy_from(
+        &w.disks[2].image(),
+        journal.checkpoint_0.offset,
+        journal.slabs.offset - journal.checkpoint_0.offset,
+    );
+    w.disks[0] = MemoryDisk::with_image(w.disks[0].info().clone(), image);
+    assert!(matches!(w.open_with(&[0, 1], |_| {}).await, Err(OpenError::TooFewVoters { seen: 1, .. })));
+    // A copy of a disk beside it.
+    let copy = MemoryDisk::with_image(MemoryOptions::new("copy", 16 * MIB).info(), w.disks[3].image());
+    w.disks[0] = copy;
+    assert!(matches!(w.open(&[2, 3, 0]).await, Err(OpenError::Copied { disk: DiskNumber(1), .. })));
+    let empty = World::new(1);
+    assert!(matches!(empty.open(&[0]).await, Err(OpenError::NoPool { pool: None, .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_torn_label_is_healed_and_without_one_the_disk_is_missing() {
+    let mut w = World::new(3);
+    let pool = w.create().await;
+    let areas = pool.members().get(DiskNumber(0)).unwrap().areas;
+    drop(pool);
+    let tear = |d: &MemoryDisk, at: &[u64]| {
+        let mut image = d.image();
+        at.iter().for_each(|at| image.flip(at + 100, 3));
+        MemoryDisk::with_image(d.info().clone(), image)
+    };
+    w.disks[0] = tear(&w.disks[0], &[areas.label_a.offset]);
+    w.disks[1] = tear(&w.disks[1], &[areas.label_b.offset]);
+    let opened = w.open(&[0, 1, 2]).await.unwrap();
+    assert!(opened.missing.is_empty());
+    w.disks[0] = tear(&w.disks[0], &[areas.label_b.offset]);
+    w.disks[1] = tear(&w.disks[1], &[areas.label_a.offset, areas.label_b.offset]);
+    let opened = w.open(&[0, 1, 2]).await.unwrap();
+    assert_eq!(opened.missing, [DiskNumber(1)], "both were healed by the opening before");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_only_import_writes_nothing() {
+    let mut w = World::new(2);
+    let pool = w.create().await;
+    let space = pool.create_space(mirror("m")).await.unwrap();
+    assert!(matches!(
+        w.open_with(&[0, 1], |o| (o.by, o.read_only) = (host("b"), true)).await,
+        Err(OpenError::Held { .. })
+    ));
+    drop(pool);
+    w.power_cut();
+    let before: Vec<_> = w.disks.iter().map(|d| d.image()).collect();
+    let pool = w.open_with(&[0, 1], |o| o.read_only = true).await.unwrap().pool;
+    assert!(pool.read(|s| s.spaces.contains_key(&space)));
+    assert_eq!(pool.rename("x").await, Err(CommitError::ReadOnly));
+    assert!(matches!(
+        pool.add_disk(&NewDisk::new(World::new(3).disk(2))).await,
+        Err(AdminError::Commit(CommitError::ReadOnly))
+    ));
+    assert_eq!(before, w.disks.iter().map(|d| d.image()).collect::<Vec<_>>());
+}
+
+#[tokio::test(start_paused = true)]
+async fn features_of_a_newer_version_are_refused_by_name() {
+    let w = World::new(1);
+    let pool = w.create().await;
+    let member = pool.members().get(DiskNumber(0)).cloned().unwrap();
+    let label = |class, name: &str| {
+        let mut label = pool.label(&member, 9).unwrap();
+        label.features = vec![Feature { class, bit: 1, name: name.into() }];
+        label
+    };
+    let write = async |label: &Label| labels::write(&pool.inner.io, &member.disk, label).await.unwrap();
+    write(&label(FeatureClass::Incompatible, "parity journal")).await;
+    let refused = w.open(&[0]).await.map(|_| ()).unwrap_err();
+    assert!(
+        refused.to_string().contains("uses parity journal which this version does not know"),
+        "{refused}"
+    );
+    write(&label(FeatureClass::ReadOnly, "quotas")).await;
+    assert!(matches!(w.open(&[0]).await, Err(OpenError::ReadOnlyFeatures { .. })));
+    assert!(w.open_with(&[0], |o| o.read_only = true).await.is_ok());
+    write(&label(FeatureClass::Compatible, "colours")).await;
+    assert!(w.open(&[0]).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn disks_that_will_not_do() {
+    let w = World::new(1);
+    let refuse = async |change: fn(&mut MemoryOptions)| {
+        let mut o = MemoryOptions::new("odd", 16 * MIB);
+        change(&mut o);
+        let disks = [NewDisk::new(w.disk(0)), NewDisk::new(MemoryDisk::new(&o))];
+        match Pool::create(&w.env, &w.arena, &disks, options()).await {
+            Err(CreateError::Disk { why, .. }) => why,
+            other => panic!("{:?}", other.map(|_| ())),
+        }
+    };
+    let torn = refuse(|o| (o.logical_block, o.atomic_write) = (512, 512)).await;
+    assert_eq!(torn.to_string(), "a power cut could tear a 4 KiB write: the disk promises 512 bytes");
+    assert!(matches!(refuse(|o| o.size = 8 * MIB).await, Unsuitable::Small { .. }));
+    assert_eq!(refuse(|o| o.serial = "disk0".into()).await, Unsuitable::Twice);
+    assert_eq!(refuse(|o| o.logical_block = 8192).await, Unsuitable::Blocks(8192));
+    assert_eq!(w.disks[0].image(), disk::Image::new(), "nothing was written");
+    let one = [NewDisk::new(w.disk(0))];
+    let bad = Pool::create(&w.env, &w.arena, &one, CreateOptions { slab_bytes: Some(3 * MIB), ..options() });
+    assert_eq!(bad.await.map(|_| ()), Err(CreateError::SlabBytes(3 * MIB)));
+    assert_eq!(Pool::create(&w.env, &w.arena, &[], options()).await.map(|_| ()), Err(CreateError::NoDisks));
 }

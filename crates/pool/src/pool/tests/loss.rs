@@ -1,0 +1,160 @@
+//! What is missing, old, or was used elsewhere.
+
+use super::*;
+use crate::{Absence, Presence};
+
+const ROW: RowNumber = RowNumber(0);
+
+fn missed(pool: &Pool, space: SpaceId) -> Vec<u64> {
+    pool.read(|s| s.rows[&(space, ROW)].slabs.iter().map(|c| c.missed).collect())
+}
+
+async fn mirrored(w: &World) -> (Pool, SpaceId) {
+    let pool = w.create().await;
+    let space = pool.create_space(mirror("m")).await.unwrap();
+    pool.metadata().commit(vec![row(space, [0, 1], 1)]).await.unwrap();
+    (pool, space)
+}
+
+#[tokio::test(start_paused = true)]
+async fn half_of_a_mirror_may_be_the_older_half() {
+    let mut w = World::new(2);
+    let (pool, space) = mirrored(&w).await;
+    drop(pool);
+    w.power_cut();
+    let refused = w.open(&[0]).await.map(|_| ()).unwrap_err();
+    let OpenError::TooFewVoters { seen: 1, voters: 2, needed: 2, missing, stale } = &refused else {
+        panic!("{refused}")
+    };
+    assert_eq!((missing[0].0, stale.as_slice()), (DiskNumber(1), &["m".to_owned()][..]));
+    let opened = w.open_with(&[0], |o| o.accept_loss = true).await.unwrap();
+    assert_eq!((opened.missing, opened.may_be_stale), (vec![DiskNumber(1)], vec!["m".to_owned()]));
+    assert_eq!(missed(&opened.pool, space), [0, u64::MAX], "what the other has is given up");
+    opened.pool.return_disk(w.disk(1), false).await.unwrap();
+    assert_eq!(missed(&opened.pool, space), [0, u64::MAX]);
+    assert_eq!(opened.pool.read(|s| s.voters.len()), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_dropped_while_the_pool_ran_lets_it_open_without() {
+    let mut w = World::new(2);
+    let (pool, _) = mirrored(&w).await;
+    w.disks[1].power_cut(PowerCut::LoseAll);
+    pool.rename("lake").await.unwrap();
+    drop(pool);
+    w.power_cut();
+    let opened = w.open(&[0]).await.unwrap();
+    assert!(opened.missing.is_empty(), "it was known to be away");
+    // And the one that was dropped does not open without the other, nor has it a say beside it.
+    drop(opened);
+    assert!(matches!(w.open(&[1]).await, Err(OpenError::TooFewVoters { .. })));
+    let opened = w.open(&[0, 1]).await.unwrap();
+    opened.pool.read(|s| {
+        assert_eq!(s.name, "lake");
+        assert_eq!(s.disks[&DiskNumber(1)].presence, Presence::Present, "it had only been away");
+        assert_eq!(s.voters.len(), 2);
+    });
+}
+
+#[tokio::test(start_paused = true)]
+async fn halves_that_were_used_without_each_other_are_not_joined_silently() {
+    let mut w = World::new(2);
+    let (pool, space) = mirrored(&w).await;
+    drop(pool);
+    w.power_cut();
+    for (disk, name) in [(0, "left"), (1, "right")] {
+        let pool = w.open_with(&[disk], |o| o.accept_loss = true).await.unwrap().pool;
+        assert_eq!(pool.epoch(), 2, "neither knows of the other");
+        pool.rename(name).await.unwrap();
+    }
+    // The same epoch, and yet not the same: the random numbers tell.
+    let refused = w.open(&[0, 1]).await.map(|_| ()).unwrap_err();
+    let OpenError::Diverged(disks) = refused else { panic!("{refused}") };
+    assert_eq!(disks.len(), 1);
+    let opened = w.open_with(&[0, 1], |o| o.accept_loss = true).await.unwrap();
+    assert_eq!(opened.stale, disks);
+    let other = usize::from(disks[0].0);
+    assert_eq!(missed(&opened.pool, space)[other], u64::MAX);
+    assert_eq!(missed(&opened.pool, space)[1 - other], 0);
+    assert_eq!(opened.pool.read(|s| s.name.clone()), ["right", "left"][other]);
+    drop(opened);
+    w.power_cut();
+    w.open(&[0, 1]).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_comes_back_from_the_other_half_is_old() {
+    let mut w = World::new(2);
+    let (pool, space) = mirrored(&w).await;
+    drop(pool);
+    w.power_cut();
+    // Disk 1 goes through three openings of its own, so its epochs are higher.
+    for _ in 0..3 {
+        w.open_with(&[1], |o| o.accept_loss = true).await.unwrap();
+    }
+    let pool = w.open_with(&[0], |o| o.accept_loss = true).await.unwrap().pool;
+    pool.rename("kept").await.unwrap();
+    pool.return_disk(w.disk(1), false).await.unwrap();
+    assert_eq!(missed(&pool, space), [0, u64::MAX]);
+    drop(pool);
+    w.power_cut();
+    let opened = w.open(&[0, 1]).await.unwrap();
+    assert_eq!(opened.pool.read(|s| s.name.clone()), "kept", "its higher epochs have no say any more");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_old_image_of_a_disk_has_missed_everything() {
+    let mut w = World::new(3);
+    let (pool, space) = mirrored(&w).await;
+    let old = w.disks[1].image();
+    drop(pool);
+    let pool = w.open(&[0, 1, 2]).await.unwrap().pool;
+    pool.rename("newer").await.unwrap();
+    drop(pool);
+    w.disks[1] = MemoryDisk::with_image(w.disks[1].info().clone(), old.clone());
+    // It has no say: two of three voters are here, and it is not one that counts.
+    assert!(matches!(w.open(&[1, 2]).await, Err(OpenError::TooFewVoters { seen: 1, .. })));
+    let opened = w.open(&[0, 1, 2]).await.unwrap();
+    assert_eq!(opened.stale, [DiskNumber(1)]);
+    assert_eq!(missed(&opened.pool, space), [0, u64::MAX]);
+    assert_eq!(opened.pool.read(|s| s.name.clone()), "newer");
+    drop(opened);
+    w.open(&[0, 1, 2]).await.unwrap();
+
+    // With the only copy of something, it stays away until its loss is accepted.
+    let mut w = World::new(3);
+    let pool = w.create().await;
+    let simple = SpaceRecord { resiliency: Resiliency::Simple, ..mirror("s") };
+    let space = pool.create_space(simple).await.unwrap();
+    let slabs = vec![SlabPlace { disk: DiskNumber(1), slab: 0 }];
+    pool.metadata().commit(vec![Op::AllocateRow { space, row: ROW, slabs }]).await.unwrap();
+    let old = w.disks[1].image();
+    drop(pool);
+    drop(w.open(&[0, 1, 2]).await.unwrap());
+    w.disks[1] = MemoryDisk::with_image(w.disks[1].info().clone(), old);
+    let pool = w.open(&[0, 1, 2]).await.unwrap().pool;
+    let presence = |p: &Pool| p.read(|s| s.disks[&DiskNumber(1)].presence);
+    assert_eq!(presence(&pool), Presence::Absent(Absence::Stale));
+    assert_eq!(pool.return_disk(w.disk(1), false).await, Err(AdminError::Stale(DiskNumber(1))));
+    pool.return_disk(w.disk(1), true).await.unwrap();
+    assert_eq!(presence(&pool), Presence::Present);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_voter_that_lost_records_has_no_say_and_old_data() {
+    let mut w = World::new(3);
+    let (pool, space) = mirrored(&w).await;
+    let journal = pool.members().get(DiskNumber(1)).unwrap().areas.journal;
+    let old = w.disks[1].image();
+    for n in 0..5 {
+        pool.rename(&format!("n{n}")).await.unwrap();
+    }
+    drop(pool);
+    // Its journal goes back to what it was; its labels are current.
+    let mut image = w.disks[1].image();
+    image.copy_from(&old, journal.offset, journal.length);
+    w.disks[1] = MemoryDisk::with_image(w.disks[1].info().clone(), image);
+    let opened = w.open(&[0, 1, 2]).await.unwrap();
+    assert_eq!(opened.stale, [DiskNumber(1)]);
+    assert_eq!(missed(&opened.pool, space), [0, u64::MAX]);
+}
