@@ -23,10 +23,12 @@ mod buddy;
 mod buf;
 mod data;
 pub mod passes;
+mod piped;
 mod region;
 
 pub use buf::{IoBuf, IoBufMut};
 pub use data::Data;
+pub use piped::{Piped, Pipes};
 pub use region::{Arena, Class, Usage};
 
 use smallvec::SmallVec;

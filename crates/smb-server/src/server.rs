@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use arena::Arena;
+use arena::{Arena, Pipes};
 use counters::Registry;
 use env::Env;
 use parking_lot::{Mutex, RwLock};
@@ -28,6 +28,8 @@ pub struct Server {
     pub(crate) config: ServerConfig,
     pub(crate) users: Arc<dyn UserLookup + Send + Sync>,
     pub(crate) arena: Arena,
+    /// For the payload of large WRITEs.
+    pub(crate) pipes: Pipes,
     pub(crate) env: Env,
     pub(crate) started: Instant,
     pub(crate) files: FileTable,
@@ -178,6 +180,8 @@ pub(crate) struct Counters {
     pub(crate) written_bytes_rdma: AtomicU64,
 }
 
+/// Pipes for payload, for all connections together. Who is not root may have some 60 of this size.
+const PIPES: usize = 48;
 /// The part of the arena, one in so many, that connections may take on which nobody is logged on.
 const UNAUTHENTICATED_SHARE: usize = 4;
 
@@ -218,6 +222,7 @@ impl Server {
             config,
             users,
             arena,
+            pipes: Pipes::new(PIPES),
             started: env.now(),
             files: FileTable::default(),
             shares: RwLock::new(shares),

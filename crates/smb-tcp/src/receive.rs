@@ -7,6 +7,10 @@
 //! Encrypted messages are cut out of their chunk, so that whoever gets one may decrypt it where it lies; a large one is
 //! in one piece where the arena has such a piece, else it is scattered.
 //!
+//! The payload of a large WRITE that is neither signed nor encrypted may go into a pipe instead ([`Receiver::use_pipes`]):
+//! its message is given out when all of it is there, so that whatever becomes of it the stream is in step. That takes a
+//! read of the head alone, which is tried after each such WRITE; where it brings something else it is as any other.
+//!
 //! Invariant: the bytes of the stream are, in order: the messages given out, the state's bytes, what is not read yet.
 
 use std::collections::VecDeque;
@@ -15,12 +19,12 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use arena::passes::{self, Pass};
-use arena::{Arena, CHUNK_MAX, CHUNK_MIN, Class, IoBuf, IoBufMut, RUN_MAX, Sg, SgMut};
+use arena::{Arena, CHUNK_MAX, CHUNK_MIN, Class, IoBuf, IoBufMut, Piped, Pipes, RUN_MAX, Sg, SgMut};
 use env::BoxFuture;
 use smb_wire::frame::{self, FRAME_LEN};
-use smb_wire::msg::{ReadResponse, WriteRequest};
-use smb_wire::{Command, Header};
-use tokio::io::{AsyncRead, ReadBuf};
+use smb_wire::msg::{Channel, ReadResponse, WriteRequest};
+use smb_wire::{Command, Decode, Header, HeaderFlags};
+use tokio::io::{AsyncRead, Interest, ReadBuf};
 use tokio::net::TcpStream;
 
 use crate::{End, StreamError};
@@ -39,6 +43,14 @@ pub struct Receiver {
     received: u64,
     /// The longest message that there can always be memory for, in bytes.
     most: usize,
+    /// For the payload of large plain WRITEs, where that is of use.
+    pipes: Option<Pipes>,
+    /// The message read last was such a WRITE: another one may follow.
+    heads: bool,
+    /// The payload of the message given out last.
+    piped: Option<Piped>,
+    /// Payload comes in too many small pieces here for a pipe.
+    shattered: bool,
 }
 
 enum State {
@@ -48,6 +60,8 @@ enum State {
     Chunk(IoBufMut),
     /// The beginning of a message, and what it needs.
     Rest { rest: IoBuf, need: usize, plan: Plan, moved: bool },
+    /// A WRITE whose payload goes into a pipe, and its head.
+    Pipe { head: IoBuf, piped: Piped },
     /// A message with memory of its own: its beginning where that lies apart, and the memory for the remainder.
     Large { parts: Sg, sinks: SgMut, at: usize, left: usize },
 }
@@ -76,6 +90,10 @@ const SIZE_MAX: usize = 256 << 10;
 /// A message with payload of which at least this much has arrived, or has not, gets memory of its own for the remainder,
 /// in bytes: a shorter one is copied together.
 const LARGE_MIN: usize = 4 << 10;
+/// The shortest payload that goes into a pipe, in bytes.
+pub(crate) const PIPE_MIN: usize = 256 << 10;
+/// The framing and the fixed part of a WRITE without a channel: its payload follows, mostly.
+const WRITE_HEAD: usize = FRAME_LEN + WriteRequest::HEAD_LEN;
 /// What an encrypted message begins with (MS-SMB2 2.2.41).
 const TRANSFORM: &[u8] = b"\xfdSMB";
 
@@ -84,7 +102,34 @@ impl Receiver {
     pub fn new(arena: Arena, end: End) -> Receiver {
         let most = arena.usage().budget / 2;
         let state = State::Idle;
-        Receiver { arena, end, state, size: SIZE_START, spent: None, waiting: None, received: 0, most }
+        Receiver {
+            arena,
+            end,
+            state,
+            size: SIZE_START,
+            spent: None,
+            waiting: None,
+            received: 0,
+            most,
+            pipes: None,
+            heads: false,
+            piped: None,
+            shattered: false,
+        }
+    }
+
+    /// Where the payload of large plain WRITEs goes from now on; `None`: into memory.
+    pub fn use_pipes(&mut self, pipes: Option<&Pipes>) {
+        if self.pipes.is_some() != pipes.is_some() {
+            self.pipes = pipes.cloned();
+            self.heads = false;
+        }
+    }
+
+    /// The payload of the message that the last poll gave out, if it is in a pipe: that message is its head, and was the
+    /// only one of that poll.
+    pub fn take_piped(&mut self) -> Option<Piped> {
+        self.piped.take()
     }
 
     /// Whether no message is half read.
@@ -124,7 +169,8 @@ impl Receiver {
                     };
                     readable?;
                     // No larger than the messages that are taken: see the server's bound before log-on.
-                    let size = self.affordable().min((limit + FRAME_LEN).next_power_of_two());
+                    let size = if self.heads { CHUNK_MIN } else { self.affordable() };
+                    let size = size.min((limit + FRAME_LEN).next_power_of_two());
                     let chunk = match self.chunk(size) {
                         Some(chunk) => chunk,
                         None => ready!(self.wait(cx, CHUNK_MIN)).pop().expect("memory was waited for"),
@@ -134,7 +180,8 @@ impl Receiver {
                 }
                 State::Chunk(mut chunk) => {
                     let before = chunk.len();
-                    let read = poll_into(cx, stream, chunk.spare());
+                    let room = if self.heads && before == 0 { WRITE_HEAD } else { chunk.spare().len() };
+                    let read = poll_into(cx, stream, &mut chunk.spare()[..room]);
                     let n = match read {
                         Poll::Ready(Ok(n)) => n,
                         Poll::Ready(Err(e)) => return Poll::Ready(Err(e.into())),
@@ -150,12 +197,15 @@ impl Receiver {
                     }
                     self.received += n as u64;
                     chunk.set_len(before + n);
-                    self.adapt(chunk.spare().is_empty(), chunk.len());
+                    if !self.heads {
+                        self.adapt(chunk.spare().is_empty(), chunk.len());
+                    }
                     self.parse(chunk, limit, out)?;
                     return Poll::Ready(Ok(Filled::Some));
                 }
                 State::Rest { rest, need, plan, moved } => {
-                    if let Some(state) = self.begin(&rest, need, plan) {
+                    let begun = self.begin_piped(&rest, need).or_else(|| self.begin(&rest, need, plan));
+                    if let Some(state) = begun {
                         (self.state, self.waiting) = (state, None);
                         continue;
                     }
@@ -173,6 +223,32 @@ impl Receiver {
                     let memory = ready!(self.wait(cx, wanted));
                     self.state = fill(&rest, need, plan, memory);
                 }
+                State::Pipe { head, mut piped } => match poll_piped(cx, stream, &mut piped) {
+                    Poll::Pending => {
+                        self.state = State::Pipe { head, piped };
+                        return Poll::Pending;
+                    }
+                    Poll::Ready(Err(e)) => return Poll::Ready(Err(e.into())),
+                    Poll::Ready(Ok(Spliced::Some(0))) => return Poll::Ready(Ok(Filled::End)),
+                    Poll::Ready(Ok(Spliced::Some(n))) => {
+                        self.received += n as u64;
+                        if piped.is_whole() {
+                            out.push_back([head].into_iter().collect());
+                            self.piped = Some(piped);
+                            return Poll::Ready(Ok(Filled::Some));
+                        }
+                        self.state = State::Pipe { head, piped };
+                    }
+                    // It comes in more pieces than a pipe takes, and so will the next one.
+                    Poll::Ready(Ok(Spliced::Full)) => {
+                        (self.heads, self.shattered) = (false, true);
+                        let length = piped.len();
+                        let sinks = piped.into_memory()?;
+                        let left = length - sinks.iter().map(IoBufMut::len).sum::<usize>();
+                        let at = sinks.iter().take_while(|s| s.len() == s.capacity()).count();
+                        self.state = State::Large { parts: [head].into_iter().collect(), sinks, at, left };
+                    }
+                },
                 State::Large { parts, mut sinks, at, left } => {
                     let sink = &mut sinks[at];
                     let room = left.min(sink.spare().len());
@@ -221,7 +297,9 @@ impl Receiver {
             need = 0;
         }
         let left = chunk.len() - at;
-        if ranges.is_empty() && need <= chunk.capacity() && left < chunk.capacity() {
+        self.heads = left > 0 && self.may_be_piped(&chunk[at..], need);
+        let alone = self.heads && left == WRITE_HEAD;
+        if !alone && ranges.is_empty() && need <= chunk.capacity() && left < chunk.capacity() {
             self.state = State::Chunk(chunk); // more of the first message fits behind what is there
             return Ok(());
         }
@@ -247,6 +325,29 @@ impl Receiver {
             self.state = State::Rest { rest, need: need.max(FRAME_LEN), plan, moved: false };
         }
         Ok(())
+    }
+
+    /// Whether the payload of a message of `need` bytes, framing included, may go into a pipe; `rest` has arrived of it.
+    fn may_be_piped(&self, rest: &[u8], need: usize) -> bool {
+        self.pipes.is_some()
+            && !self.shattered
+            && self.end == End::Server
+            && need >= WRITE_HEAD + PIPE_MIN
+            && rest.len() >= WRITE_HEAD
+            && is_plain_write(&rest[FRAME_LEN..], need - FRAME_LEN)
+    }
+
+    /// A pipe for the payload of a WRITE of which the head has arrived and no more; memory where there is no pipe.
+    fn begin_piped(&mut self, rest: &IoBuf, need: usize) -> Option<State> {
+        if rest.len() != WRITE_HEAD || !self.may_be_piped(rest, need) {
+            return None;
+        }
+        let length = need - rest.len();
+        let memory = self.arena.try_alloc_sg(length, Class::Payload)?;
+        Some(match self.pipes.as_ref()?.take(memory, length) {
+            Ok(piped) => State::Pipe { head: rest.slice(FRAME_LEN..rest.len()), piped },
+            Err(memory) => fill(rest, need, Plan::Apart, memory),
+        })
     }
 
     /// How to take a message of `need` bytes, framing included, of which `rest` has arrived.
@@ -362,6 +463,50 @@ fn fill(rest: &IoBuf, need: usize, plan: Plan, mut memory: SgMut) -> State {
             State::Large { parts: Sg::new(), sinks: memory, at, left: need - rest.len() }
         }
     }
+}
+
+/// Whether a message of `length` bytes is one WRITE, not signed, whose payload follows its fixed part at once and is all
+/// that follows (MS-SMB2 2.2.21).
+fn is_plain_write(message: &[u8], length: usize) -> bool {
+    let Ok(header) = Header::decode(message) else { return false };
+    let lone = header.command == Command::WRITE && header.next_command == 0;
+    lone && !header.flags.contains(HeaderFlags::SIGNED)
+        && WriteRequest::decode(message).is_ok_and(|w| {
+            w.channel == Channel::NONE
+                && usize::from(w.data_offset) == WriteRequest::HEAD_LEN
+                && WriteRequest::HEAD_LEN + w.length as usize == length
+        })
+}
+
+enum Spliced {
+    /// So many bytes; none at the end of the stream.
+    Some(usize),
+    /// The pipe takes no more.
+    Full,
+}
+
+fn poll_piped(cx: &mut Context<'_>, stream: &TcpStream, piped: &mut Piped) -> Poll<io::Result<Spliced>> {
+    loop {
+        ready!(stream.poll_read_ready(cx))?;
+        let tried = stream.try_io(Interest::READABLE, || match piped.fill(stream) {
+            // Is it the socket that has nothing, or the pipe that takes nothing? It has, and does not take it: the pipe.
+            Err(e) if would_block(&e) && rustix::io::ioctl_fionread(stream)? > 0 => {
+                match piped.fill(stream) {
+                    Err(e) if would_block(&e) => Ok(Spliced::Full),
+                    again => again.map(Spliced::Some),
+                }
+            }
+            once => once.map(Spliced::Some),
+        });
+        match tried {
+            Err(e) if would_block(&e) || e.kind() == io::ErrorKind::Interrupted => {}
+            other => return Poll::Ready(other),
+        }
+    }
+}
+
+fn would_block(e: &io::Error) -> bool {
+    e.kind() == io::ErrorKind::WouldBlock
 }
 
 fn poll_into(cx: &mut Context<'_>, stream: &mut TcpStream, space: &mut [u8]) -> Poll<io::Result<usize>> {

@@ -40,7 +40,7 @@ use std::any::Any;
 use std::ops::Range;
 use std::sync::Arc;
 
-use arena::Sg;
+use arena::{Piped, Sg};
 use env::{Ctx, Io};
 
 /// The result of a file-system call.
@@ -103,6 +103,19 @@ pub trait Node: Any + Send + Sync {
     /// Writes all of `src` at `offset`, extending the file; the number of bytes written. Durable first when
     /// `c.flags.write_through`. The buffers may be shared: they are not changed.
     fn write(&self, c: &Ctx, offset: u64, src: Sg) -> Io<VfsResult<u32>>;
+
+    /// As [`Node::write`], of a payload that is in a pipe. Into memory first, unless a backend knows better.
+    fn write_piped(&self, c: &Ctx, offset: u64, src: Piped) -> Io<VfsResult<u32>> {
+        match src.into_bytes() {
+            Ok(bytes) => self.write(c, offset, bytes),
+            Err(e) => Io::Done(Err(VfsError::Io(e.raw_os_error().unwrap_or(libc::EIO)))),
+        }
+    }
+
+    /// Whether a payload in a pipe costs less than one in memory here.
+    fn prefers_pipes(&self) -> bool {
+        false
+    }
 
     /// Makes everything written durable. Once that has failed it may be lost, and every flush and write-through of any
     /// open of the file fails until all of them are gone.

@@ -102,6 +102,7 @@ impl World {
             local: any,
             transport: TransportKind::Tcp,
             multi_credit: false,
+            pipes: Arc::default(),
         };
         let (session, tree) = World::connect(&server, 1, user(1000));
         World { server, facts: Arc::new(facts), session, tree }

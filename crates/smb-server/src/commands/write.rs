@@ -1,12 +1,13 @@
 //! WRITE (MS-SMB2 3.3.5.13).
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use arena::{Sg, sg_len, sg_slice};
+use arena::{Piped, Sg, sg_len, sg_slice};
 use env::{Ctx, Io};
 use smb_wire::msg::{WriteFlags, WriteRequest, WriteResponse};
 use smb_wire::{AccessMask, Decode, NtStatus};
-use vfs::{Kind, VfsResult};
+use vfs::{Kind, VfsError, VfsResult};
 
 use super::descriptors;
 use crate::connection::Outcome;
@@ -15,15 +16,15 @@ use crate::request::{Reply, Request};
 use crate::server::{Counters, Server};
 use crate::status;
 
-/// Starts a WRITE; `whole` is its message with the payload.
-pub(crate) fn start(r: Request, whole: &Sg) -> Outcome {
-    match begin(&r, whole) {
+/// Starts a WRITE; `whole` is its message with the payload, or its head where that is `piped`.
+pub(crate) fn start(r: Request, whole: &Sg, piped: Option<Piped>) -> Outcome {
+    match begin(&r, whole, piped) {
         Ok(outcome) => outcome,
         Err(status) => status.into(),
     }
 }
 
-fn begin(r: &Request, whole: &Sg) -> Result<Outcome, NtStatus> {
+fn begin(r: &Request, whole: &Sg, piped: Option<Piped>) -> Result<Outcome, NtStatus> {
     let q = WriteRequest::decode(&r.message).map_err(|_| NtStatus::INVALID_PARAMETER)?;
     Counters::add(&r.server.counters().writes, 1);
     let by_rdma = q.channel != smb_wire::msg::Channel::NONE;
@@ -35,7 +36,10 @@ fn begin(r: &Request, whole: &Sg) -> Result<Outcome, NtStatus> {
     super::check_charge(r, length)?;
     let open = r.open(q.file_id)?;
     if let Some(pipe) = open.pipe() {
-        let data = inline(r, whole, &q)?;
+        let data = match piped {
+            Some(piped) => bytes(piped)?,
+            None => inline(r, whole, &q)?,
+        };
         let count = pipe.write(&arena::sg_to_vec(&data))?;
         return Ok(Outcome::Reply(Reply::ok(&WriteResponse { count, remaining: 0 })));
     }
@@ -46,23 +50,45 @@ fn begin(r: &Request, whole: &Sg) -> Result<Outcome, NtStatus> {
     c.flags.unbuffered =
         open.file().is_some_and(|f| f.unbuffered) || q.flags.contains(WriteFlags::UNBUFFERED);
     let from = descriptors(r, q.channel, q.channel_info, length)?;
+    if length >= LARGE && !by_rdma {
+        // Where one goes, the next one goes, mostly.
+        let prefers = open.file().is_some_and(|f| f.node.prefers_pipes()) && !c.flags.write_through;
+        r.facts.pipes.store(prefers, Ordering::Relaxed);
+    }
     let job = Job { server: Arc::clone(&r.server), open, c, offset: q.offset };
     match from {
-        None => Ok(job.run(inline(r, whole, &q)?)),
-        Some(_) if length == 0 => Ok(job.run(Sg::new())),
+        None => match piped {
+            Some(piped) => Ok(job.run(Payload::Piped(piped))),
+            None => Ok(job.run(Payload::Bytes(inline(r, whole, &q)?))),
+        },
+        Some(_) if length == 0 => Ok(job.run(Payload::Bytes(Sg::new()))),
         Some(from) => {
             Counters::add(&r.server.counters().written_bytes_rdma, u64::from(length));
             let offset = q.offset;
             // A lock may have been taken while the payload came.
             let then = Box::new(move |data: Result<Sg, NtStatus>| {
                 match data.and_then(|data| unlocked(&job.open, offset, length).map(|()| data)) {
-                    Ok(data) => job.run(data),
+                    Ok(data) => job.run(Payload::Bytes(data)),
                     Err(status) => status.into(),
                 }
             });
             Ok(Outcome::Pull { from, length, then })
         }
     }
+}
+
+/// The shortest payload that says where the next one had better be, in bytes.
+const LARGE: u32 = 64 << 10;
+
+/// What is to be written.
+enum Payload {
+    Bytes(Sg),
+    /// It has come whole, into a pipe.
+    Piped(Piped),
+}
+
+fn bytes(piped: Piped) -> Result<Sg, NtStatus> {
+    piped.into_bytes().map_err(|e| status::of_vfs(VfsError::Io(e.raw_os_error().unwrap_or_default())))
 }
 
 /// The payload inside the message.
@@ -112,22 +138,33 @@ struct Job {
 }
 
 impl Job {
-    fn run(self, data: Sg) -> Outcome {
+    fn run(self, data: Payload) -> Outcome {
         // It may have been closed while the payload came.
         let Some(pass) = Pass::new(&self.open) else { return NtStatus::FILE_CLOSED.into() };
         let Some(file) = pass.open().file() else { return NtStatus::INVALID_DEVICE_REQUEST.into() };
-        file.written.store(true, std::sync::atomic::Ordering::Relaxed);
-        if data.is_empty() {
+        file.written.store(true, Ordering::Relaxed);
+        if matches!(&data, Payload::Bytes(b) if b.is_empty()) {
             return Outcome::Reply(self.finish(Ok(0)));
         }
         if self.appends() {
             return Outcome::Pending(Box::pin(async move {
-                let reply = self.append(data).await.unwrap_or_else(Reply::error);
+                let data = match data {
+                    Payload::Bytes(data) => Ok(data),
+                    Payload::Piped(piped) => bytes(piped),
+                };
+                let reply = match data {
+                    Ok(data) => self.append(data).await.unwrap_or_else(Reply::error),
+                    Err(status) => Reply::error(status),
+                };
                 drop(pass);
                 reply
             }));
         }
-        match file.node.write(&self.c, self.offset, data) {
+        let written = match data {
+            Payload::Bytes(data) => file.node.write(&self.c, self.offset, data),
+            Payload::Piped(piped) => file.node.write_piped(&self.c, self.offset, piped),
+        };
+        match written {
             Io::Done(result) => Outcome::Reply(self.finish(result)),
             Io::Pending(future) => Outcome::Pending(Box::pin(async move {
                 let reply = self.finish(future.await);

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use arena::{IoBuf, Sg};
+use arena::{IoBuf, Piped, Sg};
 use env::BoxFuture;
 use rdma::Stag;
 use smallvec::SmallVec;
@@ -22,6 +22,8 @@ pub(super) struct Chain {
     pub(super) head: IoBuf,
     /// The message as it came.
     pub(super) whole: Sg,
+    /// The payload of a single WRITE, if it is in a pipe; until the WRITE takes it.
+    pub(super) piped: Option<Piped>,
     /// What has not begun yet; one request, mostly, so that it needs no memory of its own.
     pub(super) waiting: smallvec::IntoIter<[Item; 1]>,
     pub(super) finished: SmallVec<[Finished; 1]>,

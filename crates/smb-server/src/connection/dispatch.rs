@@ -196,7 +196,9 @@ impl Engine {
             Ok(t) => t,
             Err(status) => return status.into(),
         };
-        let received = if chain.compound { item.range.len() } else { arena::sg_len(&chain.whole) };
+        let piped = chain.piped.take();
+        let inline = piped.as_ref().map_or(0, arena::Piped::len);
+        let received = if chain.compound { item.range.len() } else { arena::sg_len(&chain.whole) + inline };
         self.counting = tally.map(|t| Counting::begin(t, header.command, self.now, received));
         chain.related.tree_id = header.tree_id;
         // MS-SMB2 3.3.5.2.11: a share that requires encryption gets nothing in the clear.
@@ -257,7 +259,7 @@ impl Engine {
         let plain = !chain.compound && admitted.signing.is_none() && chain.encrypted.is_none();
         match header.command {
             Command::READ => commands::read::start(request, plain),
-            Command::WRITE => commands::write::start(request, &chain.whole),
+            Command::WRITE => commands::write::start(request, &chain.whole, piped),
             Command::CREATE => later(commands::create::handle(request)),
             Command::CLOSE => later(commands::close::handle(request)),
             Command::FLUSH => later(commands::flush::handle(request)),

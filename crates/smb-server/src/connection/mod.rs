@@ -31,10 +31,11 @@ use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use arena::Sg;
+use arena::{Piped, Sg};
 use env::BoxFuture;
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -171,6 +172,7 @@ impl Engine {
             local,
             transport,
             multi_credit: false,
+            pipes: Arc::default(),
         };
         Engine {
             facts: Arc::new(facts),
@@ -236,9 +238,24 @@ impl Engine {
     /// # Errors
     /// What ends the connection; replies already queued may be sent first.
     pub(crate) fn message(&mut self, now: Instant, message: Sg) -> Result<(), ConnectionError> {
+        self.message_piped(now, message, None)
+    }
+
+    /// As [`Engine::message`], of a WRITE, neither signed nor encrypted, whose payload is in a pipe: `message` is its head.
+    pub(crate) fn message_piped(
+        &mut self,
+        now: Instant,
+        message: Sg,
+        piped: Option<Piped>,
+    ) -> Result<(), ConnectionError> {
         self.now = now;
-        self.receive(message)?;
+        self.receive(message, piped)?;
         self.ended()
+    }
+
+    /// Whether the payload of the next such WRITE had better be in a pipe.
+    pub(crate) fn prefers_pipes(&self) -> bool {
+        self.facts.pipes.load(Ordering::Relaxed)
     }
 
     /// Runs what became ready. Ready when a pending request completed: something may be queued to be sent.

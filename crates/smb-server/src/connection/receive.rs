@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arena::{IoBuf, Sg, sg_len, sg_to_vec};
+use arena::{IoBuf, Piped, Sg, sg_len, sg_to_vec};
 use smallvec::SmallVec;
 use smb_wire::msg::WriteRequest;
 use smb_wire::{Command, HEADER_LEN, Header, compound};
@@ -17,18 +17,18 @@ const COMPRESSED: [u8; 4] = [0xFC, b'S', b'M', b'B'];
 const SMB1: [u8; 4] = [0xFF, b'S', b'M', b'B'];
 
 impl Engine {
-    pub(super) fn receive(&mut self, message: Sg) -> Result<(), ConnectionError> {
-        let length = sg_len(&message);
+    pub(super) fn receive(&mut self, message: Sg, piped: Option<Piped>) -> Result<(), ConnectionError> {
+        let length = sg_len(&message) + piped.as_ref().map_or(0, Piped::len);
         if length > self.message_limit() {
             return Err(ConnectionError::TooLong { length, limit: self.message_limit() });
         }
         match first_four(&message) {
-            Some(SMB2) => self.start(message, None),
+            Some(SMB2) => self.start(message, piped, None),
             Some(TRANSFORM) => {
                 let (plain, session) = self.decrypt(message)?;
                 // MS-SMB2 3.3.5.2.1.1: what is inside must be a plain SMB2 message.
                 match first_four(&plain) {
-                    Some(SMB2) => self.start(plain, Some(session)),
+                    Some(SMB2) => self.start(plain, None, Some(session)),
                     _ => Err(ConnectionError::Protocol("an encrypted message holds no SMB2 message")),
                 }
             }
@@ -40,11 +40,16 @@ impl Engine {
     }
 
     /// Splits a plain message into its requests, takes their ids, and runs them.
-    fn start(&mut self, whole: Sg, encrypted: Option<Arc<Session>>) -> Result<(), ConnectionError> {
+    fn start(
+        &mut self,
+        whole: Sg,
+        piped: Option<Piped>,
+        encrypted: Option<Arc<Session>>,
+    ) -> Result<(), ConnectionError> {
         let head = head_of(&whole);
         let total = sg_len(&whole);
         let mut waiting: SmallVec<[Item; 1]> = SmallVec::new();
-        if head.len() < total {
+        if head.len() < total || piped.is_some() {
             // Only a single WRITE keeps its payload apart (see `head_of`).
             waiting.push(Item { header: Header::decode(&head)?, range: 0..head.len() });
         } else {
@@ -72,6 +77,7 @@ impl Engine {
         let chain = Box::new(Chain {
             head,
             whole,
+            piped,
             waiting: waiting.into_iter(),
             finished: Default::default(),
             encrypted,

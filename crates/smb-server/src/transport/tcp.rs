@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use arena::Sg;
+use arena::{Pipes, Sg};
 use env::Env;
 use rustix::net::sockopt;
 use smb_tcp::{End, Filled, Receiver, Sender};
@@ -62,6 +62,7 @@ struct TcpConnection {
     engine: Engine,
     receiver: Receiver,
     sender: Sender,
+    pipes: Pipes,
     /// Messages received and not yet given to the engine.
     arrived: VecDeque<Sg>,
     ending: Ending,
@@ -82,6 +83,7 @@ impl TcpConnection {
             engine,
             receiver: Receiver::new(server.arena.clone(), End::Server),
             sender: Sender::default(),
+            pipes: server.pipes.clone(),
             arrived: VecDeque::new(),
             ending: Ending::new(server),
             deadlines: Deadlines::new(server),
@@ -127,7 +129,7 @@ impl TcpConnection {
         let (mut any, mut read) = (false, false);
         while !self.is_full() {
             if let Some(message) = self.arrived.pop_front() {
-                self.engine.message(now, message)?;
+                self.engine.message_piped(now, message, self.receiver.take_piped())?;
                 any = true;
                 continue;
             }
@@ -135,6 +137,7 @@ impl TcpConnection {
             if read || self.ending.drains || self.ended {
                 break;
             }
+            self.receiver.use_pipes(self.engine.prefers_pipes().then_some(&self.pipes));
             let limit = self.engine.message_limit();
             match self.receiver.poll(cx, &mut self.stream, limit, &mut self.arrived) {
                 Poll::Ready(Ok(Filled::Some)) => (any, read) = (true, true),

@@ -4,6 +4,7 @@ mod binding;
 mod budget;
 mod counters;
 mod lifecycle;
+mod piped;
 mod raw;
 mod replay;
 mod sequence;

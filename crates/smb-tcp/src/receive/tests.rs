@@ -1,12 +1,12 @@
 use std::collections::VecDeque;
 use std::future::poll_fn;
 
-use arena::{Arena, Class, IoBufMut, Sg, sg_to_vec};
-use smb_wire::frame;
+use arena::{Arena, Class, IoBufMut, Pipes, Sg, sg_to_vec};
+use smb_wire::{Command, Header, HeaderFlags, frame};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 
-use super::{Filled, Receiver};
+use super::{Filled, PIPE_MIN, Receiver, WRITE_HEAD};
 use crate::End;
 
 const MIB: usize = 1 << 20;
@@ -82,4 +82,132 @@ async fn memory_that_was_waited_for_may_be_scattered() {
         tokio::join!(sending, receiving);
         assert!(receiver.is_idle());
     }
+}
+
+/// A WRITE of `length` bytes: its message, and its framed form.
+fn write(length: usize, seed: u8, flags: HeaderFlags) -> (Vec<u8>, Vec<u8>) {
+    let mut body = Vec::new();
+    Header { command: Command::WRITE, flags, ..Header::default() }.encode(&mut body);
+    body.extend_from_slice(&49u16.to_le_bytes());
+    body.extend_from_slice(&112u16.to_le_bytes());
+    body.extend_from_slice(&(length as u32).to_le_bytes());
+    body.resize(112, 0);
+    body.extend((0..length).map(|i| (i % 251) as u8 ^ seed));
+    let framed = [&frame::encode(body.len()).expect("short enough")[..], &body].concat();
+    (body, framed)
+}
+
+struct Piping {
+    arena: Arena,
+    client: TcpStream,
+    server: TcpStream,
+    receiver: Receiver,
+    out: VecDeque<Sg>,
+}
+
+impl Piping {
+    /// One large plain WRITE has come, so that the next one goes into a pipe.
+    async fn begin(most: usize) -> Piping {
+        let arena = Arena::new(8 * MIB).expect("a small mapping");
+        let (client, server) = pair().await;
+        let mut receiver = Receiver::new(arena.clone(), End::Server);
+        receiver.use_pipes(Some(&Pipes::new(most)));
+        let mut piping = Piping { arena, client, server, receiver, out: VecDeque::new() };
+        let (first, framed) = write(PIPE_MIN, 1, HeaderFlags::empty());
+        assert_eq!(piping.exchange(&framed, 0).await, (first, false));
+        piping
+    }
+
+    /// Sends `framed`, `slow` bytes of its payload one by one, and receives its message; and whether its payload was in a
+    /// pipe.
+    async fn exchange(&mut self, framed: &[u8], slow: usize) -> (Vec<u8>, bool) {
+        let Piping { client, server, receiver, out, .. } = self;
+        let mut at = 0;
+        for end in (WRITE_HEAD..WRITE_HEAD + slow).chain([framed.len()]) {
+            let received = receiver.received();
+            let sending = async {
+                client.write_all(&framed[at..end]).await.expect("sent");
+            };
+            let step = (end - at) as u64;
+            let receiving = async {
+                while receiver.received() < received + step {
+                    poll_fn(|cx| {
+                        let polled = receiver.poll(cx, server, MIB, out);
+                        if receiver.received() == received + step {
+                            return std::task::Poll::Ready(());
+                        }
+                        polled.map(|filled| assert_eq!(filled.expect("in order"), Filled::Some))
+                    })
+                    .await;
+                }
+            };
+            tokio::join!(sending, receiving);
+            at = end;
+        }
+        assert!(self.receiver.is_idle(), "it is whole");
+        let mut message = sg_to_vec(&self.out.pop_front().expect("a message"));
+        assert!(self.out.is_empty());
+        let piped = self.receiver.take_piped();
+        let was = piped.is_some();
+        if let Some(piped) = piped {
+            assert_eq!(message.len(), 112, "the head");
+            message.extend(sg_to_vec(&piped.into_bytes().expect("read")));
+        }
+        (message, was)
+    }
+}
+
+#[tokio::test]
+async fn payload_goes_into_a_pipe_in_one_piece_and_in_many() {
+    let mut piping = Piping::begin(1).await;
+    for slow in [0, 1, 2, 60] {
+        let (body, framed) = write(PIPE_MIN + 77, 3, HeaderFlags::empty());
+        let got = piping.exchange(&framed, slow).await;
+        assert!(got == (body, true), "{slow} bytes one by one");
+    }
+    // A short one between them is as ever, and has the next one come by memory.
+    for (length, into_pipe) in [(10, false), (PIPE_MIN, false), (PIPE_MIN, true)] {
+        let (body, framed) = write(length, 5, HeaderFlags::empty());
+        assert!(piping.exchange(&framed, 0).await == (body, into_pipe), "{length}");
+    }
+    assert_eq!(piping.arena.usage().used, 0);
+}
+
+/// Each byte that comes by itself takes a slot: when there is none left the rest goes into memory, and what follows too.
+#[tokio::test]
+async fn a_pipe_that_is_full_is_emptied_into_memory() {
+    let mut piping = Piping::begin(1).await;
+    for slow in [400, 0, 0] {
+        let (body, framed) = write(PIPE_MIN, 3, HeaderFlags::empty());
+        let got = piping.exchange(&framed, slow).await;
+        assert!(got == (body, false), "{slow} bytes one by one");
+    }
+}
+
+#[tokio::test]
+async fn what_must_be_seen_or_has_no_pipe_goes_into_memory() {
+    let mut piping = Piping::begin(1).await;
+    let (body, framed) = write(PIPE_MIN, 3, HeaderFlags::SIGNED);
+    assert!(piping.exchange(&framed, 0).await == (body, false));
+
+    let mut piping = Piping::begin(0).await;
+    for _ in 0..2 {
+        let (body, framed) = write(PIPE_MIN, 3, HeaderFlags::empty());
+        assert!(piping.exchange(&framed, 0).await == (body, false));
+    }
+}
+
+/// Whoever refuses a WRITE drops its payload: the stream is in step.
+#[tokio::test]
+async fn a_payload_that_nobody_wants_is_gone() {
+    let mut piping = Piping::begin(1).await;
+    for seed in 3..6 {
+        let (body, framed) = write(PIPE_MIN, seed, HeaderFlags::empty());
+        let Piping { client, server, receiver, out, .. } = &mut piping;
+        let (_, got) = tokio::join!(client.write_all(&framed), next(receiver, server, out));
+        assert!(got == body[..112]);
+        drop(receiver.take_piped().expect("its payload"));
+    }
+    let (body, framed) = write(PIPE_MIN, 9, HeaderFlags::empty());
+    assert!(piping.exchange(&framed, 0).await == (body, true));
 }

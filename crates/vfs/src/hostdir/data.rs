@@ -5,12 +5,12 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use arena::{Class, Sg};
+use arena::{Class, Piped, Sg};
 use env::{Ctx, Io};
 use rustix::io::{Errno, ReadWriteFlags};
 
 use super::node::{HostNode, Open, statx};
-use super::transfer::{freeze, read_all, read_once, write_all, write_once};
+use super::transfer::{failed, freeze, read_all, read_once, store_all, write_all, write_once};
 use super::{cached, listing, stored};
 use crate::{
     BasicChange, Data, DirEntry, ExtendedAttribute, Kind, Node, NodeId, Stat, VfsError, VfsResult, Want,
@@ -130,6 +130,35 @@ impl Node for HostNode {
         let fd = Arc::clone(&open.fd);
         let line = &open.shared.line;
         Io::Pending(tree.pool.run_in(line, move || write_all(&fd, offset, &src, done, flags).map(|()| total)))
+    }
+
+    fn write_piped(&self, c: &Ctx, offset: u64, src: Piped) -> Io<VfsResult<u32>> {
+        let open = &self.open;
+        if c.flags.write_through || !self.prefers_pipes() {
+            return match src.into_bytes() {
+                Ok(bytes) => self.write(c, offset, bytes),
+                Err(e) => Io::Done(Err(failed(&e))),
+            };
+        }
+        if let Err(e) = open.must_be(Kind::File).and_then(|()| open.shared.tree.may_change()) {
+            return Io::Done(Err(e));
+        }
+        let Some(total) = u32::try_from(src.len()).ok().filter(|n| offset <= OFFSET_MAX - u64::from(*n))
+        else {
+            return Io::Done(Err(VfsError::TooLarge));
+        };
+        open.wrote();
+        let open = Arc::clone(open);
+        let line = Arc::clone(&open.shared.line);
+        let job = move || store_all(&open.fd, offset, src, &open.shared.device.splices).map(|()| total);
+        Io::Pending(self.open.shared.tree.pool.run_in(&line, job))
+    }
+
+    /// Where buffered writes that must not block are taken, the worker writes from memory at once: that is cheaper.
+    fn prefers_pipes(&self) -> bool {
+        let device = &self.open.shared.device;
+        let pool = !device.memory && !device.nowait_writes.load(Ordering::Relaxed);
+        pool && device.local && device.splices.load(Ordering::Relaxed)
     }
 
     fn flush(&self, _: &Ctx) -> Io<VfsResult<()>> {

@@ -22,6 +22,8 @@ pub(super) struct Device {
     pub(super) nowait_reads: AtomicBool,
     /// Buffered `RWF_NOWAIT` writes have not been refused yet.
     pub(super) nowait_writes: AtomicBool,
+    /// Its files have not refused what comes out of a pipe yet.
+    pub(super) splices: AtomicBool,
     /// It takes `user.*` attributes. Asked when it is first met; a refusal later is a failure, not the lack of them.
     pub(super) attributes: bool,
     /// A refusal to keep something has been logged.
@@ -67,6 +69,7 @@ impl Device {
             memory,
             local: memory || LOCAL.contains(&kind) && !shared,
             read_only: facts.f_flag.contains(StatVfsMountFlags::RDONLY),
+            splices: AtomicBool::new(true),
             nowait_reads: AtomicBool::new(!memory),
             nowait_writes: AtomicBool::new(!memory),
             attributes,

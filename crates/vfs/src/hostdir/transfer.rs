@@ -2,8 +2,9 @@
 
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use arena::{CHUNK_MAX, Sg, SgMut};
+use arena::{CHUNK_MAX, Piped, Sg, SgMut};
 use rustix::io::{self, Errno, ReadWriteFlags};
 use smallvec::SmallVec;
 
@@ -116,3 +117,30 @@ pub(super) fn write_all(
     }
     Ok(())
 }
+
+/// Writes all of what is in a pipe. Where the file system takes nothing from pipes, which `splices` keeps, from memory.
+pub(super) fn store_all(fd: &OwnedFd, offset: u64, mut src: Piped, splices: &AtomicBool) -> VfsResult<()> {
+    let (length, mut done) = (src.len(), 0);
+    while done < length {
+        match src.store(fd, offset + done as u64) {
+            Ok(0) => return Err(VfsError::Io(Errno::IO.raw_os_error())),
+            Ok(n) => done += n,
+            Err(Errno::INTR) => {}
+            Err(Errno::INVAL) => {
+                splices.store(false, Ordering::Relaxed);
+                let bytes = src.into_bytes().map_err(|e| failed(&e))?;
+                return write_all(fd, offset + done as u64, &bytes, 0, ReadWriteFlags::empty());
+            }
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(())
+}
+
+/// A pipe that cannot be read.
+pub(super) fn failed(e: &std::io::Error) -> VfsError {
+    VfsError::Io(e.raw_os_error().unwrap_or(Errno::IO.raw_os_error()))
+}
+
+#[cfg(test)]
+mod tests;

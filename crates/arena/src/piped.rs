@@ -1,0 +1,232 @@
+//! Payload that stays in the kernel between a socket and a file.
+//!
+//! A [`Piped`] has memory of the arena for all of its length behind it, although the bytes are in a pipe: so what
+//! pipes hold is bounded by the arena's budget, and whoever needs the bytes themselves gets them without waiting
+//! ([`Piped::into_bytes`]). That memory is not touched otherwise. What a pipe holds may pin more than its bytes: a slot
+//! refers to a part of a receive buffer of the kernel's. It has [`SLOTS`] of them, and there are so many pipes at most
+//! as [`Pipes::new`] was told.
+//!
+//! Invariant: a pipe in `idle` is empty; one that is not, when its payload is dropped, is closed.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
+
+use crate::{IoBufMut, Sg, SgMut};
+
+/// References to parts of receive buffers that a pipe holds at most: its size in pages.
+pub const SLOTS: usize = 256;
+
+/// A bounded set of pipes: a handle, cheap to clone.
+#[derive(Clone)]
+pub struct Pipes(Arc<Mutex<Set>>);
+
+struct Set {
+    idle: Vec<Pipe>,
+    /// How many more may be made.
+    left: usize,
+}
+
+struct Pipe {
+    from: OwnedFd,
+    into: OwnedFd,
+}
+
+/// A payload of a known length that comes into a pipe, and goes out of it once.
+pub struct Piped {
+    set: Pipes,
+    /// Always there until it is dropped.
+    pipe: Option<Pipe>,
+    memory: SgMut,
+    length: usize,
+    /// Bytes that have come.
+    came: usize,
+    /// Bytes that are in the pipe now.
+    held: usize,
+}
+
+impl Pipes {
+    /// At most `most` pipes, made when they are needed.
+    pub fn new(most: usize) -> Pipes {
+        Pipes(Arc::new(Mutex::new(Set { idle: Vec::new(), left: most })))
+    }
+
+    /// An empty pipe for `length` bytes, which `memory` has room for.
+    ///
+    /// # Errors
+    /// `memory`, when all pipes are taken or the system gives no more.
+    ///
+    /// # Panics
+    /// When the memory is too little.
+    pub fn take(&self, memory: SgMut, length: usize) -> Result<Piped, SgMut> {
+        assert!(memory.iter().map(IoBufMut::capacity).sum::<usize>() >= length);
+        let pipe = {
+            let mut set = self.0.lock();
+            set.idle.pop().or_else(|| {
+                // A failure is for good: the limits that it comes from are.
+                set.left = set.left.checked_sub(1)?;
+                Pipe::new().inspect_err(|_| set.left = 0).ok()
+            })
+        };
+        match pipe {
+            Some(pipe) => Ok(Piped { set: self.clone(), pipe: Some(pipe), memory, length, came: 0, held: 0 }),
+            None => Err(memory),
+        }
+    }
+}
+
+impl Pipe {
+    fn new() -> rustix::io::Result<Pipe> {
+        let (from, into) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        fcntl_setpipe_size(&into, SLOTS * 4096)?;
+        Ok(Pipe { from, into })
+    }
+}
+
+impl Piped {
+    /// The number of bytes, come or not.
+    #[expect(clippy::len_without_is_empty, reason = "it is never empty")]
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether all of it has come.
+    pub fn is_whole(&self) -> bool {
+        self.came == self.length
+    }
+
+    /// Takes what `socket` has of it, once; how much, 0 at the end of the stream.
+    ///
+    /// # Errors
+    /// The socket's; `WouldBlock` when it has nothing or no slot is left.
+    pub fn fill(&mut self, socket: impl AsFd) -> io::Result<usize> {
+        let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
+        let n = splice(socket, None, &self.ends().into, None, self.length - self.came, flags)?;
+        self.came += n;
+        self.held += n;
+        Ok(n)
+    }
+
+    /// Moves what is left of it to `file` at `offset`, as far as one call takes it; how much. May wait for the disk.
+    ///
+    /// # Errors
+    /// The file's; `INVAL` where its file system takes nothing from pipes.
+    pub fn store(&mut self, file: impl AsFd, mut offset: u64) -> rustix::io::Result<usize> {
+        let n = splice(&self.ends().from, None, file, Some(&mut offset), self.held, SpliceFlags::MOVE)?;
+        self.held -= n;
+        Ok(n)
+    }
+
+    /// What is in the pipe, in its memory, which has room for what has not come yet.
+    ///
+    /// # Errors
+    /// The system's; there is no reason for one.
+    pub fn into_memory(mut self) -> io::Result<SgMut> {
+        let mut memory = std::mem::take(&mut self.memory);
+        for buf in &mut memory {
+            while self.held > 0 && !buf.spare().is_empty() {
+                let room = buf.spare().len().min(self.held);
+                match rustix::io::read(&self.ends().from, &mut buf.spare()[..room]) {
+                    Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                    Ok(n) => {
+                        let filled = buf.len() + n;
+                        buf.set_len(filled);
+                        self.held -= n;
+                    }
+                    Err(Errno::INTR) => {}
+                    Err(e) => return Err(e.into()),
+                }
+            }
+        }
+        Ok(memory)
+    }
+
+    /// What is in the pipe, as bytes in memory.
+    ///
+    /// # Errors
+    /// As [`Piped::into_memory`].
+    pub fn into_bytes(self) -> io::Result<Sg> {
+        Ok(self.into_memory()?.into_iter().filter(|b| !b.is_empty()).map(IoBufMut::freeze).collect())
+    }
+
+    fn ends(&self) -> &Pipe {
+        self.pipe.as_ref().expect("until it is dropped")
+    }
+}
+
+impl Drop for Piped {
+    fn drop(&mut self) {
+        let mut set = self.set.0.lock();
+        match self.pipe.take() {
+            Some(pipe) if self.held == 0 => set.idle.push(pipe),
+            // What is in it goes with it.
+            _ => set.left += 1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Seek, Write};
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+    use crate::{Arena, Class, sg_to_vec};
+
+    fn memory(arena: &Arena, length: usize) -> SgMut {
+        arena.try_alloc_sg(length, Class::Payload).expect("there is memory")
+    }
+
+    #[test]
+    fn to_a_file_and_to_memory() {
+        let arena = Arena::new(4 << 20).expect("a small mapping");
+        let pipes = Pipes::new(1);
+        let (mut one, two) = UnixStream::pair().expect("a pair");
+        let mut piped = pipes.take(memory(&arena, 11), 11).expect("a pipe");
+        assert_eq!(pipes.take(memory(&arena, 1), 1).err().expect("no other one").len(), 1);
+        one.write_all(b"hello, world").expect("sent");
+        assert_eq!(piped.fill(&two).expect("spliced"), 11, "no more than its length");
+        assert!(piped.is_whole());
+        let mut file = tempfile();
+        assert_eq!(piped.store(&file, 3).expect("stored"), 11);
+        drop(piped);
+        let mut stored = Vec::new();
+        file.rewind().expect("at the start");
+        file.read_to_end(&mut stored).expect("read");
+        assert_eq!(stored, b"\0\0\0hello, worl");
+
+        // The same pipe again: nothing is left in it.
+        let mut piped = pipes.take(memory(&arena, 3), 3).expect("a pipe");
+        assert_eq!(piped.fill(&two).expect("spliced"), 1);
+        two.set_nonblocking(true).expect("set");
+        assert_eq!(piped.fill(&two).expect_err("no more").kind(), io::ErrorKind::WouldBlock);
+        one.write_all(b"!?").expect("sent");
+        assert_eq!(piped.fill(&two).expect("spliced"), 2);
+        assert_eq!(sg_to_vec(&piped.into_bytes().expect("read")), b"d!?");
+        assert_eq!(arena.usage().used, 0);
+    }
+
+    #[test]
+    fn what_is_not_taken_goes_with_its_pipe() {
+        let arena = Arena::new(4 << 20).expect("a small mapping");
+        let pipes = Pipes::new(1);
+        let (mut one, two) = UnixStream::pair().expect("a pair");
+        one.write_all(b"lost").expect("sent");
+        let mut piped = pipes.take(memory(&arena, 4), 4).expect("a pipe");
+        piped.fill(&two).expect("spliced");
+        drop(piped);
+        one.write_all(b"kept").expect("sent");
+        let mut piped = pipes.take(memory(&arena, 4), 4).expect("another one");
+        piped.fill(&two).expect("spliced");
+        assert_eq!(sg_to_vec(&piped.into_bytes().expect("read")), b"kept");
+    }
+
+    fn tempfile() -> std::fs::File {
+        let fd = rustix::fs::memfd_create("piped", rustix::fs::MemfdFlags::CLOEXEC).expect("a file");
+        fd.into()
+    }
+}
