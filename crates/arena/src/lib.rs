@@ -36,8 +36,8 @@ use smallvec::SmallVec;
 /// A payload in order: the bytes of its buffers one after the other.
 pub type Sg = SmallVec<[IoBuf; 4]>;
 
-/// Unique buffers in order, before they are frozen.
-pub type SgMut = SmallVec<[IoBufMut; 4]>;
+/// Unique buffers in order, before they are frozen. Mostly it is one chunk: what carries it through queues stays short.
+pub type SgMut = SmallVec<[IoBufMut; 1]>;
 
 /// The smallest chunk and the alignment of every chunk, in bytes.
 pub const CHUNK_MIN: usize = 4096;

@@ -26,7 +26,7 @@ use smb_wire::{Command, HEADER_LEN, Header, HeaderFlags};
 use super::counting::{Counted, Counting, Tallies};
 use super::protect::{self, Channel};
 use super::queue::{Reply, Setting, Submitted};
-use super::{Request, Response};
+use super::{Parts, Request, Response};
 use crate::{Lost, RequestError};
 pub(super) use answers::close_orphan;
 
@@ -53,9 +53,9 @@ pub(super) struct Core {
     limits: Limits,
     agreed: Agreed,
     channel: Option<Arc<Channel>>,
-    flights: HashMap<u64, Flight, BuildHasherDefault<IdHasher>>,
+    flights: HashMap<u64, Box<Flight>, BuildHasherDefault<IdHasher>>,
     /// Answers whose steering tag is being invalidated here, by tag.
-    parked: HashMap<u32, (Flight, Response)>,
+    parked: HashMap<u32, (Box<Flight>, Response)>,
     next_id: u64,
     credits: u32,
     asked: u32,
@@ -213,7 +213,7 @@ impl Core {
         let asked = wish.clamp(1, ASK_MAX) as u16;
         self.asked += u32::from(asked);
 
-        let head = &mut request.message;
+        let Parts { message: head, tree_id, setup, payload, encrypt, sign, .. } = &mut *request;
         let command = Command(u16::from_le_bytes([head[12], head[13]]));
         put(
             head,
@@ -222,7 +222,7 @@ impl Core {
         );
         put(head, OFFSET_CREDITS, &asked.to_le_bytes());
         put(head, OFFSET_MESSAGE_ID, &message_id.to_le_bytes());
-        put(head, OFFSET_TREE_ID, &request.tree_id.to_le_bytes());
+        put(head, OFFSET_TREE_ID, &tree_id.to_le_bytes());
         if let Some(e) = exposure {
             // MS-SMBD 2.2.3.1: offset, token, length.
             put(head, DESCRIPTOR_AT, &e.offset.to_le_bytes());
@@ -230,21 +230,21 @@ impl Core {
             put(head, DESCRIPTOR_AT + 12, &e.length.to_le_bytes());
         }
         let mut encrypted = false;
-        match (&request.setup, &self.channel) {
+        match (&*setup, &self.channel) {
             (Some(setup), _) => {
                 put(head, OFFSET_SESSION_ID, &setup.session_id.to_le_bytes());
                 put(head, OFFSET_STATUS, &setup.sequence.to_le_bytes());
                 if let Some(key) = &setup.key {
-                    protect::sign(key, head, &request.payload, message_id, false);
+                    protect::sign(key, head, payload, message_id, false);
                 }
             }
             (None, Some(channel)) => {
                 put(head, OFFSET_SESSION_ID, &channel.session_id.to_le_bytes());
                 put(head, OFFSET_STATUS, &channel.sequence.load(Ordering::Relaxed).to_le_bytes());
-                encrypted = channel.encrypt || request.encrypt;
+                encrypted = channel.encrypt || *encrypt;
                 // MS-SMB2 3.2.4.1.1: what is encrypted is not signed.
-                if !encrypted && (channel.signing_required || request.sign) {
-                    protect::sign(&channel.signing, head, &request.payload, message_id, false);
+                if !encrypted && (channel.signing_required || *sign) {
+                    protect::sign(&channel.signing, head, payload, message_id, false);
                 }
             }
             (None, None) => {}
@@ -254,7 +254,7 @@ impl Core {
             let tally = Arc::clone(self.tallies.of(&share));
             Counting::begin(tally, command, now, sent, exposure.map(|e| e.length))
         });
-        let flight = Flight {
+        let flight = Box::new(Flight {
             reply,
             ticket,
             command,
@@ -270,9 +270,10 @@ impl Core {
             stag: exposure.map(|e| e.stag),
             exposed: None,
             counting,
-        };
+        });
         self.flights.insert(message_id, flight);
-        self.emit(request.message, request.payload, encrypted)
+        let (head, payload) = (std::mem::take(&mut request.message), std::mem::take(&mut request.payload));
+        self.emit(head, payload, encrypted)
     }
 
     fn emit(&mut self, head: Vec<u8>, payload: Sg, encrypted: bool) -> Result<(), Lost> {

@@ -15,6 +15,7 @@ mod queue;
 mod tests;
 mod transport;
 
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use arena::{Arena, Sg, SgMut};
@@ -46,8 +47,11 @@ impl Drop for Handle {
     }
 }
 
-/// A request as its author made it: what the connection adds is in the header.
-pub(crate) struct Request {
+/// A request as its author made it: what the connection adds is in the header. It goes through many hands: a box.
+pub(crate) struct Request(Box<Parts>);
+
+/// What a request consists of.
+pub(crate) struct Parts {
     /// Room for the header, then the body.
     pub(crate) message: Vec<u8>,
     /// Payload behind the message: WRITE's.
@@ -101,6 +105,20 @@ pub(crate) struct Response {
     pub(crate) request: Option<Vec<u8>>,
 }
 
+impl Deref for Request {
+    type Target = Parts;
+
+    fn deref(&self) -> &Parts {
+        &self.0
+    }
+}
+
+impl DerefMut for Request {
+    fn deref_mut(&mut self) -> &mut Parts {
+        &mut self.0
+    }
+}
+
 impl Request {
     /// A request of `command` with this body.
     ///
@@ -110,7 +128,7 @@ impl Request {
         let mut message = Vec::with_capacity(HEADER_LEN + 64);
         let header = Header { command, ..Header::default() };
         MessageBuilder::new(&mut message).push(&header, body).map_err(RequestError::Unencodable)?;
-        Ok(Request {
+        Ok(Request(Box::new(Parts {
             message,
             payload: Sg::new(),
             tree_id: 0,
@@ -120,12 +138,12 @@ impl Request {
             setup: None,
             rdma: None,
             counted: None,
-        })
+        })))
     }
 
     /// The same once more, of a request without payload.
     pub(crate) fn again(&self) -> Request {
-        Request {
+        Request(Box::new(Parts {
             message: self.message.clone(),
             payload: Sg::new(),
             tree_id: self.tree_id,
@@ -135,7 +153,7 @@ impl Request {
             setup: None,
             rdma: None,
             counted: None,
-        }
+        }))
     }
 
     /// Says that an earlier one may have been done: of a channel that was lost (MS-SMB2 3.3.5.2.10).

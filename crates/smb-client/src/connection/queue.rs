@@ -182,7 +182,7 @@ pub(crate) struct Call {
 
 enum State {
     /// The queue was full.
-    Outside(Option<Box<Request>>),
+    Outside(Option<Request>),
     Inside {
         ticket: u64,
         answer: oneshot::Receiver<Result<Response, RequestError>>,
@@ -195,7 +195,7 @@ impl Call {
         let mut call = Call { queue, state: State::Over };
         call.state = match call.enter(request, None) {
             Ok(state) => state,
-            Err(request) => State::Outside(Some(Box::new(request))),
+            Err(request) => State::Outside(Some(request)),
         };
         call
     }
@@ -232,10 +232,10 @@ impl Future for Call {
             match &mut self.state {
                 State::Outside(request) => {
                     let Some(request) = request.take() else { return Poll::Pending };
-                    match self.enter(*request, Some(cx.waker())) {
+                    match self.enter(request, Some(cx.waker())) {
                         Ok(state) => self.state = state,
                         Err(request) => {
-                            self.state = State::Outside(Some(Box::new(request)));
+                            self.state = State::Outside(Some(request));
                             return Poll::Pending;
                         }
                     }

@@ -78,6 +78,12 @@ fn sg(bytes: Vec<u8>) -> Sg {
     [IoBuf::from(bytes)].into_iter().collect()
 }
 
+/// A request with something else about it.
+fn but(mut request: Request, change: impl FnOnce(&mut Request)) -> Request {
+    change(&mut request);
+    request
+}
+
 fn echo() -> Request {
     Request::new(Command::ECHO, &EchoRequest {}).expect("encoded")
 }
@@ -247,7 +253,7 @@ fn requests_have_the_channel_sequence() {
     // The log-on of a new channel, which knows no session yet.
     let mut b = Bench::new();
     let setup = Setup { session_id: 0x77, key: Some(key()), sequence: 7 };
-    let (h, _kept) = b.start(Request { setup: Some(setup), ..echo() }, None);
+    let (h, _kept) = b.start(but(echo(), |r| r.setup = Some(setup)), None);
     assert_eq!((said(h), h.session_id), (7, 0x77));
 }
 
@@ -294,7 +300,7 @@ fn signatures() {
     }
     // Asked for by the caller alone.
     let mut b = Bench::with(channel(false));
-    let (h, _kept) = b.start(Request { sign: true, ..echo() }, None);
+    let (h, _kept) = b.start(but(echo(), |r| r.sign = true), None);
     assert!(h.flags.contains(HeaderFlags::SIGNED));
 }
 
@@ -544,7 +550,7 @@ async fn hear(peer: &mut SmbDirect) -> Vec<u8> {
 }
 
 fn rdma_read() -> Request {
-    Request { rdma: Some(Rdma::Read(8192)), ..read() }
+    but(read(), |r| r.rdma = Some(Rdma::Read(8192)))
 }
 
 fn token(request: &[u8]) -> Stag {
@@ -600,7 +606,7 @@ async fn a_tag_of_another_request() {
 async fn a_dropped_read_keeps_its_buffer() {
     let env = Env::simulated(3);
     let (connection, mut peer) = pair(&env).await;
-    let call = connection.call(Request { charge: 1, ..rdma_read() });
+    let call = connection.call(but(rdma_read(), |r| r.charge = 1));
     let request = hear(&mut peer).await;
     drop(call);
     let head = Header::decode(&request).expect("a header");

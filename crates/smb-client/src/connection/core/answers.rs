@@ -147,7 +147,7 @@ impl Core {
         self.complete(now, flight, response)
     }
 
-    fn complete(&mut self, now: Instant, flight: Flight, mut response: Response) -> Result<(), Lost> {
+    fn complete(&mut self, now: Instant, flight: Box<Flight>, mut response: Response) -> Result<(), Lost> {
         if let Some(counting) = flight.counting {
             counting.end(now, &response);
         }
