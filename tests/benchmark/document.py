@@ -34,6 +34,7 @@ def origin(words, *, smbd):
         f"{command_output('findmnt', '-no', 'FSTYPE', '-T', 'target')} under it",
         command_output("smbd", "--version").replace("Version", "smbd") if smbd else "",
         f"commit {command_output('git', 'describe', '--always', '--dirty=, changed', '--exclude=*')}",
+        "another binary (CAUSEWAY_BIN)" if "CAUSEWAY_BIN" in os.environ else "",
         f"`{shlex.join(['scripts/bench', *words])}`",
         f"load average {os.getloadavg()[0]:.1f} at the end",
     ]
