@@ -68,35 +68,27 @@ impl Pool {
             sequence: label.sequence,
             behind: false,
         };
-        let mut ops = Vec::new();
+        // A pool that takes no changes writes no label.
+        let mut missed = Vec::new();
         if self.read(|s| freshness(s, number, &shown)) != Freshness::Current {
-            ops.push(Op::MissedAll { disk: number });
+            missed.push(Op::MissedAll { disk: number });
             let alone = self.read(|s| {
                 let mut s = s.clone();
-                s.apply(&ops[0]).is_err() || s.has_only_copies(number)
+                s.apply_all(&missed).is_err() || s.has_only_copies(number)
             });
             if alone && !accept_loss {
                 return Err(AdminError::Stale(number));
             }
         }
-        inner.metadata.commit(Vec::new()).await?; // a pool that takes no changes writes no label
+        // Before it gets a label that makes it look current.
+        inner.metadata.commit(missed).await?;
         labels::silence(&inner.io, &disk, &label.areas).await.map_err(Unsuitable::Disk)?;
         let member = Arc::new(Member { number, id: label.id, disk, areas: label.areas });
         let sequence = label.sequence.max(record.label_sequence) + 1;
-        if ops.is_empty() || accept_loss {
-            // What it has missed is in the metadata, or nobody has better: the label may say that it is of this epoch.
-            let name = self.read(|s| s.name.clone());
-            let label = self.label_of(&member, &record, name, sequence);
-            labels::write(&inner.io, &member.disk, &label).await.map_err(Unsuitable::Disk)?;
-            ops.push(Op::Labelled { disk: number, sequence });
-        } else {
-            // A new label would make an old disk look current if the record that says otherwise were lost.
-            inner.metadata.commit(std::mem::take(&mut ops)).await?;
-            let name = self.read(|s| s.name.clone());
-            let label = self.label_of(&member, &record, name, sequence);
-            labels::write(&inner.io, &member.disk, &label).await.map_err(Unsuitable::Disk)?;
-            ops.push(Op::Labelled { disk: number, sequence });
-        }
+        let name = self.read(|s| s.name.clone());
+        let label = self.label_of(&member, &record, name, sequence);
+        labels::write(&inner.io, &member.disk, &label).await.map_err(Unsuitable::Disk)?;
+        let mut ops = vec![Op::Labelled { disk: number, sequence }];
         ops.push(Op::DiskPresent { disk: number });
         inner.metadata.join(member, ops).await?;
         Ok(number)

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use arena::Arena;
 use disk::Disk;
@@ -88,7 +89,7 @@ impl Pool {
     ) -> Result<Opened, OpenError> {
         let io = DiskIo { env: env.clone(), arena: arena.clone() };
         let candidates = candidates(&io, labels::scan(env, arena, disks).await, options).await?;
-        let mut verdict = judge(&candidates)?;
+        let mut verdict = judge(&candidates, options)?;
         refuse_divergence(&verdict, options)?;
         refuse_holder(&candidates, options)?;
         let open_at = |verdict: &Verdict<'_>| enough(verdict, &candidates, options);
@@ -117,7 +118,17 @@ impl Pool {
                 Err(_) => drop(verdict.seen.remove(&number)),
             }
         }
-        let doubt = open_at(&verdict)?;
+        let doubt = match open_at(&verdict) {
+            Ok(doubt) => doubt,
+            Err(e) => {
+                let exported = Claim { exported: true, ..claim };
+                for voter in &mut voters {
+                    // One that does not take this takes nothing: it will be missing next time.
+                    let _ = voter.put_claim(&io, &exported).await;
+                }
+                return Err(e);
+            }
+        };
         refuse_race(&io, &voters, &claim).await?;
 
         let state = &verdict.newest.state;
@@ -223,12 +234,15 @@ fn usable(disk: &Arc<dyn Disk>, label: &Label, options: &OpenOptions) -> Result<
 }
 
 /// The newest state, and whose word counts.
-fn judge(candidates: &BTreeMap<DiskNumber, Candidate>) -> Result<Verdict<'_>, OpenError> {
+fn judge<'a>(
+    candidates: &'a BTreeMap<DiskNumber, Candidate>,
+    options: &OpenOptions,
+) -> Result<Verdict<'a>, OpenError> {
     let histories = candidates.iter().filter_map(|(d, c)| Some((*d, c.seen.history.as_ref().ok()?)));
     let (_, newest) =
         histories.max_by_key(|(_, h)| h.point).ok_or(OpenError::NoMetadata { disks: candidates.len() })?;
     let mut shown = BTreeMap::new();
-    let mut seen = BTreeSet::new();
+    let (mut seen, mut old) = (BTreeSet::new(), BTreeSet::new());
     for (&number, c) in candidates {
         let history = c.seen.history.as_ref().ok();
         let votes = newest.state.voters.contains(&number);
@@ -241,10 +255,18 @@ fn judge(candidates: &BTreeMap<DiskNumber, Candidate>) -> Result<Verdict<'_>, Op
         };
         let current = freshness(&newest.state, number, &label) == Freshness::Current;
         let ours = newest.state.disks.get(&number).is_some_and(|r| r.id == c.label.id);
-        if votes && history.is_some() && current && ours {
-            seen.insert(number);
+        if votes && history.is_some() && ours {
+            if current {
+                seen.insert(number)
+            } else {
+                old.insert(number)
+            };
         }
         shown.insert(number, label);
+    }
+    // When nobody else is here, what old disks say is better than nothing, for those who accept that.
+    if seen.is_empty() && options.accept_loss {
+        seen = old;
     }
     Ok(Verdict { newest, seen, shown })
 }
@@ -320,8 +342,12 @@ fn refuse_holder(
     }
 }
 
-/// Two that claim at the same time: whoever sees another's claim where his own was goes away. A cluster fences; this catches hands that are too fast.
+/// How long a claim is left alone before it is looked at again: longer than anybody takes from reading claims to writing his own.
+const CLAIM_SETTLES: Duration = Duration::from_millis(500);
+
+/// Two that claim at the same time: whoever sees another's claim goes away. It is for shared disks and fast hands; a cluster fences besides.
 async fn refuse_race(io: &DiskIo, voters: &[Voter], mine: &Claim) -> Result<(), OpenError> {
+    io.env.sleep(CLAIM_SETTLES).await;
     for voter in voters {
         let m = &voter.member;
         let (claim, _) = newest_claim(io, &m.disk, &m.areas, mine.pool, m.number).await;

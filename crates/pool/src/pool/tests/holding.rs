@@ -1,3 +1,7 @@
+use std::time::Duration;
+
+use disk::sim::Machine;
+
 use super::*;
 use crate::format::{Feature, FeatureClass, Label};
 
@@ -37,6 +41,30 @@ async fn who_lost_the_pool_by_force_stops_writing() {
     let lost = Err(CommitError::Suspended(Suspension::Claimed { by: host("b") }));
     assert_eq!(last, lost, "at the latest when it wants to write a checkpoint");
     drop((first, second));
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_two_that_open_at_once_one_at_most_does() {
+    for seed in 0..20 {
+        let env = Env::simulated(seed);
+        let machine = Machine::new(&env, seed);
+        let arena = Arena::new(4 << 20).unwrap();
+        let slots = [0, 1, 2].map(|n| machine.add(&MemoryOptions::new(format!("disk{n}"), 16 * MIB)));
+        let disks = || slots.map(|s| machine.open(s).unwrap() as Arc<dyn Disk>);
+        let new = disks().map(NewDisk::new);
+        Pool::create(&env, &arena, &new, options()).await.unwrap().export().await.unwrap();
+        slots.iter().for_each(|s| machine.shuffle(*s, Duration::from_millis(10)));
+        let open = async |name: &str| {
+            let options = OpenOptions::new(host(name));
+            Pool::open(&env, &arena, &disks(), &options).await
+        };
+        let (a, b) = tokio::join!(open("a"), open("b"));
+        assert!(!(a.is_ok() && b.is_ok()), "seed {seed}");
+        let told = |r: &Result<Opened, OpenError>| {
+            matches!(r, Ok(_) | Err(OpenError::Raced { .. } | OpenError::Held { .. }))
+        };
+        assert!(told(&a) && told(&b), "seed {seed}: {:?} {:?}", a.err(), b.err());
+    }
 }
 
 #[tokio::test(start_paused = true)]

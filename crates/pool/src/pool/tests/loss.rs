@@ -158,3 +158,23 @@ async fn a_voter_that_lost_records_has_no_say_and_old_data() {
     assert_eq!(opened.stale, [DiskNumber(1)]);
     assert_eq!(missed(&opened.pool, space), [0, u64::MAX]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_lone_disk_that_lost_its_label_opens_when_that_is_accepted() {
+    let mut w = World::new(1);
+    let pool = w.create().await;
+    let areas = pool.members().get(DiskNumber(0)).unwrap().areas;
+    drop(pool);
+    let old = w.disks[0].image();
+    drop(w.open(&[0]).await.unwrap());
+    let mut image = w.disks[0].image();
+    for at in [areas.label_a, areas.label_b] {
+        image.copy_from(&old, at.offset, at.length);
+    }
+    w.disks[0] = MemoryDisk::with_image(w.disks[0].info().clone(), image);
+    assert!(matches!(w.open(&[0]).await, Err(OpenError::TooFewVoters { seen: 0, .. })));
+    let opened = w.open_with(&[0], |o| o.accept_loss = true).await.unwrap();
+    assert_eq!(opened.stale, [DiskNumber(0)]);
+    drop(opened);
+    assert!(w.open(&[0]).await.unwrap().stale.is_empty());
+}
