@@ -178,3 +178,24 @@ async fn a_lone_disk_that_lost_its_label_opens_when_that_is_accepted() {
     drop(opened);
     assert!(w.open(&[0]).await.unwrap().stale.is_empty());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_journal_with_a_gap_has_no_say_though_its_disk_is_well() {
+    let mut w = World::new(3);
+    let (pool, space) = mirrored(&w).await;
+    let areas = pool.members().get(DiskNumber(1)).unwrap().areas;
+    for n in 0..9 {
+        pool.rename(&format!("n{n}")).await.unwrap();
+    }
+    drop(pool);
+    let mut image = w.disks[1].image();
+    image.flip(areas.journal.offset + 5 * 4096 + 70, 0);
+    w.disks[1] = MemoryDisk::with_image(w.disks[1].info().clone(), image);
+    assert!(matches!(w.open(&[1, 2]).await, Err(OpenError::TooFewVoters { seen: 1, .. })));
+    let opened = w.open(&[0, 1, 2]).await.unwrap();
+    assert!(opened.stale.is_empty() && opened.missing.is_empty());
+    assert_eq!(missed(&opened.pool, space), [0, 0]);
+    assert_eq!(opened.pool.read(|s| s.voters.len()), 3, "it votes again, with a new checkpoint");
+    drop(opened);
+    assert_eq!(w.open(&[1, 2]).await.unwrap().pool.read(|s| s.name.clone()), "n8");
+}

@@ -153,3 +153,40 @@ fn there_is_one_history() {
     println!("opened, refused, went on without a disk, suspended, adopted a change in doubt: {counts:?}");
     assert!(counts.iter().all(|n| *n >= 50), "{counts:?}");
 }
+
+/// The record that makes disk 2 a voter reaches it, or not, while an old voter fails too: the two that failed must not be able to open
+/// what the third has gone on with.
+#[test]
+fn a_voter_that_joins_while_others_fail() {
+    let went_on = AtomicU64::new(0);
+    seeds(0..60, async |seed, env, arena| {
+        let machine = Machine::new(&env, seed);
+        let pool = pool_on(&env, &arena, &machine, 2).await;
+        let new = NewDisk::new(machine.open(machine.add(&MemoryOptions::new("disk2", 16 * MIB))).unwrap());
+        let journal = pool.members().get(DiskNumber(0)).unwrap().areas.journal;
+        let fail = |slot, nth| {
+            let rule = Rule::new(DiskOp::Write, When::Nth(nth), Fault::Error);
+            machine.rule(SlotId(slot), rule.within(journal.offset..journal.end()));
+        };
+        // The third record from now on is the one; it is the first in the journal of disk 2.
+        fail(0, 2);
+        if seed % 3 != 0 {
+            fail(2, 0);
+        }
+        let _ = pool.add_disk(&new).await;
+        let acknowledged = pool.rename("acknowledged").await.is_ok();
+        assert_eq!(acknowledged, seed % 3 == 0, "one of three may fail, not two");
+        went_on.fetch_add(u64::from(acknowledged), Ordering::Relaxed);
+        drop(pool);
+        machine.record();
+        let now = machine.recorded().pop().unwrap();
+        for here in [[0, 1], [0, 2], [1, 2]] {
+            let copy = now.cut(&env, PowerCut::KeepAll);
+            if let Ok(opened) = open(&env, &arena, &open_all(&copy, here)).await {
+                let name = opened.pool.read(|s| s.name.clone());
+                assert!(!acknowledged || name == "acknowledged", "disks {here:?} give {name}");
+            }
+        }
+    });
+    assert_eq!(went_on.load(Ordering::Relaxed), 20);
+}
