@@ -109,7 +109,9 @@ impl Layout {
             done += piece.length;
             let mine = &mut last[usize::from(at.column)];
             let open = runs.get_mut(*mine).filter(|r| {
-                r.at.row == at.row && r.at.offset + r.length == at.offset && at.offset % boundary != 0
+                r.at.row == at.row
+                    && r.at.offset + r.length == at.offset
+                    && !at.offset.is_multiple_of(boundary)
             });
             match open {
                 Some(run) => {
