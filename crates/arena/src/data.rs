@@ -28,6 +28,7 @@ impl Data {
     }
 
     /// The number of bytes.
+    #[inline]
     pub fn len(&self) -> usize {
         match self {
             Data::Bufs(sg) => sg_len(sg),

@@ -49,7 +49,12 @@ pub const CHUNK_MAX: usize = 1 << 20;
 pub const RUN_MAX: usize = 16 << 20;
 
 /// The number of bytes in a scattered payload.
+#[inline]
 pub fn sg_len(sg: &[IoBuf]) -> usize {
+    // Most payloads are one buffer, and all are asked several times.
+    if let [one] = sg {
+        return one.len();
+    }
     sg.iter().map(|b| b.len()).sum()
 }
 

@@ -39,6 +39,7 @@ impl Default for Block {
 
 impl Block {
     /// Adds to one cell; its one writer calls this.
+    #[inline]
     pub fn add(&self, cell: Cell, n: u64) {
         let c = self.cell(cell);
         c.store(c.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
@@ -50,6 +51,7 @@ impl Block {
     }
 
     /// One cell.
+    #[inline]
     pub fn get(&self, cell: Cell) -> u64 {
         self.cell(cell).load(Ordering::Relaxed)
     }
@@ -65,6 +67,7 @@ impl Block {
     }
 
     /// Begins a change of several cells, which ends when the value is dropped; its one writer calls this.
+    #[inline]
     pub fn update(&self) -> Update<'_> {
         let version = self.version.load(Ordering::Relaxed);
         debug_assert!(version.is_multiple_of(2), "a block has one writer");
@@ -87,6 +90,7 @@ impl Block {
         }
     }
 
+    #[inline]
     fn cell(&self, cell: Cell) -> &AtomicU64 {
         &self.cells[usize::from(cell.0) % CELLS]
     }
@@ -94,6 +98,7 @@ impl Block {
 
 impl Update<'_> {
     /// Adds to one cell.
+    #[inline]
     pub fn add(&self, cell: Cell, n: u64) {
         self.block.add(cell, n);
     }
@@ -105,6 +110,7 @@ impl Update<'_> {
 }
 
 impl Drop for Update<'_> {
+    #[inline]
     fn drop(&mut self) {
         self.block.version.store(self.version.wrapping_add(2), Ordering::Release);
     }

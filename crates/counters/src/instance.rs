@@ -123,6 +123,13 @@ impl Instances {
         Opened { instances: Arc::clone(self), instance }
     }
 
+    /// What all of them count together.
+    pub(crate) fn sum(&self) -> Values {
+        let mut sum = Values::default();
+        self.list().iter().for_each(|i| add_values(&mut sum, &i.values()));
+        sum
+    }
+
     /// All of them, by name.
     pub fn list(&self) -> Vec<Arc<Instance>> {
         self.list.lock().values().cloned().collect()

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use env::Env;
 
+use crate::requests::Sums;
 use crate::sets::{CLIENT_SHARES, DIRECT, RDMA, SERVER_SHARES, SESSIONS};
 use crate::{Instance, Instances, SetSnapshot, Snapshot};
 
@@ -22,11 +23,13 @@ impl Clock {
     }
 
     /// Now.
+    #[inline]
     pub fn now(&self) -> Instant {
         self.env.now()
     }
 
     /// `at` in nanoseconds since the start; 0 before it.
+    #[inline]
     pub fn ns(&self, at: Instant) -> u64 {
         at.saturating_duration_since(self.started).as_nanos() as u64
     }
@@ -75,6 +78,11 @@ impl Registry {
     /// Its clock.
     pub fn clock(&self) -> &Clock {
         &self.clock
+    }
+
+    /// The requests on all shares of a server since it began to count.
+    pub fn requests(&self) -> Sums {
+        Sums::of(&self.server_shares.sum())
     }
 
     /// What has been counted up to now.

@@ -44,7 +44,10 @@ pub const FILES_OPEN: Cell = Cell(22);
 /// Tree connects now; shared.
 pub const TREES: Cell = Cell(23);
 
-/// The four cells of a class: requests begun, requests ended, time of the latter, sum of the starts of the rest.
+/// Requests begun and ended in one step, by class.
+const WHOLE: [Cell; 3] = [Cell(24), Cell(25), Cell(26)];
+
+/// The four cells of a class, for what is not in [`WHOLE`]: requests begun, requests ended, time of the latter, sum of the starts of the rest.
 fn cells(class: Class) -> [Cell; 4] {
     let first = class as u8 * 4;
     [Cell(first), Cell(first + 1), Cell(first + 2), Cell(first + 3)]
@@ -92,6 +95,7 @@ impl Tally {
     }
 
     /// A request has begun at `now`; a message of `received` bytes came with it and one of `sent` bytes went.
+    #[inline]
     pub fn begin(&self, class: Class, now: Instant, received: u64, sent: u64) -> Begun {
         let start = self.clock.ns(now);
         let [begun, _, _, starts] = cells(class);
@@ -101,6 +105,18 @@ impl Tally {
         u.add(RECEIVED, received);
         u.add(SENT, sent);
         Begun { class, start }
+    }
+
+    /// A request that began at `start` has ended now, before anybody else could have seen it under way: one update does
+    /// for both. Reads the clock.
+    #[inline]
+    pub fn whole(&self, class: Class, start: Instant, done: Done) {
+        let time = self.clock.now().saturating_duration_since(start).as_nanos() as u64;
+        let [_, _, time_ns, _] = cells(class);
+        let u = self.block.update();
+        u.add(WHOLE[class as usize], 1);
+        u.add(time_ns, time);
+        moved(&u, class, done);
     }
 
     /// It has ended now: reads the clock.
@@ -116,16 +132,7 @@ impl Tally {
         u.add(ended, 1);
         u.add(time_ns, time);
         u.add(starts, start.wrapping_neg());
-        u.add(RECEIVED, done.received);
-        u.add(SENT, done.sent);
-        if let Class::Read | Class::Write = class {
-            let class = class as usize;
-            u.add(PAYLOAD[class], done.payload);
-            if done.direct {
-                u.add(DIRECT[class], 1);
-                u.add(DIRECT_PAYLOAD[class], done.payload);
-            }
-        }
+        moved(&u, class, done);
     }
 
     /// A request has to wait for credits.
@@ -147,6 +154,54 @@ impl Tally {
     }
 }
 
+/// What ended with `done` has moved.
+#[inline]
+fn moved(u: &Update<'_>, class: Class, done: Done) {
+    u.add(RECEIVED, done.received);
+    u.add(SENT, done.sent);
+    if let Class::Read | Class::Write = class {
+        let class = class as usize;
+        u.add(PAYLOAD[class], done.payload);
+        if done.direct {
+            u.add(DIRECT[class], 1);
+            u.add(DIRECT_PAYLOAD[class], done.payload);
+        }
+    }
+}
+
+/// Requests of several instances together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sums {
+    /// Requests begun.
+    pub requests: u64,
+    /// Of these, READs.
+    pub reads: u64,
+    /// Of these, WRITEs.
+    pub writes: u64,
+    /// Payload of READs that ended, in bytes.
+    pub read_bytes: u64,
+    /// Payload of WRITEs that ended, in bytes.
+    pub written_bytes: u64,
+    /// Of the bytes read, those that went by RDMA.
+    pub read_bytes_direct: u64,
+    /// Of the bytes written, those that came by RDMA.
+    pub written_bytes_direct: u64,
+}
+
+impl Sums {
+    pub(crate) fn of(v: &Values) -> Sums {
+        Sums {
+            requests: CLASSES.into_iter().map(|c| begun(v, c)).fold(0, u64::wrapping_add),
+            reads: begun(v, Class::Read),
+            writes: begun(v, Class::Write),
+            read_bytes: payload(v, Class::Read),
+            written_bytes: payload(v, Class::Write),
+            read_bytes_direct: direct_payload(v, Class::Read),
+            written_bytes_direct: direct_payload(v, Class::Write),
+        }
+    }
+}
+
 impl Drop for Tally {
     fn drop(&mut self) {
         self.abandon(&self.block.update());
@@ -155,11 +210,11 @@ impl Drop for Tally {
 }
 
 pub(crate) fn begun(v: &Values, class: Class) -> u64 {
-    v[class as usize * 4]
+    v[class as usize * 4].wrapping_add(v[usize::from(WHOLE[class as usize].0)])
 }
 
 pub(crate) fn ended(v: &Values, class: Class) -> u64 {
-    v[class as usize * 4 + 1]
+    v[class as usize * 4 + 1].wrapping_add(v[usize::from(WHOLE[class as usize].0)])
 }
 
 /// In nanoseconds.

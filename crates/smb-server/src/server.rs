@@ -43,7 +43,9 @@ pub struct Server {
     next_connection: AtomicU64,
     connections: AtomicUsize,
     unauthenticated: AtomicUsize,
-    totals: Counters,
+    accepted: AtomicU64,
+    /// Requests that name no tree connect, so that no share counts them.
+    unshared: AtomicU64,
     draining: AtomicBool,
     cutting: AtomicBool,
     drained: Notify,
@@ -152,7 +154,7 @@ pub struct Totals {
     pub connections: usize,
     /// Connections accepted.
     pub accepted: u64,
-    /// Requests answered.
+    /// Requests begun.
     pub requests: u64,
     /// READ requests.
     pub reads: u64,
@@ -160,24 +162,12 @@ pub struct Totals {
     pub writes: u64,
     /// Payload bytes of READ replies.
     pub read_bytes: u64,
-    /// Payload bytes of WRITE requests.
+    /// Payload bytes of WRITE requests that were carried out.
     pub written_bytes: u64,
     /// Of the READ bytes, those placed by RDMA.
     pub read_bytes_rdma: u64,
     /// Of the WRITE bytes, those fetched by RDMA.
     pub written_bytes_rdma: u64,
-}
-
-#[derive(Default)]
-pub(crate) struct Counters {
-    pub(crate) accepted: AtomicU64,
-    pub(crate) requests: AtomicU64,
-    pub(crate) reads: AtomicU64,
-    pub(crate) writes: AtomicU64,
-    pub(crate) read_bytes: AtomicU64,
-    pub(crate) written_bytes: AtomicU64,
-    pub(crate) read_bytes_rdma: AtomicU64,
-    pub(crate) written_bytes_rdma: AtomicU64,
 }
 
 /// Pipes for payload, for all connections together. Who is not root may have some 60 of this size.
@@ -191,13 +181,6 @@ const CLOSING: Duration = Duration::from_secs(10);
 
 /// What I/O sizes are multiples of, in bytes.
 const IO_UNIT: usize = 64 << 10;
-
-impl Counters {
-    /// Adds to one of them.
-    pub(crate) fn add(counter: &AtomicU64, n: u64) {
-        counter.fetch_add(n, Ordering::Relaxed);
-    }
-}
 
 impl Server {
     /// A server without shares but IPC$. Its I/O size is lowered to what half of `arena` has room for, message and all:
@@ -233,7 +216,8 @@ impl Server {
             next_connection: AtomicU64::new(1),
             connections: AtomicUsize::new(0),
             unauthenticated: AtomicUsize::new(0),
-            totals: Counters::default(),
+            accepted: AtomicU64::new(0),
+            unshared: AtomicU64::new(0),
             draining: AtomicBool::new(false),
             cutting: AtomicBool::new(false),
             drained: Notify::new(),
@@ -377,21 +361,25 @@ impl Server {
         false
     }
 
-    /// Running totals.
+    /// Running totals: of requests, what the performance counters of its shares come to.
     pub fn totals(&self) -> Totals {
-        let t = &self.totals;
-        let get = |c: &AtomicU64| c.load(Ordering::Relaxed);
+        let all = self.registry.requests();
         Totals {
-            connections: self.connections.load(Ordering::Relaxed),
-            accepted: get(&t.accepted),
-            requests: get(&t.requests),
-            reads: get(&t.reads),
-            writes: get(&t.writes),
-            read_bytes: get(&t.read_bytes),
-            written_bytes: get(&t.written_bytes),
-            read_bytes_rdma: get(&t.read_bytes_rdma),
-            written_bytes_rdma: get(&t.written_bytes_rdma),
+            connections: self.connections(),
+            accepted: self.accepted.load(Ordering::Relaxed),
+            requests: all.requests + self.unshared.load(Ordering::Relaxed),
+            reads: all.reads,
+            writes: all.writes,
+            read_bytes: all.read_bytes,
+            written_bytes: all.written_bytes,
+            read_bytes_rdma: all.read_bytes_direct,
+            written_bytes_rdma: all.written_bytes_direct,
         }
+    }
+
+    /// Connections now.
+    pub fn connections(&self) -> usize {
+        self.connections.load(Ordering::Relaxed)
     }
 
     /// The performance counters of its shares, sessions and SMB Direct connections.
@@ -399,7 +387,8 @@ impl Server {
         &self.registry
     }
 
-    /// From now on requests of new sessions are not counted: to measure what counting costs, and for nothing else.
+    /// From now on requests of new sessions are not counted, in the totals neither: to measure what counting costs, and
+    /// for nothing else.
     pub fn stop_counting(&self) {
         self.uncounted.store(true, Ordering::Relaxed);
     }
@@ -455,8 +444,9 @@ impl Server {
         }
     }
 
-    pub(crate) fn counters(&self) -> &Counters {
-        &self.totals
+    /// A request that no share counts.
+    pub(crate) fn count_unshared(&self) {
+        self.unshared.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counts a connection for as long as the guard lives; `None` at the bound.
@@ -466,7 +456,7 @@ impl Server {
         if n >= self.config.limits.connections || self.draining.load(Ordering::Acquire) {
             return None;
         }
-        Counters::add(&self.totals.accepted, 1);
+        self.accepted.fetch_add(1, Ordering::Relaxed);
         Some((self.next_connection.fetch_add(1, Ordering::Relaxed), guard))
     }
 

@@ -48,7 +48,7 @@ impl Signals {
     /// Lets the server finish what is under way, unless a second signal says not to wait.
     pub(super) async fn drain(&self, daemon: &Daemon) {
         let limit = daemon.config().server.drain;
-        let connections = daemon.server.totals().connections;
+        let connections = daemon.server.connections();
         tracing::info!(connections, "draining for at most {} s", limit.as_secs());
         tokio::select! {
             () = daemon.server.drain(limit) => {}
@@ -57,7 +57,7 @@ impl Signals {
                 daemon.server.drain(Duration::ZERO).await;
             }
         }
-        let left = daemon.server.totals().connections;
+        let left = daemon.server.connections();
         if left > 0 {
             tracing::warn!(connections = left, "connections do not close: they are broken off");
         }

@@ -8,6 +8,9 @@ use proptest::prelude::*;
 use super::*;
 use crate::{CELLS, Registry};
 
+/// How long ago began what is counted in one step.
+const BACK: Duration = Duration::from_micros(7);
+
 fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime")
 }
@@ -16,6 +19,7 @@ fn runtime() -> tokio::runtime::Runtime {
 enum Step {
     Begin(u8),
     End(usize, u32, bool),
+    Whole(u8, u32, bool),
     Wait(u32),
 }
 
@@ -23,6 +27,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         (0..3u8).prop_map(Step::Begin),
         (any::<usize>(), any::<u32>(), any::<bool>()).prop_map(|(i, n, d)| Step::End(i, n, d)),
+        (0..3u8, any::<u32>(), any::<bool>()).prop_map(|(c, n, d)| Step::Whole(c, n, d)),
         (0..5_000_000u32).prop_map(Step::Wait),
     ];
     proptest::collection::vec(step, 0..80)
@@ -66,6 +71,19 @@ proptest! {
                         }
                     }
                     Step::End(..) => {}
+                    Step::Whole(c, bytes, direct) => {
+                        let (class, i) = (CLASSES[usize::from(c)], usize::from(c));
+                        let done = Done { payload: bytes.into(), direct, ..Done::default() };
+                        tally.whole(class, env.now() - BACK, done);
+                        model.begun[i] += 1;
+                        model.ended[i] += 1;
+                        model.time[i] += BACK.as_nanos() as u64;
+                        model.integral[i] += BACK.as_nanos() as u64;
+                        if class != Class::Metadata {
+                            model.bytes[i] += u64::from(bytes);
+                            model.direct[i] += u64::from(direct);
+                        }
+                    }
                     Step::Wait(us) => {
                         let before = env.now();
                         env.sleep(Duration::from_micros(us.into())).await;
@@ -117,6 +135,9 @@ fn one_tally_counts_for_all_its_instances() {
         let done = Done { payload: 4096, direct: true, received: 4096, sent: 84 };
         tally.end(begun, done);
         tally.credit_stall();
+        let of_shares = Sums { requests: 1, writes: 1, ..Sums::default() };
+        let of_shares = Sums { written_bytes: 4096, written_bytes_direct: 4096, ..of_shares };
+        assert_eq!(registry.requests(), of_shares);
         for v in [share.values(), session.instance().values()] {
             assert_eq!(
                 (v[RECEIVED.0 as usize], v[SENT.0 as usize], v[CREDIT_STALLS.0 as usize]),

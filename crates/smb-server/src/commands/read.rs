@@ -15,7 +15,6 @@ use crate::TransportKind;
 use crate::connection::Outcome;
 use crate::open::{FileOpen, Open};
 use crate::request::{Push, Reply, Request};
-use crate::server::{Counters, Server};
 use crate::status;
 
 /// Starts a READ; complete at once where the data is at hand. `plain` says that the reply is alone in its message and
@@ -29,7 +28,6 @@ pub(crate) fn start(r: Request, plain: bool) -> Outcome {
 
 fn begin(r: &Request, plain: bool) -> Result<Outcome, NtStatus> {
     let q = ReadRequest::decode(&r.message).map_err(|_| NtStatus::INVALID_PARAMETER)?;
-    Counters::add(&r.server.counters().reads, 1);
     let by_rdma = q.channel != Channel::NONE;
     let limit = if by_rdma { r.facts.max_io } else { r.facts.max_transact() };
     if q.length > limit {
@@ -53,14 +51,7 @@ fn begin(r: &Request, plain: bool) -> Result<Outcome, NtStatus> {
     c.flags.unbuffered = file.unbuffered || q.flags.contains(ReadFlags::UNBUFFERED);
     let io = file.node.read(&c, q.offset, want);
     // The open stays alive until its read is done, whatever the client closes meanwhile.
-    let job = Job {
-        server: Arc::clone(&r.server),
-        open,
-        offset: q.offset,
-        length: q.length,
-        minimum: q.minimum_count,
-        push,
-    };
+    let job = Job { open, offset: q.offset, length: q.length, minimum: q.minimum_count, push };
     Ok(match io {
         Io::Done(result) => Outcome::Reply(job.finish(result)),
         Io::Pending(future) => Outcome::Pending(Box::pin(async move { job.finish(future.await) })),
@@ -84,7 +75,6 @@ fn check(open: &Open, file: &FileOpen, q: &ReadRequest<'_>) -> Result<(), NtStat
 
 /// A READ that was passed to the backend.
 struct Job {
-    server: Arc<Server>,
     open: Arc<Open>,
     offset: u64,
     length: u32,
@@ -105,8 +95,6 @@ impl Job {
 
     fn reply(self, data: Data) -> Reply {
         let length = data.len() as u32;
-        let counters = self.server.counters();
-        Counters::add(&counters.read_bytes, u64::from(length));
         if let Some(file) = self.open.file() {
             // What FilePositionInformation tells (MS-FSA 2.1.5.2).
             file.position.store(self.offset + u64::from(length), Ordering::Relaxed);
@@ -116,7 +104,6 @@ impl Job {
             reply.payload = data;
             return reply;
         };
-        Counters::add(&counters.read_bytes_rdma, u64::from(length));
         let mut reply = Reply::ok(&ReadResponse::rdma(length));
         reply.push = Some(Push { data: bytes(data), to });
         reply

@@ -13,7 +13,6 @@ use super::descriptors;
 use crate::connection::Outcome;
 use crate::open::{FileOpen, Open, Pass};
 use crate::request::{Reply, Request};
-use crate::server::{Counters, Server};
 use crate::status;
 
 /// Starts a WRITE; `whole` is its message with the payload, or its head where that is `piped`.
@@ -26,7 +25,6 @@ pub(crate) fn start(r: Request, whole: &Sg, piped: Option<Piped>) -> Outcome {
 
 fn begin(r: &Request, whole: &Sg, piped: Option<Piped>) -> Result<Outcome, NtStatus> {
     let q = WriteRequest::decode(&r.message).map_err(|_| NtStatus::INVALID_PARAMETER)?;
-    Counters::add(&r.server.counters().writes, 1);
     let by_rdma = q.channel != smb_wire::msg::Channel::NONE;
     // MS-SMB2 2.2.21: with a channel, Length and DataOffset are 0 and RemainingBytes is the payload's length.
     let length = if by_rdma { q.remaining_bytes } else { q.length };
@@ -55,7 +53,7 @@ fn begin(r: &Request, whole: &Sg, piped: Option<Piped>) -> Result<Outcome, NtSta
         let prefers = open.file().is_some_and(|f| f.node.prefers_pipes()) && !c.flags.write_through;
         r.facts.pipes.store(prefers, Ordering::Relaxed);
     }
-    let job = Job { server: Arc::clone(&r.server), open, c, offset: q.offset };
+    let job = Job { open, c, offset: q.offset };
     match from {
         None => match piped {
             Some(piped) => Ok(job.run(Payload::Piped(piped))),
@@ -63,7 +61,6 @@ fn begin(r: &Request, whole: &Sg, piped: Option<Piped>) -> Result<Outcome, NtSta
         },
         Some(_) if length == 0 => Ok(job.run(Payload::Bytes(Sg::new()))),
         Some(from) => {
-            Counters::add(&r.server.counters().written_bytes_rdma, u64::from(length));
             let offset = q.offset;
             // A lock may have been taken while the payload came.
             let then = Box::new(move |data: Result<Sg, NtStatus>| {
@@ -131,7 +128,6 @@ fn unlocked(open: &Open, offset: u64, length: u32) -> Result<(), NtStatus> {
 
 /// A WRITE whose payload is here.
 struct Job {
-    server: Arc<Server>,
     open: Arc<Open>,
     c: Ctx,
     offset: u64,
@@ -144,7 +140,7 @@ impl Job {
         let Some(file) = pass.open().file() else { return NtStatus::INVALID_DEVICE_REQUEST.into() };
         file.written.store(true, Ordering::Relaxed);
         if matches!(&data, Payload::Bytes(b) if b.is_empty()) {
-            return Outcome::Reply(self.finish(Ok(0)));
+            return Outcome::Reply(finish(Ok(0)));
         }
         if self.appends() {
             return Outcome::Pending(Box::pin(async move {
@@ -165,9 +161,9 @@ impl Job {
             Payload::Piped(piped) => file.node.write_piped(&self.c, self.offset, piped),
         };
         match written {
-            Io::Done(result) => Outcome::Reply(self.finish(result)),
+            Io::Done(result) => Outcome::Reply(finish(result)),
             Io::Pending(future) => Outcome::Pending(Box::pin(async move {
-                let reply = self.finish(future.await);
+                let reply = finish(future.await);
                 drop(pass);
                 reply
             })),
@@ -188,16 +184,13 @@ impl Job {
         if self.offset < size {
             return Err(NtStatus::ACCESS_DENIED);
         }
-        Ok(self.finish(file.node.write(&self.c, self.offset, data).wait().await))
+        Ok(finish(file.node.write(&self.c, self.offset, data).wait().await))
     }
+}
 
-    fn finish(&self, result: VfsResult<u32>) -> Reply {
-        match result {
-            Ok(count) => {
-                Counters::add(&self.server.counters().written_bytes, u64::from(count));
-                Reply::ok(&WriteResponse { count, remaining: 0 })
-            }
-            Err(e) => Reply::error(status::of_vfs(e)),
-        }
+fn finish(result: VfsResult<u32>) -> Reply {
+    match result {
+        Ok(count) => Reply::ok(&WriteResponse { count, remaining: 0 }),
+        Err(e) => Reply::error(status::of_vfs(e)),
     }
 }

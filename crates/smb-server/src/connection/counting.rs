@@ -39,48 +39,71 @@ impl Tallies {
     }
 }
 
-/// A request that is counted.
+/// A request that is being started, to be counted. Most are answered at once: those are counted in one step.
+pub(super) struct Counted {
+    tally: Arc<Tally>,
+    class: Class,
+    start: Instant,
+    received: u64,
+}
+
+/// A request that is counted and waits for something.
 pub(super) struct Counting {
     tally: Arc<Tally>,
+    class: Class,
     begun: Begun,
-    command: Command,
     /// Bytes that are fetched by RDMA; `None`: the payload is in the message.
     pulled: Option<u32>,
 }
 
-impl Counting {
-    /// A request of `received` bytes begins.
-    pub(super) fn begin(tally: Arc<Tally>, command: Command, now: Instant, received: usize) -> Counting {
+impl Counted {
+    /// A request of `received` bytes that came at `start`.
+    #[inline]
+    pub(super) fn new(tally: Arc<Tally>, command: Command, start: Instant, received: usize) -> Counted {
         let class = match command {
             Command::READ => Class::Read,
             Command::WRITE => Class::Write,
             _ => Class::Metadata,
         };
-        let begun = tally.begin(class, now, received as u64, 0);
-        Counting { tally, begun, command, pulled: None }
+        Counted { tally, class, start, received: received as u64 }
     }
 
-    /// `length` bytes of it are fetched by RDMA.
-    pub(super) fn pulls(&mut self, length: u32) {
-        self.pulled = Some(length);
+    /// It has to wait; of its payload `pulled` bytes are fetched by RDMA.
+    pub(super) fn begin(self, pulled: Option<u32>) -> Counting {
+        let begun = self.tally.begin(self.class, self.start, self.received, 0);
+        Counting { tally: self.tally, class: self.class, begun, pulled }
     }
 
+    /// It is answered already.
+    #[inline]
+    pub(super) fn answered(self, reply: &Reply) {
+        self.tally.whole(self.class, self.start, done(self.class, reply, None, self.received));
+    }
+}
+
+impl Counting {
     /// It is answered.
     pub(super) fn end(self, reply: &Reply) {
-        let pushed = reply.push.as_ref().map(|p| arena::sg_len(&p.data));
-        let payload = match self.command {
-            Command::READ => pushed.unwrap_or(reply.payload.len()) as u64,
-            Command::WRITE if !reply.status.is_error() => written(&reply.message),
-            _ => 0,
-        };
-        let done = Done {
-            payload,
-            direct: pushed.is_some() || self.pulled.is_some(),
-            received: self.pulled.unwrap_or(0).into(),
-            sent: (reply.message.len() + reply.payload.len() + pushed.unwrap_or(0)) as u64,
-        };
-        self.tally.end(self.begun, done);
+        let received = self.pulled.unwrap_or(0).into();
+        self.tally.end(self.begun, done(self.class, reply, self.pulled, received));
     }
+}
+
+/// What a request moved that was answered so.
+#[inline]
+fn done(class: Class, reply: &Reply, pulled: Option<u32>, received: u64) -> Done {
+    let inline = reply.payload.len() as u64;
+    let (pushed, by_rdma) = match &reply.push {
+        None => (0, pulled.is_some()),
+        Some(push) => (arena::sg_len(&push.data) as u64, true),
+    };
+    let payload = match class {
+        Class::Read if reply.push.is_some() => pushed,
+        Class::Read => inline,
+        Class::Write if !reply.status.is_error() => written(&reply.message),
+        _ => 0,
+    };
+    Done { payload, direct: by_rdma, received, sent: reply.message.len() as u64 + inline + pushed }
 }
 
 /// Count of a WRITE response (MS-SMB2 2.2.22).

@@ -11,13 +11,12 @@ use smb_wire::msg::{EchoRequest, EchoResponse, LogoffRequest, LogoffResponse, Tr
 use smb_wire::{Command, Decode, Header, HeaderFlags, NtStatus};
 
 use super::chain::{Chain, Finished, Item, Outcome, Running};
-use super::counting::Counting;
+use super::counting::Counted;
 use super::encode::COMPOUND_MAX;
 use super::{Engine, Pull, Slotted};
 use crate::commands;
 use crate::open::Sequenced;
 use crate::request::{Cancel, Pending, Reply, Request};
-use crate::server::Counters;
 use crate::session::{Protected, Session};
 use crate::share::Tree;
 
@@ -36,16 +35,25 @@ impl Engine {
                 let finished = std::mem::take(&mut chain.finished);
                 self.send_finished(finished, chain.encrypted.as_ref());
             }
-            Counters::add(&self.server.counters().requests, 1);
             let mut signing = None;
             let cancel = Cancel::of(item.header.command);
             let slot = self.next_slot;
             self.next_slot += 1;
             let outcome = self.start_request(&mut chain, &item, slot, &cancel, &mut signing);
-            let mut counting = self.counting.take();
-            if let (Outcome::Pull { length, .. }, Some(c)) = (&outcome, &mut counting) {
-                c.pulls(*length);
-            }
+            let counting = match (self.counting.take(), &outcome) {
+                (Some(counted), Outcome::Reply(reply)) => {
+                    counted.answered(reply);
+                    None
+                }
+                (Some(counted), Outcome::Pull { length, .. }) => Some(counted.begin(Some(*length))),
+                (Some(counted), _) => Some(counted.begin(None)),
+                (None, _) => {
+                    if self.server.counting().is_some() {
+                        self.server.count_unshared();
+                    }
+                    None
+                }
+            };
             let message = &chain.head[item.range.clone()];
             let invalidate = commands::remote_invalidate(&self.facts, item.header.command, message);
             let mut running = Running {
@@ -199,7 +207,7 @@ impl Engine {
         let piped = chain.piped.take();
         let inline = piped.as_ref().map_or(0, arena::Piped::len);
         let received = if chain.compound { item.range.len() } else { arena::sg_len(&chain.whole) + inline };
-        self.counting = tally.map(|t| Counting::begin(t, header.command, self.now, received));
+        self.counting = tally.map(|t| Counted::new(t, header.command, self.now, received));
         chain.related.tree_id = header.tree_id;
         // MS-SMB2 3.3.5.2.11: a share that requires encryption gets nothing in the clear.
         if tree.share.encrypt && chain.encrypted.is_none() {

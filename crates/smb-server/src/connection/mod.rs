@@ -54,7 +54,7 @@ use crate::share::Tree;
 use crate::transport::Admitted;
 use crate::{Server, TransportKind};
 use chain::Chain;
-use counting::{Counting, Tallies};
+use counting::{Counted, Tallies};
 use credits::CreditWindow;
 use negotiate::Negotiated;
 use sealing::Unsealed;
@@ -91,7 +91,7 @@ pub(crate) struct Engine {
     /// Since when nobody is logged on here; `None` while somebody is.
     unauthenticated: Option<Unauthenticated>,
     /// The request that is being started, where it is counted.
-    counting: Option<Counting>,
+    counting: Option<Counted>,
     /// The same, where it has an open.
     sequenced: Option<Sequenced>,
     now: Instant,

@@ -77,13 +77,13 @@ mod tests {
         let server = &world.server;
         let most = server.config.limits.unauthenticated;
         let taken: Vec<_> = std::iter::from_fn(|| server.admit()).take(most + 1).collect();
-        assert_eq!((taken.len(), server.totals().connections), (most, most));
+        assert_eq!((taken.len(), server.connections()), (most, most));
         let begun = tokio::time::Instant::now();
         assert_eq!(taken[0].set_up(std::future::pending::<()>()).await, Err(SetupEnded::TimedOut));
         assert_eq!(begun.elapsed(), Duration::from_secs(server.config.limits.authenticate_s));
         assert_eq!(taken[1].set_up(async { 7 }).await, Ok(7), "what is ready is not given up");
         drop(taken);
-        assert_eq!(server.totals().connections, 0);
+        assert_eq!(server.connections(), 0);
         let one = server.admit().expect("there is room again");
         let (ended, ()) = tokio::join!(
             async move { one.set_up(std::future::pending::<()>()).await },

@@ -249,6 +249,20 @@ async fn what_waits_is_pending() {
     assert_eq!((value("metadata_requests"), value("metadata_completed")), (requests, requests));
 }
 
+/// What names no tree connect has no share, and is in the totals all the same.
+#[tokio::test]
+async fn the_totals_have_what_no_share_has() {
+    let world = World::new(Env::real(), 64 << 20, Limits::default());
+    let mut raw = Raw::session(world.dial().await.0).await;
+    let before = world.server.totals().requests;
+    assert_eq!(before, 3, "NEGOTIATE and two SESSION_SETUPs");
+    raw.tree("ram").await;
+    raw.open("f").await;
+    let shares = set("SMB Server Shares");
+    let on_share = world.server.registry().snapshot().value(shares, "ram", "metadata_requests");
+    assert_eq!((on_share, world.server.totals().requests), (Some(1), before + 2));
+}
+
 /// A share that goes and comes back counts on: what Prometheus shows never goes back.
 #[tokio::test]
 async fn counts_outlive_the_share() {
@@ -274,6 +288,7 @@ async fn counting_can_be_stopped_for_a_measurement() {
     raw.open("f").await;
     let shares = set("SMB Server Shares");
     assert_eq!(world.server.registry().snapshot().value(shares, "ram", "metadata_requests"), Some(0));
+    assert_eq!(world.server.totals().requests, 0);
 }
 
 /// Two ends over the simulated fabric, cut in the middle: nothing is left pending.
