@@ -33,8 +33,8 @@ pub static ALL: [Demonstration; 9] = [
         id: "S1-15",
         name: "8 KiB random read, directory -BN",
         published: ">600,000 IOPS, ~5 GB/s, <1 ms, queue >235, client CPU ~60 %",
-        lacks: "48 mirrored SSDs and three 54 Gb/s InfiniBand cards in one session: here loopback, and files in the \
-                page cache, which a directory share of this server does not pass by when asked to (-BN)",
+        lacks: "48 mirrored SSDs and three 54 Gb/s InfiniBand cards in one session: here loopback, and the one disk that \
+                the files are on, which each read waits for (-BN; on a file system in memory there is none)",
         ..STORAGE
     },
     Demonstration {
@@ -54,8 +54,8 @@ pub static ALL: [Demonstration; 9] = [
         block: 32 * KIB,
         outstanding: 32,
         published: "~500,000 IOPS, 16.4 GB/s, <2 ms, client CPU ~64 %",
-        lacks: "48 mirrored SSDs, and three 54 Gb/s InfiniBand cards to fill: here loopback, and files in the page \
-                cache, which a directory share of this server does not pass by when asked to (-BN)",
+        lacks: "48 mirrored SSDs, and three 54 Gb/s InfiniBand cards to fill: here loopback, and the one disk that the \
+                files are on, which each read waits for (-BN; on a file system in memory there is none)",
         ..STORAGE
     },
     Demonstration {

@@ -50,7 +50,8 @@ fn begin(r: &Request, whole: &Sg, piped: Option<Piped>) -> Result<Outcome, NtSta
     let from = descriptors(r, q.channel, q.channel_info, length)?;
     if length >= LARGE && !by_rdma {
         // Where one goes, the next one goes, mostly.
-        let prefers = open.file().is_some_and(|f| f.node.prefers_pipes()) && !c.flags.write_through;
+        let by_memory = c.flags.write_through || c.flags.unbuffered;
+        let prefers = open.file().is_some_and(|f| f.node.prefers_pipes()) && !by_memory;
         r.facts.pipes.store(prefers, Ordering::Relaxed);
     }
     let job = Job { open, c, offset: q.offset };

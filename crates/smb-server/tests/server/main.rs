@@ -9,4 +9,5 @@ mod raw;
 mod replay;
 mod sequence;
 mod stalling;
+mod unbuffered;
 mod world;

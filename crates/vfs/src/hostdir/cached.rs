@@ -27,14 +27,20 @@ struct CacheCounts {
 
 /// Whether all pages of `length` bytes at `offset` are in memory; `None` if the kernel cannot tell.
 pub(super) fn resident(fd: BorrowedFd<'_>, offset: u64, length: u64) -> Option<bool> {
+    let page = rustix::param::page_size() as u64;
+    let needed = if length == 0 { 0 } else { (offset + length - 1) / page - offset / page + 1 };
+    Some(pages(fd, offset, length)? >= needed)
+}
+
+/// How many pages of `length` bytes at `offset` are in memory; `None` if the kernel cannot tell.
+pub(super) fn pages(fd: BorrowedFd<'_>, offset: u64, length: u64) -> Option<u64> {
     static REFUSED: AtomicBool = AtomicBool::new(false);
     if length == 0 {
-        return Some(true);
+        return Some(0);
     }
     if REFUSED.load(Ordering::Relaxed) {
         return None;
     }
-    let page = rustix::param::page_size() as u64;
     let range = CacheRange { offset, length };
     let mut counts = CacheCounts::default();
     let flags: libc::c_uint = 0;
@@ -53,6 +59,5 @@ pub(super) fn resident(fd: BorrowedFd<'_>, offset: u64, length: u64) -> Option<b
             .store(std::io::Error::last_os_error().raw_os_error() == Some(libc::ENOSYS), Ordering::Relaxed);
         return None;
     }
-    let pages = (offset + length - 1) / page - offset / page + 1;
-    Some(counts.cached >= pages)
+    Some(counts.cached)
 }

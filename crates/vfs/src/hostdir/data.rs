@@ -80,8 +80,13 @@ impl Node for HostNode {
         self.run(move |open| open.set_basic(&change))
     }
 
-    fn read(&self, _: &Ctx, offset: u64, want: Want<'_>) -> Io<VfsResult<Data>> {
+    fn read(&self, c: &Ctx, offset: u64, want: Want<'_>) -> Io<VfsResult<Data>> {
         let open = &self.open;
+        if c.flags.unbuffered
+            && let Some(read) = self.read_unbuffered(offset, &want)
+        {
+            return read;
+        }
         if !open.shared.device.local {
             return self.read_in_pool(offset, want);
         }
@@ -108,6 +113,11 @@ impl Node for HostNode {
             return Io::Done(write_all(&open.fd, offset, &src, 0, ReadWriteFlags::empty()).map(|()| total));
         }
         open.wrote();
+        if c.flags.unbuffered
+            && let Some(write) = self.write_unbuffered(offset, &src, c.flags.write_through)
+        {
+            return write;
+        }
         let tree = &open.shared.tree;
         if c.flags.write_through {
             // Not in the line: several flushes at a time share the disk's work.
@@ -134,7 +144,7 @@ impl Node for HostNode {
 
     fn write_piped(&self, c: &Ctx, offset: u64, src: Piped) -> Io<VfsResult<u32>> {
         let open = &self.open;
-        if c.flags.write_through || !self.prefers_pipes() {
+        if c.flags.write_through || c.flags.unbuffered || !self.prefers_pipes() {
             return match src.into_bytes() {
                 Ok(bytes) => self.write(c, offset, bytes),
                 Err(e) => Io::Done(Err(failed(&e))),
@@ -326,7 +336,7 @@ impl HostNode {
 
 impl Open {
     /// How many bytes to make room for; 0 past the end.
-    fn read_length(&self, offset: u64, length: usize) -> VfsResult<usize> {
+    pub(super) fn read_length(&self, offset: u64, length: usize) -> VfsResult<usize> {
         self.must_be(Kind::File)?;
         if offset > OFFSET_MAX - length as u64 || length >= CLIP {
             let size = statx(&*self.fd)?.stx_size;

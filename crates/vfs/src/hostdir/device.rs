@@ -24,6 +24,10 @@ pub(super) struct Device {
     pub(super) nowait_writes: AtomicBool,
     /// Its files have not refused what comes out of a pipe yet.
     pub(super) splices: AtomicBool,
+    /// `O_DIRECT` has not been refused yet; there is nothing for it to go past in memory.
+    pub(super) direct: AtomicBool,
+    /// It was said that unbuffered I/O is buffered here.
+    pub(super) told_cached: AtomicBool,
     /// It takes `user.*` attributes. Asked when it is first met; a refusal later is a failure, not the lack of them.
     pub(super) attributes: bool,
     /// A refusal to keep something has been logged.
@@ -72,6 +76,8 @@ impl Device {
             splices: AtomicBool::new(true),
             nowait_reads: AtomicBool::new(!memory),
             nowait_writes: AtomicBool::new(!memory),
+            direct: AtomicBool::new(!memory),
+            told_cached: AtomicBool::new(false),
             attributes,
             refused: AtomicBool::new(false),
         })

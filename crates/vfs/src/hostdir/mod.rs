@@ -18,6 +18,8 @@
 //! takes `RWF_NOWAIT` writes (XFS, Btrfs) they are tried at once first. Syncs, and opens that a lease holds up, take
 //! at most half of the threads. Closing is the pool's where it may block. Call it inside a Tokio runtime.
 //!
+//! **Unbuffered I/O** ([`env::IoFlags::unbuffered`]) goes past the page cache where it can: see [`unbuffered`].
+//!
 //! **Where a caller may wait for a disk all the same.** A large cached read is answered with a descriptor. Pages that
 //! are evicted before they are sent are read by the sender, at most the bytes of that read; and when the file is closed
 //! before they are sent, the sender closes the descriptor.
@@ -42,6 +44,7 @@ mod place;
 mod reserved;
 mod stored;
 mod transfer;
+mod unbuffered;
 mod visible;
 
 use std::collections::HashMap;

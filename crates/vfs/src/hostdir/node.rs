@@ -1,8 +1,8 @@
 //! One open file or directory.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use rustix::fs::{AtFlags, FileType, Statx, StatxFlags, Timespec, Timestamps, UTIME_OMIT};
@@ -11,6 +11,7 @@ use rustix::io;
 use super::device::{self, Device};
 use super::listing::Listing;
 use super::stored::{self, Dos, KEPT, Stored};
+use super::unbuffered::Direct;
 use super::{Tree, listing, reserved};
 use crate::pool::Line;
 use crate::{
@@ -30,6 +31,8 @@ pub(super) struct Open {
     pub(super) listing: Mutex<Listing>,
     /// It was opened for writing too.
     pub(super) writes: bool,
+    /// The second descriptor, once there was unbuffered I/O; none where there can be none.
+    pub(super) direct: OnceLock<Option<Direct>>,
     /// Something was written through it that its file system may refuse later: see [`Open::wrote`].
     pub(super) unsettled: AtomicBool,
 }
@@ -83,7 +86,9 @@ impl Drop for Open {
             return;
         }
         let (mut fd, writes) = (std::mem::replace(&mut self.fd, Arc::clone(&tree.root)), self.writes);
+        let direct = self.direct.take();
         let close = move || {
+            drop(direct); // a lease is for who has the file open once
             if gives_back {
                 if !writes && let Some(own) = reserved::writable(fd.as_fd()) {
                     fd = Arc::new(own);
@@ -295,7 +300,15 @@ impl Tree {
         let stat = convert(stat, kind, id, &shared.stored.lock());
         shared.opens.fetch_add(1, Ordering::Relaxed);
         let unsettled = AtomicBool::new(false);
-        let open = Open { fd: Arc::new(fd), kind, shared, listing: Mutex::default(), writes, unsettled };
+        let open = Open {
+            fd: Arc::new(fd),
+            kind,
+            shared,
+            listing: Mutex::default(),
+            writes,
+            direct: OnceLock::new(),
+            unsettled,
+        };
         Ok((HostNode { open: Arc::new(open) }, stat))
     }
 
