@@ -35,6 +35,6 @@ mod status;
 mod transport;
 
 pub use config::{Interface, Interfaces, Limits, Protection, ServerConfig, ShareConfig};
-pub use connection::ConnectionError;
+pub use connection::{ConnectionError, Credits};
 pub use server::{ChannelInfo, OpenInfo, Server, SessionInfo, ShareError, ShareInfo, Totals, TransportKind};
 pub use transport::{Admitted, SetupEnded};

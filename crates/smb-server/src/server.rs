@@ -16,7 +16,7 @@ use thiserror::Error;
 use tokio::sync::Notify;
 
 use crate::commands::close::Loose;
-use crate::connection::{OVERHEAD, UNAUTHENTICATED_MAX};
+use crate::connection::{Credits, OVERHEAD, UNAUTHENTICATED_MAX};
 use crate::files::FileTable;
 use crate::open::Open;
 use crate::session::Session;
@@ -126,6 +126,8 @@ pub struct ChannelInfo {
     pub peer: SocketAddr,
     /// TCP or SMB Direct.
     pub transport: TransportKind,
+    /// The credits of its connection.
+    pub credits: Credits,
 }
 
 /// An open, for listings.
@@ -311,7 +313,7 @@ impl Server {
                     .channels
                     .lock()
                     .iter()
-                    .map(|c| ChannelInfo { peer: c.peer, transport: c.transport })
+                    .map(|c| ChannelInfo { peer: c.peer, transport: c.transport, credits: c.credits.get() })
                     .collect(),
             })
             .collect();

@@ -21,6 +21,7 @@ use smb_auth::crypt::{Opener, Sealer};
 use smb_auth::sign::SigningKey;
 use smb_wire::Guid;
 
+use crate::connection::Shown;
 use crate::identity::User;
 use crate::open::Open;
 use crate::share::Tree;
@@ -71,6 +72,7 @@ pub(crate) struct ChannelFacts {
     pub(crate) connection: u64,
     pub(crate) peer: SocketAddr,
     pub(crate) transport: crate::TransportKind,
+    pub(crate) credits: Arc<Shown>,
 }
 
 /// How a request was protected.

@@ -4,8 +4,12 @@
 //! 1. Ids below `low` are used; ids from `low + range` on were never granted.
 //! 2. Between them, a bit is set for an id that was used; the bit of `low` is clear (or `range` is 0).
 //! 3. `available` is the number of clear bits in the window: what the client may still send.
+//! 4. `in_use` is what requests cost whose final replies have not been made; what [`Credits`] shows is both, after each
+//!    change.
 
 use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The ids that a client may use, and what it may be granted.
 #[derive(Debug)]
@@ -13,8 +17,30 @@ pub(crate) struct CreditWindow {
     low: u64,
     range: u32,
     available: u32,
+    in_use: u32,
     max: u32,
     used: Vec<u64>,
+    shown: Arc<Shown>,
+}
+
+/// A connection's credits, for listings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Credits {
+    /// Granted and not used: what the client may still send.
+    pub available: u32,
+    /// Used by requests that are not answered yet.
+    pub in_use: u32,
+}
+
+/// The same for other threads to look at; one connection writes it.
+#[derive(Debug, Default)]
+pub(crate) struct Shown(AtomicU64);
+
+impl Shown {
+    pub(crate) fn get(&self) -> Credits {
+        let both = self.0.load(Ordering::Relaxed);
+        Credits { available: (both >> 32) as u32, in_use: both as u32 }
+    }
 }
 
 /// A client used an id that it does not have.
@@ -25,7 +51,30 @@ impl CreditWindow {
     /// A window of one id, 0, that grows to at most `max` ids (rounded up to 64).
     pub(crate) fn new(max: u32) -> CreditWindow {
         let words = max.max(64).div_ceil(64);
-        CreditWindow { low: 0, range: 1, available: 1, max: words * 64, used: vec![0; words as usize] }
+        CreditWindow {
+            low: 0,
+            range: 1,
+            available: 1,
+            in_use: 0,
+            max: words * 64,
+            used: vec![0; words as usize],
+            shown: Arc::default(),
+        }
+    }
+
+    /// Where others see how many there are.
+    pub(crate) fn shown(&self) -> Arc<Shown> {
+        Arc::clone(&self.shown)
+    }
+
+    /// A request that used `charge` ids has its final reply. A NEGOTIATE used one, whatever it says once it is answered.
+    pub(crate) fn answered(&mut self, charge: u16) {
+        self.in_use = self.in_use.saturating_sub(charge.max(1).into());
+        self.show();
+    }
+
+    fn show(&self) {
+        self.shown.0.store(u64::from(self.available) << 32 | u64::from(self.in_use), Ordering::Relaxed);
     }
 
     /// Uses `charge` ids from `first` on (a charge of 0 is one id).
@@ -45,11 +94,13 @@ impl CreditWindow {
             self.flip(id);
         }
         self.available -= charge as u32;
+        self.in_use += charge as u32;
         while self.range > 0 && self.is_used(self.low) {
             self.flip(self.low); // its place in the ring is free for a later id
             self.low += 1;
             self.range -= 1;
         }
+        self.show();
         Ok(())
     }
 
@@ -60,6 +111,7 @@ impl CreditWindow {
         let n = wish.min(room);
         self.range += n;
         self.available += n;
+        self.show();
         n as u16
     }
 
@@ -108,11 +160,13 @@ mod tests {
                 prop_assert_eq!(w.take(id, charge).is_ok(), legal);
                 if legal {
                     for i in &ids { model.remove(i); }
+                    prop_assert_eq!(w.shown().get().in_use, ids.len() as u32);
+                    w.answered(charge);
                 }
                 let n = w.grant(requested);
                 prop_assert!(n <= requested.max(1));
                 for _ in 0..n { model.insert(next); next += 1; }
-                prop_assert_eq!(w.available as usize, model.len());
+                prop_assert_eq!(w.shown().get(), Credits { available: model.len() as u32, in_use: 0 });
                 prop_assert!(model.len() <= 128);
                 // The span between the oldest id and the newest is bounded too.
                 prop_assert!(model.first().is_none_or(|low| next - low <= 128));

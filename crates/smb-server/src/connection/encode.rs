@@ -94,6 +94,7 @@ impl Engine {
     /// Fills the room for the header in front of the body.
     fn put_header(&mut self, f: &mut Finished) {
         let mut h = f.header.response(f.reply.status, 0);
+        self.credits.answered(self.charge(&f.header));
         // MS-SMB2 3.3.4.1.2: credits ride the interim response where there was one.
         h.credits = match f.async_id {
             Some(_) => 0,
@@ -118,7 +119,7 @@ impl Engine {
     /// as there is room. Windows and Samba are as generous, and clients exist that count on it: one that does not
     /// count its own set-up requests would otherwise run past its window.
     pub(super) fn grant(&mut self, request: &Header) -> u16 {
-        let charge = if self.facts.multi_credit { request.credit_charge.max(1) } else { 1 };
+        let charge = self.charge(request).max(1);
         let wish = match request.command {
             // Before a log-on a client needs few.
             Command::NEGOTIATE => 1,
@@ -126,6 +127,11 @@ impl Engine {
             _ => charge.saturating_add(request.credits - 1),
         };
         self.credits.grant(wish.min(self.grant_ceiling()))
+    }
+
+    /// How many ids a request used (MS-SMB2 3.3.5.2.3).
+    pub(super) fn charge(&self, request: &Header) -> u16 {
+        if self.facts.multi_credit { request.credit_charge } else { 1 }
     }
 
     /// Tells a client that its request waits (MS-SMB2 3.3.4.2): an interim response for each handler that asked for

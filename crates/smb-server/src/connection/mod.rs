@@ -23,6 +23,8 @@ mod sealing;
 mod session_setup;
 
 pub(crate) use chain::Outcome;
+pub use credits::Credits;
+pub(crate) use credits::Shown;
 pub use error::ConnectionError;
 pub(crate) use outgoing::OutMessage;
 

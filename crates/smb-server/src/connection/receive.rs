@@ -65,7 +65,7 @@ impl Engine {
             }
             // MS-SMB2 3.3.5.2.3: a CANCEL uses the id of what it cancels.
             if h.command != Command::CANCEL {
-                let charge = if self.facts.multi_credit { h.credit_charge } else { 1 };
+                let charge = self.charge(h);
                 self.credits.take(h.message_id, charge).map_err(|_| ConnectionError::OutOfCredits {
                     first: h.message_id,
                     charge,

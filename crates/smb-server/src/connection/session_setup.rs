@@ -292,6 +292,7 @@ impl Engine {
             connection: self.facts.id,
             peer: self.facts.peer,
             transport: self.facts.transport,
+            credits: self.credits.shown(),
         });
         self.unauthenticated = None;
         self.channels
