@@ -1,9 +1,13 @@
 //! `causeway bench demo`: every demonstration over every transport, and the work requests of each.
 
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::Value;
 
 use crate::client::Place;
-use crate::program::causeway;
+use crate::program::{Scratch, causeway, until};
 
 const IDS: [&str; 9] = ["S1-15", "S1-16", "S1-17", "S3-18", "S3-19", "S3-20", "S3-21", "S3-22", "S3-23"];
 
@@ -121,4 +125,61 @@ fn a_server_that_was_named_keeps_nothing() {
     assert_eq!(rows.len(), 4);
     assert!(rows.iter().all(|r| r["errors"] == 0 && r["server_cpu_us"].is_number()), "{report}");
     assert_eq!(place.json(&["ls", &place.url("ram/")]), Value::Array(Vec::new()));
+}
+
+/// A demonstration that takes longer than any test, and its server's process.
+fn long_demo(dir: &Scratch) -> (Child, Pid) {
+    let parent = dir.path("");
+    let demo =
+        ["bench", "demo", "--only", "S3-20", "--threads", "1", "--seconds", "600", "--directory", &parent];
+    let child = Command::new(env!("CARGO_BIN_EXE_causeway"))
+        .args(demo)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary starts");
+    let pid = until("a server under load", || {
+        let place = places(dir).pop().unwrap_or_default();
+        let control = dir.path(&format!("{place}/control.sock"));
+        let run = causeway(&["status", "--json", "--control", &control], "");
+        let status: Value = serde_json::from_str(&run.out).ok()?;
+        (status["totals"]["reads"].as_u64() > Some(0)).then(|| status["pid"].as_i64()).flatten()
+    });
+    (child, Pid::from_raw(pid as i32).expect("a process"))
+}
+
+/// The directories of servers.
+fn places(dir: &Scratch) -> Vec<String> {
+    let list = std::fs::read_dir(dir.path("")).expect("there");
+    list.map(|e| e.expect("an entry").file_name().into_string().expect("UTF-8")).collect()
+}
+
+#[test]
+fn one_signal_ends_it_in_order() {
+    let dir = Scratch::new("demo-stopped");
+    let (mut child, server) = long_demo(&dir);
+    kill_process(Pid::from_child(&child), Signal::INT).expect("it runs");
+    assert!(child.wait().expect("it ends").success());
+    assert!(test_kill_process(server).is_err(), "the server has ended");
+    assert_eq!(places(&dir), [""; 0]);
+}
+
+/// With a server that answers nothing and hears no signal, so that the first one ends nothing.
+#[test]
+fn a_second_signal_leaves_nothing_behind() {
+    for second in [Signal::INT, Signal::TERM, Signal::HUP] {
+        let dir = Scratch::new("demo-cut");
+        let (mut child, server) = long_demo(&dir);
+        kill_process(server, Signal::STOP).expect("it runs");
+        let this = Pid::from_child(&child);
+        kill_process(this, Signal::INT).expect("it runs");
+        let lines = BufReader::new(child.stderr.take().expect("piped")).lines();
+        let said = lines.map_while(Result::ok).find(|l| l.contains("once more"));
+        assert!(said.is_some(), "that it was heard");
+        kill_process(this, second).expect("it runs");
+        assert_eq!(child.wait().expect("it ends").code(), Some(130), "{second:?}");
+        assert!(test_kill_process(server).is_err(), "the server has ended");
+        assert_eq!(places(&dir), [""; 0]);
+    }
 }

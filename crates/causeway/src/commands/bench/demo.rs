@@ -26,6 +26,7 @@ use crate::output::Output;
 use crate::remote::RemoteArgs;
 use place::Places;
 use screen::{Screen, Watch};
+pub(super) use server::leave;
 use table::Report;
 
 /// The shortest measurement, in seconds.

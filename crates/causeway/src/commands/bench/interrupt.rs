@@ -1,4 +1,4 @@
-//! SIGINT and SIGTERM end a run early; a second one ends the process.
+//! SIGINT, SIGTERM and SIGHUP end a run early; a second one ends the process at once, and what it has started.
 
 use std::io;
 use std::sync::Arc;
@@ -13,9 +13,9 @@ pub(super) fn listen() -> io::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let set = stop.clone();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let (mut interrupt, mut terminate) = {
+    let (mut interrupt, mut terminate, mut hangup) = {
         let _inside = runtime.enter();
-        (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)
+        (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?, signal(SignalKind::hangup())?)
     };
     std::thread::Builder::new().name("bench-signals".to_owned()).spawn(move || {
         runtime.block_on(async {
@@ -23,9 +23,10 @@ pub(super) fn listen() -> io::Result<Arc<AtomicBool>> {
                 tokio::select! {
                     _ = interrupt.recv() => {}
                     _ = terminate.recv() => {}
+                    _ = hangup.recv() => {}
                 }
                 if set.swap(true, Ordering::Relaxed) {
-                    std::process::exit(130);
+                    super::demo::leave(130);
                 }
                 complain("stopping; once more ends this without a report");
             }

@@ -1,5 +1,5 @@
 //! A server for the demonstrations: on loopback, in a process and a directory of its own, with a share on a directory and
-//! one on nothing. It ends and the directory goes when this is dropped.
+//! one on nothing. It ends and the directory goes when this is dropped, or by [`leave`].
 
 use std::fs::{self, DirBuilder};
 use std::io::{self, BufRead, BufReader};
@@ -7,9 +7,11 @@ use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use env::Env;
+use rustix::process::{Pid, Signal, WaitOptions};
 use smb_auth::users::UserFile;
 use smb_client::{ConnectOptions, Credentials, NtHash};
 
@@ -33,9 +35,48 @@ pub(super) struct Server {
 /// A directory that goes.
 struct Scratch(PathBuf);
 
+/// What would be left behind if this process ended now.
+struct Left {
+    place: PathBuf,
+    /// The server, until it is known to have ended: then its number may be another's.
+    server: Option<Pid>,
+}
+
+/// Held while any of it is made or ends, so that nothing is ever missing here.
+static LEFT: Mutex<Option<Left>> = Mutex::new(None);
+
+fn left() -> MutexGuard<'static, Option<Left>> {
+    LEFT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Ends this process, and leaves neither a server nor its directory; from any thread.
+pub(in super::super) fn leave(code: i32) -> ! {
+    let left = left(); // nobody else comes to it any more
+    if let Some(Left { place, server }) = &*left {
+        if let Some(server) = server {
+            let _ = rustix::process::kill_process_group(*server, Signal::KILL);
+            let _ = rustix::process::waitpid(Some(*server), WaitOptions::empty());
+        }
+        let _ = fs::remove_dir_all(place);
+    }
+    std::process::exit(code);
+}
+
+impl Scratch {
+    fn create(place: PathBuf) -> Result<Scratch, Failure> {
+        let mut left = left();
+        let made = DirBuilder::new().mode(0o700).create(&place);
+        made.map_err(|source| Failure::Local { path: place.clone(), source })?;
+        *left = Some(Left { place: place.clone(), server: None });
+        Ok(Scratch(place))
+    }
+}
+
 impl Drop for Scratch {
     fn drop(&mut self) {
+        let mut left = left();
         let _ = fs::remove_dir_all(&self.0);
+        *left = None;
     }
 }
 
@@ -48,16 +89,17 @@ impl Server {
         let env = Env::real();
         let parent = std::path::absolute(parent.map_or_else(std::env::temp_dir, Path::to_owned))?;
         let name = format!("causeway-bench-{:08x}", env.random_u64() as u32);
-        let place = Scratch(parent.join(name));
+        let place = Scratch::create(parent.join(name))?;
         let local = |source| Failure::Local { path: place.0.clone(), source };
-        DirBuilder::new().mode(0o700).create(&place.0).map_err(local)?;
         let space = rustix::fs::statvfs(&place.0).map_err(|e| local(e.into()))?;
         if space.f_bavail.saturating_mul(space.f_frsize) < bytes.saturating_add(SPARE) {
             return Err(local(io::ErrorKind::StorageFull.into()));
         }
         let password = NtHash::from_password(&format!("{:016x}{:016x}", env.random_u64(), env.random_u64()));
         let config = write(&place.0, password.clone(), &env).map_err(local)?;
-        let mut child = Command::new(std::env::current_exe()?)
+        let program = std::env::current_exe()?;
+        let mut left = left();
+        let mut child = Command::new(program)
             .args(["serve", "--log", "error", "--config"])
             .arg(config)
             .stdin(Stdio::null())
@@ -65,6 +107,10 @@ impl Server {
             // Ctrl-C is for us: it ends with us, after the last I/O.
             .process_group(0)
             .spawn()?;
+        if let Some(left) = &mut *left {
+            left.server = Some(Pid::from_child(&child));
+        }
+        drop(left);
         let lines = child.stdout.take().map(BufReader::new).into_iter().flat_map(BufRead::lines);
         let mut server = Server { child, place, tcp: 0, iwarp: 0, password };
         let ready = lines.map_while(Result::ok).find(|l| l.starts_with("ready: ")).unwrap_or_default();
@@ -124,17 +170,22 @@ fn write(place: &Path, password: NtHash, env: &Env) -> io::Result<PathBuf> {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let pid = rustix::process::Pid::from_child(&self.child);
-        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        let _ = rustix::process::kill_process(Pid::from_child(&self.child), Signal::TERM);
+        let ended = |left: &mut Option<Left>| left.iter_mut().for_each(|l| l.server = None);
         let step = Duration::from_millis(20);
         for _ in 0..END.as_millis() / step.as_millis() {
+            let mut left = left();
             match self.child.try_wait() {
-                Ok(None) => std::thread::sleep(step),
-                _ => return,
+                Ok(None) => {}
+                _ => return ended(&mut left),
             }
+            drop(left);
+            std::thread::sleep(step);
         }
+        let mut left = left();
         let _ = self.child.kill();
         let _ = self.child.wait();
+        ended(&mut left);
         tracing::debug!(place = ?self.place.0, "the server was killed");
     }
 }
