@@ -178,6 +178,18 @@ pub struct Channel {
     pub transport: String,
     /// The client's address.
     pub peer: SocketAddr,
+    /// The SMB2 credits of its connection, where the server says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credits: Option<Credits>,
+}
+
+/// SMB2 credits of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Credits {
+    /// Granted and not used: what the client may still send.
+    pub available: u32,
+    /// Used by requests that are not answered yet.
+    pub in_use: u32,
 }
 
 /// One open file or directory.
@@ -347,7 +359,7 @@ mod tests {
     #[test]
     fn transports_are_counted() {
         let peer = "10.0.0.1:9".parse().expect("an address");
-        let channel = |t: &str| Channel { transport: t.to_owned(), peer };
+        let channel = |t: &str| Channel { transport: t.to_owned(), peer, credits: None };
         assert_eq!(transports(&[]), "none");
         assert_eq!(transports(&[channel("tcp")]), "tcp");
         assert_eq!(transports(&[channel("tcp"), channel("rdma"), channel("rdma")]), "tcp + rdma ×2");

@@ -12,7 +12,7 @@ use super::Daemon;
 use super::backends::Running;
 use crate::config::{self, ConfigError, Dialect, ProblemKind, ShareSection, check_share, edit};
 use crate::control::types::{
-    Changed, Channel, Memory, NewShare, NewUser, OpenStatus, Passes, ServerStatus, SessionStatus,
+    Changed, Channel, Credits, Memory, NewShare, NewUser, OpenStatus, Passes, ServerStatus, SessionStatus,
     ShareStatus, Totals, UserChange, UserStatus,
 };
 
@@ -396,7 +396,9 @@ fn session_status(s: &SessionInfo) -> SessionStatus {
             TransportKind::Tcp => "tcp",
             TransportKind::Rdma => "rdma",
         };
-        Channel { transport: transport.to_owned(), peer: c.peer }
+        let smb_server::Credits { available, in_use } = c.credits;
+        let credits = Some(Credits { available, in_use });
+        Channel { transport: transport.to_owned(), peer: c.peer, credits }
     };
     SessionStatus {
         id: format!("{:016x}", s.id),

@@ -153,6 +153,9 @@ fn one_frame_has_the_counters_numbers() {
         let channels =
             &sessions.as_array().expect("a list").iter().find(|s| s["id"] == id).expect("listed")["channels"];
         assert_eq!(&row["session"]["channels"], channels);
+        // A client that has I/O under way has credits for more.
+        let credits = &channels[0]["credits"];
+        assert!(credits["available"].as_u64() > Some(0) && credits["in_use"].is_u64(), "{credits}");
         let rdma = channels.to_string().contains("rdma");
         assert_eq!(row["session"].get("why_not_rdma").is_some_and(Value::is_string), !rdma, "{row}");
         data(row, "SMB Server Sessions", id, rdma);
@@ -178,6 +181,7 @@ fn one_frame_has_the_counters_numbers() {
     // The same as text, for people and pipes.
     let text = causeway(&["top", "--once", "--interval", "0.2", "--control", &place.control()], "");
     assert_eq!((text.code, text.err.as_str()), (0, ""));
+    assert!(text.out.contains(" free, ") && text.out.contains(" in use"), "credits: {}", text.out);
     for part in
         ["IOPS", "Total", "files", "ram", "alice@127.0.0.1", "TCP        127.0.0.1:", "SMB Direct 127.0.0.1:"]
     {

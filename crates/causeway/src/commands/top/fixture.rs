@@ -9,7 +9,9 @@ use counters::{Class, Registry, Tally};
 use env::Env;
 
 use super::sample::Sample;
-use crate::control::types::{Channel, Listener, Memory, Passes, ServerStatus, SessionStatus, Totals};
+use crate::control::types::{
+    Channel, Credits, Listener, Memory, Passes, ServerStatus, SessionStatus, Totals,
+};
 
 /// A server's registry, whose time a test moves.
 pub(super) struct Counting {
@@ -109,6 +111,7 @@ pub(super) fn session(id: u64, transports: &[&str]) -> SessionStatus {
     let channel = |(i, t): (usize, &&str)| Channel {
         transport: (*t).to_owned(),
         peer: SocketAddr::from(([127, 0, 0, 1], 40_000 + i as u16)),
+        credits: Some(Credits { available: 510, in_use: 2 }),
     };
     SessionStatus {
         id: format!("{id:016x}"),

@@ -11,6 +11,7 @@ use super::super::columns::{KINDS, Kind};
 use super::super::state::{State, TableState};
 use super::super::view::{Row, Session, Value, View};
 use super::{BOLD, CELL, DIM, NAME_LEAST};
+use crate::control::types::{Channel, Credits};
 use crate::output::printable;
 
 /// The widest name that is not cut where there is room.
@@ -154,8 +155,13 @@ fn shown(kind: Kind, row: &Row) -> String {
 
 /// The channels of a session, each on a line, and why none is SMB Direct.
 fn below(session: &Session) -> Vec<String> {
-    let mut lines: Vec<String> =
-        session.channels.iter().map(|c| format!("{:<10} {}", transport(&c.transport), c.peer)).collect();
+    let credits = |c: &Channel| {
+        let Credits { available, in_use } = c.credits?;
+        Some(format!("  credits {available} free, {in_use} in use"))
+    };
+    let channel =
+        |c: &Channel| format!("{:<10} {}{}", transport(&c.transport), c.peer, credits(c).unwrap_or_default());
+    let mut lines: Vec<String> = session.channels.iter().map(channel).collect();
     lines.extend(session.why_not_rdma.iter().map(|why| format!("no RDMA: {why}")));
     let last = lines.len().saturating_sub(1);
     let branch = |i| if i == last { "└" } else { "├" };

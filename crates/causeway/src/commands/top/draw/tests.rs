@@ -49,8 +49,8 @@ files                      10     10      0     10      0      2      0  0.020
 
 2 Sessions (1)           IOPS RdMB/s WrMB/s  Rd ms  Wr ms  Queue  RDMA%  Files›
 alice@127.0.0.1 (DESK)     12     12      0      2      0  0.024    100      1
-  ├ TCP        127.0.0.1:40000
-  └ SMB Direct 127.0.0.1:40001
+  ├ TCP        127.0.0.1:40000  credits 510 free, 2 in use
+  └ SMB Direct 127.0.0.1:40001  credits 510 free, 2 in use
 
 3 SMB Direct (1)        Sends  Recvs  RRdMB  RWrMB   Regs RemInv Stalls StCred›
 Total                      12     13     12      0      0      0      3      3
