@@ -6,28 +6,39 @@
 //! **What it is not.** It knows nothing of files (that is `volume`) and nothing of devices (that is `disk`). It has one writer: who may
 //! open a pool is decided by its voters' claims, not here by consensus.
 //!
-//! **Layout.** `state`, `voters`, `placement` and `layout` are pure functions over values; `format` turns values into bytes and back; everything
+//! **Layout.** `state`, `voters`, `placement` and `layout` are pure functions over values; `format` and `blocks` turn values into bytes and back; everything
 //! that does I/O does it through `disk::Disk` and takes time and chance from [`env::Env`].
 //!
 //! **Errors.** One enum for each stage of use, by blame. Bytes from a disk never panic: what they say is checked by [`State::apply`] before it counts.
 
 pub mod activity;
 pub mod blocks;
+pub mod book;
+mod disks;
+pub mod events;
 pub mod format;
+mod groups;
 mod ids;
+pub mod jobs;
 pub mod layout;
 mod metadata;
+mod path;
 pub mod placement;
 mod pool;
+#[cfg(test)]
+mod simulation;
+mod space;
 mod state;
 pub mod voters;
 
 pub use ids::{DiskId, DiskNumber, PoolId, RowNumber, SpaceId};
 pub use metadata::{CommitError, Member, Members, Suspension};
+pub use path::{DataPath, PathOptions, WRITES_MAX};
 pub use pool::{
     AdminError, CreateError, CreateOptions, FoundLabel, NewDisk, OpenError, OpenOptions, Opened, Pool,
     Unsuitable, scan,
 };
+pub use space::{Space, SpaceError};
 pub use state::{
     Absence, DiskRecord, FaultDomains, InvalidOp, Op, Presence, Provisioning, Resiliency, Row, SlabCopy,
     SlabPlace, SpaceRecord, State, Usage,

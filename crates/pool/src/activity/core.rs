@@ -225,6 +225,12 @@ impl Core {
         entry.map_or(0, |e| e.busy())
     }
 
+    /// Regions of a slab that have writes in flight or unflushed.
+    pub fn in_use(&self, slab: u32, generation: u32) -> u64 {
+        let entry = self.slabs.get(&slab).filter(|e| e.generation == generation);
+        entry.map_or(0, |e| e.in_use.iter().fold(0, |bits, u| bits | 1 << u.region))
+    }
+
     /// Keeps regions marked until they are resolved.
     ///
     /// # Errors

@@ -34,11 +34,9 @@ pub struct BlockId {
 /// What a group's units should be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
-    /// Units that have data; the others read as zeros.
+    /// Units that have data; the others read as zeros. A block says so of a unit only after data of it was durable on every copy: so even
+    /// when nothing matches, what lies in its place is the unit's.
     pub written: Units,
-    /// Units that had data when the group was last flushed: after a crash, one that is written and matches nowhere is old data if it is here, and
-    /// zeros if not, because what lies in its place may be anybody's.
-    pub settled: Units,
     /// Units whose checksum was lost with every copy of the block; only a write makes them known again.
     pub lost: Units,
     /// See [`checksum`]; only those of written units mean anything.
@@ -61,12 +59,7 @@ pub enum Damaged {
 
 impl Default for Table {
     fn default() -> Table {
-        Table {
-            written: Units::NONE,
-            settled: Units::NONE,
-            lost: Units::NONE,
-            sums: [0; GROUP_UNITS as usize],
-        }
+        Table { written: Units::NONE, lost: Units::NONE, sums: [0; GROUP_UNITS as usize] }
     }
 }
 
@@ -93,8 +86,7 @@ pub fn encode(id: &BlockId, generation: u64, table: &Table) -> Vec<u8> {
     b[48..52].copy_from_slice(&id.allocation.to_le_bytes());
     b[56..64].copy_from_slice(&generation.to_le_bytes());
     table.written.put(&mut b[128..192]);
-    table.settled.put(&mut b[192..256]);
-    table.lost.put(&mut b[256..320]);
+    table.lost.put(&mut b[192..256]);
     for (bytes, sum) in b[SUMS_AT..].chunks_exact_mut(4).zip(table.sums) {
         bytes.copy_from_slice(&sum.to_le_bytes());
     }
@@ -128,8 +120,7 @@ pub fn decode(b: &[u8], id: &BlockId) -> Result<(u64, Box<Table>), Damaged> {
     }
     let table = Table {
         written: Units::get(&b[128..192]),
-        settled: Units::get(&b[192..256]),
-        lost: Units::get(&b[256..320]),
+        lost: Units::get(&b[192..256]),
         sums: std::array::from_fn(|i| u32_at(b, SUMS_AT + i * 4)),
     };
     Ok((u64_at(b, 56), Box::new(table)))
@@ -187,15 +178,14 @@ mod tests {
 
     #[test]
     fn the_bytes() {
-        let mut table =
-            Table { written: Units::range(0, 9), settled: Units::range(1, 9), ..Table::default() };
+        let mut table = Table { written: Units::range(0, 9), ..Table::default() };
         table.lost.insert(511);
         table.sums[0] = 0xdead_beef;
         let b = encode(&id(), 0x1122, &table);
         assert_eq!(&b[0..12], b"CWYSUMS1\x01\0\0\0");
         assert_eq!(&b[32..52], &[2, 1, 1, 1, 5, 4, 3, 2, 6, 0, 0, 0, 7, 0, 0, 0, 0x0b, 0x0a, 9, 8]);
         assert_eq!(&b[56..58], &[0x22, 0x11]);
-        assert_eq!((b[128], b[129], b[192], b[319]), (0xff, 1, 0xfe, 0x80));
+        assert_eq!((b[128], b[129], b[192], b[255]), (0xff, 1, 0, 0x80));
         assert_eq!(&b[2048..2052], &[0xef, 0xbe, 0xad, 0xde]);
         let (generation, back) = decode(&b, &id()).unwrap();
         assert_eq!((generation, *back), (0x1122, table));

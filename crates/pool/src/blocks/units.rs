@@ -56,6 +56,18 @@ impl Units {
         (0..GROUP_UNITS as usize).filter(|u| self.has(*u))
     }
 
+    /// Stretches of neighbours: the first, and the one after the last.
+    pub fn stretches(&self) -> Vec<(usize, usize)> {
+        let mut out: Vec<(usize, usize)> = Vec::new();
+        for unit in self.iter() {
+            match out.last_mut() {
+                Some((_, to)) if *to == unit => *to += 1,
+                _ => out.push((unit, unit + 1)),
+            }
+        }
+        out
+    }
+
     /// Those in both.
     pub fn and(&self, other: &Units) -> Units {
         Units(std::array::from_fn(|i| self.0[i] & other.0[i]))
@@ -98,5 +110,6 @@ mod tests {
         assert_eq!(units.and(&other), Units::range(100, 130));
         assert_eq!(units.or(&other), Units::range(60, 512));
         assert_eq!(units.without(&other), Units::range(60, 100));
+        assert_eq!(Units::range(0, 3).or(&other).stretches(), [(0, 3), (100, 512)]);
     }
 }

@@ -1,0 +1,154 @@
+//! The activity log on its disk: what [`Core`] decides is written here.
+//!
+//! Invariant: a [`Mark`] exists only while its regions are durably marked, or until it is dropped.
+
+use std::sync::Arc;
+
+use arena::IoBuf;
+use disk::DiskError;
+use env::{Ctx, Epoch, IoFlags};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use super::core::{Begun, Core};
+use crate::Member;
+use crate::blocks::activity::BLOCK;
+use crate::{SpaceId, UNIT};
+
+/// The log of a member.
+pub(crate) struct Log {
+    member: Arc<Member>,
+    ctx: Ctx,
+    state: Mutex<State>,
+    /// Something became durable, free, or closed.
+    changed: Notify,
+}
+
+struct State {
+    core: Core,
+    /// Its disk has left the pool: nothing begins any more.
+    closed: bool,
+}
+
+/// Regions that have a write in flight.
+pub(crate) struct Mark {
+    log: Arc<Log>,
+    slab: u32,
+    generation: u32,
+    regions: u64,
+}
+
+/// Why a write may not begin.
+#[derive(Debug)]
+pub(crate) enum NotMarked {
+    /// All entries are in use.
+    Full,
+    /// The disk has left the pool.
+    Closed,
+    /// The mark could not be written.
+    Disk(DiskError),
+}
+
+impl Log {
+    pub(crate) fn new(member: Arc<Member>, epoch: Epoch, core: Core) -> Arc<Log> {
+        let flags = IoFlags { write_through: true, ..IoFlags::default() };
+        let ctx = Ctx { epoch, flags, ..Ctx::default() };
+        Arc::new(Log {
+            member,
+            ctx,
+            state: Mutex::new(State { core, closed: false }),
+            changed: Notify::new(),
+        })
+    }
+
+    /// Marks regions, durably, until the mark is dropped and flushed.
+    pub(crate) async fn begin(
+        self: &Arc<Log>,
+        owner: SpaceId,
+        slab: u32,
+        generation: u32,
+        regions: u64,
+    ) -> Result<Mark, NotMarked> {
+        let begun = {
+            let mut state = self.state.lock();
+            if state.closed {
+                return Err(NotMarked::Closed);
+            }
+            state.core.begin(owner, slab, generation, regions).map_err(|_| NotMarked::Full)?
+        };
+        let mark = Mark { log: Arc::clone(self), slab, generation, regions };
+        self.wait_durable(begun).await.map_err(NotMarked::Disk)?;
+        Ok(mark)
+    }
+
+    async fn wait_durable(&self, begun: Begun) -> Result<(), DiskError> {
+        loop {
+            let mut changed = std::pin::pin!(self.changed.notified());
+            changed.as_mut().enable();
+            if self.state.lock().core.is_durable(begun) {
+                return Ok(());
+            }
+            if !self.write_one().await? {
+                changed.await;
+            }
+        }
+    }
+
+    /// Writes one block that is due; false when there is none.
+    async fn write_one(&self) -> Result<bool, DiskError> {
+        let Some(mut write) = self.state.lock().core.next_write() else { return Ok(false) };
+        let at = self.member.areas.activity.offset + ((write.block * 2 + write.place) * BLOCK) as u64;
+        let bytes = std::mem::take(&mut write.bytes);
+        let io = self.member.disk.write(&self.ctx, at, [IoBuf::from(bytes)].into_iter().collect());
+        let result = io.wait().await;
+        self.state.lock().core.written(&write, result.is_ok());
+        self.changed.notify_waiters();
+        result.map(|()| true)
+    }
+
+    /// Writes every block that is due.
+    pub(crate) async fn write_due(&self) -> Result<(), DiskError> {
+        while self.write_one().await? {}
+        Ok(())
+    }
+
+    /// No write begins here any more; those that did are counted in [`Log::active`].
+    pub(crate) fn close(&self) {
+        self.state.lock().closed = true;
+        self.changed.notify_waiters();
+    }
+
+    /// See [`Core::active`].
+    pub(crate) fn active(&self, slab: u32, generation: u32) -> u64 {
+        self.state.lock().core.active(slab, generation)
+    }
+
+    /// Runs `f` on the core, and wakes who waits for a change.
+    pub(crate) fn with<R>(&self, f: impl FnOnce(&mut Core) -> R) -> R {
+        let result = f(&mut self.state.lock().core);
+        self.changed.notify_waiters();
+        result
+    }
+
+    /// The bytes of all blocks' places, as the disk has them; what cannot be read is zeros.
+    pub(crate) async fn read(io: &crate::disks::RawIo, member: &Member, blocks: usize) -> Vec<[Vec<u8>; 2]> {
+        let mut places = Vec::with_capacity(blocks);
+        for block in 0..blocks as u64 {
+            let mut both = [vec![0; BLOCK], vec![0; BLOCK]];
+            for (place, bytes) in both.iter_mut().enumerate() {
+                let at = member.areas.activity.offset + (block * 2 + place as u64) * UNIT;
+                if let Ok(read) = io.read(&*member.disk, at, BLOCK).await {
+                    *bytes = read;
+                }
+            }
+            places.push(both);
+        }
+        places
+    }
+}
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        self.log.with(|core| core.end(self.slab, self.generation, self.regions));
+    }
+}

@@ -1,0 +1,78 @@
+//! What the data path found wrong, counted and kept: the newest [`KEPT`].
+
+use std::collections::{BTreeMap, VecDeque};
+
+use parking_lot::Mutex;
+
+use crate::{DiskNumber, SpaceId};
+
+/// How many findings are kept; the counts are of all.
+pub const KEPT: usize = 1024;
+
+/// What was wrong with a unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Found {
+    /// One copy was not what was written; another was, and has replaced it.
+    Healed,
+    /// A copy could not be read; another could, and has replaced it.
+    Unreadable,
+    /// A checksum block was damaged, another's, or older than those of the other copies.
+    BadTable,
+    /// No copy was what was written.
+    Lost,
+    /// After a crash: no copy was what any table says, so the lowest one counts. Two writes were in flight.
+    Unsettled,
+}
+
+/// One finding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// What.
+    pub found: Found,
+    /// The disk of the copy; of the lowest one when it is all of them.
+    pub disk: DiskNumber,
+    /// The space.
+    pub space: SpaceId,
+    /// The unit's first byte in the space.
+    pub address: u64,
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct Events {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    newest: VecDeque<Finding>,
+    counts: BTreeMap<(Found, DiskNumber), u64>,
+}
+
+impl Events {
+    pub(crate) fn add(&self, finding: Finding) {
+        let Finding { found, disk, space, address } = finding;
+        tracing::warn!(?found, disk = disk.0, space = space.0, address, "a unit was not as it was written");
+        let mut inner = self.inner.lock();
+        if inner.newest.len() == KEPT {
+            inner.newest.pop_front();
+        }
+        inner.newest.push_back(finding);
+        *inner.counts.entry((found, disk)).or_insert(0) += 1;
+    }
+
+    /// The newest findings, oldest first.
+    pub fn newest(&self) -> Vec<Finding> {
+        self.inner.lock().newest.iter().copied().collect()
+    }
+
+    /// How many there were of each kind on each disk.
+    pub fn counts(&self) -> BTreeMap<(Found, DiskNumber), u64> {
+        self.inner.lock().counts.clone()
+    }
+
+    /// How many there were of a kind, on all disks.
+    pub fn count(&self, found: Found) -> u64 {
+        self.inner.lock().counts.iter().filter(|((f, _), _)| *f == found).map(|(_, n)| n).sum()
+    }
+}

@@ -1,0 +1,92 @@
+//! Reading everything on every copy, and healing what differs.
+
+use futures_util::future::join_all;
+
+use super::Progress;
+use crate::blocks::Units;
+use crate::groups::GroupKey;
+use crate::space::{Copy, SpaceError};
+use crate::{GROUP, GROUP_UNITS, RowNumber, Space, UNIT};
+
+/// Units that are compared at a time, under their lock.
+const PIECE: usize = 64;
+
+impl Space {
+    /// Reads every written unit on every copy, and makes them what they should be. What was found is in [`crate::DataPath::events`]. Regions whose
+    /// newest data is not here are left out.
+    ///
+    /// # Errors
+    /// When a disk that fails cannot be dealt with.
+    pub async fn scrub(&self, progress: &Progress) -> Result<(), SpaceError> {
+        let id = self.id();
+        let rows: Vec<RowNumber> = self.path.read(|s| {
+            let rows = s.rows.range((id, RowNumber(0))..=(id, RowNumber(u32::MAX)));
+            rows.map(|((_, r), _)| *r).collect()
+        });
+        progress.expect(rows.len() as u64 * self.inner.layout.row_bytes());
+        for row in rows {
+            for column in 0..self.inner.columns {
+                for group in 0..(self.path.slab_bytes / GROUP) as u32 {
+                    if progress.is_stopped() {
+                        return Ok(());
+                    }
+                    self.scrub_group(GroupKey { row, column, group }).await?;
+                    progress.did(GROUP);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn scrub_group(&self, key: GroupKey) -> Result<(), SpaceError> {
+        self.settle_doubts(key).await?;
+        for from in (0..GROUP_UNITS as usize).step_by(PIECE) {
+            let first = key.units().start;
+            let range = first + from as u32..first + (from + PIECE) as u32;
+            let _units = self.inner.locks.lock(key.row, key.column, range).await;
+            let group = self.inner.groups.get(key);
+            let Some(copies) = self.inner.copies(&self.path, key.row, key.column) else { return Ok(()) };
+            let here = copies.iter().fold(0, |have, c| have | c.current());
+            let mut look = {
+                let state = group.state.lock();
+                let regions = here & !state.unknown & !self.inner.in_doubt(key);
+                let known = self.inner.regions.in_group(key.group, regions);
+                let piece = Units::range(from, from + PIECE);
+                state.table.written.without(&state.table.lost).and(&known).and(&piece)
+            };
+            let mut bad = Units::NONE;
+            for (from, to) in std::mem::take(&mut look).stretches() {
+                let each = copies.iter().map(|c| self.differing(&group.state, key, c, from, to));
+                bad = join_all(each).await.iter().fold(bad, |bad, b| bad.or(b));
+            }
+            self.heal(&group, &bad).await?;
+        }
+        Ok(())
+    }
+
+    /// Units of a copy, where it is current, that are not what the table says or cannot be read.
+    async fn differing(
+        &self,
+        state: &parking_lot::Mutex<crate::groups::GroupState>,
+        key: GroupKey,
+        copy: &Copy,
+        from: usize,
+        to: usize,
+    ) -> Units {
+        let units = Units::range(from, to).and(&self.inner.regions.in_group(key.group, copy.current()));
+        let (Some(disk), false) = (&copy.disk, units.is_empty()) else { return Units::NONE };
+        let first = key.units().start;
+        let at = copy.data_at(disk, first + from as u32);
+        let Ok(read) = self.path.io.read(&*disk.member.disk, at, (to - from) * UNIT as usize).await else {
+            return units;
+        };
+        let state = state.lock();
+        let mut bad = Units::NONE;
+        for unit in units.iter() {
+            let start = (unit - from) * UNIT as usize;
+            let sum = self.sum(key, first + unit as u32, &read[start..start + UNIT as usize]);
+            bad.set(unit, sum != state.table.sums[unit]);
+        }
+        bad
+    }
+}

@@ -1,0 +1,310 @@
+//! The data path of an open pool: what its spaces share.
+//!
+//! Invariants:
+//! 1. A disk's log is closed before its active regions are counted for leaving, so a write is counted or does not begin.
+//! 2. Rows are allocated and slabs moved by one at a time, because a slab's checksum blocks are written with the generation that it is
+//!    about to get.
+//! 3. What becomes of a failed disk is decided by one at a time.
+//! 4. At most [`WRITES_MAX`] runs of writes are under way, so that they never have all entries of a log.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arena::Arena;
+use disk::DiskError;
+use env::{Env, Epoch};
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::Semaphore;
+
+use crate::activity::{Core, Log};
+use crate::blocks::activity::{BLOCKS, ENTRIES};
+use crate::book::Book;
+use crate::disks::{DataDisk, RawIo};
+use crate::events::Events;
+use crate::space::{Space, SpaceError, SpaceInner};
+use crate::{Absence, DiskNumber, Member, Op, PoolId, RowNumber, SlabPlace, SpaceId, State};
+
+/// Runs of writes under way at a time, over all spaces; a run is at most one group of one column.
+pub const WRITES_MAX: usize = 512;
+
+/// How the data path of a pool is opened.
+#[derive(Clone, Copy, Debug)]
+pub struct PathOptions {
+    /// Checksum tables kept in memory for each space; one is 2.3 KiB and covers 2 MiB of a column.
+    pub tables: usize,
+    /// Entries of a block of the activity log that are used; fewer make tests fill it.
+    pub log_entries: usize,
+}
+
+impl Default for PathOptions {
+    fn default() -> PathOptions {
+        PathOptions { tables: 16384, log_entries: ENTRIES }
+    }
+}
+
+/// What the spaces of an open pool share. Dropping it leaves the logs as after a crash; flush and [`DataPath::quiesce`] before.
+pub struct DataPath {
+    pub(crate) env: Env,
+    pub(crate) book: Arc<dyn Book>,
+    pub(crate) pool: PoolId,
+    pub(crate) slab_bytes: u64,
+    pub(crate) options: PathOptions,
+    pub(crate) io: RawIo,
+    /// What was found and done about it.
+    pub events: Events,
+    pub(crate) writes: Arc<Semaphore>,
+    pub(crate) allocating: tokio::sync::Mutex<()>,
+    pub(crate) failing: tokio::sync::Mutex<()>,
+    disks: RwLock<BTreeMap<DiskNumber, Arc<DataDisk>>>,
+    spaces: Mutex<BTreeMap<SpaceId, Arc<SpaceInner>>>,
+}
+
+/// The copies of every slab, by place.
+type Owners = BTreeMap<(DiskNumber, u32), (u32, SpaceId, RowNumber, usize)>;
+
+impl DataPath {
+    /// Reads the activity logs of the members: what they have marked is unresolved from now on. `epoch` is that of the pool's claim.
+    ///
+    /// The caller then makes [`DataPath::active`] known to the metadata.
+    ///
+    /// # Errors
+    /// What the metadata says when a disk whose log cannot be written has to leave.
+    pub async fn open(
+        env: Env,
+        arena: Arena,
+        book: Arc<dyn Book>,
+        epoch: Epoch,
+        options: PathOptions,
+    ) -> Result<Arc<DataPath>, SpaceError> {
+        let (mut pool, mut slab_bytes) = (PoolId([0; 16]), 0);
+        book.view(&mut |s| (pool, slab_bytes) = (s.pool, s.slab_bytes));
+        let path = Arc::new(DataPath {
+            env,
+            book,
+            pool,
+            slab_bytes,
+            options,
+            io: RawIo { arena, epoch },
+            events: Events::default(),
+            writes: Arc::new(Semaphore::new(WRITES_MAX.min(options.log_entries * BLOCKS / 4).max(1))),
+            allocating: tokio::sync::Mutex::new(()),
+            failing: tokio::sync::Mutex::new(()),
+            disks: RwLock::default(),
+            spaces: Mutex::default(),
+        });
+        let members = path.book.members();
+        for member in members.iter() {
+            path.join(member).await?;
+        }
+        Ok(path)
+    }
+
+    /// Takes a disk in, one that returns too. Its marks become unresolved. The metadata counts it present before or after; until then it is not
+    /// used.
+    ///
+    /// # Errors
+    /// As for [`DataPath::open`].
+    pub async fn join(self: &Arc<DataPath>, member: &Arc<Member>) -> Result<(), SpaceError> {
+        let epoch = self.io.epoch;
+        let owners = self.owners();
+        let places = Log::read(&self.io, member, BLOCKS).await;
+        let core = Core::new(self.pool, member.number, epoch.0, BLOCKS, self.options.log_entries);
+        let core = core.restore(&places, |slab, generation| {
+            owners.get(&(member.number, slab)).filter(|o| o.0 == generation).map(|o| o.1)
+        });
+        let pinned: Vec<_> = core.pinned().collect();
+        let log = Log::new(Arc::clone(member), epoch, core);
+        let disk = DataDisk::new(Arc::clone(member), epoch, log);
+        self.disks.write().insert(member.number, Arc::clone(&disk));
+        for (slab, _, regions) in pinned {
+            if let Some(&(_, space, row, index)) = owners.get(&(member.number, slab)) {
+                self.unresolve(space, row, index, regions);
+            }
+        }
+        for space in self.open_spaces() {
+            space.inner.repin(self);
+            // What the disk has is compared when it is read again.
+            space.inner.groups.forget_clean();
+        }
+        let disks: Vec<_> = self.disks.read().values().cloned().collect();
+        for disk in disks {
+            if let Err(error) = disk.log.write_due().await {
+                self.fail(disk.number, &error, Absence::WriteFailed, None).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A space of the pool, as a disk.
+    ///
+    /// # Errors
+    /// [`SpaceError::Deleted`] when the pool has none of that number.
+    pub fn space(self: &Arc<DataPath>, space: SpaceId) -> Result<Space, SpaceError> {
+        let record = self.read(|s| s.spaces.get(&space).cloned()).ok_or(SpaceError::Deleted(space))?;
+        let mut spaces = self.spaces.lock();
+        let inner = spaces.entry(space).or_insert_with(|| Arc::new(SpaceInner::new(self, space, &record)));
+        Ok(Space { path: Arc::clone(self), inner: Arc::clone(inner) })
+    }
+
+    /// Regions of a copy that its disk may not have durably: in flight, unflushed, or unresolved. For the metadata, when the copy's disk leaves;
+    /// from then on no write begins there.
+    pub fn active(&self, space: SpaceId, row: RowNumber, index: usize) -> u64 {
+        let found = self.read(|s| {
+            let copies = s.spaces.get(&space)?.resiliency.copies();
+            let copy = *s.rows.get(&(space, row))?.slabs.get(index)?;
+            Some((copy, (index / copies) as u8))
+        });
+        let Some((copy, column)) = found else { return 0 };
+        let disk = self.disks.read().get(&copy.place.disk).cloned();
+        let marked = disk.map_or(u64::MAX, |d| {
+            if self.book.members().get(d.number).is_none() {
+                d.log.close();
+            }
+            d.log.active(copy.place.slab, copy.generation)
+        });
+        let inner = self.spaces.lock().get(&space).cloned();
+        marked | inner.map_or(0, |s| s.unresolved_regions(row, column))
+    }
+
+    /// Takes back all marks that are not needed and makes that durable: after this and no write since, a crash finds nothing to resolve.
+    ///
+    /// # Errors
+    /// Of flushing the spaces.
+    pub async fn quiesce(self: &Arc<DataPath>) -> Result<(), SpaceError> {
+        for space in self.open_spaces() {
+            space.flush_all().await?;
+        }
+        self.sweep(2).await;
+        Ok(())
+    }
+
+    /// Takes back marks that were not used lately.
+    pub(crate) async fn sweep(&self, times: u32) {
+        let disks: Vec<_> = self.disks.read().values().cloned().collect();
+        for disk in disks {
+            disk.log.with(|core| (0..times).for_each(|_| core.sweep()));
+            // Marks that stay cost a resolution after a crash, nothing else: who needs the log next will see its error.
+            let _ = disk.log.write_due().await;
+        }
+    }
+
+    pub(crate) fn read<R>(&self, f: impl FnOnce(&State) -> R) -> R {
+        let (mut f, mut out) = (Some(f), None);
+        self.book.view(&mut |state| out = f.take().map(|f| f(state)));
+        out.expect("the book shows its state once")
+    }
+
+    /// The disk, if it takes part.
+    pub(crate) fn disk(&self, disk: DiskNumber) -> Option<Arc<DataDisk>> {
+        self.book.members().get(disk)?;
+        self.disks.read().get(&disk).cloned()
+    }
+
+    /// Those that take part.
+    pub(crate) fn disks(&self) -> Vec<Arc<DataDisk>> {
+        let members = self.book.members();
+        self.disks.read().values().filter(|d| members.get(d.number).is_some()).cloned().collect()
+    }
+
+    pub(crate) fn open_spaces(self: &Arc<DataPath>) -> Vec<Space> {
+        let spaces = self.spaces.lock();
+        spaces.values().map(|i| Space { path: Arc::clone(self), inner: Arc::clone(i) }).collect()
+    }
+
+    /// Decides about a disk that failed: it leaves, unless it has the newest data of something alone; then the copies that others have too have
+    /// missed what is active on them, and `also`: space, row, index and regions of what failed.
+    ///
+    /// # Errors
+    /// When the metadata cannot be changed. Whether a copy still counts is for the caller to look at afterwards.
+    pub(crate) async fn fail(
+        &self,
+        disk: DiskNumber,
+        error: &DiskError,
+        reason: Absence,
+        also: Option<(SpaceId, RowNumber, usize, u64)>,
+    ) -> Result<(), SpaceError> {
+        if matches!(error, DiskError::Fenced { .. }) {
+            // The disk is well: it is our time that is over.
+            return Ok(());
+        }
+        let _one = self.failing.lock().await;
+        let Some(d) = self.disk(disk) else {
+            // It is on its way out: that is durable when this returns.
+            return Ok(self.book.leave(disk, reason).await?);
+        };
+        if let Some((space, row, index, regions)) = also {
+            d.resync_spoiled((space, row, index), regions);
+        }
+        if reason == Absence::FlushFailed {
+            d.resync_spoiled_all();
+        }
+        let missed = self.read(|state| {
+            if !needs(state, disk) {
+                return None;
+            }
+            let mut ops = Vec::new();
+            for (&(space, row), r) in &state.rows {
+                for (index, copy) in r.slabs.iter().enumerate().filter(|(_, c)| c.place.disk == disk) {
+                    let mut regions = d.log.active(copy.place.slab, copy.generation);
+                    if let Some((.., more)) = also.filter(|a| (a.0, a.1, a.2) == (space, row, index)) {
+                        regions |= more;
+                    }
+                    let regions = regions & !copy.missed & !alone(state, space, row, index);
+                    if regions != 0 {
+                        ops.push(Op::Missed { space, row, index: index as u8, regions });
+                    }
+                }
+            }
+            Some(ops)
+        });
+        match missed {
+            None => {
+                tracing::warn!(disk = disk.0, %error, "a disk failed and leaves the pool");
+                self.book.leave(disk, reason).await?;
+            }
+            Some(ops) if ops.is_empty() => {}
+            Some(ops) => {
+                tracing::warn!(disk = disk.0, %error, "a disk failed and stays: it has data that no other has");
+                self.book.commit(ops).await?;
+            }
+        }
+        Ok(())
+    }
+
+    fn owners(&self) -> Owners {
+        self.read(|s| {
+            let mut owners = Owners::new();
+            for (&(space, row), r) in &s.rows {
+                for (index, copy) in r.slabs.iter().enumerate() {
+                    let SlabPlace { disk, slab } = copy.place;
+                    owners.insert((disk, slab), (copy.generation, space, row, index));
+                }
+            }
+            owners
+        })
+    }
+
+    fn unresolve(self: &Arc<DataPath>, space: SpaceId, row: RowNumber, index: usize, regions: u64) {
+        if let Ok(space) = self.space(space) {
+            space.inner.unresolve_slab(row, (index / space.inner.copies) as u8, regions);
+        }
+    }
+}
+
+/// Regions of a copy that no other copy on a present disk has.
+fn alone(state: &State, space: SpaceId, row: RowNumber, index: usize) -> u64 {
+    let (Some(record), Some(r)) = (state.spaces.get(&space), state.rows.get(&(space, row))) else { return 0 };
+    let copies = record.resiliency.copies();
+    let first = index / copies * copies;
+    let others = (first..first + copies).filter(|i| *i != index).filter_map(|i| r.slabs.get(i));
+    let have = others.filter(|c| state.is_present(c.place.disk)).fold(0, |have, c| have | !c.missed);
+    r.slabs.get(index).map_or(0, |mine| !mine.missed & !have)
+}
+
+/// Whether a disk has the newest data of something alone among those that are here.
+fn needs(state: &State, disk: DiskNumber) -> bool {
+    state.rows.iter().any(|(&(space, row), r)| {
+        let mine = r.slabs.iter().enumerate().filter(|(_, c)| c.place.disk == disk);
+        mine.into_iter().any(|(index, _)| alone(state, space, row, index) != 0)
+    })
+}

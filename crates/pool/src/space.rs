@@ -1,0 +1,189 @@
+//! A space: a virtual disk of rows of slabs, in columns and copies. [`Space`] implements [`disk::Disk`].
+//!
+//! Invariants (`docs/0001-pool.md` has the reasons):
+//! 1. Data is written only under the lock of its units, in a group that is ready (known, resolved), with its regions durably marked on every
+//!    present copy's disk, and durably missed for every absent copy.
+//! 2. A write is acknowledged when every copy on a present disk has it, and every copy that does not have it is durably absent or missed; a
+//!    current copy has it.
+//! 3. The table changes after the data and before the acknowledgement; the mark ends after both.
+//! 4. What is read matched the table, was not written ever (zeros), or is an error.
+//! 5. Order of locks: a group's `preparing`, then ranges in ascending (row, column), then the flusher. None is held while waiting for an earlier one.
+
+mod allocate;
+mod change;
+mod copies;
+mod discard;
+mod error;
+mod flush;
+mod heal;
+mod load;
+mod locks;
+mod prepare;
+mod read;
+mod resolve;
+mod unresolved;
+mod write;
+
+use std::sync::Arc;
+
+use arena::{Sg, SgMut, sg_len};
+use disk::{Disk, DiskError, DiskInfo, Gate, Op, Place};
+use env::{Ctx, Epoch, Io};
+use tokio::sync::oneshot;
+
+pub(crate) use copies::Copy;
+pub use error::SpaceError;
+
+use crate::groups::{Groups, Regions};
+use crate::layout::Layout;
+use crate::path::DataPath;
+use crate::{PoolId, SpaceId, SpaceRecord, UNIT};
+use flush::Flusher;
+use locks::RangeLocks;
+use unresolved::Unresolved;
+
+/// A space of an open pool. Clones are the same.
+#[derive(Clone)]
+pub struct Space {
+    pub(crate) path: Arc<DataPath>,
+    pub(crate) inner: Arc<SpaceInner>,
+}
+
+pub(crate) struct SpaceInner {
+    pub(crate) id: SpaceId,
+    pub(crate) layout: Layout,
+    pub(crate) copies: usize,
+    pub(crate) columns: u8,
+    pub(crate) regions: Regions,
+    pub(crate) groups: Groups,
+    pub(crate) locks: RangeLocks,
+    flusher: Flusher,
+    unresolved: Unresolved,
+    info: DiskInfo,
+    gate: Arc<Gate>,
+}
+
+impl SpaceInner {
+    pub(crate) fn new(path: &DataPath, id: SpaceId, record: &SpaceRecord) -> SpaceInner {
+        let regions = Regions::new(path.slab_bytes);
+        SpaceInner {
+            id,
+            layout: Layout::new(record, path.slab_bytes),
+            copies: record.resiliency.copies(),
+            columns: record.columns,
+            regions,
+            groups: Groups::new(path.options.tables, regions),
+            locks: RangeLocks::default(),
+            flusher: Flusher::default(),
+            unresolved: Unresolved::default(),
+            info: info(path.pool, id, record),
+            gate: Arc::default(),
+        }
+    }
+}
+
+fn info(pool: PoolId, id: SpaceId, record: &SpaceRecord) -> DiskInfo {
+    DiskInfo {
+        id: disk::DiskId { kind: disk::IdKind::File, value: format!("{pool}/{}", id.0) },
+        path: std::path::PathBuf::from(format!("space:{}", record.name)),
+        model: "causeway space".into(),
+        serial: format!("{pool}/{}", id.0),
+        firmware: String::new(),
+        geometry: disk::Geometry {
+            size: record.size,
+            logical_block: UNIT as u32,
+            physical_block: UNIT as u32,
+            atomic_write: UNIT as u32,
+            dma_alignment: UNIT as u32,
+        },
+        media: disk::Media::Unspecified,
+        rotational: false,
+        removable: false,
+        enclosure: None,
+        queue_depth: crate::path::WRITES_MAX as u32,
+        write_cache: disk::WriteCache::Volatile,
+    }
+}
+
+impl Space {
+    /// Its number in the pool.
+    pub fn id(&self) -> SpaceId {
+        self.inner.id
+    }
+
+    /// Checks a call and runs it in a task of its own, so that it ends well whether or not somebody waits for it.
+    fn run<T, F>(&self, c: &Ctx, at: Place, call: impl FnOnce(Space) -> F) -> Result<Io<T>, DiskError>
+    where
+        F: Future<Output = T> + Send + 'static,
+        T: Send + 'static,
+    {
+        self.inner.info.geometry.check(at)?;
+        let pass = self.inner.gate.enter(c, at)?;
+        let call = call(self.clone());
+        let (send, receive) = oneshot::channel();
+        self.path.env.spawn(async move {
+            let result = call.await;
+            drop(pass);
+            let _ = send.send(result);
+        });
+        Ok(Io::pending(async move { receive.await.expect("the task of a call answers") }))
+    }
+}
+
+fn told(result: Result<(), SpaceError>, at: Place) -> Result<(), DiskError> {
+    result.map_err(|error| {
+        tracing::warn!(%error, %at, "a space refused");
+        error.as_disk_error(at.op, at.offset, at.length)
+    })
+}
+
+impl Disk for Space {
+    fn info(&self) -> &DiskInfo {
+        &self.inner.info
+    }
+
+    fn read(&self, c: &Ctx, offset: u64, dst: SgMut) -> Io<(Result<(), DiskError>, SgMut)> {
+        let at = Place::new(Op::Read, offset, dst.iter().map(|b| b.len() as u64).sum());
+        if let Err(e) = self.inner.info.geometry.check(at) {
+            return Io::Done((Err(e), dst));
+        }
+        let mut dst = Some(dst);
+        let run = self.run(c, at, |space| {
+            let dst = dst.take().unwrap_or_default();
+            async move {
+                let (result, dst) = space.read_at(offset, dst).await;
+                (told(result, at), dst)
+            }
+        });
+        run.unwrap_or_else(|e| Io::Done((Err(e), dst.unwrap_or_default())))
+    }
+
+    fn write(&self, c: &Ctx, offset: u64, src: Sg) -> Io<Result<(), DiskError>> {
+        let at = Place::new(Op::Write, offset, sg_len(&src) as u64);
+        let through = c.flags.write_through;
+        let run = self.run(c, at, |space| async move {
+            let mut result = space.write_at(offset, src).await;
+            if through && result.is_ok() {
+                result = space.flush_all().await;
+            }
+            told(result, at)
+        });
+        run.unwrap_or_else(|e| Io::Done(Err(e)))
+    }
+
+    fn flush(&self, c: &Ctx) -> Io<Result<(), DiskError>> {
+        let at = Place::whole(Op::Flush);
+        let run = self.run(c, at, |space| async move { told(space.flush_all().await, at) });
+        run.unwrap_or_else(|e| Io::Done(Err(e)))
+    }
+
+    fn discard(&self, c: &Ctx, offset: u64, length: u64) -> Io<Result<(), DiskError>> {
+        let at = Place::new(Op::Discard, offset, length);
+        let run = self.run(c, at, |space| async move { told(space.discard_at(offset, length).await, at) });
+        run.unwrap_or_else(|e| Io::Done(Err(e)))
+    }
+
+    fn fence(&self, _: &Ctx, epoch: Epoch) -> Io<Result<(), DiskError>> {
+        self.inner.gate.fence(epoch)
+    }
+}

@@ -1,0 +1,90 @@
+//! Slabs for a row, at its first write.
+//!
+//! The new slabs' checksum blocks are written and flushed before the row exists: from then on a block that cannot be read is damage. They carry
+//! the generation that the slabs are about to get; nobody else gets one meanwhile (`path`, invariant 2).
+
+use std::sync::Arc;
+
+use arena::IoBuf;
+use futures_util::future::join_all;
+
+use super::{Space, SpaceError};
+use crate::CommitError;
+use crate::blocks::checksums::{BlockId, Table, encode};
+use crate::disks::DataDisk;
+use crate::{Absence, GROUP, InvalidOp, Op, RowNumber, SlabPlace, placement};
+
+impl Space {
+    /// Sees to it that a row has slabs.
+    pub(super) async fn allocate(&self, row: RowNumber) -> Result<(), SpaceError> {
+        let (id, path) = (self.inner.id, &self.path);
+        let _one = path.allocating.lock().await;
+        loop {
+            let chosen = path.read(|state| match state.rows.contains_key(&(id, row)) {
+                true => Ok(None),
+                false => placement::row(state, id).map(|places| Some((places, state.next_generation))),
+            });
+            let chosen = chosen.map_err(|why| SpaceError::NoRoom { space: id, why })?;
+            let Some((slabs, generation)) = chosen else { return Ok(()) };
+            if !self.write_fresh(row, &slabs, generation).await? {
+                continue;
+            }
+            match path.book.commit(vec![Op::AllocateRow { space: id, row, slabs }]).await {
+                // Somebody took a slab, or a disk left: look again.
+                Err(CommitError::Invalid(InvalidOp::NotFree(_) | InvalidOp::NoDisk(_))) => continue,
+                other => other?,
+            }
+            let given = path.read(|s| s.rows.get(&(id, row)).map(|r| r.slabs[0].generation));
+            if given == Some(generation) {
+                return Ok(());
+            }
+            path.book.commit(vec![Op::FreeRow { space: id, row }]).await?;
+        }
+    }
+
+    /// Writes the blocks of empty groups; false when a disk failed and has been dealt with.
+    async fn write_fresh(&self, row: RowNumber, slabs: &[SlabPlace], first: u32) -> Result<bool, SpaceError> {
+        let mut disks = Vec::with_capacity(slabs.len());
+        for place in slabs {
+            let Some(disk) = self.path.disk(place.disk) else {
+                // It is on its way out.
+                self.path.book.leave(place.disk, Absence::Gone).await?;
+                return Ok(false);
+            };
+            disks.push(disk);
+        }
+        let writes = slabs.iter().zip(&disks).enumerate().map(|(index, (place, disk))| async move {
+            let written = self.write_fresh_slab(disk, row, index, place.slab, first + index as u32).await;
+            written.map_err(|error| (disk.number, error))
+        });
+        let results = join_all(writes).await;
+        let mut well = true;
+        for (number, error) in results.into_iter().filter_map(Result::err) {
+            well = false;
+            self.path.fail(number, &error, Absence::WriteFailed, None).await?;
+            if self.path.disk(number).is_some() {
+                return Err(SpaceError::Disk { disk: number, error });
+            }
+        }
+        Ok(well)
+    }
+
+    async fn write_fresh_slab(
+        &self,
+        disk: &Arc<DataDisk>,
+        row: RowNumber,
+        index: usize,
+        slab: u32,
+        generation: u32,
+    ) -> Result<(), disk::DiskError> {
+        let (pool, space) = (self.path.pool, self.inner.id);
+        let mut bytes = Vec::new();
+        for group in 0..(self.path.slab_bytes / GROUP) as u32 {
+            let id = BlockId { pool, space, row, index: index as u8, group, allocation: generation };
+            bytes.extend(encode(&id, 1, &Table::default()));
+        }
+        let at = disk.member.areas.checksums(slab).offset;
+        disk.write(at, [IoBuf::from(bytes)].into_iter().collect()).await?;
+        disk.flush().await
+    }
+}

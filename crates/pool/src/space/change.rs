@@ -1,0 +1,152 @@
+//! What every change of a unit does around it: marks before, judgement after.
+
+use disk::DiskError;
+use futures_util::future::join_all;
+use smallvec::SmallVec;
+
+use super::copies::{Copy, blame};
+use super::{Space, SpaceError};
+use crate::activity::{Mark, NotMarked};
+use crate::{Absence, DiskNumber, Op, RowNumber};
+
+/// What came of an attempt to change something.
+pub(super) enum Attempt {
+    Done,
+    /// Something changed meanwhile, or was repaired: look again.
+    Again,
+    /// A disk's activity log is full: make room first.
+    NoMark(DiskNumber),
+}
+
+/// Between two looks at a log that nobody leaves, in milliseconds.
+const ROOM_WAIT_MS: u64 = 1;
+
+impl Space {
+    /// Marks regions as active on the disks of these copies, durably. `skip` gets the copies whose disks could not, and which do not count there
+    /// now.
+    pub(super) async fn mark(
+        &self,
+        row: RowNumber,
+        targets: &[&Copy],
+        regions: u64,
+        skip: &mut SmallVec<[usize; 2]>,
+    ) -> Result<Result<Vec<Mark>, Attempt>, SpaceError> {
+        let begins = targets.iter().filter_map(|c| {
+            let log = &c.disk.as_ref()?.log;
+            Some(log.begin(self.inner.id, c.slab, c.generation, regions))
+        });
+        let results = join_all(begins).await;
+        let mut marks = Vec::with_capacity(targets.len());
+        let (mut full, mut again) = (None, false);
+        for (copy, result) in targets.iter().zip(results) {
+            match result {
+                Ok(mark) => marks.push(mark),
+                Err(NotMarked::Full) => full = Some(copy.number),
+                Err(NotMarked::Closed) => again = true,
+                Err(NotMarked::Disk(error)) => {
+                    again = true;
+                    self.fail_copy(row, copy, regions, &error).await?;
+                    skip.push(copy.index);
+                }
+            }
+        }
+        Ok(match full {
+            _ if again => Err(Attempt::Again),
+            Some(disk) => Err(Attempt::NoMark(disk)),
+            None => Ok(marks),
+        })
+    }
+
+    /// Makes durable that the copies that are no targets miss these regions.
+    pub(super) async fn miss(
+        &self,
+        row: RowNumber,
+        copies: &[Copy],
+        targets: &[&Copy],
+        regions: u64,
+    ) -> Result<(), SpaceError> {
+        let left_out = copies.iter().filter(|c| !targets.iter().any(|t| t.index == c.index));
+        let ops: Vec<Op> = left_out
+            .filter(|c| !c.missed & regions != 0)
+            .map(|c| Op::Missed {
+                space: self.inner.id,
+                row,
+                index: c.index as u8,
+                regions: regions & !c.missed,
+            })
+            .collect();
+        if !ops.is_empty() {
+            self.path.book.commit(ops).await?;
+        }
+        Ok(())
+    }
+
+    /// Whether the copies are on other slabs than a moment ago, or their disks have come or gone.
+    pub(super) fn is_changed(&self, row: RowNumber, column: u8, before: &[Copy]) -> bool {
+        let now = self.inner.copies(&self.path, row, column);
+        now.is_none_or(|now| now.iter().zip(before).any(|(a, b)| !a.is_as(b)))
+    }
+
+    /// Whether a change that came out like this on the copies is made: every current copy has it, and there is one. Deals with those that
+    /// failed.
+    pub(super) async fn judge(
+        &self,
+        row: RowNumber,
+        column: u8,
+        regions: u64,
+        results: &[(&Copy, Result<(), DiskError>)],
+    ) -> Result<(), SpaceError> {
+        let mut first = None;
+        for (copy, result) in results {
+            if let Err(error) = result {
+                first.get_or_insert(blame(copy.number, *error));
+                self.fail_copy(row, copy, regions, error).await?;
+            }
+        }
+        let now = self.inner.copies(&self.path, row, column).unwrap_or_default();
+        let well = |index| results.iter().any(|(c, r)| c.index == index && r.is_ok());
+        let have = now.iter().filter(|c| well(c.index)).fold(0, |have, c| have | c.current());
+        if regions & !have != 0 {
+            self.inner.unavailable(row, &now, regions)?;
+            let away = SpaceError::Unavailable {
+                space: self.inner.id,
+                row,
+                disks: results.iter().map(|(c, _)| c.number).collect(),
+            };
+            return Err(first.unwrap_or(away));
+        }
+        Ok(())
+    }
+
+    /// Deals with a copy whose disk failed a change: when this returns well it does not count in these regions, and that is durable.
+    pub(crate) async fn fail_copy(
+        &self,
+        row: RowNumber,
+        copy: &Copy,
+        regions: u64,
+        error: &DiskError,
+    ) -> Result<(), SpaceError> {
+        let also = Some((self.inner.id, row, copy.index, regions));
+        self.path.fail(copy.number, error, Absence::WriteFailed, also).await?;
+        let column = (copy.index / self.inner.copies) as u8;
+        let now = self.inner.copies(&self.path, row, column).unwrap_or_default();
+        match now.iter().find(|c| c.index == copy.index) {
+            Some(c) if c.current() & regions != 0 => Err(blame(copy.number, *error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Flushes what holds the entries of a disk's activity log.
+    pub(super) async fn make_room(&self, disk: DiskNumber) -> Result<(), SpaceError> {
+        let Some(disk) = self.path.disk(disk) else { return Ok(()) };
+        let owners = disk.log.with(|core| core.owners_in_use());
+        for space in self.path.open_spaces() {
+            if owners.contains(&space.inner.id) {
+                // Whoever's it is is told when he flushes; this one needs the room only.
+                let _ = Box::pin(space.flush_all()).await;
+            }
+        }
+        self.path.env.sleep(std::time::Duration::from_millis(ROOM_WAIT_MS)).await;
+        Ok(())
+    }
+}

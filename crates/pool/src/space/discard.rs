@@ -1,0 +1,124 @@
+//! Discarding: units become zeros, whole rows give their slabs back. No data is written.
+
+use std::ops::Range;
+
+use smallvec::SmallVec;
+
+use super::change::Attempt;
+use super::copies::Copy;
+use super::{Space, SpaceError};
+use crate::groups::{Group, GroupKey};
+use crate::{GROUP, Op, RowNumber, UNIT};
+
+impl Space {
+    /// Makes a range zeros. Durable after a flush; a row's slabs are free, and that is durable, when it returns.
+    ///
+    /// # Errors
+    /// [`SpaceError`]; then each unit is as it was, or zeros.
+    ///
+    /// # Panics
+    /// When the range is not whole units inside the space: the caller has checked it.
+    pub async fn discard_at(&self, address: u64, length: u64) -> Result<(), SpaceError> {
+        let size = self.inner.info.geometry.size;
+        assert!(address.is_multiple_of(UNIT) && length.is_multiple_of(UNIT) && address + length <= size);
+        let (row_bytes, end) = (self.inner.layout.row_bytes(), address + length);
+        let mut at = address;
+        while at < end {
+            let row = RowNumber((at / row_bytes) as u32);
+            let (first, next) = (u64::from(row.0) * row_bytes, (u64::from(row.0) + 1) * row_bytes);
+            let stop = end.min(next);
+            if at == first && stop == next.min(size) {
+                self.free_row(row).await?;
+            } else if self.inner.copies(&self.path, row, 0).is_some() {
+                for run in self.inner.layout.runs(at, stop - at, GROUP) {
+                    let first = (run.at.offset / UNIT) as u32;
+                    let key = GroupKey { row, column: run.at.column, group: (run.at.offset / GROUP) as u32 };
+                    self.discard_units(key, first..first + (run.length / UNIT) as u32).await?;
+                }
+            }
+            at = stop;
+        }
+        Ok(())
+    }
+
+    async fn discard_units(&self, key: GroupKey, units: Range<u32>) -> Result<(), SpaceError> {
+        let regions = self.inner.regions.of(&units);
+        let mut skip = SmallVec::new();
+        let _one = self.path.writes.acquire().await.expect("never closed");
+        loop {
+            let Some(group) = self.ready(key, regions).await? else { return Ok(()) };
+            let _units = self.inner.locks.lock(key.row, key.column, units.clone()).await;
+            if !self.is_ready(&group, regions) {
+                continue;
+            }
+            match self.discard_locked(&group, &units, regions, &mut skip).await? {
+                Attempt::Done => return Ok(()),
+                Attempt::Again => {}
+                Attempt::NoMark(disk) => self.make_room(disk).await?,
+            }
+        }
+    }
+
+    /// A table that changes is marked like data that does: until it is flushed the copies may differ.
+    async fn discard_locked(
+        &self,
+        group: &Group,
+        units: &Range<u32>,
+        regions: u64,
+        skip: &mut SmallVec<[usize; 2]>,
+    ) -> Result<Attempt, SpaceError> {
+        let key = group.key;
+        {
+            let table = &group.state.lock().table;
+            if !key.within(units).any(|u| table.written.has(u) || table.lost.has(u)) {
+                return Ok(Attempt::Done);
+            }
+        }
+        let Some(copies) = self.inner.copies(&self.path, key.row, key.column) else {
+            return Ok(Attempt::Again);
+        };
+        self.inner.unavailable(key.row, &copies, regions)?;
+        let targets: Vec<&Copy> =
+            copies.iter().filter(|c| c.disk.is_some() && !skip.contains(&c.index)).collect();
+        let marks = match self.mark(key.row, &targets, regions, skip).await? {
+            Ok(marks) => marks,
+            Err(attempt) => return Ok(attempt),
+        };
+        self.miss(key.row, &copies, &targets, regions).await?;
+        if self.is_changed(key.row, key.column, &copies) {
+            return Ok(Attempt::Again);
+        }
+        {
+            let mut state = group.state.lock();
+            for unit in key.within(units) {
+                state.table.written.remove(unit);
+                state.table.lost.remove(unit);
+            }
+            self.inner.groups.dirty(group, &mut state);
+        }
+        drop(marks);
+        Ok(Attempt::Done)
+    }
+
+    /// Gives a row's slabs back.
+    async fn free_row(&self, row: RowNumber) -> Result<(), SpaceError> {
+        let mut locks = Vec::new();
+        for column in 0..self.inner.columns {
+            locks.push(self.inner.locks.lock(row, column, 0..u32::MAX).await);
+        }
+        let _blocks = self.no_flush().await;
+        let slabs = self.path.read(|s| s.rows.get(&(self.inner.id, row)).map(|r| r.slabs.clone()));
+        let Some(slabs) = slabs else { return Ok(()) };
+        // Nobody takes the slabs before what is known of them here is forgotten.
+        let _one = self.path.allocating.lock().await;
+        self.path.book.commit(vec![Op::FreeRow { space: self.inner.id, row }]).await?;
+        self.inner.groups.kill(row);
+        self.inner.unresolved.kill(row);
+        for copy in slabs {
+            if let Some(disk) = self.path.disk(copy.place.disk) {
+                disk.log.with(|core| core.forget(copy.place.slab));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,78 @@
+//! Why a space could not do what it was asked to, by blame.
+
+use disk::{DiskError, Op, Place};
+use smallvec::SmallVec;
+
+use crate::CommitError;
+use crate::placement::NoPlace;
+use crate::{DiskNumber, RowNumber, SpaceId};
+
+/// Why a space could not do what it was asked to.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SpaceError {
+    /// The disk's, and no other has the newest data: it stays in the pool.
+    #[error("disk {} has the only current copy, and failed: {error}", .disk.0)]
+    Disk {
+        /// Which.
+        disk: DiskNumber,
+        /// How.
+        error: DiskError,
+    },
+    /// No disk that is here has the newest data.
+    #[error(
+        "row {} of space {}: the newest data is on {}, which are not here; bring one of them back",
+        .row.0, .space.0, names(.disks)
+    )]
+    Unavailable {
+        /// The space.
+        space: SpaceId,
+        /// The row.
+        row: RowNumber,
+        /// Who has it.
+        disks: SmallVec<[DiskNumber; 4]>,
+    },
+    /// The medium's: what every copy has is not what was written.
+    #[error("space {} at {address}: no copy of these {length} bytes is what was written", .space.0)]
+    Corrupt {
+        /// The space.
+        space: SpaceId,
+        /// The first byte.
+        address: u64,
+        /// Bytes.
+        length: u64,
+    },
+    /// There is no room for another row.
+    #[error("space {}: no room for another row: {why}", .space.0)]
+    NoRoom {
+        /// The space.
+        space: SpaceId,
+        /// What is missing.
+        why: NoPlace,
+    },
+    /// The space has been deleted.
+    #[error("space {} is gone", .0.0)]
+    Deleted(SpaceId),
+    /// The metadata cannot be changed.
+    #[error(transparent)]
+    Metadata(#[from] CommitError),
+}
+
+fn names(disks: &[DiskNumber]) -> String {
+    disks.iter().map(|d| format!("disk {}", d.0)).collect::<Vec<_>>().join(", ")
+}
+
+impl SpaceError {
+    /// The same in the words of a disk, for who sees the space as one.
+    pub fn as_disk_error(&self, op: Op, offset: u64, length: u64) -> DiskError {
+        let at = Place::new(op, offset, length);
+        match self {
+            SpaceError::Disk { .. } | SpaceError::Corrupt { .. } => DiskError::Medium { at },
+            SpaceError::Unavailable { .. } | SpaceError::Deleted(_) => DiskError::Gone { at },
+            SpaceError::NoRoom { .. } => DiskError::Full { at },
+            SpaceError::Metadata(_) => DiskError::Refused { at, errno: EIO },
+        }
+    }
+}
+
+/// `EIO` of every system there is.
+const EIO: i32 = 5;

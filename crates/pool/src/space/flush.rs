@@ -1,0 +1,325 @@
+//! Flushing: data and checksums durable.
+//!
+//! Invariants:
+//! 1. One round at a time; a caller is answered by a round that began after its call.
+//! 2. A block holds what was acknowledged before its round, and perhaps later writes; those are marked active.
+//! 3. A block says that a unit is written only when data of it is durable on every copy. Units written for the first time since they were zeros
+//!    cost the round a flush of the data before the blocks.
+//! 4. A round ends well only if every region written since the last one has a current copy on a disk that took block and flush, and no copy
+//!    that did not take them is current there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arena::IoBuf;
+use disk::DiskError;
+use futures_util::StreamExt;
+use futures_util::future::join_all;
+use parking_lot::Mutex;
+use tokio::sync::MutexGuard;
+
+use super::copies::{Copies, Copy, blame};
+use super::{Space, SpaceError};
+use crate::blocks::Units;
+use crate::blocks::checksums::{BlockId, Table, decode, encode};
+use crate::disks::DataDisk;
+use crate::groups::{Group, GroupKey};
+use crate::{Absence, DiskNumber};
+
+/// Blocks under way at a time, for each copy.
+const AT_ONCE: usize = 16;
+
+/// How often marks that are not needed are taken back.
+const SWEEP_EVERY: Duration = Duration::from_secs(10);
+
+#[derive(Default)]
+pub(super) struct Flusher {
+    lock: tokio::sync::Mutex<()>,
+    rounds: Mutex<Rounds>,
+}
+
+struct Rounds {
+    begun: u64,
+    done: u64,
+    result: Result<(), SpaceError>,
+    swept: Option<Instant>,
+}
+
+impl Default for Rounds {
+    fn default() -> Rounds {
+        Rounds { begun: 0, done: 0, result: Ok(()), swept: None }
+    }
+}
+
+/// What a round did about one group.
+struct Written {
+    group: Arc<Group>,
+    written: Units,
+    copies: Vec<(Copy, Result<(), DiskError>)>,
+}
+
+impl Space {
+    /// Makes all writes that were acknowledged before this call durable.
+    ///
+    /// # Errors
+    /// [`SpaceError::Disk`] when a disk that has something alone failed: then what was written since the last flush may be lost.
+    pub async fn flush_all(&self) -> Result<(), SpaceError> {
+        let flusher = &self.inner.flusher;
+        let wanted = flusher.rounds.lock().begun + 1;
+        let _one = flusher.lock.lock().await;
+        {
+            let mut rounds = flusher.rounds.lock();
+            if rounds.done >= wanted {
+                return rounds.result.clone();
+            }
+            rounds.begun += 1;
+        }
+        let result = self.flush_round().await;
+        let now = self.path.env.now();
+        let sweep = {
+            let mut rounds = flusher.rounds.lock();
+            rounds.done = rounds.begun;
+            rounds.result = result.clone();
+            let due = rounds.swept.is_some_and(|at| now - at >= SWEEP_EVERY);
+            if due || rounds.swept.is_none() {
+                rounds.swept = Some(now);
+            }
+            due
+        };
+        if sweep {
+            self.path.sweep(1).await;
+        }
+        result
+    }
+
+    /// Keeps flushes from beginning.
+    pub(crate) async fn no_flush(&self) -> MutexGuard<'_, ()> {
+        self.inner.flusher.lock.lock().await
+    }
+
+    async fn flush_round(&self) -> Result<(), SpaceError> {
+        let disks = self.path.disks();
+        let began: Vec<u64> = disks.iter().map(|d| d.log.with(|core| core.now())).collect();
+        let dirty = self.inner.groups.take_dirty();
+        let (dirty, settled) = self.settle_data(&disks, dirty).await;
+        let blocks: Vec<_> =
+            dirty.into_iter().map(|(group, durable)| self.write_blocks(group, durable, &settled)).collect();
+        let mut blocks = futures_util::stream::iter(blocks).buffered(AT_ONCE);
+        let mut groups: Vec<Written> = Vec::new();
+        while let Some(written) = blocks.next().await {
+            groups.extend(written);
+        }
+        let touched = |d: &DataDisk| {
+            groups.iter().any(|g| g.copies.iter().any(|(c, _)| c.number == d.number))
+                || d.log.with(|core| core.is_in_use(self.inner.id))
+        };
+        let flushes = disks.iter().map(|d| async move { if touched(d) { d.flush().await } else { Ok(()) } });
+        let mut flushed: Vec<Result<(), DiskError>> = join_all(flushes).await;
+        for (disk, flushed) in disks.iter().zip(&mut flushed) {
+            if let Some(error) = settled.get(&disk.number) {
+                *flushed = Err(*error);
+            }
+        }
+        let result = self.account(&disks, &flushed, &mut groups).await;
+        for written in &groups {
+            let mut state = written.group.state.lock();
+            match &result {
+                Ok(()) => state.settled = written.written,
+                Err(_) => self.inner.groups.dirty(&written.group, &mut state),
+            }
+        }
+        if result.is_ok() {
+            for ((disk, began), flushed) in disks.iter().zip(began).zip(&flushed) {
+                if flushed.is_ok() {
+                    disk.log.with(|core| core.flushed(self.inner.id, began));
+                }
+            }
+        }
+        result
+    }
+
+    /// Flushes the data of units that are new, before a block says that they are there. Gives each group with the units that may be in its
+    /// block, and the disks that failed.
+    async fn settle_data(
+        &self,
+        disks: &[Arc<DataDisk>],
+        dirty: Vec<Arc<Group>>,
+    ) -> (Vec<(Arc<Group>, Units)>, BTreeMap<DiskNumber, DiskError>) {
+        let mut new: BTreeSet<DiskNumber> = BTreeSet::new();
+        let mut groups = Vec::with_capacity(dirty.len());
+        for group in dirty {
+            let (written, settled) = {
+                let state = group.state.lock();
+                (state.table.written, state.settled)
+            };
+            if !written.without(&settled).is_empty() {
+                let copies = self.inner.copies(&self.path, group.key.row, group.key.column);
+                new.extend(copies.iter().flatten().map(|c| c.number));
+            }
+            groups.push((group, written.or(&settled)));
+        }
+        let of_new = disks.iter().filter(|d| new.contains(&d.number));
+        let flushes = of_new.map(|d| async { (d.number, d.flush().await) });
+        let results = join_all(flushes).await.into_iter();
+        (groups, results.filter_map(|(disk, r)| Some((disk, r.err()?))).collect())
+    }
+
+    /// Deals with what failed, and says whether the round is good (invariant 4).
+    async fn account(
+        &self,
+        disks: &[Arc<DataDisk>],
+        flushed: &[Result<(), DiskError>],
+        groups: &mut [Written],
+    ) -> Result<(), SpaceError> {
+        let mut first: Option<(DiskNumber, DiskError)> = None;
+        for (disk, result) in disks.iter().zip(flushed) {
+            if let Err(error) = result {
+                first.get_or_insert((disk.number, *error));
+                self.path.fail(disk.number, error, Absence::FlushFailed, None).await?;
+                for (copy, result) in groups.iter_mut().flat_map(|g| &mut g.copies) {
+                    if copy.number == disk.number {
+                        *result = Err(*error);
+                    }
+                }
+            }
+        }
+        for written in groups.iter() {
+            let key = written.group.key;
+            let mask = self.inner.regions.of(&key.units());
+            for (copy, result) in &written.copies {
+                let Err(error) = result else { continue };
+                first.get_or_insert((copy.number, *error));
+                let also = Some((self.inner.id, key.row, copy.index, mask));
+                self.path.fail(copy.number, error, Absence::WriteFailed, also).await?;
+            }
+        }
+        let Some((number, error)) = first else { return Ok(()) };
+        for written in groups.iter() {
+            let key = written.group.key;
+            let used = written.copies.iter().fold(0, |used, (c, _)| used | in_use(c));
+            let used = used & self.inner.regions.of(&key.units());
+            let now = self.inner.copies(&self.path, key.row, key.column).unwrap_or_default();
+            let mut have = 0;
+            for (copy, result) in &written.copies {
+                let Some(now) = now.iter().find(|c| c.index == copy.index) else { continue };
+                match result {
+                    Ok(()) => have |= now.current(),
+                    Err(error) if now.current() & used != 0 => return Err(blame(copy.number, *error)),
+                    Err(_) => {}
+                }
+            }
+            if used & !have != 0 {
+                return Err(blame(number, error));
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives a group a new generation and writes its block to every copy; `None` when its row is gone.
+    async fn write_blocks(
+        &self,
+        group: Arc<Group>,
+        durable: Units,
+        failed: &BTreeMap<DiskNumber, DiskError>,
+    ) -> Option<Written> {
+        let key = group.key;
+        let copies = self.inner.copies(&self.path, key.row, key.column)?;
+        let (table, generation, unknown) = {
+            let mut state = group.state.lock();
+            if state.dead {
+                return None;
+            }
+            state.dirty = false;
+            state.generation += 1;
+            let mut table = state.table.clone();
+            table.written = table.written.and(&durable);
+            if table.written != state.table.written {
+                // What is newer waits for the next round.
+                self.inner.groups.dirty(&group, &mut state);
+            }
+            (table, state.generation, state.unknown)
+        };
+        let present: Copies = copies.into_iter().filter(|c| c.disk.is_some()).collect();
+        let writes = present.iter().map(|copy| async {
+            let disk = copy.disk.as_ref()?;
+            if let Some(error) = failed.get(&copy.number) {
+                return Some(Err(*error));
+            }
+            let own = self.with_own(copy, disk, key, &table, unknown & copy.current()).await;
+            let block = encode(&self.block_id(key, copy), generation, own.as_ref().unwrap_or(&table));
+            let src = [IoBuf::from(block)].into_iter().collect();
+            Some(disk.write(copy.block_at(disk, key.group), src).await)
+        });
+        let results = join_all(writes).await;
+        let copies = present.iter().cloned().zip(results.into_iter().flatten()).collect();
+        Some(Written { group, written: table.written, copies })
+    }
+
+    /// The table as a copy is to have it which knows regions that memory does not: of those it keeps what it says.
+    async fn with_own(
+        &self,
+        copy: &Copy,
+        disk: &DataDisk,
+        key: GroupKey,
+        table: &Table,
+        regions: u64,
+    ) -> Option<Box<Table>> {
+        let units = self.inner.regions.in_group(key.group, regions);
+        if units.is_empty() {
+            return None;
+        }
+        let mut merged = Box::new(table.clone());
+        let own = self.read_block(copy, disk, key).await.map(|(_, table)| table);
+        for unit in units.iter() {
+            match &own {
+                Ok(own) => take(&mut merged, own, unit),
+                Err(_) => merged.lost.insert(unit),
+            }
+        }
+        Some(merged)
+    }
+
+    pub(super) fn block_id(&self, key: GroupKey, copy: &Copy) -> BlockId {
+        BlockId {
+            pool: self.path.pool,
+            space: self.inner.id,
+            row: key.row,
+            index: copy.index as u8,
+            group: key.group,
+            allocation: copy.generation,
+        }
+    }
+
+    /// A copy's checksum block.
+    pub(super) async fn read_block(
+        &self,
+        copy: &Copy,
+        disk: &DataDisk,
+        key: GroupKey,
+    ) -> Result<(u64, Box<Table>), BadBlock> {
+        let at = copy.block_at(disk, key.group);
+        let read = self.path.io.read(&*disk.member.disk, at, crate::blocks::checksums::BLOCK).await;
+        let bytes = read.map_err(BadBlock::Disk)?;
+        decode(&bytes, &self.block_id(key, copy)).map_err(|_| BadBlock::Damaged)
+    }
+}
+
+/// Why a checksum block says nothing.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum BadBlock {
+    Damaged,
+    Disk(DiskError),
+}
+
+/// Copies what a table says of a unit.
+pub(super) fn take(to: &mut Table, from: &Table, unit: usize) {
+    to.written.set(unit, from.written.has(unit));
+    to.lost.set(unit, from.lost.has(unit));
+    to.sums[unit] = from.sums[unit];
+}
+
+/// Regions of a copy that were written since they were last flushed.
+fn in_use(copy: &Copy) -> u64 {
+    copy.disk.as_ref().map_or(0, |d| d.log.with(|core| core.in_use(copy.slab, copy.generation)))
+}

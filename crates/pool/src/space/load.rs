@@ -1,0 +1,110 @@
+//! Reading a group's table for the first time, from every current copy.
+//!
+//! Of each region the current copy with the highest generation is believed. The others must say the same: one that does not has lost writes
+//! or is an old state of its disk, so its units are compared with the data at once, before it may be the last copy that is left. An older
+//! generation alone is nothing bad: the disk was away while other regions of the group were written.
+
+use std::cmp::Reverse;
+
+use futures_util::future::join_all;
+
+use super::copies::{Copies, Copy, blame};
+use super::flush::{BadBlock, take};
+use super::{Space, SpaceError};
+use crate::blocks::Units;
+use crate::blocks::checksums::Table;
+use crate::events::{Finding, Found};
+use crate::groups::Group;
+
+type Block<'a> = (&'a Copy, Result<(u64, Box<Table>), BadBlock>);
+
+impl Space {
+    /// Makes known what can be. Its caller has `preparing` and no range.
+    pub(super) async fn load(&self, group: &Group) -> Result<(), SpaceError> {
+        let key = group.key;
+        let Some(copies) = self.inner.copies(&self.path, key.row, key.column) else { return Ok(()) };
+        let here = copies.iter().fold(0, |have, c| have | c.current());
+        let wanted = group.state.lock().unknown & here & !self.inner.unresolved.of(key);
+        if wanted == 0 {
+            return Ok(());
+        }
+        let blocks = self.read_blocks(group, &copies, wanted).await;
+        let (mut suspect, mut bad) = (Units::NONE, Vec::new());
+        let mut filled = Table::default();
+        for region in (0..crate::REGIONS).map(|r| 1 << r).filter(|r| wanted & r != 0) {
+            let units = self.inner.regions.in_group(key.group, region);
+            let current = || blocks.iter().filter(|(c, _)| c.is_current(region));
+            let best = current()
+                .filter_map(|(c, b)| b.as_ref().ok().map(|(g, t)| (*g, Reverse(c.index), t)))
+                .max_by_key(|(generation, index, _)| (*generation, *index));
+            let Some((_, Reverse(index), best)) = best else {
+                for (copy, block) in current() {
+                    match block {
+                        Err(BadBlock::Disk(error)) => return Err(blame(copy.number, *error)),
+                        _ => bad.push(copy.number),
+                    }
+                }
+                units.iter().for_each(|u| filled.lost.insert(u));
+                continue;
+            };
+            units.iter().for_each(|u| take(&mut filled, best, u));
+            for (copy, block) in current().filter(|(c, _)| c.index != index) {
+                let differ = |u: &usize| block.as_ref().is_ok_and(|(_, t)| !t.agrees(best, *u));
+                let before = suspect;
+                match block {
+                    Ok(_) => units.iter().filter(differ).for_each(|u| suspect.insert(u)),
+                    Err(_) => suspect = suspect.or(&units),
+                }
+                if block.is_err() || suspect != before {
+                    bad.push(copy.number);
+                }
+            }
+        }
+        bad.sort_unstable();
+        bad.dedup();
+        for disk in &bad {
+            let address = self.inner.address_in(key, 0);
+            self.path.events.add(Finding {
+                found: Found::BadTable,
+                disk: *disk,
+                space: self.inner.id,
+                address,
+            });
+        }
+        {
+            let mut state = group.state.lock();
+            let fill = wanted & state.unknown;
+            let units = self.inner.regions.in_group(key.group, fill);
+            for unit in units.iter() {
+                take(&mut state.table, &filled, unit);
+                state.settled.set(unit, filled.written.has(unit) && !suspect.has(unit));
+            }
+            state.unknown &= !fill;
+            let newest = blocks.iter().filter_map(|(_, b)| b.as_ref().ok().map(|(g, _)| *g)).max();
+            state.generation = state.generation.max(newest.unwrap_or(0));
+            if !bad.is_empty() {
+                self.inner.groups.dirty(group, &mut state);
+            }
+        }
+        if !suspect.is_empty() {
+            let _units = self.inner.locks.lock(key.row, key.column, key.units()).await;
+            self.heal(group, &suspect).await?;
+        }
+        Ok(())
+    }
+
+    /// The blocks of the copies that are current in any of these regions.
+    pub(super) async fn read_blocks<'a>(
+        &self,
+        group: &Group,
+        copies: &'a Copies,
+        regions: u64,
+    ) -> Vec<Block<'a>> {
+        let current = copies.iter().filter(|c| c.current() & regions != 0);
+        let reads = current.filter_map(|c| {
+            let disk = c.disk.as_ref()?;
+            Some(async move { (c, self.read_block(c, disk, group.key).await) })
+        });
+        join_all(reads).await
+    }
+}

@@ -1,0 +1,135 @@
+//! Locks on ranges of units, one queue for each column of each row.
+//!
+//! Invariants:
+//! 1. Two locks held at a time do not overlap.
+//! 2. Requests that overlap are granted in the order in which they came: nobody is passed over for ever.
+//! 3. Whoever holds one waits for no other of the same space, except in ascending order of (row, column); so there is no circle.
+//! 4. The queue holds one entry for each request that its caller waits for or holds; it bounds itself by the callers' bounds.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use crate::RowNumber;
+
+type Key = (RowNumber, u8);
+
+/// The locks of a space.
+#[derive(Default)]
+pub struct RangeLocks {
+    columns: Arc<Mutex<Columns>>,
+}
+
+#[derive(Default)]
+struct Columns {
+    queues: BTreeMap<Key, Vec<Request>>,
+    next: u64,
+}
+
+struct Request {
+    id: u64,
+    units: Range<u32>,
+    wake: Arc<Notify>,
+}
+
+/// A lock, held or waited for; it ends on drop.
+pub struct RangeLock {
+    columns: Arc<Mutex<Columns>>,
+    key: Key,
+    id: u64,
+}
+
+impl RangeLocks {
+    /// Waits until no other request for any of these units of the column is before this one.
+    pub async fn lock(&self, row: RowNumber, column: u8, units: Range<u32>) -> RangeLock {
+        let key = (row, column);
+        let wake = Arc::new(Notify::new());
+        let id = {
+            let mut columns = self.columns.lock();
+            columns.next += 1;
+            let id = columns.next;
+            let request = Request { id, units, wake: Arc::clone(&wake) };
+            columns.queues.entry(key).or_default().push(request);
+            id
+        };
+        let lock = RangeLock { columns: Arc::clone(&self.columns), key, id };
+        // `notify_one` keeps a permit, so a wake-up between the look and the wait is not lost.
+        while !lock.is_granted() {
+            wake.notified().await;
+        }
+        lock
+    }
+}
+
+impl RangeLock {
+    fn is_granted(&self) -> bool {
+        let columns = self.columns.lock();
+        let Some(queue) = columns.queues.get(&self.key) else { return false };
+        let Some(mine) = queue.iter().position(|r| r.id == self.id) else { return false };
+        queue[..mine].iter().all(|r| !overlap(&r.units, &queue[mine].units))
+    }
+}
+
+impl Drop for RangeLock {
+    fn drop(&mut self) {
+        let mut columns = self.columns.lock();
+        let Some(queue) = columns.queues.get_mut(&self.key) else { return };
+        if let Some(mine) = queue.iter().position(|r| r.id == self.id) {
+            let gone = queue.remove(mine);
+            queue[mine..].iter().filter(|r| overlap(&r.units, &gone.units)).for_each(|r| r.wake.notify_one());
+        }
+        if queue.is_empty() {
+            columns.queues.remove(&self.key);
+        }
+    }
+}
+
+fn overlap(a: &Range<u32>, b: &Range<u32>) -> bool {
+    a.start < b.end && b.start < a.end
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    const ROW: RowNumber = RowNumber(1);
+
+    #[tokio::test]
+    async fn overlapping_ones_wait_in_order() {
+        let locks = RangeLocks::default();
+        let first = locks.lock(ROW, 0, 0..4).now_or_never().unwrap();
+        let apart = locks.lock(ROW, 0, 4..8).now_or_never().unwrap();
+        let other = locks.lock(ROW, 1, 0..4).now_or_never().unwrap();
+        let mut second = Box::pin(locks.lock(ROW, 0, 3..5));
+        assert!(second.as_mut().now_or_never().is_none());
+        // It would be free, but the second one came before it.
+        let mut third = Box::pin(locks.lock(ROW, 0, 2..4));
+        assert!(third.as_mut().now_or_never().is_none());
+        drop(first);
+        assert!(second.as_mut().now_or_never().is_none(), "the other neighbour still has it");
+        drop(apart);
+        let second = second.now_or_never().unwrap();
+        assert!(third.as_mut().now_or_never().is_none());
+        drop(second);
+        drop((third.now_or_never().unwrap(), other));
+        assert!(locks.columns.lock().queues.is_empty());
+    }
+
+    #[tokio::test]
+    async fn who_gives_up_blocks_nobody() {
+        let locks = RangeLocks::default();
+        let first = locks.lock(ROW, 0, 0..4).await;
+        let mut second = Box::pin(locks.lock(ROW, 0, 0..4));
+        assert!(second.as_mut().now_or_never().is_none());
+        let mut third = Box::pin(locks.lock(ROW, 0, 0..4));
+        assert!(third.as_mut().now_or_never().is_none());
+        drop(second);
+        drop(first);
+        assert!(third.now_or_never().is_some());
+    }
+}

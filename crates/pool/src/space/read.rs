@@ -1,0 +1,273 @@
+//! Reading: from one current copy, straight into the caller's buffers, each unit verified there.
+//!
+//! No lock is held: a unit that does not match may have been written meanwhile, so it is looked at again under its lock, on every copy.
+
+use std::ops::Range;
+
+use arena::passes::{Pass, count};
+use arena::{Class, IoBufMut, SgMut};
+use disk::sized;
+use smallvec::SmallVec;
+
+use super::copies::{Copies, Copy};
+use super::{Space, SpaceError};
+use crate::UNIT;
+use crate::blocks::Units;
+use crate::blocks::checksums::checksum;
+use crate::groups::GroupKey;
+use crate::layout::Run;
+
+impl Space {
+    /// Reads as many whole units at `address` as `dst` has filled. What was never written, or discarded, is zeros.
+    ///
+    /// # Errors
+    /// [`SpaceError`]; the buffers come back, with undefined contents.
+    ///
+    /// # Panics
+    /// When the range is not whole units inside the space: the caller has checked it.
+    pub async fn read_at(&self, address: u64, dst: SgMut) -> (Result<(), SpaceError>, SgMut) {
+        let length: u64 = dst.iter().map(|b| b.len() as u64).sum();
+        assert!(address.is_multiple_of(UNIT) && length.is_multiple_of(UNIT));
+        assert!(address + length <= self.inner.info.geometry.size);
+        let runs = self.inner.layout.runs(address, length, self.inner.layout.slab_bytes());
+        match &runs[..] {
+            [] => (Ok(()), dst),
+            [run] if run.pieces.len() == 1 => self.read_run(run, dst).await,
+            _ => self.read_runs(&runs, dst).await,
+        }
+    }
+
+    /// Several runs: each into those of the buffers that are its own, or through others where a buffer is of two.
+    async fn read_runs(&self, runs: &[Run], mut dst: SgMut) -> (Result<(), SpaceError>, SgMut) {
+        let mut result = Ok(());
+        let Some(whole) = whole_buffers(runs, &dst) else {
+            for run in runs {
+                let buffers = self.path.io.arena.alloc_sg(run.length as usize, Class::Control).await;
+                let (one, back) = self.read_run(run, sized(buffers, run.length as usize)).await;
+                scatter(&back, run, &mut dst);
+                result = result.and(one);
+            }
+            return (result, dst);
+        };
+        let mut slots: SmallVec<[Option<IoBufMut>; 4]> = dst.into_iter().map(Some).collect();
+        for (run, mine) in runs.iter().zip(whole) {
+            let taken = mine.iter().filter_map(|i| slots[*i].take()).collect();
+            let (one, back) = self.read_run(run, taken).await;
+            mine.iter().zip(back).for_each(|(i, b)| slots[*i] = Some(b));
+            result = result.and(one);
+        }
+        (result, slots.into_iter().flatten().collect())
+    }
+
+    async fn read_run(&self, run: &Run, mut dst: SgMut) -> (Result<(), SpaceError>, SgMut) {
+        let (row, column) = (run.at.row, run.at.column);
+        let first = (run.at.offset / UNIT) as u32;
+        let units = first..first + (run.length / UNIT) as u32;
+        let parts: Vec<(GroupKey, Range<u32>)> = self.inner.groups_of(row, column, &units).collect();
+        let mut written = 0;
+        for (key, part) in &parts {
+            match self.ready(*key, self.inner.regions.of(part)).await {
+                Err(e) => return (Err(e), dst),
+                Ok(None) => {}
+                Ok(Some(group)) => {
+                    let state = group.state.lock();
+                    let range = key.within(part);
+                    let known = state.table.written.or(&state.table.lost);
+                    written += known.and(&Units::range(range.start, range.end)).count();
+                }
+            }
+        }
+        let copies = self.inner.copies(&self.path, row, column);
+        let (Some(copies), true) = (copies, written > 0) else {
+            dst.iter_mut().for_each(|b| b.filled_mut().fill(0));
+            return (Ok(()), dst);
+        };
+        let mut done = false;
+        if let Some(copy) = self.choose(&copies, &units)
+            && let Some(disk) = &copy.disk
+        {
+            let (result, back) = disk.read(copy.data_at(disk, first), dst).await;
+            (done, dst) = (result.is_ok(), back);
+        }
+        for (key, part) in parts {
+            let mut again = Units::NONE;
+            let range = key.within(&part);
+            if done {
+                match self.verify(key, &part, first, &mut dst) {
+                    None => again = Units::range(range.start, range.end),
+                    Some(bad) => again = bad,
+                }
+            } else {
+                again = again.or(&Units::range(range.start, range.end));
+            }
+            if !again.is_empty()
+                && let Err(e) = self.read_again(key, &again, first, &mut dst).await
+            {
+                return (Err(e), dst);
+            }
+        }
+        (Ok(()), dst)
+    }
+
+    /// The least busy copy that is current in all of these units; of equal ones another for each group.
+    fn choose<'a>(&self, copies: &'a Copies, units: &Range<u32>) -> Option<&'a Copy> {
+        let regions = self.inner.regions.of(units);
+        let turn = (units.start / crate::GROUP_UNITS as u32) as usize;
+        let busy = |c: &Copy| c.disk.as_ref().map_or(u32::MAX, |d| d.in_flight());
+        let current = copies.iter().filter(|c| c.is_current(regions));
+        current.min_by_key(|c| (busy(c), (c.index + turn) % copies.len().max(1)))
+    }
+
+    /// Compares what was read with the table: units that do not match. Those never written become zeros. `None` when the group is no longer ready.
+    fn verify(&self, key: GroupKey, part: &Range<u32>, first: u32, dst: &mut SgMut) -> Option<Units> {
+        let group = self.inner.groups.get(key);
+        if !self.is_ready(&group, self.inner.regions.of(part)) {
+            return None;
+        }
+        count(Pass::Crc, part.len() * UNIT as usize);
+        let mut bad = Units::NONE;
+        for (unit, number) in key.within(part).zip(part.clone()) {
+            let at = (number - first) as usize * UNIT as usize;
+            let sum = {
+                let pieces = pieces(dst, at, UNIT as usize);
+                checksum(self.inner.id, key.row, key.column, number, pieces)
+            };
+            let state = group.state.lock();
+            if state.table.lost.has(unit) {
+                bad.insert(unit);
+            } else if !state.table.written.has(unit) {
+                drop(state);
+                fill(dst, at, None);
+            } else if state.table.sums[unit] != sum {
+                bad.insert(unit);
+            }
+        }
+        Some(bad)
+    }
+
+    /// Reads units under their lock, healing them.
+    async fn read_again(
+        &self,
+        key: GroupKey,
+        units: &Units,
+        first: u32,
+        dst: &mut SgMut,
+    ) -> Result<(), SpaceError> {
+        let (from, to) = (units.iter().next().unwrap_or(0), units.iter().last().unwrap_or(0) + 1);
+        let start = key.units().start;
+        let range = start + from as u32..start + to as u32;
+        let regions = self.inner.regions.of(&range);
+        let at = |unit: usize| (start as usize + unit - first as usize) * UNIT as usize;
+        loop {
+            let Some(group) = self.ready(key, regions).await? else {
+                units.iter().for_each(|u| fill(dst, at(u), None));
+                return Ok(());
+            };
+            let _units = self.inner.locks.lock(key.row, key.column, range.clone()).await;
+            if !self.is_ready(&group, regions) {
+                continue;
+            }
+            let looked = self.heal(&group, units).await?;
+            let corrupt = |unit: usize| SpaceError::Corrupt {
+                space: self.inner.id,
+                address: self.inner.address_in(key, unit),
+                length: UNIT,
+            };
+            let mut looked = looked.into_iter().peekable();
+            for unit in units.iter() {
+                match looked.next_if(|(u, _)| *u == unit) {
+                    Some((_, Some(bytes))) => fill(dst, at(unit), Some(&bytes)),
+                    Some((_, None)) => return Err(corrupt(unit)),
+                    None if group.state.lock().table.lost.has(unit) => return Err(corrupt(unit)),
+                    None => fill(dst, at(unit), None),
+                }
+            }
+            return Ok(());
+        }
+    }
+}
+
+/// Which buffers are each run's, if none is of two runs and each run's are in its order.
+fn whole_buffers(runs: &[Run], dst: &SgMut) -> Option<Vec<SmallVec<[usize; 4]>>> {
+    let mut starts = Vec::with_capacity(dst.len());
+    let mut at = 0;
+    for b in dst {
+        starts.push(at);
+        at += b.len() as u64;
+    }
+    let of = |run: &Run| {
+        let mut mine = SmallVec::new();
+        for piece in &run.pieces {
+            let end = piece.start + piece.length;
+            let mut i = starts.partition_point(|s| *s < piece.start);
+            let mut covered = piece.start;
+            while covered < end {
+                if *starts.get(i)? != covered {
+                    return None;
+                }
+                mine.push(i);
+                covered += dst[i].len() as u64;
+                i += 1;
+            }
+            if covered != end {
+                return None;
+            }
+        }
+        Some(mine)
+    };
+    runs.iter().map(of).collect()
+}
+
+/// Copies a run's bytes to where they belong.
+fn scatter(from: &SgMut, run: &Run, to: &mut SgMut) {
+    let mut done = 0;
+    for piece in &run.pieces {
+        let mut at = piece.start as usize;
+        for bytes in pieces(from, done, piece.length as usize) {
+            copy_in(to, at, bytes);
+            at += bytes.len();
+        }
+        done += piece.length as usize;
+    }
+    count(Pass::Copy, done);
+}
+
+/// A range of scattered bytes.
+fn pieces(sg: &SgMut, start: usize, length: usize) -> SmallVec<[&[u8]; 2]> {
+    let (mut skip, mut left, mut out) = (start, length, SmallVec::new());
+    for b in sg {
+        if left == 0 {
+            break;
+        }
+        if skip >= b.len() {
+            skip -= b.len();
+            continue;
+        }
+        let n = left.min(b.len() - skip);
+        out.push(&b[skip..skip + n]);
+        (skip, left) = (0, left - n);
+    }
+    out
+}
+
+fn copy_in(sg: &mut SgMut, start: usize, mut bytes: &[u8]) {
+    let mut skip = start;
+    for b in sg {
+        if bytes.is_empty() {
+            break;
+        }
+        if skip >= b.len() {
+            skip -= b.len();
+            continue;
+        }
+        let n = bytes.len().min(b.len() - skip);
+        b.filled_mut()[skip..skip + n].copy_from_slice(&bytes[..n]);
+        (skip, bytes) = (0, &bytes[n..]);
+    }
+}
+
+/// Puts a unit's bytes in its place; `None`: zeros.
+fn fill(sg: &mut SgMut, at: usize, bytes: Option<&[u8]>) {
+    const ZEROS: [u8; UNIT as usize] = [0; UNIT as usize];
+    copy_in(sg, at, bytes.unwrap_or(&ZEROS));
+}

@@ -1,0 +1,232 @@
+//! Resolving a group after a crash or a failed write: of what may be there one state is chosen, everywhere, before anybody reads it.
+//!
+//! The four steps are those of `docs/0001-pool.md`, "Crash". Of tables, one that is more than a generation behind the newest is not asked: honest
+//! disks are one behind at most, because a group has one flush at a time.
+
+use arena::IoBuf;
+use futures_util::future::join_all;
+
+use super::copies::{Copies, Copy};
+use super::{Space, SpaceError};
+use crate::blocks::Units;
+use crate::blocks::checksums::Table;
+use crate::events::{Finding, Found};
+use crate::groups::Group;
+use crate::{GROUP_UNITS, REGIONS, UNIT};
+
+/// What a unit is from now on.
+enum Verdict {
+    /// Zeros.
+    Unwritten,
+    /// The bytes of this copy, by its position, with this checksum.
+    Data { copy: usize, sum: u32 },
+    /// Its checksum is known and nobody has it: reads say so.
+    Unreadable { sum: u32 },
+    /// Not even the checksum.
+    Lost,
+}
+
+/// What becomes of a unit.
+struct Decided {
+    unit: usize,
+    verdict: Verdict,
+}
+
+/// A copy with what could be read of it: `None` for a unit that could not.
+struct Witness<'a> {
+    copy: &'a Copy,
+    data: Vec<Option<IoBuf>>,
+}
+
+impl Space {
+    /// Resolves what can be of a group. Its caller has `preparing` and no range.
+    pub(crate) async fn resolve(&self, group: &Group) -> Result<(), SpaceError> {
+        let key = group.key;
+        let _units = self.inner.locks.lock(key.row, key.column, key.units()).await;
+        loop {
+            let Some(copies) = self.inner.copies(&self.path, key.row, key.column) else { return Ok(()) };
+            let here = copies.iter().fold(0, |have, c| have | c.current());
+            let regions = self.inner.unresolved.of(key) & here;
+            if regions == 0 {
+                return Ok(());
+            }
+            // 1. Who is away misses what is decided now.
+            let present: Vec<&Copy> = copies.iter().filter(|c| c.disk.is_some()).collect();
+            self.miss(key.row, &copies, &present, regions).await?;
+            if self.is_changed(key.row, key.column, &copies) {
+                continue;
+            }
+            if self.decide(group, &copies, regions).await? {
+                break self.settle(group, regions).await;
+            }
+        }
+    }
+
+    /// 4., its end: all of it durable, and no longer in doubt.
+    async fn settle(&self, group: &Group, regions: u64) -> Result<(), SpaceError> {
+        Box::pin(self.flush_all()).await?;
+        self.inner.resolved(&self.path, group.key, regions);
+        Ok(())
+    }
+
+    /// Steps 2 to 4 but for the flush; false when a disk was lost on the way.
+    async fn decide(&self, group: &Group, copies: &Copies, regions: u64) -> Result<bool, SpaceError> {
+        let key = group.key;
+        let blocks = self.read_blocks(group, copies, regions).await;
+        let units = self.inner.regions.in_group(key.group, regions);
+        let witnesses = self.witnesses(group, copies, regions, &units).await;
+        let memory = {
+            let state = group.state.lock();
+            // What was acknowledged since the last flush is in memory alone.
+            (state.unknown & regions != regions)
+                .then(|| (state.generation, state.unknown, state.table.clone()))
+        };
+        let mut highest = memory.as_ref().map_or(0, |m| m.0);
+        let mut decided: Vec<Decided> = Vec::new();
+        for region in (0..REGIONS).map(|r| 1_u64 << r).filter(|r| regions & r != 0) {
+            let mut tables: Vec<(u64, &Table)> = Vec::new();
+            for (copy, block) in &blocks {
+                if let Ok((generation, table)) = block {
+                    highest = highest.max(*generation);
+                    if copy.is_current(region) {
+                        tables.push((*generation, table));
+                    }
+                }
+            }
+            // A stable sort: of equal ones the lower copy's comes first.
+            tables.sort_by_key(|(generation, _)| std::cmp::Reverse(*generation));
+            let newest = tables.first().map_or(0, |(g, _)| *g);
+            tables.retain(|(g, _)| g + 1 >= newest);
+            if let Some((_, unknown, table)) = &memory
+                && unknown & region == 0
+            {
+                tables.insert(0, (u64::MAX, table));
+            }
+            for unit in self.inner.regions.in_group(key.group, region).iter() {
+                let verdict = self.verdict(group, region, unit, &tables, &witnesses);
+                decided.push(Decided { unit, verdict });
+            }
+        }
+        self.carry_out(group, regions, highest, decided, &witnesses).await
+    }
+
+    /// Reads the units of every copy that is current in one of the regions.
+    async fn witnesses<'a>(
+        &self,
+        group: &Group,
+        copies: &'a Copies,
+        regions: u64,
+        units: &Units,
+    ) -> Vec<Witness<'a>> {
+        let first = group.key.units().start;
+        let reads = copies.iter().filter(|c| c.current() & regions != 0).map(|copy| async move {
+            let mut data: Vec<Option<IoBuf>> = vec![None; GROUP_UNITS as usize];
+            for (from, to) in units.stretches() {
+                let Some(disk) = &copy.disk else { continue };
+                let at = copy.data_at(disk, first + from as u32);
+                let length = (to - from) * UNIT as usize;
+                if let Ok(bytes) = self.path.io.read(&*disk.member.disk, at, length).await {
+                    let bytes = IoBuf::from(bytes);
+                    for (i, place) in data[from..to].iter_mut().enumerate() {
+                        let start = i * UNIT as usize;
+                        *place = Some(bytes.slice(start..start + UNIT as usize));
+                    }
+                    continue;
+                }
+                for (unit, place) in data.iter_mut().enumerate().take(to).skip(from) {
+                    *place = self.read_unit(copy, first + unit as u32).await.map(IoBuf::from);
+                }
+            }
+            Witness { copy, data }
+        });
+        join_all(reads).await
+    }
+
+    /// Steps 2 and 3 for one unit.
+    fn verdict(
+        &self,
+        group: &Group,
+        region: u64,
+        unit: usize,
+        tables: &[(u64, &Table)],
+        witnesses: &[Witness<'_>],
+    ) -> Verdict {
+        let key = group.key;
+        let number = key.units().start + unit as u32;
+        let sum = |w: &Witness<'_>| w.data[unit].as_ref().map(|b| self.sum(key, number, b));
+        let current = || witnesses.iter().enumerate().filter(|(_, w)| w.copy.is_current(region));
+        let mut newest: Option<&Table> = None;
+        for (_, table) in tables {
+            if table.lost.has(unit) {
+                continue;
+            }
+            newest = newest.or(Some(table));
+            if !table.written.has(unit) {
+                return Verdict::Unwritten;
+            }
+            let want = table.sums[unit];
+            if let Some((copy, _)) = current().find(|(_, w)| sum(w) == Some(want)) {
+                return Verdict::Data { copy, sum: want };
+            }
+        }
+        let Some(newest) = newest else { return Verdict::Lost };
+        // A block says of a unit that it is written only when data of it was durable, so what lies there is this unit's.
+        match current().find_map(|(copy, w)| Some((copy, w, sum(w)?))) {
+            None => Verdict::Unreadable { sum: newest.sums[unit] },
+            Some((copy, w, sum)) => {
+                self.path.events.add(Finding {
+                    found: Found::Unsettled,
+                    disk: w.copy.number,
+                    space: self.inner.id,
+                    address: self.inner.address_in(key, unit),
+                });
+                Verdict::Data { copy, sum }
+            }
+        }
+    }
+
+    /// Writes the winners to the copies that differ, and the verdicts into the table.
+    async fn carry_out(
+        &self,
+        group: &Group,
+        regions: u64,
+        highest: u64,
+        decided: Vec<Decided>,
+        witnesses: &[Witness<'_>],
+    ) -> Result<bool, SpaceError> {
+        let first = group.key.units().start;
+        for Decided { unit, verdict } in &decided {
+            let Verdict::Data { copy: winner, .. } = verdict else { continue };
+            let Some(bytes) = &witnesses[*winner].data[*unit] else { continue };
+            let number = first + *unit as u32;
+            let region = self.inner.regions.of(&(number..number + 1));
+            for w in witnesses.iter().filter(|w| w.copy.is_current(region)) {
+                if w.data[*unit].as_ref().is_some_and(|b| b[..] == bytes[..]) {
+                    continue;
+                }
+                let Some(disk) = &w.copy.disk else { return Ok(false) };
+                let src = [bytes.clone()].into_iter().collect();
+                if let Err(error) = disk.write(w.copy.data_at(disk, number), src).await {
+                    self.fail_copy(group.key.row, w.copy, region, &error).await?;
+                    return Ok(false);
+                }
+            }
+        }
+        let mut state = group.state.lock();
+        for Decided { unit, verdict } in decided {
+            state.settled.remove(unit);
+            state.table.lost.set(unit, matches!(verdict, Verdict::Lost));
+            match verdict {
+                Verdict::Unwritten | Verdict::Lost => state.table.written.remove(unit),
+                Verdict::Unreadable { sum } | Verdict::Data { sum, .. } => {
+                    state.table.written.insert(unit);
+                    state.table.sums[unit] = sum;
+                }
+            }
+        }
+        state.unknown &= !regions;
+        state.generation = state.generation.max(highest);
+        self.inner.groups.dirty(group, &mut state);
+        Ok(true)
+    }
+}
