@@ -173,6 +173,10 @@ impl Writer {
         if !self.shadow.is_present(disk) {
             return Ok(());
         }
+        let left = self.shadow.voters.iter().filter(|v| **v != disk).count();
+        if reason == Absence::Asked && left < self.shadow.needed_to_go_on() {
+            return Err(CommitError::Needed(disk));
+        }
         self.configs.push(self.config());
         self.voters.remove(&disk);
         let ops = self.leaving(disk, reason)?;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use disk::{Disk, DiskError};
+use futures_util::future::join_all;
 
 use crate::PoolId;
 use crate::format::{Areas, Extent, Label, LabelError};
@@ -20,11 +21,11 @@ pub struct FoundLabel {
 /// Looks for labels: what could be opened. It writes nothing and looks at no claims.
 pub async fn scan(env: &env::Env, arena: &arena::Arena, disks: &[Arc<dyn Disk>]) -> Vec<FoundLabel> {
     let io = DiskIo { env: env.clone(), arena: arena.clone() };
-    let mut found = Vec::new();
-    for disk in disks {
-        found.push(FoundLabel { disk: Arc::clone(disk), label: read(&io, disk).await });
-    }
-    found
+    let looked = disks.iter().map(async |disk| {
+        let label = read(&io, disk).await;
+        FoundLabel { disk: Arc::clone(disk), label }
+    });
+    join_all(looked).await
 }
 
 /// The newer of the two labels that can be read.

@@ -88,10 +88,10 @@ impl Pool {
         self.metadata().set_active(Box::new(active));
     }
 
-    /// Reports a disk that failed; see [`Pool::take_offline`].
+    /// Reports a disk that failed: it is absent when this returns, with its regions in flight missed.
     ///
     /// # Errors
-    /// [`CommitError::Suspended`]: too few would be left.
+    /// [`CommitError::Suspended`]: too few with metadata are left.
     pub async fn disk_failed(&self, disk: DiskNumber, reason: Absence) -> Result<(), CommitError> {
         self.metadata().leave(disk, reason).await
     }
@@ -104,7 +104,7 @@ impl Pool {
     /// Makes a disk absent, because somebody asks for it.
     ///
     /// # Errors
-    /// [`CommitError::Suspended`]: too few would be left.
+    /// [`CommitError::Needed`]: too few would be left.
     pub async fn take_offline(&self, disk: DiskNumber) -> Result<(), CommitError> {
         self.disk_failed(disk, Absence::Asked).await
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use arena::Arena;
 use disk::Disk;
 use env::Env;
+use futures_util::future::join_all;
 
 use super::error::OpenError;
 use super::labels::{self, FoundLabel};
@@ -192,17 +193,20 @@ async fn candidates(
         (None, []) => return Err(no_pool(None, &found)),
         (None, several) => return Err(OpenError::SeveralPools(several.to_vec())),
     };
-    let mut candidates: BTreeMap<DiskNumber, Candidate> = BTreeMap::new();
+    let mut ours: BTreeMap<DiskNumber, (&Arc<dyn Disk>, &Label)> = BTreeMap::new();
     for FoundLabel { disk, label } in &found {
         let Some(label) = label.as_ref().ok().filter(|l| l.pool == pool) else { continue };
         usable(disk, label, options)?;
-        if let Some(twin) = candidates.get(&label.number) {
-            let (a, b) = (twin.disk.info().path.clone(), disk.info().path.clone());
+        if let Some((twin, _)) = ours.insert(label.number, (disk, label)) {
+            let (a, b) = (twin.info().path.clone(), disk.info().path.clone());
             return Err(OpenError::Copied { disk: label.number, a, b });
         }
-        let seen = look(io, disk, &label.areas, pool, label.number).await;
-        candidates.insert(label.number, Candidate { disk: Arc::clone(disk), label: label.clone(), seen });
     }
+    let looked = ours.into_iter().map(async |(number, (disk, label))| {
+        let seen = look(io, disk, &label.areas, pool, number).await;
+        (number, Candidate { disk: Arc::clone(disk), label: label.clone(), seen })
+    });
+    let candidates: BTreeMap<_, _> = join_all(looked).await.into_iter().collect();
     if candidates.is_empty() { Err(no_pool(Some(pool), &found)) } else { Ok(candidates) }
 }
 

@@ -115,3 +115,39 @@ async fn disks_are_added_and_removed() {
     let number = pool.add_disk(&NewDisk::new(w.disk(2))).await.unwrap();
     assert_eq!(number, DiskNumber(3), "numbers are not used again");
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_last_disk_with_metadata_cannot_be_asked_to_leave() {
+    let w = World::new(2);
+    let pool = w.create().await;
+    pool.take_offline(DiskNumber(1)).await.unwrap();
+    assert_eq!(pool.take_offline(DiskNumber(0)).await, Err(CommitError::Needed(DiskNumber(0))));
+    pool.rename("still here").await.unwrap();
+    // It did not ask to fail.
+    let failed = pool.disk_failed(DiskNumber(0), Absence::WriteFailed).await;
+    assert!(matches!(failed, Err(CommitError::Suspended(Suspension::TooFewVoters { left: 0, .. }))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn metadata_that_would_not_fit_is_refused_before_it_is_written() {
+    let mut w = World::new(2);
+    let pool = w.create().await;
+    let name = |n: u32| format!("{n:0250}");
+    let mut made = 0;
+    let refused = loop {
+        match pool.create_space(mirror(&name(made))).await {
+            Ok(_) => made += 1,
+            Err(e) => break e,
+        }
+        assert!(made < 10_000);
+    };
+    let CommitError::Full { room, needed, .. } = refused else { panic!("{refused}") };
+    assert!(needed > room && room > 250 << 10 && made > 500);
+    // What needs no more room goes on.
+    pool.metadata().commit(vec![Op::DestroySpace { space: SpaceId(3) }]).await.unwrap();
+    pool.create_space(mirror("again")).await.unwrap();
+    pool.metadata().export().await.unwrap();
+    drop(pool);
+    w.power_cut();
+    assert_eq!(w.open(&[0, 1]).await.unwrap().pool.read(|s| s.spaces.len()), made as usize);
+}
