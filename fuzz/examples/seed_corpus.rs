@@ -71,7 +71,10 @@ fn main() -> std::io::Result<()> {
     let golden = include_str!("../../crates/pool/src/format/tests/golden.txt");
     let mut frames: Vec<(&str, Vec<u8>)> = Vec::new();
     for line in golden.lines() {
-        let digits = line.as_bytes().chunks_exact(2).map(|d| u8::from_str_radix(std::str::from_utf8(d).ok()?, 16).ok());
+        let digits = line
+            .as_bytes()
+            .chunks_exact(2)
+            .map(|d| u8::from_str_radix(std::str::from_utf8(d).ok()?, 16).ok());
         match (digits.collect::<Option<Vec<u8>>>(), frames.last_mut()) {
             (Some(bytes), Some((_, frame))) => frame.extend(bytes),
             _ => frames.push((line, Vec::new())),

@@ -1,6 +1,8 @@
 //! What `pool` takes from disks.
 
-use ::pool::format::{Claim, Frame, Kind, Label, decode_record, decode_state, encode_state, state_size_bound};
+use ::pool::format::{
+    Claim, Frame, Kind, Label, decode_record, decode_state, encode_state, state_size_bound,
+};
 
 /// Every structure from the same bytes: as blocks, whose checksums rarely match, and as bodies, which they would vouch for.
 pub fn formats(bytes: &[u8]) {
