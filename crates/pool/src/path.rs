@@ -22,7 +22,7 @@ use crate::book::Book;
 use crate::disks::{DataDisk, RawIo};
 use crate::events::Events;
 use crate::space::{Space, SpaceError, SpaceInner};
-use crate::{Absence, DiskNumber, Member, Op, PoolId, RowNumber, SlabPlace, SpaceId, State};
+use crate::{Absence, DiskNumber, Member, Op, Pool, PoolId, RowNumber, SlabPlace, SpaceId, State};
 
 /// Runs of writes under way at a time, over all spaces; a run is at most one group of one column.
 pub const WRITES_MAX: usize = 512;
@@ -96,6 +96,26 @@ impl DataPath {
         for member in members.iter() {
             path.join(member).await?;
         }
+        Ok(path)
+    }
+
+    /// The data path of an open pool, which from now on asks it which regions a failed disk may have lost.
+    ///
+    /// # Errors
+    /// As for [`DataPath::open`].
+    pub async fn of_pool(
+        pool: &Pool,
+        env: Env,
+        arena: Arena,
+        options: PathOptions,
+    ) -> Result<Arc<DataPath>, SpaceError> {
+        let book: Arc<dyn Book> = Arc::new(pool.clone());
+        let path = DataPath::open(env, arena, book, Epoch(pool.epoch()), options).await?;
+        let weak = Arc::downgrade(&path);
+        // Without a data path nobody knows what was not flushed: all of it then.
+        pool.set_active_regions(move |space, row, index| {
+            weak.upgrade().map_or(u64::MAX, |path| path.active(space, row, index))
+        });
         Ok(path)
     }
 

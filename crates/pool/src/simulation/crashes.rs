@@ -7,7 +7,7 @@ use env::Env;
 use parking_lot::Mutex;
 
 use super::model::{Model, Value};
-use super::world::{Load, Shape, World, used_units, work};
+use super::world::{Load, Shape, Site, World, used_units, work};
 use super::{Random, in_virtual_time};
 use crate::jobs::Progress;
 use crate::{Absence, DiskNumber, State};
@@ -33,7 +33,7 @@ fn record(shape: Shape, load: Load, seed: u64) -> Recorded {
     })
 }
 
-fn a_cut(random: &mut Random) -> PowerCut {
+pub(super) fn a_cut(random: &mut Random) -> PowerCut {
     match random.below(6) {
         0 => PowerCut::LoseAll,
         1 => PowerCut::KeepAll,
@@ -42,7 +42,7 @@ fn a_cut(random: &mut Random) -> PowerCut {
     }
 }
 
-pub(super) async fn read_all(world: &World, load: Load, what: &str) -> Vec<(u64, Value)> {
+pub(super) async fn read_all(world: &Site, load: Load, what: &str) -> Vec<(u64, Value)> {
     let mut all = Vec::new();
     for units in used_units(world, load) {
         let values = world.read(units.clone()).await.unwrap_or_else(|e| panic!("{what}: {units:?}: {e}"));

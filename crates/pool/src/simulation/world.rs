@@ -100,12 +100,24 @@ impl Shape {
 /// A pool that is open.
 pub(super) struct World {
     pub(super) shape: Shape,
-    pub(super) env: Env,
-    pub(super) machine: Machine,
+    pub(super) site: Site,
     pub(super) book: Arc<TestBook>,
     pub(super) path: Arc<DataPath>,
-    pub(super) space: Space,
     epoch: u64,
+}
+
+/// What users of a space see.
+pub(super) struct Site {
+    pub(super) env: Env,
+    pub(super) machine: Machine,
+    pub(super) space: Space,
+}
+
+impl std::ops::Deref for World {
+    type Target = Site;
+    fn deref(&self) -> &Site {
+        &self.site
+    }
 }
 
 impl World {
@@ -137,14 +149,14 @@ impl World {
             }
         }
         let space = path.space(SPACE).expect("the space");
-        World { shape, env, machine, book, path, space, epoch }
+        World { shape, site: Site { env, machine, space }, book, path, epoch }
     }
 
     /// The pool after a restart of this machine, with whatever survived.
     pub(super) async fn reopen(self) -> World {
         let state = self.book.state();
         self.machine.restart();
-        World::open(self.shape, self.env, self.machine, state, self.epoch + 1).await
+        World::open(self.shape, self.env.clone(), self.machine.clone(), state, self.epoch + 1).await
     }
 
     /// A disk that left comes back with what it has.
@@ -155,7 +167,9 @@ impl World {
         self.book.set_members(members);
         self.book.change(&[Op::DiskPresent { disk: member.number }]).expect("it is present");
     }
+}
 
+impl Site {
     /// Writes a value to each of some units.
     pub(super) async fn write(&self, units: Range<u64>, values: &[Value]) -> Result<(), DiskError> {
         let bytes: Vec<IoBuf> = values.iter().map(|v| IoBuf::from(bytes(*v))).collect();
@@ -209,7 +223,7 @@ pub(super) struct Load {
 }
 
 /// Users work, each on units of its own (runs of four go round them), until they are done or the power fails. Every read is checked.
-pub(super) async fn work(world: &World, load: Load, seed: u64, model: &Mutex<Model>) {
+pub(super) async fn work(world: &Site, load: Load, seed: u64, model: &Mutex<Model>) {
     for n in 0..world.machine.slots() {
         if load.delay_ms > 0 {
             world.machine.shuffle(SlotId(n), Duration::from_millis(load.delay_ms));
@@ -219,7 +233,7 @@ pub(super) async fn work(world: &World, load: Load, seed: u64, model: &Mutex<Mod
     join_all(users).await;
 }
 
-async fn one_user(world: &World, load: Load, user: u64, seed: u64, model: &Mutex<Model>) {
+async fn one_user(world: &Site, load: Load, user: u64, seed: u64, model: &Mutex<Model>) {
     let mut random = Random(seed ^ (user + 1).wrapping_mul(0x1234_5678_9abc));
     let row_units = world.space.inner.layout.row_bytes() / UNIT;
     let rows = world.space.info().geometry.size / UNIT / row_units;
@@ -292,7 +306,7 @@ async fn one_user(world: &World, load: Load, user: u64, seed: u64, model: &Mutex
 }
 
 /// Every unit that the load uses.
-pub(super) fn used_units(world: &World, load: Load) -> Vec<Range<u64>> {
+pub(super) fn used_units(world: &Site, load: Load) -> Vec<Range<u64>> {
     let row_units = world.space.inner.layout.row_bytes() / UNIT;
     let rows = world.space.info().geometry.size / UNIT / row_units;
     (0..rows).map(|r| r * row_units..r * row_units + load.units).collect()
