@@ -131,7 +131,7 @@ fn every_event_of_short_workloads() {
 
 #[test]
 fn some_events_of_many() {
-    for seed in 1000..1400 {
+    for seed in 1000..2000 {
         let load = Load { users: 1 + seed % 3, steps: 24, rows: seed % 4 == 0, ..LOAD };
         let recorded = record(shapes(seed), load, seed);
         let mut random = Random(seed);

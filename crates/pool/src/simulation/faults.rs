@@ -294,3 +294,38 @@ fn long_io_goes_round_columns_and_rows() {
         assert!(world.write(outside..outside + 1, &[1]).await.is_err_and(|e| e.is_misuse()));
     });
 }
+
+/// After a crash every entry of the log may be one in doubt: writers resolve them if nobody else does.
+#[test]
+fn a_log_full_of_doubt_stops_nothing() {
+    in_virtual_time(async {
+        let world = World::new(Shape { slabs: 40, log_entries: 1, ..Shape::MIRROR }, 1).await;
+        for row in 0..16 {
+            world.write(row * 512..row * 512 + 1, &[row + 1]).await.expect("a write");
+        }
+        world.machine.cut(PowerCut::KeepAll);
+        let world = world.reopen().await;
+        assert_eq!(world.space.unresolved_groups(), 16);
+        for row in 16..20 {
+            world.write(row * 512..row * 512 + 1, &[row + 1]).await.expect("a write");
+        }
+        assert!(world.space.unresolved_groups() < 16);
+        world.path.resolve_all(&Progress::default()).await.expect("all disks are here");
+        assert_eq!(world.space.unresolved_groups(), 0);
+        for row in 16..20 {
+            assert_eq!(world.read(row * 512..row * 512 + 1).await, Ok(vec![row + 1]));
+        }
+    });
+}
+
+#[test]
+fn a_fixed_space_has_all_its_rows() {
+    in_virtual_time(async {
+        let world = World::new(Shape::MIRROR, 1).await;
+        world.write(600..601, &[5]).await.expect("a write");
+        world.space.allocate_all().await.expect("there is room");
+        world.space.allocate_all().await.expect("nothing to do");
+        assert_eq!(world.book.state().rows.len(), 3);
+        assert_eq!(world.read(599..602).await, Ok(vec![0, 5, 0]));
+    });
+}

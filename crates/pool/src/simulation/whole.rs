@@ -74,7 +74,7 @@ fn run(seed: u64) -> Vec<bool> {
         let loss = async {
             let mut random = Random(seed);
             env.sleep(Duration::from_millis(20 + random.below(40))).await;
-            if seed % 2 == 0 {
+            if seed.is_multiple_of(2) {
                 machine.pull(SlotId(seed as usize / 2 % 2), PowerCut::Tear { seed });
             }
         };
@@ -140,7 +140,7 @@ fn run(seed: u64) -> Vec<bool> {
 
 #[test]
 fn pool_and_space_survive_together() {
-    let opened: Vec<bool> = (0..60).flat_map(run).collect();
+    let opened: Vec<bool> = (0..200).flat_map(run).collect();
     let well = opened.iter().filter(|o| **o).count();
     assert!(well * 4 > opened.len() * 3, "{well} of {} could be opened", opened.len());
 }

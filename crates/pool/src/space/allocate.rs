@@ -15,6 +15,18 @@ use crate::disks::DataDisk;
 use crate::{Absence, GROUP, InvalidOp, Op, RowNumber, SlabPlace, placement};
 
 impl Space {
+    /// Gives every row its slabs, for a space of fixed provisioning; what is there already stays, so it may be called again.
+    ///
+    /// # Errors
+    /// [`SpaceError::NoRoom`]; rows until then have theirs.
+    pub async fn allocate_all(&self) -> Result<(), SpaceError> {
+        let rows = self.inner.info.geometry.size.div_ceil(self.inner.layout.row_bytes());
+        for row in 0..rows {
+            self.allocate(RowNumber(row as u32)).await?;
+        }
+        Ok(())
+    }
+
     /// Sees to it that a row has slabs.
     pub(super) async fn allocate(&self, row: RowNumber) -> Result<(), SpaceError> {
         let (id, path) = (self.inner.id, &self.path);

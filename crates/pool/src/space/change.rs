@@ -136,14 +136,20 @@ impl Space {
         }
     }
 
-    /// Flushes what holds the entries of a disk's activity log.
+    /// Flushes and resolves what holds the entries of a disk's activity log. The caller has no lock.
     pub(super) async fn make_room(&self, disk: DiskNumber) -> Result<(), SpaceError> {
         let Some(disk) = self.path.disk(disk) else { return Ok(()) };
         let owners = disk.log.with(|core| core.owners_in_use());
         for space in self.path.open_spaces() {
             if owners.contains(&space.inner.id) {
                 // Whoever's it is is told when he flushes; this one needs the room only.
-                let _ = Box::pin(space.flush_all()).await;
+                let _ = space.flush_all().await;
+            }
+            // What a crash left in doubt holds entries too; a group for each try, others' disks may be away.
+            for key in space.groups_in_doubt() {
+                if space.settle_doubts(key).await.is_ok() && space.inner.in_doubt(key) == 0 {
+                    break;
+                }
             }
         }
         self.path.env.sleep(std::time::Duration::from_millis(ROOM_WAIT_MS)).await;

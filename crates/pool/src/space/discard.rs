@@ -47,14 +47,17 @@ impl Space {
         let _one = self.path.writes.acquire().await.expect("never closed");
         loop {
             let Some(group) = self.ready(key, regions).await? else { return Ok(()) };
-            let _units = self.inner.locks.lock(key.row, key.column, units.clone()).await;
+            let lock = self.inner.locks.lock(key.row, key.column, units.clone()).await;
             if !self.is_ready(&group, regions) {
                 continue;
             }
             match self.discard_locked(&group, &units, regions, &mut skip).await? {
                 Attempt::Done => return Ok(()),
                 Attempt::Again => {}
-                Attempt::NoMark(disk) => self.make_room(disk).await?,
+                Attempt::NoMark(disk) => {
+                    drop(lock);
+                    self.make_room(disk).await?;
+                }
             }
         }
     }

@@ -80,14 +80,17 @@ impl Space {
                 self.allocate(row).await?;
             }
             let Some(group) = self.ready(key, job.regions).await? else { continue };
-            let _units = self.inner.locks.lock(row, column, job.units.clone()).await;
+            let lock = self.inner.locks.lock(row, column, job.units.clone()).await;
             if !self.is_ready(&group, job.regions) {
                 continue;
             }
             match self.write_locked(&group, &mut job).await? {
                 Attempt::Done => return Ok(()),
                 Attempt::Again => {}
-                Attempt::NoMark(disk) => self.make_room(disk).await?,
+                Attempt::NoMark(disk) => {
+                    drop(lock);
+                    self.make_room(disk).await?;
+                }
             }
         }
     }
