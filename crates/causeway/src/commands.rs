@@ -5,11 +5,13 @@ mod cat;
 mod config;
 mod copying;
 mod counters;
+mod disk;
 mod get;
 mod ls;
 mod mkdir;
 mod mv;
 mod open;
+mod pool;
 mod put;
 mod reload;
 mod rm;
@@ -17,6 +19,7 @@ mod serve;
 mod session;
 mod share;
 mod shares;
+mod space;
 mod stat;
 mod status;
 mod top;
@@ -63,6 +66,15 @@ enum Command {
     /// List and close open files
     #[command(subcommand)]
     Open(open::OpenCommand),
+    /// Look at disks, and whether they may be pooled
+    #[command(subcommand)]
+    Disk(disk::DiskCommand),
+    /// Make, list, open and destroy storage pools
+    #[command(subcommand)]
+    Pool(pool::PoolCommand),
+    /// Make and list the virtual disks of pools
+    #[command(subcommand, visible_alias = "virtual-disk")]
+    Space(space::SpaceCommand),
     /// Show what the server does
     Status(ControlArgs),
     /// Show performance counters
@@ -106,6 +118,9 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Command::User(command) => block_on(user::run(command, out)),
         Command::Session(command) => block_on(session::run(command, out)),
         Command::Open(command) => block_on(open::run(command, out)),
+        Command::Disk(command) => block_on(disk::run(command, out)),
+        Command::Pool(command) => block_on(pool::run(command, out)),
+        Command::Space(command) => block_on(space::run(command, out)),
         Command::Status(control) => block_on(status::run(control, out)),
         Command::Counters(args) => block_on(counters::run(args, out)),
         Command::Top(args) => block_on(top::run(args, out)),
@@ -135,6 +150,11 @@ impl ControlArgs {
     fn client(&self) -> ControlClient {
         ControlClient::new(&self.control.clone().unwrap_or_else(default_control))
     }
+}
+
+/// The path from the root on: the server's own directory is another than ours.
+fn absolute(path: PathBuf) -> Result<PathBuf, Failure> {
+    std::path::absolute(&path).map_err(|source| Failure::Local { path, source })
 }
 
 /// Runs a command's future on this thread.

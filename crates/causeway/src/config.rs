@@ -10,6 +10,7 @@ mod problem;
 mod reader;
 mod section;
 mod size;
+mod storage;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -23,6 +24,7 @@ use serde::{Deserialize, Serialize};
 pub use problem::{ConfigError, Problem, ProblemKind, Problems, Severity};
 pub use section::check_share;
 pub use size::{format_size, parse_size};
+pub use storage::StorageSection;
 #[cfg(test)]
 pub(crate) use tests::Scratch;
 
@@ -31,6 +33,8 @@ pub(crate) use tests::Scratch;
 pub struct Config {
     /// `[server]`.
     pub server: ServerSection,
+    /// `[storage]`.
+    pub storage: StorageSection,
     /// `[[share]]`, in the file's order.
     pub shares: Vec<ShareSection>,
 }

@@ -2,6 +2,7 @@
 //!
 //! **Threads.** The main thread runs the listeners, the control interface and signals on a current-thread runtime.
 //! Each worker thread runs connections on its own; a new connection goes to the worker that has the fewest and stays.
+//! One thread more has the pools, their disks' I/O and who uses their spaces ([`storage`]).
 //! A watchdog thread sees to it that no worker is blocked.
 //!
 //! **A life.** [`serve`]: configuration → payload memory, users, shares → listeners bound → workers → control
@@ -18,6 +19,7 @@ mod interfaces;
 mod listen;
 mod notify;
 mod signals;
+mod storage;
 mod users;
 mod watchdog;
 mod worker;
@@ -40,6 +42,8 @@ use thiserror::Error;
 
 pub use admin::AdminError;
 use backends::Running;
+use storage::Storage;
+pub use storage::StorageError;
 use users::Users;
 pub(crate) use users::open_or_create as open_or_create_users;
 use watchdog::Watchdog;
@@ -64,6 +68,7 @@ pub struct Daemon {
     users: Arc<Users>,
     listeners: Vec<Listener>,
     workers: Workers,
+    storage: Storage,
     /// Where Prometheus may ask.
     metrics: Option<SocketAddr>,
 }
@@ -226,6 +231,8 @@ async fn run(config_path: PathBuf, config: Config, started: impl FnOnce(&Daemon)
     }
     let workers = Workers::start(&config.server, &server, &arena, &env)
         .map_err(|source| ServeError::System { what: "thread", source })?;
+    let storage = Storage::start(&config.storage, &arena, &env)
+        .map_err(|source| ServeError::System { what: "thread", source })?;
     let watchdog =
         Watchdog::start(workers.pulses()).map_err(|source| ServeError::System { what: "thread", source })?;
     let daemon = Arc::new(Daemon {
@@ -239,6 +246,7 @@ async fn run(config_path: PathBuf, config: Config, started: impl FnOnce(&Daemon)
         users,
         listeners: bound.iter().map(listen::Bound::describe).collect(),
         workers,
+        storage,
         metrics: metrics.as_ref().and_then(|m| m.local_addr().ok()),
         config,
     });
@@ -257,6 +265,7 @@ async fn run(config_path: PathBuf, config: Config, started: impl FnOnce(&Daemon)
     }
     signals.drain(&daemon).await;
     answering.abort();
+    daemon.storage.stop().await;
     if let Some(task) = measured {
         task.abort();
     }
@@ -270,6 +279,11 @@ impl Daemon {
     /// The configuration that it was started with.
     pub fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// Its pools.
+    pub fn storage(&self) -> &Storage {
+        &self.storage
     }
 
     /// The performance counters now.

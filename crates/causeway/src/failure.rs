@@ -44,6 +44,12 @@ pub enum Failure {
     /// An address that cannot be understood.
     #[error(transparent)]
     Url(#[from] UrlError),
+    /// No disk of that path or identity is listed.
+    #[error("there is no disk {0}")]
+    NoDisk(String),
+    /// What would be destroyed, and was not.
+    #[error("{0}")]
+    NotConfirmed(String),
     /// Arguments that do not go together.
     #[error("{0}")]
     Usage(&'static str),
@@ -141,6 +147,8 @@ impl Failure {
                 "is it running? systemctl status causeway, or pass --control, or work on the file with --users FILE"
                     .to_owned(),
             ),
+            Failure::NoDisk(_) => Some("see causeway disk list".to_owned()),
+            Failure::NotConfirmed(_) => Some("nothing was done; pass --yes to do it".to_owned()),
             Failure::Serve(e) => e.cure(),
             Failure::Password(PasswordError::NoTerminal) => {
                 Some(format!("pass --password-stdin, or set {}", crate::password::VARIABLE))

@@ -6,6 +6,8 @@ use std::io::{self, Write};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde::Serialize;
 
+use crate::control::types::Changed;
+
 /// Where results go and in which form.
 #[derive(Clone, Copy, Debug)]
 pub struct Output {
@@ -70,6 +72,26 @@ impl Output {
             return self.document(value);
         }
         writeln!(io::stdout().lock(), "{text}")
+    }
+
+    /// Says what a change did, and on standard error what is to be known about it.
+    ///
+    /// # Errors
+    /// Standard output's.
+    pub fn changed(self, change: &Changed) -> io::Result<()> {
+        self.done(change, &change.done)?;
+        if !self.json {
+            change.notes.iter().for_each(|note| complain(note));
+        }
+        Ok(())
+    }
+
+    /// An empty line between two tables.
+    ///
+    /// # Errors
+    /// Standard output's.
+    pub fn blank(self) -> io::Result<()> {
+        writeln!(io::stdout().lock())
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::ControlArgs;
+use super::{ControlArgs, absolute};
 use crate::config::{Backend, ShareSection, parse_size};
 use crate::control::client::segment;
 use crate::control::types::{Changed, NewShare, ShareStatus};
@@ -86,10 +86,6 @@ pub(super) async fn run(command: ShareCommand, out: Output) -> Result<(), Failur
 }
 
 fn new_share(args: AddArgs) -> Result<NewShare, Failure> {
-    // The server's own directory is another than ours.
-    let absolute = |path: PathBuf| {
-        std::path::absolute(&path).map_err(|source| Failure::Local { path: path.clone(), source })
-    };
     let share = ShareSection {
         name: args.name,
         backend: args.backend,

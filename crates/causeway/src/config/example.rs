@@ -48,6 +48,11 @@ iwarp = ["0.0.0.0:5445"]
 # Where Prometheus may fetch http://ADDRESS/metrics, read-only and unprotected; nowhere unless it is set.
 # metrics = "127.0.0.1:9445"
 
+# [storage]
+# Where disks of pools are looked for when the server starts, so that their pools are opened. * and ? stand for
+# letters of a name.
+# devices = ["/dev/disk/by-id/*", "/var/lib/causeway/disks/*.disk"]
+
 [[share]]
 name = "files"              # one ending in $ is hidden
 # backend = "hostdir"       # a directory; or "ram" (memory) or "null" (nothing, for measuring)

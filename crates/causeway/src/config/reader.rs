@@ -218,6 +218,25 @@ impl<'a, 't> Table<'a, 't> {
         Some(Found { value: out, at: v.span() })
     }
 
+    /// A list of absolute paths or patterns of paths.
+    pub(super) fn patterns(&self, key: &'static str, example: &'static str) -> Option<Vec<String>> {
+        let v = self.value(key)?;
+        let DeValue::Array(items) = v.get_ref() else {
+            return self.wrong_type(key, &v.span(), v.get_ref(), "a list of paths", example);
+        };
+        let mut out: Vec<String> = Vec::new();
+        for item in items.iter() {
+            match item.get_ref() {
+                DeValue::String(s) if !s.starts_with('/') => {
+                    self.report(&item.span(), key, ProblemKind::NotAbsolute { path: PathBuf::from(&**s) });
+                }
+                DeValue::String(s) => out.push(s.clone().into_owned()),
+                other => drop(self.wrong_type::<()>(key, &item.span(), other, "a path", example)),
+            }
+        }
+        Some(out)
+    }
+
     fn wrong_type<T>(
         &self,
         key: &str,

@@ -1,4 +1,4 @@
-//! `[server]` and `[[share]]`: which keys there are, their defaults, and what is checked across keys.
+//! The file as a whole, `[server]` and `[[share]]`: which keys there are, their defaults, and what is checked across keys.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;
@@ -8,8 +8,10 @@ use std::time::Duration;
 use toml::de::{DeTable, DeValue};
 
 use super::reader::{Found, Source, Table};
+use super::storage::read_storage;
 use super::{
-    Backend, Config, Dialect, ProblemKind, Problems, Protection, ServerSection, ShareSection, default_control,
+    Backend, Config, Dialect, ProblemKind, Problems, Protection, ServerSection, ShareSection, StorageSection,
+    default_control,
 };
 
 const PORT: u16 = 445;
@@ -73,9 +75,19 @@ pub(super) fn read(text: &str, file: &str) -> (Config, Problems) {
             }
         },
     };
+    let storage = match top.value("storage") {
+        None => StorageSection::default(),
+        Some(v) => match v.get_ref() {
+            DeValue::Table(t) => read_storage(Table::new(&source, "storage", v.span(), t)),
+            _ => {
+                not_table(&top, v.span(), "storage", "[storage]");
+                StorageSection::default()
+            }
+        },
+    };
     let shares = read_shares(&source, &top, &server, is_toml);
     top.finish();
-    (Config { server, shares }, source.finish())
+    (Config { server, storage, shares }, source.finish())
 }
 
 fn not_table(top: &Table<'_, '_>, at: Range<usize>, key: &str, example: &'static str) {

@@ -94,7 +94,7 @@ c.toml:34: share.c.path: relative is not absolute: begin it with /
 c.toml:35: share.c.comment: is a whole number, not a text: write comment = "Files"
 c.toml:37: share.name: is missing: add name = "files"
 c.toml:40: share.d.path: is missing: add path = "/srv/files"
-c.toml:43: client: there is no such key: remove it; the keys here are server, share"#;
+c.toml:43: client: there is no such key: remove it; the keys here are server, storage, share"#;
     assert_eq!(problems(text), expected);
 }
 
@@ -150,6 +150,26 @@ fn shares_have_their_defaults() {
 }
 
 #[test]
+fn devices_are_absolute_patterns() {
+    let (config, found) = parse("[storage]\ndevices = [\"/srv/*.disk\", \"/dev/sdb\"]\n", "c.toml");
+    assert!(!found.has_errors(), "{found}");
+    assert_eq!(config.storage.devices, ["/srv/*.disk", "/dev/sdb"]);
+    let text = "[storage]\ndevices = [\"disks/*\", 7]\ndevise = 1\n";
+    let wrong: Vec<_> = problems_of(text).into_iter().filter(|l| l.contains("storage")).collect();
+    let expected = [
+        "c.toml:2: storage.devices: disks/* is not absolute: begin it with /",
+        "c.toml:2: storage.devices: is a whole number, not a path: write devices = [\"/dev/disk/by-id/*\"]",
+        "c.toml:3: storage.devise: there is no such key: did you mean devices?",
+    ];
+    assert_eq!(wrong, expected);
+    assert!(problems("storage = 3").contains("storage: is a value, not a section: write [storage]"));
+}
+
+fn problems_of(text: &str) -> Vec<String> {
+    problems(text).lines().map(str::to_owned).collect()
+}
+
+#[test]
 fn the_example_is_right() {
     let (config, problems) = parse(example::EXAMPLE, "example");
     let others: Vec<_> = problems
@@ -164,7 +184,7 @@ fn the_example_is_right() {
     let all: String = example::EXAMPLE
         .lines()
         .map(|l| match l.strip_prefix("# ") {
-            Some(rest) if rest.contains(" = ") || rest.starts_with("[[") => format!("{rest}\n"),
+            Some(rest) if rest.contains(" = ") || rest.starts_with('[') => format!("{rest}\n"),
             _ => format!("{l}\n"),
         })
         .collect();
@@ -183,6 +203,7 @@ fn the_example_is_right() {
         ..ServerSection::default()
     };
     assert_eq!(uncommented.server, defaults);
+    assert_eq!(uncommented.storage, StorageSection::default());
     assert_eq!(uncommented.shares[1].size, parse_size("256MiB"));
 }
 

@@ -56,6 +56,7 @@ fn router(daemon: Arc<Daemon>) -> Router {
         .route("/v1/opens/{id}", delete(close_open))
         .route("/v1/users", get(users).post(add_user))
         .route("/v1/users/{name}", put(change_password).patch(change_user).delete(remove_user))
+        .merge(super::storage::routes::router())
         .route("/v1/reload", post(reload))
         .route("/v1/counters", get(counted))
         .route("/counters", get(counted))

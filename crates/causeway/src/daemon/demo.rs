@@ -62,10 +62,12 @@ fn write(place: &Path, password: &str, env: &Env) -> Result<PathBuf, ServeError>
     let text = format!(
         "[server]\nname = \"CAUSEWAY\"\nlisten = [\"0.0.0.0:{tcp}\"]\niwarp = [\"0.0.0.0:{iwarp}\"]\n\
          announce_rdma = true\ncontrol = {control:?}\nusers = {users:?}\nmemory = \"256MiB\"\n\n\
+         [storage]\ndevices = [{disks:?}]\n\n\
          [[share]]\nname = \"files\"\npath = {files:?}\ncomment = \"A directory\"\n\n\
          [[share]]\nname = \"ram\"\nbackend = \"ram\"\nsize = \"1GiB\"\ncomment = \"Memory\"\n\n\
          [[share]]\nname = \"null\"\nbackend = \"null\"\ncomment = \"Completes at once\"\n",
         control = place.join("control.sock"),
+        disks = place.join("*.disk"),
     );
     let config = place.join("causeway.toml");
     fs::write(&config, text).map_err(system)?;

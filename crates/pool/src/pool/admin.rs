@@ -139,6 +139,20 @@ impl Pool {
         self.relabel(|d| sequences.get(&d).copied().unwrap_or(0)).await
     }
 
+    /// Erases the labels of the disks that take part, after [`Pool::export`]: the pool is gone for good. A disk that is not here keeps its
+    /// label.
+    ///
+    /// # Errors
+    /// The disk that could not be written; those before it are erased.
+    pub async fn erase_labels(&self) -> Result<(), AdminError> {
+        let inner = &self.inner;
+        let _admin = inner.admin.lock().await;
+        for member in self.members().iter() {
+            labels::wipe(&inner.io, &member.disk, &member.areas).await.map_err(Unsuitable::Disk)?;
+        }
+        Ok(())
+    }
+
     /// Gives the pool up, cleanly: anybody may open it then. It takes no changes any more.
     ///
     /// # Errors

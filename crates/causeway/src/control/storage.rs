@@ -1,0 +1,290 @@
+//! What the control interface says of disks, pools and virtual disks (spaces).
+//!
+//! | method and path | what |
+//! |---|---|
+//! | `GET /v1/disks` | [`DiskStatus`] |
+//! | `POST /v1/disks/files` | [`NewFiles`]: files to be disks |
+//! | `POST /v1/disks/qualify` | [`QualifyRequest`] → [`Qualified`] |
+//! | `GET, POST /v1/pools` | [`PoolStatus`], [`NewPool`] |
+//! | `POST /v1/pools/import` | [`ImportRequest`] |
+//! | `GET, PATCH, DELETE /v1/pools/{name}` | [`PoolDetail`], [`PoolChange`] |
+//! | `POST /v1/pools/{name}/export` | |
+//! | `POST /v1/pools/{name}/disks`, `DELETE /v1/pools/{name}/disks/{disk}` | [`NewDisks`] |
+//! | `GET, POST /v1/spaces` | [`SpaceStatus`], [`NewSpace`] |
+//! | `GET /v1/spaces/{name}` | [`SpaceStatus`] |
+//!
+//! A pool's or space's name may be its identity too; a space's may be written `pool/space`.
+
+pub mod routes;
+mod rows;
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// One disk: of a pool, or one that might become one.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct DiskStatus {
+    /// Its number in its pool.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub number: Option<u16>,
+    /// Model, or `file`.
+    pub friendly_name: String,
+    /// What tells it from others.
+    pub unique_id: String,
+    /// Where it is; none for one that is not here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<PathBuf>,
+    /// `SSD`, `HDD`, `NVMe`, `SCM` or `Unspecified`.
+    pub media_type: String,
+    /// Whether it may go into a pool.
+    pub can_pool: bool,
+    /// Why not: the field's words, what was found, and the cure.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cannot_pool_reasons: Vec<Reason>,
+    /// Such as `OK`.
+    pub operational_status: String,
+    /// Such as `Healthy`.
+    pub health_status: String,
+    /// Such as `Auto-Select`.
+    pub usage: String,
+    /// Bytes.
+    pub size: u64,
+    /// Bytes of slabs in use.
+    pub allocated: u64,
+    /// Its pool's name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
+}
+
+/// Why a disk cannot be pooled.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Reason {
+    /// `CannotPoolReason`.
+    pub reason: String,
+    /// What was found.
+    pub found: String,
+    /// What to do about it.
+    pub cure: String,
+}
+
+/// Files to be disks.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct NewFiles {
+    /// Absolute; none may be there.
+    pub paths: Vec<PathBuf>,
+    /// Bytes of each.
+    pub size: u64,
+}
+
+/// A disk to look at.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct QualifyRequest {
+    /// Which.
+    pub path: PathBuf,
+    /// What is on it may be overwritten.
+    #[serde(default)]
+    pub force: bool,
+}
+
+/// What there is to know of a disk before it goes into a pool.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Qualified {
+    /// It.
+    pub disk: DiskStatus,
+    /// What it could do better.
+    pub warnings: Vec<String>,
+    /// What is on it.
+    pub signatures: Vec<String>,
+    /// Bytes that a power cut does not tear.
+    pub atomic_write: u32,
+    /// The median of its flushes in microseconds, if it was measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub flush_us: Option<u64>,
+}
+
+/// One pool.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PoolStatus {
+    /// Its name.
+    pub name: String,
+    /// Its identity.
+    pub unique_id: String,
+    /// Such as `OK`.
+    pub operational_status: String,
+    /// Such as `Healthy`.
+    pub health_status: String,
+    /// It takes no changes.
+    pub is_read_only: bool,
+    /// Bytes of all slabs.
+    pub size: u64,
+    /// Bytes of slabs in use.
+    pub allocated: u64,
+    /// Bytes of a slab.
+    pub slab_size: u64,
+    /// Its disks, and how many of them are not here.
+    pub disks: usize,
+    /// See above.
+    pub disks_missing: usize,
+    /// Its virtual disks.
+    pub spaces: usize,
+    /// How many disks may fail at the same moment now, with nothing lost; none for a pool that is not open.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub can_lose: Option<usize>,
+    /// What would not survive one more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub can_lose_because: Option<String>,
+    /// Why it is not open, or takes no changes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// What to do about that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cure: Option<String>,
+    /// What was noticed when it was opened.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+}
+
+/// One pool with all that is in it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PoolDetail {
+    /// It.
+    #[serde(flatten)]
+    pub pool: PoolStatus,
+    /// Its disks.
+    pub physical_disks: Vec<DiskStatus>,
+    /// Its virtual disks.
+    pub virtual_disks: Vec<SpaceStatus>,
+}
+
+/// A pool to make.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct NewPool {
+    /// Its name.
+    pub name: String,
+    /// What it is made of.
+    #[serde(flatten)]
+    pub disks: NewDisks,
+    /// Bytes of a slab; by the size of the disks if none.
+    #[serde(default)]
+    pub slab_size: Option<u64>,
+}
+
+/// Disks for a pool.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct NewDisks {
+    /// Absolute.
+    pub paths: Vec<PathBuf>,
+    /// What is on them is erased, another pool's label too.
+    #[serde(default)]
+    pub force: bool,
+    /// They write 4 KiB at once although the system does not promise it.
+    #[serde(default)]
+    pub assume_atomic: bool,
+    /// A disk that returns is taken although what only it has may be old.
+    #[serde(default)]
+    pub accept_loss: bool,
+}
+
+/// What to change of a pool.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PoolChange {
+    /// Its new name.
+    pub name: String,
+}
+
+/// Pools to look for and open.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ImportRequest {
+    /// Only this one.
+    #[serde(default)]
+    pub name: Option<String>,
+    /// Where to look beside the configured places.
+    #[serde(default)]
+    pub paths: Vec<PathBuf>,
+    /// What the missing disks alone have is given up.
+    #[serde(default)]
+    pub accept_loss: bool,
+    /// Nothing is written.
+    #[serde(default)]
+    pub read_only: bool,
+    /// It is taken from whoever holds it.
+    #[serde(default)]
+    pub force: bool,
+}
+
+/// One virtual disk.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SpaceStatus {
+    /// Its name.
+    pub name: String,
+    /// Its pool's.
+    pub pool: String,
+    /// `Simple`, `Mirror` or `Parity`.
+    pub resiliency: String,
+    /// How many disks it promises to survive.
+    pub redundancy: usize,
+    /// Such as `OK`.
+    pub operational_status: String,
+    /// Such as `Healthy`.
+    pub health_status: String,
+    /// Bytes.
+    pub size: u64,
+    /// Bytes of its slabs.
+    pub footprint: u64,
+    /// Bytes of data in a hundred bytes of the pool.
+    pub efficiency: u64,
+    /// `Thin` or `Fixed`.
+    pub provisioning: String,
+    /// Data columns.
+    pub columns: u8,
+    /// Bytes that go to one column.
+    pub interleave: u32,
+    /// The socket it is served on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attached: Option<PathBuf>,
+}
+
+/// How a space survives failures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum ResiliencySetting {
+    /// It does not
+    Simple,
+    /// Two copies: one disk may fail
+    Mirror,
+    /// Three copies: two disks may fail
+    ThreeWayMirror,
+}
+
+/// When slabs are allocated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum ProvisioningSetting {
+    /// When they are written
+    Thin,
+    /// When the virtual disk is made
+    Fixed,
+}
+
+/// A virtual disk to make.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct NewSpace {
+    /// Its name.
+    pub name: String,
+    /// Its pool.
+    pub pool: String,
+    /// How it survives failures.
+    pub resiliency: ResiliencySetting,
+    /// Bytes; none: all that the pool has room for.
+    #[serde(default)]
+    pub size: Option<u64>,
+    /// Data columns; by the number of disks if none.
+    #[serde(default)]
+    pub columns: Option<u8>,
+    /// Bytes that go to one column before the next.
+    #[serde(default)]
+    pub interleave: Option<u32>,
+    /// When slabs are allocated.
+    pub provisioning: ProvisioningSetting,
+}

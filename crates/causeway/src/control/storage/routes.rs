@@ -1,0 +1,108 @@
+//! The paths of the control interface for storage.
+
+use std::sync::Arc;
+
+use axum::extract::{Path as Segment, State};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{delete, get, post};
+use axum::{Json, Router};
+
+use super::{
+    DiskStatus, ImportRequest, NewDisks, NewFiles, NewPool, NewSpace, PoolChange, PoolDetail, PoolStatus,
+    Qualified, QualifyRequest, SpaceStatus,
+};
+use crate::control::types::{Changed, Fault};
+use crate::daemon::{Daemon, StorageError};
+
+/// All of them.
+pub fn router() -> Router<Arc<Daemon>> {
+    Router::new()
+        .route("/v1/disks", get(disks))
+        .route("/v1/disks/files", post(create_files))
+        .route("/v1/disks/qualify", post(qualify))
+        .route("/v1/pools", get(pools).post(create_pool))
+        .route("/v1/pools/import", post(import))
+        .route("/v1/pools/{name}", get(pool).patch(rename_pool).delete(destroy_pool))
+        .route("/v1/pools/{name}/export", post(export))
+        .route("/v1/pools/{name}/disks", post(add_disks))
+        .route("/v1/pools/{name}/disks/{disk}", delete(remove_disk))
+        .route("/v1/spaces", get(spaces).post(create_space))
+        .route("/v1/spaces/{name}", get(space))
+}
+
+type Daemons = State<Arc<Daemon>>;
+type Answer<T> = Result<Json<T>, StorageError>;
+
+async fn disks(State(d): Daemons) -> Answer<Vec<DiskStatus>> {
+    d.storage().ask(|s| async move { Ok(s.disks().await) }).await.map(Json)
+}
+
+async fn create_files(State(d): Daemons, Json(new): Json<NewFiles>) -> Answer<Changed> {
+    d.storage().ask(|s| async move { s.create_files(new).await }).await.map(Json)
+}
+
+async fn qualify(State(d): Daemons, Json(request): Json<QualifyRequest>) -> Answer<Qualified> {
+    d.storage().ask(|s| async move { s.qualify(request).await }).await.map(Json)
+}
+
+async fn pools(State(d): Daemons) -> Answer<Vec<PoolStatus>> {
+    d.storage().ask(|s| async move { Ok(s.pools()) }).await.map(Json)
+}
+
+async fn create_pool(State(d): Daemons, Json(new): Json<NewPool>) -> Answer<Changed> {
+    d.storage().ask(|s| async move { s.create_pool(new).await }).await.map(Json)
+}
+
+async fn import(State(d): Daemons, Json(request): Json<ImportRequest>) -> Answer<Changed> {
+    d.storage().ask(|s| async move { s.import(request).await }).await.map(Json)
+}
+
+async fn pool(State(d): Daemons, Segment(name): Segment<String>) -> Answer<PoolDetail> {
+    d.storage().ask(|s| async move { s.pool(&name) }).await.map(Json)
+}
+
+async fn rename_pool(
+    State(d): Daemons,
+    Segment(name): Segment<String>,
+    Json(change): Json<PoolChange>,
+) -> Answer<Changed> {
+    d.storage().ask(|s| async move { s.rename_pool(&name, change).await }).await.map(Json)
+}
+
+async fn destroy_pool(State(d): Daemons, Segment(name): Segment<String>) -> Answer<Changed> {
+    d.storage().ask(|s| async move { s.destroy_pool(&name).await }).await.map(Json)
+}
+
+async fn export(State(d): Daemons, Segment(name): Segment<String>) -> Answer<Changed> {
+    d.storage().ask(|s| async move { s.export(&name).await }).await.map(Json)
+}
+
+async fn add_disks(
+    State(d): Daemons,
+    Segment(name): Segment<String>,
+    Json(new): Json<NewDisks>,
+) -> Answer<Changed> {
+    d.storage().ask(|s| async move { s.add_disks(&name, new).await }).await.map(Json)
+}
+
+async fn remove_disk(State(d): Daemons, Segment((name, disk)): Segment<(String, String)>) -> Answer<Changed> {
+    d.storage().ask(|s| async move { s.remove_disk(&name, &disk).await }).await.map(Json)
+}
+
+async fn spaces(State(d): Daemons) -> Answer<Vec<SpaceStatus>> {
+    d.storage().ask(|s| async move { Ok(s.spaces()) }).await.map(Json)
+}
+
+async fn create_space(State(d): Daemons, Json(new): Json<NewSpace>) -> Answer<Changed> {
+    d.storage().ask(|s| async move { s.create_space(new).await }).await.map(Json)
+}
+
+async fn space(State(d): Daemons, Segment(name): Segment<String>) -> Answer<SpaceStatus> {
+    d.storage().ask(|s| async move { s.space(&name) }).await.map(Json)
+}
+
+impl IntoResponse for StorageError {
+    fn into_response(self) -> Response {
+        (self.status(), Json(Fault { error: self.to_string(), cure: self.cure() })).into_response()
+    }
+}

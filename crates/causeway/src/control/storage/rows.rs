@@ -1,0 +1,119 @@
+//! Tables of disks, pools and virtual disks, with the columns of the cmdlets.
+
+use super::{DiskStatus, PoolStatus, SpaceStatus};
+use crate::output::{Row, human_bytes};
+
+fn yes(b: bool) -> String {
+    if b { "True" } else { "False" }.to_owned()
+}
+
+/// As `Get-PhysicalDisk`.
+impl Row for DiskStatus {
+    const COLUMNS: &'static [&'static str] = &[
+        ">Number",
+        "FriendlyName",
+        "StoragePool",
+        "MediaType",
+        "CanPool",
+        "CannotPoolReason",
+        "OperationalStatus",
+        "HealthStatus",
+        "Usage",
+        ">Size",
+        "Path",
+    ];
+
+    fn cells(&self) -> Vec<String> {
+        let reasons: Vec<_> = self.cannot_pool_reasons.iter().map(|r| r.reason.as_str()).collect();
+        vec![
+            self.number.map_or_else(String::new, |n| n.to_string()),
+            self.friendly_name.clone(),
+            self.pool.clone().unwrap_or_default(),
+            self.media_type.clone(),
+            yes(self.can_pool),
+            reasons.join(", "),
+            self.operational_status.clone(),
+            self.health_status.clone(),
+            self.usage.clone(),
+            human_bytes(self.size),
+            self.path.as_ref().map_or_else(|| format!("({})", self.unique_id), |p| p.display().to_string()),
+        ]
+    }
+}
+
+impl PoolStatus {
+    /// `1 disk now`, with what would not survive one more where that is not expected.
+    pub fn can_lose_text(&self) -> String {
+        match self.can_lose {
+            None => "unknown".to_owned(),
+            Some(1) => "1 disk now".to_owned(),
+            Some(n) => format!("{n} disks now"),
+        }
+    }
+}
+
+/// As `Get-StoragePool`.
+impl Row for PoolStatus {
+    const COLUMNS: &'static [&'static str] = &[
+        "FriendlyName",
+        "OperationalStatus",
+        "HealthStatus",
+        "IsReadOnly",
+        ">Size",
+        ">AllocatedSize",
+        ">Disks",
+        "CanLose",
+        "Reason",
+    ];
+
+    fn cells(&self) -> Vec<String> {
+        let disks = match self.disks_missing {
+            0 => self.disks.to_string(),
+            missing => format!("{} of {}", self.disks - missing.min(self.disks), self.disks),
+        };
+        vec![
+            self.name.clone(),
+            self.operational_status.clone(),
+            self.health_status.clone(),
+            yes(self.is_read_only),
+            human_bytes(self.size),
+            human_bytes(self.allocated),
+            disks,
+            self.can_lose_text(),
+            self.reason.clone().unwrap_or_default(),
+        ]
+    }
+}
+
+/// As `Get-VirtualDisk`.
+impl Row for SpaceStatus {
+    const COLUMNS: &'static [&'static str] = &[
+        "FriendlyName",
+        "StoragePool",
+        "ResiliencySettingName",
+        ">FaultDomainRedundancy",
+        "OperationalStatus",
+        "HealthStatus",
+        ">Size",
+        ">FootprintOnPool",
+        "StorageEfficiency",
+        "ProvisioningType",
+        "AttachedTo",
+    ];
+
+    fn cells(&self) -> Vec<String> {
+        vec![
+            self.name.clone(),
+            self.pool.clone(),
+            self.resiliency.clone(),
+            self.redundancy.to_string(),
+            self.operational_status.clone(),
+            self.health_status.clone(),
+            human_bytes(self.size),
+            human_bytes(self.footprint),
+            format!("{} %", self.efficiency),
+            self.provisioning.clone(),
+            self.attached.as_ref().map_or_else(String::new, |p| p.display().to_string()),
+        ]
+    }
+}

@@ -1,0 +1,109 @@
+//! The pools of this server: one thread with a current-thread runtime, on which all I/O of their disks, their tasks and
+//! the clients of their spaces are.
+//!
+//! **A life.** [`Storage::start`] → the configured places are looked at and every pool found there is opened → requests,
+//! each a task → [`Storage::stop`]: clients of spaces ended, spaces flushed, pools exported.
+//!
+//! **Errors.** [`StorageError`], each with its cure. A pool that cannot be opened is listed with the reason.
+
+mod create;
+mod describe;
+mod disks;
+mod error;
+mod find;
+mod health;
+mod import;
+mod machine;
+mod pools;
+mod spaces;
+
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use arena::Arena;
+use env::{BoxFuture, Env};
+use parking_lot::Mutex;
+use tokio::sync::{mpsc, oneshot};
+
+pub use error::StorageError;
+pub use pools::Pools;
+
+use crate::config::StorageSection;
+
+/// Requests that may wait for the thread.
+const WAITING: usize = 64;
+
+/// See the module.
+pub struct Storage {
+    requests: mpsc::Sender<Request>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+enum Request {
+    Do(Box<dyn FnOnce(Arc<Pools>) -> BoxFuture<()> + Send>),
+    Stop(oneshot::Sender<()>),
+}
+
+impl Storage {
+    /// Starts the thread. Requests wait until it has looked for pools.
+    pub(super) fn start(section: &StorageSection, arena: &Arena, env: &Env) -> io::Result<Storage> {
+        let (requests, receiver) = mpsc::channel(WAITING);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let pools = Arc::new(Pools::new(section.devices.clone(), arena.clone(), env.clone()));
+        let thread = thread::Builder::new()
+            .name("storage".to_owned())
+            .spawn(move || runtime.block_on(serve(receiver, pools)))?;
+        Ok(Storage { requests, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// Does something on the storage thread.
+    ///
+    /// # Errors
+    /// The call's; [`StorageError::Stopping`].
+    pub async fn ask<T, F>(
+        &self,
+        call: impl FnOnce(Arc<Pools>) -> F + Send + 'static,
+    ) -> Result<T, StorageError>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, StorageError>> + Send + 'static,
+    {
+        let (send, receive) = oneshot::channel();
+        let work: Box<dyn FnOnce(Arc<Pools>) -> BoxFuture<()> + Send> = Box::new(|pools| {
+            Box::pin(async move {
+                let _ = send.send(call(pools).await);
+            })
+        });
+        self.requests.send(Request::Do(work)).await.map_err(|_| StorageError::Stopping)?;
+        receive.await.map_err(|_| StorageError::Stopping)?
+    }
+
+    /// Gives every pool up cleanly and ends the thread.
+    pub(super) async fn stop(&self) {
+        let (done, finished) = oneshot::channel();
+        if self.requests.send(Request::Stop(done)).await.is_ok() {
+            let _ = finished.await;
+        }
+        if let Some(thread) = self.thread.lock().take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the storage thread had panicked");
+        }
+    }
+}
+
+async fn serve(mut requests: mpsc::Receiver<Request>, pools: Arc<Pools>) {
+    pools.import_at_start().await;
+    while let Some(request) = requests.recv().await {
+        match request {
+            Request::Do(work) => drop(tokio::spawn(work(Arc::clone(&pools)))),
+            Request::Stop(done) => {
+                pools.close_all().await;
+                let _ = done.send(());
+                return;
+            }
+        }
+    }
+}

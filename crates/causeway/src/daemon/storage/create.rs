@@ -1,0 +1,207 @@
+//! Making, renaming, exporting and destroying pools; disks that join and leave.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use disk::Disk;
+use disk::qualify::CannotPoolReason;
+use pool::{AdminError, CreateError, CreateOptions, NewDisk, Pool, Presence, UNIT};
+
+use super::error::StorageError;
+use super::find;
+use super::pools::{Closed, Known, OpenPool, Pools, done, real};
+use crate::control::storage::{NewDisks, NewPool, PoolChange};
+use crate::control::types::Changed;
+
+impl Pools {
+    /// Makes a pool, and holds it.
+    ///
+    /// # Errors
+    /// Which disk will not do, and why; nothing is written then.
+    pub async fn create_pool(&self, new: NewPool) -> Result<Changed, StorageError> {
+        let paths = real(&new.disks.paths)?;
+        let _one = self.changing.lock().await;
+        match self.find(&new.name) {
+            Err(StorageError::NoPool(_)) => {}
+            _ => return Err(StorageError::PoolExists(new.name)),
+        }
+        let mut disks = Vec::new();
+        for (n, path) in paths.iter().enumerate() {
+            if paths[..n].contains(path) {
+                let why = pool::Unsuitable::Twice;
+                return Err(CreateError::Disk { path: path.clone(), why }.into());
+            }
+            disks.push(self.new_disk(path, &new.disks).await?);
+        }
+        let options =
+            CreateOptions { name: new.name.clone(), slab_bytes: new.slab_size, by: self.by.clone() };
+        let pool = Pool::create(&self.env, &self.arena, &disks, options).await?;
+        let notes = self.unlisted(&paths);
+        self.keep(pool, false, Vec::new()).await?;
+        tracing::info!(pool = new.name, disks = paths.len(), "pool created");
+        Ok(done(format!("pool {} created of {} disks", new.name, paths.len()), notes))
+    }
+
+    /// Adds disks to an open pool, or takes back those that are its own.
+    ///
+    /// # Errors
+    /// See [`StorageError`]; disks before the one that will not do have been added.
+    pub async fn add_disks(&self, name: &str, new: NewDisks) -> Result<Changed, StorageError> {
+        let paths = real(&new.paths)?;
+        let _one = self.changing.lock().await;
+        let open = self.open_pool(name)?;
+        let mut numbers = Vec::new();
+        for path in &paths {
+            let labels = find::labels(&self.env, &self.arena, vec![path.clone()]).await;
+            let own = labels.iter().find(|l| l.label.pool == open.pool.id());
+            let absent = own.filter(|l| {
+                open.pool
+                    .read(|s| s.disks.get(&l.label.number).is_some_and(|r| r.presence != Presence::Present))
+            });
+            numbers.push(match absent {
+                Some(l) => {
+                    let disk = self.open_disk(path, Some(l.label.atomic_write), false).await?;
+                    let number = open.bring_back(disk, new.accept_loss).await?;
+                    format!("disk {} is back in the pool {}", number.0, open.name())
+                }
+                None => {
+                    let disk = self.new_disk(path, &new).await?;
+                    let number = open.add(&disk).await?;
+                    format!("disk {} added to the pool {}: {}", number.0, open.name(), path.display())
+                }
+            });
+        }
+        Ok(done(numbers.join("\n"), self.unlisted(&paths)))
+    }
+
+    /// Takes a disk without data out of a pool.
+    ///
+    /// # Errors
+    /// See [`StorageError`]: it has data.
+    pub async fn remove_disk(&self, name: &str, disk: &str) -> Result<Changed, StorageError> {
+        let _one = self.changing.lock().await;
+        let open = self.open_pool(name)?;
+        let number = open.disk(disk)?;
+        open.pool.remove_disk(number).await?;
+        Ok(done(format!("disk {} removed from the pool {}", number.0, open.name()), Vec::new()))
+    }
+
+    /// Gives a pool another name.
+    ///
+    /// # Errors
+    /// See [`StorageError`].
+    pub async fn rename_pool(&self, name: &str, change: PoolChange) -> Result<Changed, StorageError> {
+        let _one = self.changing.lock().await;
+        let open = self.open_pool(name)?;
+        if self.find(&change.name).is_ok_and(|(id, _)| id != open.pool.id()) {
+            return Err(StorageError::PoolExists(change.name));
+        }
+        open.pool.rename(&change.name).await?;
+        Ok(done(format!("pool {name} is called {} now", change.name), Vec::new()))
+    }
+
+    /// Gives a pool up: clients of its spaces are ended, everything is flushed, and another machine may open it.
+    ///
+    /// # Errors
+    /// See [`StorageError`]: it is suspended, and its claim stays.
+    pub async fn export(&self, name: &str) -> Result<Changed, StorageError> {
+        let _one = self.changing.lock().await;
+        let open = self.open_pool(name)?;
+        let (name, disks) = (open.name(), open.paths());
+        let closed = open.close().await;
+        let reason = match &closed {
+            Ok(()) => "it was exported".to_owned(),
+            Err(e) => e.to_string(),
+        };
+        let cure = Some(format!("causeway pool import {name}"));
+        let entry = Closed { name: name.clone(), disks, reason, cure };
+        self.known.lock().insert(open.pool.id(), Known::Closed(entry));
+        closed?;
+        Ok(done(format!("pool {name} exported"), Vec::new()))
+    }
+
+    /// Erases a pool and all that is in it; one that is not open is only forgotten until it is found again.
+    ///
+    /// # Errors
+    /// See [`StorageError`].
+    pub async fn destroy_pool(&self, name: &str) -> Result<Changed, StorageError> {
+        let _one = self.changing.lock().await;
+        let open = self.open_pool(name)?;
+        let (id, name) = (open.pool.id(), open.name());
+        let absent = open.pool.read(|s| s.disks.values().filter(|d| d.presence != Presence::Present).count());
+        open.close().await?;
+        let erased = open.pool.erase_labels().await;
+        self.known.lock().remove(&id);
+        erased?;
+        tracing::info!(pool = name, "pool destroyed");
+        let notes = match absent {
+            0 => Vec::new(),
+            n => vec![format!("{n} of its disks were not here and still have its label")],
+        };
+        Ok(done(format!("pool {name} destroyed"), notes))
+    }
+
+    /// A disk that may be pooled, opened.
+    async fn new_disk(&self, path: &Path, how: &NewDisks) -> Result<NewDisk, StorageError> {
+        self.refuse_own(path)?;
+        let found = self.look_at(path, how.force, false).await?;
+        let in_pool = |r: &CannotPoolReason| matches!(r, CannotPoolReason::InAPool { .. });
+        let reasons: Vec<_> = found.reasons.into_iter().filter(|r| !(how.force && in_pool(r))).collect();
+        if !reasons.is_empty() {
+            return Err(StorageError::CannotPool { path: path.to_owned(), reasons });
+        }
+        let atomic = how.assume_atomic.then_some(UNIT as u32);
+        let disk = self.open_disk(path, atomic, false).await?;
+        Ok(NewDisk { overwrite: how.force, ..NewDisk::new(disk) })
+    }
+
+    /// A disk of a pool that is open here is in use by ourselves, and no force takes it.
+    fn refuse_own(&self, path: &Path) -> Result<(), StorageError> {
+        for open in self.open_pools() {
+            let mine = open.pool.members().iter().any(|m| m.disk.info().path == path);
+            if mine {
+                let pool = format!("the pool '{}', which is open here", open.name());
+                let reasons = vec![CannotPoolReason::InAPool { pool }];
+                return Err(StorageError::CannotPool { path: path.to_owned(), reasons });
+            }
+        }
+        Ok(())
+    }
+
+    /// What to say of disks that the next start would not find.
+    fn unlisted(&self, paths: &[PathBuf]) -> Vec<String> {
+        let unlisted = paths.iter().filter(|p| !find::names(&self.devices, p));
+        unlisted
+            .map(|p| {
+                format!(
+                    "{} is in none of the places of storage.devices: add it to the configuration, or the pool will not \
+                     be found when the server starts again",
+                    p.display()
+                )
+            })
+            .collect()
+    }
+}
+
+impl OpenPool {
+    /// Adds a disk; its number.
+    async fn add(&self, disk: &NewDisk) -> Result<pool::DiskNumber, StorageError> {
+        let number = self.pool.add_disk(disk).await?;
+        self.joined(number).await?;
+        Ok(number)
+    }
+
+    /// Takes a disk back that was absent; its number.
+    pub(super) async fn bring_back(
+        &self,
+        disk: Arc<dyn Disk>,
+        accept_loss: bool,
+    ) -> Result<pool::DiskNumber, StorageError> {
+        let number = self.pool.return_disk(disk, accept_loss).await.map_err(|e| match e {
+            AdminError::Unsuitable(why) => StorageError::Admin(AdminError::Unsuitable(why)),
+            other => other.into(),
+        })?;
+        self.joined(number).await?;
+        Ok(number)
+    }
+}

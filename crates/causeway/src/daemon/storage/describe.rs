@@ -1,0 +1,230 @@
+//! Pools, disks and spaces in the words of the control interface.
+
+use std::path::PathBuf;
+
+use disk::qualify::Qualification;
+use disk::{DiskInfo, Media};
+use pool::{DiskNumber, DiskRecord, Presence, Provisioning, Resiliency, SpaceId, State, Usage};
+
+use super::error::StorageError;
+use super::health::{self, CanLose, Health, Limit};
+use super::pools::{Closed, Known, OpenPool, Pools};
+use crate::control::storage::{DiskStatus, PoolDetail, PoolStatus, Qualified, Reason, SpaceStatus};
+
+impl Pools {
+    /// All pools, by identity.
+    pub fn pools(&self) -> Vec<PoolStatus> {
+        self.known.lock().iter().map(|(id, known)| status(&id.to_string(), known)).collect()
+    }
+
+    /// One pool and what is in it.
+    ///
+    /// # Errors
+    /// There is none of that name.
+    pub fn pool(&self, name: &str) -> Result<PoolDetail, StorageError> {
+        let (id, known) = self.find(name)?;
+        let (physical_disks, virtual_disks) = match &known {
+            Known::Open(open) => (disks(open), spaces(open)),
+            Known::Closed(_) => (Vec::new(), Vec::new()),
+        };
+        Ok(PoolDetail { pool: status(&id.to_string(), &known), physical_disks, virtual_disks })
+    }
+
+    /// All virtual disks of open pools.
+    pub fn spaces(&self) -> Vec<SpaceStatus> {
+        self.open_pools().iter().flat_map(|open| spaces(open)).collect()
+    }
+}
+
+fn status(id: &str, known: &Known) -> PoolStatus {
+    match known {
+        Known::Open(open) => open_status(id, open),
+        Known::Closed(closed) => closed_status(id, closed),
+    }
+}
+
+fn open_status(id: &str, open: &OpenPool) -> PoolStatus {
+    let suspended = open.pool.suspended().map(|s| s.to_string());
+    open.pool.read(|s| {
+        let Health { operational, health } = health::of_pool(s, suspended.is_some(), open.read_only);
+        let CanLose { disks, limit } = health::can_lose(s);
+        let because = match limit {
+            Limit::Metadata => "fewer disks would not be enough to be sure of the pool's metadata".to_owned(),
+            Limit::Space(name) => format!("{name} would lose data"),
+        };
+        let present = |r: &&DiskRecord| r.presence == Presence::Present;
+        PoolStatus {
+            name: s.name.clone(),
+            unique_id: id.to_owned(),
+            operational_status: operational.to_owned(),
+            health_status: health.to_owned(),
+            is_read_only: open.read_only || suspended.is_some(),
+            size: s.disks.values().map(|d| u64::from(d.slabs) * s.slab_bytes).sum(),
+            allocated: s.slabs_allocated() as u64 * s.slab_bytes,
+            slab_size: s.slab_bytes,
+            disks: s.disks.len(),
+            disks_missing: s.disks.len() - s.disks.values().filter(present).count(),
+            spaces: s.spaces.len(),
+            can_lose: Some(disks),
+            can_lose_because: Some(because),
+            cure: suspended.as_ref().map(|_| {
+                format!(
+                    "bring its disks back, then: causeway pool export {}; causeway pool import {}",
+                    s.name, s.name
+                )
+            }),
+            reason: suspended.clone(),
+            notes: open.notes.clone(),
+        }
+    })
+}
+
+fn closed_status(id: &str, closed: &Closed) -> PoolStatus {
+    PoolStatus {
+        name: closed.name.clone(),
+        unique_id: id.to_owned(),
+        operational_status: "Not open".to_owned(),
+        health_status: "Unknown".to_owned(),
+        is_read_only: true,
+        size: 0,
+        allocated: 0,
+        slab_size: 0,
+        disks: closed.disks.len(),
+        disks_missing: 0,
+        spaces: 0,
+        can_lose: None,
+        can_lose_because: None,
+        reason: Some(closed.reason.clone()),
+        cure: closed.cure.clone(),
+        notes: Vec::new(),
+    }
+}
+
+/// The disks of a pool.
+pub(super) fn disks(open: &OpenPool) -> Vec<DiskStatus> {
+    let members = open.pool.members();
+    open.pool.read(|s| {
+        let describe = |(number, record): (&DiskNumber, &DiskRecord)| {
+            let info = members.get(*number).map(|m| m.disk.info());
+            pooled(s, *number, record, info)
+        };
+        s.disks.iter().map(describe).collect()
+    })
+}
+
+fn pooled(s: &State, number: DiskNumber, record: &DiskRecord, info: Option<&DiskInfo>) -> DiskStatus {
+    let Health { operational, health } = health::of_disk(record);
+    let found = format!("it is disk {} of the pool '{}'", number.0, s.name);
+    let cure = "take it out of that pool before it goes into another one".to_owned();
+    DiskStatus {
+        number: Some(number.0),
+        friendly_name: info.map_or_else(String::new, |i| i.model.clone()),
+        unique_id: record.name.clone(),
+        path: info.map(|i| i.path.clone()),
+        media_type: media(match record.media {
+            1 => Media::Hdd,
+            2 => Media::Ssd,
+            3 => Media::Nvme,
+            4 => Media::Scm,
+            _ => Media::Unspecified,
+        }),
+        can_pool: false,
+        cannot_pool_reasons: vec![Reason { reason: "In a pool".to_owned(), found, cure }],
+        operational_status: operational.to_owned(),
+        health_status: health.to_owned(),
+        usage: match record.usage {
+            Usage::AutoSelect => "Auto-Select",
+            Usage::ManualSelect => "Manual-Select",
+            Usage::HotSpare => "Hot Spare",
+            Usage::Journal => "Journal",
+            Usage::Retired => "Retired",
+        }
+        .to_owned(),
+        size: info.map_or_else(|| u64::from(record.slabs) * s.slab_bytes, |i| i.geometry.size),
+        allocated: s.slabs_used(number).count() as u64 * s.slab_bytes,
+        pool: Some(s.name.clone()),
+    }
+}
+
+/// A disk of no open pool.
+pub(super) fn candidate(found: &Qualification) -> DiskStatus {
+    let info = &found.info;
+    let reason = |r: &disk::qualify::CannotPoolReason| Reason {
+        reason: r.name().to_owned(),
+        found: r.to_string(),
+        cure: r.cure(),
+    };
+    DiskStatus {
+        number: None,
+        friendly_name: info.model.clone(),
+        unique_id: info.id.to_string(),
+        path: Some(PathBuf::clone(&info.path)),
+        media_type: media(info.media),
+        can_pool: found.can_pool,
+        cannot_pool_reasons: found.reasons.iter().map(reason).collect(),
+        operational_status: "OK".to_owned(),
+        health_status: "Healthy".to_owned(),
+        usage: "Auto-Select".to_owned(),
+        size: info.geometry.size,
+        allocated: 0,
+        pool: None,
+    }
+}
+
+/// All that was found.
+pub(super) fn qualified(found: &Qualification) -> Qualified {
+    Qualified {
+        disk: candidate(found),
+        warnings: found.warnings.iter().map(ToString::to_string).collect(),
+        signatures: found.signatures.iter().map(ToString::to_string).collect(),
+        atomic_write: found.info.geometry.atomic_write,
+        flush_us: found.flush.as_ref().map(|f| f.median.as_micros() as u64),
+    }
+}
+
+fn media(media: Media) -> String {
+    match media {
+        Media::Scm => "SCM",
+        Media::Nvme => "NVMe",
+        Media::Ssd => "SSD",
+        Media::Hdd => "HDD",
+        Media::Unspecified => "Unspecified",
+    }
+    .to_owned()
+}
+
+/// The virtual disks of a pool.
+pub(super) fn spaces(open: &OpenPool) -> Vec<SpaceStatus> {
+    open.pool.read(|s| s.spaces.keys().filter_map(|id| space(s, *id)).collect())
+}
+
+/// One virtual disk.
+fn space(s: &State, id: SpaceId) -> Option<SpaceStatus> {
+    let record = s.spaces.get(&id)?;
+    let Health { operational, health } = health::of_space(s, id);
+    let slabs: usize = s.rows.iter().filter(|((space, _), _)| *space == id).map(|(_, r)| r.slabs.len()).sum();
+    Some(SpaceStatus {
+        name: record.name.clone(),
+        pool: s.name.clone(),
+        resiliency: match record.resiliency {
+            Resiliency::Simple => "Simple",
+            Resiliency::Mirror { .. } => "Mirror",
+            Resiliency::Parity { .. } => "Parity",
+        }
+        .to_owned(),
+        redundancy: record.resiliency.failures(),
+        operational_status: operational.to_owned(),
+        health_status: health.to_owned(),
+        size: record.size,
+        footprint: slabs as u64 * s.slab_bytes,
+        efficiency: u64::from(record.columns) * 100 / record.slabs_in_row().max(1) as u64,
+        provisioning: match record.provisioning {
+            Provisioning::Thin => "Thin",
+            Provisioning::Fixed => "Fixed",
+        }
+        .to_owned(),
+        columns: record.columns,
+        interleave: record.interleave,
+        attached: None,
+    })
+}

@@ -1,0 +1,104 @@
+//! The disks of this machine: which there are, whether they may be pooled, and files to be disks.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+
+use disk::qualify::{self, DEVICE_MIN, Qualification, QualifyOptions};
+use disk::{FileDisk, FileOptions};
+use pool::format::{Areas, Label};
+use tokio::sync::oneshot;
+
+use super::error::StorageError;
+use super::pools::{Known, Pools, done, real};
+use super::{describe, find};
+use crate::control::storage::{DiskStatus, NewFiles, Qualified, QualifyRequest};
+use crate::control::types::Changed;
+
+impl Pools {
+    /// All disks: those of pools, the block devices of this machine, and what the configured places have.
+    pub async fn disks(&self) -> Vec<DiskStatus> {
+        let mut all: Vec<DiskStatus> = Vec::new();
+        let mut closed: Vec<(PathBuf, String)> = Vec::new();
+        for known in self.known.lock().values() {
+            match known {
+                Known::Open(open) => all.extend(describe::disks(open)),
+                Known::Closed(c) => closed.extend(c.disks.iter().map(|d| (d.clone(), c.name.clone()))),
+            }
+        }
+        let mut others: Vec<PathBuf> = qualify::list().into_iter().map(|d| d.path).collect();
+        others.extend(find::expand(&self.devices));
+        others.extend(closed.iter().map(|(path, _)| path.clone()));
+        let mut others: Vec<_> = others.iter().filter_map(|p| std::fs::canonicalize(p).ok()).collect();
+        others.sort();
+        others.dedup();
+        others.retain(|p| !all.iter().any(|d| d.path.as_ref() == Some(p)));
+        for path in others {
+            // What may not be looked at is not listed.
+            let Ok(found) = self.look_at(&path, false, false).await else { continue };
+            let pool = closed.iter().find(|(p, _)| *p == path).map(|(_, name)| name.clone());
+            all.push(DiskStatus { pool, ..describe::candidate(&found) });
+        }
+        all
+    }
+
+    /// Makes sparse files to be disks.
+    ///
+    /// # Errors
+    /// The first that cannot be made; those before it are there.
+    pub async fn create_files(&self, new: NewFiles) -> Result<Changed, StorageError> {
+        if let Some(path) = new.paths.iter().find(|p| !p.is_absolute()) {
+            return Err(StorageError::NotAbsolute(path.clone()));
+        }
+        if new.size < Areas::DISK_MIN {
+            let (size, least) = (new.size, Areas::DISK_MIN);
+            return Err(pool::AdminError::Unsuitable(pool::Unsuitable::Small { size, least }).into());
+        }
+        let (env, options) =
+            (self.env.clone(), FileOptions { create: Some(new.size), ..FileOptions::default() });
+        let (paths, made) = (new.paths.clone(), new.paths.len());
+        let work = move || paths.iter().try_for_each(|p| FileDisk::open(&env, p, &options).map(drop));
+        tokio::task::spawn_blocking(work).await.map_err(|_| StorageError::Stopping)??;
+        Ok(done(format!("{made} files created"), Vec::new()))
+    }
+
+    /// Looks at a disk closely, measures its flushes too.
+    ///
+    /// # Errors
+    /// It cannot even be looked at.
+    pub async fn qualify(&self, request: QualifyRequest) -> Result<Qualified, StorageError> {
+        let paths = real(std::slice::from_ref(&request.path))?;
+        let found = self.look_at(&paths[0], request.force, true).await?;
+        Ok(describe::qualified(&found))
+    }
+
+    /// Qualifies a disk on a thread of its own, because that blocks.
+    pub(super) async fn look_at(
+        &self,
+        path: &Path,
+        force: bool,
+        measure: bool,
+    ) -> Result<Qualification, StorageError> {
+        let (env, path) = (self.env.clone(), path.to_owned());
+        let minimum = if path.is_file() { Areas::DISK_MIN } else { DEVICE_MIN };
+        let label = Some(Arc::new(pool_of) as qualify::LabelReader);
+        let options = QualifyOptions { force, minimum, measure, others: Vec::new(), label };
+        let (send, receive) = oneshot::channel();
+        let looks = move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            if let Ok(runtime) = runtime {
+                let _ = send.send(runtime.block_on(qualify::qualify(&env, &path, &options)));
+            }
+        };
+        let spawned = thread::Builder::new().name("qualify".to_owned()).spawn(looks);
+        spawned.map_err(|_| StorageError::Stopping)?;
+        Ok(receive.await.map_err(|_| StorageError::Stopping)??)
+    }
+}
+
+/// The pool that a disk's first bytes have a label of.
+fn pool_of(head: &[u8]) -> Option<String> {
+    let at = Areas::LABEL_A.offset as usize..Areas::LABEL_A.end() as usize;
+    let label = Label::decode(head.get(at)?).ok()?;
+    Some(format!("the pool '{}' (disk {}, {})", label.pool_name, label.number.0, label.pool))
+}

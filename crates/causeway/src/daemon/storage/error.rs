@@ -1,0 +1,217 @@
+//! Why a request to the storage was refused, by blame, with what to do.
+
+use std::path::PathBuf;
+
+use axum::http::StatusCode;
+use disk::qualify::CannotPoolReason;
+use pool::{AdminError, CommitError, CreateError, InvalidOp, OpenError, Unsuitable};
+use thiserror::Error;
+
+use crate::output::human_bytes;
+
+/// See the module.
+#[derive(Debug, Error)]
+pub enum StorageError {
+    /// The caller's: no such pool.
+    #[error("there is no pool {0}")]
+    NoPool(String),
+    /// The caller's: no such virtual disk.
+    #[error("there is no virtual disk {0}")]
+    NoSpace(String),
+    /// The caller's: the pool has no such disk.
+    #[error("the pool {pool} has no disk {disk}")]
+    NoDisk {
+        /// The pool.
+        pool: String,
+        /// As it was asked for.
+        disk: String,
+    },
+    /// The caller's: the name is that of several.
+    #[error("{name} is the name of several {what}")]
+    Ambiguous {
+        /// It.
+        name: String,
+        /// `pools` or `virtual disks`.
+        what: &'static str,
+    },
+    /// The caller's: the name is taken.
+    #[error("there is a pool {0} already")]
+    PoolExists(String),
+    /// The caller's: a path that is not absolute.
+    #[error("{} is not absolute", .0.display())]
+    NotAbsolute(PathBuf),
+    /// The caller's: more than the pool has room for.
+    #[error("{} do not fit into the pool {pool}: it has room for {} of this kind", human_bytes(*size), human_bytes(*room))]
+    TooLarge {
+        /// The pool.
+        pool: String,
+        /// Bytes asked for.
+        size: u64,
+        /// Bytes that there are.
+        room: u64,
+    },
+    /// The caller's: more disks than there are.
+    #[error("{needed} disks are needed and the pool {pool} has {disks}")]
+    TooFewDisks {
+        /// The pool.
+        pool: String,
+        /// For one row.
+        needed: usize,
+        /// Disks that may be used.
+        disks: usize,
+    },
+    /// The caller's: what this version does not do yet.
+    #[error("{0} is not there yet")]
+    NotYet(&'static str),
+    /// The pool is known and not open.
+    #[error("the pool {name} is not open: {reason}")]
+    NotOpen {
+        /// It.
+        name: String,
+        /// Why.
+        reason: String,
+    },
+    /// A disk that will not do.
+    #[error("{} cannot be pooled: {}", path.display(), reasons.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    CannotPool {
+        /// Where it is.
+        path: PathBuf,
+        /// Why not; not empty.
+        reasons: Vec<CannotPoolReason>,
+    },
+    /// A disk cannot be opened.
+    #[error(transparent)]
+    Disk(#[from] disk::OpenError),
+    /// A pool cannot be made.
+    #[error(transparent)]
+    Create(#[from] CreateError),
+    /// A pool cannot be opened.
+    #[error("the pool {name}: {source}")]
+    Import {
+        /// It.
+        name: String,
+        /// Why not.
+        source: OpenError,
+    },
+    /// None of its disks was found.
+    #[error("no disk of a pool {0} was found")]
+    NotFound(String),
+    /// A disk cannot be added, returned or removed.
+    #[error(transparent)]
+    Admin(#[from] AdminError),
+    /// A change cannot be made.
+    #[error(transparent)]
+    Commit(#[from] CommitError),
+    /// A thread of ours was lost.
+    #[error("the server stops")]
+    Stopping,
+}
+
+impl StorageError {
+    /// HTTP's word for it.
+    pub fn status(&self) -> StatusCode {
+        match self {
+            StorageError::NoPool(_)
+            | StorageError::NoSpace(_)
+            | StorageError::NoDisk { .. }
+            | StorageError::NotFound(_) => StatusCode::NOT_FOUND,
+            StorageError::NotAbsolute(_) | StorageError::NotYet(_) => StatusCode::BAD_REQUEST,
+            StorageError::Stopping => StatusCode::SERVICE_UNAVAILABLE,
+            _ => StatusCode::CONFLICT,
+        }
+    }
+
+    /// What to do about it, where the message does not say.
+    pub fn cure(&self) -> Option<String> {
+        let cure = match self {
+            StorageError::NoPool(_) => "see causeway pool list",
+            StorageError::NoSpace(_) => "see causeway space list",
+            StorageError::NoDisk { .. } => {
+                "see causeway pool show NAME; a disk is its number, its path or its identity"
+            }
+            StorageError::Ambiguous { what: "pools", .. } => {
+                "use its identity, as causeway pool show says it"
+            }
+            StorageError::Ambiguous { .. } => "write it POOL/NAME",
+            StorageError::PoolExists(_) => "choose another name",
+            StorageError::NotAbsolute(_) => "begin it with /",
+            StorageError::TooLarge { .. } => {
+                "choose a smaller size, add disks, or let it be thin: --provisioning thin"
+            }
+            StorageError::TooFewDisks { .. } => {
+                "add disks (causeway pool add-disk), or choose fewer columns or copies"
+            }
+            StorageError::NotOpen { .. } => {
+                "see causeway pool show NAME, and open it: causeway pool import NAME"
+            }
+            StorageError::CannotPool { reasons, .. } => return reasons.first().map(CannotPoolReason::cure),
+            StorageError::Disk(disk::OpenError::Path { source, .. }) => return crate::cures::local(source),
+            StorageError::Create(CreateError::Disk { why, .. })
+            | StorageError::Admin(AdminError::Unsuitable(why)) => {
+                return unsuitable(why);
+            }
+            StorageError::Import { source, .. } => return import(source),
+            StorageError::NotFound(_) => {
+                "name the places of its disks with --disk, or put them into storage.devices of the configuration"
+            }
+            StorageError::Admin(AdminError::Stale(_)) => "pass --accept-loss if nobody has anything newer",
+            StorageError::Admin(AdminError::Commit(e))
+            | StorageError::Commit(e)
+            | StorageError::Create(CreateError::Commit(e)) => {
+                return commit(e);
+            }
+            _ => return None,
+        };
+        Some(cure.to_owned())
+    }
+}
+
+fn unsuitable(why: &Unsuitable) -> Option<String> {
+    let cure = match why {
+        Unsuitable::Tears(_) => {
+            "use disks with sectors of 4096 bytes; for a trial, or where you know better than the system, pass --assume-atomic"
+        }
+        Unsuitable::InPool { .. } => {
+            "open that pool, or pass --force if nothing in it is needed any more: its label is erased then"
+        }
+        Unsuitable::NoIdentity => {
+            "give it a serial number; a file needs a file system with extended attributes"
+        }
+        Unsuitable::Twice => "name each disk once",
+        Unsuitable::Small { .. } => "use a larger disk, or smaller slabs: --slab-size",
+        _ => return None,
+    };
+    Some(cure.to_owned())
+}
+
+/// For a pool that cannot be opened.
+pub(super) fn import(why: &OpenError) -> Option<String> {
+    let cure = match why {
+        OpenError::TooFewVoters { .. } => {
+            "bring the missing disks back; if they are gone for good: causeway pool import NAME --accept-loss"
+        }
+        OpenError::Diverged(_) => "take these disks away, or: causeway pool import NAME --accept-loss",
+        OpenError::Held { .. } => {
+            "export it there: causeway pool export NAME; if that machine is off for certain: causeway pool import NAME --force"
+        }
+        OpenError::ReadOnlyFeatures { .. } => "causeway pool import NAME --read-only, or use a newer version",
+        OpenError::Features { .. } => "use a newer version",
+        _ => return None,
+    };
+    Some(cure.to_owned())
+}
+
+fn commit(why: &CommitError) -> Option<String> {
+    let cure = match why {
+        CommitError::Invalid(InvalidOp::NameTaken(_)) => "choose another name",
+        CommitError::Invalid(InvalidOp::DiskInUse(_)) => {
+            "it has data, which cannot be moved away yet; a disk that nothing was written to can be removed"
+        }
+        CommitError::ReadOnly => "export it and import it without --read-only",
+        CommitError::Suspended(_) => {
+            "bring its disks back and open it again: causeway pool export NAME, causeway pool import NAME"
+        }
+        _ => return None,
+    };
+    Some(cure.to_owned())
+}

@@ -1,0 +1,146 @@
+use std::collections::BTreeSet;
+
+use pool::{DiskId, DiskNumber, FaultDomains, Op, PoolId, Provisioning, RowNumber, SlabPlace};
+
+use super::*;
+
+const SLAB: u64 = 2 << 20;
+
+fn state(slabs: &[u32]) -> State {
+    let mut s = State::new(PoolId([1; 16]), "tank".to_owned(), SLAB);
+    for (n, slabs) in slabs.iter().enumerate() {
+        let record = DiskRecord {
+            id: DiskId([n as u8; 16]),
+            name: format!("d{n}"),
+            slabs: *slabs,
+            usage: Usage::AutoSelect,
+            presence: Presence::Present,
+            domains: FaultDomains::default(),
+            media: 0,
+            label_sequence: 1,
+        };
+        s.apply(&Op::AddDisk { disk: DiskNumber(n as u16), record }).expect("a disk");
+    }
+    let voters: BTreeSet<_> = s.disks.keys().copied().collect();
+    s.apply(&Op::Voters { voters }).expect("voters");
+    s
+}
+
+fn space(s: &mut State, name: &str, resiliency: Resiliency, columns: u8, rows: &[&[u16]]) -> SpaceId {
+    let record = SpaceRecord {
+        name: name.to_owned(),
+        size: 64 << 20,
+        resiliency,
+        interleave: 64 << 10,
+        columns,
+        provisioning: Provisioning::Thin,
+    };
+    let space = SpaceId(s.next_space);
+    s.apply(&Op::CreateSpace { space, record }).expect("a space");
+    for (n, disks) in rows.iter().enumerate() {
+        let mut slabs: Vec<SlabPlace> = Vec::new();
+        for disk in disks.iter().map(|d| DiskNumber(*d)) {
+            let taken = slabs.iter().filter(|p| p.disk == disk).count();
+            let slab = s.free_slabs(disk).nth(taken).expect("a free slab");
+            slabs.push(SlabPlace { disk, slab });
+        }
+        s.apply(&Op::AllocateRow { space, row: RowNumber(n as u32), slabs }).expect("a row");
+    }
+    space
+}
+
+fn lose(s: &mut State, disk: u16) {
+    let ops = s.leave(DiskNumber(disk), Absence::Gone, |_, _, _| 0);
+    s.apply_all(&ops).expect("it leaves");
+}
+
+const MIRROR: Resiliency = Resiliency::Mirror { copies: 2 };
+
+#[test]
+fn an_empty_pool_can_lose_what_its_metadata_survives() {
+    for (disks, can) in [(1, 0), (2, 1), (3, 1), (4, 1), (5, 2)] {
+        let s = state(&vec![8; disks]);
+        assert_eq!(can_lose(&s), CanLose { disks: can, limit: Limit::Metadata }, "{disks} disks");
+    }
+}
+
+#[test]
+fn a_mirror_can_lose_one_disk_and_then_none() {
+    let mut s = state(&[8, 8]);
+    let vm = space(&mut s, "vm", MIRROR, 1, &[&[0, 1]]);
+    assert_eq!(can_lose(&s), CanLose { disks: 1, limit: Limit::Space("vm".to_owned()) });
+    assert_eq!((of_space(&s, vm), of_pool(&s, false, false)), (Health::OK, Health::OK));
+    lose(&mut s, 1);
+    assert_eq!(can_lose(&s).disks, 0);
+    assert_eq!(of_space(&s, vm).operational, "Incomplete");
+    let missed = Op::Missed { space: vm, row: RowNumber(0), index: 1, regions: 4 };
+    s.apply(&missed).expect("a write that it missed");
+    assert_eq!(of_space(&s, vm), Health::new("Degraded", "Warning"));
+    assert_eq!(of_pool(&s, false, false), Health::new("Degraded", "Warning"));
+    // It returns: what it missed has to be copied, until then the other is the only one.
+    s.apply(&Op::DiskPresent { disk: DiskNumber(1) }).expect("back");
+    assert_eq!(of_space(&s, vm), Health::new("In service", "Warning"));
+    assert_eq!(can_lose(&s).disks, 0);
+    s.apply(&Op::NotMissed { space: vm, row: RowNumber(0), index: 1, regions: 4 }).expect("copied");
+    assert_eq!(of_space(&s, vm), Health::OK);
+}
+
+#[test]
+fn the_weakest_space_decides() {
+    let mut s = state(&[8; 5]);
+    let triple = Resiliency::Mirror { copies: 3 };
+    space(&mut s, "three", triple, 1, &[&[0, 1, 2], &[2, 3, 4]]);
+    assert_eq!(can_lose(&s), CanLose { disks: 2, limit: Limit::Space("three".to_owned()) });
+    space(&mut s, "two", MIRROR, 2, &[&[0, 1, 2, 3]]);
+    assert_eq!(can_lose(&s), CanLose { disks: 1, limit: Limit::Space("two".to_owned()) });
+    // One that nothing was written to has nothing to lose.
+    let scratch = space(&mut s, "scratch", Resiliency::Simple, 2, &[]);
+    assert_eq!(can_lose(&s).disks, 1);
+    s.apply(&Op::DestroySpace { space: scratch }).expect("gone");
+    let scratch = space(&mut s, "scratch", Resiliency::Simple, 2, &[&[3, 4]]);
+    assert_eq!(can_lose(&s), CanLose { disks: 0, limit: Limit::Space("scratch".to_owned()) });
+    lose(&mut s, 4);
+    assert_eq!(of_space(&s, scratch), Health::new("No redundancy", "Unhealthy"));
+    assert_eq!(of_pool(&s, false, false).health, "Unhealthy");
+}
+
+/// The formula against the definition: every set of that many disks may go, and some set of one more may not.
+#[test]
+fn what_can_be_lost_is_exact() {
+    let mut s = state(&[8; 5]);
+    space(&mut s, "a", Resiliency::Mirror { copies: 3 }, 1, &[&[0, 1, 2], &[1, 3, 4]]);
+    let survives = |s: &State, gone: u32| {
+        let is_gone = |d: DiskNumber| gone >> d.0 & 1 == 1;
+        let left = s.voters.iter().filter(|v| !is_gone(**v)).count();
+        let copy = |row: &Row| row.slabs.iter().any(|c| s.is_present(c.place.disk) && !is_gone(c.place.disk));
+        left >= s.needed_to_go_on() && s.rows.values().all(copy)
+    };
+    for lost in [None, Some(0), Some(3)] {
+        let mut s = s.clone();
+        lost.into_iter().for_each(|d| lose(&mut s, d));
+        let can = can_lose(&s).disks as u32;
+        let present = |gone: u32| (0..5).all(|d| gone >> d & 1 == 0 || s.is_present(DiskNumber(d)));
+        let sets = |size| (0_u32..32).filter(move |g| g.count_ones() == size).filter(|g| present(*g));
+        assert!(sets(can).all(|g| survives(&s, g)), "{can} after {lost:?}");
+        assert!(!sets(can + 1).all(|g| survives(&s, g)), "{can} and one more after {lost:?}");
+    }
+}
+
+#[test]
+fn rows_fit_as_placement_finds_them() {
+    for slabs in [vec![8, 8], vec![8, 3, 3], vec![4, 4, 4, 4], vec![9, 1], vec![40, 50, 70, 5, 64]] {
+        for (resiliency, columns) in [(MIRROR, 1), (MIRROR, 2), (Resiliency::Simple, 2)] {
+            let mut s = state(&slabs);
+            let id = space(&mut s, "x", resiliency, columns, &[]);
+            let record = SpaceRecord { size: 1 << 40, ..s.spaces[&id].clone() };
+            let fit = rows_that_fit(&s, &record);
+            s.apply(&Op::ResizeSpace { space: id, size: 1 << 40 }).expect("larger");
+            let mut rows = 0;
+            while let Ok(places) = pool::placement::row(&s, id) {
+                s.apply(&Op::AllocateRow { space: id, row: RowNumber(rows), slabs: places }).expect("a row");
+                rows += 1;
+            }
+            assert_eq!(fit, u64::from(rows), "{slabs:?} {resiliency:?} {columns}");
+        }
+    }
+}

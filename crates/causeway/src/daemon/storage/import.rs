@@ -1,0 +1,204 @@
+//! Opening pools: at the start, and when somebody asks.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use pool::{OpenError, OpenOptions, Opened, Pool, PoolId, Presence};
+
+use super::error::{self, StorageError};
+use super::find::{self, Labelled};
+use super::machine;
+use super::pools::{Closed, Known, OpenPool, Pools, done, real};
+use crate::control::storage::ImportRequest;
+use crate::control::types::Changed;
+
+impl Pools {
+    /// Opens every pool that the configured places have.
+    pub(super) async fn import_at_start(&self) {
+        let _one = self.changing.lock().await;
+        for (id, disks) in self.look(Vec::new()).await {
+            match self.open(id, &disks, &ImportRequest::default()).await {
+                Ok(open) => {
+                    let name = open.name();
+                    tracing::info!(pool = name, "pool opened");
+                    open.notes.iter().for_each(|note| tracing::warn!(pool = name, "{note}"));
+                }
+                Err(error) => tracing::error!("{error}"),
+            }
+        }
+    }
+
+    /// Looks for pools and opens them; gives open ones the disks back that they miss.
+    ///
+    /// # Errors
+    /// For a pool that was named: why it is not open. Otherwise that is among the notes.
+    pub async fn import(&self, request: ImportRequest) -> Result<Changed, StorageError> {
+        let more = real(&request.paths)?;
+        let _one = self.changing.lock().await;
+        let wanted =
+            |id: &PoolId, name: &str| request.name.as_ref().is_none_or(|n| n == name || *n == id.to_string());
+        let mut found = self.look(more).await;
+        found.retain(|id, disks| disks.first().is_some_and(|d| wanted(id, &d.label.pool_name)));
+        if found.len() > 1
+            && let Some(name) = &request.name
+        {
+            return Err(StorageError::Ambiguous { name: name.clone(), what: "pools" });
+        }
+        let (mut opened, mut notes) = (Vec::new(), Vec::new());
+        for (id, disks) in &found {
+            match self.open(*id, disks, &request).await {
+                Ok(open) => {
+                    notes.extend(open.notes.clone());
+                    opened.push(format!("pool {} opened", open.name()));
+                }
+                Err(error) if request.name.is_some() => return Err(error),
+                Err(error) => notes.push(error.to_string()),
+            }
+        }
+        for open in self.open_pools().iter().filter(|o| !found.contains_key(&o.pool.id())) {
+            if wanted(&open.pool.id(), &open.name()) {
+                let returned = self.bring_back(open, &request).await?;
+                opened.push(match returned {
+                    0 => format!("pool {} is open", open.name()),
+                    n => format!("pool {} is open and has {n} of its disks back", open.name()),
+                });
+            }
+        }
+        if let Some(name) = request.name.filter(|_| opened.is_empty()) {
+            return Err(StorageError::NotFound(name));
+        }
+        let text = if opened.is_empty() { "no pool was found".to_owned() } else { opened.join(", ") };
+        Ok(done(text, notes))
+    }
+
+    /// The disks with labels, by pool, of pools that are not open here.
+    async fn look(&self, more: Vec<PathBuf>) -> BTreeMap<PoolId, Vec<Labelled>> {
+        let mut paths = find::expand(&self.devices);
+        paths.extend(more);
+        for known in self.known.lock().values() {
+            if let Known::Closed(closed) = known {
+                paths.extend(closed.disks.clone());
+            }
+        }
+        paths.sort();
+        paths.dedup();
+        let mut pools: BTreeMap<PoolId, Vec<Labelled>> = BTreeMap::new();
+        for found in find::labels(&self.env, &self.arena, paths).await {
+            pools.entry(found.label.pool).or_default().push(found);
+        }
+        let known = self.known.lock();
+        pools.retain(|id, _| !matches!(known.get(id), Some(Known::Open(_))));
+        pools
+    }
+
+    /// Opens one pool with these disks, and keeps it, or the reason why it cannot be opened.
+    async fn open(
+        &self,
+        id: PoolId,
+        found: &[Labelled],
+        request: &ImportRequest,
+    ) -> Result<Arc<OpenPool>, StorageError> {
+        let name = found.first().map(|f| f.label.pool_name.clone()).unwrap_or_default();
+        let mut disks = Vec::new();
+        let mut unopened = Vec::new();
+        for Labelled { path, label } in found {
+            // What was known of it when it was added holds still.
+            match self.open_disk(path, Some(label.atomic_write), request.read_only).await {
+                Ok(disk) => disks.push(disk),
+                Err(error) => unopened.push(format!("disk {}: {error}", label.number.0)),
+            }
+        }
+        let options = OpenOptions {
+            pool: Some(id),
+            is_running: machine::is_running,
+            read_only: request.read_only,
+            accept_loss: request.accept_loss,
+            force: request.force,
+            ..OpenOptions::new(self.by.clone())
+        };
+        let opened = Pool::open(&self.env, &self.arena, &disks, &options).await;
+        drop(disks);
+        let result = match opened {
+            Ok(opened) => self.take(opened, request.read_only, unopened).await,
+            Err(source) => Err(refusal(name.clone(), source, &unopened)),
+        };
+        match result {
+            Ok(open) => Ok(open),
+            Err(error) => {
+                let disks = found.iter().map(|f| f.path.clone()).collect();
+                let (reason, cure) = match &error {
+                    StorageError::Import { source, .. } => (source.to_string(), error::import(source)),
+                    other => (other.to_string(), other.cure()),
+                };
+                let cure = cure.map(|c| c.replace("NAME", &name));
+                self.known.lock().insert(id, Known::Closed(Closed { name, disks, reason, cure }));
+                Err(error)
+            }
+        }
+    }
+
+    async fn take(
+        &self,
+        opened: Opened,
+        read_only: bool,
+        mut notes: Vec<String>,
+    ) -> Result<Arc<OpenPool>, StorageError> {
+        let Opened { pool, missing, stale, may_be_stale } = opened;
+        let names =
+            |disks: &[pool::DiskNumber]| disks.iter().map(|d| d.0.to_string()).collect::<Vec<_>>().join(", ");
+        if !missing.is_empty() {
+            notes.push(format!("disks {} are not here", names(&missing)));
+        }
+        if !stale.is_empty() {
+            notes.push(format!("disks {} are older than they should be", names(&stale)));
+        }
+        if !may_be_stale.is_empty() {
+            notes.push(format!("loss was accepted: {} may be old", may_be_stale.join(", ")));
+        }
+        self.keep(pool, read_only, notes).await
+    }
+
+    /// Puts a pool in use.
+    pub(super) async fn keep(
+        &self,
+        pool: Pool,
+        read_only: bool,
+        notes: Vec<String>,
+    ) -> Result<Arc<OpenPool>, StorageError> {
+        let open = Arc::new(OpenPool::new(self, pool, read_only, notes).await?);
+        self.known.lock().insert(open.pool.id(), Known::Open(Arc::clone(&open)));
+        Ok(open)
+    }
+
+    /// Gives an open pool the disks back that are found and that it misses; how many.
+    async fn bring_back(&self, open: &Arc<OpenPool>, request: &ImportRequest) -> Result<usize, StorageError> {
+        let absent = |label: &pool::format::Label| {
+            label.pool == open.pool.id()
+                && open.pool.read(|s| {
+                    s.disks
+                        .get(&label.number)
+                        .is_some_and(|r| r.id == label.id && r.presence != Presence::Present)
+                })
+        };
+        let mut paths = find::expand(&self.devices);
+        paths.extend(real(&request.paths)?);
+        paths.sort();
+        paths.dedup();
+        let mut returned = 0;
+        for found in find::labels(&self.env, &self.arena, paths).await {
+            if absent(&found.label) {
+                let disk = self.open_disk(&found.path, Some(found.label.atomic_write), false).await?;
+                open.bring_back(disk, request.accept_loss).await?;
+                returned += 1;
+            }
+        }
+        Ok(returned)
+    }
+}
+
+/// Why it is not open; a disk that is there and cannot be used is the likely cause of one that is missing.
+fn refusal(name: String, source: OpenError, unopened: &[String]) -> StorageError {
+    unopened.iter().for_each(|u| tracing::warn!(pool = name, "{u}"));
+    StorageError::Import { name, source }
+}

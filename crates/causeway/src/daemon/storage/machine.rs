@@ -1,0 +1,45 @@
+//! Who we are to other machines that see the same disks.
+
+use std::fs;
+use std::path::Path;
+
+use pool::format::Claimant;
+
+/// This process on this machine.
+pub(super) fn claimant() -> Claimant {
+    Claimant {
+        host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+        machine: number("/etc/machine-id"),
+        boot: number("/proc/sys/kernel/random/boot_id"),
+        process: std::process::id(),
+    }
+}
+
+/// Whether a process of this boot is there.
+pub(super) fn is_running(process: u32) -> bool {
+    Path::new("/proc").join(process.to_string()).exists()
+}
+
+/// 32 hexadecimal digits, with hyphens or without; zeros where there are none.
+fn number(path: &str) -> [u8; 16] {
+    fs::read_to_string(path).ok().and_then(|t| parse(&t)).unwrap_or_default()
+}
+
+fn parse(text: &str) -> Option<[u8; 16]> {
+    let digits: String = text.trim().chars().filter(|c| *c != '-').collect();
+    (digits.len() == 32).then(|| u128::from_str_radix(&digits, 16).ok().map(u128::to_be_bytes)).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_spellings() {
+        let id = parse("3d1219c7c4c5404aaa1f6d2a48adfda4\n").expect("as in /etc/machine-id");
+        assert_eq!(id[..2], [0x3d, 0x12]);
+        assert_eq!(parse("3d1219c7-c4c5-404a-aa1f-6d2a48adfda4"), Some(id));
+        assert_eq!(parse("uninitialized"), None);
+        assert!(is_running(std::process::id()) && !is_running(u32::MAX));
+    }
+}

@@ -1,0 +1,189 @@
+//! The pools of this server, open or not, by identity.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arena::Arena;
+use disk::{Disk, FileDisk, FileOptions};
+use env::Env;
+use parking_lot::Mutex;
+use pool::format::Claimant;
+use pool::{DiskNumber, Pool, PoolId};
+
+use super::error::StorageError;
+use super::machine;
+use crate::control::types::Changed;
+
+/// See the module. Lives on the storage thread; `changing` is held over every change.
+pub struct Pools {
+    pub(super) env: Env,
+    pub(super) arena: Arena,
+    pub(super) devices: Vec<String>,
+    pub(super) by: Claimant,
+    pub(super) changing: tokio::sync::Mutex<()>,
+    pub(super) known: Mutex<BTreeMap<PoolId, Known>>,
+}
+
+/// A pool that has been seen.
+#[derive(Clone)]
+pub(super) enum Known {
+    Open(Arc<OpenPool>),
+    Closed(Closed),
+}
+
+/// A pool that is in use here.
+pub(super) struct OpenPool {
+    pub(super) pool: Pool,
+    pub(super) read_only: bool,
+    /// What was noticed when it was opened.
+    pub(super) notes: Vec<String>,
+}
+
+/// A pool that is not.
+#[derive(Clone)]
+pub(super) struct Closed {
+    pub(super) name: String,
+    pub(super) disks: Vec<PathBuf>,
+    pub(super) reason: String,
+    pub(super) cure: Option<String>,
+}
+
+impl Pools {
+    pub(super) fn new(devices: Vec<String>, arena: Arena, env: Env) -> Pools {
+        let (changing, known) = (tokio::sync::Mutex::default(), Mutex::default());
+        Pools { env, arena, devices, by: machine::claimant(), changing, known }
+    }
+
+    /// A pool by name or identity.
+    pub(super) fn find(&self, name: &str) -> Result<(PoolId, Known), StorageError> {
+        let known = self.known.lock();
+        let mut found = known.iter().filter(|(id, k)| k.name() == name || id.to_string() == name);
+        match (found.next(), found.next()) {
+            (Some((id, k)), None) => Ok((*id, k.clone())),
+            (None, _) => Err(StorageError::NoPool(name.to_owned())),
+            _ => Err(StorageError::Ambiguous { name: name.to_owned(), what: "pools" }),
+        }
+    }
+
+    /// An open pool by name or identity.
+    pub(super) fn open_pool(&self, name: &str) -> Result<Arc<OpenPool>, StorageError> {
+        match self.find(name)?.1 {
+            Known::Open(open) => Ok(open),
+            Known::Closed(closed) => Err(StorageError::NotOpen { name: closed.name, reason: closed.reason }),
+        }
+    }
+
+    /// Those that are open.
+    pub(super) fn open_pools(&self) -> Vec<Arc<OpenPool>> {
+        let open = |k: &Known| match k {
+            Known::Open(open) => Some(Arc::clone(open)),
+            Known::Closed(_) => None,
+        };
+        self.known.lock().values().filter_map(open).collect()
+    }
+
+    /// Opens a device for a pool. `atomic`: what a power cut does not tear, if somebody knows better than the system.
+    pub(super) async fn open_disk(
+        &self,
+        path: &Path,
+        atomic: Option<u32>,
+        read_only: bool,
+    ) -> Result<Arc<dyn Disk>, StorageError> {
+        let (env, path) = (self.env.clone(), path.to_owned());
+        let options =
+            FileOptions { atomic_write: atomic, read_only, shared: read_only, ..FileOptions::default() };
+        let opened = tokio::task::spawn_blocking(move || FileDisk::open(&env, &path, &options));
+        Ok(opened.await.map_err(|_| StorageError::Stopping)??)
+    }
+
+    /// Ends the clients of all spaces, flushes them, and gives the pools up.
+    pub(super) async fn close_all(&self) {
+        let _one = self.changing.lock().await;
+        for open in self.open_pools() {
+            let name = open.name();
+            match open.close().await {
+                Ok(()) => tracing::info!(pool = name, "pool exported"),
+                Err(error) => tracing::error!(pool = name, %error, "pool not exported cleanly"),
+            }
+        }
+        self.known.lock().clear();
+    }
+}
+
+impl Known {
+    pub(super) fn name(&self) -> String {
+        match self {
+            Known::Open(open) => open.name(),
+            Known::Closed(closed) => closed.name.clone(),
+        }
+    }
+}
+
+impl OpenPool {
+    pub(super) async fn new(
+        _: &Pools,
+        pool: Pool,
+        read_only: bool,
+        notes: Vec<String>,
+    ) -> Result<OpenPool, StorageError> {
+        Ok(OpenPool { pool, read_only, notes })
+    }
+
+    /// A disk takes part from now on.
+    pub(super) async fn joined(&self, _: DiskNumber) -> Result<(), StorageError> {
+        Ok(())
+    }
+
+    /// Gives it up.
+    pub(super) async fn close(&self) -> Result<(), StorageError> {
+        if !self.read_only {
+            self.pool.export().await?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn name(&self) -> String {
+        self.pool.read(|s| s.name.clone())
+    }
+
+    /// Where its disks are.
+    pub(super) fn paths(&self) -> Vec<PathBuf> {
+        self.pool.members().iter().map(|m| m.disk.info().path.clone()).collect()
+    }
+
+    /// One of its disks by number, path or identity.
+    pub(super) fn disk(&self, disk: &str) -> Result<DiskNumber, StorageError> {
+        let members = self.pool.members();
+        let at =
+            |path: &Path| path == Path::new(disk) || std::fs::canonicalize(disk).is_ok_and(|p| p == path);
+        let by_path = members.iter().find(|m| at(&m.disk.info().path)).map(|m| m.number);
+        let by_name = || {
+            self.pool.read(|s| {
+                let mut all = s.disks.iter();
+                all.find(|(n, r)| n.0.to_string() == disk || r.name == disk).map(|(n, _)| *n)
+            })
+        };
+        let none = || StorageError::NoDisk { pool: self.name(), disk: disk.to_owned() };
+        by_path.or_else(by_name).ok_or_else(none)
+    }
+}
+
+pub(super) fn done(text: String, notes: Vec<String>) -> Changed {
+    Changed { done: text, notes }
+}
+
+/// The paths as they are, without links.
+///
+/// # Errors
+/// One that is not absolute, or not there.
+pub(super) fn real(paths: &[PathBuf]) -> Result<Vec<PathBuf>, StorageError> {
+    let real = |path: &PathBuf| {
+        if !path.is_absolute() {
+            return Err(StorageError::NotAbsolute(path.clone()));
+        }
+        std::fs::canonicalize(path)
+            .map_err(|source| disk::OpenError::Path { path: path.clone(), source }.into())
+    };
+    paths.iter().map(real).collect()
+}

@@ -1,0 +1,115 @@
+//! Making, resizing and destroying virtual disks.
+
+use std::sync::Arc;
+
+use pool::{Provisioning, Resiliency, SpaceId, SpaceRecord, State, UNIT, Usage};
+
+use super::error::StorageError;
+use super::health;
+use super::pools::{OpenPool, Pools, done};
+use crate::control::storage::{NewSpace, ProvisioningSetting, ResiliencySetting, SpaceStatus};
+use crate::control::types::Changed;
+use crate::output::human_bytes;
+
+/// Bytes that go to one column before the next, unless somebody says otherwise: the field's default.
+const INTERLEAVE: u32 = 256 << 10;
+/// Data columns that a mirror and a simple space get by themselves, at most.
+const COLUMNS_MIRROR: usize = 4;
+const COLUMNS_SIMPLE: usize = 8;
+
+impl Pools {
+    /// Makes a virtual disk.
+    ///
+    /// # Errors
+    /// See [`StorageError`]; nothing has changed then.
+    pub async fn create_space(&self, new: NewSpace) -> Result<Changed, StorageError> {
+        if new.provisioning == ProvisioningSetting::Fixed {
+            return Err(StorageError::NotYet("fixed provisioning"));
+        }
+        let _one = self.changing.lock().await;
+        let open = self.open_pool(&new.pool)?;
+        let (record, room) = open.pool.read(|s| shape(s, &new))?;
+        let size = record.size;
+        open.pool.create_space(record).await?;
+        tracing::info!(pool = open.name(), space = new.name, size, "virtual disk created");
+        let more = (size > room).then(|| {
+            format!("the pool has room for {} of it now: add disks before more is written", human_bytes(room))
+        });
+        let text =
+            format!("virtual disk {} of {} created in the pool {}", new.name, human_bytes(size), open.name());
+        Ok(done(text, more.into_iter().collect()))
+    }
+
+    /// One virtual disk.
+    ///
+    /// # Errors
+    /// There is none of that name, or there are several.
+    pub fn space(&self, name: &str) -> Result<SpaceStatus, StorageError> {
+        let (open, id) = self.find_space(name)?;
+        let found =
+            super::describe::spaces(&open).into_iter().find(|s| open.space_named(&s.name) == Some(id));
+        found.ok_or_else(|| StorageError::NoSpace(name.to_owned()))
+    }
+
+    /// A virtual disk by name or `pool/name`.
+    pub(super) fn find_space(&self, name: &str) -> Result<(Arc<OpenPool>, SpaceId), StorageError> {
+        let in_pool = |open: Arc<OpenPool>, name: &str| Some((Arc::clone(&open), open.space_named(name)?));
+        let mut found: Vec<_> = self.open_pools().into_iter().filter_map(|o| in_pool(o, name)).collect();
+        if let Some((pool, space)) = name.split_once('/')
+            && let Ok(open) = self.open_pool(pool)
+        {
+            found.extend(in_pool(open, space));
+        }
+        match (found.pop(), found.is_empty()) {
+            (Some(one), true) => Ok(one),
+            (None, _) => Err(StorageError::NoSpace(name.to_owned())),
+            _ => Err(StorageError::Ambiguous { name: name.to_owned(), what: "virtual disks" }),
+        }
+    }
+}
+
+impl OpenPool {
+    pub(super) fn space_named(&self, name: &str) -> Option<SpaceId> {
+        self.pool.read(|s| s.spaces.iter().find(|(_, r)| r.name == name).map(|(id, _)| *id))
+    }
+}
+
+/// The virtual disk that is asked for, and how many bytes of its kind the pool has room for.
+fn shape(s: &State, new: &NewSpace) -> Result<(SpaceRecord, u64), StorageError> {
+    let resiliency = match new.resiliency {
+        ResiliencySetting::Simple => Resiliency::Simple,
+        ResiliencySetting::Mirror => Resiliency::Mirror { copies: 2 },
+        ResiliencySetting::ThreeWayMirror => Resiliency::Mirror { copies: 3 },
+    };
+    let usable = s.disks.iter().filter(|(d, r)| r.usage == Usage::AutoSelect && s.is_present(**d)).count();
+    let most = if resiliency == Resiliency::Simple { COLUMNS_SIMPLE } else { COLUMNS_MIRROR };
+    let by_disks = (usable / resiliency.copies()).clamp(1, most) as u8;
+    let provisioning = match new.provisioning {
+        ProvisioningSetting::Thin => Provisioning::Thin,
+        ProvisioningSetting::Fixed => Provisioning::Fixed,
+    };
+    let mut record = SpaceRecord {
+        name: new.name.clone(),
+        size: new.size.unwrap_or(UNIT).next_multiple_of(UNIT),
+        resiliency,
+        interleave: new.interleave.unwrap_or(INTERLEAVE),
+        columns: new.columns.unwrap_or(by_disks),
+        provisioning,
+    };
+    let needed = match resiliency {
+        Resiliency::Simple => usize::from(record.columns),
+        _ => record.slabs_in_row(),
+    };
+    if needed > usable {
+        return Err(StorageError::TooFewDisks { pool: s.name.clone(), needed, disks: usable });
+    }
+    let room = health::rows_that_fit(s, &record) * record.row_bytes(s.slab_bytes);
+    match new.size {
+        None if room == 0 => Err(StorageError::TooLarge { pool: s.name.clone(), size: UNIT, room }),
+        None => {
+            record.size = room;
+            Ok((record, room))
+        }
+        Some(_) => Ok((record, room)),
+    }
+}
