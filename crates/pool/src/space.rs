@@ -42,7 +42,7 @@ use flush::Flusher;
 use locks::RangeLocks;
 use unresolved::Unresolved;
 
-/// A space of an open pool. Clones are the same.
+/// A space of an open pool. Clones are the same. Its calls run in tasks on the worker that they are made on ([`env::Env::spawn`]).
 #[derive(Clone)]
 pub struct Space {
     pub(crate) path: Arc<DataPath>,

@@ -7,6 +7,7 @@ use std::ops::Range;
 use arena::passes::{Pass, count};
 use arena::{Class, IoBufMut, SgMut};
 use disk::sized;
+use futures_util::future::join_all;
 use smallvec::SmallVec;
 
 use super::copies::{Copies, Copy};
@@ -50,9 +51,12 @@ impl Space {
             return (result, dst);
         };
         let mut slots: SmallVec<[Option<IoBufMut>; 4]> = dst.into_iter().map(Some).collect();
-        for (run, mine) in runs.iter().zip(whole) {
-            let taken = mine.iter().filter_map(|i| slots[*i].take()).collect();
-            let (one, back) = self.read_run(run, taken).await;
+        let mut reads = Vec::with_capacity(runs.len());
+        for (run, mine) in runs.iter().zip(&whole) {
+            reads.push(self.read_run(run, mine.iter().filter_map(|i| slots[*i].take()).collect()));
+        }
+        // All columns at a time: a row of them is a few disks.
+        for (mine, (one, back)) in whole.iter().zip(join_all(reads).await) {
             mine.iter().zip(back).for_each(|(i, b)| slots[*i] = Some(b));
             result = result.and(one);
         }
