@@ -155,6 +155,13 @@ impl DataPath {
         Ok(())
     }
 
+    /// Lets go of the devices of disks that are absent or have left the pool, so that they can be opened anew.
+    pub fn release_absent(&self) {
+        let members = self.book.members();
+        let present = self.read(|s| s.disks.keys().copied().filter(|d| s.is_present(*d)).collect::<Vec<_>>());
+        self.disks.write().retain(|d, _| members.get(*d).is_some() || present.contains(d));
+    }
+
     /// A space of the pool, as a disk.
     ///
     /// # Errors

@@ -41,6 +41,7 @@ class Server:
         self.signing, self.encryption = signing, encryption
         self.shares, self.prefix = list(shares), list(prefix)
         self.settings, self.plain = dict(settings or {}), plain
+        self.storage = {"devices": []}
         self.user, self.password, self.share = "alice", "correct horse 7", self.shares[0]
         self.log = self.folder / "server.log"
         self.process = None
@@ -143,7 +144,10 @@ class Causeway(Server):
             server["iwarp"] = [f"{self.host}:{self.iwarp_port}"]
         server.update(self.settings)
         # A JSON string is a TOML basic string, and the same goes for lists of them, numbers and booleans.
-        lines = ["[server]"] + [f"{key} = {json.dumps(value)}" for key, value in server.items()]
+        sections = {"server": server, "storage": self.storage}
+        lines = []
+        for name, section in sections.items():
+            lines += [f"[{name}]"] + [f"{key} = {json.dumps(value)}" for key, value in section.items()]
         for share in self.shares:
             lines += ["[[share]]", f"name = {json.dumps(share)}", 'backend = "hostdir"',
                       f"path = {json.dumps(str(self.path(share)))}", f'comment = "The {share} share"']

@@ -1,11 +1,16 @@
-//! `causeway space create|list|show` (`New-VirtualDisk`, `Get-VirtualDisk`).
+//! `causeway space create|list|show|resize|attach|detach|destroy` (`New-VirtualDisk`, `Get-VirtualDisk`, `Resize-VirtualDisk`,
+//! `Connect-VirtualDisk`, `Disconnect-VirtualDisk`, `Remove-VirtualDisk`).
+
+use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::ControlArgs;
 use super::disk::size;
+use super::{ControlArgs, absolute};
 use crate::control::client::segment;
-use crate::control::storage::{NewSpace, ProvisioningSetting, ResiliencySetting, SpaceStatus};
+use crate::control::storage::{
+    Attach, NewSpace, ProvisioningSetting, ResiliencySetting, SpaceChange, SpaceStatus,
+};
 use crate::control::types::Changed;
 use crate::failure::Failure;
 use crate::output::{Output, human_bytes};
@@ -22,6 +27,46 @@ pub(super) enum SpaceCommand {
     Show {
         /// Its name, or pool/name
         name: String,
+        #[command(flatten)]
+        control: ControlArgs,
+    },
+    /// Make a virtual disk larger; none of its pool may be attached meanwhile
+    Resize {
+        /// Its name, or pool/name
+        name: String,
+        /// Its new size
+        #[arg(long, value_parser = size)]
+        size: u64,
+        #[command(flatten)]
+        control: ControlArgs,
+    },
+    /// Serve a virtual disk to QEMU, nbd-client or fio, until it is detached or the server ends
+    Attach {
+        /// Its name, or pool/name
+        name: String,
+        /// The Unix socket to make, for the NBD protocol
+        #[arg(long, value_name = "SOCKET")]
+        nbd: PathBuf,
+        /// Refuse writes
+        #[arg(long)]
+        read_only: bool,
+        #[command(flatten)]
+        control: ControlArgs,
+    },
+    /// Serve a virtual disk no longer, when what its clients have under way is done; it is flushed
+    Detach {
+        /// Its name, or pool/name
+        name: String,
+        #[command(flatten)]
+        control: ControlArgs,
+    },
+    /// Destroy a virtual disk and what is on it
+    Destroy {
+        /// Its name, or pool/name
+        name: String,
+        /// Do it; without this, only say what would be lost
+        #[arg(long)]
+        yes: bool,
         #[command(flatten)]
         control: ControlArgs,
     },
@@ -75,6 +120,27 @@ pub(super) async fn run(command: SpaceCommand, out: Output) -> Result<(), Failur
             let CreateArgs { name, pool, resiliency, size, columns, interleave, provisioning, .. } = args;
             let new = NewSpace { name, pool, resiliency, size, columns, interleave, provisioning };
             args.control.client().post("/v1/spaces", &new).await?
+        }
+        SpaceCommand::Resize { name, size, control } => {
+            control.client().patch(&at(&name, ""), &SpaceChange { size }).await?
+        }
+        SpaceCommand::Attach { name, nbd, read_only, control } => {
+            let attach = Attach { nbd: absolute(nbd)?, read_only };
+            control.client().post(&at(&name, "/attachment"), &attach).await?
+        }
+        SpaceCommand::Detach { name, control } => control.client().delete(&at(&name, "/attachment")).await?,
+        SpaceCommand::Destroy { name, yes, control } => {
+            let client = control.client();
+            let space: SpaceStatus = client.get(&at(&name, "")).await?;
+            if !yes {
+                let (size, footprint) = (human_bytes(space.size), human_bytes(space.footprint));
+                let text = format!(
+                    "this would destroy the virtual disk {} of {size} in the pool {}, of which {footprint} are in use",
+                    space.name, space.pool
+                );
+                return Err(Failure::NotConfirmed(text));
+            }
+            client.delete(&at(&name, "")).await?
         }
     };
     Ok(out.changed(&changed)?)

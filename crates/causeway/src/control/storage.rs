@@ -11,7 +11,8 @@
 //! | `POST /v1/pools/{name}/export` | |
 //! | `POST /v1/pools/{name}/disks`, `DELETE /v1/pools/{name}/disks/{disk}` | [`NewDisks`] |
 //! | `GET, POST /v1/spaces` | [`SpaceStatus`], [`NewSpace`] |
-//! | `GET /v1/spaces/{name}` | [`SpaceStatus`] |
+//! | `GET, PATCH, DELETE /v1/spaces/{name}` | [`SpaceStatus`], [`SpaceChange`] |
+//! | `POST, DELETE /v1/spaces/{name}/attachment` | [`Attach`] |
 //!
 //! A pool's or space's name may be its identity too; a space's may be written `pool/space`.
 
@@ -287,4 +288,21 @@ pub struct NewSpace {
     pub interleave: Option<u32>,
     /// When slabs are allocated.
     pub provisioning: ProvisioningSetting,
+}
+
+/// What to change of a virtual disk.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct SpaceChange {
+    /// Its new size in bytes.
+    pub size: u64,
+}
+
+/// Where to serve a virtual disk.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Attach {
+    /// The Unix socket for the NBD protocol; absolute.
+    pub nbd: PathBuf,
+    /// Nothing may be written through it.
+    #[serde(default)]
+    pub read_only: bool,
 }

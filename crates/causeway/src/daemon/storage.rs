@@ -6,6 +6,7 @@
 //!
 //! **Errors.** [`StorageError`], each with its cure. A pool that cannot be opened is listed with the reason.
 
+mod attach;
 mod create;
 mod describe;
 mod disks;
@@ -14,6 +15,7 @@ mod find;
 mod health;
 mod import;
 mod machine;
+mod open_pool;
 mod pools;
 mod spaces;
 

@@ -8,8 +8,8 @@ use axum::routing::{delete, get, post};
 use axum::{Json, Router};
 
 use super::{
-    DiskStatus, ImportRequest, NewDisks, NewFiles, NewPool, NewSpace, PoolChange, PoolDetail, PoolStatus,
-    Qualified, QualifyRequest, SpaceStatus,
+    Attach, DiskStatus, ImportRequest, NewDisks, NewFiles, NewPool, NewSpace, PoolChange, PoolDetail,
+    PoolStatus, Qualified, QualifyRequest, SpaceChange, SpaceStatus,
 };
 use crate::control::types::{Changed, Fault};
 use crate::daemon::{Daemon, StorageError};
@@ -27,7 +27,8 @@ pub fn router() -> Router<Arc<Daemon>> {
         .route("/v1/pools/{name}/disks", post(add_disks))
         .route("/v1/pools/{name}/disks/{disk}", delete(remove_disk))
         .route("/v1/spaces", get(spaces).post(create_space))
-        .route("/v1/spaces/{name}", get(space))
+        .route("/v1/spaces/{name}", get(space).patch(resize_space).delete(destroy_space))
+        .route("/v1/spaces/{name}/attachment", post(attach).delete(detach))
 }
 
 type Daemons = State<Arc<Daemon>>;
@@ -99,6 +100,30 @@ async fn create_space(State(d): Daemons, Json(new): Json<NewSpace>) -> Answer<Ch
 
 async fn space(State(d): Daemons, Segment(name): Segment<String>) -> Answer<SpaceStatus> {
     d.storage().ask(|s| async move { s.space(&name) }).await.map(Json)
+}
+
+async fn resize_space(
+    State(d): Daemons,
+    Segment(name): Segment<String>,
+    Json(change): Json<SpaceChange>,
+) -> Answer<Changed> {
+    d.storage().ask(move |s| async move { s.resize_space(&name, change).await }).await.map(Json)
+}
+
+async fn destroy_space(State(d): Daemons, Segment(name): Segment<String>) -> Answer<Changed> {
+    d.storage().ask(|s| async move { s.destroy_space(&name).await }).await.map(Json)
+}
+
+async fn attach(
+    State(d): Daemons,
+    Segment(name): Segment<String>,
+    Json(attach): Json<Attach>,
+) -> Answer<Changed> {
+    d.storage().ask(|s| async move { s.attach(&name, attach).await }).await.map(Json)
+}
+
+async fn detach(State(d): Daemons, Segment(name): Segment<String>) -> Answer<Changed> {
+    d.storage().ask(|s| async move { s.detach(&name).await }).await.map(Json)
 }
 
 impl IntoResponse for StorageError {

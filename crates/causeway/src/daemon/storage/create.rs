@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use disk::Disk;
 use disk::qualify::CannotPoolReason;
-use pool::{AdminError, CreateError, CreateOptions, NewDisk, Pool, Presence, UNIT};
+use pool::{CreateError, CreateOptions, NewDisk, Pool, Presence, UNIT};
 
 use super::error::StorageError;
 use super::find;
-use super::pools::{Closed, Known, OpenPool, Pools, done, real};
+use super::open_pool::OpenPool;
+use super::pools::{Closed, Known, Pools, done, real};
 use crate::control::storage::{NewDisks, NewPool, PoolChange};
 use crate::control::types::Changed;
 
@@ -50,6 +51,7 @@ impl Pools {
         let paths = real(&new.paths)?;
         let _one = self.changing.lock().await;
         let open = self.open_pool(name)?;
+        open.release_absent();
         let mut numbers = Vec::new();
         for path in &paths {
             let labels = find::labels(&self.env, &self.arena, vec![path.clone()]).await;
@@ -83,6 +85,7 @@ impl Pools {
         let open = self.open_pool(name)?;
         let number = open.disk(disk)?;
         open.pool.remove_disk(number).await?;
+        open.release_absent();
         Ok(done(format!("disk {} removed from the pool {}", number.0, open.name()), Vec::new()))
     }
 
@@ -197,10 +200,7 @@ impl OpenPool {
         disk: Arc<dyn Disk>,
         accept_loss: bool,
     ) -> Result<pool::DiskNumber, StorageError> {
-        let number = self.pool.return_disk(disk, accept_loss).await.map_err(|e| match e {
-            AdminError::Unsuitable(why) => StorageError::Admin(AdminError::Unsuitable(why)),
-            other => other.into(),
-        })?;
+        let number = self.pool.return_disk(disk, accept_loss).await?;
         self.joined(number).await?;
         Ok(number)
     }

@@ -8,7 +8,8 @@ use pool::{DiskNumber, DiskRecord, Presence, Provisioning, Resiliency, SpaceId, 
 
 use super::error::StorageError;
 use super::health::{self, CanLose, Health, Limit};
-use super::pools::{Closed, Known, OpenPool, Pools};
+use super::open_pool::OpenPool;
+use super::pools::{Closed, Known, Pools};
 use crate::control::storage::{DiskStatus, PoolDetail, PoolStatus, Qualified, Reason, SpaceStatus};
 
 impl Pools {
@@ -195,11 +196,11 @@ fn media(media: Media) -> String {
 
 /// The virtual disks of a pool.
 pub(super) fn spaces(open: &OpenPool) -> Vec<SpaceStatus> {
-    open.pool.read(|s| s.spaces.keys().filter_map(|id| space(s, *id)).collect())
+    open.pool.read(|s| s.spaces.keys().filter_map(|id| space(open, s, *id)).collect())
 }
 
 /// One virtual disk.
-fn space(s: &State, id: SpaceId) -> Option<SpaceStatus> {
+fn space(open: &OpenPool, s: &State, id: SpaceId) -> Option<SpaceStatus> {
     let record = s.spaces.get(&id)?;
     let Health { operational, health } = health::of_space(s, id);
     let slabs: usize = s.rows.iter().filter(|((space, _), _)| *space == id).map(|(_, r)| r.slabs.len()).sum();
@@ -225,6 +226,6 @@ fn space(s: &State, id: SpaceId) -> Option<SpaceStatus> {
         .to_owned(),
         columns: record.columns,
         interleave: record.interleave,
-        attached: None,
+        attached: open.attachments.socket(id),
     })
 }

@@ -18,6 +18,8 @@ use crate::control::types::Changed;
 impl Pools {
     /// All disks: those of pools, the block devices of this machine, and what the configured places have.
     pub async fn disks(&self) -> Vec<DiskStatus> {
+        // To look at a disk is to have it for a moment, which would be in the way of whoever opens a pool.
+        let _one = self.changing.lock().await;
         let mut all: Vec<DiskStatus> = Vec::new();
         let mut closed: Vec<(PathBuf, String)> = Vec::new();
         for known in self.known.lock().values() {

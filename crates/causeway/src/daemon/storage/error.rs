@@ -1,10 +1,11 @@
 //! Why a request to the storage was refused, by blame, with what to do.
 
+use std::io;
 use std::path::PathBuf;
 
 use axum::http::StatusCode;
 use disk::qualify::CannotPoolReason;
-use pool::{AdminError, CommitError, CreateError, InvalidOp, OpenError, Unsuitable};
+use pool::{AdminError, CommitError, CreateError, InvalidOp, OpenError, SpaceError, Unsuitable};
 use thiserror::Error;
 
 use crate::output::human_bytes;
@@ -40,6 +41,36 @@ pub enum StorageError {
     /// The caller's: a path that is not absolute.
     #[error("{} is not absolute", .0.display())]
     NotAbsolute(PathBuf),
+    /// The caller's: a virtual disk that somebody uses.
+    #[error("the virtual disk {name} is attached to {}", socket.display())]
+    Attached {
+        /// It.
+        name: String,
+        /// Where it is served.
+        socket: PathBuf,
+    },
+    /// The caller's: a virtual disk that nobody uses.
+    #[error("the virtual disk {0} is not attached")]
+    NotAttached(String),
+    /// The caller's: smaller than it is.
+    #[error("the virtual disk {name} can only be made larger: it has {}", human_bytes(*size))]
+    Shrinks {
+        /// It.
+        name: String,
+        /// Its size in bytes.
+        size: u64,
+    },
+    /// A socket cannot be made.
+    #[error("{}: {source}", path.display())]
+    Socket {
+        /// Where.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// The data of a virtual disk.
+    #[error(transparent)]
+    Space(#[from] SpaceError),
     /// The caller's: more than the pool has room for.
     #[error("{} do not fit into the pool {pool}: it has room for {} of this kind", human_bytes(*size), human_bytes(*room))]
     TooLarge {
@@ -115,7 +146,9 @@ impl StorageError {
             | StorageError::NoSpace(_)
             | StorageError::NoDisk { .. }
             | StorageError::NotFound(_) => StatusCode::NOT_FOUND,
-            StorageError::NotAbsolute(_) | StorageError::NotYet(_) => StatusCode::BAD_REQUEST,
+            StorageError::NotAbsolute(_) | StorageError::NotYet(_) | StorageError::Shrinks { .. } => {
+                StatusCode::BAD_REQUEST
+            }
             StorageError::Stopping => StatusCode::SERVICE_UNAVAILABLE,
             _ => StatusCode::CONFLICT,
         }
@@ -135,6 +168,13 @@ impl StorageError {
             StorageError::Ambiguous { .. } => "write it POOL/NAME",
             StorageError::PoolExists(_) => "choose another name",
             StorageError::NotAbsolute(_) => "begin it with /",
+            StorageError::Attached { .. } => "detach it first: causeway space detach NAME",
+            StorageError::NotAttached(_) => "see causeway space list",
+            StorageError::Socket { source, .. } => match source.kind() {
+                io::ErrorKind::AddrInUse => "something is there: choose another path",
+                io::ErrorKind::NotFound => "its directory does not exist: create it, or choose another path",
+                _ => "choose a path that the server may write to, of 107 letters at most",
+            },
             StorageError::TooLarge { .. } => {
                 "choose a smaller size, add disks, or let it be thin: --provisioning thin"
             }
@@ -150,7 +190,7 @@ impl StorageError {
             | StorageError::Admin(AdminError::Unsuitable(why)) => {
                 return unsuitable(why);
             }
-            StorageError::Import { source, .. } => return import(source),
+            StorageError::Import { name, source } => return import(name, source),
             StorageError::NotFound(_) => {
                 "name the places of its disks with --disk, or put them into storage.devices of the configuration"
             }
@@ -185,7 +225,7 @@ fn unsuitable(why: &Unsuitable) -> Option<String> {
 }
 
 /// For a pool that cannot be opened.
-pub(super) fn import(why: &OpenError) -> Option<String> {
+pub(super) fn import(name: &str, why: &OpenError) -> Option<String> {
     let cure = match why {
         OpenError::TooFewVoters { .. } => {
             "bring the missing disks back; if they are gone for good: causeway pool import NAME --accept-loss"
@@ -198,7 +238,7 @@ pub(super) fn import(why: &OpenError) -> Option<String> {
         OpenError::Features { .. } => "use a newer version",
         _ => return None,
     };
-    Some(cure.to_owned())
+    Some(cure.replace("NAME", name))
 }
 
 fn commit(why: &CommitError) -> Option<String> {

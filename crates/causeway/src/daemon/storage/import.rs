@@ -9,7 +9,8 @@ use pool::{OpenError, OpenOptions, Opened, Pool, PoolId, Presence};
 use super::error::{self, StorageError};
 use super::find::{self, Labelled};
 use super::machine;
-use super::pools::{Closed, Known, OpenPool, Pools, done, real};
+use super::open_pool::OpenPool;
+use super::pools::{Closed, Known, Pools, done, real};
 use crate::control::storage::ImportRequest;
 use crate::control::types::Changed;
 
@@ -22,7 +23,11 @@ impl Pools {
                 Ok(open) => {
                     let name = open.name();
                     tracing::info!(pool = name, "pool opened");
-                    open.notes.iter().for_each(|note| tracing::warn!(pool = name, "{note}"));
+                    open.notes
+                        .iter()
+                        .cloned()
+                        .chain(open.absent())
+                        .for_each(|note| tracing::warn!(pool = name, "{note}"));
                 }
                 Err(error) => tracing::error!("{error}"),
             }
@@ -49,7 +54,7 @@ impl Pools {
         for (id, disks) in &found {
             match self.open(*id, disks, &request).await {
                 Ok(open) => {
-                    notes.extend(open.notes.clone());
+                    notes.extend(open.notes.iter().cloned().chain(open.absent()));
                     opened.push(format!("pool {} opened", open.name()));
                 }
                 Err(error) if request.name.is_some() => return Err(error),
@@ -128,10 +133,9 @@ impl Pools {
             Err(error) => {
                 let disks = found.iter().map(|f| f.path.clone()).collect();
                 let (reason, cure) = match &error {
-                    StorageError::Import { source, .. } => (source.to_string(), error::import(source)),
+                    StorageError::Import { source, .. } => (source.to_string(), error::import(&name, source)),
                     other => (other.to_string(), other.cure()),
                 };
-                let cure = cure.map(|c| c.replace("NAME", &name));
                 self.known.lock().insert(id, Known::Closed(Closed { name, disks, reason, cure }));
                 Err(error)
             }
@@ -144,12 +148,9 @@ impl Pools {
         read_only: bool,
         mut notes: Vec<String>,
     ) -> Result<Arc<OpenPool>, StorageError> {
-        let Opened { pool, missing, stale, may_be_stale } = opened;
+        let Opened { pool, stale, may_be_stale, .. } = opened;
         let names =
             |disks: &[pool::DiskNumber]| disks.iter().map(|d| d.0.to_string()).collect::<Vec<_>>().join(", ");
-        if !missing.is_empty() {
-            notes.push(format!("disks {} are not here", names(&missing)));
-        }
         if !stale.is_empty() {
             notes.push(format!("disks {} are older than they should be", names(&stale)));
         }
@@ -173,6 +174,7 @@ impl Pools {
 
     /// Gives an open pool the disks back that are found and that it misses; how many.
     async fn bring_back(&self, open: &Arc<OpenPool>, request: &ImportRequest) -> Result<usize, StorageError> {
+        open.release_absent();
         let absent = |label: &pool::format::Label| {
             label.pool == open.pool.id()
                 && open.pool.read(|s| {

@@ -8,11 +8,12 @@ use arena::Arena;
 use disk::{Disk, FileDisk, FileOptions};
 use env::Env;
 use parking_lot::Mutex;
+use pool::PoolId;
 use pool::format::Claimant;
-use pool::{DiskNumber, Pool, PoolId};
 
 use super::error::StorageError;
 use super::machine;
+use super::open_pool::OpenPool;
 use crate::control::types::Changed;
 
 /// See the module. Lives on the storage thread; `changing` is held over every change.
@@ -30,14 +31,6 @@ pub struct Pools {
 pub(super) enum Known {
     Open(Arc<OpenPool>),
     Closed(Closed),
-}
-
-/// A pool that is in use here.
-pub(super) struct OpenPool {
-    pub(super) pool: Pool,
-    pub(super) read_only: bool,
-    /// What was noticed when it was opened.
-    pub(super) notes: Vec<String>,
 }
 
 /// A pool that is not.
@@ -117,55 +110,6 @@ impl Known {
             Known::Open(open) => open.name(),
             Known::Closed(closed) => closed.name.clone(),
         }
-    }
-}
-
-impl OpenPool {
-    pub(super) async fn new(
-        _: &Pools,
-        pool: Pool,
-        read_only: bool,
-        notes: Vec<String>,
-    ) -> Result<OpenPool, StorageError> {
-        Ok(OpenPool { pool, read_only, notes })
-    }
-
-    /// A disk takes part from now on.
-    pub(super) async fn joined(&self, _: DiskNumber) -> Result<(), StorageError> {
-        Ok(())
-    }
-
-    /// Gives it up.
-    pub(super) async fn close(&self) -> Result<(), StorageError> {
-        if !self.read_only {
-            self.pool.export().await?;
-        }
-        Ok(())
-    }
-
-    pub(super) fn name(&self) -> String {
-        self.pool.read(|s| s.name.clone())
-    }
-
-    /// Where its disks are.
-    pub(super) fn paths(&self) -> Vec<PathBuf> {
-        self.pool.members().iter().map(|m| m.disk.info().path.clone()).collect()
-    }
-
-    /// One of its disks by number, path or identity.
-    pub(super) fn disk(&self, disk: &str) -> Result<DiskNumber, StorageError> {
-        let members = self.pool.members();
-        let at =
-            |path: &Path| path == Path::new(disk) || std::fs::canonicalize(disk).is_ok_and(|p| p == path);
-        let by_path = members.iter().find(|m| at(&m.disk.info().path)).map(|m| m.number);
-        let by_name = || {
-            self.pool.read(|s| {
-                let mut all = s.disks.iter();
-                all.find(|(n, r)| n.0.to_string() == disk || r.name == disk).map(|(n, _)| *n)
-            })
-        };
-        let none = || StorageError::NoDisk { pool: self.name(), disk: disk.to_owned() };
-        by_path.or_else(by_name).ok_or_else(none)
     }
 }
 

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
-use pool::{Provisioning, Resiliency, SpaceId, SpaceRecord, State, UNIT, Usage};
+use pool::book::Book;
+use pool::{CommitError, DataPath, Op, Provisioning, Resiliency, SpaceId, SpaceRecord, State, UNIT, Usage};
 
 use super::error::StorageError;
 use super::health;
-use super::pools::{OpenPool, Pools, done};
-use crate::control::storage::{NewSpace, ProvisioningSetting, ResiliencySetting, SpaceStatus};
+use super::open_pool::OpenPool;
+use super::pools::{Pools, done};
+use crate::control::storage::{NewSpace, ProvisioningSetting, ResiliencySetting, SpaceChange, SpaceStatus};
 use crate::control::types::Changed;
 use crate::output::human_bytes;
 
@@ -23,14 +25,19 @@ impl Pools {
     /// # Errors
     /// See [`StorageError`]; nothing has changed then.
     pub async fn create_space(&self, new: NewSpace) -> Result<Changed, StorageError> {
-        if new.provisioning == ProvisioningSetting::Fixed {
-            return Err(StorageError::NotYet("fixed provisioning"));
-        }
         let _one = self.changing.lock().await;
         let open = self.open_pool(&new.pool)?;
         let (record, room) = open.pool.read(|s| shape(s, &new))?;
-        let size = record.size;
-        open.pool.create_space(record).await?;
+        let (size, pool) = (record.size, open.name());
+        let fixed = record.provisioning == Provisioning::Fixed;
+        if fixed && size > room {
+            return Err(StorageError::TooLarge { pool, size, room });
+        }
+        let space = open.pool.create_space(record).await?;
+        if fixed && let Err(error) = allocate(&open, space).await {
+            erase(&open, space, size).await?;
+            return Err(error);
+        }
         tracing::info!(pool = open.name(), space = new.name, size, "virtual disk created");
         let more = (size > room).then(|| {
             format!("the pool has room for {} of it now: add disks before more is written", human_bytes(room))
@@ -38,6 +45,49 @@ impl Pools {
         let text =
             format!("virtual disk {} of {} created in the pool {}", new.name, human_bytes(size), open.name());
         Ok(done(text, more.into_iter().collect()))
+    }
+
+    /// Makes a virtual disk larger.
+    ///
+    /// # Errors
+    /// See [`StorageError`]: one of the pool's is attached, or the size is less than it has.
+    pub async fn resize_space(&self, name: &str, change: SpaceChange) -> Result<Changed, StorageError> {
+        let _one = self.changing.lock().await;
+        let (open, space) = self.find_space(name)?;
+        let had = open.pool.read(|s| s.spaces.get(&space).map_or(0, |r| r.size));
+        let size = change.size.next_multiple_of(UNIT);
+        if size < had {
+            return Err(StorageError::Shrinks { name: name.to_owned(), size: had });
+        }
+        // The data path knows the sizes from when it began.
+        self.refuse_attached(&open, open.attachments.any())?;
+        let ops = vec![Op::ResizeSpace { space, size }];
+        open.without_data(async { Ok(Book::commit(&open.pool, ops).await?) }).await?;
+        if open.pool.read(|s| s.spaces.get(&space).is_some_and(|r| r.provisioning == Provisioning::Fixed)) {
+            allocate(&open, space).await?;
+        }
+        Ok(done(format!("virtual disk {name} has {} now", human_bytes(size)), Vec::new()))
+    }
+
+    /// Destroys a virtual disk and what is on it.
+    ///
+    /// # Errors
+    /// See [`StorageError`]: it is attached, or the pool takes no changes.
+    pub async fn destroy_space(&self, name: &str) -> Result<Changed, StorageError> {
+        let _one = self.changing.lock().await;
+        let (open, space) = self.find_space(name)?;
+        self.refuse_attached(&open, open.attachments.socket(space).map(|_| space))?;
+        let size = open.pool.read(|s| s.spaces.get(&space).map_or(0, |r| r.size));
+        erase(&open, space, size).await?;
+        tracing::info!(pool = open.name(), space = name, "virtual disk destroyed");
+        Ok(done(format!("virtual disk {name} destroyed"), Vec::new()))
+    }
+
+    fn refuse_attached(&self, open: &OpenPool, attached: Option<SpaceId>) -> Result<(), StorageError> {
+        let Some(space) = attached else { return Ok(()) };
+        let name = open.pool.read(|s| s.spaces.get(&space).map_or_else(String::new, |r| r.name.clone()));
+        let socket = open.attachments.socket(space).unwrap_or_default();
+        Err(StorageError::Attached { name, socket })
     }
 
     /// One virtual disk.
@@ -72,6 +122,21 @@ impl OpenPool {
     pub(super) fn space_named(&self, name: &str) -> Option<SpaceId> {
         self.pool.read(|s| s.spaces.iter().find(|(_, r)| r.name == name).map(|(id, _)| *id))
     }
+}
+
+/// Gives a fixed virtual disk all of its slabs.
+async fn allocate(open: &OpenPool, space: SpaceId) -> Result<(), StorageError> {
+    Ok(data(open)?.space(space)?.allocate_all().await?)
+}
+
+/// Gives a virtual disk's slabs back, and forgets it.
+async fn erase(open: &OpenPool, space: SpaceId, size: u64) -> Result<(), StorageError> {
+    data(open)?.space(space)?.discard_at(0, size).await?;
+    Ok(Book::commit(&open.pool, vec![Op::DestroySpace { space }]).await?)
+}
+
+fn data(open: &OpenPool) -> Result<Arc<DataPath>, StorageError> {
+    open.data().ok_or(StorageError::Commit(CommitError::ReadOnly))
 }
 
 /// The virtual disk that is asked for, and how many bytes of its kind the pool has room for.

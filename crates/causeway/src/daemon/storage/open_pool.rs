@@ -1,0 +1,193 @@
+//! A pool that is in use here: its data path, what mends it, who uses its spaces.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+
+use arena::Arena;
+use env::{Env, Epoch};
+use parking_lot::Mutex;
+use pool::jobs::Progress;
+use pool::{DataPath, DiskNumber, PathOptions, Pool, Presence, State};
+
+use super::attach::Attachments;
+use super::error::StorageError;
+use super::pools::Pools;
+
+/// See the module.
+pub(super) struct OpenPool {
+    pub(super) pool: Pool,
+    pub(super) read_only: bool,
+    /// What was noticed when it was opened, and holds as long as it is open.
+    pub(super) notes: Vec<String>,
+    pub(super) attachments: Attachments,
+    env: Env,
+    arena: Arena,
+    /// None for one that is open for reading only, and while it is closed.
+    data: Mutex<Option<Arc<DataPath>>>,
+    mender: Mender,
+}
+
+/// What brings copies up to date, one run at a time.
+#[derive(Default)]
+struct Mender {
+    progress: Mutex<Arc<Progress>>,
+    running: Arc<tokio::sync::Mutex<()>>,
+}
+
+impl OpenPool {
+    /// Reads the activity logs, and begins to mend what a crash or an absence has left.
+    pub(super) async fn new(
+        pools: &Pools,
+        pool: Pool,
+        read_only: bool,
+        notes: Vec<String>,
+    ) -> Result<OpenPool, StorageError> {
+        let open = OpenPool {
+            pool,
+            read_only,
+            notes,
+            attachments: Attachments::default(),
+            env: pools.env.clone(),
+            arena: pools.arena.clone(),
+            data: Mutex::default(),
+            mender: Mender::default(),
+        };
+        if !read_only {
+            open.start_data().await?;
+        }
+        Ok(open)
+    }
+
+    /// The data path, while there is one.
+    pub(super) fn data(&self) -> Option<Arc<DataPath>> {
+        self.data.lock().clone()
+    }
+
+    async fn start_data(&self) -> Result<(), StorageError> {
+        let (env, arena, book) = (self.env.clone(), self.arena.clone(), Arc::new(self.pool.clone()));
+        let data = DataPath::open(env, arena, book, Epoch(self.pool.epoch()), PathOptions::default()).await?;
+        // The path has the pool: the pool may not have the path.
+        let weak: Weak<DataPath> = Arc::downgrade(&data);
+        self.pool.set_active_regions(move |space, row, index| {
+            weak.upgrade().map_or(u64::MAX, |data| data.active(space, row, index))
+        });
+        *self.data.lock() = Some(data);
+        self.mend();
+        Ok(())
+    }
+
+    /// Flushes everything and ends the data path; nobody may use a space meanwhile.
+    async fn stop_data(&self) -> Result<(), StorageError> {
+        self.mender.progress.lock().stop();
+        let _ended = self.mender.running.lock().await;
+        let data = self.data.lock().take();
+        match data {
+            Some(data) => Ok(data.quiesce().await?),
+            None => Ok(()),
+        }
+    }
+
+    /// Flushes everything, does something to the metadata that the data path does not expect, and goes on.
+    pub(super) async fn without_data(
+        &self,
+        work: impl Future<Output = Result<(), StorageError>>,
+    ) -> Result<(), StorageError> {
+        self.stop_data().await?;
+        let result = work.await;
+        self.start_data().await?;
+        result
+    }
+
+    /// A disk takes part from now on: what it has missed is copied to it.
+    pub(super) async fn joined(&self, number: DiskNumber) -> Result<(), StorageError> {
+        let member = self.pool.members().get(number).cloned();
+        if let (Some(data), Some(member)) = (self.data(), member) {
+            data.join(&member).await?;
+            self.mend();
+        }
+        Ok(())
+    }
+
+    /// Lets go of disks that are absent, so that they can be opened anew.
+    pub(super) fn release_absent(&self) {
+        if let Some(data) = self.data() {
+            data.release_absent();
+        }
+    }
+
+    /// Resolves what a crash has left in doubt, and brings disks up to date, beside the users.
+    fn mend(&self) {
+        let Some(data) = self.data() else { return };
+        let progress = Arc::new(Progress::default());
+        *self.mender.progress.lock() = Arc::clone(&progress);
+        let (pool, running) = (self.pool.clone(), Arc::clone(&self.mender.running));
+        self.env.spawn(async move {
+            let _one = running.lock().await;
+            let name = pool.read(|s| s.name.clone());
+            if let Err(error) = data.resolve_all(&progress).await {
+                tracing::warn!(pool = name, %error, "not everything in doubt after a crash could be resolved");
+            }
+            for disk in pool.read(behind) {
+                tracing::info!(pool = name, disk = disk.0, "a disk is brought up to date");
+                match data.resync(disk, &progress).await {
+                    Ok(()) => tracing::info!(pool = name, disk = disk.0, "the disk is up to date"),
+                    Err(error) => tracing::warn!(pool = name, disk = disk.0, %error, "the disk is not up to date"),
+                }
+            }
+        });
+    }
+
+    /// Ends the clients, flushes, and gives the pool up.
+    pub(super) async fn close(&self) -> Result<(), StorageError> {
+        self.attachments.end_all().await;
+        let flushed = self.stop_data().await;
+        if !self.read_only {
+            // What could not be flushed is marked on the disks, and is resolved when the pool is opened again.
+            self.pool.export().await?;
+        }
+        flushed
+    }
+
+    pub(super) fn name(&self) -> String {
+        self.pool.read(|s| s.name.clone())
+    }
+
+    /// What to say of disks that are not here.
+    pub(super) fn absent(&self) -> Option<String> {
+        let absent: Vec<_> = self.pool.read(|s| {
+            let absent = s.disks.iter().filter(|(_, r)| r.presence != Presence::Present);
+            absent.map(|(n, r)| format!("disk {} ({})", n.0, r.name)).collect()
+        });
+        (!absent.is_empty()).then(|| format!("not here: {}", absent.join(", ")))
+    }
+
+    /// Where its disks are.
+    pub(super) fn paths(&self) -> Vec<PathBuf> {
+        self.pool.members().iter().map(|m| m.disk.info().path.clone()).collect()
+    }
+
+    /// One of its disks by number, path or identity.
+    pub(super) fn disk(&self, disk: &str) -> Result<DiskNumber, StorageError> {
+        let members = self.pool.members();
+        let at =
+            |path: &Path| path == Path::new(disk) || std::fs::canonicalize(disk).is_ok_and(|p| p == path);
+        let by_path = members.iter().find(|m| at(&m.disk.info().path)).map(|m| m.number);
+        let by_name = || {
+            self.pool.read(|s| {
+                let mut all = s.disks.iter();
+                all.find(|(n, r)| n.0.to_string() == disk || r.name == disk).map(|(n, _)| *n)
+            })
+        };
+        let none = || StorageError::NoDisk { pool: self.name(), disk: disk.to_owned() };
+        by_path.or_else(by_name).ok_or_else(none)
+    }
+}
+
+/// Present disks that have missed writes.
+fn behind(state: &State) -> Vec<DiskNumber> {
+    let missed = |disk: DiskNumber| {
+        state.rows.values().flat_map(|r| &r.slabs).any(|c| c.place.disk == disk && c.missed != 0)
+    };
+    let present = state.disks.iter().filter(|(_, r)| r.presence == Presence::Present).map(|(d, _)| *d);
+    present.filter(|d| missed(*d)).collect()
+}

@@ -1,0 +1,315 @@
+"""Pools on plain files, driven by `causeway disk`, `pool` and `space`; what is on their virtual disks by QEMU over NBD, across kill -9 and lost disks."""
+
+import json
+import random
+import re
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from harness.programs import Failed, run, until
+from harness.servers import Causeway
+
+pytestmark = [
+    pytest.mark.skipif(not Causeway.binary.exists(), reason="causeway is not built"),
+    pytest.mark.skipif(shutil.which("qemu-io") is None, reason="qemu-io is missing: scripts/setup test"),
+]
+MIB = 1 << 20
+DISK, SPACE = 128 * MIB, 48 * MIB
+
+
+class Machine:
+    """A server, its folder of disk files, and qemu-io."""
+
+    def __init__(self, server):
+        self.server = server
+        self.disks = server.folder / "disks"
+        self.disks.mkdir(exist_ok=True)
+        self.socket = Path(server.sockets.name) / "nbd"
+
+    def path(self, name):
+        return self.disks / f"{name}.disk"
+
+    def paths(self, names):
+        return [self.path(n) for n in names]
+
+    def __call__(self, *words, status=0, timeout=60):
+        """Runs `causeway WORDS`; its output."""
+        control = Path(self.server.sockets.name) / "control.sock"
+        environment = {"CAUSEWAY_CONTROL": str(control)}
+        return run([Causeway.binary, *words], status=status, env=environment, timeout=timeout).out
+
+    def json(self, *words):
+        return json.loads(self("--json", *words))
+
+    def refused(self, *words):
+        return self(*words, status=1)
+
+    def pool(self, names="ab", name="tank"):
+        self("disk", "create-file", *self.paths(names), "--size", DISK)
+        self("pool", "create", name, "--assume-atomic", "--disk", *self.paths(names))
+
+    def mirror(self, name="vm", pool="tank"):
+        self("space", "create", name, "--pool", pool, "--resiliency", "mirror", "--size", SPACE)
+
+    def attach(self, name="vm"):
+        self("space", "attach", name, "--nbd", self.socket)
+
+    def url(self, name="vm"):
+        return f"nbd+unix:///{name}?socket={self.socket}"
+
+    def qemu_io(self, *commands, status=0, name="vm"):
+        each = [part for command in commands for part in ("-c", command)]
+        out = run(["qemu-io", "-f", "raw", "-t", "none", *each, self.url(name)], status=status, timeout=120).out
+        if status == 0:
+            assert "failed" not in out.lower(), out
+        return out
+
+    def status(self, name="tank"):
+        return self.json("pool", "show", name)
+
+    def until_healthy(self, name="tank"):
+        until(lambda: self.status(name)["health_status"] == "Healthy", timeout=60, what=f"{name} healthy: {self.server.log}")
+
+    def kill_and_start(self):
+        self.server.kill()
+        self.server.start()
+
+    def lose(self, name):
+        self.path(name).rename(self.disks / f"{name}.away")
+
+    def bring(self, name):
+        (self.disks / f"{name}.away").rename(self.path(name))
+
+
+@pytest.fixture
+def machine(serve):
+    server = serve(launch=False)
+    server.storage = {"devices": [str(server.folder / "disks" / "*.disk")]}
+    return Machine(server.start())
+
+
+def test_a_mirror_from_files_to_qemu(machine):
+    """The whole way: files, pool, mirror, NBD, QEMU; and cleanly back."""
+    machine("disk", "create-file", *machine.paths("ab"), "--size", DISK)
+    listed = machine("disk", "list")
+    assert re.search(rf"True .* {machine.path('a')}$", listed, re.M), listed
+    machine("pool", "create", "tank", "--assume-atomic", "--disk", *machine.paths("ab"))
+    machine.mirror()
+    shown = machine.status()
+    assert (shown["operational_status"], shown["health_status"], shown["can_lose"]) == ("OK", "Healthy", 1)
+    assert "1 disk now" in machine("pool", "list")
+    machine.attach()
+    machine.qemu_io("write -P 0xa5 0 4M", "write -P 0x5a 17M 64k", "flush", "read -P 0xa5 0 4M", "read -P 0x5a 17M 64k",
+                    "read -P 0 5M 1M", "discard 0 1M", "read -P 0 0 1M")
+    assert json.loads(run(["nbdinfo", "--json", machine.url()]).out)["exports"][0]["export-size"] == SPACE
+    space = machine.json("virtual-disk", "list")[0]
+    assert space["footprint"] > 0 and space["attached"] == str(machine.socket)
+    assert "In a pool" in machine("disk", "list")
+    machine("space", "detach", "vm")
+    assert not machine.socket.exists()
+    assert machine.server.stop() == 0
+    machine.server.start()
+    machine.attach()
+    machine.qemu_io("read -P 0xa5 1M 3M", "read -P 0x5a 17M 64k")
+
+
+def test_what_was_flushed_survives_kill_9(machine):
+    """kill -9 in the middle of writes: the pool opens by itself, and every block is at least as new as its last flush."""
+    machine.pool()
+    machine.mirror()
+    chance = random.Random(7)
+    block, blocks = 64 << 10, SPACE // (64 << 10)
+    flushed = {}
+    for generation in range(1, 4):
+        machine.attach()
+        pattern = {b: (generation * 60 + b) % 251 + 1 for b in chance.sample(range(blocks), 60)}
+        machine.qemu_io(*[f"write -P {v} {b * block} {block}" for b, v in pattern.items()], "flush")
+        flushed.update(pattern)
+        # Writes that nobody flushes, to blocks of their own or with what is there already.
+        again = [f"write -P {flushed[b]} {b * block} {block}" for b in pattern]
+        endless = machine.server.folder / "endless"
+        endless.write_text("\n".join(again * 2000))
+        with open(endless) as commands:
+            writing = subprocess.Popen(["qemu-io", "-f", "raw", "-t", "none", machine.url()], stdin=commands,
+                                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(chance.uniform(0.1, 0.6))
+        still = writing.poll() is None
+        machine.kill_and_start()
+        writing.kill()
+        writing.wait()
+        assert still, "the writer was to be cut off"
+        assert machine.status()["health_status"] in ("Healthy", "Warning")
+        machine.attach()
+        machine.qemu_io(*[f"read -P {v} {b * block} {block}" for b, v in flushed.items()])
+        machine("space", "detach", "vm")
+
+
+def test_fio_verifies_across_kill_9(machine):
+    """fio writes over what it has written, with checksums in each 4 KiB; cut by kill -9, every block is whole, of the one run or the other."""
+    if shutil.which("fio") is None or "nbd" not in run(["fio", "--enghelp"]).out:
+        pytest.skip("fio has no nbd engine")
+    machine.pool("abc")
+    machine.mirror()
+    machine.attach()
+    job = ["fio", "--name=vm", "--ioengine=nbd", f"--uri={machine.url()}", "--bs=4k", "--size=16m",
+           "--iodepth=16", "--verify=crc32c", "--verify_fatal=1"]
+    run([*job, "--rw=randwrite", "--do_verify=0", "--end_fsync=1"], timeout=120, cwd=machine.server.folder)
+    cut = subprocess.Popen([*job, "--rw=randwrite", "--do_verify=0", "--randseed=9", "--loops=1000"],
+                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=machine.server.folder)
+    time.sleep(0.7)
+    assert cut.poll() is None, "fio was to be cut off"
+    machine.kill_and_start()
+    cut.kill()
+    cut.wait()
+    machine.attach()
+    run([*job, "--rw=read"], timeout=120, cwd=machine.server.folder)
+
+
+def test_three_disks_go_on_with_two(machine):
+    """A disk is lost, the pool opens without a word from anybody; it returns and is brought up to date; another is lost."""
+    machine.pool("abc")
+    machine.mirror()
+    machine.attach()
+    machine.qemu_io("write -P 1 0 24M", "flush")
+    machine.server.kill()
+    machine.lose("a")
+    machine.server.start()
+    shown = machine.status()
+    assert (shown["health_status"], shown["can_lose"], shown["disks_missing"]) == ("Warning", 0, 1)
+    assert "Lost communication" in machine("pool", "show", "tank")
+    machine.attach()
+    machine.qemu_io("read -P 1 0 24M", "write -P 2 4M 8M", "flush")
+    assert machine.json("space", "list")[0]["operational_status"] == "Degraded"
+    machine.bring("a")
+    assert "back" in machine("pool", "import", "tank")
+    machine.until_healthy()
+    assert machine.status()["can_lose"] == 1
+    machine.server.kill()
+    machine.lose("b")
+    machine.server.start()
+    machine.attach()
+    machine.qemu_io("read -P 1 0 4M", "read -P 2 4M 8M", "read -P 1 12M 12M")
+
+
+def test_two_disks_need_a_word_when_one_is_lost(machine):
+    """The one that is left may be the older one: only --accept-loss opens it. The other returns, is brought up to date, and carries the data alone."""
+    machine.pool("ab")
+    machine.mirror()
+    machine.attach()
+    machine.qemu_io("write -P 3 0 8M", "flush")
+    machine.server.kill()
+    machine.lose("a")
+    machine.server.start()
+    listed = machine("pool", "list")
+    assert "Not open" in listed and "1 of 2 disks with metadata are here and 2 are needed" in listed
+    told = machine.refused("pool", "import", "tank")
+    assert "may be newer" in told and "causeway pool import tank --accept-loss" in told
+    assert "is not open" in machine.refused("space", "create", "x", "--pool", "tank", "--size", "1MiB")
+    machine("pool", "import", "tank", "--accept-loss")
+    machine.attach()
+    machine.qemu_io("read -P 3 0 8M", "write -P 4 2M 2M", "flush")
+    machine.bring("a")
+    machine("pool", "add-disk", "tank", "--accept-loss", "--disk", machine.path("a"))
+    machine.until_healthy()
+    machine.server.stop()
+    machine.lose("b")
+    machine.server.start()
+    machine("pool", "import", "tank", "--accept-loss")
+    machine.attach()
+    machine.qemu_io("read -P 3 0 2M", "read -P 4 2M 2M", "read -P 3 4M 4M")
+
+
+def test_export_import_rename_and_read_only(machine):
+    machine.pool()
+    machine.mirror()
+    machine.attach()
+    machine.qemu_io("write -P 9 0 1M", "flush")
+    machine("pool", "rename", "tank", "store")
+    machine("pool", "export", "store")
+    assert not machine.socket.exists(), "its clients are ended"
+    assert "it was exported" in machine("pool", "list")
+    machine("pool", "import", "store", "--read-only")
+    assert machine.status("store")["is_read_only"]
+    assert "reading only" in machine.refused("space", "destroy", "vm", "--yes")
+    machine("pool", "export", "store")
+    # By the places given, not by those of the configuration.
+    elsewhere = machine.server.folder / "elsewhere"
+    elsewhere.mkdir()
+    for name in "ab":
+        machine.path(name).rename(elsewhere / name)
+    assert "no disk of a pool store" in machine.refused("pool", "import", "store")
+    machine("pool", "import", "store", "--disk", elsewhere / "a", elsewhere / "b")
+    machine.attach("store/vm")
+    machine.qemu_io("read -P 9 0 1M")
+
+
+def test_spaces_grow_and_go(machine):
+    machine.pool()
+    machine.mirror()
+    machine.attach()
+    machine.qemu_io("write -P 6 0 1M", "flush")
+    assert "detach it first" in machine.refused("space", "resize", "vm", "--size", SPACE + MIB)
+    machine("space", "detach", "vm")
+    assert "can only be made larger" in machine.refused("space", "resize", "vm", "--size", MIB)
+    machine("space", "resize", "vm", "--size", SPACE + MIB)
+    machine.attach()
+    machine.qemu_io("read -P 6 0 1M", f"write -P 8 {SPACE} 1M", "flush", f"read -P 8 {SPACE} 1M")
+    machine("space", "detach", "vm")
+    machine("space", "create", "all", "--pool", "tank", "--max", "--provisioning", "fixed")
+    full = machine.status()
+    assert {s["name"]: s["provisioning"] for s in full["virtual_disks"]} == {"vm": "Thin", "all": "Fixed"}
+    told = machine.refused("space", "create", "more", "--pool", "tank", "--size", "64MiB", "--provisioning", "fixed")
+    assert "do not fit into the pool tank" in told
+    told = machine.refused("space", "destroy", "all")
+    assert "this would destroy the virtual disk all" in told and "--yes" in told
+    machine("space", "destroy", "all", "--yes")
+    assert machine.status()["allocated"] < full["allocated"]
+    told = machine.refused("pool", "destroy", "tank")
+    assert "on 2 disks, with vm" in told and "--yes" in told
+    machine("pool", "destroy", "tank", "--yes")
+    assert machine.json("pool", "list") == []
+    assert all(d["can_pool"] for d in machine.json("disk", "list") if d.get("path", "").endswith(".disk"))
+
+
+def test_what_is_refused_says_why(machine):
+    machine.pool("ab")
+    machine.mirror()
+    machine("disk", "create-file", *machine.paths("xy"), "--size", DISK)
+    cases = [
+        (["pool", "show", "nowhere"], "there is no pool nowhere: see causeway pool list"),
+        (["space", "create", "a", "--pool", "nowhere", "--size", "1MiB"], "there is no pool nowhere"),
+        (["space", "attach", "nothing", "--nbd", machine.socket], "there is no virtual disk nothing"),
+        (["space", "create", "t", "--pool", "tank", "--resiliency", "three-way-mirror", "--size", "1MiB"],
+         "3 disks are needed and the pool tank has 2"),
+        (["space", "create", "vm", "--pool", "tank", "--size", "1MiB"], "the name 'vm' is taken"),
+        (["pool", "create", "tank", "--disk", machine.path("x")], "there is a pool tank already"),
+        (["pool", "create", "b", "--disk", machine.path("a")], "In a pool|belongs to the pool 'tank'"),
+        (["pool", "create", "b", "--disk", machine.path("a"), "--force"], "the pool 'tank', which is open here"),
+        (["pool", "create", "b", "--disk", machine.path("x"), machine.path("x")], "was given twice"),
+        (["pool", "create", "b", "--disk", machine.path("none")], "No such file"),
+        (["pool", "create", "b", "--assume-atomic", "--slab-size", "3MiB", "--disk", machine.path("x")], "power of two"),
+        (["space", "attach", "vm", "--nbd", "/nonexistent/folder/nbd"], "its directory does not exist"),
+        (["space", "attach", "vm", "--nbd", machine.server.config], "something is there"),
+        (["space", "attach", "vm", "--nbd", "/tmp/" + "n" * 200], "107 letters"),
+        (["space", "detach", "vm"], "is not attached"),
+        (["pool", "remove-disk", "tank", "17"], "the pool tank has no disk 17"),
+        (["disk", "create-file", machine.path("x"), "--size", DISK], "File exists"),
+        (["disk", "create-file", machine.path("small"), "--size", "1MiB"], "the least is"),
+    ]
+    for words, why in cases:
+        told = machine.refused(*words)
+        assert re.search(why, told), f"{words}: {told}"
+    assert [p["name"] for p in machine.json("pool", "list")] == ["tank"]
+    # A pool that is not here any more: its disk says whose it is, and is taken with --force only.
+    machine("pool", "create", "old", "--assume-atomic", "--disk", machine.path("x"))
+    machine("pool", "export", "old")
+    assert "the pool 'old' (disk 0" in machine.refused("pool", "create", "new", "--assume-atomic", "--disk", machine.path("x"))
+    machine("pool", "create", "new", "--assume-atomic", "--force", "--disk", machine.path("x"), machine.path("y"))
+    machine("pool", "remove-disk", "new", machine.path("y"))
+    machine("pool", "add-disk", "new", "--assume-atomic", "--disk", machine.path("y"))
+    with pytest.raises(Failed):
+        machine("pool", "import", "--accept-loss")  # of which?
