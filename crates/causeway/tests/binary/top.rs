@@ -153,7 +153,7 @@ fn one_frame_has_the_counters_numbers() {
         let channels =
             &sessions.as_array().expect("a list").iter().find(|s| s["id"] == id).expect("listed")["channels"];
         assert_eq!(&row["session"]["channels"], channels);
-        // A client that has I/O under way has credits for more.
+        // The load keeps four requests under way; a client that has I/O under way has credits for more.
         let credits = &channels[0]["credits"];
         assert!(credits["available"].as_u64() > Some(0) && credits["in_use"].is_u64(), "{credits}");
         let rdma = channels.to_string().contains("rdma");
@@ -204,8 +204,105 @@ fn what_cannot_be_shown_is_said() {
 
 /// How long nothing at all may be written.
 const PATIENCE: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
-/// How often something else may be: the clock alone is, once a second.
-const READS: u16 = 600;
+/// How often something else may be, before what is waited for: a frame is at most a few pieces, ten times a second.
+const READS: usize = 3000;
+
+/// What is to be seen on a terminal: as much of one as `top` asks for, and nothing that it does not.
+struct Screen {
+    lines: Vec<Vec<char>>,
+    at: (usize, usize),
+    /// It shows the other screen, which programs take for themselves.
+    other: bool,
+    /// What came of a character or a sequence that is not all there.
+    part: Vec<u8>,
+}
+
+impl Screen {
+    fn new(rows: usize, columns: usize) -> Screen {
+        Screen { lines: vec![vec![' '; columns]; rows], at: (0, 0), other: false, part: Vec::new() }
+    }
+
+    /// Another size; what was there stays, as in a terminal.
+    fn resize(&mut self, rows: usize, columns: usize) {
+        self.lines.resize(rows, Vec::new());
+        self.lines.iter_mut().for_each(|l| l.resize(columns, ' '));
+    }
+
+    fn shows(&self, text: &str) -> bool {
+        self.lines.iter().any(|l| l.iter().collect::<String>().contains(text))
+    }
+
+    fn text(&self) -> String {
+        self.lines.iter().map(|l| l.iter().collect::<String>().trim_end().to_owned() + "\n").collect()
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        self.part.extend_from_slice(bytes);
+        let whole = match std::str::from_utf8(&self.part) {
+            Ok(text) => text.len(),
+            Err(e) => e.valid_up_to(),
+        };
+        let text: Vec<char> =
+            String::from_utf8(self.part.drain(..whole).collect()).expect("checked").chars().collect();
+        let mut left = &text[..];
+        while let [first, rest @ ..] = left {
+            left = match first {
+                '\u{1b}' => match rest.iter().skip(1).position(char::is_ascii_alphabetic) {
+                    Some(end) => {
+                        assert_eq!(rest[0], '[', "a sequence that is not known");
+                        self.obey(&rest[1..=end].iter().collect::<String>(), rest[end + 1]);
+                        &rest[end + 2..]
+                    }
+                    None => break,
+                },
+                _ => {
+                    self.put(*first);
+                    rest
+                }
+            };
+        }
+        let rest: String = left.iter().collect();
+        self.part.splice(0..0, rest.into_bytes());
+    }
+
+    fn put(&mut self, c: char) {
+        match c {
+            '\r' => self.at.1 = 0,
+            '\n' => self.at.0 += 1,
+            _ => {
+                // Before a new size is heard of, what is drawn may not fit.
+                if let Some(cell) = self.lines.get_mut(self.at.0).and_then(|l| l.get_mut(self.at.1)) {
+                    *cell = c;
+                }
+                self.at.1 += 1;
+            }
+        }
+    }
+
+    fn obey(&mut self, words: &str, what: char) {
+        let number = |n: &str| n.parse::<usize>().expect("a number") - 1;
+        match (what, words) {
+            ('m', _) | ('h' | 'l', "?25") => {} // colours; the cursor
+            ('h' | 'l', "?1049") => self.other = what == 'h',
+            ('H', words) => {
+                let (row, column) = words.split_once(';').expect("a place");
+                self.at = (number(row), number(column));
+            }
+            ('J', "2") => self.lines.iter_mut().for_each(|l| l.fill(' ')),
+            _ => panic!("a sequence that is not known: {words}{what}"),
+        }
+    }
+}
+
+#[test]
+fn a_screen_understands_what_comes_in_pieces() {
+    let bytes = "\u{1b}[?1049h\u{1b}[2J\u{1b}[2;3H\u{1b}[1;38;5;14mé▲\u{1b}[0mx".as_bytes();
+    for piece in 1..bytes.len() {
+        let mut screen = Screen::new(3, 6);
+        bytes.chunks(piece).for_each(|b| screen.write(b));
+        assert_eq!((screen.text().as_str(), screen.other), ("\n  é▲x\n\n", true), "{piece}");
+    }
+}
 
 /// `top` on a terminal of its own, 80 by 24.
 struct Shown {
@@ -214,7 +311,7 @@ struct Shown {
     master: File,
     /// Held open, so that its modes can be looked at.
     slave: File,
-    screen: String,
+    screen: Screen,
 }
 
 impl Shown {
@@ -236,32 +333,34 @@ impl Shown {
             .stderr(io())
             .spawn()
             .expect("setsid of util-linux");
-        Shown { child, master: File::from(master), slave, screen: String::new() }
+        Shown { child, master: File::from(master), slave, screen: Screen::new(24, 80) }
     }
 
-    fn resize(&self, rows: u16, columns: u16) {
+    fn resize(&mut self, rows: u16, columns: u16) {
         let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        self.screen.resize(rows.into(), columns.into());
         tcsetwinsize(&self.slave, size).expect("sized");
     }
 
-    /// Reads until `text` was written since the last time.
-    fn await_text(&mut self, text: &str) {
+    /// Reads until the screen is as it is to be.
+    fn until(&mut self, what: &str, is: impl Fn(&Screen) -> bool) {
         let mut piece = [0; 4096];
-        let mut reads = 0u16;
-        while !self.screen.contains(text) {
-            reads += 1;
-            assert!(reads < READS, "never: {text:?}");
-            if reads.is_multiple_of(10) {
-                // Only cells that change are written; another size is drawn in full.
-                self.resize(24, 80 + reads / 10 % 2);
+        for _ in 0..READS {
+            if is(&self.screen) {
+                return;
             }
             let mut readable = [PollFd::new(&self.master, PollFlags::IN)];
             let ready = poll(&mut readable, Some(&PATIENCE)).expect("polled");
-            assert_eq!(ready, 1, "never: {text:?}");
+            assert_eq!(ready, 1, "nothing is drawn, and never: {what}\n{}", self.screen.text());
             let n = self.master.read(&mut piece).expect("it is open");
-            self.screen += &String::from_utf8_lossy(&piece[..n]);
+            self.screen.write(&piece[..n]);
         }
-        self.screen.clear();
+        panic!("never: {what}\n{}", self.screen.text());
+    }
+
+    /// The tables of a server that runs.
+    fn until_tables(&mut self) {
+        self.until("tables", |s| s.other && s.shows("2 Sessions") && !s.shows("running?"));
     }
 
     fn is_raw(&self) -> bool {
@@ -270,7 +369,7 @@ impl Shown {
 
     /// Waits for its end; the terminal must be as it was.
     fn ends_well(mut self) {
-        self.await_text("\u{1b}[?1049l");
+        self.until("the first screen", |s| !s.other);
         let status = self.child.wait().expect("it ends");
         assert!(status.success(), "{status:?}");
         assert!(!self.is_raw(), "lines are edited again");
@@ -291,28 +390,29 @@ fn the_terminal_is_given_back_and_a_server_that_comes_and_goes_is_followed() {
         dir.configuration("listen = [\"127.0.0.1:0\"]", "[[share]]\nname = \"ram\"\nbackend = \"ram\"");
     let control = dir.path("control.sock");
     let mut shown = Shown::start(&control);
-    assert!(!shown.is_raw() || shown.child.try_wait().expect("asked").is_none());
-    shown.await_text("\u{1b}[?1049h");
-    shown.await_text("running?");
+    shown.until("what is wrong", |s| s.other && s.shows("running?"));
     assert!(shown.is_raw());
     let server = Server::start(&config, &control);
-    shown.await_text("Shares");
+    shown.until_tables();
     drop(server);
-    shown.await_text("running?");
+    // The last numbers stay below it.
+    shown.until("what is wrong", |s| s.shows("running?") && s.shows("2 Sessions"));
     let _server = Server::start(&config, &control);
-    shown.await_text("Shares");
-    // Another size is drawn in full.
+    shown.until_tables();
     shown.resize(30, 100);
-    shown.await_text("Sessions");
+    shown.until("the keys in the last line", |s| s.lines[29].iter().collect::<String>().contains("quit"));
+    assert!(!shown.screen.lines[23].iter().collect::<String>().contains("quit"));
     shown.master.write_all(b"h").expect("typed");
-    shown.await_text("previous");
+    shown.until("help", |s| s.shows("previous") && !s.shows("2 Sessions"));
+    shown.master.write_all(b"h").expect("typed");
+    shown.until_tables();
     shown.master.write_all(b"q").expect("typed");
     shown.ends_well();
 
     for signal in [rustix::process::Signal::TERM, rustix::process::Signal::INT, rustix::process::Signal::HUP]
     {
         let mut shown = Shown::start(&control);
-        shown.await_text("Shares");
+        shown.until_tables();
         assert!(shown.is_raw());
         rustix::process::kill_process(rustix::process::Pid::from_child(&shown.child), signal)
             .expect("it runs");
