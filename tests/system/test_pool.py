@@ -223,6 +223,50 @@ def test_two_disks_need_a_word_when_one_is_lost(machine):
     machine.qemu_io("read -P 3 0 2M", "read -P 4 2M 2M", "read -P 3 4M 4M")
 
 
+def rot(path, pattern, every):
+    """Damages every n-th 4 KiB of a disk file that is all `pattern`; how many."""
+    data = bytearray(path.read_bytes())
+    blocks = [at for at in range(0, len(data), 4096) if data[at:at + 4096] == bytes([pattern]) * 4096][::every]
+    with open(path, "r+b") as file:
+        for at in blocks:
+            file.seek(at + 100)
+            file.write(b"rot")
+    return len(blocks)
+
+
+def test_rot_is_found_and_healed(machine):
+    """What a disk has changed by itself is never returned: it is read from the other copy and put right, when it is read or when all is looked at."""
+    machine.pool()
+    machine.mirror()
+    machine.attach()
+    machine.qemu_io("write -P 0xb7 0 4M", "flush")
+
+    def damage(name, every):
+        assert machine.server.stop() == 0
+        count = rot(machine.path(name), 0xB7, every)
+        machine.server.start()
+        return count
+
+    def healed():
+        return sum(f["units"] for f in machine.status()["findings"] if "replaced from another copy" in f["found"])
+
+    assert damage("a", 3) == 342
+    machine.attach()
+    machine.qemu_io("read -P 0xb7 0 4M")
+    machine("space", "repair", "vm")
+    until(lambda: healed() == 342 and machine.json("job", "list") == [], timeout=60, what="all healed")
+    assert "342 units on disk 0" in machine("pool", "show", "tank")
+    # What was put right holds: the other copy may go bad in the same places and elsewhere.
+    assert damage("b", 2) == 512
+    machine("space", "repair", "vm")
+    until(lambda: healed() == 512, timeout=60, what="all healed")
+    machine("space", "repair", "vm")
+    until(lambda: machine.json("job", "list") == [], timeout=60, what="nothing runs")
+    assert healed() == 512
+    machine.attach()
+    machine.qemu_io("read -P 0xb7 0 4M")
+
+
 def test_export_import_rename_and_read_only(machine):
     machine.pool()
     machine.mirror()

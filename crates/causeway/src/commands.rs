@@ -7,6 +7,7 @@ mod copying;
 mod counters;
 mod disk;
 mod get;
+mod job;
 mod ls;
 mod mkdir;
 mod mv;
@@ -75,6 +76,9 @@ enum Command {
     /// Make and list the virtual disks of pools
     #[command(subcommand, visible_alias = "virtual-disk")]
     Space(space::SpaceCommand),
+    /// List what runs beside the clients of pools: resync, repair
+    #[command(subcommand)]
+    Job(job::JobCommand),
     /// Show what the server does
     Status(ControlArgs),
     /// Show performance counters
@@ -121,6 +125,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Command::Disk(command) => block_on(disk::run(command, out)),
         Command::Pool(command) => block_on(pool::run(command, out)),
         Command::Space(command) => block_on(space::run(command, out)),
+        Command::Job(command) => block_on(job::run(command, out)),
         Command::Status(control) => block_on(status::run(control, out)),
         Command::Counters(args) => block_on(counters::run(args, out)),
         Command::Top(args) => block_on(top::run(args, out)),

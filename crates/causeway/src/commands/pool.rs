@@ -197,6 +197,9 @@ fn show(detail: &PoolDetail, out: Output) -> Result<(), Failure> {
     ];
     lines.extend(p.reason.iter().map(|r| ("Reason", r.clone())));
     lines.extend(p.cure.iter().map(|c| ("Cure", c.clone())));
+    for f in &detail.findings {
+        lines.push(("Found", format!("{} units on disk {}: each {}", f.units, f.disk, f.found)));
+    }
     lines.extend(p.notes.iter().map(|n| ("Note", n.clone())));
     out.facts(p, &lines)?;
     if !detail.physical_disks.is_empty() {

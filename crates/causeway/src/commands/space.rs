@@ -1,5 +1,5 @@
-//! `causeway space create|list|show|resize|attach|detach|destroy` (`New-VirtualDisk`, `Get-VirtualDisk`, `Resize-VirtualDisk`,
-//! `Connect-VirtualDisk`, `Disconnect-VirtualDisk`, `Remove-VirtualDisk`).
+//! `causeway space create|list|show|resize|attach|detach|repair|destroy` (`New-VirtualDisk`, `Get-VirtualDisk`, `Resize-VirtualDisk`,
+//! `Connect-VirtualDisk`, `Disconnect-VirtualDisk`, `Repair-VirtualDisk`, `Remove-VirtualDisk`).
 
 use std::path::PathBuf;
 
@@ -55,6 +55,13 @@ pub(super) enum SpaceCommand {
     },
     /// Serve a virtual disk no longer, when what its clients have under way is done; it is flushed
     Detach {
+        /// Its name, or pool/name
+        name: String,
+        #[command(flatten)]
+        control: ControlArgs,
+    },
+    /// Read every copy, and heal what is not as it was written; see job list, and what was found in pool show
+    Repair {
         /// Its name, or pool/name
         name: String,
         #[command(flatten)]
@@ -129,6 +136,7 @@ pub(super) async fn run(command: SpaceCommand, out: Output) -> Result<(), Failur
             control.client().post(&at(&name, "/attachment"), &attach).await?
         }
         SpaceCommand::Detach { name, control } => control.client().delete(&at(&name, "/attachment")).await?,
+        SpaceCommand::Repair { name, control } => control.client().post(&at(&name, "/repair"), &()).await?,
         SpaceCommand::Destroy { name, yes, control } => {
             let client = control.client();
             let space: SpaceStatus = client.get(&at(&name, "")).await?;

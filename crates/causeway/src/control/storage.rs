@@ -13,6 +13,8 @@
 //! | `GET, POST /v1/spaces` | [`SpaceStatus`], [`NewSpace`] |
 //! | `GET, PATCH, DELETE /v1/spaces/{name}` | [`SpaceStatus`], [`SpaceChange`] |
 //! | `POST, DELETE /v1/spaces/{name}/attachment` | [`Attach`] |
+//! | `POST /v1/spaces/{name}/repair` | |
+//! | `GET /v1/jobs` | [`JobStatus`] |
 //!
 //! A pool's or space's name may be its identity too; a space's may be written `pool/space`.
 
@@ -156,6 +158,39 @@ pub struct PoolDetail {
     pub physical_disks: Vec<DiskStatus>,
     /// Its virtual disks.
     pub virtual_disks: Vec<SpaceStatus>,
+    /// What was not as it was written since the pool was opened, and what became of it.
+    #[serde(default)]
+    pub findings: Vec<Finding>,
+}
+
+/// Units of 4 KiB on a disk that were not as they were written.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Finding {
+    /// The disk's number.
+    pub disk: u16,
+    /// What was found, and what became of it.
+    pub found: String,
+    /// How many.
+    pub units: u64,
+}
+
+/// One job.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct JobStatus {
+    /// `Resolve` (after a crash), `Resync` (of a disk) or `Repair` (of a virtual disk).
+    pub name: String,
+    /// Of what.
+    pub object: String,
+    /// Since it began, in seconds.
+    pub elapsed_s: u64,
+    /// Such as `Running`.
+    pub state: String,
+    /// Of its bytes.
+    pub percent_complete: u64,
+    /// Bytes done.
+    pub bytes_processed: u64,
+    /// Bytes there are, as far as is known.
+    pub bytes_total: u64,
 }
 
 /// A pool to make.

@@ -14,6 +14,7 @@ mod error;
 mod find;
 mod health;
 mod import;
+mod jobs;
 mod machine;
 mod open_pool;
 mod pools;

@@ -8,8 +8,8 @@ use axum::routing::{delete, get, post};
 use axum::{Json, Router};
 
 use super::{
-    Attach, DiskStatus, ImportRequest, NewDisks, NewFiles, NewPool, NewSpace, PoolChange, PoolDetail,
-    PoolStatus, Qualified, QualifyRequest, SpaceChange, SpaceStatus,
+    Attach, DiskStatus, ImportRequest, JobStatus, NewDisks, NewFiles, NewPool, NewSpace, PoolChange,
+    PoolDetail, PoolStatus, Qualified, QualifyRequest, SpaceChange, SpaceStatus,
 };
 use crate::control::types::{Changed, Fault};
 use crate::daemon::{Daemon, StorageError};
@@ -29,6 +29,8 @@ pub fn router() -> Router<Arc<Daemon>> {
         .route("/v1/spaces", get(spaces).post(create_space))
         .route("/v1/spaces/{name}", get(space).patch(resize_space).delete(destroy_space))
         .route("/v1/spaces/{name}/attachment", post(attach).delete(detach))
+        .route("/v1/spaces/{name}/repair", post(repair))
+        .route("/v1/jobs", get(jobs))
 }
 
 type Daemons = State<Arc<Daemon>>;
@@ -124,6 +126,14 @@ async fn attach(
 
 async fn detach(State(d): Daemons, Segment(name): Segment<String>) -> Answer<Changed> {
     d.storage().ask(|s| async move { s.detach(&name).await }).await.map(Json)
+}
+
+async fn repair(State(d): Daemons, Segment(name): Segment<String>) -> Answer<Changed> {
+    d.storage().ask(|s| async move { s.repair_space(&name).await }).await.map(Json)
+}
+
+async fn jobs(State(d): Daemons) -> Answer<Vec<JobStatus>> {
+    d.storage().ask(|s| async move { Ok(s.jobs()) }).await.map(Json)
 }
 
 impl IntoResponse for StorageError {

@@ -1,7 +1,7 @@
 //! Tables of disks, pools and virtual disks, with the columns of the cmdlets.
 
-use super::{DiskStatus, PoolStatus, SpaceStatus};
-use crate::output::{Row, human_bytes};
+use super::{DiskStatus, JobStatus, PoolStatus, SpaceStatus};
+use crate::output::{Row, human_bytes, human_seconds};
 
 fn yes(b: bool) -> String {
     if b { "True" } else { "False" }.to_owned()
@@ -114,6 +114,24 @@ impl Row for SpaceStatus {
             format!("{} %", self.efficiency),
             self.provisioning.clone(),
             self.attached.as_ref().map_or_else(String::new, |p| p.display().to_string()),
+        ]
+    }
+}
+
+/// As `Get-StorageJob`.
+impl Row for JobStatus {
+    const COLUMNS: &'static [&'static str] =
+        &["Name", "Object", "ElapsedTime", "JobState", ">PercentComplete", ">BytesProcessed", ">BytesTotal"];
+
+    fn cells(&self) -> Vec<String> {
+        vec![
+            self.name.clone(),
+            self.object.clone(),
+            human_seconds(self.elapsed_s),
+            self.state.clone(),
+            self.percent_complete.to_string(),
+            human_bytes(self.bytes_processed),
+            human_bytes(self.bytes_total),
         ]
     }
 }

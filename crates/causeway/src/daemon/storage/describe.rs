@@ -4,13 +4,14 @@ use std::path::PathBuf;
 
 use disk::qualify::Qualification;
 use disk::{DiskInfo, Media};
+use pool::events::Found;
 use pool::{DiskNumber, DiskRecord, Presence, Provisioning, Resiliency, SpaceId, State, Usage};
 
 use super::error::StorageError;
 use super::health::{self, CanLose, Health, Limit};
 use super::open_pool::OpenPool;
 use super::pools::{Closed, Known, Pools};
-use crate::control::storage::{DiskStatus, PoolDetail, PoolStatus, Qualified, Reason, SpaceStatus};
+use crate::control::storage::{DiskStatus, Finding, PoolDetail, PoolStatus, Qualified, Reason, SpaceStatus};
 
 impl Pools {
     /// All pools, by identity.
@@ -24,11 +25,11 @@ impl Pools {
     /// There is none of that name.
     pub fn pool(&self, name: &str) -> Result<PoolDetail, StorageError> {
         let (id, known) = self.find(name)?;
-        let (physical_disks, virtual_disks) = match &known {
-            Known::Open(open) => (disks(open), spaces(open)),
-            Known::Closed(_) => (Vec::new(), Vec::new()),
+        let (physical_disks, virtual_disks, findings) = match &known {
+            Known::Open(open) => (disks(open), spaces(open), findings(open)),
+            Known::Closed(_) => (Vec::new(), Vec::new(), Vec::new()),
         };
-        Ok(PoolDetail { pool: status(&id.to_string(), &known), physical_disks, virtual_disks })
+        Ok(PoolDetail { pool: status(&id.to_string(), &known), physical_disks, virtual_disks, findings })
     }
 
     /// All virtual disks of open pools.
@@ -181,6 +182,24 @@ pub(super) fn qualified(found: &Qualification) -> Qualified {
         atomic_write: found.info.geometry.atomic_write,
         flush_us: found.flush.as_ref().map(|f| f.median.as_micros() as u64),
     }
+}
+
+/// What was not as it was written.
+fn findings(open: &OpenPool) -> Vec<Finding> {
+    let word = |found| match found {
+        Found::Healed => "was not what was written, and was replaced from another copy",
+        Found::Unreadable => "could not be read, and was replaced from another copy",
+        Found::BadTable => "had a damaged or old checksum block, which was replaced",
+        Found::Lost => "is lost: no copy is what was written",
+        Found::Unsettled => "was being written twice at a crash, and one of the two counts",
+    };
+    let counts = open.data().map(|d| d.events.counts()).unwrap_or_default();
+    let finding = |((found, disk), units): ((Found, DiskNumber), u64)| Finding {
+        disk: disk.0,
+        found: word(found).to_owned(),
+        units,
+    };
+    counts.into_iter().map(finding).collect()
 }
 
 fn media(media: Media) -> String {

@@ -1,4 +1,4 @@
-//! A pool that is in use here: its data path, what mends it, who uses its spaces.
+//! A pool that is in use here: its data path, what mends it, and who uses its spaces.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
@@ -6,11 +6,11 @@ use std::sync::{Arc, Weak};
 use arena::Arena;
 use env::{Env, Epoch};
 use parking_lot::Mutex;
-use pool::jobs::Progress;
-use pool::{DataPath, DiskNumber, PathOptions, Pool, Presence, State};
+use pool::{DataPath, DiskNumber, PathOptions, Pool, Presence};
 
 use super::attach::Attachments;
 use super::error::StorageError;
+use super::jobs::Jobs;
 use super::pools::Pools;
 
 /// See the module.
@@ -23,15 +23,14 @@ pub(super) struct OpenPool {
     env: Env,
     arena: Arena,
     /// None for one that is open for reading only, and while it is closed.
-    data: Mutex<Option<Arc<DataPath>>>,
-    mender: Mender,
+    live: Mutex<Option<Live>>,
 }
 
-/// What brings copies up to date, one run at a time.
-#[derive(Default)]
-struct Mender {
-    progress: Mutex<Arc<Progress>>,
-    running: Arc<tokio::sync::Mutex<()>>,
+/// What there is while data can be used.
+#[derive(Clone)]
+struct Live {
+    data: Arc<DataPath>,
+    jobs: Arc<Jobs>,
 }
 
 impl OpenPool {
@@ -49,8 +48,7 @@ impl OpenPool {
             attachments: Attachments::default(),
             env: pools.env.clone(),
             arena: pools.arena.clone(),
-            data: Mutex::default(),
-            mender: Mender::default(),
+            live: Mutex::default(),
         };
         if !read_only {
             open.start_data().await?;
@@ -60,7 +58,12 @@ impl OpenPool {
 
     /// The data path, while there is one.
     pub(super) fn data(&self) -> Option<Arc<DataPath>> {
-        self.data.lock().clone()
+        self.live.lock().as_ref().map(|l| Arc::clone(&l.data))
+    }
+
+    /// What runs beside the clients, while anything can.
+    pub(super) fn jobs(&self) -> Option<Arc<Jobs>> {
+        self.live.lock().as_ref().map(|l| Arc::clone(&l.jobs))
     }
 
     async fn start_data(&self) -> Result<(), StorageError> {
@@ -71,20 +74,16 @@ impl OpenPool {
         self.pool.set_active_regions(move |space, row, index| {
             weak.upgrade().map_or(u64::MAX, |data| data.active(space, row, index))
         });
-        *self.data.lock() = Some(data);
+        *self.live.lock() = Some(Live { data, jobs: Arc::default() });
         self.mend();
         Ok(())
     }
 
     /// Flushes everything and ends the data path; nobody may use a space meanwhile.
     async fn stop_data(&self) -> Result<(), StorageError> {
-        self.mender.progress.lock().stop();
-        let _ended = self.mender.running.lock().await;
-        let data = self.data.lock().take();
-        match data {
-            Some(data) => Ok(data.quiesce().await?),
-            None => Ok(()),
-        }
+        let Some(Live { data, jobs }) = self.live.lock().take() else { return Ok(()) };
+        jobs.stop().await;
+        Ok(data.quiesce().await?)
     }
 
     /// Flushes everything, does something to the metadata that the data path does not expect, and goes on.
@@ -115,26 +114,11 @@ impl OpenPool {
         }
     }
 
-    /// Resolves what a crash has left in doubt, and brings disks up to date, beside the users.
+    /// Resolves what a crash has left in doubt, and brings disks up to date, beside the clients.
     fn mend(&self) {
-        let Some(data) = self.data() else { return };
-        let progress = Arc::new(Progress::default());
-        *self.mender.progress.lock() = Arc::clone(&progress);
-        let (pool, running) = (self.pool.clone(), Arc::clone(&self.mender.running));
-        self.env.spawn(async move {
-            let _one = running.lock().await;
-            let name = pool.read(|s| s.name.clone());
-            if let Err(error) = data.resolve_all(&progress).await {
-                tracing::warn!(pool = name, %error, "not everything in doubt after a crash could be resolved");
-            }
-            for disk in pool.read(behind) {
-                tracing::info!(pool = name, disk = disk.0, "a disk is brought up to date");
-                match data.resync(disk, &progress).await {
-                    Ok(()) => tracing::info!(pool = name, disk = disk.0, "the disk is up to date"),
-                    Err(error) => tracing::warn!(pool = name, disk = disk.0, %error, "the disk is not up to date"),
-                }
-            }
-        });
+        if let Some(Live { data, jobs }) = self.live.lock().clone() {
+            jobs.mend(&self.env, &self.pool, &data);
+        }
     }
 
     /// Ends the clients, flushes, and gives the pool up.
@@ -181,13 +165,4 @@ impl OpenPool {
         let none = || StorageError::NoDisk { pool: self.name(), disk: disk.to_owned() };
         by_path.or_else(by_name).ok_or_else(none)
     }
-}
-
-/// Present disks that have missed writes.
-fn behind(state: &State) -> Vec<DiskNumber> {
-    let missed = |disk: DiskNumber| {
-        state.rows.values().flat_map(|r| &r.slabs).any(|c| c.place.disk == disk && c.missed != 0)
-    };
-    let present = state.disks.iter().filter(|(_, r)| r.presence == Presence::Present).map(|(d, _)| *d);
-    present.filter(|d| missed(*d)).collect()
 }
