@@ -223,6 +223,34 @@ def test_two_disks_need_a_word_when_one_is_lost(machine):
     machine.qemu_io("read -P 3 0 2M", "read -P 4 2M 2M", "read -P 3 4M 4M")
 
 
+def test_a_disk_leaves_and_returns_under_load(machine):
+    """A disk is taken out while QEMU writes, and given back while it goes on; then it has everything."""
+    machine.pool("ab")
+    machine.mirror()
+    machine.attach()
+    machine.qemu_io("write -P 1 0 32M", "flush")
+    script = machine.server.folder / "load"
+    script.write_text("".join(f"write -P {n % 250 + 1} {n % 400 * 64}k 64k\n" for n in range(12000)) + "flush\n")
+    with open(script) as commands:
+        load = subprocess.Popen(["qemu-io", "-f", "raw", "-t", "none", machine.url()], stdin=commands, stdout=subprocess.PIPE,
+                                stderr=subprocess.STDOUT, text=True)
+    machine("pool", "offline-disk", "tank", machine.path("a"))
+    assert load.poll() is None, "the load goes on"
+    assert "In maintenance mode" in machine("pool", "show", "tank")
+    assert "no other disk" in machine.refused("pool", "offline-disk", "tank", "1")
+    assert "is back in the pool" in machine("pool", "add-disk", "tank", "--disk", machine.path("a"))
+    out, _ = load.communicate(timeout=120)
+    assert load.returncode == 0 and "failed" not in out.lower() and out.count("wrote 65536/65536") == 12000, out[-2000:]
+    machine.until_healthy()
+    # The one that was away, alone.
+    assert machine.server.stop() == 0
+    machine.lose("b")
+    machine.server.start()
+    machine("pool", "import", "tank", "--accept-loss")
+    machine.attach()
+    machine.qemu_io(*[f"read -P {n % 250 + 1} {n % 400 * 64}k 64k" for n in range(11600, 12000)], "read -P 1 26M 6M")
+
+
 def rot(path, pattern, every):
     """Damages every n-th 4 KiB of a disk file that is all `pattern`; how many."""
     data = bytearray(path.read_bytes())

@@ -1,4 +1,4 @@
-//! `causeway pool create|list|show|add-disk|remove-disk|import|export|rename|destroy` (`New-StoragePool`, `Get-StoragePool`,
+//! `causeway pool create|list|show|add-disk|remove-disk|offline-disk|import|export|rename|destroy` (`New-StoragePool`, `Get-StoragePool`,
 //! `Add-PhysicalDisk`, `Remove-PhysicalDisk`, `Set-StoragePool`, `Remove-StoragePool`).
 
 use std::path::PathBuf;
@@ -54,6 +54,15 @@ pub(super) enum PoolCommand {
     },
     /// Take a disk without data out of a pool
     RemoveDisk {
+        /// The pool
+        name: String,
+        /// Number, path or identity, as pool show says it
+        disk: String,
+        #[command(flatten)]
+        control: ControlArgs,
+    },
+    /// Let a disk take no part, to pull it out or look at it; add-disk or import give it back
+    OfflineDisk {
         /// The pool
         name: String,
         /// Number, path or identity, as pool show says it
@@ -149,6 +158,10 @@ pub(super) async fn run(command: PoolCommand, out: Output) -> Result<(), Failure
         PoolCommand::RemoveDisk { name, disk, control } => {
             let path = at(&name, &format!("/disks/{}", segment(&disk)));
             control.client().delete(&path).await?
+        }
+        PoolCommand::OfflineDisk { name, disk, control } => {
+            let path = at(&name, &format!("/disks/{}/offline", segment(&disk)));
+            control.client().post(&path, &()).await?
         }
         PoolCommand::Import { name, disks, accept_loss, read_only, force, control } => {
             let paths = disks.into_iter().map(absolute).collect::<Result<_, _>>()?;

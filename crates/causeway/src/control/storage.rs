@@ -9,6 +9,7 @@
 //! | `POST /v1/pools/import` | [`ImportRequest`] |
 //! | `GET, PATCH, DELETE /v1/pools/{name}` | [`PoolDetail`], [`PoolChange`] |
 //! | `POST /v1/pools/{name}/export` | |
+//! | `POST /v1/pools/{name}/disks/{disk}/offline` | |
 //! | `POST /v1/pools/{name}/disks`, `DELETE /v1/pools/{name}/disks/{disk}` | [`NewDisks`] |
 //! | `GET, POST /v1/spaces` | [`SpaceStatus`], [`NewSpace`] |
 //! | `GET, PATCH, DELETE /v1/spaces/{name}` | [`SpaceStatus`], [`SpaceChange`] |

@@ -26,6 +26,7 @@ pub fn router() -> Router<Arc<Daemon>> {
         .route("/v1/pools/{name}/export", post(export))
         .route("/v1/pools/{name}/disks", post(add_disks))
         .route("/v1/pools/{name}/disks/{disk}", delete(remove_disk))
+        .route("/v1/pools/{name}/disks/{disk}/offline", post(take_offline))
         .route("/v1/spaces", get(spaces).post(create_space))
         .route("/v1/spaces/{name}", get(space).patch(resize_space).delete(destroy_space))
         .route("/v1/spaces/{name}/attachment", post(attach).delete(detach))
@@ -90,6 +91,13 @@ async fn add_disks(
 
 async fn remove_disk(State(d): Daemons, Segment((name, disk)): Segment<(String, String)>) -> Answer<Changed> {
     d.storage().ask(|s| async move { s.remove_disk(&name, &disk).await }).await.map(Json)
+}
+
+async fn take_offline(
+    State(d): Daemons,
+    Segment((name, disk)): Segment<(String, String)>,
+) -> Answer<Changed> {
+    d.storage().ask(|s| async move { s.take_offline(&name, &disk).await }).await.map(Json)
 }
 
 async fn spaces(State(d): Daemons) -> Answer<Vec<SpaceStatus>> {

@@ -18,6 +18,7 @@ use tokio::task::JoinHandle;
 
 use super::error::StorageError;
 use super::pools::{Pools, done};
+use crate::control::client::segment;
 use crate::control::storage::Attach;
 use crate::control::types::Changed;
 
@@ -109,7 +110,10 @@ impl Pools {
         let begun = open.attachments.begin(space, export, &path, &self.arena, &self.env);
         begun.map_err(|source| StorageError::Socket { path: path.clone(), source })?;
         tracing::info!(space = name, socket = %path.display(), "virtual disk attached");
-        Ok(done(format!("{name} is attached: nbd+unix:///{name}?socket={}", path.display()), Vec::new()))
+        Ok(done(
+            format!("{name} is attached: nbd+unix:///{}?socket={}", segment(&name), path.display()),
+            Vec::new(),
+        ))
     }
 
     /// Ends the clients of a virtual disk, and flushes it.

@@ -8,9 +8,9 @@ use disk::qualify::CannotPoolReason;
 use pool::{CreateError, CreateOptions, NewDisk, Pool, Presence, UNIT};
 
 use super::error::StorageError;
-use super::find;
 use super::open_pool::OpenPool;
 use super::pools::{Closed, Known, Pools, done, real};
+use super::{find, health};
 use crate::control::storage::{NewDisks, NewPool, PoolChange};
 use crate::control::types::Changed;
 
@@ -87,6 +87,22 @@ impl Pools {
         open.pool.remove_disk(number).await?;
         open.release_absent();
         Ok(done(format!("disk {} removed from the pool {}", number.0, open.name()), Vec::new()))
+    }
+
+    /// Lets a disk take no part until it is added again: to look at it, to pull it out.
+    ///
+    /// # Errors
+    /// See [`StorageError`]: it has data that no other disk here has, or the pool cannot go on without it.
+    pub async fn take_offline(&self, name: &str, disk: &str) -> Result<Changed, StorageError> {
+        let _one = self.changing.lock().await;
+        let open = self.open_pool(name)?;
+        let number = open.disk(disk)?;
+        if !open.pool.read(|s| health::may_leave(s, number)) {
+            return Err(StorageError::Needed { pool: open.name(), disk: number.0 });
+        }
+        open.pool.take_offline(number).await?;
+        open.release_absent();
+        Ok(done(format!("disk {} takes no part in the pool {} now", number.0, open.name()), Vec::new()))
     }
 
     /// Gives a pool another name.

@@ -102,6 +102,14 @@ pub enum StorageError {
         /// Why.
         reason: String,
     },
+    /// The caller's: a disk that the pool cannot do without.
+    #[error("disk {disk} has what no other disk of the pool {pool} has now, or takes no part")]
+    Needed {
+        /// The pool.
+        pool: String,
+        /// Its number.
+        disk: u16,
+    },
     /// A disk that will not do.
     #[error("{} cannot be pooled: {}", path.display(), reasons.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     CannotPool {
@@ -175,6 +183,9 @@ impl StorageError {
                 io::ErrorKind::NotFound => "its directory does not exist: create it, or choose another path",
                 _ => "choose a path that the server may write to, of 107 letters at most",
             },
+            StorageError::Needed { .. } => {
+                "bring the other disks back first, and wait until they are up to date: causeway job list"
+            }
             StorageError::TooLarge { .. } => {
                 "choose a smaller size, add disks, or let it be thin: --provisioning thin"
             }

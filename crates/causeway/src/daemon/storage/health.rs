@@ -1,6 +1,6 @@
 //! How a pool, its disks and its spaces are, in the field's words: pure functions over the pool's state.
 
-use pool::{Absence, DiskRecord, Presence, Resiliency, Row, SpaceId, SpaceRecord, State, Usage};
+use pool::{Absence, DiskNumber, DiskRecord, Presence, Resiliency, Row, SpaceId, SpaceRecord, State, Usage};
 
 /// An OperationalStatus and the HealthStatus that goes with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,6 +124,18 @@ pub fn of_pool(state: &State, suspended: bool, read_only: bool) -> Health {
     } else {
         Health::OK
     }
+}
+
+/// Whether the pool goes on without a present disk, with all data that it has now.
+pub fn may_leave(state: &State, disk: DiskNumber) -> bool {
+    let left = state.voters.iter().filter(|v| **v != disk).count();
+    let mut after = state.clone();
+    let ops = state.leave(disk, Absence::Asked, |_, _, _| 0);
+    let all = |s: &State, space| of_space(s, space).health != "Unhealthy";
+    state.is_present(disk)
+        && left >= state.needed_to_go_on()
+        && after.apply_all(&ops).is_ok()
+        && state.spaces.keys().all(|space| all(&after, *space) || !all(state, *space))
 }
 
 /// How many whole rows of such a space the pool has room for: each takes `slabs_in_row` slabs, of a mirror from as many disks.

@@ -1,9 +1,10 @@
 //! Who we are to other machines that see the same disks.
 
 use std::fs;
-use std::path::Path;
 
 use pool::format::Claimant;
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
 
 /// This process on this machine.
 pub(super) fn claimant() -> Claimant {
@@ -15,9 +16,10 @@ pub(super) fn claimant() -> Claimant {
     }
 }
 
-/// Whether a process of this boot is there.
+/// Whether a process of this boot is there; one that may not be asked is. `/proc` may hide those of other users.
 pub(super) fn is_running(process: u32) -> bool {
-    Path::new("/proc").join(process.to_string()).exists()
+    let pid = i32::try_from(process).ok().and_then(Pid::from_raw);
+    pid.is_some_and(|p| test_kill_process(p) != Err(Errno::SRCH))
 }
 
 /// 32 hexadecimal digits, with hyphens or without; zeros where there are none.
@@ -40,6 +42,7 @@ mod tests {
         assert_eq!(id[..2], [0x3d, 0x12]);
         assert_eq!(parse("3d1219c7-c4c5-404a-aa1f-6d2a48adfda4"), Some(id));
         assert_eq!(parse("uninitialized"), None);
-        assert!(is_running(std::process::id()) && !is_running(u32::MAX));
+        assert!(is_running(std::process::id()) && is_running(1));
+        assert!(!is_running(u32::MAX) && !is_running(0));
     }
 }

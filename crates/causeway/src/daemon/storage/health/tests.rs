@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 
-use pool::{DiskId, DiskNumber, FaultDomains, Op, PoolId, Provisioning, RowNumber, SlabPlace};
+use pool::{DiskId, FaultDomains, Op, PoolId, Provisioning, RowNumber, SlabPlace};
 
 use super::*;
 
@@ -83,6 +83,20 @@ fn a_mirror_can_lose_one_disk_and_then_none() {
     assert_eq!(can_lose(&s).disks, 0);
     s.apply(&Op::NotMissed { space: vm, row: RowNumber(0), index: 1, regions: 4 }).expect("copied");
     assert_eq!(of_space(&s, vm), Health::OK);
+}
+
+#[test]
+fn who_may_leave() {
+    let mut s = state(&[8; 4]);
+    space(&mut s, "vm", MIRROR, 1, &[&[0, 1]]);
+    let may = |s: &State| (0..4).map(|d| may_leave(s, DiskNumber(d))).collect::<Vec<_>>();
+    assert_eq!(may(&s), [true; 4]);
+    lose(&mut s, 1);
+    // Disk 0 has the only copy, disk 1 is away; of the three voters that are left two must stay.
+    assert_eq!(may(&s), [false, false, true, true]);
+    space(&mut s, "scratch", Resiliency::Simple, 1, &[&[2]]);
+    assert_eq!(may(&s), [false, false, false, true]);
+    assert!(!may_leave(&state(&[8]), DiskNumber(0)), "a pool has a disk");
 }
 
 #[test]
