@@ -50,7 +50,7 @@ iwarp = ["0.0.0.0:5445"]
 
 # [storage]
 # Where disks of pools are looked for when the server starts, so that their pools are opened. * and ? stand for
-# letters of a name.
+# letters of a name. Without this section nothing is looked for.
 # devices = ["/dev/disk/by-id/*", "/var/lib/causeway/disks/*.disk"]
 
 [[share]]

@@ -2,25 +2,19 @@
 
 use super::reader::Table;
 
-/// `[storage]`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// `[storage]`. Without the section nothing is looked for: to open a pool is to take it, and a server that was started to share a
+/// directory takes nobody's disks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StorageSection {
     /// Absolute paths of disks, with `*` and `?` for letters of a name: where they are looked for at the start.
     pub devices: Vec<String>,
 }
 
-impl Default for StorageSection {
-    fn default() -> StorageSection {
-        let devices = ["/dev/disk/by-id/*", "/var/lib/causeway/disks/*.disk"];
-        StorageSection { devices: devices.map(str::to_owned).to_vec() }
-    }
-}
+/// Where a section that names no places looks.
+const USUAL: [&str; 2] = ["/dev/disk/by-id/*", "/var/lib/causeway/disks/*.disk"];
 
 pub(super) fn read_storage(t: Table<'_, '_>) -> StorageSection {
-    let mut s = StorageSection::default();
-    if let Some(devices) = t.patterns("devices", "devices = [\"/dev/disk/by-id/*\"]") {
-        s.devices = devices;
-    }
+    let devices = t.patterns("devices", "devices = [\"/dev/disk/by-id/*\"]");
     t.finish();
-    s
+    StorageSection { devices: devices.unwrap_or_else(|| USUAL.map(str::to_owned).to_vec()) }
 }

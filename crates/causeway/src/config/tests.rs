@@ -154,6 +154,10 @@ fn devices_are_absolute_patterns() {
     let (config, found) = parse("[storage]\ndevices = [\"/srv/*.disk\", \"/dev/sdb\"]\n", "c.toml");
     assert!(!found.has_errors(), "{found}");
     assert_eq!(config.storage.devices, ["/srv/*.disk", "/dev/sdb"]);
+    let usual = parse("[storage]\n", "c.toml").0.storage.devices;
+    assert!(usual.contains(&"/dev/disk/by-id/*".to_owned()), "{usual:?}");
+    // Nobody's pool is taken by a server that was not told of any.
+    assert!(parse("[server]\n", "c.toml").0.storage.devices.is_empty());
     let text = "[storage]\ndevices = [\"disks/*\", 7]\ndevise = 1\n";
     let wrong: Vec<_> = problems_of(text).into_iter().filter(|l| l.contains("storage")).collect();
     let expected = [
@@ -203,7 +207,7 @@ fn the_example_is_right() {
         ..ServerSection::default()
     };
     assert_eq!(uncommented.server, defaults);
-    assert_eq!(uncommented.storage, StorageSection::default());
+    assert_eq!(uncommented.storage, parse("[storage]\n", "c.toml").0.storage);
     assert_eq!(uncommented.shares[1].size, parse_size("256MiB"));
 }
 
