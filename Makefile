@@ -1,7 +1,7 @@
 # Every target installs what it needs first (scripts/setup), asks nothing, and leaves nothing running.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo run test lint bench fuzz guest
+.PHONY: help setup demo run test lint bench fuzz soak guest
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +32,10 @@ bench: ## beside smbd, and beside no SMB at all; BENCH=--write: into docs/perfor
 fuzz: ## every fuzz target for a minute
 	@scripts/setup build
 	@scripts/fuzz
+
+soak: ## the pool's simulations with new seeds, for SOAK_SECONDS (600)
+	@scripts/setup build
+	@scripts/soak
 
 guest: ## build the Linux guest of the system tests into target/guest (10 minutes)
 	@scripts/setup guest

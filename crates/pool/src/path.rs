@@ -223,14 +223,23 @@ impl DataPath {
 
     /// The disk, if it takes part.
     pub(crate) fn disk(&self, disk: DiskNumber) -> Option<Arc<DataDisk>> {
-        self.book.members().get(disk)?;
+        let members = self.book.members();
+        let member = members.get(disk)?;
+        // One that has returned and not joined yet is another one: the old one's log is closed.
+        self.disks.read().get(&disk).filter(|d| Arc::ptr_eq(&d.member, member)).cloned()
+    }
+
+    /// The disk as it last took part.
+    pub(crate) fn last_seen(&self, disk: DiskNumber) -> Option<Arc<DataDisk>> {
         self.disks.read().get(&disk).cloned()
     }
 
     /// Those that take part.
     pub(crate) fn disks(&self) -> Vec<Arc<DataDisk>> {
         let members = self.book.members();
-        self.disks.read().values().filter(|d| members.get(d.number).is_some()).cloned().collect()
+        let takes_part =
+            |d: &&Arc<DataDisk>| members.get(d.number).is_some_and(|m| Arc::ptr_eq(&d.member, m));
+        self.disks.read().values().filter(takes_part).cloned().collect()
     }
 
     pub(crate) fn open_spaces(self: &Arc<DataPath>) -> Vec<Space> {

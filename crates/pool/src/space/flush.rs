@@ -194,12 +194,12 @@ impl Space {
                 self.path.fail(copy.number, error, Absence::WriteFailed, also).await?;
             }
         }
-        let Some((number, error)) = first else { return Ok(()) };
         for written in groups.iter() {
             let key = written.group.key;
-            let used = written.copies.iter().fold(0, |used, (c, _)| used | in_use(c));
-            let used = used & self.inner.regions.of(&key.units());
             let now = self.inner.copies(&self.path, key.row, key.column).unwrap_or_default();
+            // On disks that have left meanwhile too: nobody else may have what they took.
+            let used = written.copies.iter().map(|(c, _)| c).chain(&now);
+            let used = used.fold(0, |used, c| used | self.in_use(c)) & self.inner.regions.of(&key.units());
             let mut have = 0;
             for (copy, result) in &written.copies {
                 let Some(now) = now.iter().find(|c| c.index == copy.index) else { continue };
@@ -209,11 +209,22 @@ impl Space {
                     Err(_) => {}
                 }
             }
-            if used & !have != 0 {
-                return Err(blame(number, error));
+            let lost = used & !have;
+            if lost != 0 {
+                if let Some((number, error)) = first {
+                    return Err(blame(number, error));
+                }
+                let disks = now.iter().filter(|c| self.in_use(c) & lost != 0).map(|c| c.number).collect();
+                return Err(SpaceError::Unavailable { space: self.inner.id, row: key.row, disks });
             }
         }
         Ok(())
+    }
+
+    /// Regions of a copy that were written since they were last flushed, as its disk's log has it, also when the disk has left.
+    fn in_use(&self, copy: &Copy) -> u64 {
+        let disk = copy.disk.clone().or_else(|| self.path.last_seen(copy.number));
+        disk.map_or(0, |d| d.log.with(|core| core.in_use(copy.slab, copy.generation)))
     }
 
     /// Gives a group a new generation and writes its block to every copy; `None` when its row is gone.
@@ -317,9 +328,4 @@ pub(super) fn take(to: &mut Table, from: &Table, unit: usize) {
     to.written.set(unit, from.written.has(unit));
     to.lost.set(unit, from.lost.has(unit));
     to.sums[unit] = from.sums[unit];
-}
-
-/// Regions of a copy that were written since they were last flushed.
-fn in_use(copy: &Copy) -> u64 {
-    copy.disk.as_ref().map_or(0, |d| d.log.with(|core| core.in_use(copy.slab, copy.generation)))
 }

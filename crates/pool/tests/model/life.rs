@@ -1,0 +1,269 @@
+//! The lives of one pool: opened, used, cut off, opened again; at the end everything is compared, on each disk alone too.
+
+use disk::sim::SlotId;
+use disk::{Image, PowerCut};
+use env::Env;
+use futures_util::future::{join, join_all};
+use pool::events::Found;
+use pool::jobs::Progress;
+use pool::{OpenError, UNIT};
+
+use crate::chaos::{a_cut, bring_back, chaos, plug, pull, resync};
+use crate::load::{flush, read_all, user};
+use crate::model::Value;
+use crate::rig::{DISK_BYTES, Random, Rig, Site, USED, open};
+
+pub struct End {
+    pub images: Vec<Image>,
+    /// Whether the cut that was asked for happened.
+    pub cut: bool,
+}
+
+/// One seed. With `event`: one short life, cut off there, without other mishaps.
+pub async fn run(seed: u64, event: Option<u64>) -> End {
+    let mut random = Random(seed ^ 0x77);
+    let (rig, mut site) = Rig::new(seed).await;
+    let (lives, steps) = if event.is_some() { (1, 6) } else { (2 + random.below(4), 30) };
+    let mut old: Vec<Image> = Vec::new();
+    let mut cut = false;
+    for life in 0..lives {
+        if let Some(event) = event {
+            rig.machine.cut_at(rig.machine.events() + event, a_cut(&mut random));
+        } else if random.one_in(2) {
+            rig.machine.cut_at(rig.machine.events() + random.below(400), a_cut(&mut random));
+        }
+        rig.note(|| format!("life {life}"));
+        let users = 1 + random.below(3);
+        let users =
+            join_all((0..users).map(|_| user(&rig, &site, steps, Random(random.next()))).collect::<Vec<_>>());
+        let mishaps = if event.is_some() { 0 } else { random.below(12) };
+        join(users, chaos(&rig, &site, mishaps, Random(random.next()))).await;
+        cut = !rig.machine.is_on();
+        ends(&rig, site, &mut random).await;
+        if event.is_none() {
+            between(&rig, &mut old, &mut random).await;
+        }
+        site = opens(&rig, &mut random).await;
+        if random.one_in(2) || !rig.liars.borrow().is_empty() {
+            read_all(&rig, &site).await;
+        }
+        cleanse(&rig, &site).await;
+    }
+    at_last(&rig, &site).await;
+    let images = (0..rig.machine.slots()).map(|n| rig.machine.image(SlotId(n))).collect();
+    End { images, cut }
+}
+
+/// The end of a life: a power cut, an export, or the process just ends.
+async fn ends(rig: &Rig, site: Site, random: &mut Random) {
+    for n in 0..rig.machine.slots() {
+        rig.machine.no_rules(SlotId(n));
+    }
+    let was_on = rig.machine.is_on();
+    if was_on {
+        match random.below(4) {
+            0 => {
+                rig.note(|| "export".into());
+                flush(rig, &site).await;
+                let quiet = site.path.quiesce().await.is_ok() && site.pool.export().await.is_ok();
+                if !quiet && rig.is_strict() {
+                    rig.fail("export");
+                }
+            }
+            1 => rig.note(|| "the process ends".into()),
+            _ => {
+                let cut = a_cut(random);
+                rig.note(|| format!("the power goes, {cut:?}"));
+                rig.machine.cut(cut);
+            }
+        }
+    }
+    // Without power nobody has anything, and that counts too.
+    if site.path.events.count(Found::Lost) > 0 && !rig.exceeded.get() && was_on {
+        rig.fail("a unit was called lost");
+    }
+    drop(site);
+    rig.machine.restart();
+    let lying = !rig.liars.borrow().is_empty();
+    rig.model.borrow_mut().crashed(lying);
+}
+
+/// While nobody has the pool: disks go, come, and turn out to be old.
+async fn between(rig: &Rig, old: &mut Vec<Image>, random: &mut Random) {
+    if rig.exceeded.get() {
+        return;
+    }
+    for n in 0..rig.machine.slots() {
+        if !rig.has_budget(n) || rig.shape.copies == 1 {
+            continue;
+        }
+        if random.one_in(6) && !rig.pulled.borrow().contains(&n) {
+            pull(rig, n, PowerCut::KeepAll);
+        } else if random.one_in(6)
+            && crate::wild()
+            && let Some(image) = old.get(n)
+        {
+            rig.note(|| format!("disk {n} is as it was"));
+            rig.liars.borrow_mut().insert(n);
+            rig.spoil(n);
+            rig.machine.roll_back(SlotId(n), image, 0, DISK_BYTES);
+        }
+    }
+    if old.is_empty() || random.one_in(3) {
+        *old = (0..rig.machine.slots()).map(|n| rig.machine.image(SlotId(n))).collect();
+    }
+    // Those that are behind, alone: refused, or right.
+    let bad = rig.bad.borrow().clone();
+    if !bad.is_empty() && rig.liars.borrow().is_empty() && random.one_in(4) {
+        rig.note(|| format!("only {bad:?}"));
+        let moment = now(rig);
+        let alone = moment.cut(&Env::simulated(random.next()), PowerCut::KeepAll);
+        for n in 0..alone.slots() {
+            match bad.contains(&n) {
+                true => alone.plug(SlotId(n)),
+                false => alone.pull(SlotId(n), PowerCut::KeepAll),
+            }
+        }
+        if let Ok(site) = open(&rig.env, &alone, false).await {
+            let strict = rig.exceeded.replace(true);
+            read_all(rig, &site).await;
+            rig.exceeded.set(strict);
+        }
+    }
+    for n in bad {
+        if rig.pulled.borrow().contains(&n) && random.one_in(2) {
+            plug(rig, n);
+        }
+    }
+}
+
+fn now(rig: &Rig) -> disk::sim::Moment {
+    rig.machine.record();
+    rig.machine.recorded().pop().expect("one for now")
+}
+
+/// The next life. What is too few to be sure of is accepted only if all that are missing are known to be behind.
+async fn opens(rig: &Rig, random: &mut Random) -> Site {
+    if rig.exceeded.get() {
+        let pulled: Vec<usize> = rig.pulled.borrow().iter().copied().collect();
+        pulled.into_iter().for_each(|n| plug(rig, n));
+    }
+    let mut tries = 0;
+    let site = loop {
+        let accept = tries > 0;
+        match open(&rig.env, &rig.machine, accept).await {
+            Ok(site) => break site,
+            Err(e) => {
+                rig.note(|| format!("opening, loss accepted: {accept}: {e}"));
+                let here = rig.bad.borrow().is_empty();
+                let whole = rig.pulled.borrow().is_empty() && rig.liars.borrow().is_empty();
+                let few = matches!(e, OpenError::TooFewVoters { .. } | OpenError::NoMetadata { .. });
+                if here || whole || !few || tries > 2 {
+                    rig.fail(&format!("opening: {e}"));
+                }
+                if random.one_in(2) {
+                    let pulled: Vec<usize> = rig.pulled.borrow().iter().copied().collect();
+                    pulled.into_iter().for_each(|n| plug(rig, n));
+                }
+                tries += 1;
+            }
+        }
+    };
+    rig.note(|| "opened".into());
+    rig.look(&site);
+    if rig.bad.borrow().len() > rig.shape.promise() {
+        // What was one too many is behind, too: it gets what it missed before anything else happens.
+        rig.exceeded.set(true);
+        let bad: Vec<usize> = rig.bad.borrow().iter().copied().collect();
+        for n in bad {
+            bring_back(rig, &site, n).await;
+        }
+        resync(rig, &site).await;
+    }
+    rig.exceeded.set(rig.bad.borrow().len() > rig.shape.promise());
+    site
+}
+
+/// After a lie everything is read and compared before the next disk may go.
+async fn cleanse(rig: &Rig, site: &Site) {
+    if rig.liars.borrow().is_empty() {
+        return;
+    }
+    let liars: Vec<usize> = rig.liars.borrow().iter().copied().collect();
+    for n in liars.into_iter().filter(|n| !rig.pulled.borrow().contains(n)) {
+        if !site.pool.read(|s| s.is_present(pool::DiskNumber(n as u16))) {
+            bring_back(rig, site, n).await;
+        }
+    }
+    resync(rig, site).await;
+    if let Err(e) = site.space.scrub(&Progress::default()).await {
+        rig.fail(&format!("scrub: {e}"));
+    }
+    flush(rig, site).await;
+    if rig.pulled.borrow().is_empty() {
+        rig.liars.borrow_mut().clear();
+        for (unit, value) in values(rig, site, "after the scrub").await {
+            rig.model.borrow_mut().settled(unit, value);
+        }
+    }
+    rig.look(site);
+}
+
+async fn values(rig: &Rig, site: &Site, what: &str) -> Vec<(u64, Value)> {
+    let mut all = Vec::new();
+    for row in 0..rig.shape.rows {
+        let first = row * rig.shape.row_units();
+        match site.read(first, USED).await {
+            Ok(values) => all.extend((first..).zip(values)),
+            Err(e) => {
+                let row =
+                    site.pool.read(|s| s.rows.get(&(site.space.id(), pool::RowNumber(row as u32))).cloned());
+                rig.fail(&format!("{what}: unit {first}: {e}; {row:x?}"))
+            }
+        }
+    }
+    all
+}
+
+/// All disks are there, well and up to date; then all but as many as it needs are not.
+async fn at_last(rig: &Rig, site: &Site) {
+    rig.note(|| "at last".into());
+    let bad: Vec<usize> = rig.bad.borrow().iter().copied().collect();
+    for n in bad {
+        bring_back(rig, site, n).await;
+    }
+    cleanse(rig, site).await;
+    resync(rig, site).await;
+    if !rig.bad.borrow().is_empty() || !rig.liars.borrow().is_empty() {
+        rig.fail(&format!("disks {:?} are still behind", rig.bad.borrow()));
+    }
+    let behind = site.pool.read(|s| {
+        let rows = s.rows.iter().flat_map(|(row, r)| r.slabs.iter().map(move |c| (row.1, *c)));
+        rows.filter(|(_, c)| c.missed != 0).collect::<Vec<_>>()
+    });
+    if !behind.is_empty() {
+        rig.fail(&format!("still behind: {behind:x?}"));
+    }
+    read_all(rig, site).await;
+    flush(rig, site).await;
+    let first = values(rig, site, "at last").await;
+    assert_eq!(first.len() as u64, rig.shape.rows * USED);
+    if site.path.quiesce().await.is_err() {
+        rig.fail("it does not become quiet");
+    }
+    let slots = rig.machine.slots();
+    for last in 0..slots {
+        let here = |n: usize| (n + slots - last) % slots >= rig.shape.promise();
+        let alone = now(rig).cut(&Env::simulated(rig.seed), PowerCut::LoseAll);
+        (0..slots).filter(|n| !here(*n)).for_each(|n| alone.pull(SlotId(n), PowerCut::LoseAll));
+        let what = format!("with disks {:?} only", (0..slots).filter(|n| here(*n)).collect::<Vec<_>>());
+        let site = match open(&rig.env, &alone, true).await {
+            Ok(site) => site,
+            Err(e) => rig.fail(&format!("{what}: {e}")),
+        };
+        let found = values(rig, &site, &what).await;
+        if let Some((a, b)) = first.iter().zip(&found).find(|(a, b)| a != b) {
+            rig.fail(&format!("{what}: unit {} ({} KiB) is {}, was {}", a.0, a.0 * UNIT / 1024, b.1, a.1));
+        }
+    }
+}

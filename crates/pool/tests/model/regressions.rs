@@ -1,0 +1,52 @@
+//! What seeds have found, by name.
+
+use std::time::Duration;
+
+use disk::sim::SlotId;
+use disk::{Disk, PowerCut};
+use env::Ctx;
+use pool::{Absence, DiskNumber};
+
+use crate::in_virtual_time;
+use crate::rig::{Rig, Site};
+
+/// Two disks, two copies.
+async fn mirror() -> (Rig, Site) {
+    let (rig, site) = Rig::new(0).await;
+    assert_eq!((rig.shape.disks, rig.shape.copies), (2, 2));
+    (rig, site)
+}
+
+/// Once all disks had left a suspended pool, a flush had nothing to do and said that it was done.
+#[test]
+fn a_flush_without_disks_fails() {
+    in_virtual_time(async {
+        let (rig, site) = mirror().await;
+        site.write(0, &[1], false).await.expect("two disks");
+        rig.machine.cut(PowerCut::LoseAll);
+        for _ in 0..4 {
+            assert!(site.space.flush(&Ctx::default()).wait().await.is_err());
+        }
+    });
+}
+
+/// Between its return to the pool and its joining the data path a disk was used with its old, closed log: writers went round for ever.
+#[test]
+fn a_disk_that_returns_stops_no_writer() {
+    in_virtual_time(async {
+        let (rig, site) = mirror().await;
+        site.write(0, &[1], false).await.expect("two disks");
+        rig.machine.pull(SlotId(1), PowerCut::LoseAll);
+        site.pool.disk_failed(DiskNumber(1), Absence::Gone).await.expect("the other one is there");
+        site.write(0, &[2], false).await.expect("one disk");
+        rig.machine.plug(SlotId(1));
+        let disk = rig.machine.open(SlotId(1)).expect("it is plugged in");
+        site.pool.return_disk(disk, false).await.expect("it is ours");
+        let written = tokio::time::timeout(Duration::from_secs(60), site.write(0, &[3], true)).await;
+        written.expect("it ends").expect("one disk");
+        let member = site.pool.members().get(DiskNumber(1)).cloned().expect("it is back");
+        site.path.join(&member).await.expect("it joins");
+        assert_eq!(site.read(0, 1).await, Ok(vec![3]));
+        assert!(site.pool.read(|s| s.is_present(DiskNumber(1))));
+    });
+}

@@ -1,0 +1,267 @@
+//! A machine with disks, a pool and a space on it, through what the crate offers to everybody; and what is known of its disks.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use arena::{Arena, Class, IoBuf};
+use disk::sim::{Machine, SlotId};
+use disk::{Disk, DiskError, MemoryOptions, sized};
+use env::{Ctx, Env, IoFlags};
+use pool::format::Claimant;
+use pool::{
+    CommitError, CreateOptions, DataPath, NewDisk, OpenError, OpenOptions, PathOptions, Pool, Provisioning,
+    Resiliency, Space, SpaceId, SpaceRecord, UNIT,
+};
+
+use crate::model::{Model, Value};
+
+/// A generator that depends on nothing: SplitMix64.
+#[derive(Clone)]
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let x = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^ (x >> 31)
+    }
+
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+
+    pub fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+}
+
+/// One for all: a mapping for each would cost more than most runs.
+pub fn arena() -> Arena {
+    static ARENA: OnceLock<Arena> = OnceLock::new();
+    ARENA.get_or_init(|| Arena::new(256 << 20).expect("a mapping")).clone()
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    pub disks: usize,
+    pub copies: u8,
+    pub columns: u8,
+    pub interleave: u32,
+    pub rows: u64,
+    pub fixed: bool,
+}
+
+pub const DISK_BYTES: u64 = 16 << 20;
+pub const SLAB_BYTES: u64 = 2 << 20;
+/// The units that are used, at the beginning of each row.
+pub const USED: u64 = 40;
+
+impl Shape {
+    pub fn of(seed: u64) -> Shape {
+        let mut random = Random(seed ^ 0x5a5a);
+        let kinds = [
+            (2, 2, 1),
+            (2, 2, 1),
+            (3, 2, 1),
+            (4, 2, 2),
+            (4, 2, 1),
+            (3, 3, 1),
+            (4, 3, 1),
+            (1, 1, 1),
+            (2, 1, 2),
+            (3, 2, 1),
+        ];
+        let (disks, copies, columns) = kinds[(seed % 10) as usize];
+        let interleave = [4096, 8192, 65536][random.below(3) as usize];
+        let (rows, fixed) = (1 + random.below(3), random.one_in(3));
+        Shape { disks, copies, columns, interleave, rows, fixed }
+    }
+
+    pub fn record(&self) -> SpaceRecord {
+        SpaceRecord {
+            name: "space".into(),
+            size: self.rows * self.row_units() * UNIT,
+            resiliency: match self.copies {
+                1 => Resiliency::Simple,
+                copies => Resiliency::Mirror { copies },
+            },
+            interleave: self.interleave,
+            columns: self.columns,
+            provisioning: if self.fixed { Provisioning::Fixed } else { Provisioning::Thin },
+        }
+    }
+
+    pub fn row_units(&self) -> u64 {
+        u64::from(self.columns) * SLAB_BYTES / UNIT
+    }
+
+    /// How many disks may be bad at a time.
+    pub fn promise(&self) -> usize {
+        usize::from(self.copies) - 1
+    }
+}
+
+/// What lives until the next crash.
+#[derive(Clone)]
+pub struct Site {
+    pub pool: Pool,
+    pub path: Arc<DataPath>,
+    pub space: Space,
+}
+
+pub struct Rig {
+    pub seed: u64,
+    pub shape: Shape,
+    pub env: Env,
+    pub machine: Machine,
+    pub model: RefCell<Model>,
+    /// Disks that are away, behind, or lie.
+    pub bad: RefCell<BTreeSet<usize>>,
+    /// Of them, those that lie or were put back to an older state.
+    pub liars: RefCell<BTreeSet<usize>>,
+    pub pulled: RefCell<BTreeSet<usize>>,
+    /// More is bad than promised, until the next opening with all disks.
+    pub exceeded: Cell<bool>,
+    pub log: RefCell<Vec<String>>,
+}
+
+pub fn by() -> Claimant {
+    Claimant { host: "a".into(), machine: [1; 16], boot: [1; 16], process: 7 }
+}
+
+pub fn options(machine: &Machine) -> MemoryOptions {
+    MemoryOptions::new(format!("disk{}", machine.slots()), DISK_BYTES)
+}
+
+pub fn disks(machine: &Machine) -> Vec<Arc<dyn Disk>> {
+    let all = (0..machine.slots()).filter_map(|n| machine.open(SlotId(n)).ok());
+    all.map(|d| d as Arc<dyn Disk>).collect()
+}
+
+async fn site(env: &Env, pool: Pool) -> Result<Site, CommitError> {
+    let options = PathOptions { tables: 4, log_entries: 2 };
+    let path = DataPath::of_pool(&pool, env.clone(), arena(), options).await.map_err(|e| match e {
+        pool::SpaceError::Metadata(e) => e,
+        other => panic!("a data path: {other}"),
+    })?;
+    let space = path.space(SpaceId(0)).expect("the space");
+    Ok(Site { pool, path, space })
+}
+
+/// Opens what is here.
+pub async fn open(env: &Env, machine: &Machine, accept_loss: bool) -> Result<Site, OpenError> {
+    let mut options = OpenOptions::new(by());
+    options.accept_loss = accept_loss;
+    let opened = Pool::open(env, &arena(), &disks(machine), &options).await?;
+    Ok(site(env, opened.pool).await?)
+}
+
+impl Rig {
+    pub async fn new(seed: u64) -> (Rig, Site) {
+        let (shape, env) = (Shape::of(seed), Env::simulated(seed));
+        let machine = Machine::new(&env, seed);
+        for n in 0..shape.disks {
+            machine.add(&options(&machine));
+            machine.shuffle(SlotId(n), Duration::from_millis(3));
+        }
+        let new: Vec<NewDisk> = disks(&machine).into_iter().map(NewDisk::new).collect();
+        let options = CreateOptions { name: "tank".into(), slab_bytes: Some(SLAB_BYTES), by: by() };
+        let pool = Pool::create(&env, &arena(), &new, options).await.expect("a pool");
+        assert_eq!(pool.create_space(shape.record()).await, Ok(SpaceId(0)));
+        let site = site(&env, pool).await.expect("a data path");
+        if shape.fixed {
+            site.space.allocate_all().await.expect("there is room");
+        }
+        let rig = Rig {
+            seed,
+            shape,
+            env,
+            machine,
+            model: RefCell::default(),
+            bad: RefCell::default(),
+            liars: RefCell::default(),
+            pulled: RefCell::default(),
+            exceeded: Cell::new(false),
+            log: RefCell::default(),
+        };
+        (rig, site)
+    }
+
+    pub fn note(&self, what: impl FnOnce() -> String) {
+        let event = self.machine.events();
+        let line = format!("[{event}] {}", what());
+        if std::env::var_os("POOL_TRACE").is_some() {
+            eprintln!("{line}");
+        }
+        self.log.borrow_mut().push(line);
+    }
+
+    pub fn fail(&self, what: &str) -> ! {
+        let log = self.log.borrow();
+        let from = log.len().saturating_sub(60);
+        panic!("seed {} ({:?}): {what}\n{}", self.seed, self.shape, log[from..].join("\n"));
+    }
+
+    /// Whether errors are the pool's fault now.
+    pub fn is_strict(&self) -> bool {
+        !self.exceeded.get() && self.machine.is_on()
+    }
+
+    /// Another disk is bad; false if that is one too many.
+    pub fn spoil(&self, n: usize) -> bool {
+        self.bad.borrow_mut().insert(n);
+        if self.bad.borrow().len() > self.shape.promise() && !self.exceeded.get() {
+            self.note(|| format!("disk {n} is one too many"));
+            self.exceeded.set(true);
+            self.model.borrow_mut().lost();
+        }
+        !self.exceeded.get()
+    }
+
+    /// Whether one more may be bad.
+    pub fn has_budget(&self, n: usize) -> bool {
+        let bad = self.bad.borrow();
+        bad.contains(&n) || bad.len() < self.shape.promise()
+    }
+
+    /// Disks that are present and have missed nothing are good again.
+    pub fn look(&self, site: &Site) {
+        let liars = self.liars.borrow();
+        let pulled = self.pulled.borrow();
+        self.bad.borrow_mut().retain(|n| {
+            let d = pool::DiskNumber(*n as u16);
+            let behind = site.pool.read(|s| {
+                !s.is_present(d)
+                    || s.rows.values().flat_map(|r| &r.slabs).any(|c| c.place.disk == d && c.missed != 0)
+            });
+            behind || liars.contains(n) || pulled.contains(n) || site.pool.members().get(d).is_none()
+        });
+    }
+}
+
+impl Site {
+    pub async fn write(&self, first: u64, values: &[Value], through: bool) -> Result<(), DiskError> {
+        let bytes: Vec<IoBuf> =
+            values.iter().map(|v| IoBuf::from(v.to_le_bytes().repeat(UNIT as usize / 8))).collect();
+        let flags = IoFlags { write_through: through, ..IoFlags::default() };
+        self.space.write(&Ctx { flags, ..Ctx::default() }, first * UNIT, bytes.into()).wait().await
+    }
+
+    /// The values of some units; one that is not the same throughout is what nobody ever wrote.
+    pub async fn read(&self, first: u64, count: u64) -> Result<Vec<Value>, DiskError> {
+        let length = (count * UNIT) as usize;
+        let buffers = sized(arena().alloc_sg(length, Class::Payload).await, length);
+        let (result, read) = self.space.read(&Ctx::default(), first * UNIT, buffers).wait().await;
+        result?;
+        let mut whole = Vec::with_capacity(length);
+        read.iter().for_each(|b| whole.extend_from_slice(b));
+        let value = |unit: &[u8]| {
+            let first = u64::from_le_bytes(unit[..8].try_into().expect("8 bytes"));
+            if unit.chunks_exact(8).all(|c| c == &unit[..8]) { first } else { Value::MAX }
+        };
+        Ok(whole.chunks_exact(UNIT as usize).map(value).collect())
+    }
+}
