@@ -12,8 +12,8 @@ use crate::output::{self, Output, table};
 const LEGEND: &str = "\
 Queue: I/Os in flight. Client, Server: processor time of each process for an I/O, in microseconds. WR: RDMA work
 requests that the client posts for an I/O (register, send, local invalidate). Published: what was found elsewhere, a
-reference for another machine. -BN asks the server to pass its cache by, which a causeway server's directory does not do
-yet: it answers from the page cache, as with -BYRT.";
+reference for another machine. -BN goes past the server's page cache, so each read waits for the disk, where the file
+system has O_DIRECT; -BYRT reads from the cache.";
 
 /// All that was found.
 #[derive(Serialize)]
