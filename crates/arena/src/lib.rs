@@ -31,6 +31,8 @@ pub use data::Data;
 pub use piped::{Piped, Pipes};
 pub use region::{Arena, Class, Usage};
 
+use std::ops::Range;
+
 use smallvec::SmallVec;
 
 /// A payload in order: the bytes of its buffers one after the other.
@@ -68,25 +70,32 @@ pub fn sg_to_vec(sg: &[IoBuf]) -> Vec<u8> {
     out
 }
 
+/// Where the `len` bytes from `start` on lie in buffers of these lengths, end to end: the index of each buffer that has some, and which
+/// of its bytes. Fewer where the buffers end before.
+pub fn parts(
+    lengths: impl IntoIterator<Item = usize>,
+    start: usize,
+    len: usize,
+) -> impl Iterator<Item = (usize, Range<usize>)> {
+    let (mut skip, mut left) = (start, len);
+    let part = move |(i, length): (usize, usize)| {
+        if left == 0 {
+            return None;
+        }
+        let from = skip.min(length);
+        let n = left.min(length - from);
+        (skip, left) = (skip - from, left - n);
+        Some((i, from..from + n))
+    };
+    lengths.into_iter().enumerate().map_while(part).filter(|(_, part)| !part.is_empty())
+}
+
 /// The part of a scattered payload from `start`, `len` bytes long, sharing the buffers.
 ///
 /// # Panics
 /// When the range does not lie inside the payload: the caller has checked it.
 pub fn sg_slice(sg: &[IoBuf], start: usize, len: usize) -> Sg {
-    let (mut skip, mut left, mut out) = (start, len, Sg::new());
-    for b in sg {
-        if left == 0 {
-            break;
-        }
-        if skip >= b.len() {
-            skip -= b.len();
-            continue;
-        }
-        let n = left.min(b.len() - skip);
-        out.push(b.slice(skip..skip + n));
-        skip = 0;
-        left -= n;
-    }
-    assert!(left == 0, "slice {start}+{len} lies outside a payload of {} bytes", sg_len(sg));
+    let out: Sg = parts(sg.iter().map(IoBuf::len), start, len).map(|(i, part)| sg[i].slice(part)).collect();
+    assert!(sg_len(&out) == len, "slice {start}+{len} lies outside a payload of {} bytes", sg_len(sg));
     out
 }

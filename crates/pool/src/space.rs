@@ -31,7 +31,7 @@ use disk::{Disk, DiskError, DiskInfo, Gate, Op, Place};
 use env::{Ctx, Epoch, Io};
 use tokio::sync::oneshot;
 
-pub(crate) use copies::Copy;
+pub(crate) use copies::{Copy, current};
 pub use error::SpaceError;
 
 use crate::groups::{Groups, Regions};

@@ -153,12 +153,8 @@ impl Space {
         let mut bad = Units::range(from, to);
         let regions = self.inner.regions.of(&range);
         let source = copies.iter().find(|c| c.is_current(regions));
-        if let Some((copy, disk)) = source.and_then(|c| Some((c, c.disk.as_ref()?)))
-            && let Ok(read) = self
-                .path
-                .io
-                .read(&*disk.member.disk, copy.data_at(disk, range.start), (to - from) * UNIT as usize)
-                .await
+        if let Some(copy) = source
+            && let Some(read) = self.read_units(copy, range.start, to - from).await
         {
             let read = IoBuf::from(read);
             let state = group.state.lock();

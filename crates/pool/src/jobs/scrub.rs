@@ -5,7 +5,7 @@ use futures_util::future::join_all;
 use super::Progress;
 use crate::blocks::Units;
 use crate::groups::GroupKey;
-use crate::space::{Copy, SpaceError};
+use crate::space::{Copy, SpaceError, current};
 use crate::{GROUP, GROUP_UNITS, RowNumber, Space, UNIT};
 
 /// Units that are compared at a time, under their lock.
@@ -46,10 +46,9 @@ impl Space {
             let _units = self.inner.locks.lock(key.row, key.column, range).await;
             let group = self.inner.groups.get(key);
             let Some(copies) = self.inner.copies(&self.path, key.row, key.column) else { return Ok(()) };
-            let here = copies.iter().fold(0, |have, c| have | c.current());
             let mut look = {
                 let state = group.state.lock();
-                let regions = here & !state.unknown & !self.inner.in_doubt(key);
+                let regions = current(&copies) & !state.unknown & !self.inner.in_doubt(key);
                 let known = self.inner.regions.in_group(key.group, regions);
                 let piece = Units::range(from, from + PIECE);
                 state.table.written.without(&state.table.lost).and(&known).and(&piece)
@@ -74,12 +73,11 @@ impl Space {
         to: usize,
     ) -> Units {
         let units = Units::range(from, to).and(&self.inner.regions.in_group(key.group, copy.current()));
-        let (Some(disk), false) = (&copy.disk, units.is_empty()) else { return Units::NONE };
+        if units.is_empty() {
+            return Units::NONE;
+        }
         let first = key.units().start;
-        let at = copy.data_at(disk, first + from as u32);
-        let Ok(read) = self.path.io.read(&*disk.member.disk, at, (to - from) * UNIT as usize).await else {
-            return units;
-        };
+        let Some(read) = self.read_units(copy, first + from as u32, to - from).await else { return units };
         let state = state.lock();
         let mut bad = Units::NONE;
         for unit in units.iter() {

@@ -4,9 +4,10 @@ use disk::DiskError;
 use futures_util::future::join_all;
 use smallvec::SmallVec;
 
-use super::copies::{Copy, blame};
+use super::copies::{Copies, Copy, blame, current};
 use super::{Space, SpaceError};
 use crate::activity::{Mark, NotMarked};
+use crate::groups::GroupKey;
 use crate::{Absence, DiskNumber, Op, RowNumber};
 
 /// What came of an attempt to change something.
@@ -22,12 +23,36 @@ pub(super) enum Attempt {
 const ROOM_WAIT_MS: u64 = 1;
 
 impl Space {
+    /// What comes before a change of units, under their lock: the copies to change, marked active durably; the others have missed the regions,
+    /// durably too. `skip` has the copies, by index, whose disks could not mark them; they are not changed.
+    pub(super) async fn begin_change(
+        &self,
+        key: GroupKey,
+        regions: u64,
+        skip: &mut SmallVec<[usize; 2]>,
+    ) -> Result<Result<(Copies, Vec<Mark>), Attempt>, SpaceError> {
+        let (row, column) = (key.row, key.column);
+        let Some(copies) = self.inner.copies(&self.path, row, column) else { return Ok(Err(Attempt::Again)) };
+        self.inner.unavailable(row, &copies, regions)?;
+        let mut targets = copies.clone();
+        targets.retain(|c| c.disk.is_some() && !skip.contains(&c.index));
+        let marks = match self.mark(row, &targets, regions, skip).await? {
+            Ok(marks) => marks,
+            Err(attempt) => return Ok(Err(attempt)),
+        };
+        self.miss(row, &copies, &targets, regions).await?;
+        if self.is_changed(row, column, &copies) {
+            return Ok(Err(Attempt::Again));
+        }
+        Ok(Ok((targets, marks)))
+    }
+
     /// Marks regions as active on the disks of these copies, durably. `skip` gets the copies whose disks could not, and which do not count there
     /// now.
-    pub(super) async fn mark(
+    async fn mark(
         &self,
         row: RowNumber,
-        targets: &[&Copy],
+        targets: &[Copy],
         regions: u64,
         skip: &mut SmallVec<[usize; 2]>,
     ) -> Result<Result<Vec<Mark>, Attempt>, SpaceError> {
@@ -62,7 +87,7 @@ impl Space {
         &self,
         row: RowNumber,
         copies: &[Copy],
-        targets: &[&Copy],
+        targets: &[Copy],
         regions: u64,
     ) -> Result<(), SpaceError> {
         let left_out = copies.iter().filter(|c| !targets.iter().any(|t| t.index == c.index));
@@ -105,7 +130,7 @@ impl Space {
         }
         let now = self.inner.copies(&self.path, row, column).unwrap_or_default();
         let well = |index| results.iter().any(|(c, r)| c.index == index && r.is_ok());
-        let have = now.iter().filter(|c| well(c.index)).fold(0, |have, c| have | c.current());
+        let have = current(now.iter().filter(|c| well(c.index)));
         if regions & !have != 0 {
             self.inner.unavailable(row, &now, regions)?;
             let away = SpaceError::Unavailable {

@@ -93,8 +93,7 @@ impl SpaceInner {
         copies: &[Copy],
         regions: u64,
     ) -> Result<(), SpaceError> {
-        let have = copies.iter().fold(0, |have, c| have | c.current());
-        if regions & !have == 0 {
+        if regions & !current(copies) == 0 {
             return Ok(());
         }
         let away = copies.iter().filter(|c| c.disk.is_none() && !c.missed & regions != 0);
@@ -125,6 +124,11 @@ impl SpaceInner {
             (key, units.start.max(group * per)..units.end.min((group + 1) * per))
         })
     }
+}
+
+/// The regions that one or another of these copies has the newest data of.
+pub(crate) fn current<'a>(copies: impl IntoIterator<Item = &'a Copy>) -> u64 {
+    copies.into_iter().fold(0, |have, c| have | c.current())
 }
 
 /// What an error of a copy says, when nothing better is known.

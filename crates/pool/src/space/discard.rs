@@ -5,7 +5,6 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use super::change::Attempt;
-use super::copies::Copy;
 use super::{Space, SpaceError};
 use crate::groups::{Group, GroupKey};
 use crate::{GROUP, Op, RowNumber, UNIT};
@@ -77,20 +76,10 @@ impl Space {
                 return Ok(Attempt::Done);
             }
         }
-        let Some(copies) = self.inner.copies(&self.path, key.row, key.column) else {
-            return Ok(Attempt::Again);
-        };
-        self.inner.unavailable(key.row, &copies, regions)?;
-        let targets: Vec<&Copy> =
-            copies.iter().filter(|c| c.disk.is_some() && !skip.contains(&c.index)).collect();
-        let marks = match self.mark(key.row, &targets, regions, skip).await? {
-            Ok(marks) => marks,
+        let (_, marks) = match self.begin_change(key, regions, skip).await? {
+            Ok(begun) => begun,
             Err(attempt) => return Ok(attempt),
         };
-        self.miss(key.row, &copies, &targets, regions).await?;
-        if self.is_changed(key.row, key.column, &copies) {
-            return Ok(Attempt::Again);
-        }
         {
             let mut state = group.state.lock();
             for unit in key.within(units) {

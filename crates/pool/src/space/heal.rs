@@ -49,7 +49,7 @@ impl Space {
         let mut good = None;
         let mut bad: Vec<(&Copy, Found)> = Vec::new();
         for copy in copies.iter().filter(|c| c.is_current(region)) {
-            match self.read_unit(copy, number).await {
+            match self.read_units(copy, number, 1).await {
                 Some(bytes) if self.sum(key, number, &bytes) == want => good = good.or(Some(bytes)),
                 Some(_) => bad.push((copy, Found::Healed)),
                 None => bad.push((copy, Found::Unreadable)),
@@ -95,10 +95,11 @@ impl Space {
         Ok(())
     }
 
-    /// A unit of a copy; `None` when it cannot be read.
-    pub(super) async fn read_unit(&self, copy: &Copy, number: u32) -> Option<Vec<u8>> {
+    /// Units of a copy from `first` on; `None` when they cannot be read.
+    pub(crate) async fn read_units(&self, copy: &Copy, first: u32, units: usize) -> Option<Vec<u8>> {
         let disk = copy.disk.as_ref()?;
-        self.path.io.read(&*disk.member.disk, copy.data_at(disk, number), UNIT as usize).await.ok()
+        let at = copy.data_at(disk, first);
+        self.path.io.read(&*disk.member.disk, at, units * UNIT as usize).await.ok()
     }
 
     /// The checksum of a unit of a column.

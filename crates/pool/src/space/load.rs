@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 
 use futures_util::future::join_all;
 
-use super::copies::{Copies, Copy, blame};
+use super::copies::{Copies, Copy, blame, current};
 use super::flush::{BadBlock, take};
 use super::{Space, SpaceError};
 use crate::blocks::Units;
@@ -23,8 +23,7 @@ impl Space {
     pub(super) async fn load(&self, group: &Group) -> Result<(), SpaceError> {
         let key = group.key;
         let Some(copies) = self.inner.copies(&self.path, key.row, key.column) else { return Ok(()) };
-        let here = copies.iter().fold(0, |have, c| have | c.current());
-        let wanted = group.state.lock().unknown & here & !self.inner.unresolved.of(key);
+        let wanted = group.state.lock().unknown & current(&copies) & !self.inner.unresolved.of(key);
         if wanted == 0 {
             return Ok(());
         }
@@ -33,12 +32,12 @@ impl Space {
         let mut filled = Table::default();
         for region in (0..crate::REGIONS).map(|r| 1 << r).filter(|r| wanted & r != 0) {
             let units = self.inner.regions.in_group(key.group, region);
-            let current = || blocks.iter().filter(|(c, _)| c.is_current(region));
-            let best = current()
+            let told = || blocks.iter().filter(|(c, _)| c.is_current(region));
+            let best = told()
                 .filter_map(|(c, b)| b.as_ref().ok().map(|(g, t)| (*g, Reverse(c.index), t)))
                 .max_by_key(|(generation, index, _)| (*generation, *index));
             let Some((_, Reverse(index), best)) = best else {
-                for (copy, block) in current() {
+                for (copy, block) in told() {
                     match block {
                         Err(BadBlock::Disk(error)) => return Err(blame(copy.number, *error)),
                         _ => bad.push(copy.number),
@@ -48,7 +47,7 @@ impl Space {
                 continue;
             };
             units.iter().for_each(|u| take(&mut filled, best, u));
-            for (copy, block) in current().filter(|(c, _)| c.index != index) {
+            for (copy, block) in told().filter(|(c, _)| c.index != index) {
                 let differ = |u: &usize| block.as_ref().is_ok_and(|(_, t)| !t.agrees(best, *u));
                 let before = suspect;
                 match block {

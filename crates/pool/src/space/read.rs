@@ -5,7 +5,7 @@
 use std::ops::Range;
 
 use arena::passes::{Pass, count};
-use arena::{Class, IoBufMut, SgMut};
+use arena::{Class, IoBufMut, SgMut, parts};
 use disk::sized;
 use futures_util::future::join_all;
 use smallvec::SmallVec;
@@ -14,7 +14,6 @@ use super::copies::{Copies, Copy};
 use super::{Space, SpaceError};
 use crate::UNIT;
 use crate::blocks::Units;
-use crate::blocks::checksums::checksum;
 use crate::groups::GroupKey;
 use crate::layout::Run;
 
@@ -128,20 +127,15 @@ impl Space {
         if !self.is_ready(&group, self.inner.regions.of(part)) {
             return None;
         }
-        count(Pass::Crc, part.len() * UNIT as usize);
+        let at = |number: u32| (number - first) as usize * UNIT as usize;
+        let sums = self.sums(key.row, key.column, part.start, pieces(dst, at(part.start), at(part.end)));
         let mut bad = Units::NONE;
-        for (unit, number) in key.within(part).zip(part.clone()) {
-            let at = (number - first) as usize * UNIT as usize;
-            let sum = {
-                let pieces = pieces(dst, at, UNIT as usize);
-                checksum(self.inner.id, key.row, key.column, number, pieces)
-            };
-            let state = group.state.lock();
+        let state = group.state.lock();
+        for ((unit, number), sum) in key.within(part).zip(part.clone()).zip(sums) {
             if state.table.lost.has(unit) {
                 bad.insert(unit);
             } else if !state.table.written.has(unit) {
-                drop(state);
-                fill(dst, at, None);
+                fill(dst, at(number), None);
             } else if state.table.sums[unit] != sum {
                 bad.insert(unit);
             }
@@ -227,46 +221,27 @@ fn scatter(from: &SgMut, run: &Run, to: &mut SgMut) {
     let mut done = 0;
     for piece in &run.pieces {
         let mut at = piece.start as usize;
-        for bytes in pieces(from, done, piece.length as usize) {
+        let end = done + piece.length as usize;
+        for bytes in pieces(from, done, end) {
             copy_in(to, at, bytes);
             at += bytes.len();
         }
-        done += piece.length as usize;
+        done = end;
     }
     count(Pass::Copy, done);
 }
 
-/// A range of scattered bytes.
-fn pieces(sg: &SgMut, start: usize, length: usize) -> SmallVec<[&[u8]; 2]> {
-    let (mut skip, mut left, mut out) = (start, length, SmallVec::new());
-    for b in sg {
-        if left == 0 {
-            break;
-        }
-        if skip >= b.len() {
-            skip -= b.len();
-            continue;
-        }
-        let n = left.min(b.len() - skip);
-        out.push(&b[skip..skip + n]);
-        (skip, left) = (0, left - n);
-    }
-    out
+/// The bytes from `start` to `end` of scattered ones.
+fn pieces(sg: &SgMut, start: usize, end: usize) -> impl Iterator<Item = &[u8]> {
+    parts(sg.iter().map(|b| b.len()), start, end - start).map(|(i, part)| &sg[i][part])
 }
 
 fn copy_in(sg: &mut SgMut, start: usize, mut bytes: &[u8]) {
-    let mut skip = start;
-    for b in sg {
-        if bytes.is_empty() {
-            break;
-        }
-        if skip >= b.len() {
-            skip -= b.len();
-            continue;
-        }
-        let n = bytes.len().min(b.len() - skip);
-        b.filled_mut()[skip..skip + n].copy_from_slice(&bytes[..n]);
-        (skip, bytes) = (0, &bytes[n..]);
+    let into: SmallVec<[_; 2]> = parts(sg.iter().map(|b| b.len()), start, bytes.len()).collect();
+    for (i, part) in into {
+        let (here, rest) = bytes.split_at(part.len());
+        sg[i].filled_mut()[part].copy_from_slice(here);
+        bytes = rest;
     }
 }
 

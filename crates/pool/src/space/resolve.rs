@@ -6,7 +6,7 @@
 use arena::IoBuf;
 use futures_util::future::join_all;
 
-use super::copies::{Copies, Copy};
+use super::copies::{Copies, Copy, current};
 use super::{Space, SpaceError};
 use crate::blocks::Units;
 use crate::blocks::checksums::Table;
@@ -45,13 +45,13 @@ impl Space {
         let _units = self.inner.locks.lock(key.row, key.column, key.units()).await;
         loop {
             let Some(copies) = self.inner.copies(&self.path, key.row, key.column) else { return Ok(()) };
-            let here = copies.iter().fold(0, |have, c| have | c.current());
+            let here = current(&copies);
             let regions = self.inner.unresolved.of(key) & here;
             if regions == 0 {
                 return Ok(());
             }
             // 1. Who is away misses what is decided now.
-            let present: Vec<&Copy> = copies.iter().filter(|c| c.disk.is_some()).collect();
+            let present: Copies = copies.iter().filter(|c| c.disk.is_some()).cloned().collect();
             self.miss(key.row, &copies, &present, regions).await?;
             if self.is_changed(key.row, key.column, &copies) {
                 continue;
@@ -122,10 +122,7 @@ impl Space {
         let reads = copies.iter().filter(|c| c.current() & regions != 0).map(|copy| async move {
             let mut data: Vec<Option<IoBuf>> = vec![None; GROUP_UNITS as usize];
             for (from, to) in units.stretches() {
-                let Some(disk) = &copy.disk else { continue };
-                let at = copy.data_at(disk, first + from as u32);
-                let length = (to - from) * UNIT as usize;
-                if let Ok(bytes) = self.path.io.read(&*disk.member.disk, at, length).await {
+                if let Some(bytes) = self.read_units(copy, first + from as u32, to - from).await {
                     let bytes = IoBuf::from(bytes);
                     for (i, place) in data[from..to].iter_mut().enumerate() {
                         let start = i * UNIT as usize;
@@ -134,7 +131,7 @@ impl Space {
                     continue;
                 }
                 for (unit, place) in data.iter_mut().enumerate().take(to).skip(from) {
-                    *place = self.read_unit(copy, first + unit as u32).await.map(IoBuf::from);
+                    *place = self.read_units(copy, first + unit as u32, 1).await.map(IoBuf::from);
                 }
             }
             Witness { copy, data }
@@ -154,7 +151,7 @@ impl Space {
         let key = group.key;
         let number = key.units().start + unit as u32;
         let sum = |w: &Witness<'_>| w.data[unit].as_ref().map(|b| self.sum(key, number, b));
-        let current = || witnesses.iter().enumerate().filter(|(_, w)| w.copy.is_current(region));
+        let here = || witnesses.iter().enumerate().filter(|(_, w)| w.copy.is_current(region));
         let mut newest: Option<&Table> = None;
         for (_, table) in tables {
             if table.lost.has(unit) {
@@ -165,13 +162,13 @@ impl Space {
                 return Verdict::Unwritten;
             }
             let want = table.sums[unit];
-            if let Some((copy, _)) = current().find(|(_, w)| sum(w) == Some(want)) {
+            if let Some((copy, _)) = here().find(|(_, w)| sum(w) == Some(want)) {
                 return Verdict::Data { copy, sum: want };
             }
         }
         let Some(newest) = newest else { return Verdict::Lost };
         // A block says of a unit that it is written only when data of it was durable, so what lies there is this unit's.
-        match current().find_map(|(copy, w)| Some((copy, w, sum(w)?))) {
+        match here().find_map(|(copy, w)| Some((copy, w, sum(w)?))) {
             None => Verdict::Unreadable { sum: newest.sums[unit] },
             Some((copy, w, sum)) => {
                 self.path.events.add(Finding {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use arena::passes::{Pass, count};
-use arena::{IoBuf, Sg, sg_len, sg_slice};
+use arena::{Sg, sg_len, sg_slice};
 use disk::DiskError;
 use futures_util::StreamExt;
 use futures_util::future::join_all;
@@ -68,8 +68,7 @@ impl Space {
         let units = first..first + (run.length / UNIT) as u32;
         let key = GroupKey { row, column, group: (run.at.offset / GROUP) as u32 };
         let regions = self.inner.regions.of(&units);
-        count(Pass::Crc, run.length as usize);
-        let sums = self.sums(row, column, first, &src);
+        let sums = self.sums(row, column, first, src.iter().map(|b| &b[..]));
         let mut job = Job { key, units, regions, sums, src, skip: SmallVec::new() };
         let _one = self.path.writes.acquire().await.expect("never closed");
         if self.inner.groups.are_too_dirty() {
@@ -95,50 +94,44 @@ impl Space {
         }
     }
 
-    /// The checksums of units that lie end to end in a payload.
-    fn sums(&self, row: RowNumber, column: u8, first: u32, src: &[IoBuf]) -> Vec<u32> {
-        let (mut at, mut buffers) = (0, src.iter());
-        let mut buffer = buffers.next();
-        let units = sg_len(src) as u64 / UNIT;
-        let mut sums = Vec::with_capacity(units as usize);
-        for unit in 0..units as u32 {
-            let mut pieces: SmallVec<[&[u8]; 4]> = SmallVec::new();
-            let mut left = UNIT as usize;
-            while left > 0 {
-                let Some(b) = buffer else { break };
-                let n = left.min(b.len() - at);
-                pieces.push(&b[at..at + n]);
-                (left, at) = (left - n, at + n);
-                if at == b.len() {
-                    (buffer, at) = (buffers.next(), 0);
+    /// The checksums of the whole units that these bytes are end to end, `first` the first.
+    pub(super) fn sums<'a>(
+        &self,
+        row: RowNumber,
+        column: u8,
+        first: u32,
+        bytes: impl IntoIterator<Item = &'a [u8]>,
+    ) -> Vec<u32> {
+        let (mut sums, mut unit, mut have) = (Vec::new(), SmallVec::<[&[u8]; 4]>::new(), 0);
+        for mut bytes in bytes {
+            while !bytes.is_empty() {
+                let (piece, rest) = bytes.split_at(bytes.len().min(UNIT as usize - have));
+                unit.push(piece);
+                (bytes, have) = (rest, have + piece.len());
+                if have == UNIT as usize {
+                    let number = first + sums.len() as u32;
+                    sums.push(checksum(self.inner.id, row, column, number, unit.drain(..)));
+                    have = 0;
                 }
             }
-            sums.push(checksum(self.inner.id, row, column, first + unit, pieces));
         }
+        count(Pass::Crc, sums.len() * UNIT as usize);
         sums
     }
 
     /// One attempt, under the lock of the units.
     async fn write_locked(&self, group: &Group, job: &mut Job) -> Result<Attempt, SpaceError> {
         let (row, column) = (job.key.row, job.key.column);
-        let Some(copies) = self.inner.copies(&self.path, row, column) else { return Ok(Attempt::Again) };
-        self.inner.unavailable(row, &copies, job.regions)?;
-        let targets: Vec<&Copy> =
-            copies.iter().filter(|c| c.disk.is_some() && !job.skip.contains(&c.index)).collect();
-        let marks = match self.mark(row, &targets, job.regions, &mut job.skip).await? {
-            Ok(marks) => marks,
+        let (targets, marks) = match self.begin_change(job.key, job.regions, &mut job.skip).await? {
+            Ok(begun) => begun,
             Err(attempt) => return Ok(attempt),
         };
-        self.miss(row, &copies, &targets, job.regions).await?;
-        if self.is_changed(row, column, &copies) {
-            return Ok(Attempt::Again);
-        }
         let writes = targets.iter().filter_map(|c| {
             let disk = c.disk.as_ref()?;
             Some(disk.write(c.data_at(disk, job.units.start), job.src.clone()))
         });
         let results = join_all(writes).await;
-        let wrote: Vec<(&Copy, Result<(), DiskError>)> = targets.iter().copied().zip(results).collect();
+        let wrote: Vec<(&Copy, Result<(), DiskError>)> = targets.iter().zip(results).collect();
         let judged = self.judge(row, column, job.regions, &wrote).await;
         if let Err(error) = judged {
             // Old or new on each copy, nobody knows which: who looks next decides.
