@@ -6,6 +6,7 @@
 //! 2. A dirty table is never dropped. Clean ones are, oldest use first, when there are more than the bound; and when half of the bound is dirty,
 //!    writers flush.
 //! 3. A dead group's row is gone; nobody changes it any more.
+//! 4. No block says what the table says of regions in `hearsay`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -41,6 +42,8 @@ pub(crate) struct GroupState {
     pub(crate) settled: Units,
     /// Regions of the slab whose units are not known.
     pub(crate) unknown: u64,
+    /// Regions whose only copy was away and came back, and may have lost what the table says, until they are resolved.
+    pub(crate) hearsay: u64,
     pub(crate) dirty: bool,
     pub(crate) dead: bool,
 }
@@ -134,6 +137,7 @@ impl Groups {
             generation: 0,
             settled: Units::NONE,
             unknown: self.regions.of(&key.units()),
+            hearsay: 0,
             dirty: false,
             dead: false,
         };
@@ -160,6 +164,18 @@ impl Groups {
         let mut inner = self.inner.lock();
         let keys = std::mem::take(&mut inner.dirty);
         keys.iter().filter_map(|k| inner.groups.get(k).map(|(g, _)| Arc::clone(g))).collect()
+    }
+
+    /// What is known of these regions of a column is hearsay from now on.
+    pub(crate) fn hearsay(&self, row: RowNumber, column: u8, regions: u64) {
+        let (first, last) = (GroupKey { row, column, group: 0 }, GroupKey { row, column, group: u32::MAX });
+        let groups: Vec<Arc<Group>> =
+            self.inner.lock().groups.range(first..=last).map(|(_, (g, _))| Arc::clone(g)).collect();
+        for group in groups {
+            let mut state = group.state.lock();
+            let mine = self.regions.of(&group.key.units()) & !state.unknown;
+            state.hearsay |= regions & mine;
+        }
     }
 
     /// Forgets the groups of a row that is gone.

@@ -135,10 +135,13 @@ impl DataPath {
         let pinned: Vec<_> = core.pinned().collect();
         let log = Log::new(Arc::clone(member), epoch, core);
         let disk = DataDisk::new(Arc::clone(member), epoch, log);
-        self.disks.write().insert(member.number, Arc::clone(&disk));
-        for (slab, _, regions) in pinned {
+        let before = self.disks.write().insert(member.number, Arc::clone(&disk));
+        for (slab, generation, regions) in pinned {
             if let Some(&(_, space, row, index)) = owners.get(&(member.number, slab)) {
                 self.unresolve(space, row, index, regions);
+                let unflushed =
+                    before.as_ref().map_or(0, |d| d.log.with(|core| core.in_use(slab, generation)));
+                self.doubt_memory(member.number, (space, row, index), regions, unflushed);
             }
         }
         for space in self.open_spaces() {
@@ -305,6 +308,23 @@ impl DataPath {
             }
         }
         Ok(())
+    }
+
+    /// A disk has come back that alone has regions which were active when it went: what it was told since its last flush may be lost.
+    fn doubt_memory(
+        self: &Arc<DataPath>,
+        disk: DiskNumber,
+        (space, row, index): (SpaceId, RowNumber, usize),
+        regions: u64,
+        unflushed: u64,
+    ) {
+        let regions = regions & self.read(|s| alone(s, space, row, index));
+        if let (Ok(space), true) = (self.space(space), regions != 0) {
+            space.inner.groups.hearsay(row, (index / space.inner.copies) as u8, regions);
+            if unflushed & regions != 0 {
+                space.owe_flush(SpaceError::Returned { space: space.id(), row, disk });
+            }
+        }
     }
 
     fn owners(&self) -> Owners {

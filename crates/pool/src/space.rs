@@ -164,7 +164,7 @@ impl Disk for Space {
         let run = self.run(c, at, |space| async move {
             let mut result = space.write_at(offset, src).await;
             if through && result.is_ok() {
-                result = space.flush_all().await;
+                result = space.flush_for_user().await;
             }
             told(result, at)
         });
@@ -173,7 +173,7 @@ impl Disk for Space {
 
     fn flush(&self, c: &Ctx) -> Io<Result<(), DiskError>> {
         let at = Place::whole(Op::Flush);
-        let run = self.run(c, at, |space| async move { told(space.flush_all().await, at) });
+        let run = self.run(c, at, |space| async move { told(space.flush_for_user().await, at) });
         run.unwrap_or_else(|e| Io::Done(Err(e)))
     }
 

@@ -41,6 +41,19 @@ pub enum SpaceError {
         /// Bytes.
         length: u64,
     },
+    /// A disk that alone has a row's newest data was away, with writes that were not flushed yet.
+    #[error(
+        "disk {} was away and alone has row {} of space {}: what was written there and not flushed may be lost",
+        .disk.0, .row.0, .space.0
+    )]
+    Returned {
+        /// The space.
+        space: SpaceId,
+        /// The row.
+        row: RowNumber,
+        /// Which.
+        disk: DiskNumber,
+    },
     /// There is no room for another row.
     #[error("space {}: no room for another row: {why}", .space.0)]
     NoRoom {
@@ -66,7 +79,9 @@ impl SpaceError {
     pub fn as_disk_error(&self, op: Op, offset: u64, length: u64) -> DiskError {
         let at = Place::new(op, offset, length);
         match self {
-            SpaceError::Disk { .. } | SpaceError::Corrupt { .. } => DiskError::Medium { at },
+            SpaceError::Disk { .. } | SpaceError::Corrupt { .. } | SpaceError::Returned { .. } => {
+                DiskError::Medium { at }
+            }
             SpaceError::Unavailable { .. } | SpaceError::Deleted(_) => DiskError::Gone { at },
             SpaceError::NoRoom { .. } => DiskError::Full { at },
             SpaceError::Metadata(_) => DiskError::Refused { at, errno: EIO },

@@ -43,12 +43,14 @@ struct Rounds {
     begun: u64,
     done: u64,
     result: Result<(), SpaceError>,
+    /// Something acknowledged is lost, and the next who asks is to be told.
+    owed: Option<SpaceError>,
     swept: Option<Instant>,
 }
 
 impl Default for Rounds {
     fn default() -> Rounds {
-        Rounds { begun: 0, done: 0, result: Ok(()), swept: None }
+        Rounds { begun: 0, done: 0, result: Ok(()), owed: None, swept: None }
     }
 }
 
@@ -91,6 +93,23 @@ impl Space {
             self.path.sweep(1).await;
         }
         result
+    }
+
+    /// As [`Space::flush_all`], for a user: what came to be lost since he last asked fails it, once.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn flush_for_user(&self) -> Result<(), SpaceError> {
+        let result = self.flush_all().await;
+        match self.inner.flusher.rounds.lock().owed.take() {
+            Some(error) => result.and(Err(error)),
+            None => result,
+        }
+    }
+
+    /// The next user's flush fails with this.
+    pub(crate) fn owe_flush(&self, error: SpaceError) {
+        self.inner.flusher.rounds.lock().owed = Some(error);
     }
 
     /// Keeps flushes from beginning.
@@ -236,7 +255,7 @@ impl Space {
     ) -> Option<Written> {
         let key = group.key;
         let copies = self.inner.copies(&self.path, key.row, key.column)?;
-        let (table, generation, unknown) = {
+        let (table, generation, not_told) = {
             let mut state = group.state.lock();
             if state.dead {
                 return None;
@@ -249,7 +268,7 @@ impl Space {
                 // What is newer waits for the next round.
                 self.inner.groups.dirty(&group, &mut state);
             }
-            (table, state.generation, state.unknown)
+            (table, state.generation, state.unknown | state.hearsay)
         };
         let present: Copies = copies.into_iter().filter(|c| c.disk.is_some()).collect();
         let writes = present.iter().map(|copy| async {
@@ -257,7 +276,7 @@ impl Space {
             if let Some(error) = failed.get(&copy.number) {
                 return Some(Err(*error));
             }
-            let own = self.with_own(copy, disk, key, &table, unknown & copy.current()).await;
+            let own = self.with_own(copy, disk, key, &table, not_told & copy.current()).await;
             let block = encode(&self.block_id(key, copy), generation, own.as_ref().unwrap_or(&table));
             let src = [IoBuf::from(block)].into_iter().collect();
             Some(disk.write(copy.block_at(disk, key.group), src).await)
@@ -267,7 +286,7 @@ impl Space {
         Some(Written { group, written: table.written, copies })
     }
 
-    /// The table as a copy is to have it which knows regions that memory does not: of those it keeps what it says.
+    /// The table as a copy is to have it which knows regions that memory does not, or not for certain: of those it keeps what it says.
     async fn with_own(
         &self,
         copy: &Copy,

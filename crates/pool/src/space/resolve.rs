@@ -222,6 +222,7 @@ impl Space {
             }
         }
         state.unknown &= !regions;
+        state.hearsay &= !regions;
         state.generation = state.generation.max(highest);
         self.inner.groups.dirty(group, &mut state);
         Ok(true)

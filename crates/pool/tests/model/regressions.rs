@@ -8,7 +8,15 @@ use env::Ctx;
 use pool::{Absence, DiskNumber};
 
 use crate::in_virtual_time;
+use crate::life::run;
 use crate::rig::{Rig, Site};
+
+/// A disk that alone had a region was pulled with an unflushed write and came back; a flush then wrote a block that told of the write, and what had
+/// been discarded before passed for it.
+#[test]
+fn a_returned_disk_is_not_taken_at_its_word() {
+    in_virtual_time(run(1_795_298_931_921, None));
+}
 
 /// Two disks, two copies.
 async fn mirror() -> (Rig, Site) {

@@ -127,7 +127,7 @@ impl Pools {
             return Err(StorageError::NotAttached(name.to_owned()));
         }
         if let Some(data) = open.data() {
-            data.space(space)?.flush_all().await?;
+            data.space(space)?.flush_for_user().await?;
         }
         Ok(done(format!("{name} is detached"), Vec::new()))
     }
