@@ -1,0 +1,120 @@
+//! The pool, and its space.
+
+use std::sync::Arc;
+
+use arena::{Arena, Class, IoBuf};
+use disk::Disk;
+use env::{Ctx, Env};
+use pool::format::Claimant;
+use pool::{
+    CreateOptions, DataPath, NewDisk, PathOptions, Pool, Provisioning, Resiliency, Space, SpaceRecord,
+};
+use serde::Deserialize;
+
+use crate::Failure;
+use crate::devices::{Counted, Counts};
+
+/// What is made.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Shape {
+    /// `simple`, `mirror` (two copies) or `parity` (one).
+    pub resiliency: String,
+    pub columns: u8,
+    /// Bytes of the space.
+    pub size: u64,
+    /// Checksum tables in memory, if not what a pool has by default.
+    pub tables: Option<usize>,
+    pub devices: Vec<String>,
+}
+
+/// An open pool with one space that is written everywhere.
+pub struct Bench {
+    pub env: Env,
+    pub arena: Arena,
+    pub pool: Pool,
+    pub path: Arc<DataPath>,
+    pub space: Space,
+    pub devices: Vec<Arc<Counted>>,
+    /// What is written: random bytes, another piece each time.
+    pub source: IoBuf,
+}
+
+const ARENA: usize = 256 << 20;
+/// Bytes of random data; the longest write.
+pub const SOURCE: usize = 4 << 20;
+const INTERLEAVE: u32 = 256 << 10;
+const FILL_AT_ONCE: u64 = 8;
+
+impl Bench {
+    /// Makes all of it.
+    pub async fn create(shape: &Shape) -> Result<Bench, Failure> {
+        let (env, arena) = (Env::real(), Arena::new(ARENA)?);
+        let devices =
+            shape.devices.iter().map(|path| Counted::open(&env, path)).collect::<Result<Vec<_>, _>>()?;
+        let new =
+            |d: &Arc<Counted>| NewDisk { overwrite: true, ..NewDisk::new(Arc::clone(d) as Arc<dyn Disk>) };
+        let disks: Vec<NewDisk> = devices.iter().map(new).collect();
+        let by =
+            Claimant { host: "bench".into(), machine: [1; 16], boot: [1; 16], process: std::process::id() };
+        let options = CreateOptions { name: "bench".into(), slab_bytes: None, by };
+        let pool = Pool::create(&env, &arena, &disks, options).await?;
+        let resiliency = match shape.resiliency.as_str() {
+            "simple" => Resiliency::Simple,
+            "mirror" => Resiliency::Mirror { copies: 2 },
+            "parity" => Resiliency::Parity { parity: 1 },
+            other => return Err(format!("no resiliency is called {other}").into()),
+        };
+        let record = SpaceRecord {
+            name: "space".into(),
+            size: shape.size,
+            resiliency,
+            interleave: INTERLEAVE,
+            columns: shape.columns,
+            provisioning: Provisioning::Thin,
+        };
+        let id = pool.create_space(record).await?;
+        let mut options = PathOptions::default();
+        options.tables = shape.tables.unwrap_or(options.tables);
+        let path = DataPath::of_pool(&pool, env.clone(), arena.clone(), options).await?;
+        let space = path.space(id)?;
+        let mut source = arena.try_alloc_run(SOURCE, Class::Payload).ok_or("no memory")?;
+        source.set_len(SOURCE);
+        env.fill_random(source.filled_mut());
+        let bench = Bench { env, arena, pool, path, space, devices, source: source.freeze() };
+        bench.fill(shape.size).await?;
+        Ok(bench)
+    }
+
+    /// Writes all of the space once.
+    async fn fill(&self, size: u64) -> Result<(), Failure> {
+        let mut at = 0;
+        while at < size {
+            let mut writes = Vec::new();
+            for _ in 0..FILL_AT_ONCE {
+                let length = (size - at).min(SOURCE as u64);
+                if length > 0 {
+                    let src = [self.source.slice(0..length as usize)].into_iter().collect();
+                    writes.push(self.space.write(&Ctx::default(), at, src));
+                }
+                at += length;
+            }
+            for write in writes {
+                write.wait().await?;
+            }
+        }
+        Ok(self.space.flush(&Ctx::default()).wait().await?)
+    }
+
+    /// What all disks were asked until now.
+    pub fn counts(&self) -> Counts {
+        let sum = |sum: Counts, d: &Arc<Counted>| sum.each(d.counts(), |a, b| a + b);
+        self.devices.iter().fold(Counts::default(), sum)
+    }
+
+    /// Gives the pool up cleanly.
+    pub async fn close(&self) -> Result<(), Failure> {
+        self.path.quiesce().await?;
+        Ok(self.pool.export().await?)
+    }
+}

@@ -1,0 +1,95 @@
+//! The disks, with a name where the system knows none for them, and counted.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arena::{Sg, SgMut, sg_len};
+use disk::{Disk, DiskError, DiskId, DiskInfo, FileDisk, FileOptions, IdKind};
+use env::{Ctx, Env, Epoch, Io};
+use serde::Serialize;
+
+use crate::Failure;
+
+/// A device and what was asked of it.
+pub struct Counted {
+    disk: Arc<FileDisk>,
+    info: DiskInfo,
+    counts: [AtomicU64; 5],
+}
+
+/// I/Os and bytes, of one disk or all.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Counts {
+    pub reads: u64,
+    pub read_bytes: u64,
+    pub writes: u64,
+    pub written_bytes: u64,
+    pub flushes: u64,
+}
+
+impl Counted {
+    /// Opens a file or block device. RAM disks have no identity of their own, and nothing on them outlives this process anyway.
+    pub fn open(env: &Env, path: &str) -> Result<Arc<Counted>, Failure> {
+        let disk = FileDisk::open(env, path.as_ref(), &FileOptions::default())?;
+        let mut info = disk.info().clone();
+        if info.id.kind == IdKind::Path {
+            info.id = DiskId { kind: IdKind::File, value: path.to_owned() };
+        }
+        Ok(Arc::new(Counted { disk, info, counts: Default::default() }))
+    }
+
+    /// Since it was opened.
+    pub fn counts(&self) -> Counts {
+        let [reads, read_bytes, writes, written_bytes, flushes] =
+            std::array::from_fn(|n| self.counts[n].load(Ordering::Relaxed));
+        Counts { reads, read_bytes, writes, written_bytes, flushes }
+    }
+
+    fn count(&self, what: usize, amount: u64) {
+        self.counts[what].fetch_add(amount, Ordering::Relaxed);
+    }
+}
+
+impl Counts {
+    /// The sum of several, or what came since an earlier one.
+    pub fn each(self, other: Counts, f: impl Fn(u64, u64) -> u64) -> Counts {
+        Counts {
+            reads: f(self.reads, other.reads),
+            read_bytes: f(self.read_bytes, other.read_bytes),
+            writes: f(self.writes, other.writes),
+            written_bytes: f(self.written_bytes, other.written_bytes),
+            flushes: f(self.flushes, other.flushes),
+        }
+    }
+}
+
+impl Disk for Counted {
+    fn info(&self) -> &DiskInfo {
+        &self.info
+    }
+
+    fn read(&self, c: &Ctx, offset: u64, dst: SgMut) -> Io<(Result<(), DiskError>, SgMut)> {
+        self.count(0, 1);
+        self.count(1, dst.iter().map(|b| b.len() as u64).sum());
+        self.disk.read(c, offset, dst)
+    }
+
+    fn write(&self, c: &Ctx, offset: u64, src: Sg) -> Io<Result<(), DiskError>> {
+        self.count(2, 1);
+        self.count(3, sg_len(&src) as u64);
+        self.disk.write(c, offset, src)
+    }
+
+    fn flush(&self, c: &Ctx) -> Io<Result<(), DiskError>> {
+        self.count(4, 1);
+        self.disk.flush(c)
+    }
+
+    fn discard(&self, c: &Ctx, offset: u64, length: u64) -> Io<Result<(), DiskError>> {
+        self.disk.discard(c, offset, length)
+    }
+
+    fn fence(&self, c: &Ctx, epoch: Epoch) -> Io<Result<(), DiskError>> {
+        self.disk.fence(c, epoch)
+    }
+}

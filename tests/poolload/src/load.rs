@@ -1,0 +1,175 @@
+//! A closed loop: so many I/Os outstanding, each followed by the next.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use arena::passes::{self, Counts as Passes};
+use arena::{Class, SgMut};
+use disk::{Disk, sized};
+use env::Ctx;
+use parking_lot::Mutex;
+use rustix::time::{ClockId, clock_gettime};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::Failure;
+use crate::bench::{Bench, SOURCE};
+use crate::devices::Counts;
+
+/// What is asked of the space.
+#[derive(Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Load {
+    write: bool,
+    /// Anywhere; otherwise each of the I/Os outstanding goes on where the last one of all ended.
+    random: bool,
+    block: usize,
+    depth: usize,
+    /// How long; until it is stopped when 0.
+    pub seconds: f64,
+    /// The first bytes of the space, if not all.
+    span: Option<u64>,
+}
+
+/// What came of it; a write's flush at the end is part of it.
+pub struct Outcome {
+    seconds: f64,
+    cpu: f64,
+    block: usize,
+    latencies: Vec<u32>,
+    disks: Counts,
+    passes: Passes,
+}
+
+/// What the tasks of a load share.
+struct Shared {
+    latencies: Mutex<Vec<u32>>,
+    next: Mutex<(u64, u64)>,
+    stop: AtomicBool,
+    failed: Mutex<Option<disk::DiskError>>,
+}
+
+/// A load under way.
+pub struct Running {
+    load: Load,
+    began: Instant,
+    cpu: f64,
+    disks: Counts,
+    passes: Passes,
+    shared: Arc<Shared>,
+    tasks: Vec<tokio::task::JoinHandle<()>>,
+}
+
+impl Load {
+    /// Runs it for its time.
+    pub async fn run(&self, bench: &Bench) -> Result<Outcome, Failure> {
+        let running = self.start(bench)?;
+        bench.env.sleep(Duration::from_secs_f64(self.seconds)).await;
+        running.finish(bench).await
+    }
+
+    /// Starts it; it goes on until [`Running::finish`].
+    pub fn start(&self, bench: &Bench) -> Result<Running, Failure> {
+        let size = self.span.unwrap_or(u64::MAX).min(bench.space.info().geometry.size);
+        let shared = Arc::new(Shared {
+            latencies: Mutex::new(Vec::with_capacity(1 << 20)),
+            next: Mutex::new((bench.env.random_u64() | 1, 0)),
+            stop: AtomicBool::new(false),
+            failed: Mutex::new(None),
+        });
+        let (disks, passes) = (bench.counts(), passes::counts());
+        let mut tasks = Vec::new();
+        for _ in 0..self.depth {
+            let dst = bench.arena.try_alloc_sg(self.block, Class::Payload).ok_or("the depth is too much")?;
+            let dst = sized(dst, self.block);
+            let (load, space, env, shared, source) =
+                (*self, bench.space.clone(), bench.env.clone(), Arc::clone(&shared), bench.source.clone());
+            tasks.push(tokio::spawn(async move {
+                let mut dst: SgMut = dst;
+                while !shared.stop.load(Ordering::Relaxed) {
+                    let (at, chance) = load.place(size, &shared);
+                    let began = env.now();
+                    let result = if load.write {
+                        let from = (chance >> 20) as usize % (SOURCE - load.block + 1) / 4096 * 4096;
+                        let src = [source.slice(from..from + load.block)].into_iter().collect();
+                        space.write(&Ctx::default(), at, src).wait().await
+                    } else {
+                        let (result, back) = space.read(&Ctx::default(), at, dst).wait().await;
+                        dst = back;
+                        result
+                    };
+                    if let Err(error) = result {
+                        shared.failed.lock().get_or_insert(error);
+                        return;
+                    }
+                    let took = (env.now() - began).as_micros();
+                    shared.latencies.lock().push(u32::try_from(took).unwrap_or(u32::MAX));
+                }
+            }));
+        }
+        Ok(Running { load: *self, began: bench.env.now(), cpu: cpu(), disks, passes, shared, tasks })
+    }
+
+    /// Where the next I/O goes, and a random number.
+    fn place(&self, size: u64, shared: &Shared) -> (u64, u64) {
+        let mut next = shared.next.lock();
+        // xorshift64*: Vigna, "An experimental exploration of Marsaglia's xorshift generators, scrambled".
+        let mut x = next.0;
+        x ^= x >> 12;
+        x ^= x << 25;
+        x ^= x >> 27;
+        next.0 = x;
+        let chance = x.wrapping_mul(0x2545_f491_4f6c_dd1d);
+        let blocks = size / self.block as u64;
+        let block = if self.random { (chance >> 16) % blocks } else { next.1 % blocks };
+        next.1 += 1;
+        (block * self.block as u64, chance)
+    }
+}
+
+impl Running {
+    /// Lets what is outstanding end, flushes what was written, and counts.
+    pub async fn finish(self, bench: &Bench) -> Result<Outcome, Failure> {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        for task in self.tasks {
+            task.await?;
+        }
+        if let Some(error) = *self.shared.failed.lock() {
+            return Err(error.into());
+        }
+        if self.load.write {
+            bench.space.flush(&Ctx::default()).wait().await?;
+        }
+        let mut latencies = std::mem::take(&mut *self.shared.latencies.lock());
+        let (seconds, cpu) = ((bench.env.now() - self.began).as_secs_f64(), cpu() - self.cpu);
+        let now = passes::counts();
+        let passes = Passes { crc: now.crc - self.passes.crc, copy: now.copy - self.passes.copy, ..now };
+        latencies.sort_unstable();
+        let disks = bench.counts().each(self.disks, |a, b| a - b);
+        Ok(Outcome { seconds, cpu, block: self.load.block, latencies, disks, passes })
+    }
+}
+
+impl Outcome {
+    /// As it is printed.
+    pub fn to_json(&self) -> Value {
+        let ios = self.latencies.len() as f64;
+        let bytes = ios * self.block as f64;
+        let at = |share: f64| self.latencies.get((ios * share) as usize).copied().unwrap_or(0);
+        json!({
+            "ios": self.latencies.len(), "seconds": self.seconds, "cpu_s": self.cpu,
+            "iops": ios / self.seconds, "bytes_per_second": bytes / self.seconds,
+            "per_core": ios / self.cpu, "cpu_us": self.cpu / ios * 1e6,
+            "p50_us": at(0.5), "p99_us": at(0.99), "p999_us": at(0.999),
+            "disks": self.disks, "disk_ios_per_io": (self.disks.reads + self.disks.writes) as f64 / ios,
+            "crc_passes": self.passes.crc as f64 / bytes, "copy_passes": self.passes.copy as f64 / bytes,
+        })
+    }
+}
+
+/// Processor time of this process until now, the kernel's on its behalf too; seconds.
+fn cpu() -> f64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}

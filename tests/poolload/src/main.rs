@@ -1,0 +1,53 @@
+//! A load on a space, in the process that has its pool: the data path that the server uses, without a client.
+//!
+//! Makes a pool on the disks that it is given (what they have is lost), a space that fills as much of it as asked, and writes all
+//! of that once. Then it reads commands, one JSON object a line, and answers each with a line; between commands the disks are idle,
+//! so that somebody else can measure them. Like the server it has one thread with a current-thread runtime for all disks.
+//!
+//! usage: `poolload '{"resiliency": "mirror", "columns": 1, "size": BYTES, "tables": N, "devices": [...]}'`, then on its standard input
+//! `{"do": "load", "write": true, "random": true, "block": BYTES, "depth": N, "seconds": S}`, `{"do": "repair", "disk": N, "load": {...}}`
+#![allow(clippy::print_stdout, reason = "its answers")]
+
+mod bench;
+mod devices;
+mod load;
+mod repair;
+
+use std::io::BufRead;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use bench::{Bench, Shape};
+use load::Load;
+
+#[derive(Deserialize)]
+#[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
+enum Command {
+    Load(Load),
+    Repair { disk: u16, load: Load },
+}
+
+type Failure = Box<dyn std::error::Error>;
+
+fn main() -> Result<(), Failure> {
+    let shape: Shape = serde_json::from_str(&std::env::args().nth(1).ok_or("usage: poolload SHAPE")?)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let bench = Bench::create(&shape).await?;
+        say(&json!({"ready": shape.size}));
+        // Reading blocks the only thread: nothing else is to happen between commands.
+        for line in std::io::stdin().lock().lines() {
+            let answer = match serde_json::from_str(&line?)? {
+                Command::Load(load) => load.run(&bench).await?.to_json(),
+                Command::Repair { disk, load } => repair::run(&bench, disk, &load).await?,
+            };
+            say(&answer);
+        }
+        bench.close().await
+    })
+}
+
+fn say(answer: &Value) {
+    println!("{answer}");
+}
