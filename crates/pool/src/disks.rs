@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use arena::{Arena, Class, Sg, SgMut};
 use disk::{Disk, DiskError, sized};
-use env::{Ctx, Epoch};
+use env::{Ctx, Epoch, Io};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 
@@ -72,8 +72,13 @@ impl DataDisk {
     }
 
     pub(crate) async fn write(&self, offset: u64, src: Sg) -> Result<(), DiskError> {
-        let _busy = self.busy();
-        self.member.disk.write(&self.ctx, offset, src).wait().await
+        self.start_write(offset, src).wait().await
+    }
+
+    /// Starts a write, which goes on whether or not somebody waits.
+    pub(crate) fn start_write(&self, offset: u64, src: Sg) -> Started<'_> {
+        let busy = self.busy();
+        Started { io: self.member.disk.write(&self.ctx, offset, src), _busy: busy }
     }
 
     pub(crate) async fn flush(&self) -> Result<(), DiskError> {
@@ -112,6 +117,18 @@ impl DataDisk {
     fn busy(&self) -> Busy<'_> {
         self.in_flight.fetch_add(1, Ordering::Relaxed);
         Busy(&self.in_flight)
+    }
+}
+
+/// A write under way.
+pub(crate) struct Started<'a> {
+    io: Io<Result<(), DiskError>>,
+    _busy: Busy<'a>,
+}
+
+impl Started<'_> {
+    pub(crate) async fn wait(self) -> Result<(), DiskError> {
+        self.io.wait().await
     }
 }
 

@@ -94,6 +94,14 @@ impl Layout {
         u64::from(spot.row.0) * self.row_bytes() + within
     }
 
+    /// Where an I/O begins, if all of it lies in one piece of one column, within one multiple of `boundary` there.
+    pub fn one_piece(&self, address: u64, length: u64, boundary: u64) -> Option<Spot> {
+        let at = self.locate(address);
+        let interleave = if self.columns == 1 { self.slab_bytes } else { self.interleave };
+        let fits = |step: u64| at.offset % step + length <= step;
+        (fits(interleave) && fits(boundary)).then_some(at)
+    }
+
     /// Cuts an I/O of `length` bytes at `address` into runs of at most `boundary` bytes (a power of two of units), in the order of
     /// their first address.
     pub fn runs(&self, address: u64, length: u64, boundary: u64) -> Vec<Run> {
@@ -177,6 +185,13 @@ mod tests {
                 prop_assert_eq!(l.locate(address + 7), inside);
             }
             let boundary = UNIT << boundary;
+            let runs = l.runs(first * UNIT, count * UNIT, boundary);
+            let one = runs.len() == 1 && runs[0].pieces.len() == 1;
+            match l.one_piece(first * UNIT, count * UNIT, boundary) {
+                Some(at) => prop_assert!(one && at == runs[0].at),
+                // Neighbouring turns of one column are two pieces to it.
+                None => prop_assert!(!one || columns > 1),
+            }
             let mut seen = vec![None; count as usize];
             for run in l.runs(first * UNIT, count * UNIT, boundary) {
                 prop_assert_eq!(run.length, run.pieces.iter().map(|p| p.length).sum::<u64>());

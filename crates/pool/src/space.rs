@@ -29,6 +29,7 @@ use std::sync::Arc;
 use arena::{Sg, SgMut, sg_len};
 use disk::{Disk, DiskError, DiskInfo, Gate, Op, Place};
 use env::{Ctx, Epoch, Io};
+use futures_util::FutureExt;
 use tokio::sync::oneshot;
 
 pub(crate) use copies::{Copy, current};
@@ -119,13 +120,12 @@ impl Space {
     {
         self.inner.info.geometry.check(at)?;
         let pass = self.inner.gate.enter(c, at)?;
-        let call = call(self.clone());
         let (send, receive) = oneshot::channel();
-        self.path.env.spawn(async move {
-            let result = call.await;
+        // Not a block that awaits the call: it would have room for the call twice.
+        self.path.env.spawn(call(self.clone()).map(move |result| {
             drop(pass);
             let _ = send.send(result);
-        });
+        }));
         Ok(Io::pending(async move { receive.await.expect("the task of a call answers") }))
     }
 }

@@ -331,6 +331,10 @@ impl Slab {
     }
 }
 
-fn bits(regions: u64) -> impl Iterator<Item = u8> {
-    (0..64).filter(move |b| regions & 1 << b != 0)
+fn bits(mut regions: u64) -> impl Iterator<Item = u8> {
+    std::iter::from_fn(move || {
+        let bit = (regions != 0).then(|| regions.trailing_zeros() as u8)?;
+        regions &= regions - 1;
+        Some(bit)
+    })
 }

@@ -1,6 +1,6 @@
 //! The activity log on its disk: what [`Core`] decides is written here.
 //!
-//! Invariant: a [`Mark`] exists only while its regions are durably marked, or until it is dropped.
+//! Invariant: while a [`Mark`] exists its regions stay marked, from when [`Log::wait_durable`] says that they are.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ struct State {
     closed: bool,
 }
 
-/// Regions that have a write in flight.
+/// Regions that have a write in flight. They are marked durably when what [`Log::begin`] gave with it has been waited for.
 pub(crate) struct Mark {
     log: Arc<Log>,
     slab: u32,
@@ -45,8 +45,6 @@ pub(crate) enum NotMarked {
     Full,
     /// The disk has left the pool.
     Closed,
-    /// The mark could not be written.
-    Disk(DiskError),
 }
 
 impl Log {
@@ -61,27 +59,25 @@ impl Log {
         })
     }
 
-    /// Marks regions, durably, until the mark is dropped and flushed.
-    pub(crate) async fn begin(
+    /// Marks regions until the mark is dropped and flushed; what is to be waited for, if they are not marked durably yet.
+    pub(crate) fn begin(
         self: &Arc<Log>,
         owner: SpaceId,
         slab: u32,
         generation: u32,
         regions: u64,
-    ) -> Result<Mark, NotMarked> {
-        let begun = {
-            let mut state = self.state.lock();
-            if state.closed {
-                return Err(NotMarked::Closed);
-            }
-            state.core.begin(owner, slab, generation, regions).map_err(|_| NotMarked::Full)?
-        };
-        let mark = Mark { log: Arc::clone(self), slab, generation, regions };
-        self.wait_durable(begun).await.map_err(NotMarked::Disk)?;
-        Ok(mark)
+    ) -> Result<(Mark, Option<Begun>), NotMarked> {
+        let mut state = self.state.lock();
+        if state.closed {
+            return Err(NotMarked::Closed);
+        }
+        let begun = state.core.begin(owner, slab, generation, regions).map_err(|_| NotMarked::Full)?;
+        let begun = (!state.core.is_durable(begun)).then_some(begun);
+        Ok((Mark { log: Arc::clone(self), slab, generation, regions }, begun))
     }
 
-    async fn wait_durable(&self, begun: Begun) -> Result<(), DiskError> {
+    /// Waits until regions are marked durably.
+    pub(crate) async fn wait_durable(&self, begun: Begun) -> Result<(), DiskError> {
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
             changed.as_mut().enable();

@@ -19,6 +19,9 @@ pub(super) enum Attempt {
     NoMark(DiskNumber),
 }
 
+/// Of each copy that is changed.
+pub(super) type Marks = SmallVec<[Mark; 3]>;
+
 /// Between two looks at a log that nobody leaves, in milliseconds.
 const ROOM_WAIT_MS: u64 = 1;
 
@@ -30,7 +33,7 @@ impl Space {
         key: GroupKey,
         regions: u64,
         skip: &mut SmallVec<[usize; 2]>,
-    ) -> Result<Result<(Copies, Vec<Mark>), Attempt>, SpaceError> {
+    ) -> Result<Result<(Copies, Marks), Attempt>, SpaceError> {
         let (row, column) = (key.row, key.column);
         let Some(copies) = self.inner.copies(&self.path, row, column) else { return Ok(Err(Attempt::Again)) };
         self.inner.unavailable(row, &copies, regions)?;
@@ -40,7 +43,9 @@ impl Space {
             Ok(marks) => marks,
             Err(attempt) => return Ok(Err(attempt)),
         };
-        self.miss(row, &copies, &targets, regions).await?;
+        if targets.len() < copies.len() {
+            Box::pin(self.miss(row, &copies, &targets, regions)).await?;
+        }
         if self.is_changed(row, column, &copies) {
             return Ok(Err(Attempt::Again));
         }
@@ -55,22 +60,27 @@ impl Space {
         targets: &[Copy],
         regions: u64,
         skip: &mut SmallVec<[usize; 2]>,
-    ) -> Result<Result<Vec<Mark>, Attempt>, SpaceError> {
-        let begins = targets.iter().filter_map(|c| {
-            let log = &c.disk.as_ref()?.log;
-            Some(log.begin(self.inner.id, c.slab, c.generation, regions))
-        });
-        let results = join_all(begins).await;
-        let mut marks = Vec::with_capacity(targets.len());
+    ) -> Result<Result<Marks, Attempt>, SpaceError> {
+        let (mut marks, mut waits) = (Marks::new(), SmallVec::<[_; 2]>::new());
         let (mut full, mut again) = (None, false);
-        for (copy, result) in targets.iter().zip(results) {
-            match result {
-                Ok(mark) => marks.push(mark),
+        for copy in targets {
+            let Some(disk) = &copy.disk else { continue };
+            match disk.log.begin(self.inner.id, copy.slab, copy.generation, regions) {
+                Ok((mark, begun)) => {
+                    marks.push(mark);
+                    waits.extend(begun.map(|begun| (copy, disk, begun)));
+                }
                 Err(NotMarked::Full) => full = Some(copy.number),
                 Err(NotMarked::Closed) => again = true,
-                Err(NotMarked::Disk(error)) => {
+            }
+        }
+        if !waits.is_empty() {
+            // Rarely: the box keeps it out of every write's task.
+            let durable = waits.iter().map(|(_, disk, begun)| disk.log.wait_durable(*begun));
+            for ((copy, ..), result) in waits.iter().zip(Box::pin(join_all(durable)).await) {
+                if let Err(error) = result {
                     again = true;
-                    self.fail_copy(row, copy, regions, &error).await?;
+                    Box::pin(self.fail_copy(row, copy, regions, &error)).await?;
                     skip.push(copy.index);
                 }
             }
@@ -125,7 +135,7 @@ impl Space {
         for (copy, result) in results {
             if let Err(error) = result {
                 first.get_or_insert(blame(copy.number, *error));
-                self.fail_copy(row, copy, regions, error).await?;
+                Box::pin(self.fail_copy(row, copy, regions, error)).await?;
             }
         }
         let now = self.inner.copies(&self.path, row, column).unwrap_or_default();

@@ -32,7 +32,8 @@ struct Columns {
 struct Request {
     id: u64,
     units: Range<u32>,
-    wake: Arc<Notify>,
+    /// Who waits.
+    wake: Option<Arc<Notify>>,
 }
 
 /// A lock, held or waited for; it ends on drop.
@@ -46,16 +47,17 @@ impl RangeLocks {
     /// Waits until no other request for any of these units of the column is before this one.
     pub async fn lock(&self, row: RowNumber, column: u8, units: Range<u32>) -> RangeLock {
         let key = (row, column);
-        let wake = Arc::new(Notify::new());
-        let id = {
+        let (id, wake) = {
             let mut columns = self.columns.lock();
             columns.next += 1;
             let id = columns.next;
-            let request = Request { id, units, wake: Arc::clone(&wake) };
-            columns.queues.entry(key).or_default().push(request);
-            id
+            let queue = columns.queues.entry(key).or_default();
+            let wake = queue.iter().any(|r| overlap(&r.units, &units)).then(Arc::<Notify>::default);
+            queue.push(Request { id, units, wake: wake.clone() });
+            (id, wake)
         };
         let lock = RangeLock { columns: Arc::clone(&self.columns), key, id };
+        let Some(wake) = wake else { return lock };
         // `notify_one` keeps a permit, so a wake-up between the look and the wait is not lost.
         while !lock.is_granted() {
             wake.notified().await;
@@ -79,7 +81,8 @@ impl Drop for RangeLock {
         let Some(queue) = columns.queues.get_mut(&self.key) else { return };
         if let Some(mine) = queue.iter().position(|r| r.id == self.id) {
             let gone = queue.remove(mine);
-            queue[mine..].iter().filter(|r| overlap(&r.units, &gone.units)).for_each(|r| r.wake.notify_one());
+            let waiting = queue[mine..].iter().filter(|r| overlap(&r.units, &gone.units));
+            waiting.filter_map(|r| r.wake.as_ref()).for_each(|wake| wake.notify_one());
         }
         if queue.is_empty() {
             columns.queues.remove(&self.key);

@@ -12,10 +12,10 @@ use smallvec::SmallVec;
 
 use super::copies::{Copies, Copy};
 use super::{Space, SpaceError};
-use crate::UNIT;
 use crate::blocks::Units;
-use crate::groups::GroupKey;
+use crate::groups::{Group, GroupKey};
 use crate::layout::Run;
+use crate::{GROUP, UNIT};
 
 impl Space {
     /// Reads as many whole units at `address` as `dst` has filled. What was never written, or discarded, is zeros.
@@ -29,6 +29,44 @@ impl Space {
         let length: u64 = dst.iter().map(|b| b.len() as u64).sum();
         assert!(address.is_multiple_of(UNIT) && length.is_multiple_of(UNIT));
         assert!(address + length <= self.inner.info.geometry.size);
+        let dst = match self.read_directly(address, length, dst).await {
+            Ok(dst) => return (Ok(()), dst),
+            Err(dst) => dst,
+        };
+        // In a box: what is rarely needed is not to make every read's task large.
+        Box::pin(self.read_whole(address, length, dst)).await
+    }
+
+    /// Reads what lies in one group that is ready, from one disk, and matches: nearly everything. The buffers come back as an error when it is to
+    /// be read in the other way.
+    async fn read_directly(&self, address: u64, length: u64, mut dst: SgMut) -> Result<SgMut, SgMut> {
+        let at = self.inner.layout.one_piece(address, length, GROUP).filter(|_| length > 0);
+        let Some(at) = at else { return Err(dst) };
+        let first = (at.offset / UNIT) as u32;
+        let units = first..first + (length / UNIT) as u32;
+        let regions = self.inner.regions.of(&units);
+        let key = GroupKey { row: at.row, column: at.column, group: (at.offset / GROUP) as u32 };
+        let group = self.inner.groups.get(key);
+        if !self.is_ready(&group, regions) {
+            return Err(dst);
+        }
+        let Some(copies) = self.inner.copies(&self.path, at.row, at.column) else { return Err(dst) };
+        let Some(copy) = self.choose(&copies, &units) else { return Err(dst) };
+        let Some(disk) = copy.disk.clone() else { return Err(dst) };
+        let offset = copy.data_at(&disk, first);
+        drop(copies);
+        let result;
+        (result, dst) = disk.read(offset, dst).await;
+        if result.is_err() {
+            return Err(dst);
+        }
+        match self.verify(&group, &units, first, &mut dst) {
+            Some(bad) if bad.is_empty() => Ok(dst),
+            _ => Err(dst),
+        }
+    }
+
+    async fn read_whole(&self, address: u64, length: u64, dst: SgMut) -> (Result<(), SpaceError>, SgMut) {
         let runs = self.inner.layout.runs(address, length, self.inner.layout.slab_bytes());
         match &runs[..] {
             [] => (Ok(()), dst),
@@ -96,7 +134,7 @@ impl Space {
             let mut again = Units::NONE;
             let range = key.within(&part);
             if done {
-                match self.verify(key, &part, first, &mut dst) {
+                match self.verify(&self.inner.groups.get(key), &part, first, &mut dst) {
                     None => again = Units::range(range.start, range.end),
                     Some(bad) => again = bad,
                 }
@@ -122,9 +160,9 @@ impl Space {
     }
 
     /// Compares what was read with the table: units that do not match. Those never written become zeros. `None` when the group is no longer ready.
-    fn verify(&self, key: GroupKey, part: &Range<u32>, first: u32, dst: &mut SgMut) -> Option<Units> {
-        let group = self.inner.groups.get(key);
-        if !self.is_ready(&group, self.inner.regions.of(part)) {
+    fn verify(&self, group: &Group, part: &Range<u32>, first: u32, dst: &mut SgMut) -> Option<Units> {
+        let key = group.key;
+        if !self.is_ready(group, self.inner.regions.of(part)) {
             return None;
         }
         let at = |number: u32| (number - first) as usize * UNIT as usize;

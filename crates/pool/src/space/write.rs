@@ -6,7 +6,6 @@ use arena::passes::{Pass, count};
 use arena::{Sg, sg_len, sg_slice};
 use disk::DiskError;
 use futures_util::StreamExt;
-use futures_util::future::join_all;
 use smallvec::SmallVec;
 
 use super::change::Attempt;
@@ -14,11 +13,14 @@ use super::copies::Copy;
 use super::{Space, SpaceError};
 use crate::blocks::checksums::checksum;
 use crate::groups::{Group, GroupKey};
-use crate::layout::Run;
+use crate::layout::Spot;
 use crate::{GROUP, RowNumber, UNIT};
 
 /// Runs of one write under way at a time.
 const AT_ONCE: usize = 8;
+
+/// Checksums of units in a row.
+pub(super) type Sums = SmallVec<[u32; 4]>;
 
 /// A run of a write on its way.
 struct Job {
@@ -27,7 +29,7 @@ struct Job {
     units: Range<u32>,
     /// Of the slab.
     regions: u64,
-    sums: Vec<u32>,
+    sums: Sums,
     src: Sg,
     /// Copies, by index, that have missed the regions and whose disk cannot mark them: not written.
     skip: SmallVec<[usize; 2]>,
@@ -45,16 +47,20 @@ impl Space {
         let length = sg_len(&src) as u64;
         assert!(address.is_multiple_of(UNIT) && length.is_multiple_of(UNIT));
         assert!(address + length <= self.inner.info.geometry.size);
+        if let Some(at) = self.inner.layout.one_piece(address, length, GROUP).filter(|_| length > 0) {
+            return self.write_run(at, length, src).await;
+        }
         let runs = self.inner.layout.runs(address, length, GROUP);
-        let writes = runs.into_iter().map(|run| {
+        let writes = runs.iter().map(|run| {
             let mut part = Sg::new();
             for p in &run.pieces {
                 part.extend(sg_slice(&src, p.start as usize, p.length as usize));
             }
-            self.write_run(run, part)
+            self.write_run(run.at, run.length, part)
         });
         let writes: Vec<_> = writes.collect();
-        let mut results = futures_util::stream::iter(writes).buffered(AT_ONCE);
+        // In a box, so that the task of a short write has no room for it.
+        let mut results = Box::pin(futures_util::stream::iter(writes).buffered(AT_ONCE));
         let mut result = Ok(());
         while let Some(one) = results.next().await {
             result = result.and(one);
@@ -62,23 +68,30 @@ impl Space {
         result
     }
 
-    async fn write_run(&self, run: Run, src: Sg) -> Result<(), SpaceError> {
-        let (row, column) = (run.at.row, run.at.column);
-        let first = (run.at.offset / UNIT) as u32;
-        let units = first..first + (run.length / UNIT) as u32;
-        let key = GroupKey { row, column, group: (run.at.offset / GROUP) as u32 };
+    async fn write_run(&self, at: Spot, length: u64, src: Sg) -> Result<(), SpaceError> {
+        let (row, column) = (at.row, at.column);
+        let first = (at.offset / UNIT) as u32;
+        let units = first..first + (length / UNIT) as u32;
+        let key = GroupKey { row, column, group: (at.offset / GROUP) as u32 };
         let regions = self.inner.regions.of(&units);
         let sums = self.sums(row, column, first, src.iter().map(|b| &b[..]));
         let mut job = Job { key, units, regions, sums, src, skip: SmallVec::new() };
         let _one = self.path.writes.acquire().await.expect("never closed");
+        // What is rare is in boxes: a write's task is as large as all that it may wait for.
         if self.inner.groups.are_too_dirty() {
-            self.flush_all().await?;
+            Box::pin(self.flush_all()).await?;
         }
         loop {
-            if self.inner.copies(&self.path, row, column).is_none() {
-                self.allocate(row).await?;
+            let mut group = self.inner.groups.get(key);
+            if !self.is_ready(&group, job.regions) {
+                if self.inner.copies(&self.path, row, column).is_none() {
+                    Box::pin(self.allocate(row)).await?;
+                }
+                match Box::pin(self.ready(key, job.regions)).await? {
+                    Some(ready) => group = ready,
+                    None => continue,
+                }
             }
-            let Some(group) = self.ready(key, job.regions).await? else { continue };
             let lock = self.inner.locks.lock(row, column, job.units.clone()).await;
             if !self.is_ready(&group, job.regions) {
                 continue;
@@ -88,7 +101,7 @@ impl Space {
                 Attempt::Again => {}
                 Attempt::NoMark(disk) => {
                     drop(lock);
-                    self.make_room(disk).await?;
+                    Box::pin(self.make_room(disk)).await?;
                 }
             }
         }
@@ -101,8 +114,8 @@ impl Space {
         column: u8,
         first: u32,
         bytes: impl IntoIterator<Item = &'a [u8]>,
-    ) -> Vec<u32> {
-        let (mut sums, mut unit, mut have) = (Vec::new(), SmallVec::<[&[u8]; 4]>::new(), 0);
+    ) -> Sums {
+        let (mut sums, mut unit, mut have) = (Sums::new(), SmallVec::<[&[u8]; 4]>::new(), 0);
         for mut bytes in bytes {
             while !bytes.is_empty() {
                 let (piece, rest) = bytes.split_at(bytes.len().min(UNIT as usize - have));
@@ -128,10 +141,14 @@ impl Space {
         };
         let writes = targets.iter().filter_map(|c| {
             let disk = c.disk.as_ref()?;
-            Some(disk.write(c.data_at(disk, job.units.start), job.src.clone()))
+            Some((c, disk.start_write(c.data_at(disk, job.units.start), job.src.clone())))
         });
-        let results = join_all(writes).await;
-        let wrote: Vec<(&Copy, Result<(), DiskError>)> = targets.iter().zip(results).collect();
+        // All of them are under way before the first is waited for.
+        let writes: SmallVec<[_; 3]> = writes.collect();
+        let mut wrote: SmallVec<[(&Copy, Result<(), DiskError>); 3]> = SmallVec::new();
+        for (copy, write) in writes {
+            wrote.push((copy, write.wait().await));
+        }
         let judged = self.judge(row, column, job.regions, &wrote).await;
         if let Err(error) = judged {
             // Old or new on each copy, nobody knows which: who looks next decides.
