@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 
 import pytest
 
@@ -32,6 +33,14 @@ class Capture:
         until(lambda: file.exists() and file.stat().st_size > 0, timeout=20, what="tshark captures")
 
     def end(self):
+        # What was captured last arrives when its block's time is over, and not at all after the signal.
+        sizes = [-1]
+
+        def quiet():
+            sizes.append(self.file.stat().st_size)
+            return sizes[-1] == sizes[-2] or time.sleep(1)
+
+        until(quiet, timeout=20, what="the capture is quiet")
         self.process.send_signal(signal.SIGINT)
         self.process.wait(20)
 

@@ -139,9 +139,19 @@ impl Conversation {
             return None;
         };
         let bad = tshark(&["-Y", "_ws.malformed || _ws.expert.severity >= 6291456"]).unwrap();
+        let version = tshark(&["--version"]).unwrap().concat();
+        let bad: Vec<String> = bad.into_iter().filter(|line| !is_tsharks_fault(&version, line)).collect();
         assert!(bad.is_empty(), "malformed:\n{}", bad.join("\n"));
         Some(lines)
     }
+}
+
+/// TShark 4.2 calls these malformed when they are Samba's own, too; 4.0 does not.
+fn is_tsharks_fault(version: &str, line: &str) -> bool {
+    let line = |words: [&str; 3]| words.iter().all(|w| line.contains(w));
+    version.contains("(Wireshark) 4.2.")
+        && (line(["SRVSVC", "NetShare", "response[Malformed Packet]"])
+            || line(["WKSSVC", "NetWkstaGetInfo request", "[Long frame"]))
 }
 
 const FILE: FileId = FileId { persistent: 1, volatile: 2 };
