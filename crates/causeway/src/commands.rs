@@ -76,7 +76,7 @@ enum Command {
     /// Make and list the virtual disks of pools
     #[command(subcommand, visible_alias = "virtual-disk")]
     Space(space::SpaceCommand),
-    /// List what runs beside the clients of pools: resync, repair
+    /// Watch, pause and stop what runs beside the clients of pools: resync, repair, scrub
     #[command(subcommand)]
     Job(job::JobCommand),
     /// Show what the server does

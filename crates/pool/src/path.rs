@@ -21,6 +21,8 @@ use crate::blocks::activity::{BLOCKS, ENTRIES};
 use crate::book::Book;
 use crate::disks::{DataDisk, RawIo};
 use crate::events::Events;
+use crate::jobs::Board;
+use crate::jobs::pacer::Pacing;
 use crate::space::{Space, SpaceError, SpaceInner};
 use crate::{Absence, DiskNumber, Member, Op, Pool, PoolId, RowNumber, SlabPlace, SpaceId, State};
 
@@ -52,6 +54,8 @@ pub struct DataPath {
     pub(crate) io: RawIo,
     /// What was found and done about it.
     pub events: Events,
+    /// What runs beside the users of the spaces.
+    pub jobs: Arc<Board>,
     pub(crate) writes: Arc<Semaphore>,
     pub(crate) allocating: tokio::sync::Mutex<()>,
     pub(crate) failing: tokio::sync::Mutex<()>,
@@ -78,6 +82,7 @@ impl DataPath {
     ) -> Result<Arc<DataPath>, SpaceError> {
         let (mut pool, mut slab_bytes) = (PoolId([0; 16]), 0);
         book.view(&mut |s| (pool, slab_bytes) = (s.pool, s.slab_bytes));
+        let jobs = Board::new(env.clone(), Pacing::default());
         let path = Arc::new(DataPath {
             env,
             book,
@@ -86,6 +91,7 @@ impl DataPath {
             options,
             io: RawIo { arena, epoch },
             events: Events::default(),
+            jobs,
             writes: Arc::new(Semaphore::new(WRITES_MAX.min(options.log_entries * BLOCKS / 4).max(1))),
             allocating: tokio::sync::Mutex::new(()),
             failing: tokio::sync::Mutex::new(()),

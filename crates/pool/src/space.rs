@@ -120,10 +120,12 @@ impl Space {
     {
         self.inner.info.geometry.check(at)?;
         let pass = self.inner.gate.enter(c, at)?;
+        // Of a flush and a discard a disk alone decides how long they take: jobs look at reads and writes.
+        let client = self.path.jobs.client(matches!(at.op, Op::Read | Op::Write));
         let (send, receive) = oneshot::channel();
         // Not a block that awaits the call: it would have room for the call twice.
         self.path.env.spawn(call(self.clone()).map(move |result| {
-            drop(pass);
+            drop((pass, client));
             let _ = send.send(result);
         }));
         Ok(Io::pending(async move { receive.await.expect("the task of a call answers") }))

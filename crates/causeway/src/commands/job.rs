@@ -1,21 +1,64 @@
-//! `causeway job list` (`Get-StorageJob`).
+//! `causeway job list|pause|resume|stop` (`Get-StorageJob`, `Stop-StorageJob`).
 
-use clap::Subcommand;
+mod follow;
+
+use clap::{Args, Subcommand};
 
 use super::ControlArgs;
-use crate::control::storage::JobStatus;
+use crate::control::storage::{JobChange, JobStatus};
+use crate::control::types::Changed;
 use crate::failure::Failure;
 use crate::output::Output;
 
 /// See the module.
 #[derive(Debug, Subcommand)]
 pub(super) enum JobCommand {
-    /// List what runs beside the clients of pools
+    /// List what runs beside the clients of pools, how far it is, and why it does not go faster
     #[command(visible_alias = "ls")]
-    List(ControlArgs),
+    List {
+        /// Show it as it goes on, until nothing runs any more
+        #[arg(long)]
+        follow: bool,
+        #[command(flatten)]
+        control: ControlArgs,
+    },
+    /// Hold jobs until they are resumed or the server starts again
+    Pause(Which),
+    /// Let jobs go on
+    Resume(Which),
+    /// End jobs after what is under way; what they have done stays done
+    Stop(Which),
 }
 
-pub(super) async fn run(JobCommand::List(control): JobCommand, out: Output) -> Result<(), Failure> {
-    let jobs: Vec<JobStatus> = control.client().get("/v1/jobs").await?;
-    Ok(out.list(&jobs)?)
+#[derive(Debug, Args)]
+pub(super) struct Which {
+    /// Their numbers, as job list says them
+    #[arg(required = true, value_name = "JOB")]
+    jobs: Vec<u64>,
+    #[command(flatten)]
+    control: ControlArgs,
+}
+
+pub(super) async fn run(command: JobCommand, out: Output) -> Result<(), Failure> {
+    let (which, word) = match command {
+        JobCommand::List { follow: true, control } => return follow::run(&control.client(), out).await,
+        JobCommand::List { follow: false, control } => {
+            let jobs: Vec<JobStatus> = control.client().get("/v1/jobs").await?;
+            return Ok(out.list(&jobs)?);
+        }
+        JobCommand::Pause(which) => (which, JobChange::Pause),
+        JobCommand::Resume(which) => (which, JobChange::Resume),
+        JobCommand::Stop(which) => (which, JobChange::Stop),
+    };
+    let word = match word {
+        JobChange::Pause => "pause",
+        JobChange::Resume => "resume",
+        JobChange::Stop => "stop",
+    };
+    let client = which.control.client();
+    for job in which.jobs {
+        let changed: Changed = client.post(&format!("/v1/jobs/{job}/{word}"), &()).await?;
+        out.changed(&changed)?;
+    }
+    Ok(())
 }

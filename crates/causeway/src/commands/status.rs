@@ -70,14 +70,7 @@ mod tests {
 
     #[test]
     fn passes_say_what_for() {
-        let none = Passes {
-            copy_bytes: 0,
-            place_bytes: 0,
-            crc_bytes: 0,
-            mac_bytes: 0,
-            cipher_bytes: 0,
-            per_byte: None,
-        };
+        let none = Passes::default();
         assert_eq!(passes(&none), "nothing moved yet");
         assert_eq!(passes(&Passes { per_byte: Some(0.0), ..none }), "0.00");
         let some = Passes { copy_bytes: 100, mac_bytes: 300, per_byte: Some(2.0), ..none };

@@ -16,6 +16,7 @@
 //! | `POST, DELETE /v1/spaces/{name}/attachment` | [`Attach`] |
 //! | `POST /v1/spaces/{name}/repair` | |
 //! | `GET /v1/jobs` | [`JobStatus`] |
+//! | `POST /v1/jobs/{id}/{change}` | [`JobChange`] |
 //!
 //! A pool's or space's name may be its identity too; a space's may be written `pool/space`.
 
@@ -178,13 +179,17 @@ pub struct Finding {
 /// One job.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct JobStatus {
-    /// `Resolve` (after a crash), `Resync` (of a disk) or `Repair` (of a virtual disk).
+    /// Its number.
+    pub id: u64,
+    /// `Resolve` (after a crash), `Resync`, `Rebuild` or `Drain` (of a disk), `Rebalance` (of a pool), `Repair` or `Scrub` (of a virtual disk).
     pub name: String,
     /// Of what.
     pub object: String,
+    /// The pool's name.
+    pub pool: String,
     /// Since it began, in seconds.
     pub elapsed_s: u64,
-    /// Such as `Running`.
+    /// `Running`, `Suspended` (by hand), `Waiting` or `Shutting down`.
     pub state: String,
     /// Of its bytes.
     pub percent_complete: u64,
@@ -192,6 +197,28 @@ pub struct JobStatus {
     pub bytes_processed: u64,
     /// Bytes there are, as far as is known.
     pub bytes_total: u64,
+    /// Bytes that are left.
+    pub bytes_left: u64,
+    /// Bytes a second, over the last ten.
+    pub bytes_per_s: u64,
+    /// Seconds until it ends, if it goes on so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub eta_s: Option<u64>,
+    /// Why it does not go at full speed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// What to do with a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum JobChange {
+    /// It goes on when it is resumed, or when the server starts again.
+    Pause,
+    /// It goes on.
+    Resume,
+    /// It ends.
+    Stop,
 }
 
 /// A pool to make.

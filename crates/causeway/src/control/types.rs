@@ -98,7 +98,7 @@ pub struct Totals {
 }
 
 /// Payload bytes that user space touched, by reason, and all of them per byte moved.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Passes {
     /// Copied.
     pub copy_bytes: u64,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Progress;
+use super::{Progress, pieces};
 use crate::{DataPath, GROUP, SpaceError};
 
 impl DataPath {
@@ -15,14 +15,20 @@ impl DataPath {
         for space in self.open_spaces() {
             let keys = space.groups_in_doubt();
             progress.expect(keys.len() as u64 * GROUP);
-            for key in keys {
-                if progress.is_stopped() {
-                    return result;
-                }
-                result = result.and(space.settle_doubts(key).await);
+            let space = &space;
+            let settled = pieces::each(keys, |key| async move {
+                let Some(_turn) = progress.piece(GROUP).await else { return Ok(Ok(())) };
+                let settled = space.settle_doubts(key).await;
                 progress.did(GROUP);
-            }
+                Ok(settled)
+            });
+            result = settled.await?.into_iter().fold(result, Result::and);
         }
         result
+    }
+
+    /// Groups that are in doubt.
+    pub fn in_doubt(self: &Arc<DataPath>) -> usize {
+        self.open_spaces().iter().map(crate::Space::unresolved_groups).sum()
     }
 }

@@ -1,22 +1,32 @@
 //! Bringing a disk that was away up to date, region by region.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
 use arena::{IoBuf, Sg};
 
-use super::Progress;
+use super::{Progress, pieces};
 use crate::blocks::Units;
 use crate::disks::DataDisk;
 use crate::groups::Group;
 use crate::space::{Copy, SpaceError};
 use crate::{DataPath, DiskNumber, GROUP_UNITS, Op, REGIONS, RowNumber, Space, SpaceId, UNIT};
 
-/// Regions of a copy that are flushed and recorded together.
-const TOGETHER: usize = 8;
+/// Bytes that are flushed and recorded together, and regions at most: a restart, or a copy that fails, costs no more.
+const TOGETHER: u64 = 64 << 20;
+const REGIONS_TOGETHER: u64 = 512;
 
 /// Units that are copied at a time, under their lock.
-const PIECE: u32 = 64;
+const PIECE: u32 = (super::pacer::PIECE_BYTES / UNIT) as u32;
+
+/// A region that a copy has missed.
+#[derive(Clone, Copy)]
+struct Behind {
+    row: RowNumber,
+    index: usize,
+    region: u32,
+}
 
 impl DataPath {
     /// Copies to a present disk what it has missed. Regions whose newest data is not here are left as they are.
@@ -28,25 +38,32 @@ impl DataPath {
         disk: DiskNumber,
         progress: &Progress,
     ) -> Result<(), SpaceError> {
-        let behind: Vec<(SpaceId, RowNumber, usize, u64)> = self.read(|state| {
-            let rows = state.rows.iter().flat_map(|(&(space, row), r)| {
-                let mine = r.slabs.iter().enumerate();
-                mine.filter(|(_, c)| c.place.disk == disk && c.missed != 0)
-                    .map(move |(index, c)| (space, row, index, c.missed))
-            });
-            rows.collect()
+        let mut behind: BTreeMap<SpaceId, Vec<Behind>> = BTreeMap::new();
+        self.read(|state| {
+            for (&(space, row), r) in &state.rows {
+                for (index, copy) in r.slabs.iter().enumerate().filter(|(_, c)| c.place.disk == disk) {
+                    let regions = (0..REGIONS).filter(|r| copy.missed & 1 << r != 0);
+                    behind.entry(space).or_default().extend(regions.map(|region| Behind {
+                        row,
+                        index,
+                        region,
+                    }));
+                }
+            }
         });
         let region_bytes = self.slab_bytes / u64::from(REGIONS);
-        progress.expect(behind.iter().map(|b| u64::from(b.3.count_ones()) * region_bytes).sum());
-        for (space, row, index, missed) in behind {
-            let space = self.space(space)?;
-            let regions: Vec<u32> = (0..REGIONS).filter(|r| missed & 1 << r != 0).collect();
-            for some in regions.chunks(TOGETHER) {
+        progress.expect(behind.values().map(|b| b.len() as u64 * region_bytes).sum());
+        let together = (TOGETHER / region_bytes).clamp(1, REGIONS_TOGETHER) as usize;
+        for (space, regions) in behind {
+            let space = match self.space(space) {
+                Err(SpaceError::Deleted(_)) => continue,
+                other => other?,
+            };
+            for some in regions.chunks(together) {
                 if progress.is_stopped() {
                     return Ok(());
                 }
-                space.resync_regions(row, index, some).await?;
-                progress.did(some.len() as u64 * region_bytes);
+                space.resync_regions(disk, some, progress).await?;
             }
         }
         Ok(())
@@ -54,35 +71,59 @@ impl DataPath {
 }
 
 impl Space {
-    async fn resync_regions(&self, row: RowNumber, index: usize, regions: &[u32]) -> Result<(), SpaceError> {
-        let Some((target, disk)) = self.copy_here(row, index) else { return Ok(()) };
-        let key = (self.id(), row, index);
-        let column = (index / self.inner.copies) as u8;
-        let mut copied = 0;
-        for region in regions {
-            disk.resync_begins(key, 1 << region);
-            let units = self.inner.regions.units(*region);
-            let mut from = units.start;
-            let mut whole = true;
-            while from < units.end {
-                let piece = from..units
-                    .end
-                    .min(from + PIECE)
-                    .min((from / GROUP_UNITS as u32 + 1) * GROUP_UNITS as u32);
-                from = piece.end;
-                whole &= self.resync_piece(row, column, &target, &disk, piece).await?;
+    async fn resync_regions(
+        &self,
+        disk: DiskNumber,
+        regions: &[Behind],
+        progress: &Progress,
+    ) -> Result<(), SpaceError> {
+        let mut targets: BTreeMap<(RowNumber, usize), Target> = BTreeMap::new();
+        for &Behind { row, index, region } in regions {
+            let same = |t: &(Copy, Arc<DataDisk>)| t.0.number == disk;
+            if let std::collections::btree_map::Entry::Vacant(new) = targets.entry((row, index))
+                && let Some((copy, disk)) = self.copy_here(row, index).filter(same)
+            {
+                new.insert(Target { copy, disk, regions: 0, copied: 0 });
             }
-            copied |= if whole { 1 << region } else { 0 };
+            if let Some(target) = targets.get_mut(&(row, index)) {
+                target.disk.resync_begins((self.id(), row, index), 1 << region);
+                target.regions |= 1 << region;
+            }
+        }
+        let mut pieces: Vec<(Behind, Target, Range<u32>)> = Vec::new();
+        for behind in regions {
+            let Some(target) = targets.get(&(behind.row, behind.index)) else { continue };
+            let units = pieces_of(self.inner.regions.units(behind.region));
+            pieces.extend(units.map(|piece| (*behind, target.clone(), piece)));
+        }
+        let done = pieces::each(pieces, |(behind, target, piece)| async move {
+            let bytes = u64::from(piece.end - piece.start) * UNIT;
+            let whole = self.resync_piece(behind.row, &target, piece, progress).await?;
+            progress.did(bytes);
+            Ok((behind, whole))
+        });
+        let done = done.await?;
+        for target in targets.values_mut() {
+            target.copied = target.regions;
+        }
+        for (behind, _) in done.iter().filter(|(_, whole)| !whole) {
+            if let Some(target) = targets.get_mut(&(behind.row, behind.index)) {
+                target.copied &= !(1 << behind.region);
+            }
         }
         self.flush_all().await?;
-        let all = regions.iter().fold(0, |all, r| all | 1 << r);
         // Who deals with a failed write comes before this, or finds the copy current and makes it missed again.
         let _one = self.path.failing.lock().await;
-        let good = disk.resync_ends(key, all) & copied;
-        let same = self.copy_here(row, index).is_some_and(|(now, _)| now.is_as(&target));
-        if good != 0 && same {
-            let op = Op::NotMissed { space: self.id(), row, index: index as u8, regions: good };
-            self.path.book.commit(vec![op]).await?;
+        let mut ops = Vec::new();
+        for ((row, index), target) in targets {
+            let good = target.disk.resync_ends((self.id(), row, index), target.regions) & target.copied;
+            let same = self.copy_here(row, index).is_some_and(|(now, _)| now.is_as(&target.copy));
+            if good != 0 && same {
+                ops.push(Op::NotMissed { space: self.id(), row, index: index as u8, regions: good });
+            }
+        }
+        if !ops.is_empty() {
+            self.path.book.commit(ops).await?;
         }
         Ok(())
     }
@@ -95,39 +136,50 @@ impl Space {
         Some((copy, disk))
     }
 
-    /// Copies units of one group; false when nobody here has them.
+    /// Copies units of one group; false when nobody here has them, or the job is to end.
     async fn resync_piece(
         &self,
         row: RowNumber,
-        column: u8,
-        target: &Copy,
-        disk: &DataDisk,
+        target: &Target,
         units: Range<u32>,
+        progress: &Progress,
     ) -> Result<bool, SpaceError> {
+        let column = (target.copy.index / self.inner.copies) as u8;
         let regions = self.inner.regions.of(&units);
         let Some((key, _)) = self.inner.groups_of(row, column, &units).next() else { return Ok(true) };
+        let mut turn = None;
         loop {
+            if progress.is_stopped() {
+                return Ok(false);
+            }
             let group = match self.ready(key, regions).await {
                 Err(SpaceError::Unavailable { .. }) => return Ok(false),
                 other => other?,
             };
             let Some(group) = group else { return Ok(false) };
-            let _units = self.inner.locks.lock(row, column, units.clone()).await;
+            let lock = self.inner.locks.lock(row, column, units.clone()).await;
             if !self.is_ready(&group, regions) {
                 continue;
             }
-            if !self.copy_here(row, target.index).is_some_and(|(now, _)| now.is_as(target)) {
+            let same = |(now, _): &(Copy, _)| now.is_as(&target.copy);
+            if !self.copy_here(row, target.copy.index).as_ref().is_some_and(same) {
                 return Ok(false);
             }
             let within = key.within(&units);
             let written = group.state.lock().table.written.and(&Units::range(within.start, within.end));
+            if !written.is_empty() && turn.is_none() {
+                // What is to be copied waits for its turn, without the lock.
+                drop(lock);
+                turn = progress.piece(u64::from(units.end - units.start) * UNIT).await;
+                continue;
+            }
             for (from, to) in written.stretches() {
                 let (first, units) = (key.units().start, Units::range(from, to));
                 let bytes = self.verified(&group, from, to).await?;
                 for (unit, bytes) in merge(units, bytes) {
-                    let at = target.data_at(disk, first + unit as u32);
-                    if let Err(error) = disk.write(at, bytes).await {
-                        self.fail_copy(row, target, regions, &error).await?;
+                    let at = target.copy.data_at(&target.disk, first + unit as u32);
+                    if let Err(error) = target.disk.write(at, bytes).await {
+                        self.fail_copy(row, &target.copy, regions, &error).await?;
                         return Ok(false);
                     }
                 }
@@ -172,6 +224,26 @@ impl Space {
         }
         Ok(out)
     }
+}
+
+/// A copy that is brought up to date.
+#[derive(Clone)]
+struct Target {
+    copy: Copy,
+    disk: Arc<DataDisk>,
+    /// Which regions of it, and which of these are copied.
+    regions: u64,
+    copied: u64,
+}
+
+/// A region's units, cut at groups, in pieces.
+fn pieces_of(units: Range<u32>) -> impl Iterator<Item = Range<u32>> {
+    let end = units.end;
+    let next = move |from: u32| {
+        let group = (from / GROUP_UNITS as u32 + 1) * GROUP_UNITS as u32;
+        from..end.min(from + PIECE).min(group)
+    };
+    std::iter::successors(Some(next(units.start)), move |p| (p.end < end).then(|| next(p.end)))
 }
 
 /// Neighbours that are known, together.

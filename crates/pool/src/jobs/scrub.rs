@@ -2,14 +2,14 @@
 
 use futures_util::future::join_all;
 
-use super::Progress;
+use super::{Progress, pieces};
 use crate::blocks::Units;
 use crate::groups::GroupKey;
 use crate::space::{Copy, SpaceError, current};
 use crate::{GROUP, GROUP_UNITS, RowNumber, Space, UNIT};
 
 /// Units that are compared at a time, under their lock.
-const PIECE: usize = 64;
+const PIECE: usize = (super::pacer::PIECE_BYTES / UNIT) as usize;
 
 impl Space {
     /// Reads every written unit on every copy, and makes them what they should be. What was found is in [`crate::DataPath::events`]. Regions whose
@@ -25,40 +25,64 @@ impl Space {
         });
         progress.expect(rows.len() as u64 * self.inner.layout.row_bytes());
         for row in rows {
-            for column in 0..self.inner.columns {
-                for group in 0..(self.path.slab_bytes / GROUP) as u32 {
-                    if progress.is_stopped() {
-                        return Ok(());
-                    }
-                    self.scrub_group(GroupKey { row, column, group }).await?;
-                    progress.did(GROUP);
-                }
+            if progress.is_stopped() {
+                return Ok(());
             }
+            self.scrub_row(row, progress).await?;
         }
         Ok(())
     }
 
-    async fn scrub_group(&self, key: GroupKey) -> Result<(), SpaceError> {
+    async fn scrub_row(&self, row: RowNumber, progress: &Progress) -> Result<(), SpaceError> {
+        let groups = (self.path.slab_bytes / GROUP) as u32;
+        let columns = 0..self.inner.columns;
+        let keys: Vec<GroupKey> = columns
+            .flat_map(|column| (0..groups).map(move |group| GroupKey { row, column, group }))
+            .collect();
+        let scrubbed = pieces::each(keys, |key| async move {
+            self.scrub_group(key, progress).await?;
+            progress.did(GROUP);
+            Ok(())
+        });
+        scrubbed.await.map(drop)
+    }
+
+    async fn scrub_group(&self, key: GroupKey, progress: &Progress) -> Result<(), SpaceError> {
+        if progress.is_stopped() {
+            return Ok(());
+        }
+        // Held, so that it stays loaded.
+        let group = self.inner.groups.get(key);
         self.settle_doubts(key).await?;
+        let piece = |from| Units::range(from, from + PIECE);
         for from in (0..GROUP_UNITS as usize).step_by(PIECE) {
+            let written = group.state.lock().table.written;
+            // What is written meanwhile is what it should be.
+            if written.and(&piece(from)).is_empty() {
+                continue;
+            }
+            let Some(_turn) = progress.piece(PIECE as u64 * UNIT).await else { return Ok(()) };
             let first = key.units().start;
             let range = first + from as u32..first + (from + PIECE) as u32;
             let _units = self.inner.locks.lock(key.row, key.column, range).await;
-            let group = self.inner.groups.get(key);
             let Some(copies) = self.inner.copies(&self.path, key.row, key.column) else { return Ok(()) };
             let mut look = {
                 let state = group.state.lock();
+                if state.dead {
+                    return Ok(());
+                }
                 let regions = current(&copies) & !state.unknown & !self.inner.in_doubt(key);
                 let known = self.inner.regions.in_group(key.group, regions);
-                let piece = Units::range(from, from + PIECE);
-                state.table.written.without(&state.table.lost).and(&known).and(&piece)
+                state.table.written.without(&state.table.lost).and(&known).and(&piece(from))
             };
             let mut bad = Units::NONE;
             for (from, to) in std::mem::take(&mut look).stretches() {
                 let each = copies.iter().map(|c| self.differing(&group.state, key, c, from, to));
                 bad = join_all(each).await.iter().fold(bad, |bad, b| bad.or(b));
             }
-            self.heal(&group, &bad).await?;
+            let looked = self.heal(&group, &bad).await?;
+            let lost = looked.iter().filter(|(_, bytes)| bytes.is_none()).count() as u64;
+            progress.found(looked.len() as u64 - lost, lost);
         }
         Ok(())
     }

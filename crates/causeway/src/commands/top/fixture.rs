@@ -91,14 +91,7 @@ pub(super) fn sample(at_s: u64) -> Sample {
             read_bytes_rdma: 0,
             written_bytes_rdma: 0,
         },
-        passes: Passes {
-            copy_bytes: 0,
-            place_bytes: 0,
-            crc_bytes: 0,
-            mac_bytes: 0,
-            cipher_bytes: 0,
-            per_byte: None,
-        },
+        passes: Passes::default(),
         workers: Vec::new(),
     };
     let mut counters = Registry::new(Env::simulated(1)).snapshot();

@@ -8,8 +8,8 @@ use axum::routing::{delete, get, post};
 use axum::{Json, Router};
 
 use super::{
-    Attach, DiskStatus, ImportRequest, JobStatus, NewDisks, NewFiles, NewPool, NewSpace, PoolChange,
-    PoolDetail, PoolStatus, Qualified, QualifyRequest, SpaceChange, SpaceStatus,
+    Attach, DiskStatus, ImportRequest, JobChange, JobStatus, NewDisks, NewFiles, NewPool, NewSpace,
+    PoolChange, PoolDetail, PoolStatus, Qualified, QualifyRequest, SpaceChange, SpaceStatus,
 };
 use crate::control::types::{Changed, Fault};
 use crate::daemon::{Daemon, StorageError};
@@ -32,6 +32,7 @@ pub fn router() -> Router<Arc<Daemon>> {
         .route("/v1/spaces/{name}/attachment", post(attach).delete(detach))
         .route("/v1/spaces/{name}/repair", post(repair))
         .route("/v1/jobs", get(jobs))
+        .route("/v1/jobs/{id}/{change}", post(change_job))
 }
 
 type Daemons = State<Arc<Daemon>>;
@@ -142,6 +143,10 @@ async fn repair(State(d): Daemons, Segment(name): Segment<String>) -> Answer<Cha
 
 async fn jobs(State(d): Daemons) -> Answer<Vec<JobStatus>> {
     d.storage().ask(|s| async move { Ok(s.jobs()) }).await.map(Json)
+}
+
+async fn change_job(State(d): Daemons, Segment((id, change)): Segment<(u64, JobChange)>) -> Answer<Changed> {
+    d.storage().ask(move |s| async move { s.change_job(id, change) }).await.map(Json)
 }
 
 impl IntoResponse for StorageError {

@@ -118,20 +118,49 @@ impl Row for SpaceStatus {
     }
 }
 
-/// As `Get-StorageJob`.
+impl JobStatus {
+    /// How long it takes yet: `00:01:30`, or nothing while that is not known.
+    pub fn left_text(&self) -> String {
+        self.eta_s.map_or_else(String::new, human_seconds)
+    }
+
+    /// Such as `120 MiB/s`.
+    pub fn rate_text(&self) -> String {
+        format!("{}/s", human_bytes(self.bytes_per_s))
+    }
+}
+
+/// As `Get-StorageJob`, with how fast it goes and why it does not go faster.
 impl Row for JobStatus {
-    const COLUMNS: &'static [&'static str] =
-        &["Name", "Object", "ElapsedTime", "JobState", ">PercentComplete", ">BytesProcessed", ">BytesTotal"];
+    const COLUMNS: &'static [&'static str] = &[
+        ">JobId",
+        "Name",
+        "Object",
+        "ElapsedTime",
+        "JobState",
+        ">PercentComplete",
+        ">BytesProcessed",
+        ">BytesLeft",
+        ">BytesTotal",
+        ">Rate",
+        "TimeLeft",
+        "Reason",
+    ];
 
     fn cells(&self) -> Vec<String> {
         vec![
+            self.id.to_string(),
             self.name.clone(),
             self.object.clone(),
             human_seconds(self.elapsed_s),
             self.state.clone(),
             self.percent_complete.to_string(),
             human_bytes(self.bytes_processed),
+            human_bytes(self.bytes_left),
             human_bytes(self.bytes_total),
+            self.rate_text(),
+            self.left_text(),
+            self.reason.clone().unwrap_or_default(),
         ]
     }
 }

@@ -19,6 +19,9 @@ pub enum StorageError {
     /// The caller's: no such virtual disk.
     #[error("there is no virtual disk {0}")]
     NoSpace(String),
+    /// The caller's: no such job; it may have ended.
+    #[error("there is no job {0}")]
+    NoJob(u64),
     /// The caller's: the pool has no such disk.
     #[error("the pool {pool} has no disk {disk}")]
     NoDisk {
@@ -153,6 +156,7 @@ impl StorageError {
             StorageError::NoPool(_)
             | StorageError::NoSpace(_)
             | StorageError::NoDisk { .. }
+            | StorageError::NoJob(_)
             | StorageError::NotFound(_) => StatusCode::NOT_FOUND,
             StorageError::NotAbsolute(_) | StorageError::NotYet(_) | StorageError::Shrinks { .. } => {
                 StatusCode::BAD_REQUEST
@@ -167,6 +171,7 @@ impl StorageError {
         let cure = match self {
             StorageError::NoPool(_) => "see causeway pool list",
             StorageError::NoSpace(_) => "see causeway space list",
+            StorageError::NoJob(_) => "it has ended, or never was: see causeway job list",
             StorageError::NoDisk { .. } => {
                 "see causeway pool show NAME; a disk is its number, its path or its identity"
             }

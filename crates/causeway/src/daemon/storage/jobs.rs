@@ -1,147 +1,259 @@
-//! What runs beside the clients of a pool: one job at a time, each with its progress.
+//! What mends an open pool beside its clients: one task looks for what is to be done, and each job is a task of its own on the pool's board
+//! ([`pool::jobs::Board`]), which decides who works and how fast.
+//!
+//! Invariant: what is behind or in doubt, and was not stopped by hand, has a job, one minute later at the latest. One that cannot go on (its disks
+//! are away, an I/O failed) stays listed with the reason and tries again when a disk joins or leaves, or after a minute.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::Duration;
 
 use env::Env;
+use futures_util::future::{Either, select};
 use parking_lot::Mutex;
-use pool::jobs::Progress;
+use pool::jobs::{Job, JobId, JobState, Kind, NoJob, Subject, Why};
 use pool::{DataPath, DiskNumber, Pool, Presence, SpaceId, State};
+use tokio::sync::Notify;
 
 use super::error::StorageError;
+use super::open_pool::OpenPool;
 use super::pools::{Pools, done};
-use crate::control::storage::JobStatus;
+use crate::control::storage::{JobChange, JobStatus};
 use crate::control::types::Changed;
 
-/// The jobs of one data path; they end with it.
-#[derive(Default)]
-pub(super) struct Jobs {
-    running: Mutex<Running>,
-    turn: tokio::sync::Mutex<()>,
+/// After this, what could not go on tries again.
+const AGAIN: Duration = Duration::from_secs(60);
+
+/// What mends one data path; it ends with it.
+pub(super) struct Mender {
+    env: Env,
+    pool: Pool,
+    data: Arc<DataPath>,
+    look: Notify,
+    /// What was stopped by hand: it begins again when somebody gives the pool a disk, or with the next start.
+    held: Mutex<BTreeSet<(Kind, Subject)>>,
     stopping: AtomicBool,
 }
 
-#[derive(Default)]
-struct Running {
-    next: u64,
-    jobs: BTreeMap<u64, Entry>,
-}
-
-struct Entry {
-    name: &'static str,
-    object: String,
-    began: Instant,
-    progress: Arc<Progress>,
-}
-
-/// A job from when it begins until it is dropped.
-struct Job<'a> {
-    of: &'a Jobs,
-    number: u64,
-    progress: Arc<Progress>,
-}
-
-impl Jobs {
-    /// Resolves what a crash has left in doubt, and brings disks up to date.
-    pub(super) fn mend(self: &Arc<Jobs>, env: &Env, pool: &Pool, data: &Arc<DataPath>) {
-        let (jobs, env, pool, data) = (Arc::clone(self), env.clone(), pool.clone(), Arc::clone(data));
-        env.clone().spawn(async move {
-            let _turn = jobs.turn.lock().await;
-            let name = pool.read(|s| s.name.clone());
-            let job = jobs.begin(&env, "Resolve", name.clone());
-            if let Err(error) = data.resolve_all(&job.progress).await {
-                tracing::warn!(pool = name, %error, "not everything in doubt after a crash could be resolved");
-            }
-            drop(job);
-            for disk in pool.read(behind) {
-                let job = jobs.begin(&env, "Resync", format!("{name}, disk {}", disk.0));
-                tracing::info!(pool = name, disk = disk.0, "a disk is brought up to date");
-                match data.resync(disk, &job.progress).await {
-                    Ok(()) if jobs.is_stopping() => return,
-                    Ok(()) => tracing::info!(pool = name, disk = disk.0, "the disk is up to date"),
-                    Err(error) => {
-                        tracing::warn!(pool = name, disk = disk.0, %error, "the disk is not up to date");
-                    }
-                }
-            }
+impl Mender {
+    /// Begins to mend what a crash or an absence has left.
+    pub(super) fn start(env: &Env, pool: &Pool, data: &Arc<DataPath>) -> Arc<Mender> {
+        let mender = Arc::new(Mender {
+            env: env.clone(),
+            pool: pool.clone(),
+            data: Arc::clone(data),
+            look: Notify::new(),
+            held: Mutex::default(),
+            stopping: AtomicBool::new(false),
         });
+        env.spawn(Arc::clone(&mender).run());
+        mender
     }
 
-    /// Reads every copy of a virtual disk, and heals what is not as it was written.
-    fn scrub(
-        self: &Arc<Jobs>,
-        env: &Env,
-        data: &Arc<DataPath>,
-        space: SpaceId,
-        name: String,
-    ) -> Result<(), StorageError> {
-        let (jobs, env, space) = (Arc::clone(self), env.clone(), data.space(space)?);
-        env.clone().spawn(async move {
-            let _turn = jobs.turn.lock().await;
-            let job = jobs.begin(&env, "Repair", name.clone());
-            match space.scrub(&job.progress).await {
-                Ok(()) => tracing::info!(space = name, "every copy was read"),
-                Err(error) => tracing::warn!(space = name, %error, "not every copy could be read"),
-            }
-        });
-        Ok(())
+    /// There may be something to do: a disk joined.
+    pub(super) fn look(&self) {
+        self.held.lock().clear();
+        self.look.notify_one();
     }
 
-    /// Ends all of them, after the pieces that they are at.
+    /// Ends all jobs, after the pieces that they are at.
     pub(super) async fn stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
-        self.running.lock().jobs.values().for_each(|job| job.progress.stop());
-        let _ended = self.turn.lock().await;
+        self.look.notify_one();
+        self.data.jobs.stop_all().await;
     }
 
-    fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::Relaxed)
-    }
-
-    fn begin(&self, env: &Env, name: &'static str, object: String) -> Job<'_> {
-        let progress = Arc::new(Progress::default());
-        if self.is_stopping() {
-            progress.stop();
-        }
-        let mut running = self.running.lock();
-        let number = running.next;
-        running.next += 1;
-        running
-            .jobs
-            .insert(number, Entry { name, object, began: env.now(), progress: Arc::clone(&progress) });
-        Job { of: self, number, progress }
-    }
-
-    /// Those that run now.
-    pub(super) fn describe(&self, env: &Env) -> Vec<JobStatus> {
-        let describe = |job: &Entry| {
-            let (done, total) = job.progress.bytes();
-            JobStatus {
-                name: job.name.to_owned(),
-                object: job.object.clone(),
-                elapsed_s: (env.now() - job.began).as_secs(),
-                state: "Running".to_owned(),
-                percent_complete: (done * 100).checked_div(total).map_or(0, |p| p.min(100)),
-                bytes_processed: done,
-                bytes_total: total,
+    async fn run(self: Arc<Mender>) {
+        while !self.stopping.load(Ordering::Relaxed) {
+            let change = self.change();
+            if self.data.in_doubt() > 0
+                && let Some(job) = self.begin(Kind::Resolve, Subject::Pool)
+            {
+                self.env.spawn(Arc::clone(&self).resolve(job));
             }
-        };
-        self.running.lock().jobs.values().map(describe).collect()
+            for disk in self.pool.read(behind) {
+                if let Some(job) = self.begin(Kind::Resync, Subject::Disk(disk)) {
+                    self.env.spawn(Arc::clone(&self).resync(job, disk));
+                }
+            }
+            select(std::pin::pin!(change), std::pin::pin!(self.look.notified())).await;
+        }
+    }
+
+    /// A job that nobody has stopped and that is not there yet.
+    fn begin(&self, kind: Kind, subject: Subject) -> Option<Job> {
+        let held = self.held.lock().contains(&(kind, subject));
+        if held { None } else { self.data.jobs.begin(kind, subject) }
+    }
+
+    /// A disk joins or leaves, or a minute passes.
+    fn change(&self) -> impl Future<Output = ()> + Send + use<> {
+        let (mut changes, env) = (self.pool.changes(), self.env.clone());
+        async move {
+            let changed = std::pin::pin!(changes.changed());
+            let minute = std::pin::pin!(env.sleep(AGAIN));
+            if let Either::Left((Err(_), minute)) = select(changed, minute).await {
+                // Nobody changes anything any more.
+                minute.await;
+            }
+        }
+    }
+
+    /// Whether a job was stopped; by hand, if all of them are not.
+    fn is_over(&self, job: &Job, what: (Kind, Subject)) -> bool {
+        if job.is_stopped() && !self.stopping.load(Ordering::Relaxed) {
+            self.held.lock().insert(what);
+        }
+        job.is_stopped()
+    }
+
+    async fn resolve(self: Arc<Mender>, job: Job) {
+        let name = self.name();
+        loop {
+            let change = self.change();
+            job.again();
+            let result = self.data.resolve_all(&job).await;
+            if self.is_over(&job, (Kind::Resolve, Subject::Pool)) || self.data.in_doubt() == 0 {
+                return;
+            }
+            let why = match result {
+                Err(error) => Why::Failed(error.to_string()),
+                Ok(()) => Why::Away(self.pool.read(absent)),
+            };
+            tracing::warn!(pool = name, %why, "not everything in doubt after a crash could be resolved");
+            if !job.wait_for(why, change).await {
+                self.is_over(&job, (Kind::Resolve, Subject::Pool));
+                return;
+            }
+        }
+    }
+
+    async fn resync(self: Arc<Mender>, job: Job, disk: DiskNumber) {
+        let (name, number) = (self.name(), disk.0);
+        tracing::info!(pool = name, disk = number, "a disk is brought up to date");
+        loop {
+            let change = self.change();
+            job.again();
+            let result = self.data.resync(disk, &job).await;
+            if self.is_over(&job, (Kind::Resync, Subject::Disk(disk))) {
+                return;
+            }
+            let why = match (result, self.pool.read(|s| waits_for(s, disk))) {
+                (_, None) => {
+                    tracing::info!(pool = name, disk = number, "the disk is up to date, or has left");
+                    return;
+                }
+                (Err(error), _) => Why::Failed(error.to_string()),
+                (Ok(()), Some(disks)) if disks.is_empty() => {
+                    Why::Failed("what was copied had changed meanwhile".to_owned())
+                }
+                (Ok(()), Some(disks)) => Why::Away(disks),
+            };
+            tracing::warn!(pool = name, disk = number, %why, "the disk is not up to date");
+            if !job.wait_for(why, change).await {
+                self.is_over(&job, (Kind::Resync, Subject::Disk(disk)));
+                return;
+            }
+        }
+    }
+
+    /// Reads every copy of a space, and heals what is not as it was written; false when that is under way already.
+    fn repair(self: &Arc<Mender>, space: SpaceId, name: String) -> Result<bool, StorageError> {
+        let (mender, disk) = (Arc::clone(self), self.data.space(space)?);
+        let Some(job) = self.data.jobs.begin(Kind::Repair, Subject::Space(space)) else { return Ok(false) };
+        self.env.spawn(async move {
+            match disk.scrub(&job).await {
+                Ok(()) if job.is_stopped() => tracing::info!(space = name, "the repair was stopped"),
+                Ok(()) => {
+                    let (healed, lost) = job.findings();
+                    tracing::info!(space = name, healed, lost, "every copy was read");
+                }
+                Err(error) => tracing::warn!(space = name, %error, "not every copy could be read"),
+            }
+            drop((job, mender));
+        });
+        Ok(true)
+    }
+
+    fn name(&self) -> String {
+        self.pool.read(|s| s.name.clone())
     }
 }
 
-impl Drop for Job<'_> {
-    fn drop(&mut self) {
-        self.of.running.lock().jobs.remove(&self.number);
+impl OpenPool {
+    fn describe_jobs(&self) -> Vec<JobStatus> {
+        let Some(data) = self.data() else { return Vec::new() };
+        data.jobs.list().into_iter().map(|job| self.describe_job(job)).collect()
+    }
+
+    fn describe_job(&self, job: JobState) -> JobStatus {
+        let pool = self.name();
+        let object = match job.subject {
+            Subject::Pool => pool.clone(),
+            Subject::Disk(disk) => format!("{pool}, disk {}", disk.0),
+            Subject::Space(space) => self.pool.read(|s| {
+                s.spaces.get(&space).map_or_else(|| format!("space {}", space.0), |r| r.name.clone())
+            }),
+        };
+        let state = match job.why {
+            None | Some(Why::Paced { .. }) => "Running",
+            Some(Why::Paused) => "Suspended",
+            Some(Why::Stopping) => "Shutting down",
+            Some(Why::After(..) | Why::Away(_) | Why::Failed(_)) => "Waiting",
+        };
+        JobStatus {
+            id: job.id.0,
+            name: job.kind.name().to_owned(),
+            object,
+            pool,
+            elapsed_s: job.elapsed.as_secs(),
+            state: state.to_owned(),
+            percent_complete: (job.done * 100).checked_div(job.total).map_or(0, |p| p.min(100)),
+            bytes_processed: job.done,
+            bytes_total: job.total,
+            bytes_left: job.total.saturating_sub(job.done),
+            bytes_per_s: job.rate,
+            eta_s: job.eta.map(|e| e.as_secs()),
+            reason: job.why.map(|w| w.to_string()),
+        }
     }
 }
 
 impl Pools {
     /// What runs now.
     pub fn jobs(&self) -> Vec<JobStatus> {
-        self.open_pools().iter().filter_map(|o| o.jobs()).flat_map(|j| j.describe(&self.env)).collect()
+        let mut jobs: Vec<_> = self.open_pools().iter().flat_map(|o| o.describe_jobs()).collect();
+        jobs.sort_by_key(|j| j.id);
+        jobs
+    }
+
+    /// Pauses, resumes or stops a job.
+    ///
+    /// # Errors
+    /// [`StorageError::NoJob`].
+    pub fn change_job(&self, id: u64, change: JobChange) -> Result<Changed, StorageError> {
+        for data in self.open_pools().iter().filter_map(|o| o.data()) {
+            let changed = match change {
+                JobChange::Pause => data.jobs.pause(JobId(id)),
+                JobChange::Resume => data.jobs.resume(JobId(id)),
+                JobChange::Stop => data.jobs.stop(JobId(id)),
+            };
+            match changed {
+                Err(NoJob(_)) => continue,
+                Ok(()) => {
+                    let word = match change {
+                        JobChange::Pause => {
+                            "paused: causeway job resume lets it go on, and so does a restart"
+                        }
+                        JobChange::Resume => "resumed",
+                        JobChange::Stop => "ends: what it has done stays done",
+                    };
+                    return Ok(done(format!("job {id} {word}"), Vec::new()));
+                }
+            }
+        }
+        Err(StorageError::NoJob(id))
     }
 
     /// Begins to read every copy of a virtual disk, and to heal what is not as it was written.
@@ -151,19 +263,46 @@ impl Pools {
     pub async fn repair_space(&self, name: &str) -> Result<Changed, StorageError> {
         let _one = self.changing.lock().await;
         let (open, space) = self.find_space(name)?;
-        let (Some(jobs), Some(data)) = (open.jobs(), open.data()) else {
-            return Err(StorageError::Commit(pool::CommitError::ReadOnly));
+        let mender = open.mender().ok_or(StorageError::Commit(pool::CommitError::ReadOnly))?;
+        let text = match mender.repair(space, name.to_owned())? {
+            true => format!("the repair of {name} has begun: see causeway job list"),
+            false => format!("the repair of {name} is under way already: see causeway job list"),
         };
-        jobs.scrub(&self.env, &data, space, name.to_owned())?;
-        Ok(done(format!("the repair of {name} has begun: see causeway job list"), Vec::new()))
+        Ok(done(text, Vec::new()))
     }
 }
 
 /// Present disks that have missed writes.
 fn behind(state: &State) -> Vec<DiskNumber> {
-    let missed = |disk: DiskNumber| {
-        state.rows.values().flat_map(|r| &r.slabs).any(|c| c.place.disk == disk && c.missed != 0)
-    };
-    let present = state.disks.iter().filter(|(_, r)| r.presence == Presence::Present).map(|(d, _)| *d);
-    present.filter(|d| missed(*d)).collect()
+    let copies = state.rows.values().flat_map(|r| &r.slabs);
+    let behind: BTreeSet<DiskNumber> = copies.filter(|c| c.missed != 0).map(|c| c.place.disk).collect();
+    behind.into_iter().filter(|d| state.is_present(*d)).collect()
+}
+
+/// Disks that are not here.
+fn absent(state: &State) -> Vec<DiskNumber> {
+    state.disks.iter().filter(|(_, r)| r.presence != Presence::Present).map(|(d, _)| *d).collect()
+}
+
+/// The disks that are away and have what a present disk has missed; none of them when what it has missed is here; `None` when it has missed nothing.
+fn waits_for(state: &State, disk: DiskNumber) -> Option<Vec<DiskNumber>> {
+    if !state.is_present(disk) {
+        return None;
+    }
+    let (mut behind, mut away) = (false, BTreeSet::new());
+    for (&(space, _), row) in &state.rows {
+        let copies = state.spaces.get(&space).map_or(1, |s| match s.resiliency {
+            pool::Resiliency::Parity { .. } => s.slabs_in_row(),
+            other => other.copies(),
+        });
+        for column in row.slabs.chunks(copies.max(1)) {
+            for mine in column.iter().filter(|c| c.place.disk == disk && c.missed != 0) {
+                behind = true;
+                let has =
+                    |c: &&pool::SlabCopy| !c.missed & mine.missed != 0 && !state.is_present(c.place.disk);
+                away.extend(column.iter().filter(has).map(|c| c.place.disk));
+            }
+        }
+    }
+    behind.then(|| away.into_iter().collect())
 }

@@ -1,16 +1,18 @@
 //! A pool that is in use here: its data path, what mends it, and who uses its spaces.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use arena::Arena;
-use env::{Env, Epoch};
+use env::Env;
 use parking_lot::Mutex;
+use pool::jobs::{Kind, Subject};
 use pool::{DataPath, DiskNumber, PathOptions, Pool, Presence};
 
 use super::attach::Attachments;
 use super::error::StorageError;
-use super::jobs::Jobs;
+use super::jobs::Mender;
 use super::pools::Pools;
 
 /// See the module.
@@ -24,13 +26,14 @@ pub(super) struct OpenPool {
     arena: Arena,
     /// None for one that is open for reading only, and while it is closed.
     live: Mutex<Option<Live>>,
+    /// Jobs that were paused when the data path ended: those of the next one are too.
+    paused: Mutex<BTreeSet<(Kind, Subject)>>,
 }
 
 /// What there is while data can be used.
-#[derive(Clone)]
 struct Live {
     data: Arc<DataPath>,
-    jobs: Arc<Jobs>,
+    mender: Arc<Mender>,
 }
 
 impl OpenPool {
@@ -49,6 +52,7 @@ impl OpenPool {
             env: pools.env.clone(),
             arena: pools.arena.clone(),
             live: Mutex::default(),
+            paused: Mutex::default(),
         };
         if !read_only {
             open.start_data().await?;
@@ -61,28 +65,25 @@ impl OpenPool {
         self.live.lock().as_ref().map(|l| Arc::clone(&l.data))
     }
 
-    /// What runs beside the clients, while anything can.
-    pub(super) fn jobs(&self) -> Option<Arc<Jobs>> {
-        self.live.lock().as_ref().map(|l| Arc::clone(&l.jobs))
+    /// What mends it beside the clients, while anything can.
+    pub(super) fn mender(&self) -> Option<Arc<Mender>> {
+        self.live.lock().as_ref().map(|l| Arc::clone(&l.mender))
     }
 
     async fn start_data(&self) -> Result<(), StorageError> {
-        let (env, arena, book) = (self.env.clone(), self.arena.clone(), Arc::new(self.pool.clone()));
-        let data = DataPath::open(env, arena, book, Epoch(self.pool.epoch()), PathOptions::default()).await?;
-        // The path has the pool: the pool may not have the path.
-        let weak: Weak<DataPath> = Arc::downgrade(&data);
-        self.pool.set_active_regions(move |space, row, index| {
-            weak.upgrade().map_or(u64::MAX, |data| data.active(space, row, index))
-        });
-        *self.live.lock() = Some(Live { data, jobs: Arc::default() });
-        self.mend();
+        let (env, arena) = (self.env.clone(), self.arena.clone());
+        let data = DataPath::of_pool(&self.pool, env, arena, PathOptions::default()).await?;
+        data.jobs.pause_all(std::mem::take(&mut *self.paused.lock()));
+        let mender = Mender::start(&self.env, &self.pool, &data);
+        *self.live.lock() = Some(Live { data, mender });
         Ok(())
     }
 
     /// Flushes everything and ends the data path; nobody may use a space meanwhile.
     async fn stop_data(&self) -> Result<(), StorageError> {
-        let Some(Live { data, jobs }) = self.live.lock().take() else { return Ok(()) };
-        jobs.stop().await;
+        let Some(Live { data, mender }) = self.live.lock().take() else { return Ok(()) };
+        mender.stop().await;
+        *self.paused.lock() = data.jobs.paused();
         Ok(data.quiesce().await?)
     }
 
@@ -102,7 +103,9 @@ impl OpenPool {
         let member = self.pool.members().get(number).cloned();
         if let (Some(data), Some(member)) = (self.data(), member) {
             data.join(&member).await?;
-            self.mend();
+            if let Some(mender) = self.mender() {
+                mender.look();
+            }
         }
         Ok(())
     }
@@ -111,13 +114,6 @@ impl OpenPool {
     pub(super) fn release_absent(&self) {
         if let Some(data) = self.data() {
             data.release_absent();
-        }
-    }
-
-    /// Resolves what a crash has left in doubt, and brings disks up to date, beside the clients.
-    fn mend(&self) {
-        if let Some(Live { data, jobs }) = self.live.lock().clone() {
-            jobs.mend(&self.env, &self.pool, &data);
         }
     }
 

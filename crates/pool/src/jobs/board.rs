@@ -1,0 +1,454 @@
+//! The jobs of a pool: which there are, who is first, who is paused, and how fast they may go.
+//!
+//! Invariants:
+//! 1. A job waits while it is paused, and while a more urgent one ([`Kind`]) works; one that is paused or waits for something else is in
+//!    nobody's way.
+//! 2. There is one job of a kind and a subject at a time.
+//! 3. A pause is of kind and subject: a job that begins again for the same is paused too. It lives as long as the board.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use env::Env;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use super::Progress;
+use super::pacer::{Answer, Client, Load, Pacer, Pacing};
+use crate::{DiskNumber, SpaceId};
+
+/// What a job does; the more urgent ones first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// Decides what a crash has left in doubt.
+    Resolve,
+    /// Copies to a disk what it has missed.
+    Resync,
+    /// Builds the copies of a lost disk anew on others.
+    Rebuild,
+    /// Moves what a disk has to others.
+    Drain,
+    /// Reads every copy, because somebody asked for it.
+    Repair,
+    /// Moves data from full disks to empty ones.
+    Rebalance,
+    /// Reads every copy, from time to time.
+    Scrub,
+}
+
+/// Of what a job is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Subject {
+    /// The whole pool.
+    Pool,
+    /// A disk.
+    Disk(DiskNumber),
+    /// A space.
+    Space(SpaceId),
+}
+
+/// Tells a job from all others of this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct JobId(pub u64);
+
+/// There is no job of this number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no job {}", .0.0)]
+pub struct NoJob(pub JobId);
+
+/// Why a job does not go at full speed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// Somebody paused it.
+    Paused,
+    /// Clients need the disks.
+    Paced {
+        /// Their 99th percentile in the last interval, if it is known.
+        p99: Option<Duration>,
+        /// What it may be.
+        target: Duration,
+    },
+    /// A more urgent one works.
+    After(Kind, JobId),
+    /// Disks that have what it needs are away.
+    Away(Vec<DiskNumber>),
+    /// It failed, and tries again.
+    Failed(String),
+    /// It ends after what is under way.
+    Stopping,
+}
+
+/// A job as others see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobState {
+    /// Its number.
+    pub id: JobId,
+    /// What it does.
+    pub kind: Kind,
+    /// Of what.
+    pub subject: Subject,
+    /// Since it began.
+    pub elapsed: Duration,
+    /// Bytes done.
+    pub done: u64,
+    /// Bytes there are, as far as is known.
+    pub total: u64,
+    /// Bytes a second.
+    pub rate: u64,
+    /// Until it ends, if it goes on so.
+    pub eta: Option<Duration>,
+    /// Why it does not go at full speed.
+    pub why: Option<Why>,
+}
+
+/// See the module.
+pub struct Board {
+    env: Env,
+    /// Whether there is a job: otherwise nobody asks how clients fare, and looking costs them nothing.
+    watching: AtomicBool,
+    inner: Mutex<Inner>,
+    changes: watch::Sender<u64>,
+}
+
+struct Inner {
+    jobs: BTreeMap<JobId, Entry>,
+    paused: BTreeSet<(Kind, Subject)>,
+    stopping: bool,
+    pacer: Pacer,
+}
+
+struct Entry {
+    kind: Kind,
+    subject: Subject,
+    began: Instant,
+    progress: Arc<Progress>,
+    /// It waits for something that is not on the board.
+    idle: bool,
+}
+
+/// A job from when it begins until it is dropped.
+pub struct Job {
+    board: Arc<Board>,
+    id: JobId,
+    progress: Arc<Progress>,
+}
+
+/// A client's I/O; it ends on drop.
+pub(crate) struct ClientIo {
+    board: Arc<Board>,
+    client: Client,
+}
+
+/// Why a piece may not begin, and when to ask again; without a time, when something changes.
+pub(super) struct Waiting {
+    pub(super) why: Why,
+    pub(super) until: Option<Instant>,
+}
+
+/// A change of the board that is yet to come.
+pub(super) struct Changed(watch::Receiver<u64>);
+
+/// Numbers of jobs, over all pools of the process, so that a number says which.
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+impl Board {
+    /// An empty one.
+    pub fn new(env: Env, pacing: Pacing) -> Arc<Board> {
+        let inner = Inner {
+            jobs: BTreeMap::new(),
+            paused: BTreeSet::new(),
+            stopping: false,
+            pacer: Pacer::new(pacing),
+        };
+        let (inner, changes) = (Mutex::new(inner), watch::Sender::new(0));
+        Arc::new(Board { env, watching: AtomicBool::new(false), inner, changes })
+    }
+
+    /// Paces otherwise from now on.
+    pub fn set_pacing(&self, pacing: Pacing) {
+        self.inner.lock().pacer.set_pacing(pacing);
+        self.wake();
+    }
+
+    /// Lists a job, which is in nobody's way before it asks for its first piece. `None`: there is one for this already, or all are to end.
+    pub fn begin(self: &Arc<Board>, kind: Kind, subject: Subject) -> Option<Job> {
+        let mut inner = self.inner.lock();
+        let is_there = inner.jobs.values().any(|j| (j.kind, j.subject) == (kind, subject));
+        if is_there || inner.stopping {
+            return None;
+        }
+        let id = JobId(NEXT.fetch_add(1, Ordering::Relaxed));
+        let progress = Arc::new(Progress::of(self, id, kind));
+        let (began, job) = (self.env.now(), Arc::clone(&progress));
+        if inner.jobs.is_empty() {
+            inner.pacer.restart();
+            self.watching.store(true, Ordering::Relaxed);
+        }
+        inner.jobs.insert(id, Entry { kind, subject, began, progress, idle: false });
+        drop(inner);
+        self.wake();
+        Some(Job { board: Arc::clone(self), id, progress: job })
+    }
+
+    /// All of them, by number.
+    pub fn list(&self) -> Vec<JobState> {
+        let now = self.env.now();
+        let inner = self.inner.lock();
+        let state = |(id, job): (&JobId, &Entry)| {
+            let (done, total) = job.progress.bytes();
+            let is_paused = inner.paused.contains(&(job.kind, job.subject));
+            let rate = job.progress.rate(now);
+            let left = total.saturating_sub(done);
+            let goes = rate > 0 && !is_paused && !job.idle;
+            JobState {
+                id: *id,
+                kind: job.kind,
+                subject: job.subject,
+                elapsed: now.saturating_duration_since(job.began),
+                done,
+                total,
+                rate,
+                eta: goes.then(|| Duration::from_secs(left.div_ceil(rate.max(1)))),
+                why: if is_paused { Some(Why::Paused) } else { job.progress.why() },
+            }
+        };
+        inner.jobs.iter().map(state).collect()
+    }
+
+    /// Holds a job, and each that begins for the same, until it is resumed. What is under way is ended.
+    ///
+    /// # Errors
+    /// There is none of this number.
+    pub fn pause(&self, id: JobId) -> Result<(), NoJob> {
+        self.with(id, |inner, what| {
+            inner.paused.insert(what);
+        })
+    }
+
+    /// Lets a job go on.
+    ///
+    /// # Errors
+    /// There is none of this number.
+    pub fn resume(&self, id: JobId) -> Result<(), NoJob> {
+        self.with(id, |inner, what| {
+            inner.paused.remove(&what);
+        })
+    }
+
+    /// Ends a job after what is under way. What it has done stays done.
+    ///
+    /// # Errors
+    /// There is none of this number.
+    pub fn stop(&self, id: JobId) -> Result<(), NoJob> {
+        let progress = self.inner.lock().jobs.get(&id).map(|j| Arc::clone(&j.progress));
+        progress.ok_or(NoJob(id))?.stop();
+        Ok(())
+    }
+
+    /// Ends all of them, takes no more, and returns when the last has ended.
+    pub async fn stop_all(&self) {
+        let mut changes = self.changes.subscribe();
+        let all: Vec<_> = {
+            let mut inner = self.inner.lock();
+            inner.stopping = true;
+            inner.jobs.values().map(|j| Arc::clone(&j.progress)).collect()
+        };
+        all.iter().for_each(|p| p.stop());
+        while !self.inner.lock().jobs.is_empty() {
+            let _ = changes.changed().await;
+        }
+    }
+
+    /// What is paused; for the board that comes after this one.
+    pub fn paused(&self) -> BTreeSet<(Kind, Subject)> {
+        self.inner.lock().paused.clone()
+    }
+
+    /// Pauses what the board before this one had paused.
+    pub fn pause_all(&self, paused: BTreeSet<(Kind, Subject)>) {
+        self.inner.lock().paused.extend(paused);
+        self.wake();
+    }
+
+    /// What clients met in the last interval.
+    pub fn load(&self) -> Load {
+        self.inner.lock().pacer.load()
+    }
+
+    /// A client's I/O begins; `timed`: how long it takes matters.
+    pub(crate) fn client(self: &Arc<Board>, timed: bool) -> Option<ClientIo> {
+        self.watching.load(Ordering::Relaxed).then(|| {
+            let client = self.inner.lock().pacer.client_begins(timed, self.env.now());
+            ClientIo { board: Arc::clone(self), client }
+        })
+    }
+
+    pub(super) fn now(&self) -> Instant {
+        self.env.now()
+    }
+
+    pub(super) fn wake(&self) {
+        self.changes.send_modify(|n| *n += 1);
+    }
+
+    pub(super) fn changed(&self) -> Changed {
+        Changed(self.changes.subscribe())
+    }
+
+    /// Whether a job's next piece may begin: it has then, and is told what holds the job back all the same.
+    pub(super) fn ask(&self, id: JobId, kind: Kind, bytes: u64) -> Result<Option<Why>, Waiting> {
+        let mut inner = self.inner.lock();
+        if let Some(why) = inner.blocked(id, kind) {
+            return Err(Waiting { why, until: None });
+        }
+        let answer = inner.pacer.ask(bytes, self.env.now());
+        let Load { p99, held_back } = inner.pacer.load();
+        let paced = Why::Paced { p99, target: inner.pacer.pacing().target };
+        match answer {
+            Answer::Go => Ok(held_back.then_some(paced)),
+            Answer::Wait(until) => Err(Waiting { why: paced, until: Some(until) }),
+        }
+    }
+
+    pub(super) fn piece_ends(&self) {
+        self.inner.lock().pacer.piece_ends();
+        self.wake();
+    }
+
+    pub(super) fn idle(&self, id: JobId, idle: bool) {
+        if let Some(job) = self.inner.lock().jobs.get_mut(&id) {
+            job.idle = idle;
+        }
+        self.wake();
+    }
+
+    fn with(&self, id: JobId, f: impl FnOnce(&mut Inner, (Kind, Subject))) -> Result<(), NoJob> {
+        let mut inner = self.inner.lock();
+        let what = inner.jobs.get(&id).map(|j| (j.kind, j.subject)).ok_or(NoJob(id))?;
+        f(&mut inner, what);
+        drop(inner);
+        self.wake();
+        Ok(())
+    }
+}
+
+impl Inner {
+    /// Why a job may not work at all now.
+    fn blocked(&self, id: JobId, kind: Kind) -> Option<Why> {
+        let is_paused = |j: &Entry| self.paused.contains(&(j.kind, j.subject));
+        if self.jobs.get(&id).is_some_and(is_paused) {
+            return Some(Why::Paused);
+        }
+        let works = |j: &&Entry| !j.idle && !is_paused(j) && j.kind.urgency() < kind.urgency();
+        let mut before = self.jobs.iter().filter(|(_, j)| works(j));
+        before.next().map(|(id, j)| Why::After(j.kind, *id))
+    }
+}
+
+impl Changed {
+    /// Waits for it, or for a time.
+    pub(super) async fn or_at(mut self, board: &Board, until: Option<Instant>) {
+        let changed = std::pin::pin!(self.0.changed());
+        match until {
+            None => drop(changed.await),
+            Some(until) => {
+                let sleep = std::pin::pin!(board.env.sleep_until(until));
+                futures_util::future::select(changed, sleep).await;
+            }
+        }
+    }
+}
+
+impl Job {
+    /// Its number.
+    pub fn id(&self) -> JobId {
+        self.id
+    }
+
+    /// What it is given to work with.
+    pub fn progress(&self) -> &Arc<Progress> {
+        &self.progress
+    }
+}
+
+impl std::ops::Deref for Job {
+    type Target = Progress;
+    fn deref(&self) -> &Progress {
+        &self.progress
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        let gone = {
+            let mut inner = self.board.inner.lock();
+            let gone = inner.jobs.remove(&self.id);
+            self.board.watching.store(!inner.jobs.is_empty(), Ordering::Relaxed);
+            gone
+        };
+        drop(gone);
+        self.board.wake();
+    }
+}
+
+impl Drop for ClientIo {
+    fn drop(&mut self) {
+        self.board.inner.lock().pacer.client_ends(self.client, self.board.env.now());
+    }
+}
+
+impl Kind {
+    /// Its name in lists.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Resolve => "Resolve",
+            Kind::Resync => "Resync",
+            Kind::Rebuild => "Rebuild",
+            Kind::Drain => "Drain",
+            Kind::Repair => "Repair",
+            Kind::Rebalance => "Rebalance",
+            Kind::Scrub => "Scrub",
+        }
+    }
+
+    /// The lower the more urgent; those that are equally urgent share.
+    fn urgency(self) -> u8 {
+        match self {
+            Kind::Resolve | Kind::Resync | Kind::Rebuild => 0,
+            Kind::Drain | Kind::Repair => 1,
+            Kind::Rebalance => 2,
+            Kind::Scrub => 3,
+        }
+    }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Why::Paused => f.write_str("paused by hand"),
+            Why::Paced { p99: Some(p99), target } => {
+                let (p99, target) = (p99.as_millis(), target.as_millis());
+                write!(f, "paced: clients' 99th percentile is {p99} ms, target {target} ms")
+            }
+            Why::Paced { p99: None, target } => {
+                write!(f, "paced: it begins slowly beside clients, target {} ms", target.as_millis())
+            }
+            Why::After(kind, id) => write!(f, "waits for job {} ({})", id.0, kind.name()),
+            Why::Away(disks) => {
+                let list: Vec<_> = disks.iter().map(|d| d.0.to_string()).collect();
+                match disks.len() {
+                    1 => write!(f, "disk {} is away", list.join(", ")),
+                    _ => write!(f, "disks {} are away", list.join(", ")),
+                }
+            }
+            Why::Failed(error) => write!(f, "failed, and tries again: {error}"),
+            Why::Stopping => f.write_str("ends"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,281 @@
+//! How fast jobs may go beside the clients: a core without clock, chance or I/O.
+//!
+//! It is fed with the clients' I/O and the jobs' pieces, and says when the next piece may begin. Once an interval it looks at the clients' 99th
+//! percentile: without clients the number of pieces at a time doubles up to the most; below the target it grows by one; above it halves, and
+//! when only one is left, pauses between pieces grow.
+//!
+//! Invariants:
+//! 1. No more than [`Pacing::at_once`] pieces are under way.
+//! 2. Whatever the clients do, a piece of `bytes` may begin `bytes / minimum` after the one before it, unless (1) forbids it: jobs end.
+//! 3. After an interval above the target no more is allowed than before it.
+//! 4. Beside clients a job begins with one piece at a time.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// How jobs are paced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pacing {
+    /// What the clients' 99th percentile may be while jobs run.
+    pub target: Duration,
+    /// Bytes a second that all jobs of a pool have together at least, whatever that does to the clients.
+    pub minimum: u64,
+    /// Pieces (of at most [`PIECE_BYTES`]) under way at a time, of all jobs of a pool, at most.
+    pub at_once: usize,
+    /// How often the clients' latencies are looked at.
+    pub interval: Duration,
+}
+
+/// The largest piece that a job copies or reads at a time.
+pub const PIECE_BYTES: u64 = 256 << 10;
+
+/// The first pause between pieces.
+const GAP_MIN: Duration = Duration::from_millis(4);
+
+impl Default for Pacing {
+    /// 20 ms, which a disk with a head keeps at a queue of two; 4 MiB/s, which is a terabyte in three days; 16 pieces, 4 MiB.
+    fn default() -> Pacing {
+        Pacing {
+            target: Duration::from_millis(20),
+            minimum: 4 << 20,
+            at_once: 16,
+            interval: Duration::from_millis(100),
+        }
+    }
+}
+
+impl Pacing {
+    /// The longest time until the next piece after one of so many bytes.
+    fn longest(&self, bytes: u64) -> Duration {
+        Duration::from_nanos((bytes * 1_000_000_000).checked_div(self.minimum).unwrap_or(u64::MAX))
+    }
+}
+
+/// A client's I/O under way: give it to [`Pacer::client_ends`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Client(u64);
+
+/// Whether a piece may begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// It has begun: [`Pacer::piece_ends`] when it is done.
+    Go,
+    /// Ask again at this time, or when a piece has ended.
+    Wait(Instant),
+}
+
+/// What the last interval was like.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    /// The clients' 99th percentile; `None` without clients.
+    pub p99: Option<Duration>,
+    /// Whether jobs are held back for them.
+    pub held_back: bool,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Pacer {
+    pacing: Pacing,
+    next: u64,
+    /// Clients' I/O under way: when it began, and whether its time counts.
+    clients: BTreeMap<Client, (Instant, bool)>,
+    interval: Option<Interval>,
+    load: Load,
+    under_way: usize,
+    /// Pieces at a time, and the pause between them, which is only there when that is one.
+    window: usize,
+    gap: Duration,
+    /// When the last piece began, and its bytes.
+    last: Option<(Instant, u64)>,
+}
+
+#[derive(Debug)]
+struct Interval {
+    began: Instant,
+    latencies: Latencies,
+    clients: bool,
+    pieces: bool,
+}
+
+impl Pacer {
+    /// One that has seen nothing yet.
+    pub fn new(pacing: Pacing) -> Pacer {
+        Pacer {
+            pacing: Pacing { at_once: pacing.at_once.max(1), ..pacing },
+            next: 0,
+            clients: BTreeMap::new(),
+            interval: None,
+            load: Load::default(),
+            under_way: 0,
+            window: 1,
+            gap: Duration::ZERO,
+            last: None,
+        }
+    }
+
+    /// What it paces by.
+    pub fn pacing(&self) -> Pacing {
+        self.pacing
+    }
+
+    /// Paces otherwise from now on.
+    pub fn set_pacing(&mut self, pacing: Pacing) {
+        self.pacing = Pacing { at_once: pacing.at_once.max(1), ..pacing };
+        self.window = self.window.min(self.pacing.at_once);
+    }
+
+    /// Begins anew, after a time in which nobody looked. What clients have under way is forgotten.
+    pub fn restart(&mut self) {
+        self.clients.clear();
+        (self.interval, self.last, self.load) = (None, None, Load::default());
+        (self.window, self.gap) = (1, Duration::ZERO);
+    }
+
+    /// What the last interval was like.
+    pub fn load(&self) -> Load {
+        self.load
+    }
+
+    /// A client's I/O begins; `timed`: its time counts (that of a flush does not, because a disk alone decides it).
+    pub fn client_begins(&mut self, timed: bool, now: Instant) -> Client {
+        self.roll(now);
+        let client = Client(self.next);
+        self.next += 1;
+        self.clients.insert(client, (now, timed));
+        self.interval(now).clients = true;
+        client
+    }
+
+    /// It has ended.
+    pub fn client_ends(&mut self, client: Client, now: Instant) {
+        self.roll(now);
+        if let Some((began, true)) = self.clients.remove(&client) {
+            self.interval(now).latencies.add(now.saturating_duration_since(began));
+        }
+    }
+
+    /// Whether a job's next piece, of so many bytes, may begin now.
+    pub fn ask(&mut self, bytes: u64, now: Instant) -> Answer {
+        self.roll(now);
+        let interval = self.interval(now);
+        interval.pieces = true;
+        let again = interval.began + self.pacing.interval;
+        let (gap, at_latest) = match self.last {
+            None => (now, now),
+            Some((at, before)) => {
+                let longest = self.pacing.longest(before);
+                (at + self.gap.min(longest), at + longest)
+            }
+        };
+        let free = self.under_way < self.window && now >= gap;
+        if free || (self.under_way < self.pacing.at_once && now >= at_latest) {
+            self.under_way += 1;
+            self.last = Some((now, bytes));
+            return Answer::Go;
+        }
+        let next = if self.under_way < self.window { gap } else { at_latest };
+        // An end of the interval may allow more.
+        Answer::Wait(if next > now { next.min(again.max(now)) } else { again })
+    }
+
+    /// A piece is done.
+    pub fn piece_ends(&mut self) {
+        self.under_way = self.under_way.saturating_sub(1);
+    }
+
+    fn interval(&mut self, now: Instant) -> &mut Interval {
+        self.interval.get_or_insert_with(|| Interval {
+            began: now,
+            latencies: Latencies::default(),
+            clients: false,
+            pieces: false,
+        })
+    }
+
+    /// Ends the interval if it is over, and decides what the next one may.
+    fn roll(&mut self, now: Instant) {
+        let over = |i: &Interval| now.saturating_duration_since(i.began) >= self.pacing.interval;
+        let Some(mut interval) = self.interval.take_if(|i| over(i)) else { return };
+        // What has not ended yet counts with its age, once that is bad: a disk that hangs completes nothing.
+        for (began, timed) in self.clients.values() {
+            let age = now.saturating_duration_since(*began);
+            if *timed && age > self.pacing.target {
+                interval.latencies.add(age);
+            }
+        }
+        let clients = interval.clients || !self.clients.is_empty();
+        let p99 = interval.latencies.percentile(99);
+        let suffer = p99.is_some_and(|p| p > self.pacing.target);
+        if !clients {
+            self.window = (self.window * 2).min(self.pacing.at_once);
+            self.gap = Duration::ZERO;
+        } else if !interval.pieces && self.under_way == 0 {
+            self.window = 1;
+            self.gap = if suffer { self.gap } else { Duration::ZERO };
+        } else if suffer {
+            self.slower();
+        } else if self.gap > Duration::ZERO {
+            self.gap = if self.gap <= GAP_MIN { Duration::ZERO } else { self.gap / 2 };
+        } else {
+            self.window = (self.window + 1).min(self.pacing.at_once);
+        }
+        let held_back = clients && (self.window < self.pacing.at_once || self.gap > Duration::ZERO);
+        self.load = Load { p99: p99.filter(|_| clients), held_back };
+    }
+
+    fn slower(&mut self) {
+        if self.window > 1 {
+            self.window /= 2;
+        } else {
+            let most = self.pacing.longest(PIECE_BYTES);
+            self.gap = (self.gap * 2).max(GAP_MIN).min(most);
+        }
+    }
+}
+
+/// Latencies of an interval, each known to a sixteenth.
+#[derive(Debug, Default)]
+struct Latencies {
+    counts: BTreeMap<u32, u32>,
+    all: u32,
+}
+
+/// Steps in an octave.
+const STEPS: u64 = 16;
+
+impl Latencies {
+    fn add(&mut self, latency: Duration) {
+        *self.counts.entry(step(latency)).or_insert(0) += 1;
+        self.all += 1;
+    }
+
+    /// What so many of a hundred do not exceed, to a sixteenth.
+    fn percentile(&self, percent: u64) -> Option<Duration> {
+        let wanted = (u64::from(self.all) * percent).div_ceil(100);
+        let mut seen = 0;
+        for (step, count) in &self.counts {
+            seen += u64::from(*count);
+            if seen >= wanted {
+                return Some(least(*step));
+            }
+        }
+        None
+    }
+}
+
+/// Microseconds, by sixteenths of octaves.
+fn step(latency: Duration) -> u32 {
+    let us = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX).max(STEPS);
+    let octave = us.ilog2();
+    octave * STEPS as u32 + (us >> (octave - STEPS.ilog2())) as u32 - STEPS as u32
+}
+
+/// The shortest of a step.
+fn least(step: u32) -> Duration {
+    let (octave, within) = (step / STEPS as u32, u64::from(step % STEPS as u32));
+    Duration::from_micros((STEPS + within) << (octave - STEPS.ilog2()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,154 @@
+//! How far a job is, and its leave to go on.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
+
+use parking_lot::Mutex;
+
+use super::board::{Board, Waiting, Why};
+use super::rate::Rate;
+use super::{JobId, Kind};
+
+/// A job as it sees itself, shared with whoever shows it, pauses it or stops it.
+#[derive(Default)]
+pub struct Progress {
+    done: AtomicU64,
+    total: AtomicU64,
+    healed: AtomicU64,
+    lost: AtomicU64,
+    stop: AtomicBool,
+    rate: Mutex<Rate>,
+    why: Mutex<Option<Why>>,
+    /// `None`: it belongs to no board, and goes as fast as it can.
+    run: Option<Run>,
+}
+
+pub(super) struct Run {
+    pub(super) board: Arc<Board>,
+    pub(super) id: JobId,
+    pub(super) kind: Kind,
+}
+
+/// Leave to copy or read one piece; it ends on drop.
+pub struct Piece<'a> {
+    board: Option<&'a Board>,
+}
+
+impl Progress {
+    pub(super) fn of(board: &Arc<Board>, id: JobId, kind: Kind) -> Progress {
+        Progress { run: Some(Run { board: Arc::clone(board), id, kind }), ..Progress::default() }
+    }
+
+    /// Bytes done and bytes there are, as far as is known.
+    pub fn bytes(&self) -> (u64, u64) {
+        (self.done.load(Ordering::Relaxed), self.total.load(Ordering::Relaxed))
+    }
+
+    /// Units that were found wrong: those put right, and those that nobody has.
+    pub fn findings(&self) -> (u64, u64) {
+        (self.healed.load(Ordering::Relaxed), self.lost.load(Ordering::Relaxed))
+    }
+
+    /// Bytes a second over the last ten.
+    pub fn rate(&self, now: Instant) -> u64 {
+        self.rate.lock().per_second(now)
+    }
+
+    /// Why it does not go at full speed now, if it does not.
+    pub fn why(&self) -> Option<Why> {
+        self.why.lock().clone()
+    }
+
+    /// Ends the job after the pieces that are under way.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(run) = &self.run {
+            run.board.wake();
+        }
+    }
+
+    /// Whether it is to end: then it begins no more pieces.
+    pub fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// There are so many bytes more to do.
+    pub fn expect(&self, bytes: u64) {
+        self.total.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// What was expected and not done is expected anew by whoever tries again.
+    pub fn again(&self) {
+        self.total.store(self.done.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    /// So many bytes are done; what turned out not to be needed counts too.
+    pub fn did(&self, bytes: u64) {
+        self.done.fetch_add(bytes, Ordering::Relaxed);
+        if let Some(run) = &self.run {
+            self.rate.lock().add(bytes, run.board.now());
+        }
+    }
+
+    /// Units that were not as they were written.
+    pub fn found(&self, healed: u64, lost: u64) {
+        self.healed.fetch_add(healed, Ordering::Relaxed);
+        self.lost.fetch_add(lost, Ordering::Relaxed);
+    }
+
+    /// Waits for leave to do a piece of so many bytes ([`super::pacer::PIECE_BYTES`] at most). `None`: the job is to end. The caller holds no lock of
+    /// a space.
+    pub async fn piece(&self, bytes: u64) -> Option<Piece<'_>> {
+        let Some(run) = &self.run else {
+            return (!self.is_stopped()).then_some(Piece { board: None });
+        };
+        loop {
+            // Before the look, so that no change between it and the wait is missed.
+            let changed = run.board.changed();
+            if self.is_stopped() {
+                *self.why.lock() = Some(Why::Stopping);
+                return None;
+            }
+            match run.board.ask(run.id, run.kind, bytes) {
+                Ok(why) => {
+                    *self.why.lock() = why;
+                    return Some(Piece { board: Some(&run.board) });
+                }
+                Err(Waiting { why, until }) => {
+                    *self.why.lock() = Some(why);
+                    changed.or_at(&run.board, until).await;
+                }
+            }
+        }
+    }
+
+    /// Waits, with a reason to show, until `until` is ready or the job is to end; false then. Others go on meanwhile.
+    pub async fn wait_for(&self, why: Why, until: impl Future<Output = ()>) -> bool {
+        *self.why.lock() = Some(why);
+        let Some(run) = &self.run else { return !self.is_stopped() };
+        run.board.idle(run.id, true);
+        let mut until = std::pin::pin!(until);
+        let goes_on = loop {
+            let changed = std::pin::pin!(run.board.changed().or_at(&run.board, None));
+            if self.is_stopped() {
+                break false;
+            }
+            match futures_util::future::select(until.as_mut(), changed).await {
+                futures_util::future::Either::Left(_) => break !self.is_stopped(),
+                futures_util::future::Either::Right(_) => {}
+            }
+        };
+        run.board.idle(run.id, false);
+        *self.why.lock() = None;
+        goes_on
+    }
+}
+
+impl Drop for Piece<'_> {
+    fn drop(&mut self) {
+        if let Some(board) = self.board {
+            board.piece_ends();
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Bytes a second over the last few seconds.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// How far back is looked, and in what steps.
+const WINDOW: Duration = Duration::from_secs(10);
+const STEP: Duration = Duration::from_millis(500);
+
+/// See the module. Holds at most 21 steps.
+#[derive(Debug, Default)]
+pub(super) struct Rate {
+    /// Each step's beginning and its bytes.
+    steps: VecDeque<(Instant, u64)>,
+}
+
+impl Rate {
+    /// So many bytes are done.
+    pub(super) fn add(&mut self, bytes: u64, now: Instant) {
+        self.forget(now);
+        match self.steps.back_mut() {
+            Some((began, done)) if now.saturating_duration_since(*began) < STEP => *done += bytes,
+            _ => self.steps.push_back((now, bytes)),
+        }
+    }
+
+    /// Bytes a second; 0 when nothing was done lately.
+    pub(super) fn per_second(&self, now: Instant) -> u64 {
+        let recent = |(at, _): &&(Instant, u64)| now.saturating_duration_since(*at) <= WINDOW;
+        let Some((began, _)) = self.steps.iter().find(recent) else { return 0 };
+        let bytes: u64 = self.steps.iter().filter(recent).map(|(_, n)| n).sum();
+        let time = now.saturating_duration_since(*began).max(STEP);
+        (u128::from(bytes) * 1_000_000 / time.as_micros()) as u64
+    }
+
+    fn forget(&mut self, now: Instant) {
+        while self.steps.front().is_some_and(|(at, _)| now.saturating_duration_since(*at) > WINDOW) {
+            self.steps.pop_front();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steady_then_still() {
+        let mut rate = Rate::default();
+        let begin = tokio::time::Instant::now().into_std();
+        assert_eq!(rate.per_second(begin), 0);
+        let mut now = begin;
+        for _ in 0..3000 {
+            rate.add(1000, now);
+            now += Duration::from_millis(10);
+        }
+        let per_second = rate.per_second(now);
+        assert!((99_000..=101_000).contains(&per_second), "{per_second}");
+        assert!(rate.steps.len() <= 21);
+        assert_eq!(rate.per_second(now + WINDOW * 2), 0);
+    }
+}
