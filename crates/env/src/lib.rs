@@ -102,6 +102,13 @@ impl Env {
         tokio::time::sleep_until(deadline.into()).await;
     }
 
+    /// Starts a task on this worker if it is one; otherwise `task` is dropped. For what drops want to go on, whoever they come from.
+    pub fn spawn_if_running(&self, task: impl Future<Output = ()> + Send + 'static) {
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(task);
+        }
+    }
+
     /// Starts a task on this worker; it ends by itself. What it panics with is reported by the runtime.
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         tokio::spawn(task);

@@ -66,6 +66,12 @@ impl DataDisk {
         self.in_flight.load(Ordering::Relaxed)
     }
 
+    /// Starts a read, which goes on whether or not somebody waits.
+    pub(crate) fn start_read(self: &Arc<DataDisk>, offset: u64, dst: SgMut) -> Reading {
+        self.in_flight.fetch_add(1, Ordering::Relaxed);
+        Reading { io: Some(self.member.disk.read(&self.ctx, offset, dst)), disk: Arc::clone(self) }
+    }
+
     pub(crate) async fn read(&self, offset: u64, dst: SgMut) -> (Result<(), DiskError>, SgMut) {
         let _busy = self.busy();
         self.member.disk.read(&self.ctx, offset, dst).wait().await
@@ -117,6 +123,24 @@ impl DataDisk {
     fn busy(&self) -> Busy<'_> {
         self.in_flight.fetch_add(1, Ordering::Relaxed);
         Busy(&self.in_flight)
+    }
+}
+
+/// A read under way.
+pub(crate) struct Reading {
+    io: Option<Io<(Result<(), DiskError>, SgMut)>>,
+    disk: Arc<DataDisk>,
+}
+
+impl Reading {
+    pub(crate) async fn wait(mut self) -> (Result<(), DiskError>, SgMut) {
+        self.io.take().expect("waited for once").wait().await
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        self.disk.in_flight.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -24,11 +24,13 @@ mod resolve;
 mod unresolved;
 mod write;
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
 use arena::{Sg, SgMut, sg_len};
 use disk::{Disk, DiskError, DiskInfo, Gate, Op, Place};
-use env::{Ctx, Epoch, Io};
+use env::{BoxFuture, Ctx, Env, Epoch, Io};
 use futures_util::FutureExt;
 use tokio::sync::oneshot;
 
@@ -43,7 +45,8 @@ use flush::Flusher;
 use locks::RangeLocks;
 use unresolved::Unresolved;
 
-/// A space of an open pool. Clones are the same. Its calls run in tasks on the worker that they are made on ([`env::Env::spawn`]).
+/// A space of an open pool. Clones are the same. Its calls run in tasks on the worker that they are made on ([`env::Env::spawn`]), but for
+/// reads whose disk's answer is verified by who waits for it: a fence waits for those too, until they are polled to their end or dropped.
 #[derive(Clone)]
 pub struct Space {
     pub(crate) path: Arc<DataPath>,
@@ -132,6 +135,37 @@ impl Space {
     }
 }
 
+/// A call whose I/O is under way and that goes on in whoever waits for it; in a task, when nobody does any more.
+struct Kept<T: Send + 'static> {
+    env: Env,
+    call: Option<BoxFuture<T>>,
+}
+
+impl<T: Send + 'static> Kept<T> {
+    fn new(env: &Env, call: impl Future<Output = T> + Send + 'static) -> Kept<T> {
+        Kept { env: env.clone(), call: Some(Box::pin(call)) }
+    }
+}
+
+impl<T: Send + 'static> Future for Kept<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+        let call = self.call.as_mut().expect("not polled after its end");
+        let result = ready!(call.as_mut().poll(context));
+        self.call = None;
+        Poll::Ready(result)
+    }
+}
+
+impl<T: Send + 'static> Drop for Kept<T> {
+    fn drop(&mut self) {
+        if let Some(call) = self.call.take() {
+            self.env.spawn_if_running(call.map(drop));
+        }
+    }
+}
+
 fn told(result: Result<(), SpaceError>, at: Place) -> Result<(), DiskError> {
     result.map_err(|error| {
         tracing::warn!(%error, %at, "a space refused");
@@ -149,6 +183,23 @@ impl Disk for Space {
         if let Err(e) = self.inner.info.geometry.check(at) {
             return Io::Done((Err(e), dst));
         }
+        let pass = match self.inner.gate.enter(c, at) {
+            Ok(pass) => pass,
+            Err(e) => return Io::Done((Err(e), dst)),
+        };
+        let dst = match self.start_read(offset, at.length, dst) {
+            Ok(direct) => {
+                let space = self.clone();
+                let rest = async move {
+                    let (result, dst) = space.finish_read(direct).await;
+                    drop(pass);
+                    (told(result, at), dst)
+                };
+                return Io::pending(Kept::new(&self.path.env, rest));
+            }
+            Err(dst) => dst,
+        };
+        drop(pass);
         let mut dst = Some(dst);
         let run = self.run(c, at, |space| {
             let dst = dst.take().unwrap_or_default();

@@ -23,6 +23,7 @@ use env::Env;
 use io_uring::types::{Fd, FsyncFlags, SubmitArgs, Timespec};
 use io_uring::{IoUring, opcode, squeue};
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
@@ -65,7 +66,7 @@ struct Ring {
 /// A job in the kernel.
 struct Flying {
     job: Job,
-    /// The pieces that the entry points to.
+    /// The pieces that the entry points to, if it points to any.
     _pieces: Pieces,
 }
 
@@ -271,11 +272,12 @@ impl Ring {
         let (offset, length) = (job.at.offset + job.done, job.at.length - job.done);
         let flags = if job.through { libc::RWF_DSYNC } else { 0 };
         let whole = length as u32;
-        let pieces = Pieces(pieces(&mut job.work, job.at.length as usize, job.done as usize));
-        let one = match &*pieces.0 {
+        let found = pieces(&mut job.work, job.at.length as usize, job.done as usize);
+        let one = match &*found {
             [one] => Some((one.iov_base.cast::<u8>(), self.fixed_index(one))),
             _ => None,
         };
+        let pieces = Pieces(if one.is_some() { Box::default() } else { found.into_vec().into() });
         let (at, number) = (pieces.0.as_ptr(), pieces.0.len() as u32);
         let entry = match (&job.work, one) {
             (Work::Read(..), Some((p, Some(index)))) => {
@@ -380,8 +382,8 @@ impl Drop for Ring {
 }
 
 /// The memory of an I/O beyond its first `done` bytes; neighbours in memory are one piece.
-fn pieces(work: &mut Work, length: usize, done: usize) -> Box<[libc::iovec]> {
-    let mut out: Vec<libc::iovec> = Vec::new();
+fn pieces(work: &mut Work, length: usize, done: usize) -> SmallVec<[libc::iovec; 2]> {
+    let mut out: SmallVec<[libc::iovec; 2]> = SmallVec::new();
     let mut skip = done;
     let mut add = |p: *mut u8, n: usize| {
         let skipped = skip.min(n);
@@ -403,7 +405,7 @@ fn pieces(work: &mut Work, length: usize, done: usize) -> Box<[libc::iovec]> {
         Work::Write(src, None) => src.iter().for_each(|b| add(b.as_ptr().cast_mut(), b.len())),
         Work::Flush | Work::Discard => {}
     }
-    out.into_boxed_slice()
+    out
 }
 
 /// Whether the kernel only says to come again: time is up, a signal came, or completions must be taken first.

@@ -3,6 +3,7 @@
 //! No lock is held: a unit that does not match may have been written meanwhile, so it is looked at again under its lock, on every copy.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use arena::passes::{Pass, count};
 use arena::{Class, IoBufMut, SgMut, parts};
@@ -13,9 +14,20 @@ use smallvec::SmallVec;
 use super::copies::{Copies, Copy};
 use super::{Space, SpaceError};
 use crate::blocks::Units;
+use crate::disks::Reading;
 use crate::groups::{Group, GroupKey};
 use crate::layout::Run;
 use crate::{GROUP, UNIT};
+
+/// A read on its way from one disk.
+pub(super) struct Direct {
+    address: u64,
+    length: u64,
+    group: Arc<Group>,
+    /// Of the column.
+    units: Range<u32>,
+    reading: Reading,
+}
 
 impl Space {
     /// Reads as many whole units at `address` as `dst` has filled. What was never written, or discarded, is zeros.
@@ -29,17 +41,15 @@ impl Space {
         let length: u64 = dst.iter().map(|b| b.len() as u64).sum();
         assert!(address.is_multiple_of(UNIT) && length.is_multiple_of(UNIT));
         assert!(address + length <= self.inner.info.geometry.size);
-        let dst = match self.read_directly(address, length, dst).await {
-            Ok(dst) => return (Ok(()), dst),
-            Err(dst) => dst,
-        };
-        // In a box: what is rarely needed is not to make every read's task large.
-        Box::pin(self.read_whole(address, length, dst)).await
+        match self.start_read(address, length, dst) {
+            Ok(direct) => self.finish_read(direct).await,
+            Err(dst) => self.read_whole(address, length, dst).await,
+        }
     }
 
-    /// Reads what lies in one group that is ready, from one disk, and matches: nearly everything. The buffers come back as an error when it is to
-    /// be read in the other way.
-    async fn read_directly(&self, address: u64, length: u64, mut dst: SgMut) -> Result<SgMut, SgMut> {
+    /// Starts a read of what lies in one group that is ready: nearly everything. The buffers come back as an error when it is to be read in the
+    /// other way.
+    pub(super) fn start_read(&self, address: u64, length: u64, dst: SgMut) -> Result<Direct, SgMut> {
         let at = self.inner.layout.one_piece(address, length, GROUP).filter(|_| length > 0);
         let Some(at) = at else { return Err(dst) };
         let first = (at.offset / UNIT) as u32;
@@ -53,17 +63,22 @@ impl Space {
         let Some(copies) = self.inner.copies(&self.path, at.row, at.column) else { return Err(dst) };
         let Some(copy) = self.choose(&copies, &units) else { return Err(dst) };
         let Some(disk) = copy.disk.clone() else { return Err(dst) };
-        let offset = copy.data_at(&disk, first);
-        drop(copies);
-        let result;
-        (result, dst) = disk.read(offset, dst).await;
-        if result.is_err() {
-            return Err(dst);
+        let reading = disk.start_read(copy.data_at(&disk, first), dst);
+        Ok(Direct { address, length, group, units, reading })
+    }
+
+    /// What came of it; if it is not what it should be, it is read in the other way.
+    pub(super) async fn finish_read(&self, direct: Direct) -> (Result<(), SpaceError>, SgMut) {
+        let Direct { address, length, group, units, reading } = direct;
+        let (result, mut dst) = reading.wait().await;
+        if result.is_ok()
+            && self.verify(&group, &units, units.start, &mut dst).is_some_and(|bad| bad.is_empty())
+        {
+            return (Ok(()), dst);
         }
-        match self.verify(&group, &units, first, &mut dst) {
-            Some(bad) if bad.is_empty() => Ok(dst),
-            _ => Err(dst),
-        }
+        drop(group);
+        // In a box: what is rarely needed is not to make every read large.
+        Box::pin(self.read_whole(address, length, dst)).await
     }
 
     async fn read_whole(&self, address: u64, length: u64, dst: SgMut) -> (Result<(), SpaceError>, SgMut) {
