@@ -4,12 +4,13 @@
 
 pub mod activity;
 pub mod checksums;
+pub mod stripes;
 mod units;
 
 pub use units::Units;
 
 /// CRC32C of a block whose CRC lies at `at`.
-fn crc_without(block: &[u8], at: usize) -> u32 {
+pub(crate) fn crc_without(block: &[u8], at: usize) -> u32 {
     let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
     digest.update(&block[..at]);
     digest.update(&[0; 4]);
@@ -21,10 +22,10 @@ fn u16_at(b: &[u8], at: usize) -> u16 {
     u16::from_le_bytes([b[at], b[at + 1]])
 }
 
-fn u32_at(b: &[u8], at: usize) -> u32 {
+pub(crate) fn u32_at(b: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(std::array::from_fn(|i| b[at + i]))
 }
 
-fn u64_at(b: &[u8], at: usize) -> u64 {
+pub(crate) fn u64_at(b: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(std::array::from_fn(|i| b[at + i]))
 }
