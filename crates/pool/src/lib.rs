@@ -40,7 +40,7 @@ pub use pool::{
     AdminError, CreateError, CreateOptions, FoundLabel, NewDisk, OpenError, OpenOptions, Opened, Pool,
     Unsuitable, scan,
 };
-pub use space::{Space, SpaceError};
+pub use space::{ParityCounts, Space, SpaceError};
 pub use state::{
     Absence, DiskRecord, FaultDomains, InvalidOp, Op, Presence, Provisioning, Resiliency, Row, SlabCopy,
     SlabPlace, SpaceRecord, State, Usage,

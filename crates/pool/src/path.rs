@@ -23,8 +23,10 @@ use crate::disks::{DataDisk, RawIo};
 use crate::events::Events;
 use crate::jobs::Board;
 use crate::jobs::pacer::Pacing;
-use crate::space::{Space, SpaceError, SpaceInner};
-use crate::{Absence, DiskNumber, Member, Op, Pool, PoolId, RowNumber, SlabPlace, SpaceId, State};
+use crate::space::{Parity, Space, SpaceError, SpaceInner};
+use crate::{
+    Absence, DiskNumber, Member, Op, Pool, PoolId, Resiliency, RowNumber, SlabPlace, SpaceId, State,
+};
 
 /// Runs of writes under way at a time, over all spaces; a run is at most one group of one column.
 pub const WRITES_MAX: usize = 512;
@@ -154,6 +156,9 @@ impl DataPath {
             space.inner.repin(self);
             // What the disk has is compared when it is read again.
             space.inner.groups.forget_clean();
+            if let Some(parity) = &space.inner.parity {
+                parity.forget_clean();
+            }
         }
         let disks: Vec<_> = self.disks.read().values().cloned().collect();
         for disk in disks {
@@ -176,9 +181,11 @@ impl DataPath {
     /// # Errors
     /// [`SpaceError::Deleted`] when the pool has none of that number.
     pub fn space(self: &Arc<DataPath>, space: SpaceId) -> Result<Space, SpaceError> {
-        let record = self.read(|s| s.spaces.get(&space).cloned()).ok_or(SpaceError::Deleted(space))?;
+        let found = self.read(|s| Some((s.spaces.get(&space)?.clone(), s.journal_units(space))));
+        let (record, journal) = found.ok_or(SpaceError::Deleted(space))?;
         let mut spaces = self.spaces.lock();
-        let inner = spaces.entry(space).or_insert_with(|| Arc::new(SpaceInner::new(self, space, &record)));
+        let inner =
+            spaces.entry(space).or_insert_with(|| Arc::new(SpaceInner::new(self, space, &record, journal)));
         Ok(Space { path: Arc::clone(self), inner: Arc::clone(inner) })
     }
 
@@ -199,6 +206,9 @@ impl DataPath {
             d.log.active(copy.place.slab, copy.generation)
         });
         let inner = self.spaces.lock().get(&space).cloned();
+        if let Some(parity) = inner.as_ref().and_then(|i| i.parity.as_ref()) {
+            return parity.active(row);
+        }
         marked | inner.map_or(0, |s| s.unresolved_regions(row, column))
     }
 
@@ -207,6 +217,12 @@ impl DataPath {
     /// # Errors
     /// Of flushing the spaces.
     pub async fn quiesce(self: &Arc<DataPath>) -> Result<(), SpaceError> {
+        // Those with parity first: it is their journals that they write to.
+        for space in self.open_spaces() {
+            if let Some(striped) = space.striped() {
+                striped.quiesce().await?;
+            }
+        }
         for space in self.open_spaces() {
             space.flush_all().await?;
         }
@@ -283,6 +299,10 @@ impl DataPath {
         if reason == Absence::FlushFailed {
             d.resync_spoiled_all();
         }
+        let striped: BTreeMap<SpaceId, Arc<Parity>> = {
+            let spaces = self.spaces.lock();
+            spaces.iter().filter_map(|(id, i)| Some((*id, Arc::clone(i.parity.as_ref()?)))).collect()
+        };
         let missed = self.read(|state| {
             if !needs(state, disk) {
                 return None;
@@ -291,6 +311,7 @@ impl DataPath {
             for (&(space, row), r) in &state.rows {
                 for (index, copy) in r.slabs.iter().enumerate().filter(|(_, c)| c.place.disk == disk) {
                     let mut regions = d.log.active(copy.place.slab, copy.generation);
+                    regions |= striped.get(&space).map_or(0, |p| p.active(row));
                     if let Some((.., more)) = also.filter(|a| (a.0, a.1, a.2) == (space, row, index)) {
                         regions |= more;
                     }
@@ -356,6 +377,18 @@ impl DataPath {
 /// Regions of a copy that no other copy on a present disk has.
 fn alone(state: &State, space: SpaceId, row: RowNumber, index: usize) -> u64 {
     let (Some(record), Some(r)) = (state.spaces.get(&space), state.rows.get(&(space, row))) else { return 0 };
+    if let Resiliency::Parity { .. } = record.resiliency {
+        // Without it fewer columns would be current than there are data columns.
+        let Some(mine) = r.slabs.get(index) else { return 0 };
+        let others =
+            || r.slabs.iter().enumerate().filter(|(i, c)| *i != index && state.is_present(c.place.disk));
+        let many = |bit: &u64| others().filter(|(_, c)| c.missed & bit == 0).count();
+        let needed = |bit: &u64| many(bit) < usize::from(record.columns);
+        return (0..u64::BITS)
+            .map(|b| 1 << b)
+            .filter(|b| !mine.missed & b != 0 && needed(b))
+            .fold(0, |all, b| all | b);
+    }
     let copies = record.resiliency.copies();
     let first = index / copies * copies;
     let others = (first..first + copies).filter(|i| *i != index).filter_map(|i| r.slabs.get(i));

@@ -18,6 +18,7 @@ mod flush;
 mod heal;
 mod load;
 mod locks;
+mod parity;
 mod prepare;
 mod read;
 mod resolve;
@@ -36,6 +37,8 @@ use tokio::sync::oneshot;
 
 pub(crate) use copies::{Copy, current};
 pub use error::SpaceError;
+pub(crate) use parity::Parity;
+pub use parity::ParityCounts;
 
 use crate::groups::{Groups, Regions};
 use crate::layout::Layout;
@@ -61,6 +64,7 @@ pub(crate) struct SpaceInner {
     pub(crate) regions: Regions,
     pub(crate) groups: Groups,
     pub(crate) locks: RangeLocks,
+    pub(crate) parity: Option<Arc<Parity>>,
     flusher: Flusher,
     unresolved: Unresolved,
     info: DiskInfo,
@@ -68,8 +72,14 @@ pub(crate) struct SpaceInner {
 }
 
 impl SpaceInner {
-    pub(crate) fn new(path: &DataPath, id: SpaceId, record: &SpaceRecord) -> SpaceInner {
+    pub(crate) fn new(
+        path: &DataPath,
+        id: SpaceId,
+        record: &SpaceRecord,
+        journal: Option<u64>,
+    ) -> SpaceInner {
         let regions = Regions::new(path.slab_bytes);
+        let parity = journal.map(|units| Parity::new(path.options.tables, regions, id, record, units));
         SpaceInner {
             id,
             layout: Layout::new(record, path.slab_bytes),
@@ -78,6 +88,7 @@ impl SpaceInner {
             regions,
             groups: Groups::new(path.options.tables, regions),
             locks: RangeLocks::default(),
+            parity: parity.map(Arc::new),
             flusher: Flusher::default(),
             unresolved: Unresolved::default(),
             info: info(path.pool, id, record),

@@ -32,6 +32,9 @@ use crate::{DiskNumber, PoolId, RowNumber, SpaceId, voters};
 /// How many epochs a pool remembers.
 pub const EPOCHS_MAX: usize = 4096;
 
+/// The most bytes of a parity space's journal: what a crash may have to be carried out again.
+pub const JOURNAL_BYTES_MAX: u64 = 32 << 20;
+
 /// The whole metadata of a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
@@ -142,6 +145,43 @@ impl State {
         let total = self.disks.get(&disk).map_or(0, |d| d.slabs);
         let used = self.used.get(&disk);
         (0..total).filter(move |s| !used.is_some_and(|u| u.contains(s)))
+    }
+
+    /// The journal of a parity space: the space that was made with it, in the same record, so its number is the next one.
+    pub fn journal_of(&self, space: SpaceId) -> Option<SpaceId> {
+        let record = self.spaces.get(&space)?;
+        matches!(record.resiliency, Resiliency::Parity { .. }).then(|| SpaceId(space.0.wrapping_add(1)))
+    }
+
+    /// The parity space whose journal this is. Nobody else uses it, and it goes with that one.
+    pub fn owner_of(&self, journal: SpaceId) -> Option<SpaceId> {
+        let owner = SpaceId(journal.0.checked_sub(1)?);
+        (self.journal_of(owner)? == journal && self.spaces.contains_key(&journal)).then_some(owner)
+    }
+
+    /// Units of a parity space's journal; `None` for others.
+    pub(crate) fn journal_units(&self, space: SpaceId) -> Option<u64> {
+        let journal = self.journal_of(space)?;
+        Some(self.spaces.get(&journal).map_or(0, |j| j.size / crate::UNIT))
+    }
+
+    /// The operations that make a space: of one with parity, its journal too.
+    pub fn create_ops(&self, record: SpaceRecord) -> Vec<Op> {
+        let space = SpaceId(self.next_space);
+        let journal = match record.resiliency {
+            Resiliency::Parity { parity } => Some(SpaceRecord {
+                name: format!(".journal-{}", space.0),
+                size: self.slab_bytes.min(JOURNAL_BYTES_MAX),
+                resiliency: Resiliency::Mirror { copies: parity.saturating_add(1) },
+                interleave: crate::UNIT as u32,
+                columns: 1,
+                provisioning: Provisioning::Fixed,
+            }),
+            _ => None,
+        };
+        let mut ops = vec![Op::CreateSpace { space, record }];
+        ops.extend(journal.map(|record| Op::CreateSpace { space: SpaceId(space.0.wrapping_add(1)), record }));
+        ops
     }
 
     /// The operations that make a disk absent: its copies miss the regions of `active`, which may have writes that it lost.

@@ -55,6 +55,9 @@ impl DataPath {
 
 impl Space {
     async fn move_slab(&self, row: RowNumber, index: usize, to: SlabPlace) -> Result<(), SpaceError> {
+        if let Some(striped) = self.striped() {
+            return striped.move_slab(row, index, to).await;
+        }
         let column = (index / self.inner.copies) as u8;
         // No write and no block is under way to the slab that is given up.
         let _units = self.inner.locks.lock(row, column, 0..u32::MAX).await;

@@ -112,6 +112,13 @@ impl Space {
             }
         }
         self.flush_all().await?;
+        if let Some(striped) = self.striped() {
+            for ((row, index), target) in &mut targets {
+                if !striped.resynced(*row, *index, target.copied).await? {
+                    target.copied = 0;
+                }
+            }
+        }
         // Who deals with a failed write comes before this, or finds the copy current and makes it missed again.
         let _one = self.path.failing.lock().await;
         let mut ops = Vec::new();
@@ -144,6 +151,11 @@ impl Space {
         units: Range<u32>,
         progress: &Progress,
     ) -> Result<bool, SpaceError> {
+        if let Some(striped) = self.striped() {
+            let bytes = u64::from(units.end - units.start) * UNIT;
+            let Some(_turn) = progress.piece(bytes).await else { return Ok(false) };
+            return striped.resync_piece(row, &target.copy, &target.disk, units).await;
+        }
         let column = (target.copy.index / self.inner.copies) as u8;
         let regions = self.inner.regions.of(&units);
         let Some((key, _)) = self.inner.groups_of(row, column, &units).next() else { return Ok(true) };

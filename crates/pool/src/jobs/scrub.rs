@@ -51,6 +51,13 @@ impl Space {
         if progress.is_stopped() {
             return Ok(());
         }
+        if let Some(striped) = self.striped() {
+            // All columns together.
+            return match key.column {
+                0 => striped.scrub_group(key.row, key.group, progress).await,
+                _ => Ok(()),
+            };
+        }
         // Held, so that it stays loaded.
         let group = self.inner.groups.get(key);
         self.settle_doubts(key).await?;

@@ -97,6 +97,11 @@ impl Ring {
         self.used() + units <= self.capacity
     }
 
+    /// Units that nobody has reserved, those of the margin too.
+    pub(crate) fn has_spare(&self, units: u64) -> bool {
+        self.used() + self.reserved + units <= self.capacity
+    }
+
     /// A record of so many units is durable at [`Ring::next`]; `writers` are to write it in place.
     pub(crate) fn written(&mut self, units: u64, writers: usize) -> u64 {
         let position = self.head;

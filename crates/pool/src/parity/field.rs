@@ -84,24 +84,25 @@ fn words<const N: usize>(to: &mut [u8], from: &[u8], by: u8) {
     }
 }
 
+/// Long multiplication, bit by bit.
+#[cfg(test)]
+pub(super) fn naive(a: u8, b: u8) -> u8 {
+    let (mut product, mut a) = (0_u16, u16::from(a));
+    for bit in 0..8 {
+        if b & 1 << bit != 0 {
+            product ^= a;
+        }
+        a <<= 1;
+        if a & 0x100 != 0 {
+            a ^= 0x11d;
+        }
+    }
+    product as u8
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Long multiplication, bit by bit.
-    pub(in super::super) fn naive(a: u8, b: u8) -> u8 {
-        let (mut product, mut a) = (0_u16, u16::from(a));
-        for bit in 0..8 {
-            if b & 1 << bit != 0 {
-                product ^= a;
-            }
-            a <<= 1;
-            if a & 0x100 != 0 {
-                a ^= 0x11d;
-            }
-        }
-        product as u8
-    }
 
     #[test]
     fn every_product_is_the_naive_one() {
@@ -119,6 +120,3 @@ mod tests {
         assert_eq!((power(0), power(1), power(8), power(255)), (1, 2, 0x1d, 1));
     }
 }
-
-#[cfg(test)]
-pub(super) use tests::naive;

@@ -74,8 +74,8 @@ impl Pool {
     /// [`CommitError`]: a shape that cannot be, a name that is taken, or no change at all is possible.
     pub async fn create_space(&self, record: SpaceRecord) -> Result<SpaceId, CommitError> {
         let _admin = self.inner.admin.lock().await;
-        let space = SpaceId(self.read(|s| s.next_space));
-        self.inner.metadata.commit(vec![Op::CreateSpace { space, record }]).await?;
+        let (space, ops): (SpaceId, Vec<Op>) = self.read(|s| (SpaceId(s.next_space), s.create_ops(record)));
+        self.inner.metadata.commit(ops).await?;
         Ok(space)
     }
 

@@ -6,6 +6,7 @@ mod book;
 mod crashes;
 mod faults;
 mod model;
+mod parity;
 mod reads;
 mod whole;
 mod world;

@@ -28,6 +28,8 @@ pub(super) const SPACE: SpaceId = SpaceId(0);
 pub(super) struct Shape {
     pub(super) disks: u16,
     pub(super) copies: u8,
+    /// Parity columns; then `columns` are those of data, and there is one copy.
+    pub(super) parity: u8,
     pub(super) columns: u8,
     pub(super) slab_bytes: u64,
     pub(super) slabs: u32,
@@ -41,6 +43,7 @@ impl Shape {
     pub(super) const MIRROR: Shape = Shape {
         disks: 2,
         copies: 2,
+        parity: 0,
         columns: 1,
         slab_bytes: 2 << 20,
         slabs: 3,
@@ -59,12 +62,15 @@ impl Shape {
     }
 
     fn record(&self) -> SpaceRecord {
-        let rows = u64::from(self.slabs) * u64::from(self.disks)
-            / (u64::from(self.copies) * u64::from(self.columns));
+        // A slab of each disk is left for a journal.
+        let slabs = self.slabs - u32::from(self.parity > 0);
+        let rows = u64::from(slabs) * u64::from(self.disks)
+            / (u64::from(self.copies) * u64::from(self.columns + self.parity));
         SpaceRecord {
             name: "space".into(),
             size: rows.min(self.rows_max) * u64::from(self.columns) * self.slab_bytes,
             resiliency: match self.copies {
+                _ if self.parity > 0 => Resiliency::Parity { parity: self.parity },
                 1 => Resiliency::Simple,
                 copies => Resiliency::Mirror { copies },
             },
@@ -90,7 +96,7 @@ impl Shape {
             state.apply(&Op::AddDisk { disk: DiskNumber(n), record }).expect("a new disk");
         }
         state.apply(&Op::Voters { voters: [DiskNumber(0)].into() }).expect("a voter");
-        state.apply(&Op::CreateSpace { space: SPACE, record: self.record() }).expect("a space");
+        state.apply_all(&state.create_ops(self.record())).expect("a space");
         // Losing the voter is the metadata's own business, which has tests of its own.
         state.voters.clear();
         state

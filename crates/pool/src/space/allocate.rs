@@ -11,6 +11,7 @@ use futures_util::future::join_all;
 use super::{Space, SpaceError};
 use crate::CommitError;
 use crate::blocks::checksums::{BlockId, Table, encode};
+use crate::blocks::stripes;
 use crate::disks::DataDisk;
 use crate::{Absence, GROUP, InvalidOp, Op, RowNumber, SlabPlace, placement};
 
@@ -30,6 +31,10 @@ impl Space {
     /// Sees to it that a row has slabs.
     pub(super) async fn allocate(&self, row: RowNumber) -> Result<(), SpaceError> {
         let (id, path) = (self.inner.id, &self.path);
+        if let Some(parity) = &self.inner.parity {
+            // A space whose journal found no room later could not be written any more.
+            Box::pin(path.space(parity.journal)?.allocate(RowNumber(0))).await?;
+        }
         let _one = path.allocating.lock().await;
         loop {
             let chosen = path.read(|state| match state.rows.contains_key(&(id, row)) {
@@ -37,7 +42,12 @@ impl Space {
                 false => placement::row(state, id).map(|places| Some((places, state.next_generation))),
             });
             let chosen = chosen.map_err(|why| SpaceError::NoRoom { space: id, why })?;
-            let Some((slabs, generation)) = chosen else { return Ok(()) };
+            let Some((mut slabs, generation)) = chosen else { return Ok(()) };
+            if self.inner.parity.is_some() {
+                // Equal disks would be chosen in the same order each time, and the last ones have all parity.
+                let turn = row.0 as usize % slabs.len();
+                slabs.rotate_left(turn);
+            }
             if !self.write_fresh(row, &slabs, generation).await? {
                 continue;
             }
@@ -93,7 +103,10 @@ impl Space {
         let mut bytes = Vec::new();
         for group in 0..(self.path.slab_bytes / GROUP) as u32 {
             let id = BlockId { pool, space, row, index: index as u8, group, allocation: generation };
-            bytes.extend(encode(&id, 1, &Table::default()));
+            bytes.extend(match &self.inner.parity {
+                Some(p) => stripes::encode(&id, &stripes::Block::empty(p.data, p.parity)),
+                None => encode(&id, 1, &Table::default()),
+            });
         }
         let at = disk.member.areas.checksums(slab).offset;
         disk.write(at, [IoBuf::from(bytes)].into_iter().collect()).await?;

@@ -175,7 +175,8 @@ impl Space {
     pub(super) async fn make_room(&self, disk: DiskNumber) -> Result<(), SpaceError> {
         let Some(disk) = self.path.disk(disk) else { return Ok(()) };
         let owners = disk.log.with(|core| core.owners_in_use());
-        for space in self.path.open_spaces() {
+        // Those with parity have no entries; and this may be one's journal.
+        for space in self.path.open_spaces().into_iter().filter(|s| s.striped().is_none()) {
             if owners.contains(&space.inner.id) {
                 // Whoever's it is is told when he flushes; this one needs the room only.
                 let _ = space.flush_all().await;

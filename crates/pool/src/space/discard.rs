@@ -28,6 +28,8 @@ impl Space {
             let stop = end.min(next);
             if at == first && stop == next.min(size) {
                 self.free_row(row).await?;
+            } else if let Some(striped) = self.striped() {
+                Box::pin(striped.discard(at, stop - at)).await?;
             } else if self.inner.copies(&self.path, row, 0).is_some() {
                 for run in self.inner.layout.runs(at, stop - at, GROUP) {
                     let first = (run.at.offset / UNIT) as u32;
@@ -94,6 +96,9 @@ impl Space {
 
     /// Gives a row's slabs back.
     async fn free_row(&self, row: RowNumber) -> Result<(), SpaceError> {
+        if let Some(striped) = self.striped() {
+            return Box::pin(striped.free_row(row)).await;
+        }
         let mut locks = Vec::new();
         for column in 0..self.inner.columns {
             locks.push(self.inner.locks.lock(row, column, 0..u32::MAX).await);

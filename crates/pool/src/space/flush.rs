@@ -67,6 +67,9 @@ impl Space {
     /// # Errors
     /// [`SpaceError::Disk`] when a disk that has something alone failed: then what was written since the last flush may be lost.
     pub async fn flush_all(&self) -> Result<(), SpaceError> {
+        if let Some(striped) = self.striped() {
+            return Box::pin(striped.flush()).await;
+        }
         let flusher = &self.inner.flusher;
         let wanted = flusher.rounds.lock().begun + 1;
         let _one = flusher.lock.lock().await;

@@ -32,6 +32,9 @@ impl Space {
 
     /// Resolves and loads what can be of a group.
     pub(crate) async fn settle_doubts(&self, key: GroupKey) -> Result<(), SpaceError> {
+        if let Some(striped) = self.striped() {
+            return Box::pin(striped.settle()).await;
+        }
         let group = self.inner.groups.get(key);
         let _one = group.preparing.lock().await;
         self.resolve(&group).await?;

@@ -116,6 +116,9 @@ impl Space {
     }
 
     async fn read_run(&self, run: &Run, mut dst: SgMut) -> (Result<(), SpaceError>, SgMut) {
+        if let Some(striped) = self.striped() {
+            return Box::pin(striped.read_run(run, dst)).await;
+        }
         let (row, column) = (run.at.row, run.at.column);
         let first = (run.at.offset / UNIT) as u32;
         let units = first..first + (run.length / UNIT) as u32;
@@ -285,7 +288,7 @@ fn scatter(from: &SgMut, run: &Run, to: &mut SgMut) {
 }
 
 /// The bytes from `start` to `end` of scattered ones.
-fn pieces(sg: &SgMut, start: usize, end: usize) -> impl Iterator<Item = &[u8]> {
+pub(super) fn pieces(sg: &SgMut, start: usize, end: usize) -> impl Iterator<Item = &[u8]> {
     parts(sg.iter().map(|b| b.len()), start, end - start).map(|(i, part)| &sg[i][part])
 }
 
@@ -299,7 +302,7 @@ fn copy_in(sg: &mut SgMut, start: usize, mut bytes: &[u8]) {
 }
 
 /// Puts a unit's bytes in its place; `None`: zeros.
-fn fill(sg: &mut SgMut, at: usize, bytes: Option<&[u8]>) {
+pub(super) fn fill(sg: &mut SgMut, at: usize, bytes: Option<&[u8]>) {
     const ZEROS: [u8; UNIT as usize] = [0; UNIT as usize];
     copy_in(sg, at, bytes.unwrap_or(&ZEROS));
 }

@@ -106,11 +106,19 @@ impl SpaceInner {
 impl Space {
     /// The groups in doubt.
     pub fn unresolved_groups(&self) -> usize {
+        if let Some(striped) = self.striped() {
+            return striped.in_doubt();
+        }
         self.inner.unresolved.0.lock().len()
     }
 
     /// All of them.
     pub(crate) fn groups_in_doubt(&self) -> Vec<GroupKey> {
+        if let Some(striped) = self.striped() {
+            // One for the whole journal.
+            let all = GroupKey { row: RowNumber(0), column: 0, group: 0 };
+            return if striped.in_doubt() > 0 { vec![all] } else { Vec::new() };
+        }
         self.inner.unresolved.0.lock().keys().copied().collect()
     }
 }

@@ -47,6 +47,9 @@ impl Space {
         let length = sg_len(&src) as u64;
         assert!(address.is_multiple_of(UNIT) && length.is_multiple_of(UNIT));
         assert!(address + length <= self.inner.info.geometry.size);
+        if let Some(striped) = self.striped() {
+            return Box::pin(striped.write(address, src)).await;
+        }
         if let Some(at) = self.inner.layout.one_piece(address, length, GROUP).filter(|_| length > 0) {
             return self.write_run(at, length, src).await;
         }

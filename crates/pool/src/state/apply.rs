@@ -254,7 +254,9 @@ impl State {
             Resiliency::Parity { parity } if !(1..=2).contains(&parity) => {
                 return bad("parity has 1 or 2 parity columns");
             }
-            Resiliency::Parity { .. } if s.columns < 2 => return bad("parity has at least 2 data columns"),
+            Resiliency::Parity { .. } if !(2..=16).contains(&s.columns) => {
+                return bad("parity has 2 to 16 data columns");
+            }
             _ => {}
         }
         if !interleave.is_power_of_two() || interleave < UNIT || interleave > self.slab_bytes {

@@ -49,7 +49,7 @@ pub async fn chaos(rig: &Rig, site: &Site, steps: u64, mut random: Random) {
                 rig.spoil(n);
                 rig.machine.rule(SlotId(n), Rule::new(op, When::Nth(nth), Fault::Error));
             }
-            7 if rig.has_budget(n) && rig.shape.copies > 1 && crate::wild() => lie(rig, n, &mut random),
+            7 if rig.has_budget(n) && rig.shape.promise() > 0 && crate::wild() => lie(rig, n, &mut random),
             8 => {
                 rig.note(|| format!("disk {n} is slow"));
                 let slow = Fault::Slow(Duration::from_millis(100 + random.below(2000)));

@@ -94,7 +94,7 @@ async fn between(rig: &Rig, old: &mut Vec<Image>, random: &mut Random) {
         return;
     }
     for n in 0..rig.machine.slots() {
-        if !rig.has_budget(n) || rig.shape.copies == 1 {
+        if !rig.has_budget(n) || rig.shape.promise() == 0 {
             continue;
         }
         if random.one_in(6) && !rig.pulled.borrow().contains(&n) {

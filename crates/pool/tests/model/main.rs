@@ -2,7 +2,7 @@
 //!
 //! A seed decides everything: the shape, what several users do at the same time on the same units, power cuts, disks that come and go, fail, lie,
 //! return old. A failure names its seed; `POOL_SEED=n cargo test -p pool --test model one_seed` repeats it. `POOL_SEEDS=n` runs so
-//! many seeds instead of a few, from `POOL_FIRST` on. With `POOL_WILD` disks lie, fail single I/Os, are put back to older states and are
+//! many seeds instead of a few, from `POOL_FIRST` on. Seeds from 2^32 on have parity. With `POOL_WILD` disks lie, fail single I/Os, are put back to older states and are
 //! replaced as well: then some seeds find errors that are not explained yet, so that is for looking, not for judging.
 
 mod chaos;
@@ -31,10 +31,20 @@ fn in_virtual_time<T>(run: impl Future<Output = T>) -> T {
 
 #[test]
 fn nothing_is_wrong_and_nothing_flushed_is_lost() {
-    let first = number("POOL_FIRST").unwrap_or(0);
-    let seeds = first..first + number("POOL_SEEDS").unwrap_or(300);
+    all(0, 300);
+}
+
+/// The same of spaces with one and two columns of parity.
+#[test]
+fn nothing_is_wrong_or_lost_with_parity() {
+    all(rig::PARITY, 80);
+}
+
+fn all(from: u64, usual: u64) {
+    let first = from + number("POOL_FIRST").unwrap_or(0);
+    let seeds = first..first + number("POOL_SEEDS").unwrap_or(usual);
     let mut failed = Vec::new();
-    let many = seeds.end - seeds.start > 300;
+    let many = seeds.end - seeds.start > usual;
     for seed in seeds {
         if std::panic::catch_unwind(|| in_virtual_time(run(seed, None))).is_err() {
             failed.push(seed);
@@ -47,7 +57,8 @@ fn nothing_is_wrong_and_nothing_flushed_is_lost() {
 /// The power goes at every event of a short life.
 #[test]
 fn a_cut_at_every_event() {
-    for seed in 0..number("POOL_SEEDS").map_or(4, |n| n / 50) {
+    let seeds = 0..number("POOL_SEEDS").map_or(4, |n| n / 50);
+    for seed in seeds.clone().chain(seeds.map(|n| rig::PARITY + n)) {
         for event in 0.. {
             if !in_virtual_time(run(seed, Some(event))).cut {
                 break;
@@ -58,7 +69,7 @@ fn a_cut_at_every_event() {
 
 #[test]
 fn a_seed_replays_byte_for_byte() {
-    for seed in 0..10 {
+    for seed in (0..10).chain(rig::PARITY..rig::PARITY + 3) {
         let run = || in_virtual_time(run(seed, None)).images;
         assert!(run() == run(), "seed {seed}");
     }

@@ -48,6 +48,8 @@ pub fn arena() -> Arena {
 pub struct Shape {
     pub disks: usize,
     pub copies: u8,
+    /// Parity columns beside those of data; then there is one copy.
+    pub parity: u8,
     pub columns: u8,
     pub interleave: u32,
     pub rows: u64,
@@ -56,6 +58,8 @@ pub struct Shape {
 
 pub const DISK_BYTES: u64 = 16 << 20;
 pub const SLAB_BYTES: u64 = 2 << 20;
+/// Seeds from here on have parity.
+pub const PARITY: u64 = 1 << 32;
 /// The units that are used, at the beginning of each row.
 pub const USED: u64 = 40;
 
@@ -74,10 +78,19 @@ impl Shape {
             (2, 1, 2),
             (3, 2, 1),
         ];
+        let with_parity =
+            [(3, 1, 2), (4, 2, 2), (4, 1, 3), (5, 2, 3), (4, 1, 2), (5, 2, 2), (5, 1, 2), (6, 2, 3)];
         let (disks, copies, columns) = kinds[(seed % 10) as usize];
+        let (disks, copies, parity, columns) = match seed.checked_sub(PARITY) {
+            None => (disks, copies, 0, columns),
+            Some(n) => {
+                let (disks, parity, columns) = with_parity[(n % 8) as usize];
+                (disks, 1, parity, columns)
+            }
+        };
         let interleave = [4096, 8192, 65536][random.below(3) as usize];
         let (rows, fixed) = (1 + random.below(3), random.one_in(3));
-        Shape { disks, copies, columns, interleave, rows, fixed }
+        Shape { disks, copies, parity, columns, interleave, rows, fixed }
     }
 
     pub fn record(&self) -> SpaceRecord {
@@ -85,6 +98,7 @@ impl Shape {
             name: "space".into(),
             size: self.rows * self.row_units() * UNIT,
             resiliency: match self.copies {
+                _ if self.parity > 0 => Resiliency::Parity { parity: self.parity },
                 1 => Resiliency::Simple,
                 copies => Resiliency::Mirror { copies },
             },
@@ -100,7 +114,7 @@ impl Shape {
 
     /// How many disks may be bad at a time.
     pub fn promise(&self) -> usize {
-        usize::from(self.copies) - 1
+        usize::from(self.copies - 1 + self.parity)
     }
 }
 

@@ -1,0 +1,224 @@
+//! A parity space: rows of data and parity columns, a unit of each column a *stripe*. `docs/0002-parity.md` has the reasons.
+//!
+//! Invariants:
+//! 1. A stripe is changed under its lock only. One that is written, durably or about to be, is changed in place only after the change is durable in the
+//!    journal; one that is not (*fresh*) is changed in place at once, and is in the journal before a block says that it is written.
+//! 2. Before a stripe is changed its region is marked, and every column whose disk is away has missed it, durably. A region is used with as many current
+//!    columns as the row has data columns, or not at all.
+//! 3. What a stripe is, is what the newest journal entry says, or the blocks if there is none: so blocks may be written at any time, in any order.
+//! 4. A change that has begun and not ended stays in `stuck`; nobody reads or changes its stripes before it is carried out.
+//! 5. Order of locks: room in the journal, a group's `preparing`, ranges in ascending (row, unit), a checkpoint, the journal. Nobody waits for room, or for a
+//!    flush, with a range in his hands.
+
+mod carry;
+mod change;
+mod checkpoint;
+mod columns;
+mod flush;
+mod load;
+mod log;
+mod marks;
+mod read;
+mod rebuild;
+mod replay;
+mod rows;
+mod stuck;
+mod table;
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use super::locks::RangeLock;
+use super::{Space, SpaceError};
+use crate::groups::Regions;
+use crate::journal::record;
+use crate::{RowNumber, SpaceId, SpaceRecord, UNIT};
+use flush::Flusher;
+use log::Log;
+use marks::Marks;
+use stuck::Stuck;
+use table::RowGroups;
+
+/// The most stripes that are changed together.
+const STRIPES_MAX: u32 = 64;
+
+/// Changes under way at a time.
+const CHANGES_MAX: usize = 128;
+
+/// What a parity space has beside what every space has.
+pub(crate) struct Parity {
+    pub(crate) data: usize,
+    pub(crate) parity: usize,
+    pub(crate) journal: SpaceId,
+    groups: RowGroups,
+    marks: Arc<Marks>,
+    log: Log,
+    stuck: Stuck,
+    flusher: Flusher,
+    changes: tokio::sync::Semaphore,
+    checkpointing: tokio::sync::Mutex<()>,
+    open: AtomicBool,
+    opening: tokio::sync::Mutex<()>,
+    /// Stripes that are changed together: a power of two.
+    together: u32,
+    counts: Counts,
+}
+
+/// What users asked for and what the disks were asked for, in units.
+#[derive(Default)]
+struct Counts {
+    written: AtomicU64,
+    read_to_write: AtomicU64,
+    in_place: AtomicU64,
+    journal: AtomicU64,
+}
+
+/// What a parity space did for its writes since it was opened, in units of 4 KiB.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ParityCounts {
+    /// Written, and discarded, by users.
+    pub written: u64,
+    /// Read from disks to find the new parity.
+    pub read_to_write: u64,
+    /// Written to disks in their places, parity too.
+    pub in_place: u64,
+    /// Written to the journal, once for all its copies.
+    pub journal: u64,
+}
+
+impl Parity {
+    pub(crate) fn new(
+        tables: usize,
+        regions: Regions,
+        id: SpaceId,
+        record: &SpaceRecord,
+        journal_units: u64,
+    ) -> Parity {
+        let (data, parity) = (usize::from(record.columns), record.resiliency.failures());
+        let log = Log::new(journal_units.saturating_sub(log::HEADERS).max(log::LEAST));
+        let fits = |stripes: u32| {
+            let payload = stripes as usize * (data + parity);
+            record::units(stripes as usize, data + parity, payload) <= log.most()
+        };
+        let mut together = STRIPES_MAX;
+        while together > 1 && !fits(together) {
+            together /= 2;
+        }
+        Parity {
+            data,
+            parity,
+            journal: SpaceId(id.0.wrapping_add(1)),
+            groups: RowGroups::new(tables / (data + parity), regions, data, parity),
+            marks: Arc::default(),
+            log,
+            stuck: Stuck::default(),
+            flusher: Flusher::default(),
+            changes: tokio::sync::Semaphore::new(CHANGES_MAX),
+            checkpointing: tokio::sync::Mutex::default(),
+            open: AtomicBool::new(false),
+            opening: tokio::sync::Mutex::default(),
+            together,
+            counts: Counts::default(),
+        }
+    }
+
+    fn columns(&self) -> usize {
+        self.data + self.parity
+    }
+
+    /// Regions of a row that may not be durable in their places.
+    pub(crate) fn active(&self, row: RowNumber) -> u64 {
+        self.marks.of(row)
+    }
+
+    /// What is known and clean is read, and compared, again.
+    pub(crate) fn forget_clean(&self) {
+        self.groups.forget_clean();
+    }
+}
+
+/// A parity space in use.
+#[derive(Clone)]
+pub(crate) struct Striped {
+    space: Space,
+    p: Arc<Parity>,
+}
+
+impl Space {
+    /// The space as one with parity, if it is.
+    pub(crate) fn striped(&self) -> Option<Striped> {
+        let p = self.inner.parity.as_ref()?;
+        Some(Striped { space: self.clone(), p: Arc::clone(p) })
+    }
+
+    /// What a parity space did for its writes; `None` for others.
+    pub fn parity_counts(&self) -> Option<ParityCounts> {
+        let counts = &self.inner.parity.as_ref()?.counts;
+        let of = |n: &AtomicU64| n.load(Ordering::Relaxed);
+        Some(ParityCounts {
+            written: of(&counts.written),
+            read_to_write: of(&counts.read_to_write),
+            in_place: of(&counts.in_place),
+            journal: of(&counts.journal),
+        })
+    }
+}
+
+impl Striped {
+    /// The space that the journal lies in.
+    fn journal(&self) -> Result<Space, SpaceError> {
+        self.space.path.space(self.p.journal)
+    }
+
+    /// The lock of stripes.
+    async fn lock(&self, row: RowNumber, units: Range<u32>) -> RangeLock {
+        self.space.inner.locks.lock(row, 0, units).await
+    }
+
+    fn regions(&self, units: &Range<u32>) -> u64 {
+        self.space.inner.regions.of(units)
+    }
+
+    /// The sum of a unit of a column.
+    fn sum(&self, row: RowNumber, column: usize, unit: u32, bytes: &[u8]) -> u32 {
+        crate::blocks::checksums::checksum(self.space.inner.id, row, column as u8, unit, [bytes])
+    }
+
+    /// The space's address of a unit; of a parity unit, the stripe's first.
+    fn address(&self, row: RowNumber, column: usize, unit: u32) -> u64 {
+        let column = if column < self.p.data { column } else { 0 };
+        self.space.inner.address(row, column as u8, unit)
+    }
+
+    fn corrupt(&self, row: RowNumber, column: usize, unit: u32) -> SpaceError {
+        let address = self.address(row, column, unit);
+        SpaceError::Corrupt { space: self.space.inner.id, address, length: UNIT }
+    }
+
+    /// Makes room and takes back marks: after this and no change since, the next opening has nothing to replay.
+    pub(crate) async fn quiesce(&self) -> Result<(), SpaceError> {
+        if !self.p.open.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        for _ in 0..3 {
+            self.flush().await?;
+            self.checkpoint().await?;
+            if self.p.log.is_empty() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// How much is in doubt: everything before the journal was replayed, then changes that could not be carried out.
+    pub(crate) fn in_doubt(&self) -> usize {
+        usize::from(!self.p.open.load(Ordering::Acquire)) + self.p.stuck.count()
+    }
+
+    /// Replays and carries out what can be.
+    pub(crate) async fn settle(&self) -> Result<(), SpaceError> {
+        self.opened().await?;
+        self.settle_stuck(|_| true).await
+    }
+}

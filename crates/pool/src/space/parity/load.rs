@@ -1,0 +1,178 @@
+//! Reading what the blocks say of a group, from every column that is current.
+//!
+//! Of each region the block with the highest generation among the columns current there says what is written, and which generation every column should
+//! have. A column with an older block than that has lost writes: its sums count for nothing, and its units are made anew from the others. Only where a journal
+//! entry names the group (`relaxed`) may a power cut have torn its blocks apart; then those of a column are right wherever no entry says otherwise.
+
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use futures_util::future::join_all;
+
+use super::Striped;
+use super::columns::usable;
+use super::table::{RowGroup, RowKey};
+use crate::blocks::checksums::BlockId;
+use crate::blocks::stripes::{BLOCK, Block, decode};
+use crate::events::{Finding, Found};
+use crate::space::SpaceError;
+use crate::space::copies::{Copy, blame, current};
+use crate::{REGIONS, RowNumber};
+
+/// Why a block says nothing.
+pub(super) enum Bad {
+    Damaged,
+    Disk(disk::DiskError),
+}
+
+impl Striped {
+    /// The group, with these regions known and usable; `None` when its row has no slabs.
+    pub(super) async fn ready(&self, key: RowKey, regions: u64) -> Result<Option<Arc<RowGroup>>, SpaceError> {
+        self.prepared(key, regions, None).await
+    }
+
+    /// The group, with these regions known, and usable unless this column is current there.
+    pub(super) async fn prepared(
+        &self,
+        key: RowKey,
+        regions: u64,
+        column: Option<usize>,
+    ) -> Result<Option<Arc<RowGroup>>, SpaceError> {
+        loop {
+            let group = self.p.groups.get(key);
+            if self.is_prepared(&group, regions, column) {
+                return Ok(Some(group));
+            }
+            let one = group.preparing.lock().await;
+            if self.is_prepared(&group, regions, column) {
+                drop(one);
+                return Ok(Some(group));
+            }
+            let Some(columns) = self.columns(key.row) else { return Ok(None) };
+            if group.state.lock().dead {
+                continue;
+            }
+            if !column.is_some_and(|c| columns[c].is_current(regions)) {
+                self.enough(key.row, &columns, regions)?;
+            }
+            let suspect = self.load(&group, &columns, false).await?;
+            if suspect {
+                self.heal_lost(&group).boxed().await?;
+            }
+        }
+    }
+
+    /// Whether regions are known in every column that is current there. Changes for the worse when a disk returns or the row goes.
+    pub(super) fn is_ready(&self, group: &RowGroup, regions: u64) -> bool {
+        self.is_prepared(group, regions, None)
+    }
+
+    /// The same for who reads a column: it need not be usable where that is current.
+    pub(super) fn is_prepared(&self, group: &RowGroup, regions: u64, column: Option<usize>) -> bool {
+        let Some(columns) = self.columns(group.key.row) else { return false };
+        let enough = column.is_some_and(|c| columns[c].is_current(regions))
+            || regions & !usable(&self.p, &columns) == 0;
+        let state = group.state.lock();
+        let known = || columns.iter().zip(&state.known).all(|(c, k)| c.current() & regions & !k == 0);
+        enough && !state.dead && state.mapped & regions == regions && known()
+    }
+
+    /// Makes known what can be; true when some units' sums are lost. The caller has `preparing`.
+    pub(super) async fn load(
+        &self,
+        group: &RowGroup,
+        columns: &[Copy],
+        relaxed: bool,
+    ) -> Result<bool, SpaceError> {
+        let key = group.key;
+        let here = self.p.groups.regions_of(key) & current(columns);
+        let reads = columns.iter().filter(|c| c.current() & here != 0);
+        let reads = reads.map(|c| async move { (c, self.read_block(key, c).await) });
+        let blocks: Vec<(&Copy, Result<Block, Bad>)> = join_all(reads).await;
+        let mut bad = Vec::new();
+        let mut suspect = false;
+        {
+            let mut state = group.state.lock();
+            for region in (0..REGIONS).map(|r| 1_u64 << r).filter(|r| here & r != 0) {
+                let units = self.space.inner.regions.in_group(key.group, region);
+                let told = || blocks.iter().filter(|(c, _)| c.is_current(region));
+                let newest = told().filter_map(|(_, b)| b.as_ref().ok()).max_by_key(|b| b.generation);
+                let good = told().filter(|(_, b)| b.is_ok()).count();
+                let needed = self.p.data.min(told().count());
+                let failed = told().find_map(|(c, b)| match b {
+                    Err(Bad::Disk(error)) => Some(blame(c.number, *error)),
+                    _ => None,
+                });
+                if let (true, Some(error)) = (good < needed, failed) {
+                    // It may be readable another time.
+                    return Err(error);
+                }
+                if state.mapped & region == 0 {
+                    for (c, written) in state.written.iter_mut().enumerate() {
+                        // With no block at all nobody knows what was written: all of it, and it is lost.
+                        units.iter().for_each(|u| written.set(u, newest.is_none_or(|b| b.written[c].has(u))));
+                    }
+                    state.mapped |= region;
+                    if let Some(newest) = newest {
+                        state.generation = state.generation.max(newest.generation);
+                        state.wrote.iter_mut().zip(&newest.wrote).for_each(|(w, n)| *w = (*w).max(*n));
+                    }
+                }
+                for (copy, block) in told() {
+                    let c = copy.index;
+                    if state.known[c] & region != 0 {
+                        continue;
+                    }
+                    let wrote =
+                        newest.map_or(0, |b| b.wrote[c]).max(if relaxed { 0 } else { state.wrote[c] });
+                    match block {
+                        Ok(b) if relaxed || b.generation >= wrote => {
+                            for u in units.iter() {
+                                state.sums[c][u] = b.sums[u];
+                                state.lost[c].set(u, b.lost.has(u));
+                                suspect |= b.lost.has(u);
+                            }
+                        }
+                        _ => {
+                            let there = state.there(c).and(&units);
+                            suspect |= !there.is_empty();
+                            state.lost[c] = state.lost[c].or(&there);
+                            bad.push(copy.number);
+                        }
+                    }
+                    state.known[c] |= region;
+                }
+            }
+            if !bad.is_empty() {
+                self.p.groups.stale(group, &mut state);
+            }
+        }
+        bad.sort_unstable();
+        bad.dedup();
+        for disk in bad {
+            let address = self.address(key.row, 0, key.first());
+            let space = self.space.inner.id;
+            self.space.path.events.add(Finding { found: Found::BadTable, disk, space, address });
+        }
+        Ok(suspect)
+    }
+
+    pub(super) async fn read_block(&self, key: RowKey, copy: &Copy) -> Result<Block, Bad> {
+        let Some(disk) = &copy.disk else { return Err(Bad::Damaged) };
+        let at = copy.block_at(disk, key.group);
+        let bytes = self.space.path.io.read(&*disk.member.disk, at, BLOCK).await.map_err(Bad::Disk)?;
+        let id = self.block_id(key.row, key.group, copy);
+        decode(&bytes, &id, self.p.data, self.p.parity).map_err(|_| Bad::Damaged)
+    }
+
+    pub(super) fn block_id(&self, row: RowNumber, group: u32, copy: &Copy) -> BlockId {
+        BlockId {
+            pool: self.space.path.pool,
+            space: self.space.inner.id,
+            row,
+            index: copy.index as u8,
+            group,
+            allocation: copy.generation,
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! Reading stripes across their columns: what is bad in one is made from the others, put back, and counted.
+
+use arena::IoBuf;
+use futures_util::future::join_all;
+
+use super::Striped;
+use super::columns::Columns;
+use super::table::RowGroup;
+use crate::blocks::Units;
+use crate::events::{Finding, Found};
+use crate::space::SpaceError;
+use crate::space::copies::Copy;
+use crate::{GROUP_UNITS, UNIT, parity};
+
+/// Stripes that are read together.
+const PIECE: usize = 64;
+
+/// A unit of a group and its bytes; `None` when they are lost.
+pub(super) type Looked = Vec<(usize, Option<IoBuf>)>;
+
+/// What a column has in a stripe.
+#[derive(Clone)]
+enum Part {
+    /// Nothing was written: zeros.
+    Zeros,
+    /// What was written.
+    Good(IoBuf),
+    /// Something else, or it cannot be read.
+    Bad(Found),
+    /// It is not current: nobody asks it.
+    Away,
+}
+
+impl Striped {
+    /// Units of a column as they should be. Those of columns that are current and differ are put right, and the rest of their stripes with them.
+    /// The caller has the stripes' lock, and they are ready.
+    ///
+    /// # Errors
+    /// When a disk that fails the repair cannot be dealt with; a unit that is lost is no error.
+    pub(super) async fn heal(
+        &self,
+        group: &RowGroup,
+        column: usize,
+        units: &Units,
+    ) -> Result<Looked, SpaceError> {
+        let mut looked = Looked::new();
+        for (from, to) in pieces(units) {
+            let Some(columns) = self.columns(group.key.row) else { break };
+            let parts = self.parts(group, &columns, from, to).await;
+            for unit in (from..to).filter(|u| units.has(*u)) {
+                let stripe: Vec<Part> = parts.iter().map(|p| p[unit - from].clone()).collect();
+                looked.push((unit, self.heal_stripe(group, &columns, column, unit, stripe).await?));
+            }
+        }
+        Ok(looked)
+    }
+
+    /// Compares every unit of some stripes with its sum, and the parity with the data: how many stripes were healed, and lost. The caller has their lock, and they are ready.
+    ///
+    /// # Errors
+    /// As for [`Striped::heal`].
+    pub(super) async fn check(
+        &self,
+        group: &RowGroup,
+        range: std::ops::Range<usize>,
+    ) -> Result<(u64, u64), SpaceError> {
+        let (mut healed, mut lost) = (0, 0);
+        let Some(columns) = self.columns(group.key.row) else { return Ok((0, 0)) };
+        let parts = self.parts(group, &columns, range.start, range.end).await;
+        let there = group.state.lock().there(self.p.data);
+        for unit in range.clone().filter(|u| there.has(*u)) {
+            let stripe: Vec<Part> = parts.iter().map(|p| p[unit - range.start].clone()).collect();
+            if let Some(bad) = stripe.iter().position(|p| p.bad().is_some()) {
+                match self.heal_stripe(group, &columns, bad, unit, stripe).await? {
+                    Some(_) => healed += 1,
+                    None => lost += 1,
+                }
+                continue;
+            }
+            let units: Vec<Option<IoBuf>> = stripe.iter().map(Part::bytes).collect();
+            if units.iter().any(Option::is_none) {
+                continue;
+            }
+            let data: Vec<Option<&[u8]>> = units[..self.p.data].iter().map(Option::as_deref).collect();
+            let parity = parity::encode(self.p.parity, UNIT as usize, &data);
+            for (c, want) in (self.p.data..).zip(parity) {
+                if units[c].as_deref() != Some(&want[..]) {
+                    let (disk, space) = (columns[c].number, self.space.inner.id);
+                    let address = self.address(group.key.row, c, group.key.first() + unit as u32);
+                    self.space.path.events.add(Finding { found: Found::Unsettled, disk, space, address });
+                }
+            }
+        }
+        Ok((healed, lost))
+    }
+
+    /// Every unit whose sum is not known is made from the others, if it can be. The caller has no lock of stripes.
+    pub(super) async fn heal_lost(&self, group: &RowGroup) -> Result<(), SpaceError> {
+        let _stripes = self.lock(group.key.row, group.key.units()).await;
+        for column in 0..self.p.columns() {
+            let lost = {
+                let state = group.state.lock();
+                state.lost[column].and(&state.there(column)).and(&self.known(
+                    group,
+                    &state.known,
+                    state.mapped,
+                ))
+            };
+            self.heal(group, column, &lost).await?;
+        }
+        Ok(())
+    }
+
+    /// Units of a group in regions that are known of every current column.
+    fn known(&self, group: &RowGroup, known: &[u64], mapped: u64) -> Units {
+        let columns = self.columns(group.key.row).unwrap_or_default();
+        let unknown = columns.iter().zip(known).fold(0, |all, (c, k)| all | (c.current() & !k));
+        self.space.inner.regions.in_group(group.key.group, mapped & !unknown)
+    }
+
+    /// What every column has in the stripes from `from` to `to` of a group.
+    async fn parts(&self, group: &RowGroup, columns: &Columns, from: usize, to: usize) -> Vec<Vec<Part>> {
+        let reads = columns.iter().map(|copy| self.parts_of(group, copy, from, to));
+        join_all(reads).await
+    }
+
+    async fn parts_of(&self, group: &RowGroup, copy: &Copy, from: usize, to: usize) -> Vec<Part> {
+        let (key, c) = (group.key, copy.index);
+        let region = |unit: usize| {
+            let number = key.first() + unit as u32;
+            self.regions(&(number..number + 1))
+        };
+        let there = group.state.lock().there(c).and(&Units::range(from, to));
+        let mut parts = vec![Part::Zeros; to - from];
+        for (first, end) in there.stretches() {
+            let (mut read, mut away) = (None, true);
+            if let Some(disk) = &copy.disk
+                && (first..end).any(|u| copy.is_current(region(u)))
+            {
+                away = false;
+                let at = copy.data_at(disk, key.first() + first as u32);
+                let length = (end - first) * UNIT as usize;
+                read = self.space.path.io.read(&*disk.member.disk, at, length).await.ok().map(IoBuf::from);
+            }
+            for unit in first..end {
+                let number = key.first() + unit as u32;
+                parts[unit - from] = if away || !copy.is_current(region(unit)) {
+                    Part::Away
+                } else {
+                    let start = (unit - first) * UNIT as usize;
+                    let bytes = match &read {
+                        Some(read) => Some(read.slice(start..start + UNIT as usize)),
+                        None => self.space.read_units(copy, number, 1).await.map(IoBuf::from),
+                    };
+                    let state = group.state.lock();
+                    match bytes {
+                        None => Part::Bad(Found::Unreadable),
+                        Some(_) if !state.has_sum(c, unit, region(unit)) => Part::Bad(Found::BadTable),
+                        Some(b) if self.sum(key.row, c, number, &b) != state.sums[c][unit] => {
+                            Part::Bad(Found::Healed)
+                        }
+                        Some(b) => Part::Good(b),
+                    }
+                };
+            }
+        }
+        parts
+    }
+
+    /// One unit, with what its stripe has.
+    async fn heal_stripe(
+        &self,
+        group: &RowGroup,
+        columns: &Columns,
+        column: usize,
+        unit: usize,
+        parts: Vec<Part>,
+    ) -> Result<Option<IoBuf>, SpaceError> {
+        let key = group.key;
+        let number = key.first() + unit as u32;
+        let region = self.regions(&(number..number + 1));
+        let bad: Vec<(usize, Found)> =
+            parts.iter().enumerate().filter_map(|(c, p)| Some((c, p.bad()?))).collect();
+        let mine = parts[column].bytes();
+        if bad.is_empty() && mine.is_some() {
+            return Ok(mine);
+        }
+        let whole = self.solve(group, unit, region, &parts);
+        let finding = |c: usize, found| {
+            let address = self.address(key.row, c, number);
+            let (disk, space) = (columns[c].number, self.space.inner.id);
+            self.space.path.events.add(Finding { found, disk, space, address });
+        };
+        let Some(whole) = whole else {
+            let enough = columns.iter().filter(|c| c.is_current(region)).count() >= self.p.data;
+            if mine.is_none()
+                && enough
+                && let Some((c, _)) = bad.first()
+            {
+                finding(*c, Found::Lost);
+            }
+            return Ok(mine);
+        };
+        for (c, found) in bad {
+            if found != Found::BadTable {
+                finding(c, found);
+            }
+            self.put_back(group, &columns[c], unit, region, whole[c].clone()).await?;
+        }
+        Ok(mine.or_else(|| Some(whole[column].clone())))
+    }
+
+    /// All units of a stripe from those that are good, if they agree with every sum that is known.
+    fn solve(&self, group: &RowGroup, unit: usize, region: u64, parts: &[Part]) -> Option<Vec<IoBuf>> {
+        let key = group.key;
+        let mut stripe: Vec<Option<Vec<u8>>> = parts.iter().map(|p| p.bytes().map(|b| b.to_vec())).collect();
+        // Zeros in parity are those of a stripe with nothing written, which nobody asks for.
+        if !parity::recover(self.p.data, UNIT as usize, &mut stripe) {
+            return None;
+        }
+        let state = group.state.lock();
+        let mut whole = Vec::with_capacity(stripe.len());
+        for (c, bytes) in stripe.into_iter().enumerate() {
+            let bytes = bytes?;
+            let made = parts[c].bytes().is_none();
+            if made && state.has_sum(c, unit, region) && state.is_there(c, unit) {
+                let sum = self.sum(key.row, c, key.first() + unit as u32, &bytes);
+                if sum != state.sums[c][unit] {
+                    return None;
+                }
+            }
+            whole.push(IoBuf::from(bytes));
+        }
+        Some(whole)
+    }
+
+    /// Writes a unit to a column that is not what it should be. It is durable after the next checkpoint.
+    async fn put_back(
+        &self,
+        group: &RowGroup,
+        copy: &Copy,
+        unit: usize,
+        region: u64,
+        bytes: IoBuf,
+    ) -> Result<(), SpaceError> {
+        let (key, c) = (group.key, copy.index);
+        let number = key.first() + unit as u32;
+        let sum = self.sum(key.row, c, number, &bytes);
+        if let Some(disk) = &copy.disk
+            && let Err(error) = disk.write(copy.data_at(disk, number), [bytes].into_iter().collect()).await
+        {
+            // The others have it, so it is no longer needed here, or its owner hears of it when he writes.
+            return match self.space.fail_copy(key.row, copy, region, &error).await {
+                Err(SpaceError::Disk { .. }) | Ok(()) => Ok(()),
+                Err(other) => Err(other),
+            };
+        }
+        let mut state = group.state.lock();
+        if state.lost[c].has(unit) {
+            state.lost[c].remove(unit);
+            state.sums[c][unit] = sum;
+        }
+        self.p.groups.stale(group, &mut state);
+        Ok(())
+    }
+}
+
+impl Part {
+    fn bytes(&self) -> Option<IoBuf> {
+        match self {
+            Part::Zeros => Some(IoBuf::from(vec![0; UNIT as usize])),
+            Part::Good(bytes) => Some(bytes.clone()),
+            Part::Bad(_) | Part::Away => None,
+        }
+    }
+
+    fn bad(&self) -> Option<Found> {
+        match self {
+            Part::Bad(found) => Some(*found),
+            _ => None,
+        }
+    }
+}
+
+/// Stretches of at most [`PIECE`] units that have all of these.
+fn pieces(units: &Units) -> Vec<(usize, usize)> {
+    let mut out = Vec::new();
+    for from in (0..GROUP_UNITS as usize).step_by(PIECE) {
+        let piece = units.and(&Units::range(from, from + PIECE));
+        if let (Some(first), Some(last)) = (piece.iter().next(), piece.iter().last()) {
+            out.push((first, last + 1));
+        }
+    }
+    out
+}

@@ -1,0 +1,183 @@
+//! Rows that go, slabs that move, columns that catch up, and looking at everything.
+
+use std::ops::Range;
+
+use super::Striped;
+use super::table::RowKey;
+use crate::blocks::Units;
+use crate::disks::DataDisk;
+use crate::jobs::Progress;
+use crate::space::{Copy, SpaceError};
+use crate::{GROUP_UNITS, Op, RowNumber, SlabPlace, UNIT};
+
+/// All stripes of a row.
+const ALL: Range<u32> = 0..u32::MAX;
+
+/// Checkpoints that are tried until the blocks of a region are written.
+const TRIES: usize = 8;
+
+/// Stripes that are looked at together.
+const PIECE: u32 = 64;
+
+impl Striped {
+    /// Gives a row's slabs back. What the journal has of it does not count any more: its slabs are not what they were.
+    pub(crate) async fn free_row(&self, row: RowNumber) -> Result<(), SpaceError> {
+        self.opened().await?;
+        let _stripes = self.lock(row, ALL).await;
+        let _blocks = self.p.checkpointing.lock().await;
+        // Nobody takes the slabs before what is known of them here is forgotten.
+        let _one = self.space.path.allocating.lock().await;
+        if self.columns(row).is_none() {
+            return Ok(());
+        }
+        self.space.path.book.commit(vec![Op::FreeRow { space: self.space.inner.id, row }]).await?;
+        self.p.groups.kill(row);
+        self.p.stuck.kill(row);
+        self.p.marks.forget(row);
+        Ok(())
+    }
+
+    /// Moves a column to a free slab, where it has missed everything.
+    pub(crate) async fn move_slab(
+        &self,
+        row: RowNumber,
+        index: usize,
+        to: SlabPlace,
+    ) -> Result<(), SpaceError> {
+        self.opened().await?;
+        for _ in 0..TRIES {
+            self.settle_stripes(row, &ALL).await?;
+            let _stripes = self.lock(row, ALL).await;
+            if self.p.stuck.has(row, &ALL) {
+                continue;
+            }
+            // The journal's entries call the row by its slabs: what they say has to be in the blocks before that changes.
+            let _blocks = self.p.checkpointing.lock().await;
+            self.checkpoint_now(true).await?;
+            if self.is_stale(row, u64::MAX) {
+                continue;
+            }
+            let _one = self.space.path.allocating.lock().await;
+            let space = self.space.inner.id;
+            self.space.path.book.commit(vec![Op::MoveSlab { space, row, index: index as u8, to }]).await?;
+            return Ok(());
+        }
+        let columns = self.columns(row).unwrap_or_default();
+        self.enough(row, &columns, u64::MAX)?;
+        Err(SpaceError::Unavailable { space: self.space.inner.id, row, disks: Default::default() })
+    }
+
+    fn is_stale(&self, row: RowNumber, regions: u64) -> bool {
+        let stale = |key: RowKey| key.row == row && self.p.groups.regions_of(key) & regions != 0;
+        self.p.groups.all_dirty().iter().any(|g| stale(g.key) && g.state.lock().stale)
+    }
+
+    /// Makes some stripes of a column that has missed them what they should be; false when nobody here can tell.
+    pub(crate) async fn resync_piece(
+        &self,
+        row: RowNumber,
+        target: &Copy,
+        disk: &DataDisk,
+        units: Range<u32>,
+    ) -> Result<bool, SpaceError> {
+        let regions = self.regions(&units);
+        let key = RowKey::of(row, units.start);
+        self.opened().await?;
+        loop {
+            if self.settle_stripes(row, &units).await.is_err() {
+                return Ok(false);
+            }
+            let group = match self.ready(key, regions).await {
+                Err(SpaceError::Unavailable { .. }) => return Ok(false),
+                other => other?,
+            };
+            let Some(group) = group else { return Ok(false) };
+            let _stripes = self.lock(row, units.clone()).await;
+            if !self.is_ready(&group, regions) || self.p.stuck.has(row, &units) {
+                continue;
+            }
+            let now = self.columns(row);
+            if !now.is_some_and(|n| n.get(target.index).is_some_and(|c| c.is_as(target))) {
+                return Ok(false);
+            }
+            let range = super::read::within(key, &units);
+            let there = group.state.lock().there(target.index).and(&Units::range(range.start, range.end));
+            for (unit, bytes) in self.heal(&group, target.index, &there).await? {
+                let Some(bytes) = bytes else { return Ok(false) };
+                let number = key.first() + unit as u32;
+                let sum = self.sum(row, target.index, number, &bytes);
+                let src = [bytes].into_iter().collect();
+                if let Err(error) = disk.write(target.data_at(disk, number), src).await {
+                    self.space.fail_copy(row, target, regions, &error).await?;
+                    return Ok(false);
+                }
+                let mut state = group.state.lock();
+                state.sums[target.index][unit] = sum;
+                state.lost[target.index].remove(unit);
+            }
+            self.p.groups.stale(&group, &mut group.state.lock());
+            return Ok(true);
+        }
+    }
+
+    /// The sums of regions of a column that was brought up to date are known, and its blocks are made durable; false when that could not be done now.
+    pub(crate) async fn resynced(
+        &self,
+        row: RowNumber,
+        index: usize,
+        regions: u64,
+    ) -> Result<bool, SpaceError> {
+        for region in (0..crate::REGIONS).filter(|r| regions & 1 << r != 0) {
+            for group in self.space.inner.regions.groups(region) {
+                let group = self.p.groups.get(RowKey { row, group });
+                let mut state = group.state.lock();
+                if state.mapped & 1 << region != 0 {
+                    state.known[index] |= 1 << region;
+                    self.p.groups.stale(&group, &mut state);
+                }
+            }
+        }
+        for _ in 0..TRIES {
+            self.checkpoint().await?;
+            if !self.is_stale(row, regions) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Reads all units of a group on every column that is current, and makes them what they should be.
+    pub(crate) async fn scrub_group(
+        &self,
+        row: RowNumber,
+        group: u32,
+        progress: &Progress,
+    ) -> Result<(), SpaceError> {
+        let key = RowKey { row, group };
+        for from in key.units().step_by(PIECE as usize) {
+            let units = from..from + PIECE.min(GROUP_UNITS as u32);
+            let group = match self.settle().await {
+                Ok(()) => self.ready(key, self.regions(&units)).await,
+                Err(e) => Err(e),
+            };
+            let group = match group {
+                Err(SpaceError::Unavailable { .. }) => continue,
+                other => other?,
+            };
+            let Some(group) = group else { return Ok(()) };
+            let range = super::read::within(key, &units);
+            if group.state.lock().there(self.p.data).and(&Units::range(range.start, range.end)).is_empty() {
+                // What is written meanwhile is what it should be.
+                continue;
+            }
+            let bytes = u64::from(PIECE) * UNIT * self.p.columns() as u64;
+            let Some(_turn) = progress.piece(bytes).await else { return Ok(()) };
+            let _stripes = self.lock(row, units.clone()).await;
+            if self.is_ready(&group, self.regions(&units)) && !self.p.stuck.has(row, &units) {
+                let (healed, lost) = self.check(&group, range).await?;
+                progress.found(healed, lost);
+            }
+        }
+        Ok(())
+    }
+}
