@@ -95,7 +95,7 @@ pub(super) struct CreateArgs {
     /// As large as the pool has room for
     #[arg(long)]
     max: bool,
-    /// Data columns: disks that large I/O goes to at once [default: by the number of disks]
+    /// Columns: disks that large I/O goes to at once, those of parity too [default: by the number of disks]
     #[arg(long)]
     columns: Option<u8>,
     /// Bytes that go to one column before the next [default: 256KiB]

@@ -300,7 +300,7 @@ pub struct SpaceStatus {
     pub efficiency: u64,
     /// `Thin` or `Fixed`.
     pub provisioning: String,
-    /// Data columns.
+    /// Columns, those of parity too.
     pub columns: u8,
     /// Bytes that go to one column.
     pub interleave: u32,
@@ -319,6 +319,10 @@ pub enum ResiliencySetting {
     Mirror,
     /// Three copies: two disks may fail
     ThreeWayMirror,
+    /// One column of parity: one disk may fail
+    Parity,
+    /// Two columns of parity: two disks may fail
+    DualParity,
 }
 
 /// When slabs are allocated.
@@ -343,7 +347,7 @@ pub struct NewSpace {
     /// Bytes; none: all that the pool has room for.
     #[serde(default)]
     pub size: Option<u64>,
-    /// Data columns; by the number of disks if none.
+    /// Columns, those of parity too; by the number of disks if none.
     #[serde(default)]
     pub columns: Option<u8>,
     /// Bytes that go to one column before the next.

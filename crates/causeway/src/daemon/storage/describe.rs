@@ -215,7 +215,10 @@ fn media(media: Media) -> String {
 
 /// The virtual disks of a pool.
 pub(super) fn spaces(open: &OpenPool) -> Vec<SpaceStatus> {
-    open.pool.read(|s| s.spaces.keys().filter_map(|id| space(open, s, *id)).collect())
+    open.pool.read(|s| {
+        let shown = s.spaces.keys().filter(|id| s.owner_of(**id).is_none());
+        shown.filter_map(|id| space(open, s, *id)).collect()
+    })
 }
 
 /// One virtual disk.
@@ -243,7 +246,10 @@ fn space(open: &OpenPool, s: &State, id: SpaceId) -> Option<SpaceStatus> {
             Provisioning::Fixed => "Fixed",
         }
         .to_owned(),
-        columns: record.columns,
+        columns: match record.resiliency {
+            Resiliency::Parity { parity } => record.columns + parity,
+            _ => record.columns,
+        },
         interleave: record.interleave,
         attached: open.attachments.socket(id),
     })

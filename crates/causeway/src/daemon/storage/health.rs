@@ -49,7 +49,8 @@ pub fn can_lose(state: &State) -> CanLose {
         let disks = spare_in_row(state, record, row).unwrap_or(0);
         let is_space = matches!(worst.limit, Limit::Space(_));
         if disks < worst.disks || (disks == worst.disks && !is_space) {
-            worst = CanLose { disks, limit: Limit::Space(record.name.clone()) };
+            let named = state.owner_of(space).and_then(|owner| state.spaces.get(&owner)).unwrap_or(record);
+            worst = CanLose { disks, limit: Limit::Space(named.name.clone()) };
         }
     }
     worst
@@ -140,12 +141,17 @@ pub fn may_leave(state: &State, disk: DiskNumber) -> bool {
 
 /// How many whole rows of such a space the pool has room for: each takes `slabs_in_row` slabs, of a mirror from as many disks.
 pub fn rows_that_fit(state: &State, record: &SpaceRecord) -> u64 {
-    let free: Vec<u64> = state
+    let mut free: Vec<u64> = state
         .disks
         .iter()
         .filter(|(d, r)| r.usage == Usage::AutoSelect && state.is_present(**d))
         .map(|(d, r)| u64::from(state.slabs_free(*d).saturating_sub(pool::placement::reserve(r.slabs))))
         .collect();
+    if let Resiliency::Parity { parity } = record.resiliency {
+        // Its journal takes one of each of the emptiest.
+        free.sort_unstable_by_key(|f| std::cmp::Reverse(*f));
+        free.iter_mut().take(usize::from(parity) + 1).for_each(|f| *f = f.saturating_sub(1));
+    }
     let slabs = record.slabs_in_row().max(1) as u64;
     let total = free.iter().sum::<u64>() / slabs;
     if record.resiliency == Resiliency::Simple {

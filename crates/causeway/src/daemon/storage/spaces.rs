@@ -18,6 +18,7 @@ const INTERLEAVE: u32 = 256 << 10;
 /// Data columns that a mirror and a simple space get by themselves, at most.
 const COLUMNS_MIRROR: usize = 4;
 const COLUMNS_SIMPLE: usize = 8;
+const COLUMNS_PARITY: usize = 8;
 
 impl Pools {
     /// Makes a virtual disk.
@@ -29,6 +30,8 @@ impl Pools {
         let open = self.open_pool(&new.pool)?;
         let (record, room) = open.pool.read(|s| shape(s, &new))?;
         let (size, pool) = (record.size, open.name());
+        let by_default = matches!(record.resiliency, Resiliency::Parity { .. }) && new.columns.is_none();
+        let columns = by_default.then(|| why_columns(&record));
         let fixed = record.provisioning == Provisioning::Fixed;
         if fixed && size > room {
             return Err(StorageError::TooLarge { pool, size, room });
@@ -44,7 +47,8 @@ impl Pools {
         });
         let text =
             format!("virtual disk {} of {} created in the pool {}", new.name, human_bytes(size), open.name());
-        Ok(done(text, more.into_iter().collect()))
+        let notes = columns.into_iter().chain(more);
+        Ok(done(text, notes.collect()))
     }
 
     /// Makes a virtual disk larger.
@@ -120,8 +124,22 @@ impl Pools {
 
 impl OpenPool {
     pub(super) fn space_named(&self, name: &str) -> Option<SpaceId> {
-        self.pool.read(|s| s.spaces.iter().find(|(_, r)| r.name == name).map(|(id, _)| *id))
+        self.pool.read(|s| s.spaces.iter().find(|(id, r)| r.name == name && s.owner_of(**id).is_none()).map(|(id, _)| *id))
     }
+}
+
+/// Data columns of a parity space, if nobody says how many: one disk less than there are, so that what a lost one had can be made anew on the one that
+/// is left over; at least two, and no more than [`COLUMNS_PARITY`], because all of a stripe is read when one of it is lost.
+fn parity_columns(disks: usize, parity: u8) -> u8 {
+    disks.saturating_sub(1 + usize::from(parity)).clamp(2, COLUMNS_PARITY) as u8
+}
+
+fn why_columns(record: &SpaceRecord) -> String {
+    let all = record.slabs_in_row();
+    format!(
+        "it has {all} columns, {} of them parity: as many as there are disks but for one that repairs go to, 2 to {COLUMNS_PARITY} of data",
+        record.resiliency.failures()
+    )
 }
 
 /// Gives a fixed virtual disk all of its slabs.
@@ -131,8 +149,19 @@ async fn allocate(open: &OpenPool, space: SpaceId) -> Result<(), StorageError> {
 
 /// Gives a virtual disk's slabs back, and forgets it.
 async fn erase(open: &OpenPool, space: SpaceId, size: u64) -> Result<(), StorageError> {
-    data(open)?.space(space)?.discard_at(0, size).await?;
-    Ok(Book::commit(&open.pool, vec![Op::DestroySpace { space }]).await?)
+    let data = data(open)?;
+    data.space(space)?.discard_at(0, size).await?;
+    let journal = open.pool.read(|s| {
+        let journal = s.journal_of(space)?;
+        Some((journal, s.spaces.get(&journal)?.size))
+    });
+    Book::commit(&open.pool, vec![Op::DestroySpace { space }]).await?;
+    if let Some((journal, size)) = journal {
+        // Nobody writes to it any more.
+        data.space(journal)?.discard_at(0, size).await?;
+        Book::commit(&open.pool, vec![Op::DestroySpace { space: journal }]).await?;
+    }
+    Ok(())
 }
 
 fn data(open: &OpenPool) -> Result<Arc<DataPath>, StorageError> {
@@ -145,10 +174,20 @@ fn shape(s: &State, new: &NewSpace) -> Result<(SpaceRecord, u64), StorageError> 
         ResiliencySetting::Simple => Resiliency::Simple,
         ResiliencySetting::Mirror => Resiliency::Mirror { copies: 2 },
         ResiliencySetting::ThreeWayMirror => Resiliency::Mirror { copies: 3 },
+        ResiliencySetting::Parity => Resiliency::Parity { parity: 1 },
+        ResiliencySetting::DualParity => Resiliency::Parity { parity: 2 },
     };
     let usable = s.disks.iter().filter(|(d, r)| r.usage == Usage::AutoSelect && s.is_present(**d)).count();
-    let most = if resiliency == Resiliency::Simple { COLUMNS_SIMPLE } else { COLUMNS_MIRROR };
-    let by_disks = (usable / resiliency.copies()).clamp(1, most) as u8;
+    let by_disks = match resiliency {
+        Resiliency::Simple => usable.clamp(1, COLUMNS_SIMPLE) as u8,
+        Resiliency::Mirror { .. } => (usable / resiliency.copies()).clamp(1, COLUMNS_MIRROR) as u8,
+        Resiliency::Parity { parity } => parity_columns(usable, parity),
+    };
+    let columns = match (resiliency, new.columns) {
+        // People count the columns of parity too.
+        (Resiliency::Parity { parity }, Some(all)) => all.saturating_sub(parity),
+        (_, all) => all.unwrap_or(by_disks),
+    };
     let provisioning = match new.provisioning {
         ProvisioningSetting::Thin => Provisioning::Thin,
         ProvisioningSetting::Fixed => Provisioning::Fixed,
@@ -158,7 +197,7 @@ fn shape(s: &State, new: &NewSpace) -> Result<(SpaceRecord, u64), StorageError> 
         size: new.size.unwrap_or(UNIT).next_multiple_of(UNIT),
         resiliency,
         interleave: new.interleave.unwrap_or(INTERLEAVE),
-        columns: new.columns.unwrap_or(by_disks),
+        columns,
         provisioning,
     };
     let needed = match resiliency {
