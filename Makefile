@@ -25,7 +25,7 @@ lint: ## format, clippy, licences, house rules
 	@scripts/setup build
 	@scripts/lint
 
-bench: ## beside smbd, and beside no SMB at all; BENCH=--write: into docs/performance.md
+bench: ## beside smbd, beside no SMB at all, and pools beside fio; BENCH=--write: into docs/performance.md
 	@scripts/setup build bench
 	@scripts/bench $(BENCH)
 

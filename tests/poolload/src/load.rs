@@ -9,6 +9,8 @@ use arena::{Class, SgMut};
 use disk::{Disk, sized};
 use env::Ctx;
 use parking_lot::Mutex;
+use pool::blocks::checksums::checksum;
+use pool::{RowNumber, UNIT};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -172,4 +174,19 @@ impl Outcome {
 fn cpu() -> f64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+/// Processor time of the checksum of one unit that the cache has not, in microseconds.
+pub fn checksum_us(bench: &Bench) -> f64 {
+    const TURNS: usize = 32;
+    let unit = UNIT as usize;
+    let (units, before) = (SOURCE / unit, cpu());
+    let mut all = 0;
+    for _ in 0..TURNS {
+        for (n, bytes) in bench.source.chunks_exact(unit).enumerate() {
+            all ^= checksum(bench.space.id(), RowNumber(0), 0, n as u32, [bytes]);
+        }
+    }
+    std::hint::black_box(all);
+    (cpu() - before) / (TURNS * units) as f64 * 1e6
 }

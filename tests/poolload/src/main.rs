@@ -5,7 +5,8 @@
 //! so that somebody else can measure them. Like the server it has one thread with a current-thread runtime for all disks.
 //!
 //! usage: `poolload '{"resiliency": "mirror", "columns": 1, "size": BYTES, "tables": N, "devices": [...]}'`, then on its standard input
-//! `{"do": "load", "write": true, "random": true, "block": BYTES, "depth": N, "seconds": S}`, `{"do": "repair", "disk": N, "load": {...}}`
+//! `{"do": "load", "write": true, "random": true, "block": BYTES, "depth": N, "seconds": S}`, `{"do": "repair", "disk": N, "load": {...}}`,
+//! `{"do": "checksums"}`
 #![allow(clippy::print_stdout, reason = "its answers")]
 
 mod bench;
@@ -25,6 +26,7 @@ use load::Load;
 #[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
 enum Command {
     Load(Load),
+    Checksums,
     Repair { disk: u16, load: Load },
 }
 
@@ -40,6 +42,7 @@ fn main() -> Result<(), Failure> {
         for line in std::io::stdin().lock().lines() {
             let answer = match serde_json::from_str(&line?)? {
                 Command::Load(load) => load.run(&bench).await?.to_json(),
+                Command::Checksums => json!({"us": load::checksum_us(&bench)}),
                 Command::Repair { disk, load } => repair::run(&bench, disk, &load).await?,
             };
             say(&answer);

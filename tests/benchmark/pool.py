@@ -1,0 +1,246 @@
+"""A pool's spaces beside fio on the raw disks, the same ones, in the same run, in turns; medians.
+
+`tests/poolload` has the pool in its own process: the data path that the server uses, without a client. fio uses io_uring and O_DIRECT. fio reads
+what the pool has written, and writes where the pool has nothing. Its processor time is its process's, with io_uring's workers, less that of an
+fio that does next to nothing.
+
+* `ram`: nothing but software costs. What counts is I/Os per second of processor time: a read of the pool at least 70 % of fio's on one
+  raw disk, a write to a two-way mirror, which is two writes, at least 45 %.
+* `cap`: each of four disks gives so many bytes a second. A simple space, and reads of a mirror, have to reach 95 % of what fio gets from all
+  of them, writes to a mirror 95 % of half.
+* `sums`: what the checksums cost where their blocks are in memory (10 % of a read's processor time at most), and the disks' I/Os for
+  each read where a tenth of them is.
+* `repair`: a disk is lost under load: how fast it is rebuilt, and the load's 99th percentile before and meanwhile.
+"""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+from . import ROOT, medians
+from .devices import Cap, RamDisks
+
+POOLLOAD = Path(os.environ.get("POOLLOAD_BIN", ROOT / "target" / "release" / "poolload"))
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+CAP = 100 * 10**6
+# Of a disk of the pool: fio writes beyond what the pool has given to its space, and before its second label.
+FREE = (60, 35)
+# name: (write, random, block, depth, the least share of fio's; None: only said)
+RAM = {
+    "read-4k": (False, True, 4 * KIB, 32, 0.70),
+    "read-64k": (False, True, 64 * KIB, 16, 0.70),
+    "mirror-write-4k": (True, True, 4 * KIB, 32, 0.45),
+    "mirror-write-64k": (True, True, 64 * KIB, 16, 0.45),
+}
+# resiliency, and its rows: name: (write, random, block, depth, share of the disks' bytes that are the user's)
+CAPPED = {
+    "simple": {"read": (False, True, 256 * KIB, 64, 1), "write": (True, True, 256 * KIB, 64, 1),
+               "sequential read": (False, False, MIB, 32, 1), "sequential write": (True, False, MIB, 32, 1)},
+    "mirror": {"read": (False, True, 256 * KIB, 64, 1), "write": (True, True, 256 * KIB, 64, 0.5),
+               "sequential read": (False, False, MIB, 32, 1), "sequential write": (True, False, MIB, 32, 0.5)},
+}
+CAP_AIM, SUMS_AIM = 0.95, 0.10
+ROWS = ["ram", "cap", "sums", "repair"]
+
+
+class Load:
+    """A `poolload`, with its pool."""
+
+    def __init__(self, paths, resiliency, columns, size, *, tables=None, cap=None):
+        shape = {"resiliency": resiliency, "columns": columns, "size": size, "tables": tables, "devices": paths}
+        self.process = subprocess.Popen([POOLLOAD, json.dumps(shape)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                        preexec_fn=cap.enter if cap else None)
+        self._answer()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.stdin.close()
+        if self.process.wait() != 0:
+            raise SystemExit("bench: poolload did not end well")
+
+    def do(self, **command):
+        self.process.stdin.write(json.dumps(command) + "\n")
+        self.process.stdin.flush()
+        return self._answer()
+
+    def load(self, write, random, block, depth, seconds):
+        return self.do(do="load", write=write, random=random, block=block, depth=depth, seconds=seconds)
+
+    def _answer(self):
+        line = self.process.stdout.readline()
+        if not line:
+            raise SystemExit(f"bench: poolload ended with {self.process.wait()}")
+        return json.loads(line)
+
+
+def fio(paths, write, random, block, depth, seconds, cap=None, extra=()):
+    """One run of fio on raw disks at the same time, `depth` I/Os outstanding on each."""
+    offset, size = FREE if write else (5, 40)
+    words = ["fio", "--ioengine=io_uring", "--direct=1", "--thread", "--norandommap", "--randrepeat=0", "--group_reporting", "--time_based",
+             f"--runtime={seconds}", f"--bs={block}", f"--iodepth={depth}", f"--rw={'rand' if random else ''}{'write' if write else 'read'}",
+             f"--offset={offset}%", f"--size={size}%", "--output-format=json", *extra]
+    words += [word for path in paths for word in (f"--name={Path(path).name}", f"--filename={path}")]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=cap.enter if cap else None)
+    out = process.stdout.read()
+    _, status, usage = os.wait4(process.pid, 0)
+    if status != 0:
+        raise SystemExit(f"bench: fio:\n{process.stderr.read()[-2000:]}")
+    way = json.loads(out)["jobs"][0]["write" if write else "read"]
+    return {"ios": way["total_ios"], "iops": way["iops"], "bytes_per_second": way["bw_bytes"], "cpu_s": usage.ru_utime + usage.ru_stime,
+            "p99_us": way["clat_ns"].get("percentile", {}).get("99.000000", 0) / 1000}
+
+
+def measure(_place, *, runs, seconds, rows):
+    """Runs all and prints what comes; {section: …}."""
+    results = {}
+    if "ram" in rows:
+        results["ram"] = ram(runs, seconds)
+    if "cap" in rows:
+        results["cap"] = capped(runs, seconds)
+    if "sums" in rows:
+        results["sums"] = sums(runs, seconds)
+    if "repair" in rows:
+        results["repair"] = repair(runs, seconds)
+    return results
+
+
+def ram(runs, seconds):
+    disks = RamDisks(2, GIB)
+    try:
+        with Load(disks.paths, "mirror", 1, 512 * MIB) as load:
+            found = {name: {"pool": [], "fio": []} for name in RAM}
+            idle = fio(disks.paths[:1], False, True, 4 * KIB, 1, 1, extra=["--rate_iops=1"])["cpu_s"]
+            for _ in range(runs):
+                for name, (write, random, block, depth, _) in RAM.items():
+                    ours = load.load(write, random, block, depth, seconds)
+                    found[name]["pool"].append({key: value for key, value in ours.items() if key != "disks"})
+                    raw = fio(disks.paths[:1], write, random, block, depth, seconds)
+                    cpu = raw["cpu_s"] - idle
+                    found[name]["fio"].append({**raw, "cpu_us": cpu / raw["ios"] * 1e6, "per_core": raw["ios"] / cpu})
+    finally:
+        disks.close()
+    out = {"disks": disks.kind, "rows": {}}
+    for name, both in found.items():
+        ours, raw = medians(both["pool"]), medians(both["fio"])
+        ratio, aim = ours["per_core"] / raw["per_core"], RAM[name][4]
+        out["rows"][name] = {"pool": ours, "fio": raw, "runs": both, "ratio": ratio, "aim": aim, "met": ratio >= aim}
+        print(f"ram  {name:<20}{ours['cpu_us']:7.2f} µs/IO, fio {raw['cpu_us']:7.2f}; {ours['iops']:9.0f} IOPS, fio {raw['iops']:9.0f}; "
+              f"{ratio:5.0%} (aim {aim:.0%}) {'met' if ratio >= aim else 'NOT MET'}")
+    return out
+
+
+def capped(runs, seconds):
+    disks = RamDisks(4, GIB)
+    out = {"disks": disks.kind, "bytes_per_second": CAP, "rows": {}}
+    try:
+        for resiliency, rows in CAPPED.items():
+            cap = Cap(disks.paths, CAP)
+            out["how"] = cap.how
+            try:
+                columns = 4 if resiliency == "simple" else 2
+                with Load(disks.paths, resiliency, columns, (2 if resiliency == "simple" else 1) * 512 * MIB, cap=cap) as load:
+                    for name, (write, random, block, depth, share) in rows.items():
+                        both = {"pool": [], "fio": []}
+                        for _ in range(runs):
+                            ours = load.load(write, random, block, depth, seconds)
+                            both["pool"].append({key: value for key, value in ours.items() if key != "disks"})
+                            both["fio"].append(fio(disks.paths, write, random, block, depth // len(disks.paths), seconds, cap))
+                        ours, raw = medians(both["pool"]), medians(both["fio"])
+                        ratio = ours["bytes_per_second"] / (raw["bytes_per_second"] * share)
+                        out["rows"][f"{resiliency} {name}"] = {"pool": ours, "fio": raw, "runs": both, "ratio": ratio, "aim": CAP_AIM,
+                                                              "share": share, "met": ratio >= CAP_AIM}
+                        print(f"cap  {resiliency} {name:<18}{ours['bytes_per_second'] / 1e6:7.1f} MB/s of {raw['bytes_per_second'] * share / 1e6:7.1f}; "
+                              f"{ratio:5.1%} (aim {CAP_AIM:.0%}) {'met' if ratio >= CAP_AIM else 'NOT MET'}")
+            finally:
+                cap.close()
+    finally:
+        disks.close()
+    return out
+
+
+def sums(runs, seconds):
+    """Space of 2 GiB on one column: 1,024 tables, all in memory or a tenth of them."""
+    disks = RamDisks(2, 3 * GIB)
+    size = 2 * GIB
+    tables = size // (2 * MIB)
+    out = {"tables": tables}
+    try:
+        for name, kept in (("all", 2 * tables), ("tenth", tables // 10)):
+            with Load(disks.paths, "mirror", 1, size, tables=kept) as load:
+                found = [load.load(False, True, 4 * KIB, 32, seconds) for _ in range(runs)]
+                out[name] = medians([{k: v for k, v in f.items() if k != "disks"} for f in found])
+                if name == "all":
+                    out["sum_us"] = sorted(load.do(do="checksums")["us"] for _ in range(runs))[runs // 2]
+    finally:
+        disks.close()
+    out["cost"] = out["sum_us"] / (out["all"]["cpu_us"] - out["sum_us"])
+    out["met"] = out["cost"] <= SUMS_AIM
+    print(f"sums {out['sum_us']:.3f} µs of {out['all']['cpu_us']:.2f} for a read: {out['cost']:.1%} on top (at most {SUMS_AIM:.0%}); "
+          f"disk I/Os for each read: {out['all']['disk_ios_per_io']:.3f} with all tables in memory, {out['tenth']['disk_ios_per_io']:.3f} with a tenth")
+    return out
+
+
+def repair(runs, seconds):
+    disks = RamDisks(4, GIB)
+    found = []
+    try:
+        cap = Cap(disks.paths, CAP)
+        try:
+            for _ in range(runs):
+                with Load(disks.paths, "mirror", 1, 768 * MIB, cap=cap) as load:
+                    found.append(load.do(do="repair", disk=3, load={"write": False, "random": True, "block": 8 * KIB, "depth": 4, "seconds": seconds}))
+        finally:
+            cap.close()
+    finally:
+        disks.close()
+    flat = [{"bytes_per_second": f["bytes_per_second"], "seconds": f["seconds"], "repaired_bytes": f["repaired_bytes"],
+             **{f"{which}_{key}": f[which][key] for which in ("quiet", "beside") for key in ("iops", "p50_us", "p99_us")}} for f in found]
+    out = {"cap": CAP, "how": cap.how, "medians": medians(flat), "runs": flat}
+    m = out["medians"]
+    print(f"repair {m['bytes_per_second'] / 1e6:.1f} MB/s of {m['repaired_bytes'] / 1e6:.0f} MB; the load's 99th percentile "
+          f"{m['quiet_p99_us']:.0f} → {m['beside_p99_us']:.0f} µs, its rate {m['quiet_iops']:.0f} → {m['beside_iops']:.0f} I/Os a second")
+    return out
+
+
+def missed(results):
+    """The aims that were not met, as text."""
+    out = [f"pool {part} {name}: {row['ratio']:.1%} (aim {row['aim']:.0%})"
+           for part in ("ram", "cap") for name, row in results.get(part, {}).get("rows", {}).items() if not row["met"]]
+    if not results.get("sums", {"met": True})["met"]:
+        out.append(f"pool checksums: {results['sums']['cost']:.1%} (at most {SUMS_AIM:.0%})")
+    return out
+
+
+def table(results):
+    """The results as Markdown."""
+    said = lambda met: "met" if met else "**not met**"
+    lines = []
+    if "ram" in results:
+        lines += [f"RAM disks ({results['ram']['disks']}): I/Os per second of processor time.", "",
+                  "| | pool µs/IO | fio µs/IO | pool IOPS | fio IOPS | of fio's per core | bar | | passes of CRC, of copies | disk I/Os per I/O |",
+                  "|---|---|---|---|---|---|---|---|---|---|"]
+        for name, row in results["ram"]["rows"].items():
+            ours, raw = row["pool"], row["fio"]
+            lines.append(f"| {name} | {ours['cpu_us']:.2f} | {raw['cpu_us']:.2f} | {ours['iops']:,.0f} | {raw['iops']:,.0f} | {row['ratio']:.0%} "
+                         f"| {row['aim']:.0%} | {said(row['met'])} | {ours['crc_passes']:.2f}, {ours['copy_passes']:.2f} | {ours['disk_ios_per_io']:.3f} |")
+    if "cap" in results:
+        cap = results["cap"]
+        lines += ["", f"Four disks ({cap['disks']}) of {cap['bytes_per_second'] / 1e6:.0f} MB/s each by {cap['how']}.", "",
+                  "| | pool MB/s | what fio gets from the disks, as user's bytes | of it | bar | |", "|---|---|---|---|---|---|"]
+        for name, row in cap["rows"].items():
+            lines.append(f"| {name} | {row['pool']['bytes_per_second'] / 1e6:.1f} | {row['fio']['bytes_per_second'] * row['share'] / 1e6:.1f} "
+                         f"| {row['ratio']:.1%} | {row['aim']:.0%} | {said(row['met'])} |")
+    if "sums" in results:
+        s = results["sums"]
+        lines += ["", f"Checksums, their blocks in memory: {s['sum_us']:.3f} µs of the {s['all']['cpu_us']:.2f} µs of a 4 KiB read, {s['cost']:.1%} on top of "
+                  f"the rest (at most {SUMS_AIM:.0%}: {said(s['met'])}). With a tenth of them in memory, random reads cost {s['tenth']['disk_ios_per_io']:.2f} disk "
+                  f"I/Os each ({s['all']['disk_ios_per_io']:.2f} with all)."]
+    if "repair" in results:
+        r = results["repair"]["medians"]
+        lines += ["", f"Repair of a lost disk of four at {results['repair']['cap'] / 1e6:.0f} MB/s each under random 8 KiB reads, 4 outstanding: "
+                  f"{r['bytes_per_second'] / 1e6:.1f} MB/s; the reads' 99th percentile {r['quiet_p99_us']:,.0f} µs before, {r['beside_p99_us']:,.0f} µs meanwhile; "
+                  f"their rate {r['quiet_iops']:,.0f} and {r['beside_iops']:,.0f} a second."]
+    return "\n".join(lines).strip()
