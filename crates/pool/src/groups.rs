@@ -72,10 +72,14 @@ impl Regions {
 
     /// Those of a group that are in some regions, counted from the beginning of the group.
     pub(crate) fn in_group(self, group: u32, regions: u64) -> Units {
-        let first = group * GROUP_UNITS as u32;
+        let (first, per) = (group * GROUP_UNITS as u32, GROUP_UNITS as u32);
         let mut units = Units::NONE;
-        for unit in 0..GROUP_UNITS as u32 {
-            units.set(unit as usize, regions & 1 << ((first + unit) / self.units_per_region) != 0);
+        for region in first / self.units_per_region..=(first + per - 1) / self.units_per_region {
+            if regions & 1 << region != 0 {
+                let Range { start, end } = self.units(region);
+                let within = |unit: u32| unit.saturating_sub(first).min(per) as usize;
+                units = units.or(&Units::range(within(start), within(end)));
+            }
         }
         units
     }

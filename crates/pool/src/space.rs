@@ -16,6 +16,7 @@ mod discard;
 mod error;
 mod flush;
 mod heal;
+mod kept;
 mod load;
 mod locks;
 mod parity;
@@ -25,13 +26,11 @@ mod resolve;
 mod unresolved;
 mod write;
 
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 
 use arena::{Sg, SgMut, sg_len};
 use disk::{Disk, DiskError, DiskInfo, Gate, Op, Place};
-use env::{BoxFuture, Ctx, Env, Epoch, Io};
+use env::{Ctx, Epoch, Io};
 use futures_util::FutureExt;
 use tokio::sync::oneshot;
 
@@ -45,6 +44,7 @@ use crate::layout::Layout;
 use crate::path::DataPath;
 use crate::{PoolId, SpaceId, SpaceRecord, UNIT};
 use flush::Flusher;
+use kept::Kept;
 use locks::RangeLocks;
 use unresolved::Unresolved;
 
@@ -146,37 +146,6 @@ impl Space {
     }
 }
 
-/// A call whose I/O is under way and that goes on in whoever waits for it; in a task, when nobody does any more.
-struct Kept<T: Send + 'static> {
-    env: Env,
-    call: Option<BoxFuture<T>>,
-}
-
-impl<T: Send + 'static> Kept<T> {
-    fn new(env: &Env, call: impl Future<Output = T> + Send + 'static) -> Kept<T> {
-        Kept { env: env.clone(), call: Some(Box::pin(call)) }
-    }
-}
-
-impl<T: Send + 'static> Future for Kept<T> {
-    type Output = T;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
-        let call = self.call.as_mut().expect("not polled after its end");
-        let result = ready!(call.as_mut().poll(context));
-        self.call = None;
-        Poll::Ready(result)
-    }
-}
-
-impl<T: Send + 'static> Drop for Kept<T> {
-    fn drop(&mut self) {
-        if let Some(call) = self.call.take() {
-            self.env.spawn_if_running(call.map(drop));
-        }
-    }
-}
-
 fn told(result: Result<(), SpaceError>, at: Place) -> Result<(), DiskError> {
     result.map_err(|error| {
         tracing::warn!(%error, %at, "a space refused");
@@ -200,10 +169,10 @@ impl Disk for Space {
         };
         let dst = match self.start_read(offset, at.length, dst) {
             Ok(direct) => {
-                let space = self.clone();
+                let (space, client) = (self.clone(), self.path.jobs.client(true));
                 let rest = async move {
                     let (result, dst) = space.finish_read(direct).await;
-                    drop(pass);
+                    drop((pass, client));
                     (told(result, at), dst)
                 };
                 return Io::pending(Kept::new(&self.path.env, rest));

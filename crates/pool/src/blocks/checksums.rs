@@ -64,12 +64,26 @@ impl Default for Table {
 }
 
 impl Table {
-    /// Whether both say the same about a unit.
-    pub fn agrees(&self, other: &Table, unit: usize) -> bool {
-        let written = self.written.has(unit);
-        written == other.written.has(unit)
-            && self.lost.has(unit) == other.lost.has(unit)
-            && (!written || self.sums[unit] == other.sums[unit])
+    /// The units of `within` about which they do not say the same.
+    pub fn differ(&self, other: &Table, within: &Units) -> Units {
+        let xor = |a: &Units, b: &Units| a.without(b).or(&b.without(a));
+        let mut sums = Units::NONE;
+        for (word, (a, b)) in sums.0.iter_mut().zip(self.sums.chunks(64).zip(other.sums.chunks(64))) {
+            // Most are the same, and then so are their bytes.
+            if a != b {
+                let bits = a.iter().zip(b).enumerate().map(|(i, (a, b))| u64::from(a != b) << i);
+                *word = bits.fold(0, |all, bit| all | bit);
+            }
+        }
+        let different = xor(&self.written, &other.written).or(&xor(&self.lost, &other.lost));
+        different.or(&sums.and(&self.written)).and(within)
+    }
+
+    /// Says of these units what another table says.
+    pub fn take(&mut self, from: &Table, units: &Units) {
+        self.written = self.written.without(units).or(&from.written.and(units));
+        self.lost = self.lost.without(units).or(&from.lost.and(units));
+        units.iter().for_each(|unit| self.sums[unit] = from.sums[unit]);
     }
 }
 
@@ -189,6 +203,39 @@ mod tests {
         assert_eq!(&b[2048..2052], &[0xef, 0xbe, 0xad, 0xde]);
         let (generation, back) = decode(&b, &id()).unwrap();
         assert_eq!((generation, *back), (0x1122, table));
+    }
+
+    #[test]
+    fn tables_are_compared_and_taken_unit_by_unit() {
+        let mut random = 1u64;
+        let mut next = || {
+            random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            random >> 33
+        };
+        for _ in 0..50 {
+            let mut table = || Table {
+                written: Units(std::array::from_fn(|_| next() << 32 | next())),
+                lost: Units(std::array::from_fn(|_| next() & next() & next())),
+                sums: std::array::from_fn(|_| (next() & 1) as u32),
+            };
+            let (a, b) = (table(), table());
+            let within = Units::range((next() % 300) as usize, (next() % 513) as usize);
+            let agree = |u: usize| {
+                let written = a.written.has(u);
+                written == b.written.has(u)
+                    && a.lost.has(u) == b.lost.has(u)
+                    && (!written || a.sums[u] == b.sums[u])
+            };
+            let differ: Vec<usize> = within.iter().filter(|u| !agree(*u)).collect();
+            assert!(a.differ(&b, &within).iter().eq(differ));
+            let mut taken = a.clone();
+            taken.take(&b, &within);
+            for u in 0..512 {
+                let from = if within.has(u) { &b } else { &a };
+                let says = |t: &Table| (t.written.has(u), t.lost.has(u), t.sums[u]);
+                assert_eq!(says(&taken), says(from));
+            }
+        }
     }
 
     #[test]

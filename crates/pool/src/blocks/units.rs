@@ -14,11 +14,12 @@ impl Units {
 
     /// Those from `from` up to, not including, `to`.
     pub fn range(from: usize, to: usize) -> Units {
-        let mut units = Units::NONE;
-        for unit in from..to {
-            units.insert(unit);
-        }
-        units
+        // The bits below `unit`, of word `i`.
+        let below = |unit: usize, i: usize| match unit.saturating_sub(i * 64) {
+            bits @ 0..64 => (1 << bits) - 1,
+            _ => u64::MAX,
+        };
+        Units(std::array::from_fn(|i| below(to, i) & !below(from, i)))
     }
 
     /// Whether it is in the set.
@@ -53,7 +54,14 @@ impl Units {
 
     /// Those in it, in order.
     pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
-        (0..GROUP_UNITS as usize).filter(|u| self.has(*u))
+        self.0.iter().enumerate().flat_map(|(i, word)| {
+            let mut left = *word;
+            std::iter::from_fn(move || {
+                let unit = (left != 0).then(|| i * 64 + left.trailing_zeros() as usize)?;
+                left &= left - 1;
+                Some(unit)
+            })
+        })
     }
 
     /// Stretches of neighbours: the first, and the one after the last.
@@ -97,6 +105,17 @@ impl Units {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ranges_and_their_units_one_by_one() {
+        for from in (0..=512).step_by(7).chain([63, 64, 65, 511, 512]) {
+            for to in (0..=512).step_by(5).chain([63, 64, 65, 511, 512]) {
+                let units = Units::range(from, to);
+                assert!(units.iter().eq(from..to), "{from}..{to}");
+                assert!((0..512).all(|u| units.has(u) == (from..to).contains(&u)), "{from}..{to}");
+            }
+        }
+    }
 
     #[test]
     fn a_range_and_its_bytes() {

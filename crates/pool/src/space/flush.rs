@@ -304,11 +304,9 @@ impl Space {
         }
         let mut merged = Box::new(table.clone());
         let own = self.read_block(copy, disk, key).await.map(|(_, table)| table);
-        for unit in units.iter() {
-            match &own {
-                Ok(own) => take(&mut merged, own, unit),
-                Err(_) => merged.lost.insert(unit),
-            }
+        match &own {
+            Ok(own) => merged.take(own, &units),
+            Err(_) => merged.lost = merged.lost.or(&units),
         }
         Some(merged)
     }
@@ -343,11 +341,4 @@ impl Space {
 pub(super) enum BadBlock {
     Damaged,
     Disk(DiskError),
-}
-
-/// Copies what a table says of a unit.
-pub(super) fn take(to: &mut Table, from: &Table, unit: usize) {
-    to.written.set(unit, from.written.has(unit));
-    to.lost.set(unit, from.lost.has(unit));
-    to.sums[unit] = from.sums[unit];
 }

@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 use futures_util::future::join_all;
 
 use super::copies::{Copies, Copy, blame, current};
-use super::flush::{BadBlock, take};
+use super::flush::BadBlock;
 use super::{Space, SpaceError};
 use crate::blocks::Units;
 use crate::blocks::checksums::Table;
@@ -46,12 +46,11 @@ impl Space {
                 units.iter().for_each(|u| filled.lost.insert(u));
                 continue;
             };
-            units.iter().for_each(|u| take(&mut filled, best, u));
+            filled.take(best, &units);
             for (copy, block) in told().filter(|(c, _)| c.index != index) {
-                let differ = |u: &usize| block.as_ref().is_ok_and(|(_, t)| !t.agrees(best, *u));
                 let before = suspect;
                 match block {
-                    Ok(_) => units.iter().filter(differ).for_each(|u| suspect.insert(u)),
+                    Ok((_, table)) => suspect = suspect.or(&best.differ(table, &units)),
                     Err(_) => suspect = suspect.or(&units),
                 }
                 if block.is_err() || suspect != before {
@@ -74,10 +73,9 @@ impl Space {
             let mut state = group.state.lock();
             let fill = wanted & state.unknown;
             let units = self.inner.regions.in_group(key.group, fill);
-            for unit in units.iter() {
-                take(&mut state.table, &filled, unit);
-                state.settled.set(unit, filled.written.has(unit) && !suspect.has(unit));
-            }
+            state.table.take(&filled, &units);
+            let settled = filled.written.without(&suspect).and(&units);
+            state.settled = state.settled.without(&units).or(&settled);
             state.unknown &= !fill;
             let newest = blocks.iter().filter_map(|(_, b)| b.as_ref().ok().map(|(g, _)| *g)).max();
             state.generation = state.generation.max(newest.unwrap_or(0));

@@ -124,6 +124,8 @@ impl Space {
         let units = first..first + (run.length / UNIT) as u32;
         let parts: Vec<(GroupKey, Range<u32>)> = self.inner.groups_of(row, column, &units).collect();
         let mut written = 0;
+        // Held until they have been compared with: a small cache is not to lose what it has just read.
+        let mut held: SmallVec<[Arc<Group>; 2]> = SmallVec::new();
         for (key, part) in &parts {
             match self.ready(*key, self.inner.regions.of(part)).await {
                 Err(e) => return (Err(e), dst),
@@ -133,6 +135,8 @@ impl Space {
                     let range = key.within(part);
                     let known = state.table.written.or(&state.table.lost);
                     written += known.and(&Units::range(range.start, range.end)).count();
+                    drop(state);
+                    held.push(group);
                 }
             }
         }
