@@ -124,7 +124,9 @@ impl Pools {
 
 impl OpenPool {
     pub(super) fn space_named(&self, name: &str) -> Option<SpaceId> {
-        self.pool.read(|s| s.spaces.iter().find(|(id, r)| r.name == name && s.owner_of(**id).is_none()).map(|(id, _)| *id))
+        self.pool.read(|s| {
+            s.spaces.iter().find(|(id, r)| r.name == name && s.owner_of(**id).is_none()).map(|(id, _)| *id)
+        })
     }
 }
 
