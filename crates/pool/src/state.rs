@@ -35,6 +35,11 @@ pub const EPOCHS_MAX: usize = 4096;
 /// The most bytes of a parity space's journal: what a crash may have to be carried out again.
 pub const JOURNAL_BYTES_MAX: u64 = 32 << 20;
 
+/// What the journal of a parity space is called.
+fn journal_name(space: SpaceId) -> String {
+    format!(".journal-{}", space.0)
+}
+
 /// The whole metadata of a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
@@ -156,7 +161,8 @@ impl State {
     /// The parity space whose journal this is. Nobody else uses it, and it goes with that one.
     pub fn owner_of(&self, journal: SpaceId) -> Option<SpaceId> {
         let owner = SpaceId(journal.0.checked_sub(1)?);
-        (self.journal_of(owner)? == journal && self.spaces.contains_key(&journal)).then_some(owner)
+        let made = self.spaces.get(&journal)?.name == journal_name(owner);
+        (self.journal_of(owner)? == journal && made).then_some(owner)
     }
 
     /// Units of a parity space's journal; `None` for others.
@@ -170,7 +176,7 @@ impl State {
         let space = SpaceId(self.next_space);
         let journal = match record.resiliency {
             Resiliency::Parity { parity } => Some(SpaceRecord {
-                name: format!(".journal-{}", space.0),
+                name: journal_name(space),
                 size: self.slab_bytes.min(JOURNAL_BYTES_MAX),
                 resiliency: Resiliency::Mirror { copies: parity.saturating_add(1) },
                 interleave: crate::UNIT as u32,

@@ -31,9 +31,9 @@ impl Space {
     /// Sees to it that a row has slabs.
     pub(super) async fn allocate(&self, row: RowNumber) -> Result<(), SpaceError> {
         let (id, path) = (self.inner.id, &self.path);
-        if let Some(parity) = &self.inner.parity {
+        if let Some(striped) = self.striped() {
             // A space whose journal found no room later could not be written any more.
-            Box::pin(path.space(parity.journal)?.allocate(RowNumber(0))).await?;
+            Box::pin(striped.journal()?.allocate(RowNumber(0))).await?;
         }
         let _one = path.allocating.lock().await;
         loop {

@@ -167,8 +167,12 @@ impl Space {
 
 impl Striped {
     /// The space that the journal lies in.
-    fn journal(&self) -> Result<Space, SpaceError> {
-        self.space.path.space(self.p.journal)
+    pub(super) fn journal(&self) -> Result<Space, SpaceError> {
+        let path = &self.space.path;
+        match path.read(|s| s.owner_of(self.p.journal)) {
+            Some(owner) if owner == self.space.inner.id => path.space(self.p.journal),
+            _ => Err(SpaceError::Deleted(self.p.journal)),
+        }
     }
 
     /// The lock of stripes.

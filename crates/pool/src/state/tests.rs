@@ -110,6 +110,24 @@ fn parity_counts_what_is_missed() {
 }
 
 #[test]
+fn a_parity_space_is_made_with_its_journal() {
+    let mut s = pool(4);
+    let resiliency = Resiliency::Parity { parity: 2 };
+    let record = SpaceRecord { name: "p".into(), columns: 2, resiliency, ..mirror() };
+    s.apply_all(&s.create_ops(record.clone())).unwrap();
+    let (space, journal) = (SpaceId(1), SpaceId(2));
+    assert_eq!((s.journal_of(space), s.owner_of(journal)), (Some(journal), Some(space)));
+    assert_eq!(s.spaces[&journal].resiliency, Resiliency::Mirror { copies: 3 });
+    assert_eq!((s.journal_of(SPACE), s.owner_of(SPACE), s.owner_of(space)), (None, None, None));
+    // A space that only comes after one is none.
+    s.apply(&Op::CreateSpace { space: SpaceId(3), record: SpaceRecord { name: "q".into(), ..record } })
+        .unwrap();
+    s.apply(&Op::CreateSpace { space: SpaceId(4), record: SpaceRecord { name: "m2".into(), ..mirror() } })
+        .unwrap();
+    assert_eq!(s.owner_of(SpaceId(4)), None);
+}
+
+#[test]
 fn shapes_that_cannot_be() {
     let mut s = pool(2);
     let shapes = [

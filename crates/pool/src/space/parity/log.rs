@@ -76,6 +76,15 @@ impl Pending {
     }
 }
 
+/// A record is being written; dropped, nobody knows whether it is there.
+struct Unsure<'a>(&'a Log);
+
+impl Drop for Unsure<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().failed = true;
+    }
+}
+
 impl Log {
     pub(super) fn new(capacity: u64) -> Log {
         let ring = Ring::new(capacity);
@@ -201,9 +210,11 @@ impl Striped {
                 disks: Default::default(),
             });
         }
-        log.state.lock().failed = true;
+        // Whoever gives up on the way, by an error or altogether, leaves it so.
+        let unsure = Unsure(log);
         self.put(&journal, position, units, &bytes).await?;
         flush(journal).await?;
+        std::mem::forget(unsure);
         self.p.counts.journal.fetch_add(units, std::sync::atomic::Ordering::Relaxed);
         let mut state = log.state.lock();
         state.failed = false;
