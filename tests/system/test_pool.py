@@ -3,6 +3,7 @@
 import json
 import random
 import re
+import shlex
 import shutil
 import subprocess
 import time
@@ -47,6 +48,13 @@ class Machine:
 
     def refused(self, *words):
         return self(*words, status=1)
+
+    def health(self):
+        """The report, and whether something has to be done."""
+        control = Path(self.server.sockets.name) / "control.sock"
+        told = run([Causeway.binary, "--json", "health"], status=None, env={"CAUSEWAY_CONTROL": str(control)})
+        report, _ = json.JSONDecoder().raw_decode(told.out)
+        return report, told.status
 
     def pool(self, names="ab", name="tank"):
         self("disk", "create-file", *self.paths(names), "--size", DISK)
@@ -385,3 +393,116 @@ def test_what_is_refused_says_why(machine):
     machine("pool", "add-disk", "new", "--assume-atomic", "--disk", machine.path("y"))
     with pytest.raises(Failed):
         machine("pool", "import", "--accept-loss")  # of which?
+
+
+def test_health_folds_causes_and_gives_commands(machine):
+    """A lost disk is one fault; the command that it names mends it, and then nothing is wrong. Each is told once in the log and counted."""
+    machine.pool("abc")
+    machine.mirror()
+    machine.attach()
+    machine.qemu_io("write -P 1 0 8M", "flush")
+
+    def faults():
+        report, status = machine.health()
+        # Disks that could be pooled are this machine's.
+        found = [f for f in report["faults"] if f["FaultType"] != "PhysicalDisk.CanPool"]
+        assert status == (1 if any(f["PerceivedSeverity"] >= 5 for f in found) else 0), report
+        return found
+
+    assert faults() == []
+    pool = machine.health()[0]["pools"][0]
+    assert (pool["name"], pool["can_lose"], pool["operational_status"]) == ("tank", "1 disk now", "OK")
+    assert [c["kind"] for c in pool["children"]] == ["PhysicalDisk"] * 3 + ["VirtualDisk"]
+    machine.server.kill()
+    machine.lose("a")
+    machine.server.start()
+    [fault] = faults()
+    fields = {"FaultId", "FaultType", "Reason", "PerceivedSeverity", "FaultingObjectDescription", "FaultingObjectLocation", "RecommendedActions"}
+    assert fields <= fault.keys(), fault
+    assert (fault["FaultType"], fault["PerceivedSeverity"]) == ("PhysicalDisk.LostCommunication", 5)
+    assert "pool tank, disk 0" in fault["FaultingObjectLocation"]
+    follows = {f["FaultingObjectDescription"]: f["FaultType"] for f in fault["Consequences"]}
+    assert follows == {"virtual disk vm": "VirtualDisks.LastCopy"}
+    told = machine.refused("health")
+    assert re.search(r"^Warning: disk 0 .*PhysicalDisk.LostCommunication", told, re.M), told
+    assert "do:     causeway pool import tank" in told and "1 fault has to be mended" in told
+    log = machine.server.log
+    until(lambda: log.read_text().count("fault raised") == 1, timeout=20, what="told")
+    machine.bring("a")
+    [action] = fault["RecommendedActions"]
+    words = shlex.split(action)
+    assert words[0] == "causeway" and "back" in machine(*words[1:])
+    until(lambda: faults() == [], timeout=60, what="nothing is wrong")
+    until(lambda: log.read_text().count("fault cleared") >= 1, timeout=20, what="told")
+    assert fault["FaultId"] in log.read_text()
+    shown = machine("counters", "Storage Health", "--instance", "tank")
+    assert re.search(r"Current Warnings +0", shown), shown
+    assert "nothing is wrong" in machine("health") or "PhysicalDisk.CanPool" in machine("health")
+    # A pool that is not open is a fault; one that was given up is none.
+    machine("pool", "export", "tank")
+    [fault] = faults()
+    assert (fault["FaultType"], fault["PerceivedSeverity"]) == ("StoragePool.NotOpen", 4)
+
+
+def test_damage_and_full_pools_are_faults(machine):
+    machine.pool()
+    machine.mirror()
+    machine.attach()
+    machine.qemu_io("write -P 0xb7 0 4M", "flush")
+    assert machine.server.stop() == 0
+    assert rot(machine.path("a"), 0xB7, 16) == 64
+    machine.server.start()
+    machine("space", "repair", "vm")
+    until(lambda: machine.json("job", "list") == [], timeout=60, what="nothing runs")
+    found = {f["FaultType"]: f for f in machine.health()[0]["faults"]}
+    damaged = found["PhysicalDisk.HighErrorCount"]
+    assert "64 times 4 KiB" in damaged["Reason"] and str(machine.path("a")) in damaged["FaultingObjectLocation"]
+    assert "causeway space repair tank/vm" in damaged["RecommendedActions"]
+    assert re.search(r"LastScrub +: 20\d\d-.* UTC: 64 units healed, 0 lost", machine("space", "show", "vm"))
+    machine("space", "create", "thin", "--pool", "tank", "--size", "1GiB")
+    machine("space", "create", "all", "--pool", "tank", "--max", "--provisioning", "fixed")
+    found = {f["FaultType"]: f for f in machine.health()[0]["faults"]}
+    full = found["StoragePool.PoolCapacityThresholdExceeded"]
+    assert full["PerceivedSeverity"] == 6
+    assert {"VirtualDisks.NoRoom"} == {f["FaultType"] for f in full["Consequences"]}
+
+
+def test_jobs_are_paused_resumed_and_survive_kill_9(machine):
+    machine.pool()
+    machine.mirror()
+    machine.attach()
+    machine.qemu_io("write -P 5 0 48M", "flush")
+    assert "there is no job 4711" in machine.refused("job", "pause", "4711")
+
+    def paused():
+        """A repair that was caught before its end."""
+        machine("space", "repair", "vm")
+        for job in machine.json("job", "list"):
+            control = {"CAUSEWAY_CONTROL": str(Path(machine.server.sockets.name) / "control.sock")}
+            if run([Causeway.binary, "job", "pause", job["id"]], status=None, env=control).status == 0:
+                return job["id"]
+        return None
+
+    number = until(paused, timeout=60, what="a repair that runs")
+    [job] = machine.json("job", "list")
+    assert (job["id"], job["name"], job["state"], job["reason"]) == (number, "Repair", "Suspended", "paused by hand")
+    assert job["bytes_processed"] + job["bytes_left"] == job["bytes_total"] > 0
+    time.sleep(1)
+    assert machine.json("job", "list")[0]["bytes_processed"] <= job["bytes_processed"] + (4 << 20), "it stands still"
+    assert "is under way already" in machine("space", "repair", "vm")
+    assert "paused by hand" in machine("job", "list")
+    assert "not ended" in machine("space", "show", "vm")
+    # A restart goes on with it, and has forgotten the pause.
+    machine.kill_and_start()
+    until(lambda: machine.json("space", "show", "vm")["scrub"].get("ended_unix_s"), timeout=60, what="it ended")
+    machine.attach()
+    number = until(paused, timeout=60, what="a repair that runs")
+    machine("job", "resume", str(number))
+    shown = machine("job", "list", "--follow")
+    assert "PercentComplete" in shown
+    assert machine.json("job", "list") == []
+    assert "0 units healed, 0 lost" in machine("space", "show", "vm")
+    number = until(paused, timeout=60, what="a repair that runs")
+    assert "ends" in machine("job", "stop", str(number))
+    until(lambda: machine.json("job", "list") == [], timeout=60, what="it ended")
+    assert "not ended" in machine("space", "show", "vm")

@@ -7,6 +7,7 @@ mod copying;
 mod counters;
 mod disk;
 mod get;
+mod health;
 mod job;
 mod ls;
 mod mkdir;
@@ -79,6 +80,8 @@ enum Command {
     /// Watch, pause and stop what runs beside the clients of pools: resync, repair, scrub
     #[command(subcommand)]
     Job(job::JobCommand),
+    /// Show what is wrong with pools, and the commands that mend it; exits with 1 if something has to be done
+    Health(ControlArgs),
     /// Show what the server does
     Status(ControlArgs),
     /// Show performance counters
@@ -126,6 +129,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Command::Pool(command) => block_on(pool::run(command, out)),
         Command::Space(command) => block_on(space::run(command, out)),
         Command::Job(command) => block_on(job::run(command, out)),
+        Command::Health(control) => block_on(health::run(control, out)),
         Command::Status(control) => block_on(status::run(control, out)),
         Command::Counters(args) => block_on(counters::run(args, out)),
         Command::Top(args) => block_on(top::run(args, out)),

@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 pub use problem::{ConfigError, Problem, ProblemKind, Problems, Severity};
 pub use section::check_share;
 pub use size::{format_size, parse_size};
-pub use storage::StorageSection;
+pub use storage::{JobsSection, StorageSection};
 #[cfg(test)]
 pub(crate) use tests::Scratch;
 

@@ -47,6 +47,9 @@ pub enum Failure {
     /// No disk of that path or identity is listed.
     #[error("there is no disk {0}")]
     NoDisk(String),
+    /// Faults, which are shown.
+    #[error("{0}")]
+    Faults(String),
     /// What would be destroyed, and was not.
     #[error("{0}")]
     NotConfirmed(String),

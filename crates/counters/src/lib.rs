@@ -2,7 +2,7 @@
 //!
 //! **What it is.** A [`Block`] holds the cells of one connection, or of what one connection does on one share, and has
 //! one writer: adding is a load and a store, without lock, allocation or lookup. Blocks are members of an [`Instance`]
-//! (a share, a session, a connection, a provider), instances belong to a set in a [`Registry`]. [`sets`] is the one
+//! (a share, a session, a connection, a provider, a pool), instances belong to a set in a [`Registry`]. [`sets`] is the one
 //! table of definitions: for each Windows counter its name, how it is computed from which metrics, its unit and what
 //! it means; for each metric its Prometheus name. [`Snapshot`] is what was counted at one moment; [`sample`] makes
 //! values of two of them.
@@ -31,7 +31,8 @@ pub mod transfers;
 
 pub use block::{Block, CELLS, Cell, Update, Values};
 pub use instance::{Instance, Instances, Opened};
-pub use registry::{Clock, Registry, provider};
+pub use registry::{Clock, Registry, pool_health, provider};
 pub use requests::{Class, Tally};
+pub use sets::health;
 pub use sets::{Counter, How, Kind, Metric, SETS, Set, Unit, find};
 pub use snapshot::{InstanceSnapshot, SetSnapshot, Snapshot};

@@ -6,7 +6,7 @@ use std::time::Instant;
 use env::Env;
 
 use crate::requests::Sums;
-use crate::sets::{CLIENT_SHARES, DIRECT, RDMA, SERVER_SHARES, SESSIONS};
+use crate::sets::{CLIENT_SHARES, DIRECT, HEALTH, RDMA, SERVER_SHARES, SESSIONS};
 use crate::{Instance, Instances, SetSnapshot, Snapshot};
 
 /// Time since a registry was made.
@@ -63,6 +63,14 @@ pub fn provider(name: &str) -> Arc<Instance> {
     PROVIDERS.lasting(name, &[name])
 }
 
+/// Storage Health: so do pools.
+static POOLS: LazyLock<Instances> = LazyLock::new(|| Instances::new(&HEALTH));
+
+/// The Storage Health of one pool.
+pub fn pool_health(name: &str) -> Arc<Instance> {
+    POOLS.lasting(name, &[name])
+}
+
 impl Registry {
     /// An empty one.
     pub fn new(env: Env) -> Registry {
@@ -87,7 +95,8 @@ impl Registry {
 
     /// What has been counted up to now.
     pub fn snapshot(&self) -> Snapshot {
-        let all = [&*self.server_shares, &self.sessions, &self.direct, &PROVIDERS, &self.client_shares];
+        let all =
+            [&*self.server_shares, &self.sessions, &self.direct, &PROVIDERS, &self.client_shares, &POOLS];
         let counted: Vec<_> = all
             .iter()
             .map(|instances| {

@@ -2,6 +2,7 @@
 
 mod client_shares;
 mod direct;
+pub mod health;
 mod rdma;
 mod requests;
 mod server_shares;
@@ -9,6 +10,7 @@ mod sessions;
 
 pub(crate) use client_shares::CLIENT_SHARES;
 pub(crate) use direct::DIRECT;
+pub(crate) use health::HEALTH;
 pub(crate) use rdma::RDMA;
 pub(crate) use server_shares::SERVER_SHARES;
 pub(crate) use sessions::SESSIONS;
@@ -90,7 +92,7 @@ pub enum How {
 }
 
 /// All sets.
-pub static SETS: [&Set; 5] = [&SERVER_SHARES, &SESSIONS, &DIRECT, &RDMA, &CLIENT_SHARES];
+pub static SETS: [&Set; 6] = [&SERVER_SHARES, &SESSIONS, &DIRECT, &RDMA, &CLIENT_SHARES, &HEALTH];
 
 /// The sets that `name` means: Windows's name without regard to case, spaces and hyphens, or its beginning.
 pub fn find(name: &str) -> Vec<&'static Set> {

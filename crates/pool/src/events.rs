@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use disk::DiskError;
 use parking_lot::Mutex;
 
 use crate::{DiskNumber, SpaceId};
@@ -41,6 +42,7 @@ pub struct Finding {
 #[derive(Default)]
 pub struct Events {
     inner: Mutex<Inner>,
+    failing: Mutex<BTreeMap<DiskNumber, String>>,
 }
 
 #[derive(Default)]
@@ -59,6 +61,21 @@ impl Events {
         }
         inner.newest.push_back(finding);
         *inner.counts.entry((found, disk)).or_insert(0) += 1;
+    }
+
+    /// A disk fails, and stays because it has something that no other has.
+    pub(crate) fn fails(&self, disk: DiskNumber, error: &DiskError) {
+        self.failing.lock().insert(disk, error.to_string());
+    }
+
+    /// A disk takes part anew.
+    pub(crate) fn joins(&self, disk: DiskNumber) {
+        self.failing.lock().remove(&disk);
+    }
+
+    /// Disks that stay although an I/O failed, since they joined, with the last error.
+    pub fn failing(&self) -> BTreeMap<DiskNumber, String> {
+        self.failing.lock().clone()
     }
 
     /// The newest findings, oldest first.

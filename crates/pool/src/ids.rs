@@ -19,7 +19,7 @@ pub struct DiskNumber(pub u16);
 pub struct SpaceId(pub u32);
 
 /// The number of a row in its space: row `r` holds the addresses from `r * row_bytes` on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RowNumber(pub u32);
 
 fn hex(f: &mut fmt::Formatter<'_>, bytes: &[u8; 16]) -> fmt::Result {

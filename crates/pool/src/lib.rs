@@ -18,6 +18,7 @@ mod disks;
 pub mod events;
 pub mod format;
 mod groups;
+pub mod health;
 mod ids;
 pub mod jobs;
 pub mod journal;
@@ -42,8 +43,8 @@ pub use pool::{
 };
 pub use space::{ParityCounts, Space, SpaceError};
 pub use state::{
-    Absence, DiskRecord, FaultDomains, InvalidOp, Op, Presence, Provisioning, Resiliency, Row, SlabCopy,
-    SlabPlace, SpaceRecord, State, Usage,
+    Absence, DiskRecord, FaultDomains, InvalidOp, Op, Presence, Provisioning, Resiliency, Row, ScrubRecord,
+    SlabCopy, SlabPlace, SpaceRecord, State, Usage,
 };
 
 /// What is written, checksummed, and after a crash old or new, never else; bytes.

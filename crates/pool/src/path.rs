@@ -144,6 +144,7 @@ impl DataPath {
         let log = Log::new(Arc::clone(member), epoch, core);
         let disk = DataDisk::new(Arc::clone(member), epoch, log);
         let before = self.disks.write().insert(member.number, Arc::clone(&disk));
+        self.events.joins(member.number);
         for (slab, generation, regions) in pinned {
             if let Some(&(_, space, row, index)) = owners.get(&(member.number, slab)) {
                 self.unresolve(space, row, index, regions);
@@ -328,8 +329,9 @@ impl DataPath {
                 tracing::warn!(disk = disk.0, %error, "a disk failed and leaves the pool");
                 self.book.leave(disk, reason).await?;
             }
-            Some(ops) if ops.is_empty() => {}
+            Some(ops) if ops.is_empty() => self.events.fails(disk, error),
             Some(ops) => {
+                self.events.fails(disk, error);
                 tracing::warn!(disk = disk.0, %error, "a disk failed and stays: it has data that no other has");
                 self.book.commit(ops).await?;
             }

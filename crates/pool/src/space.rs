@@ -167,6 +167,7 @@ impl Disk for Space {
             Ok(pass) => pass,
             Err(e) => return Io::Done((Err(e), dst)),
         };
+        let client = self.path.jobs.client(true);
         let dst = match self.start_read(offset, at.length, dst) {
             Ok(direct) => {
                 let (space, client) = (self.clone(), self.path.jobs.client(true));
@@ -179,7 +180,7 @@ impl Disk for Space {
             }
             Err(dst) => dst,
         };
-        drop(pass);
+        drop((pass, client));
         let mut dst = Some(dst);
         let run = self.run(c, at, |space| {
             let dst = dst.take().unwrap_or_default();

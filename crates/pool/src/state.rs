@@ -19,10 +19,10 @@ mod records;
 mod tests;
 
 pub use apply::InvalidOp;
-pub(crate) use parts::StateParts;
+pub(crate) use parts::{Scrubs, StateParts};
 pub use records::{
-    Absence, DiskRecord, FaultDomains, Op, Presence, Provisioning, Resiliency, Row, SlabCopy, SlabPlace,
-    SpaceRecord, Usage,
+    Absence, DiskRecord, FaultDomains, Op, Presence, Provisioning, Resiliency, Row, ScrubRecord, SlabCopy,
+    SlabPlace, SpaceRecord, Usage,
 };
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -57,6 +57,8 @@ pub struct State {
     pub spaces: BTreeMap<SpaceId, SpaceRecord>,
     /// Their allocated rows.
     pub rows: BTreeMap<(SpaceId, RowNumber), Row>,
+    /// The reading of their copies, of those where it was begun or is awaited.
+    pub scrubs: BTreeMap<SpaceId, ScrubRecord>,
     /// The number that the next disk gets.
     pub next_disk: u16,
     /// The number that the next space gets.
@@ -82,6 +84,7 @@ impl State {
             voters: BTreeSet::new(),
             spaces: BTreeMap::new(),
             rows: BTreeMap::new(),
+            scrubs: BTreeMap::new(),
             next_disk: 0,
             next_space: 0,
             next_generation: 1,

@@ -9,11 +9,11 @@ use super::disk::size;
 use super::{ControlArgs, absolute};
 use crate::control::client::segment;
 use crate::control::storage::{
-    Attach, NewSpace, ProvisioningSetting, ResiliencySetting, SpaceChange, SpaceStatus,
+    Attach, NewSpace, ProvisioningSetting, ResiliencySetting, ScrubStatus, SpaceChange, SpaceStatus,
 };
 use crate::control::types::Changed;
 use crate::failure::Failure;
-use crate::output::{Output, human_bytes};
+use crate::output::{Output, human_bytes, human_time};
 
 /// See the module.
 #[derive(Debug, Subcommand)]
@@ -154,6 +154,19 @@ pub(super) async fn run(command: SpaceCommand, out: Output) -> Result<(), Failur
     Ok(out.changed(&changed)?)
 }
 
+/// When all copies were read last, and what was found.
+fn scrubbed(s: ScrubStatus) -> String {
+    let found = format!("{} units healed, {} lost", s.healed, s.lost);
+    let last = s.ended_unix_s.map(|at| human_time(at as i64));
+    match (s.began_unix_s, last) {
+        (None, last) => format!("{} UTC: {found}", last.unwrap_or_default()),
+        (Some(at), last) => {
+            let before = last.map_or_else(String::new, |at| format!("; the one before ended {at} UTC"));
+            format!("since {} UTC, not ended: {found} so far{before}", human_time(at as i64))
+        }
+    }
+}
+
 fn facts(s: &SpaceStatus) -> Vec<(&'static str, String)> {
     let mut lines = vec![
         ("FriendlyName", s.name.clone()),
@@ -169,6 +182,7 @@ fn facts(s: &SpaceStatus) -> Vec<(&'static str, String)> {
         ("NumberOfColumns", s.columns.to_string()),
         ("Interleave", human_bytes(u64::from(s.interleave))),
     ];
+    lines.push(("LastScrub", s.scrub.map_or_else(|| "never".to_owned(), scrubbed)));
     lines.extend(s.attached.iter().map(|p| ("AttachedTo", p.display().to_string())));
     lines
 }

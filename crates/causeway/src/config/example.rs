@@ -52,6 +52,11 @@ iwarp = ["0.0.0.0:5445"]
 # Where disks of pools are looked for when the server starts, so that their pools are opened. * and ? stand for
 # letters of a name. Without this section nothing is looked for.
 # devices = ["/dev/disk/by-id/*", "/var/lib/causeway/disks/*.disk"]
+# Every copy of each virtual disk is read once in so many days, and healed where it differs; 0: never.
+# scrub_days = 28
+# Jobs (resync, repair, scrub) hold back when the clients' 99th percentile is longer, but for a minimum in a second.
+# job_latency_ms = 20
+# job_minimum = "4MiB"
 
 [[share]]
 name = "files"              # one ending in $ is hidden

@@ -158,6 +158,16 @@ fn devices_are_absolute_patterns() {
     assert!(usual.contains(&"/dev/disk/by-id/*".to_owned()), "{usual:?}");
     // Nobody's pool is taken by a server that was not told of any.
     assert!(parse("[server]\n", "c.toml").0.storage.devices.is_empty());
+    let jobs = "[storage]\nscrub_days = 0\njob_latency_ms = 5\njob_minimum = \"64MiB\"\n";
+    let jobs = parse(jobs, "c.toml").0.storage.jobs;
+    assert_eq!((jobs.scrub_days, jobs.latency_ms, jobs.minimum), (0, 5, 64 << 20));
+    let none = problems("[storage]\njob_latency_ms = 0\n");
+    assert!(none.contains("job_latency_ms: 0 is out of range: use 1 to 10000"), "{none}");
+    let jobs = "[storage]\nscrub_days = 0\njob_latency_ms = 5\njob_minimum = \"64MiB\"\n";
+    let jobs = parse(jobs, "c.toml").0.storage.jobs;
+    assert_eq!((jobs.scrub_days, jobs.latency_ms, jobs.minimum), (0, 5, 64 << 20));
+    let none = problems("[storage]\njob_latency_ms = 0\n");
+    assert!(none.contains("job_latency_ms: 0 is out of range: use 1 to 10000"), "{none}");
     let text = "[storage]\ndevices = [\"disks/*\", 7]\ndevise = 1\n";
     let wrong: Vec<_> = problems_of(text).into_iter().filter(|l| l.contains("storage")).collect();
     let expected = [

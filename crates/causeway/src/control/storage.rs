@@ -15,6 +15,7 @@
 //! | `GET, PATCH, DELETE /v1/spaces/{name}` | [`SpaceStatus`], [`SpaceChange`] |
 //! | `POST, DELETE /v1/spaces/{name}/attachment` | [`Attach`] |
 //! | `POST /v1/spaces/{name}/repair` | |
+//! | `GET /v1/health` | [`HealthReport`](super::health::HealthReport) |
 //! | `GET /v1/jobs` | [`JobStatus`] |
 //! | `POST /v1/jobs/{id}/{change}` | [`JobChange`] |
 //!
@@ -136,6 +137,9 @@ pub struct PoolStatus {
     /// How many disks may fail at the same moment now, with nothing lost; none for a pool that is not open.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub can_lose: Option<usize>,
+    /// The same in words, and how many fault domains.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub can_lose_text: Option<String>,
     /// What would not survive one more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub can_lose_because: Option<String>,
@@ -307,6 +311,24 @@ pub struct SpaceStatus {
     /// The socket it is served on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attached: Option<PathBuf>,
+    /// The reading of all copies that is under way, or the last one; none yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scrub: Option<ScrubStatus>,
+}
+
+/// The reading of all copies of a virtual disk.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct ScrubStatus {
+    /// When the one under way began, in seconds since 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub began_unix_s: Option<u64>,
+    /// When the last one ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended_unix_s: Option<u64>,
+    /// Units of 4 KiB that the one under way, or else the last one, put right.
+    pub healed: u64,
+    /// Those that it found on no copy.
+    pub lost: u64,
 }
 
 /// How a space survives failures.

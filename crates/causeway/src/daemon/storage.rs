@@ -54,7 +54,7 @@ impl Storage {
     pub(super) fn start(section: &StorageSection, arena: &Arena, env: &Env) -> io::Result<Storage> {
         let (requests, receiver) = mpsc::channel(WAITING);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let pools = Arc::new(Pools::new(section.devices.clone(), arena.clone(), env.clone()));
+        let pools = Arc::new(Pools::new(section, arena.clone(), env.clone()));
         let thread = thread::Builder::new()
             .name("storage".to_owned())
             .spawn(move || runtime.block_on(serve(receiver, pools)))?;
@@ -99,6 +99,7 @@ impl Storage {
 
 async fn serve(mut requests: mpsc::Receiver<Request>, pools: Arc<Pools>) {
     pools.import_at_start().await;
+    tokio::spawn(Arc::clone(&pools).watch_health());
     while let Some(request) = requests.recv().await {
         match request {
             Request::Do(work) => drop(tokio::spawn(work(Arc::clone(&pools)))),

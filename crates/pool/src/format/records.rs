@@ -1,9 +1,12 @@
 //! Operations and whole states as bodies. The numbers below are on disks: they are never given to something else.
 
+use std::collections::BTreeMap;
+
 use super::codec::{Malformed, Reader, Wire, choice, record};
+use crate::SpaceId;
 use crate::state::{
-    Absence, DiskRecord, FaultDomains, Op, Presence, Provisioning, Resiliency, Row, SlabCopy, SlabPlace,
-    SpaceRecord, State, StateParts, Usage,
+    Absence, DiskRecord, FaultDomains, Op, Presence, Provisioning, Resiliency, Row, ScrubRecord, Scrubs,
+    SlabCopy, SlabPlace, SpaceRecord, State, StateParts, Usage,
 };
 
 record!(FaultDomains { enclosure, node, rack });
@@ -11,6 +14,7 @@ record!(DiskRecord { id, name, slabs, usage, presence, domains, media, label_seq
 record!(SpaceRecord { name, size, resiliency, interleave, columns, provisioning });
 record!(SlabPlace { disk, slab });
 record!(Row { slabs });
+record!(ScrubRecord { began, asked, next, healed, lost, ended, last_healed, last_lost, since });
 record!(StateParts {
     pool,
     name,
@@ -24,6 +28,7 @@ record!(StateParts {
     disks,
     spaces,
     rows,
+    scrubs,
 });
 
 choice!(Usage { 0 => AutoSelect, 1 => ManualSelect, 2 => HotSpare, 3 => Journal, 4 => Retired });
@@ -55,6 +60,7 @@ choice!(Op {
     19 => AcceptLoss { space, row, index, regions },
     20 => Opened { epoch, incarnation },
     21 => MissedAll { disk },
+    40 => Scrub { space, record },
 });
 
 /// Most slabs have missed nothing, and a new one everything: a byte says so, and only others have their eight.
@@ -80,6 +86,21 @@ impl Wire for SlabCopy {
             _ => return Err(Malformed),
         };
         Ok(SlabCopy { place, generation, missed })
+    }
+}
+
+impl Wire for Scrubs {
+    fn put(&self, out: &mut Vec<u8>) {
+        if !self.0.is_empty() {
+            self.0.put(out);
+        }
+    }
+    fn get(r: &mut Reader<'_>) -> Result<Scrubs, Malformed> {
+        if r.0.is_empty() {
+            return Ok(Scrubs(BTreeMap::new()));
+        }
+        let scrubs: BTreeMap<SpaceId, ScrubRecord> = Wire::get(r)?;
+        if scrubs.is_empty() { Err(Malformed) } else { Ok(Scrubs(scrubs)) }
     }
 }
 
@@ -127,7 +148,8 @@ pub fn state_size_bound(state: &State) -> usize {
     const ROW: usize = 8 + 1;
     const DISK: usize = 2 + 16 + 4 * 256 + 32;
     const SPACE: usize = 4 + 256 + 32;
+    const SCRUB: usize = 4 + 61;
     let slabs = state.slabs_allocated();
-    let fixed = 512 + 255 * 2 + state.epochs.len() * 16;
+    let fixed = 512 + 4 + state.scrubs.len() * SCRUB + 255 * 2 + state.epochs.len() * 16;
     fixed + slabs * SLAB + state.rows.len() * ROW + state.disks.len() * DISK + state.spaces.len() * SPACE
 }

@@ -91,6 +91,12 @@ impl Progress {
         }
     }
 
+    /// So many bytes were done before the job began.
+    pub fn skip(&self, bytes: u64) {
+        self.total.fetch_add(bytes, Ordering::Relaxed);
+        self.done.fetch_add(bytes, Ordering::Relaxed);
+    }
+
     /// Units that were not as they were written.
     pub fn found(&self, healed: u64, lost: u64) {
         self.healed.fetch_add(healed, Ordering::Relaxed);

@@ -1,9 +1,10 @@
 //! Resolving everything that a crash left in doubt.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{Progress, pieces};
-use crate::{DataPath, GROUP, SpaceError};
+use crate::{DataPath, GROUP, SpaceError, SpaceId};
 
 impl DataPath {
     /// Resolves every group in doubt whose newest data is here; the others wait for their disks.
@@ -27,8 +28,9 @@ impl DataPath {
         result
     }
 
-    /// Groups that are in doubt.
-    pub fn in_doubt(self: &Arc<DataPath>) -> usize {
-        self.open_spaces().iter().map(crate::Space::unresolved_groups).sum()
+    /// How many groups are in doubt, by space; those without any are left out.
+    pub fn in_doubt(self: &Arc<DataPath>) -> BTreeMap<SpaceId, usize> {
+        let each = self.open_spaces().into_iter().map(|s| (s.id(), s.unresolved_groups()));
+        each.filter(|(_, groups)| *groups > 0).collect()
     }
 }

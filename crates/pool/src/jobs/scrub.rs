@@ -1,15 +1,20 @@
 //! Reading everything on every copy, and healing what differs.
 
+use std::time::Duration;
+
 use futures_util::future::join_all;
 
 use super::{Progress, pieces};
 use crate::blocks::Units;
 use crate::groups::GroupKey;
 use crate::space::{Copy, SpaceError, current};
-use crate::{GROUP, GROUP_UNITS, RowNumber, Space, UNIT};
+use crate::{GROUP, GROUP_UNITS, Op, RowNumber, ScrubRecord, Space, UNIT};
 
 /// Units that are compared at a time, under their lock.
 const PIECE: usize = (super::pacer::PIECE_BYTES / UNIT) as usize;
+
+/// How often the position is recorded, at most: a restart reads again what was read in this time, and the row that it was in.
+const RECORD_EVERY: Duration = Duration::from_secs(60);
 
 impl Space {
     /// Reads every written unit on every copy, and makes them what they should be. What was found is in [`crate::DataPath::events`]. Regions whose
@@ -18,11 +23,7 @@ impl Space {
     /// # Errors
     /// When a disk that fails cannot be dealt with.
     pub async fn scrub(&self, progress: &Progress) -> Result<(), SpaceError> {
-        let id = self.id();
-        let rows: Vec<RowNumber> = self.path.read(|s| {
-            let rows = s.rows.range((id, RowNumber(0))..=(id, RowNumber(u32::MAX)));
-            rows.map(|((_, r), _)| *r).collect()
-        });
+        let rows = self.rows_from(RowNumber(0));
         progress.expect(rows.len() as u64 * self.inner.layout.row_bytes());
         for row in rows {
             if progress.is_stopped() {
@@ -31,6 +32,77 @@ impl Space {
             self.scrub_row(row, progress).await?;
         }
         Ok(())
+    }
+
+    /// The same, with its position and what it finds in the metadata ([`ScrubRecord`]): one that was stopped, or cut off, goes on at the row that it was
+    /// in, unless it is to begin anew. Returns whether it came to the end.
+    ///
+    /// # Errors
+    /// As for [`Space::scrub`], and when the metadata takes no changes.
+    pub async fn scrub_recorded(
+        &self,
+        asked: bool,
+        anew: bool,
+        progress: &Progress,
+    ) -> Result<bool, SpaceError> {
+        let id = self.id();
+        let unix_s = || self.path.env.unix_time().as_secs().max(1);
+        let mut record = self.path.read(|s| s.scrubs.get(&id).copied()).unwrap_or_default();
+        if anew || record.began == 0 {
+            record = ScrubRecord { began: unix_s(), asked, next: RowNumber(0), healed: 0, lost: 0, ..record };
+            self.record(record).await?;
+        }
+        let before = (record.healed, record.lost);
+        let (rows, row_bytes) = (self.rows_from(record.next), self.inner.layout.row_bytes());
+        progress.skip((self.rows_from(RowNumber(0)).len() - rows.len()) as u64 * row_bytes);
+        progress.expect(rows.len() as u64 * row_bytes);
+        let found = progress.findings();
+        let mut recorded = self.path.env.now();
+        for row in rows {
+            let read = self.scrub_row(row, progress).await;
+            let (healed, lost) = progress.findings();
+            (record.healed, record.lost) = (before.0 + healed - found.0, before.1 + lost - found.1);
+            // A row that was not read to its end is read again.
+            record.next = row;
+            let ends = progress.is_stopped() || read.is_err();
+            if ends || self.path.env.now() - recorded >= RECORD_EVERY {
+                recorded = self.path.env.now();
+                self.record(record).await?;
+            }
+            read?;
+            if progress.is_stopped() {
+                return Ok(false);
+            }
+        }
+        let ended = unix_s();
+        let (last_healed, last_lost) = (record.healed, record.lost);
+        let done = ScrubRecord { ended, since: ended, last_healed, last_lost, ..ScrubRecord::default() };
+        self.record(done).await?;
+        Ok(true)
+    }
+
+    /// The time until the next scrub begins to count now, where it does not yet.
+    ///
+    /// # Errors
+    /// When the metadata takes no changes.
+    pub async fn await_scrub(&self) -> Result<(), SpaceError> {
+        let id = self.id();
+        let mut record = self.path.read(|s| s.scrubs.get(&id).copied()).unwrap_or_default();
+        if record.since == 0 {
+            record.since = self.path.env.unix_time().as_secs().max(1);
+            self.record(record).await?;
+        }
+        Ok(())
+    }
+
+    async fn record(&self, record: ScrubRecord) -> Result<(), SpaceError> {
+        Ok(self.path.book.commit(vec![Op::Scrub { space: self.id(), record }]).await?)
+    }
+
+    fn rows_from(&self, from: RowNumber) -> Vec<RowNumber> {
+        let id = self.id();
+        self.path
+            .read(|s| s.rows.range((id, from)..=(id, RowNumber(u32::MAX))).map(|((_, r), _)| *r).collect())
     }
 
     async fn scrub_row(&self, row: RowNumber, progress: &Progress) -> Result<(), SpaceError> {

@@ -5,6 +5,7 @@
 mod book;
 mod crashes;
 mod faults;
+mod jobs;
 mod model;
 mod parity;
 mod reads;

@@ -135,6 +135,7 @@ impl State {
                     return Err(InvalidOp::SpaceInUse(*space));
                 }
                 self.spaces.remove(space);
+                self.scrubs.remove(space);
             }
             Op::ResizeSpace { space, size } => {
                 let resized = SpaceRecord { size: *size, ..self.space(*space)?.clone() };
@@ -176,6 +177,10 @@ impl State {
                 slab.missed &= !regions;
                 self.regions_given_up =
                     self.regions_given_up.saturating_add(u64::from(given_up.count_ones()));
+            }
+            Op::Scrub { space, record } => {
+                self.space(*space)?;
+                self.scrubs.insert(*space, *record);
             }
             Op::Opened { epoch, incarnation } => {
                 let newest = self.epoch();

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{DiskRecord, EPOCHS_MAX, InvalidOp, Row, SpaceRecord, State};
+use super::{DiskRecord, EPOCHS_MAX, InvalidOp, Row, ScrubRecord, SpaceRecord, State};
 use crate::format::Areas;
 use crate::{DiskNumber, PoolId, RowNumber, SpaceId};
 
@@ -20,7 +20,11 @@ pub(crate) struct StateParts {
     pub(crate) disks: BTreeMap<DiskNumber, DiskRecord>,
     pub(crate) spaces: BTreeMap<SpaceId, SpaceRecord>,
     pub(crate) rows: BTreeMap<(SpaceId, RowNumber), Row>,
+    pub(crate) scrubs: Scrubs,
 }
+
+/// Not there at all when there are none: so a checkpoint of before there were any is the same.
+pub(crate) struct Scrubs(pub(crate) BTreeMap<SpaceId, ScrubRecord>);
 
 impl State {
     pub(crate) fn parts(&self) -> StateParts {
@@ -38,6 +42,7 @@ impl State {
             disks: s.disks,
             spaces: s.spaces,
             rows: s.rows,
+            scrubs: Scrubs(s.scrubs),
         }
     }
 
@@ -82,6 +87,10 @@ impl State {
             }
         }
         s.rows = p.rows;
+        if let Some(space) = p.scrubs.0.keys().find(|id| !s.spaces.contains_key(id)) {
+            return Err(InvalidOp::NoSpace(*space));
+        }
+        s.scrubs = p.scrubs.0;
         Ok(s)
     }
 }

@@ -96,6 +96,29 @@ pub struct SpaceRecord {
     pub provisioning: Provisioning,
 }
 
+/// How far the reading of all copies of a space (scrub) is, and what the last one found. Times are seconds since 1970, 0: never.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ScrubRecord {
+    /// When the one that is under way began; 0: none is.
+    pub began: u64,
+    /// Whether somebody asked for it.
+    pub asked: bool,
+    /// The first row that it has not read.
+    pub next: RowNumber,
+    /// Units that it put right.
+    pub healed: u64,
+    /// Units that it found on no copy.
+    pub lost: u64,
+    /// When the last one ended.
+    pub ended: u64,
+    /// Units that the last one put right.
+    pub last_healed: u64,
+    /// Units that the last one found on no copy.
+    pub last_lost: u64,
+    /// From when the time until the next is counted.
+    pub since: u64,
+}
+
 /// How a space survives failures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resiliency {
@@ -232,6 +255,8 @@ pub enum Op {
     AcceptLoss { space: SpaceId, row: RowNumber, index: u8, regions: u64 },
     /// The pool was opened: the epoch is higher than all before, the incarnation random.
     Opened { epoch: u64, incarnation: u64 },
+    /// How far the reading of a space's copies is.
+    Scrub { space: SpaceId, record: ScrubRecord },
     /// What the disk has is old: its copies have missed every region that another copy has.
     MissedAll { disk: DiskNumber },
 }

@@ -59,14 +59,15 @@ impl Bars {
         for job in jobs {
             self.seen = true;
             let bar = self.bars.entry(job.id).or_insert_with(|| {
-                let bar = self.screen.add(ProgressBar::new(0));
+                let bar = self.screen.add(ProgressBar::new(1));
                 if let Ok(style) = ProgressStyle::with_template(BAR) {
                     bar.set_style(style.progress_chars("##-"));
                 }
                 bar.set_prefix(printable(&format!("{} {} {}", job.id, job.name, job.object)));
                 bar
             });
-            bar.set_length(job.bytes_total);
+            // A bar of no length is a full one.
+            bar.set_length(job.bytes_total.max(1));
             bar.set_position(job.bytes_processed);
             bar.set_message(printable(&message(job)));
         }

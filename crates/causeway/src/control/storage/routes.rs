@@ -11,6 +11,7 @@ use super::{
     Attach, DiskStatus, ImportRequest, JobChange, JobStatus, NewDisks, NewFiles, NewPool, NewSpace,
     PoolChange, PoolDetail, PoolStatus, Qualified, QualifyRequest, SpaceChange, SpaceStatus,
 };
+use crate::control::health::HealthReport;
 use crate::control::types::{Changed, Fault};
 use crate::daemon::{Daemon, StorageError};
 
@@ -31,6 +32,7 @@ pub fn router() -> Router<Arc<Daemon>> {
         .route("/v1/spaces/{name}", get(space).patch(resize_space).delete(destroy_space))
         .route("/v1/spaces/{name}/attachment", post(attach).delete(detach))
         .route("/v1/spaces/{name}/repair", post(repair))
+        .route("/v1/health", get(health))
         .route("/v1/jobs", get(jobs))
         .route("/v1/jobs/{id}/{change}", post(change_job))
 }
@@ -143,6 +145,10 @@ async fn repair(State(d): Daemons, Segment(name): Segment<String>) -> Answer<Cha
 
 async fn jobs(State(d): Daemons) -> Answer<Vec<JobStatus>> {
     d.storage().ask(|s| async move { Ok(s.jobs()) }).await.map(Json)
+}
+
+async fn health(State(d): Daemons) -> Answer<HealthReport> {
+    d.storage().ask(|s| async move { Ok(s.health().await) }).await.map(Json)
 }
 
 async fn change_job(State(d): Daemons, Segment((id, change)): Segment<(u64, JobChange)>) -> Answer<Changed> {

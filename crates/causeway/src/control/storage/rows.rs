@@ -42,13 +42,9 @@ impl Row for DiskStatus {
 }
 
 impl PoolStatus {
-    /// `1 disk now`, with what would not survive one more where that is not expected.
+    /// `1 enclosure or 2 disks now`.
     pub fn can_lose_text(&self) -> String {
-        match self.can_lose {
-            None => "unknown".to_owned(),
-            Some(1) => "1 disk now".to_owned(),
-            Some(n) => format!("{n} disks now"),
-        }
+        self.can_lose_text.clone().unwrap_or_else(|| "unknown".to_owned())
     }
 }
 

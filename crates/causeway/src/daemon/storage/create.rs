@@ -8,11 +8,14 @@ use disk::qualify::CannotPoolReason;
 use pool::{CreateError, CreateOptions, NewDisk, Pool, Presence, UNIT};
 
 use super::error::StorageError;
+use super::find;
 use super::open_pool::OpenPool;
 use super::pools::{Closed, Known, Pools, done, real};
-use super::{find, health};
 use crate::control::storage::{NewDisks, NewPool, PoolChange};
 use crate::control::types::Changed;
+
+/// Why a pool is not open that somebody gave up: nothing is wrong with it.
+pub(super) const EXPORTED: &str = "it was exported";
 
 impl Pools {
     /// Makes a pool, and holds it.
@@ -97,7 +100,7 @@ impl Pools {
         let _one = self.changing.lock().await;
         let open = self.open_pool(name)?;
         let number = open.disk(disk)?;
-        if !open.pool.read(|s| health::may_leave(s, number)) {
+        if !open.pool.read(|s| pool::health::may_leave(s, number)) {
             return Err(StorageError::Needed { pool: open.name(), disk: number.0 });
         }
         open.pool.take_offline(number).await?;
@@ -129,7 +132,7 @@ impl Pools {
         let (name, disks) = (open.name(), open.paths());
         let closed = open.close().await;
         let reason = match &closed {
-            Ok(()) => "it was exported".to_owned(),
+            Ok(()) => EXPORTED.to_owned(),
             Err(e) => e.to_string(),
         };
         let cure = Some(format!("causeway pool import {name}"));

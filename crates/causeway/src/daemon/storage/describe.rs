@@ -5,13 +5,15 @@ use std::path::PathBuf;
 use disk::qualify::Qualification;
 use disk::{DiskInfo, Media};
 use pool::events::Found;
-use pool::{DiskNumber, DiskRecord, Presence, Provisioning, Resiliency, SpaceId, State, Usage};
+use pool::health::{self, CanLose, Health, Limit};
+use pool::{DiskNumber, DiskRecord, Presence, Provisioning, Resiliency, ScrubRecord, SpaceId, State, Usage};
 
 use super::error::StorageError;
-use super::health::{self, CanLose, Health, Limit};
 use super::open_pool::OpenPool;
 use super::pools::{Closed, Known, Pools};
-use crate::control::storage::{DiskStatus, Finding, PoolDetail, PoolStatus, Qualified, Reason, SpaceStatus};
+use crate::control::storage::{
+    DiskStatus, Finding, PoolDetail, PoolStatus, Qualified, Reason, ScrubStatus, SpaceStatus,
+};
 
 impl Pools {
     /// All pools, by identity.
@@ -49,8 +51,8 @@ fn open_status(id: &str, open: &OpenPool) -> PoolStatus {
     let suspended = open.pool.suspended().map(|s| s.to_string());
     open.pool.read(|s| {
         let Health { operational, health } = health::of_pool(s, suspended.is_some(), open.read_only);
-        let CanLose { disks, limit } = health::can_lose(s);
-        let because = match limit {
+        let can_lose = health::can_lose(s);
+        let because = match &can_lose.limit {
             Limit::Metadata => "fewer disks would not be enough to be sure of the pool's metadata".to_owned(),
             Limit::Space(name) => format!("{name} would lose data"),
         };
@@ -67,7 +69,8 @@ fn open_status(id: &str, open: &OpenPool) -> PoolStatus {
             disks: s.disks.len(),
             disks_missing: s.disks.len() - s.disks.values().filter(present).count(),
             spaces: s.spaces.len(),
-            can_lose: Some(disks),
+            can_lose: Some(can_lose.disks),
+            can_lose_text: Some(can_lose_text(&can_lose)),
             can_lose_because: Some(because),
             cure: suspended.as_ref().map(|_| {
                 format!(
@@ -79,6 +82,14 @@ fn open_status(id: &str, open: &OpenPool) -> PoolStatus {
             notes: open.notes.clone(),
         }
     })
+}
+
+/// `1 enclosure or 2 disks now`: the domains, where there are several, and the disks.
+pub(super) fn can_lose_text(can: &CanLose) -> String {
+    let some = |n: usize, word: &str| if n == 1 { format!("1 {word}") } else { format!("{n} {word}s") };
+    let mut parts: Vec<_> = can.domains.iter().map(|(level, n)| some(*n, level.word())).collect();
+    parts.push(some(can.disks, "disk"));
+    format!("{} now", parts.join(" or "))
 }
 
 fn closed_status(id: &str, closed: &Closed) -> PoolStatus {
@@ -95,6 +106,7 @@ fn closed_status(id: &str, closed: &Closed) -> PoolStatus {
         disks_missing: 0,
         spaces: 0,
         can_lose: None,
+        can_lose_text: None,
         can_lose_because: None,
         reason: Some(closed.reason.clone()),
         cure: closed.cure.clone(),
@@ -221,6 +233,18 @@ pub(super) fn spaces(open: &OpenPool) -> Vec<SpaceStatus> {
     })
 }
 
+/// What is known of the reading of all copies.
+fn scrub(record: ScrubRecord) -> Option<ScrubStatus> {
+    let ScrubRecord { began, ended, .. } = record;
+    let some = |n: u64| (n != 0).then_some(n);
+    (began != 0 || ended != 0).then_some(ScrubStatus {
+        began_unix_s: some(began),
+        ended_unix_s: some(ended),
+        healed: if began != 0 { record.healed } else { record.last_healed },
+        lost: if began != 0 { record.lost } else { record.last_lost },
+    })
+}
+
 /// One virtual disk.
 fn space(open: &OpenPool, s: &State, id: SpaceId) -> Option<SpaceStatus> {
     let record = s.spaces.get(&id)?;
@@ -252,5 +276,6 @@ fn space(open: &OpenPool, s: &State, id: SpaceId) -> Option<SpaceStatus> {
         },
         interleave: record.interleave,
         attached: open.attachments.socket(id),
+        scrub: scrub(s.scrubs.get(&id).copied().unwrap_or_default()),
     })
 }

@@ -1,171 +1,75 @@
-//! How a pool, its disks and its spaces are, in the field's words: pure functions over the pool's state.
+//! The health of all pools: what is wrong in commands and words, and the tree of what there is.
 
-use pool::{Absence, DiskNumber, DiskRecord, Presence, Resiliency, Row, SpaceId, SpaceRecord, State, Usage};
+mod tree;
+mod watch;
+mod words;
 
-/// An OperationalStatus and the HealthStatus that goes with it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Health {
-    /// Such as `OK` or `Degraded`.
-    pub operational: &'static str,
-    /// `Healthy`, `Warning`, `Unhealthy` or `Unknown`.
-    pub health: &'static str,
-}
+use std::collections::BTreeMap;
 
-impl Health {
-    /// Nothing is wrong.
-    pub const OK: Health = Health::new("OK", "Healthy");
+use pool::PoolId;
+use pool::health::{Snapshot, faults};
 
-    /// These two words.
-    pub const fn new(operational: &'static str, health: &'static str) -> Health {
-        Health { operational, health }
+pub(super) use watch::Watch;
+
+use super::open_pool::OpenPool;
+use super::pools::{Known, Pools};
+use crate::control::health::{FaultStatus, HealthReport};
+use crate::control::storage::DiskStatus;
+
+/// From how many percent in use on a pool with thin spaces is too full: the field's.
+pub(super) const WARN_PERCENT: u64 = 70;
+
+impl Pools {
+    /// How everything is, disks that could be pooled included.
+    pub async fn health(&self) -> HealthReport {
+        let mut report = self.known_health();
+        // Looking at disks waits for changes; health does not.
+        let idle = self.changing.try_lock().is_ok();
+        let disks = if idle { self.disks().await } else { Vec::new() };
+        let pool = self.open_pools().first().map(|o| o.name());
+        let free = disks.iter().filter(|d: &&DiskStatus| d.can_pool && d.pool.is_none());
+        report.faults.extend(free.filter_map(|d| words::free_disk(d, pool.as_deref())));
+        report
+    }
+
+    /// What is known of the pools without looking for more.
+    pub(super) fn known_health(&self) -> HealthReport {
+        let known = self.known.lock().clone();
+        let tree = |known: &Known| match known {
+            Known::Open(open) => tree::open(open),
+            Known::Closed(closed) => tree::closed(closed),
+        };
+        let pools = known.values().map(tree).collect();
+        let mut faults: Vec<FaultStatus> = self.pool_faults().into_iter().flat_map(|(_, f)| f).collect();
+        faults.sort_by_key(|f| std::cmp::Reverse(f.perceived_severity));
+        self.watch.date(&mut faults);
+        HealthReport { pools, faults }
+    }
+
+    /// What is wrong with each pool, by name.
+    fn pool_faults(&self) -> Vec<(String, Vec<FaultStatus>)> {
+        let known = self.known.lock().clone();
+        let of = |(id, known): (&PoolId, &Known)| match known {
+            Known::Open(open) => (open.name(), open_faults(*id, open)),
+            Known::Closed(closed) => (closed.name.clone(), vec![words::closed(*id, closed)]),
+        };
+        known.iter().map(of).collect()
     }
 }
 
-/// How many disks may fail at the same moment, whichever they are, with nothing lost and the pool going on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CanLose {
-    /// Disks.
-    pub disks: usize,
-    /// What would not survive one more.
-    pub limit: Limit,
-}
-
-/// What the next failure would hit.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Limit {
-    /// Too few disks with metadata would be left.
-    Metadata,
-    /// This space would lose data.
-    Space(String),
-}
-
-/// See [`CanLose`]. The copies of a column are on different disks, so the column with the fewest current ones decides; with that,
-/// the number of voters that must be left.
-pub fn can_lose(state: &State) -> CanLose {
-    let voters = state.voters.len().saturating_sub(state.needed_to_go_on());
-    let mut worst = CanLose { disks: voters, limit: Limit::Metadata };
-    for (&(space, _), row) in &state.rows {
-        let Some(record) = state.spaces.get(&space) else { continue };
-        let disks = spare_in_row(state, record, row).unwrap_or(0);
-        let is_space = matches!(worst.limit, Limit::Space(_));
-        if disks < worst.disks || (disks == worst.disks && !is_space) {
-            let named = state.owner_of(space).and_then(|owner| state.spaces.get(&owner)).unwrap_or(record);
-            worst = CanLose { disks, limit: Limit::Space(named.name.clone()) };
-        }
-    }
-    worst
-}
-
-/// How many disks a row may lose in its worst region; `None`: it has lost too many already.
-fn spare_in_row(state: &State, record: &SpaceRecord, row: &Row) -> Option<usize> {
-    let (group, needed) = match record.resiliency {
-        Resiliency::Parity { .. } => (row.slabs.len(), usize::from(record.columns)),
-        other => (other.copies(), 1),
+fn open_faults(id: PoolId, open: &OpenPool) -> Vec<FaultStatus> {
+    let data = open.data();
+    let suspended = open.pool.suspended().map(|s| s.to_string());
+    let (failing, findings, in_doubt, jobs) = match &data {
+        None => (BTreeMap::new(), BTreeMap::new(), BTreeMap::new(), Vec::new()),
+        Some(d) => (d.events.failing(), d.events.counts(), d.in_doubt(), d.jobs.list()),
     };
-    let regions = 0..u64::BITS;
-    let spare = row.slabs.chunks(group.max(1)).map(|column| {
-        let current = |region| column.iter().filter(|copy| state.is_current(copy, 1_u64 << region)).count();
-        regions.clone().map(current).min().unwrap_or(0).checked_sub(needed)
-    });
-    spare.min().flatten()
+    let members = open.pool.members();
+    let paths = members.iter().map(|m| (m.number, m.disk.info().path.clone())).collect();
+    open.pool.read(|state| {
+        let now =
+            Snapshot { state, suspended, failing, findings, in_doubt, jobs, warn_percent: WARN_PERCENT };
+        let words = words::Words { id, state, paths, jobs: &now.jobs };
+        faults(&now).iter().map(|f| words.fault(f)).collect()
+    })
 }
-
-/// How a space is.
-pub fn of_space(state: &State, space: SpaceId) -> Health {
-    let Some(record) = state.spaces.get(&space) else { return Health::new("Unknown", "Unknown") };
-    let rows = || state.rows.range((space, pool::RowNumber(0))..=(space, pool::RowNumber(u32::MAX)));
-    let full = match record.resiliency {
-        Resiliency::Parity { parity } => usize::from(parity),
-        other => other.copies() - 1,
-    };
-    let spares: Vec<_> = rows().map(|(_, row)| spare_in_row(state, record, row)).collect();
-    if spares.contains(&None) {
-        return Health::new("No redundancy", "Unhealthy");
-    }
-    if spares.iter().all(|s| *s == Some(full)) {
-        return Health::OK;
-    }
-    let copies = || rows().flat_map(|(_, row)| &row.slabs);
-    if copies().all(|c| state.is_present(c.place.disk)) {
-        return Health::new("In service", "Warning");
-    }
-    // Missing disks with stale data, or with data that is still current.
-    match copies().any(|c| c.missed != 0) {
-        true => Health::new("Degraded", "Warning"),
-        false => Health::new("Incomplete", "Warning"),
-    }
-}
-
-/// How a disk is.
-pub fn of_disk(record: &DiskRecord) -> Health {
-    match record.presence {
-        Presence::Present if record.usage == Usage::Retired => Health::new("Retired", "Warning"),
-        Presence::Present => Health::OK,
-        Presence::Absent(Absence::NotFound | Absence::Gone) => Health::new("Lost communication", "Warning"),
-        Presence::Absent(Absence::WriteFailed | Absence::FlushFailed) => Health::new("IO error", "Unhealthy"),
-        Presence::Absent(Absence::Slow) => Health::new("Abnormal latency", "Warning"),
-        Presence::Absent(Absence::Asked) => Health::new("In maintenance mode", "Warning"),
-        Presence::Absent(Absence::Stale) => Health::new("Stale metadata", "Unhealthy"),
-    }
-}
-
-/// How an open pool is, its spaces and disks included.
-pub fn of_pool(state: &State, suspended: bool, read_only: bool) -> Health {
-    if suspended {
-        return Health::new("Read-only", "Unhealthy");
-    }
-    let spaces: Vec<_> = state.spaces.keys().map(|s| of_space(state, *s)).collect();
-    let disks = state.disks.values().map(of_disk);
-    if spaces.iter().any(|h| h.health == "Unhealthy") {
-        Health::new("Degraded", "Unhealthy")
-    } else if disks.chain(spaces.iter().copied()).any(|h| h != Health::OK) {
-        Health::new("Degraded", "Warning")
-    } else if read_only {
-        Health::new("Read-only", "Healthy")
-    } else {
-        Health::OK
-    }
-}
-
-/// Whether the pool goes on without a present disk, with all data that it has now.
-pub fn may_leave(state: &State, disk: DiskNumber) -> bool {
-    let left = state.voters.iter().filter(|v| **v != disk).count();
-    let mut after = state.clone();
-    let ops = state.leave(disk, Absence::Asked, |_, _, _| 0);
-    let all = |s: &State, space| of_space(s, space).health != "Unhealthy";
-    state.is_present(disk)
-        && left >= state.needed_to_go_on()
-        && after.apply_all(&ops).is_ok()
-        && state.spaces.keys().all(|space| all(&after, *space) || !all(state, *space))
-}
-
-/// How many whole rows of such a space the pool has room for: each takes `slabs_in_row` slabs, of a mirror from as many disks.
-pub fn rows_that_fit(state: &State, record: &SpaceRecord) -> u64 {
-    let mut free: Vec<u64> = state
-        .disks
-        .iter()
-        .filter(|(d, r)| r.usage == Usage::AutoSelect && state.is_present(**d))
-        .map(|(d, r)| u64::from(state.slabs_free(*d).saturating_sub(pool::placement::reserve(r.slabs))))
-        .collect();
-    if let Resiliency::Parity { parity } = record.resiliency {
-        // Its journal takes one of each of the emptiest.
-        free.sort_unstable_by_key(|f| std::cmp::Reverse(*f));
-        free.iter_mut().take(usize::from(parity) + 1).for_each(|f| *f = f.saturating_sub(1));
-    }
-    let slabs = record.slabs_in_row().max(1) as u64;
-    let total = free.iter().sum::<u64>() / slabs;
-    if record.resiliency == Resiliency::Simple {
-        return total;
-    }
-    // `rows` fit if the disks, each giving one slab to a row at most, have enough.
-    let fits = |rows: u64| free.iter().map(|f| (*f).min(rows)).sum::<u64>() >= rows * slabs;
-    let (mut low, mut high) = (0, total);
-    while low < high {
-        let middle = (low + high).div_ceil(2);
-        if fits(middle) { low = middle } else { high = middle - 1 }
-    }
-    low
-}
-
-#[cfg(test)]
-mod tests;

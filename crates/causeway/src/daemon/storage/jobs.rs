@@ -12,18 +12,24 @@ use std::time::Duration;
 use env::Env;
 use futures_util::future::{Either, select};
 use parking_lot::Mutex;
+use pool::jobs::pacer::Pacing;
 use pool::jobs::{Job, JobId, JobState, Kind, NoJob, Subject, Why};
-use pool::{DataPath, DiskNumber, Pool, Presence, SpaceId, State};
+use pool::{DataPath, DiskNumber, Pool, Presence, ScrubRecord, Space, SpaceId, State};
 use tokio::sync::Notify;
 
 use super::error::StorageError;
 use super::open_pool::OpenPool;
 use super::pools::{Pools, done};
+use crate::config::JobsSection;
 use crate::control::storage::{JobChange, JobStatus};
 use crate::control::types::Changed;
 
 /// After this, what could not go on tries again.
 const AGAIN: Duration = Duration::from_secs(60);
+
+/// How often a resync that found more to do passes again, before it waits like one that failed; and the time between.
+const PASSES: u32 = 20;
+const SOON: Duration = Duration::from_millis(500);
 
 /// What mends one data path; it ends with it.
 pub(super) struct Mender {
@@ -34,11 +40,15 @@ pub(super) struct Mender {
     /// What was stopped by hand: it begins again when somebody gives the pool a disk, or with the next start.
     held: Mutex<BTreeSet<(Kind, Subject)>>,
     stopping: AtomicBool,
+    /// Between two scrubs of a space, in seconds; 0: there are none.
+    scrub_every_s: u64,
 }
 
 impl Mender {
     /// Begins to mend what a crash or an absence has left.
-    pub(super) fn start(env: &Env, pool: &Pool, data: &Arc<DataPath>) -> Arc<Mender> {
+    pub(super) fn start(env: &Env, pool: &Pool, data: &Arc<DataPath>, jobs: JobsSection) -> Arc<Mender> {
+        let target = Duration::from_millis(jobs.latency_ms);
+        data.jobs.set_pacing(Pacing { target, minimum: jobs.minimum, ..Pacing::default() });
         let mender = Arc::new(Mender {
             env: env.clone(),
             pool: pool.clone(),
@@ -46,6 +56,7 @@ impl Mender {
             look: Notify::new(),
             held: Mutex::default(),
             stopping: AtomicBool::new(false),
+            scrub_every_s: jobs.scrub_days * 24 * 60 * 60,
         });
         env.spawn(Arc::clone(&mender).run());
         mender
@@ -67,7 +78,7 @@ impl Mender {
     async fn run(self: Arc<Mender>) {
         while !self.stopping.load(Ordering::Relaxed) {
             let change = self.change();
-            if self.data.in_doubt() > 0
+            if !self.data.in_doubt().is_empty()
                 && let Some(job) = self.begin(Kind::Resolve, Subject::Pool)
             {
                 self.env.spawn(Arc::clone(&self).resolve(job));
@@ -77,6 +88,7 @@ impl Mender {
                     self.env.spawn(Arc::clone(&self).resync(job, disk));
                 }
             }
+            self.scrub_due().await;
             select(std::pin::pin!(change), std::pin::pin!(self.look.notified())).await;
         }
     }
@@ -114,7 +126,7 @@ impl Mender {
             let change = self.change();
             job.again();
             let result = self.data.resolve_all(&job).await;
-            if self.is_over(&job, (Kind::Resolve, Subject::Pool)) || self.data.in_doubt() == 0 {
+            if self.is_over(&job, (Kind::Resolve, Subject::Pool)) || self.data.in_doubt().is_empty() {
                 return;
             }
             let why = match result {
@@ -132,6 +144,7 @@ impl Mender {
     async fn resync(self: Arc<Mender>, job: Job, disk: DiskNumber) {
         let (name, number) = (self.name(), disk.0);
         tracing::info!(pool = name, disk = number, "a disk is brought up to date");
+        let mut passes = 0;
         loop {
             let change = self.change();
             job.again();
@@ -145,8 +158,14 @@ impl Mender {
                     return;
                 }
                 (Err(error), _) => Why::Failed(error.to_string()),
+                // Something was missed after it was looked at, or a write failed on the way: once more.
+                (Ok(()), Some(disks)) if disks.is_empty() && passes < PASSES => {
+                    passes += 1;
+                    self.env.sleep(SOON).await;
+                    continue;
+                }
                 (Ok(()), Some(disks)) if disks.is_empty() => {
-                    Why::Failed("what was copied had changed meanwhile".to_owned())
+                    Why::Failed("not all that it has missed could be copied".to_owned())
                 }
                 (Ok(()), Some(disks)) => Why::Away(disks),
             };
@@ -155,24 +174,77 @@ impl Mender {
                 self.is_over(&job, (Kind::Resync, Subject::Disk(disk)));
                 return;
             }
+            passes = 0;
+        }
+    }
+
+    /// Goes on with the scrubs that a restart has cut off, and begins those whose time has come.
+    async fn scrub_due(self: &Arc<Mender>) {
+        let (now, every) = (self.env.unix_time().as_secs(), self.scrub_every_s);
+        let spaces: Vec<(SpaceId, ScrubRecord)> = self.pool.read(|s| {
+            let record = |id: &SpaceId| (*id, s.scrubs.get(id).copied().unwrap_or_default());
+            s.spaces.keys().filter(|id| s.owner_of(**id).is_none()).map(record).collect()
+        });
+        for (space, record) in spaces {
+            let Ok(disk) = self.data.space(space) else { continue };
+            let is_asked = record.began != 0 && record.asked;
+            let is_due = record.began != 0 || (record.since != 0 && now >= record.since + every);
+            let kind = if is_asked { Kind::Repair } else { Kind::Scrub };
+            let subject = Subject::Space(space);
+            // A repair of a space reads what its scrub would.
+            let reads = |j: &JobState| j.subject == subject && matches!(j.kind, Kind::Repair | Kind::Scrub);
+            if record.began == 0 && record.since == 0 && every > 0 {
+                // A pool that takes no changes says so elsewhere.
+                let _ = disk.await_scrub().await;
+            } else if (is_asked || (every > 0 && is_due))
+                && !self.data.jobs.list().iter().any(reads)
+                && let Some(job) = self.begin(kind, subject)
+            {
+                self.env.spawn(Arc::clone(self).scrub(job, kind, disk, false));
+            }
+        }
+    }
+
+    async fn scrub(self: Arc<Mender>, job: Job, kind: Kind, space: Space, mut anew: bool) {
+        let id = space.id();
+        let name = self.pool.read(|s| s.spaces.get(&id).map_or_else(String::new, |r| r.name.clone()));
+        loop {
+            let change = self.change();
+            job.again();
+            match space.scrub_recorded(kind == Kind::Repair, anew, &job).await {
+                Ok(true) => {
+                    let (healed, lost) = job.findings();
+                    tracing::info!(space = name, healed, lost, "every copy was read");
+                    return;
+                }
+                Ok(false) => {
+                    self.is_over(&job, (kind, Subject::Space(id)));
+                    return;
+                }
+                Err(error) => {
+                    tracing::warn!(space = name, %error, "not every copy could be read");
+                    let gone = self.pool.read(|s| !s.spaces.contains_key(&id));
+                    if gone || !job.wait_for(Why::Failed(error.to_string()), change).await {
+                        self.is_over(&job, (kind, Subject::Space(id)));
+                        return;
+                    }
+                    anew = false;
+                }
+            }
         }
     }
 
     /// Reads every copy of a space, and heals what is not as it was written; false when that is under way already.
-    fn repair(self: &Arc<Mender>, space: SpaceId, name: String) -> Result<bool, StorageError> {
-        let (mender, disk) = (Arc::clone(self), self.data.space(space)?);
-        let Some(job) = self.data.jobs.begin(Kind::Repair, Subject::Space(space)) else { return Ok(false) };
-        self.env.spawn(async move {
-            match disk.scrub(&job).await {
-                Ok(()) if job.is_stopped() => tracing::info!(space = name, "the repair was stopped"),
-                Ok(()) => {
-                    let (healed, lost) = job.findings();
-                    tracing::info!(space = name, healed, lost, "every copy was read");
-                }
-                Err(error) => tracing::warn!(space = name, %error, "not every copy could be read"),
-            }
-            drop((job, mender));
-        });
+    fn repair(self: &Arc<Mender>, space: SpaceId) -> Result<bool, StorageError> {
+        let (disk, subject) = (self.data.space(space)?, Subject::Space(space));
+        let Some(job) = self.data.jobs.begin(Kind::Repair, subject) else { return Ok(false) };
+        // One by schedule would read the same: it gives way, and begins to count anew when this one has ended.
+        let scrubs = |j: &JobState| (j.kind, j.subject) == (Kind::Scrub, subject);
+        if let Some(scrub) = self.data.jobs.list().into_iter().find(scrubs) {
+            let _ = self.data.jobs.stop(scrub.id);
+        }
+        self.held.lock().remove(&(Kind::Repair, subject));
+        self.env.spawn(Arc::clone(self).scrub(job, Kind::Repair, disk, true));
         Ok(true)
     }
 
@@ -264,7 +336,7 @@ impl Pools {
         let _one = self.changing.lock().await;
         let (open, space) = self.find_space(name)?;
         let mender = open.mender().ok_or(StorageError::Commit(pool::CommitError::ReadOnly))?;
-        let text = match mender.repair(space, name.to_owned())? {
+        let text = match mender.repair(space)? {
             true => format!("the repair of {name} has begun: see causeway job list"),
             false => format!("the repair of {name} is under way already: see causeway job list"),
         };
@@ -306,3 +378,6 @@ fn waits_for(state: &State, disk: DiskNumber) -> Option<Vec<DiskNumber>> {
     }
     behind.then(|| away.into_iter().collect())
 }
+
+#[cfg(test)]
+mod tests;

@@ -14,6 +14,7 @@ use super::attach::Attachments;
 use super::error::StorageError;
 use super::jobs::Mender;
 use super::pools::Pools;
+use crate::config::JobsSection;
 
 /// See the module.
 pub(super) struct OpenPool {
@@ -24,6 +25,7 @@ pub(super) struct OpenPool {
     pub(super) attachments: Attachments,
     env: Env,
     arena: Arena,
+    jobs: JobsSection,
     /// None for one that is open for reading only, and while it is closed.
     live: Mutex<Option<Live>>,
     /// Jobs that were paused when the data path ended: those of the next one are too.
@@ -51,6 +53,7 @@ impl OpenPool {
             attachments: Attachments::default(),
             env: pools.env.clone(),
             arena: pools.arena.clone(),
+            jobs: pools.jobs,
             live: Mutex::default(),
             paused: Mutex::default(),
         };
@@ -74,7 +77,7 @@ impl OpenPool {
         let (env, arena) = (self.env.clone(), self.arena.clone());
         let data = DataPath::of_pool(&self.pool, env, arena, PathOptions::default()).await?;
         data.jobs.pause_all(std::mem::take(&mut *self.paused.lock()));
-        let mender = Mender::start(&self.env, &self.pool, &data);
+        let mender = Mender::start(&self.env, &self.pool, &data, self.jobs);
         *self.live.lock() = Some(Live { data, mender });
         Ok(())
     }

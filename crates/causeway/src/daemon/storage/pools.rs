@@ -12,8 +12,10 @@ use pool::PoolId;
 use pool::format::Claimant;
 
 use super::error::StorageError;
+use super::health::Watch;
 use super::machine;
 use super::open_pool::OpenPool;
+use crate::config::{JobsSection, StorageSection};
 use crate::control::types::Changed;
 
 /// See the module. Lives on the storage thread; `changing` is held over every change.
@@ -21,9 +23,12 @@ pub struct Pools {
     pub(super) env: Env,
     pub(super) arena: Arena,
     pub(super) devices: Vec<String>,
+    pub(super) jobs: JobsSection,
     pub(super) by: Claimant,
     pub(super) changing: tokio::sync::Mutex<()>,
     pub(super) known: Mutex<BTreeMap<PoolId, Known>>,
+    /// The faults that were told.
+    pub(super) watch: Watch,
 }
 
 /// A pool that has been seen.
@@ -43,9 +48,11 @@ pub(super) struct Closed {
 }
 
 impl Pools {
-    pub(super) fn new(devices: Vec<String>, arena: Arena, env: Env) -> Pools {
+    pub(super) fn new(section: &StorageSection, arena: Arena, env: Env) -> Pools {
+        let (devices, jobs) = (section.devices.clone(), section.jobs);
         let (changing, known) = (tokio::sync::Mutex::default(), Mutex::default());
-        Pools { env, arena, devices, by: machine::claimant(), changing, known }
+        let watch = Watch::default();
+        Pools { env, arena, devices, jobs, by: machine::claimant(), changing, known, watch }
     }
 
     /// A pool by name or identity.

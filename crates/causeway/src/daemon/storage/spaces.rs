@@ -6,7 +6,6 @@ use pool::book::Book;
 use pool::{CommitError, DataPath, Op, Provisioning, Resiliency, SpaceId, SpaceRecord, State, UNIT, Usage};
 
 use super::error::StorageError;
-use super::health;
 use super::open_pool::OpenPool;
 use super::pools::{Pools, done};
 use crate::control::storage::{NewSpace, ProvisioningSetting, ResiliencySetting, SpaceChange, SpaceStatus};
@@ -209,7 +208,7 @@ fn shape(s: &State, new: &NewSpace) -> Result<(SpaceRecord, u64), StorageError> 
     if needed > usable {
         return Err(StorageError::TooFewDisks { pool: s.name.clone(), needed, disks: usable });
     }
-    let room = health::rows_that_fit(s, &record) * record.row_bytes(s.slab_bytes);
+    let room = pool::health::rows_that_fit(s, &record) * record.row_bytes(s.slab_bytes);
     match new.size {
         None if room == 0 => Err(StorageError::TooLarge { pool: s.name.clone(), size: UNIT, room }),
         None => {

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use crate::format::{Areas, Claim, Claimant, FORMAT_VERSION, Feature, FeatureClass, Label};
 use crate::{
     Absence, DiskId, DiskNumber, DiskRecord, FaultDomains, Op, PoolId, Presence, Provisioning, Resiliency,
-    RowNumber, SlabPlace, SpaceId, SpaceRecord, State, Usage,
+    RowNumber, ScrubRecord, SlabPlace, SpaceId, SpaceRecord, State, Usage,
 };
 
 /// What a state becomes of the operations that it takes.
@@ -78,6 +78,20 @@ fn space_record() -> impl Strategy<Value = SpaceRecord> {
     )
 }
 
+fn scrub() -> impl Strategy<Value = ScrubRecord> {
+    (any::<[u64; 7]>(), any::<bool>(), any::<u32>()).prop_map(|(n, asked, next)| ScrubRecord {
+        began: n[0],
+        asked,
+        next: RowNumber(next),
+        healed: n[1],
+        lost: n[2],
+        ended: n[3],
+        last_healed: n[4],
+        last_lost: n[5],
+        since: n[6],
+    })
+}
+
 /// Any operation, with numbers so small that many can be applied one after the other.
 pub fn op() -> impl Strategy<Value = Op> {
     let disk = || small().prop_map(DiskNumber);
@@ -110,6 +124,7 @@ pub fn op() -> impl Strategy<Value = Op> {
         1 => copy().prop_map(|(space, row, index, regions)| Op::AcceptLoss { space, row, index, regions }),
         1 => (any::<u64>(), any::<u64>()).prop_map(|(epoch, incarnation)| Op::Opened { epoch, incarnation }),
         1 => disk().prop_map(|disk| Op::MissedAll { disk }),
+        1 => (space(), scrub()).prop_map(|(space, record)| Op::Scrub { space, record }),
     ]
 }
 

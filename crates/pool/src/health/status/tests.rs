@@ -1,8 +1,8 @@
 use std::collections::BTreeSet;
 
-use pool::{DiskId, FaultDomains, Op, PoolId, Provisioning, RowNumber, SlabPlace};
-
+use super::super::{CanLose, Limit, can_lose};
 use super::*;
+use crate::{DiskId, FaultDomains, Op, PoolId, Provisioning, Row, RowNumber, SlabPlace};
 
 const SLAB: u64 = 2 << 20;
 
@@ -60,7 +60,11 @@ const MIRROR: Resiliency = Resiliency::Mirror { copies: 2 };
 fn an_empty_pool_can_lose_what_its_metadata_survives() {
     for (disks, can) in [(1, 0), (2, 1), (3, 1), (4, 1), (5, 2)] {
         let s = state(&vec![8; disks]);
-        assert_eq!(can_lose(&s), CanLose { disks: can, limit: Limit::Metadata }, "{disks} disks");
+        assert_eq!(
+            can_lose(&s),
+            CanLose { disks: can, limit: Limit::Metadata, domains: Vec::new() },
+            "{disks} disks"
+        );
     }
 }
 
@@ -68,7 +72,7 @@ fn an_empty_pool_can_lose_what_its_metadata_survives() {
 fn a_mirror_can_lose_one_disk_and_then_none() {
     let mut s = state(&[8, 8]);
     let vm = space(&mut s, "vm", MIRROR, 1, &[&[0, 1]]);
-    assert_eq!(can_lose(&s), CanLose { disks: 1, limit: Limit::Space("vm".to_owned()) });
+    assert_eq!(can_lose(&s), CanLose { disks: 1, limit: Limit::Space("vm".to_owned()), domains: Vec::new() });
     assert_eq!((of_space(&s, vm), of_pool(&s, false, false)), (Health::OK, Health::OK));
     lose(&mut s, 1);
     assert_eq!(can_lose(&s).disks, 0);
@@ -104,15 +108,24 @@ fn the_weakest_space_decides() {
     let mut s = state(&[8; 5]);
     let triple = Resiliency::Mirror { copies: 3 };
     space(&mut s, "three", triple, 1, &[&[0, 1, 2], &[2, 3, 4]]);
-    assert_eq!(can_lose(&s), CanLose { disks: 2, limit: Limit::Space("three".to_owned()) });
+    assert_eq!(
+        can_lose(&s),
+        CanLose { disks: 2, limit: Limit::Space("three".to_owned()), domains: Vec::new() }
+    );
     space(&mut s, "two", MIRROR, 2, &[&[0, 1, 2, 3]]);
-    assert_eq!(can_lose(&s), CanLose { disks: 1, limit: Limit::Space("two".to_owned()) });
+    assert_eq!(
+        can_lose(&s),
+        CanLose { disks: 1, limit: Limit::Space("two".to_owned()), domains: Vec::new() }
+    );
     // One that nothing was written to has nothing to lose.
     let scratch = space(&mut s, "scratch", Resiliency::Simple, 2, &[]);
     assert_eq!(can_lose(&s).disks, 1);
     s.apply(&Op::DestroySpace { space: scratch }).expect("gone");
     let scratch = space(&mut s, "scratch", Resiliency::Simple, 2, &[&[3, 4]]);
-    assert_eq!(can_lose(&s), CanLose { disks: 0, limit: Limit::Space("scratch".to_owned()) });
+    assert_eq!(
+        can_lose(&s),
+        CanLose { disks: 0, limit: Limit::Space("scratch".to_owned()), domains: Vec::new() }
+    );
     lose(&mut s, 4);
     assert_eq!(of_space(&s, scratch), Health::new("No redundancy", "Unhealthy"));
     assert_eq!(of_pool(&s, false, false).health, "Unhealthy");
@@ -150,7 +163,7 @@ fn rows_fit_as_placement_finds_them() {
             let fit = rows_that_fit(&s, &record);
             s.apply(&Op::ResizeSpace { space: id, size: 1 << 40 }).expect("larger");
             let mut rows = 0;
-            while let Ok(places) = pool::placement::row(&s, id) {
+            while let Ok(places) = crate::placement::row(&s, id) {
                 s.apply(&Op::AllocateRow { space: id, row: RowNumber(rows), slabs: places }).expect("a row");
                 rows += 1;
             }

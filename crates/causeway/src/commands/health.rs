@@ -1,0 +1,129 @@
+//! `causeway health` (`Get-HealthFault`): the tree of pools, what is wrong, and the commands that mend it.
+
+use super::ControlArgs;
+use crate::control::health::{FaultStatus, HealthNode, HealthReport, WARNING};
+use crate::failure::Failure;
+use crate::output::{Output, human_time, printable};
+
+pub(super) async fn run(control: ControlArgs, out: Output) -> Result<(), Failure> {
+    let report: HealthReport = control.client().get("/v1/health").await?;
+    out.done(&report, &text(&report))?;
+    let grave = report.faults.iter().filter(|f| f.perceived_severity >= WARNING).count();
+    match grave {
+        0 => Ok(()),
+        1 => Err(Failure::Faults("1 fault has to be mended".to_owned())),
+        n => Err(Failure::Faults(format!("{n} faults have to be mended"))),
+    }
+}
+
+/// The tree, then the faults.
+fn text(report: &HealthReport) -> String {
+    let mut lines = Vec::new();
+    for pool in &report.pools {
+        lines.push(line(pool));
+        branches(&pool.children, "", &mut lines);
+    }
+    if report.pools.is_empty() {
+        lines.push("there are no pools".to_owned());
+    }
+    for fault in &report.faults {
+        lines.push(String::new());
+        lines.extend(faulty(fault));
+    }
+    if report.faults.is_empty() {
+        lines.extend([String::new(), "nothing is wrong".to_owned()]);
+    }
+    lines.join("\n")
+}
+
+fn branches(nodes: &[HealthNode], before: &str, lines: &mut Vec<String>) {
+    for (n, node) in nodes.iter().enumerate() {
+        let (twig, more) = if n + 1 == nodes.len() { ("└─ ", "   ") } else { ("├─ ", "│  ") };
+        lines.push(format!("{before}{twig}{}", line(node)));
+        branches(&node.children, &format!("{before}{more}"), lines);
+    }
+}
+
+fn line(node: &HealthNode) -> String {
+    let kind = match node.kind.as_str() {
+        "Pool" => "pool ",
+        "VirtualDisk" => "virtual disk ",
+        "Enclosure" => "enclosure ",
+        "Node" => "node ",
+        "Rack" => "rack ",
+        _ => "",
+    };
+    let status = match (node.operational_status.as_str(), node.health_status.as_str()) {
+        ("OK", "Healthy") => "OK".to_owned(),
+        (operational, health) => format!("{operational} ({health})"),
+    };
+    let can_lose = node.can_lose.as_ref().map_or_else(String::new, |c| format!(", can lose: {c}"));
+    format!("{kind}{}: {status}{can_lose}", printable(&node.name))
+}
+
+fn faulty(fault: &FaultStatus) -> Vec<String> {
+    let since = fault.since_unix_s.map_or_else(String::new, |s| format!(", since {}", human_time(s as i64)));
+    let mut lines = vec![
+        format!("{}: {}  [{}{since}]", fault.severity_text(), object(fault), fault.fault_type),
+        format!("  {}", printable(&fault.reason)),
+    ];
+    if fault.faulting_object_location != fault.faulting_object_description {
+        lines.push(format!("  where:  {}", printable(&fault.faulting_object_location)));
+    }
+    let follows = |f: &FaultStatus| format!("  so:     {}: {}", object(f), printable(&f.reason));
+    lines.extend(fault.consequences.iter().map(follows));
+    lines.extend(fault.recommended_actions.iter().map(|a| format!("  do:     {}", printable(a))));
+    lines
+}
+
+fn object(fault: &FaultStatus) -> String {
+    printable(&fault.faulting_object_description)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(kind: &str, name: &str, status: &str, children: Vec<HealthNode>) -> HealthNode {
+        HealthNode {
+            kind: kind.to_owned(),
+            name: name.to_owned(),
+            operational_status: status.to_owned(),
+            health_status: if status == "OK" { "Healthy" } else { "Warning" }.to_owned(),
+            can_lose: (kind == "Pool").then(|| "1 enclosure or 2 disks now".to_owned()),
+            children,
+        }
+    }
+
+    #[test]
+    fn a_tree_and_its_faults() {
+        let shelf =
+            node("Enclosure", "shelf", "OK", vec![node("PhysicalDisk", "disk 0 (x)", "OK", Vec::new())]);
+        let children = vec![shelf, node("VirtualDisk", "vm", "Degraded", Vec::new())];
+        let mut report =
+            HealthReport { pools: vec![node("Pool", "tank", "OK", children)], faults: Vec::new() };
+        let tree = "pool tank: OK, can lose: 1 enclosure or 2 disks now\n\
+                    ├─ enclosure shelf: OK\n\
+                    │  └─ disk 0 (x): OK\n\
+                    └─ virtual disk vm: Degraded (Warning)\n";
+        assert_eq!(text(&report), format!("{tree}\nnothing is wrong"));
+        let fault = FaultStatus {
+            fault_id: "1".to_owned(),
+            fault_type: "PhysicalDisk.LostCommunication".to_owned(),
+            perceived_severity: 5,
+            reason: "It went away.".to_owned(),
+            faulting_object_description: "disk 1 (y)".to_owned(),
+            faulting_object_location: "pool tank, disk 1".to_owned(),
+            recommended_actions: vec!["causeway pool import tank".to_owned()],
+            consequences: Vec::new(),
+            since_unix_s: Some(0),
+        };
+        let follows =
+            FaultStatus { faulting_object_description: "virtual disk vm".to_owned(), ..fault.clone() };
+        report.faults = vec![FaultStatus { consequences: vec![follows], ..fault }];
+        let told = "Warning: disk 1 (y)  [PhysicalDisk.LostCommunication, since 1970-01-01 00:00:00]\n  It went away.\n  \
+                    where:  pool tank, disk 1\n  so:     virtual disk vm: It went away.\n  do:     causeway pool import tank";
+        assert_eq!(text(&report), format!("{tree}\n{told}"));
+        assert_eq!(text(&HealthReport::default()), "there are no pools\n\nnothing is wrong");
+    }
+}

@@ -1,0 +1,78 @@
+//! The tree: pool, fault domains, disks; pool, virtual disks.
+
+use pool::health::{Health, Level, of_disk, of_pool, of_space};
+use pool::{DiskNumber, State};
+
+use super::super::describe;
+use super::super::open_pool::OpenPool;
+use super::super::pools::Closed;
+use crate::control::health::HealthNode;
+
+/// An open pool.
+pub(super) fn open(open: &OpenPool) -> HealthNode {
+    let suspended = open.pool.suspended().is_some();
+    open.pool.read(|s| {
+        let all: Vec<DiskNumber> = s.disks.keys().copied().collect();
+        let mut children = below(s, &Level::ALL, &all);
+        let space = |(id, record): (&pool::SpaceId, &pool::SpaceRecord)| {
+            node("VirtualDisk", record.name.clone(), of_space(s, *id), Vec::new())
+        };
+        let shown = s.spaces.iter().filter(|(id, _)| s.owner_of(**id).is_none());
+        children.extend(shown.map(space));
+        let pool = node("Pool", s.name.clone(), of_pool(s, suspended, open.read_only), children);
+        HealthNode { can_lose: Some(describe::can_lose_text(&pool::health::can_lose(s))), ..pool }
+    })
+}
+
+/// One that is not.
+pub(super) fn closed(closed: &Closed) -> HealthNode {
+    node("Pool", closed.name.clone(), Health::new("Not open", "Unknown"), Vec::new())
+}
+
+/// The domains of the farthest level that has names, and what is in them; then the disks that are in none.
+fn below(s: &State, levels: &[Level], disks: &[DiskNumber]) -> Vec<HealthNode> {
+    let Some((level, nearer)) = levels.split_first() else {
+        return disks.iter().map(|d| disk(s, *d)).collect();
+    };
+    let name = |d: &DiskNumber| s.disks.get(d).map_or("", |r| level.name_of(&r.domains));
+    let mut names: Vec<&str> = disks.iter().map(name).filter(|n| !n.is_empty()).collect();
+    names.sort_unstable();
+    names.dedup();
+    let mut out = Vec::new();
+    for domain in names {
+        let mine: Vec<DiskNumber> = disks.iter().copied().filter(|d| name(d) == domain).collect();
+        let here = mine.iter().filter(|d| s.is_present(**d)).count();
+        let health = match here {
+            0 => Health::new("Lost communication", "Warning"),
+            n if n < mine.len() => Health::new("Degraded", "Warning"),
+            _ => Health::OK,
+        };
+        let kind = match level {
+            Level::Rack => "Rack",
+            Level::Node => "Node",
+            Level::Enclosure => "Enclosure",
+        };
+        out.push(node(kind, domain.to_owned(), health, below(s, nearer, &mine)));
+    }
+    let others: Vec<DiskNumber> = disks.iter().copied().filter(|d| name(d).is_empty()).collect();
+    out.extend(below(s, nearer, &others));
+    out
+}
+
+fn disk(s: &State, disk: DiskNumber) -> HealthNode {
+    let record = s.disks.get(&disk);
+    let health = record.map_or(Health::new("Unknown", "Unknown"), of_disk);
+    let name = record.map_or_else(String::new, |r| format!("disk {} ({})", disk.0, r.name));
+    node("PhysicalDisk", name, health, Vec::new())
+}
+
+fn node(kind: &str, name: String, health: Health, children: Vec<HealthNode>) -> HealthNode {
+    HealthNode {
+        kind: kind.to_owned(),
+        name,
+        operational_status: health.operational.to_owned(),
+        health_status: health.health.to_owned(),
+        can_lose: None,
+        children,
+    }
+}

@@ -1,0 +1,151 @@
+//! Faults as events: each is told once when it begins and once when it ends, in the log and in the counters.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use counters::health::{CLEARED, NOW, RAISED};
+use parking_lot::Mutex;
+
+use super::super::pools::Pools;
+use crate::control::health::FaultStatus;
+
+/// How often it is looked.
+const EVERY: Duration = Duration::from_secs(5);
+
+/// The faults that there were.
+#[derive(Default)]
+pub(in super::super) struct Watch {
+    faults: Mutex<BTreeMap<String, Seen>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Seen {
+    since_unix_s: u64,
+    pool: String,
+    fault: FaultStatus,
+}
+
+/// What has changed between two looks.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Changes {
+    raised: Vec<Seen>,
+    cleared: Vec<Seen>,
+}
+
+impl Watch {
+    /// Says since when faults are known.
+    pub(super) fn date(&self, faults: &mut [FaultStatus]) {
+        let seen = self.faults.lock();
+        for fault in faults {
+            fault.since_unix_s = seen.get(&fault.fault_id).map(|s| s.since_unix_s);
+        }
+    }
+
+    /// Takes the faults that there are now. One that has become better or worse has ended and begun.
+    fn look(&self, now: Vec<(String, FaultStatus)>, unix_s: u64) -> Changes {
+        let mut seen = self.faults.lock();
+        let mut changes = Changes::default();
+        let ids: BTreeSet<&str> = now.iter().map(|(_, f)| f.fault_id.as_str()).collect();
+        let gone: Vec<String> = seen.keys().filter(|id| !ids.contains(id.as_str())).cloned().collect();
+        changes.cleared.extend(gone.iter().filter_map(|id| seen.remove(id)));
+        for (pool, fault) in now {
+            let id = fault.fault_id.clone();
+            let before = seen.get(&id);
+            let same = before.is_some_and(|b| b.fault.perceived_severity == fault.perceived_severity);
+            let since_unix_s = before.map_or(unix_s, |b| b.since_unix_s);
+            let entry = Seen { since_unix_s, pool, fault };
+            if !same {
+                changes.cleared.extend(seen.remove(&id));
+                changes.raised.push(entry.clone());
+            }
+            seen.insert(id, entry);
+        }
+        changes
+    }
+}
+
+impl Pools {
+    /// Tells of faults for as long as the thread lives.
+    pub(in super::super) async fn watch_health(self: Arc<Pools>) {
+        loop {
+            self.tell(self.pool_faults());
+            self.env.sleep(EVERY).await;
+        }
+    }
+
+    fn tell(&self, pools: Vec<(String, Vec<FaultStatus>)>) {
+        // Each pool is counted from the first look on, with or without faults.
+        pools.iter().for_each(|(name, _)| drop(counters::pool_health(name)));
+        let of =
+            |(pool, faults): (String, Vec<FaultStatus>)| faults.into_iter().map(move |f| (pool.clone(), f));
+        let faults = pools.into_iter().flat_map(of).collect();
+        let changes = self.watch.look(faults, self.env.unix_time().as_secs());
+        for Seen { pool, fault, .. } in &changes.cleared {
+            counters::pool_health(pool).add(CLEARED, 1);
+            counters::pool_health(pool).sub(cell(fault), 1);
+            let (kind, object) = (&fault.fault_type, &fault.faulting_object_description);
+            tracing::info!(pool, fault = kind, id = fault.fault_id, "fault cleared: {object}");
+        }
+        for Seen { pool, fault, .. } in &changes.raised {
+            counters::pool_health(pool).add(RAISED, 1);
+            counters::pool_health(pool).add(cell(fault), 1);
+            let (kind, object, id) = (&fault.fault_type, &fault.faulting_object_description, &fault.fault_id);
+            match fault.perceived_severity {
+                0..=4 => tracing::info!(pool, fault = kind, id, "fault raised: {object}: {}", fault.reason),
+                5 => tracing::warn!(pool, fault = kind, id, "fault raised: {object}: {}", fault.reason),
+                _ => tracing::error!(pool, fault = kind, id, "fault raised: {object}: {}", fault.reason),
+            }
+        }
+    }
+}
+
+fn cell(fault: &FaultStatus) -> counters::Cell {
+    match fault.perceived_severity {
+        0..=4 => NOW[0],
+        5 => NOW[1],
+        _ => NOW[2],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fault(id: &str, severity: u8) -> (String, FaultStatus) {
+        let fault = FaultStatus {
+            fault_id: id.to_owned(),
+            fault_type: "PhysicalDisk.LostCommunication".to_owned(),
+            perceived_severity: severity,
+            reason: "it is away".to_owned(),
+            faulting_object_description: "disk 1".to_owned(),
+            faulting_object_location: "pool tank, disk 1".to_owned(),
+            recommended_actions: Vec::new(),
+            consequences: Vec::new(),
+            since_unix_s: None,
+        };
+        ("tank".to_owned(), fault)
+    }
+
+    #[test]
+    fn each_is_told_once_when_it_begins_and_once_when_it_ends() {
+        let watch = Watch::default();
+        let ids = |seen: &[Seen]| seen.iter().map(|s| s.fault.fault_id.clone()).collect::<Vec<_>>();
+        let told = |faults: Vec<(String, FaultStatus)>, at| {
+            let changes = watch.look(faults, at);
+            (ids(&changes.raised), ids(&changes.cleared))
+        };
+        let list = |ids: &[&str]| ids.iter().map(|i| (*i).to_owned()).collect::<Vec<_>>();
+        assert_eq!(told(vec![fault("a", 5), fault("b", 5)], 100), (list(&["a", "b"]), list(&[])));
+        assert_eq!(told(vec![fault("a", 5), fault("b", 5)], 105), (list(&[]), list(&[])));
+        assert_eq!(
+            told(vec![fault("a", 6)], 110),
+            (list(&["a"]), list(&["b", "a"])),
+            "a is worse, b is gone"
+        );
+        let mut dated = [fault("a", 6).1, fault("c", 6).1];
+        watch.date(&mut dated);
+        assert_eq!(dated.map(|f| f.since_unix_s), [Some(100), None]);
+        assert_eq!(told(Vec::new(), 115), (list(&[]), list(&["a"])));
+    }
+}

@@ -1,0 +1,317 @@
+//! Faults in the field's words, with commands that can be run as they are.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use pool::health::{Fault, FaultKind, Level, Place, Severity};
+use pool::jobs::{JobState, Kind, Subject, Why};
+use pool::{Absence, DiskNumber, PoolId, SpaceId, State};
+
+use super::super::pools::Closed;
+use crate::control::health::FaultStatus;
+use crate::control::storage::DiskStatus;
+use crate::output::human_bytes;
+
+/// What the names in faults stand for.
+pub(super) struct Words<'a> {
+    pub(super) id: PoolId,
+    pub(super) state: &'a State,
+    /// Where the disks are that are here.
+    pub(super) paths: BTreeMap<DiskNumber, PathBuf>,
+    pub(super) jobs: &'a [JobState],
+}
+
+impl Words<'_> {
+    /// One fault, with what follows from it.
+    pub(super) fn fault(&self, fault: &Fault) -> FaultStatus {
+        let (kind, reason, actions) = self.say(fault);
+        let location = match &fault.place {
+            Place::Pool => format!("pool {}", self.state.name),
+            Place::Domain(level, name) => format!("pool {}, {} {name}", self.state.name, level.word()),
+            Place::Disk(disk) => self.location(*disk),
+            Place::Space(space) => format!("pool {}, virtual disk {}", self.state.name, self.space(*space)),
+        };
+        FaultStatus {
+            fault_id: identity(&format!("{}/{kind}/{:?}", self.id, fault.place)),
+            fault_type: kind.to_owned(),
+            perceived_severity: fault.severity as u8,
+            reason,
+            faulting_object_description: self.describe(&fault.place),
+            faulting_object_location: location,
+            recommended_actions: actions,
+            consequences: fault.consequences.iter().map(|f| self.fault(f)).collect(),
+            since_unix_s: None,
+        }
+    }
+
+    /// FaultType, Reason and RecommendedActions.
+    fn say(&self, fault: &Fault) -> (&'static str, String, Vec<String>) {
+        let pool = quoted(&self.state.name);
+        let import = vec![format!("causeway pool import {pool}")];
+        match (&fault.kind, &fault.place) {
+            (FaultKind::DomainAway { disks }, place) => {
+                let (kind, word) = match place {
+                    Place::Domain(Level::Rack, _) => ("Rack.LostCommunication", "rack"),
+                    Place::Domain(Level::Node, _) => ("Server.Down", "node"),
+                    _ => ("StorageEnclosure.LostCommunication", "enclosure"),
+                };
+                let list: Vec<_> = disks.iter().map(|d| d.0.to_string()).collect();
+                let text = format!(
+                    "All disks of the {word} are away: {}. Look at its power and cables; when its disks are back, the command takes them in",
+                    list.join(", ")
+                );
+                (kind, text, import)
+            }
+            (FaultKind::Absent(why), _) => absent(*why, &pool),
+            (FaultKind::Failing { error }, Place::Disk(disk)) => (
+                "PhysicalDisk.FailedMedia",
+                format!(
+                    "An I/O failed ({error}), and the disk stays because it has something that no other has. Bring the others back; when they \
+                     are up to date, it can leave"
+                ),
+                vec![import[0].clone(), format!("causeway pool offline-disk {pool} {}", disk.0)],
+            ),
+            (FaultKind::Failing { error }, _) => ("PhysicalDisk.FailedMedia", error.clone(), import),
+            (FaultKind::Healed { units }, Place::Disk(disk)) => {
+                let mut actions = self.repairs(*disk);
+                if let Some(path) = self.paths.get(disk) {
+                    actions.push(format!("causeway disk qualify {}", quoted(&path.display().to_string())));
+                }
+                let text = format!(
+                    "{units} times 4 KiB, or their checksums, were not what was written, and were replaced from another copy. Read everything \
+                     once; if more is found, replace the disk"
+                );
+                ("PhysicalDisk.HighErrorCount", text, actions)
+            }
+            (FaultKind::Healed { units }, _) => ("PhysicalDisk.HighErrorCount", units.to_string(), Vec::new()),
+            (FaultKind::Lost { units }, _) => (
+                "VirtualDisks.DataLoss",
+                format!(
+                    "{units} times 4 KiB are on no disk as they were written: reading them fails until they are written again. Restore them from a backup"
+                ),
+                vec![format!("causeway pool show {pool}")],
+            ),
+            (FaultKind::Behind { bytes, waits }, place) => self.behind(*bytes, waits.as_ref(), place),
+            (FaultKind::Redundancy { left: 0, promised }, _) => (
+                "VirtualDisks.LastCopy",
+                format!("Some of it is on one disk only, or cannot lose any: it promises to survive {promised}"),
+                self.jobs_or(&import),
+            ),
+            (FaultKind::Redundancy { left, promised }, _) => (
+                "VirtualDisks.NeedsRepair",
+                format!("It would survive {left} more, and promises {promised}"),
+                self.jobs_or(&import),
+            ),
+            (FaultKind::Unavailable, _) => (
+                "VirtualDisks.Detached",
+                "Parts of it have no disk here that has their newest data: reading them fails. Bring the missing disks back".to_owned(),
+                import,
+            ),
+            (FaultKind::InDoubt { groups }, _) => (
+                "VirtualDisks.InDoubt",
+                format!(
+                    "{groups} times 2 MiB were being written at a crash, and what counts is not decided: the job waits. Each is decided when it is read"
+                ),
+                vec!["causeway job list".to_owned()],
+            ),
+            (FaultKind::Metadata { voters }, _) => (
+                "StoragePool.MetadataRedundancy",
+                format!("{voters} disks have its metadata, and none of them may fail without stopping it"),
+                vec!["causeway disk list".to_owned()],
+            ),
+            (FaultKind::Capacity { percent, threshold }, _) => (
+                "StoragePool.PoolCapacityThresholdExceeded",
+                format!(
+                    "{percent} % of it is in use (threshold {threshold} %), and its thin virtual disks may grow: when it is full, writes to \
+                     new places fail. Add disks, or discard what is not needed"
+                ),
+                vec!["causeway disk list".to_owned()],
+            ),
+            (FaultKind::Full, _) => (
+                "VirtualDisks.NoRoom",
+                "There is no room for what was not written yet: such writes fail; reads and writes over what is there go on".to_owned(),
+                vec!["causeway disk list".to_owned()],
+            ),
+            (FaultKind::NoReserve { needed, free }, _) => (
+                "StoragePool.InsufficientReserveCapacityFault",
+                format!(
+                    "A disk that fails could not be built anew on the others: {} would be needed, and {} are free. Add a disk",
+                    human_bytes(*needed),
+                    human_bytes(*free)
+                ),
+                vec!["causeway disk list".to_owned()],
+            ),
+            (FaultKind::Suspended { why }, _) => (
+                "StoragePool.Suspended",
+                format!("It takes no changes: {why}"),
+                vec![format!("causeway pool export {pool}"), import[0].clone()],
+            ),
+        }
+    }
+
+    fn behind(&self, bytes: u64, waits: Option<&Why>, place: &Place) -> (&'static str, String, Vec<String>) {
+        let kind = "PhysicalDisk.Resyncing";
+        let what = human_bytes(bytes);
+        let Some(why) = waits else {
+            let text = format!("{what} that it has missed are being copied to it; nothing has to be done");
+            return (kind, text, vec!["causeway job list".to_owned()]);
+        };
+        let mine = |j: &&JobState| {
+            j.kind == Kind::Resync && matches!(place, Place::Disk(d) if j.subject == Subject::Disk(*d))
+        };
+        let job = self.jobs.iter().find(mine);
+        let (text, action) = match (why, job) {
+            (Why::Paused, Some(job)) => {
+                ("its job is paused".to_owned(), format!("causeway job resume {}", job.id.0))
+            }
+            (_, None) => (
+                "no job copies them".to_owned(),
+                format!("causeway pool import {}", quoted(&self.state.name)),
+            ),
+            (Why::Away(_), _) => {
+                (why.to_string(), format!("causeway pool import {}", quoted(&self.state.name)))
+            }
+            _ => (why.to_string(), "causeway job list".to_owned()),
+        };
+        (kind, format!("{what} that it has missed are not copied to it: {text}"), vec![action])
+    }
+
+    /// What to look at while something is being mended; else what brings disks back.
+    fn jobs_or(&self, import: &[String]) -> Vec<String> {
+        if self.jobs.is_empty() { import.to_vec() } else { vec!["causeway job list".to_owned()] }
+    }
+
+    /// What reads all copies of what is on a disk.
+    fn repairs(&self, disk: DiskNumber) -> Vec<String> {
+        let on = |space: &SpaceId| {
+            let rows = self.state.rows.iter().filter(|((s, _), _)| s == space);
+            rows.flat_map(|(_, r)| &r.slabs).any(|c| c.place.disk == disk)
+        };
+        let shown = |id: &SpaceId| self.state.owner_of(*id).is_none();
+        let spaces = self.state.spaces.iter().filter(|(id, _)| shown(id) && on(id));
+        let name = |name: &str| quoted(&format!("{}/{name}", self.state.name));
+        spaces.map(|(_, r)| format!("causeway space repair {}", name(&r.name))).collect()
+    }
+
+    fn describe(&self, place: &Place) -> String {
+        match place {
+            Place::Pool => format!("pool {}", self.state.name),
+            Place::Domain(level, name) => format!("{} {name}", level.word()),
+            Place::Disk(disk) => match self.state.disks.get(disk) {
+                Some(record) => format!("disk {} ({})", disk.0, record.name),
+                None => format!("disk {}", disk.0),
+            },
+            Place::Space(space) => format!("virtual disk {}", self.space(*space)),
+        }
+    }
+
+    fn location(&self, disk: DiskNumber) -> String {
+        let mut parts = vec![format!("pool {}", self.state.name)];
+        if let Some(record) = self.state.disks.get(&disk) {
+            for level in Level::ALL {
+                let name = level.name_of(&record.domains);
+                parts.extend((!name.is_empty()).then(|| format!("{} {name}", level.word())));
+            }
+        }
+        parts.push(format!("disk {}", disk.0));
+        parts.extend(self.paths.get(&disk).map(|p| p.display().to_string()));
+        parts.join(", ")
+    }
+
+    fn space(&self, space: SpaceId) -> String {
+        self.state.spaces.get(&space).map_or_else(|| space.0.to_string(), |r| r.name.clone())
+    }
+}
+
+/// For a disk that takes no part.
+fn absent(why: Absence, pool: &str) -> (&'static str, String, Vec<String>) {
+    let import = format!("causeway pool import {pool}");
+    let (kind, text) = match why {
+        Absence::NotFound => (
+            "PhysicalDisk.LostCommunication",
+            "It was not there when the pool was opened. Connect it again; the command takes it in, and it gets what it has missed",
+        ),
+        Absence::Gone => (
+            "PhysicalDisk.LostCommunication",
+            "It went away while it was in use. Connect it again; the command takes it in, and it gets what it has missed",
+        ),
+        Absence::WriteFailed => (
+            "PhysicalDisk.FailedMedia",
+            "A write to it failed, and it takes no part any more. Replace it; if it was the cable, the command takes it in again",
+        ),
+        Absence::FlushFailed => (
+            "PhysicalDisk.FailedMedia",
+            "A flush of it failed, so it may have lost what it had acknowledged. Replace it; if it was the cable, the command takes it in again",
+        ),
+        Absence::Slow => (
+            "PhysicalDisk.Unresponsive",
+            "Its I/O took too long, and it takes no part any more. Replace it; if something else kept it, the command takes it in again",
+        ),
+        Absence::Asked => (
+            "PhysicalDisk.MaintenanceMode",
+            "It takes no part because somebody asked for it; the command takes it in again",
+        ),
+        Absence::Stale => (
+            "PhysicalDisk.UnrecognizedMetadata",
+            "It is older than the pool remembers it: it has lost writes, or is a copy. The command takes it in, and everything on it is copied anew",
+        ),
+    };
+    (kind, text.to_owned(), vec![import])
+}
+
+/// A pool that is not open.
+pub(super) fn closed(id: PoolId, closed: &Closed) -> FaultStatus {
+    let cure = closed.cure.as_deref().unwrap_or_default();
+    let exported = closed.reason == super::super::create::EXPORTED;
+    let text = if cure.is_empty() { closed.reason.clone() } else { format!("{}: {cure}", closed.reason) };
+    let place = closed.disks.iter().map(|d| d.display().to_string()).collect::<Vec<_>>().join(", ");
+    FaultStatus {
+        fault_id: identity(&format!("{id}/StoragePool.NotOpen")),
+        fault_type: "StoragePool.NotOpen".to_owned(),
+        perceived_severity: if exported { Severity::Information } else { Severity::Error } as u8,
+        reason: text,
+        faulting_object_description: format!("pool {}", closed.name),
+        faulting_object_location: place,
+        recommended_actions: vec![format!("causeway pool import {}", quoted(&closed.name))],
+        consequences: Vec::new(),
+        since_unix_s: None,
+    }
+}
+
+/// A disk that could be in a pool, and in which.
+pub(super) fn free_disk(disk: &DiskStatus, pool: Option<&str>) -> Option<FaultStatus> {
+    let path = disk.path.as_ref()?.display().to_string();
+    let action = match pool {
+        Some(pool) => format!("causeway pool add-disk {} --disk {}", quoted(pool), quoted(&path)),
+        None => format!("causeway pool create pool1 --disk {}", quoted(&path)),
+    };
+    Some(FaultStatus {
+        fault_id: identity(&format!("{}/PhysicalDisk.CanPool", disk.unique_id)),
+        fault_type: "PhysicalDisk.CanPool".to_owned(),
+        perceived_severity: Severity::Information as u8,
+        reason: format!("{} that no pool uses", human_bytes(disk.size)),
+        faulting_object_description: format!("{} ({})", disk.friendly_name, disk.unique_id),
+        faulting_object_location: path,
+        recommended_actions: vec![action],
+        consequences: Vec::new(),
+        since_unix_s: None,
+    })
+}
+
+/// 16 digits that are always the same for the same text (FNV-1a).
+fn identity(text: &str) -> String {
+    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    format!("{:016x}", text.bytes().fold(0xcbf2_9ce4_8422_2325, step))
+}
+
+/// A word of a shell's command.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "-._/:@%+=,".contains(c);
+    if !word.is_empty() && word.chars().all(plain) && !word.starts_with('-') {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests;

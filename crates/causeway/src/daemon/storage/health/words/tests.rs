@@ -1,0 +1,153 @@
+use std::time::Duration;
+
+use pool::jobs::JobId;
+use pool::{DiskId, DiskRecord, FaultDomains, Op, Presence, Usage};
+
+use super::*;
+
+const TANK: PoolId = PoolId([7; 16]);
+
+fn state(name: &str) -> State {
+    let mut s = State::new(TANK, name.to_owned(), 2 << 20);
+    for n in 0..2 {
+        let record = DiskRecord {
+            id: DiskId([n as u8; 16]),
+            name: format!("serial:{n}"),
+            slabs: 8,
+            usage: Usage::AutoSelect,
+            presence: Presence::Present,
+            domains: FaultDomains { enclosure: "shelf 1".to_owned(), ..FaultDomains::default() },
+            media: 0,
+            label_sequence: 1,
+        };
+        s.apply(&Op::AddDisk { disk: DiskNumber(n), record }).expect("a disk");
+    }
+    s
+}
+
+fn fault(kind: FaultKind, place: Place) -> Fault {
+    Fault { kind, place, severity: Severity::Warning, consequences: Vec::new() }
+}
+
+fn told(state: &State, jobs: &[JobState], fault: &Fault) -> FaultStatus {
+    let paths = [(DiskNumber(1), PathBuf::from("/dev/disk/by-id/x y"))].into();
+    Words { id: TANK, state, paths, jobs }.fault(fault)
+}
+
+#[test]
+fn every_kind_has_a_name_a_reason_and_a_command() {
+    let s = state("tank");
+    let (disk, space) = (Place::Disk(DiskNumber(1)), Place::Space(SpaceId(0)));
+    let absences = [
+        Absence::NotFound,
+        Absence::Gone,
+        Absence::WriteFailed,
+        Absence::FlushFailed,
+        Absence::Slow,
+        Absence::Asked,
+        Absence::Stale,
+    ];
+    let mut all: Vec<(FaultKind, Place)> =
+        absences.map(|a| (FaultKind::Absent(a), disk.clone())).into_iter().collect();
+    let away = || FaultKind::DomainAway { disks: vec![DiskNumber(0), DiskNumber(1)] };
+    all.extend(Level::ALL.map(|l| (away(), Place::Domain(l, "x".to_owned()))));
+    all.extend([
+        (FaultKind::Failing { error: "an I/O error".to_owned() }, disk.clone()),
+        (FaultKind::Healed { units: 3 }, disk.clone()),
+        (FaultKind::Lost { units: 3 }, disk.clone()),
+        (FaultKind::Behind { bytes: 1 << 20, waits: None }, disk.clone()),
+        (FaultKind::Behind { bytes: 1 << 20, waits: Some(Why::Paused) }, disk.clone()),
+        (FaultKind::Redundancy { left: 0, promised: 1 }, space.clone()),
+        (FaultKind::Redundancy { left: 1, promised: 2 }, space.clone()),
+        (FaultKind::Unavailable, space.clone()),
+        (FaultKind::InDoubt { groups: 2 }, space.clone()),
+        (FaultKind::Metadata { voters: 1 }, Place::Pool),
+        (FaultKind::Capacity { percent: 75, threshold: 70 }, Place::Pool),
+        (FaultKind::Full, space),
+        (FaultKind::NoReserve { needed: 1 << 30, free: 1 << 20 }, Place::Pool),
+        (FaultKind::Suspended { why: "it was taken".to_owned() }, Place::Pool),
+    ]);
+    for (kind, place) in all {
+        let told = told(&s, &[], &fault(kind.clone(), place));
+        let (object, name) = told.fault_type.split_once('.').expect("object and name");
+        assert!(!object.is_empty() && !name.is_empty() && !told.reason.is_empty(), "{kind:?}");
+        let runs = |a: &String| a.starts_with("causeway ");
+        assert!(
+            told.recommended_actions.iter().any(runs) && told.recommended_actions.iter().all(runs),
+            "{kind:?}"
+        );
+        assert_eq!(told.perceived_severity, 5);
+    }
+}
+
+#[test]
+fn where_and_what_to_do_as_one_types_it() {
+    let s = state("my tank");
+    let lost = told(&s, &[], &fault(FaultKind::Absent(Absence::Gone), Place::Disk(DiskNumber(1))));
+    assert_eq!(lost.faulting_object_description, "disk 1 (serial:1)");
+    assert_eq!(lost.faulting_object_location, "pool my tank, enclosure shelf 1, disk 1, /dev/disk/by-id/x y");
+    assert_eq!(lost.recommended_actions, ["causeway pool import 'my tank'"]);
+    let rotten = told(&s, &[], &fault(FaultKind::Healed { units: 1 }, Place::Disk(DiskNumber(1))));
+    assert_eq!(rotten.recommended_actions, ["causeway disk qualify '/dev/disk/by-id/x y'"]);
+    assert_ne!(lost.fault_id, rotten.fault_id);
+    let again = told(&s, &[], &fault(FaultKind::Absent(Absence::Gone), Place::Disk(DiskNumber(1))));
+    assert_eq!(lost, again, "the same identity");
+    let job = JobState {
+        id: JobId(12),
+        kind: Kind::Resync,
+        subject: Subject::Disk(DiskNumber(1)),
+        elapsed: Duration::ZERO,
+        done: 0,
+        total: 1,
+        rate: 0,
+        eta: None,
+        why: Some(Why::Paused),
+    };
+    let paused =
+        fault(FaultKind::Behind { bytes: 1 << 20, waits: Some(Why::Paused) }, Place::Disk(DiskNumber(1)));
+    let paused = told(&s, &[job], &paused);
+    assert_eq!(paused.recommended_actions, ["causeway job resume 12"]);
+    assert_eq!(paused.reason, "1 MiB that it has missed are not copied to it: its job is paused");
+    assert_eq!(quoted("it's"), r"'it'\''s'");
+    assert_eq!(
+        (quoted("-x"), quoted(""), quoted("/a/b.disk")),
+        ("'-x'".into(), "''".into(), "/a/b.disk".into())
+    );
+}
+
+#[test]
+fn pools_that_are_closed_and_disks_that_are_free() {
+    let entry = |reason: &str, cure: Option<&str>| Closed {
+        name: "tank".to_owned(),
+        disks: vec![PathBuf::from("/d/a.disk")],
+        reason: reason.to_owned(),
+        cure: cure.map(str::to_owned),
+    };
+    let broken = closed(TANK, &entry("1 of 3 disks are here", Some("bring them back")));
+    assert_eq!(
+        (broken.perceived_severity, broken.reason.as_str()),
+        (6, "1 of 3 disks are here: bring them back")
+    );
+    assert_eq!(broken.recommended_actions, ["causeway pool import tank"]);
+    assert_eq!(closed(TANK, &entry("it was exported", None)).perceived_severity, 4);
+    let mut disk = DiskStatus {
+        number: None,
+        friendly_name: "file".to_owned(),
+        unique_id: "file:1".to_owned(),
+        path: Some(PathBuf::from("/d/b.disk")),
+        media_type: "SSD".to_owned(),
+        can_pool: true,
+        cannot_pool_reasons: Vec::new(),
+        operational_status: "OK".to_owned(),
+        health_status: "Healthy".to_owned(),
+        usage: "Auto-Select".to_owned(),
+        size: 1 << 30,
+        allocated: 0,
+        pool: None,
+    };
+    let free = free_disk(&disk, Some("tank")).expect("a fault");
+    assert_eq!(free.recommended_actions, ["causeway pool add-disk tank --disk /d/b.disk"]);
+    assert_eq!(free.perceived_severity, 4);
+    disk.path = None;
+    assert_eq!(free_disk(&disk, None), None);
+}

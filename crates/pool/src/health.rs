@@ -1,0 +1,51 @@
+//! How a pool is: words for its parts, what it can lose, and what is wrong with it. Pure functions over what is known at one moment.
+//!
+//! * [`of_pool`], [`of_disk`] and [`of_space`] give the field's two words, OperationalStatus and HealthStatus.
+//! * [`can_lose`] counts what may fail at the same moment, by disk and by fault domain.
+//! * [`faults`] says what is wrong, each root cause once: what follows from it is its [`Fault::consequences`].
+
+mod cause;
+mod fault;
+mod lose;
+mod status;
+
+pub use cause::faults;
+pub use fault::{Fault, FaultKind, Place, Severity, Snapshot};
+pub use lose::{CanLose, Limit, can_lose};
+pub use status::{Health, may_leave, of_disk, of_pool, of_space, rows_that_fit};
+
+use crate::FaultDomains;
+
+/// A level of fault domains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Level {
+    /// [`FaultDomains::rack`].
+    Rack,
+    /// [`FaultDomains::node`].
+    Node,
+    /// [`FaultDomains::enclosure`].
+    Enclosure,
+}
+
+impl Level {
+    /// All of them, the farthest first.
+    pub const ALL: [Level; 3] = [Level::Rack, Level::Node, Level::Enclosure];
+
+    /// The name of a disk's domain of this level; empty when it is not known.
+    pub fn name_of(self, domains: &FaultDomains) -> &str {
+        match self {
+            Level::Rack => &domains.rack,
+            Level::Node => &domains.node,
+            Level::Enclosure => &domains.enclosure,
+        }
+    }
+
+    /// `enclosure`, `node` or `rack`.
+    pub fn word(self) -> &'static str {
+        match self {
+            Level::Rack => "rack",
+            Level::Node => "node",
+            Level::Enclosure => "enclosure",
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! From what is known to what is wrong: each root cause once.
+//!
+//! What follows from what: disks that are away follow from their fault domain, if all of it is; a space that can lose less than it promises, or has
+//! a part that is unavailable or in doubt, and a disk that is behind or metadata on too few disks, follow from the disks that are away and, failing that, from
+//! those that are behind.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::lose::spare_in_row;
+use super::{Fault, FaultKind, Level, Place, Severity, Snapshot, rows_that_fit};
+use crate::events::Found;
+use crate::jobs::{Kind, Subject, Why};
+use crate::{Absence, DiskNumber, Presence, Provisioning, REGIONS, RowNumber, SpaceId, State, Usage};
+
+/// What is wrong; the worst first.
+pub fn faults(now: &Snapshot<'_>) -> Vec<Fault> {
+    let state = now.state;
+    let mut roots = away(state);
+    let mut others = Vec::new();
+    others.extend(
+        now.suspended
+            .clone()
+            .map(|why| Fault::new(Place::Pool, Severity::Error, FaultKind::Suspended { why })),
+    );
+    others.extend(disks(now));
+    let (waiting, behind): (Vec<_>, Vec<_>) = behind(now)
+        .into_iter()
+        .partition(|f| matches!(&f.kind, FaultKind::Behind { waits: Some(Why::Away(_)), .. }));
+    // Who waits for a disk that is away is its consequence.
+    let of_away = roots.len();
+    roots.extend(behind);
+    waiting.into_iter().for_each(|f| attach(&mut roots, of_away, None, f, &mut others));
+    for (space, fault) in spaces(now) {
+        attach(&mut roots, of_away, Some((state, space)), fault, &mut others);
+    }
+    metadata(state).into_iter().for_each(|f| attach(&mut roots, of_away, None, f, &mut others));
+    reserve(state).into_iter().for_each(|f| attach(&mut roots, of_away, None, f, &mut others));
+    others.extend(capacity(now));
+    roots.extend(others);
+    roots.sort_by_key(|f| std::cmp::Reverse(f.severity));
+    roots
+}
+
+/// The disks that a fault is about.
+fn about(fault: &Fault) -> Vec<DiskNumber> {
+    match (&fault.kind, &fault.place) {
+        (FaultKind::DomainAway { disks }, _) => disks.clone(),
+        (_, Place::Disk(disk)) => vec![*disk],
+        _ => Vec::new(),
+    }
+}
+
+/// Puts a fault where it belongs: with each root that touches the space; with any that is away, if it is the pool's; else it is a root itself.
+fn attach(
+    roots: &mut [Fault],
+    of_away: usize,
+    space: Option<(&State, SpaceId)>,
+    fault: Fault,
+    others: &mut Vec<Fault>,
+) {
+    let touches = |root: &Fault| match space {
+        None => true,
+        Some((state, space)) => {
+            let on = about(root);
+            let rows = state.rows.range((space, RowNumber(0))..=(space, RowNumber(u32::MAX)));
+            rows.flat_map(|(_, r)| &r.slabs).any(|c| on.contains(&c.place.disk))
+        }
+    };
+    let (away, behind) = roots.split_at_mut(of_away);
+    let mut found = false;
+    for root in away.iter_mut().filter(|r| touches(r)) {
+        root.explains(fault.clone());
+        found = true;
+    }
+    if !found && space.is_some() {
+        for root in behind.iter_mut().filter(|r| touches(r)) {
+            root.explains(fault.clone());
+            found = true;
+        }
+    }
+    if !found {
+        others.push(fault);
+    }
+}
+
+/// Disks that are away, folded into the fault domains that are.
+fn away(state: &State) -> Vec<Fault> {
+    let absence = |d: &DiskNumber| match state.disks.get(d)?.presence {
+        Presence::Present => None,
+        Presence::Absent(why) => Some(why),
+    };
+    let one = |disk: DiskNumber, why: Absence| {
+        let severity = match why {
+            Absence::Asked => Severity::Information,
+            _ => Severity::Warning,
+        };
+        Fault::new(Place::Disk(disk), severity, FaultKind::Absent(why))
+    };
+    let mut left: BTreeMap<DiskNumber, Absence> =
+        state.disks.keys().filter_map(|d| Some((*d, absence(d)?))).collect();
+    let mut roots = Vec::new();
+    for level in Level::ALL {
+        let mut domains: BTreeMap<&str, Vec<DiskNumber>> = BTreeMap::new();
+        for (disk, record) in &state.disks {
+            domains.entry(level.name_of(&record.domains)).or_default().push(*disk);
+        }
+        for (name, disks) in domains {
+            let lost = |d: &DiskNumber| matches!(left.get(d), Some(Absence::NotFound | Absence::Gone));
+            if name.is_empty()
+                || disks.len() < 2
+                || disks.len() == state.disks.len()
+                || !disks.iter().all(lost)
+            {
+                continue;
+            }
+            let place = Place::Domain(level, name.to_owned());
+            let mut root =
+                Fault::new(place, Severity::Warning, FaultKind::DomainAway { disks: disks.clone() });
+            for disk in disks {
+                if let Some(why) = left.remove(&disk) {
+                    root.explains(one(disk, why));
+                }
+            }
+            roots.push(root);
+        }
+    }
+    roots.extend(left.into_iter().map(|(disk, why)| one(disk, why)));
+    roots
+}
+
+/// What is wrong with disks that are here.
+fn disks(now: &Snapshot<'_>) -> Vec<Fault> {
+    let mut out = Vec::new();
+    for (disk, error) in &now.failing {
+        let kind = FaultKind::Failing { error: error.clone() };
+        out.push(Fault::new(Place::Disk(*disk), Severity::Error, kind));
+    }
+    let mut counts: BTreeMap<(DiskNumber, bool), u64> = BTreeMap::new();
+    for ((found, disk), units) in &now.findings {
+        match found {
+            Found::Healed | Found::Unreadable | Found::BadTable => {
+                *counts.entry((*disk, false)).or_insert(0) += units;
+            }
+            Found::Lost => *counts.entry((*disk, true)).or_insert(0) += units,
+            // Two writes were under way at a crash: nothing is wrong with a disk.
+            Found::Unsettled => {}
+        }
+    }
+    for ((disk, lost), units) in counts {
+        out.push(match lost {
+            true => Fault::new(Place::Disk(disk), Severity::Error, FaultKind::Lost { units }),
+            false => Fault::new(Place::Disk(disk), Severity::Warning, FaultKind::Healed { units }),
+        });
+    }
+    out
+}
+
+/// Present disks that lack writes.
+fn behind(now: &Snapshot<'_>) -> Vec<Fault> {
+    let state = now.state;
+    let mut regions: BTreeMap<DiskNumber, u64> = BTreeMap::new();
+    for copy in state.rows.values().flat_map(|r| &r.slabs) {
+        if copy.missed != 0 && state.is_present(copy.place.disk) {
+            *regions.entry(copy.place.disk).or_insert(0) += u64::from(copy.missed.count_ones());
+        }
+    }
+    let fault = |(disk, regions): (DiskNumber, u64)| {
+        let works = |j: &&crate::jobs::JobState| {
+            j.subject == Subject::Disk(disk) && matches!(j.kind, Kind::Resync | Kind::Rebuild)
+                || matches!(j.kind, Kind::Rebuild | Kind::Drain | Kind::Rebalance)
+        };
+        let waits = match now.jobs.iter().find(works).map(|j| j.why.clone()) {
+            // Nobody has begun, or somebody has stopped it.
+            None => Some(Why::Stopping),
+            Some(None | Some(Why::Paced { .. } | Why::After(..))) => None,
+            Some(why) => why,
+        };
+        let severity = if waits.is_some() { Severity::Warning } else { Severity::Information };
+        let bytes = regions * (state.slab_bytes / u64::from(REGIONS));
+        Fault::new(Place::Disk(disk), severity, FaultKind::Behind { bytes, waits })
+    };
+    regions.into_iter().map(fault).collect()
+}
+
+/// What is wrong with spaces.
+fn spaces(now: &Snapshot<'_>) -> Vec<(SpaceId, Fault)> {
+    let state = now.state;
+    let mut out = Vec::new();
+    for (&space, record) in &state.spaces {
+        let promised = record.resiliency.failures();
+        // What a journal lacks its space lacks.
+        let shown = state.owner_of(space).unwrap_or(space);
+        let rows = state.rows.range((space, RowNumber(0))..=(space, RowNumber(u32::MAX)));
+        let mut least = Some(promised);
+        for (_, row) in rows {
+            least = least.min(spare_in_row(state, record, row));
+        }
+        let fault = |severity, kind| (space, Fault::new(Place::Space(shown), severity, kind));
+        let told = |out: &[(SpaceId, Fault)], kind: &FaultKind| {
+            out.iter().any(|(_, f)| f.place == Place::Space(shown) && f.kind == *kind)
+        };
+        match least {
+            None if told(&out, &FaultKind::Unavailable) => {}
+            Some(left) if left < promised && told(&out, &FaultKind::Redundancy { left, promised }) => {}
+            None => out.push(fault(Severity::Error, FaultKind::Unavailable)),
+            Some(left) if left < promised => {
+                out.push(fault(Severity::Warning, FaultKind::Redundancy { left, promised }));
+            }
+            Some(_) => {}
+        }
+        // While the job works there is nothing to be told: who needs a part of it gets it first.
+        let resolves = |j: &crate::jobs::JobState| {
+            j.kind == Kind::Resolve && matches!(j.why, None | Some(Why::Paced { .. }))
+        };
+        let groups = now.in_doubt.get(&space).copied().unwrap_or(0);
+        if groups > 0 && !now.jobs.iter().any(resolves) {
+            out.push(fault(Severity::Warning, FaultKind::InDoubt { groups }));
+        }
+    }
+    out
+}
+
+/// Whether one disk with metadata less would stop a pool that promises to survive it.
+fn metadata(state: &State) -> Option<Fault> {
+    let voters = state.voters.len();
+    let promises = state.spaces.values().any(|s| s.resiliency.failures() > 0);
+    let bare = promises && state.disks.len() > 1 && voters <= state.needed_to_go_on();
+    bare.then(|| Fault::new(Place::Pool, Severity::Warning, FaultKind::Metadata { voters }))
+}
+
+/// Whether what a lost disk had would find room on the others.
+fn reserve(state: &State) -> Option<Fault> {
+    let copies = |r: &crate::SpaceRecord| match r.resiliency {
+        crate::Resiliency::Parity { .. } => r.slabs_in_row(),
+        other => other.copies(),
+    };
+    let redundant = state.spaces.iter().filter(|(_, r)| r.resiliency.failures() > 0);
+    let widest = redundant.map(|(_, r)| copies(r)).max()?;
+    let takes = |d: &DiskNumber| {
+        state.disks.get(d).is_some_and(|r| matches!(r.usage, Usage::AutoSelect | Usage::HotSpare))
+    };
+    let here: Vec<DiskNumber> =
+        state.disks.keys().copied().filter(|d| state.is_present(*d) && takes(d)).collect();
+    let used = |d: DiskNumber| state.slabs_used(d).count() as u64;
+    let lost: BTreeSet<DiskNumber> = state.disks.keys().copied().filter(|d| !state.is_present(*d)).collect();
+    // What is lost already, or else the disk that has most. With as many disks as copies there is nowhere to go, and nobody expects it.
+    let (needed, left) = if lost.iter().any(|d| used(*d) > 0) {
+        (lost.iter().map(|d| used(*d)).sum(), here.clone())
+    } else {
+        let fullest = here.iter().copied().max_by_key(|d| used(*d))?;
+        (used(fullest), here.iter().copied().filter(|d| *d != fullest).collect())
+    };
+    if left.len() < widest || needed == 0 {
+        return None;
+    }
+    let free = left.iter().map(|d| u64::from(state.slabs_free(*d))).sum::<u64>();
+    let kind = FaultKind::NoReserve { needed: needed * state.slab_bytes, free: free * state.slab_bytes };
+    (free < needed).then(|| Fault::new(Place::Pool, Severity::Warning, kind))
+}
+
+/// Whether thin spaces can grow.
+fn capacity(now: &Snapshot<'_>) -> Option<Fault> {
+    let state = now.state;
+    let mut full = Vec::new();
+    let mut grows = false;
+    for (&space, record) in &state.spaces {
+        let rows = state.rows.range((space, RowNumber(0))..=(space, RowNumber(u32::MAX))).count() as u64;
+        if record.provisioning == Provisioning::Thin && rows < record.rows(state.slab_bytes) {
+            grows = true;
+            if rows_that_fit(state, record) == 0 {
+                full.push(Fault::new(Place::Space(space), Severity::Error, FaultKind::Full));
+            }
+        }
+    }
+    let here = state.disks.iter().filter(|(d, r)| state.is_present(**d) && r.usage == Usage::AutoSelect);
+    let (mut all, mut used) = (0, 0);
+    for (disk, record) in here {
+        all += u64::from(record.slabs);
+        used += state.slabs_used(*disk).count() as u64;
+    }
+    let percent = (used * 100).checked_div(all).unwrap_or(0);
+    if !grows || (percent < now.warn_percent && full.is_empty()) {
+        return None;
+    }
+    let kind = FaultKind::Capacity { percent, threshold: now.warn_percent };
+    let mut fault = Fault::new(Place::Pool, Severity::Warning, kind);
+    full.into_iter().for_each(|f| fault.explains(f));
+    Some(fault)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,300 @@
+use std::time::Duration;
+
+use super::*;
+use crate::jobs::{JobId, JobState};
+use crate::{DiskId, DiskRecord, FaultDomains, Op, PoolId, Resiliency, RowNumber, SlabPlace, SpaceRecord};
+
+const SLAB: u64 = 2 << 20;
+const MIRROR: Resiliency = Resiliency::Mirror { copies: 2 };
+
+/// A pool of disks of 8 slabs, each in the enclosure that is named.
+fn pool(enclosures: &[&str]) -> State {
+    let mut s = State::new(PoolId([1; 16]), "tank".to_owned(), SLAB);
+    for (n, enclosure) in enclosures.iter().enumerate() {
+        let record = DiskRecord {
+            id: DiskId([n as u8; 16]),
+            name: format!("d{n}"),
+            slabs: 8,
+            usage: Usage::AutoSelect,
+            presence: Presence::Present,
+            domains: FaultDomains { enclosure: (*enclosure).to_owned(), ..FaultDomains::default() },
+            media: 0,
+            label_sequence: 1,
+        };
+        s.apply(&Op::AddDisk { disk: DiskNumber(n as u16), record }).expect("a disk");
+    }
+    let voters: BTreeSet<_> = s.disks.keys().copied().take(5).collect();
+    s.apply(&Op::Voters { voters }).expect("voters");
+    s
+}
+
+fn space(s: &mut State, name: &str, resiliency: Resiliency, size: u64, rows: &[&[u16]]) -> SpaceId {
+    let record = SpaceRecord {
+        name: name.to_owned(),
+        size,
+        resiliency,
+        interleave: 64 << 10,
+        columns: 1,
+        provisioning: Provisioning::Thin,
+    };
+    let space = SpaceId(s.next_space);
+    s.apply(&Op::CreateSpace { space, record }).expect("a space");
+    for (n, disks) in rows.iter().enumerate() {
+        let free = |d: &u16| {
+            let disk = DiskNumber(*d);
+            SlabPlace { disk, slab: s.free_slabs(disk).next().expect("a free slab") }
+        };
+        let slabs = disks.iter().map(free).collect();
+        s.apply(&Op::AllocateRow { space, row: RowNumber(n as u32), slabs }).expect("a row");
+    }
+    space
+}
+
+fn lose(s: &mut State, disk: u16, why: Absence) {
+    let ops = s.leave(DiskNumber(disk), why, |_, _, _| 0);
+    s.apply_all(&ops).expect("it leaves");
+}
+
+fn now(state: &State) -> Snapshot<'_> {
+    Snapshot {
+        state,
+        suspended: None,
+        failing: BTreeMap::new(),
+        findings: BTreeMap::new(),
+        in_doubt: BTreeMap::new(),
+        jobs: Vec::new(),
+        warn_percent: 70,
+    }
+}
+
+fn job(kind: Kind, subject: Subject, why: Option<Why>) -> JobState {
+    let (elapsed, eta) = (Duration::from_secs(1), None);
+    JobState { id: JobId(1), kind, subject, elapsed, done: 1, total: 2, rate: 1, eta, why }
+}
+
+/// Each fault in a line: severity, place and kind, with those that follow from it in brackets.
+fn lines(faults: &[Fault]) -> Vec<String> {
+    let line = |f: &Fault| {
+        let kind = format!("{:?}", f.kind);
+        let name: String = kind.chars().take_while(|c| c.is_alphanumeric()).collect();
+        let place = match &f.place {
+            Place::Pool => "pool".to_owned(),
+            Place::Domain(level, name) => format!("{} {name}", level.word()),
+            Place::Disk(d) => format!("disk {}", d.0),
+            Place::Space(s) => format!("space {}", s.0),
+        };
+        let follows =
+            if f.consequences.is_empty() { String::new() } else { lines(&f.consequences).join("; ") };
+        let follows = if follows.is_empty() { follows } else { format!(" [{follows}]") };
+        format!("{} {place} {name}{follows}", f.severity as u8)
+    };
+    faults.iter().map(line).collect()
+}
+
+fn told(now: &Snapshot<'_>) -> Vec<String> {
+    lines(&faults(now))
+}
+
+#[test]
+fn nothing_is_wrong() {
+    let mut s = pool(&["", "", ""]);
+    space(&mut s, "vm", MIRROR, 2 * SLAB, &[&[0, 1], &[1, 2]]);
+    assert_eq!(told(&now(&s)), [""; 0]);
+}
+
+#[test]
+fn a_disk_away_is_one_fault_with_its_consequences() {
+    for (why, severity) in [
+        (Absence::NotFound, 5),
+        (Absence::Gone, 5),
+        (Absence::WriteFailed, 5),
+        (Absence::FlushFailed, 5),
+        (Absence::Slow, 5),
+        (Absence::Stale, 5),
+        (Absence::Asked, 5),
+    ] {
+        let mut s = pool(&["", "", "", ""]);
+        space(&mut s, "vm", MIRROR, 2 * SLAB, &[&[0, 1], &[1, 2]]);
+        space(&mut s, "elsewhere", MIRROR, SLAB, &[&[2, 3]]);
+        lose(&mut s, 0, why);
+        assert_eq!(told(&now(&s)), [format!("{severity} disk 0 Absent [5 space 0 Redundancy]")], "{why:?}");
+        // One that nothing is on, and that somebody asked to leave.
+        let mut s = pool(&["", "", ""]);
+        lose(&mut s, 1, why);
+        let alone = if why == Absence::Asked { 4 } else { 5 };
+        assert_eq!(told(&now(&s)), [format!("{alone} disk 1 Absent")], "{why:?}");
+    }
+}
+
+#[test]
+fn an_enclosure_away_is_one_fault() {
+    let mut s = pool(&["a", "a", "b", "b", "c", "c"]);
+    space(&mut s, "vm", MIRROR, 2 * SLAB, &[&[0, 2], &[1, 4]]);
+    lose(&mut s, 0, Absence::Gone);
+    assert_eq!(told(&now(&s)), ["5 disk 0 Absent [5 space 0 Redundancy]"], "half of it is a disk");
+    lose(&mut s, 1, Absence::Gone);
+    let all = "5 enclosure a DomainAway [5 disk 0 Absent; 5 disk 1 Absent; 5 space 0 Redundancy]";
+    assert_eq!(told(&now(&s)), [all]);
+    // Disks that failed are not away with their enclosure.
+    let mut s = pool(&["a", "a", "b", "b", "c", "c"]);
+    lose(&mut s, 0, Absence::WriteFailed);
+    lose(&mut s, 1, Absence::Gone);
+    assert_eq!(told(&now(&s)), ["5 disk 0 Absent", "5 disk 1 Absent"]);
+}
+
+#[test]
+fn what_has_no_disk_left_is_an_error() {
+    let mut s = pool(&["", "", ""]);
+    space(&mut s, "vm", MIRROR, SLAB, &[&[0, 1]]);
+    let scratch = space(&mut s, "scratch", Resiliency::Simple, SLAB, &[&[2]]);
+    lose(&mut s, 2, Absence::Gone);
+    assert_eq!(told(&now(&s)), ["6 disk 2 Absent [6 space 1 Unavailable]"]);
+    let mut doubt = now(&s);
+    doubt.in_doubt.insert(scratch, 3);
+    let both = "6 disk 2 Absent [6 space 1 Unavailable; 5 space 1 InDoubt]";
+    assert_eq!(told(&doubt), [both]);
+    doubt.jobs.push(job(Kind::Resolve, Subject::Pool, None));
+    assert_eq!(told(&doubt), ["6 disk 2 Absent [6 space 1 Unavailable]"]);
+}
+
+#[test]
+fn a_disk_behind_explains_what_its_copies_lack() {
+    let mut s = pool(&["", "", ""]);
+    let vm = space(&mut s, "vm", MIRROR, SLAB, &[&[0, 1]]);
+    s.apply(&Op::Missed { space: vm, row: RowNumber(0), index: 1, regions: 6 }).expect("missed");
+    let mut snapshot = now(&s);
+    let resync = |why| job(Kind::Resync, Subject::Disk(DiskNumber(1)), why);
+    assert_eq!(told(&snapshot), ["5 disk 1 Behind [5 space 0 Redundancy]"], "nobody works");
+    snapshot.jobs = vec![resync(None)];
+    let faults = super::faults(&snapshot);
+    assert_eq!(lines(&faults), ["5 disk 1 Behind [5 space 0 Redundancy]"]);
+    assert_eq!(faults[0].kind, FaultKind::Behind { bytes: SLAB / 32, waits: None });
+    snapshot.jobs = vec![resync(Some(Why::Paused))];
+    let kind = FaultKind::Behind { bytes: SLAB / 32, waits: Some(Why::Paused) };
+    assert_eq!(super::faults(&snapshot)[0].kind, kind);
+    // What it has missed is on a disk that is away: that is the cause.
+    let mut s = pool(&["", "", "", ""]);
+    let vm = space(&mut s, "vm", MIRROR, SLAB, &[&[0, 1]]);
+    s.apply(&Op::Missed { space: vm, row: RowNumber(0), index: 1, regions: 6 }).expect("missed");
+    lose(&mut s, 0, Absence::Gone);
+    let mut snapshot = now(&s);
+    snapshot.jobs = vec![resync(Some(Why::Away(vec![DiskNumber(0)])))];
+    assert_eq!(told(&snapshot), ["6 disk 0 Absent [5 disk 1 Behind; 6 space 0 Unavailable]"]);
+}
+
+#[test]
+fn disks_that_fail_or_change_data() {
+    let mut s = pool(&["", "", ""]);
+    space(&mut s, "vm", MIRROR, SLAB, &[&[0, 1]]);
+    let mut snapshot = now(&s);
+    snapshot.findings = [
+        ((Found::Healed, DiskNumber(1)), 3),
+        ((Found::Unreadable, DiskNumber(1)), 2),
+        ((Found::Unsettled, DiskNumber(2)), 9),
+    ]
+    .into();
+    let faults = super::faults(&snapshot);
+    assert_eq!(lines(&faults), ["5 disk 1 Healed"]);
+    assert_eq!(faults[0].kind, FaultKind::Healed { units: 5 });
+    snapshot.findings.insert((Found::Lost, DiskNumber(0)), 1);
+    snapshot.failing.insert(DiskNumber(2), "an I/O error".to_owned());
+    assert_eq!(told(&snapshot), ["6 disk 2 Failing", "6 disk 0 Lost", "5 disk 1 Healed"]);
+}
+
+#[test]
+fn the_pool_itself() {
+    let mut s = pool(&["", "", ""]);
+    space(&mut s, "vm", MIRROR, SLAB, &[]);
+    let mut snapshot = now(&s);
+    snapshot.suspended = Some("it has ended".to_owned());
+    assert_eq!(told(&snapshot), ["6 pool Suspended"]);
+    // One voter, by hand: its loss would stop the pool.
+    s.apply(&Op::Voters { voters: [DiskNumber(1)].into() }).expect("a voter");
+    assert_eq!(told(&now(&s)), ["5 pool Metadata"]);
+    lose(&mut s, 2, Absence::Gone);
+    assert_eq!(told(&now(&s)), ["5 disk 2 Absent [5 pool Metadata]"]);
+}
+
+#[test]
+fn a_thin_pool_that_fills_up() {
+    let mut s = pool(&["", ""]);
+    let rows: Vec<&[u16]> = vec![&[0, 1]; 5];
+    let vm = space(&mut s, "vm", MIRROR, 20 * SLAB, &rows);
+    assert_eq!(told(&now(&s)), [""; 0], "62 %");
+    let add = |s: &mut State, row| {
+        let place =
+            |d| SlabPlace { disk: DiskNumber(d), slab: s.free_slabs(DiskNumber(d)).next().expect("free") };
+        let slabs = vec![place(0), place(1)];
+        s.apply(&Op::AllocateRow { space: vm, row: RowNumber(row), slabs }).expect("a row");
+    };
+    add(&mut s, 5);
+    let faults = super::faults(&now(&s));
+    assert_eq!(lines(&faults), ["5 pool Capacity"]);
+    assert_eq!(faults[0].kind, FaultKind::Capacity { percent: 75, threshold: 70 });
+    (6..8).for_each(|row| add(&mut s, row));
+    assert_eq!(told(&now(&s)), ["6 pool Capacity [6 space 0 Full]"]);
+    // One that cannot grow any more needs no room.
+    s.apply(&Op::ResizeSpace { space: vm, size: 8 * SLAB }).expect("smaller");
+    assert_eq!(told(&now(&s)), [""; 0]);
+}
+
+#[test]
+fn no_room_to_build_a_lost_disk_anew() {
+    let mut s = pool(&["", "", ""]);
+    let rows: Vec<&[u16]> = vec![&[0, 1], &[1, 2], &[0, 2], &[0, 1], &[1, 2], &[0, 2], &[0, 1], &[1, 2]];
+    space(&mut s, "vm", MIRROR, 8 * SLAB, &rows);
+    let faults = super::faults(&now(&s));
+    assert_eq!(lines(&faults), [""; 0], "6 of disk 1 go into 3 and 3");
+    space(&mut s, "more", MIRROR, SLAB, &[&[0, 1]]);
+    let faults = super::faults(&now(&s));
+    assert_eq!(lines(&faults), ["5 pool NoReserve"]);
+    assert_eq!(faults[0].kind, FaultKind::NoReserve { needed: 7 * SLAB, free: 5 * SLAB });
+}
+
+#[test]
+fn what_can_be_lost_by_domain() {
+    use super::super::{CanLose, Limit, can_lose};
+    let mut s = pool(&["a", "a", "b", "b", "c", "c"]);
+    let metadata = can_lose(&s);
+    // Five voters, of which three must stay: two disks, or one enclosure.
+    assert_eq!(metadata, CanLose { disks: 2, limit: Limit::Metadata, domains: vec![(Level::Enclosure, 1)] });
+    let three = Resiliency::Mirror { copies: 3 };
+    space(&mut s, "three", three, SLAB, &[&[0, 2, 4]]);
+    assert_eq!((can_lose(&s).disks, can_lose(&s).domains), (2, vec![(Level::Enclosure, 1)]));
+    // Both copies in one enclosure: a disk may go, an enclosure may not.
+    space(&mut s, "near", MIRROR, SLAB, &[&[0, 1]]);
+    assert_eq!((can_lose(&s).disks, can_lose(&s).domains), (1, vec![(Level::Enclosure, 0)]));
+    assert_eq!(can_lose(&pool(&["", "", ""])).domains, []);
+}
+
+/// By domain too the formula is the definition: every set of so many domains may go, and some set of one more may not.
+#[test]
+fn what_can_be_lost_by_domain_is_exact() {
+    use super::super::can_lose;
+    let shapes: [&[&str]; 4] = [
+        &["a", "a", "b", "c", "c"],
+        &["a", "b", "c", "d", "e"],
+        &["a", "a", "a", "b", ""],
+        &["a", "b", "", "", ""],
+    ];
+    for enclosures in shapes {
+        let mut s = pool(enclosures);
+        space(&mut s, "x", Resiliency::Mirror { copies: 3 }, 2 * SLAB, &[&[0, 1, 2], &[1, 3, 4]]);
+        let name =
+            |n: usize| if enclosures[n].is_empty() { format!("disk {n}") } else { enclosures[n].to_owned() };
+        let domains: Vec<String> = (0..5).map(name).collect::<BTreeSet<_>>().into_iter().collect();
+        let survives = |gone: usize| {
+            let is_gone = |d: DiskNumber| {
+                gone >> domains.iter().position(|n| *n == name(d.0.into())).expect("there") & 1 == 1
+            };
+            let left = s.voters.iter().filter(|v| !is_gone(**v)).count();
+            let copy = |row: &crate::Row| row.slabs.iter().any(|c| !is_gone(c.place.disk));
+            left >= s.needed_to_go_on() && s.rows.values().all(copy)
+        };
+        let [(Level::Enclosure, can)] = can_lose(&s).domains[..] else { panic!("several enclosures") };
+        let sets =
+            |size: usize| (0..1_usize << domains.len()).filter(move |g| g.count_ones() as usize == size);
+        assert!(sets(can).all(survives), "{can} of {enclosures:?}");
+        assert!(!sets(can + 1).all(survives), "{can} and one more of {enclosures:?}");
+    }
+}

@@ -1,0 +1,150 @@
+//! What can be wrong with a pool.
+
+use std::collections::BTreeMap;
+
+use super::Level;
+use crate::events::Found;
+use crate::jobs::{JobState, Why};
+use crate::{Absence, DiskNumber, SpaceId, State};
+
+/// What is known of an open pool at one moment.
+#[derive(Clone, Debug)]
+pub struct Snapshot<'a> {
+    /// Its metadata.
+    pub state: &'a State,
+    /// Why it takes no changes any more.
+    pub suspended: Option<String>,
+    /// Disks that are present although an I/O failed, with the last error: they have something that no other has.
+    pub failing: BTreeMap<DiskNumber, String>,
+    /// What was not as it was written since the pool was opened.
+    pub findings: BTreeMap<(Found, DiskNumber), u64>,
+    /// Groups that a crash left in doubt, by space.
+    pub in_doubt: BTreeMap<SpaceId, usize>,
+    /// What runs beside the clients.
+    pub jobs: Vec<JobState>,
+    /// From how many percent in use on a pool with thin spaces is too full.
+    pub warn_percent: u64,
+}
+
+/// How bad it is; the field's numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// Nothing has to be done.
+    Information = 4,
+    /// Something has to be done, before more fails.
+    Warning = 5,
+    /// Something does not work, or is lost.
+    Error = 6,
+}
+
+/// Where it is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Place {
+    /// The whole pool.
+    Pool,
+    /// All disks of a fault domain.
+    Domain(Level, String),
+    /// A disk.
+    Disk(DiskNumber),
+    /// A space.
+    Space(SpaceId),
+}
+
+/// One root cause, with what follows from it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// What.
+    pub kind: FaultKind,
+    /// Where.
+    pub place: Place,
+    /// How bad it is, with all that follows from it.
+    pub severity: Severity,
+    /// What ends by itself when this one does.
+    pub consequences: Vec<Fault>,
+}
+
+/// What is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FaultKind {
+    /// All disks of a fault domain are away.
+    DomainAway {
+        /// They.
+        disks: Vec<DiskNumber>,
+    },
+    /// A disk takes no part.
+    Absent(Absence),
+    /// A disk fails, and stays because nobody else has what it has.
+    Failing {
+        /// The last error.
+        error: String,
+    },
+    /// A disk has changed data by itself, or could not give it; other copies have replaced it.
+    Healed {
+        /// Units of 4 KiB.
+        units: u64,
+    },
+    /// Units that no copy has; reading them fails.
+    Lost {
+        /// Units of 4 KiB.
+        units: u64,
+    },
+    /// A present disk lacks writes, which a job copies.
+    Behind {
+        /// Bytes.
+        bytes: u64,
+        /// Whether the job works, or why it does not.
+        waits: Option<Why>,
+    },
+    /// A space can lose fewer disks than it promises.
+    Redundancy {
+        /// How many it can.
+        left: usize,
+        /// How many it promises.
+        promised: usize,
+    },
+    /// A part of a space has no disk that has its newest data: reading it fails.
+    Unavailable,
+    /// Parts of a space are in doubt after a crash, and wait.
+    InDoubt {
+        /// Groups of 2 MiB.
+        groups: usize,
+    },
+    /// One disk with metadata less, and the pool stops.
+    Metadata {
+        /// Disks with metadata.
+        voters: usize,
+    },
+    /// More than the threshold is in use, and thin spaces may grow.
+    Capacity {
+        /// How much is.
+        percent: u64,
+        /// The threshold.
+        threshold: u64,
+    },
+    /// There is no room for what a thin space has not written yet: such a write fails.
+    Full,
+    /// A disk that fails could not be built anew on the others.
+    NoReserve {
+        /// Bytes that would be needed.
+        needed: u64,
+        /// Bytes that are free for it.
+        free: u64,
+    },
+    /// The pool takes no changes.
+    Suspended {
+        /// Why.
+        why: String,
+    },
+}
+
+impl Fault {
+    pub(super) fn new(place: Place, severity: Severity, kind: FaultKind) -> Fault {
+        Fault { kind, place, severity, consequences: Vec::new() }
+    }
+
+    /// This follows from it.
+    pub(super) fn explains(&mut self, other: Fault) {
+        self.severity = self.severity.max(other.severity);
+        self.consequences.push(other);
+    }
+}

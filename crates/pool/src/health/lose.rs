@@ -1,0 +1,133 @@
+//! What may fail at the same moment with nothing lost and the pool going on, by disk and by fault domain.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Level;
+use crate::{DiskNumber, Resiliency, Row, SlabCopy, SpaceRecord, State};
+
+/// How many disks, or fault domains, may fail at the same moment, whichever they are, with nothing lost and the pool going on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CanLose {
+    /// Disks.
+    pub disks: usize,
+    /// What would not survive one more.
+    pub limit: Limit,
+    /// Of each level of which the pool has several: how many domains, with all of their disks.
+    pub domains: Vec<(Level, usize)>,
+}
+
+/// What the next failure would hit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// Too few disks with metadata would be left.
+    Metadata,
+    /// This space would lose data.
+    Space(String),
+}
+
+/// See [`CanLose`]. Each column, and the metadata, survives as many as it can spare if those that have most of it fail; the least of these numbers
+/// is exact.
+pub fn can_lose(state: &State) -> CanLose {
+    let (disks, limit) = worst(state, &|d| Domain::Disk(d));
+    let domains = Level::ALL.into_iter().filter_map(|level| {
+        let names: BTreeSet<&str> = state.disks.values().map(|d| level.name_of(&d.domains)).collect();
+        let several = names.iter().filter(|n| !n.is_empty()).count() > 1;
+        several.then(|| (level, worst(state, &|d| domain(state, level, d)).0))
+    });
+    CanLose { disks, limit, domains: domains.collect() }
+}
+
+/// What fails together.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Domain<'a> {
+    Disk(DiskNumber),
+    Named(&'a str),
+}
+
+fn domain(state: &State, level: Level, disk: DiskNumber) -> Domain<'_> {
+    match state.disks.get(&disk).map_or("", |d| level.name_of(&d.domains)) {
+        "" => Domain::Disk(disk),
+        name => Domain::Named(name),
+    }
+}
+
+fn worst<'a>(state: &'a State, domain: &dyn Fn(DiskNumber) -> Domain<'a>) -> (usize, Limit) {
+    let spare = state.voters.len().saturating_sub(state.needed_to_go_on());
+    let mut worst = (survives(state.voters.iter().copied(), spare, domain), Limit::Metadata);
+    for (&(space, _), row) in &state.rows {
+        let Some(record) = state.spaces.get(&space) else { continue };
+        let may = row_survives(state, record, row, domain).unwrap_or(0);
+        let is_space = matches!(worst.1, Limit::Space(_));
+        if may < worst.0 || (may == worst.0 && !is_space) {
+            // A journal is its space's.
+            let named = state.owner_of(space).and_then(|owner| state.spaces.get(&owner)).unwrap_or(record);
+            worst = (may, Limit::Space(named.name.clone()));
+        }
+    }
+    worst
+}
+
+/// How many domains of these disks may go, if `spare` disks may: those that have most of them go first.
+fn survives<'a>(
+    disks: impl Iterator<Item = DiskNumber>,
+    spare: usize,
+    domain: &dyn Fn(DiskNumber) -> Domain<'a>,
+) -> usize {
+    let mut of: BTreeMap<Domain<'a>, usize> = BTreeMap::new();
+    disks.for_each(|d| *of.entry(domain(d)).or_insert(0) += 1);
+    let mut counts: Vec<usize> = of.into_values().collect();
+    counts.sort_unstable_by(|a, b| b.cmp(a));
+    let mut gone = 0;
+    let goes = |count: &&usize| {
+        gone += **count;
+        gone <= spare
+    };
+    counts.iter().take_while(goes).count()
+}
+
+/// How many domains a row may lose in its worst region; `None`: it has lost too many disks already.
+fn row_survives<'a>(
+    state: &'a State,
+    record: &SpaceRecord,
+    row: &Row,
+    domain: &dyn Fn(DiskNumber) -> Domain<'a>,
+) -> Option<usize> {
+    let (group, needed) = shape(record, row);
+    let mut least = usize::MAX;
+    for column in row.slabs.chunks(group.max(1)) {
+        // Regions that the same copies have are alike.
+        let mut seen = BTreeSet::new();
+        for region in 0..regions(column) {
+            let has = |c: &&SlabCopy| state.is_current(c, 1 << region);
+            let current: Vec<DiskNumber> = column.iter().filter(has).map(|c| c.place.disk).collect();
+            if seen.insert(current.clone()) {
+                let spare = current.len().checked_sub(needed)?;
+                least = least.min(survives(current.into_iter(), spare, domain));
+            }
+        }
+    }
+    (least < usize::MAX).then_some(least)
+}
+
+/// How many disks a row may lose in its worst region; `None`: it has lost too many already.
+pub(super) fn spare_in_row(state: &State, record: &SpaceRecord, row: &Row) -> Option<usize> {
+    let (group, needed) = shape(record, row);
+    let spare = row.slabs.chunks(group.max(1)).map(|column| {
+        let current = |region| column.iter().filter(|copy| state.is_current(copy, 1_u64 << region)).count();
+        (0..regions(column)).map(current).min().unwrap_or(0).checked_sub(needed)
+    });
+    spare.min().flatten()
+}
+
+/// Slabs of a row that stand for each other, and how many of them are needed.
+fn shape(record: &SpaceRecord, row: &Row) -> (usize, usize) {
+    match record.resiliency {
+        Resiliency::Parity { .. } => (row.slabs.len(), usize::from(record.columns)),
+        other => (other.copies(), 1),
+    }
+}
+
+/// How many regions have to be looked at: where nothing is missed, all are alike.
+fn regions(column: &[SlabCopy]) -> u32 {
+    if column.iter().all(|c| c.missed == 0) { 1 } else { u64::BITS }
+}

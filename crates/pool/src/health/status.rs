@@ -1,0 +1,125 @@
+//! How a pool, its disks and its spaces are, in the field's words: pure functions over the pool's state.
+
+use super::lose::spare_in_row;
+use crate::{
+    Absence, DiskNumber, DiskRecord, Presence, Resiliency, RowNumber, SpaceId, SpaceRecord, State, Usage,
+};
+
+/// An OperationalStatus and the HealthStatus that goes with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Health {
+    /// Such as `OK` or `Degraded`.
+    pub operational: &'static str,
+    /// `Healthy`, `Warning`, `Unhealthy` or `Unknown`.
+    pub health: &'static str,
+}
+
+impl Health {
+    /// Nothing is wrong.
+    pub const OK: Health = Health::new("OK", "Healthy");
+
+    /// These two words.
+    pub const fn new(operational: &'static str, health: &'static str) -> Health {
+        Health { operational, health }
+    }
+}
+
+/// How a space is.
+pub fn of_space(state: &State, space: SpaceId) -> Health {
+    let Some(record) = state.spaces.get(&space) else { return Health::new("Unknown", "Unknown") };
+    let rows = || state.rows.range((space, RowNumber(0))..=(space, RowNumber(u32::MAX)));
+    let full = match record.resiliency {
+        Resiliency::Parity { parity } => usize::from(parity),
+        other => other.copies() - 1,
+    };
+    let spares: Vec<_> = rows().map(|(_, row)| spare_in_row(state, record, row)).collect();
+    if spares.contains(&None) {
+        return Health::new("No redundancy", "Unhealthy");
+    }
+    if spares.iter().all(|s| *s == Some(full)) {
+        return Health::OK;
+    }
+    let copies = || rows().flat_map(|(_, row)| &row.slabs);
+    if copies().all(|c| state.is_present(c.place.disk)) {
+        return Health::new("In service", "Warning");
+    }
+    // Missing disks with stale data, or with data that is still current.
+    match copies().any(|c| c.missed != 0) {
+        true => Health::new("Degraded", "Warning"),
+        false => Health::new("Incomplete", "Warning"),
+    }
+}
+
+/// How a disk is.
+pub fn of_disk(record: &DiskRecord) -> Health {
+    match record.presence {
+        Presence::Present if record.usage == Usage::Retired => Health::new("Retired", "Warning"),
+        Presence::Present => Health::OK,
+        Presence::Absent(Absence::NotFound | Absence::Gone) => Health::new("Lost communication", "Warning"),
+        Presence::Absent(Absence::WriteFailed | Absence::FlushFailed) => Health::new("IO error", "Unhealthy"),
+        Presence::Absent(Absence::Slow) => Health::new("Abnormal latency", "Warning"),
+        Presence::Absent(Absence::Asked) => Health::new("In maintenance mode", "Warning"),
+        Presence::Absent(Absence::Stale) => Health::new("Stale metadata", "Unhealthy"),
+    }
+}
+
+/// How an open pool is, its spaces and disks included.
+pub fn of_pool(state: &State, suspended: bool, read_only: bool) -> Health {
+    if suspended {
+        return Health::new("Read-only", "Unhealthy");
+    }
+    let spaces: Vec<_> = state.spaces.keys().map(|s| of_space(state, *s)).collect();
+    let disks = state.disks.values().map(of_disk);
+    if spaces.iter().any(|h| h.health == "Unhealthy") {
+        Health::new("Degraded", "Unhealthy")
+    } else if disks.chain(spaces.iter().copied()).any(|h| h != Health::OK) {
+        Health::new("Degraded", "Warning")
+    } else if read_only {
+        Health::new("Read-only", "Healthy")
+    } else {
+        Health::OK
+    }
+}
+
+/// Whether the pool goes on without a present disk, with all data that it has now.
+pub fn may_leave(state: &State, disk: DiskNumber) -> bool {
+    let left = state.voters.iter().filter(|v| **v != disk).count();
+    let mut after = state.clone();
+    let ops = state.leave(disk, Absence::Asked, |_, _, _| 0);
+    let all = |s: &State, space| of_space(s, space).health != "Unhealthy";
+    state.is_present(disk)
+        && left >= state.needed_to_go_on()
+        && after.apply_all(&ops).is_ok()
+        && state.spaces.keys().all(|space| all(&after, *space) || !all(state, *space))
+}
+
+/// How many whole rows of such a space the pool has room for: each takes `slabs_in_row` slabs, of a mirror from as many disks.
+pub fn rows_that_fit(state: &State, record: &SpaceRecord) -> u64 {
+    let mut free: Vec<u64> = state
+        .disks
+        .iter()
+        .filter(|(d, r)| r.usage == Usage::AutoSelect && state.is_present(**d))
+        .map(|(d, r)| u64::from(state.slabs_free(*d).saturating_sub(crate::placement::reserve(r.slabs))))
+        .collect();
+    if let Resiliency::Parity { parity } = record.resiliency {
+        // Its journal takes one of each of the emptiest.
+        free.sort_unstable_by_key(|f| std::cmp::Reverse(*f));
+        free.iter_mut().take(usize::from(parity) + 1).for_each(|f| *f = f.saturating_sub(1));
+    }
+    let slabs = record.slabs_in_row().max(1) as u64;
+    let total = free.iter().sum::<u64>() / slabs;
+    if record.resiliency == Resiliency::Simple {
+        return total;
+    }
+    // `rows` fit if the disks, each giving one slab to a row at most, have enough.
+    let fits = |rows: u64| free.iter().map(|f| (*f).min(rows)).sum::<u64>() >= rows * slabs;
+    let (mut low, mut high) = (0, total);
+    while low < high {
+        let middle = (low + high).div_ceil(2);
+        if fits(middle) { low = middle } else { high = middle - 1 }
+    }
+    low
+}
+
+#[cfg(test)]
+mod tests;
