@@ -279,7 +279,10 @@ impl Space {
             if let Some(error) = failed.get(&copy.number) {
                 return Some(Err(*error));
             }
-            let own = self.with_own(copy, disk, key, &table, not_told & copy.current()).await;
+            let own = match self.with_own(copy, disk, key, &table, not_told & copy.current()).await {
+                Ok(own) => own,
+                Err(error) => return Some(Err(error)),
+            };
             let block = encode(&self.block_id(key, copy), generation, own.as_ref().unwrap_or(&table));
             let src = [IoBuf::from(block)].into_iter().collect();
             Some(disk.write(copy.block_at(disk, key.group), src).await)
@@ -290,6 +293,9 @@ impl Space {
     }
 
     /// The table as a copy is to have it which knows regions that memory does not, or not for certain: of those it keeps what it says.
+    ///
+    /// # Errors
+    /// When what it says cannot be read.
     async fn with_own(
         &self,
         copy: &Copy,
@@ -297,18 +303,19 @@ impl Space {
         key: GroupKey,
         table: &Table,
         regions: u64,
-    ) -> Option<Box<Table>> {
+    ) -> Result<Option<Box<Table>>, DiskError> {
         let units = self.inner.regions.in_group(key.group, regions);
         if units.is_empty() {
-            return None;
+            return Ok(None);
         }
         let mut merged = Box::new(table.clone());
-        let own = self.read_block(copy, disk, key).await.map(|(_, table)| table);
-        match &own {
-            Ok(own) => merged.take(own, &units),
-            Err(_) => merged.lost = merged.lost.or(&units),
+        match self.read_block(copy, disk, key).await {
+            Ok((_, own)) => merged.take(&own, &units),
+            Err(BadBlock::Damaged) => merged.lost = merged.lost.or(&units),
+            // What could not be read is not overwritten: it may be read another time.
+            Err(BadBlock::Disk(error)) => return Err(error),
         }
-        Some(merged)
+        Ok(Some(merged))
     }
 
     pub(super) fn block_id(&self, key: GroupKey, copy: &Copy) -> BlockId {

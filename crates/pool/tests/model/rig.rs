@@ -247,6 +247,9 @@ impl Rig {
         let pulled = self.pulled.borrow();
         self.bad.borrow_mut().retain(|n| {
             let d = pool::DiskNumber(*n as u16);
+            if site.pool.read(|s| !s.disks.contains_key(&d)) {
+                return false; // it could not be added
+            }
             let behind = site.pool.read(|s| {
                 !s.is_present(d)
                     || s.rows.values().flat_map(|r| &r.slabs).any(|c| c.place.disk == d && c.missed != 0)
