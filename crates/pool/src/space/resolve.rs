@@ -5,6 +5,7 @@
 
 use arena::IoBuf;
 use futures_util::future::join_all;
+use smallvec::SmallVec;
 
 use super::copies::{Copies, Copy, current};
 use super::{Space, SpaceError};
@@ -168,7 +169,10 @@ impl Space {
         }
         let Some(newest) = newest else { return Verdict::Lost };
         // A block says of a unit that it is written only when data of it was durable, so what lies there is this unit's.
-        match here().find_map(|(copy, w)| Some((copy, w, sum(w)?))) {
+        let told: SmallVec<[(usize, &Witness<'_>, u32); 3]> =
+            here().filter_map(|(copy, w)| Some((copy, w, sum(w)?))).collect();
+        let agree = |s: u32| told.iter().filter(|(.., other)| *other == s).count();
+        match told.iter().copied().rev().max_by_key(|(.., s)| agree(*s)) {
             None => Verdict::Unreadable { sum: newest.sums[unit] },
             Some((copy, w, sum)) => {
                 self.path.events.add(Finding {

@@ -40,7 +40,7 @@ pub async fn chaos(rig: &Rig, site: &Site, steps: u64, mut random: Random) {
                     }
                 }
             }
-            6 if rig.has_budget(n) && crate::wild() => {
+            6 if rig.has_budget(n) && !rig.exceeded.get() && crate::wild() => {
                 let op = [Op::Write, Op::Flush, Op::Read][random.below(3) as usize];
                 let nth = random.below(12);
                 rig.note(|| format!("{op} {nth} of disk {n} fails"));
@@ -49,7 +49,9 @@ pub async fn chaos(rig: &Rig, site: &Site, steps: u64, mut random: Random) {
                 rig.spoil(n);
                 rig.machine.rule(SlotId(n), Rule::new(op, When::Nth(nth), Fault::Error));
             }
-            7 if rig.has_budget(n) && rig.shape.promise() > 0 && crate::wild() => lie(rig, n, &mut random),
+            7 if rig.has_budget(n) && !rig.exceeded.get() && rig.shape.promise() > 0 && crate::wild() => {
+                lie(rig, n, &mut random)
+            }
             8 => {
                 rig.note(|| format!("disk {n} is slow"));
                 let slow = Fault::Slow(Duration::from_millis(100 + random.below(2000)));

@@ -194,7 +194,7 @@ impl Rig {
             shape,
             env,
             machine,
-            model: RefCell::default(),
+            model: RefCell::new(Model::of(shape.copies)),
             bad: RefCell::default(),
             liars: RefCell::default(),
             pulled: RefCell::default(),
@@ -243,12 +243,17 @@ impl Rig {
 
     /// Disks that are present and have missed nothing are good again.
     pub fn look(&self, site: &Site) {
+        // One that could not be added is nobody's.
+        let ours = |n: usize| site.pool.read(|s| s.disks.contains_key(&pool::DiskNumber(n as u16)));
+        self.liars.borrow_mut().retain(|n| ours(*n));
+        let away: Vec<usize> = self.pulled.borrow().iter().copied().filter(|n| !ours(*n)).collect();
+        away.into_iter().for_each(|n| crate::chaos::plug(self, n));
         let liars = self.liars.borrow();
         let pulled = self.pulled.borrow();
         self.bad.borrow_mut().retain(|n| {
             let d = pool::DiskNumber(*n as u16);
-            if site.pool.read(|s| !s.disks.contains_key(&d)) {
-                return false; // it could not be added
+            if !ours(*n) {
+                return false;
             }
             let behind = site.pool.read(|s| {
                 !s.is_present(d)
