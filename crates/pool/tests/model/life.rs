@@ -82,6 +82,8 @@ async fn ends(rig: &Rig, site: Site, random: &mut Random) {
     if site.path.events.count(Found::Lost) > 0 && !rig.exceeded.get() && was_on {
         rig.fail("a unit was called lost");
     }
+    // Who missed a write to a disk that was on its way back is behind, and nothing may happen to the others.
+    rig.look(&site);
     drop(site);
     rig.machine.restart();
     let lying = !rig.liars.borrow().is_empty();

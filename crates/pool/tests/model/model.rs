@@ -15,8 +15,6 @@ pub struct Model {
     clock: u64,
     life: u32,
     next: Value,
-    /// Of two copies that differ and neither of which is what was written, one is believed (the same place).
-    two: bool,
 }
 
 struct Unit {
@@ -51,10 +49,6 @@ impl Default for Unit {
 }
 
 impl Model {
-    pub fn of(copies: u8) -> Model {
-        Model { two: copies == 2, ..Model::default() }
-    }
-
     pub fn fresh(&mut self) -> Value {
         self.next += 1;
         self.next
@@ -118,7 +112,8 @@ impl Model {
         let (now, life) = (self.now(), self.life);
         let u = self.units.entry(unit).or_default();
         if u.open {
-            return match u.writes.iter().any(|w| w.value == value) || self.two && value == Value::MAX {
+            // One that rotted is believed where none matches (the same place).
+            return match u.writes.iter().any(|w| w.value == value) || value == Value::MAX {
                 true => Ok(()),
                 false => Err(format!("unit {unit} is {value}, which was never written")),
             };
@@ -165,9 +160,13 @@ impl Model {
 
     /// Nothing is in doubt any more: what was read is what is.
     pub fn settled(&mut self, unit: u64, value: Value) {
+        let (now, life) = (self.now(), self.life);
         let u = self.units.entry(unit).or_default();
         if u.open {
             u.open = false;
+            if !u.writes.iter().any(|w| w.value == value) {
+                u.writes.push(Write { value, begin: now, end: now, life, dead: None, gone: false });
+            }
             u.writes
                 .iter_mut()
                 .for_each(|w| (w.gone, w.dead) = (w.value != value, (w.value != value).then_some(0)));

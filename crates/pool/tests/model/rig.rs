@@ -194,7 +194,7 @@ impl Rig {
             shape,
             env,
             machine,
-            model: RefCell::new(Model::of(shape.copies)),
+            model: RefCell::default(),
             bad: RefCell::default(),
             liars: RefCell::default(),
             pulled: RefCell::default(),
