@@ -506,3 +506,62 @@ def test_jobs_are_paused_resumed_and_survive_kill_9(machine):
     assert "ends" in machine("job", "stop", str(number))
     until(lambda: machine.json("job", "list") == [], timeout=60, what="it ended")
     assert "not ended" in machine("space", "show", "vm")
+
+
+@pytest.mark.parametrize(("resiliency", "names", "lost", "others"), [("parity", "abcd", "b", "c"), ("dual-parity", "abcde", "bd", "ac")])
+def test_parity_survives_what_it_promises(machine, resiliency, names, lost, others):
+    """Written, overwritten, killed, with as many disks lost as promised; they return and are brought up to date; others are lost."""
+    machine.pool(names)
+    made = machine("space", "create", "vm", "--pool", "tank", "--resiliency", resiliency, "--size", SPACE)
+    assert f"it has {len(names) - 1} columns, {len(lost)} of them parity" in made, made
+    space = machine.json("space", "show", "vm")
+    assert (space["resiliency"], space["redundancy"], space["columns"]) == ("Parity", len(lost), len(names) - 1)
+    assert space["efficiency"] == 200 // (2 + len(lost))
+    assert machine.status()["can_lose"] == len(lost)
+    machine.attach()
+    machine.qemu_io("write -P 1 0 24M", "flush", "write -P 2 3M 5M", "write -P 3 12k 8k", "flush", "discard 20M 1M", "flush")
+    written = machine.server.folder / "written"
+    written.write_text("write -P 4 9M 1M\n" * 500)
+    with open(written) as commands:
+        writing = subprocess.Popen(["qemu-io", "-f", "raw", "-t", "none", machine.url()], stdin=commands,
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(0.4)
+        still = writing.poll() is None
+        machine.server.kill()
+        writing.kill()
+        writing.wait()
+    assert still, "the writer was to be cut off"
+    for disk in lost:
+        machine.lose(disk)
+    machine.server.start()
+    shown = machine.status()
+    assert (shown["health_status"], shown["can_lose"], shown["disks_missing"]) == ("Warning", 0, len(lost))
+    assert [s["name"] for s in machine.json("space", "list")] == ["vm"], "the journal is nobody's business"
+    machine.attach()
+    reads = ["read -P 1 0 12k", "read -P 3 12k 8k", "read -P 1 20k 3052k", "read -P 2 3M 5M", "read -P 1 10M 10M", "read -P 0 20M 1M",
+             "read -P 1 21M 3M", "read -P 0 24M 24M"]
+    machine.qemu_io(*reads, "write -P 5 28M 3M", "write -P 6 64k 4k", "flush")
+    reads = ["read -P 1 0 12k", "read -P 3 12k 8k", "read -P 6 64k 4k", *reads[3:7], "read -P 5 28M 3M"]
+    for disk in lost:
+        machine.bring(disk)
+    assert "back" in machine("pool", "import", "tank")
+    machine.until_healthy()
+    assert machine.status()["can_lose"] == len(lost)
+    machine.qemu_io(*reads)
+    machine.server.kill()
+    for disk in others:
+        machine.lose(disk)
+    machine.server.start()
+    machine.attach()
+    machine.qemu_io(*reads)
+    machine("space", "detach", "vm")
+    machine("space", "destroy", "vm", "--yes")
+    assert machine.status()["allocated"] == 0
+
+
+def test_parity_refuses_what_cannot_be(machine):
+    machine.pool("abc")
+    for words, why in [(["--resiliency", "dual-parity"], "4 disks"), (["--resiliency", "parity", "--columns", "2"], "2 to 16 data columns"),
+                       (["--resiliency", "parity", "--columns", "5"], "5 disks")]:
+        said = machine.refused("space", "create", "vm", "--pool", "tank", "--size", "8MiB", *words)
+        assert why in said, said

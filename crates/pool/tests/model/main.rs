@@ -2,7 +2,7 @@
 //!
 //! A seed decides everything: the shape, what several users do at the same time on the same units, power cuts, disks that come and go, fail, lie,
 //! return old. A failure names its seed; `POOL_SEED=n cargo test -p pool --test model one_seed` repeats it. `POOL_SEEDS=n` runs so
-//! many seeds instead of a few, from `POOL_FIRST` on. Seeds from 2^32 on have parity. With `POOL_WILD` disks lie, fail single I/Os, are put back to older states and are
+//! many seeds instead of a few, from `POOL_FIRST` on. Seeds from 2^48 on have parity. With `POOL_WILD` disks lie, fail single I/Os, are put back to older states and are
 //! replaced as well: then some seeds find errors that are not explained yet, so that is for looking, not for judging.
 
 mod chaos;

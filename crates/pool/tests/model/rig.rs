@@ -59,7 +59,7 @@ pub struct Shape {
 pub const DISK_BYTES: u64 = 16 << 20;
 pub const SLAB_BYTES: u64 = 2 << 20;
 /// Seeds from here on have parity.
-pub const PARITY: u64 = 1 << 32;
+pub const PARITY: u64 = 1 << 48;
 /// The units that are used, at the beginning of each row.
 pub const USED: u64 = 40;
 
