@@ -540,8 +540,8 @@ def test_parity_survives_what_it_promises(machine, resiliency, names, lost, othe
     machine.attach()
     reads = ["read -P 1 0 12k", "read -P 3 12k 8k", "read -P 1 20k 3052k", "read -P 2 3M 5M", "read -P 1 10M 10M", "read -P 0 20M 1M",
              "read -P 1 21M 3M", "read -P 0 24M 24M"]
-    machine.qemu_io(*reads, "write -P 5 28M 3M", "write -P 6 64k 4k", "flush")
-    reads = ["read -P 1 0 12k", "read -P 3 12k 8k", "read -P 6 64k 4k", *reads[3:7], "read -P 5 28M 3M"]
+    machine.qemu_io(*reads, "write -P 5 22M 2M", "write -P 6 64k 4k", "flush")
+    reads = ["read -P 1 0 12k", "read -P 3 12k 8k", "read -P 6 64k 4k", *reads[3:6], "read -P 1 21M 1M", "read -P 5 22M 2M"]
     for disk in lost:
         machine.bring(disk)
     assert "back" in machine("pool", "import", "tank")
