@@ -6,6 +6,7 @@ mod config;
 mod copying;
 mod counters;
 mod disk;
+mod enclosure;
 mod get;
 mod health;
 mod job;
@@ -71,6 +72,9 @@ enum Command {
     /// Look at disks, and whether they may be pooled
     #[command(subcommand)]
     Disk(disk::DiskCommand),
+    /// List the enclosures that disks stand in
+    #[command(subcommand)]
+    Enclosure(enclosure::EnclosureCommand),
     /// Make, list, open and destroy storage pools
     #[command(subcommand)]
     Pool(pool::PoolCommand),
@@ -126,6 +130,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Command::Session(command) => block_on(session::run(command, out)),
         Command::Open(command) => block_on(open::run(command, out)),
         Command::Disk(command) => block_on(disk::run(command, out)),
+        Command::Enclosure(command) => block_on(enclosure::run(command, out)),
         Command::Pool(command) => block_on(pool::run(command, out)),
         Command::Space(command) => block_on(space::run(command, out)),
         Command::Job(command) => block_on(job::run(command, out)),

@@ -8,6 +8,7 @@ use thiserror::Error;
 
 use crate::config::ConfigError;
 use crate::control::client::ControlError;
+use crate::control::storage::ResiliencySetting;
 use crate::daemon::ServeError;
 use crate::password::PasswordError;
 use crate::url::UrlError;
@@ -50,6 +51,14 @@ pub enum Failure {
     /// Faults, which are shown.
     #[error("{0}")]
     Faults(String),
+    /// The caller's: another redundancy than a kind of virtual disk has.
+    #[error("a {} virtual disk has no redundancy of {redundancy} to choose", word(kind))]
+    Redundancy {
+        /// It.
+        kind: ResiliencySetting,
+        /// What was asked for.
+        redundancy: u8,
+    },
     /// What would be destroyed, and was not.
     #[error("{0}")]
     NotConfirmed(String),
@@ -140,6 +149,12 @@ pub enum Failure {
     System(io::Error),
 }
 
+/// A setting as it is written on the command line.
+fn word(setting: &ResiliencySetting) -> String {
+    use clap::ValueEnum;
+    setting.to_possible_value().map_or_else(String::new, |v| v.get_name().to_owned())
+}
+
 impl Failure {
     /// What to do about it, where the message does not say.
     pub fn cure(&self) -> Option<String> {
@@ -151,6 +166,7 @@ impl Failure {
                     .to_owned(),
             ),
             Failure::NoDisk(_) => Some("see causeway disk list".to_owned()),
+            Failure::Redundancy { .. } => Some("leave --redundancy out, or choose --resiliency mirror".to_owned()),
             Failure::NotConfirmed(_) => Some("nothing was done; pass --yes to do it".to_owned()),
             Failure::Serve(e) => e.cure(),
             Failure::Password(PasswordError::NoTerminal) => {

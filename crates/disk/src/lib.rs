@@ -23,6 +23,7 @@
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 mod deadline;
+pub mod enclosure;
 mod error;
 mod file;
 mod gate;

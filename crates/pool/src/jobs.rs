@@ -13,14 +13,15 @@
 //! 4. What a piece has begun it ends: a job that fails or is stopped begins no more, and returns when those under way are done.
 
 mod board;
+mod moves;
 pub mod pacer;
 mod pieces;
 mod progress;
 mod rate;
-mod repair;
 mod resolve;
 mod resync;
 mod scrub;
 
 pub use board::{Board, Job, JobId, JobState, Kind, NoJob, Subject, Why};
+pub use moves::{Evacuated, Moved, Stays};
 pub use progress::{Piece, Progress};

@@ -43,8 +43,8 @@ pub use pool::{
 };
 pub use space::{ParityCounts, Space, SpaceError};
 pub use state::{
-    Absence, DiskRecord, FaultDomains, InvalidOp, Op, Presence, Provisioning, Resiliency, Row, ScrubRecord,
-    SlabCopy, SlabPlace, SpaceRecord, State, Usage,
+    Absence, DiskRecord, FaultDomains, InvalidOp, Moving, Op, Policy, Presence, Provisioning, Resiliency,
+    Row, ScrubRecord, SlabCopy, SlabPlace, SpaceRecord, State, Usage,
 };
 
 /// What is written, checksummed, and after a crash old or new, never else; bytes.

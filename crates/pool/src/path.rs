@@ -7,7 +7,7 @@
 //! 3. What becomes of a failed disk is decided by one at a time.
 //! 4. At most [`WRITES_MAX`] runs of writes are under way, so that they never have all entries of a log.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arena::Arena;
@@ -24,9 +24,7 @@ use crate::events::Events;
 use crate::jobs::Board;
 use crate::jobs::pacer::Pacing;
 use crate::space::{Parity, Space, SpaceError, SpaceInner};
-use crate::{
-    Absence, DiskNumber, Member, Op, Pool, PoolId, Resiliency, RowNumber, SlabPlace, SpaceId, State,
-};
+use crate::{Absence, DiskNumber, Member, Op, Pool, PoolId, Row, RowNumber, SlabPlace, SpaceId, State};
 
 /// Runs of writes under way at a time, over all spaces; a run is at most one group of one column.
 pub const WRITES_MAX: usize = 512;
@@ -61,6 +59,8 @@ pub struct DataPath {
     pub(crate) writes: Arc<Semaphore>,
     pub(crate) allocating: tokio::sync::Mutex<()>,
     pub(crate) failing: tokio::sync::Mutex<()>,
+    /// Rows whose move somebody is about.
+    pub(crate) moving: Mutex<BTreeSet<(SpaceId, RowNumber)>>,
     disks: RwLock<BTreeMap<DiskNumber, Arc<DataDisk>>>,
     spaces: Mutex<BTreeMap<SpaceId, Arc<SpaceInner>>>,
 }
@@ -97,12 +97,14 @@ impl DataPath {
             writes: Arc::new(Semaphore::new(WRITES_MAX.min(options.log_entries * BLOCKS / 4).max(1))),
             allocating: tokio::sync::Mutex::new(()),
             failing: tokio::sync::Mutex::new(()),
+            moving: Mutex::default(),
             disks: RwLock::default(),
             spaces: Mutex::default(),
         });
         let members = path.book.members();
+        let owners = path.owners();
         for member in members.iter() {
-            path.join(member).await?;
+            path.join_with(member, &owners).await?;
         }
         Ok(path)
     }
@@ -133,8 +135,16 @@ impl DataPath {
     /// # Errors
     /// As for [`DataPath::open`].
     pub async fn join(self: &Arc<DataPath>, member: &Arc<Member>) -> Result<(), SpaceError> {
-        let epoch = self.io.epoch;
         let owners = self.owners();
+        self.join_with(member, &owners).await
+    }
+
+    async fn join_with(
+        self: &Arc<DataPath>,
+        member: &Arc<Member>,
+        owners: &Owners,
+    ) -> Result<(), SpaceError> {
+        let epoch = self.io.epoch;
         let places = Log::read(&self.io, member, BLOCKS).await;
         let core = Core::new(self.pool, member.number, epoch.0, BLOCKS, self.options.log_entries);
         let core = core.restore(&places, |slab, generation| {
@@ -195,8 +205,8 @@ impl DataPath {
     pub fn active(&self, space: SpaceId, row: RowNumber, index: usize) -> u64 {
         let found = self.read(|s| {
             let copies = s.spaces.get(&space)?.resiliency.copies();
-            let copy = *s.rows.get(&(space, row))?.slabs.get(index)?;
-            Some((copy, (index / copies) as u8))
+            let r: &Row = s.rows.get(&(space, row))?;
+            Some((*r.copy(index)?, (r.slab_of(index) / copies) as u8))
         });
         let Some((copy, column)) = found else { return 0 };
         let disk = self.disks.read().get(&copy.place.disk).cloned();
@@ -305,18 +315,18 @@ impl DataPath {
             spaces.iter().filter_map(|(id, i)| Some((*id, Arc::clone(i.parity.as_ref()?)))).collect()
         };
         let missed = self.read(|state| {
-            if !needs(state, disk) {
+            if !state.needs(disk) {
                 return None;
             }
             let mut ops = Vec::new();
             for (&(space, row), r) in &state.rows {
-                for (index, copy) in r.slabs.iter().enumerate().filter(|(_, c)| c.place.disk == disk) {
+                for (index, copy) in r.copies().filter(|(_, c)| c.place.disk == disk) {
                     let mut regions = d.log.active(copy.place.slab, copy.generation);
                     regions |= striped.get(&space).map_or(0, |p| p.active(row));
                     if let Some((.., more)) = also.filter(|a| (a.0, a.1, a.2) == (space, row, index)) {
                         regions |= more;
                     }
-                    let regions = regions & !copy.missed & !alone(state, space, row, index);
+                    let regions = regions & !copy.missed & !state.alone(space, row, index);
                     if regions != 0 {
                         ops.push(Op::Missed { space, row, index: index as u8, regions });
                     }
@@ -347,9 +357,9 @@ impl DataPath {
         regions: u64,
         unflushed: u64,
     ) {
-        let regions = regions & self.read(|s| alone(s, space, row, index));
+        let regions = regions & self.read(|s| s.alone(space, row, index));
         if let (Ok(space), true) = (self.space(space), regions != 0) {
-            space.inner.groups.hearsay(row, (index / space.inner.copies) as u8, regions);
+            space.inner.groups.hearsay(row, space.inner.column_of(self, row, index), regions);
             if unflushed & regions != 0 {
                 space.owe_flush(SpaceError::Returned { space: space.id(), row, disk });
             }
@@ -360,7 +370,7 @@ impl DataPath {
         self.read(|s| {
             let mut owners = Owners::new();
             for (&(space, row), r) in &s.rows {
-                for (index, copy) in r.slabs.iter().enumerate() {
+                for (index, copy) in r.copies() {
                     let SlabPlace { disk, slab } = copy.place;
                     owners.insert((disk, slab), (copy.generation, space, row, index));
                 }
@@ -371,37 +381,7 @@ impl DataPath {
 
     fn unresolve(self: &Arc<DataPath>, space: SpaceId, row: RowNumber, index: usize, regions: u64) {
         if let Ok(space) = self.space(space) {
-            space.inner.unresolve_slab(row, (index / space.inner.copies) as u8, regions);
+            space.inner.unresolve_slab(row, space.inner.column_of(self, row, index), regions);
         }
     }
-}
-
-/// Regions of a copy that no other copy on a present disk has.
-fn alone(state: &State, space: SpaceId, row: RowNumber, index: usize) -> u64 {
-    let (Some(record), Some(r)) = (state.spaces.get(&space), state.rows.get(&(space, row))) else { return 0 };
-    if let Resiliency::Parity { .. } = record.resiliency {
-        // Without it fewer columns would be current than there are data columns.
-        let Some(mine) = r.slabs.get(index) else { return 0 };
-        let others =
-            || r.slabs.iter().enumerate().filter(|(i, c)| *i != index && state.is_present(c.place.disk));
-        let many = |bit: &u64| others().filter(|(_, c)| c.missed & bit == 0).count();
-        let needed = |bit: &u64| many(bit) < usize::from(record.columns);
-        return (0..u64::BITS)
-            .map(|b| 1 << b)
-            .filter(|b| !mine.missed & b != 0 && needed(b))
-            .fold(0, |all, b| all | b);
-    }
-    let copies = record.resiliency.copies();
-    let first = index / copies * copies;
-    let others = (first..first + copies).filter(|i| *i != index).filter_map(|i| r.slabs.get(i));
-    let have = others.filter(|c| state.is_present(c.place.disk)).fold(0, |have, c| have | !c.missed);
-    r.slabs.get(index).map_or(0, |mine| !mine.missed & !have)
-}
-
-/// Whether a disk has the newest data of something alone among those that are here.
-fn needs(state: &State, disk: DiskNumber) -> bool {
-    state.rows.iter().any(|(&(space, row), r)| {
-        let mine = r.slabs.iter().enumerate().filter(|(_, c)| c.place.disk == disk);
-        mine.into_iter().any(|(index, _)| alone(state, space, row, index) != 0)
-    })
 }

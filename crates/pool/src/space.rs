@@ -24,6 +24,7 @@ mod prepare;
 mod read;
 mod resolve;
 mod unresolved;
+mod unwritten;
 mod write;
 
 use std::sync::Arc;

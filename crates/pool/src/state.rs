@@ -11,6 +11,9 @@
 //!    data is written off by accounting. ([`Op::AcceptLoss`] is the only exception, and counts.)
 //! 4. Numbers of disks and spaces and slab generations only grow.
 //! 5. A voter is a present disk.
+//! 6. A row has one slab on the move at most. It is a copy like the others, of the column of the slab that it replaces; that one goes only when
+//!    the new one has missed nothing that it has.
+//! 7. What a version of the format does not know is in no state of that version.
 
 mod apply;
 mod parts;
@@ -19,14 +22,15 @@ mod records;
 mod tests;
 
 pub use apply::InvalidOp;
-pub(crate) use parts::{Scrubs, StateParts};
+pub(crate) use parts::{Extras, StateParts};
 pub use records::{
-    Absence, DiskRecord, FaultDomains, Op, Presence, Provisioning, Resiliency, Row, ScrubRecord, SlabCopy,
-    SlabPlace, SpaceRecord, Usage,
+    Absence, DiskRecord, FaultDomains, Moving, Op, Policy, Presence, Provisioning, Resiliency, Row,
+    ScrubRecord, SlabCopy, SlabPlace, SpaceRecord, Usage,
 };
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::format::FORMAT_VERSION;
 use crate::{DiskNumber, PoolId, RowNumber, SpaceId, voters};
 
 /// How many epochs a pool remembers.
@@ -70,6 +74,10 @@ pub struct State {
     /// Each time the pool was opened: the epoch, and the random number drawn with it. The newest [`EPOCHS_MAX`]; a disk whose label
     /// has another number for its epoch, or an epoch that is not here, was used in another history than this one.
     pub epochs: BTreeMap<u64, u64>,
+    /// The version of the format: what may be in the metadata.
+    pub version: u16,
+    /// What the administrator has chosen.
+    pub policy: Policy,
     used: BTreeMap<DiskNumber, BTreeSet<u32>>,
 }
 
@@ -90,6 +98,8 @@ impl State {
             next_generation: 1,
             regions_given_up: 0,
             epochs: BTreeMap::new(),
+            version: FORMAT_VERSION,
+            policy: Policy::default(),
             used: BTreeMap::new(),
         }
     }
@@ -127,9 +137,45 @@ impl State {
     /// Whether the disk has regions that the rest of their rows could not give.
     pub fn has_only_copies(&self, disk: DiskNumber) -> bool {
         self.rows.iter().any(|(&(space, row), r)| {
-            let mine = r.slabs.iter().enumerate().filter(|(_, c)| c.place.disk == disk);
+            let mine = r.copies().filter(|(_, c)| c.place.disk == disk);
             mine.into_iter().any(|(index, _)| self.only_here(space, row, index) != 0)
         })
+    }
+
+    /// Whether a disk has the newest data of something alone among those that are here: it is not dropped, whatever fails.
+    pub fn needs(&self, disk: DiskNumber) -> bool {
+        self.rows.iter().any(|(&(space, row), r)| {
+            let mine = r.copies().filter(|(_, c)| c.place.disk == disk);
+            mine.into_iter().any(|(index, _)| self.alone(space, row, index) != 0)
+        })
+    }
+
+    /// Regions that a copy has, and that without it no present disks could give.
+    pub fn alone(&self, space: SpaceId, row: RowNumber, index: usize) -> u64 {
+        self.irreplaceable(
+            space,
+            row,
+            index,
+            |c| if self.is_present(c.place.disk) { c.missed } else { u64::MAX },
+        )
+    }
+
+    /// The rows with a slab on the move.
+    pub fn moves(&self) -> impl Iterator<Item = (SpaceId, RowNumber, Moving)> + '_ {
+        self.rows.iter().filter_map(|(&(space, row), r)| Some((space, row, r.moving?)))
+    }
+
+    /// The copies on a disk: space, row, index.
+    pub fn copies_on(&self, disk: DiskNumber) -> impl Iterator<Item = (SpaceId, RowNumber, usize)> + '_ {
+        self.rows.iter().flat_map(move |(&(space, row), r)| {
+            r.copies().filter(move |(_, c)| c.place.disk == disk).map(move |(index, _)| (space, row, index))
+        })
+    }
+
+    /// How much of all disks' slabs rows have, in percent.
+    pub fn percent_used(&self) -> u64 {
+        let all: u64 = self.disks.values().map(|d| u64::from(d.slabs)).sum();
+        (self.slabs_allocated() as u64 * 100).checked_div(all).unwrap_or(0)
     }
 
     /// The slabs of a disk that rows have.
@@ -205,7 +251,7 @@ impl State {
     ) -> Vec<Op> {
         let mut ops = Vec::new();
         for (&(space, row), r) in &self.rows {
-            for (index, copy) in r.slabs.iter().enumerate().filter(|(_, c)| c.place.disk == disk) {
+            for (index, copy) in r.copies().filter(|(_, c)| c.place.disk == disk) {
                 let regions = active(space, row, index) & !copy.missed;
                 let regions = regions & !self.only_here(space, row, index);
                 if regions != 0 {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pool::jobs::Progress;
-use pool::{Absence, DiskNumber, SlabPlace, State, placement};
+use pool::{Absence, DiskNumber};
 use serde_json::{Value, json};
 
 use crate::Failure;
@@ -18,10 +18,7 @@ pub async fn run(bench: &Bench, disk: u16, load: &Load) -> Result<Value, Failure
     let progress = Arc::new(Progress::default());
     let began = bench.env.now();
     let running = load.start(bench)?;
-    let place = |state: &State, space, row, index| -> Option<SlabPlace> {
-        placement::replacement(state, space, row, index).ok()
-    };
-    bench.path.repair(lost, place, &progress).await?;
+    bench.path.evacuate(lost, &progress).await?;
     let seconds = (bench.env.now() - began).as_secs_f64();
     let busy = running.finish(bench).await?.to_json();
     let (done, _) = progress.bytes();

@@ -1,4 +1,5 @@
-//! `causeway disk list|show|qualify|create-file` (`Get-PhysicalDisk`).
+//! `causeway disk list|show|set|retire|identify|qualify|create-file` (`Get-PhysicalDisk`, `Set-PhysicalDisk`,
+//! `Enable-PhysicalDiskIdentification`).
 
 use std::path::PathBuf;
 
@@ -6,7 +7,10 @@ use clap::Subcommand;
 
 use super::{ControlArgs, absolute};
 use crate::config::parse_size;
-use crate::control::storage::{DiskStatus, NewFiles, Qualified, QualifyRequest};
+use crate::control::client::segment;
+use crate::control::storage::{
+    DiskChange, DiskStatus, Identify, NewFiles, Place, Qualified, QualifyRequest, UsageSetting,
+};
 use crate::control::types::Changed;
 use crate::failure::Failure;
 use crate::output::{Output, human_bytes};
@@ -19,8 +23,37 @@ pub(super) enum DiskCommand {
     List(ControlArgs),
     /// Show what is known of a disk of the list
     Show {
-        /// Its path or identity
+        /// Its path or identity, or POOL/NUMBER
         disk: String,
+        #[command(flatten)]
+        control: ControlArgs,
+    },
+    /// Say what a disk of a pool may be used for, and where it stands
+    Set {
+        /// POOL/NUMBER, its path or its identity
+        disk: String,
+        /// What it may be used for
+        #[arg(long, value_enum)]
+        usage: Option<UsageSetting>,
+        #[command(flatten)]
+        place: Place,
+        #[command(flatten)]
+        control: ControlArgs,
+    },
+    /// Move what a disk of a pool has to others, and use it no more; `disk set --usage auto-select` takes that back
+    Retire {
+        /// POOL/NUMBER, its path or its identity
+        disk: String,
+        #[command(flatten)]
+        control: ControlArgs,
+    },
+    /// Switch on the light of the slot that a disk is in
+    Identify {
+        /// POOL/NUMBER, its path or its identity
+        disk: String,
+        /// Switch it off again
+        #[arg(long)]
+        off: bool,
         #[command(flatten)]
         control: ControlArgs,
     },
@@ -59,10 +92,20 @@ pub(super) async fn run(command: DiskCommand, out: Output) -> Result<(), Failure
         }
         DiskCommand::Show { disk, control } => {
             let disks: Vec<DiskStatus> = control.client().get("/v1/disks").await?;
-            let path = std::fs::canonicalize(&disk).ok();
-            let is_it = |d: &&DiskStatus| d.unique_id == disk || (d.path.is_some() && d.path == path);
-            let found = disks.iter().find(is_it).ok_or(Failure::NoDisk(disk.clone()))?;
+            let found = find(&disks, &disk)?;
             Ok(out.facts(found, &facts(found))?)
+        }
+        DiskCommand::Set { disk, usage, place, control } => {
+            change(&disk, DiskChange { usage, place }, &control, out).await
+        }
+        DiskCommand::Retire { disk, control } => {
+            let usage = Some(UsageSetting::Retired);
+            change(&disk, DiskChange { usage, ..DiskChange::default() }, &control, out).await
+        }
+        DiskCommand::Identify { disk, off, control } => {
+            let request = Identify { disk, on: !off };
+            let changed: Changed = control.client().post("/v1/disks/identify", &request).await?;
+            Ok(out.changed(&changed)?)
         }
         DiskCommand::Qualify { path, force, control } => {
             let request = QualifyRequest { path: absolute(path)?, force };
@@ -83,11 +126,34 @@ pub(super) async fn run(command: DiskCommand, out: Output) -> Result<(), Failure
     }
 }
 
+/// The disk that `POOL/NUMBER`, a path or an identity means.
+fn find<'a>(disks: &'a [DiskStatus], disk: &str) -> Result<&'a DiskStatus, Failure> {
+    let path = std::fs::canonicalize(disk).ok();
+    let numbered = |d: &DiskStatus| Some(format!("{}/{}", d.pool.as_ref()?, d.number?));
+    let is_it = |d: &&DiskStatus| {
+        d.unique_id == disk || (d.path.is_some() && d.path == path) || numbered(d).as_deref() == Some(disk)
+    };
+    disks.iter().find(is_it).ok_or(Failure::NoDisk(disk.to_owned()))
+}
+
+async fn change(disk: &str, change: DiskChange, control: &ControlArgs, out: Output) -> Result<(), Failure> {
+    let client = control.client();
+    let disks: Vec<DiskStatus> = client.get("/v1/disks").await?;
+    let found = find(&disks, disk)?;
+    let (Some(pool), Some(number)) = (&found.pool, found.number) else {
+        return Err(Failure::NoDisk(format!("{disk} of a pool")));
+    };
+    let path = format!("/v1/pools/{}/disks/{number}", segment(pool));
+    let changed: Changed = client.patch(&path, &change).await?;
+    Ok(out.changed(&changed)?)
+}
+
 fn facts(d: &DiskStatus) -> Vec<(&'static str, String)> {
     let mut lines = vec![
         ("Path", d.path.as_ref().map_or_else(|| "(not here)".to_owned(), |p| p.display().to_string())),
         ("FriendlyName", d.friendly_name.clone()),
         ("UniqueId", d.unique_id.clone()),
+        ("SerialNumber", d.serial_number.clone()),
         ("MediaType", d.media_type.clone()),
         ("Size", human_bytes(d.size)),
         ("OperationalStatus", d.operational_status.clone()),
@@ -99,6 +165,8 @@ fn facts(d: &DiskStatus) -> Vec<(&'static str, String)> {
         lines.push(("StoragePool", pool.clone()));
         lines.push(("AllocatedSize", human_bytes(d.allocated)));
     }
+    let places = [("Enclosure", &d.enclosure), ("Slot", &d.slot), ("Node", &d.node), ("Rack", &d.rack)];
+    lines.extend(places.into_iter().filter(|(_, p)| !p.is_empty()).map(|(what, p)| (what, p.clone())));
     for r in &d.cannot_pool_reasons {
         lines.push(("CannotPoolReason", format!("{}: {}: {}", r.reason, r.found, r.cure)));
     }

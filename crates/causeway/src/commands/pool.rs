@@ -1,5 +1,6 @@
-//! `causeway pool create|list|show|add-disk|remove-disk|offline-disk|import|export|rename|destroy` (`New-StoragePool`, `Get-StoragePool`,
-//! `Add-PhysicalDisk`, `Remove-PhysicalDisk`, `Set-StoragePool`, `Remove-StoragePool`).
+//! `causeway pool create|list|show|set|add-disk|remove-disk|replace-disk|offline-disk|optimize|import|export|rename|upgrade|destroy`
+//! (`New-StoragePool`, `Get-StoragePool`, `Set-StoragePool`, `Add-PhysicalDisk`, `Remove-PhysicalDisk`, `Optimize-StoragePool`,
+//! `Update-StoragePool`, `Remove-StoragePool`).
 
 use std::path::PathBuf;
 
@@ -9,11 +10,11 @@ use super::disk::size;
 use super::{ControlArgs, absolute};
 use crate::control::client::segment;
 use crate::control::storage::{
-    ImportRequest, NewDisks, NewPool, PoolChange, PoolDetail, PoolStatus, SpaceStatus,
+    ImportRequest, NewDisks, NewPool, Place, PoolChange, PoolDetail, PoolStatus, SpaceStatus, UsageSetting,
 };
 use crate::control::types::Changed;
 use crate::failure::Failure;
-use crate::output::{Output, human_bytes};
+use crate::output::{Output, human_bytes, human_seconds};
 
 /// See the module.
 #[derive(Debug, Subcommand)]
@@ -52,12 +53,53 @@ pub(super) enum PoolCommand {
         #[command(flatten)]
         control: ControlArgs,
     },
-    /// Take a disk without data out of a pool
+    /// Take a disk out of a pool; what it has moves to others before
     RemoveDisk {
         /// The pool
         name: String,
         /// Number, path or identity, as pool show says it
         disk: String,
+        #[command(flatten)]
+        control: ControlArgs,
+    },
+    /// Put a new disk in the place of another one, which leaves the pool when all that it has is elsewhere
+    ReplaceDisk {
+        /// The pool
+        name: String,
+        /// Number, path or identity, as pool show says it; it may be gone already
+        old: String,
+        #[command(flatten)]
+        disks: DiskArgs,
+        #[command(flatten)]
+        control: ControlArgs,
+    },
+    /// Move data from full disks to empty ones, and copies apart
+    Optimize {
+        /// The pool
+        name: String,
+        #[command(flatten)]
+        control: ControlArgs,
+    },
+    /// Change what a pool does when it fills up, or a disk is lost
+    Set {
+        /// The pool
+        name: String,
+        /// Warn when more than so much of its room is in use, in percent
+        #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
+        warn_at: Option<u8>,
+        /// Rebuild what a lost disk had on others after this time: 30s, 5m, 1h or never
+        #[arg(long, value_name = "TIME", value_parser = delay)]
+        repair_after: Option<u32>,
+        #[command(flatten)]
+        control: ControlArgs,
+    },
+    /// Bring a pool to the newest version of the format; older programs cannot open it any more then
+    Upgrade {
+        /// The pool
+        name: String,
+        /// Do it; without this, only say what would become of it
+        #[arg(long)]
+        yes: bool,
         #[command(flatten)]
         control: ControlArgs,
     },
@@ -128,12 +170,18 @@ pub(super) struct DiskArgs {
     /// The disks write 4 KiB at once although the system does not promise it. If they do not, a power cut can damage data
     #[arg(long)]
     assume_atomic: bool,
+    /// What the disks may be used for
+    #[arg(long, value_enum)]
+    usage: Option<UsageSetting>,
+    #[command(flatten)]
+    place: Place,
 }
 
 impl DiskArgs {
     fn request(self, accept_loss: bool) -> Result<NewDisks, Failure> {
         let paths = self.disks.into_iter().map(absolute).collect::<Result<_, _>>()?;
-        Ok(NewDisks { paths, force: self.force, assume_atomic: self.assume_atomic, accept_loss })
+        let DiskArgs { force, assume_atomic, usage, place, .. } = self;
+        Ok(NewDisks { paths, force, assume_atomic, accept_loss, usage, place })
     }
 }
 
@@ -159,6 +207,29 @@ pub(super) async fn run(command: PoolCommand, out: Output) -> Result<(), Failure
             let path = at(&name, &format!("/disks/{}", segment(&disk)));
             control.client().delete(&path).await?
         }
+        PoolCommand::ReplaceDisk { name, old, disks, control } => {
+            let path = at(&name, &format!("/disks/{}/replace", segment(&old)));
+            control.client().post(&path, &disks.request(false)?).await?
+        }
+        PoolCommand::Optimize { name, control } => {
+            control.client().post(&at(&name, "/optimize"), &()).await?
+        }
+        PoolCommand::Set { name, warn_at, repair_after, control } => {
+            let change = PoolChange { name: None, warn_at, repair_after_s: repair_after };
+            control.client().patch(&at(&name, ""), &change).await?
+        }
+        PoolCommand::Upgrade { name, yes, control } => {
+            let client = control.client();
+            if !yes {
+                let detail: PoolDetail = client.get(&at(&name, "")).await?;
+                let text = format!(
+                    "the pool {name} has version {} of the format; programs that know no other could not open it any more",
+                    detail.pool.version
+                );
+                return Err(Failure::NotConfirmed(text));
+            }
+            client.post(&at(&name, "/upgrade"), &()).await?
+        }
         PoolCommand::OfflineDisk { name, disk, control } => {
             let path = at(&name, &format!("/disks/{}/offline", segment(&disk)));
             control.client().post(&path, &()).await?
@@ -170,7 +241,8 @@ pub(super) async fn run(command: PoolCommand, out: Output) -> Result<(), Failure
         }
         PoolCommand::Export { name, control } => control.client().post(&at(&name, "/export"), &()).await?,
         PoolCommand::Rename { name, to, control } => {
-            control.client().patch(&at(&name, ""), &PoolChange { name: to }).await?
+            let change = PoolChange { name: Some(to), ..PoolChange::default() };
+            control.client().patch(&at(&name, ""), &change).await?
         }
         PoolCommand::Destroy { name, yes, control } => {
             let client = control.client();
@@ -184,12 +256,36 @@ pub(super) async fn run(command: PoolCommand, out: Output) -> Result<(), Failure
     Ok(out.changed(&changed)?)
 }
 
+/// `30s`, `5m`, `1h`, or `never`.
+fn delay(text: &str) -> Result<u32, &'static str> {
+    const WRONG: &str = "write it like 30s, 5m or 1h, or never";
+    if text == "never" {
+        return Ok(u32::MAX);
+    }
+    let (number, unit) = text.split_at_checked(text.len().wrapping_sub(1)).ok_or(WRONG)?;
+    let unit = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        _ => return Err(WRONG),
+    };
+    let number: u32 = number.parse().map_err(|_| WRONG)?;
+    number.checked_mul(unit).filter(|n| *n < u32::MAX).ok_or(WRONG)
+}
+
 /// What `destroy` would destroy.
 fn loss(detail: &PoolDetail) -> String {
     let spaces: Vec<_> =
         detail.virtual_disks.iter().map(|s| format!("{} ({})", s.name, human_bytes(s.size))).collect();
     let spaces = if spaces.is_empty() { "no virtual disks".to_owned() } else { spaces.join(", ") };
     format!("this would erase the pool {} on {} disks, with {spaces}", detail.pool.name, detail.pool.disks)
+}
+
+fn repair_after(seconds: u32) -> String {
+    match seconds {
+        u32::MAX => "never by itself".to_owned(),
+        s => human_seconds(u64::from(s)),
+    }
 }
 
 fn show(detail: &PoolDetail, out: Output) -> Result<(), Failure> {
@@ -206,6 +302,9 @@ fn show(detail: &PoolDetail, out: Output) -> Result<(), Failure> {
         ("Size", human_bytes(p.size)),
         ("AllocatedSize", human_bytes(p.allocated)),
         ("SlabSize", human_bytes(p.slab_size)),
+        ("WarnAt", format!("{} %", p.warn_at)),
+        ("RepairAfter", repair_after(p.repair_after_s)),
+        ("FormatVersion", p.version.to_string()),
         ("CanLose", format!("{}{because}", p.can_lose_text())),
     ];
     lines.extend(p.reason.iter().map(|r| ("Reason", r.clone())));
@@ -224,4 +323,18 @@ fn show(detail: &PoolDetail, out: Output) -> Result<(), Failure> {
         out.list::<SpaceStatus>(&detail.virtual_disks)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::delay;
+
+    #[test]
+    fn delays() {
+        let good = [("0s", 0), ("30s", 30), ("5m", 300), ("2h", 7200), ("never", u32::MAX)];
+        good.iter().for_each(|(text, seconds)| assert_eq!(delay(text), Ok(*seconds), "{text}"));
+        for text in ["", "s", "5", "m5", "5 m", "-5m", "5d", "99999999999s", "2000000h", "µ"] {
+            assert!(delay(text).is_err(), "{text}");
+        }
+    }
 }

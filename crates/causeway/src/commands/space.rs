@@ -30,13 +30,16 @@ pub(super) enum SpaceCommand {
         #[command(flatten)]
         control: ControlArgs,
     },
-    /// Make a virtual disk larger; none of its pool may be attached meanwhile
+    /// Make a virtual disk larger or smaller; none of its pool may be attached meanwhile
     Resize {
         /// Its name, or pool/name
         name: String,
         /// Its new size
         #[arg(long, value_parser = size)]
         size: u64,
+        /// Cut off what is in use beyond it
+        #[arg(long)]
+        yes: bool,
         #[command(flatten)]
         control: ControlArgs,
     },
@@ -89,6 +92,9 @@ pub(super) struct CreateArgs {
     /// How it survives failures
     #[arg(long, value_enum, default_value = "mirror")]
     resiliency: ResiliencySetting,
+    /// How many disks of a mirror may fail: 1 (two copies) or 2 (three)
+    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=2))]
+    redundancy: Option<u8>,
     /// Such as 100GiB; a thin one may be larger than the pool
     #[arg(long, value_parser = size, required_unless_present = "max", conflicts_with = "max")]
     size: Option<u64>,
@@ -124,12 +130,17 @@ pub(super) async fn run(command: SpaceCommand, out: Output) -> Result<(), Failur
             return Ok(out.facts(&space, &facts(&space))?);
         }
         SpaceCommand::Create(args) => {
-            let CreateArgs { name, pool, resiliency, size, columns, interleave, provisioning, .. } = args;
+            let resiliency = match (args.resiliency, args.redundancy) {
+                (ResiliencySetting::Mirror, Some(2)) => ResiliencySetting::ThreeWayMirror,
+                (ResiliencySetting::Mirror, _) | (_, None) => args.resiliency,
+                (kind, Some(redundancy)) => return Err(Failure::Redundancy { kind, redundancy }),
+            };
+            let CreateArgs { name, pool, size, columns, interleave, provisioning, .. } = args;
             let new = NewSpace { name, pool, resiliency, size, columns, interleave, provisioning };
             args.control.client().post("/v1/spaces", &new).await?
         }
-        SpaceCommand::Resize { name, size, control } => {
-            control.client().patch(&at(&name, ""), &SpaceChange { size }).await?
+        SpaceCommand::Resize { name, size, yes, control } => {
+            control.client().patch(&at(&name, ""), &SpaceChange { size, destroy: yes }).await?
         }
         SpaceCommand::Attach { name, nbd, read_only, control } => {
             let attach = Attach { nbd: absolute(nbd)?, read_only };

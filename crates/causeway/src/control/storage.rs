@@ -9,8 +9,13 @@
 //! | `POST /v1/pools/import` | [`ImportRequest`] |
 //! | `GET, PATCH, DELETE /v1/pools/{name}` | [`PoolDetail`], [`PoolChange`] |
 //! | `POST /v1/pools/{name}/export` | |
+//! | `POST /v1/pools/{name}/optimize`, `POST /v1/pools/{name}/upgrade` | |
 //! | `POST /v1/pools/{name}/disks/{disk}/offline` | |
 //! | `POST /v1/pools/{name}/disks`, `DELETE /v1/pools/{name}/disks/{disk}` | [`NewDisks`] |
+//! | `PATCH /v1/pools/{name}/disks/{disk}` | [`DiskChange`] |
+//! | `POST /v1/pools/{name}/disks/{disk}/replace` | [`NewDisks`]: one |
+//! | `POST /v1/disks/identify` | [`Identify`] |
+//! | `GET /v1/enclosures` | [`EnclosureStatus`] |
 //! | `GET, POST /v1/spaces` | [`SpaceStatus`], [`NewSpace`] |
 //! | `GET, PATCH, DELETE /v1/spaces/{name}` | [`SpaceStatus`], [`SpaceChange`] |
 //! | `POST, DELETE /v1/spaces/{name}/attachment` | [`Attach`] |
@@ -58,6 +63,21 @@ pub struct DiskStatus {
     pub size: u64,
     /// Bytes of slabs in use.
     pub allocated: u64,
+    /// The maker's number; empty if unknown.
+    #[serde(default)]
+    pub serial_number: String,
+    /// The enclosure it stands in, and the slot; empty if unknown.
+    #[serde(default)]
+    pub enclosure: String,
+    /// See above.
+    #[serde(default)]
+    pub slot: String,
+    /// The machine and the rack it stands in; empty if unknown.
+    #[serde(default)]
+    pub node: String,
+    /// See above.
+    #[serde(default)]
+    pub rack: String,
     /// Its pool's name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
@@ -149,6 +169,15 @@ pub struct PoolStatus {
     /// What to do about that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cure: Option<String>,
+    /// The version of its format on the disks; 0 for a pool that is not open.
+    #[serde(default)]
+    pub version: u16,
+    /// See [`PoolChange::warn_at`].
+    #[serde(default)]
+    pub warn_at: u8,
+    /// See [`PoolChange::repair_after_s`].
+    #[serde(default)]
+    pub repair_after_s: u32,
     /// What was noticed when it was opened.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
@@ -252,13 +281,97 @@ pub struct NewDisks {
     /// A disk that returns is taken although what only it has may be old.
     #[serde(default)]
     pub accept_loss: bool,
+    /// What they may be used for.
+    #[serde(default)]
+    pub usage: Option<UsageSetting>,
+    /// Where they stand.
+    #[serde(flatten)]
+    pub place: Place,
+}
+
+/// Where disks stand; what is not said stays as it is, or as the system knows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::Args)]
+pub struct Place {
+    /// The enclosure that the disks are in: copies go to different ones
+    #[arg(long, value_name = "NAME")]
+    #[serde(default)]
+    pub enclosure: Option<String>,
+    /// The machine that the disks are in
+    #[arg(long, value_name = "NAME")]
+    #[serde(default)]
+    pub node: Option<String>,
+    /// The rack that the disks are in
+    #[arg(long, value_name = "NAME")]
+    #[serde(default)]
+    pub rack: Option<String>,
+}
+
+/// What a disk may be used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum UsageSetting {
+    /// New slabs go there
+    AutoSelect,
+    /// No new slabs go there; what it has stays
+    ManualSelect,
+    /// It takes what a disk had that was lost
+    HotSpare,
+    /// What it has moves to other disks
+    Retired,
+}
+
+/// What to change of a disk of a pool.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct DiskChange {
+    /// What it may be used for.
+    #[serde(default)]
+    pub usage: Option<UsageSetting>,
+    /// Where it stands.
+    #[serde(flatten)]
+    pub place: Place,
+}
+
+/// A disk to show itself.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Identify {
+    /// `POOL/NUMBER`, its path or its identity.
+    pub disk: String,
+    /// Whether its light is to be on.
+    pub on: bool,
+}
+
+/// An enclosure: one that the system knows, or that somebody named.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EnclosureStatus {
+    /// Its name, which is its identity where the system knows it.
+    pub name: String,
+    /// Its maker and model.
+    pub model: String,
+    /// Places for disks, as far as the system knows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slots: Option<usize>,
+    /// Disks of pools that stand in it: pool and number.
+    pub disks: Vec<String>,
+    /// How many of them are not here.
+    pub missing: usize,
+    /// Such as `OK`; `Lost communication` when all of them are gone.
+    pub operational_status: String,
+    /// Such as `Healthy`.
+    pub health_status: String,
 }
 
 /// What to change of a pool.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct PoolChange {
     /// Its new name.
-    pub name: String,
+    #[serde(default)]
+    pub name: Option<String>,
+    /// A warning when more of its room is in use, in percent.
+    #[serde(default)]
+    pub warn_at: Option<u8>,
+    /// Seconds after which what a lost disk had is rebuilt on others; 4294967295: never by itself.
+    #[serde(default)]
+    pub repair_after_s: Option<u32>,
 }
 
 /// Pools to look for and open.
@@ -384,6 +497,9 @@ pub struct NewSpace {
 pub struct SpaceChange {
     /// Its new size in bytes.
     pub size: u64,
+    /// What is cut off may be destroyed.
+    #[serde(default)]
+    pub destroy: bool,
 }
 
 /// Where to serve a virtual disk.

@@ -8,8 +8,12 @@ use super::frame::{Frame, FrameError, Header, Kind};
 use crate::state::FaultDomains;
 use crate::{DiskId, DiskNumber, PoolId};
 
-/// The version that this code writes. A later version opens the one before it, and says here how.
-pub const FORMAT_VERSION: u16 = 1;
+/// The newest version that this code writes, in new pools and in those that are upgraded. It reads and writes all before it too.
+///
+/// 1. the first;
+/// 2. slabs on the move, disks that leave when they are empty, policies, the version in the metadata. Labels are the same. A pool of version 1 is
+///    used as such until somebody upgrades it ([`crate::Pool::upgrade`]); version 1 refuses the labels of version 2 and says so.
+pub const FORMAT_VERSION: u16 = 2;
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,7 +75,7 @@ pub enum LabelError {
     #[error(transparent)]
     Frame(#[from] FrameError),
     /// A version that this one does not know.
-    #[error("format version {0}; this program knows version {FORMAT_VERSION}: use a newer one")]
+    #[error("format version {0}; this program knows versions 1 to {FORMAT_VERSION}: use a newer one")]
     Version(u16),
     /// It makes no sense.
     #[error("the label makes no sense to this version")]
@@ -116,16 +120,16 @@ impl Label {
         let frame = Frame::parse(bytes, Kind::Label)?;
         let mut r = Reader(frame.body);
         // The version first: of another one nothing more is known.
-        match u16::get(&mut r) {
-            Ok(FORMAT_VERSION) => {}
+        let version = match u16::get(&mut r) {
+            Ok(version @ 1..=FORMAT_VERSION) => version,
             Ok(other) => return Err(LabelError::Version(other)),
             Err(Malformed) => return Err(LabelError::Malformed),
-        }
-        let label = Label::body(&frame.header, &mut r).map_err(|Malformed| LabelError::Malformed)?;
+        };
+        let label = Label::body(&frame.header, version, &mut r).map_err(|Malformed| LabelError::Malformed)?;
         if label.areas.is_sound() { Ok(label) } else { Err(LabelError::Malformed) }
     }
 
-    fn body(h: &Header, r: &mut Reader<'_>) -> Result<Label, Malformed> {
+    fn body(h: &Header, version: u16, r: &mut Reader<'_>) -> Result<Label, Malformed> {
         let bits = [u64::get(r)?, u64::get(r)?, u64::get(r)?];
         let mut label = Label {
             pool: h.pool,
@@ -133,7 +137,7 @@ impl Label {
             epoch: h.epoch,
             incarnation: h.incarnation,
             sequence: h.sequence,
-            version: FORMAT_VERSION,
+            version,
             id: Wire::get(r)?,
             node: Wire::get(r)?,
             atomic_write: Wire::get(r)?,

@@ -1,20 +1,18 @@
 //! Operations and whole states as bodies. The numbers below are on disks: they are never given to something else.
 
-use std::collections::BTreeMap;
-
 use super::codec::{Malformed, Reader, Wire, choice, record};
-use crate::SpaceId;
 use crate::state::{
-    Absence, DiskRecord, FaultDomains, Op, Presence, Provisioning, Resiliency, Row, ScrubRecord, Scrubs,
-    SlabCopy, SlabPlace, SpaceRecord, State, StateParts, Usage,
+    Absence, DiskRecord, Extras, FaultDomains, Moving, Op, Policy, Presence, Provisioning, Resiliency, Row,
+    ScrubRecord, SlabCopy, SlabPlace, SpaceRecord, State, StateParts, Usage,
 };
 
 record!(FaultDomains { enclosure, node, rack });
 record!(DiskRecord { id, name, slabs, usage, presence, domains, media, label_sequence });
 record!(SpaceRecord { name, size, resiliency, interleave, columns, provisioning });
 record!(SlabPlace { disk, slab });
-record!(Row { slabs });
 record!(ScrubRecord { began, asked, next, healed, lost, ended, last_healed, last_lost, since });
+record!(Moving { index, copy });
+record!(Policy { warn_at, repair_after_s });
 record!(StateParts {
     pool,
     name,
@@ -28,10 +26,10 @@ record!(StateParts {
     disks,
     spaces,
     rows,
-    scrubs,
+    extras,
 });
 
-choice!(Usage { 0 => AutoSelect, 1 => ManualSelect, 2 => HotSpare, 3 => Journal, 4 => Retired });
+choice!(Usage { 0 => AutoSelect, 1 => ManualSelect, 2 => HotSpare, 3 => Journal, 4 => Retired, 5 => Leaving });
 choice!(Presence { 0 => Present, 1 => Absent(reason) });
 choice!(Absence {
     0 => NotFound, 1 => Gone, 2 => WriteFailed, 3 => FlushFailed, 4 => Slow, 5 => Asked, 6 => Stale,
@@ -60,8 +58,71 @@ choice!(Op {
     19 => AcceptLoss { space, row, index, regions },
     20 => Opened { epoch, incarnation },
     21 => MissedAll { disk },
+    22 => BeginMove { space, row, index, to },
+    23 => EndMove { space, row },
+    24 => CancelMove { space, row },
+    25 => SetPolicy { policy },
+    26 => Upgrade { version },
     40 => Scrub { space, record },
 });
+
+/// The number of slabs is 64 at most: the highest bit of its byte says that one is on the move, which version 1 did not have.
+impl Wire for Row {
+    fn put(&self, out: &mut Vec<u8>) {
+        let at = out.len();
+        self.slabs.put(out);
+        if let Some(moving) = self.moving {
+            out[at] |= MOVING;
+            moving.put(out);
+        }
+    }
+    fn get(r: &mut Reader<'_>) -> Result<Row, Malformed> {
+        let count = u8::get(r)?;
+        let slabs = r.list(usize::from(count & !MOVING))?;
+        let moving = if count & MOVING != 0 { Some(Moving::get(r)?) } else { None };
+        Ok(Row { slabs, moving })
+    }
+}
+
+const MOVING: u8 = 0x80;
+
+/// The rest of the body: a tag and its fields for each that is not as in version 1, in the order of the tags.
+impl Wire for Extras {
+    fn put(&self, out: &mut Vec<u8>) {
+        if self.version != Extras::NONE.version {
+            out.push(1);
+            self.version.put(out);
+        }
+        if self.policy != Extras::NONE.policy {
+            out.push(2);
+            self.policy.put(out);
+        }
+        if !self.scrubs.is_empty() {
+            out.push(3);
+            self.scrubs.put(out);
+        }
+    }
+    fn get(r: &mut Reader<'_>) -> Result<Extras, Malformed> {
+        let mut extras = Extras::NONE;
+        let mut last = 0;
+        while !r.0.is_empty() {
+            let tag = u8::get(r)?;
+            let before = extras.clone();
+            match tag {
+                1 => extras.version = Wire::get(r)?,
+                2 => extras.policy = Wire::get(r)?,
+                3 => extras.scrubs = Wire::get(r)?,
+                _ => return Err(Malformed),
+            }
+            // One form for one value.
+            if tag <= last || extras == before {
+                return Err(Malformed);
+            }
+            last = tag;
+        }
+        Ok(extras)
+    }
+}
 
 /// Most slabs have missed nothing, and a new one everything: a byte says so, and only others have their eight.
 impl Wire for SlabCopy {
@@ -86,21 +147,6 @@ impl Wire for SlabCopy {
             _ => return Err(Malformed),
         };
         Ok(SlabCopy { place, generation, missed })
-    }
-}
-
-impl Wire for Scrubs {
-    fn put(&self, out: &mut Vec<u8>) {
-        if !self.0.is_empty() {
-            self.0.put(out);
-        }
-    }
-    fn get(r: &mut Reader<'_>) -> Result<Scrubs, Malformed> {
-        if r.0.is_empty() {
-            return Ok(Scrubs(BTreeMap::new()));
-        }
-        let scrubs: BTreeMap<SpaceId, ScrubRecord> = Wire::get(r)?;
-        if scrubs.is_empty() { Err(Malformed) } else { Ok(Scrubs(scrubs)) }
     }
 }
 
@@ -145,7 +191,7 @@ pub fn decode_state(body: &[u8]) -> Result<State, Malformed> {
 /// Bytes that [`encode_state`] gives at most: cheap enough to ask at every commit.
 pub fn state_size_bound(state: &State) -> usize {
     const SLAB: usize = 6 + 4 + 9;
-    const ROW: usize = 8 + 1;
+    const ROW: usize = 8 + 1 + 1;
     const DISK: usize = 2 + 16 + 4 * 256 + 32;
     const SPACE: usize = 4 + 256 + 32;
     const SCRUB: usize = 4 + 61;

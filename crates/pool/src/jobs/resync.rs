@@ -41,6 +41,7 @@ impl DataPath {
         let mut behind: BTreeMap<SpaceId, Vec<Behind>> = BTreeMap::new();
         self.read(|state| {
             for (&(space, row), r) in &state.rows {
+                // What moves there has a job of its own.
                 for (index, copy) in r.slabs.iter().enumerate().filter(|(_, c)| c.place.disk == disk) {
                     let regions = (0..REGIONS).filter(|r| copy.missed & 1 << r != 0);
                     behind.entry(space).or_default().extend(regions.map(|region| Behind {
@@ -53,7 +54,7 @@ impl DataPath {
         });
         let region_bytes = self.slab_bytes / u64::from(REGIONS);
         progress.expect(behind.values().map(|b| b.len() as u64 * region_bytes).sum());
-        let together = (TOGETHER / region_bytes).clamp(1, REGIONS_TOGETHER) as usize;
+        let together = together(region_bytes);
         for (space, regions) in behind {
             let space = match self.space(space) {
                 Err(SpaceError::Deleted(_)) => continue,
@@ -71,6 +72,27 @@ impl DataPath {
 }
 
 impl Space {
+    /// Copies to one copy of a row what it has missed of these regions, as far as somebody here has it.
+    pub(super) async fn resync_copy(
+        &self,
+        row: RowNumber,
+        index: usize,
+        missed: u64,
+        progress: &Progress,
+    ) -> Result<(), SpaceError> {
+        let Some((_, disk)) = self.copy_here(row, index) else { return Ok(()) };
+        let regions = (0..REGIONS).filter(|r| missed & 1 << r != 0);
+        let behind: Vec<Behind> = regions.map(|region| Behind { row, index, region }).collect();
+        let together = together(self.path.slab_bytes / u64::from(REGIONS));
+        for some in behind.chunks(together) {
+            if progress.is_stopped() {
+                return Ok(());
+            }
+            self.resync_regions(disk.number, some, progress).await?;
+        }
+        Ok(())
+    }
+
     async fn resync_regions(
         &self,
         disk: DiskNumber,
@@ -136,7 +158,7 @@ impl Space {
     }
 
     fn copy_here(&self, row: RowNumber, index: usize) -> Option<(Copy, Arc<DataDisk>)> {
-        let column = (index / self.inner.copies) as u8;
+        let column = self.inner.column_of(&self.path, row, index);
         let copies = self.inner.copies(&self.path, row, column)?;
         let copy = copies.into_iter().find(|c| c.index == index)?;
         let disk = copy.disk.clone()?;
@@ -156,7 +178,7 @@ impl Space {
             let Some(_turn) = progress.piece(bytes).await else { return Ok(false) };
             return striped.resync_piece(row, &target.copy, &target.disk, units).await;
         }
-        let column = (target.copy.index / self.inner.copies) as u8;
+        let column = (target.copy.slab_of / self.inner.copies) as u8;
         let regions = self.inner.regions.of(&units);
         let Some((key, _)) = self.inner.groups_of(row, column, &units).next() else { return Ok(true) };
         let mut turn = None;
@@ -187,7 +209,11 @@ impl Space {
             }
             for (from, to) in written.stretches() {
                 let (first, units) = (key.units().start, Units::range(from, to));
-                let bytes = self.verified(&group, from, to).await?;
+                let bytes = match self.verified(&group, from, to).await {
+                    // Whoever has it did not answer: nobody may say that this copy has it.
+                    Err(SpaceError::Unavailable { .. }) => return Ok(false),
+                    other => other?,
+                };
                 for (unit, bytes) in merge(units, bytes) {
                     let at = target.copy.data_at(&target.disk, first + unit as u32);
                     if let Err(error) = target.disk.write(at, bytes).await {
@@ -203,6 +229,9 @@ impl Space {
     }
 
     /// Neighbouring units as they should be, healed where a copy differs; `None` for one that nobody has. The caller has their lock.
+    ///
+    /// # Errors
+    /// [`SpaceError::Unavailable`] when a disk that may have one did not answer.
     async fn verified(
         &self,
         group: &Group,
@@ -232,7 +261,11 @@ impl Space {
             }
         }
         for (unit, bytes) in self.heal(group, &bad).await? {
-            out[unit - from] = bytes;
+            out[unit - from] = match bytes {
+                Ok(bytes) => Some(bytes),
+                Err(error @ SpaceError::Unavailable { .. }) => return Err(error),
+                Err(_) => None,
+            };
         }
         Ok(out)
     }
@@ -246,6 +279,11 @@ struct Target {
     /// Which regions of it, and which of these are copied.
     regions: u64,
     copied: u64,
+}
+
+/// How many regions are recorded together.
+fn together(region_bytes: u64) -> usize {
+    (TOGETHER / region_bytes).clamp(1, REGIONS_TOGETHER) as usize
 }
 
 /// A region's units, cut at groups, in pieces.

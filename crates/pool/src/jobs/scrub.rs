@@ -96,6 +96,10 @@ impl Space {
     }
 
     async fn record(&self, record: ScrubRecord) -> Result<(), SpaceError> {
+        if self.path.read(|s| s.version) < 2 {
+            // Nowhere to keep it: such a scrub begins anew after a restart, and none begins by itself.
+            return Ok(());
+        }
         Ok(self.path.book.commit(vec![Op::Scrub { space: self.id(), record }]).await?)
     }
 
@@ -160,7 +164,7 @@ impl Space {
                 bad = join_all(each).await.iter().fold(bad, |bad, b| bad.or(b));
             }
             let looked = self.heal(&group, &bad).await?;
-            let lost = looked.iter().filter(|(_, bytes)| bytes.is_none()).count() as u64;
+            let lost = looked.iter().filter(|(_, bytes)| bytes.is_err()).count() as u64;
             progress.found(looked.len() as u64 - lost, lost);
         }
         Ok(())

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use arena::{Arena, Class, IoBuf};
 use disk::{Disk, DiskError, sized};
-use env::{Ctx, Env, IoFlags};
+use env::{Ctx, Env, Epoch, IoFlags};
 
 use crate::format::Extent;
 
@@ -20,9 +20,14 @@ const PIECE: u64 = 256 << 10;
 pub(crate) struct DiskIo {
     pub(crate) env: Env,
     pub(crate) arena: Arena,
+    /// That of the pool's claim: disks that were fenced take no older one. [`DiskIo::LOOKING`] before there is a claim.
+    pub(crate) epoch: Epoch,
 }
 
 impl DiskIo {
+    /// For looking at disks, whoever has them.
+    pub(crate) const LOOKING: Epoch = Epoch(u64::MAX);
+
     /// Reads the whole extent.
     pub(crate) async fn read(&self, disk: &Arc<dyn Disk>, at: Extent) -> Result<Vec<u8>, DiskError> {
         let mut out = Vec::new();
@@ -70,11 +75,16 @@ impl DiskIo {
         disk.flush(&self.ctx(false)).wait().await
     }
 
+    /// Returns when nobody with an older epoch can reach the disk any more.
+    pub(crate) async fn fence(&self, disk: &Arc<dyn Disk>, epoch: Epoch) -> Result<(), DiskError> {
+        disk.fence(&self.ctx(false), epoch).wait().await
+    }
+
     fn ctx(&self, write_through: bool) -> Ctx {
         Ctx {
             deadline: Some(self.env.now() + TIMEOUT),
+            epoch: self.epoch,
             flags: IoFlags { write_through, ..IoFlags::default() },
-            ..Ctx::default()
         }
     }
 }

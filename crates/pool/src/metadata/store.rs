@@ -67,6 +67,12 @@ pub enum Suspension {
         /// Who.
         by: Claimant,
     },
+    /// Another process has taken it, and keeps this one from its disks.
+    #[error("it was taken by force (epoch {epoch}), and its disks refuse this process")]
+    Fenced {
+        /// The epoch that they take.
+        epoch: u64,
+    },
     /// A failed disk could not be accounted for.
     #[error("a failed disk could not be accounted for: {0}")]
     Unaccountable(InvalidOp),

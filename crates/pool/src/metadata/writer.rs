@@ -1,6 +1,6 @@
 //! The one task that changes the metadata. The invariants are the module's (`mod.rs`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use disk::{DiskError, Op as DiskOp};
@@ -31,6 +31,8 @@ pub(crate) struct Writer {
     configs: Vec<Config>,
     /// Voters that failed, for the suspension to tell.
     failed: Vec<(DiskNumber, DiskError)>,
+    /// Disks that are here for their data, and whose metadata could not be written: no voters until they join anew.
+    unfit: BTreeSet<DiskNumber>,
     claim: Claim,
 }
 
@@ -62,6 +64,7 @@ impl Writer {
             unacknowledged: Vec::new(),
             configs: Vec::new(),
             failed: Vec::new(),
+            unfit: BTreeSet::new(),
             claim,
         }
     }
@@ -147,7 +150,7 @@ impl Writer {
             for (disk, error) in failed {
                 self.voters.remove(&disk);
                 self.failed.push((disk, error));
-                ops.extend(self.leaving(disk, absence(&error))?);
+                ops.extend(self.dropping(disk, &error)?);
             }
             self.enough_left()?;
             failed = self.put(ops, Form::Record).await;
@@ -187,6 +190,7 @@ impl Writer {
 
     async fn join(&mut self, member: Arc<Member>, ops: Vec<Op>) -> Result<(), CommitError> {
         let disk = member.number;
+        self.unfit.remove(&disk);
         // Before the state says that it is present: a write that sees it present must find it.
         self.shared.add_member(member);
         if let Err(e) = self.commit(ops).await {
@@ -201,7 +205,9 @@ impl Writer {
         self.running()?;
         let members = Arc::clone(&self.shared.members.read());
         let needed = state_size_bound(&self.shadow) as u64 * 2;
-        let fits = |d: DiskNumber| members.get(d).is_some_and(|m| Voter::room(m) > needed);
+        let fits = |d: DiskNumber| {
+            !self.unfit.contains(&d) && members.get(d).is_some_and(|m| Voter::room(m) > needed)
+        };
         let chosen = voters::choose(&self.shadow, fits);
         let state = encode_state(&self.shadow);
         let mut failed = Vec::new();
@@ -218,7 +224,7 @@ impl Writer {
                 Err(e) => failed.push((disk, e)),
             }
         }
-        let joined: std::collections::BTreeSet<_> = self.voters.keys().copied().collect();
+        let joined: BTreeSet<_> = self.voters.keys().copied().collect();
         if joined != self.shadow.voters {
             self.commit(vec![Op::Voters { voters: joined }]).await?;
         }
@@ -226,7 +232,7 @@ impl Writer {
             // Not `leave`: that would choose again.
             if self.shadow.is_present(disk) {
                 self.configs.push(self.config());
-                let ops = self.leaving(disk, absence(&error))?;
+                let ops = self.dropping(disk, &error)?;
                 self.commit_tried(ops, Form::Record).await?;
             }
         }
@@ -322,6 +328,24 @@ impl Writer {
         join_all(written).await.into_iter().flatten().collect()
     }
 
+    /// The operations for a disk whose metadata could not be written, applied to the shadow: it leaves. One that has the newest data of something
+    /// alone stays for that, without a vote: whether the data can still be used is found out by who uses it.
+    fn dropping(&mut self, disk: DiskNumber, error: &DiskError) -> Result<Vec<Op>, CommitError> {
+        let fenced = matches!(error, DiskError::Fenced { .. });
+        if !fenced && !self.shadow.needs(disk) {
+            return self.leaving(disk, absence(error));
+        }
+        self.unfit.insert(disk);
+        let left: BTreeSet<_> = self.shadow.voters.iter().copied().filter(|v| *v != disk).collect();
+        // The last voter goes by suspending the pool, which `enough_left` says.
+        if left.is_empty() || left.len() == self.shadow.voters.len() {
+            return Ok(Vec::new());
+        }
+        let op = Op::Voters { voters: left };
+        self.shadow.apply(&op).map_err(|e| self.suspend(Suspension::Unaccountable(e)))?;
+        Ok(vec![op])
+    }
+
     /// The operations that make a disk absent, applied to the shadow.
     fn leaving(&mut self, disk: DiskNumber, reason: Absence) -> Result<Vec<Op>, CommitError> {
         self.shared.remove_member(disk);
@@ -343,6 +367,11 @@ impl Writer {
             let left = set.iter().filter(|d| self.voters.contains_key(d)).count();
             if left < *needed || self.voters.is_empty() {
                 let failed = self.failed.clone();
+                if let Some((_, DiskError::Fenced { epoch, .. })) =
+                    failed.iter().find(|(_, e)| matches!(e, DiskError::Fenced { .. }))
+                {
+                    return Err(self.suspend(Suspension::Fenced { epoch: epoch.0 }));
+                }
                 return Err(self.suspend(Suspension::TooFewVoters {
                     left,
                     needed: (*needed).max(1),

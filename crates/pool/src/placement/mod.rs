@@ -7,14 +7,19 @@
 //!    (no two slabs of a parity row; if that cannot be, no more than its parity) are in one domain.
 //! 4. Among the disks that keep 3 possible for the rest of the row, the one with the most free slabs is taken, then the lowest number.
 
+mod evacuation;
 mod fit;
+mod rebalance;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::{DiskNumber, Resiliency, RowNumber, SlabPlace, SpaceId, State, Usage};
+use crate::{DiskNumber, Resiliency, RowNumber, SlabCopy, SlabPlace, SpaceId, SpaceRecord, State, Usage};
+pub(crate) use evacuation::place_off;
+pub use evacuation::{Evacuation, evacuation};
 use fit::Fit;
+pub use rebalance::{Step, rebalance, to_rebalance};
 
 /// Why there is no place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -97,16 +102,13 @@ pub fn replacement(
     let none = NoPlace::NoSuchRow(space);
     let record = state.spaces.get(&space).ok_or(none.clone())?;
     let slabs = &state.rows.get(&(space, row)).filter(|r| index < r.slabs.len()).ok_or(none)?.slabs;
-    let mates: BTreeSet<DiskNumber> = match record.resiliency {
-        Resiliency::Mirror { .. } => {
-            let copies = record.resiliency.copies();
-            let column = index / copies * copies;
-            slabs.iter().skip(column).take(copies).map(|c| c.place.disk).collect()
-        }
+    let mates = mates(record, slabs, index);
+    let from = slabs[index].place.disk;
+    // A simple space may come round to the same disk.
+    let taken: BTreeSet<_> = match record.resiliency {
+        Resiliency::Simple => [from].into(),
         _ => slabs.iter().map(|c| c.place.disk).collect(),
     };
-    let mates: Vec<_> = mates.into_iter().filter(|d| *d != slabs[index].place.disk).collect();
-    let taken: BTreeSet<_> = slabs.iter().map(|c| c.place.disk).collect();
     let room = |d: &DiskNumber| state.slabs_free(*d) > 0;
     let candidates = state.disks.iter().filter(|(d, r)| {
         matches!(r.usage, Usage::AutoSelect | Usage::HotSpare)
@@ -115,16 +117,35 @@ pub fn replacement(
             && room(d)
     });
     let best = candidates.min_by_key(|(d, r)| {
-        // How many mates it shares a rack with, then a node, then an enclosure.
-        let shared = LEVELS.map(|level| {
-            let mine = domain(state, **d, level);
-            mates.iter().filter(|m| domain(state, **m, level) == mine).count()
-        });
-        (shared, r.usage == Usage::HotSpare, std::cmp::Reverse(state.slabs_free(**d)), **d)
+        (
+            shared(state, &mates, **d),
+            r.usage == Usage::HotSpare,
+            std::cmp::Reverse(state.slabs_free(**d)),
+            **d,
+        )
     });
     let (disk, _) = best.ok_or(NoPlace::NoRoom { needed: 1, disks: 0 })?;
     let slab = state.free_slabs(*disk).next().ok_or(NoPlace::NoRoom { needed: 1, disks: 0 })?;
     Ok(SlabPlace { disk: *disk, slab })
+}
+
+/// The disks that a slab's should stand apart from: of the other copies of its column; of a parity row, of all others.
+fn mates(record: &SpaceRecord, slabs: &[SlabCopy], index: usize) -> Vec<DiskNumber> {
+    let group = match record.resiliency {
+        Resiliency::Mirror { copies } => usize::from(copies),
+        _ => slabs.len(),
+    };
+    let first = index / group * group;
+    let others = (first..first + group).filter(|i| *i != index);
+    others.filter_map(|i| slabs.get(i)).map(|c| c.place.disk).collect()
+}
+
+/// How many mates a disk shares a rack with, then a node, then an enclosure, then itself.
+fn shared(state: &State, mates: &[DiskNumber], disk: DiskNumber) -> [usize; LEVELS.len()] {
+    LEVELS.map(|level| {
+        let mine = domain(state, disk, level);
+        mates.iter().filter(|m| domain(state, **m, level) == mine).count()
+    })
 }
 
 /// `groups` of `size` disks, each disk once, at most `cap` of a group in one domain of the widest level that allows it.
@@ -135,13 +156,7 @@ fn spread(
     size: usize,
     cap: usize,
 ) -> Option<Vec<DiskNumber>> {
-    let caps = 1..=cap;
-    let levels = LEVELS.iter().flat_map(|level| caps.clone().map(move |cap| (*level, cap)));
-    let mut fits = levels.map(|(level, cap)| {
-        let domains = free.keys().map(|d| (*d, domain(state, *d, level)));
-        Fit::new(domains.collect(), groups, size, cap)
-    });
-    let mut fit = fits.find(Fit::is_possible)?;
+    let (_, mut fit) = widest(state, free.keys().copied(), groups, size, cap)?;
     let mut by_room: Vec<DiskNumber> = free.keys().copied().collect();
     by_room.sort_by_key(|d| (std::cmp::Reverse(free[d]), *d));
     let mut chosen = Vec::new();
@@ -151,6 +166,37 @@ fn spread(
         chosen.push(disk);
     }
     Some(chosen)
+}
+
+/// The widest level, and the smallest number of a group in one domain there, on which groups can be chosen; levels are counted from the rack.
+fn widest<'a>(
+    state: &'a State,
+    disks: impl Iterator<Item = DiskNumber> + Clone,
+    groups: usize,
+    size: usize,
+    cap: usize,
+) -> Option<((usize, usize), Fit<'a>)> {
+    let levels = LEVELS.iter().enumerate().flat_map(|(n, level)| (1..=cap).map(move |cap| (n, *level, cap)));
+    let mut fits = levels.map(|(n, level, cap)| {
+        let domains = disks.clone().map(|d| (d, domain(state, d, level)));
+        ((n, cap), Fit::new(domains.collect(), groups, size, cap))
+    });
+    fits.find(|(_, fit)| fit.is_possible())
+}
+
+/// How many columns a space of this kind should have, at most `most`: as many as leave its copies as far apart as one column has them. At
+/// least one.
+pub fn columns(state: &State, resiliency: Resiliency, most: u8) -> u8 {
+    let Resiliency::Mirror { copies } = resiliency else { return most.max(1) };
+    let auto = |(d, r): (&DiskNumber, &crate::DiskRecord)| {
+        (r.usage == Usage::AutoSelect && state.is_present(*d)).then_some(*d)
+    };
+    let disks = state.disks.iter().filter_map(auto);
+    let apart = |columns: u8| {
+        widest(state, disks.clone(), usize::from(columns), usize::from(copies), 1).map(|(level, _)| level)
+    };
+    let best = apart(1);
+    (2..=most).rev().find(|n| best.is_some() && apart(*n) == best).unwrap_or(1)
 }
 
 /// Each slab on the disk that has the fewest of the row, then the most room.

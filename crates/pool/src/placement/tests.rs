@@ -136,7 +136,9 @@ proptest! {
                 Ok(to) => {
                     let r = &s.disks[&to.disk];
                     prop_assert!(matches!(r.usage, Usage::AutoSelect | Usage::HotSpare) && s.is_present(to.disk));
-                    prop_assert!(places.iter().all(|p| p.disk != to.disk));
+                    let simple = shape.0 == Resiliency::Simple;
+                    let others = places.iter().enumerate().filter(|(i, _)| *i == index || !simple);
+                    prop_assert!(others.map(|(_, p)| p).all(|p| p.disk != to.disk));
                     if shape.0 != Resiliency::Simple {
                         s.clone().apply(&Op::MoveSlab { space: SPACE, row: RowNumber(n), index: index as u8, to }).unwrap();
                     }
@@ -144,13 +146,132 @@ proptest! {
                 Err(_) => {
                     let other = s.disks.iter().any(|(d, r)| {
                         matches!(r.usage, Usage::AutoSelect | Usage::HotSpare)
-                            && s.is_present(*d) && s.slabs_free(*d) > 0 && places.iter().all(|p| p.disk != *d)
+                            && s.is_present(*d) && s.slabs_free(*d) > 0
+                            && if shape.0 == Resiliency::Simple { places[index].disk != *d } else { places.iter().all(|p| p.disk != *d) }
                     });
                     prop_assert!(!other, "there was one");
                 }
             }
         }
     }
+}
+
+/// Pairs of mates in one domain, from the rack to the disk.
+fn crowds(s: &State) -> [usize; 4] {
+    let mut all = [0; 4];
+    for ((space, _), r) in &s.rows {
+        for index in 0..r.slabs.len() {
+            let mates = mates(&s.spaces[space], &r.slabs, index);
+            let of = shared(s, &mates, r.slabs[index].place.disk);
+            all.iter_mut().zip(of).for_each(|(a, n)| *a += n);
+        }
+    }
+    all
+}
+
+/// What rebalancing makes smaller, in parts of a billion.
+fn unevenness(s: &State) -> f64 {
+    let of = |(d, r): (&DiskNumber, &DiskRecord)| {
+        let used = f64::from(r.slabs - s.slabs_free(*d));
+        if r.usage == Usage::AutoSelect && s.is_present(*d) { used * used / f64::from(r.slabs) } else { 0.0 }
+    };
+    s.disks.iter().map(of).sum()
+}
+
+proptest! {
+    /// Fills a part of a pool, gives it more disks, and rebalances until nothing is left to do.
+    #[test]
+    fn rebalancing_ends_and_makes_nothing_worse(
+        first in disks(), more in disks(), shape in shape(), rows in 1..60_u32,
+    ) {
+        let mut s = state(&first, shape);
+        for n in 0..rows {
+            let Ok(slabs) = row(&s, SPACE) else { break };
+            s.apply(&Op::AllocateRow { space: SPACE, row: RowNumber(n), slabs }).unwrap();
+        }
+        let all: Vec<Disk> = first.iter().chain(&more).cloned().collect();
+        let whole = state(&all, shape);
+        for n in first.len()..all.len() {
+            let disk = DiskNumber(n as u16);
+            s.apply(&Op::AddDisk { disk, record: whole.disks[&disk].clone() }).unwrap();
+        }
+        let moves_max = s.slabs_allocated() * all.len() + 1;
+        let mut moves = 0;
+        while let Some(Step { space, row, index, to }) = rebalance(&s, &BTreeSet::new()) {
+            moves += 1;
+            prop_assert!(moves <= moves_max, "it does not end");
+            let (crowded, uneven) = (crowds(&s), unevenness(&s));
+            s.apply(&Op::BeginMove { space, row, index: index as u8, to }).unwrap();
+            let copy = s.rows[&(space, row)].slabs.len() as u8;
+            s.apply(&Op::NotMissed { space, row, index: copy, regions: u64::MAX }).unwrap();
+            s.apply(&Op::EndMove { space, row }).unwrap();
+            prop_assert!(crowds(&s) <= crowded, "copies came nearer to each other");
+            prop_assert!(crowds(&s) < crowded || unevenness(&s) < uneven, "nothing is better");
+            let r = &s.disks[&to.disk];
+            prop_assert!(r.usage == Usage::AutoSelect && s.slabs_free(to.disk) >= reserve(r.slabs));
+        }
+    }
+}
+
+#[test]
+fn columns_do_not_bring_copies_nearer() {
+    let disk = |node| Disk { slabs: 40, rack: 0, node, usage: Usage::AutoSelect, present: true };
+    let of = |nodes: &[u8], copies, most| {
+        let disks: Vec<Disk> = nodes.iter().map(|n| disk(*n)).collect();
+        let resiliency = Resiliency::Mirror { copies };
+        columns(&state(&disks, (resiliency, 1)), resiliency, most)
+    };
+    assert_eq!(of(&[0; 8], 2, 4), 4, "disks that stand nowhere");
+    assert_eq!(of(&[0; 3], 2, 1), 1);
+    assert_eq!(of(&[1, 1, 2, 2, 3, 3], 2, 3), 3);
+    assert_eq!(of(&[1, 1, 1, 1, 2, 3], 2, 3), 2, "the third column would have both copies on node 1");
+    assert_eq!(of(&[1, 1, 1], 2, 1), 1);
+    assert_eq!(columns(&state(&[disk(0)], (Resiliency::Simple, 1)), Resiliency::Simple, 1), 1);
+}
+
+#[test]
+fn what_a_disk_has_may_have_no_other_place() {
+    let disk = |slabs| Disk { slabs, rack: 0, node: 0, usage: Usage::AutoSelect, present: true };
+    let mut s = state(&[disk(40), disk(40), disk(6)], (Resiliency::Mirror { copies: 2 }, 1));
+    for n in 0..10 {
+        let slabs = [0, 1].map(|d| SlabPlace { disk: DiskNumber(d), slab: n }).to_vec();
+        s.apply(&Op::AllocateRow { space: SPACE, row: RowNumber(n), slabs }).unwrap();
+    }
+    let plan = evacuation(&s, DiskNumber(0));
+    assert_eq!((plan.moves, plan.left), (6, 4), "the reserve too");
+    assert!(matches!(plan.why, Some(crate::jobs::Stays::NoPlace(_))));
+    assert_eq!(evacuation(&s, DiskNumber(2)), Evacuation::default(), "it is empty");
+    // Both copies on absent disks: nobody has what disk 0 has.
+    s.disks.get_mut(&DiskNumber(0)).unwrap().presence = Presence::Absent(Absence::Gone);
+    assert_eq!(evacuation(&s, DiskNumber(0)).moves, 6, "the other has it all");
+    s.disks.get_mut(&DiskNumber(1)).unwrap().presence = Presence::Absent(Absence::Gone);
+    let plan = evacuation(&s, DiskNumber(0));
+    assert_eq!((plan.moves, plan.left, plan.why), (0, 10, Some(crate::jobs::Stays::OnlyCopy(SPACE))));
+}
+
+#[test]
+fn new_disks_get_their_share() {
+    let disk = |slabs| Disk { slabs, rack: 0, node: 0, usage: Usage::AutoSelect, present: true };
+    let shape = (Resiliency::Mirror { copies: 2 }, 1);
+    let mut s = state(&[disk(40), disk(40)], shape);
+    for n in 0..30 {
+        let slabs = row(&s, SPACE).unwrap();
+        s.apply(&Op::AllocateRow { space: SPACE, row: RowNumber(n), slabs }).unwrap();
+    }
+    for n in 2..4_u16 {
+        let record = DiskRecord { id: DiskId([n as u8; 16]), ..s.disks[&DiskNumber(0)].clone() };
+        s.apply(&Op::AddDisk { disk: DiskNumber(n), record }).unwrap();
+    }
+    assert_eq!(to_rebalance(&s), 30);
+    let mut moves = 0;
+    while let Some(Step { space, row, index, to }) = rebalance(&s, &BTreeSet::new()) {
+        s.apply(&Op::BeginMove { space, row, index: index as u8, to }).unwrap();
+        s.apply(&Op::NotMissed { space, row, index: 2, regions: u64::MAX }).unwrap();
+        s.apply(&Op::EndMove { space, row }).unwrap();
+        moves += 1;
+    }
+    assert_eq!(moves, 30);
+    assert!((0..4).all(|d| s.slabs_used(DiskNumber(d)).count() == 15));
 }
 
 #[test]

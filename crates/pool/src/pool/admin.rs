@@ -8,8 +8,11 @@ use super::create::{NewDisk, describe, suitable};
 use super::error::{AdminError, Unsuitable};
 use super::plan::{Freshness, Shown, freshness};
 use super::{Pool, labels};
+use crate::format::FORMAT_VERSION;
 use crate::metadata::Member;
-use crate::{CommitError, DiskNumber, InvalidOp, Op, Presence, Usage};
+use crate::{
+    CommitError, DataPath, DiskNumber, FaultDomains, InvalidOp, Op, Policy, Presence, SpaceError, Usage,
+};
 
 impl Pool {
     /// Adds a disk; its number.
@@ -20,8 +23,8 @@ impl Pool {
         let inner = &self.inner;
         let _admin = inner.admin.lock().await;
         inner.metadata.commit(Vec::new()).await?; // a pool that takes no changes erases no disk
-        let (number, slab_bytes, name) =
-            self.read(|s| (DiskNumber(s.next_disk), s.slab_bytes, s.name.clone()));
+        let (number, slab_bytes, name, version) =
+            self.read(|s| (DiskNumber(s.next_disk), s.slab_bytes, s.name.clone(), s.version));
         let areas = suitable(&inner.io, new, slab_bytes).await?;
         if self.members().iter().any(|m| m.disk.info().id == new.disk.info().id) {
             return Err(Unsuitable::Twice.into());
@@ -29,7 +32,7 @@ impl Pool {
         let record = describe(&inner.io.env, new, &areas);
         let member = Member { number, id: record.id, disk: Arc::clone(&new.disk), areas };
         labels::wipe(&inner.io, &new.disk, &areas).await.map_err(Unsuitable::Disk)?;
-        let label = self.label_of(&member, &record, name, record.label_sequence);
+        let label = self.label_of(&member, &record, name, version, record.label_sequence);
         labels::write(&inner.io, &new.disk, &label).await.map_err(Unsuitable::Disk)?;
         inner.metadata.join(Arc::new(member), vec![Op::AddDisk { disk: number, record }]).await?;
         Ok(number)
@@ -85,13 +88,29 @@ impl Pool {
         labels::silence(&inner.io, &disk, &label.areas).await.map_err(Unsuitable::Disk)?;
         let member = Arc::new(Member { number, id: label.id, disk, areas: label.areas });
         let sequence = label.sequence.max(record.label_sequence) + 1;
-        let name = self.read(|s| s.name.clone());
-        let label = self.label_of(&member, &record, name, sequence);
+        let (name, version) = self.read(|s| (s.name.clone(), s.version));
+        let label = self.label_of(&member, &record, name, version, sequence);
         labels::write(&inner.io, &member.disk, &label).await.map_err(Unsuitable::Disk)?;
         let mut ops = vec![Op::Labelled { disk: number, sequence }];
         ops.push(Op::DiskPresent { disk: number });
         inner.metadata.join(member, ops).await?;
         Ok(number)
+    }
+
+    /// Says what is to become of full pools and lost disks.
+    ///
+    /// # Errors
+    /// [`CommitError::Invalid`]: no percentage, or the pool's format has no policies yet.
+    pub async fn set_policy(&self, policy: Policy) -> Result<(), CommitError> {
+        self.inner.metadata.commit(vec![Op::SetPolicy { policy }]).await
+    }
+
+    /// Says where a disk stands; rows keep their places until somebody optimizes the pool.
+    ///
+    /// # Errors
+    /// [`CommitError`].
+    pub async fn set_domains(&self, disk: DiskNumber, domains: FaultDomains) -> Result<(), CommitError> {
+        self.inner.metadata.commit(vec![Op::SetDomains { disk, domains }]).await
     }
 
     /// Says what a disk may be used for.
@@ -134,9 +153,29 @@ impl Pool {
     pub async fn rename(&self, name: &str) -> Result<(), CommitError> {
         let _admin = self.inner.admin.lock().await;
         self.inner.metadata.commit(vec![Op::RenamePool { name: name.to_owned() }]).await?;
+        self.relabel_all(self.read(|s| s.version)).await
+    }
+
+    /// Brings the pool to the newest version of the format, which programs before this one cannot open; the version it had.
+    ///
+    /// The labels come first: a program that cannot read what the metadata may have from then on finds out from them.
+    ///
+    /// # Errors
+    /// [`CommitError`]; doing it again is safe.
+    pub async fn upgrade(&self) -> Result<u16, CommitError> {
+        let _admin = self.inner.admin.lock().await;
+        let had = self.read(|s| s.version);
+        if had < FORMAT_VERSION {
+            self.relabel_all(FORMAT_VERSION).await?;
+            self.inner.metadata.commit(vec![Op::Upgrade { version: FORMAT_VERSION }]).await?;
+        }
+        Ok(had)
+    }
+
+    async fn relabel_all(&self, version: u16) -> Result<(), CommitError> {
         let sequences: std::collections::BTreeMap<_, _> =
             self.read(|s| s.disks.iter().map(|(d, r)| (*d, r.label_sequence)).collect());
-        self.relabel(|d| sequences.get(&d).copied().unwrap_or(0)).await
+        self.relabel(version, |d| sequences.get(&d).copied().unwrap_or(0)).await
     }
 
     /// Erases the labels of the disks that take part, after [`Pool::export`]: the pool is gone for good. A disk that is not here keeps its
@@ -160,5 +199,44 @@ impl Pool {
     pub async fn export(&self) -> Result<(), CommitError> {
         let _admin = self.inner.admin.lock().await;
         self.inner.metadata.export().await
+    }
+}
+
+impl DataPath {
+    /// Adds a disk to the pool that this is the data path of; its number. From then on rows may get slabs on it.
+    ///
+    /// # Errors
+    /// As for [`Pool::add_disk`]; [`AdminError::Data`] when it is one of the pool and failed at once.
+    pub async fn add_disk(
+        self: &Arc<DataPath>,
+        pool: &Pool,
+        new: &NewDisk,
+    ) -> Result<DiskNumber, AdminError> {
+        let number = pool.add_disk(new).await?;
+        self.takes_part(pool, number).await?;
+        Ok(number)
+    }
+
+    /// Takes back a disk that was absent; its number. What it has missed it gets from [`DataPath::resync`].
+    ///
+    /// # Errors
+    /// As for [`Pool::return_disk`]; [`AdminError::Data`] when it is back and failed at once.
+    pub async fn return_disk(
+        self: &Arc<DataPath>,
+        pool: &Pool,
+        disk: Arc<dyn Disk>,
+        accept_loss: bool,
+    ) -> Result<DiskNumber, AdminError> {
+        let number = pool.return_disk(disk, accept_loss).await?;
+        self.takes_part(pool, number).await?;
+        Ok(number)
+    }
+
+    async fn takes_part(self: &Arc<DataPath>, pool: &Pool, number: DiskNumber) -> Result<(), SpaceError> {
+        match pool.members().get(number).cloned() {
+            Some(member) => self.join(&member).await,
+            // It has failed meanwhile, and that is dealt with.
+            None => Ok(()),
+        }
     }
 }

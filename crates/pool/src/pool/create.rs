@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arena::Arena;
 use disk::{Disk, DiskInfo, IdKind, Media};
-use env::Env;
+use env::{Env, Epoch};
 
 use super::error::{CreateError, Unsuitable};
 use super::{Inner, Pool, labels};
@@ -18,8 +18,10 @@ use crate::{DiskId, DiskNumber, DiskRecord, FaultDomains, Op, PoolId, Presence, 
 pub struct NewDisk {
     /// The device.
     pub disk: Arc<dyn Disk>,
-    /// Where it stands.
+    /// Where it stands; an enclosure that the system knows need not be said.
     pub domains: FaultDomains,
+    /// What it may be used for.
+    pub usage: Usage,
     /// Whether it may be a disk of another pool, which it is not any more then.
     pub overwrite: bool,
 }
@@ -38,7 +40,7 @@ pub struct CreateOptions {
 impl NewDisk {
     /// A disk that nobody knows where it stands.
     pub fn new(disk: Arc<dyn Disk>) -> NewDisk {
-        NewDisk { disk, domains: FaultDomains::default(), overwrite: false }
+        NewDisk { disk, domains: FaultDomains::default(), usage: Usage::AutoSelect, overwrite: false }
     }
 }
 
@@ -54,7 +56,7 @@ impl Pool {
         disks: &[NewDisk],
         options: CreateOptions,
     ) -> Result<Pool, CreateError> {
-        let io = DiskIo { env: env.clone(), arena: arena.clone() };
+        let io = DiskIo { env: env.clone(), arena: arena.clone(), epoch: Epoch(1) };
         let smallest = disks.iter().map(|d| d.disk.info().geometry.size).min().ok_or(CreateError::NoDisks)?;
         let slab_bytes = options.slab_bytes.unwrap_or_else(|| Areas::slab_bytes_for(smallest));
         if !slab_bytes.is_power_of_two() || !(Areas::SLAB_MIN..=Areas::SLAB_MAX).contains(&slab_bytes) {
@@ -138,16 +140,21 @@ impl Pool {
         };
         let made = Pool { inner: Arc::new(inner) };
         // Last: a disk without a label is none of the pool.
-        made.relabel(|_| 0).await?;
+        made.relabel(FORMAT_VERSION, |_| 0).await?;
         Ok(made)
     }
 
-    /// Gives each member a label of this epoch, and remembers it. `newest` gives the sequence number of the label that a disk has.
-    pub(super) async fn relabel(&self, newest: impl Fn(DiskNumber) -> u64) -> Result<(), crate::CommitError> {
+    /// Gives each member a label of this epoch and this version of the format, and remembers it. `newest` gives the sequence number of the label
+    /// that a disk has.
+    pub(super) async fn relabel(
+        &self,
+        version: u16,
+        newest: impl Fn(DiskNumber) -> u64,
+    ) -> Result<(), crate::CommitError> {
         let mut ops = Vec::new();
         for member in self.members().iter() {
             let disk = member.number;
-            let Some(label) = self.label(member, newest(disk) + 1) else { continue };
+            let Some(label) = self.label(member, version, newest(disk) + 1) else { continue };
             match labels::write(&self.inner.io, &member.disk, &label).await {
                 Ok(()) => ops.push(Op::Labelled { disk, sequence: label.sequence }),
                 Err(_) => self.inner.metadata.leave(disk, crate::Absence::WriteFailed).await?,
@@ -157,10 +164,10 @@ impl Pool {
     }
 
     /// The label that a disk should have.
-    pub(super) fn label(&self, member: &Member, sequence: u64) -> Option<Label> {
+    pub(super) fn label(&self, member: &Member, version: u16, sequence: u64) -> Option<Label> {
         self.read(|s| {
             let record = s.disks.get(&member.number)?;
-            Some(self.label_of(member, record, s.name.clone(), sequence))
+            Some(self.label_of(member, record, s.name.clone(), version, sequence))
         })
     }
 
@@ -169,6 +176,7 @@ impl Pool {
         member: &Member,
         record: &DiskRecord,
         pool_name: String,
+        version: u16,
         sequence: u64,
     ) -> Label {
         Label {
@@ -177,7 +185,7 @@ impl Pool {
             epoch: self.inner.epoch,
             incarnation: self.inner.incarnation,
             sequence,
-            version: FORMAT_VERSION,
+            version,
             features: Vec::new(),
             id: member.id,
             pool_name,
@@ -221,9 +229,9 @@ pub(super) fn describe(env: &Env, new: &NewDisk, areas: &Areas) -> DiskRecord {
         id: DiskId(env.random()),
         name: name_of(info),
         slabs: areas.slab_count(),
-        usage: Usage::AutoSelect,
+        usage: new.usage,
         presence: Presence::Present,
-        domains: new.domains.clone(),
+        domains: stands(new),
         media: match info.media {
             Media::Unspecified => 0,
             Media::Hdd => 1,
@@ -233,6 +241,17 @@ pub(super) fn describe(env: &Env, new: &NewDisk, areas: &Areas) -> DiskRecord {
         },
         label_sequence: 1,
     }
+}
+
+/// Where a disk stands: as somebody said; the enclosure else as the system knows it.
+fn stands(new: &NewDisk) -> FaultDomains {
+    let mut domains = new.domains.clone();
+    if domains.enclosure.is_empty()
+        && let Some(slot) = &new.disk.info().enclosure
+    {
+        domains.enclosure.clone_from(&slot.enclosure);
+    }
+    domains
 }
 
 fn name_of(info: &DiskInfo) -> String {

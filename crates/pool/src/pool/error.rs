@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use disk::DiskError;
 
 use crate::format::{Claimant, Feature, LabelError};
-use crate::{CommitError, DiskNumber, InvalidOp, PoolId};
+use crate::{CommitError, DiskNumber, InvalidOp, PoolId, SpaceError};
 
 /// Why a disk cannot be one of a pool.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -152,6 +152,14 @@ pub enum OpenError {
         /// Since when.
         since_unix_s: u64,
     },
+    /// A disk cannot promise that whoever holds the pool does not write to it any more.
+    #[error("disk {} cannot be kept from whoever holds the pool: {error}; take the disk away, or its other user", .disk.0)]
+    NotFenced {
+        /// Which.
+        disk: DiskNumber,
+        /// Why.
+        error: DiskError,
+    },
     /// Somebody claimed it at the same moment.
     #[error("{} claimed it at the same time; try again when it is free", .by.host)]
     Raced {
@@ -199,6 +207,9 @@ pub enum AdminError {
     /// See [`CommitError`].
     #[error(transparent)]
     Commit(#[from] CommitError),
+    /// It is one of the pool, and its data cannot be used yet.
+    #[error(transparent)]
+    Data(#[from] SpaceError),
 }
 
 fn numbers(disks: &[DiskNumber]) -> String {

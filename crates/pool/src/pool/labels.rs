@@ -20,7 +20,7 @@ pub struct FoundLabel {
 
 /// Looks for labels: what could be opened. It writes nothing and looks at no claims.
 pub async fn scan(env: &env::Env, arena: &arena::Arena, disks: &[Arc<dyn Disk>]) -> Vec<FoundLabel> {
-    let io = DiskIo { env: env.clone(), arena: arena.clone() };
+    let io = DiskIo { env: env.clone(), arena: arena.clone(), epoch: DiskIo::LOOKING };
     let looked = disks.iter().map(async |disk| {
         let label = read(&io, disk).await;
         FoundLabel { disk: Arc::clone(disk), label }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use arena::Arena;
 use disk::Disk;
-use env::Env;
+use env::{Env, Epoch};
 use futures_util::future::join_all;
 
 use super::error::OpenError;
@@ -88,8 +88,13 @@ impl Pool {
         disks: &[Arc<dyn Disk>],
         options: &OpenOptions,
     ) -> Result<Opened, OpenError> {
-        let io = DiskIo { env: env.clone(), arena: arena.clone() };
-        let candidates = candidates(&io, labels::scan(env, arena, disks).await, options).await?;
+        let io = DiskIo { env: env.clone(), arena: arena.clone(), epoch: DiskIo::LOOKING };
+        let mut candidates = candidates_of(&io, disks, options).await?;
+        if options.force && !options.read_only && is_held(&candidates, options) {
+            take_from_holder(&io, &candidates, options).await?;
+            // What he has written until then counts.
+            candidates = candidates_of(&io, disks, options).await?;
+        }
         let mut verdict = judge(&candidates, options)?;
         refuse_divergence(&verdict, options)?;
         refuse_holder(&candidates, options)?;
@@ -109,6 +114,7 @@ impl Pool {
             since_unix_s: env.unix_time().as_secs(),
             exported: false,
         };
+        let io = DiskIo { epoch: Epoch(claim.epoch), ..io };
         // Rule 4: durable on every voter seen, before anything is written under it.
         let mut voters = Vec::new();
         for number in verdict.seen.clone() {
@@ -154,7 +160,8 @@ impl Pool {
         let node = options.by.machine;
         let pool = Pool { inner: Arc::new(Inner { id, io, metadata, epoch, incarnation, node, admin }) };
         // A label of this epoch, before any data is written under it: a disk that is used elsewhere meanwhile has another one.
-        pool.relabel(|d| candidates.get(&d).map_or(0, |c| c.label.sequence)).await?;
+        let version = pool.read(|s| s.version);
+        pool.relabel(version, |d| candidates.get(&d).map_or(0, |c| c.label.sequence)).await?;
         pool.inner.metadata.rechoose().await?;
         Ok(Opened { pool, missing: plan.missing, stale: plan.stale, may_be_stale })
     }
@@ -177,6 +184,35 @@ impl Candidate {
         let slot = self.seen.history.as_ref().map_or(0, |h| h.slot ^ 1);
         let claimed = self.seen.claim.as_ref().map_or(0, |c| c.sequence);
         Voter::new(self.member(number), slot, claimed)
+    }
+}
+
+async fn candidates_of(
+    io: &DiskIo,
+    disks: &[Arc<dyn Disk>],
+    options: &OpenOptions,
+) -> Result<BTreeMap<DiskNumber, Candidate>, OpenError> {
+    candidates(io, labels::scan(&io.env, &io.arena, disks).await, options).await
+}
+
+/// Keeps whoever holds the pool from its disks, if they can do that: after this nothing of his arrives any more. Nobody is disturbed if the pool
+/// could not be opened anyway.
+///
+/// A disk that cannot say for certain is an error: its holder may go on writing to it.
+async fn take_from_holder(
+    io: &DiskIo,
+    candidates: &BTreeMap<DiskNumber, Candidate>,
+    options: &OpenOptions,
+) -> Result<(), OpenError> {
+    let verdict = judge(candidates, options)?;
+    refuse_divergence(&verdict, options)?;
+    enough(&verdict, candidates, options)?;
+    let highest = candidates.values().map(Candidate::highest_epoch).max().unwrap_or(0);
+    let epoch = Epoch(highest.max(verdict.newest.state.epoch()) + 1);
+    let fences = candidates.iter().map(async |(number, c)| (*number, io.fence(&c.disk, epoch).await));
+    match join_all(fences).await.into_iter().find_map(|(disk, result)| Some((disk, result.err()?))) {
+        Some((disk, error)) => Err(OpenError::NotFenced { disk, error }),
+        None => Ok(()),
     }
 }
 
@@ -325,6 +361,12 @@ fn refuse_divergence(verdict: &Verdict<'_>, options: &OpenOptions) -> Result<(),
         true => Ok(()),
         false => Err(OpenError::Diverged(diverged)),
     }
+}
+
+/// Whether somebody else has the pool.
+fn is_held(candidates: &BTreeMap<DiskNumber, Candidate>, options: &OpenOptions) -> bool {
+    let unforced = OpenOptions { force: false, ..options.clone() };
+    refuse_holder(candidates, &unforced).is_err()
 }
 
 /// Rule 5.

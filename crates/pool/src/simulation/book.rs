@@ -44,6 +44,11 @@ impl TestBook {
         found.expect("the first is of event 0").1.clone()
     }
 
+    /// Every state there was.
+    pub(super) fn states(&self) -> Vec<State> {
+        self.inner.lock().history.iter().map(|(_, s)| s.clone()).collect()
+    }
+
     pub(super) fn change(&self, ops: &[Op]) -> Result<(), CommitError> {
         if !self.machine.is_on() {
             return Err(CommitError::Suspended(Suspension::Ended));

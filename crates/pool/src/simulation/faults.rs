@@ -13,12 +13,12 @@ use super::world::{Load, SPACE, Shape, World, work};
 use super::{Random, in_virtual_time};
 use crate::events::Found;
 use crate::jobs::Progress;
-use crate::{Absence, DiskNumber, RowNumber, SlabPlace, SpaceError, UNIT};
+use crate::{Absence, DiskNumber, RowNumber, SpaceError, UNIT};
 
 const LOAD: Load = Load { users: 3, steps: 40, units: 24, delay_ms: 3, rows: false };
 
 /// Every unit is what it may be now.
-async fn compare(world: &World, load: Load, model: &Mutex<Model>, what: &str) {
+pub(super) async fn compare(world: &World, load: Load, model: &Mutex<Model>, what: &str) {
     for (unit, value) in read_all(world, load, what).await {
         let allowed = model.lock().now(unit);
         assert!(allowed.contains(&value), "{what}: unit {unit} is {value}, not one of {allowed:?}");
@@ -234,16 +234,11 @@ fn a_lost_disk_is_rebuilt_on_another() {
         work(&world, LOAD, 4, &model).await;
         world.machine.pull(SlotId(1), PowerCut::LoseAll);
         world.book.leave_now(DiskNumber(1), Absence::Gone).expect("it may leave");
-        let place = |s: &crate::State, space, row: RowNumber, index: usize| {
-            let slabs = &s.rows.get(&(space, row))?.slabs;
-            let other = slabs[1 - index].place.disk;
-            let disk = [0, 2].map(DiskNumber).into_iter().find(|d| *d != other)?;
-            Some(SlabPlace { disk, slab: s.free_slabs(disk).next()? })
-        };
         let progress = Progress::default();
-        let repair = world.path.repair(DiskNumber(1), place, &progress);
+        let repair = world.path.evacuate(DiskNumber(1), &progress);
         let (_, repaired) = futures_util::future::join(work(&world, LOAD, 5, &model), repair).await;
-        repaired.expect("there is room");
+        let repaired = repaired.expect("nothing fails");
+        assert_eq!((repaired.left, repaired.why), (0, None), "there is room");
         let (done, total) = progress.bytes();
         assert!(done == total && total > 0);
         assert_eq!(world.book.state().slabs_used(DiskNumber(1)).count(), 0);

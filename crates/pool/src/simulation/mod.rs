@@ -7,6 +7,7 @@ mod crashes;
 mod faults;
 mod jobs;
 mod model;
+mod moves;
 mod parity;
 mod reads;
 mod whole;

@@ -163,7 +163,7 @@ impl Space {
     ) -> Result<(), SpaceError> {
         let also = Some((self.inner.id, row, copy.index, regions));
         self.path.fail(copy.number, error, Absence::WriteFailed, also).await?;
-        let column = (copy.index / self.inner.copies) as u8;
+        let column = (copy.slab_of / self.inner.copies) as u8;
         let now = self.inner.copies(&self.path, row, column).unwrap_or_default();
         match now.iter().find(|c| c.index == copy.index) {
             Some(c) if c.current() & regions != 0 => Err(blame(copy.number, *error)),

@@ -15,8 +15,10 @@ use crate::{DiskNumber, RowNumber, UNIT};
 /// One copy of a column.
 #[derive(Clone)]
 pub(crate) struct Copy {
-    /// Its index in the row.
+    /// Its index in the row ([`crate::Row::copies`]).
     pub(crate) index: usize,
+    /// The slab of the row that it is or will be: the index in its checksum blocks.
+    pub(crate) slab_of: usize,
     pub(crate) number: DiskNumber,
     pub(crate) slab: u32,
     pub(crate) generation: u32,
@@ -64,10 +66,11 @@ impl SpaceInner {
     pub(crate) fn copies(&self, path: &DataPath, row: RowNumber, column: u8) -> Option<Copies> {
         let first = usize::from(column) * self.copies;
         let mut found = path.read(|state| {
-            let slabs = state.rows.get(&(self.id, row))?.slabs.get(first..first + self.copies)?;
-            let copy = |(i, s): (usize, &crate::SlabCopy)| {
+            let r = state.rows.get(&(self.id, row))?;
+            let copy = |(index, s): (usize, &crate::SlabCopy)| {
                 let copy = Copy {
-                    index: first + i,
+                    index,
+                    slab_of: r.slab_of(index),
                     number: s.place.disk,
                     slab: s.place.slab,
                     generation: s.generation,
@@ -76,7 +79,9 @@ impl SpaceInner {
                 };
                 (copy, state.is_present(s.place.disk))
             };
-            Some(slabs.iter().enumerate().map(copy).collect::<SmallVec<[(Copy, bool); 3]>>())
+            let mine =
+                r.copies().filter(|(index, _)| (first..first + self.copies).contains(&r.slab_of(*index)));
+            Some(mine.map(copy).collect::<SmallVec<[(Copy, bool); 3]>>())
         })?;
         for (copy, present) in &mut found {
             if *present {
@@ -84,6 +89,12 @@ impl SpaceInner {
             }
         }
         Some(found.into_iter().map(|(c, _)| c).collect())
+    }
+
+    /// The column that a copy of a row is of.
+    pub(crate) fn column_of(&self, path: &DataPath, row: RowNumber, index: usize) -> u8 {
+        let slab = path.read(|s| s.rows.get(&(self.id, row)).map_or(index, |r| r.slab_of(index)));
+        (slab / self.copies) as u8
     }
 
     /// Regions that no copy here has.

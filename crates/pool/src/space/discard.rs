@@ -104,7 +104,9 @@ impl Space {
             locks.push(self.inner.locks.lock(row, column, 0..u32::MAX).await);
         }
         let _blocks = self.no_flush().await;
-        let slabs = self.path.read(|s| s.rows.get(&(self.inner.id, row)).map(|r| r.slabs.clone()));
+        let slabs = self.path.read(|s| {
+            s.rows.get(&(self.inner.id, row)).map(|r| r.copies().map(|(_, c)| *c).collect::<Vec<_>>())
+        });
         let Some(slabs) = slabs else { return Ok(()) };
         // Nobody takes the slabs before what is known of them here is forgotten.
         let _one = self.path.allocating.lock().await;

@@ -323,7 +323,7 @@ impl Space {
             pool: self.path.pool,
             space: self.inner.id,
             row: key.row,
-            index: copy.index as u8,
+            index: copy.slab_of as u8,
             group: key.group,
             allocation: copy.generation,
         }

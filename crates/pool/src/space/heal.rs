@@ -1,6 +1,8 @@
 //! Looking at units again, under their lock: what is bad on one copy is replaced from another, and counted.
 
 use arena::IoBuf;
+use disk::DiskError;
+use smallvec::SmallVec;
 
 use super::copies::Copy;
 use super::{Space, SpaceError};
@@ -10,8 +12,8 @@ use crate::blocks::checksums::checksum;
 use crate::events::{Finding, Found};
 use crate::groups::{Group, GroupKey};
 
-/// A unit of a group and its bytes; `None` when no copy has them.
-pub(crate) type Looked = Vec<(usize, Option<IoBuf>)>;
+/// A unit of a group and its bytes, or why no copy has them: [`SpaceError::Corrupt`], or [`SpaceError::Unavailable`] when a disk did not answer.
+pub(crate) type Looked = Vec<(usize, Result<IoBuf, SpaceError>)>;
 
 impl Space {
     /// Reads units on every copy that is current there, and makes all of them what the table says. Units that are not written are left out.
@@ -42,17 +44,29 @@ impl Space {
         key: GroupKey,
         unit: usize,
         want: u32,
-    ) -> Result<Option<IoBuf>, SpaceError> {
+    ) -> Result<Result<IoBuf, SpaceError>, SpaceError> {
         let number = key.units().start + unit as u32;
         let region = self.inner.regions.of(&(number..number + 1));
-        let Some(copies) = self.inner.copies(&self.path, key.row, key.column) else { return Ok(None) };
-        let mut good = None;
+        let corrupt = || SpaceError::Corrupt {
+            space: self.inner.id,
+            address: self.inner.address_in(key, unit),
+            length: UNIT,
+        };
+        let Some(copies) = self.inner.copies(&self.path, key.row, key.column) else {
+            return Ok(Err(corrupt()));
+        };
+        let (mut good, mut silent) = (None, SmallVec::new());
         let mut bad: Vec<(&Copy, Found)> = Vec::new();
         for copy in copies.iter().filter(|c| c.is_current(region)) {
-            match self.read_units(copy, number, 1).await {
-                Some(bytes) if self.sum(key, number, &bytes) == want => good = good.or(Some(bytes)),
-                Some(_) => bad.push((copy, Found::Healed)),
-                None => bad.push((copy, Found::Unreadable)),
+            match self.try_read_units(copy, number, 1).await {
+                Ok(bytes) if self.sum(key, number, &bytes) == want => good = good.or(Some(bytes)),
+                Ok(_) => bad.push((copy, Found::Healed)),
+                Err(error) => {
+                    if !matches!(error, Some(DiskError::Medium { .. })) {
+                        silent.push(copy.number);
+                    }
+                    bad.push((copy, Found::Unreadable));
+                }
             }
         }
         let finding = |disk, found| {
@@ -60,17 +74,24 @@ impl Space {
             self.path.events.add(Finding { found, disk, space: self.inner.id, address });
         };
         let Some(good) = good else {
+            if !silent.is_empty() {
+                return Ok(Err(SpaceError::Unavailable {
+                    space: self.inner.id,
+                    row: key.row,
+                    disks: silent,
+                }));
+            }
             if let Some((lowest, _)) = bad.first() {
                 finding(lowest.number, Found::Lost);
             }
-            return Ok(None);
+            return Ok(Err(corrupt()));
         };
         let good = IoBuf::from(good);
         for (copy, found) in bad {
             finding(copy.number, found);
             self.replace(group, copy, number, region, good.clone()).await?;
         }
-        Ok(Some(good))
+        Ok(Ok(good))
     }
 
     /// Writes a unit to a copy that is not what it should be. It is durable after the next flush.
@@ -97,9 +118,19 @@ impl Space {
 
     /// Units of a copy from `first` on; `None` when they cannot be read.
     pub(crate) async fn read_units(&self, copy: &Copy, first: u32, units: usize) -> Option<Vec<u8>> {
-        let disk = copy.disk.as_ref()?;
+        self.try_read_units(copy, first, units).await.ok()
+    }
+
+    /// The same; the disk's error when it is present.
+    async fn try_read_units(
+        &self,
+        copy: &Copy,
+        first: u32,
+        units: usize,
+    ) -> Result<Vec<u8>, Option<DiskError>> {
+        let disk = copy.disk.as_ref().ok_or(None)?;
         let at = copy.data_at(disk, first);
-        self.path.io.read(&*disk.member.disk, at, units * UNIT as usize).await.ok()
+        self.path.io.read(&*disk.member.disk, at, units * UNIT as usize).await.map_err(Some)
     }
 
     /// The checksum of a unit of a column.

@@ -22,12 +22,20 @@ impl Space {
     /// Makes known what can be. Its caller has `preparing` and no range.
     pub(super) async fn load(&self, group: &Group) -> Result<(), SpaceError> {
         let key = group.key;
-        let Some(copies) = self.inner.copies(&self.path, key.row, key.column) else { return Ok(()) };
-        let wanted = group.state.lock().unknown & current(&copies) & !self.inner.unresolved.of(key);
-        if wanted == 0 {
-            return Ok(());
-        }
-        let blocks = self.read_blocks(group, &copies, wanted).await;
+        let (mut copies, mut wanted);
+        let blocks = loop {
+            let Some(now) = self.inner.copies(&self.path, key.row, key.column) else { return Ok(()) };
+            copies = now;
+            wanted = group.state.lock().unknown & current(&copies) & !self.inner.unresolved.of(key);
+            if wanted == 0 {
+                return Ok(());
+            }
+            let blocks = self.read_blocks(group, &copies, wanted).await;
+            if !self.is_changed(key.row, key.column, &copies) {
+                break blocks;
+            }
+            // A slab moved, and may be another row's now: what was read says nothing.
+        };
         let (mut suspect, mut bad) = (Units::NONE, Vec::new());
         let mut filled = Table::default();
         for region in (0..crate::REGIONS).map(|r| 1 << r).filter(|r| wanted & r != 0) {

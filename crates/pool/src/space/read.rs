@@ -234,8 +234,8 @@ impl Space {
             let mut looked = looked.into_iter().peekable();
             for unit in units.iter() {
                 match looked.next_if(|(u, _)| *u == unit) {
-                    Some((_, Some(bytes))) => fill(dst, at(unit), Some(&bytes)),
-                    Some((_, None)) => return Err(corrupt(unit)),
+                    Some((_, Ok(bytes))) => fill(dst, at(unit), Some(&bytes)),
+                    Some((_, Err(error))) => return Err(error),
                     None if group.state.lock().table.lost.has(unit) => return Err(corrupt(unit)),
                     None => fill(dst, at(unit), None),
                 }

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::{EPOCHS_MAX, Op, Presence, Resiliency, Row, SlabCopy, SlabPlace, SpaceRecord, State};
+use super::{
+    EPOCHS_MAX, Moving, Op, Policy, Presence, Resiliency, Row, SlabCopy, SlabPlace, SpaceRecord, State, Usage,
+};
+use crate::format::FORMAT_VERSION;
 use crate::{DiskNumber, RowNumber, SpaceId, UNIT};
 
 /// Why an operation cannot be applied: the record is damaged or another version's, or the caller has not looked.
@@ -54,6 +57,21 @@ pub enum InvalidOp {
     /// No copy would have the newest data of a region.
     #[error("row {} of space {} would have no copy left of regions {regions:#x}", .row.0, .space.0)]
     LastCopy { space: SpaceId, row: RowNumber, regions: u64 },
+    /// One slab of a row moves at a time; or none does.
+    #[error("row {} of space {} has a slab on the move already, or none", .row.0, .space.0)]
+    Moving { space: SpaceId, row: RowNumber },
+    /// The new slab does not have what the old one has.
+    #[error("row {} of space {}: the slab that it moves to has missed regions {regions:#x}", .row.0, .space.0)]
+    NotMoved { space: SpaceId, row: RowNumber, regions: u64 },
+    /// A percentage.
+    #[error("a percentage is 1 to 100, not {0}")]
+    Percent(u8),
+    /// The pool's format is older.
+    #[error("this takes version {needed} of the format, and the pool has version {version}; upgrade it")]
+    Older { version: u16, needed: u16 },
+    /// No version, or one before the pool's, or one that this program does not know.
+    #[error("the pool cannot have version {0} of the format")]
+    Version(u16),
 }
 
 /// The most voters that this version can count in one record; it chooses far fewer.
@@ -76,6 +94,7 @@ impl State {
             Op::AddDisk { disk, record } => {
                 check_name(&record.name)?;
                 check_domains(&record.domains)?;
+                self.check_usage(record.usage)?;
                 next(u64::from(disk.0), u64::from(self.next_disk))?;
                 let after = self
                     .next_disk
@@ -103,7 +122,10 @@ impl State {
                 self.disk_mut(*disk)?.presence = Presence::Absent(*reason);
             }
             Op::DiskPresent { disk } => self.disk_mut(*disk)?.presence = Presence::Present,
-            Op::SetUsage { disk, usage } => self.disk_mut(*disk)?.usage = *usage,
+            Op::SetUsage { disk, usage } => {
+                self.check_usage(*usage)?;
+                self.disk_mut(*disk)?.usage = *usage;
+            }
             Op::SetDomains { disk, domains } => {
                 check_domains(domains)?;
                 self.disk_mut(*disk)?.domains.clone_from(domains);
@@ -157,7 +179,7 @@ impl State {
                     row: *row,
                     index: 0,
                 })?;
-                for copy in freed.slabs {
+                for (_, copy) in freed.copies() {
                     self.give_back(copy.place);
                 }
             }
@@ -179,6 +201,7 @@ impl State {
                     self.regions_given_up.saturating_add(u64::from(given_up.count_ones()));
             }
             Op::Scrub { space, record } => {
+                self.since(2)?;
                 self.space(*space)?;
                 self.scrubs.insert(*space, *record);
             }
@@ -193,6 +216,20 @@ impl State {
                 }
             }
             Op::MissedAll { disk } => self.miss_all(*disk)?,
+            Op::BeginMove { space, row, index, to } => self.begin_move(*space, *row, *index, *to)?,
+            Op::EndMove { space, row } => self.end_move(*space, *row)?,
+            Op::CancelMove { space, row } => self.cancel_move(*space, *row)?,
+            Op::SetPolicy { policy } => {
+                self.since(2)?;
+                self.check_policy(policy)?;
+                self.policy = *policy;
+            }
+            Op::Upgrade { version } => {
+                if !(self.version..=FORMAT_VERSION).contains(version) {
+                    return Err(InvalidOp::Version(*version));
+                }
+                self.version = *version;
+            }
         }
         Ok(())
     }
@@ -227,8 +264,10 @@ impl State {
     }
 
     fn slab_mut(&mut self, space: SpaceId, row: RowNumber, index: usize) -> Result<&mut SlabCopy, InvalidOp> {
-        let slabs = self.rows.get_mut(&(space, row)).map(|r| &mut r.slabs);
-        slabs.and_then(|s| s.get_mut(index)).ok_or(InvalidOp::NoSlab { space, row, index })
+        let row_of = self.rows.get_mut(&(space, row));
+        let copy = row_of
+            .and_then(|r| r.slabs.iter_mut().chain(r.moving.iter_mut().map(|m| &mut m.copy)).nth(index));
+        copy.ok_or(InvalidOp::NoSlab { space, row, index })
     }
 
     fn rows_of(&self, space: SpaceId, from: u64) -> impl Iterator<Item = RowNumber> + '_ {
@@ -276,6 +315,23 @@ impl State {
         Ok(())
     }
 
+    /// Invariant 7.
+    pub(super) fn since(&self, needed: u16) -> Result<(), InvalidOp> {
+        let version = self.version;
+        if version >= needed { Ok(()) } else { Err(InvalidOp::Older { version, needed }) }
+    }
+
+    pub(super) fn check_usage(&self, usage: Usage) -> Result<(), InvalidOp> {
+        if usage == Usage::Leaving { self.since(2) } else { Ok(()) }
+    }
+
+    pub(super) fn check_policy(&self, policy: &Policy) -> Result<(), InvalidOp> {
+        if *policy != Policy::default() {
+            self.since(2)?;
+        }
+        if (1..=100).contains(&policy.warn_at) { Ok(()) } else { Err(InvalidOp::Percent(policy.warn_at)) }
+    }
+
     fn check_free(&self, place: SlabPlace) -> Result<(), InvalidOp> {
         let disk = self.disk(place.disk)?;
         match place.slab < disk.slabs && !self.used.get(&place.disk).is_some_and(|u| u.contains(&place.slab))
@@ -315,7 +371,7 @@ impl State {
             generation: first + i as u32,
             missed: 0,
         });
-        self.rows.insert((space, row), Row { slabs: copies.collect() });
+        self.rows.insert((space, row), Row { slabs: copies.collect(), moving: None });
         for place in slabs {
             self.used.entry(place.disk).or_default().insert(place.slab);
         }
@@ -340,6 +396,9 @@ impl State {
     ) -> Result<(), InvalidOp> {
         self.check_free(to)?;
         self.keeps_a_copy(space, row, index, u64::MAX)?;
+        if self.rows.get(&(space, row)).is_some_and(|r| r.moving.is_some()) {
+            return Err(InvalidOp::Moving { space, row });
+        }
         let simple = self.space(space)?.resiliency == Resiliency::Simple;
         let slabs = &self.rows.get(&(space, row)).ok_or(InvalidOp::NoSlab { space, row, index })?.slabs;
         if !simple && slabs.iter().enumerate().any(|(i, c)| i != index && c.place.disk == to.disk) {
@@ -355,11 +414,64 @@ impl State {
         Ok(())
     }
 
+    fn begin_move(
+        &mut self,
+        space: SpaceId,
+        row: RowNumber,
+        index: u8,
+        to: SlabPlace,
+    ) -> Result<(), InvalidOp> {
+        self.since(2)?;
+        self.check_free(to)?;
+        let simple = self.space(space)?.resiliency == Resiliency::Simple;
+        let no_slab = InvalidOp::NoSlab { space, row, index: usize::from(index) };
+        let r = self.rows.get(&(space, row)).filter(|r| usize::from(index) < r.slabs.len()).ok_or(no_slab)?;
+        if r.moving.is_some() {
+            return Err(InvalidOp::Moving { space, row });
+        }
+        if !simple && r.slabs.iter().any(|c| c.place.disk == to.disk) {
+            return Err(InvalidOp::SameDisk(to.disk));
+        }
+        let after = self.next_generation.checked_add(1).ok_or(InvalidOp::NotFree(to))?;
+        let copy = SlabCopy { place: to, generation: self.next_generation, missed: u64::MAX };
+        if let Some(r) = self.rows.get_mut(&(space, row)) {
+            r.moving = Some(Moving { index, copy });
+        }
+        self.next_generation = after;
+        self.used.entry(to.disk).or_default().insert(to.slab);
+        Ok(())
+    }
+
+    fn end_move(&mut self, space: SpaceId, row: RowNumber) -> Result<(), InvalidOp> {
+        let no_move = InvalidOp::Moving { space, row };
+        let r = self.rows.get_mut(&(space, row)).ok_or(no_move.clone())?;
+        let Moving { index, copy } = r.moving.ok_or(no_move.clone())?;
+        let old = r.slabs.get_mut(usize::from(index)).ok_or(no_move)?;
+        let regions = copy.missed & !old.missed;
+        if regions != 0 {
+            return Err(InvalidOp::NotMoved { space, row, regions });
+        }
+        let place = std::mem::replace(old, copy).place;
+        r.moving = None;
+        self.give_back(place);
+        Ok(())
+    }
+
+    fn cancel_move(&mut self, space: SpaceId, row: RowNumber) -> Result<(), InvalidOp> {
+        let no_move = InvalidOp::Moving { space, row };
+        let r = self.rows.get(&(space, row)).filter(|r| r.moving.is_some()).ok_or(no_move)?;
+        self.keeps_a_copy(space, row, r.slabs.len(), u64::MAX)?;
+        if let Some(moving) = self.rows.get_mut(&(space, row)).and_then(|r| r.moving.take()) {
+            self.give_back(moving.copy.place);
+        }
+        Ok(())
+    }
+
     fn miss_all(&mut self, disk: DiskNumber) -> Result<(), InvalidOp> {
         self.disk(disk)?;
         let mut missed = Vec::new();
         for (&(space, row), r) in &self.rows {
-            for (index, _) in r.slabs.iter().enumerate().filter(|(_, c)| c.place.disk == disk) {
+            for (index, _) in r.copies().filter(|(_, c)| c.place.disk == disk) {
                 missed.push((space, row, index, !self.only_here(space, row, index)));
             }
         }
@@ -378,7 +490,7 @@ impl State {
         regions: u64,
     ) -> Result<(), InvalidOp> {
         let no_slab = InvalidOp::NoSlab { space, row, index };
-        self.rows.get(&(space, row)).and_then(|r| r.slabs.get(index)).ok_or(no_slab)?;
+        self.rows.get(&(space, row)).and_then(|r| r.copy(index)).ok_or(no_slab)?;
         match self.only_here(space, row, index) & regions {
             0 => Ok(()),
             regions => Err(InvalidOp::LastCopy { space, row, regions }),
@@ -387,26 +499,43 @@ impl State {
 
     /// The regions that this copy has, and that the rest of its row could not give without it.
     pub(super) fn only_here(&self, space: SpaceId, row: RowNumber, index: usize) -> u64 {
+        self.irreplaceable(space, row, index, |copy| copy.missed)
+    }
+
+    /// The regions that a copy has not missed and without it the rest of its row could not give, as `missed` tells of each copy.
+    pub(super) fn irreplaceable(
+        &self,
+        space: SpaceId,
+        row: RowNumber,
+        index: usize,
+        missed: impl Fn(&SlabCopy) -> u64,
+    ) -> u64 {
         let (Some(record), Some(r)) = (self.spaces.get(&space), self.rows.get(&(space, row))) else {
             return 0;
         };
-        let slabs = &r.slabs;
-        let Some(mine) = slabs.get(index) else { return 0 };
-        let others = |range: std::ops::Range<usize>| {
-            range.filter(move |i| *i != index).filter_map(|i| slabs.get(i)).map(|c| c.missed)
+        let Some(mine) = r.copy(index) else { return 0 };
+        // What the others of a column or a slab, of which `belongs` are, have all missed.
+        let others = |belongs: &dyn Fn(usize) -> bool| {
+            let of = r.copies().filter(|(i, _)| *i != index && belongs(r.slab_of(*i)));
+            of.fold(u64::MAX, |nobody, (_, c)| nobody & missed(c))
         };
+        let slab = r.slab_of(index);
         match record.resiliency {
             Resiliency::Parity { parity } => {
                 // A region is lost when more slabs have missed it than there are parity columns.
-                let missing = |bit: u32| others(0..slabs.len()).filter(|m| m & (1 << bit) != 0).count();
+                let others: Vec<u64> = (0..r.slabs.len()).map(|s| others(&|of| of == s)).collect();
+                let missing = |bit: u32| {
+                    let lost = others.iter().enumerate().filter(|(s, m)| *s != slab && **m & (1 << bit) != 0);
+                    lost.count()
+                };
+                let alone = !mine.missed & others.get(slab).copied().unwrap_or(u64::MAX);
                 (0..u64::BITS)
-                    .filter(|bit| mine.missed & (1 << bit) == 0 && missing(*bit) >= usize::from(parity))
+                    .filter(|bit| alone & (1 << bit) != 0 && missing(*bit) >= usize::from(parity))
                     .fold(0, |only, bit| only | 1 << bit)
             }
             other => {
                 let copies = other.copies();
-                let column = index / copies * copies..(index / copies + 1) * copies;
-                !mine.missed & others(column).fold(u64::MAX, |nobody, missed| nobody & missed)
+                !mine.missed & others(&|of| of / copies == slab / copies)
             }
         }
     }

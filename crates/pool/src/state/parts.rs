@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{DiskRecord, EPOCHS_MAX, InvalidOp, Row, ScrubRecord, SpaceRecord, State};
-use crate::format::Areas;
+use super::{DiskRecord, EPOCHS_MAX, InvalidOp, Policy, Row, ScrubRecord, SpaceRecord, State};
+use crate::format::{Areas, FORMAT_VERSION};
 use crate::{DiskNumber, PoolId, RowNumber, SpaceId};
 
 /// The fields of [`State`], without `used`.
@@ -20,11 +20,22 @@ pub(crate) struct StateParts {
     pub(crate) disks: BTreeMap<DiskNumber, DiskRecord>,
     pub(crate) spaces: BTreeMap<SpaceId, SpaceRecord>,
     pub(crate) rows: BTreeMap<(SpaceId, RowNumber), Row>,
-    pub(crate) scrubs: Scrubs,
+    pub(crate) extras: Extras,
 }
 
-/// Not there at all when there are none: so a checkpoint of before there were any is the same.
-pub(crate) struct Scrubs(pub(crate) BTreeMap<SpaceId, ScrubRecord>);
+/// What version 1 did not have. A state of that version has none of it, and its bytes are those that version 1 wrote.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Extras {
+    pub(crate) version: u16,
+    pub(crate) policy: Policy,
+    pub(crate) scrubs: BTreeMap<SpaceId, ScrubRecord>,
+}
+
+impl Extras {
+    /// Of a state that says nothing of them.
+    pub(crate) const NONE: Extras =
+        Extras { version: 1, policy: Policy { warn_at: 70, repair_after_s: 300 }, scrubs: BTreeMap::new() };
+}
 
 impl State {
     pub(crate) fn parts(&self) -> StateParts {
@@ -42,7 +53,7 @@ impl State {
             disks: s.disks,
             spaces: s.spaces,
             rows: s.rows,
-            scrubs: Scrubs(s.scrubs),
+            extras: Extras { version: s.version, policy: s.policy, scrubs: s.scrubs },
         }
     }
 
@@ -53,12 +64,19 @@ impl State {
         if !s.slab_bytes.is_power_of_two() || !slabs.contains(&s.slab_bytes) || p.epochs.len() > EPOCHS_MAX {
             return Err(InvalidOp::BadShape("no pool is like that"));
         }
+        let Extras { version, policy, scrubs } = p.extras;
+        if !(1..=FORMAT_VERSION).contains(&version) {
+            return Err(InvalidOp::Version(version));
+        }
+        (s.version, s.policy) = (version, policy);
+        s.check_policy(&policy)?;
         s.epochs = p.epochs;
         s.regions_given_up = p.regions_given_up;
         (s.next_disk, s.next_space, s.next_generation) = (p.next_disk, p.next_space, p.next_generation);
         if let Some(disk) = p.disks.keys().find(|d| d.0 >= p.next_disk) {
             return Err(InvalidOp::NoDisk(*disk));
         }
+        p.disks.values().try_for_each(|d| s.check_usage(d.usage))?;
         s.disks = p.disks;
         if p.voters.iter().any(|v| !s.is_present(*v)) {
             return Err(InvalidOp::BadVoters);
@@ -77,7 +95,13 @@ impl State {
             if r.slabs.len() != record.slabs_in_row() || u64::from(row.0) >= record.rows(s.slab_bytes) {
                 return Err(bad);
             }
-            for copy in &r.slabs {
+            if let Some(m) = r.moving {
+                s.since(2)?;
+                if usize::from(m.index) >= r.slabs.len() {
+                    return Err(bad);
+                }
+            }
+            for (_, copy) in r.copies() {
                 let disk = s.disks.get(&copy.place.disk).ok_or(InvalidOp::NoDisk(copy.place.disk))?;
                 let free = copy.place.slab < disk.slabs
                     && s.used.entry(copy.place.disk).or_default().insert(copy.place.slab);
@@ -87,10 +111,13 @@ impl State {
             }
         }
         s.rows = p.rows;
-        if let Some(space) = p.scrubs.0.keys().find(|id| !s.spaces.contains_key(id)) {
+        if let Some(space) = scrubs.keys().find(|id| !s.spaces.contains_key(id)) {
             return Err(InvalidOp::NoSpace(*space));
         }
-        s.scrubs = p.scrubs.0;
+        if !scrubs.is_empty() {
+            s.since(2)?;
+        }
+        s.scrubs = scrubs;
         Ok(s)
     }
 }

@@ -38,6 +38,15 @@ pub enum Usage {
     Journal,
     /// No new slabs; what it has moves away.
     Retired,
+    /// As [`Usage::Retired`], and it leaves the pool for good when it is empty.
+    Leaving,
+}
+
+impl Usage {
+    /// Whether what the disk has is to be moved to others.
+    pub fn is_leaving(self) -> bool {
+        matches!(self, Usage::Retired | Usage::Leaving)
+    }
 }
 
 /// Whether a disk takes part.
@@ -150,6 +159,58 @@ pub enum Provisioning {
 pub struct Row {
     /// One for each column and copy.
     pub slabs: Vec<SlabCopy>,
+    /// Where one of them is moving to.
+    pub moving: Option<Moving>,
+}
+
+/// A slab on its way to another place: until the new one has all that the old one has, both are copies, and get every write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moving {
+    /// The slab of the row that it will be.
+    pub index: u8,
+    /// It. Where an operation names a copy of the row by its index, it is the one after the last.
+    pub copy: SlabCopy,
+}
+
+/// What the administrator has chosen for the whole pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// Of the slabs of all disks, in percent: when more are in use somebody should add disks. At most 100.
+    pub warn_at: u8,
+    /// Seconds after which what a lost disk had is rebuilt on others; [`Policy::NEVER`]: when somebody says so.
+    pub repair_after_s: u32,
+}
+
+impl Policy {
+    /// For [`Policy::repair_after_s`].
+    pub const NEVER: u32 = u32::MAX;
+}
+
+impl Default for Policy {
+    /// A warning at 70 %; five minutes, as Storage Spaces has it: longer than a restart or a cable that is put back.
+    fn default() -> Policy {
+        Policy { warn_at: 70, repair_after_s: 300 }
+    }
+}
+
+impl Row {
+    /// Every copy with its index: the row's slabs, then where one of them is moving to.
+    pub fn copies(&self) -> impl Iterator<Item = (usize, &SlabCopy)> + Clone {
+        self.slabs.iter().chain(self.moving.iter().map(|m| &m.copy)).enumerate()
+    }
+
+    /// The copy of an index.
+    pub fn copy(&self, index: usize) -> Option<&SlabCopy> {
+        self.copies().nth(index).map(|(_, c)| c)
+    }
+
+    /// Which of the row's slabs a copy is, or will be.
+    pub fn slab_of(&self, index: usize) -> usize {
+        match self.moving {
+            Some(m) if index == self.slabs.len() => usize::from(m.index),
+            _ => index,
+        }
+    }
 }
 
 /// One slab of a row.
@@ -259,4 +320,14 @@ pub enum Op {
     Scrub { space: SpaceId, record: ScrubRecord },
     /// What the disk has is old: its copies have missed every region that another copy has.
     MissedAll { disk: DiskNumber },
+    /// A slab begins to move to a free one on another disk, which has missed everything.
+    BeginMove { space: SpaceId, row: RowNumber, index: u8, to: SlabPlace },
+    /// The new slab has all that the old one has: it is the row's now, and the old one is free.
+    EndMove { space: SpaceId, row: RowNumber },
+    /// The slab stays where it is.
+    CancelMove { space: SpaceId, row: RowNumber },
+    /// What the administrator has chosen.
+    SetPolicy { policy: Policy },
+    /// Operations of this version of the format may follow, and older programs cannot read the pool any more.
+    Upgrade { version: u16 },
 }

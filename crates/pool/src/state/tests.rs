@@ -92,6 +92,78 @@ fn a_disk_leaves_with_what_it_may_have_lost() {
 }
 
 #[test]
+fn a_slab_moves_without_leaving_a_gap() {
+    let mut s = pool(4);
+    s.apply(&Op::AllocateRow { space: SPACE, row: ROW, slabs: vec![place(0, 0), place(1, 0)] }).unwrap();
+    let begin = |to| Op::BeginMove { space: SPACE, row: ROW, index: 0, to };
+    assert_eq!(s.apply(&begin(place(1, 5))), Err(InvalidOp::SameDisk(DiskNumber(1))));
+    assert_eq!(s.apply(&begin(place(0, 5))), Err(InvalidOp::SameDisk(DiskNumber(0))));
+    let (end, cancel) = (Op::EndMove { space: SPACE, row: ROW }, Op::CancelMove { space: SPACE, row: ROW });
+    let none = Err(InvalidOp::Moving { space: SPACE, row: ROW });
+    assert_eq!((s.apply(&end), s.apply(&cancel)), (none.clone(), none.clone()));
+    s.apply(&begin(place(2, 5))).unwrap();
+    assert_eq!(s.apply(&begin(place(3, 5))), none, "one at a time");
+    assert_eq!(s.rows[&(SPACE, ROW)].slabs[0].place, place(0, 0));
+    assert_eq!(s.slabs_free(DiskNumber(2)), 7);
+    assert_eq!(s.apply(&Op::RemoveDisk { disk: DiskNumber(2) }), Err(InvalidOp::DiskInUse(DiskNumber(2))));
+    assert!(matches!(s.apply(&end), Err(InvalidOp::NotMoved { regions: u64::MAX, .. })));
+    // The new one is a copy like the others: with it, the old ones may miss what it has.
+    s.apply(&Op::NotMissed { space: SPACE, row: ROW, index: 2, regions: 0b11 }).unwrap();
+    s.apply(&Op::Missed { space: SPACE, row: ROW, index: 0, regions: 0b01 }).unwrap();
+    s.apply(&Op::Missed { space: SPACE, row: ROW, index: 1, regions: 0b01 }).unwrap();
+    assert_eq!(s.apply(&cancel), Err(InvalidOp::LastCopy { space: SPACE, row: ROW, regions: 0b01 }));
+    let last = Op::Missed { space: SPACE, row: ROW, index: 2, regions: 0b01 };
+    assert!(matches!(s.apply(&last), Err(InvalidOp::LastCopy { .. })));
+    // What the old one has missed the new one may have missed too.
+    s.apply(&Op::Missed { space: SPACE, row: ROW, index: 0, regions: 0b100 }).unwrap();
+    s.apply(&Op::NotMissed { space: SPACE, row: ROW, index: 2, regions: !0b100 }).unwrap();
+    s.apply(&end).unwrap();
+    let r = &s.rows[&(SPACE, ROW)];
+    assert_eq!((r.slabs[0].place, r.slabs[0].missed, r.moving), (place(2, 5), 0b100, None));
+    assert_eq!((s.slabs_free(DiskNumber(0)), s.slabs_free(DiskNumber(2))), (8, 7));
+    // Freed with its row, and taken back.
+    s.apply(&begin(place(3, 1))).unwrap();
+    s.apply(&cancel).unwrap();
+    s.apply(&begin(place(3, 1))).unwrap();
+    s.apply(&Op::FreeRow { space: SPACE, row: ROW }).unwrap();
+    assert_eq!((s.slabs_allocated(), s.slabs_free(DiskNumber(3))), (0, 8));
+}
+
+#[test]
+fn version_1_has_nothing_of_version_2() {
+    let mut s = pool(3);
+    s.version = 1;
+    s.apply(&Op::AllocateRow { space: SPACE, row: ROW, slabs: vec![place(0, 0), place(1, 0)] }).unwrap();
+    let policy = Policy { warn_at: 80, ..Policy::default() };
+    let newer = [
+        Op::BeginMove { space: SPACE, row: ROW, index: 0, to: place(2, 0) },
+        Op::SetUsage { disk: DiskNumber(0), usage: Usage::Leaving },
+        Op::SetPolicy { policy },
+    ];
+    for op in &newer {
+        assert_eq!(s.apply(op), Err(InvalidOp::Older { version: 1, needed: 2 }), "{op:?}");
+    }
+    assert_eq!(s.apply(&Op::Upgrade { version: 3 }), Err(InvalidOp::Version(3)));
+    s.apply(&Op::Upgrade { version: 2 }).unwrap();
+    assert_eq!(s.apply(&Op::Upgrade { version: 1 }), Err(InvalidOp::Version(1)));
+    newer.iter().for_each(|op| s.apply(op).unwrap());
+    let wrong = Policy { warn_at: 101, ..policy };
+    assert_eq!(s.apply(&Op::SetPolicy { policy: wrong }), Err(InvalidOp::Percent(101)));
+}
+
+#[test]
+fn a_disk_that_has_something_alone_is_needed() {
+    let mut s = pool(2);
+    s.apply(&Op::AllocateRow { space: SPACE, row: ROW, slabs: vec![place(0, 0), place(1, 0)] }).unwrap();
+    assert!(!s.needs(DiskNumber(0)) && !s.needs(DiskNumber(1)));
+    s.apply(&Op::Missed { space: SPACE, row: ROW, index: 1, regions: 0b10 }).unwrap();
+    assert!(s.needs(DiskNumber(0)) && !s.needs(DiskNumber(1)));
+    let ops = s.leave(DiskNumber(1), Absence::Gone, |_, _, _| 0);
+    s.apply_all(&ops).unwrap();
+    assert_eq!(s.alone(SPACE, ROW, 0), u64::MAX, "of those that are here");
+}
+
+#[test]
 fn parity_counts_what_is_missed() {
     let mut s = pool(4);
     let record = SpaceRecord {

@@ -6,7 +6,7 @@ use disk::sim::{Fault, Rule, SlotId, When};
 use disk::{Op, PowerCut};
 use pool::format::Areas;
 use pool::jobs::Progress;
-use pool::{Absence, DiskNumber, NewDisk, placement};
+use pool::{Absence, DiskNumber, NewDisk};
 
 use crate::rig::{DISK_BYTES, Random, Rig, SLAB_BYTES, Site, options};
 
@@ -133,6 +133,10 @@ pub async fn resync(rig: &Rig, site: &Site) {
     rig.note(|| "resync".into());
     let resolved = site.path.resolve_all(&Progress::default()).await;
     refuse(rig, "resolving", resolved.map_err(|e| e.to_string()));
+    let moved = site.path.resume_moves(&Progress::default()).await;
+    if rig.bad.borrow().is_empty() {
+        refuse(rig, "moving", moved.map_err(|e| e.to_string()));
+    }
     for n in 0..rig.machine.slots() {
         // A disk that fails under a resync leaves; that is told.
         let result = site.path.resync(DiskNumber(n as u16), &Progress::default()).await;
@@ -200,8 +204,7 @@ async fn grow(rig: &Rig, site: &Site, random: &mut Random) {
     let Some(from) = bad.get(random.below(4) as usize) else { return };
     rig.note(|| format!("repair of disk {from}"));
     let number = DiskNumber(*from as u16);
-    let place = |s: &pool::State, space, row, index| placement::replacement(s, space, row, index).ok();
-    let repaired = site.path.repair(number, place, &Progress::default()).await;
+    let repaired = site.path.evacuate(number, &Progress::default()).await.map(drop);
     if bad.len() == 1 {
         refuse(rig, "repair", repaired.map_err(|e| e.to_string()));
     }

@@ -3,11 +3,12 @@
 use disk::sim::SlotId;
 use disk::{Image, PowerCut};
 use env::Env;
-use futures_util::future::{join, join_all};
+use futures_util::future::{join_all, join3};
 use pool::events::Found;
 use pool::jobs::Progress;
 use pool::{OpenError, UNIT};
 
+use crate::admin::admin;
 use crate::chaos::{a_cut, bring_back, chaos, plug, pull, resync};
 use crate::load::{flush, read_all, user};
 use crate::model::Value;
@@ -37,7 +38,10 @@ pub async fn run(seed: u64, event: Option<u64>) -> End {
         let users =
             join_all((0..users).map(|_| user(&rig, &site, steps, Random(random.next()))).collect::<Vec<_>>());
         let mishaps = if event.is_some() { 0 } else { random.below(12) };
-        join(users, chaos(&rig, &site, mishaps, Random(random.next()))).await;
+        // Some seeds only, with chance of its own, so that the others stay what they were.
+        let chores = if event.is_none() && seed / 10 % 3 == 2 { 6 } else { 0 };
+        let chores = admin(&rig, &site, chores, Random(seed ^ 0xad ^ life << 32));
+        join3(users, chaos(&rig, &site, mishaps, Random(random.next())), chores).await;
         cut = !rig.machine.is_on();
         ends(&rig, site, &mut random).await;
         if event.is_none() {
@@ -245,6 +249,9 @@ async fn at_last(rig: &Rig, site: &Site) {
     });
     if !behind.is_empty() {
         rig.fail(&format!("still behind: {behind:x?}"));
+    }
+    if site.pool.read(|s| s.moves().count()) != 0 {
+        rig.fail("slabs that neither move nor stay");
     }
     read_all(rig, site).await;
     flush(rig, site).await;

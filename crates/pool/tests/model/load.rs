@@ -91,7 +91,7 @@ fn judge(rig: &Rig, strict: bool, what: &str, first: u64, count: u64, result: &R
     match result {
         Ok(()) => {}
         // A new row needs as many disks as it has copies, and room on them.
-        Err(DiskError::Full { .. }) if !rig.bad.borrow().is_empty() => {}
+        Err(DiskError::Full { .. }) if !rig.bad.borrow().is_empty() || rig.less_room.get() => {}
         Err(e) if strict && rig.is_strict() => rig.fail(&format!("{what} of {count} at unit {first}: {e}")),
         Err(_) => {}
     }

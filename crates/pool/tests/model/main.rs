@@ -5,6 +5,7 @@
 //! many seeds instead of a few, from `POOL_FIRST` on. Seeds from 2^48 on have parity. With `POOL_WILD` disks lie, fail single I/Os, are put back to older states and are
 //! replaced as well: then some seeds find errors that are not explained yet, so that is for looking, not for judging.
 
+mod admin;
 mod chaos;
 mod life;
 mod load;

@@ -137,6 +137,8 @@ pub struct Rig {
     /// Of them, those that lie or were put back to an older state.
     pub liars: RefCell<BTreeSet<usize>>,
     pub pulled: RefCell<BTreeSet<usize>>,
+    /// A disk takes no new slabs, or is no more of the pool: there may be no room for a row.
+    pub less_room: Cell<bool>,
     /// More is bad than promised, until the next opening with all disks.
     pub exceeded: Cell<bool>,
     pub log: RefCell<Vec<String>>,
@@ -198,6 +200,7 @@ impl Rig {
             bad: RefCell::default(),
             liars: RefCell::default(),
             pulled: RefCell::default(),
+            less_room: Cell::new(false),
             exceeded: Cell::new(false),
             log: RefCell::default(),
         };

@@ -8,8 +8,9 @@ use axum::routing::{delete, get, post};
 use axum::{Json, Router};
 
 use super::{
-    Attach, DiskStatus, ImportRequest, JobChange, JobStatus, NewDisks, NewFiles, NewPool, NewSpace,
-    PoolChange, PoolDetail, PoolStatus, Qualified, QualifyRequest, SpaceChange, SpaceStatus,
+    Attach, DiskChange, DiskStatus, EnclosureStatus, Identify, ImportRequest, JobChange, JobStatus, NewDisks,
+    NewFiles, NewPool, NewSpace, PoolChange, PoolDetail, PoolStatus, Qualified, QualifyRequest, SpaceChange,
+    SpaceStatus,
 };
 use crate::control::health::HealthReport;
 use crate::control::types::{Changed, Fault};
@@ -23,10 +24,15 @@ pub fn router() -> Router<Arc<Daemon>> {
         .route("/v1/disks/qualify", post(qualify))
         .route("/v1/pools", get(pools).post(create_pool))
         .route("/v1/pools/import", post(import))
-        .route("/v1/pools/{name}", get(pool).patch(rename_pool).delete(destroy_pool))
+        .route("/v1/pools/{name}", get(pool).patch(change_pool).delete(destroy_pool))
         .route("/v1/pools/{name}/export", post(export))
+        .route("/v1/pools/{name}/optimize", post(optimize))
+        .route("/v1/pools/{name}/upgrade", post(upgrade))
+        .route("/v1/disks/identify", post(identify))
+        .route("/v1/enclosures", get(enclosures))
         .route("/v1/pools/{name}/disks", post(add_disks))
-        .route("/v1/pools/{name}/disks/{disk}", delete(remove_disk))
+        .route("/v1/pools/{name}/disks/{disk}", delete(remove_disk).patch(change_disk))
+        .route("/v1/pools/{name}/disks/{disk}/replace", post(replace_disk))
         .route("/v1/pools/{name}/disks/{disk}/offline", post(take_offline))
         .route("/v1/spaces", get(spaces).post(create_space))
         .route("/v1/spaces/{name}", get(space).patch(resize_space).delete(destroy_space))
@@ -68,12 +74,12 @@ async fn pool(State(d): Daemons, Segment(name): Segment<String>) -> Answer<PoolD
     d.storage().ask(|s| async move { s.pool(&name) }).await.map(Json)
 }
 
-async fn rename_pool(
+async fn change_pool(
     State(d): Daemons,
     Segment(name): Segment<String>,
     Json(change): Json<PoolChange>,
 ) -> Answer<Changed> {
-    d.storage().ask(|s| async move { s.rename_pool(&name, change).await }).await.map(Json)
+    d.storage().ask(|s| async move { s.change_pool(&name, change).await }).await.map(Json)
 }
 
 async fn destroy_pool(State(d): Daemons, Segment(name): Segment<String>) -> Answer<Changed> {
@@ -94,6 +100,38 @@ async fn add_disks(
 
 async fn remove_disk(State(d): Daemons, Segment((name, disk)): Segment<(String, String)>) -> Answer<Changed> {
     d.storage().ask(|s| async move { s.remove_disk(&name, &disk).await }).await.map(Json)
+}
+
+async fn change_disk(
+    State(d): Daemons,
+    Segment((name, disk)): Segment<(String, String)>,
+    Json(change): Json<DiskChange>,
+) -> Answer<Changed> {
+    d.storage().ask(|s| async move { s.change_disk(&name, &disk, change).await }).await.map(Json)
+}
+
+async fn replace_disk(
+    State(d): Daemons,
+    Segment((name, disk)): Segment<(String, String)>,
+    Json(new): Json<NewDisks>,
+) -> Answer<Changed> {
+    d.storage().ask(|s| async move { s.replace_disk(&name, &disk, new).await }).await.map(Json)
+}
+
+async fn optimize(State(d): Daemons, Segment(name): Segment<String>) -> Answer<Changed> {
+    d.storage().ask(|s| async move { s.optimize_pool(&name).await }).await.map(Json)
+}
+
+async fn upgrade(State(d): Daemons, Segment(name): Segment<String>) -> Answer<Changed> {
+    d.storage().ask(|s| async move { s.upgrade_pool(&name).await }).await.map(Json)
+}
+
+async fn identify(State(d): Daemons, Json(request): Json<Identify>) -> Answer<Changed> {
+    d.storage().ask(|s| async move { s.identify(request).await }).await.map(Json)
+}
+
+async fn enclosures(State(d): Daemons) -> Answer<Vec<EnclosureStatus>> {
+    d.storage().ask(|s| async move { Ok(s.enclosures()) }).await.map(Json)
 }
 
 async fn take_offline(

@@ -1,6 +1,6 @@
 //! Tables of disks, pools and virtual disks, with the columns of the cmdlets.
 
-use super::{DiskStatus, JobStatus, PoolStatus, SpaceStatus};
+use super::{DiskStatus, EnclosureStatus, JobStatus, PoolStatus, SpaceStatus};
 use crate::output::{Row, human_bytes, human_seconds};
 
 fn yes(b: bool) -> String {
@@ -77,6 +77,31 @@ impl Row for PoolStatus {
             disks,
             self.can_lose_text(),
             self.reason.clone().unwrap_or_default(),
+        ]
+    }
+}
+
+/// As `Get-StorageEnclosure`.
+impl Row for EnclosureStatus {
+    const COLUMNS: &'static [&'static str] = &[
+        "FriendlyName",
+        "Model",
+        "OperationalStatus",
+        "HealthStatus",
+        ">NumberOfSlots",
+        ">Missing",
+        "Disks",
+    ];
+
+    fn cells(&self) -> Vec<String> {
+        vec![
+            self.name.clone(),
+            self.model.clone(),
+            self.operational_status.clone(),
+            self.health_status.clone(),
+            self.slots.map_or_else(String::new, |n| n.to_string()),
+            self.missing.to_string(),
+            self.disks.join(", "),
         ]
     }
 }

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use disk::Disk;
 use disk::qualify::CannotPoolReason;
-use pool::{CreateError, CreateOptions, NewDisk, Pool, Presence, UNIT};
+use pool::{CreateError, CreateOptions, FaultDomains, NewDisk, Pool, Presence, UNIT, Usage};
 
 use super::error::StorageError;
-use super::find;
 use super::open_pool::OpenPool;
 use super::pools::{Closed, Known, Pools, done, real};
-use crate::control::storage::{NewDisks, NewPool, PoolChange};
+use super::{find, leaving};
+use crate::control::storage::{NewDisks, NewPool};
 use crate::control::types::Changed;
 
 /// Why a pool is not open that somebody gave up: nothing is wrong with it.
@@ -79,19 +79,6 @@ impl Pools {
         Ok(done(numbers.join("\n"), self.unlisted(&paths)))
     }
 
-    /// Takes a disk without data out of a pool.
-    ///
-    /// # Errors
-    /// See [`StorageError`]: it has data.
-    pub async fn remove_disk(&self, name: &str, disk: &str) -> Result<Changed, StorageError> {
-        let _one = self.changing.lock().await;
-        let open = self.open_pool(name)?;
-        let number = open.disk(disk)?;
-        open.pool.remove_disk(number).await?;
-        open.release_absent();
-        Ok(done(format!("disk {} removed from the pool {}", number.0, open.name()), Vec::new()))
-    }
-
     /// Lets a disk take no part until it is added again: to look at it, to pull it out.
     ///
     /// # Errors
@@ -106,20 +93,6 @@ impl Pools {
         open.pool.take_offline(number).await?;
         open.release_absent();
         Ok(done(format!("disk {} takes no part in the pool {} now", number.0, open.name()), Vec::new()))
-    }
-
-    /// Gives a pool another name.
-    ///
-    /// # Errors
-    /// See [`StorageError`].
-    pub async fn rename_pool(&self, name: &str, change: PoolChange) -> Result<Changed, StorageError> {
-        let _one = self.changing.lock().await;
-        let open = self.open_pool(name)?;
-        if self.find(&change.name).is_ok_and(|(id, _)| id != open.pool.id()) {
-            return Err(StorageError::PoolExists(change.name));
-        }
-        open.pool.rename(&change.name).await?;
-        Ok(done(format!("pool {name} is called {} now", change.name), Vec::new()))
     }
 
     /// Gives a pool up: clients of its spaces are ended, everything is flushed, and another machine may open it.
@@ -174,7 +147,9 @@ impl Pools {
         }
         let atomic = how.assume_atomic.then_some(UNIT as u32);
         let disk = self.open_disk(path, atomic, false).await?;
-        Ok(NewDisk { overwrite: how.force, ..NewDisk::new(disk) })
+        let usage = how.usage.map_or(Usage::AutoSelect, leaving::usage_of);
+        let domains = leaving::standing(FaultDomains::default(), &how.place);
+        Ok(NewDisk { overwrite: how.force, usage, domains, ..NewDisk::new(disk) })
     }
 
     /// A disk of a pool that is open here is in use by ourselves, and no force takes it.
@@ -206,10 +181,16 @@ impl Pools {
 }
 
 impl OpenPool {
-    /// Adds a disk; its number.
+    /// Adds a disk; its number. Others give it its share.
     async fn add(&self, disk: &NewDisk) -> Result<pool::DiskNumber, StorageError> {
-        let number = self.pool.add_disk(disk).await?;
-        self.joined(number).await?;
+        let data = self.data().ok_or(StorageError::Commit(pool::CommitError::ReadOnly))?;
+        let number = data.add_disk(&self.pool, disk).await?;
+        self.joined();
+        if disk.usage == Usage::AutoSelect
+            && let Some(mover) = self.mover()
+        {
+            mover.rebalance();
+        }
         Ok(number)
     }
 
@@ -219,8 +200,9 @@ impl OpenPool {
         disk: Arc<dyn Disk>,
         accept_loss: bool,
     ) -> Result<pool::DiskNumber, StorageError> {
-        let number = self.pool.return_disk(disk, accept_loss).await?;
-        self.joined(number).await?;
+        let data = self.data().ok_or(StorageError::Commit(pool::CommitError::ReadOnly))?;
+        let number = data.return_disk(&self.pool, disk, accept_loss).await?;
+        self.joined();
         Ok(number)
     }
 }

@@ -79,7 +79,10 @@ fn open_status(id: &str, open: &OpenPool) -> PoolStatus {
                 )
             }),
             reason: suspended.clone(),
-            notes: open.notes.clone(),
+            version: s.version,
+            warn_at: s.policy.warn_at,
+            repair_after_s: s.policy.repair_after_s,
+            notes: open.notes.iter().cloned().chain(fill(s)).collect(),
         }
     })
 }
@@ -90,6 +93,17 @@ pub(super) fn can_lose_text(can: &CanLose) -> String {
     let mut parts: Vec<_> = can.domains.iter().map(|(level, n)| some(*n, level.word())).collect();
     parts.push(some(can.disks, "disk"));
     format!("{} now", parts.join(" or "))
+}
+
+/// What to say of a pool that fills up.
+fn fill(s: &State) -> Option<String> {
+    let (used, warn_at) = (s.percent_used(), s.policy.warn_at);
+    (used > u64::from(warn_at)).then(|| {
+        format!(
+            "{used} % of its room is in use, more than {warn_at} %: add disks (causeway pool add-disk {})",
+            s.name
+        )
+    })
 }
 
 fn closed_status(id: &str, closed: &Closed) -> PoolStatus {
@@ -110,6 +124,9 @@ fn closed_status(id: &str, closed: &Closed) -> PoolStatus {
         can_lose_because: None,
         reason: Some(closed.reason.clone()),
         cure: closed.cure.clone(),
+        version: 0,
+        warn_at: 0,
+        repair_after_s: 0,
         notes: Vec::new(),
     }
 }
@@ -152,10 +169,16 @@ fn pooled(s: &State, number: DiskNumber, record: &DiskRecord, info: Option<&Disk
             Usage::HotSpare => "Hot Spare",
             Usage::Journal => "Journal",
             Usage::Retired => "Retired",
+            Usage::Leaving => "Removing",
         }
         .to_owned(),
         size: info.map_or_else(|| u64::from(record.slabs) * s.slab_bytes, |i| i.geometry.size),
         allocated: s.slabs_used(number).count() as u64 * s.slab_bytes,
+        serial_number: info.map_or_else(String::new, |i| i.serial.clone()),
+        enclosure: record.domains.enclosure.clone(),
+        slot: info.and_then(|i| i.enclosure.as_ref()).map_or_else(String::new, |e| e.slot.clone()),
+        node: record.domains.node.clone(),
+        rack: record.domains.rack.clone(),
         pool: Some(s.name.clone()),
     }
 }
@@ -181,6 +204,11 @@ pub(super) fn candidate(found: &Qualification) -> DiskStatus {
         usage: "Auto-Select".to_owned(),
         size: info.geometry.size,
         allocated: 0,
+        serial_number: info.serial.clone(),
+        enclosure: info.enclosure.as_ref().map_or_else(String::new, |e| e.enclosure.clone()),
+        slot: info.enclosure.as_ref().map_or_else(String::new, |e| e.slot.clone()),
+        node: String::new(),
+        rack: String::new(),
         pool: None,
     }
 }

@@ -55,12 +55,12 @@ pub enum StorageError {
     /// The caller's: a virtual disk that nobody uses.
     #[error("the virtual disk {0} is not attached")]
     NotAttached(String),
-    /// The caller's: smaller than it is.
-    #[error("the virtual disk {name} can only be made larger: it has {}", human_bytes(*size))]
+    /// The caller's: smaller than what is on it.
+    #[error("the virtual disk {name} has data beyond {}, which would be lost", human_bytes(*size))]
     Shrinks {
         /// It.
         name: String,
-        /// Its size in bytes.
+        /// The size that was asked for, in bytes.
         size: u64,
     },
     /// A socket cannot be made.
@@ -105,6 +105,38 @@ pub enum StorageError {
         /// Why.
         reason: String,
     },
+    /// The caller's: one disk takes the place of one.
+    #[error("one disk takes the place of another, and {0} were given")]
+    OneDisk(usize),
+    /// What a disk has cannot be moved to others.
+    #[error("disk {disk} cannot leave the pool {pool}: {left} of it have no other place: {why}")]
+    CannotEmpty {
+        /// The pool.
+        pool: String,
+        /// Its number.
+        disk: u16,
+        /// How much would stay.
+        left: String,
+        /// Why.
+        why: String,
+    },
+    /// No light tells where a disk is.
+    #[error("no light can be switched on: {}; the disk is {disk}", light(why))]
+    NoLight {
+        /// It, in words.
+        disk: String,
+        /// The system's reason, where there is an enclosure.
+        why: Option<io::Error>,
+    },
+    /// A disk of a pool that is away.
+    #[error("{disk} is not here")]
+    NotHere {
+        /// It, in words.
+        disk: String,
+    },
+    /// The caller's: no such disk.
+    #[error("there is no disk {0}")]
+    NoDiskHere(String),
     /// The caller's: a disk that the pool cannot do without.
     #[error("disk {disk} has what no other disk of the pool {pool} has now, or takes no part")]
     Needed {
@@ -156,6 +188,7 @@ impl StorageError {
             StorageError::NoPool(_)
             | StorageError::NoSpace(_)
             | StorageError::NoDisk { .. }
+            | StorageError::NoDiskHere(_)
             | StorageError::NoJob(_)
             | StorageError::NotFound(_) => StatusCode::NOT_FOUND,
             StorageError::NotAbsolute(_) | StorageError::NotYet(_) | StorageError::Shrinks { .. } => {
@@ -182,6 +215,7 @@ impl StorageError {
             StorageError::PoolExists(_) => "choose another name",
             StorageError::NotAbsolute(_) => "begin it with /",
             StorageError::Attached { .. } => "detach it first: causeway space detach NAME",
+            StorageError::Shrinks { .. } => "nothing was done; discard it first, or pass --yes to cut it off",
             StorageError::NotAttached(_) => "see causeway space list",
             StorageError::Socket { source, .. } => match source.kind() {
                 io::ErrorKind::AddrInUse => "something is there: choose another path",
@@ -207,6 +241,13 @@ impl StorageError {
                 return unsuitable(why);
             }
             StorageError::Import { name, source } => return import(name, source),
+            StorageError::OneDisk(_) => "name one with --disk",
+            StorageError::CannotEmpty { .. } => {
+                "add disks (causeway pool add-disk), or bring back those that are away"
+            }
+            StorageError::NoDiskHere(_) => {
+                "see causeway disk list; a disk is POOL/NUMBER, its path or its identity"
+            }
             StorageError::NotFound(_) => {
                 "name the places of its disks with --disk, or put them into storage.devices of the configuration"
             }
@@ -219,6 +260,13 @@ impl StorageError {
             _ => return None,
         };
         Some(cure.to_owned())
+    }
+}
+
+fn light(why: &Option<io::Error>) -> String {
+    match why {
+        Some(error) => error.to_string(),
+        None => "the system knows of no enclosure with SES that it is in".to_owned(),
     }
 }
 
@@ -260,8 +308,8 @@ pub(super) fn import(name: &str, why: &OpenError) -> Option<String> {
 fn commit(why: &CommitError) -> Option<String> {
     let cure = match why {
         CommitError::Invalid(InvalidOp::NameTaken(_)) => "choose another name",
-        CommitError::Invalid(InvalidOp::DiskInUse(_)) => {
-            "it has data, which cannot be moved away yet; a disk that nothing was written to can be removed"
+        CommitError::Invalid(InvalidOp::Older { .. }) => {
+            "causeway pool upgrade NAME --yes; programs of that older version cannot open it any more then"
         }
         CommitError::ReadOnly => "export it and import it without --read-only",
         CommitError::Suspended(_) => {

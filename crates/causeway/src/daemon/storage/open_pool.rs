@@ -13,6 +13,7 @@ use pool::{DataPath, DiskNumber, PathOptions, Pool, Presence};
 use super::attach::Attachments;
 use super::error::StorageError;
 use super::jobs::Mender;
+use super::mover::Mover;
 use super::pools::Pools;
 use crate::config::JobsSection;
 
@@ -36,6 +37,7 @@ pub(super) struct OpenPool {
 struct Live {
     data: Arc<DataPath>,
     mender: Arc<Mender>,
+    mover: Arc<Mover>,
 }
 
 impl OpenPool {
@@ -73,18 +75,25 @@ impl OpenPool {
         self.live.lock().as_ref().map(|l| Arc::clone(&l.mender))
     }
 
+    /// What moves its data to other disks, while anything can.
+    pub(super) fn mover(&self) -> Option<Arc<Mover>> {
+        self.live.lock().as_ref().map(|l| Arc::clone(&l.mover))
+    }
+
     async fn start_data(&self) -> Result<(), StorageError> {
         let (env, arena) = (self.env.clone(), self.arena.clone());
         let data = DataPath::of_pool(&self.pool, env, arena, PathOptions::default()).await?;
         data.jobs.pause_all(std::mem::take(&mut *self.paused.lock()));
         let mender = Mender::start(&self.env, &self.pool, &data, self.jobs);
-        *self.live.lock() = Some(Live { data, mender });
+        let mover = Mover::start(&self.env, &self.pool, &data);
+        *self.live.lock() = Some(Live { data, mender, mover });
         Ok(())
     }
 
     /// Flushes everything and ends the data path; nobody may use a space meanwhile.
     async fn stop_data(&self) -> Result<(), StorageError> {
-        let Some(Live { data, mender }) = self.live.lock().take() else { return Ok(()) };
+        let Some(Live { data, mender, mover }) = self.live.lock().take() else { return Ok(()) };
+        mover.stop();
         mender.stop().await;
         *self.paused.lock() = data.jobs.paused();
         Ok(data.quiesce().await?)
@@ -102,15 +111,10 @@ impl OpenPool {
     }
 
     /// A disk takes part from now on: what it has missed is copied to it.
-    pub(super) async fn joined(&self, number: DiskNumber) -> Result<(), StorageError> {
-        let member = self.pool.members().get(number).cloned();
-        if let (Some(data), Some(member)) = (self.data(), member) {
-            data.join(&member).await?;
-            if let Some(mender) = self.mender() {
-                mender.look();
-            }
+    pub(super) fn joined(&self) {
+        if let Some(mender) = self.mender() {
+            mender.look();
         }
-        Ok(())
     }
 
     /// Lets go of disks that are absent, so that they can be opened anew.

@@ -28,9 +28,8 @@ impl Pools {
         let _one = self.changing.lock().await;
         let open = self.open_pool(&new.pool)?;
         let (record, room) = open.pool.read(|s| shape(s, &new))?;
+        let why = new.columns.is_none().then(|| open.pool.read(|s| why_columns(s, &record)));
         let (size, pool) = (record.size, open.name());
-        let by_default = matches!(record.resiliency, Resiliency::Parity { .. }) && new.columns.is_none();
-        let columns = by_default.then(|| why_columns(&record));
         let fixed = record.provisioning == Provisioning::Fixed;
         if fixed && size > room {
             return Err(StorageError::TooLarge { pool, size, room });
@@ -44,26 +43,31 @@ impl Pools {
         let more = (size > room).then(|| {
             format!("the pool has room for {} of it now: add disks before more is written", human_bytes(room))
         });
+        let more = why.into_iter().chain(more);
         let text =
             format!("virtual disk {} of {} created in the pool {}", new.name, human_bytes(size), open.name());
-        let notes = columns.into_iter().chain(more);
-        Ok(done(text, notes.collect()))
+        Ok(done(text, more.collect()))
     }
 
-    /// Makes a virtual disk larger.
+    /// Makes a virtual disk larger, or smaller where nothing is; with [`SpaceChange::destroy`], where something is too.
     ///
     /// # Errors
-    /// See [`StorageError`]: one of the pool's is attached, or the size is less than it has.
+    /// See [`StorageError`]: one of the pool's is attached, or there is data beyond the new size.
     pub async fn resize_space(&self, name: &str, change: SpaceChange) -> Result<Changed, StorageError> {
         let _one = self.changing.lock().await;
         let (open, space) = self.find_space(name)?;
         let had = open.pool.read(|s| s.spaces.get(&space).map_or(0, |r| r.size));
         let size = change.size.next_multiple_of(UNIT);
-        if size < had {
-            return Err(StorageError::Shrinks { name: name.to_owned(), size: had });
-        }
         // The data path knows the sizes from when it began.
         self.refuse_attached(&open, open.attachments.any())?;
+        if size < had {
+            let space = data(&open)?.space(space)?;
+            if !change.destroy && !space.is_unwritten(size, had - size).await? {
+                return Err(StorageError::Shrinks { name: name.to_owned(), size });
+            }
+            space.discard_at(size, had - size).await?;
+            space.flush_all().await?;
+        }
         let ops = vec![Op::ResizeSpace { space, size }];
         open.without_data(async { Ok(Book::commit(&open.pool, ops).await?) }).await?;
         if open.pool.read(|s| s.spaces.get(&space).is_some_and(|r| r.provisioning == Provisioning::Fixed)) {
@@ -135,14 +139,6 @@ fn parity_columns(disks: usize, parity: u8) -> u8 {
     disks.saturating_sub(1 + usize::from(parity)).clamp(2, COLUMNS_PARITY) as u8
 }
 
-fn why_columns(record: &SpaceRecord) -> String {
-    let all = record.slabs_in_row();
-    format!(
-        "it has {all} columns, {} of them parity: as many as there are disks but for one that repairs go to, 2 to {COLUMNS_PARITY} of data",
-        record.resiliency.failures()
-    )
-}
-
 /// Gives a fixed virtual disk all of its slabs.
 async fn allocate(open: &OpenPool, space: SpaceId) -> Result<(), StorageError> {
     Ok(data(open)?.space(space)?.allocate_all().await?)
@@ -169,6 +165,38 @@ fn data(open: &OpenPool) -> Result<Arc<DataPath>, StorageError> {
     open.data().ok_or(StorageError::Commit(CommitError::ReadOnly))
 }
 
+/// Why a virtual disk has as many columns as it has, where nobody said.
+fn why_columns(s: &State, record: &SpaceRecord) -> String {
+    let (disks, columns, copies) = (usable(s), record.columns, record.resiliency.copies());
+    let all = usize::from(columns) * copies;
+    if matches!(record.resiliency, Resiliency::Parity { .. }) {
+        let all = record.slabs_in_row();
+        return format!(
+            "it has {all} columns, {} of them parity: as many as there are disks but for one that repairs go to, 2 to {COLUMNS_PARITY} of data",
+            record.resiliency.failures()
+        );
+    }
+    let copies = match copies {
+        1 => String::new(),
+        n => format!(" of {n} copies each"),
+    };
+    let left = match disks.saturating_sub(all) {
+        0 => "all that there are".to_owned(),
+        n => format!(
+            "{n} of the pool's are left, so that one that is lost can be rebuilt and rows can go round"
+        ),
+    };
+    let plural = if columns == 1 { "column" } else { "columns" };
+    format!(
+        "{columns} {plural}{copies}: large I/O goes to {all} disks at a time; {left} (--columns says otherwise)"
+    )
+}
+
+/// How many disks new slabs may go to.
+fn usable(s: &State) -> usize {
+    s.disks.iter().filter(|(d, r)| r.usage == Usage::AutoSelect && s.is_present(**d)).count()
+}
+
 /// The virtual disk that is asked for, and how many bytes of its kind the pool has room for.
 fn shape(s: &State, new: &NewSpace) -> Result<(SpaceRecord, u64), StorageError> {
     let resiliency = match new.resiliency {
@@ -178,10 +206,12 @@ fn shape(s: &State, new: &NewSpace) -> Result<(SpaceRecord, u64), StorageError> 
         ResiliencySetting::Parity => Resiliency::Parity { parity: 1 },
         ResiliencySetting::DualParity => Resiliency::Parity { parity: 2 },
     };
-    let usable = s.disks.iter().filter(|(d, r)| r.usage == Usage::AutoSelect && s.is_present(**d)).count();
+    let usable = usable(s);
+    // Of a mirror one disk is left, so that what a lost one had finds a place.
+    let mirror = || (usable.saturating_sub(1) / resiliency.copies()).clamp(1, COLUMNS_MIRROR) as u8;
     let by_disks = match resiliency {
         Resiliency::Simple => usable.clamp(1, COLUMNS_SIMPLE) as u8,
-        Resiliency::Mirror { .. } => (usable / resiliency.copies()).clamp(1, COLUMNS_MIRROR) as u8,
+        Resiliency::Mirror { .. } => pool::placement::columns(s, resiliency, mirror()),
         Resiliency::Parity { parity } => parity_columns(usable, parity),
     };
     let columns = match (resiliency, new.columns) {

@@ -1,11 +1,11 @@
 //! The bytes themselves: whoever changes one of these changes the format, and needs another version.
 
 use super::values::{a_claim, a_label};
-use crate::format::{Header, Kind, encode_record, encode_state};
+use crate::format::{FORMAT_VERSION, Header, Kind, Label, decode_state, encode_record, encode_state};
 use crate::metadata::{Point, checkpoint_body};
 use crate::{
-    DiskId, DiskNumber, DiskRecord, FaultDomains, Op, PoolId, Presence, Provisioning, Resiliency, RowNumber,
-    SlabPlace, SpaceId, SpaceRecord, State, Usage,
+    DiskId, DiskNumber, DiskRecord, FaultDomains, Op, Policy, PoolId, Presence, Provisioning, Resiliency,
+    RowNumber, SlabPlace, SpaceId, SpaceRecord, State, Usage,
 };
 
 /// Header and body, 32 bytes a line; the rest of the blocks must be zeros.
@@ -16,7 +16,7 @@ fn hex(frame: &[u8]) -> String {
     lines.map(|l| l.iter().map(|b| format!("{b:02x}")).collect::<String>() + "\n").collect()
 }
 
-fn ops() -> Vec<Op> {
+fn ops(version: u16) -> Vec<Op> {
     let record = |n: u16| DiskRecord {
         id: DiskId([n as u8; 16]),
         name: format!("d{n}"),
@@ -29,7 +29,7 @@ fn ops() -> Vec<Op> {
     };
     let place = |disk, slab| SlabPlace { disk: DiskNumber(disk), slab };
     let (space, row) = (SpaceId(0), RowNumber(0));
-    vec![
+    let mut ops = vec![
         Op::Opened { epoch: 5, incarnation: 0x1122_3344_5566_7788 },
         Op::AddDisk { disk: DiskNumber(0), record: record(0) },
         Op::AddDisk { disk: DiskNumber(1), record: record(1) },
@@ -47,7 +47,14 @@ fn ops() -> Vec<Op> {
         },
         Op::AllocateRow { space, row, slabs: vec![place(0, 3), place(1, 4)] },
         Op::Missed { space, row, index: 1, regions: 0b110 },
-    ]
+    ];
+    if version > 1 {
+        ops.insert(3, Op::AddDisk { disk: DiskNumber(2), record: record(2) });
+        ops.push(Op::BeginMove { space, row, index: 1, to: place(2, 5) });
+        ops.push(Op::SetPolicy { policy: Policy { warn_at: 80, repair_after_s: 60 } });
+        ops.push(Op::SetUsage { disk: DiskNumber(1), usage: Usage::Leaving });
+    }
+    ops
 }
 
 fn header(kind: Kind, point: &Point) -> Header {
@@ -62,21 +69,41 @@ fn header(kind: Kind, point: &Point) -> Header {
     }
 }
 
-#[test]
-fn golden_bytes() {
-    let before = Point { epoch: 5, incarnation: 0x1122_3344_5566_7788, sequence: 9, chain: 0xC0FF_EE00 };
-    let body = encode_record(&ops());
-    let record = Header { sequence: 10, ..header(Kind::Record, &before) }.frame(&body);
+/// The state after the operations of a version.
+fn state(version: u16) -> State {
     let mut state = State::new(PoolId(*b"0123456789abcdef"), "tank".into(), 2 << 20);
-    state.apply_all(&ops()).unwrap();
+    state.version = version;
+    state.apply_all(&ops(version)).unwrap();
+    state
+}
+
+fn bytes(version: u16) -> String {
+    let before = Point { epoch: 5, incarnation: 0x1122_3344_5566_7788, sequence: 9, chain: 0xC0FF_EE00 };
+    let body = encode_record(&ops(version));
+    let record = Header { sequence: 10, ..header(Kind::Record, &before) }.frame(&body);
     let after = before.after(&body);
-    let checkpoint = header(Kind::Checkpoint, &after).frame(&checkpoint_body(8192, &encode_state(&state)));
+    let checkpoint =
+        header(Kind::Checkpoint, &after).frame(&checkpoint_body(8192, &encode_state(&state(version))));
     let all = [
-        ("label", hex(&a_label().encode())),
+        ("label", hex(&Label { version, ..a_label() }.encode())),
         ("claim", hex(&a_claim().encode(DiskNumber(1)))),
         ("record", hex(&record)),
         ("checkpoint", hex(&checkpoint)),
     ];
-    let got: String = all.iter().map(|(name, hex)| format!("{name}\n{hex}")).collect();
+    all.iter().map(|(name, hex)| format!("{name}\n{hex}")).collect()
+}
+
+#[test]
+fn golden_bytes() {
+    let got = bytes(FORMAT_VERSION);
     assert_eq!(got, include_str!("golden.txt"), "the format has changed; got\n{got}");
+}
+
+/// A pool of version 1 is written as version 1 wrote it, and read.
+#[test]
+fn the_first_version_is_as_it_was() {
+    assert_eq!(bytes(1), include_str!("golden-1.txt"));
+    let label = Label { version: 1, ..a_label() };
+    assert_eq!(Label::decode(&label.encode()), Ok(label));
+    assert_eq!(decode_state(&encode_state(&state(1))), Ok(state(1)));
 }

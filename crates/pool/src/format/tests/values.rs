@@ -4,8 +4,8 @@ use proptest::prelude::*;
 
 use crate::format::{Areas, Claim, Claimant, FORMAT_VERSION, Feature, FeatureClass, Label};
 use crate::{
-    Absence, DiskId, DiskNumber, DiskRecord, FaultDomains, Op, PoolId, Presence, Provisioning, Resiliency,
-    RowNumber, ScrubRecord, SlabPlace, SpaceId, SpaceRecord, State, Usage,
+    Absence, DiskId, DiskNumber, DiskRecord, FaultDomains, Op, Policy, PoolId, Presence, Provisioning,
+    Resiliency, RowNumber, ScrubRecord, SlabPlace, SpaceId, SpaceRecord, State, Usage,
 };
 
 /// What a state becomes of the operations that it takes.
@@ -36,7 +36,7 @@ fn absence() -> impl Strategy<Value = Absence> {
 
 fn usage() -> impl Strategy<Value = Usage> {
     use Usage::*;
-    prop::sample::select(vec![AutoSelect, ManualSelect, HotSpare, Journal, Retired])
+    prop::sample::select(vec![AutoSelect, ManualSelect, HotSpare, Journal, Retired, Leaving])
 }
 
 fn presence() -> impl Strategy<Value = Presence> {
@@ -125,6 +125,13 @@ pub fn op() -> impl Strategy<Value = Op> {
         1 => (any::<u64>(), any::<u64>()).prop_map(|(epoch, incarnation)| Op::Opened { epoch, incarnation }),
         1 => disk().prop_map(|disk| Op::MissedAll { disk }),
         1 => (space(), scrub()).prop_map(|(space, record)| Op::Scrub { space, record }),
+        4 => (space(), row(), 0..4_u8, place())
+            .prop_map(|(space, row, index, to)| Op::BeginMove { space, row, index, to }),
+        1 => (space(), row()).prop_map(|(space, row)| Op::EndMove { space, row }),
+        1 => (space(), row()).prop_map(|(space, row)| Op::CancelMove { space, row }),
+        1 => (0..102_u8, any::<u32>())
+            .prop_map(|(warn_at, repair_after_s)| Op::SetPolicy { policy: Policy { warn_at, repair_after_s } }),
+        1 => (0..4_u16).prop_map(|version| Op::Upgrade { version }),
     ]
 }
 

@@ -3,7 +3,7 @@ use std::time::Duration;
 use disk::sim::Machine;
 
 use super::*;
-use crate::format::{Feature, FeatureClass, Label};
+use crate::format::{FORMAT_VERSION, Feature, FeatureClass, Label};
 
 #[tokio::test(start_paused = true)]
 async fn a_second_importer_is_refused_and_told_who_holds_it() {
@@ -31,9 +31,15 @@ async fn a_second_importer_is_refused_and_told_who_holds_it() {
 
 #[tokio::test(start_paused = true)]
 async fn who_lost_the_pool_by_force_stops_writing() {
-    let w = World::new(2);
-    let first = w.create().await;
-    let second = w.open_with(&[0, 1], |o| (o.by, o.force) = (host("b"), true)).await.unwrap().pool;
+    // Each machine has handles of its own, and what one refuses the other's take.
+    let env = Env::simulated(1);
+    let machine = Machine::new(&env, 1);
+    let arena = Arena::new(4 << 20).unwrap();
+    let slots = [0, 1].map(|n| machine.add(&MemoryOptions::new(format!("disk{n}"), 16 * MIB)));
+    let disks = || slots.map(|s| machine.open(s).unwrap() as Arc<dyn Disk>);
+    let first = Pool::create(&env, &arena, &disks().map(NewDisk::new), options()).await.unwrap();
+    let force = OpenOptions { force: true, ..OpenOptions::new(host("b")) };
+    let second = Pool::open(&env, &arena, &disks(), &force).await.unwrap().pool;
     let mut last = Ok(());
     for n in 0..200 {
         last = first.metadata().commit(vec![Op::RenamePool { name: format!("mine{n}") }]).await;
@@ -41,6 +47,21 @@ async fn who_lost_the_pool_by_force_stops_writing() {
     let lost = Err(CommitError::Suspended(Suspension::Claimed { by: host("b") }));
     assert_eq!(last, lost, "at the latest when it wants to write a checkpoint");
     drop((first, second));
+}
+
+/// Disks that can refuse an epoch keep the former holder out from the moment on at which somebody takes the pool by force: none of his I/O counts,
+/// and what he had committed until then does.
+#[tokio::test(start_paused = true)]
+async fn who_lost_the_pool_by_force_is_kept_out() {
+    let w = World::new(2);
+    let first = w.create().await;
+    first.rename("lake").await.unwrap();
+    let second = w.open_with(&[0, 1], |o| (o.by, o.force) = (host("b"), true)).await.unwrap().pool;
+    assert_eq!(second.read(|s| s.name.clone()), "lake");
+    let lost = first.rename("mine").await;
+    assert_eq!(lost, Err(CommitError::Suspended(Suspension::Fenced { epoch: second.epoch() })));
+    second.rename("pond").await.unwrap();
+    assert!(second.suspended().is_none());
 }
 
 #[tokio::test(start_paused = true)]
@@ -146,7 +167,7 @@ async fn features_of_a_newer_version_are_refused_by_name() {
     let pool = w.create().await;
     let member = pool.members().get(DiskNumber(0)).cloned().unwrap();
     let label = |class, name: &str| {
-        let mut label = pool.label(&member, 9).unwrap();
+        let mut label = pool.label(&member, FORMAT_VERSION, 9).unwrap();
         label.features = vec![Feature { class, bit: 1, name: name.into() }];
         label
     };

@@ -1,5 +1,7 @@
 //! What is missing, old, or was used elsewhere.
 
+use disk::sim::{Fault, Machine, Rule, When};
+
 use super::*;
 use crate::{Absence, Presence};
 
@@ -198,4 +200,41 @@ async fn a_journal_with_a_gap_has_no_say_though_its_disk_is_well() {
     assert_eq!(opened.pool.read(|s| s.voters.len()), 3, "it votes again, with a new checkpoint");
     drop(opened);
     assert_eq!(w.open(&[1, 2]).await.unwrap().pool.read(|s| s.name.clone()), "n8");
+}
+
+/// A disk that has the newest data of something alone is not dropped when its metadata cannot be written: it only has no vote any more.
+#[tokio::test(start_paused = true)]
+async fn a_voter_with_an_only_copy_stays_without_a_vote() {
+    let env = Env::simulated(1);
+    let machine = Machine::new(&env, 1);
+    let arena = Arena::new(4 << 20).unwrap();
+    let slots = [0, 1, 2].map(|n| machine.add(&MemoryOptions::new(format!("disk{n}"), 16 * MIB)));
+    let disks = || slots.map(|s| machine.open(s).unwrap() as Arc<dyn Disk>);
+    let new = disks().map(NewDisk::new);
+    let pool = Pool::create(&env, &arena, &new, options()).await.unwrap();
+    let space = pool.create_space(mirror("m")).await.unwrap();
+    let missed = Op::Missed { space, row: ROW, index: 1, regions: 0b1 };
+    pool.metadata().commit(vec![row(space, [0, 1], 1), missed]).await.unwrap();
+    let areas = pool.members().get(DiskNumber(0)).unwrap().areas;
+    let fails = |slot: usize| {
+        let rule = Rule::new(disk::Op::Write, When::From(0), Fault::Error);
+        machine.rule(slots[slot], rule.within(areas.journal.offset..areas.journal.end()));
+    };
+    fails(0);
+    pool.rename("lake").await.unwrap();
+    pool.read(|s| {
+        assert_eq!(s.disks[&DiskNumber(0)].presence, Presence::Present);
+        assert_eq!(s.voters, [1, 2].map(DiskNumber).into());
+    });
+    assert!(pool.members().get(DiskNumber(0)).is_some(), "it is used for its data");
+    // One that others can do without leaves.
+    fails(2);
+    pool.rename("pond").await.unwrap();
+    assert!(!pool.read(|s| s.is_present(DiskNumber(2))));
+    // The vote comes back with the disk.
+    machine.no_rules(slots[0]);
+    pool.metadata().commit(vec![Op::NotMissed { space, row: ROW, index: 1, regions: 0b1 }]).await.unwrap();
+    pool.disk_failed(DiskNumber(0), Absence::Asked).await.unwrap();
+    pool.return_disk(machine.open(slots[0]).unwrap(), false).await.unwrap();
+    assert_eq!(pool.read(|s| s.voters.clone()), [0, 1].map(DiskNumber).into());
 }

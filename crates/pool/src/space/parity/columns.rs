@@ -18,6 +18,7 @@ impl Striped {
             let column = |(index, s): (usize, &crate::SlabCopy)| {
                 let copy = Copy {
                     index,
+                    slab_of: index,
                     number: s.place.disk,
                     slab: s.place.slab,
                     generation: s.generation,

@@ -143,6 +143,11 @@ fn pools_that_are_closed_and_disks_that_are_free() {
         usage: "Auto-Select".to_owned(),
         size: 1 << 30,
         allocated: 0,
+        serial_number: String::new(),
+        enclosure: String::new(),
+        slot: String::new(),
+        node: String::new(),
+        rack: String::new(),
         pool: None,
     };
     let free = free_disk(&disk, Some("tank")).expect("a fault");

@@ -1,0 +1,240 @@
+//! Disks that leave, are replaced, or change what they are for; pools that are evened out, upgraded, and told what to do when they fill up.
+
+use pool::{DiskNumber, FaultDomains, Policy, Usage, placement};
+
+use super::error::StorageError;
+use super::open_pool::OpenPool;
+use super::pools::{Pools, done};
+use crate::control::storage::{DiskChange, NewDisks, Place, PoolChange, UsageSetting};
+use crate::control::types::Changed;
+use crate::output::human_bytes;
+
+impl Pools {
+    /// Takes a disk out of a pool: at once if it is empty, else when what it has is on others.
+    ///
+    /// # Errors
+    /// See [`StorageError`]: others have no room for what it has, or only it has it; nothing has changed then.
+    pub async fn remove_disk(&self, name: &str, disk: &str) -> Result<Changed, StorageError> {
+        let _one = self.changing.lock().await;
+        let open = self.open_pool(name)?;
+        let number = open.disk(disk)?;
+        open.evacuate(number).await
+    }
+
+    /// Adds a disk and lets another one leave.
+    ///
+    /// # Errors
+    /// See [`StorageError`]. When the new one was added, it stays.
+    pub async fn replace_disk(&self, name: &str, old: &str, new: NewDisks) -> Result<Changed, StorageError> {
+        let number = self.open_pool(name)?.disk(old)?;
+        if new.paths.len() != 1 {
+            return Err(StorageError::OneDisk(new.paths.len()));
+        }
+        let mut added = self.add_disks(name, new).await?;
+        let _one = self.changing.lock().await;
+        let left = self.open_pool(name)?.evacuate(number).await?;
+        added.done = format!("{}\n{}", added.done, left.done);
+        added.notes.extend(left.notes);
+        Ok(added)
+    }
+
+    /// Changes what a disk is for, and where it stands.
+    ///
+    /// # Errors
+    /// See [`StorageError`]: the pool has no such disk, or takes no changes.
+    pub async fn change_disk(
+        &self,
+        name: &str,
+        disk: &str,
+        change: DiskChange,
+    ) -> Result<Changed, StorageError> {
+        let _one = self.changing.lock().await;
+        let open = self.open_pool(name)?;
+        let number = open.disk(disk)?;
+        let (mut told, mut notes) = (Vec::new(), Vec::new());
+        if change.place != Place::default() {
+            let now = open.pool.read(|s| s.disks.get(&number).map(|d| d.domains.clone()));
+            let place = standing(now.unwrap_or_default(), &change.place);
+            open.pool.set_domains(number, place).await?;
+            told.push(format!("disk {} of the pool {} stands there now", number.0, open.name()));
+            notes.push(format!(
+                "what is on the disks stays where it is until it is moved: causeway pool optimize {}",
+                open.name()
+            ));
+        }
+        if let Some(usage) = change.usage {
+            let left = open.pool.read(|s| placement::evacuation(s, number)).left;
+            open.pool.set_usage(number, usage_of(usage)).await?;
+            told.push(format!(
+                "disk {} of the pool {}: {}",
+                number.0,
+                open.name(),
+                open.meaning(number, usage)
+            ));
+            if usage == UsageSetting::Retired && left > 0 {
+                notes.push(open.no_room(number, left));
+            }
+        }
+        open.look();
+        let text = if told.is_empty() { "nothing was to be changed".to_owned() } else { told.join("\n") };
+        Ok(done(text, notes))
+    }
+
+    /// Begins to move data from full disks to empty ones.
+    ///
+    /// # Errors
+    /// See [`StorageError`]: the pool is open for reading only, or its format is too old.
+    pub async fn optimize_pool(&self, name: &str) -> Result<Changed, StorageError> {
+        let _one = self.changing.lock().await;
+        let open = self.open_pool(name)?;
+        let mover = open.mover().ok_or(StorageError::Commit(pool::CommitError::ReadOnly))?;
+        let (step, slabs) = open.pool.read(|s| {
+            let step = placement::rebalance(s, &std::collections::BTreeSet::new());
+            (step.is_some(), placement::to_rebalance(s) as u64 * s.slab_bytes)
+        });
+        if !step {
+            return Ok(done(
+                format!("the disks of the pool {name} are as evenly full as can be"),
+                Vec::new(),
+            ));
+        }
+        let about = if slabs > 0 { format!(", about {}", human_bytes(slabs)) } else { String::new() };
+        let text = match mover.rebalance() {
+            true => format!("data of the pool {name} is moved{about}: see causeway job list"),
+            false => format!("that is under way already{about}: see causeway job list"),
+        };
+        Ok(done(text, Vec::new()))
+    }
+
+    /// Brings a pool to the newest version of the format.
+    ///
+    /// # Errors
+    /// See [`StorageError`].
+    pub async fn upgrade_pool(&self, name: &str) -> Result<Changed, StorageError> {
+        let _one = self.changing.lock().await;
+        let open = self.open_pool(name)?;
+        let had = open.pool.upgrade().await?;
+        let version = open.pool.read(|s| s.version);
+        Ok(done(
+            match had == version {
+                true => format!("the pool {name} has the newest version of the format already: {version}"),
+                false => format!("the pool {name} has version {version} of the format now; it had {had}"),
+            },
+            Vec::new(),
+        ))
+    }
+
+    /// Changes a pool's name, and what it does when it fills up or a disk is lost.
+    ///
+    /// # Errors
+    /// See [`StorageError`].
+    pub async fn change_pool(&self, name: &str, change: PoolChange) -> Result<Changed, StorageError> {
+        let _one = self.changing.lock().await;
+        let open = self.open_pool(name)?;
+        let mut told = Vec::new();
+        if change.warn_at.is_some() || change.repair_after_s.is_some() {
+            let now = open.pool.read(|s| s.policy);
+            let policy = Policy {
+                warn_at: change.warn_at.unwrap_or(now.warn_at),
+                repair_after_s: change.repair_after_s.unwrap_or(now.repair_after_s),
+            };
+            open.pool.set_policy(policy).await?;
+            let repair = match policy.repair_after_s {
+                Policy::NEVER => "nothing is rebuilt by itself".to_owned(),
+                s => format!("what a lost disk had is rebuilt after {s} s"),
+            };
+            told.push(format!("pool {name} warns at {} %, and {repair}", policy.warn_at));
+            open.look();
+        }
+        if let Some(new) = change.name {
+            if self.find(&new).is_ok_and(|(id, _)| id != open.pool.id()) {
+                return Err(StorageError::PoolExists(new));
+            }
+            open.pool.rename(&new).await?;
+            told.push(format!("pool {name} is called {new} now"));
+        }
+        let text = if told.is_empty() { "nothing was to be changed".to_owned() } else { told.join("\n") };
+        Ok(done(text, Vec::new()))
+    }
+}
+
+impl OpenPool {
+    /// Lets a disk leave for good; the caller has the pools.
+    async fn evacuate(&self, number: DiskNumber) -> Result<Changed, StorageError> {
+        let (pool, disk) = (self.name(), number.0);
+        let plan = self.pool.read(|s| placement::evacuation(s, number));
+        if plan.moves + plan.left == 0 {
+            self.pool.remove_disk(number).await?;
+            self.release_absent();
+            return Ok(done(format!("disk {disk} removed from the pool {pool}"), Vec::new()));
+        }
+        let size = |slabs: usize| human_bytes(self.pool.read(|s| slabs as u64 * s.slab_bytes));
+        if let Some(why) = plan.why.filter(|_| plan.left > 0) {
+            return Err(StorageError::CannotEmpty {
+                pool,
+                disk,
+                left: size(plan.left),
+                why: why.to_string(),
+            });
+        }
+        self.pool.set_usage(number, Usage::Leaving).await?;
+        self.look();
+        let text = format!(
+            "disk {disk} leaves the pool {pool} when the {} that it has are on others: see causeway job list",
+            size(plan.moves)
+        );
+        Ok(done(text, Vec::new()))
+    }
+
+    /// Somebody has changed what its disks are for.
+    fn look(&self) {
+        if let Some(mover) = self.mover() {
+            mover.look();
+        }
+    }
+
+    fn meaning(&self, number: DiskNumber, usage: UsageSetting) -> String {
+        let used = self.pool.read(|s| s.slabs_used(number).count() as u64 * s.slab_bytes);
+        match usage {
+            UsageSetting::AutoSelect => "new data goes there".to_owned(),
+            UsageSetting::ManualSelect => "no new data goes there".to_owned(),
+            UsageSetting::HotSpare => "it takes what a disk had that is lost".to_owned(),
+            UsageSetting::Retired if used == 0 => "no data goes there; it is empty".to_owned(),
+            UsageSetting::Retired => {
+                format!(
+                    "no new data goes there, and {} move to others: see causeway job list",
+                    human_bytes(used)
+                )
+            }
+        }
+    }
+
+    fn no_room(&self, number: DiskNumber, left: usize) -> String {
+        let size = self.pool.read(|s| human_bytes(left as u64 * s.slab_bytes));
+        format!(
+            "{size} of disk {} have no place on others: add disks (causeway pool add-disk {})",
+            number.0,
+            self.name()
+        )
+    }
+}
+
+/// Usage as the pool has it.
+pub(super) fn usage_of(usage: UsageSetting) -> Usage {
+    match usage {
+        UsageSetting::AutoSelect => Usage::AutoSelect,
+        UsageSetting::ManualSelect => Usage::ManualSelect,
+        UsageSetting::HotSpare => Usage::HotSpare,
+        UsageSetting::Retired => Usage::Retired,
+    }
+}
+
+/// Where a disk stands, after what somebody said of it.
+pub(super) fn standing(now: FaultDomains, said: &Place) -> FaultDomains {
+    let or = |said: &Option<String>, now: String| said.clone().unwrap_or(now);
+    FaultDomains {
+        enclosure: or(&said.enclosure, now.enclosure),
+        node: or(&said.node, now.node),
+        rack: or(&said.rack, now.rack),
+    }
+}

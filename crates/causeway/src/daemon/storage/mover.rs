@@ -1,0 +1,364 @@
+//! What moves data of an open pool to other disks by itself: off disks that leave, onto others when a disk is lost, to new disks.
+//!
+//! Invariants:
+//! 1. A disk that is to leave and has data, and one that was lost longer ago than the pool's policy says, has a job; one that cannot go on stays
+//!    listed with the reason, and tries again when something changes, or after a minute.
+//! 2. A job that was stopped by hand does not begin again before somebody asks for something, or the next start.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use env::Env;
+use futures_util::future::{Either, select};
+use parking_lot::Mutex;
+use pool::jobs::{Job, Kind, Stays, Subject, Why};
+use pool::{Absence, DataPath, DiskNumber, Policy, Pool, Presence, State, Usage, placement};
+use tokio::sync::watch;
+
+/// After this, what could not go on tries again.
+const AGAIN: Duration = Duration::from_secs(60);
+
+/// Disks whose fill differs by more than so many percent of their room are made even at the start: somebody added one, and it did not come to
+/// an end.
+const UNEVEN: u64 = 20;
+
+/// What moves data of one data path; it ends with it.
+pub(super) struct Mover {
+    env: Env,
+    pool: Pool,
+    data: Arc<DataPath>,
+    /// Counts what somebody asked for.
+    asked: watch::Sender<u64>,
+    rebalance: AtomicBool,
+    /// Since when disks are lost, as far as this process knows.
+    lost: Mutex<BTreeMap<DiskNumber, Instant>>,
+    held: Mutex<BTreeSet<(Kind, Subject)>>,
+    stopping: AtomicBool,
+}
+
+impl Mover {
+    /// Begins to look for what is to be moved.
+    pub(super) fn start(env: &Env, pool: &Pool, data: &Arc<DataPath>) -> Arc<Mover> {
+        let mover = Arc::new(Mover {
+            env: env.clone(),
+            pool: pool.clone(),
+            data: Arc::clone(data),
+            asked: watch::Sender::new(0),
+            rebalance: AtomicBool::new(pool.read(is_uneven)),
+            lost: Mutex::default(),
+            held: Mutex::default(),
+            stopping: AtomicBool::new(false),
+        });
+        env.spawn(Arc::clone(&mover).run());
+        mover
+    }
+
+    /// Somebody has changed what disks are for, or the policy.
+    pub(super) fn look(&self) {
+        self.held.lock().clear();
+        self.asked.send_modify(|n| *n += 1);
+    }
+
+    /// Somebody wants the disks to be evenly full; false when that is under way.
+    pub(super) fn rebalance(&self) -> bool {
+        self.rebalance.store(true, Ordering::Relaxed);
+        let running = self.is_listed(Kind::Rebalance, Subject::Pool);
+        self.look();
+        !running
+    }
+
+    /// Begins no more jobs; those that there are the board ends.
+    pub(super) fn stop(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
+        self.asked.send_modify(|n| *n += 1);
+    }
+
+    async fn run(self: Arc<Mover>) {
+        while !self.stopping.load(Ordering::Relaxed) {
+            let wants = self.pool.read(Wants::of);
+            let due = self.due(&wants.lost);
+            let change = self.change(due);
+            for disk in wants.empty {
+                self.take_out(disk).await;
+            }
+            for disk in wants.lost.into_iter().filter(|d| self.is_due(*d)) {
+                self.begin(Kind::Rebuild, disk);
+            }
+            wants.leaving.iter().for_each(|disk| self.begin(Kind::Drain, *disk));
+            self.end_needless();
+            self.begin_rebalance();
+            change.await;
+        }
+    }
+
+    /// How long until the first of the lost disks is to be rebuilt.
+    fn due(&self, lost: &BTreeSet<DiskNumber>) -> Option<Duration> {
+        let (now, policy) = (self.env.now(), self.pool.read(|s| s.policy));
+        let mut since = self.lost.lock();
+        since.retain(|d, _| lost.contains(d));
+        for disk in lost {
+            since.entry(*disk).or_insert(now);
+        }
+        if policy.repair_after_s == Policy::NEVER {
+            return None;
+        }
+        let after = Duration::from_secs(policy.repair_after_s.into());
+        since.values().map(|at| (*at + after).saturating_duration_since(now)).min()
+    }
+
+    fn is_due(&self, disk: DiskNumber) -> bool {
+        let after = Duration::from_secs(self.pool.read(|s| s.policy.repair_after_s).into());
+        self.lost.lock().get(&disk).is_some_and(|at| self.env.now() >= *at + after)
+    }
+
+    fn begin(self: &Arc<Mover>, kind: Kind, disk: DiskNumber) {
+        let subject = Subject::Disk(disk);
+        if self.held.lock().contains(&(kind, subject)) {
+            return;
+        }
+        if let Some(job) = self.data.jobs.begin(kind, subject) {
+            self.env.spawn(Arc::clone(self).empty(job, kind, disk));
+        }
+    }
+
+    fn begin_rebalance(self: &Arc<Mover>) {
+        let other = [Kind::Drain, Kind::Rebuild];
+        let busy = self.data.jobs.list().iter().any(|j| other.contains(&j.kind));
+        let left = !busy && self.pool.read(|s| s.moves().next().is_some());
+        let held = self.held.lock().contains(&(Kind::Rebalance, Subject::Pool));
+        if held || !(left || self.rebalance.load(Ordering::Relaxed)) {
+            return;
+        }
+        if let Some(job) = self.data.jobs.begin(Kind::Rebalance, Subject::Pool) {
+            self.env.spawn(Arc::clone(self).even_out(job));
+        }
+    }
+
+    /// Ends the rebuilding of disks that are back, and the emptying of those that are to stay.
+    fn end_needless(&self) {
+        for job in self.data.jobs.list() {
+            let Subject::Disk(disk) = job.subject else { continue };
+            let needed = self.pool.read(|s| match job.kind {
+                Kind::Rebuild => is_lost(s, disk),
+                Kind::Drain => s.disks.get(&disk).is_some_and(|d| d.usage.is_leaving()),
+                _ => true,
+            });
+            if !needed {
+                // One that has ended meanwhile is gone already.
+                let _ = self.data.jobs.stop(job.id);
+            }
+        }
+    }
+
+    fn is_listed(&self, kind: Kind, subject: Subject) -> bool {
+        self.data.jobs.list().iter().any(|j| (j.kind, j.subject) == (kind, subject))
+    }
+
+    /// A disk joins or leaves, somebody asks for something, or the time has come.
+    fn change(&self, due: Option<Duration>) -> impl Future<Output = ()> + Send + use<> {
+        let (mut changes, mut asked, env) = (self.pool.changes(), self.asked.subscribe(), self.env.clone());
+        let wait = due.filter(|d| *d > Duration::ZERO).map_or(AGAIN, |d| d.min(AGAIN));
+        async move {
+            let time = std::pin::pin!(env.sleep(wait));
+            let joined = std::pin::pin!(changes.changed());
+            let asked = std::pin::pin!(asked.changed());
+            let event = select(joined, asked);
+            if let Either::Left((Either::Left((Err(_), _)), time)) = select(event, time).await {
+                // Nobody changes anything any more.
+                time.await;
+            }
+        }
+    }
+
+    /// Whether a job is to end; one that was stopped by hand is remembered.
+    fn is_over(&self, job: &Job, kind: Kind, subject: Subject) -> bool {
+        if job.is_stopped() && !self.stopping.load(Ordering::Relaxed) {
+            self.held.lock().insert((kind, subject));
+        }
+        job.is_stopped()
+    }
+
+    /// Moves everything off a disk that leaves or is lost.
+    async fn empty(self: Arc<Mover>, job: Job, kind: Kind, disk: DiskNumber) {
+        let (name, number) = (self.name(), disk.0);
+        tracing::info!(pool = name, disk = number, job = kind.name(), "what the disk has is moved to others");
+        loop {
+            let change = self.change(None);
+            job.again();
+            let result = self.data.evacuate(disk, &job).await;
+            let why = match result {
+                Ok(done) if done.left == 0 => {
+                    tracing::info!(pool = name, disk = number, "nothing is on the disk any more");
+                    break;
+                }
+                Ok(done) => done.why.unwrap_or(Stays::Unfinished).to_string(),
+                Err(error) => error.to_string(),
+            };
+            if self.is_over(&job, kind, Subject::Disk(disk)) {
+                return;
+            }
+            tracing::warn!(pool = name, disk = number, why, "not everything could be moved off the disk");
+            if !job.wait_for(Why::Failed(why), change).await {
+                self.is_over(&job, kind, Subject::Disk(disk));
+                return;
+            }
+        }
+        drop(job);
+        // Takes it out, if that is what was asked for.
+        self.asked.send_modify(|n| *n += 1);
+    }
+
+    /// Ends the moves that were begun, and makes the disks evenly full if that is wanted.
+    async fn even_out(self: Arc<Mover>, job: Job) {
+        let name = self.name();
+        let resumed = self.data.resume_moves(&job).await;
+        let wanted = self.rebalance.swap(false, Ordering::Relaxed);
+        let result = match resumed {
+            Ok(()) if wanted => self.data.optimize(&job).await,
+            other => other.map(|()| 0),
+        };
+        match result {
+            Ok(moved) if wanted => tracing::info!(pool = name, moved, "the disks are evenly full"),
+            Ok(_) => {}
+            Err(error) => tracing::warn!(pool = name, %error, "the disks are not evenly full"),
+        }
+        self.is_over(&job, Kind::Rebalance, Subject::Pool);
+    }
+
+    /// Lets a disk go that was to leave and is empty.
+    async fn take_out(&self, disk: DiskNumber) {
+        let (name, number) = (self.name(), disk.0);
+        match self.pool.remove_disk(disk).await {
+            Ok(()) => {
+                self.data.release_absent();
+                tracing::info!(pool = name, disk = number, "the disk is no more of the pool");
+            }
+            Err(error) => tracing::warn!(pool = name, disk = number, %error, "the disk cannot leave"),
+        }
+    }
+
+    fn name(&self) -> String {
+        self.pool.read(|s| s.name.clone())
+    }
+}
+
+/// What is to be done about disks.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Wants {
+    /// They leave, and have data.
+    leaving: Vec<DiskNumber>,
+    /// They leave for good, and have none any more.
+    empty: Vec<DiskNumber>,
+    /// They are lost, and others should have what they had.
+    lost: BTreeSet<DiskNumber>,
+}
+
+impl Wants {
+    fn of(s: &State) -> Wants {
+        let mut wants = Wants::default();
+        for (&disk, record) in &s.disks {
+            let empty = s.slabs_used(disk).next().is_none();
+            match record.usage {
+                Usage::Leaving if empty => wants.empty.push(disk),
+                usage if usage.is_leaving() && !empty => wants.leaving.push(disk),
+                _ if !empty && is_lost(s, disk) => drop(wants.lost.insert(disk)),
+                _ => {}
+            }
+        }
+        wants
+    }
+}
+
+/// Whether a disk is away, and not because somebody wanted it so.
+fn is_lost(s: &State, disk: DiskNumber) -> bool {
+    let presence = s.disks.get(&disk).map(|d| d.presence);
+    matches!(presence, Some(Presence::Absent(why)) if why != Absence::Asked)
+}
+
+/// Whether the disks are so unevenly full that an earlier rebalancing cannot have come to its end.
+fn is_uneven(s: &State) -> bool {
+    let auto = s.disks.iter().filter(|(d, r)| r.usage == Usage::AutoSelect && s.is_present(**d));
+    let fills = auto.map(|(d, r)| {
+        let used = u64::from(r.slabs - s.slabs_free(*d).min(r.slabs));
+        used * 100 / u64::from(r.slabs.max(1))
+    });
+    let fills: Vec<u64> = fills.collect();
+    let (most, least) = (fills.iter().max(), fills.iter().min());
+    most.zip(least).is_some_and(|(m, l)| m - l > UNEVEN)
+        && placement::rebalance(s, &BTreeSet::new()).is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use pool::{
+        DiskId, DiskRecord, FaultDomains, Op, PoolId, Provisioning, Resiliency, RowNumber, SlabPlace,
+    };
+    use pool::{SpaceId, SpaceRecord};
+
+    use super::*;
+
+    fn pool_of(disks: u16) -> State {
+        let mut s = State::new(PoolId([1; 16]), "p".into(), 2 << 20);
+        for n in 0..disks {
+            let record = DiskRecord {
+                id: DiskId([n as u8; 16]),
+                name: format!("disk{n}"),
+                slabs: 8,
+                usage: Usage::AutoSelect,
+                presence: Presence::Present,
+                domains: FaultDomains::default(),
+                media: 0,
+                label_sequence: 1,
+            };
+            s.apply(&Op::AddDisk { disk: DiskNumber(n), record }).expect("a disk");
+        }
+        let record = SpaceRecord {
+            name: "m".into(),
+            size: 32 << 20,
+            resiliency: Resiliency::Mirror { copies: 2 },
+            interleave: 64 << 10,
+            columns: 1,
+            provisioning: Provisioning::Thin,
+        };
+        s.apply(&Op::CreateSpace { space: SpaceId(0), record }).expect("a space");
+        for row in 0..4 {
+            let slabs = [0, 1].map(|d| SlabPlace { disk: DiskNumber(d), slab: row }).to_vec();
+            s.apply(&Op::AllocateRow { space: SpaceId(0), row: RowNumber(row), slabs }).expect("a row");
+        }
+        s
+    }
+
+    #[test]
+    fn who_is_to_be_emptied() {
+        let mut s = pool_of(3);
+        assert_eq!(Wants::of(&s), Wants::default());
+        let usage = |disk, usage| Op::SetUsage { disk: DiskNumber(disk), usage };
+        s.apply(&usage(0, Usage::Leaving)).expect("it may");
+        s.apply(&usage(2, Usage::Leaving)).expect("it may");
+        let wants = Wants::of(&s);
+        assert_eq!((wants.leaving, wants.empty), (vec![DiskNumber(0)], vec![DiskNumber(2)]));
+        // A retired one that is empty stays.
+        s.apply(&usage(2, Usage::Retired)).expect("it may");
+        assert!(Wants::of(&s).empty.is_empty());
+        // One that leaves is emptied at once, here or not; a lost one has its time; one that was asked to go away is nobody's business.
+        for (why, lost) in [(Absence::Gone, 1), (Absence::WriteFailed, 1), (Absence::Asked, 0)] {
+            s.apply(&Op::DiskAbsent { disk: DiskNumber(1), reason: why }).expect("it may");
+            assert_eq!(Wants::of(&s).lost.len(), lost, "{why:?}");
+        }
+        s.apply(&usage(1, Usage::Retired)).expect("it may");
+        assert_eq!(Wants::of(&s).leaving, [0, 1].map(DiskNumber));
+    }
+
+    #[test]
+    fn a_new_disk_makes_a_pool_uneven() {
+        let mut s = pool_of(2);
+        assert!(!is_uneven(&s));
+        let record = DiskRecord { id: DiskId([9; 16]), ..s.disks[&DiskNumber(0)].clone() };
+        s.apply(&Op::AddDisk { disk: DiskNumber(2), record }).expect("a disk");
+        assert!(is_uneven(&s));
+        s.apply(&Op::SetUsage { disk: DiskNumber(2), usage: Usage::HotSpare }).expect("it may");
+        assert!(!is_uneven(&s), "a spare waits for its day");
+    }
+}

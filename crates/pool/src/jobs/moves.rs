@@ -1,0 +1,304 @@
+//! Moving slabs to other disks beside the users: of disks that leave or are lost, and from full disks to empty ones.
+//!
+//! A move has three steps: the new slab is a copy that has missed everything; it is filled like any copy that was away; when it has all that the
+//! old one has, it takes its place. Until then both get every write, and the old one counts: the row is never worse off than before. The
+//! step that a row is at is in the metadata: after a restart [`DataPath::resume_moves`] goes on.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::Progress;
+use crate::placement::{self, NoPlace};
+use crate::space::SpaceError;
+use crate::{CommitError, DataPath, DiskNumber, InvalidOp, Op, RowNumber, SlabPlace, Space, SpaceId};
+
+/// What came of a move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moved {
+    /// The slab has moved.
+    Yes,
+    /// It stays where it was, and the new one is free again: its disk has left, or nobody here has the data now.
+    No,
+    /// Neither yet: the job was stopped, the new slab has what no other has, or another job is about it.
+    Begun,
+}
+
+/// What came of moving everything off a disk.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Evacuated {
+    /// Slabs that have moved.
+    pub moved: usize,
+    /// Slabs that are still there.
+    pub left: usize,
+    /// Why, of one of them.
+    pub why: Option<Stays>,
+}
+
+/// Why a slab stays.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Stays {
+    /// There is no other disk for it.
+    #[error(transparent)]
+    NoPlace(#[from] NoPlace),
+    /// Its disk is not here, and it has the only copy.
+    #[error("space {} has data that is nowhere else", .0.0)]
+    OnlyCopy(SpaceId),
+    /// Slabs of such a space move only when their disk is lost, so far.
+    #[error("slabs of the parity space {} move only when their disk is lost", .0.0)]
+    Parity(SpaceId),
+    /// The job was stopped, or something failed meanwhile.
+    #[error("not everything could be copied; it goes on when it is asked for again")]
+    Unfinished,
+}
+
+impl DataPath {
+    /// Begins to move a slab of a row to a free one on another disk.
+    ///
+    /// # Errors
+    /// [`InvalidOp`] when the state does not allow it; nothing has changed then.
+    pub async fn begin_move(
+        self: &Arc<DataPath>,
+        space: SpaceId,
+        row: RowNumber,
+        index: usize,
+        to: SlabPlace,
+    ) -> Result<(), SpaceError> {
+        let op = Op::BeginMove { space, row, index: index as u8, to };
+        self.space(space)?.change_copies(row, index, op).await
+    }
+
+    /// Fills the slab that a row's slab is moving to, and lets it take the old one's place.
+    ///
+    /// # Errors
+    /// Of the metadata, and of disks that stay although they fail; the move can be taken up again.
+    pub async fn finish_move(
+        self: &Arc<DataPath>,
+        space: SpaceId,
+        row: RowNumber,
+        progress: &Progress,
+    ) -> Result<Moved, SpaceError> {
+        let Some(_mine) = About::begin(self, space, row) else { return Ok(Moved::Begun) };
+        let space_of = self.space(space)?;
+        let mut last = None;
+        loop {
+            let now = self.read(|s| {
+                let r = s.rows.get(&(space, row))?;
+                let m = r.moving?;
+                let old = r.slabs.get(usize::from(m.index))?;
+                Some((m, r.slabs.len(), m.copy.missed & !old.missed, s.is_present(m.copy.place.disk)))
+            });
+            // Its row is gone, or somebody else has ended it.
+            let Some((moving, index, lacks, present)) = now else { return Ok(Moved::No) };
+            // Nothing is left to fill, or nobody here has the rest, which the old one has not either.
+            let stuck = last == Some(moving.copy.missed);
+            if present && (moving.copy.missed == 0 || (stuck && lacks == 0)) {
+                return match space_of.change_copies(row, index, Op::EndMove { space, row }).await {
+                    Ok(()) => Ok(Moved::Yes),
+                    // A write failed there meanwhile, or the row was freed.
+                    Err(e) if is_refused(&e) => continue,
+                    Err(e) => Err(e),
+                };
+            }
+            if present && progress.is_stopped() {
+                return Ok(Moved::Begun);
+            }
+            if !present || stuck {
+                let cancel = Op::CancelMove { space, row };
+                return match space_of.change_copies(row, index, cancel).await {
+                    Ok(()) => Ok(Moved::No),
+                    Err(SpaceError::Metadata(CommitError::Invalid(InvalidOp::LastCopy { .. }))) => {
+                        Ok(Moved::Begun)
+                    }
+                    Err(e) if is_refused(&e) => continue,
+                    Err(e) => Err(e),
+                };
+            }
+            last = Some(moving.copy.missed);
+            space_of.resync_copy(row, index, moving.copy.missed, progress).await?;
+        }
+    }
+
+    /// Goes on with the moves that were begun, and not ended, before a restart.
+    ///
+    /// # Errors
+    /// As for [`DataPath::finish_move`].
+    pub async fn resume_moves(self: &Arc<DataPath>, progress: &Progress) -> Result<(), SpaceError> {
+        let moves: Vec<_> = self.read(|s| s.moves().map(|(space, row, _)| (space, row)).collect());
+        progress.expect(moves.len() as u64 * self.slab_bytes);
+        for (space, row) in moves {
+            if progress.is_stopped() {
+                return Ok(());
+            }
+            self.finish_move(space, row, progress).await?;
+        }
+        Ok(())
+    }
+
+    /// Moves everything on a disk to others: those for automatic selection and hot spares, their reserve too. The disk may be here or not; what
+    /// nobody here has stays.
+    ///
+    /// # Errors
+    /// As for [`DataPath::finish_move`].
+    pub async fn evacuate(
+        self: &Arc<DataPath>,
+        from: DiskNumber,
+        progress: &Progress,
+    ) -> Result<Evacuated, SpaceError> {
+        let mut result = Evacuated::default();
+        let copies: Vec<_> = self.read(|s| s.copies_on(from).collect());
+        progress.expect(copies.len() as u64 * self.slab_bytes);
+        for (space, row, _) in copies {
+            if progress.is_stopped() {
+                result.why = Some(Stays::Unfinished);
+                break;
+            }
+            match self.move_off(from, space, row, progress).await? {
+                Ok(moved) => result.moved += usize::from(moved),
+                Err(why) => result.why = Some(why),
+            }
+        }
+        result.left = self.read(|s| s.copies_on(from).count());
+        if result.left == 0 {
+            result.why = None;
+        } else {
+            result.why.get_or_insert(Stays::Unfinished);
+        }
+        Ok(result)
+    }
+
+    /// Moves what a row has on a disk; whether it had anything.
+    async fn move_off(
+        self: &Arc<DataPath>,
+        from: DiskNumber,
+        space: SpaceId,
+        row: RowNumber,
+        progress: &Progress,
+    ) -> Result<Result<bool, Stays>, SpaceError> {
+        // What moves in this row already is ended first; what moves to this disk is not to.
+        if let Some(to) = self.read(|s| Some(s.rows.get(&(space, row))?.moving?.copy.place.disk)) {
+            if to == from {
+                let Some(_mine) = About::begin(self, space, row) else { return Ok(Err(Stays::Unfinished)) };
+                let index = self.read(|s| s.rows.get(&(space, row)).map_or(0, |r| r.slabs.len()));
+                let cancel = Op::CancelMove { space, row };
+                match self.space(space)?.change_copies(row, index, cancel).await {
+                    Err(e) if is_refused(&e) => return Ok(Err(Stays::Unfinished)),
+                    other => other?,
+                }
+            } else if self.finish_move(space, row, progress).await? == Moved::Begun {
+                return Ok(Err(Stays::Unfinished));
+            }
+        }
+        let planned = self.read(|s| {
+            let r = s.rows.get(&(space, row))?;
+            let index = r.slabs.iter().position(|c| c.place.disk == from)?;
+            Some(placement::place_off(s, space, row, index).map(|to| (index, to)))
+        });
+        let (index, to) = match planned {
+            None => return Ok(Ok(false)),
+            Some(Err(why)) => return Ok(Err(why)),
+            Some(Ok(plan)) => plan,
+        };
+        if let Some(striped) = self.space(space)?.striped() {
+            // Its disk is lost: what it had is built anew from the other columns.
+            match striped.move_slab(row, index, to).await {
+                Ok(()) => {}
+                Err(e) if is_refused(&e) => return Ok(Err(Stays::Unfinished)),
+                Err(e) => return Err(e),
+            }
+            self.space(space)?.resync_copy(row, index, u64::MAX, progress).await?;
+            return Ok(Ok(true));
+        }
+        match self.begin_move(space, row, index, to).await {
+            Ok(()) => {}
+            // A user took the slab or freed the row, or another job moves it: it is looked at again when somebody asks.
+            Err(e) if is_refused(&e) => return Ok(Err(Stays::Unfinished)),
+            Err(e) => return Err(e),
+        }
+        match self.finish_move(space, row, progress).await? {
+            Moved::Yes => Ok(Ok(true)),
+            Moved::No | Moved::Begun => Ok(Err(Stays::Unfinished)),
+        }
+    }
+
+    /// Moves slabs until the disks are as evenly full, and the copies as far apart, as can be; how many moved.
+    ///
+    /// # Errors
+    /// As for [`DataPath::finish_move`].
+    pub async fn optimize(self: &Arc<DataPath>, progress: &Progress) -> Result<usize, SpaceError> {
+        let (mut moved, mut skip) = (0, BTreeSet::new());
+        progress.expect(self.read(placement::to_rebalance) as u64 * self.slab_bytes);
+        while !progress.is_stopped() {
+            let Some(step) = self.read(|s| placement::rebalance(s, &skip)) else { break };
+            let placement::Step { space, row, index, to } = step;
+            match self.begin_move(space, row, index, to).await {
+                Ok(()) => {}
+                Err(e) if is_refused(&e) => {
+                    skip.insert((space, row));
+                    continue;
+                }
+                Err(e) => return Err(e),
+            }
+            match self.finish_move(space, row, progress).await? {
+                Moved::Yes => moved += 1,
+                Moved::No | Moved::Begun => drop(skip.insert((space, row))),
+            }
+        }
+        Ok(moved)
+    }
+}
+
+/// Whether the state has become another one meanwhile, which is nobody's fault; not that it is of an older format.
+fn is_refused(error: &SpaceError) -> bool {
+    match error {
+        SpaceError::Metadata(CommitError::Invalid(why)) => !matches!(why, InvalidOp::Older { .. }),
+        other => matches!(other, SpaceError::Deleted(_)),
+    }
+}
+
+/// One job is about a row's move at a time.
+struct About<'a> {
+    path: &'a DataPath,
+    of: (SpaceId, RowNumber),
+}
+
+impl About<'_> {
+    /// `None`: another is.
+    fn begin(path: &DataPath, space: SpaceId, row: RowNumber) -> Option<About<'_>> {
+        let free = path.moving.lock().insert((space, row));
+        if free { Some(About { path, of: (space, row) }) } else { None }
+    }
+}
+
+impl Drop for About<'_> {
+    fn drop(&mut self) {
+        self.path.moving.lock().remove(&self.of);
+    }
+}
+
+impl Space {
+    /// Changes which copies a row has, at a moment when nobody uses them: no write and no block is under way, no slab is given out, and nobody
+    /// deals with a failed disk.
+    async fn change_copies(&self, row: RowNumber, index: usize, op: Op) -> Result<(), SpaceError> {
+        let column = self.inner.column_of(&self.path, row, index);
+        let _units = self.inner.locks.lock(row, column, 0..u32::MAX).await;
+        let _blocks = self.no_flush().await;
+        let _one = self.path.allocating.lock().await;
+        let _failing = self.path.failing.lock().await;
+        let id = self.id();
+        let copies = || {
+            self.path.read(|s| {
+                let r = s.rows.get(&(id, row));
+                r.map(|r| r.copies().map(|(_, c)| c.place).collect::<Vec<_>>()).unwrap_or_default()
+            })
+        };
+        let before = copies();
+        self.path.book.commit(vec![op]).await?;
+        let after = copies();
+        for place in before.iter().filter(|p| !after.contains(p)) {
+            if let Some(disk) = self.path.disk(place.disk) {
+                disk.log.with(|core| core.forget(place.slab));
+            }
+        }
+        Ok(())
+    }
+}
