@@ -127,9 +127,9 @@ impl Parity {
         self.data + self.parity
     }
 
-    /// Regions of a row that may not be durable in their places.
+    /// Regions of a row that may not be durable in their places, or whose blocks may not be.
     pub(crate) fn active(&self, row: RowNumber) -> u64 {
-        self.marks.of(row)
+        self.marks.may_be_lost(row)
     }
 
     /// What is known and clean is read, and compared, again.

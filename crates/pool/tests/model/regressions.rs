@@ -7,9 +7,11 @@ use disk::{Disk, PowerCut};
 use env::Ctx;
 use pool::{Absence, DiskNumber};
 
+use crate::chaos::{bring_back, resync};
 use crate::in_virtual_time;
 use crate::life::run;
-use crate::rig::{Rig, Site};
+use crate::model::Value;
+use crate::rig::{PARITY, Rig, Site, USED, open};
 
 /// A disk that alone had a region was pulled with an unflushed write and came back; a flush then wrote a block that told of the write, and what had
 /// been discarded before passed for it.
@@ -57,4 +59,28 @@ fn a_disk_that_returns_stops_no_writer() {
         assert_eq!(site.read(0, 1).await, Ok(vec![3]));
         assert!(site.pool.read(|s| s.is_present(DiskNumber(1))));
     });
+}
+
+/// A disk that was pulled before its blocks were read was said to have lost them: its units stayed lost when it was back, and with the next disk so
+/// was the data.
+#[test]
+fn a_parity_disk_that_does_not_answer_has_lost_nothing() {
+    for (away, next) in [(0, 1), (1, 2), (2, 0)] {
+        in_virtual_time(async {
+            let (rig, site) = Rig::new(PARITY).await;
+            assert_eq!((rig.shape.disks, rig.shape.columns, rig.shape.parity), (3, 2, 1));
+            let values: Vec<Value> = (1..=USED).collect();
+            site.write(0, &values, false).await.expect("three disks");
+            site.path.quiesce().await.expect("three disks");
+            drop(site);
+            rig.machine.restart();
+            let site = open(&rig.env, &rig.machine, false).await.expect("three disks");
+            rig.machine.pull(SlotId(away), PowerCut::KeepAll);
+            assert_eq!(site.read(0, USED).await.as_ref(), Ok(&values), "without disk {away}");
+            bring_back(&rig, &site, away).await;
+            resync(&rig, &site).await;
+            rig.machine.pull(SlotId(next), PowerCut::KeepAll);
+            assert_eq!(site.read(0, USED).await.as_ref(), Ok(&values), "{away} is back, without {next}");
+        });
+    }
 }

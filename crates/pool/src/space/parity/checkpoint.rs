@@ -92,6 +92,7 @@ impl Striped {
             }
             return result;
         }
+        written.iter().for_each(|w| self.p.marks.blocks_end(w.group.key));
         self.trim(to).await?;
         let fresh: Vec<(crate::RowNumber, u64)> = self
             .p
@@ -141,8 +142,20 @@ impl Striped {
         Ok(named)
     }
 
-    /// Gives a group a new generation and writes its blocks to every column; `None` when its row is gone.
+    /// Writes the blocks of a group; `None` when its row is gone. It is marked until whoever gets the result knows that they are durable.
     async fn write_blocks(&self, group: Arc<RowGroup>, naming: bool) -> Option<Written> {
+        let key = group.key;
+        // Before the columns are looked at: a disk that leaves after that look has missed the group.
+        self.p.marks.blocks_begin(key, self.p.groups.regions_of(key));
+        let written = self.write_generation(group, naming).await;
+        if written.is_none() {
+            self.p.marks.blocks_end(key);
+        }
+        written
+    }
+
+    /// Gives a group a new generation and writes its blocks to every column; `None` when its row is gone.
+    async fn write_generation(&self, group: Arc<RowGroup>, naming: bool) -> Option<Written> {
         let key = group.key;
         let mut own: BTreeMap<usize, Option<Block>> = BTreeMap::new();
         let (here, blocks) = loop {
@@ -249,11 +262,12 @@ impl Striped {
         for w in written {
             let row = w.group.key.row;
             let Some(now) = self.columns(row) else { continue };
-            let used = self.p.marks.of(row) & self.p.groups.regions_of(w.group.key);
+            let regions = self.p.groups.regions_of(w.group.key);
+            let used = self.p.marks.of(row) & regions;
             for (copy, result) in &w.columns {
                 let flush = failed.iter().find(|(number, _)| *number == copy.number).map(|(_, e)| *e);
                 let error = result.err().or(flush);
-                let counts = now.iter().any(|c| c.index == copy.index && c.current() & used != 0);
+                let counts = now.iter().any(|c| c.index == copy.index && c.current() & regions != 0);
                 if let (Some(error), true) = (error, counts) {
                     return Err(blame(copy.number, error));
                 }

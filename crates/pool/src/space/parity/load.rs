@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use disk::DiskError;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 
@@ -22,7 +23,16 @@ use crate::{REGIONS, RowNumber};
 /// Why a block says nothing.
 pub(super) enum Bad {
     Damaged,
-    Disk(disk::DiskError),
+    Disk(DiskError),
+}
+
+/// What came of reading the blocks.
+pub(super) enum Loaded {
+    Well,
+    /// Some units' sums are lost.
+    Suspect,
+    /// A disk failed and does not count here any more: nothing was made known, look again.
+    Again,
 }
 
 impl Striped {
@@ -55,9 +65,9 @@ impl Striped {
             if !column.is_some_and(|c| columns[c].is_current(regions)) {
                 self.enough(key.row, &columns, regions)?;
             }
-            let suspect = self.load(&group, &columns, false).await?;
-            if suspect {
-                self.heal_lost(&group).boxed().await?;
+            match self.load(&group, &columns, false).await? {
+                Loaded::Again | Loaded::Well => {}
+                Loaded::Suspect => self.heal_lost(&group).boxed().await?,
             }
         }
     }
@@ -77,18 +87,34 @@ impl Striped {
         enough && !state.dead && state.mapped & regions == regions && known()
     }
 
-    /// Makes known what can be; true when some units' sums are lost. The caller has `preparing`.
+    /// Makes known what can be. The caller has `preparing`.
+    ///
+    /// # Errors
+    /// Of a disk that failed and cannot be spared.
     pub(super) async fn load(
         &self,
         group: &RowGroup,
         columns: &[Copy],
         relaxed: bool,
-    ) -> Result<bool, SpaceError> {
+    ) -> Result<Loaded, SpaceError> {
         let key = group.key;
         let here = self.p.groups.regions_of(key) & current(columns);
         let reads = columns.iter().filter(|c| c.current() & here != 0);
         let reads = reads.map(|c| async move { (c, self.read_block(key, c).await) });
         let blocks: Vec<(&Copy, Result<Block, Bad>)> = join_all(reads).await;
+        let mut gone = false;
+        for (copy, block) in &blocks {
+            // A disk that does not answer has lost nothing: it is away from now on. Otherwise what it has would be called lost, and stay so when it returns.
+            if let Err(Bad::Disk(error)) = block
+                && !matches!(error, DiskError::Medium { .. })
+            {
+                self.space.fail_copy(key.row, copy, here & copy.current(), error).boxed().await?;
+                gone = true;
+            }
+        }
+        if gone {
+            return Ok(Loaded::Again);
+        }
         let mut bad = Vec::new();
         let mut suspect = false;
         {
@@ -154,7 +180,7 @@ impl Striped {
             let space = self.space.inner.id;
             self.space.path.events.add(Finding { found: Found::BadTable, disk, space, address });
         }
-        Ok(suspect)
+        Ok(if suspect { Loaded::Suspect } else { Loaded::Well })
     }
 
     pub(super) async fn read_block(&self, key: RowKey, copy: &Copy) -> Result<Block, Bad> {

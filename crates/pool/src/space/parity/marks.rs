@@ -1,13 +1,17 @@
 //! Regions of rows whose newest changes are not durable in their places, in memory alone: a disk that leaves may have lost them. What a crash leaves
 //! is the journal's business.
 //!
-//! Invariant: a region is marked from before the first write to it until a checkpoint that began after its last one is durable.
+//! Invariants:
+//! 1. A region is marked from before the first write to it until a checkpoint that began after its last one is durable.
+//! 2. All regions of a group are in `blocks` from before its blocks are written until they are durable: the others say which block each column
+//!    should have, and a disk that leaves without it would have lost, by that, what it has of the rest of the group.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use super::table::RowKey;
 use crate::RowNumber;
 
 #[derive(Default)]
@@ -17,6 +21,7 @@ pub(super) struct Marks(Mutex<Inner>);
 struct Inner {
     clock: u64,
     rows: BTreeMap<RowNumber, BTreeMap<u8, Use>>,
+    blocks: BTreeMap<RowKey, u64>,
 }
 
 struct Use {
@@ -45,8 +50,24 @@ impl Marks {
     }
 
     pub(super) fn of(&self, row: RowNumber) -> u64 {
+        self.0.lock().of(row)
+    }
+
+    /// What a disk that leaves may have lost of a row: these regions, and those of groups whose blocks are being written.
+    pub(super) fn may_be_lost(&self, row: RowNumber) -> u64 {
         let inner = self.0.lock();
-        inner.rows.get(&row).map_or(0, |uses| uses.keys().fold(0, |all, r| all | 1 << r))
+        let blocks = inner.blocks.iter().filter(|(key, _)| key.row == row);
+        blocks.fold(0, |all, (_, regions)| all | regions) | inner.of(row)
+    }
+
+    /// Blocks of a group are about to be written, which has these regions.
+    pub(super) fn blocks_begin(&self, key: RowKey, regions: u64) {
+        self.0.lock().blocks.insert(key, regions);
+    }
+
+    /// They are durable wherever they count.
+    pub(super) fn blocks_end(&self, key: RowKey) {
+        self.0.lock().blocks.remove(&key);
     }
 
     /// The time, for [`Marks::durable`].
@@ -65,7 +86,15 @@ impl Marks {
     }
 
     pub(super) fn forget(&self, row: RowNumber) {
-        self.0.lock().rows.remove(&row);
+        let mut inner = self.0.lock();
+        inner.rows.remove(&row);
+        inner.blocks.retain(|key, _| key.row != row);
+    }
+}
+
+impl Inner {
+    fn of(&self, row: RowNumber) -> u64 {
+        self.rows.get(&row).map_or(0, |uses| uses.keys().fold(0, |all, r| all | 1 << r))
     }
 }
 
@@ -105,5 +134,20 @@ mod tests {
         assert_eq!(marks.of(row), 0b10, "kept");
         marks.durable(marks.now(), |_| 0);
         assert_eq!(marks.of(row), 0);
+    }
+
+    #[test]
+    fn blocks_under_way_count_for_a_disk_that_leaves() {
+        let (marks, row) = (Arc::new(Marks::default()), RowNumber(3));
+        let key = |group| RowKey { row, group };
+        marks.blocks_begin(key(0), 0b11);
+        marks.blocks_begin(key(1), 0b1100);
+        let _mark = marks.begin(row, 0b1_0000);
+        assert_eq!((marks.of(row), marks.may_be_lost(row)), (0b1_0000, 0b1_1111));
+        assert_eq!(marks.may_be_lost(RowNumber(4)), 0);
+        marks.blocks_end(key(0));
+        assert_eq!(marks.may_be_lost(row), 0b1_1100);
+        marks.forget(row);
+        assert_eq!(marks.may_be_lost(row), 0);
     }
 }

@@ -15,6 +15,7 @@ use futures_util::future::join_all;
 
 use super::Striped;
 use super::columns::Columns;
+use super::load::Loaded;
 use super::table::RowKey;
 use crate::journal::record::{Entry, Kind};
 use crate::space::SpaceError;
@@ -121,6 +122,10 @@ impl Striped {
                     return Ok(false);
                 }
             }
+            for group in told.groups.keys() {
+                // While all who can help are here: the next disk may leave at any time.
+                self.heal_lost(&self.p.groups.get(RowKey { row: *row, group: *group })).await?;
+            }
             all.push((*row, columns));
         }
         Ok(!all.iter().any(|(row, before)| self.is_changed(*row, before)))
@@ -135,7 +140,9 @@ impl Striped {
         let group = self.p.groups.get(key);
         let _one = group.preparing.lock().await;
         let _stripes = self.lock(key.row, key.units()).await;
-        self.load(&group, columns, true).await?;
+        if let Loaded::Again = self.load(&group, columns, true).await? {
+            return Ok(false);
+        }
         let writes = stripes.iter().flat_map(|(unit, told)| {
             told.units.iter().filter_map(move |(c, bytes)| {
                 let copy = &columns[*c];
