@@ -53,6 +53,9 @@ pub(crate) fn place_off(s: &State, space: SpaceId, row: RowNumber, index: usize)
     if here && s.spaces.get(&space).is_some_and(parity) {
         return Err(Stays::Parity(space));
     }
+    if let Some(owner) = s.owner_of(space).filter(|_| here) {
+        return Err(Stays::Parity(owner));
+    }
     if !here && s.alone(space, row, index) != 0 {
         return Err(Stays::OnlyCopy(space));
     }

@@ -43,13 +43,15 @@ impl Fill {
     }
 }
 
-/// The step that helps most; `None` when there is none. Rows in `skip`, and those with a slab on the move, are left alone, as are parity spaces.
+/// The step that helps most; `None` when there is none. Rows in `skip`, and those with a slab on the move, are left alone, as are parity spaces and
+/// their journals.
 pub fn rebalance(state: &State, skip: &BTreeSet<(SpaceId, RowNumber)>) -> Option<Step> {
     let disks: Vec<(DiskNumber, Fill)> = targets(state);
     let mut best: Option<(_, Step)> = None;
     for (&(space, row), r) in &state.rows {
         let Some(record) = state.spaces.get(&space) else { continue };
-        let parity = matches!(record.resiliency, Resiliency::Parity { .. });
+        let parity =
+            matches!(record.resiliency, Resiliency::Parity { .. }) || state.owner_of(space).is_some();
         if r.moving.is_some() || parity || skip.contains(&(space, row)) {
             continue;
         }
