@@ -4,9 +4,11 @@
 
 pub mod activity;
 pub mod checksums;
+mod head;
 pub mod stripes;
 mod units;
 
+pub use head::{BLOCK, BlockId, Damaged};
 pub use units::Units;
 
 /// CRC32C of a block whose CRC lies at `at`.

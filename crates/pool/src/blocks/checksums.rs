@@ -3,33 +3,12 @@
 //! Every slab in a row has one block for each group, written when the slab is allocated, so that a block that is not this slab's or not
 //! whole is damage, and never taken for an empty one.
 
-use super::{Units, crc_without, u32_at, u64_at};
-use crate::{GROUP_UNITS, PoolId, RowNumber, SpaceId};
-
-/// Bytes of a block.
-pub const BLOCK: usize = 4096;
+use super::head::{begin, open, seal};
+use super::{BlockId, Damaged, Units, u32_at};
+use crate::{GROUP_UNITS, RowNumber, SpaceId};
 
 const MAGIC: &[u8; 8] = b"CWYSUMS1";
-const VERSION: u32 = 1;
-const CRC_AT: usize = 12;
 const SUMS_AT: usize = 2048;
-
-/// Which block it is; one that says another was written elsewhere, or in another life of the slab.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BlockId {
-    /// The pool.
-    pub pool: PoolId,
-    /// The space.
-    pub space: SpaceId,
-    /// The row.
-    pub row: RowNumber,
-    /// The slab's index in the row.
-    pub index: u8,
-    /// The group in the slab.
-    pub group: u32,
-    /// [`crate::SlabCopy::generation`].
-    pub allocation: u32,
-}
 
 /// What a group's units should be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,20 +20,6 @@ pub struct Table {
     pub lost: Units,
     /// See [`checksum`]; only those of written units mean anything.
     pub sums: [u32; GROUP_UNITS as usize],
-}
-
-/// Why a block is not what was looked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Damaged {
-    /// Its bytes are not a checksum block, or not whole.
-    #[error("the checksum block is damaged")]
-    Bytes,
-    /// It is the block of another place, or of an earlier life of the slab: a write went astray or was lost.
-    #[error("the checksum block is another one's")]
-    Another,
-    /// A version that this program does not know.
-    #[error("the checksum block has version {0}, this program knows {VERSION}")]
-    Version(u32),
 }
 
 impl Default for Table {
@@ -89,24 +54,13 @@ impl Table {
 
 /// The bytes of a block.
 pub fn encode(id: &BlockId, generation: u64, table: &Table) -> Vec<u8> {
-    let mut b = vec![0; BLOCK];
-    b[0..8].copy_from_slice(MAGIC);
-    b[8..12].copy_from_slice(&VERSION.to_le_bytes());
-    b[16..32].copy_from_slice(&id.pool.0);
-    b[32..36].copy_from_slice(&id.space.0.to_le_bytes());
-    b[36..40].copy_from_slice(&id.row.0.to_le_bytes());
-    b[40] = id.index;
-    b[44..48].copy_from_slice(&id.group.to_le_bytes());
-    b[48..52].copy_from_slice(&id.allocation.to_le_bytes());
-    b[56..64].copy_from_slice(&generation.to_le_bytes());
+    let mut b = begin(MAGIC, id, generation);
     table.written.put(&mut b[128..192]);
     table.lost.put(&mut b[192..256]);
     for (bytes, sum) in b[SUMS_AT..].chunks_exact_mut(4).zip(table.sums) {
         bytes.copy_from_slice(&sum.to_le_bytes());
     }
-    let crc = crc_without(&b, CRC_AT);
-    b[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
-    b
+    seal(b)
 }
 
 /// The group's generation and table.
@@ -114,30 +68,13 @@ pub fn encode(id: &BlockId, generation: u64, table: &Table) -> Vec<u8> {
 /// # Errors
 /// [`Damaged`].
 pub fn decode(b: &[u8], id: &BlockId) -> Result<(u64, Box<Table>), Damaged> {
-    if b.len() != BLOCK || &b[0..8] != MAGIC || u32_at(b, CRC_AT) != crc_without(b, CRC_AT) {
-        return Err(Damaged::Bytes);
-    }
-    match u32_at(b, 8) {
-        VERSION => {}
-        other => return Err(Damaged::Version(other)),
-    }
-    let is = BlockId {
-        pool: PoolId(b[16..32].try_into().unwrap_or_default()),
-        space: SpaceId(u32_at(b, 32)),
-        row: RowNumber(u32_at(b, 36)),
-        index: b[40],
-        group: u32_at(b, 44),
-        allocation: u32_at(b, 48),
-    };
-    if is != *id {
-        return Err(Damaged::Another);
-    }
+    let generation = open(b, MAGIC, id)?;
     let table = Table {
         written: Units::get(&b[128..192]),
         lost: Units::get(&b[192..256]),
         sums: std::array::from_fn(|i| u32_at(b, SUMS_AT + i * 4)),
     };
-    Ok((u64_at(b, 56), Box::new(table)))
+    Ok((generation, Box::new(table)))
 }
 
 /// What a unit's place adds to its checksum. `unit` counts from the beginning of the column.
@@ -178,17 +115,7 @@ pub fn checksum<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn id() -> BlockId {
-        BlockId {
-            pool: PoolId(*b"pool of 16 bytes"),
-            space: SpaceId(0x0101_0102),
-            row: RowNumber(0x0203_0405),
-            index: 6,
-            group: 7,
-            allocation: 0x0809_0a0b,
-        }
-    }
+    use crate::blocks::head::tests::{id, refuses};
 
     #[test]
     fn the_bytes() {
@@ -241,28 +168,7 @@ mod tests {
     #[test]
     fn what_is_refused() {
         let b = encode(&id(), 1, &Table::default());
-        for at in 0..BLOCK {
-            let mut bad = b.clone();
-            bad[at] ^= 0x10;
-            assert_eq!(decode(&bad, &id()).err(), Some(Damaged::Bytes), "byte {at}");
-        }
-        assert_eq!(decode(&[0; BLOCK], &id()).err(), Some(Damaged::Bytes));
-        assert_eq!(decode(&b[..4000], &id()).err(), Some(Damaged::Bytes));
-        for other in [
-            BlockId { pool: PoolId([0; 16]), ..id() },
-            BlockId { space: SpaceId(1), ..id() },
-            BlockId { row: RowNumber(1), ..id() },
-            BlockId { index: 1, ..id() },
-            BlockId { group: 1, ..id() },
-            BlockId { allocation: 1, ..id() },
-        ] {
-            assert_eq!(decode(&b, &other).err(), Some(Damaged::Another));
-        }
-        let mut newer = b;
-        newer[8] = 9;
-        let crc = crc_without(&newer, CRC_AT);
-        newer[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
-        assert_eq!(decode(&newer, &id()).err(), Some(Damaged::Version(9)));
+        refuses(&b, |b, id| decode(b, id).err());
     }
 
     #[test]

@@ -4,20 +4,15 @@
 //! The blocks of a row's columns for one group are written together, with one generation. Which data units are written is in each of them, so that it
 //! is known without the disk whose units they are.
 
-use super::checksums::{BlockId, Damaged};
-use super::{Units, crc_without, u32_at, u64_at};
+use super::head::{begin, open, seal};
+use super::{BlockId, Damaged, Units, u32_at, u64_at};
+use crate::GROUP_UNITS;
 use crate::parity::{DATA_MAX, PARITY_MAX};
-use crate::{GROUP_UNITS, PoolId, RowNumber, SpaceId};
-
-/// Bytes of a block.
-pub const BLOCK: usize = 4096;
 
 /// The most columns of a row.
 pub const COLUMNS_MAX: usize = DATA_MAX + PARITY_MAX;
 
 const MAGIC: &[u8; 8] = b"CWYSTRP1";
-const VERSION: u32 = 1;
-const CRC_AT: usize = 12;
 const LOST_AT: usize = 128;
 const WROTE_AT: usize = 192;
 const WRITTEN_AT: usize = 512;
@@ -58,16 +53,8 @@ impl Block {
 pub fn encode(id: &BlockId, block: &Block) -> Vec<u8> {
     let (columns, data) = (block.wrote.len(), block.written.len());
     assert!(columns <= COLUMNS_MAX && data <= DATA_MAX && data <= columns);
-    let mut b = vec![0; BLOCK];
-    b[0..8].copy_from_slice(MAGIC);
-    b[8..12].copy_from_slice(&VERSION.to_le_bytes());
-    b[16..32].copy_from_slice(&id.pool.0);
-    b[32..36].copy_from_slice(&id.space.0.to_le_bytes());
-    b[36..40].copy_from_slice(&id.row.0.to_le_bytes());
-    (b[40], b[41], b[42]) = (id.index, data as u8, (columns - data) as u8);
-    b[44..48].copy_from_slice(&id.group.to_le_bytes());
-    b[48..52].copy_from_slice(&id.allocation.to_le_bytes());
-    b[56..64].copy_from_slice(&block.generation.to_le_bytes());
+    let mut b = begin(MAGIC, id, block.generation);
+    (b[41], b[42]) = (data as u8, (columns - data) as u8);
     block.lost.put(&mut b[LOST_AT..LOST_AT + 64]);
     for (bytes, wrote) in b[WROTE_AT..].chunks_exact_mut(8).zip(&block.wrote) {
         bytes.copy_from_slice(&wrote.to_le_bytes());
@@ -78,9 +65,7 @@ pub fn encode(id: &BlockId, block: &Block) -> Vec<u8> {
     for (bytes, sum) in b[SUMS_AT..].chunks_exact_mut(4).zip(block.sums.iter()) {
         bytes.copy_from_slice(&sum.to_le_bytes());
     }
-    let crc = crc_without(&b, CRC_AT);
-    b[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
-    b
+    seal(b)
 }
 
 /// What the block says, if it is the one that is looked for, of a row with so many columns.
@@ -88,27 +73,12 @@ pub fn encode(id: &BlockId, block: &Block) -> Vec<u8> {
 /// # Errors
 /// [`Damaged`].
 pub fn decode(b: &[u8], id: &BlockId, data: usize, parity: usize) -> Result<Block, Damaged> {
-    if b.len() != BLOCK || &b[0..8] != MAGIC || u32_at(b, CRC_AT) != crc_without(b, CRC_AT) {
-        return Err(Damaged::Bytes);
-    }
-    match u32_at(b, 8) {
-        VERSION => {}
-        other => return Err(Damaged::Version(other)),
-    }
-    let is = BlockId {
-        pool: PoolId(b[16..32].try_into().unwrap_or_default()),
-        space: SpaceId(u32_at(b, 32)),
-        row: RowNumber(u32_at(b, 36)),
-        index: b[40],
-        group: u32_at(b, 44),
-        allocation: u32_at(b, 48),
-    };
-    if is != *id || (usize::from(b[41]), usize::from(b[42])) != (data, parity) || data + parity > COLUMNS_MAX
-    {
+    let generation = open(b, MAGIC, id)?;
+    if (usize::from(b[41]), usize::from(b[42])) != (data, parity) || data + parity > COLUMNS_MAX {
         return Err(Damaged::Another);
     }
     Ok(Block {
-        generation: u64_at(b, 56),
+        generation,
         wrote: (0..data + parity).map(|c| u64_at(b, WROTE_AT + 8 * c)).collect(),
         written: (0..data).map(|c| Units::get(&b[WRITTEN_AT + 64 * c..WRITTEN_AT + 64 * (c + 1)])).collect(),
         lost: Units::get(&b[LOST_AT..LOST_AT + 64]),
@@ -119,17 +89,7 @@ pub fn decode(b: &[u8], id: &BlockId, data: usize, parity: usize) -> Result<Bloc
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn id() -> BlockId {
-        BlockId {
-            pool: PoolId(*b"pool of 16 bytes"),
-            space: SpaceId(0x0101_0102),
-            row: RowNumber(0x0203_0405),
-            index: 6,
-            group: 7,
-            allocation: 0x0809_0a0b,
-        }
-    }
+    use crate::blocks::head::tests::{id, refuses};
 
     #[test]
     fn the_bytes() {
@@ -151,28 +111,7 @@ mod tests {
     #[test]
     fn what_is_refused() {
         let b = encode(&id(), &Block::empty(3, 1));
-        for at in 0..BLOCK {
-            let mut bad = b.clone();
-            bad[at] ^= 0x10;
-            assert_eq!(decode(&bad, &id(), 3, 1).err(), Some(Damaged::Bytes), "byte {at}");
-        }
-        assert_eq!(decode(&[0; BLOCK], &id(), 3, 1).err(), Some(Damaged::Bytes));
-        assert_eq!(decode(&b[..4000], &id(), 3, 1).err(), Some(Damaged::Bytes));
+        refuses(&b, |b, id| decode(b, id, 3, 1).err());
         assert_eq!(decode(&b, &id(), 2, 2).err(), Some(Damaged::Another));
-        for other in [
-            BlockId { pool: PoolId([0; 16]), ..id() },
-            BlockId { space: SpaceId(1), ..id() },
-            BlockId { row: RowNumber(1), ..id() },
-            BlockId { index: 1, ..id() },
-            BlockId { group: 1, ..id() },
-            BlockId { allocation: 1, ..id() },
-        ] {
-            assert_eq!(decode(&b, &other, 3, 1).err(), Some(Damaged::Another));
-        }
-        let mut newer = b;
-        newer[8] = 9;
-        let crc = crc_without(&newer, CRC_AT);
-        newer[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
-        assert_eq!(decode(&newer, &id(), 3, 1).err(), Some(Damaged::Version(9)));
     }
 }

@@ -143,11 +143,7 @@ pub fn decode(b: &IoBuf, id: &RecordId, columns: usize) -> Option<Vec<(Entry, Ve
     if length(b, id)? * UNIT != b.len() as u64 || usize::from(b[60]) != columns {
         return None;
     }
-    let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
-    digest.update(&b[..CRC_AT]);
-    digest.update(&[0; 4]);
-    digest.update(&b[CRC_AT + 4..]);
-    if u32_at(b, CRC_AT) != digest.finalize() as u32 {
+    if u32_at(b, CRC_AT) != crate::blocks::crc_without(b, CRC_AT) {
         return None;
     }
     let (count, size) = (u32_at(b, 36) as usize, ENTRY + 4 * columns);

@@ -10,7 +10,8 @@ use futures_util::future::join_all;
 
 use super::{Space, SpaceError};
 use crate::CommitError;
-use crate::blocks::checksums::{BlockId, Table, encode};
+use crate::blocks::BlockId;
+use crate::blocks::checksums::{Table, encode};
 use crate::blocks::stripes;
 use crate::disks::DataDisk;
 use crate::{Absence, GROUP, InvalidOp, Op, RowNumber, SlabPlace, placement};

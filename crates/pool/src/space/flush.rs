@@ -21,8 +21,8 @@ use tokio::sync::MutexGuard;
 
 use super::copies::{Copies, Copy, blame};
 use super::{Space, SpaceError};
-use crate::blocks::Units;
-use crate::blocks::checksums::{BlockId, Table, decode, encode};
+use crate::blocks::checksums::{Table, decode, encode};
+use crate::blocks::{BLOCK, BlockId, Units};
 use crate::disks::DataDisk;
 use crate::groups::{Group, GroupKey};
 use crate::{Absence, DiskNumber};
@@ -337,7 +337,7 @@ impl Space {
         key: GroupKey,
     ) -> Result<(u64, Box<Table>), BadBlock> {
         let at = copy.block_at(disk, key.group);
-        let read = self.path.io.read(&*disk.member.disk, at, crate::blocks::checksums::BLOCK).await;
+        let read = self.path.io.read(&*disk.member.disk, at, BLOCK).await;
         let bytes = read.map_err(BadBlock::Disk)?;
         decode(&bytes, &self.block_id(key, copy)).map_err(|_| BadBlock::Damaged)
     }

@@ -279,4 +279,4 @@ impl Striped {
     }
 }
 
-const _: () = assert!(UNIT as usize == crate::blocks::stripes::BLOCK);
+const _: () = assert!(UNIT as usize == crate::blocks::BLOCK);
