@@ -3,19 +3,13 @@
 //! Invariants:
 //! 1. A table says of every unit in its known regions what was last written there; others are not known: no copy that has them was here
 //!    when it was loaded, or they are unresolved.
-//! 2. A dirty table is never dropped. Clean ones are, oldest use first, when there are more than the bound; and when half of the bound is dirty,
-//!    writers flush.
-//! 3. A dead group's row is gone; nobody changes it any more.
-//! 4. No block says what the table says of regions in `hearsay`.
+//! 2. No block says what the table says of regions in `hearsay`.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use std::sync::Arc;
-
-use parking_lot::Mutex;
 
 use crate::blocks::Units;
 use crate::blocks::checksums::Table;
+use crate::cache::{Cache, Cached, Entry, Flags, Key};
 use crate::{GROUP_UNITS, REGIONS, RowNumber, UNIT};
 
 /// Which group of a space.
@@ -27,12 +21,10 @@ pub(crate) struct GroupKey {
 }
 
 /// One group.
-pub(crate) struct Group {
-    pub(crate) key: GroupKey,
-    pub(crate) state: Mutex<GroupState>,
-    /// One at a time makes it ready.
-    pub(crate) preparing: tokio::sync::Mutex<()>,
-}
+pub(crate) type Group = Cached<GroupKey, GroupState>;
+
+/// The groups that a space has in memory.
+pub(crate) type Groups = Cache<GroupKey, GroupState>;
 
 pub(crate) struct GroupState {
     pub(crate) table: Box<Table>,
@@ -44,8 +36,19 @@ pub(crate) struct GroupState {
     pub(crate) unknown: u64,
     /// Regions whose only copy was away and came back, and may have lost what the table says, until they are resolved.
     pub(crate) hearsay: u64,
-    pub(crate) dirty: bool,
-    pub(crate) dead: bool,
+    pub(crate) flags: Flags,
+}
+
+impl Key for GroupKey {
+    fn row(&self) -> RowNumber {
+        self.row
+    }
+}
+
+impl Entry for GroupState {
+    fn flags(&mut self) -> &mut Flags {
+        &mut self.flags
+    }
 }
 
 /// Units and regions of slabs of one size.
@@ -105,123 +108,26 @@ impl GroupKey {
     }
 }
 
-/// The groups that a space has in memory.
-pub(crate) struct Groups {
-    bound: usize,
-    regions: Regions,
-    inner: Mutex<Inner>,
-}
-
-#[derive(Default)]
-struct Inner {
-    groups: BTreeMap<GroupKey, (Arc<Group>, u64)>,
-    dirty: BTreeSet<GroupKey>,
-    clock: u64,
-}
-
 impl Groups {
-    pub(crate) fn new(bound: usize, regions: Regions) -> Groups {
-        Groups { bound: bound.max(4), regions, inner: Mutex::default() }
-    }
-
-    /// The group, known or not.
-    pub(crate) fn get(&self, key: GroupKey) -> Arc<Group> {
-        let mut inner = self.inner.lock();
-        inner.clock += 1;
-        let clock = inner.clock;
-        if let Some((group, used)) = inner.groups.get_mut(&key) {
-            *used = clock;
-            return Arc::clone(group);
-        }
-        if inner.groups.len() >= self.bound {
-            inner.evict(self.bound / 8 + 1);
-        }
-        let state = GroupState {
+    /// The groups of slabs with these regions, so many at most.
+    pub(crate) fn with(bound: usize, regions: Regions) -> Groups {
+        Cache::new(bound, move |key: GroupKey| GroupState {
             table: Box::default(),
             generation: 0,
             settled: Units::NONE,
-            unknown: self.regions.of(&key.units()),
+            unknown: regions.of(&key.units()),
             hearsay: 0,
-            dirty: false,
-            dead: false,
-        };
-        let group = Arc::new(Group { key, state: Mutex::new(state), preparing: tokio::sync::Mutex::new(()) });
-        inner.groups.insert(key, (Arc::clone(&group), clock));
-        group
-    }
-
-    /// Its table differs from the disks' blocks, which are to be written.
-    pub(crate) fn dirty(&self, group: &Group, state: &mut GroupState) {
-        if !state.dirty && !state.dead {
-            state.dirty = true;
-            self.inner.lock().dirty.insert(group.key);
-        }
-    }
-
-    /// Whether so many are dirty that the next writer has to flush.
-    pub(crate) fn are_too_dirty(&self) -> bool {
-        self.inner.lock().dirty.len() > self.bound / 2
-    }
-
-    /// Those that are dirty, which are no longer counted as such.
-    pub(crate) fn take_dirty(&self) -> Vec<Arc<Group>> {
-        let mut inner = self.inner.lock();
-        let keys = std::mem::take(&mut inner.dirty);
-        keys.iter().filter_map(|k| inner.groups.get(k).map(|(g, _)| Arc::clone(g))).collect()
+            flags: Flags::default(),
+        })
     }
 
     /// What is known of these regions of a column is hearsay from now on.
-    pub(crate) fn hearsay(&self, row: RowNumber, column: u8, regions: u64) {
-        let (first, last) = (GroupKey { row, column, group: 0 }, GroupKey { row, column, group: u32::MAX });
-        let groups: Vec<Arc<Group>> =
-            self.inner.lock().groups.range(first..=last).map(|(_, (g, _))| Arc::clone(g)).collect();
-        for group in groups {
+    pub(crate) fn hearsay(&self, row: RowNumber, column: u8, regions: Regions, which: u64) {
+        let key = |group| GroupKey { row, column, group };
+        for group in self.of(key(0)..=key(u32::MAX)) {
             let mut state = group.state.lock();
-            let mine = self.regions.of(&group.key.units()) & !state.unknown;
-            state.hearsay |= regions & mine;
-        }
-    }
-
-    /// Forgets the groups of a row that is gone.
-    pub(crate) fn kill(&self, row: RowNumber) {
-        let dead: Vec<Arc<Group>> = {
-            let mut inner = self.inner.lock();
-            let keys: Vec<GroupKey> = inner.groups.keys().filter(|k| k.row == row).copied().collect();
-            inner.dirty.retain(|k| k.row != row);
-            keys.iter().filter_map(|k| inner.groups.remove(k)).map(|(g, _)| g).collect()
-        };
-        for group in dead {
-            let mut state = group.state.lock();
-            (state.dead, state.dirty) = (true, false);
-        }
-    }
-
-    /// Forgets what is clean and in nobody's hands, so that it is read, and compared, again.
-    pub(crate) fn forget_clean(&self) {
-        self.inner.lock().evict(usize::MAX);
-    }
-
-    /// How many there are, and how many are dirty.
-    #[cfg(test)]
-    pub(crate) fn count(&self) -> (usize, usize) {
-        let inner = self.inner.lock();
-        (inner.groups.len(), inner.dirty.len())
-    }
-}
-
-impl Inner {
-    /// Drops the least recently used clean groups that nobody holds.
-    fn evict(&mut self, count: usize) {
-        let mut clean: Vec<(u64, GroupKey)> = self
-            .groups
-            .iter()
-            // One whose state is locked is in use; and who has that lock may wait for ours.
-            .filter(|(_, (g, _))| Arc::strong_count(g) == 1 && g.state.try_lock().is_some_and(|s| !s.dirty))
-            .map(|(k, (_, used))| (*used, *k))
-            .collect();
-        clean.sort_unstable();
-        for (_, key) in clean.into_iter().take(count) {
-            self.groups.remove(&key);
+            let mine = regions.of(&group.key.units()) & !state.unknown;
+            state.hearsay |= which & mine;
         }
     }
 }
@@ -245,27 +151,5 @@ mod tests {
         assert_eq!(large.of(&(4096..4097)), 2);
         assert_eq!(large.in_group(8, 2), Units::range(0, 512));
         assert_eq!(large.in_group(8, 1), Units::NONE);
-    }
-
-    #[test]
-    fn dirty_ones_stay() {
-        let groups = Groups::new(4, Regions::new(1 << 30));
-        let key = |group| GroupKey { row: RowNumber(0), column: 0, group };
-        let first = groups.get(key(0));
-        groups.dirty(&first, &mut first.state.lock());
-        drop(first);
-        let held = groups.get(key(1));
-        for g in 2..20 {
-            groups.get(key(g));
-        }
-        assert!(groups.count().0 <= 5);
-        assert!(Arc::ptr_eq(&held, &groups.get(key(1))));
-        assert!(groups.get(key(0)).state.lock().dirty);
-        let dirty = groups.take_dirty();
-        assert_eq!((dirty.len(), groups.count().1), (1, 0));
-        drop(held);
-        groups.kill(RowNumber(0));
-        assert!(dirty[0].state.lock().dead);
-        assert_eq!(groups.count(), (0, 0));
     }
 }

@@ -14,6 +14,7 @@
 pub mod activity;
 pub mod blocks;
 pub mod book;
+mod cache;
 mod disks;
 pub mod events;
 pub mod format;

@@ -359,7 +359,8 @@ impl DataPath {
     ) {
         let regions = regions & self.read(|s| s.alone(space, row, index));
         if let (Ok(space), true) = (self.space(space), regions != 0) {
-            space.inner.groups.hearsay(row, space.inner.column_of(self, row, index), regions);
+            let column = space.inner.column_of(self, row, index);
+            space.inner.groups.hearsay(row, column, space.inner.regions, regions);
             if unflushed & regions != 0 {
                 space.owe_flush(SpaceError::Returned { space: space.id(), row, disk });
             }

@@ -23,6 +23,7 @@ mod parity;
 mod prepare;
 mod read;
 mod resolve;
+mod rounds;
 mod unresolved;
 mod unwritten;
 mod write;
@@ -80,14 +81,14 @@ impl SpaceInner {
         journal: Option<u64>,
     ) -> SpaceInner {
         let regions = Regions::new(path.slab_bytes);
-        let parity = journal.map(|units| Parity::new(path.options.tables, regions, id, record, units));
+        let parity = journal.map(|units| Parity::new(path.options.tables, id, record, units));
         SpaceInner {
             id,
             layout: Layout::new(record, path.slab_bytes),
             copies: record.resiliency.copies(),
             columns: record.columns,
             regions,
-            groups: Groups::new(path.options.tables, regions),
+            groups: Groups::with(path.options.tables, regions),
             locks: RangeLocks::default(),
             parity: parity.map(Arc::new),
             flusher: Flusher::default(),

@@ -151,7 +151,7 @@ impl Space {
             let Some(copies) = self.inner.copies(&self.path, key.row, key.column) else { return Ok(()) };
             let mut look = {
                 let state = group.state.lock();
-                if state.dead {
+                if state.flags.dead {
                     return Ok(());
                 }
                 let regions = current(&copies) & !state.unknown & !self.inner.in_doubt(key);

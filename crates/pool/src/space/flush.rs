@@ -1,11 +1,10 @@
 //! Flushing: data and checksums durable.
 //!
 //! Invariants:
-//! 1. One round at a time; a caller is answered by a round that began after its call.
-//! 2. A block holds what was acknowledged before its round, and perhaps later writes; those are marked active.
-//! 3. A block says that a unit is written only when data of it is durable on every copy. Units written for the first time since they were zeros
+//! 1. A block holds what was acknowledged before its round, and perhaps later writes; those are marked active.
+//! 2. A block says that a unit is written only when data of it is durable on every copy. Units written for the first time since they were zeros
 //!    cost the round a flush of the data before the blocks.
-//! 4. A round ends well only if every region written since the last one has a current copy on a disk that took block and flush, and no copy
+//! 3. A round ends well only if every region written since the last one has a current copy on a disk that took block and flush, and no copy
 //!    that did not take them is current there.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,6 +19,7 @@ use parking_lot::Mutex;
 use tokio::sync::MutexGuard;
 
 use super::copies::{Copies, Copy, blame};
+use super::rounds::Rounds;
 use super::{Space, SpaceError};
 use crate::blocks::checksums::{Table, decode, encode};
 use crate::blocks::{BLOCK, BlockId, Units};
@@ -35,22 +35,21 @@ const SWEEP_EVERY: Duration = Duration::from_secs(10);
 
 #[derive(Default)]
 pub(super) struct Flusher {
-    lock: tokio::sync::Mutex<()>,
-    rounds: Mutex<Rounds>,
-}
-
-struct Rounds {
-    begun: u64,
-    done: u64,
-    result: Result<(), SpaceError>,
+    rounds: Rounds,
     /// Something acknowledged is lost, and the next who asks is to be told.
-    owed: Option<SpaceError>,
-    swept: Option<Instant>,
+    owed: Mutex<Option<SpaceError>>,
+    swept: Mutex<Option<Instant>>,
 }
 
-impl Default for Rounds {
-    fn default() -> Rounds {
-        Rounds { begun: 0, done: 0, result: Ok(()), owed: None, swept: None }
+impl Flusher {
+    /// Whether marks are to be taken back now. The first time is no reason to.
+    fn sweeps(&self, now: Instant) -> bool {
+        let mut swept = self.swept.lock();
+        let due = swept.is_some_and(|at| now - at >= SWEEP_EVERY);
+        if due || swept.is_none() {
+            *swept = Some(now);
+        }
+        due
     }
 }
 
@@ -71,27 +70,13 @@ impl Space {
             return Box::pin(striped.flush()).await;
         }
         let flusher = &self.inner.flusher;
-        let wanted = flusher.rounds.lock().begun + 1;
-        let _one = flusher.lock.lock().await;
-        {
-            let mut rounds = flusher.rounds.lock();
-            if rounds.done >= wanted {
-                return rounds.result.clone();
-            }
-            rounds.begun += 1;
-        }
-        let result = self.flush_round().await;
-        let now = self.path.env.now();
-        let sweep = {
-            let mut rounds = flusher.rounds.lock();
-            rounds.done = rounds.begun;
-            rounds.result = result.clone();
-            let due = rounds.swept.is_some_and(|at| now - at >= SWEEP_EVERY);
-            if due || rounds.swept.is_none() {
-                rounds.swept = Some(now);
-            }
-            due
+        let mut sweep = false;
+        let round = async {
+            let result = self.flush_round().await;
+            sweep = flusher.sweeps(self.path.env.now());
+            result
         };
+        let result = flusher.rounds.run(round).await;
         if sweep {
             self.path.sweep(1).await;
         }
@@ -104,7 +89,7 @@ impl Space {
     /// As there.
     pub async fn flush_for_user(&self) -> Result<(), SpaceError> {
         let result = self.flush_all().await;
-        match self.inner.flusher.rounds.lock().owed.take() {
+        match self.inner.flusher.owed.lock().take() {
             Some(error) => result.and(Err(error)),
             None => result,
         }
@@ -112,18 +97,18 @@ impl Space {
 
     /// The next user's flush fails with this.
     pub(crate) fn owe_flush(&self, error: SpaceError) {
-        self.inner.flusher.rounds.lock().owed = Some(error);
+        *self.inner.flusher.owed.lock() = Some(error);
     }
 
     /// Keeps flushes from beginning.
     pub(crate) async fn no_flush(&self) -> MutexGuard<'_, ()> {
-        self.inner.flusher.lock.lock().await
+        self.inner.flusher.rounds.none().await
     }
 
     async fn flush_round(&self) -> Result<(), SpaceError> {
         let disks = self.path.disks();
         let began: Vec<u64> = disks.iter().map(|d| d.log.with(|core| core.now())).collect();
-        let dirty = self.inner.groups.take_dirty();
+        let dirty = self.inner.groups.all_dirty();
         let (dirty, settled) = self.settle_data(&disks, dirty).await;
         let blocks: Vec<_> =
             dirty.into_iter().map(|(group, durable)| self.write_blocks(group, durable, &settled)).collect();
@@ -187,7 +172,7 @@ impl Space {
         (groups, results.filter_map(|(disk, r)| Some((disk, r.err()?))).collect())
     }
 
-    /// Deals with what failed, and says whether the round is good (invariant 4).
+    /// Deals with what failed, and says whether the round is good (invariant 3).
     async fn account(
         &self,
         disks: &[Arc<DataDisk>],
@@ -260,10 +245,10 @@ impl Space {
         let copies = self.inner.copies(&self.path, key.row, key.column)?;
         let (table, generation, not_told) = {
             let mut state = group.state.lock();
-            if state.dead {
+            if state.flags.dead {
                 return None;
             }
-            state.dirty = false;
+            self.inner.groups.clean(&group, &mut state);
             state.generation += 1;
             let mut table = state.table.clone();
             table.written = table.written.and(&durable);

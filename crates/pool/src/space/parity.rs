@@ -30,11 +30,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::locks::RangeLock;
+use super::rounds::Rounds;
 use super::{Space, SpaceError};
-use crate::groups::Regions;
 use crate::journal::record;
 use crate::{RowNumber, SpaceId, SpaceRecord, UNIT};
-use flush::Flusher;
 use log::Log;
 use marks::Marks;
 use stuck::Stuck;
@@ -55,7 +54,7 @@ pub(crate) struct Parity {
     marks: Arc<Marks>,
     log: Log,
     stuck: Stuck,
-    flusher: Flusher,
+    flushes: Rounds,
     changes: tokio::sync::Semaphore,
     checkpointing: tokio::sync::Mutex<()>,
     open: AtomicBool,
@@ -88,13 +87,7 @@ pub struct ParityCounts {
 }
 
 impl Parity {
-    pub(crate) fn new(
-        tables: usize,
-        regions: Regions,
-        id: SpaceId,
-        record: &SpaceRecord,
-        journal_units: u64,
-    ) -> Parity {
+    pub(crate) fn new(tables: usize, id: SpaceId, record: &SpaceRecord, journal_units: u64) -> Parity {
         let (data, parity) = (usize::from(record.columns), record.resiliency.failures());
         let log = Log::new(journal_units.saturating_sub(log::HEADERS).max(log::LEAST));
         let fits = |stripes: u32| {
@@ -109,11 +102,11 @@ impl Parity {
             data,
             parity,
             journal: SpaceId(id.0.wrapping_add(1)),
-            groups: RowGroups::new(tables / (data + parity), regions, data, parity),
+            groups: RowGroups::with(tables / (data + parity), data, parity),
             marks: Arc::default(),
             log,
             stuck: Stuck::default(),
-            flusher: Flusher::default(),
+            flushes: Rounds::default(),
             changes: tokio::sync::Semaphore::new(CHANGES_MAX),
             checkpointing: tokio::sync::Mutex::default(),
             open: AtomicBool::new(false),

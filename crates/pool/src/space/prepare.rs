@@ -19,7 +19,7 @@ impl Space {
                 return Ok(Some(group));
             }
             let Some(copies) = self.inner.copies(&self.path, key.row, key.column) else { return Ok(None) };
-            if group.state.lock().dead {
+            if group.state.lock().flags.dead {
                 continue;
             }
             self.inner.unavailable(key.row, &copies, regions)?;
@@ -44,6 +44,8 @@ impl Space {
     /// Whether regions of a group are known and in no doubt. Changes only for the better, but for a failed write and a row that goes.
     pub(crate) fn is_ready(&self, group: &Group, regions: u64) -> bool {
         let state = group.state.lock();
-        !state.dead && state.unknown & regions == 0 && self.inner.unresolved.of(group.key) & regions == 0
+        !state.flags.dead
+            && state.unknown & regions == 0
+            && self.inner.unresolved.of(group.key) & regions == 0
     }
 }

@@ -146,7 +146,7 @@ impl Striped {
     async fn write_blocks(&self, group: Arc<RowGroup>, naming: bool) -> Option<Written> {
         let key = group.key;
         // Before the columns are looked at: a disk that leaves after that look has missed the group.
-        self.p.marks.blocks_begin(key, self.p.groups.regions_of(key));
+        self.p.marks.blocks_begin(key, self.regions(&key.units()));
         let written = self.write_generation(group, naming).await;
         if written.is_none() {
             self.p.marks.blocks_end(key);
@@ -190,10 +190,10 @@ impl Striped {
     ) -> Option<Result<(Vec<Copy>, Vec<Vec<u8>>), Vec<Copy>>> {
         let key = group.key;
         let mut state = group.state.lock();
-        if state.dead {
+        if state.flags.dead {
             return None;
         }
-        let regions = self.p.groups.regions_of(key);
+        let regions = self.regions(&key.units());
         let unknown = |s: &RowState, c: &Copy| regions & (!s.mapped | (c.current() & !s.known[c.index]));
         let unread: Vec<Copy> =
             here.iter().filter(|c| unknown(&state, c) != 0 && !own.contains_key(&c.index)).cloned().collect();
@@ -212,6 +212,7 @@ impl Striped {
         }
         let generation = state.generation;
         chosen.iter().for_each(|c| state.wrote[c.index] = generation);
+        state.stale = false;
         self.p.groups.clean(group, &mut state);
         if chosen.len() < here.len() {
             self.p.groups.stale(group, &mut state);
@@ -249,7 +250,7 @@ impl Striped {
         disks.dedup_by_key(|d| d.number);
         let failed = self.flush_disks(&disks).await?;
         for w in written {
-            let (row, regions) = (w.group.key.row, self.p.groups.regions_of(w.group.key));
+            let (row, regions) = (w.group.key.row, self.regions(&w.group.key.units()));
             for (copy, result) in &w.columns {
                 if let Err(error) = result {
                     match self.space.fail_copy(row, copy, regions, error).await {
@@ -262,7 +263,7 @@ impl Striped {
         for w in written {
             let row = w.group.key.row;
             let Some(now) = self.columns(row) else { continue };
-            let regions = self.p.groups.regions_of(w.group.key);
+            let regions = self.regions(&w.group.key.units());
             let used = self.p.marks.of(row) & regions;
             for (copy, result) in &w.columns {
                 let flush = failed.iter().find(|(number, _)| *number == copy.number).map(|(_, e)| *e);

@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::join_all;
-use parking_lot::Mutex;
 
 use super::Striped;
 use super::log::Room;
@@ -22,40 +21,13 @@ use crate::{Absence, GROUP_UNITS};
 /// Groups whose fresh stripes are made durable together, at most.
 const TOGETHER: usize = 32;
 
-#[derive(Default)]
-pub(super) struct Flusher {
-    lock: tokio::sync::Mutex<()>,
-    rounds: Mutex<Rounds>,
-}
-
-#[derive(Default)]
-struct Rounds {
-    begun: u64,
-    done: u64,
-    result: Option<SpaceError>,
-}
-
 impl Striped {
     /// Makes all changes that were acknowledged before this call durable.
     ///
     /// # Errors
     /// [`SpaceError`]: then what was written since the last flush may be lost.
     pub(crate) async fn flush(&self) -> Result<(), SpaceError> {
-        let flusher = &self.p.flusher;
-        let wanted = flusher.rounds.lock().begun + 1;
-        let _one = flusher.lock.lock().await;
-        {
-            let mut rounds = flusher.rounds.lock();
-            if rounds.done >= wanted {
-                return rounds.result.clone().map_or(Ok(()), Err);
-            }
-            rounds.begun += 1;
-        }
-        let result = self.flush_round().boxed().await;
-        let mut rounds = flusher.rounds.lock();
-        rounds.done = rounds.begun;
-        rounds.result = result.clone().err();
-        result
+        self.p.flushes.run(self.flush_round().boxed()).await
     }
 
     async fn flush_round(&self) -> Result<(), SpaceError> {
@@ -97,7 +69,7 @@ impl Striped {
             }
             let within = super::read::within(key, &range);
             let state = group.state.lock();
-            if !state.dead {
+            if !state.flags.dead {
                 stripes.push((group, state.fresh.and(&Units::range(within.start, within.end))));
             }
         }

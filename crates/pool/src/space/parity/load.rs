@@ -59,7 +59,7 @@ impl Striped {
                 return Ok(Some(group));
             }
             let Some(columns) = self.columns(key.row) else { return Ok(None) };
-            if group.state.lock().dead {
+            if group.state.lock().flags.dead {
                 continue;
             }
             if !column.is_some_and(|c| columns[c].is_current(regions)) {
@@ -84,7 +84,7 @@ impl Striped {
             || regions & !usable(&self.p, &columns) == 0;
         let state = group.state.lock();
         let known = || columns.iter().zip(&state.known).all(|(c, k)| c.current() & regions & !k == 0);
-        enough && !state.dead && state.mapped & regions == regions && known()
+        enough && !state.flags.dead && state.mapped & regions == regions && known()
     }
 
     /// Makes known what can be. The caller has `preparing`.
@@ -98,7 +98,7 @@ impl Striped {
         relaxed: bool,
     ) -> Result<Loaded, SpaceError> {
         let key = group.key;
-        let here = self.p.groups.regions_of(key) & current(columns);
+        let here = self.regions(&key.units()) & current(columns);
         let reads = columns.iter().filter(|c| c.current() & here != 0);
         let reads = reads.map(|c| async move { (c, self.read_block(key, c).await) });
         let blocks: Vec<(&Copy, Result<Block, Bad>)> = join_all(reads).await;

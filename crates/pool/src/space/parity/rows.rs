@@ -68,7 +68,7 @@ impl Striped {
     }
 
     fn is_stale(&self, row: RowNumber, regions: u64) -> bool {
-        let stale = |key: RowKey| key.row == row && self.p.groups.regions_of(key) & regions != 0;
+        let stale = |key: RowKey| key.row == row && self.regions(&key.units()) & regions != 0;
         self.p.groups.all_dirty().iter().any(|g| stale(g.key) && g.state.lock().stale)
     }
 

@@ -3,16 +3,12 @@
 //! Invariants:
 //! 1. `written` is right in the `mapped` regions, a column's `sums` in its `known` ones but for its `lost` units, as the newest change left them.
 //! 2. A stripe in `fresh` is in memory and on the disks, but neither in the journal nor in a block.
-//! 3. A dirty group is never dropped; one with fresh stripes is dirty, and so is one whose blocks say something else (`stale`).
+//! 3. One with fresh stripes is dirty, and so is one whose blocks say something else (`stale`).
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use std::sync::Arc;
-
-use parking_lot::Mutex;
 
 use crate::blocks::Units;
-use crate::groups::Regions;
+use crate::cache::{Cache, Cached, Entry, Flags, Key};
 use crate::{GROUP_UNITS, RowNumber};
 
 /// Which group of which row.
@@ -37,11 +33,16 @@ impl RowKey {
     }
 }
 
-pub(super) struct RowGroup {
-    pub(super) key: RowKey,
-    pub(super) state: Mutex<RowState>,
-    /// One at a time makes it known.
-    pub(super) preparing: tokio::sync::Mutex<()>,
+/// One group.
+pub(super) type RowGroup = Cached<RowKey, RowState>;
+
+/// The groups that a parity space has in memory.
+pub(super) type RowGroups = Cache<RowKey, RowState>;
+
+impl Key for RowKey {
+    fn row(&self) -> RowNumber {
+        self.row
+    }
 }
 
 pub(super) struct RowState {
@@ -53,12 +54,17 @@ pub(super) struct RowState {
     pub(super) fresh: Units,
     pub(super) generation: u64,
     pub(super) wrote: Vec<u64>,
-    pub(super) dirty: bool,
     /// Its blocks are to be written.
     pub(super) stale: bool,
     /// Where the newest journal record is that names it, plus one; 0 for none.
     pub(super) named: u64,
-    pub(super) dead: bool,
+    pub(super) flags: Flags,
+}
+
+impl Entry for RowState {
+    fn flags(&mut self) -> &mut Flags {
+        &mut self.flags
+    }
 }
 
 impl RowState {
@@ -89,46 +95,12 @@ impl RowState {
     }
 }
 
-pub(super) struct RowGroups {
-    bound: usize,
-    regions: Regions,
-    data: usize,
-    parity: usize,
-    inner: Mutex<Inner>,
-}
-
-#[derive(Default)]
-struct Inner {
-    groups: BTreeMap<RowKey, (Arc<RowGroup>, u64)>,
-    dirty: BTreeSet<RowKey>,
-    clock: u64,
-}
-
 impl RowGroups {
-    pub(super) fn new(bound: usize, regions: Regions, data: usize, parity: usize) -> RowGroups {
-        RowGroups { bound: bound.max(4), regions, data, parity, inner: Mutex::default() }
-    }
-
-    /// The regions that a group is part of, or has.
-    pub(super) fn regions_of(&self, key: RowKey) -> u64 {
-        self.regions.of(&key.units())
-    }
-
-    /// The group, known or not.
-    pub(super) fn get(&self, key: RowKey) -> Arc<RowGroup> {
-        let mut inner = self.inner.lock();
-        inner.clock += 1;
-        let clock = inner.clock;
-        if let Some((group, used)) = inner.groups.get_mut(&key) {
-            *used = clock;
-            return Arc::clone(group);
-        }
-        if inner.groups.len() >= self.bound {
-            inner.evict(self.bound / 8 + 1);
-        }
-        let columns = self.data + self.parity;
-        let state = RowState {
-            written: vec![Units::NONE; self.data],
+    /// The groups of rows of so many columns, so many at most.
+    pub(super) fn with(bound: usize, data: usize, parity: usize) -> RowGroups {
+        let columns = data + parity;
+        Cache::new(bound, move |_| RowState {
+            written: vec![Units::NONE; data],
             sums: vec![[0; GROUP_UNITS as usize]; columns],
             lost: vec![Units::NONE; columns],
             known: vec![0; columns],
@@ -136,84 +108,15 @@ impl RowGroups {
             fresh: Units::NONE,
             generation: 0,
             wrote: vec![0; columns],
-            dirty: false,
             stale: false,
             named: 0,
-            dead: false,
-        };
-        let group = RowGroup { key, state: Mutex::new(state), preparing: tokio::sync::Mutex::new(()) };
-        let group = Arc::new(group);
-        inner.groups.insert(key, (Arc::clone(&group), clock));
-        group
-    }
-
-    /// It is not to be dropped: it is stale, or has fresh stripes.
-    pub(super) fn dirty(&self, group: &RowGroup, state: &mut RowState) {
-        if !state.dirty && !state.dead {
-            state.dirty = true;
-            self.inner.lock().dirty.insert(group.key);
-        }
+            flags: Flags::default(),
+        })
     }
 
     /// Its blocks are to be written.
     pub(super) fn stale(&self, group: &RowGroup, state: &mut RowState) {
         state.stale = true;
         self.dirty(group, state);
-    }
-
-    pub(super) fn are_too_dirty(&self) -> bool {
-        self.inner.lock().dirty.len() > self.bound / 2
-    }
-
-    /// Those that are dirty; still so.
-    pub(super) fn all_dirty(&self) -> Vec<Arc<RowGroup>> {
-        let inner = self.inner.lock();
-        inner.dirty.iter().filter_map(|k| inner.groups.get(k).map(|(g, _)| Arc::clone(g))).collect()
-    }
-
-    /// Its blocks are being written: what changes from now on makes it dirty again.
-    pub(super) fn clean(&self, group: &RowGroup, state: &mut RowState) {
-        (state.dirty, state.stale) = (false, false);
-        self.inner.lock().dirty.remove(&group.key);
-    }
-
-    /// Forgets the groups of a row that is gone.
-    pub(super) fn kill(&self, row: RowNumber) {
-        self.kill_all(|k| k.row == row);
-    }
-
-    /// Forgets groups, whatever they have.
-    pub(super) fn kill_all(&self, which: impl Fn(&RowKey) -> bool) {
-        let dead: Vec<Arc<RowGroup>> = {
-            let mut inner = self.inner.lock();
-            let keys: Vec<RowKey> = inner.groups.keys().filter(|k| which(k)).copied().collect();
-            inner.dirty.retain(|k| !which(k));
-            keys.iter().filter_map(|k| inner.groups.remove(k)).map(|(g, _)| g).collect()
-        };
-        for group in dead {
-            let mut state = group.state.lock();
-            (state.dead, state.dirty) = (true, false);
-        }
-    }
-
-    /// Forgets what is clean and in nobody's hands. Of the others, nothing is known any more of columns that are not read again.
-    pub(super) fn forget_clean(&self) {
-        self.inner.lock().evict(usize::MAX);
-    }
-}
-
-impl Inner {
-    fn evict(&mut self, count: usize) {
-        let mut clean: Vec<(u64, RowKey)> = self
-            .groups
-            .iter()
-            // One whose state is locked is in use; and who has that lock may wait for ours.
-            .filter(|(_, (g, _))| Arc::strong_count(g) == 1 && g.state.try_lock().is_some_and(|s| !s.dirty))
-            .map(|(k, (_, used))| (*used, *k))
-            .collect();
-        clean.sort_unstable();
-        for (_, key) in clean.into_iter().take(count) {
-            self.groups.remove(&key);
-        }
     }
 }

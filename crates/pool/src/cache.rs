@@ -1,0 +1,216 @@
+//! A bounded cache of what memory knows of a space's groups.
+//!
+//! Invariants:
+//! 1. A dirty entry is never dropped. Clean ones that nobody holds are, oldest use first, when there are more than the bound; and when half of the
+//!    bound is dirty, writers flush.
+//! 2. A dead entry's row is gone; nobody changes it any more.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::RowNumber;
+
+/// What an entry is found by.
+pub(crate) trait Key: Copy + Ord {
+    /// The row that it is part of, and ends with.
+    fn row(&self) -> RowNumber;
+}
+
+/// What the cache and the users of an entry tell each other, under its lock.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Flags {
+    /// It differs from the disks' blocks, which are to be written.
+    pub(crate) dirty: bool,
+    /// Its row is gone.
+    pub(crate) dead: bool,
+}
+
+/// What an entry has beside its key.
+pub(crate) trait Entry {
+    fn flags(&mut self) -> &mut Flags;
+}
+
+/// One entry.
+pub(crate) struct Cached<K, S> {
+    pub(crate) key: K,
+    pub(crate) state: Mutex<S>,
+    /// One at a time makes it ready.
+    pub(crate) preparing: tokio::sync::Mutex<()>,
+}
+
+pub(crate) struct Cache<K, S> {
+    bound: usize,
+    /// An entry of which nothing is known yet.
+    new: Box<dyn Fn(K) -> S + Send + Sync>,
+    inner: Mutex<Inner<K, S>>,
+}
+
+struct Inner<K, S> {
+    entries: BTreeMap<K, (Arc<Cached<K, S>>, u64)>,
+    dirty: BTreeSet<K>,
+    clock: u64,
+}
+
+impl<K: Key, S: Entry> Cache<K, S> {
+    pub(crate) fn new(bound: usize, new: impl Fn(K) -> S + Send + Sync + 'static) -> Cache<K, S> {
+        let inner = Inner { entries: BTreeMap::new(), dirty: BTreeSet::new(), clock: 0 };
+        Cache { bound: bound.max(4), new: Box::new(new), inner: Mutex::new(inner) }
+    }
+
+    /// The entry, known or not.
+    pub(crate) fn get(&self, key: K) -> Arc<Cached<K, S>> {
+        let mut inner = self.inner.lock();
+        inner.clock += 1;
+        let clock = inner.clock;
+        if let Some((entry, used)) = inner.entries.get_mut(&key) {
+            *used = clock;
+            return Arc::clone(entry);
+        }
+        if inner.entries.len() >= self.bound {
+            inner.evict(self.bound / 8 + 1);
+        }
+        let state = Mutex::new((self.new)(key));
+        let entry = Arc::new(Cached { key, state, preparing: tokio::sync::Mutex::new(()) });
+        inner.entries.insert(key, (Arc::clone(&entry), clock));
+        entry
+    }
+
+    /// It is not to be dropped.
+    pub(crate) fn dirty(&self, entry: &Cached<K, S>, state: &mut S) {
+        let flags = state.flags();
+        if !flags.dirty && !flags.dead {
+            flags.dirty = true;
+            self.inner.lock().dirty.insert(entry.key);
+        }
+    }
+
+    /// Whether so many are dirty that the next writer has to flush.
+    pub(crate) fn are_too_dirty(&self) -> bool {
+        self.inner.lock().dirty.len() > self.bound / 2
+    }
+
+    /// Those that are dirty; still so.
+    pub(crate) fn all_dirty(&self) -> Vec<Arc<Cached<K, S>>> {
+        self.inner.lock().all_dirty()
+    }
+
+    /// It is being written: what changes from now on makes it dirty again.
+    pub(crate) fn clean(&self, entry: &Cached<K, S>, state: &mut S) {
+        state.flags().dirty = false;
+        self.inner.lock().dirty.remove(&entry.key);
+    }
+
+    /// Those of some keys, in their order.
+    pub(crate) fn of(&self, keys: std::ops::RangeInclusive<K>) -> Vec<Arc<Cached<K, S>>> {
+        self.inner.lock().entries.range(keys).map(|(_, (e, _))| Arc::clone(e)).collect()
+    }
+
+    /// Forgets the entries of a row that is gone.
+    pub(crate) fn kill(&self, row: RowNumber) {
+        self.kill_all(|k| k.row() == row);
+    }
+
+    /// Forgets entries, whatever they have.
+    pub(crate) fn kill_all(&self, which: impl Fn(&K) -> bool) {
+        let dead: Vec<_> = {
+            let mut inner = self.inner.lock();
+            let keys: Vec<K> = inner.entries.keys().filter(|k| which(k)).copied().collect();
+            inner.dirty.retain(|k| !which(k));
+            keys.iter().filter_map(|k| inner.entries.remove(k)).map(|(e, _)| e).collect()
+        };
+        for entry in dead {
+            *entry.state.lock().flags() = Flags { dirty: false, dead: true };
+        }
+    }
+
+    /// Forgets what is clean and in nobody's hands, so that it is read, and compared, again.
+    pub(crate) fn forget_clean(&self) {
+        self.inner.lock().evict(usize::MAX);
+    }
+
+    /// How many there are, and how many are dirty.
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> (usize, usize) {
+        let inner = self.inner.lock();
+        (inner.entries.len(), inner.dirty.len())
+    }
+}
+
+impl<K: Key, S: Entry> Inner<K, S> {
+    fn all_dirty(&self) -> Vec<Arc<Cached<K, S>>> {
+        self.dirty.iter().filter_map(|k| self.entries.get(k).map(|(e, _)| Arc::clone(e))).collect()
+    }
+
+    /// Drops the least recently used clean entries that nobody holds.
+    fn evict(&mut self, count: usize) {
+        // One whose state is locked is in use; and who has that lock may wait for ours.
+        let is_clean = |e: &Cached<K, S>| e.state.try_lock().is_some_and(|mut s| !s.flags().dirty);
+        let idle = |e: &Arc<Cached<K, S>>| Arc::strong_count(e) == 1 && is_clean(e);
+        let mut clean: Vec<(u64, K)> =
+            self.entries.iter().filter(|(_, (e, _))| idle(e)).map(|(k, (_, used))| (*used, *k)).collect();
+        clean.sort_unstable();
+        for (_, key) in clean.into_iter().take(count) {
+            self.entries.remove(&key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Default)]
+    struct Only(Flags);
+
+    impl Entry for Only {
+        fn flags(&mut self) -> &mut Flags {
+            &mut self.0
+        }
+    }
+
+    impl Key for (RowNumber, u32) {
+        fn row(&self) -> RowNumber {
+            self.0
+        }
+    }
+
+    #[test]
+    fn dirty_ones_stay() {
+        let cache: Cache<(RowNumber, u32), Only> = Cache::new(4, |_| Only::default());
+        let key = |number| (RowNumber(0), number);
+        let first = cache.get(key(0));
+        cache.dirty(&first, &mut first.state.lock());
+        drop(first);
+        let held = cache.get(key(1));
+        for number in 2..20 {
+            cache.get(key(number));
+        }
+        assert!(cache.count().0 <= 5);
+        assert!(Arc::ptr_eq(&held, &cache.get(key(1))));
+        let first = cache.get(key(0));
+        assert!(first.state.lock().0.dirty);
+        assert_eq!((cache.all_dirty().len(), cache.count().1), (1, 1));
+        cache.clean(&first, &mut first.state.lock());
+        assert_eq!(cache.count().1, 0);
+        drop(held);
+        cache.kill(RowNumber(0));
+        assert!(first.state.lock().0.dead);
+        assert_eq!(cache.count(), (0, 0));
+    }
+
+    #[test]
+    fn what_is_held_or_dirty_is_not_forgotten() {
+        let cache: Cache<(RowNumber, u32), Only> = Cache::new(4, |_| Only::default());
+        let held = cache.get((RowNumber(1), 0));
+        let dirty = cache.get((RowNumber(2), 0));
+        cache.dirty(&dirty, &mut dirty.state.lock());
+        drop(dirty);
+        cache.get((RowNumber(2), 1));
+        cache.forget_clean();
+        assert_eq!(cache.count(), (2, 1));
+        assert_eq!(cache.of((RowNumber(2), 0)..=(RowNumber(2), u32::MAX)).len(), 1);
+        drop(held);
+    }
+}
