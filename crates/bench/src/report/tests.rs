@@ -9,6 +9,8 @@ use crate::engine::{
 use crate::options::{World, parse, xml as read_xml};
 use crate::profile::{Profile, Target, TimeSpan};
 
+mod xml_layout;
+
 const MS: fn(u64) -> Duration = Duration::from_millis;
 
 fn system() -> SystemInfo {
@@ -251,132 +253,6 @@ fn what_went_wrong_is_in_every_report() {
     assert_eq!((span["errors"][0]["count"].as_u64(), span["short"].as_u64()), (Some(7), Some(3)));
     assert_eq!(span["processes"][0]["us_per_io"].as_f64(), Some(50_000.0));
     assert_eq!(span["verified"]["mismatches"].as_u64(), Some(1));
-}
-
-/// The names of the elements in a node, in order, each run of equal ones once.
-fn order(node: roxmltree::Node<'_, '_>) -> Vec<String> {
-    let mut names: Vec<String> =
-        node.children().filter(|n| n.is_element()).map(|n| n.tag_name().name().to_owned()).collect();
-    names.dedup();
-    names
-}
-
-#[test]
-fn elements_are_in_diskspds_order() {
-    let (profile, results) = with_latency();
-    let system = system();
-    let out = xml::report(&Report { profile: &profile, system: &system, spans: &[results] });
-    let document = roxmltree::Document::parse(&out).expect("XML");
-    let find = |name: &str| document.descendants().find(|n| n.has_tag_name(name)).expect("an element");
-    let in_results = |name: &str| {
-        let span = document.root_element().children().find(|n| n.has_tag_name("TimeSpan")).expect("results");
-        span.descendants().find(|n| n.has_tag_name(name)).expect("an element")
-    };
-    assert_eq!(order(document.root_element()), ["System", "Profile", "TimeSpan"]);
-    assert_eq!(
-        order(find("System")),
-        ["ComputerName", "Tool", "RunTime", "PowerScheme", "ProcessorTopology"]
-    );
-    assert_eq!(order(find("ProcessorTopology")), ["Group", "Node", "Socket", "Core"]);
-    assert_eq!(order(find("Profile")), ["Progress", "ResultFormat", "Verbose", "TimeSpans"]);
-    assert_eq!(
-        order(find("TimeSpans").first_element_child().expect("a time span")),
-        [
-            "CompletionRoutines",
-            "MeasureLatency",
-            "CalculateIopsStdDev",
-            "DisableAffinity",
-            "Duration",
-            "Warmup",
-            "Cooldown",
-            "ThreadCount",
-            "RequestCount",
-            "IoBucketDuration",
-            "RandSeed",
-            "Targets"
-        ]
-    );
-    assert_eq!(
-        order(find("Targets").first_element_child().expect("a target")),
-        [
-            "Path",
-            "BlockSize",
-            "BaseFileOffset",
-            "SequentialScan",
-            "RandomAccess",
-            "TemporaryFile",
-            "UseLargePages",
-            "WriteBufferContent",
-            "ParallelAsyncIO",
-            "StrideSize",
-            "InterlockedSequential",
-            "ThreadStride",
-            "MaxFileSize",
-            "RequestCount",
-            "WriteRatio",
-            "Throughput",
-            "ThreadsPerFile",
-            "IOPriority",
-            "Weight"
-        ]
-    );
-    let span = in_results("TestTimeSeconds").parent().expect("a time span");
-    assert_eq!(
-        order(span),
-        [
-            "TestTimeSeconds",
-            "ThreadCount",
-            "RequestCount",
-            "ProcCount",
-            "CpuUtilization",
-            "Latency",
-            "Iops",
-            "Thread"
-        ]
-    );
-    assert_eq!(
-        order(in_results("CPU")),
-        [
-            "Socket",
-            "Node",
-            "Group",
-            "Core",
-            "EfficiencyClass",
-            "Id",
-            "UsagePercent",
-            "UserPercent",
-            "KernelPercent",
-            "IdlePercent"
-        ]
-    );
-    assert_eq!(order(in_results("Latency")).len(), 7);
-    let buckets = in_results("Latency").children().filter(|n| n.has_tag_name("Bucket")).count();
-    assert_eq!(buckets, 1 + 99 + 7 + 1);
-    assert_eq!(
-        order(in_results("Thread").last_element_child().expect("a target")),
-        [
-            "Path",
-            "BytesCount",
-            "FileSize",
-            "IOCount",
-            "ReadBytes",
-            "ReadCount",
-            "WriteBytes",
-            "WriteCount",
-            "AverageReadLatencyMilliseconds",
-            "ReadLatencyStdev",
-            "AverageLatencyMilliseconds",
-            "LatencyStdev",
-            "Iops"
-        ]
-    );
-    assert!(out.contains(
-        "      <Bucket SampleMillisecond=\"1000\" Read=\"4\" Write=\"0\" Total=\"4\" \
-         ReadMinLatencyMilliseconds=\"1.000\" ReadMaxLatencyMilliseconds=\"1.000\" \
-         ReadAvgLatencyMilliseconds=\"1.000\" ReadLatencyStdDev=\"0.000\" \
-         WriteMinLatencyMilliseconds=\"0.000\" WriteMaxLatencyMilliseconds=\"0.000\" \
-         WriteAvgLatencyMilliseconds=\"0.000\" WriteLatencyStdDev=\"0.000\"/>\n"
-    ));
 }
 
 #[test]
