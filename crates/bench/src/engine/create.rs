@@ -41,12 +41,18 @@ impl Fill {
     }
 }
 
-/// Creates `path` with `size` bytes, whatever was there, and its directories. `done` hears how many bytes are written
-/// and says whether to go on. Block devices stay as they are. Whether the file was written.
+/// Creates `path` with `size` bytes, whatever was there, and its directories; without a `fill` none of them is written.
+/// `done` hears how many bytes are written and says whether to go on. Block devices stay as they are. Whether the file was
+/// written.
 ///
 /// # Errors
 /// The system's; [`io::ErrorKind::Interrupted`] if `done` said to stop.
-pub fn create(path: &Path, size: u64, fill: Fill, mut done: impl FnMut(u64) -> bool) -> io::Result<bool> {
+pub fn create(
+    path: &Path,
+    size: u64,
+    fill: Option<Fill>,
+    mut done: impl FnMut(u64) -> bool,
+) -> io::Result<bool> {
     if std::fs::metadata(path).is_ok_and(|m| m.file_type().is_block_device()) {
         return Ok(false);
     }
@@ -54,6 +60,7 @@ pub fn create(path: &Path, size: u64, fill: Fill, mut done: impl FnMut(u64) -> b
         std::fs::create_dir_all(directory)?;
     }
     let file = File::create(path)?;
+    let Some(fill) = fill else { return file.set_len(size).map(|()| false) };
     let mut piece = vec![0; PIECE];
     let mut at = 0;
     while at < size {

@@ -36,8 +36,18 @@ pub enum OpenError {
         /// It.
         path: String,
     },
+    /// A device, and nobody said that it may be overwritten.
+    #[error(
+        "{path} is a block device, and a write test destroys what is on it: if that is meant, say --overwrite-devices; reads (-w0) need nothing"
+    )]
+    Device {
+        /// It.
+        path: String,
+    },
     /// A device that is mounted or otherwise in use.
-    #[error("{path} is in use (mounted?), and a write test destroys what is there: unmount it first")]
+    #[error(
+        "{path} or a part of it is in use (mounted, swap, an array?), and a write test destroys what is there: end that first"
+    )]
     InUse {
         /// It.
         path: String,
@@ -62,11 +72,13 @@ pub enum OpenError {
     },
     /// Unbuffered I/O that is not made of sectors.
     #[error(
-        "{path}: unbuffered I/O (-Su, -Sh) is made of sectors: block, alignment and base must be multiples of 512"
+        "{path}: unbuffered I/O (-Su, -Sh) is made of sectors: block, alignment and base must be multiples of {sector}"
     )]
     NotSectors {
         /// It.
         path: String,
+        /// In bytes.
+        sector: u64,
     },
     /// Stamps need whole sectors.
     #[error("{path}: --verify stamps sectors: block, alignment, base and -T must be multiples of 512")]

@@ -34,6 +34,10 @@ pub struct Settings {
     pub places: HashMap<String, Place>,
     /// Stamp what is written, check what is read.
     pub verify: bool,
+    /// Block devices may be written to, whatever is on them.
+    pub overwrite_devices: bool,
+    /// New files get their size and no blocks: they take no room, and what is read there was never on a disk.
+    pub sparse: bool,
     /// Processes whose processor time is reported beside our own.
     pub pids: Vec<u32>,
     /// Set it to end the run early; what was measured until then is reported.
@@ -49,6 +53,8 @@ impl Default for Settings {
         Settings {
             places: HashMap::new(),
             verify: false,
+            overwrite_devices: false,
+            sparse: false,
             pids: Vec::new(),
             stop: Arc::default(),
             measured: None,
@@ -140,6 +146,9 @@ pub fn run(
         created: HashSet::new(),
         ledgers: Arc::new(Ledgers::new(profile.timespans.first().map_or(0, |s| s.seed))),
     };
+    let targets = profile.timespans.iter().flat_map(|s| &s.targets);
+    let here = targets.filter(|t| matches!(run.place(t), Place::Local));
+    let _claims = local::claim(here, settings.overwrite_devices)?;
     for (path, target, size) in precreated(profile) {
         run.create(&target, size, observer)?;
         run.created.insert(path);
@@ -201,7 +210,8 @@ impl Run<'_> {
     fn create(&mut self, target: &Target, size: u64, observer: &mut dyn Observer) -> Result<(), RunError> {
         let path = &target.path;
         let failed = |source| RunError::Create { path: path.clone(), source };
-        let fill = Fill::new(&target.content, self.settings.verify.then(|| self.ledgers.seed()));
+        let stamp = self.settings.verify.then(|| self.ledgers.seed());
+        let fill = (!self.settings.sparse).then(|| Fill::new(&target.content, stamp));
         let stop = &self.settings.stop;
         let mut done = |done| {
             observer.creating(path, done, size);

@@ -119,7 +119,7 @@ impl Smb {
     }
 }
 
-/// Creates the file of a target on its server with `size` bytes.
+/// Creates the file of a target on its server with `size` bytes; without a `fill` none of them is written. Whether some were.
 ///
 /// # Errors
 /// See [`OpenError`].
@@ -127,7 +127,7 @@ pub(super) fn create(
     place: &SmbPlace,
     size: u64,
     only_if_shorter: bool,
-    fill: Fill,
+    fill: Option<Fill>,
     mut done: impl FnMut(u64) -> bool,
 ) -> Result<bool, OpenError> {
     let runtime = runtime()?;
@@ -141,6 +141,13 @@ pub(super) fn create(
             let _ = client.logoff().await;
             return Ok(false);
         }
+        let Some(fill) = fill else {
+            file.set_sparse().await.map_err(failed)?;
+            file.set_len(size).await.map_err(failed)?;
+            file.close().await.map_err(failed)?;
+            let _ = client.logoff().await;
+            return Ok(false);
+        };
         let mut at = 0;
         while at < size {
             let mut writes = Vec::with_capacity(CREATE_DEPTH);

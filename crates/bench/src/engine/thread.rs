@@ -11,6 +11,7 @@ use rustix::thread::{CpuSet, sched_setaffinity, set_current_timer_slack};
 
 use super::backend::{Backend, Lane, Place, Setup};
 use super::error::{OpenError, RunError};
+use super::local;
 use super::offsets::Offsets;
 use super::pace::Pace;
 use super::plan::ThreadPlan;
@@ -292,14 +293,22 @@ impl ThreadStart {
 
 fn check_sectors(lane: &Lane, verify: bool) -> Result<(), OpenError> {
     let t = &lane.target;
-    let sectors = |n: u64| n.is_multiple_of(SECTOR);
+    if verify && !is_made_of(t, SECTOR) {
+        return Err(OpenError::NotVerifiable { path: t.path.clone() });
+    }
+    if t.cache != CacheMode::Unbuffered || !matches!(lane.place, Place::Local) {
+        return Ok(());
+    }
+    let sector =
+        local::sector(&t.path).map_err(|source| OpenError::Local { path: t.path.clone(), source })?;
+    if is_made_of(t, sector) { Ok(()) } else { Err(OpenError::NotSectors { path: t.path.clone(), sector }) }
+}
+
+/// Whether all I/O of a target begins and ends at multiples of `sector` bytes.
+fn is_made_of(t: &Target, sector: u64) -> bool {
+    let sectors = |n: u64| n.is_multiple_of(sector);
     let whole = sectors(t.block.into()) && sectors(t.alignment()) && sectors(t.base);
     let parts = t.distribution.iter().flat_map(|d| &d.ranges).all(|r| sectors(r.start));
     let absolute = t.distribution.as_ref().is_none_or(|d| d.unit == crate::profile::Unit::Percent) || parts;
-    let whole = whole && sectors(t.thread_stride) && absolute;
-    if verify && !whole {
-        return Err(OpenError::NotVerifiable { path: t.path.clone() });
-    }
-    let direct = t.cache == CacheMode::Unbuffered && matches!(lane.place, Place::Local);
-    if direct && !whole { Err(OpenError::NotSectors { path: t.path.clone() }) } else { Ok(()) }
+    whole && sectors(t.thread_stride) && absolute
 }

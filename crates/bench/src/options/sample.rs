@@ -35,7 +35,8 @@ Sizes are bytes, or a number with K, M, G, T (binary) or b (blocks, see -b).
   -t<n>            threads for each target [1]
   -T<offs>         distance between the threads of a target
   -v[s]            verbose; s: wait statistics
-  -w<n>            percent writes [0]. A write test destroys what is there
+  -w<n>            percent writes [0]. A write test destroys what is there; block devices want
+                   --overwrite-devices besides
   -x               accepted
   -X<file>         XML profile; targets *1, *2 in it are the first, the second named here
   -z[seed]         seed [0; -z alone: from the clock]

@@ -51,6 +51,9 @@ struct Options {
     /// Stamp each sector that is written; check each that is read
     #[arg(long)]
     verify: bool,
+    /// Write to block devices among the targets too: what is on them is lost
+    #[arg(long)]
+    overwrite_devices: bool,
     /// Report the processor time of these processes too (the server's)
     #[arg(long, value_name = "PID", value_delimiter = ',')]
     pid: Vec<u32>,
@@ -107,6 +110,7 @@ pub(super) fn run(args: BenchArgs, out: Output) -> Result<(), Failure> {
     let settings = Settings {
         places: places(&parsed.profile, &options)?,
         verify: options.verify,
+        overwrite_devices: options.overwrite_devices,
         pids: options.pid.clone(),
         stop: interrupt::listen()?,
         ..Settings::default()

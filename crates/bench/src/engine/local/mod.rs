@@ -1,10 +1,13 @@
 //! Files and block devices of this machine.
 //!
-//! `ring` does their I/O by io_uring, `mapped` (`-Sm`) by memory mappings. What is here is how they are opened and laid
-//! out in memory.
+//! `ring` does their I/O by io_uring, `mapped` (`-Sm`) by memory mappings; `device` keeps what is on devices from those who
+//! did not mean to overwrite it. What is here is how they are opened and laid out in memory.
 
+mod device;
 mod mapped;
 mod ring;
+
+pub(super) use device::{claim, sector};
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
@@ -55,16 +58,12 @@ impl LocalFile {
         if target.cache == CacheMode::Unbuffered {
             flags |= libc::O_DIRECT;
         }
-        if writes && kind.is_block_device() {
-            flags |= libc::O_EXCL; // refused while something is mounted on it
-        }
         let mut options = OpenOptions::new();
         options.read(target.write_percent < 100 || verify || target.mapped).write(writes).custom_flags(flags);
         let mut file = options.open(path).map_err(|source| match source.raw_os_error() {
             Some(libc::EINVAL) if target.cache == CacheMode::Unbuffered => {
                 OpenError::NoDirect { path: path.clone() }
             }
-            Some(libc::EBUSY) => OpenError::InUse { path: path.clone() },
             _ => failed(source),
         })?;
         let size = file.seek(SeekFrom::End(0)).map_err(failed)?;

@@ -1,0 +1,69 @@
+//! Block devices among the targets: a run writes to one only where that was said, and while nobody else has it.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+
+use rustix::fs::ioctl_blksszget;
+
+use crate::engine::error::OpenError;
+use crate::engine::verify::SECTOR;
+use crate::profile::Target;
+
+/// Takes each block device that is written to for as long as what comes back lives: nothing on it or on a part of it is
+/// mounted, in use as swap or of an array, and cannot come to be. Once for the run: a claim keeps other claims out, not the
+/// threads that open the device after it. `allowed`: the caller has said that devices may be overwritten.
+///
+/// # Errors
+/// That it was not said, or that somebody has it; before anything is written.
+pub(in crate::engine) fn claim<'a>(
+    targets: impl Iterator<Item = &'a Target>,
+    allowed: bool,
+) -> Result<Vec<File>, OpenError> {
+    let mut claims: Vec<(u64, File)> = Vec::new();
+    for target in targets.filter(|t| t.write_percent > 0) {
+        let path = &target.path;
+        // What is not there yet is going to be a file, and what cannot be looked at is refused when it is opened.
+        let Ok(metadata) = std::fs::metadata(path) else { continue };
+        if !metadata.file_type().is_block_device() || claims.iter().any(|c| c.0 == metadata.rdev()) {
+            continue;
+        }
+        if !allowed {
+            return Err(OpenError::Device { path: path.clone() });
+        }
+        let opened = OpenOptions::new().read(true).write(true).custom_flags(libc::O_EXCL).open(path);
+        let claimed = opened.map_err(|source| match source.raw_os_error() {
+            Some(libc::EBUSY) => OpenError::InUse { path: path.clone() },
+            _ => OpenError::Local { path: path.clone(), source },
+        })?;
+        claims.push((metadata.rdev(), claimed));
+    }
+    Ok(claims.into_iter().map(|c| c.1).collect())
+}
+
+/// Bytes that unbuffered I/O to this target is made of: a device's logical block, else 512.
+///
+/// # Errors
+/// The system's.
+pub(in crate::engine) fn sector(path: &str) -> io::Result<u64> {
+    let is_device = std::fs::metadata(path)?.file_type().is_block_device();
+    if is_device { Ok(ioctl_blksszget(File::open(path)?)?.into()) } else { Ok(SECTOR) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_not_claimed() {
+        let here = Target {
+            path: env!("CARGO_MANIFEST_DIR").to_owned() + "/Cargo.toml",
+            write_percent: 100,
+            ..Target::default()
+        };
+        let missing = Target { path: "/nowhere/at all".to_owned(), ..here.clone() };
+        assert_eq!(claim([&here, &missing].into_iter(), false).expect("nothing to refuse").len(), 0);
+        assert_eq!(sector(&here.path).expect("it is there"), 512);
+        assert!(sector(&missing.path).is_err());
+    }
+}
