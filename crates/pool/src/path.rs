@@ -174,7 +174,7 @@ impl DataPath {
         let disks: Vec<_> = self.disks.read().values().cloned().collect();
         for disk in disks {
             if let Err(error) = disk.log.write_due().await {
-                self.fail(disk.number, &error, Absence::WriteFailed, None).await?;
+                self.fail(&disk, &error, Absence::WriteFailed, None).await?;
             }
         }
         Ok(())
@@ -283,14 +283,14 @@ impl DataPath {
         spaces.values().map(|i| Space { path: Arc::clone(self), inner: Arc::clone(i) }).collect()
     }
 
-    /// Decides about a disk that failed: it leaves, unless it has the newest data of something alone; then the copies that others have too have
+    /// Decides about a disk that failed, if it is still the one that it was when it was asked: it leaves, unless it has the newest data of something alone; then the copies that others have too have
     /// missed what is active on them, and `also`: space, row, index and regions of what failed.
     ///
     /// # Errors
     /// When the metadata cannot be changed. Whether a copy still counts is for the caller to look at afterwards.
     pub(crate) async fn fail(
         &self,
-        disk: DiskNumber,
+        disk: &Arc<DataDisk>,
         error: &DiskError,
         reason: Absence,
         also: Option<(SpaceId, RowNumber, usize, u64)>,
@@ -300,10 +300,14 @@ impl DataPath {
             return Ok(());
         }
         let _one = self.failing.lock().await;
-        let Some(d) = self.disk(disk) else {
+        let (d, disk) = (disk, disk.number);
+        match self.book.members().get(disk) {
             // It is on its way out: that is durable when this returns.
-            return Ok(self.book.leave(disk, reason).await?);
-        };
+            None => return Ok(self.book.leave(disk, reason).await?),
+            // It has left, and is back: what it did not take before says nothing of what it is now.
+            Some(member) if !Arc::ptr_eq(member, &d.member) => return Ok(()),
+            Some(_) => {}
+        }
         if let Some((space, row, index, regions)) = also {
             d.resync_spoiled((space, row, index), regions);
         }

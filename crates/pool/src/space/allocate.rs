@@ -4,6 +4,7 @@
 //! the generation that the slabs are about to get; nobody else gets one meanwhile (`path`, invariant 2).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use arena::IoBuf;
 use futures_util::future::join_all;
@@ -15,6 +16,9 @@ use crate::blocks::checksums::{Table, encode};
 use crate::blocks::stripes;
 use crate::disks::DataDisk;
 use crate::{Absence, GROUP, InvalidOp, Op, RowNumber, SlabPlace, placement};
+
+/// Between two looks at a disk that is back and does not take part yet.
+const JOIN_WAIT: Duration = Duration::from_millis(1);
 
 impl Space {
     /// Gives every row its slabs, for a space of fixed provisioning; what is there already stays, so it may be called again.
@@ -70,23 +74,27 @@ impl Space {
         let mut disks = Vec::with_capacity(slabs.len());
         for place in slabs {
             let Some(disk) = self.path.disk(place.disk) else {
-                // It is on its way out.
-                self.path.book.leave(place.disk, Absence::Gone).await?;
+                match self.path.book.members().get(place.disk) {
+                    // It is on its way out.
+                    None => self.path.book.leave(place.disk, Absence::Gone).await?,
+                    // It is on its way in.
+                    Some(_) => self.path.env.sleep(JOIN_WAIT).await,
+                }
                 return Ok(false);
             };
             disks.push(disk);
         }
         let writes = slabs.iter().zip(&disks).enumerate().map(|(index, (place, disk))| async move {
             let written = self.write_fresh_slab(disk, row, index, place.slab, first + index as u32).await;
-            written.map_err(|error| (disk.number, error))
+            written.map_err(|error| (disk, error))
         });
         let results = join_all(writes).await;
         let mut well = true;
-        for (number, error) in results.into_iter().filter_map(Result::err) {
+        for (disk, error) in results.into_iter().filter_map(Result::err) {
             well = false;
-            self.path.fail(number, &error, Absence::WriteFailed, None).await?;
-            if self.path.disk(number).is_some() {
-                return Err(SpaceError::Disk { disk: number, error });
+            self.path.fail(disk, &error, Absence::WriteFailed, None).await?;
+            if self.path.disk(disk.number).is_some_and(|now| Arc::ptr_eq(&now, disk)) {
+                return Err(SpaceError::Disk { disk: disk.number, error });
             }
         }
         Ok(well)

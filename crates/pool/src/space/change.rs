@@ -153,7 +153,8 @@ impl Space {
         Ok(())
     }
 
-    /// Deals with a copy whose disk failed a change: when this returns well it does not count in these regions, and that is durable.
+    /// Deals with a copy whose disk failed a change: when this returns well it does not count in these regions, and that is durable. (Its disk may be back
+    /// by then: what it was told before it left, and may have lost, it has missed.)
     pub(crate) async fn fail_copy(
         &self,
         row: RowNumber,
@@ -162,11 +163,12 @@ impl Space {
         error: &DiskError,
     ) -> Result<(), SpaceError> {
         let also = Some((self.inner.id, row, copy.index, regions));
-        self.path.fail(copy.number, error, Absence::WriteFailed, also).await?;
+        let Some(disk) = &copy.disk else { return Ok(()) };
+        self.path.fail(disk, error, Absence::WriteFailed, also).await?;
         let column = (copy.slab_of / self.inner.copies) as u8;
         let now = self.inner.copies(&self.path, row, column).unwrap_or_default();
         match now.iter().find(|c| c.index == copy.index) {
-            Some(c) if c.current() & regions != 0 => Err(blame(copy.number, *error)),
+            Some(c) if c.is_as(copy) && c.current() & regions != 0 => Err(blame(copy.number, *error)),
             _ => Ok(()),
         }
     }

@@ -183,7 +183,7 @@ impl Space {
         for (disk, result) in disks.iter().zip(flushed) {
             if let Err(error) = result {
                 first.get_or_insert((disk.number, *error));
-                self.path.fail(disk.number, error, Absence::FlushFailed, None).await?;
+                self.path.fail(disk, error, Absence::FlushFailed, None).await?;
                 for (copy, result) in groups.iter_mut().flat_map(|g| &mut g.copies) {
                     if copy.number == disk.number {
                         *result = Err(*error);
@@ -198,7 +198,9 @@ impl Space {
                 let Err(error) = result else { continue };
                 first.get_or_insert((copy.number, *error));
                 let also = Some((self.inner.id, key.row, copy.index, mask));
-                self.path.fail(copy.number, error, Absence::WriteFailed, also).await?;
+                if let Some(disk) = &copy.disk {
+                    self.path.fail(disk, error, Absence::WriteFailed, also).await?;
+                }
             }
         }
         for written in groups.iter() {

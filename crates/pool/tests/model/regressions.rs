@@ -84,3 +84,11 @@ fn a_parity_disk_that_does_not_answer_has_lost_nothing() {
         });
     }
 }
+
+/// A disk was pulled, and came back; a slow write to what it had been failed then, and threw it out: with the next disk a write was refused.
+#[test]
+fn an_error_of_a_disk_that_has_returned_since_is_not_its() {
+    for seed in [100_756, 100_920] {
+        in_virtual_time(run(PARITY + seed, None));
+    }
+}

@@ -142,7 +142,7 @@ impl Striped {
         let mut failed = Vec::new();
         for (disk, result) in disks.iter().zip(results) {
             if let Err(error) = result {
-                self.space.path.fail(disk.number, &error, Absence::FlushFailed, None).await?;
+                self.space.path.fail(disk, &error, Absence::FlushFailed, None).await?;
                 failed.push((disk.number, error));
             }
         }
