@@ -153,7 +153,16 @@ impl DataPath {
         let pinned: Vec<_> = core.pinned().collect();
         let log = Log::new(Arc::clone(member), epoch, core);
         let disk = DataDisk::new(Arc::clone(member), epoch, log);
+        let doubted: Vec<_> = self.open_spaces().iter().filter_map(Space::striped).collect();
+        let doubted: Vec<_> = doubted.into_iter().filter(|s| s.doubts(member.number)).collect();
+        let mut alone = Vec::new();
+        for striped in &doubted {
+            alone.push(striped.alone().await);
+        }
         let before = self.disks.write().insert(member.number, Arc::clone(&disk));
+        // What was only about to be changed counted before.
+        doubted.iter().filter(|s| s.doubts(member.number)).for_each(|s| s.forget(member.number));
+        drop(alone);
         self.events.joins(member.number);
         for (slab, generation, regions) in pinned {
             if let Some(&(_, space, row, index)) = owners.get(&(member.number, slab)) {

@@ -21,9 +21,9 @@ const SUMS_AT: usize = 2048;
 /// What a block says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// Of the group: 1 when allocated, one more each time its blocks are written.
+    /// Of the group: 1 when allocated, more each time its blocks are written; the upper half is the epoch of the opening that wrote it.
     pub generation: u64,
-    /// Of each column, the generation of the last block that was written to it.
+    /// Of each column, the generation of the last block that it has durably; 0 when that is not known.
     pub wrote: Vec<u64>,
     /// Of each data column, the units that have data; the others are zeros.
     pub written: Vec<Units>,

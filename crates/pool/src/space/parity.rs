@@ -7,7 +7,11 @@
 //!    columns as the row has data columns, or not at all.
 //! 3. What a stripe is, is what the newest journal entry says, or the blocks if there is none: so blocks may be written at any time, in any order.
 //! 4. A change that has begun and not ended stays in `stuck`; nobody reads or changes its stripes before it is carried out.
-//! 5. Order of locks: room in the journal, a group's `preparing`, ranges in ascending (row, unit), a checkpoint, the journal. Nobody waits for room, or for a
+//! 5. What is in the journal stays there until it is durable, in its place and in its block, on every column that counts in its region: that has not
+//!    missed it, whether its disk is here or not.
+//! 6. A disk that comes back counts only where it has all that it was told: where it could not be spared when it left, memory forgets everything and the journal
+//!    is replayed to it. `life` is held, once, by whoever uses the space, so that nobody does then.
+//! 7. Order of locks: `life`, room in the journal, a group's `preparing`, ranges in ascending (row, unit), a checkpoint, the journal. Nobody waits for room, or for a
 //!    flush, with a range in his hands.
 
 mod carry;
@@ -25,25 +29,32 @@ mod rows;
 mod stuck;
 mod table;
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use tokio::sync::RwLockWriteGuard;
 
 use super::locks::RangeLock;
 use super::rounds::Rounds;
 use super::{Space, SpaceError};
 use crate::journal::record;
-use crate::{RowNumber, SpaceId, SpaceRecord, UNIT};
+use crate::{DiskNumber, RowNumber, SpaceId, SpaceRecord, UNIT};
 use log::Log;
 use marks::Marks;
 use stuck::Stuck;
-use table::RowGroups;
+use table::{RowGroup, RowGroups};
 
 /// The most stripes that are changed together.
 const STRIPES_MAX: u32 = 64;
 
 /// Changes under way at a time.
 const CHANGES_MAX: usize = 128;
+
+/// Groups that are not dropped.
+type Held = Vec<Arc<RowGroup>>;
 
 /// What a parity space has beside what every space has.
 pub(crate) struct Parity {
@@ -58,6 +69,12 @@ pub(crate) struct Parity {
     changes: tokio::sync::Semaphore,
     checkpointing: tokio::sync::Mutex<()>,
     open: AtomicBool,
+    /// Held by whoever uses the space, once, and alone while what memory knows of it is forgotten.
+    life: tokio::sync::RwLock<()>,
+    /// Groups that have sums which a resync found and no block has, by row and column.
+    resyncing: Mutex<BTreeMap<(RowNumber, usize), Held>>,
+    /// The highest that a block has been given.
+    generation: AtomicU64,
     opening: tokio::sync::Mutex<()>,
     /// Stripes that are changed together: a power of two.
     together: u32,
@@ -110,6 +127,9 @@ impl Parity {
             changes: tokio::sync::Semaphore::new(CHANGES_MAX),
             checkpointing: tokio::sync::Mutex::default(),
             open: AtomicBool::new(false),
+            life: tokio::sync::RwLock::default(),
+            resyncing: Mutex::default(),
+            generation: AtomicU64::new(0),
             opening: tokio::sync::Mutex::default(),
             together,
             counts: Counts::default(),
@@ -195,11 +215,12 @@ impl Striped {
 
     /// Makes room and takes back marks: after this and no change since, the next opening has nothing to replay.
     pub(crate) async fn quiesce(&self) -> Result<(), SpaceError> {
+        let _use = self.p.life.read().await;
         if !self.p.open.load(Ordering::Acquire) {
             return Ok(());
         }
         for _ in 0..3 {
-            self.flush().await?;
+            self.flush_now().await?;
             self.checkpoint().await?;
             if self.p.log.is_empty() {
                 break;
@@ -215,7 +236,46 @@ impl Striped {
 
     /// Replays and carries out what can be.
     pub(crate) async fn settle(&self) -> Result<(), SpaceError> {
+        let _use = self.p.life.read().await;
+        self.settle_now().await
+    }
+
+    async fn settle_now(&self) -> Result<(), SpaceError> {
         self.opened().await?;
         self.settle_stuck(|_| true).await
+    }
+
+    /// Whether a disk that comes back counts where it may have lost what it was told: it could not be spared when it went, so nothing there counts as
+    /// missed. Only the journal knows then what the stripes are.
+    pub(crate) fn doubts(&self, disk: DiskNumber) -> bool {
+        let id = self.space.inner.id;
+        self.space.path.read(|s| {
+            let of = |(row, index): (RowNumber, usize)| {
+                let copy = s.rows.get(&(id, row)).and_then(|r| r.copy(index));
+                copy.is_some_and(|c| self.p.marks.of(row) & !c.missed != 0)
+            };
+            s.copies_on(disk).any(|(space, row, index)| space == id && of((row, index)))
+        })
+    }
+
+    /// Nobody uses the space as long as the result is held.
+    pub(crate) async fn alone(&self) -> RwLockWriteGuard<'_, ()> {
+        self.p.life.write().await
+    }
+
+    /// Forgets all that memory knows, because a disk is back that [`Striped::doubts`] tells of: the space is opened anew, as after a crash. If something
+    /// acknowledged is lost by that, the next flush says so. The caller is [`Striped::alone`].
+    pub(crate) fn forget(&self, disk: DiskNumber) {
+        let fresh = self.p.groups.all_dirty().into_iter().find(|g| !g.state.lock().fresh.is_empty());
+        if let Some(group) = fresh {
+            let space = self.space.inner.id;
+            self.space.owe_flush(SpaceError::Returned { space, row: group.key.row, disk });
+        }
+        self.p.open.store(false, Ordering::Release);
+        self.p.groups.kill_all(|_| true);
+        self.p.stuck.clear();
+        self.p.resyncing.lock().clear();
+        self.p.marks.clear();
+        self.p.log.forget();
     }
 }

@@ -188,7 +188,11 @@ impl State {
                 self.slab_mut(*space, *row, usize::from(*index))?.missed |= regions;
             }
             Op::NotMissed { space, row, index, regions } => {
-                self.slab_mut(*space, *row, usize::from(*index))?.missed &= !regions
+                let disk = self.slab_mut(*space, *row, usize::from(*index))?.place.disk;
+                // What was brought to a disk that has left since may be lost: when it left nobody counted it, because it had missed all that anyway.
+                if self.is_present(disk) {
+                    self.slab_mut(*space, *row, usize::from(*index))?.missed &= !regions;
+                }
             }
             Op::MoveSlab { space, row, index, to } => {
                 self.move_slab(*space, *row, usize::from(*index), *to)?

@@ -1,6 +1,7 @@
 //! Carrying a change out: journal, places, table. Under the lock of its stripes.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use arena::{IoBuf, Sg};
@@ -34,6 +35,8 @@ pub(super) struct Stripe {
 /// A change that has begun: nobody sees its stripes before it is carried out.
 pub(super) struct Intent {
     pub(super) key: RowKey,
+    /// Held: what it told the table, and will tell, is nowhere else.
+    pub(super) group: Arc<RowGroup>,
     pub(super) regions: u64,
     pub(super) stripes: Vec<Stripe>,
     /// Its regions stay marked as long as it is not carried out.
@@ -68,14 +71,13 @@ impl Striped {
     /// durably missed.
     pub(super) async fn carry(
         &self,
-        group: &RowGroup,
         columns: &[Copy],
         mut intent: Intent,
         room: Option<Room>,
     ) -> Result<(), SpaceError> {
         match self.carry_out(columns, &mut intent, room).await {
             Ok(()) => {
-                self.tell(group, &intent);
+                self.tell(&intent);
                 Ok(())
             }
             Err(error) => {
@@ -100,10 +102,7 @@ impl Striped {
             }
         };
         match begun.await {
-            Ok(Some(columns)) => {
-                let group = self.p.groups.get(key);
-                self.carry(&group, &columns, intent, room).await
-            }
+            Ok(Some(columns)) => self.carry(&columns, intent, room).await,
             // The row is gone.
             Ok(None) => Ok(()),
             Err(error) => {
@@ -173,7 +172,8 @@ impl Striped {
     }
 
     /// Puts what was carried out into the table.
-    fn tell(&self, group: &RowGroup, intent: &Intent) {
+    fn tell(&self, intent: &Intent) {
+        let group = &*intent.group;
         let mut state = group.state.lock();
         for stripe in &intent.stripes {
             let unit = (stripe.unit - intent.key.first()) as usize;

@@ -110,6 +110,7 @@ impl Striped {
     }
 
     async fn change_all(&self, batches: BTreeMap<(RowNumber, u64), Batch>) -> Result<(), SpaceError> {
+        let _use = self.p.life.read().await;
         let changes: Vec<_> = batches.into_values().map(|b| self.change(b).boxed()).collect();
         let mut results = futures_util::stream::iter(changes).buffered(AT_ONCE);
         let mut result = Ok(());
@@ -126,7 +127,7 @@ impl Striped {
         self.opened().await?;
         self.p.counts.written.fetch_add(batch.changes.len() as u64, Ordering::Relaxed);
         if self.p.groups.are_too_dirty() {
-            self.flush().await?;
+            self.flush_now().await?;
             self.checkpoint().await?;
         }
         let mut room: Option<Room> = None;
@@ -177,7 +178,7 @@ impl Striped {
     ) -> Result<bool, SpaceError> {
         let key = batch.key;
         // Marked before the columns are looked at: a disk that leaves after that look counts the mark.
-        let mark = self.p.marks.begin(key.row, regions);
+        let mut mark = self.p.marks.begin(key.row, regions);
         let Some(columns) = self.columns(key.row) else { return Ok(false) };
         self.enough(key.row, &columns, regions)?;
         let here: Vec<Copy> = columns.iter().filter(|c| c.disk.is_some()).cloned().collect();
@@ -190,11 +191,13 @@ impl Striped {
         if stripes.is_empty() {
             return Ok(true);
         }
-        let intent = Intent { key, regions, stripes, _mark: mark, pending: None };
-        if !intent.is_journaled() && room.is_none() {
+        if stripes.iter().any(|s| !s.fresh) && room.is_none() {
             return Ok(false);
         }
-        self.carry(group, &columns, intent, room.take()).await.map(|()| true)
+        mark.changes();
+        let group = Arc::clone(group);
+        let intent = Intent { key, group, regions, stripes, _mark: mark, pending: None };
+        self.carry(&columns, intent, room.take()).await.map(|()| true)
     }
 
     /// What the stripes become.

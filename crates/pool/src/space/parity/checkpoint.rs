@@ -1,21 +1,25 @@
 //! Checkpoints: the blocks say what the journal said, durably, and the journal's room can be used again.
 //!
+//! The order: what is in place so far (`to`), the blocks, a flush of every disk that has a column of a group, then the journal's header, then the marks. A
+//! column that fails on the way and counts in what was changed ends it; one that does not count there, but elsewhere in the group, is not said to have
+//! its block, by the others' blocks, before the header is written.
+//!
 //! Fresh stripes are left out: a block says of them that nothing is written. Groups that no journal entry names (repaired ones) are named first, so
 //! that whoever finds them torn by a power cut knows why.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use arena::IoBuf;
 use disk::DiskError;
-use futures_util::StreamExt;
 use futures_util::future::{BoxFuture, join_all};
+use futures_util::{FutureExt, StreamExt};
 
 use super::Striped;
-use super::columns::Columns;
 use super::log::Room;
-use super::table::{RowGroup, RowState};
+use super::table::RowGroup;
 use crate::UNIT;
 use crate::blocks::stripes::{Block, encode};
 use crate::disks::DataDisk;
@@ -35,6 +39,16 @@ const ROOM_WAIT: Duration = Duration::from_millis(1);
 struct Written {
     group: Arc<RowGroup>,
     columns: Vec<(Copy, Result<(), DiskError>)>,
+    /// Of each column, the generation of the block that it has durably.
+    before: Vec<u64>,
+}
+
+/// What has to be found out before the blocks can be made.
+enum Lacks {
+    /// What memory does not know of columns that count.
+    Table,
+    /// What these columns' own blocks say of regions that nobody here knows.
+    Own(Vec<Copy>),
 }
 
 impl Striped {
@@ -74,39 +88,73 @@ impl Striped {
     pub(super) async fn checkpoint_now(&self, naming: bool) -> Result<(), SpaceError> {
         let began = self.p.marks.now();
         let to = self.p.log.in_place();
-        let mut groups = self.p.groups.all_dirty();
-        groups.retain(|g| g.state.lock().stale);
-        if naming {
-            groups = self.named(groups).await?;
-        }
-        let mut blocks =
-            futures_util::stream::iter(groups).map(|g| self.write_blocks(g, naming)).buffered(AT_ONCE);
-        let mut written: Vec<Written> = Vec::new();
-        while let Some(one) = blocks.next().await {
-            written.extend(one);
-        }
-        let result = self.account(&written).await;
-        if result.is_err() {
-            for w in &written {
-                self.p.groups.stale(&w.group, &mut w.group.state.lock());
+        loop {
+            let mut groups = self.p.groups.all_dirty();
+            groups.retain(|g| g.state.lock().stale);
+            if naming {
+                groups = self.named(groups).await?;
             }
-            return result;
+            let blocks = groups.into_iter().map(|g| self.write_blocks(g, naming));
+            let mut blocks = futures_util::stream::iter(blocks).buffered(AT_ONCE);
+            let mut written: Vec<Written> = Vec::new();
+            let mut result = Ok(());
+            while let Some(one) = blocks.next().await {
+                match one {
+                    Ok(one) => written.extend(one),
+                    Err(error) => result = result.and(Err(error)),
+                }
+            }
+            let failed = match result {
+                Ok(()) => self.account(&mut written).await,
+                Err(error) => Err(error),
+            };
+            if self.take_back(&written, failed.is_err()) || failed.is_err() {
+                failed?;
+                // The others' blocks say of a column that has left, and counts, that it has what it has not.
+                continue;
+            }
+            written.iter().for_each(|w| self.p.marks.blocks_end(w.group.key));
+            break;
         }
-        written.iter().for_each(|w| self.p.marks.blocks_end(w.group.key));
         self.trim(to).await?;
-        let fresh: Vec<(crate::RowNumber, u64)> = self
+        let waiting: Vec<(crate::RowNumber, u64)> = self
             .p
             .groups
             .all_dirty()
             .iter()
             .map(|g| {
-                let units = g.state.lock().fresh;
-                (g.key.row, self.regions_of(g, &units))
+                let state = g.state.lock();
+                // One that a flush made stale meanwhile has no block of its new stripes: a disk that leaves before the next checkpoint has missed them.
+                let regions = match state.stale {
+                    true => self.regions(&g.key.units()),
+                    false => self.regions_of(g, &state.fresh),
+                };
+                (g.key.row, regions)
             })
             .collect();
-        let of = |row| fresh.iter().filter(|(r, _)| *r == row).fold(0, |all, (_, regions)| all | regions);
+        let of = |row| waiting.iter().filter(|(r, _)| *r == row).fold(0, |all, (_, regions)| all | regions);
         self.p.marks.durable(began, of);
         Ok(())
+    }
+
+    /// Of columns that may not have their new blocks (`all`: of every one) it is not said any more that they have. Gives whether a block has to be written
+    /// again, to say so to whoever loads the group: a column that has missed all of it needs none.
+    fn take_back(&self, written: &[Written], all: bool) -> bool {
+        let mut again = false;
+        for w in written {
+            let regions = self.regions(&w.group.key.units());
+            let now = self.columns(w.group.key.row).unwrap_or_default();
+            let mut state = w.group.state.lock();
+            for (copy, result) in w.columns.iter().filter(|(_, result)| all || result.is_err()) {
+                state.wrote[copy.index] = w.before[copy.index];
+                let counts = now.iter().any(|c| c.index == copy.index && regions & !c.missed != 0);
+                if all || result.is_err() && counts {
+                    again = true;
+                    self.p.groups.stale(&w.group, &mut state);
+                }
+            }
+        }
+        again
     }
 
     /// Names in the journal the groups that it does not name; those that there is no room for stay dirty.
@@ -143,30 +191,42 @@ impl Striped {
     }
 
     /// Writes the blocks of a group; `None` when its row is gone. It is marked until whoever gets the result knows that they are durable.
-    async fn write_blocks(&self, group: Arc<RowGroup>, naming: bool) -> Option<Written> {
+    async fn write_blocks(&self, group: Arc<RowGroup>, naming: bool) -> Result<Option<Written>, SpaceError> {
         let key = group.key;
         // Before the columns are looked at: a disk that leaves after that look has missed the group.
         self.p.marks.blocks_begin(key, self.regions(&key.units()));
         let written = self.write_generation(group, naming).await;
-        if written.is_none() {
+        if let Ok(None) = &written {
             self.p.marks.blocks_end(key);
         }
         written
     }
 
     /// Gives a group a new generation and writes its blocks to every column; `None` when its row is gone.
-    async fn write_generation(&self, group: Arc<RowGroup>, naming: bool) -> Option<Written> {
+    async fn write_generation(
+        &self,
+        group: Arc<RowGroup>,
+        naming: bool,
+    ) -> Result<Option<Written>, SpaceError> {
         let key = group.key;
         let mut own: BTreeMap<usize, Option<Block>> = BTreeMap::new();
-        let (here, blocks) = loop {
-            let columns: Columns = self.columns(key.row)?;
-            let here: Vec<Copy> = columns.into_iter().filter(|c| c.disk.is_some()).collect();
-            let unread = match self.blocks_of(&group, &here, &own, naming)? {
-                Ok(blocks) => break blocks,
-                Err(unread) => unread,
-            };
-            for copy in unread {
-                own.insert(copy.index, self.read_block(key, &copy).await.ok());
+        let (here, blocks, before) = loop {
+            let Some(columns) = self.columns(key.row) else { return Ok(None) };
+            match self.blocks_of(&group, &columns, &own) {
+                None => return Ok(None),
+                Some(Ok((blocks, before))) => {
+                    let here: Vec<Copy> = columns.into_iter().filter(|c| c.disk.is_some()).collect();
+                    break (here, blocks, before);
+                }
+                // What is known then, the next look says.
+                Some(Err(Lacks::Table)) => {
+                    self.load(&group, &columns, !naming).boxed().await?;
+                }
+                Some(Err(Lacks::Own(unread))) => {
+                    for copy in unread {
+                        own.insert(copy.index, self.read_block(key, &copy).await.ok());
+                    }
+                }
             }
         };
         let writes = here.iter().zip(blocks).map(|(c, block)| async move {
@@ -175,48 +235,45 @@ impl Striped {
         });
         let results = join_all(writes).await.into_iter().flatten();
         let columns = here.iter().cloned().zip(results).collect();
-        Some(Written { group, columns })
+        Ok(Some(Written { group, columns, before }))
     }
 
-    /// The new blocks of the columns that get one; or those whose own blocks have to be read before, because they know of regions what memory does
-    /// not. `None` when the row is gone.
+    /// The new blocks of the columns that are here, and the generations of those before, of all; or what they cannot be made without. `None` when the row
+    /// is gone.
     #[allow(clippy::type_complexity)] // of what one caller takes apart at once
     fn blocks_of(
         &self,
         group: &RowGroup,
-        here: &[Copy],
+        columns: &[Copy],
         own: &BTreeMap<usize, Option<Block>>,
-        naming: bool,
-    ) -> Option<Result<(Vec<Copy>, Vec<Vec<u8>>), Vec<Copy>>> {
+    ) -> Option<Result<(Vec<Vec<u8>>, Vec<u64>), Lacks>> {
         let key = group.key;
         let mut state = group.state.lock();
         if state.flags.dead {
             return None;
         }
         let regions = self.regions(&key.units());
-        let unknown = |s: &RowState, c: &Copy| regions & (!s.mapped | (c.current() & !s.known[c.index]));
+        let here = || columns.iter().filter(|c| c.disk.is_some());
+        if here().any(|c| regions & c.current() & !(state.mapped & state.known[c.index]) != 0) {
+            return Some(Err(Lacks::Table));
+        }
+        let vague = regions & !state.mapped;
         let unread: Vec<Copy> =
-            here.iter().filter(|c| unknown(&state, c) != 0 && !own.contains_key(&c.index)).cloned().collect();
+            here().filter(|c| vague != 0 && !own.contains_key(&c.index)).cloned().collect();
         if !unread.is_empty() {
-            return Some(Err(unread));
+            return Some(Err(Lacks::Own(unread)));
         }
-        // Who knows more than memory and cannot be asked keeps what he has.
-        let can = |s: &RowState, c: &Copy| {
-            let told = own.get(&c.index).and_then(Option::as_ref);
-            unknown(s, c) == 0 || told.is_some_and(|b| !naming || b.generation >= s.wrote[c.index])
-        };
-        let chosen: Vec<Copy> = here.iter().filter(|c| can(&state, c)).cloned().collect();
-        state.generation += 1;
-        for told in own.values().flatten() {
-            state.generation = state.generation.max(told.generation + 1);
-        }
-        let generation = state.generation;
-        chosen.iter().for_each(|c| state.wrote[c.index] = generation);
+        // Above all that were given before this opening, whoever has them: the newest block is what was written last.
+        let first = self.space.path.io.epoch.0.min(u64::from(u32::MAX)) << 32;
+        let given = self.p.generation.load(Ordering::Relaxed).max(first).max(state.generation);
+        let generation = given.saturating_add(1);
+        self.p.generation.fetch_max(generation, Ordering::Relaxed);
+        state.generation = generation;
+        let before = state.wrote.clone();
+        here().for_each(|c| state.wrote[c.index] = generation);
         state.stale = false;
         self.p.groups.clean(group, &mut state);
-        if chosen.len() < here.len() {
-            self.p.groups.stale(group, &mut state);
-        } else if !state.fresh.is_empty() {
+        if !state.fresh.is_empty() {
             // What is fresh waits for the next one.
             self.p.groups.dirty(group, &mut state);
         }
@@ -228,8 +285,8 @@ impl Striped {
                 lost: state.lost[c.index],
                 sums: Box::new(state.sums[c.index]),
             };
-            if let (unknown, Some(Some(told))) = (unknown(&state, c), own.get(&c.index)) {
-                for unit in self.space.inner.regions.in_group(key.group, unknown).iter() {
+            if let Some(Some(told)) = own.get(&c.index) {
+                for unit in self.space.inner.regions.in_group(key.group, vague).iter() {
                     let written = block.written.iter_mut().zip(&told.written);
                     written.for_each(|(to, from)| to.set(unit, from.has(unit)));
                     block.lost.set(unit, told.lost.has(unit));
@@ -238,25 +295,26 @@ impl Striped {
             }
             encode(&self.block_id(key.row, key.group, c), &block)
         };
-        let blocks = chosen.iter().map(block).collect();
-        Some(Ok((chosen, blocks)))
+        Some(Ok((here().map(block).collect(), before)))
     }
 
     /// Flushes the disks, deals with what failed, and says whether it is good: every column that counts in a region that was changed has its block.
-    async fn account(&self, written: &[Written]) -> Result<(), SpaceError> {
+    async fn account(&self, written: &mut [Written]) -> Result<(), SpaceError> {
         let all = written.iter().flat_map(|w| &w.columns);
         let mut disks: Vec<Arc<DataDisk>> = all.filter_map(|(c, _)| c.disk.clone()).collect();
         disks.sort_by_key(|d| d.number);
         disks.dedup_by_key(|d| d.number);
         let failed = self.flush_disks(&disks).await?;
-        for w in written {
+        for w in written.iter_mut() {
             let (row, regions) = (w.group.key.row, self.regions(&w.group.key.units()));
-            for (copy, result) in &w.columns {
+            for (copy, result) in &mut w.columns {
                 if let Err(error) = result {
                     match self.space.fail_copy(row, copy, regions, error).await {
                         Ok(()) | Err(SpaceError::Disk { .. }) => {}
                         Err(other) => return Err(other),
                     }
+                } else if let Some((_, error)) = failed.iter().find(|(number, _)| *number == copy.number) {
+                    *result = Err(*error);
                 }
             }
         }
@@ -266,11 +324,10 @@ impl Striped {
             let regions = self.regions(&w.group.key.units());
             let used = self.p.marks.of(row) & regions;
             for (copy, result) in &w.columns {
-                let flush = failed.iter().find(|(number, _)| *number == copy.number).map(|(_, e)| *e);
-                let error = result.err().or(flush);
-                let counts = now.iter().any(|c| c.index == copy.index && c.current() & regions != 0);
-                if let (Some(error), true) = (error, counts) {
-                    return Err(blame(copy.number, error));
+                // One whose disk is back meanwhile gets another block.
+                let counts = now.iter().any(|c| c.is_as(copy) && c.current() & regions != 0);
+                if let (Err(error), true) = (result, counts) {
+                    return Err(blame(copy.number, *error));
                 }
             }
             // Who is here and has no block has come since, and missed what changed.

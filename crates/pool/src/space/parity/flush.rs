@@ -27,6 +27,12 @@ impl Striped {
     /// # Errors
     /// [`SpaceError`]: then what was written since the last flush may be lost.
     pub(crate) async fn flush(&self) -> Result<(), SpaceError> {
+        let _use = self.p.life.read().await;
+        self.flush_now().await
+    }
+
+    /// The same, for who uses the space already.
+    pub(super) async fn flush_now(&self) -> Result<(), SpaceError> {
         self.p.flushes.run(self.flush_round().boxed()).await
     }
 

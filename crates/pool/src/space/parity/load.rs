@@ -119,9 +119,15 @@ impl Striped {
         let mut suspect = false;
         {
             let mut state = group.state.lock();
+            // Who has left meanwhile may have missed what the table says since.
+            let now = self.columns(key.row).unwrap_or_default();
+            let stays = |c: &Copy, region| now.iter().any(|n| n.is_as(c) && n.is_current(region));
             for region in (0..REGIONS).map(|r| 1_u64 << r).filter(|r| here & r != 0) {
                 let units = self.space.inner.regions.in_group(key.group, region);
-                let told = || blocks.iter().filter(|(c, _)| c.is_current(region));
+                let told = || blocks.iter().filter(|(c, _)| c.is_current(region) && stays(c, region));
+                if told().next().is_none() {
+                    continue;
+                }
                 let newest = told().filter_map(|(_, b)| b.as_ref().ok()).max_by_key(|b| b.generation);
                 let good = told().filter(|(_, b)| b.is_ok()).count();
                 let needed = self.p.data.min(told().count());
@@ -141,6 +147,9 @@ impl Striped {
                     state.mapped |= region;
                     if let Some(newest) = newest {
                         state.generation = state.generation.max(newest.generation);
+                    }
+                    // A power cut may have kept from a column what the others' blocks say that it has; of one that is not here now nothing is known then.
+                    if let Some(newest) = newest.filter(|_| !relaxed) {
                         state.wrote.iter_mut().zip(&newest.wrote).for_each(|(w, n)| *w = (*w).max(*n));
                     }
                 }

@@ -114,6 +114,12 @@ impl Log {
         named > self.state.lock().ring.tail().position
     }
 
+    /// Only what is on the disks counts: whoever replays it says where to go on. Nobody writes, or has room.
+    pub(super) fn forget(&self) {
+        let mut state = self.state.lock();
+        (state.begun, state.failed) = (false, false);
+    }
+
     /// Nothing counts before this point; that will be durable with the next record, whose epoch is another one.
     pub(super) fn begin_later(&self, at: Point) {
         self.state.lock().ring.begin_at(at);

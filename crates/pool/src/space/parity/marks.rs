@@ -2,7 +2,7 @@
 //! is the journal's business.
 //!
 //! Invariants:
-//! 1. A region is marked from before the first write to it until a checkpoint that began after its last one is durable.
+//! 1. A region is marked from before the first write to it until a checkpoint that began after its last one is durable: data, sums, journal.
 //! 2. All regions of a group are in `blocks` from before its blocks are written until they are durable: the others say which block each column
 //!    should have, and a disk that leaves without it would have lost, by that, what it has of the rest of the group.
 
@@ -26,27 +26,26 @@ struct Inner {
 
 struct Use {
     in_flight: u32,
+    /// When the last change ended that is not durable in its place; 0 for none.
     touched: u64,
 }
 
-/// Regions with a change under way.
+/// Regions with a change under way, or about to be.
 pub(super) struct Mark {
     marks: Arc<Marks>,
     row: RowNumber,
     regions: u64,
+    changes: bool,
 }
 
 impl Marks {
     pub(super) fn begin(self: &Arc<Marks>, row: RowNumber, regions: u64) -> Mark {
         let mut inner = self.0.lock();
-        inner.clock += 1;
-        let now = inner.clock;
         let uses = inner.rows.entry(row).or_default();
         for region in bits(regions) {
-            let u = uses.entry(region).or_insert(Use { in_flight: 0, touched: now });
-            (u.in_flight, u.touched) = (u.in_flight + 1, now);
+            uses.entry(region).or_insert(Use { in_flight: 0, touched: 0 }).in_flight += 1;
         }
-        Mark { marks: Arc::clone(self), row, regions }
+        Mark { marks: Arc::clone(self), row, regions, changes: false }
     }
 
     pub(super) fn of(&self, row: RowNumber) -> u64 {
@@ -80,9 +79,21 @@ impl Marks {
         let mut inner = self.0.lock();
         inner.rows.retain(|row, uses| {
             let keep = keep(*row);
-            uses.retain(|region, u| u.in_flight != 0 || u.touched > began || keep & 1 << region != 0);
+            uses.retain(|region, u| {
+                if u.touched <= began && keep & 1 << region == 0 {
+                    u.touched = 0;
+                }
+                u.in_flight != 0 || u.touched != 0
+            });
             !uses.is_empty()
         });
+    }
+
+    /// Nothing is known of anything any more.
+    pub(super) fn clear(&self) {
+        let mut inner = self.0.lock();
+        inner.rows.clear();
+        inner.blocks.clear();
     }
 
     pub(super) fn forget(&self, row: RowNumber) {
@@ -98,6 +109,13 @@ impl Inner {
     }
 }
 
+impl Mark {
+    /// From now on something may be written: what ends without having come so far leaves no trace.
+    pub(super) fn changes(&mut self) {
+        self.changes = true;
+    }
+}
+
 impl Drop for Mark {
     fn drop(&mut self) {
         let mut inner = self.marks.0.lock();
@@ -106,8 +124,13 @@ impl Drop for Mark {
         let Some(uses) = inner.rows.get_mut(&self.row) else { return };
         for region in bits(self.regions) {
             if let Some(u) = uses.get_mut(&region) {
-                (u.in_flight, u.touched) = (u.in_flight.saturating_sub(1), now);
+                u.in_flight = u.in_flight.saturating_sub(1);
+                u.touched = if self.changes { now } else { u.touched };
             }
+        }
+        uses.retain(|_, u| u.in_flight != 0 || u.touched != 0);
+        if uses.is_empty() {
+            inner.rows.remove(&self.row);
         }
     }
 }
@@ -123,7 +146,10 @@ mod tests {
     #[test]
     fn a_mark_stays_until_what_it_marks_is_durable() {
         let (marks, row) = (Arc::new(Marks::default()), RowNumber(3));
-        let first = marks.begin(row, 0b11);
+        drop(marks.begin(row, 0b100));
+        assert_eq!(marks.of(row), 0, "nothing was written");
+        let mut first = marks.begin(row, 0b11);
+        first.changes();
         let began = marks.now();
         marks.durable(began, |_| 0);
         assert_eq!(marks.of(row), 0b11, "under way");

@@ -23,6 +23,7 @@ impl Striped {
         let (row, column) = (run.at.row, usize::from(run.at.column));
         let first = (run.at.offset / UNIT) as u32;
         let units = first..first + (run.length / UNIT) as u32;
+        let _use = self.p.life.read().await;
         if let Err(e) = self.opened().await {
             return (Err(e), dst);
         }

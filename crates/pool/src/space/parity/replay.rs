@@ -116,7 +116,8 @@ impl Striped {
                 return Ok(false);
             }
             let Some(columns) = self.columns(*row) else { return Ok(false) };
-            let _mark = self.p.marks.begin(*row, regions);
+            let mut mark = self.p.marks.begin(*row, regions);
+            mark.changes();
             for (group, stripes) in &told.groups {
                 if !self.redo_group(RowKey { row: *row, group: *group }, &columns, stripes).await? {
                     return Ok(false);

@@ -1,6 +1,7 @@
 //! Rows that go, slabs that move, columns that catch up, and looking at everything.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::Striped;
 use super::table::RowKey;
@@ -22,6 +23,7 @@ const PIECE: u32 = 64;
 impl Striped {
     /// Gives a row's slabs back. What the journal has of it does not count any more: its slabs are not what they were.
     pub(crate) async fn free_row(&self, row: RowNumber) -> Result<(), SpaceError> {
+        let _use = self.p.life.read().await;
         self.opened().await?;
         let _stripes = self.lock(row, ALL).await;
         let _blocks = self.p.checkpointing.lock().await;
@@ -34,6 +36,7 @@ impl Striped {
         self.p.groups.kill(row);
         self.p.stuck.kill(row);
         self.p.marks.forget(row);
+        self.p.resyncing.lock().retain(|of, _| of.0 != row);
         Ok(())
     }
 
@@ -44,6 +47,7 @@ impl Striped {
         index: usize,
         to: SlabPlace,
     ) -> Result<(), SpaceError> {
+        let _use = self.p.life.read().await;
         self.opened().await?;
         for _ in 0..TRIES {
             self.settle_stripes(row, &ALL).await?;
@@ -82,6 +86,7 @@ impl Striped {
     ) -> Result<bool, SpaceError> {
         let regions = self.regions(&units);
         let key = RowKey::of(row, units.start);
+        let _use = self.p.life.read().await;
         self.opened().await?;
         loop {
             if self.settle_stripes(row, &units).await.is_err() {
@@ -115,7 +120,13 @@ impl Striped {
                 state.sums[target.index][unit] = sum;
                 state.lost[target.index].remove(unit);
             }
-            self.p.groups.stale(&group, &mut group.state.lock());
+            let mut state = group.state.lock();
+            self.p.groups.stale(&group, &mut state);
+            let mut resyncing = self.p.resyncing.lock();
+            let held = resyncing.entry((row, target.index)).or_default();
+            if !held.iter().any(|g| Arc::ptr_eq(g, &group)) {
+                held.push(Arc::clone(&group));
+            }
             return Ok(true);
         }
     }
@@ -127,14 +138,18 @@ impl Striped {
         index: usize,
         regions: u64,
     ) -> Result<bool, SpaceError> {
+        let _use = self.p.life.read().await;
+        let held = self.p.resyncing.lock().remove(&(row, index)).unwrap_or_default();
         for region in (0..crate::REGIONS).filter(|r| regions & 1 << r != 0) {
             for group in self.space.inner.regions.groups(region) {
-                let group = self.p.groups.get(RowKey { row, group });
+                let key = RowKey { row, group };
+                let Some(group) = held.iter().find(|g| g.key == key) else { return Ok(false) };
                 let mut state = group.state.lock();
-                if state.mapped & 1 << region != 0 {
-                    state.known[index] |= 1 << region;
-                    self.p.groups.stale(&group, &mut state);
+                if state.flags.dead {
+                    return Ok(false);
                 }
+                state.known[index] |= 1 << region;
+                self.p.groups.stale(group, &mut state);
             }
         }
         for _ in 0..TRIES {
@@ -156,7 +171,8 @@ impl Striped {
         let key = RowKey { row, group };
         for from in key.units().step_by(PIECE as usize) {
             let units = from..from + PIECE.min(GROUP_UNITS as u32);
-            let group = match self.settle().await {
+            let using = self.p.life.read().await;
+            let group = match self.settle_now().await {
                 Ok(()) => self.ready(key, self.regions(&units)).await,
                 Err(e) => Err(e),
             };
@@ -170,8 +186,11 @@ impl Striped {
                 // What is written meanwhile is what it should be.
                 continue;
             }
+            // A job that is paused keeps nobody from anything.
+            drop(using);
             let bytes = u64::from(PIECE) * UNIT * self.p.columns() as u64;
             let Some(_turn) = progress.piece(bytes).await else { return Ok(()) };
+            let _use = self.p.life.read().await;
             let _stripes = self.lock(row, units.clone()).await;
             if self.is_ready(&group, self.regions(&units)) && !self.p.stuck.has(row, &units) {
                 let (healed, lost) = self.check(&group, range).await?;

@@ -35,6 +35,10 @@ impl Stuck {
         self.0.lock().retain(|i| i.key.row != row);
     }
 
+    pub(super) fn clear(&self) {
+        self.0.lock().clear();
+    }
+
     fn first(&self, which: impl Fn(&Intent) -> bool) -> Option<Arc<Intent>> {
         self.0.lock().iter().find(|i| which(i)).cloned()
     }
