@@ -57,6 +57,7 @@ async fn add(rig: &Rig, site: &Site) -> bool {
 
 async fn optimize(rig: &Rig, site: &Site) {
     rig.note(|| "optimize".into());
+    rig.rebuilds.set(rig.shape.parity > 0);
     let moved = site.path.optimize(&Progress::default()).await;
     let moved = refuse(rig, "optimizing", moved.map_err(|e| e.to_string()));
     rig.note(|| format!("{moved:?} slabs moved"));
@@ -71,6 +72,7 @@ async fn drain(rig: &Rig, site: &Site, random: &mut Random, for_good: bool) {
     let for_good = for_good || random.one_in(3);
     rig.note(|| format!("disk {n} is emptied, for good: {for_good}"));
     rig.less_room.set(true);
+    rig.rebuilds.set(rig.shape.parity > 0);
     let usage = if for_good { Usage::Leaving } else { Usage::Retired };
     let asked = site.pool.set_usage(disk, usage).await.map_err(|e| e.to_string());
     if refuse(rig, "retiring", asked).is_none() {

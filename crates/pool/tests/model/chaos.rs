@@ -30,7 +30,8 @@ pub async fn chaos(rig: &Rig, site: &Site, steps: u64, mut random: Random) {
         // Beyond the promise: rarely, and with one copy it always is.
         let may = rig.has_budget(n) || random.one_in(12);
         match random.below(14) {
-            0..=2 if may => pull(rig, n, a_cut(&mut random)),
+            // Of one that is just being added the pool knows nothing: to fail is right then.
+            0..=2 if may && is_ours(site, n) => pull(rig, n, a_cut(&mut random)),
             3..=5 => {
                 let away = rig.bad.borrow().iter().copied().min_by_key(|b| (b + n) % 7);
                 if let Some(away) = away {
@@ -98,6 +99,12 @@ pub fn plug(rig: &Rig, n: usize) {
 
 /// What somebody does who finds a disk that is bad: takes it out, puts it in again.
 pub async fn bring_back(rig: &Rig, site: &Site, n: usize) {
+    rig.returning.set(Some(n));
+    put_back(rig, site, n).await;
+    rig.returning.set(None);
+}
+
+async fn put_back(rig: &Rig, site: &Site, n: usize) {
     let number = DiskNumber(n as u16);
     // When too much is bad already, none that is here is taken out.
     if rig.exceeded.get() && site.pool.read(|s| s.is_present(number)) {
@@ -126,6 +133,10 @@ pub async fn bring_back(rig: &Rig, site: &Site, n: usize) {
     let Some(member) = site.pool.members().get(number).cloned() else { return };
     let joined = site.path.join(&member).await;
     refuse(rig, "joining", joined.map_err(|e| e.to_string()));
+}
+
+fn is_ours(site: &Site, n: usize) -> bool {
+    site.pool.read(|s| s.disks.contains_key(&DiskNumber(n as u16)))
 }
 
 /// Every disk that is here gets what it missed.
@@ -203,6 +214,7 @@ async fn grow(rig: &Rig, site: &Site, random: &mut Random) {
     let bad: Vec<usize> = rig.bad.borrow().iter().copied().collect();
     let Some(from) = bad.get(random.below(4) as usize) else { return };
     rig.note(|| format!("repair of disk {from}"));
+    rig.rebuilds.set(rig.shape.parity > 0);
     let number = DiskNumber(*from as u16);
     let repaired = site.path.evacuate(number, &Progress::default()).await.map(drop);
     if bad.len() == 1 {

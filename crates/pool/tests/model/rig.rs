@@ -139,6 +139,10 @@ pub struct Rig {
     pub pulled: RefCell<BTreeSet<usize>>,
     /// A disk takes no new slabs, or is no more of the pool: there may be no room for a row.
     pub less_room: Cell<bool>,
+    /// A disk that is on its way back: until it has joined it misses writes, so nobody calls it good.
+    pub returning: Cell<Option<usize>>,
+    /// Slabs of parity rows were given to other disks, which have to be filled first and count as bad until then.
+    pub rebuilds: Cell<bool>,
     /// More is bad than promised, until the next opening with all disks.
     pub exceeded: Cell<bool>,
     pub log: RefCell<Vec<String>>,
@@ -201,6 +205,8 @@ impl Rig {
             liars: RefCell::default(),
             pulled: RefCell::default(),
             less_room: Cell::new(false),
+            returning: Cell::new(None),
+            rebuilds: Cell::new(false),
             exceeded: Cell::new(false),
             log: RefCell::default(),
         };
@@ -253,16 +259,24 @@ impl Rig {
         away.into_iter().for_each(|n| crate::chaos::plug(self, n));
         let liars = self.liars.borrow();
         let pulled = self.pulled.borrow();
+        let lacks = |n: usize| {
+            let d = pool::DiskNumber(n as u16);
+            let mine = |c: &&pool::SlabCopy| c.place.disk == d && c.missed != 0;
+            site.pool.read(|s| s.rows.values().flat_map(|r| &r.slabs).any(|c| mine(&c)))
+        };
+        if self.rebuilds.get() {
+            let filled: Vec<usize> = (0..self.machine.slots()).filter(|n| ours(*n) && lacks(*n)).collect();
+            self.rebuilds.set(!filled.is_empty());
+            self.bad.borrow_mut().extend(filled);
+        }
         self.bad.borrow_mut().retain(|n| {
             let d = pool::DiskNumber(*n as u16);
             if !ours(*n) {
                 return false;
             }
-            let behind = site.pool.read(|s| {
-                !s.is_present(d)
-                    || s.rows.values().flat_map(|r| &r.slabs).any(|c| c.place.disk == d && c.missed != 0)
-            });
-            behind || liars.contains(n) || pulled.contains(n) || site.pool.members().get(d).is_none()
+            let behind = !site.pool.read(|s| s.is_present(d)) || lacks(*n);
+            let away = pulled.contains(n) || site.pool.members().get(d).is_none();
+            behind || away || liars.contains(n) || self.returning.get() == Some(*n)
         });
     }
 }
