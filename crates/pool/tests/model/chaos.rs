@@ -107,7 +107,8 @@ pub async fn bring_back(rig: &Rig, site: &Site, n: usize) {
 async fn put_back(rig: &Rig, site: &Site, n: usize) {
     let number = DiskNumber(n as u16);
     // When too much is bad already, none that is here is taken out.
-    if rig.exceeded.get() && site.pool.read(|s| s.is_present(number)) {
+    let too_much = rig.exceeded.get() || rig.bad.borrow().len() > rig.shape.promise();
+    if too_much && site.pool.read(|s| s.is_present(number)) {
         return;
     }
     if !site.pool.read(|s| s.disks.contains_key(&number)) {
