@@ -20,6 +20,9 @@ use crate::{Absence, GROUP, InvalidOp, Op, RowNumber, SlabPlace, placement};
 /// Between two looks at a disk that is back and does not take part yet.
 const JOIN_WAIT: Duration = Duration::from_millis(1);
 
+/// How many of them a row waits for: one second.
+const JOIN_WAITS: u32 = 1000;
+
 impl Space {
     /// Gives every row its slabs, for a space of fixed provisioning; what is there already stays, so it may be called again.
     ///
@@ -41,6 +44,7 @@ impl Space {
             Box::pin(striped.journal()?.allocate(RowNumber(0))).await?;
         }
         let _one = path.allocating.lock().await;
+        let mut waits = JOIN_WAITS;
         loop {
             let chosen = path.read(|state| match state.rows.contains_key(&(id, row)) {
                 true => Ok(None),
@@ -53,7 +57,7 @@ impl Space {
                 let turn = row.0 as usize % slabs.len();
                 slabs.rotate_left(turn);
             }
-            if !self.write_fresh(row, &slabs, generation).await? {
+            if !self.write_fresh(row, &slabs, generation, &mut waits).await? {
                 continue;
             }
             match path.book.commit(vec![Op::AllocateRow { space: id, row, slabs }]).await {
@@ -70,15 +74,24 @@ impl Space {
     }
 
     /// Writes the blocks of empty groups; false when a disk failed and has been dealt with.
-    async fn write_fresh(&self, row: RowNumber, slabs: &[SlabPlace], first: u32) -> Result<bool, SpaceError> {
+    async fn write_fresh(
+        &self,
+        row: RowNumber,
+        slabs: &[SlabPlace],
+        first: u32,
+        waits: &mut u32,
+    ) -> Result<bool, SpaceError> {
         let mut disks = Vec::with_capacity(slabs.len());
         for place in slabs {
             let Some(disk) = self.path.disk(place.disk) else {
-                match self.path.book.members().get(place.disk) {
-                    // It is on its way out.
+                let comes = self.path.book.members().get(place.disk).is_some();
+                match waits.checked_sub(1).filter(|_| comes) {
+                    Some(left) => {
+                        *waits = left;
+                        self.path.env.sleep(JOIN_WAIT).await;
+                    }
+                    // It is on its way out, or never comes.
                     None => self.path.book.leave(place.disk, Absence::Gone).await?,
-                    // It is on its way in.
-                    Some(_) => self.path.env.sleep(JOIN_WAIT).await,
                 }
                 return Ok(false);
             };

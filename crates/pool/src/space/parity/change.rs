@@ -110,7 +110,6 @@ impl Striped {
     }
 
     async fn change_all(&self, batches: BTreeMap<(RowNumber, u64), Batch>) -> Result<(), SpaceError> {
-        let _use = self.p.life.read().await;
         let changes: Vec<_> = batches.into_values().map(|b| self.change(b).boxed()).collect();
         let mut results = futures_util::stream::iter(changes).buffered(AT_ONCE);
         let mut result = Ok(());
@@ -124,6 +123,7 @@ impl Striped {
         let (row, units) = (batch.key.row, batch.units());
         let regions = self.regions(&units);
         let _one = self.p.changes.acquire().await.expect("never closed");
+        let mut using = self.p.life.read().await;
         self.opened().await?;
         self.p.counts.written.fetch_add(batch.changes.len() as u64, Ordering::Relaxed);
         if self.p.groups.are_too_dirty() {
@@ -136,7 +136,13 @@ impl Striped {
                 if batch.discards() {
                     return Ok(());
                 }
+                // It may wait for a disk that comes back, which waits for those who use the space; and the space may be opened anew meanwhile.
+                room = None;
+                drop(using);
                 self.space.allocate(row).await?;
+                using = self.p.life.read().await;
+                self.opened().await?;
+                continue;
             }
             if self.p.log.is_failed() {
                 self.mend().await?;
