@@ -1,24 +1,32 @@
-//! The disks as the data path uses them: a member, its activity log, how busy it is.
+//! The disks as the data path uses them: a member, its activity log, how it answers.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
-
-use arena::{Arena, Class, Sg, SgMut};
-use disk::{Disk, DiskError, sized};
-use env::{Ctx, Epoch, Io};
-use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use arena::{Arena, Class, Sg, SgMut, sg_len};
+use disk::{Disk, DiskError, Op, Place, sized};
+use env::{Ctx, Env, Epoch};
+use parking_lot::Mutex;
+use smallvec::SmallVec;
 
 use crate::Member;
 use crate::activity::Log;
+use crate::pulse::{Busy, Followed, Pulse};
 use crate::{DiskNumber, RowNumber, SpaceId};
+
+/// Between two looks for memory, when there is none for a buffer that a disk keeps.
+const MEMORY_WAIT: Duration = Duration::from_millis(1);
 
 /// A disk that takes part, or did until a moment ago.
 pub(crate) struct DataDisk {
     pub(crate) number: DiskNumber,
     pub(crate) member: Arc<Member>,
     pub(crate) log: Arc<Log>,
-    in_flight: AtomicU32,
+    pub(crate) pulse: Arc<Pulse>,
     ctx: Ctx,
     /// Regions of its copies that a job is bringing up to date, as long as no write to them has failed.
     resyncing: Mutex<BTreeMap<(SpaceId, RowNumber, usize), u64>>,
@@ -50,31 +58,44 @@ impl RawIo {
 }
 
 impl DataDisk {
-    pub(crate) fn new(member: Arc<Member>, epoch: Epoch, log: Arc<Log>) -> Arc<DataDisk> {
+    pub(crate) fn new(member: Arc<Member>, epoch: Epoch, log: Arc<Log>, pulse: Arc<Pulse>) -> Arc<DataDisk> {
         Arc::new(DataDisk {
             number: member.number,
             member,
             log,
-            in_flight: AtomicU32::new(0),
+            pulse,
             ctx: Ctx { epoch, ..Ctx::default() },
             resyncing: Mutex::default(),
         })
     }
 
-    /// How many I/Os of data are under way.
-    pub(crate) fn in_flight(&self) -> u32 {
-        self.in_flight.load(Ordering::Relaxed)
-    }
-
     /// Starts a read, which goes on whether or not somebody waits.
     pub(crate) fn start_read(self: &Arc<DataDisk>, offset: u64, dst: SgMut) -> Reading {
-        self.in_flight.fetch_add(1, Ordering::Relaxed);
-        Reading { io: Some(self.member.disk.read(&self.ctx, offset, dst)), disk: Arc::clone(self) }
+        let shape = Shape::of(&dst);
+        let at = Place::new(Op::Read, offset, shape.length());
+        let busy = self.pulse.busy();
+        let answer = self.pulse.follow(at, || self.member.disk.read(&self.ctx, offset, dst));
+        Reading { answer, disk: Arc::clone(self), at, shape, _busy: busy }
     }
 
-    pub(crate) async fn read(&self, offset: u64, dst: SgMut) -> (Result<(), DiskError>, SgMut) {
-        let _busy = self.busy();
-        self.member.disk.read(&self.ctx, offset, dst).wait().await
+    /// Reads `length` bytes into one vector.
+    ///
+    /// # Errors
+    /// [`DiskError`]; [`DiskError::Timeout`] when the disk has left meanwhile.
+    pub(crate) async fn read_vec(
+        &self,
+        io: &RawIo,
+        offset: u64,
+        length: usize,
+    ) -> Result<Vec<u8>, DiskError> {
+        let buffers = sized(io.arena.alloc_sg(length, Class::Control).await, length);
+        let at = Place::new(Op::Read, offset, length as u64);
+        let answer = self.pulse.follow(at, || self.member.disk.read(&self.ctx, offset, buffers));
+        let (result, read) = answer.wait(at).await?;
+        result?;
+        let mut out = Vec::with_capacity(length);
+        read.iter().for_each(|b| out.extend_from_slice(b));
+        Ok(out)
     }
 
     pub(crate) async fn write(&self, offset: u64, src: Sg) -> Result<(), DiskError> {
@@ -82,13 +103,15 @@ impl DataDisk {
     }
 
     /// Starts a write, which goes on whether or not somebody waits.
-    pub(crate) fn start_write(&self, offset: u64, src: Sg) -> Started<'_> {
-        let busy = self.busy();
-        Started { io: self.member.disk.write(&self.ctx, offset, src), _busy: busy }
+    pub(crate) fn start_write(&self, offset: u64, src: Sg) -> Started {
+        let at = Place::new(Op::Write, offset, sg_len(&src) as u64);
+        let busy = Some(self.pulse.busy());
+        Started { answer: self.pulse.follow(at, || self.member.disk.write(&self.ctx, offset, src)), at, busy }
     }
 
     pub(crate) async fn flush(&self) -> Result<(), DiskError> {
-        self.member.disk.flush(&self.ctx).wait().await
+        let at = Place::whole(Op::Flush);
+        self.pulse.follow(at, || self.member.disk.flush(&self.ctx)).wait(at).await?
     }
 
     /// A job begins to bring regions up to date.
@@ -119,47 +142,118 @@ impl DataDisk {
         }
         good
     }
-
-    fn busy(&self) -> Busy<'_> {
-        self.in_flight.fetch_add(1, Ordering::Relaxed);
-        Busy(&self.in_flight)
-    }
 }
 
 /// A read under way.
 pub(crate) struct Reading {
-    io: Option<Io<(Result<(), DiskError>, SgMut)>>,
+    answer: Followed<(Result<(), DiskError>, SgMut)>,
     disk: Arc<DataDisk>,
+    at: Place,
+    shape: Shape,
+    _busy: Busy,
 }
 
 impl Reading {
-    pub(crate) async fn wait(mut self) -> (Result<(), DiskError>, SgMut) {
-        self.io.take().expect("waited for once").wait().await
+    /// What it gave. The buffers are as those that were given, but others when the disk keeps them: it has left, and its driver is not done.
+    pub(crate) async fn wait(mut self, io: &RawIo, env: &Env) -> (Result<(), DiskError>, SgMut) {
+        match (&mut self.answer).await {
+            Some((result, dst)) if !dst.is_empty() || self.shape.is_empty() => (result, dst),
+            other => {
+                let error =
+                    other.and_then(|(result, _)| result.err()).unwrap_or(DiskError::Timeout { at: self.at });
+                (Err(error), Box::pin(self.shape.alloc(io, env)).await)
+            }
+        }
+    }
+
+    /// The same until some time; it goes on in any case.
+    pub(crate) async fn wait_until(&mut self, deadline: Instant, env: &Env) -> bool {
+        self.answer.ends_before(deadline, env).await
+    }
+
+    /// When it began; `None` when it is over.
+    pub(crate) fn began(&self) -> Option<Instant> {
+        self.answer.began()
+    }
+
+    pub(crate) fn disk(&self) -> &Arc<DataDisk> {
+        &self.disk
+    }
+
+    pub(crate) fn shape(&self) -> &Shape {
+        &self.shape
     }
 }
 
-impl Drop for Reading {
-    fn drop(&mut self) {
-        self.disk.in_flight.fetch_sub(1, Ordering::Relaxed);
+/// Sizes of buffers: capacity and filled bytes of each.
+#[derive(Clone)]
+pub(crate) struct Shape(SmallVec<[(u32, u32); 2]>);
+
+impl Shape {
+    fn of(sg: &SgMut) -> Shape {
+        Shape(sg.iter().map(|b| (b.capacity() as u32, b.len() as u32)).collect())
+    }
+
+    fn length(&self) -> u64 {
+        self.0.iter().map(|(_, len)| u64::from(*len)).sum()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Other buffers of these sizes, if there is memory.
+    pub(crate) fn try_alloc(&self, io: &RawIo) -> Option<SgMut> {
+        let one = |(capacity, len): &(u32, u32)| {
+            let mut b = io.arena.try_alloc_run(*capacity as usize, Class::Payload)?;
+            b.set_len(*len as usize);
+            Some(b)
+        };
+        self.0.iter().map(one).collect()
+    }
+
+    async fn alloc(&self, io: &RawIo, env: &Env) -> SgMut {
+        loop {
+            if let Some(buffers) = self.try_alloc(io) {
+                return buffers;
+            }
+            env.sleep(MEMORY_WAIT).await;
+        }
     }
 }
 
 /// A write under way.
-pub(crate) struct Started<'a> {
-    io: Io<Result<(), DiskError>>,
-    _busy: Busy<'a>,
+pub(crate) struct Started {
+    answer: Followed<Result<(), DiskError>>,
+    at: Place,
+    busy: Option<Busy>,
 }
 
-impl Started<'_> {
-    pub(crate) async fn wait(self) -> Result<(), DiskError> {
-        self.io.wait().await
+impl Started {
+    /// Waits for all of them, looking at each as it ends.
+    pub(crate) async fn wait_all(all: &mut [Started]) -> SmallVec<[Result<(), DiskError>; 3]> {
+        let mut results: SmallVec<[Option<Result<(), DiskError>>; 3]> = SmallVec::from_elem(None, all.len());
+        std::future::poll_fn(|context| {
+            let mut done = true;
+            for (one, result) in all.iter_mut().zip(&mut results).filter(|(_, r)| r.is_none()) {
+                match Pin::new(&mut one.answer).poll(context) {
+                    Poll::Ready(answer) => {
+                        *result = Some(answer.unwrap_or(Err(DiskError::Timeout { at: one.at })));
+                    }
+                    Poll::Pending => done = false,
+                }
+            }
+            // A write is done when all of it is: those before the first that is not count no more.
+            for (one, _) in all.iter_mut().zip(&results).take_while(|(_, r)| r.is_some()) {
+                one.busy = None;
+            }
+            if done { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+        results.into_iter().flatten().collect()
     }
-}
 
-struct Busy<'a>(&'a AtomicU32);
-
-impl Drop for Busy<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+    pub(crate) async fn wait(self) -> Result<(), DiskError> {
+        self.answer.wait(self.at).await?
     }
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use disk::DiskError;
 use parking_lot::Mutex;
 
+use crate::pulse::standing::Slowness;
 use crate::{DiskNumber, SpaceId};
 
 /// How many findings are kept; the counts are of all.
@@ -43,6 +44,14 @@ pub struct Finding {
 pub struct Events {
     inner: Mutex<Inner>,
     failing: Mutex<BTreeMap<DiskNumber, String>>,
+    slow: Mutex<Slow>,
+}
+
+/// Outliers that are here, and those that left as such.
+#[derive(Default)]
+struct Slow {
+    here: BTreeMap<DiskNumber, Slowness>,
+    left: BTreeMap<DiskNumber, Slowness>,
 }
 
 #[derive(Default)]
@@ -71,6 +80,31 @@ impl Events {
     /// A disk takes part anew.
     pub(crate) fn joins(&self, disk: DiskNumber) {
         self.failing.lock().remove(&disk);
+        self.slow.lock().left.remove(&disk);
+    }
+
+    /// These disks are outliers now, and no others.
+    pub(crate) fn slow_now(&self, slow: &BTreeMap<DiskNumber, Slowness>) {
+        let mut mine = self.slow.lock();
+        if mine.here != *slow {
+            for (disk, why) in slow.iter().filter(|(d, _)| !mine.here.contains_key(d)) {
+                tracing::warn!(disk = disk.0, ?why, "a disk is much slower than its peers");
+            }
+            mine.here.clone_from(slow);
+        }
+    }
+
+    /// A disk leaves because it is so slow.
+    pub(crate) fn leaves_slow(&self, disk: DiskNumber, why: Slowness) {
+        let mut slow = self.slow.lock();
+        slow.here.remove(&disk);
+        slow.left.insert(disk, why);
+    }
+
+    /// Disks that are much slower than their peers or left because of it, and how slow.
+    pub fn slow(&self) -> BTreeMap<DiskNumber, Slowness> {
+        let slow = self.slow.lock();
+        slow.left.iter().chain(&slow.here).map(|(d, why)| (*d, *why)).collect()
     }
 
     /// Disks that stay although an I/O failed, since they joined, with the last error.

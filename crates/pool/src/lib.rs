@@ -29,6 +29,7 @@ pub mod parity;
 mod path;
 pub mod placement;
 mod pool;
+mod pulse;
 #[cfg(test)]
 mod simulation;
 mod space;
@@ -42,6 +43,7 @@ pub use pool::{
     AdminError, CreateError, CreateOptions, FoundLabel, NewDisk, OpenError, OpenOptions, Opened, Pool,
     Unsuitable, scan,
 };
+pub use pulse::standing::Slowness;
 pub use space::{ParityCounts, Space, SpaceError};
 pub use state::{
     Absence, DiskRecord, FaultDomains, InvalidOp, Moving, Op, Policy, Presence, Provisioning, Resiliency,

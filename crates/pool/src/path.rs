@@ -9,10 +9,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use arena::Arena;
 use disk::DiskError;
 use env::{Env, Epoch};
+use futures_util::future::{Either, select};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::Semaphore;
 
@@ -23,6 +25,9 @@ use crate::disks::{DataDisk, RawIo};
 use crate::events::Events;
 use crate::jobs::Board;
 use crate::jobs::pacer::Pacing;
+use crate::pulse::Pulse;
+use crate::pulse::budget::Budget;
+use crate::pulse::watch::{HANGS, Watch, goes_on_without};
 use crate::space::{Parity, Space, SpaceError, SpaceInner};
 use crate::{Absence, DiskNumber, Member, Op, Pool, PoolId, Row, RowNumber, SlabPlace, SpaceId, State};
 
@@ -61,7 +66,10 @@ pub struct DataPath {
     pub(crate) failing: tokio::sync::Mutex<()>,
     /// Rows whose move somebody is about.
     pub(crate) moving: Mutex<BTreeSet<(SpaceId, RowNumber)>>,
-    disks: RwLock<BTreeMap<DiskNumber, Arc<DataDisk>>>,
+    pub(crate) hedges: Mutex<Budget>,
+    pub(crate) hedging: AtomicBool,
+    watch: Arc<Watch>,
+    pub(crate) disks: RwLock<BTreeMap<DiskNumber, Arc<DataDisk>>>,
     spaces: Mutex<BTreeMap<SpaceId, Arc<SpaceInner>>>,
 }
 
@@ -98,9 +106,13 @@ impl DataPath {
             allocating: tokio::sync::Mutex::new(()),
             failing: tokio::sync::Mutex::new(()),
             moving: Mutex::default(),
+            hedges: Mutex::default(),
+            hedging: AtomicBool::new(true),
+            watch: Watch::new(),
             disks: RwLock::default(),
             spaces: Mutex::default(),
         });
+        path.watch.set_path(&path);
         let members = path.book.members();
         let owners = path.owners();
         for member in members.iter() {
@@ -126,6 +138,8 @@ impl DataPath {
         pool.set_active_regions(move |space, row, index| {
             weak.upgrade().map_or(u64::MAX, |path| path.active(space, row, index))
         });
+        let weak = Arc::downgrade(&path);
+        pool.set_still_writing(move |disk| weak.upgrade().is_some_and(|path| path.is_writing(disk)));
         Ok(path)
     }
 
@@ -145,14 +159,28 @@ impl DataPath {
         owners: &Owners,
     ) -> Result<(), SpaceError> {
         let epoch = self.io.epoch;
-        let places = Log::read(&self.io, member, BLOCKS).await;
+        // It has left, and that is durable: nobody waits for what its old handle does not end, nor does who is to be alone.
+        let old = self.last_seen(member.number).filter(|d| !Arc::ptr_eq(&d.member, member));
+        old.iter().for_each(|d| d.pulse.abandon());
+        let mut read = std::pin::pin!(Log::read(&self.io, member, BLOCKS));
+        let places = loop {
+            match select(read.as_mut(), Box::pin(self.env.sleep(HANGS))).await {
+                Either::Left((places, _)) => break places,
+                // It is not watched yet: one that hangs now would hold up all that waits for it to take part.
+                Either::Right(_) if self.read(|s| goes_on_without(s, member.number, &BTreeSet::new())) => {
+                    return Ok(self.book.leave(member.number, Absence::Slow).await?);
+                }
+                Either::Right(_) => {}
+            }
+        };
         let core = Core::new(self.pool, member.number, epoch.0, BLOCKS, self.options.log_entries);
         let core = core.restore(&places, |slab, generation| {
             owners.get(&(member.number, slab)).filter(|o| o.0 == generation).map(|o| o.1)
         });
         let pinned: Vec<_> = core.pinned().collect();
-        let log = Log::new(Arc::clone(member), epoch, core);
-        let disk = DataDisk::new(Arc::clone(member), epoch, log);
+        let pulse = Pulse::new(&self.env, &self.watch);
+        let log = Log::new(Arc::clone(member), epoch, core, Arc::clone(&pulse));
+        let disk = DataDisk::new(Arc::clone(member), epoch, log, pulse);
         let doubted: Vec<_> = self.open_spaces().iter().filter_map(Space::striped).collect();
         let doubted: Vec<_> = doubted.into_iter().filter(|s| s.doubts(member.number)).collect();
         let mut alone = Vec::new();
@@ -189,11 +217,14 @@ impl DataPath {
         Ok(())
     }
 
-    /// Lets go of the devices of disks that are absent or have left the pool, so that they can be opened anew.
+    /// Lets go of the devices of disks that are absent or have left the pool, so that they can be opened anew; not of those that somebody still
+    /// writes to.
     pub fn release_absent(&self) {
         let members = self.book.members();
         let present = self.read(|s| s.disks.keys().copied().filter(|d| s.is_present(*d)).collect::<Vec<_>>());
-        self.disks.write().retain(|d, _| members.get(*d).is_some() || present.contains(d));
+        self.disks
+            .write()
+            .retain(|d, disk| members.get(*d).is_some() || present.contains(d) || disk.pulse.is_writing());
     }
 
     /// A space of the pool, as a disk.

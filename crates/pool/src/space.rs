@@ -16,6 +16,7 @@ mod discard;
 mod error;
 mod flush;
 mod heal;
+mod hedge;
 mod kept;
 mod load;
 mod locks;

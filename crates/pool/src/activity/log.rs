@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use arena::IoBuf;
-use disk::DiskError;
+use disk::{DiskError, Place};
 use env::{Ctx, Epoch, IoFlags};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -13,11 +13,13 @@ use tokio::sync::Notify;
 use super::core::{Begun, Core};
 use crate::Member;
 use crate::blocks::activity::BLOCK;
+use crate::pulse::Pulse;
 use crate::{SpaceId, UNIT};
 
 /// The log of a member.
 pub(crate) struct Log {
     member: Arc<Member>,
+    pulse: Arc<Pulse>,
     ctx: Ctx,
     state: Mutex<State>,
     /// Something became durable, free, or closed.
@@ -48,11 +50,12 @@ pub(crate) enum NotMarked {
 }
 
 impl Log {
-    pub(crate) fn new(member: Arc<Member>, epoch: Epoch, core: Core) -> Arc<Log> {
+    pub(crate) fn new(member: Arc<Member>, epoch: Epoch, core: Core, pulse: Arc<Pulse>) -> Arc<Log> {
         let flags = IoFlags { write_through: true, ..IoFlags::default() };
         let ctx = Ctx { epoch, flags, ..Ctx::default() };
         Arc::new(Log {
             member,
+            pulse,
             ctx,
             state: Mutex::new(State { core, closed: false }),
             changed: Notify::new(),
@@ -95,8 +98,10 @@ impl Log {
         let Some(mut write) = self.state.lock().core.next_write() else { return Ok(false) };
         let at = self.member.areas.activity.offset + ((write.block * 2 + write.place) * BLOCK) as u64;
         let bytes = std::mem::take(&mut write.bytes);
-        let io = self.member.disk.write(&self.ctx, at, [IoBuf::from(bytes)].into_iter().collect());
-        let result = io.wait().await;
+        let place = Place::new(disk::Op::Write, at, bytes.len() as u64);
+        let src = [IoBuf::from(bytes)].into_iter().collect();
+        let io = self.pulse.follow(place, || self.member.disk.write(&self.ctx, at, src));
+        let result = io.wait(place).await.and_then(|result| result);
         self.state.lock().core.written(&write, result.is_ok());
         self.changed.notify_waiters();
         result.map(|()| true)

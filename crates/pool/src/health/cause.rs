@@ -15,7 +15,7 @@ use crate::{Absence, DiskNumber, Presence, Provisioning, REGIONS, RowNumber, Spa
 /// What is wrong; the worst first.
 pub fn faults(now: &Snapshot<'_>) -> Vec<Fault> {
     let state = now.state;
-    let mut roots = away(state);
+    let mut roots = away(now);
     let mut others = Vec::new();
     others.extend(
         now.suspended
@@ -84,7 +84,8 @@ fn attach(
 }
 
 /// Disks that are away, folded into the fault domains that are.
-fn away(state: &State) -> Vec<Fault> {
+fn away(now: &Snapshot<'_>) -> Vec<Fault> {
+    let state = now.state;
     let absence = |d: &DiskNumber| match state.disks.get(d)?.presence {
         Presence::Present => None,
         Presence::Absent(why) => Some(why),
@@ -94,7 +95,11 @@ fn away(state: &State) -> Vec<Fault> {
             Absence::Asked => Severity::Information,
             _ => Severity::Warning,
         };
-        Fault::new(Place::Disk(disk), severity, FaultKind::Absent(why))
+        let mut fault = Fault::new(Place::Disk(disk), severity, FaultKind::Absent(why));
+        if let (Absence::Slow, Some(slow)) = (why, now.slow.get(&disk)) {
+            fault.explains(Fault::new(Place::Disk(disk), Severity::Warning, FaultKind::Slow(*slow)));
+        }
+        fault
     };
     let mut left: BTreeMap<DiskNumber, Absence> =
         state.disks.keys().filter_map(|d| Some((*d, absence(d)?))).collect();
@@ -130,10 +135,14 @@ fn away(state: &State) -> Vec<Fault> {
 
 /// What is wrong with disks that are here.
 fn disks(now: &Snapshot<'_>) -> Vec<Fault> {
+    let state = now.state;
     let mut out = Vec::new();
     for (disk, error) in &now.failing {
         let kind = FaultKind::Failing { error: error.clone() };
         out.push(Fault::new(Place::Disk(*disk), Severity::Error, kind));
+    }
+    for (disk, slow) in now.slow.iter().filter(|(d, _)| state.is_present(**d)) {
+        out.push(Fault::new(Place::Disk(*disk), Severity::Warning, FaultKind::Slow(*slow)));
     }
     let mut counts: BTreeMap<(DiskNumber, bool), u64> = BTreeMap::new();
     for ((found, disk), units) in &now.findings {

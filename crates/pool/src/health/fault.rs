@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::Level;
 use crate::events::Found;
 use crate::jobs::{JobState, Why};
+use crate::pulse::standing::Slowness;
 use crate::{Absence, DiskNumber, SpaceId, State};
 
 /// What is known of an open pool at one moment.
@@ -18,6 +19,8 @@ pub struct Snapshot<'a> {
     pub failing: BTreeMap<DiskNumber, String>,
     /// What was not as it was written since the pool was opened.
     pub findings: BTreeMap<(Found, DiskNumber), u64>,
+    /// Disks that are much slower than their peers, or left because of it.
+    pub slow: BTreeMap<DiskNumber, Slowness>,
     /// Groups that a crash left in doubt, by space.
     pub in_doubt: BTreeMap<SpaceId, usize>,
     /// What runs beside the clients.
@@ -78,6 +81,8 @@ pub enum FaultKind {
         /// The last error.
         error: String,
     },
+    /// A disk is much slower than its peers.
+    Slow(Slowness),
     /// A disk has changed data by itself, or could not give it; other copies have replaced it.
     Healed {
         /// Units of 4 KiB.

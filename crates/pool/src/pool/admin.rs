@@ -42,7 +42,7 @@ impl Pool {
     /// opened anew: I/O that timed out on the old handle must not arrive any more.
     ///
     /// # Errors
-    /// [`AdminError`]. [`AdminError::Stale`] unless `accept_loss`: it has lost writes, and nobody else has them.
+    /// [`AdminError`]. [`AdminError::StillWriting`]: what was under way when it left has not ended. [`AdminError::Stale`] unless `accept_loss`: it has lost writes, and nobody else has them.
     pub async fn return_disk(
         &self,
         disk: Arc<dyn Disk>,
@@ -59,6 +59,9 @@ impl Pool {
         }
         if record.presence == Presence::Present {
             return Err(AdminError::Present(number));
+        }
+        if inner.still_writing.read().as_ref().is_some_and(|writes| writes(number)) {
+            return Err(AdminError::StillWriting(number));
         }
         let size = disk.info().geometry.size;
         if size < label.areas.size {

@@ -137,6 +137,7 @@ impl Pool {
             incarnation,
             node: options.by.machine,
             admin: tokio::sync::Mutex::new(()),
+            still_writing: Default::default(),
         };
         let made = Pool { inner: Arc::new(inner) };
         // Last: a disk without a label is none of the pool.

@@ -201,6 +201,9 @@ pub enum AdminError {
     /// It never left.
     #[error("disk {} takes part already", .0.0)]
     Present(DiskNumber),
+    /// It left because it did not answer, and a write from before that may still arrive.
+    #[error("disk {} has not ended a write from before it left; try again, and if it never ends, reset or replug the disk and restart the server", .0.0)]
+    StillWriting(DiskNumber),
     /// It has the only copy of something, and that may be old.
     #[error("disk {} has the only copy of some data, and an old one; accept the loss to use it", .0.0)]
     Stale(DiskNumber),

@@ -35,7 +35,11 @@ struct Inner {
     node: [u8; 16],
     /// Disks join and leave by request one at a time.
     admin: tokio::sync::Mutex<()>,
+    still_writing: parking_lot::RwLock<Option<StillWriting>>,
 }
+
+/// See [`Pool::set_still_writing`].
+type StillWriting = Box<dyn Fn(DiskNumber) -> bool + Send + Sync>;
 
 impl Pool {
     /// Its identity.
@@ -86,6 +90,12 @@ impl Pool {
         active: impl Fn(SpaceId, RowNumber, usize) -> u64 + Send + Sync + 'static,
     ) {
         self.metadata().set_active(Box::new(active));
+    }
+
+    /// Registers who knows whether I/O that changes a disk is still under way on a handle of it that nobody waits for any more: until it has ended the disk is not taken
+    /// back.
+    pub fn set_still_writing(&self, writes: impl Fn(DiskNumber) -> bool + Send + Sync + 'static) {
+        *self.inner.still_writing.write() = Some(Box::new(writes));
     }
 
     /// Reports a disk that failed: it is absent when this returns, with its regions in flight missed.

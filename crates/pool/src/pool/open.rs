@@ -158,7 +158,9 @@ impl Pool {
         let metadata = Metadata::open(io.clone(), opening).await?;
         let admin = tokio::sync::Mutex::new(());
         let node = options.by.machine;
-        let pool = Pool { inner: Arc::new(Inner { id, io, metadata, epoch, incarnation, node, admin }) };
+        let still_writing = Default::default();
+        let inner = Inner { id, io, metadata, epoch, incarnation, node, admin, still_writing };
+        let pool = Pool { inner: Arc::new(inner) };
         // A label of this epoch, before any data is written under it: a disk that is used elsewhere meanwhile has another one.
         let version = pool.read(|s| s.version);
         pool.relabel(version, |d| candidates.get(&d).map_or(0, |c| c.label.sequence)).await?;
@@ -425,6 +427,7 @@ fn read_only(
         metadata: Metadata::read_only(state, members.collect::<Members>()),
         node: options.by.machine,
         admin: tokio::sync::Mutex::new(()),
+        still_writing: Default::default(),
     };
     let pool = Pool { inner: Arc::new(inner) };
     Ok(Opened { pool, missing: plan.missing, stale: plan.stale, may_be_stale })

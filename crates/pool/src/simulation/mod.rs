@@ -10,6 +10,7 @@ mod model;
 mod moves;
 mod parity;
 mod reads;
+mod slow;
 mod whole;
 mod world;
 

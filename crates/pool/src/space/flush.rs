@@ -324,7 +324,7 @@ impl Space {
         key: GroupKey,
     ) -> Result<(u64, Box<Table>), BadBlock> {
         let at = copy.block_at(disk, key.group);
-        let read = self.path.io.read(&*disk.member.disk, at, BLOCK).await;
+        let read = disk.read_vec(&self.path.io, at, BLOCK).await;
         let bytes = read.map_err(BadBlock::Disk)?;
         decode(&bytes, &self.block_id(key, copy)).map_err(|_| BadBlock::Damaged)
     }

@@ -130,7 +130,7 @@ impl Space {
     ) -> Result<Vec<u8>, Option<DiskError>> {
         let disk = copy.disk.as_ref().ok_or(None)?;
         let at = copy.data_at(disk, first);
-        self.path.io.read(&*disk.member.disk, at, units * UNIT as usize).await.map_err(Some)
+        disk.read_vec(&self.path.io, at, units * UNIT as usize).await.map_err(Some)
     }
 
     /// The checksum of a unit of a column.

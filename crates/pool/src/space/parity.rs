@@ -19,6 +19,7 @@ mod change;
 mod checkpoint;
 mod columns;
 mod flush;
+mod hedge;
 mod load;
 mod log;
 mod marks;

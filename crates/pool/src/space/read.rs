@@ -11,7 +11,6 @@ use disk::sized;
 use futures_util::future::join_all;
 use smallvec::SmallVec;
 
-use super::copies::{Copies, Copy};
 use super::{Space, SpaceError};
 use crate::blocks::Units;
 use crate::disks::Reading;
@@ -70,7 +69,9 @@ impl Space {
     /// What came of it; if it is not what it should be, it is read in the other way.
     pub(super) async fn finish_read(&self, direct: Direct) -> (Result<(), SpaceError>, SgMut) {
         let Direct { address, length, group, units, reading } = direct;
-        let (result, mut dst) = reading.wait().await;
+        let good =
+            |dst: &mut SgMut| self.verify(&group, &units, units.start, dst).is_some_and(|bad| bad.is_empty());
+        let (result, mut dst) = self.hedged(reading, group.key.row, group.key.column, &units, &good).await;
         if result.is_ok()
             && self.verify(&group, &units, units.start, &mut dst).is_some_and(|bad| bad.is_empty())
         {
@@ -149,7 +150,16 @@ impl Space {
         if let Some(copy) = self.choose(&copies, &units)
             && let Some(disk) = &copy.disk
         {
-            let (result, back) = disk.read(copy.data_at(disk, first), dst).await;
+            let reading = disk.start_read(copy.data_at(disk, first), dst);
+            // What is not as it should be is looked at below, part by part.
+            let good = |dst: &mut SgMut| {
+                let well = |(key, part): &(GroupKey, Range<u32>)| {
+                    let bad = self.verify(&self.inner.groups.get(*key), part, first, dst);
+                    bad.is_some_and(|bad| bad.is_empty())
+                };
+                parts.iter().all(well)
+            };
+            let (result, back) = self.hedged(reading, row, column, &units, &good).await;
             (done, dst) = (result.is_ok(), back);
         }
         for (key, part) in parts {
@@ -170,15 +180,6 @@ impl Space {
             }
         }
         (Ok(()), dst)
-    }
-
-    /// The least busy copy that is current in all of these units; of equal ones another for each group.
-    fn choose<'a>(&self, copies: &'a Copies, units: &Range<u32>) -> Option<&'a Copy> {
-        let regions = self.inner.regions.of(units);
-        let turn = (units.start / crate::GROUP_UNITS as u32) as usize;
-        let busy = |c: &Copy| c.disk.as_ref().map_or(u32::MAX, |d| d.in_flight());
-        let current = copies.iter().filter(|c| c.is_current(regions));
-        current.min_by_key(|c| (busy(c), (c.index + turn) % copies.len().max(1)))
     }
 
     /// Compares what was read with the table: units that do not match. Those never written become zeros. `None` when the group is no longer ready.

@@ -12,6 +12,7 @@ use super::change::Attempt;
 use super::copies::Copy;
 use super::{Space, SpaceError};
 use crate::blocks::checksums::checksum;
+use crate::disks::Started;
 use crate::groups::{Group, GroupKey};
 use crate::layout::Spot;
 use crate::{GROUP, RowNumber, UNIT};
@@ -142,16 +143,17 @@ impl Space {
             Ok(begun) => begun,
             Err(attempt) => return Ok(attempt),
         };
-        let writes = targets.iter().filter_map(|c| {
-            let disk = c.disk.as_ref()?;
-            Some((c, disk.start_write(c.data_at(disk, job.units.start), job.src.clone())))
-        });
+        let targets = targets.iter().filter_map(|c| Some((c, c.disk.as_ref()?)));
+        let targets: SmallVec<[_; 3]> = targets.collect();
+        let writes = targets
+            .iter()
+            .map(|(c, disk)| disk.start_write(c.data_at(disk, job.units.start), job.src.clone()));
         // All of them are under way before the first is waited for.
-        let writes: SmallVec<[_; 3]> = writes.collect();
-        let mut wrote: SmallVec<[(&Copy, Result<(), DiskError>); 3]> = SmallVec::new();
-        for (copy, write) in writes {
-            wrote.push((copy, write.wait().await));
-        }
+        let mut writes: SmallVec<[_; 3]> = writes.collect();
+        let results = Started::wait_all(&mut writes).await;
+        drop(writes);
+        let wrote: SmallVec<[(&Copy, Result<(), DiskError>); 3]> =
+            targets.iter().map(|(c, _)| *c).zip(results).collect();
         let judged = self.judge(row, column, job.regions, &wrote).await;
         if let Err(error) = judged {
             // Old or new on each copy, nobody knows which: who looks next decides.

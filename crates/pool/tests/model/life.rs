@@ -3,7 +3,7 @@
 use disk::sim::SlotId;
 use disk::{Image, PowerCut};
 use env::Env;
-use futures_util::future::{join_all, join3};
+use futures_util::future::{join, join_all, join3};
 use pool::events::Found;
 use pool::jobs::Progress;
 use pool::{OpenError, UNIT};
@@ -12,7 +12,8 @@ use crate::admin::admin;
 use crate::chaos::{a_cut, bring_back, chaos, plug, pull, resync};
 use crate::load::{flush, read_all, user};
 use crate::model::Value;
-use crate::rig::{DISK_BYTES, Random, Rig, Site, USED, open};
+use crate::rig::{DISK_BYTES, Random, Rig, SLOW, Site, USED, open};
+use crate::slow::slow;
 
 pub struct End {
     pub images: Vec<Image>,
@@ -39,9 +40,10 @@ pub async fn run(seed: u64, event: Option<u64>) -> End {
             join_all((0..users).map(|_| user(&rig, &site, steps, Random(random.next()))).collect::<Vec<_>>());
         let mishaps = if event.is_some() { 0 } else { random.below(12) };
         // Some seeds only, with chance of its own, so that the others stay what they were.
-        let chores = if event.is_none() && seed / 10 % 3 == 2 { 6 } else { 0 };
+        let chores = if event.is_none() && seed < SLOW && seed / 10 % 3 == 2 { 6 } else { 0 };
         let chores = admin(&rig, &site, chores, Random(seed ^ 0xad ^ life << 32));
-        join3(users, chaos(&rig, &site, mishaps, Random(random.next())), chores).await;
+        let slow = slow(&rig, if event.is_none() { 3 } else { 0 }, Random(seed ^ 0x510e ^ life << 32));
+        join(join3(users, chaos(&rig, &site, mishaps, Random(random.next())), chores), slow).await;
         cut = !rig.machine.is_on();
         ends(&rig, site, &mut random).await;
         if event.is_none() {
@@ -90,6 +92,7 @@ async fn ends(rig: &Rig, site: Site, random: &mut Random) {
     rig.look(&site);
     drop(site);
     rig.machine.restart();
+    rig.sluggish.borrow_mut().clear();
     let lying = !rig.liars.borrow().is_empty();
     rig.model.borrow_mut().crashed(lying);
 }

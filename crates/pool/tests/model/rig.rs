@@ -60,11 +60,16 @@ pub const DISK_BYTES: u64 = 16 << 20;
 pub const SLAB_BYTES: u64 = 2 << 20;
 /// Seeds from here on have parity.
 pub const PARITY: u64 = 1 << 48;
+/// Seeds from here on have disks that are slow: even ones are of mirrors, odd ones of parity.
+pub const SLOW: u64 = 1 << 49;
 /// The units that are used, at the beginning of each row.
 pub const USED: u64 = 40;
 
 impl Shape {
     pub fn of(seed: u64) -> Shape {
+        if let Some(n) = seed.checked_sub(SLOW) {
+            return Shape::of(if n % 2 == 0 { n / 2 } else { PARITY + n / 2 });
+        }
         let mut random = Random(seed ^ 0x5a5a);
         let kinds = [
             (2, 2, 1),
@@ -137,6 +142,8 @@ pub struct Rig {
     /// Of them, those that lie or were put back to an older state.
     pub liars: RefCell<BTreeSet<usize>>,
     pub pulled: RefCell<BTreeSet<usize>>,
+    /// Disks that may be too slow, until the end of this life: they may leave at any moment.
+    pub sluggish: RefCell<BTreeSet<usize>>,
     /// A disk takes no new slabs, or is no more of the pool: there may be no room for a row.
     pub less_room: Cell<bool>,
     /// A disk that is on its way back: until it has joined it misses writes, so nobody calls it good.
@@ -204,6 +211,7 @@ impl Rig {
             bad: RefCell::default(),
             liars: RefCell::default(),
             pulled: RefCell::default(),
+            sluggish: RefCell::default(),
             less_room: Cell::new(false),
             returning: Cell::new(None),
             rebuilds: Cell::new(false),
@@ -259,6 +267,7 @@ impl Rig {
         away.into_iter().for_each(|n| crate::chaos::plug(self, n));
         let liars = self.liars.borrow();
         let pulled = self.pulled.borrow();
+        let sluggish = self.sluggish.borrow();
         let lacks = |n: usize| {
             let d = pool::DiskNumber(n as u16);
             let mine = |c: &&pool::SlabCopy| c.place.disk == d && c.missed != 0;
@@ -276,7 +285,7 @@ impl Rig {
             }
             let behind = !site.pool.read(|s| s.is_present(d)) || lacks(*n);
             let away = pulled.contains(n) || site.pool.members().get(d).is_none();
-            behind || away || liars.contains(n) || self.returning.get() == Some(*n)
+            behind || away || liars.contains(n) || sluggish.contains(n) || self.returning.get() == Some(*n)
         });
     }
 }

@@ -251,6 +251,9 @@ impl StorageError {
             StorageError::NotFound(_) => {
                 "name the places of its disks with --disk, or put them into storage.devices of the configuration"
             }
+            StorageError::Admin(AdminError::StillWriting(_)) => {
+                "see causeway health; take the disk out and put it in again, and restart the server"
+            }
             StorageError::Admin(AdminError::Stale(_)) => "pass --accept-loss if nobody has anything newer",
             StorageError::Admin(AdminError::Commit(e))
             | StorageError::Commit(e)

@@ -64,11 +64,20 @@ fn open_faults(id: PoolId, open: &OpenPool) -> Vec<FaultStatus> {
         None => (BTreeMap::new(), BTreeMap::new(), BTreeMap::new(), Vec::new()),
         Some(d) => (d.events.failing(), d.events.counts(), d.in_doubt(), d.jobs.list()),
     };
+    let slow = data.as_ref().map(|d| d.events.slow()).unwrap_or_default();
     let members = open.pool.members();
     let paths = members.iter().map(|m| (m.number, m.disk.info().path.clone())).collect();
     open.pool.read(|state| {
-        let now =
-            Snapshot { state, suspended, failing, findings, in_doubt, jobs, warn_percent: WARN_PERCENT };
+        let now = Snapshot {
+            state,
+            suspended,
+            failing,
+            findings,
+            slow,
+            in_doubt,
+            jobs,
+            warn_percent: WARN_PERCENT,
+        };
         let words = words::Words { id, state, paths, jobs: &now.jobs };
         faults(&now).iter().map(|f| words.fault(f)).collect()
     })

@@ -61,6 +61,7 @@ fn now(state: &State) -> Snapshot<'_> {
         suspended: None,
         failing: BTreeMap::new(),
         findings: BTreeMap::new(),
+        slow: BTreeMap::new(),
         in_doubt: BTreeMap::new(),
         jobs: Vec::new(),
         warn_percent: 70,

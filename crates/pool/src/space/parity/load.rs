@@ -195,7 +195,7 @@ impl Striped {
     pub(super) async fn read_block(&self, key: RowKey, copy: &Copy) -> Result<Block, Bad> {
         let Some(disk) = &copy.disk else { return Err(Bad::Damaged) };
         let at = copy.block_at(disk, key.group);
-        let bytes = self.space.path.io.read(&*disk.member.disk, at, BLOCK).await.map_err(Bad::Disk)?;
+        let bytes = disk.read_vec(&self.space.path.io, at, BLOCK).await.map_err(Bad::Disk)?;
         let id = self.block_id(key.row, key.group, copy);
         decode(&bytes, &id, self.p.data, self.p.parity).map_err(|_| Bad::Damaged)
     }

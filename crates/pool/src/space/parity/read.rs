@@ -52,8 +52,7 @@ impl Striped {
         if copy.is_current(self.regions(&units))
             && let Some(disk) = &copy.disk
         {
-            let (result, back) = disk.read(copy.data_at(disk, first), dst).await;
-            (done, dst) = (result.is_ok(), back);
+            (done, dst) = self.read_column(row, column, &units, disk, copy.data_at(disk, first), dst).await;
         }
         for (key, part) in groups_of(row, &units) {
             let range = within(key, &part);
@@ -74,7 +73,7 @@ impl Striped {
     }
 
     /// Compares what was read with the table: units that do not match. Those never written become zeros. `None` when the group is no longer ready.
-    fn verify(
+    pub(super) fn verify(
         &self,
         key: RowKey,
         column: usize,

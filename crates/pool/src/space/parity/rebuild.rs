@@ -20,7 +20,7 @@ pub(super) type Looked = Vec<(usize, Option<IoBuf>)>;
 
 /// What a column has in a stripe.
 #[derive(Clone)]
-enum Part {
+pub(super) enum Part {
     /// Nothing was written: zeros.
     Zeros,
     /// What was written.
@@ -119,7 +119,13 @@ impl Striped {
     }
 
     /// What every column has in the stripes from `from` to `to` of a group.
-    async fn parts(&self, group: &RowGroup, columns: &Columns, from: usize, to: usize) -> Vec<Vec<Part>> {
+    pub(super) async fn parts(
+        &self,
+        group: &RowGroup,
+        columns: &Columns,
+        from: usize,
+        to: usize,
+    ) -> Vec<Vec<Part>> {
         let reads = columns.iter().map(|copy| self.parts_of(group, copy, from, to));
         join_all(reads).await
     }
@@ -140,7 +146,7 @@ impl Striped {
                 away = false;
                 let at = copy.data_at(disk, key.first() + first as u32);
                 let length = (end - first) * UNIT as usize;
-                read = self.space.path.io.read(&*disk.member.disk, at, length).await.ok().map(IoBuf::from);
+                read = disk.read_vec(&self.space.path.io, at, length).await.ok().map(IoBuf::from);
             }
             for unit in first..end {
                 let number = key.first() + unit as u32;
@@ -211,7 +217,13 @@ impl Striped {
     }
 
     /// All units of a stripe from those that are good, if they agree with every sum that is known.
-    fn solve(&self, group: &RowGroup, unit: usize, region: u64, parts: &[Part]) -> Option<Vec<IoBuf>> {
+    pub(super) fn solve(
+        &self,
+        group: &RowGroup,
+        unit: usize,
+        region: u64,
+        parts: &[Part],
+    ) -> Option<Vec<IoBuf>> {
         let key = group.key;
         let mut stripe: Vec<Option<Vec<u8>>> = parts.iter().map(|p| p.bytes().map(|b| b.to_vec())).collect();
         // Zeros in parity are those of a stripe with nothing written, which nobody asks for.

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use pool::health::{Fault, FaultKind, Level, Place, Severity};
 use pool::jobs::{JobState, Kind, Subject, Why};
-use pool::{Absence, DiskNumber, PoolId, SpaceId, State};
+use pool::{Absence, DiskNumber, PoolId, Slowness, SpaceId, State};
 
 use super::super::pools::Closed;
 use crate::control::health::FaultStatus;
@@ -72,6 +73,10 @@ impl Words<'_> {
                 vec![import[0].clone(), format!("causeway pool offline-disk {pool} {}", disk.0)],
             ),
             (FaultKind::Failing { error }, _) => ("PhysicalDisk.FailedMedia", error.clone(), import),
+            (FaultKind::Slow(slow), place) => {
+                let (text, actions) = outlier(slow, place, &pool);
+                ("PhysicalDisk.HighLatency.Outlier.AverageIO", text, actions)
+            }
             (FaultKind::Healed { units }, Place::Disk(disk)) => {
                 let mut actions = self.repairs(*disk);
                 if let Some(path) = self.paths.get(disk) {
@@ -220,6 +225,37 @@ impl Words<'_> {
 
     fn space(&self, space: SpaceId) -> String {
         self.state.spaces.get(&space).map_or_else(|| space.0.to_string(), |r| r.name.clone())
+    }
+}
+
+/// For a disk that is much slower than its peers.
+fn outlier(slow: &Slowness, place: &Place, pool: &str) -> (String, Vec<String>) {
+    let mut text = if slow.peers.is_zero() {
+        format!("One I/O took {}", human_time(slow.longest))
+    } else {
+        format!(
+            "Half of its I/Os take {} or more, its peers' {}; the longest took {}",
+            human_time(slow.median),
+            human_time(slow.peers),
+            human_time(slow.longest)
+        )
+    };
+    text.push_str(
+        ". Reads avoid it where others have the same; if it stays so it leaves the pool, as soon as that puts nothing at risk. Retire it, which moves what it has to others, and replace it",
+    );
+    let disk = match place {
+        Place::Disk(disk) => disk.0.to_string(),
+        _ => String::new(),
+    };
+    (text, vec![format!("causeway disk retire {pool}/{disk}"), "causeway job list".to_owned()])
+}
+
+/// To two digits or so.
+fn human_time(time: Duration) -> String {
+    match time.as_secs_f64() {
+        s if s >= 1.0 => format!("{s:.1} s"),
+        s if s >= 0.001 => format!("{:.0} ms", s * 1e3),
+        s => format!("{:.0} µs", s * 1e6),
     }
 }
 

@@ -34,6 +34,28 @@ fn told(state: &State, jobs: &[JobState], fault: &Fault) -> FaultStatus {
     Words { id: TANK, state, paths, jobs }.fault(fault)
 }
 
+const SLOW: Slowness = Slowness {
+    median: Duration::from_millis(81),
+    peers: Duration::from_micros(4300),
+    longest: Duration::from_millis(11_700),
+};
+
+#[test]
+fn an_outlier_is_told_with_its_figures() {
+    let s = state("tank");
+    let told = told(&s, &[], &fault(FaultKind::Slow(SLOW), Place::Disk(DiskNumber(1))));
+    assert_eq!(told.fault_type, "PhysicalDisk.HighLatency.Outlier.AverageIO");
+    assert!(
+        told.reason.contains("81 ms or more, its peers' 4 ms; the longest took 11.7 s"),
+        "{}",
+        told.reason
+    );
+    assert!(
+        told.recommended_actions[0].starts_with("causeway disk retire ")
+            && told.recommended_actions[0].ends_with("/1")
+    );
+}
+
 #[test]
 fn every_kind_has_a_name_a_reason_and_a_command() {
     let s = state("tank");
@@ -53,6 +75,7 @@ fn every_kind_has_a_name_a_reason_and_a_command() {
     all.extend(Level::ALL.map(|l| (away(), Place::Domain(l, "x".to_owned()))));
     all.extend([
         (FaultKind::Failing { error: "an I/O error".to_owned() }, disk.clone()),
+        (FaultKind::Slow(SLOW), disk.clone()),
         (FaultKind::Healed { units: 3 }, disk.clone()),
         (FaultKind::Lost { units: 3 }, disk.clone()),
         (FaultKind::Behind { bytes: 1 << 20, waits: None }, disk.clone()),

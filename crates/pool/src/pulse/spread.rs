@@ -1,0 +1,124 @@
+//! How long I/Os took lately: counts by length, of the last one to two spans. No clock: times are given.
+
+use std::time::{Duration, Instant};
+
+/// Steps in an octave: a step is known to a quarter of itself at worst.
+const STEPS: u32 = 4;
+
+/// From a microsecond to beyond a minute.
+const OCTAVES: u32 = 27;
+
+const BUCKETS: usize = (STEPS * OCTAVES) as usize;
+
+/// Counts of one span and of the one before it.
+pub(super) struct Spread {
+    span: Duration,
+    began: Option<Instant>,
+    now: Box<[u32; BUCKETS]>,
+    before: Box<[u32; BUCKETS]>,
+}
+
+impl Spread {
+    pub(super) fn new(span: Duration) -> Spread {
+        Spread { span, began: None, now: Box::new([0; BUCKETS]), before: Box::new([0; BUCKETS]) }
+    }
+
+    /// An I/O has ended.
+    pub(super) fn add(&mut self, took: Duration, now: Instant) {
+        self.roll(now);
+        let count = &mut self.now[bucket(took)];
+        *count = count.saturating_add(1);
+    }
+
+    /// Forgets what is older than two spans.
+    pub(super) fn roll(&mut self, now: Instant) {
+        let began = *self.began.get_or_insert(now);
+        let age = now.saturating_duration_since(began);
+        if age < self.span {
+            return;
+        }
+        std::mem::swap(&mut self.now, &mut self.before);
+        self.now.fill(0);
+        if age >= 2 * self.span {
+            self.before.fill(0);
+        }
+        self.began = Some(now);
+    }
+
+    /// How many there were.
+    pub(super) fn count(&self) -> u64 {
+        self.now.iter().chain(self.before.iter()).map(|n| u64::from(*n)).sum()
+    }
+
+    /// What so many of a hundred took at most, to a step; `None` when there were none.
+    pub(super) fn percentile(&self, percent: u64) -> Option<Duration> {
+        let wanted = (self.count() * percent).div_ceil(100);
+        let mut seen = 0;
+        for bucket in 0..BUCKETS {
+            seen += u64::from(self.now[bucket]) + u64::from(self.before[bucket]);
+            if seen >= wanted && seen > 0 {
+                return Some(most(bucket));
+            }
+        }
+        None
+    }
+}
+
+fn bucket(took: Duration) -> usize {
+    let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX).max(1);
+    let octave = us.ilog2();
+    // The two bits after the first.
+    let within = ((us << 2) >> octave) & u64::from(STEPS - 1);
+    ((octave * STEPS) as usize + within as usize).min(BUCKETS - 1)
+}
+
+/// Where a bucket ends.
+fn most(bucket: usize) -> Duration {
+    let (octave, within) = (bucket as u32 / STEPS, bucket as u64 % u64::from(STEPS));
+    let from = u64::from(STEPS) + within + 1;
+    Duration::from_micros(((from << octave) >> 2).max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SPAN: Duration = Duration::from_secs(5);
+
+    #[test]
+    fn a_percentile_is_right_to_a_step() {
+        for us in [1, 2, 3, 7, 100, 4095, 4096, 1_000_000, 11_700_000] {
+            let took = Duration::from_micros(us);
+            let end = most(bucket(took));
+            assert!(end >= took && end <= took * 3 / 2 + Duration::from_micros(1), "{us}: {end:?}");
+        }
+        let start = Instant::from(tokio_epoch());
+        let mut spread = Spread::new(SPAN);
+        assert_eq!(spread.percentile(50), None);
+        for n in 0..1000 {
+            let ms = if n % 100 < 2 { 200 } else { 1 };
+            spread.add(Duration::from_millis(ms), start);
+        }
+        assert!(spread.percentile(50) < Some(Duration::from_millis(2)));
+        assert!(spread.percentile(99) >= Some(Duration::from_millis(200)));
+        assert_eq!(spread.count(), 1000);
+    }
+
+    #[test]
+    fn what_is_old_is_forgotten() {
+        let start = Instant::from(tokio_epoch());
+        let mut spread = Spread::new(SPAN);
+        spread.add(Duration::from_secs(1), start);
+        spread.roll(start + SPAN);
+        assert_eq!(spread.count(), 1, "the span before counts");
+        spread.roll(start + 2 * SPAN);
+        assert_eq!(spread.count(), 0);
+        spread.add(Duration::from_secs(1), start + 2 * SPAN);
+        spread.roll(start + 9 * SPAN);
+        assert_eq!(spread.count(), 0, "nobody asked for long");
+    }
+
+    fn tokio_epoch() -> tokio::time::Instant {
+        tokio::time::Instant::now()
+    }
+}

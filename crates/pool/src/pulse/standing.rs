@@ -1,0 +1,237 @@
+//! Whether a disk is an outlier among its peers: a core without clock or I/O, fed once a span.
+//!
+//! A disk has points. A span in which its median is far above its peers' gives one, a span with a single I/O of seconds gives several; a span
+//! that is well takes one away, a span without I/O changes nothing. From [`SLOW`] points on it is slow until it has none: so one odd span says nothing, and
+//! one good one does not acquit. With [`LEAVES`] it has been slow for so long that it should leave.
+//!
+//! What all peers have in common is nobody's fault: medians are compared with the peers', and when half of the disks have an I/O of seconds in the same span
+//! (a controller that was reset, a machine that stood still) nobody gets points for it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::DiskNumber;
+
+/// How long the medians are taken over; a fault shows after three.
+pub const SPAN: Duration = Duration::from_secs(5);
+
+/// How many times its peers' median a disk's may be. Uneven load alone makes queues, and so medians, several times as long: a disk that has
+/// the busiest slabs is at two to four times.
+pub const FACTOR: u32 = 8;
+
+/// Back below this many times it is well again. Between the two nothing changes.
+pub const FACTOR_WELL: u32 = 4;
+
+/// Medians below this hurt nobody, whatever the peers': flash in its worst moments answers within it.
+pub const LEAST_FLASH: Duration = Duration::from_millis(2);
+
+/// The same of disks with heads, and of those whose medium is not known: a random access with a short queue takes as long.
+pub const LEAST_OTHER: Duration = Duration::from_millis(25);
+
+/// I/Os in two spans that make a median.
+pub const SAMPLES: u64 = 32;
+
+/// One I/O of this length is news by itself: no disk needs it, even one that moves its head for a queue of 64 or whose flash collects its garbage.
+pub const ONE_IO: Duration = Duration::from_secs(3);
+
+/// Points for a span with such an I/O.
+const POINTS_ONE_IO: u32 = 3;
+
+/// Points that make a disk slow: three spans, or one I/O of seconds.
+pub const SLOW: u32 = 3;
+
+/// Points with which it should leave: a minute of bad spans, or four with an I/O of seconds.
+pub const LEAVES: u32 = 12;
+
+/// What a disk did in the last two spans.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Look {
+    /// Its medium: peers have the same.
+    pub media: u8,
+    /// Whether it is flash, or memory.
+    pub flash: bool,
+    /// Median of its reads, if there were [`SAMPLES`].
+    pub reads: Option<Duration>,
+    /// Median of its writes, likewise.
+    pub writes: Option<Duration>,
+    /// The longest I/O that ended in the last span, or the age of one under way.
+    pub longest: Duration,
+}
+
+/// Why a disk is called slow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slowness {
+    /// Its median, when it was last too long.
+    pub median: Duration,
+    /// The median of its peers' medians at that time; zero: it had no peers, or was never too long.
+    pub peers: Duration,
+    /// Its longest I/O since it was called so.
+    pub longest: Duration,
+}
+
+/// Where a disk stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Standing {
+    points: u32,
+    slow: bool,
+    why: Option<Slowness>,
+}
+
+/// What is to be done after a span.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verdict {
+    /// Disks that are slow now, and why.
+    pub slow: BTreeMap<DiskNumber, Slowness>,
+    /// Those of them that should leave, the worst first.
+    pub leave: Vec<DiskNumber>,
+}
+
+/// The disks of a pool. See the module.
+#[derive(Debug, Default)]
+pub struct Standings {
+    disks: BTreeMap<DiskNumber, Standing>,
+}
+
+impl Standings {
+    /// A span has ended; `looks` has all disks that take part.
+    pub fn span(&mut self, looks: &BTreeMap<DiskNumber, Look>) -> Verdict {
+        self.disks.retain(|d, _| looks.contains_key(d));
+        let stood = looks.values().filter(|l| l.longest >= ONE_IO).count();
+        let common = stood > 1 && stood * 2 >= looks.len();
+        for (disk, look) in looks {
+            let compared = [
+                compare(looks, *disk, look, look.reads, |l| l.reads),
+                compare(looks, *disk, look, look.writes, |l| l.writes),
+            ];
+            let standing = self.disks.entry(*disk).or_default();
+            let one = look.longest >= ONE_IO && !common;
+            let worst = compared.iter().flatten().filter(|c| c.bad).max_by_key(|c| c.median);
+            let well = compared.iter().flatten().all(|c| c.well) && look.longest < ONE_IO;
+            if worst.is_some() || one {
+                let add = if one { POINTS_ONE_IO } else { 1 };
+                standing.points = (standing.points + add).min(LEAVES);
+                let zero = Slowness { median: Duration::ZERO, peers: Duration::ZERO, longest: look.longest };
+                let why = standing.why.get_or_insert(zero);
+                why.longest = why.longest.max(look.longest);
+                if let Some(worst) = worst {
+                    (why.median, why.peers) = (worst.median, worst.peers);
+                }
+            } else if well && (compared.iter().any(Option::is_some) || look.longest > Duration::ZERO) {
+                standing.points = standing.points.saturating_sub(1);
+            }
+            standing.slow = standing.points >= SLOW || (standing.slow && standing.points > 0);
+            if standing.points == 0 {
+                standing.why = None;
+            }
+        }
+        let mut verdict = Verdict::default();
+        for (disk, s) in self.disks.iter().filter(|(_, s)| s.slow) {
+            verdict.slow.extend(s.why.map(|why| (*disk, why)));
+            if s.points >= LEAVES {
+                verdict.leave.push(*disk);
+            }
+        }
+        verdict
+            .leave
+            .sort_by_key(|d| verdict.slow.get(d).map(|w| std::cmp::Reverse(w.longest.max(w.median))));
+        verdict
+    }
+}
+
+struct Compared {
+    median: Duration,
+    peers: Duration,
+    bad: bool,
+    well: bool,
+}
+
+/// A median beside the median of the peers' medians: disks of the same medium, without this one. `None` without either.
+fn compare(
+    looks: &BTreeMap<DiskNumber, Look>,
+    disk: DiskNumber,
+    look: &Look,
+    median: Option<Duration>,
+    of: impl Fn(&Look) -> Option<Duration>,
+) -> Option<Compared> {
+    let median = median?;
+    let others = looks.iter().filter(|(d, l)| **d != disk && l.media == look.media);
+    let mut peers: Vec<Duration> = others.filter_map(|(_, l)| of(l)).collect();
+    peers.sort_unstable();
+    // Of an even number the higher one: in doubt it is not the disk.
+    let peers = *peers.get(peers.len() / 2)?;
+    let least = if look.flash { LEAST_FLASH } else { LEAST_OTHER };
+    let bad = median >= least && median >= peers * FACTOR;
+    let well = median < least || median < peers * FACTOR_WELL;
+    Some(Compared { median, peers, bad, well })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn looks(medians: &[u64]) -> BTreeMap<DiskNumber, Look> {
+        let look =
+            |ms: &u64| Look { reads: Some(MS * *ms as u32), longest: MS * *ms as u32, ..Look::default() };
+        (0..).map(DiskNumber).zip(medians.iter().map(look)).collect()
+    }
+
+    #[test]
+    fn an_outlier_is_slow_after_three_spans_and_well_when_it_has_been_for_as_long() {
+        let mut s = Standings::default();
+        let bad = looks(&[4, 5, 80, 6]);
+        assert!(s.span(&bad).slow.is_empty() && s.span(&bad).slow.is_empty());
+        let verdict = s.span(&bad);
+        let why = Slowness { median: MS * 80, peers: MS * 5, longest: MS * 80 };
+        assert_eq!(verdict, Verdict { slow: [(DiskNumber(2), why)].into(), leave: Vec::new() });
+        // In between nothing changes, however long.
+        for _ in 0..50 {
+            assert_eq!(s.span(&looks(&[4, 5, 30, 6])).slow.len(), 1);
+        }
+        let well = looks(&[4, 5, 6, 6]);
+        assert_eq!((s.span(&well).slow.len(), s.span(&well).slow.len()), (1, 1));
+        assert_eq!(s.span(&well), Verdict::default());
+    }
+
+    #[test]
+    fn a_minute_of_it_and_it_should_leave() {
+        let mut s = Standings::default();
+        let spans = (1..).find(|_| !s.span(&looks(&[4, 5, 80])).leave.is_empty());
+        assert_eq!(spans, Some(LEAVES));
+        assert!(SPAN * LEAVES == Duration::from_secs(60));
+    }
+
+    #[test]
+    fn what_all_have_is_nobodys_fault() {
+        let mut s = Standings::default();
+        for _ in 0..50 {
+            assert_eq!(s.span(&looks(&[80, 85, 90, 90])), Verdict::default());
+            // Two that stood still together.
+            assert_eq!(s.span(&looks(&[4000, 4000])), Verdict::default());
+            // Short ones, whatever the peers'.
+            assert_eq!(s.span(&looks(&[1, 1, 20])), Verdict::default());
+        }
+        // Other media are no peers.
+        let mut mixed = looks(&[1, 1, 80]);
+        mixed.get_mut(&DiskNumber(2)).expect("it is there").media = 3;
+        (0..50).for_each(|_| assert_eq!(s.span(&mixed), Verdict::default()));
+    }
+
+    #[test]
+    fn one_io_of_seconds_is_enough() {
+        let mut s = Standings::default();
+        let mut one = looks(&[1, 1, 1]);
+        one.get_mut(&DiskNumber(1)).expect("it is there").longest = Duration::from_millis(11_700);
+        let verdict = s.span(&one);
+        assert_eq!(verdict.slow[&DiskNumber(1)].longest, Duration::from_millis(11_700));
+        assert!(verdict.leave.is_empty());
+        for _ in 0..2 {
+            assert!(s.span(&one).leave.is_empty());
+        }
+        assert_eq!(s.span(&one).leave, [DiskNumber(1)]);
+        // A span without I/O says nothing.
+        let idle: BTreeMap<_, _> = (0..3).map(|d| (DiskNumber(d), Look::default())).collect();
+        assert_eq!(s.span(&idle).slow.len(), 1);
+    }
+}

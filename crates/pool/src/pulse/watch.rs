@@ -1,0 +1,226 @@
+//! Looking after the disks while there is I/O: who is an outlier, who does not answer at all, and what is done about it.
+//!
+//! One task for a data path. It begins with an I/O, looks at the disks once a [`SPAN`], and ends when a span was quiet.
+//!
+//! * A slow disk is avoided by reads, and told.
+//! * One that is slow for a minute leaves the pool, if all is there without it and no more disks are away then than every space promises to
+//!   survive: the slow disk still gives its data, so nobody is hurried.
+//! * One that has not ended an I/O after [`HANGS`] leaves as soon as all can go on without it, also without the others that hang. What
+//!   waits for it then goes on.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, Instant};
+
+use env::Env;
+use parking_lot::Mutex;
+
+use super::standing::{SPAN, Slowness, Standings, Verdict};
+use crate::disks::DataDisk;
+use crate::path::DataPath;
+use crate::{Absence, DiskNumber, State};
+
+/// An I/O that has not ended after so long is not waited for, where that can be: disks made for arrays give up recovering a sector after 7 s, and clients of a file
+/// server begin to lose patience after 15 s or more.
+pub const HANGS: Duration = Duration::from_secs(10);
+
+/// How long those who wait for an I/O have to look whether it has ended.
+const NUDGE: Duration = Duration::from_millis(50);
+
+/// When the task itself wakes so much later than it wanted, all of the machine stood still, and ages say nothing.
+const LATE: Duration = Duration::from_secs(1);
+
+/// Starts the task when there is I/O and it does not run.
+pub(crate) struct Watch {
+    path: OnceLock<Weak<DataPath>>,
+    runs: AtomicBool,
+    standings: Mutex<Standings>,
+}
+
+/// Tells that the task has ended, also when it was never started.
+struct Running(Arc<Watch>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.runs.store(false, Ordering::Release);
+    }
+}
+
+impl Watch {
+    pub(crate) fn new() -> Arc<Watch> {
+        Arc::new(Watch { path: OnceLock::new(), runs: AtomicBool::new(false), standings: Mutex::default() })
+    }
+
+    /// The disks to look after. Called once.
+    pub(crate) fn set_path(&self, path: &Arc<DataPath>) {
+        let _ = self.path.set(Arc::downgrade(path));
+    }
+
+    /// There is I/O.
+    pub(crate) fn wake(self: &Arc<Watch>, env: &Env) {
+        if self.runs.load(Ordering::Relaxed) || self.path.get().is_none() {
+            return;
+        }
+        if !self.runs.swap(true, Ordering::AcqRel) {
+            let running = Running(Arc::clone(self));
+            env.spawn_if_running(run(env.clone(), running));
+        }
+    }
+}
+
+async fn run(env: Env, running: Running) {
+    let watch = Arc::clone(&running.0);
+    let Some(path) = watch.path.get().cloned() else { return };
+    let mut span_ends = env.now() + SPAN;
+    loop {
+        let wake = {
+            let Some(path) = path.upgrade() else { return };
+            let oldest = path.all_disks().iter().filter_map(|d| d.pulse.oldest()).min();
+            let now = env.now();
+            // One that hangs and has to be waited for is looked at again after a while.
+            let next = |o: Instant| if o + HANGS > now { o + HANGS } else { now + LATE };
+            oldest.map_or(span_ends, |o| next(o).min(span_ends))
+        };
+        env.sleep_until(wake).await;
+        let Some(path) = path.upgrade() else { return };
+        let now = env.now();
+        let late = now.saturating_duration_since(wake) >= LATE;
+        if !late {
+            path.drop_hung(now).await;
+        }
+        if now >= span_ends {
+            let quiet = path.end_span(&watch.standings, now, late).await;
+            span_ends = env.now() + SPAN;
+            if quiet {
+                return;
+            }
+        }
+    }
+}
+
+impl DataPath {
+    /// Looks at all disks; whether there was nothing to see.
+    async fn end_span(self: &Arc<DataPath>, standings: &Mutex<Standings>, now: Instant, late: bool) -> bool {
+        let disks = self.disks();
+        let looks: BTreeMap<_, _> =
+            disks.iter().map(|d| (d.number, d.pulse.look(d.member.disk.info(), now))).collect();
+        if late {
+            return false;
+        }
+        let verdict = standings.lock().span(&looks);
+        for disk in &disks {
+            disk.pulse.set_slow(verdict.slow.contains_key(&disk.number));
+        }
+        self.events.slow_now(&verdict.slow);
+        let Verdict { slow, leave } = verdict;
+        for disk in leave {
+            let why = slow.get(&disk).copied();
+            if self.read(|s| may_spare(s, disk)) {
+                self.lets_go(disk, why, |s| may_spare(s, disk)).await;
+            }
+        }
+        slow.is_empty()
+            && looks.values().all(|l| l.longest.is_zero())
+            && disks.iter().all(|d| d.pulse.is_idle())
+    }
+
+    /// Disks with an I/O that does not end leave, as far as that is possible.
+    async fn drop_hung(self: &Arc<DataPath>, now: Instant) {
+        let hangs =
+            |d: &&Arc<DataDisk>| d.pulse.oldest().is_some_and(|o| now.saturating_duration_since(o) >= HANGS);
+        let all = self.all_disks();
+        if !all.iter().any(|d| hangs(&d)) {
+            return;
+        }
+        // Perhaps it has ended, and who waits for it has not looked.
+        all.iter().for_each(|d| d.pulse.nudge(now - HANGS));
+        self.env.sleep(NUDGE).await;
+        let mut hung: Vec<_> = all.iter().filter(hangs).collect();
+        hung.sort_by_key(|d| d.pulse.oldest());
+        let numbers: BTreeSet<DiskNumber> = hung.iter().map(|d| d.number).collect();
+        for disk in hung {
+            let age = disk.pulse.oldest().map_or(HANGS, |o| now.saturating_duration_since(o));
+            let why = Slowness { median: Duration::ZERO, peers: Duration::ZERO, longest: age };
+            let may = |s: &State| goes_on_without(s, disk.number, &numbers);
+            if !self.read(|s| s.is_present(disk.number)) {
+                // It has left for another reason, and that is durable.
+                disk.pulse.abandon();
+            } else if self.read(may) {
+                self.lets_go(disk.number, Some(why), may).await;
+            }
+        }
+    }
+
+    /// A disk leaves because it is slow; then nobody waits for it.
+    async fn lets_go(
+        self: &Arc<DataPath>,
+        number: DiskNumber,
+        why: Option<Slowness>,
+        may: impl Fn(&State) -> bool,
+    ) {
+        let _one = self.failing.lock().await;
+        let Some(disk) = self.disk(number) else { return };
+        // Another one may have left meanwhile.
+        if !self.read(may) {
+            return;
+        }
+        tracing::warn!(disk = number.0, ?why, "a disk is too slow and leaves the pool");
+        if let Some(why) = why {
+            self.events.leaves_slow(number, why);
+        }
+        // An error is the pool's: it takes no changes, and whoever waits hears that from it.
+        if self.book.leave(number, Absence::Slow).await.is_ok() && !self.read(|s| s.is_present(number)) {
+            disk.pulse.abandon();
+        }
+    }
+
+    /// The disks that take part, and those that did and are not let go of yet.
+    fn all_disks(&self) -> Vec<Arc<DataDisk>> {
+        self.disks.read().values().cloned().collect()
+    }
+
+    /// Whether a disk that has left still has I/O under way that changes it.
+    pub(crate) fn is_writing(&self, disk: DiskNumber) -> bool {
+        self.last_seen(disk).is_some_and(|d| d.pulse.is_writing())
+    }
+
+    /// Reads of users that could have been hedged, and how many of them were, since the pool was opened.
+    pub fn hedged_reads(&self) -> (u64, u64) {
+        (self.user_reads(), self.hedges.lock().taken())
+    }
+
+    /// Whether reads may be hedged from now on, for measurements: they may when a pool is opened.
+    pub fn set_hedging(&self, on: bool) {
+        self.hedging.store(on, Ordering::Relaxed);
+    }
+
+    fn user_reads(&self) -> u64 {
+        self.disks.read().values().map(|d| d.pulse.user_reads()).sum()
+    }
+
+    /// Whether one more read may be hedged.
+    pub(crate) fn may_hedge(&self) -> bool {
+        let reads = self.user_reads();
+        self.hedging.load(Ordering::Relaxed) && self.hedges.lock().take(reads)
+    }
+}
+
+/// Whether all that is here can go on without a disk, and without the others of `hung` too: it has nothing that only they have, and the metadata has voters
+/// enough.
+pub(crate) fn goes_on_without(state: &State, disk: DiskNumber, hung: &BTreeSet<DiskNumber>) -> bool {
+    let answers = |d: DiskNumber| d == disk || (state.is_present(d) && !hung.contains(&d));
+    let alone = state.copies_on(disk).any(|(space, row, index)| {
+        let missed = |c: &crate::SlabCopy| if answers(c.place.disk) { c.missed } else { u64::MAX };
+        state.irreplaceable(space, row, index, missed) != 0
+    });
+    let left = state.voters.iter().filter(|v| **v != disk && !hung.contains(v)).count();
+    !alone && (!state.voters.contains(&disk) || left >= state.needed_to_go_on())
+}
+
+/// Whether a disk that is only slow may leave: all goes on without it, and then no more are away than any space promises to survive.
+fn may_spare(state: &State, disk: DiskNumber) -> bool {
+    let away = state.disks.keys().filter(|d| !state.is_present(**d)).count();
+    let promised = state.spaces.values().map(|s| s.resiliency.failures()).filter(|f| *f > 0).min();
+    goes_on_without(state, disk, &BTreeSet::new()) && promised.is_some_and(|p| away < p)
+}

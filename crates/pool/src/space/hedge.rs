@@ -1,0 +1,108 @@
+//! Which copy is read, and when another one is read too.
+//!
+//! A read that its disk has not answered in the time that 99 of 100 of its reads took lately goes to another copy as well, if the
+//! [budget](crate::pulse::budget) allows; the first good answer counts. The other I/O goes on, and has its buffers until it is done: who asked gets those of the
+//! answer that counts.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use arena::SgMut;
+use disk::DiskError;
+use futures_util::future::{Either, select};
+
+use super::Space;
+use super::copies::Copy;
+use crate::disks::Reading;
+use crate::path::DataPath;
+use crate::{GROUP_UNITS, RowNumber};
+
+/// What one read gave.
+type Answer = (Result<(), DiskError>, SgMut);
+
+/// Whether bytes are what was written.
+type Good<'a> = &'a (dyn Fn(&mut SgMut) -> bool + Sync);
+
+impl Space {
+    /// The copy that will answer first, of those that are current in all of these units: the shortest queue, in reads of that disk. Disks that
+    /// are alike within a factor of two count as equal, and of equals it is another for each group. Outliers are read only if there is no other.
+    pub(super) fn choose<'a>(&self, copies: &'a [Copy], units: &Range<u32>) -> Option<&'a Copy> {
+        let regions = self.inner.regions.of(units);
+        let now = self.path.env.now();
+        let turn = (units.start / GROUP_UNITS as u32) as usize;
+        let current =
+            || copies.iter().filter(|c| c.is_current(regions)).filter_map(|c| Some((c, c.disk.as_ref()?)));
+        // Without knowing all of them none is preferred.
+        let typical = |known: Option<Duration>, next: Option<Duration>| Some(known?.min(next?));
+        let fastest = current().map(|(_, d)| d.pulse.typical(now)).reduce(typical).flatten();
+        let rank = |(copy, disk): &(&Copy, &std::sync::Arc<crate::disks::DataDisk>)| {
+            let pulse = &disk.pulse;
+            let times = fastest.zip(pulse.typical(now)).map_or(1, |(f, t)| times(t, f));
+            let queue = (u128::from(pulse.in_flight()) + 1) * times;
+            (pulse.is_avoided(now), queue, (copy.index + turn) % copies.len().max(1))
+        };
+        current().min_by_key(rank).map(|(copy, _)| copy)
+    }
+
+    /// Waits for a read of units of a column, and reads another copy too when that takes too long.
+    pub(super) async fn hedged(
+        &self,
+        mut first: Reading,
+        row: RowNumber,
+        column: u8,
+        units: &Range<u32>,
+        good: Good<'_>,
+    ) -> Answer {
+        let path = &self.path;
+        first.disk().pulse.count_user_read();
+        if self.inner.copies > 1
+            && let Some(began) = first.began()
+            && !first.wait_until(began + first.disk().pulse.hedge_after(), &path.env).await
+            && let Some(second) = self.second(&first, row, column, units)
+        {
+            // In a box: what is rarely needed is not to make every read large.
+            return Box::pin(race(path, first, second, good)).await;
+        }
+        first.wait(&path.io, &path.env).await
+    }
+
+    /// Starts to read another copy, if there is one, and it may be.
+    fn second(&self, first: &Reading, row: RowNumber, column: u8, units: &Range<u32>) -> Option<Reading> {
+        let mut others = self.inner.copies(&self.path, row, column)?;
+        others.retain(|c| c.number != first.disk().number);
+        let copy = self.choose(&others, units)?;
+        let disk = copy.disk.as_ref()?;
+        let dst = self.path.may_hedge().then(|| first.shape().try_alloc(&self.path.io)).flatten()?;
+        Some(disk.start_read(copy.data_at(disk, units.start), dst))
+    }
+}
+
+/// How many times another latency one is; those within a factor of two are equal.
+fn times(one: Duration, other: Duration) -> u128 {
+    (one.as_nanos() / other.as_nanos().max(1)).max(1)
+}
+
+/// The first good answer; if there is none, the first disk's.
+async fn race(path: &DataPath, first: Reading, second: Reading, good: Good<'_>) -> Answer {
+    let first = Box::pin(first.wait(&path.io, &path.env));
+    let second = Box::pin(second.wait(&path.io, &path.env));
+    match select(first, second).await {
+        Either::Left(((Ok(()), mut dst), other)) => {
+            if good(&mut dst) {
+                return (Ok(()), dst);
+            }
+            or(other.await, (Ok(()), dst), good)
+        }
+        Either::Left((failed, other)) => or(other.await, failed, good),
+        Either::Right(((result, mut dst), other)) => {
+            if result.is_ok() && good(&mut dst) {
+                return (Ok(()), dst);
+            }
+            other.await
+        }
+    }
+}
+
+fn or(mut second: Answer, first: Answer, good: Good<'_>) -> Answer {
+    if second.0.is_ok() && good(&mut second.1) { second } else { first }
+}

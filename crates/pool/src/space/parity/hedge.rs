@@ -1,0 +1,116 @@
+//! Reading a column whose disk is slow: what it has is made from the others.
+//!
+//! No lock is held and nothing is put back: what is made counts only if it matches the sums, as what is read.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use arena::SgMut;
+use futures_util::future::{Either, select};
+
+use super::Striped;
+use super::read::{groups_of, within};
+use crate::disks::{DataDisk, Reading};
+use crate::space::read::fill;
+use crate::{RowNumber, UNIT};
+
+/// Stripes that are made together.
+const PIECE: u32 = 64;
+
+impl Striped {
+    /// Reads units of a column: from its disk; from the others when that is an outlier, or when it takes longer than 99 of 100 of its reads, if the
+    /// [budget](crate::pulse::budget) allows. The first good answer counts. False: what is in the buffers is not known to be anything.
+    pub(super) async fn read_column(
+        &self,
+        row: RowNumber,
+        column: usize,
+        units: &Range<u32>,
+        disk: &Arc<DataDisk>,
+        offset: u64,
+        dst: SgMut,
+    ) -> (bool, SgMut) {
+        let path = &self.space.path;
+        let mut dst = dst;
+        if disk.pulse.is_avoided(path.env.now()) {
+            let made = Box::pin(self.made(row, column, units, dst)).await;
+            if made.0 {
+                return made;
+            }
+            dst = made.1;
+        }
+        let mut first = disk.start_read(offset, dst);
+        disk.pulse.count_user_read();
+        if let Some(began) = first.began()
+            && !first.wait_until(began + disk.pulse.hedge_after(), &path.env).await
+            && path.may_hedge()
+            && let Some(buffers) = first.shape().try_alloc(&path.io)
+        {
+            return Box::pin(self.race(row, column, units, first, buffers)).await;
+        }
+        let (result, dst) = first.wait(&path.io, &path.env).await;
+        (result.is_ok(), dst)
+    }
+
+    /// The first good answer; if there is none, the disk's.
+    async fn race(
+        &self,
+        row: RowNumber,
+        column: usize,
+        units: &Range<u32>,
+        first: Reading,
+        buffers: SgMut,
+    ) -> (bool, SgMut) {
+        let path = &self.space.path;
+        let first = Box::pin(first.wait(&path.io, &path.env));
+        let made = Box::pin(self.made(row, column, units, buffers));
+        match select(first, made).await {
+            Either::Left(((Ok(()), mut dst), made)) => {
+                if self.is_good(row, column, units, &mut dst) {
+                    return (true, dst);
+                }
+                let made = made.await;
+                if made.0 { made } else { (true, dst) }
+            }
+            Either::Left(((Err(_), dst), made)) => {
+                let made = made.await;
+                if made.0 { made } else { (false, dst) }
+            }
+            Either::Right(((true, dst), _)) => (true, dst),
+            Either::Right(((false, _), first)) => {
+                let (result, dst) = first.await;
+                (result.is_ok(), dst)
+            }
+        }
+    }
+
+    /// Whether bytes match the sums of these units.
+    fn is_good(&self, row: RowNumber, column: usize, units: &Range<u32>, dst: &mut SgMut) -> bool {
+        groups_of(row, units).all(|(key, part)| {
+            self.verify(key, column, &part, units.start, dst).is_some_and(|bad| bad.is_empty())
+        })
+    }
+
+    /// Makes units of a column from the others; whether they match the sums.
+    async fn made(&self, row: RowNumber, column: usize, units: &Range<u32>, mut dst: SgMut) -> (bool, SgMut) {
+        for (key, part) in groups_of(row, units) {
+            let group = self.p.groups.get(key);
+            for from in part.clone().step_by(PIECE as usize) {
+                let piece = from..part.end.min(from + PIECE);
+                let Some(mut columns) = self.columns(row) else { return (false, dst) };
+                // It is not asked.
+                columns[column].disk = None;
+                let range = within(key, &piece);
+                let parts = self.parts(&group, &columns, range.start, range.end).await;
+                let there = group.state.lock().there(column);
+                for (unit, number) in range.clone().zip(piece.clone()).filter(|(u, _)| there.has(*u)) {
+                    let stripe: Vec<_> = parts.iter().map(|p| p[unit - range.start].clone()).collect();
+                    let region = self.regions(&(number..number + 1));
+                    let Some(whole) = self.solve(&group, unit, region, &stripe) else { return (false, dst) };
+                    fill(&mut dst, (number - units.start) as usize * UNIT as usize, Some(&whole[column]));
+                }
+            }
+        }
+        let good = self.is_good(row, column, units, &mut dst);
+        (good, dst)
+    }
+}
