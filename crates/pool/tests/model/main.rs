@@ -49,7 +49,10 @@ fn nothing_is_wrong_lost_or_held_up_with_slow_disks() {
 }
 
 /// Seeds that fail for reasons that are not mended yet. One that passes is to be taken off.
-const OPEN: [u64; 0] = [];
+const OPEN: [u64; 1] = [
+    // Three disks, one of them pulled while it is taken out for good: a write that allocates a row is refused for the metadata's sake. Not understood yet.
+    rig::PARITY + 102_008,
+];
 
 fn all(from: u64, usual: u64) {
     let first = from + number("POOL_FIRST").unwrap_or(0);
