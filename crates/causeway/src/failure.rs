@@ -130,6 +130,20 @@ pub enum Failure {
         /// Sectors.
         mismatches: u64,
     },
+    /// Files of `bench demo` that have no room.
+    #[error(
+        "{place}: the demonstrations' files take {}, and {} are free there",
+        crate::output::human_bytes(*bytes),
+        crate::output::human_bytes(*free)
+    )]
+    NoRoom {
+        /// Where.
+        place: String,
+        /// That they take.
+        bytes: u64,
+        /// That are free.
+        free: u64,
+    },
     /// Parts of a tree failed, each of which was said.
     #[error("{} failed, as said above", if *.0 == 1 { "1 file".to_owned() } else { format!("{} files", .0) })]
     Some(u64),
@@ -186,6 +200,11 @@ impl Failure {
                 Some("a name has 255 characters at most".to_owned())
             }
             Failure::Local { source, .. } => crate::cures::local(source),
+            Failure::NoRoom { .. } => Some(
+                "choose a place with room (--directory, or another TARGET), files that take none (--sparse: no disk is \
+                 read then), smaller or fewer ones (--size, --threads), or only those without (--only S1-16,S3-18,\u{2026})"
+                    .to_owned(),
+            ),
             Failure::NotRegular { .. } => Some("copy what it leads to, or leave it out".to_owned()),
             Failure::IsDirectory { .. } => Some("pass -r for all that is in it".to_owned()),
             Failure::NoSuchDirectory { .. } => Some("make it first: causeway mkdir".to_owned()),

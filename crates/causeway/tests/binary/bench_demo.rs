@@ -115,6 +115,44 @@ fn words_are_checked() {
 }
 
 #[test]
+fn files_without_room_are_refused_before_one_is_written() {
+    let place = Place::new("bench-demo-room");
+    let ram = place.url("ram");
+    let said =
+        place.fails(&["bench", "demo", &ram, "--full", "--only", "S1-15", "--threads", "2", "--quiet"]);
+    for part in ["256 GiB", "are free there", "--sparse", "--directory", "--only S1-16"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert_eq!(place.json(&["ls", &place.url("ram/")]), Value::Array(Vec::new()));
+    // 256 files of 128 GiB.
+    let dir = Scratch::new("demo-room");
+    let parent = dir.path("");
+    let size = (1u64 << 30).to_string();
+    let words =
+        ["bench", "demo", "--only", "S1-15", "--threads", "256", "--size", &size, "--directory", &parent];
+    let run = causeway(&words, "");
+    assert!(run.code == 1 && run.err.contains("are free there"), "{run:?}");
+    assert_eq!(places(&dir), [""; 0]);
+}
+
+#[test]
+fn the_sizes_that_were_shown_fit_where_they_are_sparse() {
+    let dir = Scratch::new("demo-sparse");
+    let (parent, ids) = (dir.path(""), ["S1-15", "S3-18"]);
+    let mut words =
+        vec!["bench", "demo", "--json", "--full", "--sparse", "--threads", "1", "--seconds", "0.1"];
+    words.extend(["--only", "S1-15,S3-18", "--directory", &parent]);
+    let run = causeway(&words, "");
+    assert_eq!(run.code, 0, "{run:?}");
+    let report = json(&run.out);
+    let rows = report["rows"].as_array().expect("rows");
+    assert_eq!(rows.len(), 4);
+    assert!(rows.iter().all(|r| r["errors"] == 0 && r["ios"].as_u64() > Some(0)), "{report}");
+    assert!(rows.iter().all(|r| ids.iter().any(|id| r["id"] == *id)) && report["sparse"] == true, "{report}");
+    assert_eq!(places(&dir), [""; 0]);
+}
+
+#[test]
 fn a_server_that_was_named_keeps_nothing() {
     let place = Place::new("bench-demo");
     let (target, pid) = (place.url("ram"), place.pid().to_string());

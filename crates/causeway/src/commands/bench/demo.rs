@@ -22,7 +22,7 @@ use smb_client::TransportChoice;
 
 use super::interrupt;
 use crate::failure::Failure;
-use crate::output::Output;
+use crate::output::{Output, complain, human_bytes};
 use crate::remote::RemoteArgs;
 use place::Places;
 use screen::{Screen, Watch};
@@ -32,6 +32,10 @@ use table::Report;
 /// The shortest measurement, in seconds.
 const SECONDS_MIN: f64 = 0.05;
 const SECONDS_MAX: f64 = 86_400.0;
+/// Bytes of files from which on writing them is announced.
+const LONG_TO_WRITE: u64 = 64 << 30;
+/// What a disk is supposed to write in a second, in bytes, for that.
+const RATE: u64 = 1_000_000_000;
 
 /// Show the field's demonstrations of SMB Direct, over TCP and over SMB Direct, beside the figures published for them
 #[derive(Debug, Parser)]
@@ -59,6 +63,9 @@ pub(super) struct DemoArgs {
     /// The sizes that they were shown with: 16 files of 128 GiB
     #[arg(long, conflicts_with = "size")]
     full: bool,
+    /// Give new files their size and write nothing into them: they take no room, and what is read was never on a disk
+    #[arg(long)]
+    sparse: bool,
     /// Only these, by number (S3-20)
     #[arg(long, value_name = "NUMBER", value_delimiter = ',', value_parser = known)]
     only: Vec<String>,
@@ -104,6 +111,14 @@ pub(super) fn run(words: &[String], out: Output) -> Result<(), Failure> {
     let stop = interrupt::listen()?;
     let shown = args.shown();
     let places = Places::new(&args, &shown)?;
+    let bytes = args.storage_bytes(&shown);
+    if bytes >= LONG_TO_WRITE && !args.quiet {
+        let minutes = bytes / (60 * RATE);
+        complain(&format!(
+            "{} are written first: {minutes} minutes at 1 GB/s, and longer on a slower disk; --sparse does without",
+            human_bytes(bytes)
+        ));
+    }
     let plan: Vec<(&Demonstration, Transport)> = shown
         .iter()
         .flat_map(|d| d.transports().iter().map(move |t| (*d, *t)))
@@ -124,6 +139,7 @@ pub(super) fn run(words: &[String], out: Output) -> Result<(), Failure> {
             pids: places.server_pid().into_iter().collect(),
             stop: stop.clone(),
             measured: Some(args.measured()),
+            sparse: args.sparse,
             ..Settings::default()
         };
         match engine::run(&profile, &settings, &mut Watch::new(&mut screen, &rows, &what)) {
@@ -179,6 +195,9 @@ impl DemoArgs {
 
     /// Bytes that the files on storage take.
     fn storage_bytes(&self, shown: &[&Demonstration]) -> u64 {
+        if self.sparse {
+            return 0;
+        }
         let mut files: Vec<(String, u64)> = shown
             .iter()
             .filter(|d| d.volume == demo::Volume::Storage)

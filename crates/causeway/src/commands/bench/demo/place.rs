@@ -55,6 +55,7 @@ impl Places {
             return Ok(Places { pid: Some(server.pid()), server: Some(server), storage, null, files });
         };
         let storage = Directory::named(target, args, None)?;
+        storage.has_room(args.storage_bytes(shown))?;
         let null = Directory::named(args.null.as_ref().unwrap_or(target), args, Some(&storage))?;
         Ok(Places { server: None, pid: args.pid, storage, null, files })
     }
@@ -126,18 +127,43 @@ impl Directory {
         (called, SmbPlace { host: self.host.clone(), share: self.share.clone(), path, options })
     }
 
+    fn place(&self) -> String {
+        format!(r"\\{}\{}", self.host, self.share)
+    }
+
+    async fn connect(&self) -> Result<Client, Failure> {
+        let options = ConnectOptions { transport: TransportChoice::Tcp, ..self.options.clone() };
+        let connected = Client::connect(&self.host, options, Arena::new(MEMORY)?, Env::real()).await;
+        connected.map_err(|source: ConnectError| Failure::Connect {
+            place: self.place(),
+            source: Box::new(source),
+        })
+    }
+
+    /// Asks the server whether so many bytes fit, before any are written.
+    ///
+    /// # Errors
+    /// That they do not, or the server's.
+    fn has_room(&self, bytes: u64) -> Result<(), Failure> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        let failed = |source: RequestError| Failure::Remote { place: self.place(), source };
+        let free = crate::commands::block_on(async {
+            let client = self.connect().await?;
+            let space = client.tree(&self.share).await.map_err(failed)?.space().await.map_err(failed)?;
+            let _ = client.logoff().await; // the session ends anyway
+            Ok::<u64, Failure>(space.available)
+        })?;
+        if free < bytes { Err(Failure::NoRoom { place: self.place(), bytes, free }) } else { Ok(()) }
+    }
+
     async fn remove(&self, names: &[&str]) -> Result<(), Failure> {
         if names.is_empty() {
             return Ok(());
         }
-        let place = format!(r"\\{}\{}", self.host, self.share);
-        let options = ConnectOptions { transport: TransportChoice::Tcp, ..self.options.clone() };
-        let connected = Client::connect(&self.host, options, Arena::new(MEMORY)?, Env::real()).await;
-        let client = connected.map_err(|source: ConnectError| Failure::Connect {
-            place: place.clone(),
-            source: Box::new(source),
-        })?;
-        let failed = |source: RequestError| Failure::Remote { place: place.clone(), source };
+        let client = self.connect().await?;
+        let failed = |source: RequestError| Failure::Remote { place: self.place(), source };
         let tree = client.tree(&self.share).await.map_err(failed)?;
         for name in names {
             match tree.remove_file(&self.path(name)).await {

@@ -92,8 +92,9 @@ impl Server {
         let place = Scratch::create(parent.join(name))?;
         let local = |source| Failure::Local { path: place.0.clone(), source };
         let space = rustix::fs::statvfs(&place.0).map_err(|e| local(e.into()))?;
-        if space.f_bavail.saturating_mul(space.f_frsize) < bytes.saturating_add(SPARE) {
-            return Err(local(io::ErrorKind::StorageFull.into()));
+        let free = space.f_bavail.saturating_mul(space.f_frsize);
+        if free < bytes.saturating_add(SPARE) {
+            return Err(Failure::NoRoom { place: parent.display().to_string(), bytes, free });
         }
         let password = NtHash::from_password(&format!("{:016x}{:016x}", env.random_u64(), env.random_u64()));
         let config = write(&place.0, password.clone(), &env).map_err(local)?;

@@ -24,6 +24,8 @@ pub(super) struct Report<'a> {
     seconds: f64,
     threads: u32,
     processors: usize,
+    /// Whether files were given their size only.
+    sparse: bool,
     /// Whether the server was started for this.
     own_server: bool,
     /// Rows there would be, had nobody stopped it.
@@ -95,6 +97,7 @@ impl<'a> Report<'a> {
             seconds: args.measured().as_secs_f64(),
             threads: args.threads(),
             processors: std::thread::available_parallelism().map_or(1, usize::from),
+            sparse: args.sparse,
             own_server: args.target.is_none(),
             planned,
             rows,
@@ -119,6 +122,9 @@ impl<'a> Report<'a> {
         let mut text = format!("{}\n\n{LEGEND}\n", painted(self.rows));
         text += &format!("{seconds} s each, {threads} threads, {} processors", self.processors);
         text += if self.own_server { " that client and server share.\n" } else { ".\n" };
+        if self.sparse {
+            text += "The files are sparse: what is read from storage was never written, and no disk is waited for.\n";
+        }
         if rows < self.planned {
             text += &format!("Stopped: {rows} of {} are shown.\n", self.planned);
         }
