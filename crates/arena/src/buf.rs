@@ -46,8 +46,16 @@ enum Block {
     Arena(Chunk, usize),
     /// Bytes of a chunk that was cut up: from where, how many. No other block has one of them.
     Piece(Arc<Chunk>, usize, usize),
-    Heap(Box<[u8]>),
+    /// As it came: giving back what a vector has to spare costs more than keeping it as long as its message.
+    Heap(Vec<u8>),
+    /// So many bytes of a few, in the block itself.
+    Short([u8; SHORT], u8),
 }
+
+/// The most that [`IoBuf::short`] keeps without memory of its own, in bytes: no more than other blocks need.
+const SHORT: usize = 31;
+/// What a vector may have to spare, in bytes, without being cut down to its length.
+const SPARE: usize = 512;
 
 impl IoBufMut {
     pub(crate) fn new(region: Arc<Region>, page: usize, pages: usize) -> IoBufMut {
@@ -142,6 +150,16 @@ impl Deref for IoBufMut {
 }
 
 impl IoBuf {
+    /// A copy of `bytes`: one allocation for a header, two for what is longer.
+    pub fn short(bytes: &[u8]) -> IoBuf {
+        if bytes.len() > SHORT {
+            return IoBuf::from(bytes.to_vec());
+        }
+        let mut kept = [0; SHORT];
+        kept[..bytes.len()].copy_from_slice(bytes);
+        IoBuf { block: Arc::new(Block::Short(kept, bytes.len() as u8)), start: 0, len: bytes.len() as u32 }
+    }
+
     /// The number of bytes.
     pub fn len(&self) -> usize {
         self.len as usize
@@ -204,6 +222,7 @@ impl IoBuf {
                 std::slice::from_raw_parts_mut(chunk.at.add(*start).as_ptr(), *len)
             },
             Block::Heap(b) => b,
+            Block::Short(b, len) => &mut b[..usize::from(*len)],
         };
         Some(&mut whole[range])
     }
@@ -220,6 +239,7 @@ impl Deref for IoBuf {
                 std::slice::from_raw_parts(chunk.at.add(*start).as_ptr(), *len)
             },
             Block::Heap(b) => b,
+            Block::Short(b, len) => &b[..usize::from(*len)],
         };
         &whole[self.start as usize..(self.start + self.len) as usize]
     }
@@ -232,10 +252,13 @@ impl AsRef<[u8]> for IoBuf {
 }
 
 impl From<Vec<u8>> for IoBuf {
-    fn from(v: Vec<u8>) -> IoBuf {
+    fn from(mut v: Vec<u8>) -> IoBuf {
         assert!(v.len() <= u32::MAX as usize);
         let len = v.len() as u32;
-        IoBuf { block: Arc::new(Block::Heap(v.into_boxed_slice())), start: 0, len }
+        if v.capacity() - v.len() > SPARE {
+            v.shrink_to_fit();
+        }
+        IoBuf { block: Arc::new(Block::Heap(v)), start: 0, len }
     }
 }
 
@@ -311,6 +334,37 @@ mod tests {
         let mut heap = IoBuf::from(b"abc".to_vec()).slice(1..2);
         heap.get_mut().expect("one owner")[0] = b'x';
         assert_eq!(&*heap, b"x");
+    }
+
+    #[test]
+    fn short_ones_are_as_any_other() {
+        for length in [0, 1, 24, 31, 32, 100] {
+            let bytes: Vec<u8> = (0..length).collect();
+            let mut b = IoBuf::short(&bytes);
+            assert_eq!((&*b, b.len()), (&bytes[..], bytes.len()));
+            assert!(b.clone().try_unfreeze().is_err());
+            if length >= 24 {
+                let mut tail = b.slice(20..24);
+                assert!(tail.get_mut().is_none() && b.get_mut().is_none(), "shared");
+                drop(b);
+                tail.get_mut().expect("one owner").fill(7);
+                assert_eq!(&*tail, [7; 4]);
+            }
+        }
+    }
+
+    #[test]
+    fn a_vector_keeps_little_to_spare() {
+        let with = |capacity: usize| {
+            let mut v = Vec::with_capacity(capacity);
+            v.extend_from_slice(b"reply");
+            IoBuf::from(v)
+        };
+        for b in [with(5), with(192), with(1 << 20)] {
+            assert_eq!(&*b, b"reply");
+            let super::Block::Heap(v) = &*b.block else { panic!("a vector") };
+            assert!(v.capacity() - v.len() <= super::SPARE);
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 
-use env::Env;
+use env::{Env, Moment};
 
 use crate::requests::Sums;
 use crate::sets::{CLIENT_SHARES, DIRECT, HEALTH, RDMA, SERVER_SHARES, SESSIONS};
@@ -26,6 +26,17 @@ impl Clock {
     #[inline]
     pub fn now(&self) -> Instant {
         self.env.now()
+    }
+
+    /// Now, for [`crate::Tally::whole`].
+    #[inline]
+    pub fn moment(&self) -> Moment {
+        self.env.moment()
+    }
+
+    /// When a moment is.
+    pub fn instant(&self, at: Moment) -> Instant {
+        self.env.instant(at)
     }
 
     /// `at` in nanoseconds since the start; 0 before it.

@@ -9,6 +9,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use env::Moment;
+
 use crate::{Block, Cell, Clock, Instance, Update, Values};
 
 /// What a request is.
@@ -108,15 +110,21 @@ impl Tally {
     }
 
     /// A request that began at `start` has ended now, before anybody else could have seen it under way: one update does
-    /// for both. Reads the clock.
+    /// for both. Reads the clock; when that was, for whoever wants to know next.
     #[inline]
-    pub fn whole(&self, class: Class, start: Instant, done: Done) {
-        let time = self.clock.now().saturating_duration_since(start).as_nanos() as u64;
+    pub fn whole(&self, class: Class, start: Moment, done: Done) -> Moment {
+        let now = self.clock.moment();
         let [_, _, time_ns, _] = cells(class);
         let u = self.block.update();
         u.add(WHOLE[class as usize], 1);
-        u.add(time_ns, time);
+        u.add(time_ns, now.ns_since(start));
         moved(&u, class, done);
+        now
+    }
+
+    /// The clock that it counts by.
+    pub fn clock(&self) -> &Clock {
+        &self.clock
     }
 
     /// It has ended now: reads the clock.

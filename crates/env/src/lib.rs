@@ -28,8 +28,30 @@ pub struct Env {
     kind: Arc<Kind>,
 }
 
+/// Monotonic time as one number: what is read and subtracted for each request. An [`Instant`] costs several times as much of both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Moment {
+    /// Nanoseconds since a time that stays the same.
+    ns: u64,
+}
+
+impl Moment {
+    /// Nanoseconds from `earlier` to this; 0 if that is later.
+    #[inline]
+    pub fn ns_since(self, earlier: Moment) -> u64 {
+        self.ns.saturating_sub(earlier.ns)
+    }
+
+    /// So much later.
+    #[inline]
+    pub fn after(self, time: Duration) -> Moment {
+        Moment { ns: self.ns.saturating_add(time.as_nanos() as u64) }
+    }
+}
+
 enum Kind {
-    Real,
+    /// The system's, and one moment in both its forms.
+    Real(Instant, Moment),
     Simulated(Box<Simulated>),
 }
 
@@ -44,7 +66,8 @@ const SIMULATED_EPOCH_S: u64 = 1_767_225_600;
 impl Env {
     /// The system's clocks and random numbers.
     pub fn real() -> Env {
-        Env { kind: Arc::new(Kind::Real) }
+        #[allow(clippy::disallowed_methods)] // this is the one place
+        Env { kind: Arc::new(Kind::Real(Instant::now(), monotonic())) }
     }
 
     /// Virtual time and numbers from `seed`; call it inside a Tokio runtime whose clock is paused.
@@ -58,8 +81,28 @@ impl Env {
     pub fn now(&self) -> Instant {
         match &*self.kind {
             #[allow(clippy::disallowed_methods)] // this is the one place
-            Kind::Real => Instant::now(),
+            Kind::Real(..) => Instant::now(),
             Kind::Simulated(_) => tokio::time::Instant::now().into_std(),
+        }
+    }
+
+    /// The same clock as [`Env::now`], as a number.
+    #[inline]
+    pub fn moment(&self) -> Moment {
+        match &*self.kind {
+            Kind::Real(..) => monotonic(),
+            Kind::Simulated(s) => Moment { ns: (self.now() - s.started).as_nanos() as u64 },
+        }
+    }
+
+    /// When a moment of this environment is.
+    pub fn instant(&self, at: Moment) -> Instant {
+        match &*self.kind {
+            Kind::Real(instant, moment) if at >= *moment => {
+                *instant + Duration::from_nanos(at.ns_since(*moment))
+            }
+            Kind::Real(instant, moment) => *instant - Duration::from_nanos(moment.ns_since(at)),
+            Kind::Simulated(s) => s.started + Duration::from_nanos(at.ns),
         }
     }
 
@@ -67,7 +110,7 @@ impl Env {
     pub fn unix_time(&self) -> Duration {
         match &*self.kind {
             #[allow(clippy::disallowed_methods)] // this is the one place
-            Kind::Real => SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
+            Kind::Real(..) => SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
             Kind::Simulated(s) => Duration::from_secs(SIMULATED_EPOCH_S) + (self.now() - s.started),
         }
     }
@@ -75,7 +118,7 @@ impl Env {
     /// Fills `out` with random bytes, fit for keys when real.
     pub fn fill_random(&self, out: &mut [u8]) {
         match &*self.kind {
-            Kind::Real => aws_lc_rs::rand::fill(out).expect("the system has random numbers"),
+            Kind::Real(..) => aws_lc_rs::rand::fill(out).expect("the system has random numbers"),
             Kind::Simulated(s) => s.random.lock().fill_bytes(out),
         }
     }
@@ -115,6 +158,13 @@ impl Env {
     }
 }
 
+/// The system's monotonic clock, which [`Instant`] is read from too.
+#[inline]
+fn monotonic() -> Moment {
+    let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    Moment { ns: t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64 }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -128,5 +178,25 @@ mod tests {
         a.sleep(Duration::from_secs(3600)).await;
         assert_eq!(a.now() - t0, Duration::from_secs(3600));
         assert_eq!(a.unix_time() - u0, Duration::from_secs(3600));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn moments_are_instants() {
+        for env in [Env::real(), Env::simulated(7)] {
+            let (before, moment, after) = (env.now(), env.moment(), env.now());
+            let at = env.instant(moment);
+            // The two readings that stand for the same moment were one after the other.
+            let slack = Duration::from_millis(500);
+            assert!(before - slack <= at && at <= after + slack, "{before:?} {at:?} {after:?}");
+            let (s, later) = (Duration::from_secs(1), moment.after(Duration::from_secs(1)));
+            assert_eq!((later.ns_since(moment), moment.ns_since(later)), (1_000_000_000, 0));
+            assert_eq!((env.instant(later), env.instant(moment)), (at + s, at));
+            env.sleep(Duration::from_millis(1)).await;
+            assert!(env.moment() >= moment);
+        }
+        let env = Env::simulated(7);
+        let begun = env.moment();
+        env.sleep(Duration::from_secs(3600)).await;
+        assert_eq!(env.moment().ns_since(begun), 3_600_000_000_000);
     }
 }

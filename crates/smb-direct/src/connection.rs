@@ -66,6 +66,8 @@ pub struct SmbDirect {
 
     pub(crate) events: VecDeque<Event>,
     pub(crate) completions: Vec<Completion>,
+    /// Where heads of messages are encoded.
+    pub(crate) scratch: Vec<u8>,
     /// Why the connection ends, until it is reported.
     pub(crate) ending: Option<SmbDirectError>,
     pub(crate) phase: Phase,
@@ -185,6 +187,7 @@ impl SmbDirect {
             waker: None,
             events: VecDeque::new(),
             completions: Vec::new(),
+            scratch: Vec::new(),
             ending: None,
             phase: Phase::Open,
             options,

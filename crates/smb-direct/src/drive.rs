@@ -71,8 +71,10 @@ impl SmbDirect {
             let Some(qp) = &mut self.qp else { continue };
             let mut completions = std::mem::take(&mut self.completions);
             let polled = qp.poll(cx, &mut completions);
-            for c in completions.drain(..) {
-                self.complete(c);
+            // One look at the clock for all that came together: what is timed is timed in seconds.
+            if !completions.is_empty() {
+                let now = self.now();
+                completions.drain(..).for_each(|c| self.complete(c, now));
             }
             self.completions = completions;
             match polled {
@@ -213,12 +215,12 @@ impl SmbDirect {
                 self.end(SmbDirectError::Peer(why));
             }
             Transmit::Data(header, None) => {
-                let bytes = header.to_bytes()[..DataTransfer::LEN].to_vec();
-                self.post_data(&header, Sg::from_iter([IoBuf::from(bytes)]), None);
+                let head = self.head_of(&header);
+                self.post_data(&header, Sg::from_iter([head]), None);
             }
             Transmit::Data(header, Some(fragment)) => {
+                let mut sg = Sg::from_iter([self.head_of(&header)]);
                 let front = self.messages.front().expect("the protocol's queue is this one");
-                let mut sg = Sg::from_iter([IoBuf::from(header.to_bytes().to_vec())]);
                 let part = sg_slice(&front.data, fragment.start as usize, fragment.length as usize);
                 sg.extend(part);
                 self.done.message_bytes -= fragment.length as usize;
@@ -233,6 +235,13 @@ impl SmbDirect {
                 self.post_data(&header, sg, invalidate);
             }
         }
+    }
+
+    /// The head of a data message; with its padding, where data follows.
+    fn head_of(&mut self, header: &DataTransfer) -> IoBuf {
+        self.scratch.clear();
+        header.encode_head(&mut self.scratch);
+        IoBuf::short(&self.scratch)
     }
 
     fn post_data(&mut self, header: &DataTransfer, sg: Sg, invalidate: Option<Stag>) {
@@ -284,7 +293,7 @@ impl SmbDirect {
         }
     }
 
-    fn complete(&mut self, c: Completion) {
+    fn complete(&mut self, c: Completion, now: Time) {
         let (kind, slot, piece) = wr_parts(c.id);
         if kind != Kind::Recv {
             self.send_queue_used -= 1;
@@ -292,13 +301,13 @@ impl SmbDirect {
         }
         if c.result.is_ok() {
             match kind {
-                Kind::Send if slot & KEEP_ALIVE != 0 => self.protocol.handle_keep_alive_left(self.now()),
-                Kind::Read | Kind::Write => self.protocol.handle_transfer(self.now()),
+                Kind::Send if slot & KEEP_ALIVE != 0 => self.protocol.handle_keep_alive_left(now),
+                Kind::Read | Kind::Write => self.protocol.handle_transfer(now),
                 _ => {}
             }
         }
         match (kind, c.result) {
-            (Kind::Recv, Ok(Done::Recv { buf, invalidated })) => self.received(buf, invalidated),
+            (Kind::Recv, Ok(Done::Recv { buf, invalidated })) => self.received(buf, invalidated, now),
             (Kind::Recv, _) => {}
             (Kind::Send, _) => self.done.message_bytes -= (slot & !KEEP_ALIVE) as usize,
             (Kind::Write, result) => {
@@ -360,7 +369,7 @@ impl SmbDirect {
         }
     }
 
-    fn received(&mut self, buf: IoBufMut, invalidated: Option<(Stag, Exposed)>) {
+    fn received(&mut self, buf: IoBufMut, invalidated: Option<(Stag, Exposed)>, now: Time) {
         self.counters.add(t::RECEIVES, 1);
         self.counters.add(t::RECEIVED_BYTES, buf.len() as u64);
         if invalidated.is_some() {
@@ -370,7 +379,6 @@ impl SmbDirect {
         if self.phase != Phase::Open {
             return;
         }
-        let now = self.now();
         let head = &buf[..buf.len().min(HEAD)];
         match self.protocol.handle_receive(now, head, buf.len()) {
             Err(end) => self.end(end.into()),

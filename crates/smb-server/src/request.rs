@@ -56,6 +56,8 @@ pub(crate) struct Request {
     pub(crate) message: IoBuf,
     /// The FileId of the operation before, when this one is related to it: stands in for [`FileId::NONE`].
     pub(crate) inherited: Option<FileId>,
+    /// The open that it names, where that was looked up already.
+    pub(crate) looked_up: Option<Arc<Open>>,
     /// The request came encrypted.
     pub(crate) encrypted: bool,
     /// There are other requests in its message.
@@ -74,7 +76,9 @@ impl Request {
             Some(inherited) if self.is_related() => inherited,
             _ => id,
         };
-        self.session.open(id).filter(|o| o.tree.id == self.tree.id).ok_or(NtStatus::FILE_CLOSED)
+        let looked_up = self.looked_up.as_ref().filter(|o| o.id == id).cloned();
+        let open = looked_up.or_else(|| self.session.open(id));
+        open.filter(|o| o.tree.id == self.tree.id).ok_or(NtStatus::FILE_CLOSED)
     }
 
     fn is_related(&self) -> bool {

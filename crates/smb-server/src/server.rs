@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use arena::{Arena, Pipes};
 use counters::Registry;
-use env::Env;
+use env::{Env, Moment};
 use parking_lot::{Mutex, RwLock};
 use smb_auth::mechanism::UserLookup;
 use smb_wire::FileId;
@@ -31,7 +31,7 @@ pub struct Server {
     /// For the payload of large WRITEs.
     pub(crate) pipes: Pipes,
     pub(crate) env: Env,
-    pub(crate) started: Instant,
+    pub(crate) started: Moment,
     pub(crate) files: FileTable,
     shares: RwLock<HashMap<String, Arc<Share>>>,
     sessions: Mutex<HashMap<u64, Arc<Session>>>,
@@ -208,7 +208,7 @@ impl Server {
             users,
             arena,
             pipes: Pipes::new(PIPES),
-            started: env.now(),
+            started: env.moment(),
             files: FileTable::default(),
             shares: RwLock::new(shares),
             sessions: Mutex::default(),
@@ -296,7 +296,7 @@ impl Server {
     pub fn sessions(&self) -> Vec<SessionInfo> {
         let sessions: Vec<_> = self.sessions.lock().values().cloned().collect();
         let now = self.env.now();
-        let up = now - self.started;
+        let up = Duration::from_nanos(self.env.moment().ns_since(self.started));
         let mut list: Vec<SessionInfo> = sessions
             .iter()
             .map(|s| SessionInfo {
@@ -531,8 +531,8 @@ impl Server {
     }
 
     /// Microseconds since the start, for `last_used_us`.
-    pub(crate) fn uptime_us(&self, now: Instant) -> u64 {
-        (now - self.started).as_micros() as u64
+    pub(crate) fn uptime_us(&self, now: Moment) -> u64 {
+        now.ns_since(self.started) / 1000
     }
 }
 

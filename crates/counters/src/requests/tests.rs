@@ -52,6 +52,8 @@ proptest! {
             let registry = Registry::new(env.clone());
             let share = registry.server_shares.lasting("s", &["s"]);
             let tally = Tally::new(registry.clock(), vec![Arc::clone(&share)]);
+            let started = env.moment();
+            env.sleep(BACK).await;
             let (mut model, mut open) = (Model::default(), Vec::new());
             for step in steps {
                 match step {
@@ -74,7 +76,8 @@ proptest! {
                     Step::Whole(c, bytes, direct) => {
                         let (class, i) = (CLASSES[usize::from(c)], usize::from(c));
                         let done = Done { payload: bytes.into(), direct, ..Done::default() };
-                        tally.whole(class, env.now() - BACK, done);
+                        let begun = Duration::from_nanos(env.moment().ns_since(started)) - BACK;
+                        tally.whole(class, started.after(begun), done);
                         model.begun[i] += 1;
                         model.ended[i] += 1;
                         model.time[i] += BACK.as_nanos() as u64;

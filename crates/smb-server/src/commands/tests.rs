@@ -153,6 +153,7 @@ impl World {
             header: Header::default(),
             message: IoBuf::from(message),
             inherited: None,
+            looked_up: None,
             encrypted: false,
             in_compound: false,
             cancel: Cancel::of(smb_wire::Command::LOCK),

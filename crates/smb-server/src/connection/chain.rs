@@ -85,6 +85,20 @@ pub(super) struct Running {
     pub(super) sequenced: Option<Sequenced>,
 }
 
+impl Running {
+    /// One that was just started.
+    pub(super) fn new(
+        header: Header,
+        signing: Option<Arc<SigningKey>>,
+        cancel: Cancel,
+        invalidate: Option<Stag>,
+        counting: Option<Counting>,
+        sequenced: Option<Sequenced>,
+    ) -> Running {
+        Running { header, signing, cancel, invalidate, async_id: None, then: None, counting, sequenced }
+    }
+}
+
 /// A reply that waits for the rest of its chain.
 pub(super) struct Finished {
     pub(super) header: Header,

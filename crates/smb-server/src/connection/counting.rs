@@ -4,10 +4,10 @@
 //! it is answered, so that it ends where it began whatever happens to tree connect and session meanwhile.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use counters::requests::{Begun, Done};
 use counters::{Class, Tally};
+use env::Moment;
 use smb_wire::{Command, HEADER_LEN};
 
 use crate::request::Reply;
@@ -43,7 +43,7 @@ impl Tallies {
 pub(super) struct Counted {
     tally: Arc<Tally>,
     class: Class,
-    start: Instant,
+    start: Moment,
     received: u64,
 }
 
@@ -59,7 +59,7 @@ pub(super) struct Counting {
 impl Counted {
     /// A request of `received` bytes that came at `start`.
     #[inline]
-    pub(super) fn new(tally: Arc<Tally>, command: Command, start: Instant, received: usize) -> Counted {
+    pub(super) fn new(tally: Arc<Tally>, command: Command, start: Moment, received: usize) -> Counted {
         let class = match command {
             Command::READ => Class::Read,
             Command::WRITE => Class::Write,
@@ -70,14 +70,15 @@ impl Counted {
 
     /// It has to wait; of its payload `pulled` bytes are fetched by RDMA.
     pub(super) fn begin(self, pulled: Option<u32>) -> Counting {
-        let begun = self.tally.begin(self.class, self.start, self.received, 0);
+        let start = self.tally.clock().instant(self.start);
+        let begun = self.tally.begin(self.class, start, self.received, 0);
         Counting { tally: self.tally, class: self.class, begun, pulled }
     }
 
-    /// It is answered already.
+    /// It is answered already; when.
     #[inline]
-    pub(super) fn answered(self, reply: &Reply) {
-        self.tally.whole(self.class, self.start, done(self.class, reply, None, self.received));
+    pub(super) fn answered(self, reply: &Reply) -> Moment {
+        self.tally.whole(self.class, self.start, done(self.class, reply, None, self.received))
     }
 }
 

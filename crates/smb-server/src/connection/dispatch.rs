@@ -32,8 +32,8 @@ impl Engine {
         while let Some(item) = chain.waiting.next() {
             // What is finished does not pile up until a long chain ends.
             if chain.finished.iter().map(Finished::len).sum::<usize>() > COMPOUND_MAX {
-                let finished = std::mem::take(&mut chain.finished);
-                self.send_finished(finished, chain.encrypted.as_ref());
+                let mut finished = std::mem::take(&mut chain.finished);
+                self.send_finished(&mut finished, chain.encrypted.as_ref());
             }
             let mut signing = None;
             let cancel = Cancel::of(item.header.command);
@@ -42,7 +42,7 @@ impl Engine {
             let outcome = self.start_request(&mut chain, &item, slot, &cancel, &mut signing);
             let counting = match (self.counting.take(), &outcome) {
                 (Some(counted), Outcome::Reply(reply)) => {
-                    counted.answered(reply);
+                    self.looked = Some(counted.answered(reply));
                     None
                 }
                 (Some(counted), Outcome::Pull { length, .. }) => Some(counted.begin(Some(*length))),
@@ -56,26 +56,25 @@ impl Engine {
             };
             let message = &chain.head[item.range.clone()];
             let invalidate = commands::remote_invalidate(&self.facts, item.header.command, message);
-            let mut running = Running {
-                header: item.header,
-                signing,
-                cancel,
-                invalidate,
-                async_id: None,
-                then: None,
-                counting,
-                sequenced: self.sequenced.take(),
-            };
+            let sequenced = self.sequenced.take();
+            let header = item.header;
             match outcome {
                 Outcome::Silent => {}
-                Outcome::Reply(reply) => finish(&mut chain, running, reply),
+                // Nearly always: it never becomes a request that runs.
+                Outcome::Reply(reply) => {
+                    drop(sequenced);
+                    inherited_from(&mut chain, header.command, &reply);
+                    chain.finished.push(Finished { header, reply, signing, invalidate, async_id: None });
+                }
                 Outcome::Pending(future) => {
+                    let running = Running::new(header, signing, cancel, invalidate, counting, sequenced);
                     chain.running = Some(running);
                     self.park(slot, chain);
                     self.running.push(Slotted { slot, future });
                     return;
                 }
                 Outcome::Pull { from, length, then } => {
+                    let mut running = Running::new(header, signing, cancel, invalidate, counting, sequenced);
                     running.then = Some(then);
                     chain.running = Some(running);
                     self.park(slot, chain);
@@ -214,6 +213,7 @@ impl Engine {
             return NtStatus::ACCESS_DENIED.into();
         }
         let inherited = chain.related.file_id.filter(|_| header.is_related());
+        let mut looked_up = None;
         if let Some(named) = commands::named_file(header.command, &message) {
             if let Some(status) = chain.related.failed.filter(|_| header.is_related()) {
                 return status.into();
@@ -224,6 +224,10 @@ impl Engine {
             if self.facts.dialect >= 0x0300
                 && let Some(open) = admitted.session.open(id)
             {
+                // These begin in this call, before anybody could close it.
+                if matches!(header.command, Command::READ | Command::WRITE) {
+                    looked_up = Some(Arc::clone(&open));
+                }
                 match Sequenced::begin(open, &header) {
                     Ok(sequenced) => self.sequenced = sequenced,
                     Err(_) => return NtStatus::FILE_NOT_AVAILABLE.into(),
@@ -258,6 +262,7 @@ impl Engine {
             tree,
             header,
             inherited,
+            looked_up,
             encrypted: chain.encrypted.is_some(),
             in_compound: chain.compound,
             cancel: cancel.clone(),
@@ -301,7 +306,7 @@ impl Engine {
             // It was ended elsewhere: on another channel, or by an administrator.
             self.channels.remove(&header.session_id);
             if self.channels.is_empty() {
-                self.unauthenticated = self.server.enter_unauthenticated(self.now);
+                self.unauthenticated = self.server.enter_unauthenticated(self.server.env.instant(self.now));
             }
             return Err((NtStatus::USER_SESSION_DELETED, signing));
         }
@@ -364,7 +369,7 @@ impl Engine {
     fn logoff(&mut self, session: Arc<Session>) -> Outcome {
         self.channels.remove(&session.id);
         if self.channels.is_empty() {
-            self.unauthenticated = self.server.enter_unauthenticated(self.now);
+            self.unauthenticated = self.server.enter_unauthenticated(self.server.env.instant(self.now));
         }
         self.server.remove_session(session.id);
         let closing = self.server.close_opens(session.end());
@@ -422,20 +427,25 @@ pub(super) fn verify(key: &SigningKey, segments: &[&[u8]], header: &Header) -> b
     key.verify(segments, header.message_id, false, header.command == Command::CANCEL).is_ok()
 }
 
-/// Notes a reply and what later related operations inherit from it.
+/// Notes the reply of a request that was parked.
 fn finish(chain: &mut Chain, running: Running, reply: Reply) {
     let Running { header, signing, invalidate, async_id, counting, sequenced, .. } = running;
     drop(sequenced);
     if let Some(counting) = counting {
         counting.end(&reply);
     }
+    inherited_from(chain, header.command, &reply);
+    chain.finished.push(Finished { header, reply, signing, invalidate, async_id });
+}
+
+/// What later related operations inherit from a reply to `command`.
+fn inherited_from(chain: &mut Chain, command: Command, reply: &Reply) {
     if let Some(id) = reply.file_id {
         chain.related.file_id = Some(id);
     }
-    if header.command == Command::CREATE {
+    if command == Command::CREATE {
         chain.related.failed = reply.status.is_error().then_some(reply.status);
     }
-    chain.finished.push(Finished { header, reply, signing, invalidate, async_id });
 }
 
 /// A handler that may have to wait.

@@ -22,43 +22,35 @@ pub(super) const COMPOUND_MAX: usize = 128 << 10;
 impl Engine {
     /// Turns a chain whose requests are all done into a message, if any of them has a reply.
     pub(super) fn complete(&mut self, mut chain: Box<Chain>) {
-        let finished = std::mem::take(&mut chain.finished);
-        self.send_finished(finished, chain.encrypted.as_ref());
+        let Chain { finished, encrypted, .. } = &mut *chain;
+        self.send_finished(finished, encrypted.as_ref());
     }
 
-    /// Queues replies, as few messages as [`COMPOUND_MAX`] allows: a compound's replies need not come as one.
-    pub(super) fn send_finished(
-        &mut self,
-        finished: SmallVec<[Finished; 1]>,
-        encrypted: Option<&Arc<Session>>,
-    ) {
-        if finished.len() <= 1 {
-            return self.send_together(finished, encrypted);
+    /// Queues replies, as few messages as [`COMPOUND_MAX`] allows: a compound's replies need not come as one. They are
+    /// taken out of `finished`.
+    pub(super) fn send_finished(&mut self, finished: &mut [Finished], encrypted: Option<&Arc<Session>>) {
+        let mut rest = finished;
+        while !rest.is_empty() {
+            let mut bytes = rest[0].len();
+            let more = rest[1..].iter().take_while(|f| {
+                bytes += f.len();
+                bytes <= COMPOUND_MAX
+            });
+            let count = 1 + more.count();
+            let (together, later) = rest.split_at_mut(count);
+            self.send_together(together, encrypted);
+            rest = later;
         }
-        let mut together: SmallVec<[Finished; 1]> = SmallVec::new();
-        let mut bytes = 0;
-        for f in finished {
-            if bytes + f.len() > COMPOUND_MAX && !together.is_empty() {
-                self.send_together(std::mem::take(&mut together), encrypted);
-                bytes = 0;
-            }
-            bytes += f.len();
-            together.push(f);
-        }
-        self.send_together(together, encrypted);
     }
 
     /// Queues replies as one message.
-    fn send_together(&mut self, finished: SmallVec<[Finished; 1]>, encrypted: Option<&Arc<Session>>) {
+    fn send_together(&mut self, finished: &mut [Finished], encrypted: Option<&Arc<Session>>) {
         let count = finished.len();
-        if count == 0 {
-            return;
-        }
         let mut message = OutMessage::plain(Vec::new());
-        for (i, mut f) in finished.into_iter().enumerate() {
+        for (i, f) in finished.iter_mut().enumerate() {
             let last = i + 1 == count;
             let start = message.head.len();
-            self.put_header(&mut f);
+            self.put_header(f);
             let body = std::mem::take(&mut f.reply.message);
             if start == 0 {
                 message.head = body;
@@ -155,7 +147,7 @@ impl Engine {
                 interim.async_id = slot;
                 let encrypted = chain.encrypted.clone();
                 if !finished.is_empty() {
-                    self.send_finished(std::mem::take(&mut finished), encrypted.as_ref());
+                    self.send_finished(&mut finished, encrypted.as_ref());
                 }
                 self.send_raw(interim, encrypted.as_ref());
                 any = true;

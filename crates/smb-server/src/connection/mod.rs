@@ -38,7 +38,7 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use arena::{Piped, Sg};
-use env::BoxFuture;
+use env::{BoxFuture, Moment};
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use parking_lot::Mutex;
@@ -96,7 +96,9 @@ pub(crate) struct Engine {
     counting: Option<Counted>,
     /// The same, where it has an open.
     sequenced: Option<Sequenced>,
-    now: Instant,
+    now: Moment,
+    /// When the clock was looked at after `now`.
+    looked: Option<Moment>,
     _guard: ConnectionGuard,
 }
 
@@ -159,7 +161,7 @@ impl Engine {
         inline_max: u32,
     ) -> Engine {
         let Admitted { server, id, guard, unauthenticated } = admitted;
-        let now = server.env.now();
+        let now = server.env.moment();
         let facts = ConnectionFacts {
             id,
             dialect: 0,
@@ -200,6 +202,7 @@ impl Engine {
             counting: None,
             sequenced: None,
             now,
+            looked: None,
             _guard: guard,
             server,
         }
@@ -239,14 +242,14 @@ impl Engine {
     ///
     /// # Errors
     /// What ends the connection; replies already queued may be sent first.
-    pub(crate) fn message(&mut self, now: Instant, message: Sg) -> Result<(), ConnectionError> {
+    pub(crate) fn message(&mut self, now: Moment, message: Sg) -> Result<(), ConnectionError> {
         self.message_piped(now, message, None)
     }
 
     /// As [`Engine::message`], of a WRITE, neither signed nor encrypted, whose payload is in a pipe: `message` is its head.
     pub(crate) fn message_piped(
         &mut self,
-        now: Instant,
+        now: Moment,
         message: Sg,
         piped: Option<Piped>,
     ) -> Result<(), ConnectionError> {
@@ -264,7 +267,7 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Engine::message`].
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>, now: Instant) -> Poll<Result<(), ConnectionError>> {
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>, now: Moment) -> Poll<Result<(), ConnectionError>> {
         self.now = now;
         let mut any = false;
         loop {
@@ -282,6 +285,12 @@ impl Engine {
             }
         }
         if any { Poll::Ready(Ok(())) } else { Poll::Pending }
+    }
+
+    /// When the clock was looked at last in this turn, if it was: when its last request was answered. The next turn begins
+    /// with that, so that counting costs no look of its own.
+    pub(crate) fn take_looked(&mut self) -> Option<Moment> {
+        self.looked.take()
     }
 
     /// The next message to send.
@@ -302,7 +311,7 @@ impl Engine {
     /// As [`Engine::message`].
     pub(crate) fn pulled(
         &mut self,
-        now: Instant,
+        now: Moment,
         slot: u64,
         data: Result<Sg, NtStatus>,
     ) -> Result<(), ConnectionError> {

@@ -77,7 +77,7 @@ impl Engine {
         let reply = Reply::ok(&response);
         let finished =
             super::chain::Finished { header, reply, signing: None, invalidate: None, async_id: None };
-        self.send_finished([finished].into_iter().collect(), None);
+        self.send_finished(&mut [finished], None);
         Ok(())
     }
 

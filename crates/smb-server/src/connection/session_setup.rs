@@ -246,7 +246,7 @@ impl Engine {
             ciphers,
             encrypt,
             signing_required,
-            self.now,
+            self.server.env.instant(self.now),
         ));
         tracing::info!(peer = %self.facts.peer, user = %session.user.name, workstation = %session.user.workstation,
             dialect = %format_args!("{:#06x}", negotiated.dialect), session = %format_args!("{id:#x}"), "session set up");

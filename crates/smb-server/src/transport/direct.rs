@@ -4,11 +4,10 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Instant;
 
 use arena::{Arena, CHUNK_MIN, Class, IoBuf, IoBufMut, Sg};
 use counters::{Opened, transfers};
-use env::{BoxFuture, Env};
+use env::{BoxFuture, Env, Moment};
 use rdma::Down;
 use smb_direct::{BufferDescriptorV1, Event, SmbDirect, SmbDirectError};
 use smb_wire::NtStatus;
@@ -134,8 +133,10 @@ impl DirectConnection {
         if let Err(e) = self.ending.poll(cx) {
             return Poll::Ready(Err(e));
         }
+        // Not from the poll before.
+        self.engine.take_looked();
         for _ in 0..TURNS {
-            let now = self.env.now();
+            let now = self.engine.take_looked().unwrap_or_else(|| self.env.moment());
             match self.turn(cx, now) {
                 Err(e) => return Poll::Ready(Err(e)),
                 Ok(_) if self.ending.drains && self.engine.is_idle() => return Poll::Ready(Ok(())),
@@ -148,7 +149,7 @@ impl DirectConnection {
     }
 
     /// Whether anything moved.
-    fn turn(&mut self, cx: &mut Context<'_>, now: Instant) -> Result<bool, ConnectionError> {
+    fn turn(&mut self, cx: &mut Context<'_>, now: Moment) -> Result<bool, ConnectionError> {
         let mut any = false;
         for _ in 0..EVENTS {
             match self.direct.poll_event(cx) {
@@ -182,7 +183,7 @@ impl DirectConnection {
     }
 
     /// Sees whether the peer takes what is sent and ends what it has begun.
-    fn look(&mut self, now: Instant) -> Result<(), ConnectionError> {
+    fn look(&mut self, now: Moment) -> Result<(), ConnectionError> {
         let (p, was) = (self.direct.progress(), self.moved);
         let left_bytes = self.direct.tally().get(transfers::OUT_BYTES);
         self.moved = Moved { sent: p.sent, left_bytes, read: p.read };
@@ -208,7 +209,7 @@ impl DirectConnection {
         self.arrived_bytes = bytes;
     }
 
-    fn event(&mut self, event: Event, now: Instant) -> Result<(), ConnectionError> {
+    fn event(&mut self, event: Event, now: Moment) -> Result<(), ConnectionError> {
         match event {
             Event::Message { data, .. } => {
                 let bytes = self.arrived_bytes + cost(&data);
@@ -287,7 +288,7 @@ impl DirectConnection {
                 | SmbDirectError::Rdma(rdma::RdmaError::NoReads)),
             ) => {
                 tracing::debug!("a WRITE is refused: {why}");
-                self.engine.pulled(self.env.now(), pull.slot, Err(NtStatus::INSUFFICIENT_RESOURCES))
+                self.engine.pulled(self.env.moment(), pull.slot, Err(NtStatus::INSUFFICIENT_RESOURCES))
             }
             done => {
                 done?;
@@ -369,7 +370,7 @@ mod tests {
         let admitted = server.admit().expect("taken");
         let engine = Engine::new(admitted, TransportKind::Rdma, nowhere, nowhere, 1 << 20);
         let mut connection = DirectConnection::new(server, accepted.expect("negotiated"), engine);
-        let now = env.now();
+        let now = env.moment();
         let mut arrive = |length: usize| {
             let data = [IoBuf::from(vec![0; length])].into_iter().collect();
             connection.event(Event::Message { data, invalidated: None }, now)

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use env::{BoxFuture, Env};
+use env::{BoxFuture, Env, Moment};
 
 use crate::Server;
 use crate::connection::{ConnectionError, Engine};
@@ -26,11 +26,11 @@ struct Deadlines {
     env: Env,
     stall: Duration,
     /// When the peer must have taken some data.
-    send_by: Option<Instant>,
+    send_by: Option<Moment>,
     /// When the peer must have sent more of a message that it has begun.
-    receive_by: Option<Instant>,
+    receive_by: Option<Moment>,
     /// When the peer must have answered an RDMA Read.
-    read_by: Option<Instant>,
+    read_by: Option<Moment>,
     timer: Option<(Instant, BoxFuture<()>)>,
 }
 
@@ -48,26 +48,26 @@ impl Deadlines {
     }
 
     /// Notes whether something `waits` for the peer to take it, and whether it took some since the last time.
-    fn sending(&mut self, now: Instant, waits: bool, moved: bool) {
-        renew(&mut self.send_by, now + self.stall, waits, moved);
+    fn sending(&mut self, now: Moment, waits: bool, moved: bool) {
+        renew(&mut self.send_by, now, self.stall, waits, moved);
     }
 
     /// Notes whether we wait for more of a message that the peer has begun, and whether some came since the last time.
-    fn receiving(&mut self, now: Instant, waits: bool, moved: bool) {
-        renew(&mut self.receive_by, now + self.stall, waits, moved);
+    fn receiving(&mut self, now: Moment, waits: bool, moved: bool) {
+        renew(&mut self.receive_by, now, self.stall, waits, moved);
     }
 
     /// Notes whether the peer has RDMA Reads to answer, and whether it answered some since the last time: what else it
     /// does is no reason to hold their memory longer.
-    fn reading(&mut self, now: Instant, waits: bool, moved: bool) {
-        renew(&mut self.read_by, now + self.stall, waits, moved);
+    fn reading(&mut self, now: Moment, waits: bool, moved: bool) {
+        renew(&mut self.read_by, now, self.stall, waits, moved);
     }
 
     /// Nothing moves: wakes up for the next deadline, if there is one. Ready when one has passed.
     fn wait(
         &mut self,
         cx: &mut Context<'_>,
-        now: Instant,
+        now: Moment,
         engine: &Engine,
     ) -> Poll<Result<(), ConnectionError>> {
         let stalled = [self.send_by, self.receive_by, self.read_by];
@@ -75,10 +75,11 @@ impl Deadlines {
             return Poll::Ready(Err(ConnectionError::Stalled));
         }
         let log_on = engine.authenticate_by();
-        if log_on.is_some_and(|by| by <= now) {
+        if log_on.is_some_and(|by| by <= self.env.instant(now)) {
             return Poll::Ready(Err(ConnectionError::NotAuthenticated));
         }
-        let Some(by) = stalled.into_iter().chain([log_on]).flatten().min() else {
+        let stalls = stalled.into_iter().flatten().min().map(|by| self.env.instant(by));
+        let Some(by) = [stalls, log_on].into_iter().flatten().min() else {
             self.timer = None;
             return Poll::Pending;
         };
@@ -96,11 +97,11 @@ impl Deadlines {
     }
 }
 
-fn renew(by: &mut Option<Instant>, at: Instant, waits: bool, moved: bool) {
+fn renew(by: &mut Option<Moment>, now: Moment, stall: Duration, waits: bool, moved: bool) {
     if !waits {
         *by = None;
     } else if moved || by.is_none() {
-        *by = Some(at);
+        *by = Some(now.after(stall));
     }
 }
 

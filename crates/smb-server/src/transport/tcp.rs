@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use arena::{Pipes, Sg};
-use env::Env;
+use env::{Env, Moment};
 use rustix::net::sockopt;
 use smb_tcp::{End, Filled, Receiver, Sender};
 use tokio::net::TcpStream;
@@ -97,8 +97,10 @@ impl TcpConnection {
         if let Err(e) = self.ending.poll(cx) {
             return self.fail(cx, e);
         }
+        // Not from the poll before.
+        self.engine.take_looked();
         for _ in 0..TURNS {
-            let now = self.env.now();
+            let now = self.engine.take_looked().unwrap_or_else(|| self.env.moment());
             let received = match self.receive(cx, now) {
                 Ok(any) => any,
                 Err(e) => return self.fail(cx, e),
@@ -125,7 +127,7 @@ impl TcpConnection {
     }
 
     /// Whether anything was read or taken.
-    fn receive(&mut self, cx: &mut Context<'_>, now: Instant) -> Result<bool, ConnectionError> {
+    fn receive(&mut self, cx: &mut Context<'_>, now: Moment) -> Result<bool, ConnectionError> {
         let (mut any, mut read) = (false, false);
         while !self.is_full() {
             if let Some(message) = self.arrived.pop_front() {
@@ -160,7 +162,7 @@ impl TcpConnection {
     }
 
     /// Whether anything was sent.
-    fn send(&mut self, cx: &mut Context<'_>, now: Instant) -> Result<bool, ConnectionError> {
+    fn send(&mut self, cx: &mut Context<'_>, now: Moment) -> Result<bool, ConnectionError> {
         while let Some(message) = self.engine.pop() {
             self.sender.push(message.head, message.payload);
         }
@@ -181,7 +183,7 @@ impl TcpConnection {
 
     /// Sends what can be sent at once, then ends with `error`.
     fn fail(&mut self, cx: &mut Context<'_>, error: ConnectionError) -> Poll<Result<(), ConnectionError>> {
-        let now = self.env.now();
+        let now = self.env.moment();
         let _ = self.send(cx, now);
         Poll::Ready(Err(error))
     }
