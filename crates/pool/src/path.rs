@@ -64,6 +64,8 @@ pub struct DataPath {
     pub(crate) writes: Arc<Semaphore>,
     pub(crate) allocating: tokio::sync::Mutex<()>,
     pub(crate) failing: tokio::sync::Mutex<()>,
+    /// Disks come to take part one at a time; who holds this keeps them from it.
+    pub(crate) joining: tokio::sync::Mutex<()>,
     /// Rows whose move somebody is about.
     pub(crate) moving: Mutex<BTreeSet<(SpaceId, RowNumber)>>,
     pub(crate) hedges: Mutex<Budget>,
@@ -105,6 +107,7 @@ impl DataPath {
             writes: Arc::new(Semaphore::new(WRITES_MAX.min(options.log_entries * BLOCKS / 4).max(1))),
             allocating: tokio::sync::Mutex::new(()),
             failing: tokio::sync::Mutex::new(()),
+            joining: tokio::sync::Mutex::new(()),
             moving: Mutex::default(),
             hedges: Mutex::default(),
             hedging: AtomicBool::new(true),
@@ -144,11 +147,15 @@ impl DataPath {
     }
 
     /// Takes a disk in, one that returns too. Its marks become unresolved. The metadata counts it present before or after; until then it is not
-    /// used.
+    /// used. One that takes part already is left alone.
     ///
     /// # Errors
     /// As for [`DataPath::open`].
     pub async fn join(self: &Arc<DataPath>, member: &Arc<Member>) -> Result<(), SpaceError> {
+        let _one = self.joining.lock().await;
+        if self.disk(member.number).is_some_and(|d| Arc::ptr_eq(&d.member, member)) {
+            return Ok(());
+        }
         let owners = self.owners();
         self.join_with(member, &owners).await
     }

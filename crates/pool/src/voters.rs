@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::{DiskNumber, Presence, State, Usage};
+use crate::{DiskNumber, Presence, State};
 
 /// How many voters must be left to drop the others and go on: `W(n, f)`.
 ///
@@ -26,20 +26,21 @@ pub fn needed_to_open(voters: usize, failures: usize) -> usize {
 pub const VOTERS: usize = 5;
 
 /// Who should vote: the voters there are, and present disks that `fits` until there are [`VOTERS`], from fault domains without one first.
+///
+/// Disks that are on their way out come last, but they do vote: data that survives a loss is of no use if the metadata does not.
 pub fn choose(state: &State, fits: impl Fn(DiskNumber) -> bool) -> BTreeSet<DiskNumber> {
     let mut chosen = state.voters.clone();
-    let mut candidates: Vec<DiskNumber> = state
+    let mut candidates: Vec<(bool, DiskNumber)> = state
         .disks
         .iter()
-        .filter(|(d, r)| {
-            !chosen.contains(d) && r.presence == Presence::Present && r.usage != Usage::Retired && fits(**d)
-        })
-        .map(|(d, _)| *d)
+        .filter(|(d, r)| !chosen.contains(d) && r.presence == Presence::Present && fits(**d))
+        .map(|(d, r)| (r.usage.is_leaving(), *d))
         .collect();
     while chosen.len() < VOTERS && !candidates.is_empty() {
-        let crowd = |d: &DiskNumber| chosen.iter().map(|c| closeness(state, *c, *d)).max().unwrap_or(0);
-        let at = (0..candidates.len()).min_by_key(|i| (crowd(&candidates[*i]), *i)).unwrap_or(0);
-        chosen.insert(candidates.remove(at));
+        let crowd = |d: DiskNumber| chosen.iter().map(|c| closeness(state, *c, d)).max().unwrap_or(0);
+        let rank = |i: &usize| (candidates[*i].0, crowd(candidates[*i].1), *i);
+        let at = (0..candidates.len()).min_by_key(rank).unwrap_or(0);
+        chosen.insert(candidates.remove(at).1);
     }
     chosen
 }
@@ -60,6 +61,7 @@ fn closeness(state: &State, a: DiskNumber, b: DiskNumber) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Usage;
 
     #[test]
     fn the_cases_that_people_have() {
@@ -81,6 +83,28 @@ mod tests {
                 "{n} voters, {f} failures"
             );
         }
+    }
+
+    #[test]
+    fn disks_that_are_to_leave_vote_where_there_are_no_others() {
+        let mut s = State::new(crate::PoolId([1; 16]), "p".into(), 2 << 20);
+        for n in 0..7_u16 {
+            let record = crate::DiskRecord {
+                id: crate::DiskId([n as u8; 16]),
+                name: format!("disk{n}"),
+                slabs: 8,
+                usage: if n < 3 { Usage::Retired } else { Usage::AutoSelect },
+                presence: Presence::Present,
+                domains: crate::FaultDomains::default(),
+                media: 0,
+                label_sequence: 1,
+            };
+            s.apply(&crate::Op::AddDisk { disk: DiskNumber(n), record }).unwrap();
+        }
+        let among = |few: u16| choose(&s, |d| d.0 < few).iter().map(|d| d.0).collect::<Vec<_>>();
+        assert_eq!(among(2), [0, 1]);
+        assert_eq!(among(5), [0, 1, 2, 3, 4]);
+        assert_eq!(among(7), [0, 3, 4, 5, 6]);
     }
 
     /// Every pair of subsets of up to seven voters, against the invariants.

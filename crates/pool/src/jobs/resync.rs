@@ -141,7 +141,9 @@ impl Space {
                 }
             }
         }
-        // Who deals with a failed write comes before this, or finds the copy current and makes it missed again.
+        // No row goes or comes between the look at a copy and its record. Who deals with a failed write comes before this, or finds the copy
+        // current and makes it missed again.
+        let _rows = self.path.allocating.lock().await;
         let _one = self.path.failing.lock().await;
         let mut ops = Vec::new();
         for ((row, index), target) in targets {

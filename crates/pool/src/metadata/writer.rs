@@ -331,6 +331,10 @@ impl Writer {
     /// The operations for a disk whose metadata could not be written, applied to the shadow: it leaves. One that has the newest data of something
     /// alone stays for that, without a vote: whether the data can still be used is found out by who uses it.
     fn dropping(&mut self, disk: DiskNumber, error: &DiskError) -> Result<Vec<Op>, CommitError> {
+        if !self.shadow.disks.contains_key(&disk) {
+            // It failed in the record that removes it.
+            return Ok(Vec::new());
+        }
         let fenced = matches!(error, DiskError::Fenced { .. });
         if !fenced && !self.shadow.needs(disk) {
             return self.leaving(disk, absence(error));

@@ -2,7 +2,8 @@
 //!
 //! Invariants, for what [`row`] gives:
 //! 1. It can be applied: free slabs, and of anything but a simple space each on another disk.
-//! 2. New slabs go to present disks for automatic selection only, and leave the [`reserve`] of each.
+//! 2. New slabs go to present disks for automatic selection only, and leave the [`reserve`] of each; [`row_with_absent`] takes absent ones as
+//!    well, but never so many that the row could not lose them.
 //! 3. Domains are looked at from the rack to the disk; on the first level that has enough of them with room, no two copies of a column
 //!    (no two slabs of a parity row; if that cannot be, no more than its parity) are in one domain.
 //! 4. Among the disks that keep 3 possible for the rest of the row, the one with the most free slabs is taken, then the lowest number.
@@ -68,11 +69,36 @@ enum Domain<'a> {
 /// # Errors
 /// [`NoPlace`].
 pub fn row(state: &State, space: SpaceId) -> Result<Vec<SlabPlace>, NoPlace> {
+    place_row(state, space, false)
+}
+
+/// As [`row`], for a pool that is not whole: some of the slabs may be on absent disks, which get them when they return. Every column has
+/// a copy (a parity row enough of them) on disks that are present.
+///
+/// # Errors
+/// [`NoPlace`].
+pub fn row_with_absent(state: &State, space: SpaceId) -> Result<Vec<SlabPlace>, NoPlace> {
+    let places = place_row(state, space, true)?;
+    let none = NoPlace::NoSuchRow(space);
+    let resiliency = state.spaces.get(&space).ok_or(none)?.resiliency;
+    let group = match resiliency {
+        Resiliency::Mirror { copies } => usize::from(copies),
+        Resiliency::Simple | Resiliency::Parity { .. } => places.len().max(1),
+    };
+    let away = |group: &[SlabPlace]| group.iter().filter(|p| !state.is_present(p.disk)).count();
+    if places.chunks(group).any(|g| away(g) > resiliency.failures()) {
+        let disks = places.iter().filter(|p| state.is_present(p.disk)).count();
+        return Err(NoPlace::NoRoom { needed: places.len(), disks });
+    }
+    Ok(places)
+}
+
+fn place_row(state: &State, space: SpaceId, absent: bool) -> Result<Vec<SlabPlace>, NoPlace> {
     let record = state.spaces.get(&space).ok_or(NoPlace::NoSuchRow(space))?;
     let free: BTreeMap<DiskNumber, u32> = state
         .disks
         .iter()
-        .filter(|(d, r)| r.usage == Usage::AutoSelect && state.is_present(**d))
+        .filter(|(d, r)| r.usage == Usage::AutoSelect && (absent || state.is_present(**d)))
         .map(|(d, r)| (*d, state.slabs_free(*d).saturating_sub(reserve(r.slabs))))
         .filter(|(_, free)| *free > 0)
         .collect();
@@ -158,7 +184,7 @@ fn spread(
 ) -> Option<Vec<DiskNumber>> {
     let (_, mut fit) = widest(state, free.keys().copied(), groups, size, cap)?;
     let mut by_room: Vec<DiskNumber> = free.keys().copied().collect();
-    by_room.sort_by_key(|d| (std::cmp::Reverse(free[d]), *d));
+    by_room.sort_by_key(|d| (!state.is_present(*d), std::cmp::Reverse(free[d]), *d));
     let mut chosen = Vec::new();
     for _ in 0..groups * size {
         let disk = *by_room.iter().find(|d| fit.allows(**d))?;

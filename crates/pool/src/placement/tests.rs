@@ -287,6 +287,24 @@ fn copies_stand_apart_even_where_the_most_room_is_together() {
 }
 
 #[test]
+fn a_pool_that_is_not_whole_gives_slabs_of_absent_disks_where_it_must() {
+    let disk = |present| Disk { slabs: 64, rack: 0, node: 0, usage: Usage::AutoSelect, present };
+    let mirror = (Resiliency::Mirror { copies: 2 }, 1);
+    let s = state(&[disk(true), disk(false)], mirror);
+    assert!(row(&s, SPACE).is_err());
+    let places = row_with_absent(&s, SPACE).expect("one is there");
+    assert_eq!(places.iter().filter(|p| s.is_present(p.disk)).count(), 1);
+    // None of the copies would be anywhere.
+    assert!(row_with_absent(&state(&[disk(false), disk(false)], mirror), SPACE).is_err());
+    assert!(row_with_absent(&state(&[disk(true), disk(false)], (Resiliency::Simple, 2)), SPACE).is_err());
+    let three = (Resiliency::Mirror { copies: 3 }, 1);
+    assert!(row_with_absent(&state(&[disk(false), disk(true), disk(false)], three), SPACE).is_ok());
+    let parity = (Resiliency::Parity { parity: 1 }, 2);
+    assert!(row_with_absent(&state(&[disk(true), disk(true), disk(false)], parity), SPACE).is_ok());
+    assert!(row_with_absent(&state(&[disk(true), disk(false), disk(false)], parity), SPACE).is_err());
+}
+
+#[test]
 fn a_replacement_goes_to_another_node_before_a_roomier_disk() {
     let disk = |slabs, node| Disk { slabs, rack: 0, node, usage: Usage::AutoSelect, present: true };
     let mut s =

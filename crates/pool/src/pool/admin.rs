@@ -127,7 +127,7 @@ impl Pool {
     /// Takes a disk without slabs out of the pool for good, and erases its labels if it is here.
     ///
     /// # Errors
-    /// [`CommitError::Invalid`]: it still has slabs, or it is the only one with metadata.
+    /// [`CommitError::Invalid`]: it still has slabs, or it is the only one with metadata. [`AdminError::NotErased`]: it has left the pool.
     pub async fn remove_disk(&self, disk: DiskNumber) -> Result<(), AdminError> {
         let inner = &self.inner;
         let _admin = inner.admin.lock().await;
@@ -142,10 +142,12 @@ impl Pool {
         }
         ops.push(Op::RemoveDisk { disk });
         inner.metadata.commit(ops).await?;
-        if let Some(member) = member {
-            labels::wipe(&inner.io, &member.disk, &member.areas).await.map_err(Unsuitable::Disk)?;
-        }
+        // Somebody votes in its place before its own copy of the metadata goes.
         inner.metadata.rechoose().await?;
+        if let Some(member) = member {
+            let wiped = labels::wipe(&inner.io, &member.disk, &member.areas).await;
+            wiped.map_err(|error| AdminError::NotErased { disk, error })?;
+        }
         Ok(())
     }
 

@@ -210,6 +210,14 @@ pub enum AdminError {
     /// See [`CommitError`].
     #[error(transparent)]
     Commit(#[from] CommitError),
+    /// It has left the pool, and its labels could not be erased.
+    #[error("disk {} has left the pool, but its labels could not be erased: {error}", .disk.0)]
+    NotErased {
+        /// Its number until then.
+        disk: DiskNumber,
+        /// Why.
+        error: DiskError,
+    },
     /// It is one of the pool, and its data cannot be used yet.
     #[error(transparent)]
     Data(#[from] SpaceError),

@@ -1,4 +1,4 @@
-//! Slabs for a row, at its first write.
+//! Slabs for a row, at its first write. A pool that is not whole gives slabs of absent disks where it must: they have missed everything.
 //!
 //! The new slabs' checksum blocks are written and flushed before the row exists: from then on a block that cannot be read is damage. They carry
 //! the generation that the slabs are about to get; nobody else gets one meanwhile (`path`, invariant 2).
@@ -15,7 +15,7 @@ use crate::blocks::BlockId;
 use crate::blocks::checksums::{Table, encode};
 use crate::blocks::stripes;
 use crate::disks::DataDisk;
-use crate::{Absence, GROUP, InvalidOp, Op, RowNumber, SlabPlace, placement};
+use crate::{Absence, DiskNumber, GROUP, InvalidOp, Op, RowNumber, SlabPlace, State, placement};
 
 /// Between two looks at a disk that is back and does not take part yet.
 const JOIN_WAIT: Duration = Duration::from_millis(1);
@@ -48,19 +48,45 @@ impl Space {
         loop {
             let chosen = path.read(|state| match state.rows.contains_key(&(id, row)) {
                 true => Ok(None),
-                false => placement::row(state, id).map(|places| Some((places, state.next_generation))),
+                false => {
+                    let places = placement::row(state, id);
+                    let places = match self.inner.parity {
+                        None => places.or_else(|why| placement::row_with_absent(state, id).map_err(|_| why)),
+                        Some(_) => places,
+                    };
+                    places.map(|places| {
+                        let away: Vec<bool> = places.iter().map(|p| !state.is_present(p.disk)).collect();
+                        Some((places, away, state.next_generation))
+                    })
+                }
             });
             let chosen = chosen.map_err(|why| SpaceError::NoRoom { space: id, why })?;
-            let Some((mut slabs, generation)) = chosen else { return Ok(()) };
+            let Some((mut slabs, away, generation)) = chosen else { return Ok(()) };
             if self.inner.parity.is_some() {
-                // Equal disks would be chosen in the same order each time, and the last ones have all parity.
+                // Equal disks would be chosen in the same order each time, and the last ones have all parity. None of them is away.
                 let turn = row.0 as usize % slabs.len();
                 slabs.rotate_left(turn);
             }
-            if !self.write_fresh(row, &slabs, generation, &mut waits).await? {
+            if self.are_coming(&slabs, &mut waits).await? {
                 continue;
             }
-            match path.book.commit(vec![Op::AllocateRow { space: id, row, slabs }]).await {
+            // A disk that returns joins after this, and is brought up to date after that: this row, too.
+            let _still_away = match away.contains(&true) {
+                true => Some(path.joining.lock().await),
+                false => None,
+            };
+            let is_away = |state: &State| slabs.iter().map(|p| !state.is_present(p.disk)).collect::<Vec<_>>();
+            if path.read(is_away) != away || !self.write_fresh(row, &slabs, &away, generation).await? {
+                continue;
+            }
+            let missed = away.iter().enumerate().filter(|(_, away)| **away).map(|(index, _)| Op::Missed {
+                space: id,
+                row,
+                index: index as u8,
+                regions: u64::MAX,
+            });
+            let ops = [Op::AllocateRow { space: id, row, slabs }].into_iter().chain(missed);
+            match path.book.commit(ops.collect()).await {
                 // Somebody took a slab, or a disk left: look again.
                 Err(CommitError::Invalid(InvalidOp::NotFree(_) | InvalidOp::NoDisk(_))) => continue,
                 other => other?,
@@ -73,32 +99,47 @@ impl Space {
         }
     }
 
+    /// Whether some of these disks count as present and take no part yet. They are waited for, but not for ever.
+    async fn are_coming(&self, slabs: &[SlabPlace], waits: &mut u32) -> Result<bool, SpaceError> {
+        let members = self.path.book.members();
+        let comes = |d: DiskNumber| self.path.disk(d).is_none() && members.get(d).is_some();
+        let coming: Vec<_> = slabs.iter().map(|p| p.disk).filter(|d| comes(*d)).collect();
+        match waits.checked_sub(1) {
+            _ if coming.is_empty() => return Ok(false),
+            Some(left) => {
+                *waits = left;
+                self.path.env.sleep(JOIN_WAIT).await;
+            }
+            None => {
+                for disk in coming {
+                    self.path.book.leave(disk, Absence::Gone).await?;
+                }
+            }
+        }
+        Ok(true)
+    }
+
     /// Writes the blocks of empty groups; false when a disk failed and has been dealt with.
     async fn write_fresh(
         &self,
         row: RowNumber,
         slabs: &[SlabPlace],
+        away: &[bool],
         first: u32,
-        waits: &mut u32,
     ) -> Result<bool, SpaceError> {
-        let mut disks = Vec::with_capacity(slabs.len());
-        for place in slabs {
+        let mut here = Vec::with_capacity(slabs.len());
+        for ((index, place), _) in slabs.iter().enumerate().zip(away).filter(|(_, away)| !**away) {
             let Some(disk) = self.path.disk(place.disk) else {
-                let comes = self.path.book.members().get(place.disk).is_some();
-                match waits.checked_sub(1).filter(|_| comes) {
-                    Some(left) => {
-                        *waits = left;
-                        self.path.env.sleep(JOIN_WAIT).await;
-                    }
-                    // It is on its way out, or never comes.
-                    None => self.path.book.leave(place.disk, Absence::Gone).await?,
+                // If it is not on its way in, it is on its way out.
+                if self.path.book.members().get(place.disk).is_none() {
+                    self.path.book.leave(place.disk, Absence::Gone).await?;
                 }
                 return Ok(false);
             };
-            disks.push(disk);
+            here.push((index, place.slab, disk));
         }
-        let writes = slabs.iter().zip(&disks).enumerate().map(|(index, (place, disk))| async move {
-            let written = self.write_fresh_slab(disk, row, index, place.slab, first + index as u32).await;
+        let writes = here.iter().map(|(index, slab, disk)| async move {
+            let written = self.write_fresh_slab(disk, row, *index, *slab, first + *index as u32).await;
             written.map_err(|error| (disk, error))
         });
         let results = join_all(writes).await;

@@ -27,18 +27,18 @@ const ROOM_WAIT_MS: u64 = 1;
 
 impl Space {
     /// What comes before a change of units, under their lock: the copies to change, marked active durably; the others have missed the regions,
-    /// durably too. `skip` has the copies, by index, whose disks could not mark them; they are not changed.
+    /// durably too. `skip` has the copies, by generation, whose disks could not mark them; they are not changed.
     pub(super) async fn begin_change(
         &self,
         key: GroupKey,
         regions: u64,
-        skip: &mut SmallVec<[usize; 2]>,
+        skip: &mut SmallVec<[u32; 2]>,
     ) -> Result<Result<(Copies, Marks), Attempt>, SpaceError> {
         let (row, column) = (key.row, key.column);
         let Some(copies) = self.inner.copies(&self.path, row, column) else { return Ok(Err(Attempt::Again)) };
         self.inner.unavailable(row, &copies, regions)?;
         let mut targets = copies.clone();
-        targets.retain(|c| c.disk.is_some() && !skip.contains(&c.index));
+        targets.retain(|c| c.disk.is_some() && !skip.contains(&c.generation));
         let marks = match self.mark(row, &targets, regions, skip).await? {
             Ok(marks) => marks,
             Err(attempt) => return Ok(Err(attempt)),
@@ -59,7 +59,7 @@ impl Space {
         row: RowNumber,
         targets: &[Copy],
         regions: u64,
-        skip: &mut SmallVec<[usize; 2]>,
+        skip: &mut SmallVec<[u32; 2]>,
     ) -> Result<Result<Marks, Attempt>, SpaceError> {
         let (mut marks, mut waits) = (Marks::new(), SmallVec::<[_; 2]>::new());
         let (mut full, mut again) = (None, false);
@@ -81,7 +81,7 @@ impl Space {
                 if let Err(error) = result {
                     again = true;
                     Box::pin(self.fail_copy(row, copy, regions, &error)).await?;
-                    skip.push(copy.index);
+                    skip.push(copy.generation);
                 }
             }
         }

@@ -69,7 +69,7 @@ impl Space {
         group: &Group,
         units: &Range<u32>,
         regions: u64,
-        skip: &mut SmallVec<[usize; 2]>,
+        skip: &mut SmallVec<[u32; 2]>,
     ) -> Result<Attempt, SpaceError> {
         let key = group.key;
         {

@@ -33,7 +33,7 @@ struct Job {
     sums: Sums,
     src: Sg,
     /// Copies, by index, that have missed the regions and whose disk cannot mark them: not written.
-    skip: SmallVec<[usize; 2]>,
+    skip: SmallVec<[u32; 2]>,
 }
 
 impl Space {

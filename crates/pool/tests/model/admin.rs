@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use disk::DiskError;
 use disk::sim::SlotId;
 use pool::jobs::Progress;
-use pool::{AdminError, CommitError, DiskNumber, InvalidOp, NewDisk, SpaceError, Usage};
+use pool::{AdminError, CommitError, DiskNumber, InvalidOp, NewDisk, SpaceError, Unsuitable, Usage};
 
 use crate::rig::{Random, Rig, Site, options};
 
@@ -52,6 +53,10 @@ async fn add(rig: &Rig, site: &Site) -> bool {
     rig.machine.shuffle(slot, Duration::from_millis(3));
     let Ok(disk) = rig.machine.open(slot) else { return false };
     let added = site.path.add_disk(&site.pool, &NewDisk::new(disk)).await;
+    if let Err(AdminError::Unsuitable(Unsuitable::Disk(DiskError::Gone { .. }))) = added {
+        rig.note(|| format!("disk {} was pulled before it was one of the pool", slot.0));
+        return false;
+    }
     refuse(rig, "adding", added.map_err(|e| e.to_string())).is_some()
 }
 
@@ -94,6 +99,9 @@ async fn drain(rig: &Rig, site: &Site, random: &mut Random, for_good: bool) {
                 Ok(0) => site.pool.remove_disk(disk).await,
                 _ => return back(rig, site, disk).await,
             };
+        }
+        if let Err(AdminError::NotErased { error: DiskError::Gone { .. }, .. }) = removed {
+            removed = Ok(()); // it was pulled as it left
         }
         if refuse(rig, "removing", removed.map_err(|e| e.to_string())).is_some() {
             site.path.release_absent();

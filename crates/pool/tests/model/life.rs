@@ -263,6 +263,7 @@ async fn at_last(rig: &Rig, site: &Site) {
     if site.path.quiesce().await.is_err() {
         rig.fail("it does not become quiet");
     }
+    rig.note(|| votes(site));
     let slots = rig.machine.slots();
     for last in 0..slots {
         let here = |n: usize| (n + slots - last) % slots >= rig.shape.promise();
@@ -273,9 +274,15 @@ async fn at_last(rig: &Rig, site: &Site) {
             Ok(site) => site,
             Err(e) => rig.fail(&format!("{what}: {e}")),
         };
+        rig.note(|| format!("{what}: {}", votes(&site)));
         let found = values(rig, &site, &what).await;
         if let Some((a, b)) = first.iter().zip(&found).find(|(a, b)| a != b) {
             rig.fail(&format!("{what}: unit {} ({} KiB) is {}, was {}", a.0, a.0 * UNIT / 1024, b.1, a.1));
         }
     }
+}
+
+fn votes(site: &Site) -> String {
+    let disks = |s: &pool::State| s.disks.iter().map(|(d, r)| (d.0, r.presence)).collect::<Vec<_>>();
+    site.pool.read(|s| format!("voters {:?}, disks {:?}", s.voters, disks(s)))
 }

@@ -36,7 +36,7 @@ pub async fn user(rig: &Rig, site: &Site, steps: u64, mut random: Random) {
                 rig.note(|| {
                     format!("write {first}+{count} of {}.. through {through}: {result:?}", values[0])
                 });
-                judge(rig, strict, "write", first, count, &result);
+                judge(rig, site, strict, "write", first, count, &result);
                 ended(rig, &tokens, strict && result.is_ok(), through);
             }
             7..=10 => read(rig, site, first, count).await,
@@ -48,7 +48,7 @@ pub async fn user(rig: &Rig, site: &Site, steps: u64, mut random: Random) {
                     (first..first + used).map(|u| rig.model.borrow_mut().begins(u, 0)).collect();
                 let result = site.space.discard(&Ctx::default(), first * UNIT, count * UNIT).wait().await;
                 rig.note(|| format!("discard {first}+{count}: {result:?}"));
-                judge(rig, strict, "discard", first, count, &result);
+                judge(rig, site, strict, "discard", first, count, &result);
                 ended(rig, &tokens, strict && result.is_ok(), false);
             }
             12 | 13 => flush(rig, site).await,
@@ -67,7 +67,7 @@ pub async fn flush(rig: &Rig, site: &Site) {
     let flushing = rig.model.borrow_mut().flush_begins();
     let result = site.space.flush(&Ctx::default()).wait().await;
     rig.note(|| format!("flush: {result:?}"));
-    judge(rig, strict, "flush", 0, 0, &result);
+    judge(rig, site, strict, "flush", 0, 0, &result);
     if result.is_ok() && strict && !rig.exceeded.get() {
         rig.model.borrow_mut().flushed(&flushing);
     }
@@ -77,7 +77,7 @@ pub async fn read(rig: &Rig, site: &Site, first: u64, count: u64) {
     let strict = rig.is_strict();
     let began = rig.model.borrow_mut().now();
     let result = site.read(first, count).await;
-    judge(rig, strict, "read", first, count, &result.as_ref().map(|_| ()).map_err(|e| *e));
+    judge(rig, site, strict, "read", first, count, &result.as_ref().map(|_| ()).map_err(|e| *e));
     for (unit, value) in (first..).zip(result.unwrap_or_default()) {
         let counts = strict && !rig.exceeded.get();
         let seen = rig.model.borrow_mut().read(unit, value, began, counts);
@@ -87,12 +87,25 @@ pub async fn read(rig: &Rig, site: &Site, first: u64, count: u64) {
     }
 }
 
-fn judge(rig: &Rig, strict: bool, what: &str, first: u64, count: u64, result: &Result<(), DiskError>) {
+fn judge(
+    rig: &Rig,
+    site: &Site,
+    strict: bool,
+    what: &str,
+    first: u64,
+    count: u64,
+    result: &Result<(), DiskError>,
+) {
     match result {
         Ok(()) => {}
-        // A new row needs as many disks as it has copies, and room on them.
-        Err(DiskError::Full { .. }) if !rig.bad.borrow().is_empty() || rig.less_room.get() => {}
-        Err(e) if strict && rig.is_strict() => rig.fail(&format!("{what} of {count} at unit {first}: {e}")),
+        // A new parity row needs as many disks as it has columns; and there may be no room at all.
+        Err(DiskError::Full { .. }) if rig.less_room.get() => {}
+        Err(DiskError::Full { .. }) if rig.shape.parity > 0 && !rig.bad.borrow().is_empty() => {}
+        Err(e) if strict && rig.is_strict() => {
+            let why = site.pool.suspended().map_or(String::new(), |s| format!("; suspended: {s}"));
+            let rows = site.pool.read(|s| format!("{:x?}", s.rows));
+            rig.fail(&format!("{what} of {count} at unit {first}: {e}{why}; {rows}"))
+        }
         Err(_) => {}
     }
 }

@@ -61,6 +61,54 @@ fn a_disk_that_returns_stops_no_writer() {
     });
 }
 
+/// A row that was allocated between a disk's return to the pool and its joining the data path threw the disk out again, and found no room.
+#[test]
+fn a_disk_on_its_way_in_gets_slabs() {
+    in_virtual_time(async {
+        let (rig, site) = mirror().await;
+        rig.machine.pull(SlotId(1), PowerCut::LoseAll);
+        site.pool.disk_failed(DiskNumber(1), Absence::Gone).await.expect("the other one is there");
+        rig.machine.plug(SlotId(1));
+        let disk = rig.machine.open(SlotId(1)).expect("it is plugged in");
+        site.pool.return_disk(disk, false).await.expect("it is ours");
+        let member = site.pool.members().get(DiskNumber(1)).cloned().expect("it is back");
+        let joins = async {
+            rig.env.sleep(Duration::from_millis(100)).await;
+            site.path.join(&member).await
+        };
+        let (written, joined) = futures_util::future::join(site.write(0, &[1], false), joins).await;
+        written.expect("there is room on two disks");
+        joined.expect("it is ours");
+        assert!(site.pool.read(|s| s.is_present(DiskNumber(1))));
+        assert_eq!(site.read(0, 1).await, Ok(vec![1]));
+    });
+}
+
+/// Disks that had been told to leave, and were not emptied, had no vote: with the last other disk the metadata went, though their data was whole.
+#[test]
+fn disks_that_are_to_leave_keep_the_metadata() {
+    in_virtual_time(run(101_036, None));
+    in_virtual_time(run(101_249, None));
+}
+
+/// What was kept of a copy from one try of a write to the next was kept by its index, and the row was another one by then.
+#[test]
+fn a_row_that_is_freed_and_given_slabs_again_while_a_write_waits() {
+    in_virtual_time(run(130, None));
+}
+
+/// A row that was freed as its resynchronised slabs were recorded failed the job for all of them.
+#[test]
+fn a_row_that_is_freed_while_it_moves_stops_no_job() {
+    in_virtual_time(run(10_011, None));
+}
+
+/// A voter that failed in the record that removed it suspended the pool.
+#[test]
+fn a_voter_may_fail_in_the_record_that_removes_it() {
+    in_virtual_time(run(10_346, None));
+}
+
 /// A disk that was pulled before its blocks were read was said to have lost them: its units stayed lost when it was back, and with the next disk so
 /// was the data.
 #[test]

@@ -254,6 +254,9 @@ impl StorageError {
             StorageError::Admin(AdminError::StillWriting(_)) => {
                 "see causeway health; take the disk out and put it in again, and restart the server"
             }
+            StorageError::Admin(AdminError::NotErased { .. }) => {
+                "nothing is missing from the pool; erase the disk (wipefs -a) before it is used elsewhere"
+            }
             StorageError::Admin(AdminError::Stale(_)) => "pass --accept-loss if nobody has anything newer",
             StorageError::Admin(AdminError::Commit(e))
             | StorageError::Commit(e)
