@@ -74,8 +74,8 @@ impl DataDisk {
         let shape = Shape::of(&dst);
         let at = Place::new(Op::Read, offset, shape.length());
         let busy = self.pulse.busy();
-        let answer = self.pulse.follow(at, || self.member.disk.read(&self.ctx, offset, dst));
-        Reading { answer, disk: Arc::clone(self), at, shape, _busy: busy }
+        let answer = self.pulse.follow(at, || self.member.disk.read(&self.ctx, offset, dst)).counted(busy);
+        Reading { answer, disk: Arc::clone(self), at, shape }
     }
 
     /// Reads `length` bytes into one vector.
@@ -150,7 +150,6 @@ pub(crate) struct Reading {
     disk: Arc<DataDisk>,
     at: Place,
     shape: Shape,
-    _busy: Busy,
 }
 
 impl Reading {

@@ -29,7 +29,9 @@ use crate::pulse::Pulse;
 use crate::pulse::budget::Budget;
 use crate::pulse::watch::{HANGS, Watch, goes_on_without};
 use crate::space::{Parity, Space, SpaceError, SpaceInner};
-use crate::{Absence, DiskNumber, Member, Op, Pool, PoolId, Row, RowNumber, SlabPlace, SpaceId, State};
+use crate::{
+    Absence, CommitError, DiskNumber, Member, Op, Pool, PoolId, Row, RowNumber, SlabPlace, SpaceId, State,
+};
 
 /// Runs of writes under way at a time, over all spaces; a run is at most one group of one column.
 pub const WRITES_MAX: usize = 512;
@@ -175,7 +177,11 @@ impl DataPath {
                 Either::Left((places, _)) => break places,
                 // It is not watched yet: one that hangs now would hold up all that waits for it to take part.
                 Either::Right(_) if self.read(|s| goes_on_without(s, member.number, &BTreeSet::new())) => {
-                    return Ok(self.book.leave(member.number, Absence::Slow).await?);
+                    match self.book.leave(member.number, Absence::Slow).await {
+                        // By now all cannot go on without it: it is waited for.
+                        Err(CommitError::Needed(_)) => {}
+                        left => return Ok(left?),
+                    }
                 }
                 Either::Right(_) => {}
             }
@@ -229,9 +235,16 @@ impl DataPath {
     pub fn release_absent(&self) {
         let members = self.book.members();
         let present = self.read(|s| s.disks.keys().copied().filter(|d| s.is_present(*d)).collect::<Vec<_>>());
-        self.disks
-            .write()
-            .retain(|d, disk| members.get(*d).is_some() || present.contains(d) || disk.pulse.is_writing());
+        let mut gone = Vec::new();
+        self.disks.write().retain(|d, disk| {
+            let stays = members.get(*d).is_some() || present.contains(d) || disk.pulse.is_writing();
+            if !stays {
+                gone.push(Arc::clone(disk));
+            }
+            stays
+        });
+        // Nobody else can end the wait for what they do not answer.
+        gone.iter().for_each(|d| d.pulse.abandon());
     }
 
     /// A space of the pool, as a disk.
@@ -350,7 +363,7 @@ impl DataPath {
         let (d, disk) = (disk, disk.number);
         match self.book.members().get(disk) {
             // It is on its way out: that is durable when this returns.
-            None => return Ok(self.book.leave(disk, reason).await?),
+            None => return self.leaves(d, reason).await,
             // It has left, and is back: what it did not take before says nothing of what it is now.
             Some(member) if !Arc::ptr_eq(member, &d.member) => return Ok(()),
             Some(_) => {}
@@ -388,7 +401,7 @@ impl DataPath {
         match missed {
             None => {
                 tracing::warn!(disk = disk.0, %error, "a disk failed and leaves the pool");
-                self.book.leave(disk, reason).await?;
+                self.leaves(d, reason).await?;
             }
             Some(ops) if ops.is_empty() => self.events.fails(disk, error),
             Some(ops) => {
@@ -396,6 +409,15 @@ impl DataPath {
                 tracing::warn!(disk = disk.0, %error, "a disk failed and stays: it has data that no other has");
                 self.book.commit(ops).await?;
             }
+        }
+        Ok(())
+    }
+
+    /// A disk that failed leaves: when that is durable, nobody waits for it.
+    async fn leaves(&self, disk: &DataDisk, reason: Absence) -> Result<(), SpaceError> {
+        self.book.leave(disk.number, reason).await?;
+        if !self.read(|s| s.is_present(disk.number)) {
+            disk.pulse.abandon();
         }
         Ok(())
     }

@@ -62,7 +62,7 @@ pub(crate) struct Pulse {
     user_reads: AtomicU64,
     /// Their latency lately, in nanoseconds: a moving average of 16.
     typical: AtomicU64,
-    /// When the last one ended, in nanoseconds since `began`.
+    /// When the last one began or ended, in nanoseconds since `began`.
     last_read: AtomicU64,
     /// After how long a read is hedged, in nanoseconds.
     hedge: AtomicU64,
@@ -74,7 +74,7 @@ pub(crate) struct Pulse {
 struct State {
     reads: Spread,
     writes: Spread,
-    /// The longest I/O since the last look.
+    /// The longest I/O since the last look, but for flushes: how long they take depends on what was written before.
     longest: Duration,
     under_way: Vec<Option<UnderWay>>,
     free: Vec<u32>,
@@ -89,6 +89,7 @@ impl State {
 
 struct UnderWay {
     began: Instant,
+    op: Op,
     /// Who waits. Without anybody nobody knows whether it has ended.
     waiter: Option<Waker>,
 }
@@ -114,6 +115,8 @@ impl Drop for Busy {
 pub(crate) struct Followed<T: Send + 'static> {
     io: Option<Io<T>>,
     ticket: Option<Ticket>,
+    /// Until its driver is done with it.
+    busy: Option<Busy>,
     /// It was looked at before, and had not ended.
     waited: bool,
 }
@@ -150,18 +153,21 @@ impl Pulse {
         start: impl FnOnce() -> Io<T>,
     ) -> Followed<T> {
         if self.abandoned.load(Ordering::Acquire) {
-            return Followed { io: None, ticket: None, waited: false };
+            return Followed { io: None, ticket: None, busy: None, waited: false };
         }
         let ticket = self.begin(at);
-        Followed { io: Some(start()), ticket: Some(ticket), waited: false }
+        Followed { io: Some(start()), ticket: Some(ticket), busy: None, waited: false }
     }
 
     fn begin(self: &Arc<Pulse>, at: Place) -> Ticket {
         let began = self.env.now();
-        self.watch.wake(&self.env);
+        if at.op == Op::Read {
+            // Not only at its end: one that hangs is not to look as if nobody had asked for long.
+            self.note_read(began);
+        }
         let mut state = self.state.lock();
         state.writing += u32::from(at.op != Op::Read);
-        let new = Some(UnderWay { began, waiter: None });
+        let new = Some(UnderWay { began, op: at.op, waiter: None });
         let slot = match state.free.pop() {
             Some(slot) => {
                 state.under_way[slot as usize] = new;
@@ -172,15 +178,18 @@ impl Pulse {
                 state.under_way.len() as u32 - 1
             }
         };
+        drop(state);
+        // After it is there to be seen: the task looks for it once more when it ends.
+        self.watch.wake(&self.env);
         Ticket { pulse: Arc::clone(self), slot, began, at }
     }
 
-    /// How many I/Os of data somebody waits for.
+    /// How many I/Os of data somebody waits for, and reads that nobody waits for any more: they are in the queue all the same.
     pub(crate) fn in_flight(&self) -> u32 {
         self.in_flight.load(Ordering::Relaxed)
     }
 
-    /// An I/O of data that somebody waits for.
+    /// An I/O of data in the queue.
     pub(crate) fn busy(self: &Arc<Pulse>) -> Busy {
         self.in_flight.fetch_add(1, Ordering::Relaxed);
         Busy(Arc::clone(self))
@@ -267,7 +276,8 @@ impl Pulse {
         let mut state = self.state.lock();
         state.reads.roll(now);
         state.writes.roll(now);
-        let age = state.oldest().map_or(Duration::ZERO, |began| now.saturating_duration_since(began));
+        let asked = state.under_way.iter().flatten().filter(|u| u.waiter.is_some() && u.op != Op::Flush);
+        let age = asked.map(|u| now.saturating_duration_since(u.began)).max().unwrap_or_default();
         let median = |s: &Spread| s.percentile(50).filter(|_| s.count() >= standing::SAMPLES);
         // One that is avoided has few reads: then its moving average.
         let average = Duration::from_nanos(self.typical.load(Ordering::Relaxed));
@@ -300,7 +310,9 @@ impl Ticket {
         let now = pulse.env.now();
         let took = now.saturating_duration_since(self.began);
         let mut state = pulse.state.lock();
-        state.longest = state.longest.max(took);
+        if self.at.op != Op::Flush {
+            state.longest = state.longest.max(took);
+        }
         match self.at.op {
             Op::Read => {
                 state.reads.add(took, now);
@@ -338,6 +350,12 @@ impl Drop for Ticket {
 }
 
 impl<T: Send + 'static> Followed<T> {
+    /// Counts in [`Pulse::in_flight`] until its driver is done with it, whether or not somebody waits.
+    pub(crate) fn counted(mut self, busy: Busy) -> Followed<T> {
+        self.busy = self.io.is_some().then_some(busy);
+        self
+    }
+
     /// What it gave, or the error of a disk that has left.
     pub(crate) async fn wait(self, at: Place) -> Result<T, DiskError> {
         self.await.ok_or(DiskError::Timeout { at })
@@ -364,13 +382,13 @@ impl<T: Send + 'static> Followed<T> {
     /// Its driver goes on; so it stays under way.
     fn leave_alone(&mut self) {
         if let (Some(Io::Pending(io)), Some(ticket)) = (self.io.take(), self.ticket.take()) {
-            keep(io, ticket);
+            keep(io, ticket, self.busy.take());
         }
     }
 }
 
-/// Holds the ticket until the I/O is done.
-fn keep<T: Send + 'static>(io: BoxFuture<T>, ticket: Ticket) {
+/// Holds the ticket, and its place in the queue, until the I/O is done.
+fn keep<T: Send + 'static>(io: BoxFuture<T>, ticket: Ticket, busy: Option<Busy>) {
     let env = ticket.pulse.env.clone();
     if let Some(mine) = &mut ticket.pulse.state.lock().under_way[ticket.slot as usize] {
         // The task is woken when it has ended, and by nothing else.
@@ -378,6 +396,7 @@ fn keep<T: Send + 'static>(io: BoxFuture<T>, ticket: Ticket) {
     }
     env.spawn_if_running(async move {
         drop(io.await);
+        drop(busy);
         ticket.done();
     });
 }
@@ -415,6 +434,7 @@ impl<T: Send + 'static> Future for Followed<T> {
                 }
             },
         };
+        this.busy = None;
         if let Some(ticket) = this.ticket.take().filter(|_| known) {
             ticket.done();
         }
@@ -428,5 +448,85 @@ impl<T: Send + 'static> Unpin for Followed<T> {}
 impl<T: Send + 'static> Drop for Followed<T> {
     fn drop(&mut self) {
         self.leave_alone();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use disk::Disk;
+
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn info(env: &Env) -> DiskInfo {
+        let machine = disk::sim::Machine::new(env, 1);
+        let slot = machine.add(&disk::MemoryOptions::new("disk", 1 << 20));
+        machine.open(slot).expect("it is there").info().clone()
+    }
+
+    fn follow(pulse: &Arc<Pulse>, env: &Env, op: Op, takes: Duration) -> Followed<()> {
+        let env = env.clone();
+        pulse.follow(Place::whole(op), || Io::Pending(Box::pin(async move { env.sleep(takes).await })))
+    }
+
+    async fn known() -> (Env, Arc<Pulse>) {
+        let env = Env::simulated(1);
+        let pulse = Pulse::new(&env, &Watch::new());
+        for _ in 0..KNOWN {
+            follow(&pulse, &env, Op::Read, 4 * MS).await;
+        }
+        (env, pulse)
+    }
+
+    #[test]
+    fn a_disk_that_hangs_does_not_become_the_preferred_one() {
+        crate::simulation::in_virtual_time(async {
+            let (env, pulse) = known().await;
+            pulse.set_slow(true);
+            env.sleep(TRIAL).await;
+            assert!(!pulse.is_avoided(env.now()), "one may try it");
+            let mut trial = follow(&pulse, &env, Op::Read, 100 * TRIAL);
+            assert!(pulse.is_avoided(env.now()), "no other one beside it");
+            let typical = pulse.typical(env.now());
+            assert!(typical >= Some(3 * MS), "{typical:?}");
+            assert!(!trial.ends_before(env.now() + TRIAL, &env).await);
+            assert!(!pulse.is_avoided(env.now()));
+        });
+    }
+
+    #[test]
+    fn who_loses_a_race_stays_in_the_queue() {
+        crate::simulation::in_virtual_time(async {
+            let (env, pulse) = known().await;
+            let mut read = follow(&pulse, &env, Op::Read, 1000 * MS).counted(pulse.busy());
+            assert!(!read.ends_before(env.now() + MS, &env).await);
+            drop(read);
+            assert_eq!(pulse.in_flight(), 1);
+            env.sleep(1000 * MS).await;
+            assert_eq!((pulse.in_flight(), pulse.is_idle()), (0, true));
+            let read = follow(&pulse, &env, Op::Read, MS).counted(pulse.busy());
+            assert_eq!((pulse.in_flight(), read.await, pulse.in_flight()), (1, Some(()), 0));
+        });
+    }
+
+    #[test]
+    fn a_flush_of_seconds_makes_no_outlier_and_yet_hangs() {
+        crate::simulation::in_virtual_time(async {
+            let (env, pulse) = known().await;
+            let info = info(&env);
+            pulse.look(&info, env.now());
+            let began = env.now();
+            let mut flush = follow(&pulse, &env, Op::Flush, 5000 * MS);
+            assert!(!flush.ends_before(began + 4000 * MS, &env).await);
+            assert_eq!((pulse.look(&info, env.now()).longest, pulse.oldest()), (Duration::ZERO, Some(began)));
+            flush.await;
+            assert_eq!(pulse.look(&info, env.now()).longest, Duration::ZERO);
+            let mut write = follow(&pulse, &env, Op::Write, 5000 * MS);
+            assert!(!write.ends_before(env.now() + 4000 * MS, &env).await);
+            assert_eq!(pulse.look(&info, env.now()).longest, 4000 * MS);
+            write.await;
+            assert_eq!(pulse.look(&info, env.now()).longest, 5000 * MS);
+        });
     }
 }

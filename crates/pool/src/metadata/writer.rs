@@ -177,7 +177,14 @@ impl Writer {
             return Ok(());
         }
         let left = self.shadow.voters.iter().filter(|v| **v != disk).count();
-        if reason == Absence::Asked && left < self.shadow.needed_to_go_on() {
+        let too_few = left < self.shadow.needed_to_go_on();
+        let needed = match reason {
+            Absence::Asked => too_few,
+            // It has not failed: who decided looked at what is acknowledged, which may be older than the shadow.
+            Absence::Slow => too_few || self.shadow.needs(disk),
+            _ => false,
+        };
+        if needed {
             return Err(CommitError::Needed(disk));
         }
         self.configs.push(self.config());

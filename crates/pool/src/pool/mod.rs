@@ -101,7 +101,7 @@ impl Pool {
     /// Reports a disk that failed: it is absent when this returns, with its regions in flight missed.
     ///
     /// # Errors
-    /// [`CommitError::Suspended`]: too few with metadata are left.
+    /// [`CommitError::Suspended`]: too few with metadata are left. [`CommitError::Needed`]: it is only slow, and needed; nothing has changed.
     pub async fn disk_failed(&self, disk: DiskNumber, reason: Absence) -> Result<(), CommitError> {
         self.metadata().leave(disk, reason).await
     }

@@ -4,7 +4,7 @@
 //! that is well takes one away, a span without I/O changes nothing. From [`SLOW`] points on it is slow until it has none: so one odd span says nothing, and
 //! one good one does not acquit. With [`LEAVES`] it has been slow for so long that it should leave.
 //!
-//! What all peers have in common is nobody's fault: medians are compared with the peers', and when half of the disks have an I/O of seconds in the same span
+//! What all peers have in common is nobody's fault: medians are compared with the peers', and when half of the disks of a medium have an I/O of seconds in the same span
 //! (a controller that was reset, a machine that stood still) nobody gets points for it.
 
 use std::collections::BTreeMap;
@@ -54,7 +54,7 @@ pub struct Look {
     pub reads: Option<Duration>,
     /// Median of its writes, likewise.
     pub writes: Option<Duration>,
-    /// The longest I/O that ended in the last span, or the age of one under way.
+    /// The longest I/O that ended in the last span, or the age of one under way; flushes do not count.
     pub longest: Duration,
 }
 
@@ -96,15 +96,18 @@ impl Standings {
     /// A span has ended; `looks` has all disks that take part.
     pub fn span(&mut self, looks: &BTreeMap<DiskNumber, Look>) -> Verdict {
         self.disks.retain(|d, _| looks.contains_key(d));
-        let stood = looks.values().filter(|l| l.longest >= ONE_IO).count();
-        let common = stood > 1 && stood * 2 >= looks.len();
+        let common = |media: u8| {
+            let same = looks.values().filter(|l| l.media == media);
+            let stood = same.clone().filter(|l| l.longest >= ONE_IO).count();
+            stood > 1 && stood * 2 >= same.count()
+        };
         for (disk, look) in looks {
             let compared = [
                 compare(looks, *disk, look, look.reads, |l| l.reads),
                 compare(looks, *disk, look, look.writes, |l| l.writes),
             ];
             let standing = self.disks.entry(*disk).or_default();
-            let one = look.longest >= ONE_IO && !common;
+            let one = look.longest >= ONE_IO && !common(look.media);
             let worst = compared.iter().flatten().filter(|c| c.bad).max_by_key(|c| c.median);
             let well = compared.iter().flatten().all(|c| c.well) && look.longest < ONE_IO;
             if worst.is_some() || one {
@@ -216,6 +219,17 @@ mod tests {
         let mut mixed = looks(&[1, 1, 80]);
         mixed.get_mut(&DiskNumber(2)).expect("it is there").media = 3;
         (0..50).for_each(|_| assert_eq!(s.span(&mixed), Verdict::default()));
+    }
+
+    #[test]
+    fn what_another_medium_has_in_common_is_no_excuse() {
+        let mut s = Standings::default();
+        let mut mixed = looks(&[4000, 4000, 4000, 1, 1, 1]);
+        for disk in 2..6 {
+            mixed.get_mut(&DiskNumber(disk)).expect("it is there").media = 3;
+        }
+        let slow: Vec<_> = s.span(&mixed).slow.into_keys().collect();
+        assert_eq!(slow, [DiskNumber(2)], "one of four; the other two are all there are of theirs");
     }
 
     #[test]

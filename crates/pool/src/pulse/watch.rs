@@ -87,12 +87,17 @@ async fn run(env: Env, running: Running) {
         let now = env.now();
         let late = now.saturating_duration_since(wake) >= LATE;
         if !late {
-            path.drop_hung(now).await;
+            path.drop_hung().await;
         }
         if now >= span_ends {
             let quiet = path.end_span(&watch.standings, now, late).await;
             span_ends = env.now() + SPAN;
             if quiet {
+                drop(running);
+                // An I/O that began since was not to start another one.
+                if !path.is_quiet() {
+                    watch.wake(&env);
+                }
                 return;
             }
         }
@@ -116,62 +121,82 @@ impl DataPath {
         let Verdict { slow, leave } = verdict;
         for disk in leave {
             let why = slow.get(&disk).copied();
-            if self.read(|s| may_spare(s, disk)) {
-                self.lets_go(disk, why, |s| may_spare(s, disk)).await;
+            let may = || self.read(|s| may_spare(s, disk));
+            if may() {
+                self.lets_go(disk, why, may).await;
             }
         }
-        slow.is_empty()
-            && looks.values().all(|l| l.longest.is_zero())
-            && disks.iter().all(|d| d.pulse.is_idle())
+        slow.is_empty() && looks.values().all(|l| l.longest.is_zero()) && self.is_quiet()
+    }
+
+    /// Whether nothing is under way, nor waited for on a disk that has left.
+    fn is_quiet(&self) -> bool {
+        self.disks().iter().all(|d| d.pulse.is_idle())
+            && self.all_disks().iter().all(|d| d.pulse.oldest().is_none())
     }
 
     /// Disks with an I/O that does not end leave, as far as that is possible.
-    async fn drop_hung(self: &Arc<DataPath>, now: Instant) {
-        let hangs =
-            |d: &&Arc<DataDisk>| d.pulse.oldest().is_some_and(|o| now.saturating_duration_since(o) >= HANGS);
-        let all = self.all_disks();
-        if !all.iter().any(|d| hangs(&d)) {
-            return;
-        }
-        // Perhaps it has ended, and who waits for it has not looked.
-        all.iter().for_each(|d| d.pulse.nudge(now - HANGS));
-        self.env.sleep(NUDGE).await;
-        let mut hung: Vec<_> = all.iter().filter(hangs).collect();
-        hung.sort_by_key(|d| d.pulse.oldest());
-        let numbers: BTreeSet<DiskNumber> = hung.iter().map(|d| d.number).collect();
-        for disk in hung {
-            let age = disk.pulse.oldest().map_or(HANGS, |o| now.saturating_duration_since(o));
-            let why = Slowness { median: Duration::ZERO, peers: Duration::ZERO, longest: age };
-            let may = |s: &State| goes_on_without(s, disk.number, &numbers);
-            if !self.read(|s| s.is_present(disk.number)) {
+    async fn drop_hung(self: &Arc<DataPath>) {
+        let mut seen = BTreeSet::new();
+        // Each leaving may take long: the next one is of those that hang then.
+        while let Some((number, _)) = self.hung().into_iter().find(|(d, _)| seen.insert(*d)) {
+            // Perhaps it has ended, and who waits for it has not looked.
+            let now = self.env.now();
+            self.all_disks().iter().for_each(|d| d.pulse.nudge(now - HANGS));
+            self.env.sleep(NUDGE).await;
+            let Some(age) = self.hung().into_iter().find(|(d, _)| *d == number).map(|(_, age)| age) else {
+                continue;
+            };
+            if !self.read(|s| s.is_present(number)) {
                 // It has left for another reason, and that is durable.
-                disk.pulse.abandon();
-            } else if self.read(may) {
-                self.lets_go(disk.number, Some(why), may).await;
+                self.last_seen(number).iter().for_each(|d| d.pulse.abandon());
+                continue;
+            }
+            let why = Slowness { median: Duration::ZERO, peers: Duration::ZERO, longest: age };
+            let may = || {
+                let hung: BTreeSet<_> = self.hung().into_iter().map(|(d, _)| d).collect();
+                hung.contains(&number) && self.read(|s| goes_on_without(s, number, &hung))
+            };
+            if may() {
+                self.lets_go(number, Some(why), may).await;
             }
         }
     }
 
-    /// A disk leaves because it is slow; then nobody waits for it.
+    /// The disks with an I/O that hangs now, and for how long; the longest first.
+    fn hung(&self) -> Vec<(DiskNumber, Duration)> {
+        let now = self.env.now();
+        let age = |d: &Arc<DataDisk>| Some((d.number, now.saturating_duration_since(d.pulse.oldest()?)));
+        let mut hung: Vec<_> = self.all_disks().iter().filter_map(age).filter(|h| h.1 >= HANGS).collect();
+        hung.sort_by_key(|(_, age)| std::cmp::Reverse(*age));
+        hung
+    }
+
+    /// A disk leaves because it is slow, if it still may when others have been decided about; then nobody waits for it.
     async fn lets_go(
         self: &Arc<DataPath>,
         number: DiskNumber,
         why: Option<Slowness>,
-        may: impl Fn(&State) -> bool,
+        may: impl Fn() -> bool,
     ) {
         let _one = self.failing.lock().await;
         let Some(disk) = self.disk(number) else { return };
         // Another one may have left meanwhile.
-        if !self.read(may) {
+        if !may() {
             return;
         }
-        tracing::warn!(disk = number.0, ?why, "a disk is too slow and leaves the pool");
-        if let Some(why) = why {
-            self.events.leaves_slow(number, why);
-        }
-        // An error is the pool's: it takes no changes, and whoever waits hears that from it.
-        if self.book.leave(number, Absence::Slow).await.is_ok() && !self.read(|s| s.is_present(number)) {
-            disk.pulse.abandon();
+        match self.book.leave(number, Absence::Slow).await {
+            Ok(()) if !self.read(|s| s.is_present(number)) => {
+                tracing::warn!(disk = number.0, ?why, "a disk is too slow and left the pool");
+                if let Some(why) = why {
+                    self.events.leaves_slow(number, why);
+                }
+                disk.pulse.abandon();
+            }
+            // It is back already, and another one.
+            Ok(()) => {}
+            // Needed by now, or the pool takes no changes: whoever waits hears that from it.
+            Err(error) => tracing::warn!(disk = number.0, %error, "a disk is too slow and stays"),
         }
     }
 
@@ -199,10 +224,15 @@ impl DataPath {
         self.disks.read().values().map(|d| d.pulse.user_reads()).sum()
     }
 
+    /// Whether reads may be hedged at all.
+    pub(crate) fn is_hedging(&self) -> bool {
+        self.hedging.load(Ordering::Relaxed)
+    }
+
     /// Whether one more read may be hedged.
     pub(crate) fn may_hedge(&self) -> bool {
         let reads = self.user_reads();
-        self.hedging.load(Ordering::Relaxed) && self.hedges.lock().take(reads)
+        self.is_hedging() && self.hedges.lock().take(reads)
     }
 }
 

@@ -1,9 +1,10 @@
 //! Metadata that is durable at once: the state at every event, to go back to.
 
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
 use disk::sim::Machine;
-use env::BoxFuture;
+use env::{BoxFuture, Env};
 use parking_lot::Mutex;
 
 use crate::book::Book;
@@ -13,6 +14,8 @@ pub(super) struct TestBook {
     machine: Machine,
     inner: Mutex<Inner>,
     path: OnceLock<Weak<DataPath>>,
+    /// How long it takes until who asks for a leaving hears of it.
+    pub(super) leaving_takes: OnceLock<(Env, Duration)>,
 }
 
 struct Inner {
@@ -26,7 +29,12 @@ impl TestBook {
     pub(super) fn new(machine: &Machine, state: State, members: Members) -> Arc<TestBook> {
         let history = vec![(0, state.clone())];
         let inner = Inner { state, members: Arc::new(members), history };
-        Arc::new(TestBook { machine: machine.clone(), inner: Mutex::new(inner), path: OnceLock::new() })
+        Arc::new(TestBook {
+            machine: machine.clone(),
+            inner: Mutex::new(inner),
+            path: OnceLock::new(),
+            leaving_takes: OnceLock::new(),
+        })
     }
 
     pub(super) fn set_path(&self, path: &Arc<DataPath>) {
@@ -94,6 +102,12 @@ impl Book for TestBook {
 
     fn leave(&self, disk: DiskNumber, reason: Absence) -> BoxFuture<Result<(), CommitError>> {
         let result = self.leave_now(disk, reason);
-        Box::pin(async move { result })
+        let takes = self.leaving_takes.get().cloned();
+        Box::pin(async move {
+            if let Some((env, takes)) = takes {
+                env.sleep(takes).await;
+            }
+            result
+        })
     }
 }

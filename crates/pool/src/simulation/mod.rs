@@ -42,7 +42,7 @@ fn arena() -> Arena {
 }
 
 /// Runs one world on a runtime of its own with a clock that waits for nobody.
-fn in_virtual_time<T>(run: impl Future<Output = T>) -> T {
+pub(crate) fn in_virtual_time<T>(run: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     runtime.expect("a runtime").block_on(run)
 }

@@ -282,6 +282,56 @@ fn a_disk_that_hangs_holds_nobody_up() {
     }
 }
 
+/// Two disks stall for 12 s, and it takes 5 s until the first has left: the other one is well by then, and stays.
+#[test]
+fn who_is_well_by_the_time_stays() {
+    in_virtual_time(async {
+        let world = filled(PAIRS, MS).await;
+        let rows = world.book.state().rows;
+        let both = [0, 2].map(|slab| rows[&(SPACE, RowNumber(0))].slabs[slab].place.disk.0);
+        assert!(world.book.leaving_takes.set((world.env.clone(), 5000 * MS)).is_ok());
+        for disk in both {
+            slow(&world, usize::from(disk), &[Op::Write], When::Nth(0), 12_000 * MS);
+        }
+        world.write(0..UNITS, &(1..=UNITS).collect::<Vec<_>>()).await.expect("a write");
+        world.env.sleep(60_000 * MS).await;
+        let left = both.map(|disk| presence(&world, disk) == Presence::Absent(Absence::Slow));
+        assert!(left[0] != left[1], "{left:?}");
+        reads(&world, 2, 100).await;
+    });
+}
+
+/// Reads hang on a disk that goes for another reason: they end, at once when it is let go of or when it failed, and soon in any case.
+#[test]
+fn reads_end_when_their_disk_has_left_for_another_reason() {
+    for (how, bound) in [("let go of", 1100 * MS), ("failed", 1500 * MS), ("absent", HANGS + 1000 * MS)] {
+        in_virtual_time(async {
+            let world = filled(PAIRS, MS).await;
+            world.path.set_hedging(false);
+            let one = first_disk(&world);
+            slow(&world, usize::from(one), &[Op::Read], When::From(0), DAY / 24);
+            let began = world.env.now();
+            let goes = async {
+                world.env.sleep(1000 * MS).await;
+                if how == "failed" {
+                    let error = Fault::Error;
+                    world.machine.rule(SlotId(usize::from(one)), Rule::new(Op::Write, When::From(0), error));
+                    world.write(0..1, &[1]).await.expect("the other copy");
+                } else {
+                    world.book.leave_now(DiskNumber(one), Absence::Asked).expect("it may");
+                }
+                if how == "let go of" {
+                    world.path.release_absent();
+                }
+            };
+            futures_util::future::join(reads(&world, 8, 1), goes).await;
+            let took = world.env.now() - began;
+            assert!(took >= 1000 * MS && took < bound, "{how}: {took:?}");
+            assert!(presence(&world, one) != Presence::Present);
+        });
+    }
+}
+
 /// What a disk has alone is waited for, however long; so are two disks that hang together when one of them is needed.
 #[test]
 fn a_disk_that_is_needed_is_waited_for() {

@@ -44,10 +44,17 @@ impl Space {
         current().min_by_key(rank).map(|(copy, _)| copy)
     }
 
-    /// Waits for a read of units of a column, and reads another copy too when that takes too long.
+    /// Whether a read may be hedged: else no timer is set for it.
+    pub(super) fn has_another(&self, copies: &[Copy], units: &Range<u32>) -> bool {
+        let regions = self.inner.regions.of(units);
+        self.path.is_hedging() && copies.iter().filter(|c| c.is_current(regions)).count() > 1
+    }
+
+    /// Waits for a read of units of a column, and reads another copy too when that takes too long and there is `another`.
     pub(super) async fn hedged(
         &self,
         mut first: Reading,
+        another: bool,
         row: RowNumber,
         column: u8,
         units: &Range<u32>,
@@ -55,7 +62,7 @@ impl Space {
     ) -> Answer {
         let path = &self.path;
         first.disk().pulse.count_user_read();
-        if self.inner.copies > 1
+        if another
             && let Some(began) = first.began()
             && !first.wait_until(began + first.disk().pulse.hedge_after(), &path.env).await
             && let Some(second) = self.second(&first, row, column, units)

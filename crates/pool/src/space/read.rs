@@ -26,6 +26,8 @@ pub(super) struct Direct {
     /// Of the column.
     units: Range<u32>,
     reading: Reading,
+    /// Whether it may be hedged.
+    another: bool,
 }
 
 impl Space {
@@ -63,15 +65,17 @@ impl Space {
         let Some(copy) = self.choose(&copies, &units) else { return Err(dst) };
         let Some(disk) = copy.disk.clone() else { return Err(dst) };
         let reading = disk.start_read(copy.data_at(&disk, first), dst);
-        Ok(Direct { address, length, group, units, reading })
+        let another = self.has_another(&copies, &units);
+        Ok(Direct { address, length, group, units, reading, another })
     }
 
     /// What came of it; if it is not what it should be, it is read in the other way.
     pub(super) async fn finish_read(&self, direct: Direct) -> (Result<(), SpaceError>, SgMut) {
-        let Direct { address, length, group, units, reading } = direct;
+        let Direct { address, length, group, units, reading, another } = direct;
         let good =
             |dst: &mut SgMut| self.verify(&group, &units, units.start, dst).is_some_and(|bad| bad.is_empty());
-        let (result, mut dst) = self.hedged(reading, group.key.row, group.key.column, &units, &good).await;
+        let (row, column) = (group.key.row, group.key.column);
+        let (result, mut dst) = self.hedged(reading, another, row, column, &units, &good).await;
         if result.is_ok()
             && self.verify(&group, &units, units.start, &mut dst).is_some_and(|bad| bad.is_empty())
         {
@@ -159,7 +163,8 @@ impl Space {
                 };
                 parts.iter().all(well)
             };
-            let (result, back) = self.hedged(reading, row, column, &units, &good).await;
+            let another = self.has_another(&copies, &units);
+            let (result, back) = self.hedged(reading, another, row, column, &units, &good).await;
             (done, dst) = (result.is_ok(), back);
         }
         for (key, part) in parts {

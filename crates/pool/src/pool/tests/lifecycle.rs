@@ -123,9 +123,28 @@ async fn the_last_disk_with_metadata_cannot_be_asked_to_leave() {
     pool.take_offline(DiskNumber(1)).await.unwrap();
     assert_eq!(pool.take_offline(DiskNumber(0)).await, Err(CommitError::Needed(DiskNumber(0))));
     pool.rename("still here").await.unwrap();
+    // One that is only slow is waited for.
+    let slow = pool.disk_failed(DiskNumber(0), Absence::Slow).await;
+    assert_eq!(slow, Err(CommitError::Needed(DiskNumber(0))));
+    pool.rename("still here too").await.unwrap();
     // It did not ask to fail.
     let failed = pool.disk_failed(DiskNumber(0), Absence::WriteFailed).await;
     assert!(matches!(failed, Err(CommitError::Suspended(Suspension::TooFewVoters { left: 0, .. }))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_disk_that_alone_has_data_does_not_leave() {
+    let w = World::new(3);
+    let pool = w.create().await;
+    let space = pool.create_space(mirror("m")).await.unwrap();
+    pool.metadata().commit(vec![row(space, [0, 1], 1)]).await.unwrap();
+    pool.take_offline(DiskNumber(1)).await.unwrap();
+    let slow = pool.disk_failed(DiskNumber(0), Absence::Slow).await;
+    assert_eq!(slow, Err(CommitError::Needed(DiskNumber(0))));
+    assert!(pool.read(|s| s.is_present(DiskNumber(0))) && pool.members().get(DiskNumber(0)).is_some());
+    // One that has nothing may.
+    pool.disk_failed(DiskNumber(2), Absence::Slow).await.unwrap();
+    assert!(!pool.read(|s| s.is_present(DiskNumber(2))));
 }
 
 #[tokio::test(start_paused = true)]

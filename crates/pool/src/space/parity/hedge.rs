@@ -40,7 +40,8 @@ impl Striped {
         }
         let mut first = disk.start_read(offset, dst);
         disk.pulse.count_user_read();
-        if let Some(began) = first.began()
+        if path.is_hedging()
+            && let Some(began) = first.began()
             && !first.wait_until(began + disk.pulse.hedge_after(), &path.env).await
             && path.may_hedge()
             && let Some(buffers) = first.shape().try_alloc(&path.io)
