@@ -107,6 +107,7 @@ fn a_row_that_is_freed_while_it_moves_stops_no_job() {
 #[test]
 fn a_voter_may_fail_in_the_record_that_removes_it() {
     in_virtual_time(run(10_346, None));
+    in_virtual_time(run(PARITY + 102_008, None));
 }
 
 /// A disk that was pulled before its blocks were read was said to have lost them: its units stayed lost when it was back, and with the next disk so
