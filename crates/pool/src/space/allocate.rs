@@ -50,10 +50,7 @@ impl Space {
                 true => Ok(None),
                 false => {
                     let places = placement::row(state, id);
-                    let places = match self.inner.parity {
-                        None => places.or_else(|why| placement::row_with_absent(state, id).map_err(|_| why)),
-                        Some(_) => places,
-                    };
+                    let places = places.or_else(|why| placement::row_with_absent(state, id).map_err(|_| why));
                     places.map(|places| {
                         let away: Vec<bool> = places.iter().map(|p| !state.is_present(p.disk)).collect();
                         Some((places, away, state.next_generation))
@@ -61,11 +58,12 @@ impl Space {
                 }
             });
             let chosen = chosen.map_err(|why| SpaceError::NoRoom { space: id, why })?;
-            let Some((mut slabs, away, generation)) = chosen else { return Ok(()) };
+            let Some((mut slabs, mut away, generation)) = chosen else { return Ok(()) };
             if self.inner.parity.is_some() {
-                // Equal disks would be chosen in the same order each time, and the last ones have all parity. None of them is away.
+                // Equal disks would be chosen in the same order each time, and the last ones have all parity.
                 let turn = row.0 as usize % slabs.len();
                 slabs.rotate_left(turn);
+                away.rotate_left(turn);
             }
             if self.are_coming(&slabs, &mut waits).await? {
                 continue;

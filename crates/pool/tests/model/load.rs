@@ -98,9 +98,7 @@ fn judge(
 ) {
     match result {
         Ok(()) => {}
-        // A new parity row needs as many disks as it has columns; and there may be no room at all.
         Err(DiskError::Full { .. }) if rig.less_room.get() => {}
-        Err(DiskError::Full { .. }) if rig.shape.parity > 0 && !rig.bad.borrow().is_empty() => {}
         Err(e) if strict && rig.is_strict() => {
             let why = site.pool.suspended().map_or(String::new(), |s| format!("; suspended: {s}"));
             let rows = site.pool.read(|s| format!("{:x?}", s.rows));
