@@ -66,7 +66,7 @@ pub struct DataPath {
     pub(crate) writes: Arc<Semaphore>,
     pub(crate) allocating: tokio::sync::Mutex<()>,
     pub(crate) failing: tokio::sync::Mutex<()>,
-    /// Disks come to take part one at a time; who holds this keeps them from it.
+    /// Disks come to take part one at a time; who holds this keeps them from it. Taken before `allocating`.
     pub(crate) joining: tokio::sync::Mutex<()>,
     /// Rows whose move somebody is about.
     pub(crate) moving: Mutex<BTreeSet<(SpaceId, RowNumber)>>,

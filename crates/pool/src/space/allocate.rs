@@ -43,8 +43,8 @@ impl Space {
             // A space whose journal found no room later could not be written any more.
             Box::pin(striped.journal()?.allocate(RowNumber(0))).await?;
         }
-        let _one = path.allocating.lock().await;
-        let mut waits = JOIN_WAITS;
+        let (mut waits, mut still_away) = (JOIN_WAITS, None);
+        let mut one = path.allocating.lock().await;
         loop {
             let chosen = path.read(|state| match state.rows.contains_key(&(id, row)) {
                 true => Ok(None),
@@ -65,14 +65,20 @@ impl Space {
                 slabs.rotate_left(turn);
                 away.rotate_left(turn);
             }
-            if self.are_coming(&slabs, &mut waits).await? {
+            // Nothing is held while others are waited for: they may need it.
+            if self.are_coming(&slabs) {
+                drop((one, still_away.take()));
+                self.wait_for_coming(&slabs, &mut waits).await?;
+                one = path.allocating.lock().await;
                 continue;
             }
             // A disk that returns joins after this, and is brought up to date after that: this row, too.
-            let _still_away = match away.contains(&true) {
-                true => Some(path.joining.lock().await),
-                false => None,
-            };
+            if away.contains(&true) && still_away.is_none() {
+                drop(one);
+                still_away = Some(path.joining.lock().await);
+                one = path.allocating.lock().await;
+                continue;
+            }
             let is_away = |state: &State| slabs.iter().map(|p| !state.is_present(p.disk)).collect::<Vec<_>>();
             if path.read(is_away) != away || !self.write_fresh(row, &slabs, &away, generation).await? {
                 continue;
@@ -97,24 +103,26 @@ impl Space {
         }
     }
 
-    /// Whether some of these disks count as present and take no part yet. They are waited for, but not for ever.
-    async fn are_coming(&self, slabs: &[SlabPlace], waits: &mut u32) -> Result<bool, SpaceError> {
-        let members = self.path.book.members();
-        let comes = |d: DiskNumber| self.path.disk(d).is_none() && members.get(d).is_some();
-        let coming: Vec<_> = slabs.iter().map(|p| p.disk).filter(|d| comes(*d)).collect();
-        match waits.checked_sub(1) {
-            _ if coming.is_empty() => return Ok(false),
-            Some(left) => {
-                *waits = left;
-                self.path.env.sleep(JOIN_WAIT).await;
-            }
-            None => {
-                for disk in coming {
-                    self.path.book.leave(disk, Absence::Gone).await?;
-                }
-            }
+    /// Whether some of these disks count as present and take no part yet.
+    fn are_coming(&self, slabs: &[SlabPlace]) -> bool {
+        slabs.iter().any(|p| self.comes(p.disk))
+    }
+
+    fn comes(&self, disk: DiskNumber) -> bool {
+        self.path.disk(disk).is_none() && self.path.book.members().get(disk).is_some()
+    }
+
+    /// Waits for those that are, but not for ever.
+    async fn wait_for_coming(&self, slabs: &[SlabPlace], waits: &mut u32) -> Result<(), SpaceError> {
+        if let Some(left) = waits.checked_sub(1) {
+            *waits = left;
+            self.path.env.sleep(JOIN_WAIT).await;
+            return Ok(());
         }
-        Ok(true)
+        for disk in slabs.iter().map(|p| p.disk).filter(|d| self.comes(*d)) {
+            self.path.book.leave(disk, Absence::Gone).await?;
+        }
+        Ok(())
     }
 
     /// Writes the blocks of empty groups; false when a disk failed and has been dealt with.
