@@ -30,7 +30,8 @@ use crate::pulse::budget::Budget;
 use crate::pulse::watch::{HANGS, Watch, goes_on_without};
 use crate::space::{Parity, Space, SpaceError, SpaceInner};
 use crate::{
-    Absence, CommitError, DiskNumber, Member, Op, Pool, PoolId, Row, RowNumber, SlabPlace, SpaceId, State,
+    Absence, CommitError, DiskNumber, Member, Op, Pool, PoolId, Row, RowNumber, SlabCopy, SlabPlace, SpaceId,
+    State,
 };
 
 /// Runs of writes under way at a time, over all spaces; a run is at most one group of one column.
@@ -200,11 +201,8 @@ impl DataPath {
         for striped in &doubted {
             alone.push(striped.alone().await);
         }
-        let before = self.disks.write().insert(member.number, Arc::clone(&disk));
-        // What was only about to be changed counted before.
-        doubted.iter().filter(|s| s.doubts(member.number)).for_each(|s| s.forget(member.number));
-        drop(alone);
-        self.events.joins(member.number);
+        // In doubt before anybody can use it.
+        let before = self.last_seen(member.number);
         for (slab, generation, regions) in pinned {
             if let Some(&(_, space, row, index)) = owners.get(&(member.number, slab)) {
                 self.unresolve(space, row, index, regions);
@@ -213,6 +211,11 @@ impl DataPath {
                 self.doubt_memory(member.number, (space, row, index), regions, unflushed);
             }
         }
+        self.disks.write().insert(member.number, Arc::clone(&disk));
+        // What was only about to be changed counted before.
+        doubted.iter().filter(|s| s.doubts(member.number)).for_each(|s| s.forget(member.number));
+        drop(alone);
+        self.events.joins(member.number);
         for space in self.open_spaces() {
             space.inner.repin(self);
             // What the disk has is compared when it is read again.
@@ -232,19 +235,45 @@ impl DataPath {
 
     /// Lets go of the devices of disks that are absent or have left the pool, so that they can be opened anew; not of those that somebody still
     /// writes to.
-    pub fn release_absent(&self) {
+    pub fn release_absent(self: &Arc<DataPath>) {
         let members = self.book.members();
         let present = self.read(|s| s.disks.keys().copied().filter(|d| s.is_present(*d)).collect::<Vec<_>>());
-        let mut gone = Vec::new();
-        self.disks.write().retain(|d, disk| {
-            let stays = members.get(*d).is_some() || present.contains(d) || disk.pulse.is_writing();
-            if !stays {
-                gone.push(Arc::clone(disk));
-            }
-            stays
-        });
+        let stays = |d: &DiskNumber, disk: &Arc<DataDisk>| {
+            members.get(*d).is_some() || present.contains(d) || disk.pulse.is_writing()
+        };
+        let gone: Vec<_> = {
+            let disks = self.disks.read();
+            disks.iter().filter(|(d, disk)| !stays(d, disk)).map(|(_, disk)| Arc::clone(disk)).collect()
+        };
+        gone.iter().for_each(|disk| self.owe_unflushed(disk));
+        self.disks.write().retain(|_, disk| !gone.iter().any(|g| Arc::ptr_eq(g, disk)));
         // Nobody else can end the wait for what they do not answer.
         gone.iter().for_each(|d| d.pulse.abandon());
+    }
+
+    /// What a disk has alone, and was not flushed to it, may be lost, and nobody remembers it when its log is gone: who flushes next is told.
+    fn owe_unflushed(self: &Arc<DataPath>, disk: &DataDisk) {
+        let number = disk.number;
+        let alone: Vec<_> = self.read(|s| {
+            let missed = |c: &SlabCopy| match c.place.disk == number || s.is_present(c.place.disk) {
+                true => c.missed,
+                false => u64::MAX,
+            };
+            let copies =
+                s.rows.iter().flat_map(|(&(space, row), r)| r.copies().map(move |c| (space, row, c)));
+            let mine = copies.filter(|(.., (_, c))| c.place.disk == number);
+            mine.map(|(space, row, (index, c))| {
+                (space, row, c.place.slab, c.generation, s.irreplaceable(space, row, index, missed))
+            })
+            .collect()
+        });
+        for (space, row, slab, generation, regions) in alone {
+            if disk.log.with(|core| core.in_use(slab, generation)) & regions != 0
+                && let Ok(space) = self.space(space)
+            {
+                space.owe_flush(SpaceError::Returned { space: space.id(), row, disk: number });
+            }
+        }
     }
 
     /// A space of the pool, as a disk.

@@ -3,7 +3,7 @@
 //! Invariants, for what [`row`] gives:
 //! 1. It can be applied: free slabs, and of anything but a simple space each on another disk.
 //! 2. New slabs go to present disks for automatic selection only, and leave the [`reserve`] of each; [`row_with_absent`] takes absent ones as
-//!    well, but never so many that the row could not lose them.
+//!    well, where it must, but never so many that the row could not lose them.
 //! 3. Domains are looked at from the rack to the disk; on the first level that has enough of them with room, no two copies of a column
 //!    (no two slabs of a parity row; if that cannot be, no more than its parity) are in one domain.
 //! 4. Among the disks that keep 3 possible for the rest of the row, the one with the most free slabs is taken, then the lowest number.
@@ -69,36 +69,60 @@ enum Domain<'a> {
 /// # Errors
 /// [`NoPlace`].
 pub fn row(state: &State, space: SpaceId) -> Result<Vec<SlabPlace>, NoPlace> {
-    place_row(state, space, false)
+    row_on(state, space, |_| true)
 }
 
-/// As [`row`], for a pool that is not whole: some of the slabs may be on absent disks, which get them when they return. Every column has
-/// a copy (a parity row enough of them) on disks that are present.
+/// As [`row`], on some of the present disks only.
 ///
 /// # Errors
 /// [`NoPlace`].
-pub fn row_with_absent(state: &State, space: SpaceId) -> Result<Vec<SlabPlace>, NoPlace> {
-    let places = place_row(state, space, true)?;
+pub fn row_on(
+    state: &State,
+    space: SpaceId,
+    usable: impl Fn(DiskNumber) -> bool,
+) -> Result<Vec<SlabPlace>, NoPlace> {
+    let usable = |d: DiskNumber| state.is_present(d) && usable(d);
+    place_row(state, space, usable, usable)
+}
+
+/// As [`row_on`], for a pool that is not whole: where there are no others, slabs are on disks that are absent or cannot be used yet, which get
+/// their data later. Every column has a copy (a parity row enough of them) on usable disks.
+///
+/// # Errors
+/// [`NoPlace`].
+pub fn row_with_absent(
+    state: &State,
+    space: SpaceId,
+    usable: impl Fn(DiskNumber) -> bool,
+) -> Result<Vec<SlabPlace>, NoPlace> {
+    let usable = |d: DiskNumber| state.is_present(d) && usable(d);
+    let places = place_row(state, space, |_| true, usable)?;
     let none = NoPlace::NoSuchRow(space);
     let resiliency = state.spaces.get(&space).ok_or(none)?.resiliency;
     let group = match resiliency {
         Resiliency::Mirror { copies } => usize::from(copies),
         Resiliency::Simple | Resiliency::Parity { .. } => places.len().max(1),
     };
-    let away = |group: &[SlabPlace]| group.iter().filter(|p| !state.is_present(p.disk)).count();
+    let away = |group: &[SlabPlace]| group.iter().filter(|p| !usable(p.disk)).count();
     if places.chunks(group).any(|g| away(g) > resiliency.failures()) {
-        let disks = places.iter().filter(|p| state.is_present(p.disk)).count();
+        let disks = places.iter().filter(|p| usable(p.disk)).count();
         return Err(NoPlace::NoRoom { needed: places.len(), disks });
     }
     Ok(places)
 }
 
-fn place_row(state: &State, space: SpaceId, absent: bool) -> Result<Vec<SlabPlace>, NoPlace> {
+/// On disks that `may` be taken, those that are `better` first.
+fn place_row(
+    state: &State,
+    space: SpaceId,
+    may: impl Fn(DiskNumber) -> bool,
+    better: impl Fn(DiskNumber) -> bool,
+) -> Result<Vec<SlabPlace>, NoPlace> {
     let record = state.spaces.get(&space).ok_or(NoPlace::NoSuchRow(space))?;
     let free: BTreeMap<DiskNumber, u32> = state
         .disks
         .iter()
-        .filter(|(d, r)| r.usage == Usage::AutoSelect && (absent || state.is_present(**d)))
+        .filter(|(d, r)| r.usage == Usage::AutoSelect && may(**d))
         .map(|(d, r)| (*d, state.slabs_free(*d).saturating_sub(reserve(r.slabs))))
         .filter(|(_, free)| *free > 0)
         .collect();
@@ -106,9 +130,9 @@ fn place_row(state: &State, space: SpaceId, absent: bool) -> Result<Vec<SlabPlac
     let chosen = match record.resiliency {
         Resiliency::Simple => simple(needed, &free),
         Resiliency::Mirror { copies } => {
-            spread(state, &free, usize::from(record.columns), usize::from(copies), 1)
+            spread(state, &free, better, usize::from(record.columns), usize::from(copies), 1)
         }
-        Resiliency::Parity { parity } => spread(state, &free, 1, needed, usize::from(parity)),
+        Resiliency::Parity { parity } => spread(state, &free, better, 1, needed, usize::from(parity)),
     };
     let chosen = chosen.ok_or(NoPlace::NoRoom { needed, disks: free.len() })?;
     Ok(slabs(state, &chosen))
@@ -178,13 +202,14 @@ fn shared(state: &State, mates: &[DiskNumber], disk: DiskNumber) -> [usize; LEVE
 fn spread(
     state: &State,
     free: &BTreeMap<DiskNumber, u32>,
+    better: impl Fn(DiskNumber) -> bool,
     groups: usize,
     size: usize,
     cap: usize,
 ) -> Option<Vec<DiskNumber>> {
     let (_, mut fit) = widest(state, free.keys().copied(), groups, size, cap)?;
     let mut by_room: Vec<DiskNumber> = free.keys().copied().collect();
-    by_room.sort_by_key(|d| (!state.is_present(*d), std::cmp::Reverse(free[d]), *d));
+    by_room.sort_by_key(|d| (!better(*d), std::cmp::Reverse(free[d]), *d));
     let mut chosen = Vec::new();
     for _ in 0..groups * size {
         let disk = *by_room.iter().find(|d| fit.allows(**d))?;

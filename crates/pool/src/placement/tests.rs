@@ -292,16 +292,26 @@ fn a_pool_that_is_not_whole_gives_slabs_of_absent_disks_where_it_must() {
     let mirror = (Resiliency::Mirror { copies: 2 }, 1);
     let s = state(&[disk(true), disk(false)], mirror);
     assert!(row(&s, SPACE).is_err());
-    let places = row_with_absent(&s, SPACE).expect("one is there");
+    let places = row_with_absent(&s, SPACE, |_| true).expect("one is there");
     assert_eq!(places.iter().filter(|p| s.is_present(p.disk)).count(), 1);
+    // One that is present and cannot be used yet is as good as away.
+    let s = state(&[disk(true), disk(true)], mirror);
+    assert!(row_on(&s, SPACE, |d| d.0 == 0).is_err());
+    assert!(row_with_absent(&s, SPACE, |d| d.0 == 0).is_ok());
+    assert!(row_with_absent(&s, SPACE, |_| false).is_err());
     // None of the copies would be anywhere.
-    assert!(row_with_absent(&state(&[disk(false), disk(false)], mirror), SPACE).is_err());
-    assert!(row_with_absent(&state(&[disk(true), disk(false)], (Resiliency::Simple, 2)), SPACE).is_err());
+    assert!(row_with_absent(&state(&[disk(false), disk(false)], mirror), SPACE, |_| true).is_err());
+    assert!(
+        row_with_absent(&state(&[disk(true), disk(false)], (Resiliency::Simple, 2)), SPACE, |_| true)
+            .is_err()
+    );
     let three = (Resiliency::Mirror { copies: 3 }, 1);
-    assert!(row_with_absent(&state(&[disk(false), disk(true), disk(false)], three), SPACE).is_ok());
+    assert!(row_with_absent(&state(&[disk(false), disk(true), disk(false)], three), SPACE, |_| true).is_ok());
     let parity = (Resiliency::Parity { parity: 1 }, 2);
-    assert!(row_with_absent(&state(&[disk(true), disk(true), disk(false)], parity), SPACE).is_ok());
-    assert!(row_with_absent(&state(&[disk(true), disk(false), disk(false)], parity), SPACE).is_err());
+    assert!(row_with_absent(&state(&[disk(true), disk(true), disk(false)], parity), SPACE, |_| true).is_ok());
+    assert!(
+        row_with_absent(&state(&[disk(true), disk(false), disk(false)], parity), SPACE, |_| true).is_err()
+    );
 }
 
 #[test]

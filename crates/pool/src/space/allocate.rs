@@ -1,10 +1,11 @@
-//! Slabs for a row, at its first write. A pool that is not whole gives slabs of absent disks where it must: they have missed everything.
+//! Slabs for a row, at its first write. A pool that is not whole gives slabs of disks that are absent, or have not joined yet, where it must: they have
+//! missed everything until they are resynchronised, which writes their blocks, too.
 //!
 //! The new slabs' checksum blocks are written and flushed before the row exists: from then on a block that cannot be read is damage. They carry
 //! the generation that the slabs are about to get; nobody else gets one meanwhile (`path`, invariant 2).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use arena::IoBuf;
 use futures_util::future::join_all;
@@ -15,13 +16,7 @@ use crate::blocks::BlockId;
 use crate::blocks::checksums::{Table, encode};
 use crate::blocks::stripes;
 use crate::disks::DataDisk;
-use crate::{Absence, DiskNumber, GROUP, InvalidOp, Op, RowNumber, SlabPlace, State, placement};
-
-/// Between two looks at a disk that is back and does not take part yet.
-const JOIN_WAIT: Duration = Duration::from_millis(1);
-
-/// How many of them a row waits for: one second.
-const JOIN_WAITS: u32 = 1000;
+use crate::{Absence, DiskNumber, GROUP, InvalidOp, Op, RowNumber, SlabPlace, placement};
 
 impl Space {
     /// Gives every row its slabs, for a space of fixed provisioning; what is there already stays, so it may be called again.
@@ -43,21 +38,36 @@ impl Space {
             // A space whose journal found no room later could not be written any more.
             Box::pin(striped.journal()?.allocate(RowNumber(0))).await?;
         }
-        let (mut waits, mut still_away) = (JOIN_WAITS, None);
+        let mut none_joins = None;
         let mut one = path.allocating.lock().await;
         loop {
-            let chosen = path.read(|state| match state.rows.contains_key(&(id, row)) {
-                true => Ok(None),
-                false => {
-                    let places = placement::row(state, id);
-                    let places = places.or_else(|why| placement::row_with_absent(state, id).map_err(|_| why));
-                    places.map(|places| {
-                        let away: Vec<bool> = places.iter().map(|p| !state.is_present(p.disk)).collect();
-                        Some((places, away, state.next_generation))
-                    })
+            let joined: BTreeSet<DiskNumber> = path.disks().iter().map(|d| d.number).collect();
+            let usable = |d: DiskNumber| joined.contains(&d);
+            let chosen = path.read(|state| {
+                if state.rows.contains_key(&(id, row)) {
+                    return Ok(None);
                 }
+                let places = match placement::row_on(state, id, usable) {
+                    // Not before all that are about to join have done so.
+                    Err(why) if none_joins.is_some() => {
+                        placement::row_with_absent(state, id, usable).map_err(|_| why)?
+                    }
+                    other => other?,
+                };
+                let away = places.iter().map(|p| !state.is_present(p.disk) || !usable(p.disk));
+                let away: Vec<bool> = away.collect();
+                Ok(Some((places, away, state.next_generation)))
             });
-            let chosen = chosen.map_err(|why| SpaceError::NoRoom { space: id, why })?;
+            let chosen = match chosen {
+                Err(_) if none_joins.is_none() => {
+                    // Who joins may wait for others who allocate.
+                    drop(one);
+                    none_joins = Some(path.joining.lock().await);
+                    one = path.allocating.lock().await;
+                    continue;
+                }
+                chosen => chosen.map_err(|why| SpaceError::NoRoom { space: id, why })?,
+            };
             let Some((mut slabs, mut away, generation)) = chosen else { return Ok(()) };
             if self.inner.parity.is_some() {
                 // Equal disks would be chosen in the same order each time, and the last ones have all parity.
@@ -65,24 +75,10 @@ impl Space {
                 slabs.rotate_left(turn);
                 away.rotate_left(turn);
             }
-            // Nothing is held while others are waited for: they may need it.
-            if self.are_coming(&slabs) {
-                drop((one, still_away.take()));
-                self.wait_for_coming(&slabs, &mut waits).await?;
-                one = path.allocating.lock().await;
+            if !self.write_fresh(row, &slabs, &away, generation).await? {
                 continue;
             }
-            // A disk that returns joins after this, and is brought up to date after that: this row, too.
-            if away.contains(&true) && still_away.is_none() {
-                drop(one);
-                still_away = Some(path.joining.lock().await);
-                one = path.allocating.lock().await;
-                continue;
-            }
-            let is_away = |state: &State| slabs.iter().map(|p| !state.is_present(p.disk)).collect::<Vec<_>>();
-            if path.read(is_away) != away || !self.write_fresh(row, &slabs, &away, generation).await? {
-                continue;
-            }
+            // A disk that is away joins after this, and is brought up to date after that: this row, too.
             let missed = away.iter().enumerate().filter(|(_, away)| **away).map(|(index, _)| Op::Missed {
                 space: id,
                 row,
@@ -103,28 +99,6 @@ impl Space {
         }
     }
 
-    /// Whether some of these disks count as present and take no part yet.
-    fn are_coming(&self, slabs: &[SlabPlace]) -> bool {
-        slabs.iter().any(|p| self.comes(p.disk))
-    }
-
-    fn comes(&self, disk: DiskNumber) -> bool {
-        self.path.disk(disk).is_none() && self.path.book.members().get(disk).is_some()
-    }
-
-    /// Waits for those that are, but not for ever.
-    async fn wait_for_coming(&self, slabs: &[SlabPlace], waits: &mut u32) -> Result<(), SpaceError> {
-        if let Some(left) = waits.checked_sub(1) {
-            *waits = left;
-            self.path.env.sleep(JOIN_WAIT).await;
-            return Ok(());
-        }
-        for disk in slabs.iter().map(|p| p.disk).filter(|d| self.comes(*d)) {
-            self.path.book.leave(disk, Absence::Gone).await?;
-        }
-        Ok(())
-    }
-
     /// Writes the blocks of empty groups; false when a disk failed and has been dealt with.
     async fn write_fresh(
         &self,
@@ -136,7 +110,7 @@ impl Space {
         let mut here = Vec::with_capacity(slabs.len());
         for ((index, place), _) in slabs.iter().enumerate().zip(away).filter(|(_, away)| !**away) {
             let Some(disk) = self.path.disk(place.disk) else {
-                // If it is not on its way in, it is on its way out.
+                // It is on its way out, unless it is back already.
                 if self.path.book.members().get(place.disk).is_none() {
                     self.path.book.leave(place.disk, Absence::Gone).await?;
                 }

@@ -80,7 +80,7 @@ impl Space {
         let regions = self.inner.regions.of(&units);
         let sums = self.sums(row, column, first, src.iter().map(|b| &b[..]));
         let mut job = Job { key, units, regions, sums, src, skip: SmallVec::new() };
-        let _one = self.path.writes.acquire().await.expect("never closed");
+        let mut one = self.path.writes.acquire().await.expect("never closed");
         // What is rare is in boxes: a write's task is as large as all that it may wait for.
         if self.inner.groups.are_too_dirty() {
             Box::pin(self.flush_all()).await?;
@@ -89,7 +89,10 @@ impl Space {
             let mut group = self.inner.groups.get(key);
             if !self.is_ready(&group, job.regions) {
                 if self.inner.copies(&self.path, row, column).is_none() {
+                    // It may wait for a disk to join, and that for a journal's write.
+                    drop(one);
                     Box::pin(self.allocate(row)).await?;
+                    one = self.path.writes.acquire().await.expect("never closed");
                 }
                 match Box::pin(self.ready(key, job.regions)).await? {
                     Some(ready) => group = ready,

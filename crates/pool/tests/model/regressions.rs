@@ -72,15 +72,32 @@ fn a_disk_on_its_way_in_gets_slabs() {
         let disk = rig.machine.open(SlotId(1)).expect("it is plugged in");
         site.pool.return_disk(disk, false).await.expect("it is ours");
         let member = site.pool.members().get(DiskNumber(1)).cloned().expect("it is back");
-        let joins = async {
-            rig.env.sleep(Duration::from_millis(100)).await;
-            site.path.join(&member).await
-        };
-        let (written, joined) = futures_util::future::join(site.write(0, &[1], false), joins).await;
-        written.expect("there is room on two disks");
-        joined.expect("it is ours");
+        site.write(0, &[1], false).await.expect("one of them can be used");
+        site.path.join(&member).await.expect("it is ours");
+        resync(&rig, &site).await;
+        let behind = |s: &pool::State| s.rows.values().flat_map(|r| &r.slabs).any(|c| c.missed != 0);
+        assert!(!site.pool.read(behind));
         assert!(site.pool.read(|s| s.is_present(DiskNumber(1))));
         assert_eq!(site.read(0, 1).await, Ok(vec![1]));
+    });
+}
+
+/// When the handle of a disk that had something alone was let go of, what it had not flushed was forgotten: a flush then said that all was well.
+#[test]
+fn a_flush_tells_of_a_disk_that_was_let_go_of() {
+    in_virtual_time(async {
+        let (rig, site) = Rig::new(2).await;
+        assert_eq!((rig.shape.disks, rig.shape.copies), (3, 2));
+        site.write(0, &[1], true).await.expect("three disks");
+        let on = |s: &pool::State| {
+            s.rows.values().next().expect("a row").slabs.iter().map(|c| c.place.disk).collect()
+        };
+        let on: Vec<DiskNumber> = site.pool.read(on);
+        site.pool.disk_failed(on[0], Absence::Gone).await.expect("the other one is there");
+        site.write(0, &[2], false).await.expect("one disk");
+        site.pool.disk_failed(on[1], Absence::Gone).await.expect("somebody pulled it");
+        site.path.release_absent();
+        assert!(site.space.flush(&Ctx::default()).wait().await.is_err());
     });
 }
 

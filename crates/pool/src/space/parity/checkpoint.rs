@@ -88,6 +88,8 @@ impl Striped {
     pub(super) async fn checkpoint_now(&self, naming: bool) -> Result<(), SpaceError> {
         let began = self.p.marks.now();
         let to = self.p.log.in_place();
+        // Of all rounds: what was good in one is not written in the next.
+        let mut begun = Vec::new();
         loop {
             let mut groups = self.p.groups.all_dirty();
             groups.retain(|g| g.state.lock().stale);
@@ -104,6 +106,7 @@ impl Striped {
                     Err(error) => result = result.and(Err(error)),
                 }
             }
+            begun.extend(written.iter().map(|w| w.group.key));
             let failed = match result {
                 Ok(()) => self.account(&mut written).await,
                 Err(error) => Err(error),
@@ -113,7 +116,7 @@ impl Striped {
                 // The others' blocks say of a column that has left, and counts, that it has what it has not.
                 continue;
             }
-            written.iter().for_each(|w| self.p.marks.blocks_end(w.group.key));
+            begun.iter().for_each(|key| self.p.marks.blocks_end(*key));
             break;
         }
         self.trim(to).await?;
