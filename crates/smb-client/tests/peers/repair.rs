@@ -47,7 +47,10 @@ impl Expiry {
                 (false, Command::SESSION_SETUP) if header.status == NtStatus::SUCCESS => {
                     session.store(header.session_id, Ordering::Relaxed);
                 }
-                (false, command) if *expiry.next.lock() == Some(command) => {
+                // An interim answer is followed by another, and would leave that without its request.
+                (false, command)
+                    if header.status != NtStatus::PENDING && *expiry.next.lock() == Some(command) =>
+                {
                     *expiry.next.lock() = None;
                     fail(message, NtStatus::NETWORK_SESSION_EXPIRED);
                 }
