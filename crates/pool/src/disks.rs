@@ -51,10 +51,15 @@ impl RawIo {
         let ctx = Ctx { epoch: self.epoch, ..Ctx::default() };
         let (result, read) = disk.read(&ctx, offset, sized(buffers, length)).wait().await;
         result?;
-        let mut out = Vec::with_capacity(length);
-        read.iter().for_each(|b| out.extend_from_slice(b));
-        Ok(out)
+        Ok(whole(&read))
     }
+}
+
+/// What was read, in one vector.
+pub(crate) fn whole(read: &SgMut) -> Vec<u8> {
+    let mut out = Vec::with_capacity(read.iter().map(|b| b.len()).sum());
+    read.iter().for_each(|b| out.extend_from_slice(b));
+    out
 }
 
 impl DataDisk {
@@ -93,9 +98,7 @@ impl DataDisk {
         let answer = self.pulse.follow(at, || self.member.disk.read(&self.ctx, offset, buffers));
         let (result, read) = answer.wait(at).await?;
         result?;
-        let mut out = Vec::with_capacity(length);
-        read.iter().for_each(|b| out.extend_from_slice(b));
-        Ok(out)
+        Ok(whole(&read))
     }
 
     pub(crate) async fn write(&self, offset: u64, src: Sg) -> Result<(), DiskError> {

@@ -30,8 +30,7 @@ use crate::pulse::budget::Budget;
 use crate::pulse::watch::{HANGS, Watch, goes_on_without};
 use crate::space::{Parity, Space, SpaceError, SpaceInner};
 use crate::{
-    Absence, CommitError, DiskNumber, Member, Op, Pool, PoolId, Row, RowNumber, SlabCopy, SlabPlace, SpaceId,
-    State,
+    Absence, CommitError, DiskNumber, Member, Op, Pool, PoolId, Row, RowNumber, SlabPlace, SpaceId, State,
 };
 
 /// Runs of writes under way at a time, over all spaces; a run is at most one group of one column.
@@ -254,21 +253,12 @@ impl DataPath {
     /// What a disk has alone, and was not flushed to it, may be lost, and nobody remembers it when its log is gone: who flushes next is told.
     fn owe_unflushed(self: &Arc<DataPath>, disk: &DataDisk) {
         let number = disk.number;
-        let alone: Vec<_> = self.read(|s| {
-            let missed = |c: &SlabCopy| match c.place.disk == number || s.is_present(c.place.disk) {
-                true => c.missed,
-                false => u64::MAX,
-            };
-            let copies =
-                s.rows.iter().flat_map(|(&(space, row), r)| r.copies().map(move |c| (space, row, c)));
-            let mine = copies.filter(|(.., (_, c))| c.place.disk == number);
-            mine.map(|(space, row, (index, c))| {
-                (space, row, c.place.slab, c.generation, s.irreplaceable(space, row, index, missed))
-            })
-            .collect()
-        });
-        for (space, row, slab, generation, regions) in alone {
-            if disk.log.with(|core| core.in_use(slab, generation)) & regions != 0
+        let mine = self.owners().into_iter().filter(|((on, _), _)| *on == number);
+        for ((_, slab), (generation, space, row, index)) in mine {
+            let in_use = disk.log.with(|core| core.in_use(slab, generation));
+            let here = |s: &State, d| d == number || s.is_present(d);
+            if in_use != 0
+                && in_use & self.read(|s| s.alone_among(space, row, index, |d| here(s, d))) != 0
                 && let Ok(space) = self.space(space)
             {
                 space.owe_flush(SpaceError::Returned { space: space.id(), row, disk: number });

@@ -152,12 +152,18 @@ impl State {
 
     /// Regions that a copy has, and that without it no present disks could give.
     pub fn alone(&self, space: SpaceId, row: RowNumber, index: usize) -> u64 {
-        self.irreplaceable(
-            space,
-            row,
-            index,
-            |c| if self.is_present(c.place.disk) { c.missed } else { u64::MAX },
-        )
+        self.alone_among(space, row, index, |d| self.is_present(d))
+    }
+
+    /// The same among the disks that are `here`.
+    pub(crate) fn alone_among(
+        &self,
+        space: SpaceId,
+        row: RowNumber,
+        index: usize,
+        here: impl Fn(DiskNumber) -> bool,
+    ) -> u64 {
+        self.irreplaceable(space, row, index, |c| if here(c.place.disk) { c.missed } else { u64::MAX })
     }
 
     /// The rows with a slab on the move.

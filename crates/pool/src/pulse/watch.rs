@@ -229,10 +229,10 @@ impl DataPath {
         self.hedging.load(Ordering::Relaxed)
     }
 
-    /// Whether one more read may be hedged.
+    /// Whether one more read may be hedged, where reads are.
     pub(crate) fn may_hedge(&self) -> bool {
         let reads = self.user_reads();
-        self.is_hedging() && self.hedges.lock().take(reads)
+        self.hedges.lock().take(reads)
     }
 }
 
@@ -240,10 +240,8 @@ impl DataPath {
 /// enough.
 pub(crate) fn goes_on_without(state: &State, disk: DiskNumber, hung: &BTreeSet<DiskNumber>) -> bool {
     let answers = |d: DiskNumber| d == disk || (state.is_present(d) && !hung.contains(&d));
-    let alone = state.copies_on(disk).any(|(space, row, index)| {
-        let missed = |c: &crate::SlabCopy| if answers(c.place.disk) { c.missed } else { u64::MAX };
-        state.irreplaceable(space, row, index, missed) != 0
-    });
+    let alone =
+        state.copies_on(disk).any(|(space, row, index)| state.alone_among(space, row, index, answers) != 0);
     let left = state.voters.iter().filter(|v| **v != disk && !hung.contains(v)).count();
     !alone && (!state.voters.contains(&disk) || left >= state.needed_to_go_on())
 }

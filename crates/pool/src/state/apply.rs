@@ -507,7 +507,7 @@ impl State {
     }
 
     /// The regions that a copy has not missed and without it the rest of its row could not give, as `missed` tells of each copy.
-    pub(crate) fn irreplaceable(
+    pub(super) fn irreplaceable(
         &self,
         space: SpaceId,
         row: RowNumber,

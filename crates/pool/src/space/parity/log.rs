@@ -347,8 +347,6 @@ fn read_units(journal: Space, units: Range<u64>) -> BoxFuture<'static, Result<Ve
         let dst = disk::sized(buffers, length);
         let (result, read): (_, SgMut) = journal.read_at(units.start * UNIT, dst).await;
         result?;
-        let mut out = Vec::with_capacity(length);
-        read.iter().for_each(|b| out.extend_from_slice(b));
-        Ok(out)
+        Ok(crate::disks::whole(&read))
     })
 }
