@@ -10,7 +10,11 @@ fio that does next to nothing.
   of them (or of the bound, if that is more), writes to a mirror 95 % of half.
 * `sums`: what the checksums cost where their blocks are in memory (10 % of a read's processor time at most), and the disks' I/Os for
   each read where a tenth of them is.
-* `repair`: a disk is lost under load: how fast it is rebuilt, and the load's 99th percentile before and meanwhile.
+* `parity`: sequential writes to parity 4 + 1, whole stripes, on five disks that give so many bytes a second, and to a two-way mirror on five such disks: at
+  least 1.1 times as much where nothing was written before. Over what was written, a journal has them too: that is only said, and what small random
+  writes cost: disk I/Os for each.
+* `repair`: a disk is lost under load: how fast it is rebuilt, as fast as it goes and paced by a target for the load's 99th percentile, and that
+  percentile before and meanwhile.
 """
 
 import json
@@ -40,15 +44,19 @@ CAPPED = {
     "mirror": {"read": (False, True, 256 * KIB, 64, 1), "write": (True, True, 256 * KIB, 64, 0.5),
                "sequential read": (False, False, MIB, 32, 1), "sequential write": (True, False, MIB, 32, 0.5)},
 }
-CAP_AIM, SUMS_AIM = 0.95, 0.10
-ROWS = ["ram", "cap", "sums", "repair"]
+CAP_AIM, SUMS_AIM, PARITY_AIM = 0.95, 0.10, 1.1
+# Of parity 4 + 1 with its interleave of 256 KiB: whole stripes, so many at a time.
+STRIPE = (MIB, 32)
+# Of the load's 99th percentile beside a paced repair: what a server's configuration has by default.
+TARGET = 0.020
+ROWS = ["ram", "cap", "sums", "parity", "repair"]
 
 
 class Load:
     """A `poolload`, with its pool."""
 
-    def __init__(self, paths, resiliency, columns, size, *, tables=None, cap=None):
-        shape = {"resiliency": resiliency, "columns": columns, "size": size, "tables": tables, "devices": paths}
+    def __init__(self, paths, resiliency, columns, size, *, tables=None, cap=None, fill=True):
+        shape = {"resiliency": resiliency, "columns": columns, "size": size, "tables": tables, "devices": paths, "fill": fill}
         self.process = subprocess.Popen([POOLLOAD, json.dumps(shape)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                                         preexec_fn=cap.enter if cap else None)
         self._answer()
@@ -102,6 +110,8 @@ def measure(_place, *, runs, seconds, rows):
         results["cap"] = capped(runs, seconds)
     if "sums" in rows:
         results["sums"] = sums(runs, seconds)
+    if "parity" in rows:
+        results["parity"] = parity(runs, seconds)
     if "repair" in rows:
         results["repair"] = repair(runs, seconds)
     return results
@@ -185,25 +195,69 @@ def sums(runs, seconds):
     return out
 
 
-def repair(runs, seconds):
-    disks = RamDisks(4, GIB)
-    found = []
+def parity(runs, seconds):
+    """Two pools in turns, each on five disks of its own. Written anew, a space is larger than what can be written in the time."""
+    disks = RamDisks(10, 2 * GIB)
+    block, depth = STRIPE
+    shapes = {"parity": (disks.paths[:5], "parity", 4), "mirror": (disks.paths[5:], "mirror", 2)}
+    found = {}
+
+    def measure(name, load, random=False, block=block):
+        one = load.load(True, random, block, depth, seconds)
+        found.setdefault(name, []).append({**one.pop("disks"), **one})
+
     try:
         cap = Cap(disks.paths, CAP)
         try:
             for _ in range(runs):
-                with Load(disks.paths, "mirror", 1, 768 * MIB, cap=cap) as load:
-                    found.append(load.do(do="repair", disk=3, load={"write": False, "random": True, "block": 8 * KIB, "depth": 4, "seconds": seconds}))
+                for name, shape in shapes.items():
+                    with Load(*shape, min(4, seconds) * GIB, cap=cap, fill=False) as load:
+                        measure(f"{name}_new", load)
+            with Load(*shapes["parity"], GIB, cap=cap) as striped, Load(*shapes["mirror"], GIB, cap=cap) as mirrored:
+                for _ in range(runs):
+                    measure("parity_over", striped)
+                    measure("mirror_over", mirrored)
+                    measure("parity_random", striped, True, 4 * KIB)
+                    measure("mirror_random", mirrored, True, 4 * KIB)
         finally:
             cap.close()
     finally:
         disks.close()
-    flat = [{"bytes_per_second": f["bytes_per_second"], "seconds": f["seconds"], "repaired_bytes": f["repaired_bytes"],
-             **{f"{which}_{key}": f[which][key] for which in ("quiet", "beside") for key in ("iops", "p50_us", "p99_us")}} for f in found]
-    out = {"cap": CAP, "how": cap.how, "medians": medians(flat), "runs": flat}
-    m = out["medians"]
-    print(f"repair {m['bytes_per_second'] / 1e6:.1f} MB/s of {m['repaired_bytes'] / 1e6:.0f} MB; the load's 99th percentile "
-          f"{m['quiet_p99_us']:.0f} → {m['beside_p99_us']:.0f} µs, its rate {m['quiet_iops']:.0f} → {m['beside_iops']:.0f} I/Os a second")
+    out = {"cap": CAP, "how": cap.how, "runs": found, **{name: medians(each) for name, each in found.items()}}
+    for what in ("new", "over"):
+        out[f"ratio_{what}"] = out[f"parity_{what}"]["bytes_per_second"] / out[f"mirror_{what}"]["bytes_per_second"]
+    out["ratio"] = out["ratio_new"]
+    out["met"] = out["ratio"] >= PARITY_AIM
+    rate = lambda name: out[name]["bytes_per_second"] / 1e6
+    m = out["parity_random"]
+    print(f"parity 4 + 1, whole stripes: new {rate('parity_new'):.1f} MB/s, two-way mirror {rate('mirror_new'):.1f}: {out['ratio']:.2f} times (aim {PARITY_AIM}) "
+          f"{'met' if out['met'] else 'NOT MET'}; over others {rate('parity_over'):.1f} and {rate('mirror_over'):.1f}; random 4 KiB writes: {m['iops']:.0f} a second "
+          f"(mirror {out['mirror_random']['iops']:.0f}), {m['reads'] / m['ios']:.2f} reads and {m['writes'] / m['ios']:.2f} writes of disks for each")
+    return out
+
+
+def repair(runs, seconds):
+    disks = RamDisks(4, GIB)
+    found = {"free": [], "paced": []}
+    load = {"write": False, "random": True, "block": 8 * KIB, "depth": 4, "seconds": seconds}
+    try:
+        cap = Cap(disks.paths, CAP)
+        try:
+            for _ in range(runs):
+                for name, target in (("free", None), ("paced", TARGET)):
+                    with Load(disks.paths, "mirror", 1, 768 * MIB, cap=cap) as pool:
+                        found[name].append(pool.do(do="repair", disk=3, load=load, target=target))
+        finally:
+            cap.close()
+    finally:
+        disks.close()
+    out = {"cap": CAP, "how": cap.how, "target_s": TARGET, "runs": found}
+    for name, each in found.items():
+        flat = [{"bytes_per_second": f["bytes_per_second"], "seconds": f["seconds"], "repaired_bytes": f["repaired_bytes"],
+                 **{f"{which}_{key}": f[which][key] for which in ("quiet", "beside") for key in ("iops", "p50_us", "p99_us")}} for f in each]
+        m = out[name] = medians(flat)
+        print(f"repair, {name}: {m['bytes_per_second'] / 1e6:.1f} MB/s of {m['repaired_bytes'] / 1e6:.0f} MB; the load's 99th percentile "
+              f"{m['quiet_p99_us']:.0f} → {m['beside_p99_us']:.0f} µs, its rate {m['quiet_iops']:.0f} → {m['beside_iops']:.0f} I/Os a second")
     return out
 
 
@@ -213,6 +267,8 @@ def missed(results):
            for part in ("ram", "cap") for name, row in results.get(part, {}).get("rows", {}).items() if not row["met"]]
     if not results.get("sums", {"met": True})["met"]:
         out.append(f"pool checksums: {results['sums']['cost']:.1%} (at most {SUMS_AIM:.0%})")
+    if not results.get("parity", {"met": True})["met"]:
+        out.append(f"pool parity: {results['parity']['ratio']:.2f} times the mirror's (aim {PARITY_AIM})")
     return out
 
 
@@ -241,9 +297,22 @@ def table(results):
         lines += ["", f"Checksums, their blocks in memory: {s['sum_us']:.3f} µs of the {s['all']['cpu_us']:.2f} µs of a 4 KiB read, {s['cost']:.1%} on top of "
                   f"the rest (at most {SUMS_AIM:.0%}: {said(s['met'])}). With a tenth of them in memory, random reads cost {s['tenth']['disk_ios_per_io']:.2f} disk "
                   f"I/Os each ({s['all']['disk_ios_per_io']:.2f} with all)."]
+    if "parity" in results:
+        p = results["parity"]
+        r = p["parity_random"]
+        lines += ["", f"Parity 4 + 1 and a two-way mirror, each on five disks at {p['cap'] / 1e6:.0f} MB/s each; user's MB/s, whole stripes of 1 MiB, {STRIPE[1]} outstanding.", "",
+                  "| | parity | mirror | ratio | bar |", "|---|---|---|---|---|"]
+        for what, words in (("new", "where nothing was written"), ("over", "over what was written")):
+            ours, others = (p[f"{name}_{what}"]["bytes_per_second"] / 1e6 for name in ("parity", "mirror"))
+            lines.append(f"| {words} | {ours:.1f} | {others:.1f} | {ours / others:.2f} | {f'{PARITY_AIM}, ' + said(p['met']) if what == 'new' else ''} |")
+        lines += ["", f"Random 4 KiB writes, {STRIPE[1]} outstanding: {r['iops']:,.0f} a second with parity, the mirror {p['mirror_random']['iops']:,.0f}; {r['reads'] / r['ios']:.2f} reads "
+                  f"and {r['writes'] / r['ios']:.2f} writes of disks for each, flushes {r['flushes'] / r['ios']:.2f}, 99th percentile {r['p99_us']:,.0f} µs."]
     if "repair" in results:
-        r = results["repair"]["medians"]
-        lines += ["", f"Repair of a lost disk of four at {results['repair']['cap'] / 1e6:.0f} MB/s each under random 8 KiB reads, 4 outstanding: "
-                  f"{r['bytes_per_second'] / 1e6:.1f} MB/s; the reads' 99th percentile {r['quiet_p99_us']:,.0f} µs before, {r['beside_p99_us']:,.0f} µs meanwhile; "
-                  f"their rate {r['quiet_iops']:,.0f} and {r['beside_iops']:,.0f} a second."]
+        r = results["repair"]
+        lines += ["", f"Repair of a lost disk of four at {r['cap'] / 1e6:.0f} MB/s each under random 8 KiB reads, 4 outstanding:", "",
+                  "| | MB/s | 99th percentile of the reads before, µs | meanwhile | reads a second before | meanwhile |", "|---|---|---|---|---|---|"]
+        for name, what in (("free", "as fast as it goes"), ("paced", f"paced, target {r['target_s'] * 1000:.0f} ms")):
+            m = r[name]
+            lines.append(f"| {what} | {m['bytes_per_second'] / 1e6:.1f} | {m['quiet_p99_us']:,.0f} | {m['beside_p99_us']:,.0f} "
+                         f"| {m['quiet_iops']:,.0f} | {m['beside_iops']:,.0f} |")
     return "\n".join(lines).strip()

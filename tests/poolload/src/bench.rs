@@ -23,12 +23,19 @@ pub struct Shape {
     pub columns: u8,
     /// Bytes of the space.
     pub size: u64,
+    /// Whether all of it is written once before anything is measured.
+    #[serde(default = "yes")]
+    pub fill: bool,
     /// Checksum tables in memory, if not what a pool has by default.
     pub tables: Option<usize>,
     pub devices: Vec<String>,
 }
 
-/// An open pool with one space that is written everywhere.
+fn yes() -> bool {
+    true
+}
+
+/// An open pool with one space.
 pub struct Bench {
     pub env: Env,
     pub arena: Arena,
@@ -82,7 +89,9 @@ impl Bench {
         source.set_len(SOURCE);
         env.fill_random(source.filled_mut());
         let bench = Bench { env, arena, pool, path, space, devices, source: source.freeze() };
-        bench.fill(shape.size).await?;
+        if shape.fill {
+            bench.fill(shape.size).await?;
+        }
         Ok(bench)
     }
 

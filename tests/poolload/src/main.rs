@@ -1,11 +1,11 @@
 //! A load on a space, in the process that has its pool: the data path that the server uses, without a client.
 //!
-//! Makes a pool on the disks that it is given (what they have is lost), a space that fills as much of it as asked, and writes all
-//! of that once. Then it reads commands, one JSON object a line, and answers each with a line; between commands the disks are idle,
+//! Makes a pool on the disks that it is given (what they have is lost), a space that fills as much of it as asked, and, unless told not to (`"fill":
+//! false`), writes all of that once. Then it reads commands, one JSON object a line, and answers each with a line; between commands the disks are idle,
 //! so that somebody else can measure them. Like the server it has one thread with a current-thread runtime for all disks.
 //!
 //! usage: `poolload '{"resiliency": "mirror", "columns": 1, "size": BYTES, "tables": N, "devices": [...]}'`, then on its standard input
-//! `{"do": "load", "write": true, "random": true, "block": BYTES, "depth": N, "seconds": S}`, `{"do": "repair", "disk": N, "load": {...}}`,
+//! `{"do": "load", "write": true, "random": true, "block": BYTES, "depth": N, "seconds": S}`, `{"do": "repair", "disk": N, "load": {...}, "target": S}`,
 //! `{"do": "checksums"}`
 #![allow(clippy::print_stdout, reason = "its answers")]
 
@@ -15,6 +15,7 @@ mod load;
 mod repair;
 
 use std::io::BufRead;
+use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -27,7 +28,12 @@ use load::Load;
 enum Command {
     Load(Load),
     Checksums,
-    Repair { disk: u16, load: Load },
+    Repair {
+        disk: u16,
+        load: Load,
+        /// Seconds.
+        target: Option<f64>,
+    },
 }
 
 type Failure = Box<dyn std::error::Error>;
@@ -43,7 +49,9 @@ fn main() -> Result<(), Failure> {
             let answer = match serde_json::from_str(&line?)? {
                 Command::Load(load) => load.run(&bench).await?.to_json(),
                 Command::Checksums => json!({"us": load::checksum_us(&bench)}),
-                Command::Repair { disk, load } => repair::run(&bench, disk, &load).await?,
+                Command::Repair { disk, load, target } => {
+                    repair::run(&bench, disk, &load, target.map(Duration::from_secs_f64)).await?
+                }
             };
             say(&answer);
         }

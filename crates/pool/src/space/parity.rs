@@ -35,6 +35,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use arena::passes::{Pass, count};
 use parking_lot::Mutex;
 use tokio::sync::RwLockWriteGuard;
 
@@ -200,6 +201,7 @@ impl Striped {
 
     /// The sum of a unit of a column.
     fn sum(&self, row: RowNumber, column: usize, unit: u32, bytes: &[u8]) -> u32 {
+        count(Pass::Crc, bytes.len());
         crate::blocks::checksums::checksum(self.space.inner.id, row, column as u8, unit, [bytes])
     }
 
