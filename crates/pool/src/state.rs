@@ -1,5 +1,8 @@
 //! What a pool knows of itself: values, and the operations that change them.
 //!
+//! A [`State`] is a value: a clone of it costs a few pointers whatever the pool's size, has nothing of what is changed later, and shares the
+//! memory of all that is not (`tree`).
+//!
 //! The journal holds [`Op`]s, the checkpoint a whole [`State`]; there is no other way to change one. [`State::apply`] checks every
 //! operation against the invariants before it changes anything, so a record from a disk that is damaged in a way its checksum missed, or that
 //! another version wrote, is refused and does not panic.
@@ -18,20 +21,26 @@
 mod apply;
 mod parts;
 mod records;
+mod shared;
 #[cfg(test)]
 mod tests;
+mod tree;
+mod used;
 
 pub use apply::InvalidOp;
 pub(crate) use parts::{Extras, StateParts};
 pub use records::{
     Absence, DiskRecord, FaultDomains, Moving, Op, Policy, Presence, Provisioning, Resiliency, Row,
-    ScrubRecord, SlabCopy, SlabPlace, SpaceRecord, Usage,
+    ScrubRecord, SlabCopy, SlabPlace, Slabs, SpaceRecord, Usage,
 };
+pub use shared::Shared;
+pub use tree::Tree;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::format::FORMAT_VERSION;
 use crate::{DiskNumber, PoolId, RowNumber, SpaceId, voters};
+use used::Used;
 
 /// How many epochs a pool remembers.
 pub const EPOCHS_MAX: usize = 4096;
@@ -54,15 +63,15 @@ pub struct State {
     /// Bytes of data in a slab: a power of two.
     pub slab_bytes: u64,
     /// The disks, absent ones too.
-    pub disks: BTreeMap<DiskNumber, DiskRecord>,
+    pub disks: Shared<BTreeMap<DiskNumber, DiskRecord>>,
     /// Who keeps this metadata.
     pub voters: BTreeSet<DiskNumber>,
     /// The spaces.
-    pub spaces: BTreeMap<SpaceId, SpaceRecord>,
+    pub spaces: Shared<BTreeMap<SpaceId, SpaceRecord>>,
     /// Their allocated rows.
-    pub rows: BTreeMap<(SpaceId, RowNumber), Row>,
+    pub rows: Tree<(SpaceId, RowNumber), Row>,
     /// The reading of their copies, of those where it was begun or is awaited.
-    pub scrubs: BTreeMap<SpaceId, ScrubRecord>,
+    pub scrubs: Shared<BTreeMap<SpaceId, ScrubRecord>>,
     /// The number that the next disk gets.
     pub next_disk: u16,
     /// The number that the next space gets.
@@ -73,12 +82,12 @@ pub struct State {
     pub regions_given_up: u64,
     /// Each time the pool was opened: the epoch, and the random number drawn with it. The newest [`EPOCHS_MAX`]; a disk whose label
     /// has another number for its epoch, or an epoch that is not here, was used in another history than this one.
-    pub epochs: BTreeMap<u64, u64>,
+    pub epochs: Shared<BTreeMap<u64, u64>>,
     /// The version of the format: what may be in the metadata.
     pub version: u16,
     /// What the administrator has chosen.
     pub policy: Policy,
-    used: BTreeMap<DiskNumber, BTreeSet<u32>>,
+    used: Used,
 }
 
 impl State {
@@ -88,19 +97,19 @@ impl State {
             pool,
             name,
             slab_bytes,
-            disks: BTreeMap::new(),
+            disks: Shared::default(),
             voters: BTreeSet::new(),
-            spaces: BTreeMap::new(),
-            rows: BTreeMap::new(),
-            scrubs: BTreeMap::new(),
+            spaces: Shared::default(),
+            rows: Tree::default(),
+            scrubs: Shared::default(),
             next_disk: 0,
             next_space: 0,
             next_generation: 1,
             regions_given_up: 0,
-            epochs: BTreeMap::new(),
+            epochs: Shared::default(),
             version: FORMAT_VERSION,
             policy: Policy::default(),
-            used: BTreeMap::new(),
+            used: Used::default(),
         }
     }
 
@@ -168,7 +177,7 @@ impl State {
 
     /// The rows with a slab on the move.
     pub fn moves(&self) -> impl Iterator<Item = (SpaceId, RowNumber, Moving)> + '_ {
-        self.rows.iter().filter_map(|(&(space, row), r)| Some((space, row, r.moving?)))
+        self.rows.iter().filter_map(|(&(space, row), r)| Some((space, row, r.moving()?)))
     }
 
     /// The copies on a disk: space, row, index.
@@ -186,25 +195,24 @@ impl State {
 
     /// The slabs of a disk that rows have.
     pub fn slabs_used(&self, disk: DiskNumber) -> impl Iterator<Item = u32> + '_ {
-        self.used.get(&disk).into_iter().flatten().copied()
+        self.used.of(disk)
     }
 
     /// How many slabs of all disks rows have.
     pub fn slabs_allocated(&self) -> usize {
-        self.used.values().map(BTreeSet::len).sum()
+        self.used.total()
     }
 
     /// How many slabs of a disk are free.
     pub fn slabs_free(&self, disk: DiskNumber) -> u32 {
         let total = self.disks.get(&disk).map_or(0, |d| d.slabs);
-        total - self.used.get(&disk).map_or(0, |u| u.len() as u32)
+        total - self.used.count(disk)
     }
 
     /// The lowest free slabs of a disk, in order.
     pub fn free_slabs(&self, disk: DiskNumber) -> impl Iterator<Item = u32> + '_ {
         let total = self.disks.get(&disk).map_or(0, |d| d.slabs);
-        let used = self.used.get(&disk);
-        (0..total).filter(move |s| !used.is_some_and(|u| u.contains(s)))
+        self.used.free(disk, total)
     }
 
     /// The journal of a parity space: the space that was made with it, in the same record, so its number is the next one.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::state::{Shared, Tree};
 use crate::{DiskId, DiskNumber, PoolId, RowNumber, SpaceId};
 
 /// The bytes are not what this version writes, although their checksum matches: another version's, or a bug's.
@@ -146,27 +147,55 @@ impl<A: Wire, B: Wire> Wire for (A, B) {
 }
 
 /// Long tables: a 32-bit number of entries, then each key and value, by key.
-impl<K: Wire + Ord, V: Wire> Wire for BTreeMap<K, V> {
+impl<K: Wire + Ord + Copy, V: Wire> Wire for BTreeMap<K, V> {
     fn put(&self, out: &mut Vec<u8>) {
-        (self.len() as u32).put(out);
-        for (k, v) in self {
-            k.put(out);
-            v.put(out);
-        }
+        put_table(self.len(), self, out);
     }
     fn get(r: &mut Reader<'_>) -> Result<BTreeMap<K, V>, Malformed> {
-        let count = u32::get(r)?;
-        let mut out = BTreeMap::new();
-        for _ in 0..count {
-            let (k, v) = (K::get(r)?, V::get(r)?);
-            // In order, each once: one form for one value.
-            if out.last_key_value().is_some_and(|(last, _)| *last >= k) {
-                return Err(Malformed);
-            }
-            out.insert(k, v);
-        }
-        Ok(out)
+        get_table(r)
     }
+}
+
+impl<K: Wire + Ord + Copy, V: Wire + Clone> Wire for Tree<K, V> {
+    fn put(&self, out: &mut Vec<u8>) {
+        put_table(self.len(), self, out);
+    }
+    fn get(r: &mut Reader<'_>) -> Result<Tree<K, V>, Malformed> {
+        get_table(r)
+    }
+}
+
+impl<T: Wire + Clone> Wire for Shared<T> {
+    fn put(&self, out: &mut Vec<u8>) {
+        (**self).put(out);
+    }
+    fn get(r: &mut Reader<'_>) -> Result<Shared<T>, Malformed> {
+        T::get(r).map(Shared::from)
+    }
+}
+
+fn put_table<'a, K: Wire + 'a, V: Wire + 'a>(
+    len: usize,
+    entries: impl IntoIterator<Item = (&'a K, &'a V)>,
+    out: &mut Vec<u8>,
+) {
+    (len as u32).put(out);
+    for (k, v) in entries {
+        k.put(out);
+        v.put(out);
+    }
+}
+
+fn get_table<K: Wire + Ord + Copy, V: Wire, T: FromIterator<(K, V)>>(
+    r: &mut Reader<'_>,
+) -> Result<T, Malformed> {
+    let (count, mut last) = (u32::get(r)?, None);
+    let entry = |_| {
+        let (k, v) = (K::get(r)?, V::get(r)?);
+        // In order, each once: one form for one value.
+        if last.replace(k).is_some_and(|last| last >= k) { Err(Malformed) } else { Ok((k, v)) }
+    };
+    (0..count).map(entry).collect()
 }
 
 /// The fields of a record, in the order of the list.

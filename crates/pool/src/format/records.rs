@@ -70,17 +70,20 @@ choice!(Op {
 impl Wire for Row {
     fn put(&self, out: &mut Vec<u8>) {
         let at = out.len();
-        self.slabs.put(out);
-        if let Some(moving) = self.moving {
+        out.push(self.slabs.len() as u8);
+        self.slabs.iter().for_each(|copy| copy.put(out));
+        if let Some(moving) = self.moving() {
             out[at] |= MOVING;
             moving.put(out);
         }
     }
     fn get(r: &mut Reader<'_>) -> Result<Row, Malformed> {
         let count = u8::get(r)?;
-        let slabs = r.list(usize::from(count & !MOVING))?;
-        let moving = if count & MOVING != 0 { Some(Moving::get(r)?) } else { None };
-        Ok(Row { slabs, moving })
+        let mut row = Row::new(r.list::<SlabCopy>(usize::from(count & !MOVING))?);
+        if count & MOVING != 0 {
+            row.set_moving(Some(Moving::get(r)?));
+        }
+        Ok(row)
     }
 }
 

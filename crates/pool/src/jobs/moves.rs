@@ -83,7 +83,7 @@ impl DataPath {
         loop {
             let now = self.read(|s| {
                 let r = s.rows.get(&(space, row))?;
-                let m = r.moving?;
+                let m = r.moving()?;
                 let old = r.slabs.get(usize::from(m.index))?;
                 Some((m, r.slabs.len(), m.copy.missed & !old.missed, s.is_present(m.copy.place.disk)))
             });
@@ -175,7 +175,7 @@ impl DataPath {
         progress: &Progress,
     ) -> Result<Result<bool, Stays>, SpaceError> {
         // What moves in this row already is ended first; what moves to this disk is not to.
-        if let Some(to) = self.read(|s| Some(s.rows.get(&(space, row))?.moving?.copy.place.disk)) {
+        if let Some(to) = self.read(|s| Some(s.rows.get(&(space, row))?.moving()?.copy.place.disk)) {
             if to == from {
                 let Some(_mine) = About::begin(self, space, row) else { return Ok(Err(Stays::Unfinished)) };
                 let index = self.read(|s| s.rows.get(&(space, row)).map_or(0, |r| r.slabs.len()));

@@ -25,8 +25,8 @@ pub(crate) struct Writer {
     point: Point,
     /// The disks that get records: the voters, and those that are about to be.
     voters: BTreeMap<DiskNumber, Voter>,
-    /// Written and not acknowledged.
-    unacknowledged: Vec<Vec<Op>>,
+    /// Disks that are removed by what is written and not acknowledged.
+    removed: Vec<DiskNumber>,
     /// The sets of voters in force since the last acknowledged commit.
     configs: Vec<Config>,
     /// Voters that failed, for the suspension to tell.
@@ -61,7 +61,7 @@ impl Writer {
             shadow: state,
             point,
             voters: voters.into_iter().map(|v| (v.member.number, v)).collect(),
-            unacknowledged: Vec::new(),
+            removed: Vec::new(),
             configs: Vec::new(),
             failed: Vec::new(),
             unfit: BTreeSet::new(),
@@ -110,7 +110,7 @@ impl Writer {
     async fn commit_batch(&mut self, commits: Vec<(Vec<Op>, Done)>) {
         let (mut all, mut asked) = (Vec::new(), Vec::new());
         for (ops, done) in commits {
-            match self.running().and_then(|()| self.try_on(&ops, &all)) {
+            match self.running().and_then(|()| self.try_on(&ops)) {
                 Ok(()) => {
                     all.extend(ops);
                     asked.push(done);
@@ -138,7 +138,7 @@ impl Writer {
         if self.configs.is_empty() {
             self.configs.push(self.config());
         }
-        self.try_on(&ops, &[])?;
+        self.try_on(&ops)?;
         self.commit_tried(ops, form).await
     }
 
@@ -155,16 +155,12 @@ impl Writer {
             self.enough_left()?;
             failed = self.put(ops, Form::Record).await;
         }
-        let mut state = self.shared.state.write();
-        for ops in self.unacknowledged.drain(..) {
-            for op in &ops {
-                state.apply(op).expect("the shadow took it");
-                if let Op::RemoveDisk { disk } = op {
-                    self.shared.remove_member(*disk);
-                }
-            }
+        // The lock is not held while what only the old state had is freed.
+        let acknowledged = self.shadow.clone();
+        drop(std::mem::replace(&mut *self.shared.state.write(), acknowledged));
+        for disk in self.removed.drain(..) {
+            self.shared.remove_member(disk);
         }
-        drop(state);
         self.configs.clear();
         self.voters.retain(|d, _| self.shadow.voters.contains(d));
         Ok(())
@@ -275,37 +271,23 @@ impl Writer {
         }
     }
 
-    /// Applies operations to the shadow: all or none. `before` has those that it took and that are not yet in a record.
-    fn try_on(&mut self, ops: &[Op], before: &[Op]) -> Result<(), CommitError> {
+    /// Applies operations to the shadow: all or none.
+    fn try_on(&mut self, ops: &[Op]) -> Result<(), CommitError> {
         if self.configs.is_empty() {
             self.configs.push(self.config());
         }
-        let mut result = Ok(());
-        for (i, op) in ops.iter().enumerate() {
-            if let Err(e) = self.shadow.apply(op) {
-                if i > 0 {
-                    self.roll_back(before);
-                }
-                return Err(e.into());
-            }
-        }
+        let before = self.shadow.clone();
+        self.shadow.apply_all(ops)?;
         let needed = state_size_bound(&self.shadow) as u64;
         let smallest = self.voters.values().map(|v| (Voter::room(&v.member), v.member.number)).min();
         if let Some((room, disk)) = smallest.filter(|(room, _)| *room < needed) {
             // What makes it smaller, or no larger, is always welcome.
             if needed > state_size_bound(&self.shared.state.read()) as u64 {
-                self.roll_back(before);
-                result = Err(CommitError::Full { disk, room, needed });
+                self.shadow = before;
+                return Err(CommitError::Full { disk, room, needed });
             }
         }
-        result
-    }
-
-    fn roll_back(&mut self, before: &[Op]) {
-        self.shadow = self.shared.state.read().clone();
-        for op in self.unacknowledged.iter().flatten().chain(before) {
-            self.shadow.apply(op).expect("it was applied before");
-        }
+        Ok(())
     }
 
     /// Writes the next record, which the shadow has, to everyone who gets records; who failed.
@@ -314,7 +296,10 @@ impl Writer {
         let body = encode_record(&ops);
         self.point = before.after(&body);
         self.configs.push(self.config());
-        self.unacknowledged.push(ops);
+        self.removed.extend(ops.iter().filter_map(|op| match op {
+            Op::RemoveDisk { disk } => Some(*disk),
+            _ => None,
+        }));
         let mut state = None;
         let mut puts = Vec::new();
         for voter in self.voters.values_mut() {

@@ -26,7 +26,7 @@ pub fn evacuation(state: &State, disk: DiskNumber) -> Evacuation {
     let mut plan = Evacuation::default();
     let on: Vec<_> = s.copies_on(disk).collect();
     for (space, row, index) in on {
-        let moving = s.rows.get(&(space, row)).is_some_and(|r| r.moving.is_some());
+        let moving = s.rows.get(&(space, row)).is_some_and(|r| r.moving().is_some());
         // What moves in a row already comes to its end first, one way or the other.
         match if moving { Ok(None) } else { place_off(&s, space, row, index).map(Some) } {
             Ok(to) => {

@@ -52,7 +52,7 @@ pub fn rebalance(state: &State, skip: &BTreeSet<(SpaceId, RowNumber)>) -> Option
         let Some(record) = state.spaces.get(&space) else { continue };
         let parity =
             matches!(record.resiliency, Resiliency::Parity { .. }) || state.owner_of(space).is_some();
-        if r.moving.is_some() || parity || skip.contains(&(space, row)) {
+        if r.moving().is_some() || parity || skip.contains(&(space, row)) {
             continue;
         }
         for (index, copy) in r.slabs.iter().enumerate() {

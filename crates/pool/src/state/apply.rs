@@ -112,7 +112,6 @@ impl State {
                     return Err(InvalidOp::DiskInUse(*disk));
                 }
                 self.disks.remove(disk);
-                self.used.remove(disk);
             }
             Op::DiskAbsent { disk, reason } => {
                 self.disk(*disk)?;
@@ -180,7 +179,7 @@ impl State {
                     index: 0,
                 })?;
                 for (_, copy) in freed.copies() {
-                    self.give_back(copy.place);
+                    self.used.remove(copy.place);
                 }
             }
             Op::Missed { space, row, index, regions } => {
@@ -243,10 +242,6 @@ impl State {
     /// # Errors
     /// The first that cannot be applied.
     pub fn apply_all(&mut self, ops: &[Op]) -> Result<(), InvalidOp> {
-        // A clone of a large pool's state would cost more than the record: only what can fail twice is tried on one.
-        if let [op] = ops {
-            return self.apply(op);
-        }
         let mut tried = self.clone();
         for op in ops {
             tried.apply(op)?;
@@ -268,10 +263,11 @@ impl State {
     }
 
     fn slab_mut(&mut self, space: SpaceId, row: RowNumber, index: usize) -> Result<&mut SlabCopy, InvalidOp> {
-        let row_of = self.rows.get_mut(&(space, row));
-        let copy = row_of
-            .and_then(|r| r.slabs.iter_mut().chain(r.moving.iter_mut().map(|m| &mut m.copy)).nth(index));
-        copy.ok_or(InvalidOp::NoSlab { space, row, index })
+        self.rows.get_mut(&(space, row)).and_then(|r| r.copy_mut(index)).ok_or(InvalidOp::NoSlab {
+            space,
+            row,
+            index,
+        })
     }
 
     fn rows_of(&self, space: SpaceId, from: u64) -> impl Iterator<Item = RowNumber> + '_ {
@@ -338,8 +334,7 @@ impl State {
 
     fn check_free(&self, place: SlabPlace) -> Result<(), InvalidOp> {
         let disk = self.disk(place.disk)?;
-        match place.slab < disk.slabs && !self.used.get(&place.disk).is_some_and(|u| u.contains(&place.slab))
-        {
+        match place.slab < disk.slabs && !self.used.contains(place) {
             true => Ok(()),
             false => Err(InvalidOp::NotFree(place)),
         }
@@ -375,20 +370,11 @@ impl State {
             generation: first + i as u32,
             missed: 0,
         });
-        self.rows.insert((space, row), Row { slabs: copies.collect(), moving: None });
+        self.rows.insert((space, row), Row::new(copies));
         for place in slabs {
-            self.used.entry(place.disk).or_default().insert(place.slab);
+            self.used.insert(*place);
         }
         Ok(())
-    }
-
-    fn give_back(&mut self, place: SlabPlace) {
-        if let Some(used) = self.used.get_mut(&place.disk) {
-            used.remove(&place.slab);
-            if used.is_empty() {
-                self.used.remove(&place.disk);
-            }
-        }
     }
 
     fn move_slab(
@@ -400,7 +386,7 @@ impl State {
     ) -> Result<(), InvalidOp> {
         self.check_free(to)?;
         self.keeps_a_copy(space, row, index, u64::MAX)?;
-        if self.rows.get(&(space, row)).is_some_and(|r| r.moving.is_some()) {
+        if self.rows.get(&(space, row)).is_some_and(|r| r.moving().is_some()) {
             return Err(InvalidOp::Moving { space, row });
         }
         let simple = self.space(space)?.resiliency == Resiliency::Simple;
@@ -413,8 +399,8 @@ impl State {
         let slab = self.slab_mut(space, row, index)?;
         let old = std::mem::replace(slab, SlabCopy { place: to, generation, missed: u64::MAX });
         self.next_generation = after;
-        self.give_back(old.place);
-        self.used.entry(to.disk).or_default().insert(to.slab);
+        self.used.remove(old.place);
+        self.used.insert(to);
         Ok(())
     }
 
@@ -430,7 +416,7 @@ impl State {
         let simple = self.space(space)?.resiliency == Resiliency::Simple;
         let no_slab = InvalidOp::NoSlab { space, row, index: usize::from(index) };
         let r = self.rows.get(&(space, row)).filter(|r| usize::from(index) < r.slabs.len()).ok_or(no_slab)?;
-        if r.moving.is_some() {
+        if r.moving().is_some() {
             return Err(InvalidOp::Moving { space, row });
         }
         if !simple && r.slabs.iter().any(|c| c.place.disk == to.disk) {
@@ -439,34 +425,36 @@ impl State {
         let after = self.next_generation.checked_add(1).ok_or(InvalidOp::NotFree(to))?;
         let copy = SlabCopy { place: to, generation: self.next_generation, missed: u64::MAX };
         if let Some(r) = self.rows.get_mut(&(space, row)) {
-            r.moving = Some(Moving { index, copy });
+            r.set_moving(Some(Moving { index, copy }));
         }
         self.next_generation = after;
-        self.used.entry(to.disk).or_default().insert(to.slab);
+        self.used.insert(to);
         Ok(())
     }
 
     fn end_move(&mut self, space: SpaceId, row: RowNumber) -> Result<(), InvalidOp> {
         let no_move = InvalidOp::Moving { space, row };
         let r = self.rows.get_mut(&(space, row)).ok_or(no_move.clone())?;
-        let Moving { index, copy } = r.moving.ok_or(no_move.clone())?;
-        let old = r.slabs.get_mut(usize::from(index)).ok_or(no_move)?;
+        let Moving { index, copy } = r.moving().ok_or(no_move.clone())?;
+        let old = r.copy_mut(usize::from(index)).ok_or(no_move)?;
         let regions = copy.missed & !old.missed;
         if regions != 0 {
             return Err(InvalidOp::NotMoved { space, row, regions });
         }
         let place = std::mem::replace(old, copy).place;
-        r.moving = None;
-        self.give_back(place);
+        r.set_moving(None);
+        self.used.remove(place);
         Ok(())
     }
 
     fn cancel_move(&mut self, space: SpaceId, row: RowNumber) -> Result<(), InvalidOp> {
         let no_move = InvalidOp::Moving { space, row };
-        let r = self.rows.get(&(space, row)).filter(|r| r.moving.is_some()).ok_or(no_move)?;
+        let r = self.rows.get(&(space, row)).filter(|r| r.moving().is_some()).ok_or(no_move)?;
         self.keeps_a_copy(space, row, r.slabs.len(), u64::MAX)?;
-        if let Some(moving) = self.rows.get_mut(&(space, row)).and_then(|r| r.moving.take()) {
-            self.give_back(moving.copy.place);
+        if let Some(r) = self.rows.get_mut(&(space, row)) {
+            let moving = r.moving();
+            r.set_moving(None);
+            moving.into_iter().for_each(|m| self.used.remove(m.copy.place));
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{DiskRecord, EPOCHS_MAX, InvalidOp, Policy, Row, ScrubRecord, SpaceRecord, State};
+use super::{DiskRecord, EPOCHS_MAX, InvalidOp, Policy, Row, ScrubRecord, Shared, SpaceRecord, State, Tree};
 use crate::format::{Areas, FORMAT_VERSION};
 use crate::{DiskNumber, PoolId, RowNumber, SpaceId};
 
@@ -11,15 +11,15 @@ pub(crate) struct StateParts {
     pub(crate) pool: PoolId,
     pub(crate) name: String,
     pub(crate) slab_bytes: u64,
-    pub(crate) epochs: BTreeMap<u64, u64>,
+    pub(crate) epochs: Shared<BTreeMap<u64, u64>>,
     pub(crate) voters: BTreeSet<DiskNumber>,
     pub(crate) next_disk: u16,
     pub(crate) next_space: u32,
     pub(crate) next_generation: u32,
     pub(crate) regions_given_up: u64,
-    pub(crate) disks: BTreeMap<DiskNumber, DiskRecord>,
-    pub(crate) spaces: BTreeMap<SpaceId, SpaceRecord>,
-    pub(crate) rows: BTreeMap<(SpaceId, RowNumber), Row>,
+    pub(crate) disks: Shared<BTreeMap<DiskNumber, DiskRecord>>,
+    pub(crate) spaces: Shared<BTreeMap<SpaceId, SpaceRecord>>,
+    pub(crate) rows: Tree<(SpaceId, RowNumber), Row>,
     pub(crate) extras: Extras,
 }
 
@@ -53,7 +53,7 @@ impl State {
             disks: s.disks,
             spaces: s.spaces,
             rows: s.rows,
-            extras: Extras { version: s.version, policy: s.policy, scrubs: s.scrubs },
+            extras: Extras { version: s.version, policy: s.policy, scrubs: (*s.scrubs).clone() },
         }
     }
 
@@ -95,7 +95,7 @@ impl State {
             if r.slabs.len() != record.slabs_in_row() || u64::from(row.0) >= record.rows(s.slab_bytes) {
                 return Err(bad);
             }
-            if let Some(m) = r.moving {
+            if let Some(m) = r.moving() {
                 s.since(2)?;
                 if usize::from(m.index) >= r.slabs.len() {
                     return Err(bad);
@@ -103,8 +103,7 @@ impl State {
             }
             for (_, copy) in r.copies() {
                 let disk = s.disks.get(&copy.place.disk).ok_or(InvalidOp::NoDisk(copy.place.disk))?;
-                let free = copy.place.slab < disk.slabs
-                    && s.used.entry(copy.place.disk).or_default().insert(copy.place.slab);
+                let free = copy.place.slab < disk.slabs && s.used.insert(copy.place);
                 if !free || copy.generation >= s.next_generation {
                     return Err(InvalidOp::NotFree(copy.place));
                 }
@@ -117,7 +116,7 @@ impl State {
         if !scrubs.is_empty() {
             s.since(2)?;
         }
-        s.scrubs = scrubs;
+        s.scrubs = scrubs.into();
         Ok(s)
     }
 }

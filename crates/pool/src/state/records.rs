@@ -1,6 +1,9 @@
 //! The records of the metadata, and the operations on them.
 
 use std::collections::BTreeSet;
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
 
 use crate::{DiskId, DiskNumber, RowNumber, SpaceId};
 
@@ -158,9 +161,36 @@ pub enum Provisioning {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
     /// One for each column and copy.
-    pub slabs: Vec<SlabCopy>,
-    /// Where one of them is moving to.
-    pub moving: Option<Moving>,
+    pub slabs: Slabs,
+    /// Few rows have one: the others have a pointer's room for it.
+    moving: Option<Box<Moving>>,
+}
+
+/// The slabs of a row. There are millions: rows that are clones share them until one of them is changed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Slabs(Arc<[SlabCopy]>);
+
+impl Deref for Slabs {
+    type Target = [SlabCopy];
+
+    fn deref(&self) -> &[SlabCopy] {
+        &self.0
+    }
+}
+
+impl<'a> IntoIterator for &'a Slabs {
+    type Item = &'a SlabCopy;
+    type IntoIter = std::slice::Iter<'a, SlabCopy>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.iter()
+    }
+}
+
+impl fmt::Debug for Slabs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
 }
 
 /// A slab on its way to another place: until the new one has all that the old one has, both are copies, and get every write.
@@ -194,9 +224,31 @@ impl Default for Policy {
 }
 
 impl Row {
+    /// A row of these slabs, none of which moves.
+    pub fn new(slabs: impl IntoIterator<Item = SlabCopy>) -> Row {
+        Row { slabs: Slabs(slabs.into_iter().collect()), moving: None }
+    }
+
+    /// Where one of its slabs is moving to.
+    pub fn moving(&self) -> Option<Moving> {
+        self.moving.as_deref().copied()
+    }
+
+    pub(crate) fn set_moving(&mut self, moving: Option<Moving>) {
+        self.moving = moving.map(Box::new);
+    }
+
+    /// The copy of an index, to change.
+    pub(crate) fn copy_mut(&mut self, index: usize) -> Option<&mut SlabCopy> {
+        if index < self.slabs.len() {
+            return Arc::make_mut(&mut self.slabs.0).get_mut(index);
+        }
+        self.moving.as_deref_mut().map(|m| &mut m.copy).filter(|_| index == self.slabs.len())
+    }
+
     /// Every copy with its index: the row's slabs, then where one of them is moving to.
     pub fn copies(&self) -> impl Iterator<Item = (usize, &SlabCopy)> + Clone {
-        self.slabs.iter().chain(self.moving.iter().map(|m| &m.copy)).enumerate()
+        self.slabs.iter().chain(self.moving.as_deref().map(|m| &m.copy)).enumerate()
     }
 
     /// The copy of an index.
@@ -206,7 +258,7 @@ impl Row {
 
     /// Which of the row's slabs a copy is, or will be.
     pub fn slab_of(&self, index: usize) -> usize {
-        match self.moving {
+        match &self.moving {
             Some(m) if index == self.slabs.len() => usize::from(m.index),
             _ => index,
         }

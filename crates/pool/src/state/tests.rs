@@ -119,7 +119,7 @@ fn a_slab_moves_without_leaving_a_gap() {
     s.apply(&Op::NotMissed { space: SPACE, row: ROW, index: 2, regions: !0b100 }).unwrap();
     s.apply(&end).unwrap();
     let r = &s.rows[&(SPACE, ROW)];
-    assert_eq!((r.slabs[0].place, r.slabs[0].missed, r.moving), (place(2, 5), 0b100, None));
+    assert_eq!((r.slabs[0].place, r.slabs[0].missed, r.moving()), (place(2, 5), 0b100, None));
     assert_eq!((s.slabs_free(DiskNumber(0)), s.slabs_free(DiskNumber(2))), (8, 7));
     // Freed with its row, and taken back.
     s.apply(&begin(place(3, 1))).unwrap();

@@ -1,0 +1,347 @@
+//! A sorted map that is cheap to copy: a B+-tree whose copies share what neither has changed since.
+//!
+//! A clone is one pointer. A change copies the nodes on the way to its key that another clone still has (a few KiB, whatever the size), and works in place
+//! otherwise. So the metadata of a large pool is held once, though several see it, each at its own moment.
+//!
+//! Invariants:
+//! 1. All leaves are equally deep; a node has at most [`NODE_MAX`] entries, and only an empty tree has an empty one.
+//! 2. The key beside a child is at most the lowest in it, and above all keys of the children before. Nobody looks at the first child's.
+
+use std::fmt;
+use std::ops::{Bound, Index, RangeBounds};
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+/// Entries of a node: a leaf of rows has 2 KiB then.
+const NODE_MAX: usize = 64;
+
+/// A node with fewer looks for a neighbour to become one with.
+const NODE_FEW: usize = NODE_MAX / 4;
+
+/// Entries that a node grows by: room that nothing is in costs as much as an entry.
+const GROWTH: usize = 8;
+
+/// See the module.
+#[derive(Clone)]
+pub struct Tree<K, V> {
+    root: Arc<Node<K, V>>,
+    len: usize,
+}
+
+#[derive(Clone)]
+enum Node<K, V> {
+    Leaf(Vec<(K, V)>),
+    Inner(Children<K, V>),
+}
+
+type Child<K, V> = (K, Arc<Node<K, V>>);
+
+type Children<K, V> = Vec<Child<K, V>>;
+
+impl<K, V> Default for Tree<K, V> {
+    fn default() -> Tree<K, V> {
+        Tree { root: Arc::new(Node::Leaf(Vec::new())), len: 0 }
+    }
+}
+
+impl<K: Ord + Copy, V> Tree<K, V> {
+    /// How many entries there are.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The value of a key.
+    pub fn get(&self, key: &K) -> Option<&V> {
+        let mut node = &*self.root;
+        loop {
+            match node {
+                Node::Leaf(entries) => return entries.get(find(entries, key).ok()?).map(|(_, v)| v),
+                Node::Inner(children) => node = &*children.get(child_of(children, key))?.1,
+            }
+        }
+    }
+
+    /// Whether the key is there.
+    pub fn contains_key(&self, key: &K) -> bool {
+        self.get(key).is_some()
+    }
+
+    /// All entries, by key.
+    pub fn iter(&self) -> Iter<'_, K, V> {
+        self.range(..)
+    }
+
+    /// All keys, in order.
+    pub fn keys(&self) -> impl Iterator<Item = &K> {
+        self.iter().map(|(k, _)| k)
+    }
+
+    /// All values, by key.
+    pub fn values(&self) -> impl Iterator<Item = &V> {
+        self.iter().map(|(_, v)| v)
+    }
+
+    /// The entries of a range, by key.
+    pub fn range(&self, range: impl RangeBounds<K>) -> Iter<'_, K, V> {
+        let start = range.start_bound();
+        let before = |k: &K| match start {
+            Bound::Unbounded => false,
+            Bound::Included(from) => k < from,
+            Bound::Excluded(from) => k <= from,
+        };
+        let mut iter = Iter { inner: SmallVec::new(), leaf: [].iter(), end: range.end_bound().cloned() };
+        let mut node = &*self.root;
+        loop {
+            match node {
+                Node::Leaf(entries) => {
+                    iter.leaf = entries[entries.partition_point(|(k, _)| before(k))..].iter();
+                    return iter;
+                }
+                Node::Inner(children) => {
+                    let at = match start {
+                        Bound::Unbounded => 0,
+                        Bound::Included(from) | Bound::Excluded(from) => child_of(children, from),
+                    };
+                    let mut rest = children[at..].iter();
+                    let Some((_, child)) = rest.next() else { return iter };
+                    iter.inner.push(rest);
+                    node = &**child;
+                }
+            }
+        }
+    }
+}
+
+impl<K: Ord + Copy, V: Clone> Tree<K, V> {
+    /// Sets the value of a key; the one that it had.
+    pub fn insert(&mut self, key: K, value: V) -> Option<V> {
+        let (old, split) = put(Arc::make_mut(&mut self.root), key, value);
+        if let Some(right) = split {
+            let left = std::mem::replace(&mut self.root, Arc::new(Node::Leaf(Vec::new())));
+            self.root = Arc::new(Node::Inner(vec![(right.0, left), right]));
+        }
+        self.len += usize::from(old.is_none());
+        old
+    }
+
+    /// The value of a key, to change.
+    pub fn get_mut(&mut self, key: &K) -> Option<&mut V> {
+        // Nothing is copied for what is not there.
+        self.get(key)?;
+        let mut node = Arc::make_mut(&mut self.root);
+        loop {
+            match node {
+                Node::Leaf(entries) => {
+                    let at = find(entries, key).ok()?;
+                    return entries.get_mut(at).map(|(_, v)| v);
+                }
+                Node::Inner(children) => {
+                    let at = child_of(children, key);
+                    node = Arc::make_mut(&mut children.get_mut(at)?.1);
+                }
+            }
+        }
+    }
+
+    /// Takes a key away; the value that it had.
+    pub fn remove(&mut self, key: &K) -> Option<V> {
+        self.get(key)?;
+        let old = take(Arc::make_mut(&mut self.root), key)?;
+        self.len -= 1;
+        while let Node::Inner(children) = &*self.root {
+            let root = match children.as_slice() {
+                [] => Arc::new(Node::Leaf(Vec::new())),
+                [(_, only)] => Arc::clone(only),
+                _ => break,
+            };
+            self.root = root;
+        }
+        Some(old)
+    }
+}
+
+impl<K, V> Node<K, V> {
+    fn len(&self) -> usize {
+        match self {
+            Node::Leaf(entries) => entries.len(),
+            Node::Inner(children) => children.len(),
+        }
+    }
+}
+
+fn find<K: Ord, V>(entries: &[(K, V)], key: &K) -> Result<usize, usize> {
+    entries.binary_search_by(|(k, _)| k.cmp(key))
+}
+
+/// Invariant 2.
+fn child_of<K: Ord, V>(children: &[(K, V)], key: &K) -> usize {
+    children.get(1..).map_or(0, |others| others.partition_point(|(k, _)| k <= key))
+}
+
+/// What a node was split into besides itself: its right part, and the lowest key there.
+type Split<K, V> = Option<Child<K, V>>;
+
+fn put<K: Ord + Copy, V: Clone>(node: &mut Node<K, V>, key: K, value: V) -> (Option<V>, Split<K, V>) {
+    match node {
+        Node::Leaf(entries) => match find(entries, &key) {
+            Ok(at) => (Some(std::mem::replace(&mut entries[at].1, value)), None),
+            Err(at) => {
+                let right = add(entries, at, (key, value));
+                (None, right.map(|right| (right[0].0, Arc::new(Node::Leaf(right)))))
+            }
+        },
+        Node::Inner(children) => {
+            let at = child_of(children, &key);
+            let (old, split) = put(Arc::make_mut(&mut children[at].1), key, value);
+            let right = split.and_then(|right| add(children, at + 1, right));
+            (old, right.map(|right| (right[0].0, Arc::new(Node::Inner(right)))))
+        }
+    }
+}
+
+/// Puts an entry in its place; the right part, when there are too many. One that is added at the end begins a node of its own, so that
+/// what is filled in order is full.
+fn add<T>(entries: &mut Vec<T>, at: usize, entry: T) -> Option<Vec<T>> {
+    if entries.len() < NODE_MAX {
+        if entries.len() == entries.capacity() {
+            entries.reserve_exact(GROWTH.min(NODE_MAX - entries.len()));
+        }
+        entries.insert(at, entry);
+        return None;
+    }
+    if at == entries.len() {
+        return Some(vec![entry]);
+    }
+    let mut right = entries.split_off(NODE_MAX / 2);
+    entries.shrink_to_fit();
+    match at.checked_sub(entries.len()) {
+        Some(at) => drop(add(&mut right, at, entry)),
+        None => drop(add(entries, at, entry)),
+    }
+    Some(right)
+}
+
+fn take<K: Ord + Copy, V: Clone>(node: &mut Node<K, V>, key: &K) -> Option<V> {
+    match node {
+        Node::Leaf(entries) => find(entries, key).ok().map(|at| entries.remove(at).1),
+        Node::Inner(children) => {
+            let at = child_of(children, key);
+            let old = take(Arc::make_mut(&mut children.get_mut(at)?.1), key)?;
+            tidy(children, at);
+            Some(old)
+        }
+    }
+}
+
+/// Drops a child that is empty; makes one that has few and a neighbour one, when that has room.
+fn tidy<K: Ord + Copy, V: Clone>(children: &mut Children<K, V>, at: usize) {
+    let len = children[at].1.len();
+    if len == 0 {
+        children.remove(at);
+        return;
+    }
+    let fits = |other: &Child<K, V>| len + other.1.len() <= NODE_MAX - NODE_FEW;
+    let left = match at {
+        _ if len >= NODE_FEW => return,
+        at if at > 0 && fits(&children[at - 1]) => at - 1,
+        at if children.get(at + 1).is_some_and(fits) => at,
+        _ => return,
+    };
+    let (from, right) = children.remove(left + 1);
+    match (Arc::make_mut(&mut children[left].1), Arc::unwrap_or_clone(right)) {
+        (Node::Leaf(left), Node::Leaf(right)) => left.extend(right),
+        (Node::Inner(left), Node::Inner(mut right)) => {
+            // It is not the first any more: its key must be a bound, which the one beside its parent was.
+            right[0].0 = from;
+            left.extend(right);
+        }
+        _ => unreachable!("all leaves are equally deep"),
+    }
+}
+
+/// The entries of a range, by key.
+#[derive(Clone)]
+pub struct Iter<'a, K, V> {
+    inner: SmallVec<[std::slice::Iter<'a, Child<K, V>>; 4]>,
+    leaf: std::slice::Iter<'a, (K, V)>,
+    end: Bound<K>,
+}
+
+impl<'a, K: Ord + Copy, V> Iterator for Iter<'a, K, V> {
+    type Item = (&'a K, &'a V);
+
+    fn next(&mut self) -> Option<(&'a K, &'a V)> {
+        loop {
+            if let Some((k, v)) = self.leaf.next() {
+                let inside = match &self.end {
+                    Bound::Unbounded => true,
+                    Bound::Included(end) => k <= end,
+                    Bound::Excluded(end) => k < end,
+                };
+                if inside {
+                    return Some((k, v));
+                }
+                (self.inner, self.leaf) = (SmallVec::new(), [].iter());
+                return None;
+            }
+            match self.inner.last_mut()?.next() {
+                None => drop(self.inner.pop()),
+                Some((_, child)) => match &**child {
+                    Node::Leaf(entries) => self.leaf = entries.iter(),
+                    Node::Inner(children) => self.inner.push(children.iter()),
+                },
+            }
+        }
+    }
+}
+
+impl<'a, K: Ord + Copy, V> IntoIterator for &'a Tree<K, V> {
+    type Item = (&'a K, &'a V);
+    type IntoIter = Iter<'a, K, V>;
+
+    fn into_iter(self) -> Iter<'a, K, V> {
+        self.iter()
+    }
+}
+
+impl<K: Ord + Copy, V: Clone> FromIterator<(K, V)> for Tree<K, V> {
+    fn from_iter<T: IntoIterator<Item = (K, V)>>(entries: T) -> Tree<K, V> {
+        let mut tree = Tree::default();
+        for (k, v) in entries {
+            tree.insert(k, v);
+        }
+        tree
+    }
+}
+
+/// As a slice has it: for a key that is known to be there.
+impl<K: Ord + Copy, V> Index<&K> for Tree<K, V> {
+    type Output = V;
+
+    fn index(&self, key: &K) -> &V {
+        self.get(key).expect("the key is there")
+    }
+}
+
+impl<K: Ord + Copy, V: PartialEq> PartialEq for Tree<K, V> {
+    fn eq(&self, other: &Tree<K, V>) -> bool {
+        self.len == other.len && (Arc::ptr_eq(&self.root, &other.root) || self.iter().eq(other.iter()))
+    }
+}
+
+impl<K: Ord + Copy, V: Eq> Eq for Tree<K, V> {}
+
+impl<K: Ord + Copy + fmt::Debug, V: fmt::Debug> fmt::Debug for Tree<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.iter()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests;

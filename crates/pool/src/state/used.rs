@@ -1,0 +1,137 @@
+//! Which slabs of which disks rows have: a bit for each.
+//!
+//! Invariant: there is no word and no count of 0, so that equal sets are equal values.
+
+use super::SlabPlace;
+use super::tree::Tree;
+use crate::DiskNumber;
+
+/// See the module.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Used {
+    /// Bits of 64 slabs each, by disk and number of the word.
+    words: Tree<(DiskNumber, u32), u64>,
+    counts: Tree<DiskNumber, u32>,
+    total: usize,
+}
+
+impl Used {
+    /// Puts a slab in; false when it was.
+    pub(super) fn insert(&mut self, place: SlabPlace) -> bool {
+        if self.contains(place) {
+            return false;
+        }
+        let (key, bit) = word_of(place);
+        match self.words.get_mut(&key) {
+            Some(word) => *word |= bit,
+            None => drop(self.words.insert(key, bit)),
+        }
+        match self.counts.get_mut(&place.disk) {
+            Some(count) => *count += 1,
+            None => drop(self.counts.insert(place.disk, 1)),
+        }
+        self.total += 1;
+        true
+    }
+
+    /// Takes a slab out.
+    pub(super) fn remove(&mut self, place: SlabPlace) {
+        if !self.contains(place) {
+            return;
+        }
+        let (key, bit) = word_of(place);
+        if let Some(word) = self.words.get_mut(&key) {
+            *word &= !bit;
+            if *word == 0 {
+                self.words.remove(&key);
+            }
+        }
+        if let Some(count) = self.counts.get_mut(&place.disk) {
+            *count -= 1;
+            if *count == 0 {
+                self.counts.remove(&place.disk);
+            }
+        }
+        self.total -= 1;
+    }
+
+    pub(super) fn contains(&self, place: SlabPlace) -> bool {
+        let (key, bit) = word_of(place);
+        self.words.get(&key).is_some_and(|word| word & bit != 0)
+    }
+
+    /// How many of a disk are in.
+    pub(super) fn count(&self, disk: DiskNumber) -> u32 {
+        self.counts.get(&disk).copied().unwrap_or(0)
+    }
+
+    /// How many of all disks are in.
+    pub(super) fn total(&self) -> usize {
+        self.total
+    }
+
+    /// Those of a disk that are in, in order.
+    pub(super) fn of(&self, disk: DiskNumber) -> impl Iterator<Item = u32> + '_ {
+        self.words_of(disk).flat_map(|(at, word)| bits(word).map(move |bit| at * 64 + bit))
+    }
+
+    /// Those of the first `total` of a disk that are not in, in order.
+    pub(super) fn free(&self, disk: DiskNumber, total: u32) -> impl Iterator<Item = u32> + '_ {
+        let mut words = self.words_of(disk).peekable();
+        let mut used = move |at: u32| words.next_if(|(w, _)| *w == at).map_or(0, |(_, word)| word);
+        (0..total.div_ceil(64))
+            .flat_map(move |at| bits(!used(at)).map(move |bit| at * 64 + bit))
+            .take_while(move |slab| *slab < total)
+    }
+
+    fn words_of(&self, disk: DiskNumber) -> impl Iterator<Item = (u32, u64)> + '_ {
+        self.words.range((disk, 0)..=(disk, u32::MAX)).map(|((_, at), word)| (*at, *word))
+    }
+}
+
+fn word_of(place: SlabPlace) -> ((DiskNumber, u32), u64) {
+    ((place.disk, place.slab / 64), 1 << (place.slab % 64))
+}
+
+fn bits(word: u64) -> impl Iterator<Item = u32> {
+    let rest = |word: &u64| Some(word & (word - 1)).filter(|w| *w != 0);
+    std::iter::successors(Some(word).filter(|w| *w != 0), rest).map(u64::trailing_zeros)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn it_is_a_set(steps in prop::collection::vec((any::<bool>(), 0..3_u16, 0..300_u32), 0..400)) {
+            let (mut used, mut model) = (Used::default(), BTreeSet::new());
+            for (insert, disk, slab) in steps {
+                let place = SlabPlace { disk: DiskNumber(disk), slab };
+                match insert {
+                    true => prop_assert_eq!(used.insert(place), model.insert(place)),
+                    false => {
+                        used.remove(place);
+                        model.remove(&place);
+                    }
+                }
+            }
+            prop_assert_eq!(used.total(), model.len());
+            for disk in (0..4).map(DiskNumber) {
+                let mine: Vec<u32> = model.iter().filter(|p| p.disk == disk).map(|p| p.slab).collect();
+                prop_assert_eq!(used.of(disk).collect::<Vec<_>>(), mine.clone());
+                prop_assert_eq!(used.count(disk) as usize, mine.len());
+                for total in [0, 64, 250, 300] {
+                    let free: Vec<u32> = (0..total).filter(|s| !mine.contains(s)).collect();
+                    prop_assert_eq!(used.free(disk, total).collect::<Vec<_>>(), free);
+                }
+            }
+            let again = model.iter().fold(Used::default(), |mut u, p| { u.insert(*p); u });
+            prop_assert_eq!(used, again);
+        }
+    }
+}
