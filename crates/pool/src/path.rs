@@ -29,9 +29,7 @@ use crate::pulse::Pulse;
 use crate::pulse::budget::Budget;
 use crate::pulse::watch::{HANGS, Watch, goes_on_without};
 use crate::space::{Parity, Space, SpaceError, SpaceInner};
-use crate::{
-    Absence, CommitError, DiskNumber, Member, Op, Pool, PoolId, Row, RowNumber, SlabPlace, SpaceId, State,
-};
+use crate::{Absence, CommitError, DiskNumber, Member, Op, Pool, PoolId, Row, RowNumber, SpaceId, State};
 
 /// Runs of writes under way at a time, over all spaces; a run is at most one group of one column.
 pub const WRITES_MAX: usize = 512;
@@ -77,8 +75,8 @@ pub struct DataPath {
     spaces: Mutex<BTreeMap<SpaceId, Arc<SpaceInner>>>,
 }
 
-/// The copies of every slab, by place.
-type Owners = BTreeMap<(DiskNumber, u32), (u32, SpaceId, RowNumber, usize)>;
+/// The copies that slabs of a disk are, by number and generation of the slab.
+type Owners = BTreeMap<(u32, u32), (SpaceId, RowNumber, usize)>;
 
 impl DataPath {
     /// Reads the activity logs of the members: what they have marked is unresolved from now on. `epoch` is that of the pool's claim.
@@ -119,9 +117,8 @@ impl DataPath {
         });
         path.watch.set_path(&path);
         let members = path.book.members();
-        let owners = path.owners();
         for member in members.iter() {
-            path.join_with(member, &owners).await?;
+            path.join_with(member).await?;
         }
         Ok(path)
     }
@@ -158,15 +155,10 @@ impl DataPath {
         if self.disk(member.number).is_some_and(|d| Arc::ptr_eq(&d.member, member)) {
             return Ok(());
         }
-        let owners = self.owners();
-        self.join_with(member, &owners).await
+        self.join_with(member).await
     }
 
-    async fn join_with(
-        self: &Arc<DataPath>,
-        member: &Arc<Member>,
-        owners: &Owners,
-    ) -> Result<(), SpaceError> {
+    async fn join_with(self: &Arc<DataPath>, member: &Arc<Member>) -> Result<(), SpaceError> {
         let epoch = self.io.epoch;
         // It has left, and that is durable: nobody waits for what its old handle does not end, nor does who is to be alone.
         let old = self.last_seen(member.number).filter(|d| !Arc::ptr_eq(&d.member, member));
@@ -187,9 +179,14 @@ impl DataPath {
             }
         };
         let core = Core::new(self.pool, member.number, epoch.0, BLOCKS, self.options.log_entries);
-        let core = core.restore(&places, |slab, generation| {
-            owners.get(&(member.number, slab)).filter(|o| o.0 == generation).map(|o| o.1)
-        });
+        let named = core.named(&places);
+        // Of a pool that was exported no log names any.
+        let owners = match named.is_empty() {
+            true => Owners::new(),
+            false => self.owners(member.number, |slab| named.contains(&slab)),
+        };
+        let core = core
+            .restore(&places, |slab, generation| owners.get(&(slab, generation)).map(|(space, ..)| *space));
         let pinned: Vec<_> = core.pinned().collect();
         let pulse = Pulse::new(&self.env, &self.watch);
         let log = Log::new(Arc::clone(member), epoch, core, Arc::clone(&pulse));
@@ -203,7 +200,7 @@ impl DataPath {
         // In doubt before anybody can use it.
         let before = self.last_seen(member.number);
         for (slab, generation, regions) in pinned {
-            if let Some(&(_, space, row, index)) = owners.get(&(member.number, slab)) {
+            if let Some(&(space, row, index)) = owners.get(&(slab, generation)) {
                 self.unresolve(space, row, index, regions);
                 let unflushed =
                     before.as_ref().map_or(0, |d| d.log.with(|core| core.in_use(slab, generation)));
@@ -253,12 +250,10 @@ impl DataPath {
     /// What a disk has alone, and was not flushed to it, may be lost, and nobody remembers it when its log is gone: who flushes next is told.
     fn owe_unflushed(self: &Arc<DataPath>, disk: &DataDisk) {
         let number = disk.number;
-        let mine = self.owners().into_iter().filter(|((on, _), _)| *on == number);
-        for ((_, slab), (generation, space, row, index)) in mine {
-            let in_use = disk.log.with(|core| core.in_use(slab, generation));
+        let in_use = |(slab, generation)| disk.log.with(|core| core.in_use(slab, generation));
+        for (slab, (space, row, index)) in self.owners(number, |slab| in_use(slab) != 0) {
             let here = |s: &State, d| d == number || s.is_present(d);
-            if in_use != 0
-                && in_use & self.read(|s| s.alone_among(space, row, index, |d| here(s, d))) != 0
+            if in_use(slab) & self.read(|s| s.alone_among(space, row, index, |d| here(s, d))) != 0
                 && let Ok(space) = self.space(space)
             {
                 space.owe_flush(SpaceError::Returned { space: space.id(), row, disk: number });
@@ -459,13 +454,16 @@ impl DataPath {
         }
     }
 
-    fn owners(&self) -> Owners {
+    /// Whose those slabs of a disk are that `wanted` wants, by number and generation: few, for the memory.
+    fn owners(&self, disk: DiskNumber, wanted: impl Fn((u32, u32)) -> bool) -> Owners {
         self.read(|s| {
             let mut owners = Owners::new();
             for (&(space, row), r) in &s.rows {
-                for (index, copy) in r.copies() {
-                    let SlabPlace { disk, slab } = copy.place;
-                    owners.insert((disk, slab), (copy.generation, space, row, index));
+                for (index, c) in r.copies().filter(|(_, c)| c.place.disk == disk) {
+                    let slab = (c.place.slab, c.generation);
+                    if wanted(slab) {
+                        owners.insert(slab, (space, row, index));
+                    }
                 }
             }
             owners

@@ -103,12 +103,8 @@ impl Core {
         places: &[[Vec<u8>; 2]],
         mut owner: impl FnMut(u32, u32) -> Option<SpaceId>,
     ) -> Core {
-        for (number, both) in places.iter().enumerate().take(self.blocks.len()) {
-            let newest = both
-                .iter()
-                .filter_map(|b| decode(b, self.pool, self.disk, number as u16))
-                .max_by_key(|(h, _)| (h.epoch, h.sequence));
-            let Some((header, entries)) = newest else { continue };
+        let newest: Vec<_> = self.newest(places).collect();
+        for (number, header, entries) in newest {
             self.blocks[number].sequence = header.sequence;
             for entry in entries {
                 let Some(owner) = owner(entry.slab, entry.generation).filter(|_| entry.regions != 0) else {
@@ -122,6 +118,22 @@ impl Core {
             self.blocks.iter_mut().for_each(|b| b.version += 1);
         }
         self
+    }
+
+    /// The slabs that such a log names, by number and generation.
+    pub fn named(&self, places: &[[Vec<u8>; 2]]) -> BTreeSet<(u32, u32)> {
+        let marked = self.newest(places).flat_map(|(.., entries)| entries).filter(|e| e.regions != 0);
+        marked.map(|e| (e.slab, e.generation)).collect()
+    }
+
+    /// The newer one of each block's two places.
+    fn newest(&self, places: &[[Vec<u8>; 2]]) -> impl Iterator<Item = (usize, Header, Vec<Entry>)> {
+        places.iter().enumerate().take(self.blocks.len()).filter_map(|(number, both)| {
+            let whole = both.iter().filter_map(|b| decode(b, self.pool, self.disk, number as u16));
+            whole
+                .max_by_key(|(h, _)| (h.epoch, h.sequence))
+                .map(|(header, entries)| (number, header, entries))
+        })
     }
 
     /// A write to regions of a slab of `owner`'s begins.

@@ -25,7 +25,7 @@ use crate::{DiskNumber, PoolId};
 /// Everything is aligned to this and padded to it with zeros; bytes.
 pub const BLOCK: usize = 4096;
 
-const HEADER: usize = 64;
+pub(crate) const HEADER: usize = 64;
 const MAGIC: [u8; 4] = *b"CWPL";
 
 /// What a frame holds.
@@ -92,7 +92,7 @@ impl Frame<'_> {
         let (length, crc) = peek(bytes, kind)?;
         let (header, rest) = bytes.split_at(HEADER);
         let body = rest.get(..length).ok_or(FrameError::Damaged)?;
-        if checksum(header, body) != crc {
+        if checksum(header, &[body]) != crc {
             return Err(FrameError::Damaged);
         }
         let u64_at = |at: usize| u64::from_le_bytes(array(header, at));
@@ -121,6 +121,17 @@ impl Header {
     /// When the body has 4 GiB or more: the caller's bound is far lower.
     pub fn frame(&self, body: &[u8]) -> Vec<u8> {
         let mut out = vec![0; size(body.len())];
+        out[..HEADER].copy_from_slice(&self.seal(&[body]));
+        out[HEADER..HEADER + body.len()].copy_from_slice(body);
+        out
+    }
+
+    /// The header of a frame whose body is these parts.
+    ///
+    /// # Panics
+    /// As [`Header::frame`].
+    pub(crate) fn seal(&self, body: &[&[u8]]) -> [u8; HEADER] {
+        let mut out = [0; HEADER];
         out[..4].copy_from_slice(&MAGIC);
         out[4] = self.kind as u8;
         out[6..8].copy_from_slice(&self.disk.0.to_le_bytes());
@@ -129,11 +140,11 @@ impl Header {
         out[32..40].copy_from_slice(&self.incarnation.to_le_bytes());
         out[40..48].copy_from_slice(&self.sequence.to_le_bytes());
         out[48..52].copy_from_slice(&self.chain.to_le_bytes());
-        let length = u32::try_from(body.len()).expect("a body is far shorter");
+        let length = body.iter().map(|part| part.len()).sum::<usize>();
+        let length = u32::try_from(length).expect("a body is far shorter");
         out[52..56].copy_from_slice(&length.to_le_bytes());
-        let crc = checksum(&out[..HEADER], body);
+        let crc = checksum(&out, body);
         out[60..64].copy_from_slice(&crc.to_le_bytes());
-        out[HEADER..HEADER + body.len()].copy_from_slice(body);
         out
     }
 }
@@ -148,6 +159,13 @@ pub(crate) fn peek_size(bytes: &[u8], kind: Kind) -> Result<usize, FrameError> {
     peek(bytes, kind).map(|(length, _)| size(length))
 }
 
+/// Epoch, sequence and incarnation of the frame that `bytes` begin with, if they look like one: it may be damaged.
+pub(crate) fn peek_age(bytes: &[u8], kind: Kind) -> Result<(u64, u64, u64), FrameError> {
+    peek(bytes, kind)?;
+    let u64_at = |at: usize| u64::from_le_bytes(array(bytes, at));
+    Ok((u64_at(24), u64_at(40), u64_at(32)))
+}
+
 fn peek(bytes: &[u8], kind: Kind) -> Result<(usize, u32), FrameError> {
     let header = bytes.get(..HEADER).ok_or(FrameError::Damaged)?;
     if header[..4] != MAGIC {
@@ -159,10 +177,10 @@ fn peek(bytes: &[u8], kind: Kind) -> Result<(usize, u32), FrameError> {
     Ok((u32::from_le_bytes(array(header, 52)) as usize, u32::from_le_bytes(array(header, 60))))
 }
 
-fn checksum(header: &[u8], body: &[u8]) -> u32 {
+fn checksum(header: &[u8], body: &[&[u8]]) -> u32 {
     let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
     digest.update(&header[..60]);
-    digest.update(body);
+    body.iter().for_each(|part| digest.update(part));
     digest.finalize() as u32
 }
 

@@ -30,7 +30,7 @@ impl DiskIo {
 
     /// Reads the whole extent.
     pub(crate) async fn read(&self, disk: &Arc<dyn Disk>, at: Extent) -> Result<Vec<u8>, DiskError> {
-        let mut out = Vec::new();
+        let mut out = Vec::with_capacity(at.length as usize);
         while (out.len() as u64) < at.length {
             let n = (at.length - out.len() as u64).min(PIECE) as usize;
             let buffers = self.arena.alloc_sg(n, Class::Control).await;
@@ -52,22 +52,32 @@ impl DiskIo {
         disk.write(&self.ctx(true), offset, [IoBuf::from(bytes)].into_iter().collect()).wait().await
     }
 
-    /// Writes much, and then flushes.
+    /// Writes much, in two parts that come one after the other, and then flushes.
     pub(crate) async fn write_and_flush(
         &self,
         disk: &Arc<dyn Disk>,
         offset: u64,
-        bytes: Vec<u8>,
+        [head, rest]: [IoBuf; 2],
     ) -> Result<(), DiskError> {
-        let whole = IoBuf::from(bytes);
+        let (before, length) = (head.len(), head.len() + rest.len());
         let mut at = 0;
-        while at < whole.len() {
-            let end = whole.len().min(at + PIECE as usize);
-            let piece = [whole.slice(at..end)].into_iter().collect();
+        while at < length {
+            let end = length.min(at + PIECE as usize);
+            let parts = [
+                head.slice(at.min(before)..end.min(before)),
+                rest.slice(at.max(before) - before..end.max(before) - before),
+            ];
+            let piece = parts.into_iter().filter(|p| !p.is_empty()).collect();
             disk.write(&self.ctx(false), offset + at as u64, piece).wait().await?;
             at = end;
         }
         self.flush(disk).await
+    }
+
+    /// Writes zeros, and then flushes.
+    pub(crate) async fn clear(&self, disk: &Arc<dyn Disk>, at: Extent) -> Result<(), DiskError> {
+        let zeros = [vec![0; at.length as usize], Vec::new()].map(IoBuf::from);
+        self.write_and_flush(disk, at.offset, zeros).await
     }
 
     /// Makes durable what was written.

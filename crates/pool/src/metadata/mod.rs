@@ -11,6 +11,7 @@
 //! 3. [`Metadata::read`] shows acknowledged commits only.
 //! 4. A disk leaves the [`Members`] before its regions in flight are counted, so a write that starts later finds it gone.
 
+mod encoded;
 mod io;
 mod members;
 mod replay;
@@ -20,12 +21,12 @@ mod survey;
 mod voter;
 mod writer;
 
+#[cfg(test)]
+pub(crate) use encoded::Encoded;
 pub(crate) use io::DiskIo;
 pub use members::{Member, Members};
-#[cfg(test)]
-pub(crate) use replay::checkpoint_body;
 pub(crate) use replay::{History, Point};
 pub use store::{CommitError, Suspension};
 pub(crate) use store::{Metadata, Opening};
-pub(crate) use survey::{Seen, look, newest_claim};
+pub(crate) use survey::{Seen, Survey, newest_claim};
 pub(crate) use voter::Voter;

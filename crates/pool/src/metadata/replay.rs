@@ -2,7 +2,7 @@
 
 use crc_fast::{CrcAlgorithm, Digest};
 
-use crate::format::{BLOCK, Frame, FrameError, Header, Kind, decode_record, decode_state};
+use crate::format::{BLOCK, Frame, FrameError, Header, Kind, decode_record, decode_state, peek_age};
 use crate::{DiskNumber, PoolId, State};
 
 /// The newest state that a disk knows, and where its writer goes on.
@@ -56,14 +56,8 @@ impl Point {
     }
 }
 
-/// A checkpoint's body: where in the ring the next record goes, then the state.
-pub(crate) fn checkpoint_body(ring_at: u64, state: &[u8]) -> Vec<u8> {
-    let mut body = ring_at.to_le_bytes().to_vec();
-    body.extend_from_slice(state);
-    body
-}
-
-/// The newest state that `slots` and `ring` give.
+/// The newest state that `slots` and `ring` give. Of the checkpoints the one whose header says that it is newer is read first, and the other only
+/// when that one is damaged: so one state is in memory.
 ///
 /// # Errors
 /// [`Unusable`]: the disk has no say in which state is the newest.
@@ -73,14 +67,14 @@ pub(crate) fn replay(
     slots: [&[u8]; 2],
     ring: &[u8],
 ) -> Result<History, Unusable> {
-    let parsed = slots.map(|bytes| checkpoint(pool, disk, bytes));
-    let blank = parsed.iter().all(|p| matches!(p, Err(FrameError::Blank | FrameError::Foreign)));
-    let found = parsed
-        .into_iter()
-        .enumerate()
-        .filter_map(|(slot, p)| p.ok().map(|(state, point, at)| (point, slot, state, at)));
-    let newest = found.max_by_key(|(point, ..)| *point);
-    let Some((mut point, slot, mut state, mut at)) = newest else {
+    let first = newer_slot(slots);
+    let mut blank = true;
+    let newest = [first, first ^ 1].into_iter().find_map(|slot| {
+        let parsed = checkpoint(pool, disk, slots[slot]);
+        blank &= matches!(parsed, Err(FrameError::Blank | FrameError::Foreign));
+        parsed.ok().map(|parsed| (slot, parsed))
+    });
+    let Some((slot, (mut state, mut point, mut at))) = newest else {
         return Err(if blank { Unusable::None } else { Unusable::Checkpoints });
     };
     while let Some((frame, position)) = record_after(pool, disk, ring, at, &point) {
@@ -95,6 +89,12 @@ pub(crate) fn replay(
         return Err(Unusable::Gap(point.sequence));
     }
     Ok(History { state, point, slot })
+}
+
+/// Which of two checkpoints is the newer one, if both are whole, as their beginnings say.
+pub(crate) fn newer_slot(slots: [&[u8]; 2]) -> usize {
+    let [a, b] = slots.map(|bytes| peek_age(bytes, Kind::Checkpoint).ok());
+    usize::from(a <= b)
 }
 
 fn checkpoint(pool: PoolId, disk: DiskNumber, bytes: &[u8]) -> Result<(State, Point, usize), FrameError> {

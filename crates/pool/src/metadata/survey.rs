@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use disk::{Disk, DiskError};
+use parking_lot::Mutex;
+use tokio::sync::Semaphore;
 
 use super::io::DiskIo;
-use super::replay::{History, Unusable, replay};
+use super::replay::{History, Point, Unusable, newer_slot, replay};
 use crate::format::{Areas, BLOCK, Claim, Extent, FrameError, Kind, frame_size};
 use crate::{DiskNumber, PoolId};
 
@@ -15,8 +17,60 @@ pub(crate) struct Seen {
     pub(crate) claim: Option<Claim>,
     /// Epochs that may have been claimed beyond the newest claim that can be read: one for each damaged place.
     pub(crate) claims_damaged: u64,
-    /// The newest state that it knows.
-    pub(crate) history: Result<History, Unreadable>,
+    /// How new the newest state is that it knows.
+    pub(crate) history: Result<Place, Unreadable>,
+}
+
+/// Where a disk's history ends, and the checkpoint that it is from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) point: Point,
+    pub(crate) slot: usize,
+}
+
+/// Several disks are looked at: of the states that they know, which may be large, the newest is kept.
+pub(crate) struct Survey {
+    newest: Mutex<Option<History>>,
+    /// What is read and compared is in memory meanwhile.
+    reading: Semaphore,
+}
+
+/// Disks whose checkpoints and journals are read at a time.
+const AT_ONCE: usize = 2;
+
+impl Survey {
+    pub(crate) fn new() -> Survey {
+        Survey { newest: Mutex::new(None), reading: Semaphore::new(AT_ONCE) }
+    }
+
+    /// Reads claim, checkpoints and journal of a disk.
+    pub(crate) async fn look(
+        &self,
+        io: &DiskIo,
+        disk: &Arc<dyn Disk>,
+        areas: &Areas,
+        pool: PoolId,
+        number: DiskNumber,
+    ) -> Seen {
+        let (claim, claims_damaged) = newest_claim(io, disk, areas, pool, number).await;
+        let _one = self.reading.acquire().await;
+        let history = history(io, disk, areas, pool, number).await.map(|history| self.keep(history));
+        Seen { claim, claims_damaged, history }
+    }
+
+    /// The newest history of all disks that were looked at.
+    pub(crate) fn newest(self) -> Option<History> {
+        self.newest.into_inner()
+    }
+
+    fn keep(&self, history: History) -> Place {
+        let place = Place { point: history.point, slot: history.slot };
+        let mut newest = self.newest.lock();
+        if newest.as_ref().is_none_or(|n| n.point < place.point) {
+            *newest = Some(history);
+        }
+        place
+    }
 }
 
 /// Why a disk has no say.
@@ -28,18 +82,6 @@ pub(crate) enum Unreadable {
     /// It cannot be read.
     #[error(transparent)]
     Disk(#[from] DiskError),
-}
-
-/// Reads claim, checkpoints and journal of a disk.
-pub(crate) async fn look(
-    io: &DiskIo,
-    disk: &Arc<dyn Disk>,
-    areas: &Areas,
-    pool: PoolId,
-    number: DiskNumber,
-) -> Seen {
-    let (claim, claims_damaged) = newest_claim(io, disk, areas, pool, number).await;
-    Seen { claim, claims_damaged, history: history(io, disk, areas, pool, number).await }
 }
 
 /// The newest claim on a disk, and how many of its places are damaged.
@@ -74,28 +116,41 @@ async fn history(
     number: DiskNumber,
 ) -> Result<History, Unreadable> {
     // An error on one checkpoint is as good as a damaged one: the other and the journal may do.
-    let [a, b] = areas.checkpoints();
-    let a = checkpoint(io, disk, a).await;
-    let b = checkpoint(io, disk, b).await;
-    let slots = match (a, b) {
+    let [a, b] = areas.checkpoints().map(|c| Extent { length: BLOCK as u64, ..c });
+    let mut slots = match (io.read(disk, a).await, io.read(disk, b).await) {
         (Err(e), Err(_)) => return Err(e.into()),
         (a, b) => [a.unwrap_or_default(), b.unwrap_or_default()],
     };
-    let ring = match slots.iter().all(Vec::is_empty) {
-        true => Vec::new(),
-        false => io.read(disk, areas.journal).await?,
-    };
-    Ok(replay(pool, number, [&slots[0], &slots[1]], &ring)?)
+    let ring = io.read(disk, areas.journal).await?;
+    let newer = newer_slot([&slots[0], &slots[1]]);
+    let failed = fill(io, disk, areas, &mut slots, newer).await.err();
+    if failed.is_none() {
+        match replay(pool, number, [&slots[0], &slots[1]], &ring) {
+            Err(Unusable::None | Unusable::Checkpoints) => {}
+            result => return Ok(result?),
+        }
+    }
+    // It is damaged, or none: the older one, beside it.
+    match (failed, fill(io, disk, areas, &mut slots, newer ^ 1).await) {
+        (Some(e), Err(_)) => Err(e.into()),
+        _ => Ok(replay(pool, number, [&slots[0], &slots[1]], &ring)?),
+    }
 }
 
-/// The bytes of a checkpoint: as many as its header says, if it has one.
-async fn checkpoint(io: &DiskIo, disk: &Arc<dyn Disk>, area: Extent) -> Result<Vec<u8>, DiskError> {
-    let first = Extent { length: BLOCK as u64, ..area };
-    let head = io.read(disk, first).await?;
-    match frame_size(&head, Kind::Checkpoint) {
-        Ok(size) if size > BLOCK && size as u64 <= area.length => {
-            io.read(disk, Extent { length: size as u64, ..area }).await
-        }
-        _ => Ok(head),
+/// Reads the whole checkpoint of which a slot has the beginning: as much as that says, if it is one. The slot is empty after an error.
+async fn fill(
+    io: &DiskIo,
+    disk: &Arc<dyn Disk>,
+    areas: &Areas,
+    slots: &mut [Vec<u8>; 2],
+    slot: usize,
+) -> Result<(), DiskError> {
+    let area = areas.checkpoints()[slot];
+    let size = frame_size(&slots[slot], Kind::Checkpoint).ok().filter(|s| *s as u64 <= area.length);
+    if let Some(size) = size.filter(|s| *s > BLOCK) {
+        let length = size as u64;
+        slots[slot] = Vec::new();
+        slots[slot] = io.read(disk, Extent { length, ..area }).await?;
     }
+    Ok(())
 }

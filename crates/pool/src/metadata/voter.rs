@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use arena::IoBuf;
 use disk::DiskError;
 
+use super::encoded::Encoded;
 use super::io::DiskIo;
 use super::members::Member;
-use super::replay::{Point, checkpoint_body};
+use super::replay::Point;
 use super::ring::Ring;
 use crate::PoolId;
 use crate::format::{Claim, Header, Kind, framed};
@@ -21,8 +23,15 @@ pub(crate) struct Voter {
 
 /// Blocks to write, and how.
 pub(crate) enum Put {
-    Record { offset: u64, bytes: Vec<u8> },
-    Checkpoint { offset: u64, bytes: Vec<u8> },
+    Record {
+        offset: u64,
+        bytes: Vec<u8>,
+    },
+    /// Its first block, and what follows.
+    Checkpoint {
+        offset: u64,
+        parts: [IoBuf; 2],
+    },
 }
 
 impl Voter {
@@ -45,13 +54,12 @@ impl Voter {
     }
 
     /// The blocks of a checkpoint; the caller has made sure that they fit ([`Voter::room`]).
-    pub(crate) fn checkpoint(&mut self, pool: PoolId, point: &Point, state: &[u8]) -> Put {
-        let body = checkpoint_body(self.ring.at(), state);
-        let bytes = self.header(Kind::Checkpoint, pool, point).frame(&body);
+    pub(crate) fn checkpoint(&mut self, pool: PoolId, point: &Point, state: &Encoded) -> Put {
+        let parts = state.checkpoint(&self.header(Kind::Checkpoint, pool, point), self.ring.at());
         let area = self.member.areas.checkpoints()[self.slot];
         self.slot ^= 1;
         self.ring.clear();
-        Put::Checkpoint { offset: area.offset, bytes }
+        Put::Checkpoint { offset: area.offset, parts }
     }
 
     /// Whether a checkpoint would do it good.
@@ -91,7 +99,7 @@ impl Put {
     pub(crate) async fn write(self, io: &DiskIo, member: &Member) -> Result<(), DiskError> {
         match self {
             Put::Record { offset, bytes } => io.write_durably(&member.disk, offset, bytes).await,
-            Put::Checkpoint { offset, bytes } => io.write_and_flush(&member.disk, offset, bytes).await,
+            Put::Checkpoint { offset, parts } => io.write_and_flush(&member.disk, offset, parts).await,
         }
     }
 }

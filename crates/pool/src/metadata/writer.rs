@@ -7,13 +7,14 @@ use disk::{DiskError, Op as DiskOp};
 use futures_util::future::join_all;
 use tokio::sync::mpsc;
 
+use super::encoded::Encoded;
 use super::io::DiskIo;
 use super::members::Member;
 use super::replay::Point;
 use super::store::{CommitError, Config, Done, Request, Shared, Suspension};
 use super::survey::newest_claim;
 use super::voter::{Put, Voter};
-use crate::format::{Claim, encode_record, encode_state, state_size_bound};
+use crate::format::{Claim, encode_record, state_size_bound};
 use crate::{Absence, DiskNumber, Op, State, voters};
 
 pub(crate) struct Writer {
@@ -212,12 +213,13 @@ impl Writer {
             !self.unfit.contains(&d) && members.get(d).is_some_and(|m| Voter::room(m) > needed)
         };
         let chosen = voters::choose(&self.shadow, fits);
-        let state = encode_state(&self.shadow);
+        let mut state = None;
         let mut failed = Vec::new();
         for disk in chosen.difference(&self.shadow.voters).copied().collect::<Vec<_>>() {
             let Some(member) = members.get(disk) else { continue };
             let mut voter = Voter::new(Arc::clone(member), 0, 0);
-            let put = voter.checkpoint(self.shadow.pool, &self.point, &state);
+            let state = state.get_or_insert_with(|| Encoded::new(&self.shadow));
+            let put = voter.checkpoint(self.shadow.pool, &self.point, state);
             let result = match voter.put_claim(&self.io, &self.claim).await {
                 Ok(()) => put.write(&self.io, member).await,
                 Err(e) => Err(e),
@@ -308,7 +310,7 @@ impl Writer {
                 Form::Checkpoint => None,
             };
             let put: Put = record.unwrap_or_else(|| {
-                let state = state.get_or_insert_with(|| encode_state(&self.shadow));
+                let state = state.get_or_insert_with(|| Encoded::new(&self.shadow));
                 voter.checkpoint(pool, &self.point, state)
             });
             puts.push((Arc::clone(&voter.member), put));

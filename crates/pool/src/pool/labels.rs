@@ -67,7 +67,7 @@ pub(crate) async fn wipe(io: &DiskIo, disk: &Arc<dyn Disk>, areas: &Areas) -> Re
     // From the beginning, so that what stood there before is not recognised any more (partition tables, file systems).
     let head = Extent { offset: 0, length: areas.checkpoint_0.offset };
     for at in [head, first_block(areas.checkpoint_0), first_block(areas.checkpoint_1), areas.label_b] {
-        io.write_and_flush(disk, at.offset, vec![0; at.length as usize]).await?;
+        io.clear(disk, at).await?;
     }
     Ok(())
 }
@@ -75,7 +75,7 @@ pub(crate) async fn wipe(io: &DiskIo, disk: &Arc<dyn Disk>, areas: &Areas) -> Re
 /// Takes a returning disk's say: its checkpoints and claims are of the past, whatever their numbers.
 pub(crate) async fn silence(io: &DiskIo, disk: &Arc<dyn Disk>, areas: &Areas) -> Result<(), DiskError> {
     for at in [areas.claim, first_block(areas.checkpoint_0), first_block(areas.checkpoint_1)] {
-        io.write_and_flush(disk, at.offset, vec![0; at.length as usize]).await?;
+        io.clear(disk, at).await?;
     }
     Ok(())
 }

@@ -15,7 +15,7 @@ use super::plan::{Freshness, Shown, freshness, plan};
 use super::{Inner, Pool};
 use crate::format::{Claim, Claimant, FeatureClass, Label};
 use crate::metadata::{
-    DiskIo, History, Member, Members, Metadata, Opening, Point, Seen, Voter, look, newest_claim,
+    DiskIo, History, Member, Members, Metadata, Opening, Point, Seen, Survey, Voter, newest_claim,
 };
 use crate::{DiskNumber, Op, PoolId, State};
 
@@ -69,6 +69,12 @@ struct Candidate {
     seen: Seen,
 }
 
+/// The disks of the pool, and the newest history that one of them has.
+struct Candidates {
+    disks: BTreeMap<DiskNumber, Candidate>,
+    newest: Option<History>,
+}
+
 /// What all disks together say.
 struct Verdict<'a> {
     newest: &'a History,
@@ -89,19 +95,21 @@ impl Pool {
         options: &OpenOptions,
     ) -> Result<Opened, OpenError> {
         let io = DiskIo { env: env.clone(), arena: arena.clone(), epoch: DiskIo::LOOKING };
-        let mut candidates = candidates_of(&io, disks, options).await?;
-        if options.force && !options.read_only && is_held(&candidates, options) {
-            take_from_holder(&io, &candidates, options).await?;
+        let mut found = candidates_of(&io, disks, options).await?;
+        if options.force && !options.read_only && is_held(&found.disks, options) {
+            take_from_holder(&io, &found, options).await?;
             // What he has written until then counts.
-            candidates = candidates_of(&io, disks, options).await?;
+            drop(found);
+            found = candidates_of(&io, disks, options).await?;
         }
-        let mut verdict = judge(&candidates, options)?;
+        let mut verdict = judge(&found, options)?;
+        let candidates = &found.disks;
         refuse_divergence(&verdict, options)?;
-        refuse_holder(&candidates, options)?;
-        let open_at = |verdict: &Verdict<'_>| enough(verdict, &candidates, options);
+        refuse_holder(candidates, options)?;
+        let open_at = |verdict: &Verdict<'_>| enough(verdict, candidates, options);
         open_at(&verdict)?;
         if options.read_only {
-            return read_only(io, &candidates, &verdict, options);
+            return read_only(io, candidates, &verdict, options);
         }
 
         let highest = candidates.values().map(Candidate::highest_epoch).max().unwrap_or(0);
@@ -193,7 +201,7 @@ async fn candidates_of(
     io: &DiskIo,
     disks: &[Arc<dyn Disk>],
     options: &OpenOptions,
-) -> Result<BTreeMap<DiskNumber, Candidate>, OpenError> {
+) -> Result<Candidates, OpenError> {
     candidates(io, labels::scan(&io.env, &io.arena, disks).await, options).await
 }
 
@@ -201,12 +209,8 @@ async fn candidates_of(
 /// could not be opened anyway.
 ///
 /// A disk that cannot say for certain is an error: its holder may go on writing to it.
-async fn take_from_holder(
-    io: &DiskIo,
-    candidates: &BTreeMap<DiskNumber, Candidate>,
-    options: &OpenOptions,
-) -> Result<(), OpenError> {
-    let verdict = judge(candidates, options)?;
+async fn take_from_holder(io: &DiskIo, found: &Candidates, options: &OpenOptions) -> Result<(), OpenError> {
+    let (verdict, candidates) = (judge(found, options)?, &found.disks);
     refuse_divergence(&verdict, options)?;
     enough(&verdict, candidates, options)?;
     let highest = candidates.values().map(Candidate::highest_epoch).max().unwrap_or(0);
@@ -223,7 +227,7 @@ async fn candidates(
     io: &DiskIo,
     found: Vec<FoundLabel>,
     options: &OpenOptions,
-) -> Result<BTreeMap<DiskNumber, Candidate>, OpenError> {
+) -> Result<Candidates, OpenError> {
     let pools = labels::pools(&found);
     let pool = match (options.pool, pools.as_slice()) {
         (Some(pool), _) => pool,
@@ -240,12 +244,16 @@ async fn candidates(
             return Err(OpenError::Copied { disk: label.number, a, b });
         }
     }
+    let survey = Survey::new();
     let looked = ours.into_iter().map(async |(number, (disk, label))| {
-        let seen = look(io, disk, &label.areas, pool, number).await;
+        let seen = survey.look(io, disk, &label.areas, pool, number).await;
         (number, Candidate { disk: Arc::clone(disk), label: label.clone(), seen })
     });
-    let candidates: BTreeMap<_, _> = join_all(looked).await.into_iter().collect();
-    if candidates.is_empty() { Err(no_pool(Some(pool), &found)) } else { Ok(candidates) }
+    let disks: BTreeMap<_, _> = join_all(looked).await.into_iter().collect();
+    if disks.is_empty() {
+        return Err(no_pool(Some(pool), &found));
+    }
+    Ok(Candidates { disks, newest: survey.newest() })
 }
 
 fn no_pool(pool: Option<PoolId>, found: &[FoundLabel]) -> OpenError {
@@ -276,13 +284,9 @@ fn usable(disk: &Arc<dyn Disk>, label: &Label, options: &OpenOptions) -> Result<
 }
 
 /// The newest state, and whose word counts.
-fn judge<'a>(
-    candidates: &'a BTreeMap<DiskNumber, Candidate>,
-    options: &OpenOptions,
-) -> Result<Verdict<'a>, OpenError> {
-    let histories = candidates.iter().filter_map(|(d, c)| Some((*d, c.seen.history.as_ref().ok()?)));
-    let (_, newest) =
-        histories.max_by_key(|(_, h)| h.point).ok_or(OpenError::NoMetadata { disks: candidates.len() })?;
+fn judge<'a>(found: &'a Candidates, options: &OpenOptions) -> Result<Verdict<'a>, OpenError> {
+    let Candidates { disks: candidates, newest } = found;
+    let newest = newest.as_ref().ok_or(OpenError::NoMetadata { disks: candidates.len() })?;
     let mut shown = BTreeMap::new();
     let (mut seen, mut old) = (BTreeSet::new(), BTreeSet::new());
     for (&number, c) in candidates {

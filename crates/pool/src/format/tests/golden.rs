@@ -2,7 +2,7 @@
 
 use super::values::{a_claim, a_label};
 use crate::format::{FORMAT_VERSION, Header, Kind, Label, decode_state, encode_record, encode_state};
-use crate::metadata::{Point, checkpoint_body};
+use crate::metadata::{Encoded, Point};
 use crate::{
     DiskId, DiskNumber, DiskRecord, FaultDomains, Op, Policy, PoolId, Presence, Provisioning, Resiliency,
     RowNumber, SlabPlace, SpaceId, SpaceRecord, State, Usage,
@@ -82,13 +82,12 @@ fn bytes(version: u16) -> String {
     let body = encode_record(&ops(version));
     let record = Header { sequence: 10, ..header(Kind::Record, &before) }.frame(&body);
     let after = before.after(&body);
-    let checkpoint =
-        header(Kind::Checkpoint, &after).frame(&checkpoint_body(8192, &encode_state(&state(version))));
+    let checkpoint = Encoded::new(&state(version)).checkpoint(&header(Kind::Checkpoint, &after), 8192);
     let all = [
         ("label", hex(&Label { version, ..a_label() }.encode())),
         ("claim", hex(&a_claim().encode(DiskNumber(1)))),
         ("record", hex(&record)),
-        ("checkpoint", hex(&checkpoint)),
+        ("checkpoint", hex(&[&checkpoint[0][..], &checkpoint[1]].concat())),
     ];
     all.iter().map(|(name, hex)| format!("{name}\n{hex}")).collect()
 }

@@ -123,8 +123,7 @@ fn who_waits_for_whom() {
         provisioning: Provisioning::Thin,
     };
     s.spaces.insert(SpaceId(0), record);
-    s.rows
-        .insert((SpaceId(0), RowNumber(0)), pool::Row::new([copy(0, 0), copy(1, 6)]));
+    s.rows.insert((SpaceId(0), RowNumber(0)), pool::Row::new([copy(0, 0), copy(1, 6)]));
     assert_eq!(behind(&s), [DiskNumber(1)]);
     assert_eq!(waits_for(&s, DiskNumber(0)), None);
     assert_eq!(waits_for(&s, DiskNumber(1)), Some(Vec::new()), "it is here");
