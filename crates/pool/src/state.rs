@@ -39,7 +39,7 @@ pub use tree::Tree;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::format::FORMAT_VERSION;
-use crate::{DiskNumber, PoolId, RowNumber, SpaceId, voters};
+use crate::{DiskNumber, PoolId, RowNumber, SpaceId, placement, voters};
 use used::Used;
 
 /// How many epochs a pool remembers.
@@ -47,6 +47,9 @@ pub const EPOCHS_MAX: usize = 4096;
 
 /// The most bytes of a parity space's journal: what a crash may have to be carried out again.
 pub const JOURNAL_BYTES_MAX: u64 = 32 << 20;
+
+/// Its interleave: small records stay in one column, so that few disks have to flush, and large ones go to all.
+const JOURNAL_INTERLEAVE: u64 = 64 << 10;
 
 /// What the journal of a parity space is called.
 fn journal_name(space: SpaceId) -> String {
@@ -238,14 +241,17 @@ impl State {
     pub fn create_ops(&self, record: SpaceRecord) -> Vec<Op> {
         let space = SpaceId(self.next_space);
         let journal = match record.resiliency {
-            Resiliency::Parity { parity } => Some(SpaceRecord {
-                name: journal_name(space),
-                size: self.slab_bytes.min(JOURNAL_BYTES_MAX),
-                resiliency: Resiliency::Mirror { copies: parity.saturating_add(1) },
-                interleave: crate::UNIT as u32,
-                columns: 1,
-                provisioning: Provisioning::Fixed,
-            }),
+            Resiliency::Parity { parity } => {
+                let copies = parity.saturating_add(1);
+                Some(SpaceRecord {
+                    name: journal_name(space),
+                    size: self.slab_bytes.min(JOURNAL_BYTES_MAX),
+                    resiliency: Resiliency::Mirror { copies },
+                    interleave: (JOURNAL_INTERLEAVE.min(self.slab_bytes)) as u32,
+                    columns: placement::journal_columns(self, usize::from(copies), record.slabs_in_row()),
+                    provisioning: Provisioning::Fixed,
+                })
+            }
             _ => None,
         };
         let mut ops = vec![Op::CreateSpace { space, record }];

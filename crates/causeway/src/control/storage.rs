@@ -316,6 +316,8 @@ pub enum UsageSetting {
     ManualSelect,
     /// It takes what a disk had that was lost
     HotSpare,
+    /// Only the journals of parity spaces go there
+    Journal,
     /// What it has moves to other disks
     Retired,
 }

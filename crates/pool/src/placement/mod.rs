@@ -2,14 +2,16 @@
 //!
 //! Invariants, for what [`row`] gives:
 //! 1. It can be applied: free slabs, and of anything but a simple space each on another disk.
-//! 2. New slabs go to present disks for automatic selection only, and leave the [`reserve`] of each; [`row_with_absent`] takes absent ones as
+//! 2. New slabs go to present disks for automatic selection only (journals to disks for journals, too), and leave the [`reserve`] of each; [`row_with_absent`] takes absent ones as
 //!    well, where it must, but never so many that the row could not lose them.
 //! 3. Domains are looked at from the rack to the disk; on the first level that has enough of them with room, no two copies of a column
 //!    (no two slabs of a parity row; if that cannot be, no more than its parity) are in one domain.
-//! 4. Among the disks that keep 3 possible for the rest of the row, the one with the most free slabs is taken, then the lowest number.
+//! 4. Among the disks that keep 3 possible for the rest of the row, the one with the most free slabs is taken, then the lowest number; for the journal of a
+//!    parity space, one that is there for journals, then of the fastest medium.
 
 mod evacuation;
 mod fit;
+mod journal;
 mod rebalance;
 #[cfg(test)]
 mod tests;
@@ -20,6 +22,8 @@ use crate::{DiskNumber, Resiliency, RowNumber, SlabCopy, SlabPlace, SpaceId, Spa
 pub(crate) use evacuation::place_off;
 pub use evacuation::{Evacuation, evacuation};
 use fit::Fit;
+use journal::Taste;
+pub(crate) use journal::journal_columns;
 pub use rebalance::{Step, rebalance, to_rebalance};
 
 /// Why there is no place.
@@ -119,20 +123,22 @@ fn place_row(
     better: impl Fn(DiskNumber) -> bool,
 ) -> Result<Vec<SlabPlace>, NoPlace> {
     let record = state.spaces.get(&space).ok_or(NoPlace::NoSuchRow(space))?;
+    let taste = Taste::of(state, space);
     let free: BTreeMap<DiskNumber, u32> = state
         .disks
         .iter()
-        .filter(|(d, r)| r.usage == Usage::AutoSelect && may(**d))
+        .filter(|(d, r)| taste.takes(r) && may(**d))
         .map(|(d, r)| (*d, state.slabs_free(*d).saturating_sub(reserve(r.slabs))))
         .filter(|(_, free)| *free > 0)
         .collect();
     let needed = record.slabs_in_row();
+    let order = |d: DiskNumber| (!better(d), taste.rank(d));
     let chosen = match record.resiliency {
         Resiliency::Simple => simple(needed, &free),
         Resiliency::Mirror { copies } => {
-            spread(state, &free, better, usize::from(record.columns), usize::from(copies), 1)
+            spread(state, &free, order, usize::from(record.columns), usize::from(copies), 1)
         }
-        Resiliency::Parity { parity } => spread(state, &free, better, 1, needed, usize::from(parity)),
+        Resiliency::Parity { parity } => spread(state, &free, order, 1, needed, usize::from(parity)),
     };
     let chosen = chosen.ok_or(NoPlace::NoRoom { needed, disks: free.len() })?;
     Ok(slabs(state, &chosen))
@@ -159,9 +165,10 @@ pub fn replacement(
         Resiliency::Simple => [from].into(),
         _ => slabs.iter().map(|c| c.place.disk).collect(),
     };
+    let taste = Taste::of(state, space);
     let room = |d: &DiskNumber| state.slabs_free(*d) > 0;
     let candidates = state.disks.iter().filter(|(d, r)| {
-        matches!(r.usage, Usage::AutoSelect | Usage::HotSpare)
+        (taste.takes(r) || r.usage == Usage::HotSpare)
             && state.is_present(**d)
             && !taken.contains(d)
             && room(d)
@@ -170,6 +177,7 @@ pub fn replacement(
         (
             shared(state, &mates, **d),
             r.usage == Usage::HotSpare,
+            taste.rank(**d),
             std::cmp::Reverse(state.slabs_free(**d)),
             **d,
         )
@@ -198,18 +206,19 @@ fn shared(state: &State, mates: &[DiskNumber], disk: DiskNumber) -> [usize; LEVE
     })
 }
 
-/// `groups` of `size` disks, each disk once, at most `cap` of a group in one domain of the widest level that allows it.
-fn spread(
+/// `groups` of `size` disks, each disk once, at most `cap` of a group in one domain of the widest level that allows it; those that come first in
+/// `order`, then those with the most room.
+fn spread<O: Ord>(
     state: &State,
     free: &BTreeMap<DiskNumber, u32>,
-    better: impl Fn(DiskNumber) -> bool,
+    order: impl Fn(DiskNumber) -> O,
     groups: usize,
     size: usize,
     cap: usize,
 ) -> Option<Vec<DiskNumber>> {
     let (_, mut fit) = widest(state, free.keys().copied(), groups, size, cap)?;
     let mut by_room: Vec<DiskNumber> = free.keys().copied().collect();
-    by_room.sort_by_key(|d| (!better(*d), std::cmp::Reverse(free[d]), *d));
+    by_room.sort_by_key(|d| (order(*d), std::cmp::Reverse(free[d]), *d));
     let mut chosen = Vec::new();
     for _ in 0..groups * size {
         let disk = *by_room.iter().find(|d| fit.allows(**d))?;

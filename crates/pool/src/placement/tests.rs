@@ -328,3 +328,58 @@ fn a_replacement_goes_to_another_node_before_a_roomier_disk() {
         "its own node is as good"
     );
 }
+
+/// Where the journal of a new parity space goes, on disks of these media and uses and nodes: how many columns, and the disks.
+fn journal_on(disks: &[(u8, Usage, u8)], parity: u8, columns: u8) -> (u8, Vec<u16>) {
+    let all: Vec<Disk> = disks
+        .iter()
+        .map(|(_, usage, node)| Disk { slabs: 64, rack: 0, node: *node, usage: *usage, present: true })
+        .collect();
+    let mut s = state(&all, (Resiliency::Simple, 1));
+    for (n, (media, ..)) in disks.iter().enumerate() {
+        s.disks.get_mut(&DiskNumber(n as u16)).unwrap().media = *media;
+    }
+    let record =
+        SpaceRecord { resiliency: Resiliency::Parity { parity }, columns, ..s.spaces[&SPACE].clone() };
+    let space = SpaceId(s.next_space);
+    for op in s.create_ops(SpaceRecord { name: "p".into(), ..record }) {
+        s.apply(&op).unwrap();
+    }
+    let journal = s.journal_of(space).expect("it has one");
+    let mut on: Vec<u16> = row(&s, journal).expect("there is room").iter().map(|p| p.disk.0).collect();
+    on.sort_unstable();
+    (s.spaces[&journal].columns, on)
+}
+
+#[test]
+fn journals_go_to_what_is_fastest() {
+    const HDD: (u8, Usage, u8) = (1, Usage::AutoSelect, 0);
+    const SSD: (u8, Usage, u8) = (2, Usage::AutoSelect, 0);
+    const NVME: (u8, Usage, u8) = (3, Usage::AutoSelect, 0);
+    assert_eq!(journal_on(&[HDD; 5], 1, 4).0, 2, "as many disks as a row has, at most");
+    assert_eq!(journal_on(&[HDD; 3], 1, 2), (1, vec![0, 1]));
+    assert_eq!(journal_on(&[HDD; 24], 1, 16).0, 4);
+    assert_eq!(journal_on(&[HDD, HDD, HDD, SSD, HDD, SSD], 1, 4), (1, vec![3, 5]));
+    assert_eq!(journal_on(&[NVME, SSD, HDD, SSD, NVME, HDD], 1, 4), (1, vec![0, 4]), "two NVMe are enough");
+    assert_eq!(journal_on(&[SSD, SSD, SSD, SSD, HDD, HDD], 1, 4), (2, vec![0, 1, 2, 3]));
+    // For three copies there are not SSDs enough, so all disks are as good, and those come first.
+    assert_eq!(journal_on(&[HDD, SSD, HDD, SSD, HDD, HDD], 2, 4), (2, vec![0, 1, 2, 3, 4, 5]));
+    assert_eq!(journal_on(&[HDD, SSD, HDD, SSD, HDD], 2, 3), (1, vec![0, 1, 3]));
+}
+
+#[test]
+fn journals_go_to_disks_that_are_for_them() {
+    const HDD: (u8, Usage, u8) = (1, Usage::AutoSelect, 0);
+    const SSD: (u8, Usage, u8) = (2, Usage::AutoSelect, 0);
+    const OWN: (u8, Usage, u8) = (1, Usage::Journal, 0);
+    assert_eq!(journal_on(&[SSD, SSD, SSD, OWN, OWN], 1, 2), (1, vec![3, 4]));
+    assert_eq!(journal_on(&[SSD, HDD, SSD, OWN], 1, 2), (1, vec![0, 3]));
+    // Standing apart comes first.
+    let node = |kind: (u8, Usage, u8), node| (kind.0, kind.1, node);
+    let disks = [node(OWN, 1), node(OWN, 1), node(HDD, 2), node(SSD, 3), node(HDD, 3)];
+    assert_eq!(journal_on(&disks, 1, 2), (1, vec![0, 3]));
+    // Nothing else goes to them.
+    let disk = |usage| Disk { slabs: 64, rack: 0, node: 0, usage, present: true };
+    let s = state(&[disk(Usage::Journal), disk(Usage::AutoSelect)], (Resiliency::Mirror { copies: 2 }, 1));
+    assert!(row(&s, SPACE).is_err());
+}

@@ -199,6 +199,10 @@ impl OpenPool {
             UsageSetting::AutoSelect => "new data goes there".to_owned(),
             UsageSetting::ManualSelect => "no new data goes there".to_owned(),
             UsageSetting::HotSpare => "it takes what a disk had that is lost".to_owned(),
+            UsageSetting::Journal => {
+                "journals of parity spaces that are made from now on go there, and no other new data"
+                    .to_owned()
+            }
             UsageSetting::Retired if used == 0 => "no data goes there; it is empty".to_owned(),
             UsageSetting::Retired => {
                 format!(
@@ -225,6 +229,7 @@ pub(super) fn usage_of(usage: UsageSetting) -> Usage {
         UsageSetting::AutoSelect => Usage::AutoSelect,
         UsageSetting::ManualSelect => Usage::ManualSelect,
         UsageSetting::HotSpare => Usage::HotSpare,
+        UsageSetting::Journal => Usage::Journal,
         UsageSetting::Retired => Usage::Retired,
     }
 }
