@@ -559,6 +559,58 @@ def test_parity_survives_what_it_promises(machine, resiliency, names, lost, othe
     assert machine.status()["allocated"] == 0
 
 
+def test_local_reconstruction_survives_what_it_promises(machine):
+    """LRC (8,2,1): written, overwritten, killed, with two disks lost; they return and are brought up to date; two others are lost."""
+    names, lost, others = "abcdefghijkl", "bf", "ac"
+    machine.pool(names)
+    made = machine("space", "create", "vm", "--pool", "tank", "--resiliency", "dual-parity", "--groups", "2", "--size", SPACE)
+    assert "it has 11 columns, LRC (8,2,1)" in made, made
+    space = machine.json("space", "show", "vm")
+    assert (space["resiliency"], space["redundancy"], space["columns"], space["groups"], space["efficiency"]) == ("Parity", 2, 11, 2, 72)
+    assert "NumberOfGroups        : 2" in machine("space", "show", "vm")
+    assert machine.status()["can_lose"] == 2
+    machine.attach()
+    machine.qemu_io("write -P 1 0 24M", "flush", "write -P 2 3M 5M", "write -P 3 12k 8k", "flush", "discard 20M 1M", "flush")
+    machine.server.kill()
+    for disk in lost:
+        machine.lose(disk)
+    machine.server.start()
+    assert machine.status()["disks_missing"] == 2
+    machine.attach()
+    reads = ["read -P 1 0 12k", "read -P 3 12k 8k", "read -P 1 20k 3052k", "read -P 2 3M 5M", "read -P 1 8M 12M", "read -P 0 20M 1M",
+             "read -P 1 21M 3M", "read -P 0 24M 24M"]
+    machine.qemu_io(*reads, "write -P 5 22M 2M", "write -P 6 64k 4k", "flush")
+    reads = ["read -P 1 0 12k", "read -P 3 12k 8k", "read -P 6 64k 4k", *reads[3:6], "read -P 1 21M 1M", "read -P 5 22M 2M"]
+    for disk in lost:
+        machine.bring(disk)
+    assert "back" in machine("pool", "import", "tank")
+    machine.until_healthy()
+    assert machine.status()["can_lose"] == 2
+    machine.qemu_io(*reads)
+    machine.server.kill()
+    for disk in others:
+        machine.lose(disk)
+    machine.server.start()
+    machine.attach()
+    machine.qemu_io(*reads)
+    machine("space", "detach", "vm")
+    machine("space", "destroy", "vm", "--yes")
+    assert machine.status()["allocated"] == 0
+
+
+def test_local_reconstruction_refuses_what_cannot_be(machine):
+    machine.pool("abc")
+    for words, why in [(["dual-parity", "--groups", "2"], "11 disks are needed"), (["dual-parity", "--groups", "2", "--columns", "6"], "6 disks are needed"),
+                       (["parity", "--groups", "2"], "--resiliency dual-parity --groups 2"), (["mirror", "--groups", "2"], "leave --groups out")]:
+        said = machine.refused("space", "create", "vm", "--pool", "tank", "--size", "8MiB", "--resiliency", *words)
+        assert why in said, said
+    machine("disk", "create-file", *machine.paths("defgh"), "--size", DISK)
+    for disk in "defgh":
+        machine("pool", "add-disk", "tank", "--assume-atomic", "--disk", machine.path(disk))
+    said = machine.refused("space", "create", "vm", "--pool", "tank", "--size", "8MiB", "--resiliency", "dual-parity", "--groups", "2", "--columns", "8")
+    assert "an even number of data columns, 4 to 14" in said, said
+
+
 def test_parity_refuses_what_cannot_be(machine):
     machine.pool("abc")
     for words, why in [(["--resiliency", "dual-parity"], "4 disks"), (["--resiliency", "parity", "--columns", "2"], "2 to 16 data columns"),

@@ -1,8 +1,20 @@
-//! Parity of a stripe: P is the exclusive or of its data units, Q their Reed-Solomon sum over GF(2^8). Pure.
+//! Parity of a stripe: the exclusive or of its data units, of all or of each half of them, and their Reed-Solomon sum over GF(2^8). Pure.
 //!
-//! With `D0..Dk` the data units, `P = D0 + D1 + ... + Dk` and `Q = g^0 D0 + g^1 D1 + ... + g^k Dk`, where `+` is exclusive or, `g = 2` and the field's
-//! polynomial is `x^8 + x^4 + x^3 + x^2 + 1`. Both are linear, so a change of a unit changes them by the difference alone, and any two units
-//! that are lost are two equations with two unknowns. A unit that was never written is zeros.
+//! A [`Code`] divides the data columns into groups, one after the other. With `D0..Dk` the data units of a stripe its parity units are, in this order:
+//!
+//! * of each group the exclusive or of its data units, `P = Da + ... + Db`;
+//! * if the code has a global parity, `Q = g^0 D0 + g^1 D1 + ... + g^k Dk`, where `+` is exclusive or, `g = 2` and the field's polynomial is
+//!   `x^8 + x^4 + x^3 + x^2 + 1`.
+//!
+//! With one group that is RAID 5, and with Q RAID 6; with two groups and Q it is a local reconstruction code: LRC (8,2,1), LRC (12,2,1).
+//!
+//! What is lost can be made again as follows, and if this does not do it, nothing does ([`Code::decodes`]). A group that lost one of its units, data or P, makes
+//! it from its others. Let one group have lost two; all others are whole by now, so Q is an equation for this group alone. If P is lost with `Dx`, it gives `g^x Dx`. If `Dx` and `Dy` are,
+//! P gives `Dx + Dy` and Q `g^x Dx + g^y Dy`, and `g^x` is not `g^y`: the powers of 2 up to the 254th differ. Q itself is made from the data. So each
+//! group may lose one unit, and one unit more may be lost, whichever it is: any two, and many threes. What loses more has fewer
+//! equations than unknowns: a group's P and Q are all that say anything of its units together.
+//!
+//! All is linear, so a change of a unit changes its group's P and Q by the difference alone, and no other group's P. A unit that was never written is zeros.
 //!
 //! Bytes are handled eight to a word, without tables, so that the compiler makes vectors of it.
 
@@ -12,85 +24,226 @@ mod tests;
 
 use field::{inverse, power};
 
-/// The most parity units of a stripe.
-pub const PARITY_MAX: usize = 2;
-
 /// The most data units of a stripe.
 pub const DATA_MAX: usize = 16;
 
-/// The factor of data column `column` in parity `parity`.
-fn factor(parity: usize, column: usize) -> u8 {
-    power(parity * column)
+/// The most units of a stripe, parity too.
+pub const COLUMNS_MAX: usize = 18;
+
+/// Which parity units a stripe has beside its data units. Columns are counted with those of data first, then a local parity of each group, then the global one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Code {
+    data: usize,
+    groups: usize,
+    global: usize,
 }
 
-/// Adds what a data column has, or the difference between new and old, to parity unit `parity`.
-///
-/// # Panics
-/// When the lengths differ, or are not multiples of 8.
-pub fn add(parity: usize, column: usize, bytes: &[u8], to: &mut [u8]) {
-    field::mul_add(to, bytes, factor(parity, column));
-}
+impl Code {
+    /// Of so many data columns in so many groups of the same size, with a global parity or without.
+    ///
+    /// # Panics
+    /// When there is no group, a group would have less than two columns or more than another, or there are more columns than [`DATA_MAX`] and
+    /// [`COLUMNS_MAX`] say.
+    pub fn new(data: usize, groups: usize, global: bool) -> Code {
+        let code = Code { data, groups, global: usize::from(global) };
+        assert!(groups > 0 && data.is_multiple_of(groups) && data / groups > 1, "{code:?}");
+        assert!(data <= DATA_MAX && code.columns() <= COLUMNS_MAX, "{code:?}");
+        code
+    }
 
-/// The parity units of a stripe; `None` is zeros.
-pub fn encode(parity: usize, length: usize, data: &[Option<&[u8]>]) -> Vec<Vec<u8>> {
-    let mut out = vec![vec![0; length]; parity];
-    for (j, to) in out.iter_mut().enumerate() {
-        for (i, bytes) in data.iter().enumerate() {
-            if let Some(bytes) = bytes {
-                add(j, i, bytes, to);
-            }
+    /// Data columns.
+    pub fn data(self) -> usize {
+        self.data
+    }
+
+    /// Parity columns.
+    pub fn parity(self) -> usize {
+        self.groups + self.global
+    }
+
+    /// All columns.
+    pub fn columns(self) -> usize {
+        self.data + self.parity()
+    }
+
+    /// All columns, by bit.
+    pub fn all(self) -> u32 {
+        (1 << self.columns()) - 1
+    }
+
+    /// Data columns that a parity column is made of, by bit; of a data column, itself.
+    pub fn covers(self, column: usize) -> u32 {
+        let size = self.data / self.groups;
+        match column.checked_sub(self.data) {
+            None => 1 << column,
+            Some(group) if group < self.groups => ((1 << size) - 1) << (group * size),
+            Some(_) => (1 << self.data) - 1,
         }
     }
-    out
-}
 
-/// Fills in the missing units of a stripe: `data` data columns, then the parity columns. False, with nothing changed, when too few are there.
-pub fn recover(data: usize, length: usize, columns: &mut [Option<Vec<u8>>]) -> bool {
-    let parity = columns.len() - data;
-    let missing: Vec<usize> = (0..data).filter(|i| columns[*i].is_none()).collect();
-    let have: Vec<usize> = (0..parity).filter(|j| columns[data + j].is_some()).collect();
-    if missing.len() > have.len() {
-        return false;
+    /// Parity columns that any of these data columns has a part in, by bit.
+    pub fn parities_of(self, data: u32) -> u32 {
+        let touched = |c: &usize| self.covers(*c) & data != 0;
+        (self.data..self.columns()).filter(touched).fold(0, |all, c| all | 1 << c)
     }
-    // What the missing ones together are in a parity unit.
-    let rest = |j: usize, columns: &[Option<Vec<u8>>]| {
-        let mut rest = columns[data + j].clone().unwrap_or_else(|| vec![0; length]);
-        for (i, bytes) in columns[..data].iter().enumerate() {
+
+    /// The columns, this one too, that it can be made from when it alone of them is lost, by bit: fewer than all. `None` where no fewer do.
+    pub fn near(self, column: usize) -> Option<u32> {
+        if self.groups == 1 {
+            return None;
+        }
+        let near = match self.group_of(column) {
+            Some(group) => self.members(group),
+            None => self.covers(column) | 1 << column,
+        };
+        Some(near)
+    }
+
+    /// Whether all columns can be made from these, given by bit.
+    pub fn decodes(self, have: u32) -> bool {
+        self.excess(self.all() & !have) <= self.global
+    }
+
+    /// How many more columns may be lost, whichever they are, when these are there; `None` when too many are lost already.
+    pub fn spare(self, have: u32) -> Option<usize> {
+        let lost = self.all() & !have;
+        // Losses beyond one of a group that are still to come until it is too much.
+        let left = (self.global + 1).checked_sub(self.excess(lost)).filter(|left| *left > 0)?;
+        let any_group = (0..self.groups).any(|g| self.members(g) & lost != 0);
+        // The first loss of a group costs nothing; that of the global parity does, but there is only one.
+        Some(if any_group { left - 1 } else { left })
+    }
+
+    /// Losses beyond the first of each group.
+    fn excess(self, lost: u32) -> usize {
+        let of = |group| ((lost & self.members(group)).count_ones() as usize).saturating_sub(1);
+        let global = (lost >> (self.data + self.groups)).count_ones() as usize;
+        (0..self.groups).map(of).sum::<usize>() + global
+    }
+
+    /// The data columns of a group and its parity, by bit.
+    fn members(self, group: usize) -> u32 {
+        self.covers(self.data + group) | 1 << (self.data + group)
+    }
+
+    fn group_of(self, column: usize) -> Option<usize> {
+        (0..self.groups).find(|g| self.members(*g) & 1 << column != 0)
+    }
+
+    /// The factor of data column `column` in parity `parity`.
+    fn factor(self, parity: usize, column: usize) -> u8 {
+        match self.covers(self.data + parity) & 1 << column {
+            0 => 0,
+            _ if parity < self.groups => 1,
+            _ => power(column),
+        }
+    }
+
+    /// Adds what a data column has, or the difference between new and old, to parity unit `parity`, counted from the first parity column.
+    ///
+    /// # Panics
+    /// When the lengths differ, or are not multiples of 8.
+    pub fn add(self, parity: usize, column: usize, bytes: &[u8], to: &mut [u8]) {
+        match self.factor(parity, column) {
+            0 => assert!(bytes.len() == to.len()),
+            factor => field::mul_add(to, bytes, factor),
+        }
+    }
+
+    /// The parity units of a stripe; `None` is zeros.
+    pub fn encode(self, length: usize, data: &[Option<&[u8]>]) -> Vec<Vec<u8>> {
+        let mut out = vec![vec![0; length]; self.parity()];
+        for (j, to) in out.iter_mut().enumerate() {
+            for (i, bytes) in data.iter().enumerate() {
+                if let Some(bytes) = bytes {
+                    self.add(j, i, bytes, to);
+                }
+            }
+        }
+        out
+    }
+
+    /// Fills in those missing units of a stripe that are `wanted`, by bit; others of them may be filled in too. False, with nothing changed, when too few are there.
+    pub fn recover(self, length: usize, columns: &mut [Option<Vec<u8>>], wanted: u32) -> bool {
+        let missing =
+            columns.iter().enumerate().filter(|(_, c)| c.is_none()).fold(0_u32, |m, (c, _)| m | 1 << c);
+        let alone = |g: &usize| {
+            let lost = missing & self.members(*g);
+            (lost.count_ones() == 1 && lost & wanted != 0).then_some((*g, lost))
+        };
+        let near: Vec<(usize, u32)> = (0..self.groups).filter_map(|g| alone(&g)).collect();
+        let left = near.iter().fold(missing, |left, (_, lost)| left & !lost);
+        if left & wanted != 0 && !self.decodes(!missing) {
+            return false;
+        }
+        // Who lost one only does not need the others.
+        let whole = if left & wanted == 0 {
+            near
+        } else {
+            (0..self.groups).map(|g| (g, missing & self.members(g))).collect()
+        };
+        let needed =
+            |lost: u32| lost.count_ones() == 1 && lost & (wanted | self.covers(self.columns() - 1)) != 0;
+        for (group, lost) in whole.iter().filter(|(_, lost)| needed(*lost)) {
+            let mut sum = vec![0; length];
+            for c in bits(self.members(*group) & !lost) {
+                field::mul_add(&mut sum, columns[c].as_ref().expect("one is missing"), 1);
+            }
+            columns[lost.trailing_zeros() as usize] = Some(sum);
+        }
+        if left & wanted == 0 {
+            return true;
+        }
+        if let Some((group, lost)) = whole.iter().find(|(_, lost)| lost.count_ones() == 2) {
+            self.recover_two(length, columns, *group, *lost);
+        }
+        // All data is there.
+        for j in 0..self.parity() {
+            if columns[self.data + j].is_none() && wanted & 1 << (self.data + j) != 0 {
+                columns[self.data + j] = Some(self.rest(j, length, columns));
+            }
+        }
+        true
+    }
+
+    /// Makes two units of a group, of which at least one is data, with the global parity; all data of others is there.
+    fn recover_two(self, length: usize, columns: &mut [Option<Vec<u8>>], group: usize, lost: u32) {
+        let q = self.groups;
+        let data: Vec<usize> = bits(lost & self.covers(self.data + group)).collect();
+        match data[..] {
+            [x] => {
+                let mut found = vec![0; length];
+                field::mul_add(&mut found, &self.rest(q, length, columns), inverse(self.factor(q, x)));
+                columns[x] = Some(found);
+            }
+            [x, y] => {
+                // a = Dx + Dy, b = g^x Dx + g^y Dy: so (g^x + g^y) Dx = b + g^y a.
+                let (a, mut b) = (self.rest(group, length, columns), self.rest(q, length, columns));
+                let (fx, fy) = (self.factor(q, x), self.factor(q, y));
+                field::mul_add(&mut b, &a, fy);
+                let mut first = vec![0; length];
+                field::mul_add(&mut first, &b, inverse(fx ^ fy));
+                let mut second = a;
+                field::mul_add(&mut second, &first, 1);
+                (columns[x], columns[y]) = (Some(first), Some(second));
+            }
+            _ => unreachable!("a group has one parity"),
+        }
+    }
+
+    /// A parity unit (zeros where it is missing) and all that is there of what it is made of: what the missing ones are in it.
+    fn rest(self, parity: usize, length: usize, columns: &[Option<Vec<u8>>]) -> Vec<u8> {
+        let mut rest = columns[self.data + parity].clone().unwrap_or_else(|| vec![0; length]);
+        for (i, bytes) in columns[..self.data].iter().enumerate() {
             if let Some(bytes) = bytes {
-                add(j, i, bytes, &mut rest);
+                self.add(parity, i, bytes, &mut rest);
             }
         }
         rest
-    };
-    match missing[..] {
-        [] => {}
-        [x] => {
-            let j = have[0];
-            let mut found = vec![0; length];
-            field::mul_add(&mut found, &rest(j, columns), inverse(factor(j, x)));
-            columns[x] = Some(found);
-        }
-        [x, y] => {
-            // a = Dx + Dy, b = g^x Dx + g^y Dy: so (g^x + g^y) Dx = b + g^y a.
-            let (a, mut b) = (rest(have[0], columns), rest(have[1], columns));
-            let (fx, fy) = (factor(have[1], x), factor(have[1], y));
-            field::mul_add(&mut b, &a, fy);
-            let mut first = vec![0; length];
-            field::mul_add(&mut first, &b, inverse(fx ^ fy));
-            let mut second = a;
-            field::mul_add(&mut second, &first, 1);
-            (columns[x], columns[y]) = (Some(first), Some(second));
-        }
-        _ => return false,
     }
-    for j in (0..parity).filter(|j| columns[data + j].is_none()).collect::<Vec<_>>() {
-        let mut whole = vec![0; length];
-        for (i, bytes) in columns[..data].iter().enumerate() {
-            if let Some(bytes) = bytes {
-                add(j, i, bytes, &mut whole);
-            }
-        }
-        columns[data + j] = Some(whole);
-    }
-    true
+}
+
+/// The numbers of the bits that are set.
+fn bits(set: u32) -> impl Iterator<Item = usize> {
+    (0..u32::BITS as usize).filter(move |b| set & 1 << b != 0)
 }

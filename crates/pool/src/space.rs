@@ -82,7 +82,8 @@ impl SpaceInner {
         journal: Option<u64>,
     ) -> SpaceInner {
         let regions = Regions::new(path.slab_bytes);
-        let parity = journal.map(|units| Parity::new(path.options.tables, id, record, units));
+        let coded = record.code().zip(journal);
+        let parity = coded.map(|(code, units)| Parity::new(path.options.tables, id, code, units));
         SpaceInner {
             id,
             layout: Layout::new(record, path.slab_bytes),

@@ -221,7 +221,7 @@ impl State {
     /// The journal of a parity space: the space that was made with it, in the same record, so its number is the next one.
     pub fn journal_of(&self, space: SpaceId) -> Option<SpaceId> {
         let record = self.spaces.get(&space)?;
-        matches!(record.resiliency, Resiliency::Parity { .. }).then(|| SpaceId(space.0.wrapping_add(1)))
+        record.resiliency.is_parity().then(|| SpaceId(space.0.wrapping_add(1)))
     }
 
     /// The parity space whose journal this is. Nobody else uses it, and it goes with that one.
@@ -240,20 +240,15 @@ impl State {
     /// The operations that make a space: of one with parity, its journal too.
     pub fn create_ops(&self, record: SpaceRecord) -> Vec<Op> {
         let space = SpaceId(self.next_space);
-        let journal = match record.resiliency {
-            Resiliency::Parity { parity } => {
-                let copies = parity.saturating_add(1);
-                Some(SpaceRecord {
-                    name: journal_name(space),
-                    size: self.slab_bytes.min(JOURNAL_BYTES_MAX),
-                    resiliency: Resiliency::Mirror { copies },
-                    interleave: (JOURNAL_INTERLEAVE.min(self.slab_bytes)) as u32,
-                    columns: placement::journal_columns(self, usize::from(copies), record.slabs_in_row()),
-                    provisioning: Provisioning::Fixed,
-                })
-            }
-            _ => None,
-        };
+        let copies = record.resiliency.failures() + 1;
+        let journal = record.resiliency.is_parity().then(|| SpaceRecord {
+            name: journal_name(space),
+            size: self.slab_bytes.min(JOURNAL_BYTES_MAX),
+            resiliency: Resiliency::Mirror { copies: copies.min(255) as u8 },
+            interleave: (JOURNAL_INTERLEAVE.min(self.slab_bytes)) as u32,
+            columns: placement::journal_columns(self, copies, record.slabs_in_row()),
+            provisioning: Provisioning::Fixed,
+        });
         let mut ops = vec![Op::CreateSpace { space, record }];
         ops.extend(journal.map(|record| Op::CreateSpace { space: SpaceId(space.0.wrapping_add(1)), record }));
         ops

@@ -104,6 +104,9 @@ pub(super) struct CreateArgs {
     /// Columns: disks that large I/O goes to at once, those of parity too [default: by the number of disks]
     #[arg(long)]
     columns: Option<u8>,
+    /// Groups of columns of dual parity: with 2 (local reconstruction, LRC) one lost column is made from its group, half of the others [default: 1]
+    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=2))]
+    groups: Option<u8>,
     /// Bytes that go to one column before the next [default: 256KiB]
     #[arg(long, value_parser = interleave)]
     interleave: Option<u32>,
@@ -135,8 +138,8 @@ pub(super) async fn run(command: SpaceCommand, out: Output) -> Result<(), Failur
                 (ResiliencySetting::Mirror, _) | (_, None) => args.resiliency,
                 (kind, Some(redundancy)) => return Err(Failure::Redundancy { kind, redundancy }),
             };
-            let CreateArgs { name, pool, size, columns, interleave, provisioning, .. } = args;
-            let new = NewSpace { name, pool, resiliency, size, columns, interleave, provisioning };
+            let CreateArgs { name, pool, size, columns, groups, interleave, provisioning, .. } = args;
+            let new = NewSpace { name, pool, resiliency, size, columns, groups, interleave, provisioning };
             args.control.client().post("/v1/spaces", &new).await?
         }
         SpaceCommand::Resize { name, size, yes, control } => {
@@ -193,6 +196,9 @@ fn facts(s: &SpaceStatus) -> Vec<(&'static str, String)> {
         ("NumberOfColumns", s.columns.to_string()),
         ("Interleave", human_bytes(u64::from(s.interleave))),
     ];
+    if s.groups > 1 {
+        lines.push(("NumberOfGroups", s.groups.to_string()));
+    }
     lines.push(("LastScrub", s.scrub.map_or_else(|| "never".to_owned(), scrubbed)));
     lines.extend(s.attached.iter().map(|p| ("AttachedTo", p.display().to_string())));
     lines

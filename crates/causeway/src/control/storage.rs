@@ -421,6 +421,9 @@ pub struct SpaceStatus {
     pub provisioning: String,
     /// Columns, those of parity too.
     pub columns: u8,
+    /// Groups of a local reconstruction code; 1: it has none.
+    #[serde(default = "one")]
+    pub groups: u8,
     /// Bytes that go to one column.
     pub interleave: u32,
     /// The socket it is served on.
@@ -429,6 +432,11 @@ pub struct SpaceStatus {
     /// The reading of all copies that is under way, or the last one; none yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scrub: Option<ScrubStatus>,
+}
+
+/// [`SpaceStatus::groups`] of a server that does not say.
+fn one() -> u8 {
+    1
 }
 
 /// The reading of all copies of a virtual disk.
@@ -487,6 +495,9 @@ pub struct NewSpace {
     /// Columns, those of parity too; by the number of disks if none.
     #[serde(default)]
     pub columns: Option<u8>,
+    /// Groups of columns, each with a parity of its own, of dual parity: 1 (Reed-Solomon) or 2 (local reconstruction).
+    #[serde(default)]
+    pub groups: Option<u8>,
     /// Bytes that go to one column before the next.
     #[serde(default)]
     pub interleave: Option<u32>,

@@ -7,10 +7,8 @@
 use super::head::{begin, open, seal};
 use super::{BlockId, Damaged, Units, u32_at, u64_at};
 use crate::GROUP_UNITS;
-use crate::parity::{DATA_MAX, PARITY_MAX};
-
-/// The most columns of a row.
-pub const COLUMNS_MAX: usize = DATA_MAX + PARITY_MAX;
+pub use crate::parity::COLUMNS_MAX;
+use crate::parity::DATA_MAX;
 
 const MAGIC: &[u8; 8] = b"CWYSTRP1";
 const LOST_AT: usize = 128;
@@ -29,7 +27,7 @@ pub struct Block {
     pub written: Vec<Units>,
     /// Units of this column whose sum is not known.
     pub lost: Units,
-    /// Of this column's units; those of unwritten ones mean nothing. A parity unit is written when a data unit of its stripe is.
+    /// Of this column's units; those of unwritten ones mean nothing. A parity unit is written when a data unit that it is made of is.
     pub sums: Box<[u32; GROUP_UNITS as usize]>,
 }
 

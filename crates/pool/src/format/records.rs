@@ -34,7 +34,7 @@ choice!(Presence { 0 => Present, 1 => Absent(reason) });
 choice!(Absence {
     0 => NotFound, 1 => Gone, 2 => WriteFailed, 3 => FlushFailed, 4 => Slow, 5 => Asked, 6 => Stale,
 });
-choice!(Resiliency { 0 => Simple, 1 => Mirror { copies }, 2 => Parity { parity } });
+choice!(Resiliency { 0 => Simple, 1 => Mirror { copies }, 2 => Parity { parity }, 3 => LocalParity { groups, global } });
 choice!(Provisioning { 0 => Thin, 1 => Fixed });
 choice!(Op {
     1 => RenamePool { name },

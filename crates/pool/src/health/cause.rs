@@ -239,12 +239,8 @@ fn metadata(state: &State) -> Option<Fault> {
 
 /// Whether what a lost disk had would find room on the others.
 fn reserve(state: &State) -> Option<Fault> {
-    let copies = |r: &crate::SpaceRecord| match r.resiliency {
-        crate::Resiliency::Parity { .. } => r.slabs_in_row(),
-        other => other.copies(),
-    };
     let redundant = state.spaces.iter().filter(|(_, r)| r.resiliency.failures() > 0);
-    let widest = redundant.map(|(_, r)| copies(r)).max()?;
+    let widest = redundant.map(|(_, r)| r.slabs_in_group()).max()?;
     let takes = |d: &DiskNumber| {
         state.disks.get(d).is_some_and(|r| matches!(r.usage, Usage::AutoSelect | Usage::HotSpare))
     };

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Level;
-use crate::{DiskNumber, Resiliency, Row, SlabCopy, SpaceRecord, State};
+use crate::{DiskNumber, Row, SlabCopy, SpaceRecord, State};
 
 /// How many disks, or fault domains, may fail at the same moment, whichever they are, with nothing lost and the pool going on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub enum Limit {
 }
 
 /// See [`CanLose`]. Each column, and the metadata, survives as many as it can spare if those that have most of it fail; the least of these numbers
-/// is exact.
+/// is exact for disks; of domains that have several slabs of a row with local reconstruction more may survive, if they are of different groups.
 pub fn can_lose(state: &State) -> CanLose {
     let (disks, limit) = worst(state, &|d| Domain::Disk(d));
     let domains = Level::ALL.into_iter().filter_map(|level| {
@@ -92,16 +92,15 @@ fn row_survives<'a>(
     row: &Row,
     domain: &dyn Fn(DiskNumber) -> Domain<'a>,
 ) -> Option<usize> {
-    let (group, needed) = shape(record, row);
     let mut least = usize::MAX;
-    for column in row.slabs.chunks(group.max(1)) {
+    for column in row.slabs.chunks(record.slabs_in_group().max(1)) {
         // Regions that the same copies have are alike.
         let mut seen = BTreeSet::new();
         for region in 0..regions(column) {
             let has = |c: &&SlabCopy| state.is_current(c, 1 << region);
             let current: Vec<DiskNumber> = column.iter().filter(has).map(|c| c.place.disk).collect();
             if seen.insert(current.clone()) {
-                let spare = current.len().checked_sub(needed)?;
+                let spare = spare(state, record, column, region)?;
                 least = least.min(survives(current.into_iter(), spare, domain));
             }
         }
@@ -111,19 +110,17 @@ fn row_survives<'a>(
 
 /// How many disks a row may lose in its worst region; `None`: it has lost too many already.
 pub(super) fn spare_in_row(state: &State, record: &SpaceRecord, row: &Row) -> Option<usize> {
-    let (group, needed) = shape(record, row);
-    let spare = row.slabs.chunks(group.max(1)).map(|column| {
-        let current = |region| column.iter().filter(|copy| state.is_current(copy, 1_u64 << region)).count();
-        (0..regions(column)).map(current).min().unwrap_or(0).checked_sub(needed)
-    });
-    spare.min().flatten()
+    let group = record.slabs_in_group().max(1);
+    let of = |column: &[SlabCopy]| (0..regions(column)).map(|r| spare(state, record, column, r)).min();
+    row.slabs.chunks(group).filter_map(of).min().flatten()
 }
 
-/// Slabs of a row that stand for each other, and how many of them are needed.
-fn shape(record: &SpaceRecord, row: &Row) -> (usize, usize) {
-    match record.resiliency {
-        Resiliency::Parity { .. } => (row.slabs.len(), usize::from(record.columns)),
-        other => (other.copies(), 1),
+/// How many of the slabs that stand for each other may be lost in a region beside those that are, whichever they are; `None`: too many are lost.
+fn spare(state: &State, record: &SpaceRecord, column: &[SlabCopy], region: u32) -> Option<usize> {
+    let current = column.iter().map(|copy| state.is_current(copy, 1_u64 << region));
+    match record.code() {
+        Some(code) => code.spare((0..).zip(current).filter(|(_, c)| *c).fold(0, |all, (n, _)| all | 1 << n)),
+        None => current.filter(|c| *c).count().checked_sub(1),
     }
 }
 

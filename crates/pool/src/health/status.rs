@@ -28,10 +28,7 @@ impl Health {
 pub fn of_space(state: &State, space: SpaceId) -> Health {
     let Some(record) = state.spaces.get(&space) else { return Health::new("Unknown", "Unknown") };
     let rows = || state.rows.range((space, RowNumber(0))..=(space, RowNumber(u32::MAX)));
-    let full = match record.resiliency {
-        Resiliency::Parity { parity } => usize::from(parity),
-        other => other.copies() - 1,
-    };
+    let full = record.resiliency.failures();
     let spares: Vec<_> = rows().map(|(_, row)| spare_in_row(state, record, row)).collect();
     if spares.contains(&None) {
         return Health::new("No redundancy", "Unhealthy");
@@ -101,10 +98,10 @@ pub fn rows_that_fit(state: &State, record: &SpaceRecord) -> u64 {
         .filter(|(d, r)| r.usage == Usage::AutoSelect && state.is_present(**d))
         .map(|(d, r)| u64::from(state.slabs_free(*d).saturating_sub(crate::placement::reserve(r.slabs))))
         .collect();
-    if let Resiliency::Parity { parity } = record.resiliency {
+    if record.resiliency.is_parity() {
         // Its journal takes one of each of the emptiest.
         free.sort_unstable_by_key(|f| std::cmp::Reverse(*f));
-        free.iter_mut().take(usize::from(parity) + 1).for_each(|f| *f = f.saturating_sub(1));
+        free.iter_mut().take(record.resiliency.failures() + 1).for_each(|f| *f = f.saturating_sub(1));
     }
     let slabs = record.slabs_in_row().max(1) as u64;
     let total = free.iter().sum::<u64>() / slabs;

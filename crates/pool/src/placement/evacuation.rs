@@ -3,7 +3,7 @@
 use super::replacement;
 use crate::format::FORMAT_VERSION;
 use crate::jobs::Stays;
-use crate::{DiskNumber, Op, Resiliency, RowNumber, SlabPlace, SpaceId, State, Usage};
+use crate::{DiskNumber, Op, RowNumber, SlabPlace, SpaceId, State, Usage};
 
 /// What would come of moving everything off a disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub(crate) fn place_off(s: &State, space: SpaceId, row: RowNumber, index: usize)
     let here =
         s.rows.get(&(space, row)).and_then(|r| r.copy(index)).is_some_and(|c| s.is_present(c.place.disk));
     // What is lost is built anew from the others; what is here would have to be given up before it is copied.
-    let parity = |r: &crate::SpaceRecord| matches!(r.resiliency, Resiliency::Parity { .. });
+    let parity = |r: &crate::SpaceRecord| r.resiliency.is_parity();
     if here && s.spaces.get(&space).is_some_and(parity) {
         return Err(Stays::Parity(space));
     }

@@ -5,7 +5,7 @@
 //! 2. New slabs go to present disks for automatic selection only (journals to disks for journals, too), and leave the [`reserve`] of each; [`row_with_absent`] takes absent ones as
 //!    well, where it must, but never so many that the row could not lose them.
 //! 3. Domains are looked at from the rack to the disk; on the first level that has enough of them with room, no two copies of a column
-//!    (no two slabs of a parity row; if that cannot be, no more than its parity) are in one domain.
+//!    (no two slabs of a parity row; if that cannot be, no more than may be lost, whichever they are) are in one domain.
 //! 4. Among the disks that keep 3 possible for the rest of the row, the one with the most free slabs is taken, then the lowest number; for the journal of a
 //!    parity space, one that is there for journals, then of the fastest medium.
 
@@ -105,7 +105,7 @@ pub fn row_with_absent(
     let resiliency = state.spaces.get(&space).ok_or(none)?.resiliency;
     let group = match resiliency {
         Resiliency::Mirror { copies } => usize::from(copies),
-        Resiliency::Simple | Resiliency::Parity { .. } => places.len().max(1),
+        _ => places.len().max(1),
     };
     let away = |group: &[SlabPlace]| group.iter().filter(|p| !usable(p.disk)).count();
     if places.chunks(group).any(|g| away(g) > resiliency.failures()) {
@@ -138,7 +138,7 @@ fn place_row(
         Resiliency::Mirror { copies } => {
             spread(state, &free, order, usize::from(record.columns), usize::from(copies), 1)
         }
-        Resiliency::Parity { parity } => spread(state, &free, order, 1, needed, usize::from(parity)),
+        parity => spread(state, &free, order, 1, needed, parity.failures()),
     };
     let chosen = chosen.ok_or(NoPlace::NoRoom { needed, disks: free.len() })?;
     Ok(slabs(state, &chosen))

@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use super::{mates, reserve, shared};
-use crate::{DiskNumber, Resiliency, RowNumber, SlabPlace, SpaceId, State, Usage};
+use crate::{DiskNumber, RowNumber, SlabPlace, SpaceId, State, Usage};
 
 /// A slab to move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,8 +50,7 @@ pub fn rebalance(state: &State, skip: &BTreeSet<(SpaceId, RowNumber)>) -> Option
     let mut best: Option<(_, Step)> = None;
     for (&(space, row), r) in &state.rows {
         let Some(record) = state.spaces.get(&space) else { continue };
-        let parity =
-            matches!(record.resiliency, Resiliency::Parity { .. }) || state.owner_of(space).is_some();
+        let parity = record.resiliency.is_parity() || state.owner_of(space).is_some();
         if r.moving().is_some() || parity || skip.contains(&(space, row)) {
             continue;
         }

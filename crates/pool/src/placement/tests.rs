@@ -35,6 +35,7 @@ fn shape() -> impl Strategy<Value = (Resiliency, u8)> {
         (1..5_u8).prop_map(|c| (Resiliency::Simple, c)),
         (2..4_u8, 1..4_u8).prop_map(|(copies, c)| (Resiliency::Mirror { copies }, c)),
         (1..3_u8, 2..6_u8).prop_map(|(parity, c)| (Resiliency::Parity { parity }, c)),
+        (2..4_u8).prop_map(|half| (Resiliency::LocalParity { groups: 2, global: 1 }, 2 * half)),
     ]
 }
 
@@ -75,7 +76,7 @@ fn groups(resiliency: Resiliency, places: &[SlabPlace]) -> Vec<Vec<DiskNumber>> 
     let size = match resiliency {
         Resiliency::Mirror { copies } => usize::from(copies),
         Resiliency::Simple => 1,
-        Resiliency::Parity { .. } => places.len(),
+        _ => places.len(),
     };
     places.chunks(size).map(|g| g.iter().map(|p| p.disk).collect()).collect()
 }
@@ -95,6 +96,7 @@ proptest! {
             (Resiliency::Simple, c) => (usize::from(c), 1, 1),
             (Resiliency::Mirror { copies }, c) => (usize::from(c), usize::from(copies), 1),
             (Resiliency::Parity { parity }, c) => (1, usize::from(c + parity), usize::from(parity)),
+            (Resiliency::LocalParity { .. }, c) => (1, usize::from(c) + 3, 2),
         };
         for n in 0..200 {
             let usable: Vec<_> = s.disks.keys().copied().filter(|d| {

@@ -6,6 +6,7 @@ mod book;
 mod crashes;
 mod faults;
 mod jobs;
+mod local;
 mod model;
 mod moves;
 mod parity;

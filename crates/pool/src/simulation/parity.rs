@@ -8,6 +8,7 @@ use env::{Ctx, Env};
 use parking_lot::Mutex;
 
 use super::crashes::{a_cut, read_all};
+use super::local::{LOCAL, LOCAL_WIDE};
 use super::model::Model;
 use super::world::{Load, Shape, World, work};
 use super::{Random, in_virtual_time};
@@ -20,11 +21,17 @@ const LOAD: Load = Load { users: 2, steps: 12, units: 24, delay_ms: 3, rows: fal
 const SINGLE: Shape =
     Shape { copies: 1, parity: 1, columns: 2, disks: 3, interleave: 8 << 10, rows_max: 2, ..Shape::MIRROR };
 const WIDE: Shape = Shape { columns: 3, disks: 5, interleave: 4 << 10, ..SINGLE };
-const DUAL: Shape = Shape { parity: 2, disks: 4, ..SINGLE };
+pub(super) const DUAL: Shape = Shape { parity: 2, disks: 4, ..SINGLE };
 const DUAL_WIDE: Shape = Shape { columns: 3, disks: 6, interleave: 4 << 10, ..DUAL };
 
+/// Seeds from here on have local reconstruction codes; a multiple of what tests take seeds modulo of.
+const GROUPS: u64 = 960_000;
+
 fn shapes(seed: u64) -> Shape {
-    [SINGLE, DUAL, WIDE, DUAL_WIDE][seed as usize % 4]
+    match seed {
+        GROUPS.. => [LOCAL, LOCAL_WIDE][seed as usize / 2 % 2],
+        _ => [SINGLE, DUAL, WIDE, DUAL_WIDE][seed as usize % 4],
+    }
 }
 
 struct Recorded {
@@ -56,14 +63,14 @@ fn pull_all(machine: &Machine, disks: &[u16]) {
     disks.iter().for_each(|n| machine.pull(SlotId(usize::from(*n)), PowerCut::LoseAll));
 }
 
-async fn go(world: &World, disks: &[u16]) {
+pub(super) async fn go(world: &World, disks: &[u16]) {
     pull_all(&world.machine, disks);
     for disk in disks {
         world.book.leave_now(DiskNumber(*disk), Absence::Gone).expect("it may leave");
     }
 }
 
-async fn resynced(world: &World, what: &str) {
+pub(super) async fn resynced(world: &World, what: &str) {
     let progress = Progress::default();
     for _ in 0..20 {
         world.path.resolve_all(&progress).await.unwrap_or_else(|e| panic!("{what}: {e}"));
@@ -121,7 +128,7 @@ fn cut_and_compare(shape: Shape, load: Load, recorded: &Recorded, which: usize, 
 
 #[test]
 fn every_event_of_short_workloads() {
-    for seed in 0..4 {
+    for seed in (0..4).chain([GROUPS]) {
         let load = Load { rows: seed < 2, users: 1 + seed % 2, ..LOAD };
         let recorded = record(shapes(seed), load, seed);
         for which in 0..recorded.moments.len() {
@@ -132,7 +139,7 @@ fn every_event_of_short_workloads() {
 
 #[test]
 fn some_events_of_many() {
-    for seed in 1000..1080 {
+    for seed in (1000..1080).chain(GROUPS + 1000..GROUPS + 1020) {
         let load = Load { users: 1 + seed % 3, steps: 24, rows: seed % 5 == 0, ..LOAD };
         let recorded = record(shapes(seed), load, seed);
         let mut random = Random(seed);
@@ -155,7 +162,7 @@ async fn compare(world: &World, load: Load, model: &Mutex<Model>, what: &str) {
 
 #[test]
 fn disks_come_and_go_in_turn() {
-    for seed in 0..40 {
+    for seed in (0..40).chain(GROUPS..GROUPS + 12) {
         let (shape, what) = (shapes(seed), format!("seed {seed}"));
         in_virtual_time(async {
             let world = World::new(shape, seed).await;
@@ -194,7 +201,7 @@ fn disks_come_and_go_in_turn() {
 #[test]
 fn writes_and_flushes_that_fail_cost_a_disk_and_nothing_else() {
     let mut left = 0;
-    for seed in 0..60 {
+    for seed in (0..60).chain(GROUPS..GROUPS + 16) {
         let (shape, what) = (shapes(seed), format!("seed {seed}"));
         in_virtual_time(async {
             let world = World::new(shape, seed).await;
@@ -220,7 +227,7 @@ fn writes_and_flushes_that_fail_cost_a_disk_and_nothing_else() {
 #[test]
 fn a_disk_that_lies_is_found_out() {
     let mut found = 0;
-    for seed in 0..60 {
+    for seed in (0..60).chain(GROUPS..GROUPS + 16) {
         let (shape, what) = (shapes(seed), format!("seed {seed}"));
         in_virtual_time(async {
             let world = World::new(shape, seed).await;
@@ -308,7 +315,7 @@ fn one_disk_too_many_is_said_and_comes_back() {
 
 #[test]
 fn a_lost_disk_is_rebuilt_on_another() {
-    for seed in 4..8 {
+    for seed in (4..8).chain([GROUPS, GROUPS + 2]) {
         in_virtual_time(async {
             let shape = shapes(seed);
             let shape = Shape { disks: shape.disks + 1, slabs: 4, ..shape };
@@ -373,7 +380,7 @@ fn a_region_that_waits_for_a_disk_keeps_what_it_has() {
 /// More changes than the journal has room for, in more groups than there are tables.
 #[test]
 fn a_full_journal_slows_down_and_stops_nothing() {
-    for seed in 0..4 {
+    for seed in (0..4).chain([GROUPS]) {
         in_virtual_time(async {
             let shape = Shape { slabs: 24, rows_max: 20, ..shapes(seed) };
             let world = World::new(shape, seed).await;
@@ -427,7 +434,7 @@ fn what_writes_cost() {
 #[test]
 fn long_io_goes_round_columns_and_rows() {
     in_virtual_time(async {
-        for shape in [SINGLE, DUAL_WIDE] {
+        for shape in [SINGLE, DUAL_WIDE, LOCAL_WIDE] {
             let world = World::new(shape, 1).await;
             let all: Vec<u64> = (1..=1500).collect();
             world.write(7..1507, &all).await.expect("a write");

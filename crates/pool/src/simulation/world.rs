@@ -28,8 +28,10 @@ pub(super) const SPACE: SpaceId = SpaceId(0);
 pub(super) struct Shape {
     pub(super) disks: u16,
     pub(super) copies: u8,
-    /// Parity columns; then `columns` are those of data, and there is one copy.
+    /// How many columns of parity may be lost; then `columns` are those of data, and there is one copy.
     pub(super) parity: u8,
+    /// Groups of a local reconstruction code, or 1: each beyond the first has a parity column more.
+    pub(super) groups: u8,
     pub(super) columns: u8,
     pub(super) slab_bytes: u64,
     pub(super) slabs: u32,
@@ -44,6 +46,7 @@ impl Shape {
         disks: 2,
         copies: 2,
         parity: 0,
+        groups: 1,
         columns: 1,
         slab_bytes: 2 << 20,
         slabs: 3,
@@ -65,11 +68,14 @@ impl Shape {
         // A slab of each disk is left for a journal.
         let slabs = self.slabs - u32::from(self.parity > 0);
         let rows = u64::from(slabs) * u64::from(self.disks)
-            / (u64::from(self.copies) * u64::from(self.columns + self.parity));
+            / (u64::from(self.copies) * u64::from(self.columns + self.parity + self.groups - 1));
         SpaceRecord {
             name: "space".into(),
             size: rows.min(self.rows_max) * u64::from(self.columns) * self.slab_bytes,
             resiliency: match self.copies {
+                _ if self.groups > 1 => {
+                    Resiliency::LocalParity { groups: self.groups, global: self.parity - 1 }
+                }
                 _ if self.parity > 0 => Resiliency::Parity { parity: self.parity },
                 1 => Resiliency::Simple,
                 copies => Resiliency::Mirror { copies },

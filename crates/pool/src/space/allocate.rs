@@ -147,7 +147,7 @@ impl Space {
         for group in 0..(self.path.slab_bytes / GROUP) as u32 {
             let id = BlockId { pool, space, row, index: index as u8, group, allocation: generation };
             bytes.extend(match &self.inner.parity {
-                Some(p) => stripes::encode(&id, &stripes::Block::empty(p.data, p.parity)),
+                Some(p) => stripes::encode(&id, &stripes::Block::empty(p.data(), p.code.parity())),
                 None => encode(&id, 1, &Table::default()),
             });
         }

@@ -3,8 +3,8 @@
 //! Invariants:
 //! 1. A stripe is changed under its lock only. One that is written, durably or about to be, is changed in place only after the change is durable in the
 //!    journal; one that is not (*fresh*) is changed in place at once, and is in the journal before a block says that it is written.
-//! 2. Before a stripe is changed its region is marked, and every column whose disk is away has missed it, durably. A region is used with as many current
-//!    columns as the row has data columns, or not at all.
+//! 2. Before a stripe is changed its region is marked, and every column whose disk is away has missed it, durably. A region is used with current
+//!    columns that all others can be made from, or not at all.
 //! 3. What a stripe is, is what the newest journal entry says, or the blocks if there is none: so blocks may be written at any time, in any order.
 //! 4. A change that has begun and not ended stays in `stuck`; nobody reads or changes its stripes before it is carried out.
 //! 5. What is in the journal stays there until it is durable, in its place and in its block, on every column that counts in its region: that has not
@@ -43,7 +43,8 @@ use super::locks::RangeLock;
 use super::rounds::Rounds;
 use super::{Space, SpaceError};
 use crate::journal::record;
-use crate::{DiskNumber, RowNumber, SpaceId, SpaceRecord, UNIT};
+use crate::parity::Code;
+use crate::{DiskNumber, RowNumber, SpaceId, UNIT};
 use log::Log;
 use marks::Marks;
 use stuck::Stuck;
@@ -60,8 +61,7 @@ type Held = Vec<Arc<RowGroup>>;
 
 /// What a parity space has beside what every space has.
 pub(crate) struct Parity {
-    pub(crate) data: usize,
-    pub(crate) parity: usize,
+    pub(crate) code: Code,
     pub(crate) journal: SpaceId,
     groups: RowGroups,
     marks: Arc<Marks>,
@@ -106,22 +106,21 @@ pub struct ParityCounts {
 }
 
 impl Parity {
-    pub(crate) fn new(tables: usize, id: SpaceId, record: &SpaceRecord, journal_units: u64) -> Parity {
-        let (data, parity) = (usize::from(record.columns), record.resiliency.failures());
+    pub(crate) fn new(tables: usize, id: SpaceId, code: Code, journal_units: u64) -> Parity {
+        let columns = code.columns();
         let log = Log::new(journal_units.saturating_sub(log::HEADERS).max(log::LEAST));
         let fits = |stripes: u32| {
-            let payload = stripes as usize * (data + parity);
-            record::units(stripes as usize, data + parity, payload) <= log.most()
+            let payload = stripes as usize * columns;
+            record::units(stripes as usize, columns, payload) <= log.most()
         };
         let mut together = STRIPES_MAX;
         while together > 1 && !fits(together) {
             together /= 2;
         }
         Parity {
-            data,
-            parity,
+            code,
             journal: SpaceId(id.0.wrapping_add(1)),
-            groups: RowGroups::with(tables / (data + parity), data, parity),
+            groups: RowGroups::with(tables / columns, code),
             marks: Arc::default(),
             log,
             stuck: Stuck::default(),
@@ -138,8 +137,13 @@ impl Parity {
         }
     }
 
+    /// Data columns of a row.
+    pub(crate) fn data(&self) -> usize {
+        self.code.data()
+    }
+
     fn columns(&self) -> usize {
-        self.data + self.parity
+        self.code.columns()
     }
 
     /// Regions of a row that may not be durable in their places, or whose blocks may not be.
@@ -207,7 +211,7 @@ impl Striped {
 
     /// The space's address of a unit; of a parity unit, the stripe's first.
     fn address(&self, row: RowNumber, column: usize, unit: u32) -> u64 {
-        let column = if column < self.p.data { column } else { 0 };
+        let column = if column < self.p.data() { column } else { 0 };
         self.space.inner.address(row, column as u8, unit)
     }
 

@@ -2,7 +2,7 @@
 
 use super::{Space, SpaceError};
 use crate::groups::GroupKey;
-use crate::{GROUP, Resiliency, RowNumber, UNIT};
+use crate::{GROUP, RowNumber, UNIT};
 
 impl Space {
     /// Whether nothing was written to a range, or all of it has been discarded. Of a parity space it is not looked at more closely than by rows.
@@ -13,7 +13,7 @@ impl Space {
         let (id, layout) = (self.inner.id, self.inner.layout);
         let (row_bytes, end) = (layout.row_bytes(), address + length);
         let (rows, parity): (Vec<RowNumber>, bool) = self.path.read(|s| {
-            let parity = |r: &crate::SpaceRecord| matches!(r.resiliency, Resiliency::Parity { .. });
+            let parity = |r: &crate::SpaceRecord| r.resiliency.is_parity();
             let rows =
                 s.rows.range((id, RowNumber((address / row_bytes) as u32))..=(id, RowNumber(u32::MAX)));
             (rows.map(|((_, row), _)| *row).collect(), s.spaces.get(&id).is_some_and(parity))

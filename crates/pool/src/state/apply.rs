@@ -301,6 +301,15 @@ impl State {
             Resiliency::Parity { .. } if !(2..=16).contains(&s.columns) => {
                 return bad("parity has 2 to 16 data columns");
             }
+            Resiliency::LocalParity { groups, global } => {
+                self.since(3)?;
+                if (groups, global) != (2, 1) {
+                    return bad("local reconstruction has 2 groups and 1 global parity column");
+                }
+                if !(4..=14).contains(&s.columns) || !s.columns.is_multiple_of(2) {
+                    return bad("local reconstruction has an even number of data columns, 4 to 14");
+                }
+            }
             _ => {}
         }
         if !interleave.is_power_of_two() || interleave < UNIT || interleave > self.slab_bytes {
@@ -512,21 +521,21 @@ impl State {
             of.fold(u64::MAX, |nobody, (_, c)| nobody & missed(c))
         };
         let slab = r.slab_of(index);
-        match record.resiliency {
-            Resiliency::Parity { parity } => {
-                // A region is lost when more slabs have missed it than there are parity columns.
+        match record.code() {
+            Some(code) => {
+                // A region is lost when those that have not missed it do not tell all.
                 let others: Vec<u64> = (0..r.slabs.len()).map(|s| others(&|of| of == s)).collect();
-                let missing = |bit: u32| {
-                    let lost = others.iter().enumerate().filter(|(s, m)| *s != slab && **m & (1 << bit) != 0);
-                    lost.count()
+                let have = |bit: u32| {
+                    let has = others.iter().enumerate().filter(|(s, m)| *s != slab && **m & (1 << bit) == 0);
+                    has.fold(0, |all, (s, _)| all | 1 << s)
                 };
                 let alone = !mine.missed & others.get(slab).copied().unwrap_or(u64::MAX);
                 (0..u64::BITS)
-                    .filter(|bit| alone & (1 << bit) != 0 && missing(*bit) >= usize::from(parity))
+                    .filter(|bit| alone & (1 << bit) != 0 && !code.decodes(have(*bit)))
                     .fold(0, |only, bit| only | 1 << bit)
             }
-            other => {
-                let copies = other.copies();
+            None => {
+                let copies = record.resiliency.copies();
                 !mine.missed & others(&|of| of / copies == slab / copies)
             }
         }

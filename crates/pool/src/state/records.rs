@@ -5,6 +5,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use crate::parity::Code;
 use crate::{DiskId, DiskNumber, RowNumber, SpaceId};
 
 /// One disk of the pool.
@@ -145,6 +146,14 @@ pub enum Resiliency {
     Parity {
         /// Parity columns.
         parity: u8,
+    },
+    /// Local reconstruction: the data columns in groups of the same size, a parity column for each, and global ones. It survives the loss of any two columns, and
+    /// one that is lost is made from the others of its group. So far 2 groups and 1 global column, which needs version 3 of the format.
+    LocalParity {
+        /// Groups.
+        groups: u8,
+        /// Global parity columns.
+        global: u8,
     },
 }
 
@@ -292,6 +301,21 @@ impl Resiliency {
             Resiliency::Simple => 0,
             Resiliency::Mirror { copies } => usize::from(copies) - 1,
             Resiliency::Parity { parity } => usize::from(parity),
+            Resiliency::LocalParity { global, .. } => 1 + usize::from(global),
+        }
+    }
+
+    /// Whether its rows have parity columns, and it a journal.
+    pub fn is_parity(self) -> bool {
+        self.parity_columns() > 0
+    }
+
+    /// Parity columns of a row.
+    pub fn parity_columns(self) -> usize {
+        match self {
+            Resiliency::Simple | Resiliency::Mirror { .. } => 0,
+            Resiliency::Parity { parity } => usize::from(parity),
+            Resiliency::LocalParity { groups, global } => usize::from(groups) + usize::from(global),
         }
     }
 
@@ -299,7 +323,7 @@ impl Resiliency {
     pub fn copies(self) -> usize {
         match self {
             Resiliency::Mirror { copies } => usize::from(copies),
-            Resiliency::Simple | Resiliency::Parity { .. } => 1,
+            _ => 1,
         }
     }
 }
@@ -307,9 +331,23 @@ impl Resiliency {
 impl SpaceRecord {
     /// Slabs in a row.
     pub fn slabs_in_row(&self) -> usize {
+        usize::from(self.columns) * self.resiliency.copies() + self.resiliency.parity_columns()
+    }
+
+    /// Slabs of a row that stand for each other: the copies of a column, or all of a row with parity.
+    pub fn slabs_in_group(&self) -> usize {
+        if self.resiliency.is_parity() { self.slabs_in_row() } else { self.resiliency.copies() }
+    }
+
+    /// What the parity columns of its rows are; `None` if they have none.
+    pub(crate) fn code(&self) -> Option<Code> {
+        let data = usize::from(self.columns);
         match self.resiliency {
-            Resiliency::Parity { parity } => usize::from(self.columns) + usize::from(parity),
-            other => usize::from(self.columns) * other.copies(),
+            Resiliency::Simple | Resiliency::Mirror { .. } => None,
+            Resiliency::Parity { parity } => Some(Code::new(data, 1, parity > 1)),
+            Resiliency::LocalParity { groups, global } => {
+                Some(Code::new(data, usize::from(groups), global > 0))
+            }
         }
     }
 

@@ -143,7 +143,7 @@ fn version_1_has_nothing_of_version_2() {
     for op in &newer {
         assert_eq!(s.apply(op), Err(InvalidOp::Older { version: 1, needed: 2 }), "{op:?}");
     }
-    assert_eq!(s.apply(&Op::Upgrade { version: 3 }), Err(InvalidOp::Version(3)));
+    assert_eq!(s.apply(&Op::Upgrade { version: 4 }), Err(InvalidOp::Version(4)));
     s.apply(&Op::Upgrade { version: 2 }).unwrap();
     assert_eq!(s.apply(&Op::Upgrade { version: 1 }), Err(InvalidOp::Version(1)));
     newer.iter().for_each(|op| s.apply(op).unwrap());
@@ -179,6 +179,67 @@ fn parity_counts_what_is_missed() {
     assert!(s.apply(&Op::Missed { space, row: ROW, index: 3, regions: 1 }).is_err());
     s.apply(&Op::Missed { space, row: ROW, index: 3, regions: 2 }).unwrap();
     assert_eq!(s.failures_promised(), 1);
+}
+
+/// LRC (4,2,1): columns 0, 1 and 4 are a group, 2, 3 and 5 another, 6 is the global one.
+fn lrc() -> SpaceRecord {
+    SpaceRecord {
+        name: "l".into(),
+        columns: 4,
+        resiliency: Resiliency::LocalParity { groups: 2, global: 1 },
+        ..mirror()
+    }
+}
+
+#[test]
+fn local_reconstruction_counts_what_each_group_missed() {
+    for (missed, may, may_not) in [
+        ([0, 2].as_slice(), [5, 6, 3], [9; 3].as_slice()),
+        (&[0, 1], [2, 3, 5], &[4, 6]),
+        (&[6], [0, 4, 5], &[9]),
+        (&[6, 4], [2, 3, 5], &[0, 1]),
+        (&[0, 2, 6], [9; 3], &[1, 3, 4, 5]),
+    ] {
+        let mut s = pool(7);
+        let space = SpaceId(1);
+        s.apply(&Op::CreateSpace { space, record: lrc() }).unwrap();
+        s.apply(&Op::AllocateRow { space, row: ROW, slabs: (0..7).map(|d| place(d, 1)).collect() }).unwrap();
+        let miss = |index| Op::Missed { space, row: ROW, index, regions: 1 };
+        for index in missed {
+            s.apply(&miss(*index)).unwrap();
+        }
+        for index in may.into_iter().filter(|i| *i < 7) {
+            s.clone().apply(&miss(index)).unwrap();
+        }
+        for index in may_not.iter().filter(|i| **i < 7) {
+            let last = Err(InvalidOp::LastCopy { space, row: ROW, regions: 1 });
+            assert_eq!(s.clone().apply(&miss(*index)), last, "{missed:?}, {index}");
+        }
+        assert_eq!(s.failures_promised(), 2);
+    }
+}
+
+#[test]
+fn local_reconstruction_has_its_shapes_and_its_version() {
+    let mut s = pool(2);
+    let create = |record| Op::CreateSpace { space: SpaceId(1), record };
+    s.version = 2;
+    assert_eq!(s.apply(&create(lrc())), Err(InvalidOp::Older { version: 2, needed: 3 }));
+    s.apply(&Op::Upgrade { version: 3 }).unwrap();
+    for columns in [1, 2, 3, 5, 16] {
+        assert!(matches!(s.apply(&create(SpaceRecord { columns, ..lrc() })), Err(InvalidOp::BadShape(_))));
+    }
+    for (groups, global) in [(0, 0), (1, 1), (2, 0), (2, 2), (3, 1), (255, 255)] {
+        let record = SpaceRecord { resiliency: Resiliency::LocalParity { groups, global }, ..lrc() };
+        assert!(matches!(s.apply(&create(record)), Err(InvalidOp::BadShape(_))), "{groups}, {global}");
+    }
+    for columns in [4, 8, 12, 14] {
+        let mut s = s.clone();
+        s.apply_all(&s.create_ops(SpaceRecord { columns, ..lrc() })).unwrap();
+        assert_eq!(s.spaces[&SpaceId(1)].slabs_in_row(), usize::from(columns) + 3);
+        assert_eq!(s.spaces[&SpaceId(2)].resiliency, Resiliency::Mirror { copies: 3 });
+        assert_eq!(s.owner_of(SpaceId(2)), Some(SpaceId(1)));
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //!
 //! A seed decides everything: the shape, what several users do at the same time on the same units, power cuts, disks that come and go, fail, lie,
 //! return old. A failure names its seed; `POOL_SEED=n cargo test -p pool --test model one_seed` repeats it. `POOL_SEEDS=n` runs so
-//! many seeds instead of a few, from `POOL_FIRST` on. Seeds from 2^48 on have parity, from 2^49 on slow disks as well. With `POOL_WILD` disks lie, fail single I/Os, are put back to older states and are
+//! many seeds instead of a few, from `POOL_FIRST` on. Seeds from 2^47 on have local reconstruction codes, from 2^48 on parity, from 2^49 on slow disks as well. With `POOL_WILD` disks lie, fail single I/Os, are put back to older states and are
 //! replaced as well: then some seeds find errors that are not explained yet, so that is for looking, not for judging.
 
 mod admin;
@@ -42,10 +42,17 @@ fn nothing_is_wrong_or_lost_with_parity() {
     all(rig::PARITY, 80);
 }
 
+/// The same of spaces with local reconstruction codes.
+#[test]
+fn nothing_is_wrong_or_lost_with_local_reconstruction() {
+    all(rig::LOCAL, 24);
+}
+
 /// The same with disks that are slow for a while, take 11.7 s for everything, or do not answer any more: nothing is refused because of them, either.
 #[test]
 fn nothing_is_wrong_lost_or_held_up_with_slow_disks() {
     all(rig::SLOW, 60);
+    all(rig::SLOW_LOCAL, 8);
 }
 
 fn all(from: u64, usual: u64) {
@@ -66,7 +73,8 @@ fn all(from: u64, usual: u64) {
 #[test]
 fn a_cut_at_every_event() {
     let seeds = 0..number("POOL_SEEDS").map_or(4, |n| n / 50);
-    for seed in seeds.clone().chain(seeds.map(|n| rig::PARITY + n)) {
+    let local = (0..seeds.end.min(1)).map(|n| rig::LOCAL + n);
+    for seed in seeds.clone().chain(seeds.map(|n| rig::PARITY + n)).chain(local) {
         for event in 0.. {
             if !in_virtual_time(run(seed, Some(event))).cut {
                 break;
@@ -77,7 +85,8 @@ fn a_cut_at_every_event() {
 
 #[test]
 fn a_seed_replays_byte_for_byte() {
-    for seed in (0..10).chain(rig::PARITY..rig::PARITY + 3).chain(rig::SLOW..rig::SLOW + 4) {
+    let parity = (rig::PARITY..rig::PARITY + 3).chain(rig::LOCAL..rig::LOCAL + 2);
+    for seed in (0..10).chain(parity).chain(rig::SLOW..rig::SLOW + 4) {
         let run = || in_virtual_time(run(seed, None)).images;
         assert!(run() == run(), "seed {seed}");
     }

@@ -48,8 +48,10 @@ pub fn arena() -> Arena {
 pub struct Shape {
     pub disks: usize,
     pub copies: u8,
-    /// Parity columns beside those of data; then there is one copy.
+    /// How many columns of parity may be lost; then there is one copy.
     pub parity: u8,
+    /// Groups of a local reconstruction code, or 1: each beyond the first has a parity column more.
+    pub groups: u8,
     pub columns: u8,
     pub interleave: u32,
     pub rows: u64,
@@ -60,13 +62,20 @@ pub const DISK_BYTES: u64 = 16 << 20;
 pub const SLAB_BYTES: u64 = 2 << 20;
 /// Seeds from here on have parity.
 pub const PARITY: u64 = 1 << 48;
+/// Seeds from here on have local reconstruction codes.
+pub const LOCAL: u64 = 1 << 47;
 /// Seeds from here on have disks that are slow: even ones are of mirrors, odd ones of parity.
 pub const SLOW: u64 = 1 << 49;
+/// The same with local reconstruction codes.
+pub const SLOW_LOCAL: u64 = SLOW + (1 << 46);
 /// The units that are used, at the beginning of each row.
 pub const USED: u64 = 40;
 
 impl Shape {
     pub fn of(seed: u64) -> Shape {
+        if let Some(n) = seed.checked_sub(SLOW_LOCAL) {
+            return Shape::of(LOCAL + n);
+        }
         if let Some(n) = seed.checked_sub(SLOW) {
             return Shape::of(if n % 2 == 0 { n / 2 } else { PARITY + n / 2 });
         }
@@ -86,16 +95,21 @@ impl Shape {
         let with_parity =
             [(3, 1, 2), (4, 2, 2), (4, 1, 3), (5, 2, 3), (4, 1, 2), (5, 2, 2), (5, 1, 2), (6, 2, 3)];
         let (disks, copies, columns) = kinds[(seed % 10) as usize];
-        let (disks, copies, parity, columns) = match seed.checked_sub(PARITY) {
-            None => (disks, copies, 0, columns),
-            Some(n) => {
-                let (disks, parity, columns) = with_parity[(n % 8) as usize];
-                (disks, 1, parity, columns)
+        let with_groups = [(7, 4), (8, 4), (11, 8), (9, 6), (7, 4), (8, 4), (12, 8), (16, 12)];
+        let (disks, copies, parity, groups, columns) = match seed {
+            PARITY.. => {
+                let (disks, parity, columns) = with_parity[((seed - PARITY) % 8) as usize];
+                (disks, 1, parity, 1, columns)
             }
+            LOCAL.. => {
+                let (disks, columns) = with_groups[((seed - LOCAL) % 8) as usize];
+                (disks, 1, 2, 2, columns)
+            }
+            _ => (disks, copies, 0, 1, columns),
         };
         let interleave = [4096, 8192, 65536][random.below(3) as usize];
         let (rows, fixed) = (1 + random.below(3), random.one_in(3));
-        Shape { disks, copies, parity, columns, interleave, rows, fixed }
+        Shape { disks, copies, parity, groups, columns, interleave, rows, fixed }
     }
 
     pub fn record(&self) -> SpaceRecord {
@@ -103,6 +117,9 @@ impl Shape {
             name: "space".into(),
             size: self.rows * self.row_units() * UNIT,
             resiliency: match self.copies {
+                _ if self.groups > 1 => {
+                    Resiliency::LocalParity { groups: self.groups, global: self.parity - 1 }
+                }
                 _ if self.parity > 0 => Resiliency::Parity { parity: self.parity },
                 1 => Resiliency::Simple,
                 copies => Resiliency::Mirror { copies },

@@ -284,7 +284,7 @@ fn space(open: &OpenPool, s: &State, id: SpaceId) -> Option<SpaceStatus> {
         resiliency: match record.resiliency {
             Resiliency::Simple => "Simple",
             Resiliency::Mirror { .. } => "Mirror",
-            Resiliency::Parity { .. } => "Parity",
+            Resiliency::Parity { .. } | Resiliency::LocalParity { .. } => "Parity",
         }
         .to_owned(),
         redundancy: record.resiliency.failures(),
@@ -298,9 +298,10 @@ fn space(open: &OpenPool, s: &State, id: SpaceId) -> Option<SpaceStatus> {
             Provisioning::Fixed => "Fixed",
         }
         .to_owned(),
-        columns: match record.resiliency {
-            Resiliency::Parity { parity } => record.columns + parity,
-            _ => record.columns,
+        columns: record.columns + record.resiliency.parity_columns() as u8,
+        groups: match record.resiliency {
+            Resiliency::LocalParity { groups, .. } => groups,
+            _ => 1,
         },
         interleave: record.interleave,
         attached: open.attachments.socket(id),

@@ -94,6 +94,9 @@ pub enum StorageError {
         /// Disks that may be used.
         disks: usize,
     },
+    /// The caller's: groups of columns for a kind of virtual disk that has none, or another number of them.
+    #[error("{0} groups of columns are not to be had: dual parity has 1 or 2, all else 1")]
+    Groups(u8),
     /// The caller's: what this version does not do yet.
     #[error("{0} is not there yet")]
     NotYet(&'static str),
@@ -191,9 +194,10 @@ impl StorageError {
             | StorageError::NoDiskHere(_)
             | StorageError::NoJob(_)
             | StorageError::NotFound(_) => StatusCode::NOT_FOUND,
-            StorageError::NotAbsolute(_) | StorageError::NotYet(_) | StorageError::Shrinks { .. } => {
-                StatusCode::BAD_REQUEST
-            }
+            StorageError::NotAbsolute(_)
+            | StorageError::NotYet(_)
+            | StorageError::Groups(_)
+            | StorageError::Shrinks { .. } => StatusCode::BAD_REQUEST,
             StorageError::Stopping => StatusCode::SERVICE_UNAVAILABLE,
             _ => StatusCode::CONFLICT,
         }
@@ -229,8 +233,9 @@ impl StorageError {
                 "choose a smaller size, add disks, or let it be thin: --provisioning thin"
             }
             StorageError::TooFewDisks { .. } => {
-                "add disks (causeway pool add-disk), or choose fewer columns or copies"
+                "add disks (causeway pool add-disk), or choose fewer columns, copies or groups"
             }
+            StorageError::Groups(_) => "leave --groups out, or choose --resiliency dual-parity --groups 2",
             StorageError::NotOpen { .. } => {
                 "see causeway pool show NAME, and open it: causeway pool import NAME"
             }

@@ -363,10 +363,7 @@ fn waits_for(state: &State, disk: DiskNumber) -> Option<Vec<DiskNumber>> {
     }
     let (mut behind, mut away) = (false, BTreeSet::new());
     for (&(space, _), row) in &state.rows {
-        let copies = state.spaces.get(&space).map_or(1, |s| match s.resiliency {
-            pool::Resiliency::Parity { .. } => s.slabs_in_row(),
-            other => other.copies(),
-        });
+        let copies = state.spaces.get(&space).map_or(1, pool::SpaceRecord::slabs_in_group);
         for column in row.slabs.chunks(copies.max(1)) {
             for mine in column.iter().filter(|c| c.place.disk == disk && c.missed != 0) {
                 behind = true;

@@ -18,6 +18,11 @@ const INTERLEAVE: u32 = 256 << 10;
 const COLUMNS_MIRROR: usize = 4;
 const COLUMNS_SIMPLE: usize = 8;
 const COLUMNS_PARITY: usize = 8;
+/// Groups of a local reconstruction code.
+const GROUPS: u8 = 2;
+/// Data columns that it gets by itself; and from so many disks on, if all of them are flash.
+const COLUMNS_LOCAL: u8 = 8;
+const COLUMNS_LOCAL_FLASH: (usize, u8) = (16, 12);
 
 impl Pools {
     /// Makes a virtual disk.
@@ -169,7 +174,13 @@ fn data(open: &OpenPool) -> Result<Arc<DataPath>, StorageError> {
 fn why_columns(s: &State, record: &SpaceRecord) -> String {
     let (disks, columns, copies) = (usable(s), record.columns, record.resiliency.copies());
     let all = usize::from(columns) * copies;
-    if matches!(record.resiliency, Resiliency::Parity { .. }) {
+    if let Resiliency::LocalParity { groups, .. } = record.resiliency {
+        let (all, each) = (record.slabs_in_row(), columns / groups);
+        return format!(
+            "it has {all} columns, LRC ({columns},{groups},1): {groups} groups of {each} of data and one of parity, from which one that is lost is made again, and one of parity over all"
+        );
+    }
+    if record.resiliency.is_parity() {
         let all = record.slabs_in_row();
         return format!(
             "it has {all} columns, {} of them parity: as many as there are disks but for one that repairs go to, 2 to {COLUMNS_PARITY} of data",
@@ -192,6 +203,14 @@ fn why_columns(s: &State, record: &SpaceRecord) -> String {
     )
 }
 
+/// Data columns of a local reconstruction code, if nobody says how many: as Storage Spaces Direct chooses them, 12 from 16 disks on where all are flash, else 8.
+fn local_columns(s: &State, disks: usize) -> u8 {
+    // 2 SSD, 3 NVMe, 4 SCM.
+    let flash = s.disks.values().all(|r| (2..=4).contains(&r.media));
+    let (many, columns) = COLUMNS_LOCAL_FLASH;
+    if flash && disks >= many { columns } else { COLUMNS_LOCAL }
+}
+
 /// How many disks new slabs may go to.
 fn usable(s: &State) -> usize {
     s.disks.iter().filter(|(d, r)| r.usage == Usage::AutoSelect && s.is_present(**d)).count()
@@ -204,8 +223,15 @@ fn shape(s: &State, new: &NewSpace) -> Result<(SpaceRecord, u64), StorageError> 
         ResiliencySetting::Mirror => Resiliency::Mirror { copies: 2 },
         ResiliencySetting::ThreeWayMirror => Resiliency::Mirror { copies: 3 },
         ResiliencySetting::Parity => Resiliency::Parity { parity: 1 },
-        ResiliencySetting::DualParity => Resiliency::Parity { parity: 2 },
+        ResiliencySetting::DualParity => match new.groups {
+            None | Some(1) => Resiliency::Parity { parity: 2 },
+            Some(GROUPS) => Resiliency::LocalParity { groups: GROUPS, global: 1 },
+            Some(other) => return Err(StorageError::Groups(other)),
+        },
     };
+    if let Some(groups) = new.groups.filter(|g| *g != 1 && new.resiliency != ResiliencySetting::DualParity) {
+        return Err(StorageError::Groups(groups));
+    }
     let usable = usable(s);
     // Of a mirror one disk is left, so that what a lost one had finds a place.
     let mirror = || (usable.saturating_sub(1) / resiliency.copies()).clamp(1, COLUMNS_MIRROR) as u8;
@@ -213,12 +239,11 @@ fn shape(s: &State, new: &NewSpace) -> Result<(SpaceRecord, u64), StorageError> 
         Resiliency::Simple => usable.clamp(1, COLUMNS_SIMPLE) as u8,
         Resiliency::Mirror { .. } => pool::placement::columns(s, resiliency, mirror()),
         Resiliency::Parity { parity } => parity_columns(usable, parity),
+        Resiliency::LocalParity { .. } => local_columns(s, usable),
     };
-    let columns = match (resiliency, new.columns) {
-        // People count the columns of parity too.
-        (Resiliency::Parity { parity }, Some(all)) => all.saturating_sub(parity),
-        (_, all) => all.unwrap_or(by_disks),
-    };
+    // People count the columns of parity too.
+    let data = |all: u8| all.saturating_sub(resiliency.parity_columns() as u8);
+    let columns = new.columns.map_or(by_disks, data);
     let provisioning = match new.provisioning {
         ProvisioningSetting::Thin => Provisioning::Thin,
         ProvisioningSetting::Fixed => Provisioning::Fixed,

@@ -64,6 +64,7 @@ fn space_record() -> impl Strategy<Value = SpaceRecord> {
         Just(Resiliency::Simple),
         (0..5_u8).prop_map(|copies| Resiliency::Mirror { copies }),
         (0..4_u8).prop_map(|parity| Resiliency::Parity { parity }),
+        (0..4_u8, 0..3_u8).prop_map(|(groups, global)| Resiliency::LocalParity { groups, global }),
     ];
     let provisioning = prop::sample::select(vec![Provisioning::Thin, Provisioning::Fixed]);
     (name(), 1..50_u64, resiliency, 12..22_u32, 1..4_u8, provisioning).prop_map(

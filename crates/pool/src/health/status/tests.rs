@@ -153,6 +153,28 @@ fn what_can_be_lost_is_exact() {
     }
 }
 
+/// LRC (4,2,1): columns 0, 1 and 4 are a group, 2, 3 and 5 another, 6 is the global one.
+#[test]
+fn what_local_reconstruction_can_lose() {
+    let resiliency = Resiliency::LocalParity { groups: 2, global: 1 };
+    for (lost, can, operational) in [
+        ([].as_slice(), 2, "OK"),
+        (&[0], 1, "Incomplete"),
+        (&[6], 1, "Incomplete"),
+        (&[0, 2], 1, "Incomplete"),
+        (&[0, 4], 0, "Incomplete"),
+        (&[0, 2, 6], 0, "Incomplete"),
+        (&[0, 1, 4], 0, "No redundancy"),
+    ] {
+        let mut s = state(&[8; 12]);
+        // The metadata survives more than the space.
+        s.apply(&Op::Voters { voters: (7..12).map(DiskNumber).collect() }).expect("voters");
+        let l = space(&mut s, "l", resiliency, 4, &[&[0, 1, 2, 3, 4, 5, 6]]);
+        lost.iter().for_each(|d| lose(&mut s, *d));
+        assert_eq!((can_lose(&s).disks, of_space(&s, l).operational), (can, operational), "{lost:?}");
+    }
+}
+
 #[test]
 fn rows_fit_as_placement_finds_them() {
     for slabs in [vec![8, 8], vec![8, 3, 3], vec![4, 4, 4, 4], vec![9, 1], vec![40, 50, 70, 5, 64]] {

@@ -17,7 +17,7 @@ use crate::blocks::Units;
 use crate::journal::record;
 use crate::space::SpaceError;
 use crate::space::copies::Copy;
-use crate::{RowNumber, UNIT, parity};
+use crate::{RowNumber, UNIT};
 
 /// Batches of one call under way at a time.
 const AT_ONCE: usize = 8;
@@ -213,7 +213,8 @@ impl Striped {
         columns: &[Copy],
         batch: &Batch,
     ) -> Result<Vec<Stripe>, SpaceError> {
-        let (key, data, n) = (batch.key, self.p.data, self.p.columns());
+        let (key, code) = (batch.key, self.p.code);
+        let (data, n) = (code.data(), code.columns());
         let mut ways: Vec<(u32, Way)> = Vec::new();
         let mut wanted = vec![Units::NONE; n];
         {
@@ -230,15 +231,14 @@ impl Striped {
                 let stays = was & !changed;
                 let sound = |c: usize| columns[c].is_current(region) && state.has_sum(c, unit, region);
                 let goes = changed & was;
-                let parity_reads = if was == 0 { 0 } else { self.p.parity as u32 };
-                let cheaper = goes.count_ones() + parity_reads < stays.count_ones();
-                let can = (data..n).all(sound) && (0..data).filter(|c| goes & 1 << c != 0).all(sound);
+                // A parity that nothing written has a part in is zeros, and not there.
+                let parities = code.parities_of(changed) & code.parities_of(was);
+                let differs = goes | parities;
+                let cheaper = differs.count_ones() < stays.count_ones();
+                let can = (0..n).filter(|c| differs & 1 << c != 0).all(sound);
                 let way = if cheaper && can { Way::Difference } else { Way::Whole };
-                let reads = if way == Way::Whole { stays } else { goes };
-                (0..data).filter(|c| reads & 1 << c != 0).for_each(|c| wanted[c].insert(unit));
-                if way == Way::Difference && was != 0 {
-                    (data..n).for_each(|c| wanted[c].insert(unit));
-                }
+                let reads = if way == Way::Whole { stays } else { differs };
+                (0..n).filter(|c| reads & 1 << c != 0).for_each(|c| wanted[c].insert(unit));
                 ways.push((number, way));
             }
         }
@@ -262,7 +262,7 @@ impl Striped {
                             None => read(c),
                         })
                         .collect();
-                    parity::encode(self.p.parity, length, &all)
+                    code.encode(length, &all)
                 }
                 Way::Difference => {
                     let was = |c: usize| read(c).map_or_else(|| vec![0; length], <[u8]>::to_vec);
@@ -270,7 +270,7 @@ impl Striped {
                     for c in (0..data).filter(|c| new(*c).is_some()) {
                         for (j, p) in parities.iter_mut().enumerate() {
                             for bytes in [read(c), new(c).and_then(Option::as_deref)].into_iter().flatten() {
-                                parity::add(j, c, bytes, p);
+                                code.add(j, c, bytes, p);
                             }
                         }
                     }
@@ -279,9 +279,11 @@ impl Striped {
             };
             let mut units: Vec<(usize, IoBuf)> =
                 (0..data).filter_map(|c| Some((c, new(c)?.clone()?))).collect();
-            if written != 0 {
-                units.extend(parities.into_iter().enumerate().map(|(j, p)| (data + j, IoBuf::from(p))));
-            }
+            // Those that change, but for those that are not there any more.
+            let changed = gets | zeros & was;
+            let there = code.parities_of(changed) & code.parities_of(written);
+            let parities = parities.into_iter().enumerate().map(|(j, p)| (data + j, p));
+            units.extend(parities.filter(|(c, _)| there & 1 << c != 0).map(|(c, p)| (c, IoBuf::from(p))));
             let mut sums: Vec<u32> = (0..n).map(|c| state.sums[c][unit]).collect();
             let mut known = (0..n).filter(|c| state.has_sum(*c, unit, region)).fold(0, |all, c| all | 1 << c);
             for (c, bytes) in &units {

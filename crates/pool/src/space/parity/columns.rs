@@ -42,7 +42,7 @@ impl Striped {
         columns.iter().map(|c| c.generation).max().unwrap_or(0)
     }
 
-    /// Regions that cannot be used now are an error: fewer columns are current there than there are data columns.
+    /// Regions that cannot be used now are an error: the columns that are current there do not tell all.
     pub(super) fn enough(&self, row: RowNumber, columns: &[Copy], regions: u64) -> Result<(), SpaceError> {
         let short = regions & !usable(&self.p, columns);
         if short == 0 {
@@ -60,8 +60,13 @@ impl Striped {
     }
 }
 
+/// Columns that are current in a region, by bit.
+pub(super) fn have(columns: &[Copy], region: u64) -> u32 {
+    columns.iter().filter(|c| c.is_current(region)).fold(0, |all, c| all | 1 << c.index)
+}
+
 /// Regions where enough columns are current.
 pub(super) fn usable(p: &Parity, columns: &[Copy]) -> u64 {
-    let many = |region: &u64| columns.iter().filter(|c| c.is_current(*region)).count() >= p.data;
+    let many = |region: &u64| p.code.decodes(have(columns, *region));
     (0..REGIONS).map(|r| 1_u64 << r).filter(many).fold(0, |all, r| all | r)
 }

@@ -9,7 +9,9 @@ use arena::SgMut;
 use futures_util::future::{Either, select};
 
 use super::Striped;
+use super::columns::Columns;
 use super::read::{groups_of, within};
+use super::table::RowGroup;
 use crate::disks::{DataDisk, Reading};
 use crate::space::read::fill;
 use crate::{RowNumber, UNIT};
@@ -100,18 +102,50 @@ impl Striped {
                 let Some(mut columns) = self.columns(row) else { return (false, dst) };
                 // It is not asked.
                 columns[column].disk = None;
-                let range = within(key, &piece);
-                let parts = self.parts(&group, &columns, range.start, range.end).await;
-                let there = group.state.lock().there(column);
-                for (unit, number) in range.clone().zip(piece.clone()).filter(|(u, _)| there.has(*u)) {
-                    let stripe: Vec<_> = parts.iter().map(|p| p[unit - range.start].clone()).collect();
-                    let region = self.regions(&(number..number + 1));
-                    let Some(whole) = self.solve(&group, unit, region, &stripe) else { return (false, dst) };
-                    fill(&mut dst, (number - units.start) as usize * UNIT as usize, Some(&whole[column]));
+                let near = self.p.code.near(column);
+                let all = self.p.code.all();
+                let of_near = match near {
+                    Some(near) => {
+                        self.made_of(&group, &columns, column, &piece, near, units.start, dst).await
+                    }
+                    None => (false, dst),
+                };
+                dst = of_near.1;
+                if !of_near.0 {
+                    let of_all = self.made_of(&group, &columns, column, &piece, all, units.start, dst).await;
+                    dst = of_all.1;
+                    if !of_all.0 {
+                        return (false, dst);
+                    }
                 }
             }
         }
         let good = self.is_good(row, column, units, &mut dst);
         (good, dst)
+    }
+
+    /// The same of some stripes of a group, from the columns that are `asked`, by bit; whether all could be made.
+    #[allow(clippy::too_many_arguments)] // of what one caller has
+    async fn made_of(
+        &self,
+        group: &RowGroup,
+        columns: &Columns,
+        column: usize,
+        piece: &Range<u32>,
+        asked: u32,
+        first: u32,
+        mut dst: SgMut,
+    ) -> (bool, SgMut) {
+        let range = within(group.key, piece);
+        let parts = self.parts(group, columns, asked, range.start, range.end).await;
+        let there = group.state.lock().there(column);
+        for (unit, number) in range.clone().zip(piece.clone()).filter(|(u, _)| there.has(*u)) {
+            let stripe: Vec<_> = parts.iter().map(|p| p[unit - range.start].clone()).collect();
+            let region = self.regions(&(number..number + 1));
+            let whole = self.solve(group, unit, region, &stripe, asked);
+            let Some(bytes) = whole.and_then(|w| w[column].clone()) else { return (false, dst) };
+            fill(&mut dst, (number - first) as usize * UNIT as usize, Some(&bytes));
+        }
+        (true, dst)
     }
 }

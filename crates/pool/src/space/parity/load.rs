@@ -129,13 +129,17 @@ impl Striped {
                     continue;
                 }
                 let newest = told().filter_map(|(_, b)| b.as_ref().ok()).max_by_key(|b| b.generation);
-                let good = told().filter(|(_, b)| b.is_ok()).count();
-                let needed = self.p.data.min(told().count());
+                let those = |good: bool| {
+                    let of = told().filter(|(_, b)| !good || b.is_ok());
+                    of.fold(0_u32, |all, (c, _)| all | 1 << c.index)
+                };
+                let (all, good) = (those(false), those(true));
+                let short = if self.p.code.decodes(all) { !self.p.code.decodes(good) } else { good != all };
                 let failed = told().find_map(|(c, b)| match b {
                     Err(Bad::Disk(error)) => Some(blame(c.number, *error)),
                     _ => None,
                 });
-                if let (true, Some(error)) = (good < needed, failed) {
+                if let (true, Some(error)) = (short, failed) {
                     // It may be readable another time.
                     return Err(error);
                 }
@@ -197,7 +201,7 @@ impl Striped {
         let at = copy.block_at(disk, key.group);
         let bytes = disk.read_vec(&self.space.path.io, at, BLOCK).await.map_err(Bad::Disk)?;
         let id = self.block_id(key.row, key.group, copy);
-        decode(&bytes, &id, self.p.data, self.p.parity).map_err(|_| Bad::Damaged)
+        decode(&bytes, &id, self.p.data(), self.p.code.parity()).map_err(|_| Bad::Damaged)
     }
 
     pub(super) fn block_id(&self, row: RowNumber, group: u32, copy: &Copy) -> BlockId {

@@ -1,16 +1,18 @@
 //! Reading stripes across their columns: what is bad in one is made from the others, put back, and counted.
+//!
+//! With a code that has groups a unit is looked for in its group first, and the other columns are asked only where that does not do.
 
 use arena::IoBuf;
 use futures_util::future::join_all;
 
 use super::Striped;
-use super::columns::Columns;
+use super::columns::{Columns, have};
 use super::table::RowGroup;
 use crate::blocks::Units;
 use crate::events::{Finding, Found};
 use crate::space::SpaceError;
 use crate::space::copies::Copy;
-use crate::{GROUP_UNITS, UNIT, parity};
+use crate::{GROUP_UNITS, UNIT};
 
 /// Stripes that are read together.
 const PIECE: usize = 64;
@@ -27,12 +29,20 @@ pub(super) enum Part {
     Good(IoBuf),
     /// Something else, or it cannot be read.
     Bad(Found),
-    /// It is not current: nobody asks it.
+    /// It is not current, or nobody asked it.
     Away,
 }
 
+/// What came of looking at a stripe.
+enum Healed {
+    /// The unit that was asked for; `None` when it is lost.
+    As(Option<IoBuf>),
+    /// What was read is too little.
+    Ask,
+}
+
 impl Striped {
-    /// Units of a column as they should be. Those of columns that are current and differ are put right, and the rest of their stripes with them.
+    /// Units of a column as they should be. Those of columns that are current and differ are put right, and those of the rest of their stripes that were read with them.
     /// The caller has the stripes' lock, and they are ready.
     ///
     /// # Errors
@@ -46,10 +56,25 @@ impl Striped {
         let mut looked = Looked::new();
         for (from, to) in pieces(units) {
             let Some(columns) = self.columns(group.key.row) else { break };
-            let parts = self.parts(group, &columns, from, to).await;
+            let all = self.p.code.all();
+            let mut asked = self.p.code.near(column).unwrap_or(all);
+            let mut parts = self.parts(group, &columns, asked, from, to).await;
             for unit in (from..to).filter(|u| units.has(*u)) {
-                let stripe: Vec<Part> = parts.iter().map(|p| p[unit - from].clone()).collect();
-                looked.push((unit, self.heal_stripe(group, &columns, column, unit, stripe).await?));
+                let bytes = loop {
+                    let stripe: Vec<Part> = parts.iter().map(|p| p[unit - from].clone()).collect();
+                    match self.heal_stripe(group, &columns, column, unit, stripe, asked).await? {
+                        Healed::As(bytes) => break bytes,
+                        Healed::Ask => {
+                            let others = self.parts(group, &columns, all & !asked, from, to).await;
+                            let unread = parts.iter_mut().zip(others).enumerate();
+                            unread
+                                .filter(|(c, _)| asked & 1 << c == 0)
+                                .for_each(|(_, (to, from))| *to = from);
+                            asked = all;
+                        }
+                    }
+                };
+                looked.push((unit, bytes));
             }
         }
         Ok(looked)
@@ -66,14 +91,15 @@ impl Striped {
     ) -> Result<(u64, u64), SpaceError> {
         let (mut healed, mut lost) = (0, 0);
         let Some(columns) = self.columns(group.key.row) else { return Ok((0, 0)) };
-        let parts = self.parts(group, &columns, range.start, range.end).await;
-        let there = group.state.lock().there(self.p.data);
+        let all = self.p.code.all();
+        let parts = self.parts(group, &columns, all, range.start, range.end).await;
+        let there = group.state.lock().any();
         for unit in range.clone().filter(|u| there.has(*u)) {
             let stripe: Vec<Part> = parts.iter().map(|p| p[unit - range.start].clone()).collect();
             if let Some(bad) = stripe.iter().position(|p| p.bad().is_some()) {
-                match self.heal_stripe(group, &columns, bad, unit, stripe).await? {
-                    Some(_) => healed += 1,
-                    None => lost += 1,
+                match self.heal_stripe(group, &columns, bad, unit, stripe, all).await? {
+                    Healed::As(Some(_)) => healed += 1,
+                    _ => lost += 1,
                 }
                 continue;
             }
@@ -81,9 +107,9 @@ impl Striped {
             if units.iter().any(Option::is_none) {
                 continue;
             }
-            let data: Vec<Option<&[u8]>> = units[..self.p.data].iter().map(Option::as_deref).collect();
-            let parity = parity::encode(self.p.parity, UNIT as usize, &data);
-            for (c, want) in (self.p.data..).zip(parity) {
+            let data: Vec<Option<&[u8]>> = units[..self.p.data()].iter().map(Option::as_deref).collect();
+            let parity = self.p.code.encode(UNIT as usize, &data);
+            for (c, want) in (self.p.data()..).zip(parity) {
                 if units[c].as_deref() != Some(&want[..]) {
                     let (disk, space) = (columns[c].number, self.space.inner.id);
                     let address = self.address(group.key.row, c, group.key.first() + unit as u32);
@@ -118,15 +144,19 @@ impl Striped {
         self.space.inner.regions.in_group(group.key.group, mapped & !unknown)
     }
 
-    /// What every column has in the stripes from `from` to `to` of a group.
+    /// What each column that is `asked`, by bit, has in the stripes from `from` to `to` of a group.
     pub(super) async fn parts(
         &self,
         group: &RowGroup,
         columns: &Columns,
+        asked: u32,
         from: usize,
         to: usize,
     ) -> Vec<Vec<Part>> {
-        let reads = columns.iter().map(|copy| self.parts_of(group, copy, from, to));
+        let reads = columns.iter().map(async |copy| match asked & 1 << copy.index {
+            0 => vec![Part::Away; to - from],
+            _ => self.parts_of(group, copy, from, to).await,
+        });
         join_all(reads).await
     }
 
@@ -173,7 +203,7 @@ impl Striped {
         parts
     }
 
-    /// One unit, with what its stripe has.
+    /// One unit, with what the columns of its stripe that were asked have; of these, what is bad is put right.
     async fn heal_stripe(
         &self,
         group: &RowGroup,
@@ -181,7 +211,8 @@ impl Striped {
         column: usize,
         unit: usize,
         parts: Vec<Part>,
-    ) -> Result<Option<IoBuf>, SpaceError> {
+        asked: u32,
+    ) -> Result<Healed, SpaceError> {
         let key = group.key;
         let number = key.first() + unit as u32;
         let region = self.regions(&(number..number + 1));
@@ -189,51 +220,60 @@ impl Striped {
             parts.iter().enumerate().filter_map(|(c, p)| Some((c, p.bad()?))).collect();
         let mine = parts[column].bytes();
         if bad.is_empty() && mine.is_some() {
-            return Ok(mine);
+            return Ok(Healed::As(mine));
         }
-        let whole = self.solve(group, unit, region, &parts);
+        let whole = self.solve(group, unit, region, &parts, asked);
+        if whole.is_none() && asked != self.p.code.all() {
+            return Ok(Healed::Ask);
+        }
         let finding = |c: usize, found| {
             let address = self.address(key.row, c, number);
             let (disk, space) = (columns[c].number, self.space.inner.id);
             self.space.path.events.add(Finding { found, disk, space, address });
         };
         let Some(whole) = whole else {
-            let enough = columns.iter().filter(|c| c.is_current(region)).count() >= self.p.data;
+            let enough = self.p.code.decodes(have(columns, region));
             if mine.is_none()
                 && enough
                 && let Some((c, _)) = bad.first()
             {
                 finding(*c, Found::Lost);
             }
-            return Ok(mine);
+            return Ok(Healed::As(mine));
         };
         for (c, found) in bad {
             if found != Found::BadTable {
                 finding(c, found);
             }
-            self.put_back(group, &columns[c], unit, region, whole[c].clone()).await?;
+            if let Some(bytes) = &whole[c] {
+                self.put_back(group, &columns[c], unit, region, bytes.clone()).await?;
+            }
         }
-        Ok(mine.or_else(|| Some(whole[column].clone())))
+        Ok(Healed::As(mine.or_else(|| whole[column].clone())))
     }
 
-    /// All units of a stripe from those that are good, if they agree with every sum that is known.
+    /// All units that are `wanted`, by bit, of a stripe from those that are good, if they agree with every sum that is known; maybe others of it.
     pub(super) fn solve(
         &self,
         group: &RowGroup,
         unit: usize,
         region: u64,
         parts: &[Part],
-    ) -> Option<Vec<IoBuf>> {
+        wanted: u32,
+    ) -> Option<Vec<Option<IoBuf>>> {
         let key = group.key;
         let mut stripe: Vec<Option<Vec<u8>>> = parts.iter().map(|p| p.bytes().map(|b| b.to_vec())).collect();
         // Zeros in parity are those of a stripe with nothing written, which nobody asks for.
-        if !parity::recover(self.p.data, UNIT as usize, &mut stripe) {
+        if !self.p.code.recover(UNIT as usize, &mut stripe, wanted) {
             return None;
         }
         let state = group.state.lock();
         let mut whole = Vec::with_capacity(stripe.len());
         for (c, bytes) in stripe.into_iter().enumerate() {
-            let bytes = bytes?;
+            let Some(bytes) = bytes else {
+                whole.push(None);
+                continue;
+            };
             let made = parts[c].bytes().is_none();
             if made && state.has_sum(c, unit, region) && state.is_there(c, unit) {
                 let sum = self.sum(key.row, c, key.first() + unit as u32, &bytes);
@@ -241,7 +281,7 @@ impl Striped {
                     return None;
                 }
             }
-            whole.push(IoBuf::from(bytes));
+            whole.push(Some(IoBuf::from(bytes)));
         }
         Some(whole)
     }

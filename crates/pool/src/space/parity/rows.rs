@@ -182,7 +182,7 @@ impl Striped {
             };
             let Some(group) = group else { return Ok(()) };
             let range = super::read::within(key, &units);
-            if group.state.lock().there(self.p.data).and(&Units::range(range.start, range.end)).is_empty() {
+            if group.state.lock().any().and(&Units::range(range.start, range.end)).is_empty() {
                 // What is written meanwhile is what it should be.
                 continue;
             }

@@ -10,6 +10,7 @@ use std::ops::Range;
 
 use crate::blocks::Units;
 use crate::cache::{Cache, Cached, Entry, Flags, Key};
+use crate::parity::Code;
 use crate::{GROUP_UNITS, RowNumber};
 
 /// Which group of which row.
@@ -47,6 +48,7 @@ impl Key for RowKey {
 }
 
 pub(super) struct RowState {
+    code: Code,
     pub(super) written: Vec<Units>,
     pub(super) sums: Vec<[u32; GROUP_UNITS as usize]>,
     pub(super) lost: Vec<Units>,
@@ -81,26 +83,28 @@ impl RowState {
 
     /// Whether a unit of a column, data or parity, has anything in its place.
     pub(super) fn is_there(&self, column: usize, unit: usize) -> bool {
-        match self.written.get(column) {
-            Some(written) => written.has(unit),
-            None => self.written.iter().any(|w| w.has(unit)),
-        }
+        self.code.covers(column) & self.mask(unit) != 0
     }
 
-    /// Units of a column that have something in their places.
+    /// Units of a column that have something in their places: of a parity column, those that have a written data unit's part.
     pub(super) fn there(&self, column: usize) -> Units {
-        match self.written.get(column) {
-            Some(written) => *written,
-            None => self.written.iter().fold(Units::NONE, |all, w| all.or(w)),
-        }
+        let covers = self.code.covers(column);
+        let of = self.written.iter().enumerate().filter(|(c, _)| covers & 1 << c != 0);
+        of.fold(Units::NONE, |all, (_, w)| all.or(w))
+    }
+
+    /// Stripes of which anything is written.
+    pub(super) fn any(&self) -> Units {
+        self.written.iter().fold(Units::NONE, |all, w| all.or(w))
     }
 }
 
 impl RowGroups {
-    /// The groups of rows of so many columns, so many at most.
-    pub(super) fn with(bound: usize, data: usize, parity: usize) -> RowGroups {
-        let columns = data + parity;
+    /// The groups of rows with this code, so many at most.
+    pub(super) fn with(bound: usize, code: Code) -> RowGroups {
+        let (data, columns) = (code.data(), code.columns());
         Cache::new(bound, move |_| RowState {
+            code,
             written: vec![Units::NONE; data],
             sums: vec![[0; GROUP_UNITS as usize]; columns],
             lost: vec![Units::NONE; columns],
