@@ -5,13 +5,26 @@ use crc_fast::{CrcAlgorithm, Digest};
 use crate::format::{BLOCK, Frame, FrameError, Header, Kind, decode_record, decode_state, peek_age};
 use crate::{DiskNumber, PoolId, State};
 
-/// The newest state that a disk knows, and where its writer goes on.
+/// The newest state that a disk knows, and how new that is.
 #[derive(Clone, Debug)]
 pub(crate) struct History {
     pub(crate) state: State,
     pub(crate) point: Point,
+}
+
+/// Where a disk's history ends, and where its writer goes on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) point: Point,
     /// The checkpoint that it is from: the next one goes to the other slot.
     pub(crate) slot: usize,
+}
+
+/// What a disk has.
+pub(crate) struct Replayed {
+    /// `None`: it is the one that is known already.
+    pub(crate) state: Option<State>,
+    pub(crate) place: Place,
 }
 
 /// A place in the one sequence of records. Two points with the same first three numbers are the same.
@@ -57,7 +70,7 @@ impl Point {
 }
 
 /// The newest state that `slots` and `ring` give. Of the checkpoints the one whose header says that it is newer is read first, and the other only
-/// when that one is damaged: so one state is in memory.
+/// when that one is damaged: so one state is in memory. When it is `known` already, it is not made again.
 ///
 /// # Errors
 /// [`Unusable`]: the disk has no say in which state is the newest.
@@ -66,29 +79,34 @@ pub(crate) fn replay(
     disk: DiskNumber,
     slots: [&[u8]; 2],
     ring: &[u8],
-) -> Result<History, Unusable> {
+    known: Option<&Point>,
+) -> Result<Replayed, Unusable> {
     let first = newer_slot(slots);
-    let mut blank = true;
-    let newest = [first, first ^ 1].into_iter().find_map(|slot| {
-        let parsed = checkpoint(pool, disk, slots[slot]);
-        blank &= matches!(parsed, Err(FrameError::Blank | FrameError::Foreign));
-        parsed.ok().map(|parsed| (slot, parsed))
-    });
-    let Some((slot, (mut state, mut point, mut at))) = newest else {
-        return Err(if blank { Unusable::None } else { Unusable::Checkpoints });
-    };
-    while let Some((frame, position)) = record_after(pool, disk, ring, at, &point) {
-        let ops = decode_record(frame.body).map_err(|_| Unusable::Record(frame.header.sequence))?;
-        for op in &ops {
-            state.apply(op).map_err(|_| Unusable::Record(frame.header.sequence))?;
+    let mut why = Unusable::None;
+    for slot in [first, first ^ 1] {
+        let (bytes, begins, at) = match checkpoint(pool, disk, slots[slot]) {
+            Ok(whole) => whole,
+            Err(FrameError::Blank | FrameError::Foreign) => continue,
+            Err(FrameError::Damaged) => {
+                why = Unusable::Checkpoints;
+                continue;
+            }
+        };
+        let (records, point) = records_after(pool, disk, ring, at, begins);
+        let mut state = None;
+        if known != Some(&point) {
+            let Some(made) = decode_state(bytes).ok().filter(|s| s.pool == pool) else {
+                why = Unusable::Checkpoints;
+                continue;
+            };
+            state = Some(apply_records(made, &records)?);
         }
-        point = point.after(frame.body);
-        at = position + frame.size();
+        if newer_records(pool, disk, ring, &point) {
+            return Err(Unusable::Gap(point.sequence));
+        }
+        return Ok(Replayed { state, place: Place { point, slot } });
     }
-    if newer_records(pool, disk, ring, &point) {
-        return Err(Unusable::Gap(point.sequence));
-    }
-    Ok(History { state, point, slot })
+    Err(why)
 }
 
 /// Which of two checkpoints is the newer one, if both are whole, as their beginnings say.
@@ -97,7 +115,8 @@ pub(crate) fn newer_slot(slots: [&[u8]; 2]) -> usize {
     usize::from(a <= b)
 }
 
-fn checkpoint(pool: PoolId, disk: DiskNumber, bytes: &[u8]) -> Result<(State, Point, usize), FrameError> {
+/// A checkpoint's state as bytes, its point, and where in the ring the next record is.
+fn checkpoint(pool: PoolId, disk: DiskNumber, bytes: &[u8]) -> Result<(&[u8], Point, usize), FrameError> {
     let frame = Frame::parse(bytes, Kind::Checkpoint)?;
     let h = frame.header;
     if h.pool != pool || h.disk != disk {
@@ -106,12 +125,35 @@ fn checkpoint(pool: PoolId, disk: DiskNumber, bytes: &[u8]) -> Result<(State, Po
     let (at, state) = frame.body.split_at_checked(8).ok_or(FrameError::Damaged)?;
     let at = u64::from_le_bytes(at.try_into().map_err(|_| FrameError::Damaged)?);
     let at = usize::try_from(at).map_err(|_| FrameError::Damaged)?;
-    let state = decode_state(state).map_err(|_| FrameError::Damaged)?;
-    if state.pool != pool {
-        return Err(FrameError::Damaged);
-    }
     let point = Point { epoch: h.epoch, sequence: h.sequence, incarnation: h.incarnation, chain: h.chain };
     Ok((state, point, at))
+}
+
+/// The records that follow, as long as each continues the one before, and the point after them.
+fn records_after(
+    pool: PoolId,
+    disk: DiskNumber,
+    ring: &[u8],
+    mut at: usize,
+    mut point: Point,
+) -> (Vec<Frame<'_>>, Point) {
+    let mut records = Vec::new();
+    while let Some((frame, position)) = record_after(pool, disk, ring, at, &point) {
+        point = point.after(frame.body);
+        at = position + frame.size();
+        records.push(frame);
+    }
+    (records, point)
+}
+
+fn apply_records(mut state: State, records: &[Frame<'_>]) -> Result<State, Unusable> {
+    for frame in records {
+        let senseless = Unusable::Record(frame.header.sequence);
+        for op in &decode_record(frame.body).map_err(|_| senseless)? {
+            state.apply(op).map_err(|_| senseless)?;
+        }
+    }
+    Ok(state)
 }
 
 /// The record that continues `point`: at `at`, or at the beginning if it did not fit there.

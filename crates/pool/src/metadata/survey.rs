@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 use super::io::DiskIo;
-use super::replay::{History, Point, Unusable, newer_slot, replay};
+use super::replay::{History, Place, Unusable, newer_slot, replay};
 use crate::format::{Areas, BLOCK, Claim, Extent, FrameError, Kind, frame_size};
 use crate::{DiskNumber, PoolId};
 
@@ -21,11 +21,15 @@ pub(crate) struct Seen {
     pub(crate) history: Result<Place, Unreadable>,
 }
 
-/// Where a disk's history ends, and the checkpoint that it is from.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
-    pub(crate) point: Point,
-    pub(crate) slot: usize,
+/// Why a disk has no say.
+#[derive(Clone, Debug, thiserror::Error)]
+pub(crate) enum Unreadable {
+    /// What it has cannot be used.
+    #[error(transparent)]
+    Unusable(#[from] Unusable),
+    /// It cannot be read.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
 }
 
 /// Several disks are looked at: of the states that they know, which may be large, the newest is kept.
@@ -54,7 +58,7 @@ impl Survey {
     ) -> Seen {
         let (claim, claims_damaged) = newest_claim(io, disk, areas, pool, number).await;
         let _one = self.reading.acquire().await;
-        let history = history(io, disk, areas, pool, number).await.map(|history| self.keep(history));
+        let history = self.history(io, disk, areas, pool, number).await;
         Seen { claim, claims_damaged, history }
     }
 
@@ -63,25 +67,58 @@ impl Survey {
         self.newest.into_inner()
     }
 
-    fn keep(&self, history: History) -> Place {
-        let place = Place { point: history.point, slot: history.slot };
-        let mut newest = self.newest.lock();
-        if newest.as_ref().is_none_or(|n| n.point < place.point) {
-            *newest = Some(history);
+    async fn history(
+        &self,
+        io: &DiskIo,
+        disk: &Arc<dyn Disk>,
+        areas: &Areas,
+        pool: PoolId,
+        number: DiskNumber,
+    ) -> Result<Place, Unreadable> {
+        // An error on one checkpoint is as good as a damaged one: the other and the journal may do.
+        let [a, b] = areas.checkpoints().map(|c| Extent { length: BLOCK as u64, ..c });
+        let mut slots = match (io.read(disk, a).await, io.read(disk, b).await) {
+            (Err(e), Err(_)) => return Err(e.into()),
+            (a, b) => [a.unwrap_or_default(), b.unwrap_or_default()],
+        };
+        // Most disks of a large pool never had any.
+        let ring = match slots.iter().any(|head| frame_size(head, Kind::Checkpoint).is_ok()) {
+            true => io.read(disk, areas.journal).await?,
+            false => Vec::new(),
+        };
+        let newer = newer_slot([&slots[0], &slots[1]]);
+        let failed = fill(io, disk, areas, &mut slots, newer).await.err();
+        if failed.is_none() {
+            match self.replay(pool, number, &slots, &ring) {
+                Err(Unusable::None | Unusable::Checkpoints) => {}
+                result => return Ok(result?),
+            }
         }
-        place
+        // It is damaged, or none: the older one, beside it.
+        match (failed, fill(io, disk, areas, &mut slots, newer ^ 1).await) {
+            (Some(e), Err(_)) => Err(e.into()),
+            _ => Ok(self.replay(pool, number, &slots, &ring)?),
+        }
     }
-}
 
-/// Why a disk has no say.
-#[derive(Clone, Debug, thiserror::Error)]
-pub(crate) enum Unreadable {
-    /// What it has cannot be used.
-    #[error(transparent)]
-    Unusable(#[from] Unusable),
-    /// It cannot be read.
-    #[error(transparent)]
-    Disk(#[from] DiskError),
+    fn replay(
+        &self,
+        pool: PoolId,
+        number: DiskNumber,
+        slots: &[Vec<u8>; 2],
+        ring: &[u8],
+    ) -> Result<Place, Unusable> {
+        let mut newest = self.newest.lock();
+        let known = newest.as_ref().map(|n| &n.point);
+        let found = replay(pool, number, [&slots[0], &slots[1]], ring, known)?;
+        let point = found.place.point;
+        if let Some(state) = found.state
+            && newest.as_ref().is_none_or(|n| n.point < point)
+        {
+            *newest = Some(History { state, point });
+        }
+        Ok(found.place)
+    }
 }
 
 /// The newest claim on a disk, and how many of its places are damaged.
@@ -106,35 +143,6 @@ pub(crate) async fn newest_claim(
         }
     }
     (newest, damaged)
-}
-
-async fn history(
-    io: &DiskIo,
-    disk: &Arc<dyn Disk>,
-    areas: &Areas,
-    pool: PoolId,
-    number: DiskNumber,
-) -> Result<History, Unreadable> {
-    // An error on one checkpoint is as good as a damaged one: the other and the journal may do.
-    let [a, b] = areas.checkpoints().map(|c| Extent { length: BLOCK as u64, ..c });
-    let mut slots = match (io.read(disk, a).await, io.read(disk, b).await) {
-        (Err(e), Err(_)) => return Err(e.into()),
-        (a, b) => [a.unwrap_or_default(), b.unwrap_or_default()],
-    };
-    let ring = io.read(disk, areas.journal).await?;
-    let newer = newer_slot([&slots[0], &slots[1]]);
-    let failed = fill(io, disk, areas, &mut slots, newer).await.err();
-    if failed.is_none() {
-        match replay(pool, number, [&slots[0], &slots[1]], &ring) {
-            Err(Unusable::None | Unusable::Checkpoints) => {}
-            result => return Ok(result?),
-        }
-    }
-    // It is damaged, or none: the older one, beside it.
-    match (failed, fill(io, disk, areas, &mut slots, newer ^ 1).await) {
-        (Some(e), Err(_)) => Err(e.into()),
-        _ => Ok(replay(pool, number, [&slots[0], &slots[1]], &ring)?),
-    }
 }
 
 /// Reads the whole checkpoint of which a slot has the beginning: as much as that says, if it is one. The slot is empty after an error.
