@@ -1,10 +1,11 @@
-//! How much memory an open pool holds for its metadata: mirrors that fill sparse files, opened as the server does.
+//! What the metadata of a large pool takes: memory, time to open it, time for a change. Mirrors that fill sparse files, opened as the server does.
 //!
-//! `cargo run --release -p pool --example memory -- DIRECTORY [TIB...]` makes, for each size, four files of a quarter of it, a pool, a two-way mirror with all of its rows
-//! (256 MiB slabs), and opens it again in a process of its own. It prints what that holds more than before, what it had at most, and what follows for 1 PiB, if it
-//! grows as it did between the last two sizes.
+//! `cargo run --release -p pool --example memory -- DIRECTORY [TIB[:SLAB_MIB]...]` makes, for each size, files of 8 TiB at most, a pool with slabs of that
+//! size (else as a new pool of that size has them), a two-way mirror with all of its rows, and opens it again in a process of its own. It prints what that
+//! holds more than before, what it had at most, how long opening took, and a look at every slab, how many changes of a row are made durable in a second one after the other, and how
+//! long exporting took, which writes a checkpoint to all voters.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
@@ -19,12 +20,35 @@ use pool::{
 };
 
 const TIB: u64 = 1 << 40;
-const SLAB: u64 = 256 << 20;
-const DISKS: u16 = 4;
+/// No file is larger: file systems have bounds.
+const FILE_TIB: u64 = 8;
 const MIRROR: SpaceId = SpaceId(0);
 
 /// Rows in one record of the metadata.
-const ROWS_AT_ONCE: usize = 512;
+const ROWS_AT_ONCE: usize = 4096;
+
+/// Changes that are timed.
+const CHANGES: u32 = 500;
+
+/// How large a pool, and its slabs if they are not as a new one has them.
+#[derive(Clone, Copy)]
+struct Size {
+    tib: u64,
+    slab: Option<u64>,
+}
+
+impl Size {
+    fn parse(s: &str) -> Result<Size, Error> {
+        let (tib, slab) = s.split_once(':').map_or((s, None), |(tib, mib)| (tib, Some(mib)));
+        let slab = slab.map(|mib| mib.parse::<u64>().map(|mib| mib << 20)).transpose()?;
+        Ok(Size { tib: tib.parse()?, slab })
+    }
+
+    /// An even number of files.
+    fn disks(self) -> u16 {
+        (self.tib.div_ceil(FILE_TIB).next_multiple_of(2) as u16).max(4)
+    }
+}
 
 type Error = Box<dyn std::error::Error>;
 
@@ -34,63 +58,45 @@ fn main() -> Result<(), Error> {
         None => Err("a directory for sparse files is wanted".into()),
         Some((step, rest)) if step == "--fill" || step == "--open" => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            let [directory, tib] = rest else { return Err("a directory and a size".into()) };
-            let (directory, bytes) = (Path::new(directory), tib.parse::<u64>()? * TIB);
+            let [directory, size] = rest else { return Err("a directory and a size".into()) };
+            let (directory, size) = (Path::new(directory), Size::parse(size)?);
             match step.as_str() {
-                "--fill" => runtime.block_on(fill(directory, bytes)),
-                _ => runtime.block_on(open(directory)),
+                "--fill" => runtime.block_on(fill(directory, size)),
+                _ => runtime.block_on(open(directory, size)),
             }
         }
-        Some((directory, sizes)) => {
-            let sizes: Vec<u64> = sizes.iter().map(|s| s.parse()).collect::<Result<_, _>>()?;
-            measure(Path::new(directory), if sizes.is_empty() { &[1, 4, 16] } else { &sizes })
-        }
+        Some((directory, [])) => measure(Path::new(directory), &["1", "16", "64:256"].map(String::from)),
+        Some((directory, sizes)) => measure(Path::new(directory), sizes),
     }
 }
 
-fn measure(directory: &Path, sizes: &[u64]) -> Result<(), Error> {
-    let mut found: Vec<(u64, f64)> = Vec::new();
-    for tib in sizes {
-        let mine = directory.join(format!("{tib}"));
+fn measure(directory: &Path, sizes: &[String]) -> Result<(), Error> {
+    for size in sizes {
+        let mine = directory.join(size);
         std::fs::create_dir(&mine)?;
         let step = |step: &str| {
             Command::new(std::env::current_exe()?)
-                .args([step.as_ref(), mine.as_os_str(), tib.to_string().as_ref()])
+                .args([step.as_ref(), mine.as_os_str(), size.as_ref()])
                 .output()
         };
-        let (filled, opened) = (step("--fill")?, step("--open")?);
+        let outputs = step("--fill").and_then(|filled| Ok([filled, step("--open")?]));
         std::fs::remove_dir_all(&mine)?;
-        for output in [&filled, &opened] {
+        for output in outputs? {
             if !output.status.success() {
                 return Err(String::from_utf8_lossy(&output.stderr).into());
             }
+            print!("{}", String::from_utf8(output.stdout)?);
         }
-        let said = String::from_utf8(opened.stdout)?;
-        let mut kib = said.split_whitespace().map(str::parse::<f64>);
-        let (Some(Ok(held)), Some(Ok(peak)), Some(Ok(slabs))) = (kib.next(), kib.next(), kib.next()) else {
-            return Err(said.into());
-        };
-        println!("{tib} TiB: {slabs} slabs, {:.1} MiB held, {:.1} MiB at most", held / 1024.0, peak / 1024.0);
-        found.push((*tib, held));
-    }
-    if let [.., (a, less), (b, more)] = found[..] {
-        let each = (more - less) / (b - a) as f64;
-        println!(
-            "each TiB more: {each:.0} KiB; 1 PiB: {:.0} MiB",
-            (more + each * (1024 - b) as f64) / 1024.0
-        );
     }
     Ok(())
 }
 
-fn files(directory: &Path) -> Vec<PathBuf> {
-    (0..DISKS).map(|n| directory.join(format!("{n}.disk"))).collect()
-}
-
-fn disks(env: &Env, directory: &Path, create: Option<u64>) -> Result<Vec<Arc<dyn Disk>>, Error> {
-    let options = FileOptions { create, ..FileOptions::default() };
-    let open = |path: PathBuf| Ok(FileDisk::open(env, &path, &options)? as Arc<dyn Disk>);
-    files(directory).into_iter().map(open).collect()
+fn disks(env: &Env, directory: &Path, size: Size, create: bool) -> Result<Vec<Arc<dyn Disk>>, Error> {
+    let bytes = size.tib * TIB / u64::from(size.disks());
+    let options = FileOptions { create: create.then_some(bytes), ..FileOptions::default() };
+    let path = |n| directory.join(format!("{n}.disk"));
+    let open = |n| Ok(FileDisk::open(env, &path(n), &options)? as Arc<dyn Disk>);
+    (0..size.disks()).map(open).collect()
 }
 
 fn by() -> Claimant {
@@ -98,30 +104,32 @@ fn by() -> Claimant {
 }
 
 /// A pool on new files whose mirror has all of its rows.
-async fn fill(directory: &Path, bytes: u64) -> Result<(), Error> {
+async fn fill(directory: &Path, size: Size) -> Result<(), Error> {
     let (env, arena) = (Env::real(), Arena::new(64 << 20)?);
-    let new: Vec<NewDisk> =
-        disks(&env, directory, Some(bytes / u64::from(DISKS)))?.into_iter().map(NewDisk::new).collect();
-    let options = CreateOptions { name: "tank".into(), slab_bytes: Some(SLAB), by: by() };
+    let new: Vec<NewDisk> = disks(&env, directory, size, true)?.into_iter().map(NewDisk::new).collect();
+    let options = CreateOptions { name: "tank".into(), slab_bytes: size.slab, by: by() };
     let pool = Pool::create(&env, &arena, &new, options).await?;
     let slabs = pool.read(|s| s.disks.values().map(|d| d.slabs).min()).unwrap_or(0);
-    let rows = slabs * u32::from(DISKS) / 2;
+    let pairs = u32::from(size.disks() / 2);
     let record = SpaceRecord {
         name: "space".into(),
-        size: u64::from(rows) * SLAB,
+        size: u64::from(slabs * pairs) * pool.read(|s| s.slab_bytes),
         resiliency: Resiliency::Mirror { copies: 2 },
         interleave: 256 << 10,
         columns: 1,
         provisioning: Provisioning::Thin,
     };
     pool.create_space(record).await?;
-    let place = |disk: u32, slab| SlabPlace { disk: DiskNumber(disk as u16), slab };
-    let row = |row: u32| Op::AllocateRow {
-        space: MIRROR,
-        row: RowNumber(row),
-        slabs: vec![place(row % 2 * 2, row / 2), place(row % 2 * 2 + 1, row / 2)],
+    let on = |disk: u32, slab| SlabPlace { disk: DiskNumber(disk as u16), slab };
+    let row = |row: u32| {
+        let (pair, slab) = (row % pairs * 2, row / pairs);
+        Op::AllocateRow {
+            space: MIRROR,
+            row: RowNumber(row),
+            slabs: vec![on(pair, slab), on(pair + 1, slab)],
+        }
     };
-    let ops: Vec<Op> = (0..rows / 2 * 2).map(row).collect();
+    let ops: Vec<Op> = (0..slabs * pairs).map(row).collect();
     for some in ops.chunks(ROWS_AT_ONCE) {
         Book::commit(&pool, some.to_vec()).await?;
     }
@@ -130,16 +138,38 @@ async fn fill(directory: &Path, bytes: u64) -> Result<(), Error> {
 }
 
 /// Opens it, with its data path, and says what that took.
-async fn open(directory: &Path) -> Result<(), Error> {
+async fn open(directory: &Path, size: Size) -> Result<(), Error> {
     let (env, arena) = (Env::real(), Arena::new(64 << 20)?);
-    let disks = disks(&env, directory, None)?;
-    let before = status("VmRSS:")?;
+    let disks = disks(&env, directory, size, false)?;
+    let (before, began) = (status("VmRSS:")?, env.now());
     let opened = Pool::open(&env, &arena, &disks, &OpenOptions::new(by())).await?;
-    let path = DataPath::of_pool(&opened.pool, env, arena, PathOptions::default()).await?;
+    let pool = opened.pool;
+    let path = DataPath::of_pool(&pool, env.clone(), arena, PathOptions::default()).await?;
     let space = path.space(MIRROR)?;
+    let opening = (env.now() - began).as_secs_f64();
     let (held, peak) = (status("VmRSS:")? - before, status("VmHWM:")? - before);
-    println!("{held} {peak} {}", opened.pool.read(|s| s.slabs_allocated()));
-    drop((space, path, opened));
+    let (slabs, slab_mib) = pool.read(|s| (s.slabs_allocated(), s.slab_bytes >> 20));
+
+    let began = env.now();
+    let whole = pool.read(|s| s.rows.values().flat_map(|r| &r.slabs).all(|c| s.is_current(c, u64::MAX)));
+    let looking = (env.now() - began).as_secs_f64() * 1e3;
+    assert!(whole, "nothing has missed anything");
+    let (rows, began) = (slabs as u32 / 2, env.now());
+    for n in 0..CHANGES {
+        let row = RowNumber((u64::from(n) * 7919 % u64::from(rows)) as u32);
+        Book::commit(&pool, vec![Op::Missed { space: MIRROR, row, index: 0, regions: 1 }]).await?;
+    }
+    let changes = f64::from(CHANGES) / (env.now() - began).as_secs_f64();
+    let began = env.now();
+    pool.export().await?;
+    println!(
+        "{} TiB, {slabs} slabs of {slab_mib} MiB: {:.1} MiB held, {:.1} MiB at most; opened in {opening:.2} s; {looking:.0} ms to look at each; {changes:.0} changes a second; exported in {:.2} s",
+        size.tib,
+        held as f64 / 1024.0,
+        peak as f64 / 1024.0,
+        (env.now() - began).as_secs_f64(),
+    );
+    drop((space, path, pool));
     Ok(())
 }
 

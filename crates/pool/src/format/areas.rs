@@ -65,6 +65,10 @@ record!(Areas {
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
 
+/// A new pool has no more slabs than this, where slabs may be large enough: what is known of each takes some 60 bytes of memory, and what looks at
+/// all of them its time.
+const SLABS_MANY: u64 = 1 << 20;
+
 impl Extent {
     const fn new(offset: u64, length: u64) -> Extent {
         Extent { offset, length }
@@ -94,11 +98,12 @@ impl Areas {
         Extent::new((size / UNIT).saturating_sub(1) * UNIT, UNIT)
     }
 
-    /// The slab size for a pool whose smallest disk has `smallest` bytes: 256 MiB, or so small that it has 64 of them.
-    pub fn slab_bytes_for(smallest: u64) -> u64 {
-        let share = (smallest / 64).max(1);
-        let power = 1 << share.ilog2();
-        power.clamp(Self::SLAB_MIN, 256 * MIB)
+    /// The slab size for a pool whose smallest disk has `smallest` bytes, and all of them `all`: 256 MiB; up to 1 GiB, so that there are no more than
+    /// a million; less, so that the smallest disk has 64.
+    pub fn slab_bytes_for(smallest: u64, all: u64) -> u64 {
+        let usual = all.div_ceil(SLABS_MANY).next_power_of_two().clamp(256 * MIB, Self::SLAB_MAX);
+        let share: u64 = 1 << (smallest / 64).max(1).ilog2();
+        share.clamp(Self::SLAB_MIN, usual)
     }
 
     /// Lays out a disk of `size` bytes; `None` when it has no room for one slab.

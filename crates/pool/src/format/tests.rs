@@ -129,7 +129,7 @@ fn other_versions_and_unknown_features() {
 #[test]
 fn areas_scale_with_the_disk_and_never_overlap() {
     for size in [16 << 20, 17 << 20, (100 << 20) + 12345, 1 << 30, 1 << 40, 20 << 40, 300 << 40_u64] {
-        let slab = Areas::slab_bytes_for(size);
+        let slab = Areas::slab_bytes_for(size, size);
         let areas = Areas::plan(size, slab).unwrap();
         assert!(areas.is_sound() && areas.slabs.offset >= 1 << 20, "{areas:?}");
         assert!(areas.checkpoint_0.length >= 256 << 10 && areas.journal.length >= 256 << 10);
@@ -140,8 +140,13 @@ fn areas_scale_with_the_disk_and_never_overlap() {
         let overhead = areas.slabs.offset as f64 / size as f64;
         assert!(overhead < 0.07 && (size < 1 << 40 || overhead < 0.0006), "{overhead} of {size}");
     }
-    assert_eq!(Areas::slab_bytes_for(16 << 20), 2 << 20);
-    assert_eq!(Areas::slab_bytes_for(4 << 40), 256 << 20);
+    const TIB: u64 = 1 << 40;
+    assert_eq!(Areas::slab_bytes_for(16 << 20, 48 << 20), 2 << 20);
+    assert_eq!(Areas::slab_bytes_for(4 * TIB, 256 * TIB), 256 << 20);
+    assert_eq!(Areas::slab_bytes_for(4 * TIB, 260 * TIB), 512 << 20);
+    assert_eq!(Areas::slab_bytes_for(16 * TIB, 1024 * TIB), 1 << 30);
+    assert_eq!(Areas::slab_bytes_for(16 * TIB, u64::MAX), 1 << 30);
+    assert_eq!(Areas::slab_bytes_for(TIB / 64, 1024 * TIB), 256 << 20, "the smallest disk has 64");
     assert!(Areas::plan(15 << 20, 2 << 20).is_none());
     assert!(Areas::plan(16 << 20, 64 << 20).is_none(), "no room for one");
 }

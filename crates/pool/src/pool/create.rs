@@ -31,7 +31,7 @@ pub struct NewDisk {
 pub struct CreateOptions {
     /// What people call it.
     pub name: String,
-    /// Bytes of a slab; `None`: by the size of the smallest disk.
+    /// Bytes of a slab; `None`: by the sizes of the disks ([`Areas::slab_bytes_for`]).
     pub slab_bytes: Option<u64>,
     /// Who makes it, and holds it then.
     pub by: Claimant,
@@ -57,8 +57,10 @@ impl Pool {
         options: CreateOptions,
     ) -> Result<Pool, CreateError> {
         let io = DiskIo { env: env.clone(), arena: arena.clone(), epoch: Epoch(1) };
-        let smallest = disks.iter().map(|d| d.disk.info().geometry.size).min().ok_or(CreateError::NoDisks)?;
-        let slab_bytes = options.slab_bytes.unwrap_or_else(|| Areas::slab_bytes_for(smallest));
+        let sizes = disks.iter().map(|d| d.disk.info().geometry.size);
+        let (smallest, all) =
+            (sizes.clone().min().ok_or(CreateError::NoDisks)?, sizes.fold(0, u64::saturating_add));
+        let slab_bytes = options.slab_bytes.unwrap_or_else(|| Areas::slab_bytes_for(smallest, all));
         if !slab_bytes.is_power_of_two() || !(Areas::SLAB_MIN..=Areas::SLAB_MAX).contains(&slab_bytes) {
             return Err(CreateError::SlabBytes(slab_bytes));
         }
