@@ -43,20 +43,23 @@ pub(super) enum SpaceCommand {
         #[command(flatten)]
         control: ControlArgs,
     },
-    /// Serve a virtual disk to QEMU, nbd-client or fio, until it is detached or the server ends
+    /// Serve a virtual disk to QEMU, nbd-client or fio, or make it a block device, until it is detached or the server ends
     Attach {
         /// Its name, or pool/name
         name: String,
         /// The Unix socket to make, for the NBD protocol
-        #[arg(long, value_name = "SOCKET")]
-        nbd: PathBuf,
+        #[arg(long, value_name = "SOCKET", required_unless_present = "ublk", conflicts_with = "ublk")]
+        nbd: Option<PathBuf>,
+        /// Make it a block device of the kernel, /dev/ublkbN (Linux 6.5 or newer, as root)
+        #[arg(long)]
+        ublk: bool,
         /// Refuse writes
         #[arg(long)]
         read_only: bool,
         #[command(flatten)]
         control: ControlArgs,
     },
-    /// Serve a virtual disk no longer, when what its clients have under way is done; it is flushed
+    /// Serve a virtual disk no longer, when what its clients have under way is done; it is flushed. One that is mounted stays
     Detach {
         /// Its name, or pool/name
         name: String,
@@ -145,8 +148,8 @@ pub(super) async fn run(command: SpaceCommand, out: Output) -> Result<(), Failur
         SpaceCommand::Resize { name, size, yes, control } => {
             control.client().patch(&at(&name, ""), &SpaceChange { size, destroy: yes }).await?
         }
-        SpaceCommand::Attach { name, nbd, read_only, control } => {
-            let attach = Attach { nbd: absolute(nbd)?, read_only };
+        SpaceCommand::Attach { name, nbd, ublk, read_only, control } => {
+            let attach = Attach { nbd: nbd.map(absolute).transpose()?, ublk, read_only };
             control.client().post(&at(&name, "/attachment"), &attach).await?
         }
         SpaceCommand::Detach { name, control } => control.client().delete(&at(&name, "/attachment")).await?,

@@ -426,7 +426,7 @@ pub struct SpaceStatus {
     pub groups: u8,
     /// Bytes that go to one column.
     pub interleave: u32,
-    /// The socket it is served on.
+    /// The socket it is served on, or the block device it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attached: Option<PathBuf>,
     /// The reading of all copies that is under way, or the last one; none yet.
@@ -518,8 +518,12 @@ pub struct SpaceChange {
 /// Where to serve a virtual disk.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Attach {
-    /// The Unix socket for the NBD protocol; absolute.
-    pub nbd: PathBuf,
+    /// The Unix socket for the NBD protocol; absolute. This or `ublk`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nbd: Option<PathBuf>,
+    /// As a block device of the kernel.
+    #[serde(default)]
+    pub ublk: bool,
     /// Nothing may be written through it.
     #[serde(default)]
     pub read_only: bool,

@@ -1,4 +1,4 @@
-//! Who uses the virtual disks: each that is attached has an NBD server on a Unix socket.
+//! Who uses the virtual disks: each that is attached has an NBD server on a Unix socket, or is a block device of the kernel by ublk.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +11,7 @@ use arena::Arena;
 use disk::Disk;
 use env::Env;
 use parking_lot::Mutex;
-use pool::SpaceId;
+use pool::{SpaceId, SpaceRecord};
 use tokio::net::UnixListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -28,7 +28,12 @@ pub(super) struct Attachments {
     all: Mutex<BTreeMap<SpaceId, Attachment>>,
 }
 
-struct Attachment {
+enum Attachment {
+    Nbd(NbdServer),
+    Device(ublk::Device),
+}
+
+struct NbdServer {
     socket: PathBuf,
     stop: watch::Sender<bool>,
     task: JoinHandle<io::Result<()>>,
@@ -36,8 +41,8 @@ struct Attachment {
 
 impl Attachments {
     /// Where a virtual disk is served.
-    pub(super) fn socket(&self, space: SpaceId) -> Option<PathBuf> {
-        self.all.lock().get(&space).map(|a| a.socket.clone())
+    pub(super) fn place(&self, space: SpaceId) -> Option<PathBuf> {
+        self.all.lock().get(&space).map(Attachment::place)
     }
 
     /// One that is attached, if any is.
@@ -45,35 +50,32 @@ impl Attachments {
         self.all.lock().keys().next().copied()
     }
 
-    fn begin(
-        &self,
-        space: SpaceId,
-        export: nbd::Export,
-        socket: &Path,
-        arena: &Arena,
-        env: &Env,
-    ) -> io::Result<()> {
-        let listener = bind(socket)?;
-        let (stop, stopped) = watch::channel(false);
-        let server = nbd::Server::new(vec![export], arena.clone(), env.clone());
-        let task = tokio::spawn(server.serve(listener, stopped));
-        self.all.lock().insert(space, Attachment { socket: socket.to_owned(), stop, task });
-        Ok(())
+    fn insert(&self, space: SpaceId, attachment: Attachment) {
+        self.all.lock().insert(space, attachment);
+    }
+
+    /// Whether the system uses a virtual disk that is a block device.
+    async fn check_unused(&self, space: SpaceId) -> Result<(), ublk::Error> {
+        let check = match self.all.lock().get(&space) {
+            Some(Attachment::Device(device)) => device.check_unused(),
+            _ => return Ok(()),
+        };
+        check.await
     }
 
     /// Ends the clients of a virtual disk when what they have under way is done; false when it is not attached.
     async fn end(&self, space: SpaceId) -> bool {
-        let Some(attachment) = self.all.lock().remove(&space) else { return false };
-        let Attachment { socket, stop, task } = attachment;
-        let _ = stop.send(true);
-        match task.await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => {
-                tracing::error!(socket = %socket.display(), %error, "NBD: the listener had failed")
+        let attachment = self.all.lock().remove(&space);
+        match attachment {
+            None => return false,
+            Some(Attachment::Nbd(server)) => server.end().await,
+            Some(Attachment::Device(device)) => {
+                let path = device.path().to_owned();
+                if let Err(error) = device.stop().await {
+                    tracing::error!(device = %path.display(), %error, "the block device is not stopped cleanly");
+                }
             }
-            Err(_) => tracing::error!(socket = %socket.display(), "NBD: the server had panicked"),
         }
-        let _ = fs::remove_file(&socket);
         true
     }
 
@@ -85,44 +87,90 @@ impl Attachments {
     }
 }
 
+impl Attachment {
+    fn place(&self) -> PathBuf {
+        match self {
+            Attachment::Nbd(server) => server.socket.clone(),
+            Attachment::Device(device) => device.path().to_owned(),
+        }
+    }
+}
+
+impl NbdServer {
+    fn begin(export: nbd::Export, socket: &Path, arena: &Arena, env: &Env) -> io::Result<NbdServer> {
+        let listener = bind(socket)?;
+        let (stop, stopped) = watch::channel(false);
+        let server = nbd::Server::new(vec![export], arena.clone(), env.clone());
+        let task = tokio::spawn(server.serve(listener, stopped));
+        Ok(NbdServer { socket: socket.to_owned(), stop, task })
+    }
+
+    async fn end(self) {
+        let NbdServer { socket, stop, task } = self;
+        let _ = stop.send(true);
+        match task.await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                tracing::error!(socket = %socket.display(), %error, "NBD: the listener had failed")
+            }
+            Err(_) => tracing::error!(socket = %socket.display(), "NBD: the server had panicked"),
+        }
+        let _ = fs::remove_file(&socket);
+    }
+}
+
 impl Pools {
-    /// Serves a virtual disk over NBD.
+    /// Serves a virtual disk over NBD, or makes it a block device.
     ///
     /// # Errors
-    /// See [`StorageError`]: it is attached already, or the socket cannot be made.
+    /// See [`StorageError`]: it is attached already, or the socket or the device cannot be made.
     pub async fn attach(&self, name: &str, attach: Attach) -> Result<Changed, StorageError> {
-        let path = attach.nbd;
-        if !path.is_absolute() {
-            return Err(StorageError::NotAbsolute(path));
+        let Attach { nbd: socket, ublk, read_only } = attach;
+        if socket.is_some() == ublk {
+            return Err(StorageError::OneWay);
+        }
+        if let Some(path) = socket.as_ref().filter(|p| !p.is_absolute()) {
+            return Err(StorageError::NotAbsolute(path.clone()));
         }
         let _one = self.changing.lock().await;
         let (open, space) = self.find_space(name)?;
-        if let Some(socket) = open.attachments.socket(space) {
-            return Err(StorageError::Attached { name: name.to_owned(), socket });
+        if let Some(place) = open.attachments.place(space) {
+            return Err(StorageError::Attached { name: name.to_owned(), place });
         }
         let data = open
             .data()
             .ok_or(StorageError::NotYet("using the virtual disks of a pool that is open for reading only"))?;
-        let name = open.pool.read(|s| s.spaces.get(&space).map_or_else(String::new, |r| r.name.clone()));
+        let of = |r: &SpaceRecord| (r.name.clone(), u64::from(r.columns) * u64::from(r.interleave));
+        let (name, stripe) = open.pool.read(|s| s.spaces.get(&space).map(of)).unwrap_or_default();
         let disk: Arc<dyn Disk> = Arc::new(data.space(space)?);
-        let export =
-            nbd::Export { name: name.clone(), disk, read_only: attach.read_only, discard_zeros: true };
-        let begun = open.attachments.begin(space, export, &path, &self.arena, &self.env);
-        begun.map_err(|source| StorageError::Socket { path: path.clone(), source })?;
-        tracing::info!(space = name, socket = %path.display(), "virtual disk attached");
-        Ok(done(
-            format!("{name} is attached: nbd+unix:///{}?socket={}", segment(&name), path.display()),
-            Vec::new(),
-        ))
+        let (attachment, place) = match socket {
+            Some(path) => {
+                let export = nbd::Export { name: name.clone(), disk, read_only, discard_zeros: true };
+                let server = NbdServer::begin(export, &path, &self.arena, &self.env)
+                    .map_err(|source| StorageError::Socket { path: path.clone(), source })?;
+                let url = format!("nbd+unix:///{}?socket={}", segment(&name), path.display());
+                (Attachment::Nbd(server), url)
+            }
+            None => {
+                let options = ublk::Options { read_only, discard_zeros: true, stripe };
+                let device = ublk::Device::start(disk, options, &self.arena, &self.env).await?;
+                let path = device.path().display().to_string();
+                (Attachment::Device(device), path)
+            }
+        };
+        open.attachments.insert(space, attachment);
+        tracing::info!(space = name, place, "virtual disk attached");
+        Ok(done(format!("{name} is attached: {place}"), Vec::new()))
     }
 
     /// Ends the clients of a virtual disk, and flushes it.
     ///
     /// # Errors
-    /// See [`StorageError`]: it is not attached, or what was written cannot be made durable.
+    /// See [`StorageError`]: it is not attached, it is a block device that is mounted, or what was written cannot be made durable.
     pub async fn detach(&self, name: &str) -> Result<Changed, StorageError> {
         let _one = self.changing.lock().await;
         let (open, space) = self.find_space(name)?;
+        open.attachments.check_unused(space).await?;
         if !open.attachments.end(space).await {
             return Err(StorageError::NotAttached(name.to_owned()));
         }

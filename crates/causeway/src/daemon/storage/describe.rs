@@ -304,7 +304,7 @@ fn space(open: &OpenPool, s: &State, id: SpaceId) -> Option<SpaceStatus> {
             _ => 1,
         },
         interleave: record.interleave,
-        attached: open.attachments.socket(id),
+        attached: open.attachments.place(id),
         scrub: scrub(s.scrubs.get(&id).copied().unwrap_or_default()),
     })
 }

@@ -45,12 +45,12 @@ pub enum StorageError {
     #[error("{} is not absolute", .0.display())]
     NotAbsolute(PathBuf),
     /// The caller's: a virtual disk that somebody uses.
-    #[error("the virtual disk {name} is attached to {}", socket.display())]
+    #[error("the virtual disk {name} is attached to {}", place.display())]
     Attached {
         /// It.
         name: String,
         /// Where it is served.
-        socket: PathBuf,
+        place: PathBuf,
     },
     /// The caller's: a virtual disk that nobody uses.
     #[error("the virtual disk {0} is not attached")]
@@ -63,6 +63,12 @@ pub enum StorageError {
         /// The size that was asked for, in bytes.
         size: u64,
     },
+    /// The caller's: neither NBD nor ublk, or both.
+    #[error("a virtual disk is attached in one way: as an NBD socket, or as a block device")]
+    OneWay,
+    /// A block device cannot be made, or not be taken away.
+    #[error(transparent)]
+    Device(#[from] ublk::Error),
     /// A socket cannot be made.
     #[error("{}: {source}", path.display())]
     Socket {
@@ -195,6 +201,7 @@ impl StorageError {
             | StorageError::NoJob(_)
             | StorageError::NotFound(_) => StatusCode::NOT_FOUND,
             StorageError::NotAbsolute(_)
+            | StorageError::OneWay
             | StorageError::NotYet(_)
             | StorageError::Groups(_)
             | StorageError::Shrinks { .. } => StatusCode::BAD_REQUEST,
@@ -219,6 +226,8 @@ impl StorageError {
             StorageError::PoolExists(_) => "choose another name",
             StorageError::NotAbsolute(_) => "begin it with /",
             StorageError::Attached { .. } => "detach it first: causeway space detach NAME",
+            StorageError::OneWay => "pass --nbd SOCKET or --ublk",
+            StorageError::Device(error) => error.cure()?,
             StorageError::Shrinks { .. } => "nothing was done; discard it first, or pass --yes to cut it off",
             StorageError::NotAttached(_) => "see causeway space list",
             StorageError::Socket { source, .. } => match source.kind() {

@@ -88,7 +88,7 @@ impl Pools {
     pub async fn destroy_space(&self, name: &str) -> Result<Changed, StorageError> {
         let _one = self.changing.lock().await;
         let (open, space) = self.find_space(name)?;
-        self.refuse_attached(&open, open.attachments.socket(space).map(|_| space))?;
+        self.refuse_attached(&open, open.attachments.place(space).map(|_| space))?;
         let size = open.pool.read(|s| s.spaces.get(&space).map_or(0, |r| r.size));
         erase(&open, space, size).await?;
         tracing::info!(pool = open.name(), space = name, "virtual disk destroyed");
@@ -98,8 +98,8 @@ impl Pools {
     fn refuse_attached(&self, open: &OpenPool, attached: Option<SpaceId>) -> Result<(), StorageError> {
         let Some(space) = attached else { return Ok(()) };
         let name = open.pool.read(|s| s.spaces.get(&space).map_or_else(String::new, |r| r.name.clone()));
-        let socket = open.attachments.socket(space).unwrap_or_default();
-        Err(StorageError::Attached { name, socket })
+        let place = open.attachments.place(space).unwrap_or_default();
+        Err(StorageError::Attached { name, place })
     }
 
     /// One virtual disk.

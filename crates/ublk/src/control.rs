@@ -1,0 +1,214 @@
+//! `/dev/ublk-control`: what the driver is asked to do with devices. Each command waits on a thread of its own, so that the caller's goes on serving.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::sync::Arc;
+use std::thread;
+
+use tokio::sync::oneshot;
+
+use crate::abi::{
+    ADD_DEVICE, ANY_DEVICE, DELETE_DEVICE, DELETE_DEVICE_SOON, DEVICE_INFO_BYTES, DeviceInfo,
+    FEATURE_COMMANDS_ENCODED, FEATURE_USER_COPY, GET_DEVICE_INFO, GET_FEATURES, Parameters, SET_PARAMETERS,
+    START_DEVICE, STATE_DEAD, STOP_DEVICE,
+};
+use crate::{Error, QUEUE_DEPTH, ring};
+
+const CONTROL: &str = "/dev/ublk-control";
+/// What the driver keeps for us says whose a device is: `causeway`, half of it, and the process.
+const OURS: u32 = u32::from_be_bytes(*b"cswy");
+
+#[derive(Clone)]
+pub(crate) struct Control {
+    file: Arc<File>,
+}
+
+impl Control {
+    /// Opens the driver, and asks whether it can do what is needed.
+    ///
+    /// # Errors
+    /// `NoDriver`, `NotAllowed`, `NoRing`, `TooOld`.
+    pub(crate) async fn open() -> Result<Control, Error> {
+        let file = OpenOptions::new().read(true).write(true).open(CONTROL).map_err(unavailable)?;
+        let control = Control { file: Arc::new(file) };
+        let asked = control.ask(GET_FEATURES, 0, 0, [0; 8]).await;
+        let features = match asked {
+            Ok(bytes) => u64::from_ne_bytes(bytes),
+            Err(e) if cannot_tell(&e) => return Err(Error::TooOld),
+            Err(e) => return Err(refused("say what it can do", e)),
+        };
+        judge(features)?;
+        Ok(control)
+    }
+
+    /// Adds a device; its number.
+    ///
+    /// # Errors
+    /// `NotAllowed`, `Command`.
+    pub(crate) async fn add(&self, transfer_max: u32) -> Result<u32, Error> {
+        let info = DeviceInfo {
+            queues: 1,
+            depth: QUEUE_DEPTH,
+            state: STATE_DEAD,
+            transfer_max,
+            device: ANY_DEVICE,
+            flags: FEATURE_USER_COPY,
+            own: own(std::process::id()),
+        };
+        let added = self.ask(ADD_DEVICE, ANY_DEVICE, 0, info.encode()).await;
+        let info = DeviceInfo::decode(&added.map_err(|e| refused("add a device", e))?);
+        let is_as_asked = (info.queues, info.depth) == (1, QUEUE_DEPTH) && info.transfer_max == transfer_max;
+        if is_as_asked && info.flags & FEATURE_USER_COPY != 0 {
+            return Ok(info.device);
+        }
+        self.delete(info.device).await?;
+        Err(Error::TooOld)
+    }
+
+    pub(crate) async fn describe(&self, device: u32, parameters: &Parameters) -> Result<(), Error> {
+        let set = self.ask(SET_PARAMETERS, device, 0, parameters.encode()).await;
+        set.map(drop).map_err(|e| refused("take the disk's geometry", e))
+    }
+
+    /// Shows the block device. It returns when the kernel has looked for partitions, so somebody must serve meanwhile.
+    pub(crate) async fn start(&self, device: u32) -> Result<(), Error> {
+        let started = self.ask(START_DEVICE, device, u64::from(std::process::id()), []).await;
+        started.map(drop).map_err(|e| refused("start the device", e))
+    }
+
+    /// Takes the block device away when what the page cache has for it is written, so somebody must serve meanwhile. One that is not there is stopped.
+    pub(crate) async fn stop(&self, device: u32) -> Result<(), Error> {
+        gone_is_done(self.ask(STOP_DEVICE, device, 0, []).await).map_err(|e| refused("stop the device", e))
+    }
+
+    /// Forgets a device. A file system that is mounted still keeps its number, and nobody waits for that, but before Linux 6.7. One
+    /// that is not there is forgotten.
+    pub(crate) async fn delete(&self, device: u32) -> Result<(), Error> {
+        let deleted = match self.ask(DELETE_DEVICE_SOON, device, 0, []).await {
+            Err(e) if cannot_tell(&e) => self.ask(DELETE_DEVICE, device, 0, []).await,
+            other => other,
+        };
+        gone_is_done(deleted).map_err(|e| refused("delete the device", e))
+    }
+
+    /// What a device is; none where there is none of that number.
+    pub(crate) async fn info(&self, device: u32) -> Option<DeviceInfo> {
+        let info = self.ask(GET_DEVICE_INFO, device, 0, [0; DEVICE_INFO_BYTES]).await;
+        info.ok().map(|bytes| DeviceInfo::decode(&bytes))
+    }
+
+    async fn ask<const N: usize>(
+        &self,
+        number: u32,
+        device: u32,
+        value: u64,
+        buffer: [u8; N],
+    ) -> io::Result<[u8; N]> {
+        let file = Arc::clone(&self.file);
+        aside(move || ring::control(&file, number, device, value, buffer)).await
+    }
+}
+
+/// Does what may wait for a device on a thread of its own, since this one may be what it waits for.
+pub(crate) async fn aside<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    let (answer, answered) = oneshot::channel();
+    let work = move || {
+        let _ = answer.send(work());
+    };
+    thread::Builder::new().name("ublk control".into()).spawn(work)?;
+    answered.await.unwrap_or_else(|_| Err(io::Error::other("the thread that asked has panicked")))
+}
+
+/// The process that a device of ours is served by, or was.
+pub(crate) fn process(info: &DeviceInfo) -> Option<u32> {
+    (info.own >> 32 == u64::from(OURS)).then_some(info.own as u32)
+}
+
+fn own(process: u32) -> u64 {
+    u64::from(OURS) << 32 | u64::from(process)
+}
+
+fn judge(features: u64) -> Result<(), Error> {
+    let needed = FEATURE_COMMANDS_ENCODED | FEATURE_USER_COPY;
+    if features & needed == needed { Ok(()) } else { Err(Error::TooOld) }
+}
+
+/// Drivers before 6.5 do not know the question.
+fn cannot_tell(e: &io::Error) -> bool {
+    matches!(e.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EINVAL | libc::ENODEV))
+}
+
+fn unavailable(e: io::Error) -> Error {
+    match e.raw_os_error() {
+        Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => Error::NoDriver,
+        Some(libc::EACCES | libc::EPERM) => Error::NotAllowed(e),
+        _ => Error::Node { path: CONTROL.into(), source: e },
+    }
+}
+
+fn refused(what: &'static str, e: io::Error) -> Error {
+    match e.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM) => Error::NotAllowed(e),
+        // The ring's own words: none in this kernel, or forbidden by sysctl comes as EPERM.
+        Some(libc::ENOSYS) => Error::NoRing(e),
+        _ => Error::Command { what, source: e },
+    }
+}
+
+fn gone_is_done<const N: usize>(result: io::Result<[u8; N]>) -> io::Result<()> {
+    match result {
+        Err(e) if e.raw_os_error() != Some(libc::ENODEV) => Err(e),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_system_without_the_driver_is_told_how_to_get_it() {
+        let errno = io::Error::from_raw_os_error;
+        let none = unavailable(errno(libc::ENOENT));
+        assert!(matches!(none, Error::NoDriver));
+        assert!(none.cure().expect("a cure").contains("modprobe ublk_drv"));
+        let denied = unavailable(errno(libc::EACCES));
+        assert!(matches!(denied, Error::NotAllowed(_)));
+        assert!(denied.cure().expect("a cure").contains("root"));
+        assert!(matches!(refused("x", errno(libc::EPERM)), Error::NotAllowed(_)));
+        let no_ring = refused("x", errno(libc::ENOSYS));
+        assert!(matches!(no_ring, Error::NoRing(_)) && no_ring.cure().is_some());
+        assert!(matches!(unavailable(errno(libc::EMFILE)), Error::Node { .. }));
+    }
+
+    #[test]
+    fn old_drivers_are_refused() {
+        for errno in [libc::EOPNOTSUPP, libc::EINVAL] {
+            assert!(cannot_tell(&io::Error::from_raw_os_error(errno)));
+        }
+        assert!(judge(FEATURE_COMMANDS_ENCODED | FEATURE_USER_COPY | 1).is_ok());
+        for features in [0, FEATURE_USER_COPY, FEATURE_COMMANDS_ENCODED] {
+            assert!(matches!(judge(features), Err(Error::TooOld)), "{features:x}");
+        }
+        assert!(Error::TooOld.cure().expect("a cure").contains("6.5"));
+    }
+
+    #[test]
+    fn a_device_tells_whose_it_is() {
+        let mut info = DeviceInfo::decode(&[0; DEVICE_INFO_BYTES]);
+        assert_eq!(process(&info), None);
+        info.own = own(4711);
+        assert_eq!(process(&info), Some(4711));
+        info.own ^= 1 << 63;
+        assert_eq!(process(&info), None);
+    }
+
+    #[test]
+    fn what_is_gone_needs_no_more() {
+        let gone = |e| gone_is_done::<0>(Err(io::Error::from_raw_os_error(e)));
+        assert!(gone(libc::ENODEV).is_ok());
+        assert!(gone(libc::EBUSY).is_err());
+    }
+}

@@ -1,0 +1,152 @@
+//! One block device, from its start to its stop.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use arena::Arena;
+use disk::Disk;
+use env::Env;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use tokio::sync::watch;
+
+use crate::abi::Parameters;
+use crate::control::{self, Control};
+use crate::ring::Queue;
+use crate::serve::Server;
+use crate::shape;
+use crate::{Error, Options, QUEUE_DEPTH};
+
+/// udev may have a device's file only a moment after the kernel has the device.
+const NODE_TRIES: u32 = 100;
+const NODE_PAUSE: Duration = Duration::from_millis(20);
+
+/// A block device that is served by a task of the runtime it was started on.
+pub struct Device {
+    number: u32,
+    path: PathBuf,
+    control: Control,
+    ended: watch::Receiver<bool>,
+}
+
+impl Device {
+    /// Makes a disk a block device, which others may use when this returns. Payload goes through `arena`.
+    ///
+    /// It is called on the Tokio runtime that serves the device: all of the driver's commands for its queue must come from one thread.
+    ///
+    /// # Errors
+    /// See [`Error`]; nothing is left then.
+    pub async fn start(
+        disk: Arc<dyn Disk>,
+        options: Options,
+        arena: &Arena,
+        env: &Env,
+    ) -> Result<Device, Error> {
+        let (parameters, bounds) = shape::of(disk.info(), &options, arena.usage().budget as u64)?;
+        let control = Control::open().await?;
+        let number = control.add(bounds.transfer_max as u32).await?;
+        let server = |queue, name| Server::new(queue, name, disk, bounds, options, arena.clone());
+        match Device::begin(&control, number, &parameters, server, env).await {
+            Ok(ended) => Ok(Device { number, path: block_path(number), control, ended }),
+            Err(e) => {
+                if let Err(left) = control.delete(number).await {
+                    tracing::warn!("ublk: device {number} is left: {left}");
+                }
+                Err(e)
+            }
+        }
+    }
+
+    async fn begin(
+        control: &Control,
+        number: u32,
+        parameters: &Parameters,
+        server: impl FnOnce(Queue, String) -> Server,
+        env: &Env,
+    ) -> Result<watch::Receiver<bool>, Error> {
+        control.describe(number, parameters).await?;
+        let file = open_node(&PathBuf::from(format!("/dev/ublkc{number}")), env).await?;
+        let mut queue = Queue::new(Arc::new(file), QUEUE_DEPTH).map_err(Error::NoRing)?;
+        queue.fetch_all().map_err(|source| Error::Command { what: "fetch requests", source })?;
+        let server = server(queue, format!("ublkb{number}"));
+        let (ended, told) = watch::channel(false);
+        env.spawn(async move {
+            server.serve().await;
+            // The queue is closed now.
+            let _ = ended.send(true);
+        });
+        control.start(number).await?;
+        Ok(told)
+    }
+
+    /// The block device: `/dev/ublkbN`.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether nothing has the block device for itself: no mounted file system, no device on top of it.
+    ///
+    /// # Errors
+    /// `InUse`.
+    pub fn check_unused(&self) -> impl Future<Output = Result<(), Error>> + use<> {
+        let path = self.path.clone();
+        async move {
+            let asked = path.clone();
+            // Closing it may write what the page cache has, which this thread must serve meanwhile.
+            match control::aside(move || is_claimed(&asked)).await {
+                Ok(false) => Ok(()),
+                Ok(true) => Err(Error::InUse { path }),
+                Err(source) => Err(Error::Node { path, source }),
+            }
+        }
+    }
+
+    /// Takes the block device away when what the page cache has for it is written and what is under way is done; later I/O of who has
+    /// it open still fails. What was written is as durable as the disk's last flush.
+    ///
+    /// # Errors
+    /// `Command`: the driver refused. The device may be left then, and is deleted by [`crate::delete_leftovers`] after this process.
+    pub async fn stop(mut self) -> Result<(), Error> {
+        self.control.stop(self.number).await?;
+        // Its sender is gone if the task has panicked: over, too.
+        let _ = self.ended.wait_for(|ended| *ended).await;
+        self.control.delete(self.number).await
+    }
+}
+
+/// open(2): O_EXCL without O_CREAT on a block device fails with EBUSY when the system uses it.
+fn is_claimed(path: &Path) -> io::Result<bool> {
+    let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    match rustix::fs::open(path, flags, Mode::empty()) {
+        Ok(_) => Ok(false),
+        Err(Errno::BUSY) => Ok(true),
+        // Somebody took it away already.
+        Err(Errno::NOENT | Errno::NXIO | Errno::NODEV) => Ok(false),
+        Err(e) => Err(e.into()),
+    }
+}
+
+fn block_path(number: u32) -> PathBuf {
+    PathBuf::from(format!("/dev/ublkb{number}"))
+}
+
+async fn open_node(path: &Path, env: &Env) -> Result<File, Error> {
+    let mut tries = 0;
+    loop {
+        match OpenOptions::new().read(true).write(true).open(path) {
+            Ok(file) => return Ok(file),
+            Err(e) if is_early(&e) && tries < NODE_TRIES => {
+                tries += 1;
+                env.sleep(NODE_PAUSE).await;
+            }
+            Err(source) => return Err(Error::Node { path: path.to_owned(), source }),
+        }
+    }
+}
+
+fn is_early(e: &io::Error) -> bool {
+    matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied)
+}

@@ -1,0 +1,72 @@
+//! Why a disk is no block device here, by blame, with what to do.
+
+use std::io;
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+/// See the module.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// The system's: the driver is not there, or not loaded.
+    #[error("this kernel has no ublk driver loaded: there is no /dev/ublk-control")]
+    NoDriver,
+    /// The system's: only root may.
+    #[error("the kernel lets this user make no block devices: {0}")]
+    NotAllowed(#[source] io::Error),
+    /// The system's: a driver from before Linux 6.5.
+    #[error("this kernel's ublk driver is too old: it cannot say what it can do, or has no user copy")]
+    TooOld,
+    /// The system's: no io_uring.
+    #[error("this system has no io_uring for us: {0}")]
+    NoRing(#[source] io::Error),
+    /// The disk's: the kernel takes blocks of 512 to 4096 bytes only.
+    #[error("a disk with blocks of {block} bytes can be no block device of this kernel")]
+    Unfit {
+        /// Its logical block, in bytes.
+        block: u32,
+    },
+    /// The system's: the device's own file.
+    #[error("{}: {source}", path.display())]
+    Node {
+        /// Where it should be.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// The driver refused a command.
+    #[error("the kernel's ublk driver refused to {what}: {source}")]
+    Command {
+        /// What was asked.
+        what: &'static str,
+        /// Its reason.
+        source: io::Error,
+    },
+    /// The caller's: something has the device for itself.
+    #[error("{} is in use: a file system on it is mounted, or another device stands on it", path.display())]
+    InUse {
+        /// The block device.
+        path: PathBuf,
+    },
+}
+
+impl Error {
+    /// What to do about it, where the message does not say.
+    pub fn cure(&self) -> Option<&'static str> {
+        match self {
+            Error::NoDriver => Some(
+                "load it as root: modprobe ublk_drv; it needs Linux 6.5 or newer with CONFIG_BLK_DEV_UBLK",
+            ),
+            Error::NotAllowed(_) => Some("run the server as root, or with CAP_SYS_ADMIN"),
+            Error::TooOld => Some("use Linux 6.5 or newer"),
+            Error::NoRing(_) => {
+                Some("allow io_uring: sysctl kernel.io_uring_disabled=0, and no seccomp filter against it")
+            }
+            Error::Node { .. } => Some(
+                "/dev must be a devtmpfs, and in a container the host's: the kernel makes the device's files there",
+            ),
+            Error::InUse { .. } => Some("unmount it first (umount), or release what stands on it"),
+            Error::Unfit { .. } | Error::Command { .. } => None,
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! A disk as a block device of the Linux kernel: `/dev/ublkbN`.
+//!
+//! **What it is.** A server for the kernel's ublk driver, as its UAPI header (`include/uapi/linux/ublk_cmd.h`, cited as *ublk_cmd.h*) and
+//! its document (`Documentation/block/ublk.rst`, cited as *ublk.rst*) have it. Anything that is a [`disk::Disk`] becomes a block device,
+//! for file systems, LVM and whatever else knows nothing of us: READ, WRITE, FLUSH, DISCARD, WRITE_ZEROES, FUA.
+//!
+//! **What it is not.** No zoned devices, no zero copy: the driver's user copy moves each byte of payload once between the request's pages and
+//! memory of the arena, which the disk reads and writes as it is. No user recovery either: see *a life*. Linux 6.5 is needed, the
+//! first whose driver says what it can do and copies so; older ones are told from it and refused with a cure.
+//!
+//! **A life.** [`Device::start`] adds a device, describes it, fetches its first requests and shows it → requests, until
+//! [`Device::stop`] ends its use, with all that the page cache had for it written, and deletes it. When the server dies instead, the kernel
+//! fails what was under way and takes the block device away at once, so that nobody waits for a server that may never come back. What is left then, a dead
+//! number without a device, [`delete_leftovers`] takes away. A device that is dropped without a stop ends the same way, with its runtime.
+//!
+//! **I/O model.** One queue of [`QUEUE_DEPTH`] requests, served by one task of the runtime that started it; the task waits for the
+//! queue's io_uring by the runtime's own poll. What asks the driver to do something waits on a thread of its own,
+//! since starting a device reads from it.
+//!
+//! **Errors.** [`Error`], by blame, with a cure. What a disk cannot do is told the kernel by number, and logged with the reason. A request that the
+//! kernel should never send (beyond the end, not whole blocks, longer than was agreed) fails; it panics nothing and
+//! allocates no more than [`TRANSFER_MAX`].
+//!
+//! **Unsafe.** The rings and the map of the requests: one module, `ring.rs`, has all of it, with its invariants.
+
+mod abi;
+mod control;
+mod device;
+mod error;
+mod leftovers;
+mod request;
+mod ring;
+mod serve;
+mod shape;
+
+pub use device::Device;
+pub use error::Error;
+pub use leftovers::delete_leftovers;
+pub use shape::Options;
+
+/// Requests under way at one device; the kernel keeps more waiting.
+pub const QUEUE_DEPTH: u16 = 128;
+
+/// The longest READ or WRITE, in bytes, where the memory allows it; the kernel splits longer ones.
+pub const TRANSFER_MAX: u32 = 1 << 20;
