@@ -5,7 +5,29 @@ use std::sync::Arc;
 
 use env::BoxFuture;
 
-use crate::{Absence, CommitError, DiskNumber, Members, Op, Pool, State};
+use crate::{Absence, CommitError, DiskNumber, Member, Members, Op, Pool, State};
+
+/// Which of a disk's lives in the pool is to end: one that came back while this was decided is not thrown out for what it did before.
+#[derive(Clone)]
+pub enum Life {
+    /// Whichever it has.
+    Any,
+    /// The one in which it was this member, if it has begun no other.
+    Of(Arc<Member>),
+    /// One that is ending already: it is no member any more.
+    Ending,
+}
+
+impl Life {
+    /// Whether this is another one than that which is to end.
+    pub(crate) fn is_over(&self, now: Option<&Arc<Member>>) -> bool {
+        match (self, now) {
+            (Life::Of(was), Some(is)) => !Arc::ptr_eq(was, is),
+            (Life::Ending, is) => is.is_some(),
+            (Life::Any, _) | (Life::Of(_), None) => false,
+        }
+    }
+}
 
 /// The metadata, as the data path sees it.
 pub trait Book: Send + Sync {
@@ -18,8 +40,9 @@ pub trait Book: Send + Sync {
     /// Makes a change, all of it or nothing; durable when it is done.
     fn commit(&self, ops: Vec<Op>) -> BoxFuture<Result<(), CommitError>>;
 
-    /// Makes a disk absent, and what is active on it missed; durable when it is done, also when somebody else had begun it.
-    fn leave(&self, disk: DiskNumber, reason: Absence) -> BoxFuture<Result<(), CommitError>>;
+    /// Makes a disk absent, and what is active on it missed; durable when it is done, also when somebody else had begun it. Nothing happens when
+    /// it is in another life.
+    fn leave(&self, disk: DiskNumber, life: Life, reason: Absence) -> BoxFuture<Result<(), CommitError>>;
 }
 
 impl Book for Pool {
@@ -36,8 +59,8 @@ impl Book for Pool {
         Box::pin(async move { pool.metadata().commit(ops).await })
     }
 
-    fn leave(&self, disk: DiskNumber, reason: Absence) -> BoxFuture<Result<(), CommitError>> {
+    fn leave(&self, disk: DiskNumber, life: Life, reason: Absence) -> BoxFuture<Result<(), CommitError>> {
         let pool = self.clone();
-        Box::pin(async move { pool.disk_failed(disk, reason).await })
+        Box::pin(async move { pool.metadata().leave(disk, life, reason).await })
     }
 }

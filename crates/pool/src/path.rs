@@ -20,7 +20,7 @@ use tokio::sync::Semaphore;
 
 use crate::activity::{Core, Log};
 use crate::blocks::activity::{BLOCKS, ENTRIES};
-use crate::book::Book;
+use crate::book::{Book, Life};
 use crate::disks::{DataDisk, RawIo};
 use crate::events::Events;
 use crate::jobs::Board;
@@ -169,7 +169,7 @@ impl DataPath {
                 Either::Left((places, _)) => break places,
                 // It is not watched yet: one that hangs now would hold up all that waits for it to take part.
                 Either::Right(_) if self.read(|s| goes_on_without(s, member.number, &BTreeSet::new())) => {
-                    match self.book.leave(member.number, Absence::Slow).await {
+                    match self.book.leave(member.number, Life::Of(Arc::clone(member)), Absence::Slow).await {
                         // By now all cannot go on without it: it is waited for.
                         Err(CommitError::Needed(_)) => {}
                         left => return Ok(left?),
@@ -429,7 +429,7 @@ impl DataPath {
 
     /// A disk that failed leaves: when that is durable, nobody waits for it.
     async fn leaves(&self, disk: &DataDisk, reason: Absence) -> Result<(), SpaceError> {
-        self.book.leave(disk.number, reason).await?;
+        self.book.leave(disk.number, Life::Of(Arc::clone(&disk.member)), reason).await?;
         if !self.read(|s| s.is_present(disk.number)) {
             disk.pulse.abandon();
         }

@@ -12,6 +12,7 @@ use super::members::{Member, Members};
 use super::replay::Point;
 use super::voter::Voter;
 use super::writer::Writer;
+use crate::book::Life;
 use crate::format::{Claim, Claimant};
 use crate::{Absence, DiskNumber, InvalidOp, Op, RowNumber, SpaceId, State};
 
@@ -113,7 +114,7 @@ pub(crate) type Done = oneshot::Sender<Result<(), CommitError>>;
 
 pub(crate) enum Request {
     Commit { ops: Vec<Op>, done: Done },
-    Leave { disk: DiskNumber, reason: Absence, done: Done },
+    Leave { disk: DiskNumber, life: Life, reason: Absence, done: Done },
     Join { member: Arc<Member>, ops: Vec<Op>, done: Done },
     Rechoose { done: Done },
     Export { done: Done },
@@ -197,9 +198,14 @@ impl Metadata {
         self.ask(|done| Request::Commit { ops, done }).await
     }
 
-    /// Makes a disk absent, with the regions in flight on it missed. Nothing happens when it is absent already.
-    pub(crate) async fn leave(&self, disk: DiskNumber, reason: Absence) -> Result<(), CommitError> {
-        self.ask(|done| Request::Leave { disk, reason, done }).await
+    /// Makes a disk absent, with the regions in flight on it missed. Nothing happens when it is absent already, or in another life.
+    pub(crate) async fn leave(
+        &self,
+        disk: DiskNumber,
+        life: Life,
+        reason: Absence,
+    ) -> Result<(), CommitError> {
+        self.ask(|done| Request::Leave { disk, life, reason, done }).await
     }
 
     /// Makes a disk take part, with `ops` as the record of it.

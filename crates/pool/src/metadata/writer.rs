@@ -14,6 +14,7 @@ use super::replay::Point;
 use super::store::{CommitError, Config, Done, Request, Shared, Suspension};
 use super::survey::newest_claim;
 use super::voter::{Put, Voter};
+use crate::book::Life;
 use crate::format::{Claim, encode_record, state_size_bound};
 use crate::{Absence, DiskNumber, Op, State, voters};
 
@@ -99,7 +100,7 @@ impl Writer {
     async fn serve(&mut self, request: Request) {
         let (done, result): (Done, _) = match request {
             Request::Commit { ops, done } => (done, self.commit(ops).await),
-            Request::Leave { disk, reason, done } => (done, self.leave(disk, reason).await),
+            Request::Leave { disk, life, reason, done } => (done, self.leave(disk, &life, reason).await),
             Request::Join { member, ops, done } => (done, self.join(member, ops).await),
             Request::Rechoose { done } => (done, self.rechoose().await),
             Request::Export { done } => (done, self.export().await),
@@ -168,9 +169,10 @@ impl Writer {
     }
 
     /// Makes a disk absent. A voter must not be counted among those that are left.
-    async fn leave(&mut self, disk: DiskNumber, reason: Absence) -> Result<(), CommitError> {
+    async fn leave(&mut self, disk: DiskNumber, life: &Life, reason: Absence) -> Result<(), CommitError> {
         self.running()?;
-        if !self.shadow.is_present(disk) {
+        let over = life.is_over(self.shared.members.read().get(disk));
+        if over || !self.shadow.is_present(disk) {
             return Ok(());
         }
         let left = self.shadow.voters.iter().filter(|v| **v != disk).count();

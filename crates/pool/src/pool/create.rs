@@ -9,6 +9,7 @@ use env::{Env, Epoch};
 
 use super::error::{CreateError, Unsuitable};
 use super::{Inner, Pool, labels};
+use crate::book::Life;
 use crate::format::{Areas, Claim, Claimant, FORMAT_VERSION, Label};
 use crate::metadata::{DiskIo, Member, Members, Metadata, Opening, Point, Voter};
 use crate::{DiskId, DiskNumber, DiskRecord, FaultDomains, Op, PoolId, Presence, State, UNIT, Usage, voters};
@@ -160,7 +161,7 @@ impl Pool {
             let Some(label) = self.label(member, version, newest(disk) + 1) else { continue };
             match labels::write(&self.inner.io, &member.disk, &label).await {
                 Ok(()) => ops.push(Op::Labelled { disk, sequence: label.sequence }),
-                Err(_) => self.inner.metadata.leave(disk, crate::Absence::WriteFailed).await?,
+                Err(_) => self.inner.metadata.leave(disk, Life::Any, crate::Absence::WriteFailed).await?,
             }
         }
         self.inner.metadata.commit(ops).await

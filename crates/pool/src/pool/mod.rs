@@ -16,6 +16,7 @@ pub use open::{OpenOptions, Opened};
 
 use std::sync::Arc;
 
+use crate::book::Life;
 use crate::metadata::{DiskIo, Members, Metadata, Suspension};
 use crate::{Absence, CommitError, DiskNumber, Op, PoolId, RowNumber, SpaceId, SpaceRecord, State};
 
@@ -103,7 +104,7 @@ impl Pool {
     /// # Errors
     /// [`CommitError::Suspended`]: too few with metadata are left. [`CommitError::Needed`]: it is only slow, and needed; nothing has changed.
     pub async fn disk_failed(&self, disk: DiskNumber, reason: Absence) -> Result<(), CommitError> {
-        self.metadata().leave(disk, reason).await
+        self.metadata().leave(disk, Life::Any, reason).await
     }
 
     /// The metadata, for what changes it.

@@ -17,6 +17,7 @@ use env::Env;
 use parking_lot::Mutex;
 
 use super::standing::{SPAN, Slowness, Standings, Verdict};
+use crate::book::Life;
 use crate::disks::DataDisk;
 use crate::path::DataPath;
 use crate::{Absence, DiskNumber, State};
@@ -185,7 +186,7 @@ impl DataPath {
         if !may() {
             return;
         }
-        match self.book.leave(number, Absence::Slow).await {
+        match self.book.leave(number, Life::Of(Arc::clone(&disk.member)), Absence::Slow).await {
             Ok(()) if !self.read(|s| s.is_present(number)) => {
                 tracing::warn!(disk = number.0, ?why, "a disk is too slow and left the pool");
                 if let Some(why) = why {

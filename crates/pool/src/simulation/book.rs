@@ -7,7 +7,7 @@ use disk::sim::Machine;
 use env::{BoxFuture, Env};
 use parking_lot::Mutex;
 
-use crate::book::Book;
+use crate::book::{Book, Life};
 use crate::{Absence, CommitError, DataPath, DiskNumber, Members, Op, State, Suspension};
 
 pub(super) struct TestBook {
@@ -100,8 +100,9 @@ impl Book for TestBook {
         Box::pin(async move { result })
     }
 
-    fn leave(&self, disk: DiskNumber, reason: Absence) -> BoxFuture<Result<(), CommitError>> {
-        let result = self.leave_now(disk, reason);
+    fn leave(&self, disk: DiskNumber, life: Life, reason: Absence) -> BoxFuture<Result<(), CommitError>> {
+        let over = life.is_over(self.members().get(disk));
+        let result = if over { Ok(()) } else { self.leave_now(disk, reason) };
         let takes = self.leaving_takes.get().cloned();
         Box::pin(async move {
             if let Some((env, takes)) = takes {

@@ -15,6 +15,7 @@ use crate::CommitError;
 use crate::blocks::BlockId;
 use crate::blocks::checksums::{Table, encode};
 use crate::blocks::stripes;
+use crate::book::Life;
 use crate::disks::DataDisk;
 use crate::{Absence, DiskNumber, GROUP, InvalidOp, Op, RowNumber, SlabPlace, placement};
 
@@ -111,9 +112,7 @@ impl Space {
         for ((index, place), _) in slabs.iter().enumerate().zip(away).filter(|(_, away)| !**away) {
             let Some(disk) = self.path.disk(place.disk) else {
                 // It is on its way out, unless it is back already.
-                if self.path.book.members().get(place.disk).is_none() {
-                    self.path.book.leave(place.disk, Absence::Gone).await?;
-                }
+                self.path.book.leave(place.disk, Life::Ending, Absence::Gone).await?;
                 return Ok(false);
             };
             here.push((index, place.slab, disk));

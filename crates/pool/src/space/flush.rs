@@ -53,6 +53,14 @@ impl Flusher {
     }
 }
 
+/// What came of a round that did not fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Round {
+    Good,
+    /// Another one is needed.
+    Again,
+}
+
 /// What a round did about one group.
 struct Written {
     group: Arc<Group>,
@@ -106,6 +114,11 @@ impl Space {
     }
 
     async fn flush_round(&self) -> Result<(), SpaceError> {
+        while self.flush_once().await? == Round::Again {}
+        Ok(())
+    }
+
+    async fn flush_once(&self) -> Result<Round, SpaceError> {
         let disks = self.path.disks();
         let began: Vec<u64> = disks.iter().map(|d| d.log.with(|core| core.now())).collect();
         let dirty = self.inner.groups.all_dirty();
@@ -132,11 +145,11 @@ impl Space {
         for written in &groups {
             let mut state = written.group.state.lock();
             match &result {
-                Ok(()) => state.settled = written.written,
-                Err(_) => self.inner.groups.dirty(&written.group, &mut state),
+                Ok(Round::Good) => state.settled = written.written,
+                Ok(Round::Again) | Err(_) => self.inner.groups.dirty(&written.group, &mut state),
             }
         }
-        if result.is_ok() {
+        if result == Ok(Round::Good) {
             for ((disk, began), flushed) in disks.iter().zip(began).zip(&flushed) {
                 if flushed.is_ok() {
                     disk.log.with(|core| core.flushed(self.inner.id, began));
@@ -172,13 +185,14 @@ impl Space {
         (groups, results.filter_map(|(disk, r)| Some((disk, r.err()?))).collect())
     }
 
-    /// Deals with what failed, and says whether the round is good (invariant 3).
+    /// Deals with what failed, and says whether the round is good (invariant 3). It is not when a disk left in it and counts again, because it came
+    /// back and was brought up to date: it has not taken this round's blocks.
     async fn account(
         &self,
         disks: &[Arc<DataDisk>],
         flushed: &[Result<(), DiskError>],
         groups: &mut [Written],
-    ) -> Result<(), SpaceError> {
+    ) -> Result<Round, SpaceError> {
         let mut first: Option<(DiskNumber, DiskError)> = None;
         for (disk, result) in disks.iter().zip(flushed) {
             if let Err(error) = result {
@@ -214,8 +228,9 @@ impl Space {
                 let Some(now) = now.iter().find(|c| c.index == copy.index) else { continue };
                 match result {
                     Ok(()) => have |= now.current(),
-                    Err(error) if now.current() & used != 0 => return Err(blame(copy.number, *error)),
-                    Err(_) => {}
+                    Err(_) if now.current() & used == 0 => {}
+                    Err(_) if !now.is_as(copy) => return Ok(Round::Again),
+                    Err(error) => return Err(blame(copy.number, *error)),
                 }
             }
             let lost = used & !have;
@@ -227,7 +242,7 @@ impl Space {
                 return Err(SpaceError::Unavailable { space: self.inner.id, row: key.row, disks });
             }
         }
-        Ok(())
+        Ok(Round::Good)
     }
 
     /// Regions of a copy that were written since they were last flushed, as its disk's log has it, also when the disk has left.

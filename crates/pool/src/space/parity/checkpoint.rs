@@ -316,7 +316,7 @@ impl Striped {
                         Ok(()) | Err(SpaceError::Disk { .. }) => {}
                         Err(other) => return Err(other),
                     }
-                } else if let Some((_, error)) = failed.iter().find(|(number, _)| *number == copy.number) {
+                } else if let Some((_, error)) = failed.iter().find(|(disk, _)| disk.number == copy.number) {
                     *result = Err(*error);
                 }
             }

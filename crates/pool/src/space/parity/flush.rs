@@ -58,7 +58,8 @@ impl Striped {
         Ok(())
     }
 
-    /// Makes the fresh stripes of some groups durable; false when a change of one of them waits to be carried out.
+    /// Makes the fresh stripes of some groups durable; false when it has to be tried again: a change of one of them waits to be carried out, or a disk left
+    /// and counts again.
     async fn flush_some(&self, groups: &[Arc<RowGroup>], room: Room) -> Result<bool, SpaceError> {
         let mut locks = Vec::with_capacity(groups.len());
         let mut stripes: Vec<(&Arc<RowGroup>, Units)> = Vec::with_capacity(groups.len());
@@ -79,7 +80,9 @@ impl Striped {
                 stripes.push((group, state.fresh.and(&Units::range(within.start, within.end))));
             }
         }
-        self.settle_data(&stripes).await?;
+        if !self.settle_data(&stripes).await? {
+            return Ok(false);
+        }
         let mut entries = Vec::new();
         for (group, units) in &stripes {
             let Some(columns) = self.columns(group.key.row) else { continue };
@@ -115,8 +118,9 @@ impl Striped {
         Ok(true)
     }
 
-    /// Flushes the disks that have these stripes. Well, if every column that counts there took part, and enough do.
-    async fn settle_data(&self, stripes: &[(&Arc<RowGroup>, Units)]) -> Result<(), SpaceError> {
+    /// Flushes the disks that have these stripes. Well, if every column that counts there took part, and enough do; false when one counts that took
+    /// part in another life of its disk.
+    async fn settle_data(&self, stripes: &[(&Arc<RowGroup>, Units)]) -> Result<bool, SpaceError> {
         let mut rows: Vec<_> = stripes.iter().map(|(g, _)| g.key.row).collect();
         rows.dedup();
         let columns = rows.iter().filter_map(|row| self.columns(*row)).flatten();
@@ -128,28 +132,31 @@ impl Striped {
             let Some(now) = self.columns(group.key.row) else { continue };
             let regions = self.regions_of(group, units);
             for c in &now {
-                if let Some((number, error)) = flushed.iter().find(|(number, _)| *number == c.number)
+                if let Some((disk, error)) = flushed.iter().find(|(disk, _)| disk.number == c.number)
                     && c.current() & regions != 0
                 {
-                    return Err(blame(*number, *error));
+                    if !c.disk.as_ref().is_some_and(|now| Arc::ptr_eq(now, disk)) {
+                        return Ok(false);
+                    }
+                    return Err(blame(c.number, *error));
                 }
             }
             self.enough(group.key.row, &now, regions)?;
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Flushes disks and deals with those that fail, which are returned.
     pub(super) async fn flush_disks(
         &self,
         disks: &[Arc<DataDisk>],
-    ) -> Result<Vec<(crate::DiskNumber, disk::DiskError)>, SpaceError> {
+    ) -> Result<Vec<(Arc<DataDisk>, disk::DiskError)>, SpaceError> {
         let results = join_all(disks.iter().map(|d| d.flush())).await;
         let mut failed = Vec::new();
         for (disk, result) in disks.iter().zip(results) {
             if let Err(error) = result {
                 self.space.path.fail(disk, &error, Absence::FlushFailed, None).await?;
-                failed.push((disk.number, error));
+                failed.push((Arc::clone(disk), error));
             }
         }
         Ok(failed)

@@ -1,0 +1,86 @@
+//! Users of units that are nobody else's, in groups and stripes that are.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use arena::{Class, IoBuf};
+use disk::{Disk, sized};
+use env::Ctx;
+use pool::UNIT;
+
+use crate::site::{EACH, ROWS, Site, USERS};
+
+const NAMES: [&str; USERS] = ["user 0", "user 1", "user 2", "user 3", "user 4", "user 5", "user 6", "user 7"];
+
+/// What a user knows: what he wrote last, by unit.
+#[derive(Default)]
+pub struct Known {
+    values: BTreeMap<u64, u64>,
+    pub writes: u64,
+}
+
+/// SplitMix64.
+fn random(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let x = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+pub async fn user(site: Arc<Site>, n: usize, stop: Arc<AtomicBool>) -> Known {
+    let (who, mut known, mut state) = (NAMES[n], Known::default(), n as u64);
+    while !stop.load(Ordering::Relaxed) {
+        let at = random(&mut state) % EACH;
+        let count = 1 + random(&mut state) % (EACH - at);
+        let first = site.row(random(&mut state) % ROWS) + n as u64 * EACH + at;
+        match random(&mut state) % 16 {
+            0..=6 => {
+                site.did(who, format!("writes {first}+{count}"));
+                let value = (n as u64) << 48 | known.writes + 1;
+                let bytes: Vec<IoBuf> = (0..count)
+                    .map(|u| IoBuf::from((value + (u << 40)).to_le_bytes().repeat(UNIT as usize / 8)))
+                    .collect();
+                let written = site.space.write(&Ctx::default(), first * UNIT, bytes.into()).wait().await;
+                written.unwrap_or_else(|e| panic!("{who} writes {first}+{count}: {e}"));
+                known.values.extend((0..count).map(|u| (first + u, value + (u << 40))));
+                known.writes += 1;
+            }
+            7..=12 => read(&site, who, &known, first, count).await,
+            13 => {
+                site.did(who, format!("discards {first}+{count}"));
+                let gone = site.space.discard(&Ctx::default(), first * UNIT, count * UNIT).wait().await;
+                gone.unwrap_or_else(|e| panic!("{who} discards {first}+{count}: {e}"));
+                known.values.retain(|u, _| !(first..first + count).contains(u));
+            }
+            _ => {
+                site.did(who, "flushes".to_owned());
+                let flushed = site.space.flush_for_user().await;
+                flushed.unwrap_or_else(|e| panic!("{who} flushes: {e}"));
+            }
+        }
+    }
+    site.did(who, "done".to_owned());
+    known
+}
+
+async fn read(site: &Site, who: &'static str, known: &Known, first: u64, count: u64) {
+    site.did(who, format!("reads {first}+{count}"));
+    let length = (count * UNIT) as usize;
+    let dst = sized(site.arena.alloc_sg(length, Class::Payload).await, length);
+    let (result, read) = site.space.read(&Ctx::default(), first * UNIT, dst).wait().await;
+    result.unwrap_or_else(|e| panic!("{who} reads {first}+{count}: {e}"));
+    let bytes: Vec<u8> = read.iter().flat_map(|b| b.iter().copied()).collect();
+    for (unit, bytes) in (first..).zip(bytes.chunks_exact(UNIT as usize)) {
+        let value = known.values.get(&unit).copied().unwrap_or(0);
+        let good = bytes.chunks_exact(8).all(|c| c == value.to_le_bytes());
+        assert!(good, "{who}: unit {unit} is not {value:x} but {:x?}...", &bytes[..8]);
+    }
+}
+
+/// Compares all that a user knows.
+pub async fn read_all(site: &Site, n: usize, known: &Known) {
+    for row in 0..ROWS {
+        read(site, NAMES[n], known, site.row(row) + n as u64 * EACH, EACH).await;
+    }
+}
