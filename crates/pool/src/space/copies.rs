@@ -91,6 +91,20 @@ impl SpaceInner {
         Some(found.into_iter().map(|(c, _)| c).collect())
     }
 
+    /// Whether a copy has come to be current in these regions since `before`: who found none that answers looks again then.
+    pub(crate) fn has_come(
+        &self,
+        path: &DataPath,
+        row: RowNumber,
+        column: u8,
+        before: &[Copy],
+        regions: u64,
+    ) -> bool {
+        let is_old = |c: &Copy| before.iter().any(|b| b.is_as(c) && b.is_current(regions));
+        let now = self.copies(path, row, column).unwrap_or_default();
+        now.iter().any(|c| c.is_current(regions) && !is_old(c))
+    }
+
     /// The column that a copy of a row is of.
     pub(crate) fn column_of(&self, path: &DataPath, row: RowNumber, index: usize) -> u8 {
         let slab = path.read(|s| s.rows.get(&(self.id, row)).map_or(index, |r| r.slab_of(index)));

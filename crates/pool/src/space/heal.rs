@@ -52,23 +52,32 @@ impl Space {
             address: self.inner.address_in(key, unit),
             length: UNIT,
         };
-        let Some(copies) = self.inner.copies(&self.path, key.row, key.column) else {
-            return Ok(Err(corrupt()));
-        };
-        let (mut good, mut silent) = (None, SmallVec::new());
-        let mut bad: Vec<(&Copy, Found)> = Vec::new();
-        for copy in copies.iter().filter(|c| c.is_current(region)) {
-            match self.try_read_units(copy, number, 1).await {
-                Ok(bytes) if self.sum(key, number, &bytes) == want => good = good.or(Some(bytes)),
-                Ok(_) => bad.push((copy, Found::Healed)),
-                Err(error) => {
-                    if !matches!(error, Some(DiskError::Medium { .. })) {
-                        silent.push(copy.number);
+        let (mut copies, mut good, mut bad): (_, _, Vec<(usize, Found)>);
+        let silent = loop {
+            let Some(now) = self.inner.copies(&self.path, key.row, key.column) else {
+                return Ok(Err(corrupt()));
+            };
+            (copies, good, bad) = (now, None, Vec::new());
+            let mut silent = SmallVec::new();
+            for (index, copy) in copies.iter().enumerate().filter(|(_, c)| c.is_current(region)) {
+                match self.try_read_units(copy, number, 1).await {
+                    Ok(bytes) if self.sum(key, number, &bytes) == want => good = good.or(Some(bytes)),
+                    Ok(_) => bad.push((index, Found::Healed)),
+                    Err(error) => {
+                        if !matches!(error, Some(DiskError::Medium { .. })) {
+                            silent.push(copy.number);
+                        }
+                        bad.push((index, Found::Unreadable));
                     }
-                    bad.push((copy, Found::Unreadable));
                 }
             }
-        }
+            let newer = || self.inner.has_come(&self.path, key.row, key.column, &copies, region);
+            if good.is_some() || silent.is_empty() || !newer() {
+                break silent;
+            }
+        };
+        let bad: Vec<(&Copy, Found)> =
+            bad.into_iter().map(|(index, found)| (&copies[index], found)).collect();
         let finding = |disk, found| {
             let address = self.inner.address_in(key, unit);
             self.path.events.add(Finding { found, disk, space: self.inner.id, address });

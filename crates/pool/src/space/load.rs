@@ -19,7 +19,7 @@ use crate::groups::Group;
 type Block<'a> = (&'a Copy, Result<(u64, Box<Table>), BadBlock>);
 
 impl Space {
-    /// Makes known what can be. Its caller has `preparing` and no range.
+    /// Makes known what can be; nothing, and without an error, when it has to be tried again. Its caller has `preparing` and no range.
     pub(super) async fn load(&self, group: &Group) -> Result<(), SpaceError> {
         let key = group.key;
         let (mut copies, mut wanted);
@@ -47,7 +47,13 @@ impl Space {
             let Some((_, Reverse(index), best)) = best else {
                 for (copy, block) in told() {
                     match block {
-                        Err(BadBlock::Disk(error)) => return Err(blame(copy.number, *error)),
+                        Err(BadBlock::Disk(error)) => {
+                            let (path, inner) = (&self.path, &self.inner);
+                            return match inner.has_come(path, key.row, key.column, &copies, region) {
+                                true => Ok(()),
+                                false => Err(blame(copy.number, *error)),
+                            };
+                        }
                         _ => bad.push(copy.number),
                     }
                 }
