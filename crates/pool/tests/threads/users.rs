@@ -37,7 +37,7 @@ pub async fn user(site: Arc<Site>, n: usize, stop: Arc<AtomicBool>) -> Known {
         match random(&mut state) % 16 {
             0..=6 => {
                 site.did(who, format!("writes {first}+{count}"));
-                let value = (n as u64) << 48 | known.writes + 1;
+                let value = ((n as u64) << 48) | (known.writes + 1);
                 let bytes: Vec<IoBuf> = (0..count)
                     .map(|u| IoBuf::from((value + (u << 40)).to_le_bytes().repeat(UNIT as usize / 8)))
                     .collect();
