@@ -11,7 +11,7 @@
 //!    missed it, whether its disk is here or not.
 //! 6. A disk that comes back counts only where it has all that it was told: where it could not be spared when it left, memory forgets everything and the journal
 //!    is replayed to it. `life` is held, once, by whoever uses the space, so that nobody does then.
-//! 7. Order of locks: `life`, room in the journal, a group's `preparing`, ranges in ascending (row, unit), a checkpoint, the journal. Nobody waits for room, or for a
+//! 7. Locks are taken in the order of `docs/0001-pool.md`; nobody waits for room, or for a
 //!    flush, with a range in his hands.
 
 mod carry;
