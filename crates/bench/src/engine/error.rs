@@ -103,7 +103,7 @@ pub enum OpenError {
     )]
     MixedPlaces,
     /// Large pages or memory are not there.
-    #[error("{bytes} bytes of memory: {source}{}", if *large { "; reserve large pages: sysctl vm.nr_hugepages" } else { "" })]
+    #[error("{bytes} bytes of memory: {source}{}", if *large { "; large pages (-l) have to be reserved: sysctl vm.nr_hugepages=N, of 2 MiB each" } else { "" })]
     Memory {
         /// How much.
         bytes: u64,
@@ -179,9 +179,14 @@ pub enum RunError {
         /// Why.
         source: io::Error,
     },
-    /// The write buffer (`-Z`) could not be filled.
-    #[error("the write buffer (-Z): {0}")]
-    Source(#[source] io::Error),
+    /// The write buffer (`-Z`) could not be made or filled.
+    #[error("the write buffer (-Z): {source}{}", if *large { "; large pages (-l) have to be reserved: sysctl vm.nr_hugepages=N, of 2 MiB each" } else { "" })]
+    Source {
+        /// There was no memory for it in large pages.
+        large: bool,
+        /// The system's reason.
+        source: io::Error,
+    },
     /// A thread could not be started.
     #[error("starting a thread: {0}")]
     Thread(#[source] io::Error),

@@ -250,7 +250,10 @@ impl Run<'_> {
         let mut lanes = Vec::with_capacity(span.targets.len());
         for target in &span.targets {
             let source = Memory::source(&target.content, target.block, &mut random, target.large_pages);
-            let source = Arc::new(source.map_err(RunError::Source)?);
+            let large =
+                |e: &std::io::Error| target.large_pages && e.kind() == std::io::ErrorKind::OutOfMemory;
+            let source = source.map_err(|source| RunError::Source { large: large(&source), source });
+            let source = Arc::new(source?);
             lanes.push((Lane { target: target.clone(), place: self.place(target), source }, Arc::default()));
         }
         let gate = Arc::new(Gate::default());
