@@ -39,8 +39,8 @@ use tokio::sync::oneshot;
 
 pub(crate) use copies::{Copy, current};
 pub use error::SpaceError;
-pub(crate) use parity::Parity;
 pub use parity::ParityCounts;
+pub(crate) use parity::{Parity, Resynced};
 
 use crate::groups::{Groups, Regions};
 use crate::layout::Layout;

@@ -10,7 +10,7 @@ use super::{Progress, pieces};
 use crate::blocks::Units;
 use crate::disks::DataDisk;
 use crate::groups::Group;
-use crate::space::{Copy, SpaceError};
+use crate::space::{Copy, Resynced, SpaceError};
 use crate::{DataPath, DiskNumber, GROUP_UNITS, Op, REGIONS, RowNumber, Space, SpaceId, UNIT};
 
 /// Bytes that are flushed and recorded together, and regions at most: a restart, or a copy that fails, costs no more.
@@ -134,13 +134,20 @@ impl Space {
             }
         }
         self.flush_all().await?;
-        if let Some(striped) = self.striped() {
+        let striped = self.striped();
+        let mut kept = BTreeMap::new();
+        if let Some(striped) = &striped {
             for ((row, index), target) in &mut targets {
-                if !striped.resynced(*row, *index, target.copied).await? {
-                    target.copied = 0;
+                match striped.resynced(*row, *index, target.copied).await? {
+                    Some(groups) => drop(kept.insert((*row, *index), groups)),
+                    None => target.copied = 0,
                 }
             }
         }
+        let _use = match &striped {
+            Some(striped) => Some(striped.using().await),
+            None => None,
+        };
         // No row goes or comes between the look at a copy and its record. Who deals with a failed write comes before this, or finds the copy
         // current and makes it missed again.
         let _rows = self.path.allocating.lock().await;
@@ -149,7 +156,8 @@ impl Space {
         for ((row, index), target) in targets {
             let good = target.disk.resync_ends((self.id(), row, index), target.regions) & target.copied;
             let same = self.copy_here(row, index).is_some_and(|(now, _)| now.is_as(&target.copy));
-            if good != 0 && same {
+            let kept = kept.get(&(row, index)).is_none_or(Resynced::is_kept);
+            if good != 0 && same && kept {
                 ops.push(Op::NotMissed { space: self.id(), row, index: index as u8, regions: good });
             }
         }

@@ -47,6 +47,7 @@ use crate::parity::Code;
 use crate::{DiskNumber, RowNumber, SpaceId, UNIT};
 use log::Log;
 use marks::Marks;
+pub(crate) use rows::Resynced;
 use stuck::Stuck;
 use table::{RowGroup, RowGroups};
 

@@ -3,8 +3,10 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::Striped;
+use tokio::sync::RwLockReadGuard;
+
 use super::table::RowKey;
+use super::{Held, Striped};
 use crate::blocks::Units;
 use crate::disks::DataDisk;
 use crate::jobs::Progress;
@@ -19,6 +21,16 @@ const TRIES: usize = 8;
 
 /// Stripes that are looked at together.
 const PIECE: u32 = 64;
+
+/// Groups whose sums a resync found.
+pub(crate) struct Resynced(Held);
+
+impl Resynced {
+    /// Whether memory still has them.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.0.iter().all(|g| !g.state.lock().flags.dead)
+    }
+}
 
 impl Striped {
     /// Gives a row's slabs back. What the journal has of it does not count any more: its slabs are not what they were.
@@ -131,22 +143,24 @@ impl Striped {
         }
     }
 
-    /// The sums of regions of a column that was brought up to date are known, and its blocks are made durable; false when that could not be done now.
+    /// The sums of regions of a column that was brought up to date are known, and its blocks are made durable; `None` when that could not be done now.
+    /// What it gives is kept until the regions count: a group that memory forgot before would be read without this column, and this column's block afterwards,
+    /// over the sums of what was written between the two.
     pub(crate) async fn resynced(
         &self,
         row: RowNumber,
         index: usize,
         regions: u64,
-    ) -> Result<bool, SpaceError> {
+    ) -> Result<Option<Resynced>, SpaceError> {
         let _use = self.p.life.read().await;
         let held = self.p.resyncing.lock().remove(&(row, index)).unwrap_or_default();
         for region in (0..crate::REGIONS).filter(|r| regions & 1 << r != 0) {
             for group in self.space.inner.regions.groups(region) {
                 let key = RowKey { row, group };
-                let Some(group) = held.iter().find(|g| g.key == key) else { return Ok(false) };
+                let Some(group) = held.iter().find(|g| g.key == key) else { return Ok(None) };
                 let mut state = group.state.lock();
                 if state.flags.dead {
-                    return Ok(false);
+                    return Ok(None);
                 }
                 state.known[index] |= 1 << region;
                 self.p.groups.stale(group, &mut state);
@@ -155,10 +169,15 @@ impl Striped {
         for _ in 0..TRIES {
             self.checkpoint().await?;
             if !self.is_stale(row, regions) {
-                return Ok(true);
+                return Ok(Some(Resynced(held)));
             }
         }
-        Ok(false)
+        Ok(None)
+    }
+
+    /// Keeps memory from forgetting all it knows, as it does when a disk is back that it doubts.
+    pub(crate) async fn using(&self) -> RwLockReadGuard<'_, ()> {
+        self.p.life.read().await
     }
 
     /// Reads all units of a group on every column that is current, and makes them what they should be.
