@@ -58,7 +58,7 @@ fn run(shape: Shape) {
         let site = Arc::new(Site::new(shape).await);
         let done = watch(&site);
         let stop = Arc::new(AtomicBool::new(false));
-        let users: Vec<_> = (0..site::USERS)
+        let users: Vec<_> = (0..site::USERS + site::OWNERS)
             .map(|n| tokio::spawn(users::user(Arc::clone(&site), n, Arc::clone(&stop))))
             .collect();
         let jobs = tokio::spawn(jobs(Arc::clone(&site), Arc::clone(&stop)));

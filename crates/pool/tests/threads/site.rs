@@ -19,8 +19,10 @@ pub const USERS: usize = 8;
 /// Units of each user in each row.
 pub const EACH: u64 = 6;
 pub const ROWS: u64 = 2;
+/// Those who have a row of their own each, after the others.
+pub const OWNERS: usize = 3;
 
-const DISK_BYTES: u64 = 16 << 20;
+const DISK_BYTES: u64 = 32 << 20;
 const SLAB_BYTES: u64 = 2 << 20;
 
 #[derive(Clone, Copy)]
@@ -63,7 +65,7 @@ impl Site {
         let pool = Pool::create(&env, &arena, &new, options).await.expect("a pool");
         let record = SpaceRecord {
             name: "space".into(),
-            size: ROWS * u64::from(shape.columns) * SLAB_BYTES,
+            size: (ROWS + OWNERS as u64) * u64::from(shape.columns) * SLAB_BYTES,
             resiliency: shape.resiliency,
             interleave: UNIT as u32,
             columns: shape.columns,
@@ -143,12 +145,12 @@ impl Site {
         }
     }
 
-    /// What a disk is behind with, and whether it is here.
+    /// What a disk is behind with, and whether it is here. Of slabs that are on their way there a job of their own knows.
     pub fn lacks(&self, n: usize) -> Option<String> {
         let number = DiskNumber(n as u16);
         self.pool.read(|s| {
             let behind = |c: &pool::SlabCopy| c.place.disk == number && c.missed != 0;
-            let (_, row) = s.rows.iter().find(|(_, r)| r.copies().any(|(_, c)| behind(c)))?;
+            let (_, row) = s.rows.iter().find(|(_, r)| r.slabs.iter().any(behind))?;
             Some(format!("{row:x?}, present: {}", s.is_present(number)))
         })
     }

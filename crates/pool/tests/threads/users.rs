@@ -1,4 +1,4 @@
-//! Users of units that are nobody else's, in groups and stripes that are.
+//! Users of units that are nobody else's, in groups and stripes that are; and owners of rows, who give them back whole and in pieces.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,9 +9,15 @@ use disk::{Disk, sized};
 use env::Ctx;
 use pool::UNIT;
 
-use crate::site::{EACH, ROWS, Site, USERS};
+use crate::site::{EACH, OWNERS, ROWS, Site, USERS};
 
-const NAMES: [&str; USERS] = ["user 0", "user 1", "user 2", "user 3", "user 4", "user 5", "user 6", "user 7"];
+const NAMES: [&str; USERS + OWNERS] = [
+    "user 0", "user 1", "user 2", "user 3", "user 4", "user 5", "user 6", "user 7", "owner 8", "owner 9",
+    "owner 10",
+];
+
+/// Units of each stretch of an owner.
+const OWNED: u64 = 8;
 
 /// What a user knows: what he wrote last, by unit.
 #[derive(Default)]
@@ -28,12 +34,25 @@ fn random(state: &mut u64) -> u64 {
     x ^ (x >> 31)
 }
 
+/// The units of a user: where each stretch begins, and how long it is. An owner has a row of his own.
+fn units_of(site: &Site, n: usize) -> Vec<(u64, u64)> {
+    match n.checked_sub(USERS) {
+        None => (0..ROWS).map(|row| (site.row(row) + n as u64 * EACH, EACH)).collect(),
+        Some(owned) => {
+            let row = ROWS + owned as u64;
+            vec![(site.row(row), OWNED), (site.row(row + 1) - OWNED, OWNED)]
+        }
+    }
+}
+
 pub async fn user(site: Arc<Site>, n: usize, stop: Arc<AtomicBool>) -> Known {
     let (who, mut known, mut state) = (NAMES[n], Known::default(), n as u64);
+    let mine = units_of(&site, n);
     while !stop.load(Ordering::Relaxed) {
-        let at = random(&mut state) % EACH;
-        let count = 1 + random(&mut state) % (EACH - at);
-        let first = site.row(random(&mut state) % ROWS) + n as u64 * EACH + at;
+        let (first, length) = mine[random(&mut state) as usize % mine.len()];
+        let at = random(&mut state) % length;
+        let count = 1 + random(&mut state) % (length - at);
+        let first = first + at;
         match random(&mut state) % 16 {
             0..=6 => {
                 site.did(who, format!("writes {first}+{count}"));
@@ -47,12 +66,11 @@ pub async fn user(site: Arc<Site>, n: usize, stop: Arc<AtomicBool>) -> Known {
                 known.writes += 1;
             }
             7..=12 => read(&site, who, &known, first, count).await,
-            13 => {
-                site.did(who, format!("discards {first}+{count}"));
-                let gone = site.space.discard(&Ctx::default(), first * UNIT, count * UNIT).wait().await;
-                gone.unwrap_or_else(|e| panic!("{who} discards {first}+{count}: {e}"));
-                known.values.retain(|u, _| !(first..first + count).contains(u));
+            13 if n >= USERS => {
+                let row = ROWS + (n - USERS) as u64;
+                discard(&site, who, &mut known, site.row(row), site.row(row + 1) - site.row(row)).await;
             }
+            13 => discard(&site, who, &mut known, first, count).await,
             _ => {
                 site.did(who, "flushes".to_owned());
                 let flushed = site.space.flush_for_user().await;
@@ -62,6 +80,13 @@ pub async fn user(site: Arc<Site>, n: usize, stop: Arc<AtomicBool>) -> Known {
     }
     site.did(who, "done".to_owned());
     known
+}
+
+async fn discard(site: &Site, who: &'static str, known: &mut Known, first: u64, count: u64) {
+    site.did(who, format!("discards {first}+{count}"));
+    let gone = site.space.discard(&Ctx::default(), first * UNIT, count * UNIT).wait().await;
+    gone.unwrap_or_else(|e| panic!("{who} discards {first}+{count}: {e}"));
+    known.values.retain(|u, _| !(first..first + count).contains(u));
 }
 
 async fn read(site: &Site, who: &'static str, known: &Known, first: u64, count: u64) {
@@ -80,7 +105,7 @@ async fn read(site: &Site, who: &'static str, known: &Known, first: u64, count: 
 
 /// Compares all that a user knows.
 pub async fn read_all(site: &Site, n: usize, known: &Known) {
-    for row in 0..ROWS {
-        read(site, NAMES[n], known, site.row(row) + n as u64 * EACH, EACH).await;
+    for (first, length) in units_of(site, n) {
+        read(site, NAMES[n], known, first, length).await;
     }
 }
