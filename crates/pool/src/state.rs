@@ -19,6 +19,7 @@
 //! 7. What a version of the format does not know is in no state of that version.
 
 mod apply;
+mod media;
 mod parts;
 mod records;
 mod shared;
@@ -28,6 +29,7 @@ mod tree;
 mod used;
 
 pub use apply::InvalidOp;
+pub(crate) use media::media_number;
 pub(crate) use parts::{Extras, StateParts};
 pub use records::{
     Absence, DiskRecord, FaultDomains, Moving, Op, Policy, Presence, Provisioning, Resiliency, Row,

@@ -1,6 +1,8 @@
 //! Journals of parity spaces: on disks that are there for them, else on the fastest, and over several, because what is overwritten goes through
 //! one.
 
+use disk::Media;
+
 use super::widest;
 use crate::{DiskNumber, DiskRecord, SpaceId, State, Usage};
 
@@ -12,13 +14,13 @@ const RANKS: u8 = 6;
 
 /// How little a disk is wanted for a journal.
 fn rank(disk: &DiskRecord) -> u8 {
-    match (disk.usage, disk.media) {
+    match (disk.usage, disk.media()) {
         (Usage::Journal, _) => 0,
-        (_, 4) => 1,
-        (_, 3) => 2,
-        (_, 2) => 3,
-        (_, 1) => 5,
-        _ => 4,
+        (_, Media::Scm) => 1,
+        (_, Media::Nvme) => 2,
+        (_, Media::Ssd) => 3,
+        (_, Media::Unspecified) => 4,
+        (_, Media::Hdd) => 5,
     }
 }
 

@@ -102,13 +102,10 @@ pub fn row_with_absent(
     let usable = |d: DiskNumber| state.is_present(d) && usable(d);
     let places = place_row(state, space, |_| true, usable)?;
     let none = NoPlace::NoSuchRow(space);
-    let resiliency = state.spaces.get(&space).ok_or(none)?.resiliency;
-    let group = match resiliency {
-        Resiliency::Mirror { copies } => usize::from(copies),
-        _ => places.len().max(1),
-    };
+    let record = state.spaces.get(&space).ok_or(none)?;
+    let (group, failures) = (record.slabs_in_group().max(1), record.resiliency.failures());
     let away = |group: &[SlabPlace]| group.iter().filter(|p| !usable(p.disk)).count();
-    if places.chunks(group).any(|g| away(g) > resiliency.failures()) {
+    if places.chunks(group).any(|g| away(g) > failures) {
         let disks = places.iter().filter(|p| usable(p.disk)).count();
         return Err(NoPlace::NoRoom { needed: places.len(), disks });
     }

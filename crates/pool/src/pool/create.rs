@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use arena::Arena;
-use disk::{Disk, DiskInfo, IdKind, Media};
+use disk::{Disk, DiskInfo, IdKind};
 use env::{Env, Epoch};
 
 use super::error::{CreateError, Unsuitable};
@@ -12,6 +12,7 @@ use super::{Inner, Pool, labels};
 use crate::book::Life;
 use crate::format::{Areas, Claim, Claimant, FORMAT_VERSION, Label};
 use crate::metadata::{DiskIo, Member, Members, Metadata, Opening, Point, Voter};
+use crate::state::media_number;
 use crate::{DiskId, DiskNumber, DiskRecord, FaultDomains, Op, PoolId, Presence, State, UNIT, Usage, voters};
 
 /// A disk for a pool.
@@ -236,13 +237,7 @@ pub(super) fn describe(env: &Env, new: &NewDisk, areas: &Areas) -> DiskRecord {
         usage: new.usage,
         presence: Presence::Present,
         domains: stands(new),
-        media: match info.media {
-            Media::Unspecified => 0,
-            Media::Hdd => 1,
-            Media::Ssd => 2,
-            Media::Nvme => 3,
-            Media::Scm => 4,
-        },
+        media: media_number(info.media),
         label_sequence: 1,
     }
 }

@@ -23,7 +23,7 @@ pub struct DiskRecord {
     pub presence: Presence,
     /// Where it stands.
     pub domains: FaultDomains,
-    /// `disk::Media` as the label has it: 0 unspecified, 1 HDD, 2 SSD, 3 NVMe, 4 SCM.
+    /// The number of [`DiskRecord::media`](DiskRecord#method.media).
     pub media: u8,
     /// The sequence number of the label that it was last given; one that shows an older label has lost writes.
     pub label_sequence: u64,

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
+use disk::DiskInfo;
 use disk::qualify::Qualification;
-use disk::{DiskInfo, Media};
 use pool::events::Found;
 use pool::health::{self, CanLose, Health, Limit};
 use pool::{DiskNumber, DiskRecord, Presence, Provisioning, Resiliency, ScrubRecord, SpaceId, State, Usage};
@@ -152,13 +152,7 @@ fn pooled(s: &State, number: DiskNumber, record: &DiskRecord, info: Option<&Disk
         friendly_name: info.map_or_else(String::new, |i| i.model.clone()),
         unique_id: record.name.clone(),
         path: info.map(|i| i.path.clone()),
-        media_type: media(match record.media {
-            1 => Media::Hdd,
-            2 => Media::Ssd,
-            3 => Media::Nvme,
-            4 => Media::Scm,
-            _ => Media::Unspecified,
-        }),
+        media_type: record.media().to_string(),
         can_pool: false,
         cannot_pool_reasons: vec![Reason { reason: "In a pool".to_owned(), found, cure }],
         operational_status: operational.to_owned(),
@@ -196,7 +190,7 @@ pub(super) fn candidate(found: &Qualification) -> DiskStatus {
         friendly_name: info.model.clone(),
         unique_id: info.id.to_string(),
         path: Some(PathBuf::clone(&info.path)),
-        media_type: media(info.media),
+        media_type: info.media.to_string(),
         can_pool: found.can_pool,
         cannot_pool_reasons: found.reasons.iter().map(reason).collect(),
         operational_status: "OK".to_owned(),
@@ -240,17 +234,6 @@ fn findings(open: &OpenPool) -> Vec<Finding> {
         units,
     };
     counts.into_iter().map(finding).collect()
-}
-
-fn media(media: Media) -> String {
-    match media {
-        Media::Scm => "SCM",
-        Media::Nvme => "NVMe",
-        Media::Ssd => "SSD",
-        Media::Hdd => "HDD",
-        Media::Unspecified => "Unspecified",
-    }
-    .to_owned()
 }
 
 /// The virtual disks of a pool.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use disk::Media;
 use pool::book::Book;
 use pool::{CommitError, DataPath, Op, Provisioning, Resiliency, SpaceId, SpaceRecord, State, UNIT, Usage};
 
@@ -205,8 +206,7 @@ fn why_columns(s: &State, record: &SpaceRecord) -> String {
 
 /// Data columns of a local reconstruction code, if nobody says how many: as Storage Spaces Direct chooses them, 12 from 16 disks on where all are flash, else 8.
 fn local_columns(s: &State, disks: usize) -> u8 {
-    // 2 SSD, 3 NVMe, 4 SCM.
-    let flash = s.disks.values().all(|r| (2..=4).contains(&r.media));
+    let flash = s.disks.values().all(|r| matches!(r.media(), Media::Ssd | Media::Nvme | Media::Scm));
     let (many, columns) = COLUMNS_LOCAL_FLASH;
     if flash && disks >= many { columns } else { COLUMNS_LOCAL }
 }
