@@ -246,12 +246,14 @@ def test_a_pool_of_version_1_opens_and_is_upgraded_when_asked(machine):
     assert machine.status("old")["version"] == 1
     told = machine.refused("pool", "set", "old", "--warn-at", "80")
     assert "version 2 of the format" in told and "causeway pool upgrade" in told
+    told = machine.refused("disk", "set", "old/0", "--media", "ssd")
+    assert "version 4 of the format" in told and "causeway pool upgrade" in told
     machine.attach()
     reads = ["read -P 0xa5 0 256k", "read -P 0x5a 3M 64k", "read -P 0 1M 1M"]
     machine.qemu_io(*reads)
     assert "could not open it any more" in machine.refused("pool", "upgrade", "old")
     machine("pool", "upgrade", "old", "--yes")
-    assert machine.status("old")["version"] == 3
+    assert machine.status("old")["version"] == 4
     machine("pool", "remove-disk", "old", "0")
     until_gone(machine, 0, "old")
     machine.kill_and_start()

@@ -15,8 +15,8 @@ use env::Env;
 use pool::book::Book;
 use pool::format::Claimant;
 use pool::{
-    CreateOptions, DataPath, DiskNumber, NewDisk, Op, OpenOptions, PathOptions, Pool, Provisioning,
-    Resiliency, RowNumber, SlabPlace, SpaceId, SpaceRecord,
+    CreateOptions, DataPath, DiskNumber, MediaClass, NewDisk, Op, OpenOptions, PathOptions, Pool,
+    Provisioning, Resiliency, RowNumber, SlabPlace, SpaceId, SpaceRecord,
 };
 
 const TIB: u64 = 1 << 40;
@@ -118,6 +118,7 @@ async fn fill(directory: &Path, size: Size) -> Result<(), Error> {
         interleave: 256 << 10,
         columns: 1,
         provisioning: Provisioning::Thin,
+        media: MediaClass::ANY,
     };
     pool.create_space(record).await?;
     let on = |disk: u32, slab| SlabPlace { disk: DiskNumber(disk as u16), slab };

@@ -29,6 +29,7 @@ mod tree;
 mod used;
 
 pub use apply::InvalidOp;
+pub use media::MediaClass;
 pub(crate) use media::media_number;
 pub(crate) use parts::{Extras, StateParts};
 pub use records::{
@@ -192,10 +193,13 @@ impl State {
         })
     }
 
-    /// How much of all disks' slabs rows have, in percent.
-    pub fn percent_used(&self) -> u64 {
-        let all: u64 = self.disks.values().map(|d| u64::from(d.slabs)).sum();
-        (self.slabs_allocated() as u64 * 100).checked_div(all).unwrap_or(0)
+    /// How much of the slabs of all disks of a class rows have, in percent.
+    pub fn percent_used(&self, media: MediaClass) -> u64 {
+        let disks = self.disks.iter().filter(|(_, r)| media.takes(r.media()));
+        let (all, used) = disks.fold((0, 0), |(all, used), (d, r)| {
+            (all + u64::from(r.slabs), used + u64::from(self.used.count(*d)))
+        });
+        (used * 100).checked_div(all).unwrap_or(0)
     }
 
     /// The slabs of a disk that rows have.
@@ -243,16 +247,26 @@ impl State {
     pub fn create_ops(&self, record: SpaceRecord) -> Vec<Op> {
         let space = SpaceId(self.next_space);
         let copies = record.resiliency.failures() + 1;
+        let media = record.media.or_faster();
         let journal = record.resiliency.is_parity().then(|| SpaceRecord {
             name: journal_name(space),
             size: self.slab_bytes.min(JOURNAL_BYTES_MAX),
             resiliency: Resiliency::Mirror { copies: copies.min(255) as u8 },
             interleave: (JOURNAL_INTERLEAVE.min(self.slab_bytes)) as u32,
-            columns: placement::journal_columns(self, copies, record.slabs_in_row()),
+            columns: placement::journal_columns(self, media, copies, record.slabs_in_row()),
             provisioning: Provisioning::Fixed,
+            media,
         });
         let mut ops = vec![Op::CreateSpace { space, record }];
         ops.extend(journal.map(|record| Op::CreateSpace { space: SpaceId(space.0.wrapping_add(1)), record }));
+        ops
+    }
+
+    /// The operations that give a space another class of media; the journal of one with parity may lie on faster ones, too.
+    pub fn media_ops(&self, space: SpaceId, media: MediaClass) -> Vec<Op> {
+        let journal = self.journal_of(space);
+        let mut ops = vec![Op::SetSpaceMedia { space, media }];
+        ops.extend(journal.map(|space| Op::SetSpaceMedia { space, media: media.or_faster() }));
         ops
     }
 

@@ -12,8 +12,8 @@ use env::Env;
 use pool::book::Book;
 use pool::format::Claimant;
 use pool::{
-    CreateOptions, DataPath, DiskNumber, NewDisk, Op, OpenOptions, PathOptions, Pool, Provisioning,
-    Resiliency, RowNumber, SlabPlace, SpaceId, SpaceRecord,
+    CreateOptions, DataPath, DiskNumber, MediaClass, NewDisk, Op, OpenOptions, PathOptions, Pool,
+    Provisioning, Resiliency, RowNumber, SlabPlace, SpaceId, SpaceRecord,
 };
 
 /// Counts what is allocated.
@@ -74,6 +74,7 @@ async fn fill(env: &Env, arena: &Arena, disks: &[Arc<dyn Disk>]) {
         interleave: 256 << 10,
         columns: 1,
         provisioning: Provisioning::Thin,
+        media: MediaClass::ANY,
     };
     pool.create_space(record).await.expect("a space");
     let ops: Vec<Op> = (0..rows - 16).map(row).collect();

@@ -9,7 +9,7 @@ use super::{ControlArgs, absolute};
 use crate::config::parse_size;
 use crate::control::client::segment;
 use crate::control::storage::{
-    DiskChange, DiskStatus, Identify, NewFiles, Place, Qualified, QualifyRequest, UsageSetting,
+    DiskChange, DiskStatus, Identify, MediaSetting, NewFiles, Place, Qualified, QualifyRequest, UsageSetting,
 };
 use crate::control::types::Changed;
 use crate::failure::Failure;
@@ -28,13 +28,16 @@ pub(super) enum DiskCommand {
         #[command(flatten)]
         control: ControlArgs,
     },
-    /// Say what a disk of a pool may be used for, and where it stands
+    /// Say what a disk of a pool may be used for, what it is, and where it stands
     Set {
         /// POOL/NUMBER, its path or its identity
         disk: String,
         /// What it may be used for
         #[arg(long, value_enum)]
         usage: Option<UsageSetting>,
+        /// What its bits are kept in, where the system does not know or is wrong
+        #[arg(long, value_enum)]
+        media: Option<MediaSetting>,
         #[command(flatten)]
         place: Place,
         #[command(flatten)]
@@ -95,8 +98,8 @@ pub(super) async fn run(command: DiskCommand, out: Output) -> Result<(), Failure
             let found = find(&disks, &disk)?;
             Ok(out.facts(found, &facts(found))?)
         }
-        DiskCommand::Set { disk, usage, place, control } => {
-            change(&disk, DiskChange { usage, place }, &control, out).await
+        DiskCommand::Set { disk, usage, media, place, control } => {
+            change(&disk, DiskChange { usage, media, place }, &control, out).await
         }
         DiskCommand::Retire { disk, control } => {
             let usage = Some(UsageSetting::Retired);

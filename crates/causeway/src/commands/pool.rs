@@ -10,7 +10,8 @@ use super::disk::size;
 use super::{ControlArgs, absolute};
 use crate::control::client::segment;
 use crate::control::storage::{
-    ImportRequest, NewDisks, NewPool, Place, PoolChange, PoolDetail, PoolStatus, SpaceStatus, UsageSetting,
+    ImportRequest, MediaSetting, MediaStatus, NewDisks, NewPool, Place, PoolChange, PoolDetail, PoolStatus,
+    SpaceStatus, UsageSetting,
 };
 use crate::control::types::Changed;
 use crate::failure::Failure;
@@ -173,6 +174,9 @@ pub(super) struct DiskArgs {
     /// What the disks may be used for
     #[arg(long, value_enum)]
     usage: Option<UsageSetting>,
+    /// What the disks' bits are kept in, where the system does not know or is wrong
+    #[arg(long, value_enum)]
+    media: Option<MediaSetting>,
     #[command(flatten)]
     place: Place,
 }
@@ -180,8 +184,8 @@ pub(super) struct DiskArgs {
 impl DiskArgs {
     fn request(self, accept_loss: bool) -> Result<NewDisks, Failure> {
         let paths = self.disks.into_iter().map(absolute).collect::<Result<_, _>>()?;
-        let DiskArgs { force, assume_atomic, usage, place, .. } = self;
-        Ok(NewDisks { paths, force, assume_atomic, accept_loss, usage, place })
+        let DiskArgs { force, assume_atomic, usage, media, place, .. } = self;
+        Ok(NewDisks { paths, force, assume_atomic, accept_loss, usage, media, place })
     }
 }
 
@@ -288,6 +292,17 @@ fn repair_after(seconds: u32) -> String {
     }
 }
 
+/// `SSD: 2 disks, 1 GiB, 64 MiB of it allocated`.
+fn share(m: &MediaStatus) -> String {
+    let disks = if m.disks == 1 { "1 disk".to_owned() } else { format!("{} disks", m.disks) };
+    format!(
+        "{}: {disks}, {}, {} of it allocated",
+        m.media_type,
+        human_bytes(m.size),
+        human_bytes(m.allocated)
+    )
+}
+
 fn show(detail: &PoolDetail, out: Output) -> Result<(), Failure> {
     if out.json {
         return Ok(out.document(detail)?);
@@ -302,11 +317,16 @@ fn show(detail: &PoolDetail, out: Output) -> Result<(), Failure> {
         ("Size", human_bytes(p.size)),
         ("AllocatedSize", human_bytes(p.allocated)),
         ("SlabSize", human_bytes(p.slab_size)),
+    ];
+    if p.media.len() > 1 {
+        lines.extend(p.media.iter().map(|m| ("MediaType", share(m))));
+    }
+    lines.extend([
         ("WarnAt", format!("{} %", p.warn_at)),
         ("RepairAfter", repair_after(p.repair_after_s)),
         ("FormatVersion", p.version.to_string()),
         ("CanLose", format!("{}{because}", p.can_lose_text())),
-    ];
+    ]);
     lines.extend(p.reason.iter().map(|r| ("Reason", r.clone())));
     lines.extend(p.cure.iter().map(|c| ("Cure", c.clone())));
     for f in &detail.findings {

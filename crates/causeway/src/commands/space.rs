@@ -1,4 +1,4 @@
-//! `causeway space create|list|show|resize|attach|detach|repair|destroy` (`New-VirtualDisk`, `Get-VirtualDisk`, `Resize-VirtualDisk`,
+//! `causeway space create|list|show|set|resize|attach|detach|repair|destroy` (`New-VirtualDisk`, `Get-VirtualDisk`, `Set-VirtualDisk`, `Resize-VirtualDisk`,
 //! `Connect-VirtualDisk`, `Disconnect-VirtualDisk`, `Repair-VirtualDisk`, `Remove-VirtualDisk`).
 
 use std::path::PathBuf;
@@ -9,7 +9,8 @@ use super::disk::size;
 use super::{ControlArgs, absolute};
 use crate::control::client::segment;
 use crate::control::storage::{
-    Attach, NewSpace, ProvisioningSetting, ResiliencySetting, ScrubStatus, SpaceChange, SpaceStatus,
+    Attach, ClassSetting, NewSpace, ProvisioningSetting, ResiliencySetting, ScrubStatus, SpaceChange,
+    SpaceStatus,
 };
 use crate::control::types::Changed;
 use crate::failure::Failure;
@@ -27,6 +28,16 @@ pub(super) enum SpaceCommand {
     Show {
         /// Its name, or pool/name
         name: String,
+        #[command(flatten)]
+        control: ControlArgs,
+    },
+    /// Say which media a virtual disk may lie on; what is elsewhere moves there beside the clients
+    Set {
+        /// Its name, or pool/name
+        name: String,
+        /// One or several, with commas
+        #[arg(long, value_enum, value_delimiter = ',', required = true)]
+        media: Vec<ClassSetting>,
         #[command(flatten)]
         control: ControlArgs,
     },
@@ -116,6 +127,9 @@ pub(super) struct CreateArgs {
     /// When the pool's room is taken
     #[arg(long, value_enum, default_value = "thin")]
     provisioning: ProvisioningSetting,
+    /// Only on disks of these media, as disk list says them: one or several, with commas [default: any]
+    #[arg(long, value_enum, value_delimiter = ',')]
+    media: Vec<ClassSetting>,
     #[command(flatten)]
     control: ControlArgs,
 }
@@ -141,12 +155,23 @@ pub(super) async fn run(command: SpaceCommand, out: Output) -> Result<(), Failur
                 (ResiliencySetting::Mirror, _) | (_, None) => args.resiliency,
                 (kind, Some(redundancy)) => return Err(Failure::Redundancy { kind, redundancy }),
             };
-            let CreateArgs { name, pool, size, columns, groups, interleave, provisioning, .. } = args;
-            let new = NewSpace { name, pool, resiliency, size, columns, groups, interleave, provisioning };
+            let CreateArgs { name, pool, size, columns, groups, interleave, provisioning, media, .. } = args;
+            let new =
+                NewSpace { name, pool, resiliency, size, columns, groups, interleave, provisioning, media };
             args.control.client().post("/v1/spaces", &new).await?
         }
+        SpaceCommand::Set { name, media, control } => {
+            let change = SpaceChange { media: Some(media), ..SpaceChange::default() };
+            control.client().patch(&at(&name, ""), &change).await?
+        }
         SpaceCommand::Resize { name, size, yes, control } => {
-            control.client().patch(&at(&name, ""), &SpaceChange { size, destroy: yes }).await?
+            control
+                .client()
+                .patch(
+                    &at(&name, ""),
+                    &SpaceChange { size: Some(size), destroy: yes, ..SpaceChange::default() },
+                )
+                .await?
         }
         SpaceCommand::Attach { name, nbd, ublk, read_only, control } => {
             let attach = Attach { nbd: nbd.map(absolute).transpose()?, ublk, read_only };
@@ -193,6 +218,7 @@ fn facts(s: &SpaceStatus) -> Vec<(&'static str, String)> {
         ("ResiliencySettingName", s.resiliency.clone()),
         ("FaultDomainRedundancy", s.redundancy.to_string()),
         ("ProvisioningType", s.provisioning.clone()),
+        ("MediaType", s.media_type.clone()),
         ("Size", human_bytes(s.size)),
         ("FootprintOnPool", human_bytes(s.footprint)),
         ("StorageEfficiency", format!("{} %", s.efficiency)),

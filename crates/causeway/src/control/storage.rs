@@ -146,6 +146,9 @@ pub struct PoolStatus {
     pub size: u64,
     /// Bytes of slabs in use.
     pub allocated: u64,
+    /// The same of the disks of each medium.
+    #[serde(default)]
+    pub media: Vec<MediaStatus>,
     /// Bytes of a slab.
     pub slab_size: u64,
     /// Its disks, and how many of them are not here.
@@ -181,6 +184,19 @@ pub struct PoolStatus {
     /// What was noticed when it was opened.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
+}
+
+/// The disks of a pool that keep their bits in the same.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MediaStatus {
+    /// `SSD`, `HDD`, `NVMe`, `SCM` or `Unspecified`.
+    pub media_type: String,
+    /// How many.
+    pub disks: usize,
+    /// Bytes of all slabs.
+    pub size: u64,
+    /// Bytes of slabs in use.
+    pub allocated: u64,
 }
 
 /// One pool with all that is in it.
@@ -284,6 +300,9 @@ pub struct NewDisks {
     /// What they may be used for.
     #[serde(default)]
     pub usage: Option<UsageSetting>,
+    /// What their bits are kept in; as the system says if none.
+    #[serde(default)]
+    pub media: Option<MediaSetting>,
     /// Where they stand.
     #[serde(flatten)]
     pub place: Place,
@@ -322,12 +341,49 @@ pub enum UsageSetting {
     Retired,
 }
 
+/// What the bits of a disk are kept in (`MediaType`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum MediaSetting {
+    /// Magnetic disks with heads
+    Hdd,
+    /// Flash behind SATA or SAS
+    Ssd,
+    /// Flash behind NVMe
+    Nvme,
+    /// Storage-class memory
+    Scm,
+    /// Nobody knows; virtual disks that are for some media do not go there
+    Unspecified,
+}
+
+/// The media that a virtual disk may lie on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum ClassSetting {
+    /// Disks that `disk list` calls HDD
+    Hdd,
+    /// Disks that `disk list` calls SSD; not NVMe
+    Ssd,
+    /// Disks that `disk list` calls NVMe
+    Nvme,
+    /// Disks that `disk list` calls SCM
+    Scm,
+    /// SSD, NVMe and SCM
+    Flash,
+    /// All of them, also those of which nothing is known
+    Any,
+}
+
 /// What to change of a disk of a pool.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct DiskChange {
     /// What it may be used for.
     #[serde(default)]
     pub usage: Option<UsageSetting>,
+    /// What its bits are kept in.
+    #[serde(default)]
+    pub media: Option<MediaSetting>,
     /// Where it stands.
     #[serde(flatten)]
     pub place: Place,
@@ -419,6 +475,9 @@ pub struct SpaceStatus {
     pub efficiency: u64,
     /// `Thin` or `Fixed`.
     pub provisioning: String,
+    /// The media that it may lie on, such as `SSD` or `SSD, NVMe`; `Unspecified`: any.
+    #[serde(default)]
+    pub media_type: String,
     /// Columns, those of parity too.
     pub columns: u8,
     /// Groups of a local reconstruction code; 1: it has none.
@@ -503,13 +562,20 @@ pub struct NewSpace {
     pub interleave: Option<u32>,
     /// When slabs are allocated.
     pub provisioning: ProvisioningSetting,
+    /// The media that it may lie on; any, if none is named.
+    #[serde(default)]
+    pub media: Vec<ClassSetting>,
 }
 
 /// What to change of a virtual disk.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct SpaceChange {
     /// Its new size in bytes.
-    pub size: u64,
+    #[serde(default)]
+    pub size: Option<u64>,
+    /// The media that it may lie on from now on.
+    #[serde(default)]
+    pub media: Option<Vec<ClassSetting>>,
     /// What is cut off may be destroyed.
     #[serde(default)]
     pub destroy: bool,

@@ -18,6 +18,7 @@ mod import;
 mod jobs;
 mod leaving;
 mod machine;
+mod media;
 mod mover;
 mod open_pool;
 mod pools;

@@ -2,13 +2,12 @@
 
 use super::codec::{Malformed, Reader, Wire, choice, record};
 use crate::state::{
-    Absence, DiskRecord, Extras, FaultDomains, Moving, Op, Policy, Presence, Provisioning, Resiliency, Row,
-    ScrubRecord, SlabCopy, SlabPlace, SpaceRecord, State, StateParts, Usage,
+    Absence, DiskRecord, Extras, FaultDomains, MediaClass, Moving, Op, Policy, Presence, Provisioning,
+    Resiliency, Row, ScrubRecord, SlabCopy, SlabPlace, SpaceRecord, State, StateParts, Usage,
 };
 
 record!(FaultDomains { enclosure, node, rack });
 record!(DiskRecord { id, name, slabs, usage, presence, domains, media, label_sequence });
-record!(SpaceRecord { name, size, resiliency, interleave, columns, provisioning });
 record!(SlabPlace { disk, slab });
 record!(ScrubRecord { began, asked, next, healed, lost, ended, last_healed, last_lost, since });
 record!(Moving { index, copy });
@@ -63,8 +62,50 @@ choice!(Op {
     24 => CancelMove { space, row },
     25 => SetPolicy { policy },
     26 => Upgrade { version },
+    27 => SetDiskMedia { disk, media },
+    28 => SetSpaceMedia { space, media },
     40 => Scrub { space, record },
 });
+
+/// The highest bit of the byte for the provisioning says that a class of media follows, which versions before 4 did not have.
+impl Wire for SpaceRecord {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.name.put(out);
+        self.size.put(out);
+        self.resiliency.put(out);
+        self.interleave.put(out);
+        self.columns.put(out);
+        let at = out.len();
+        self.provisioning.put(out);
+        if !self.media.is_any() {
+            out[at] |= MEDIA;
+            self.media.put(out);
+        }
+    }
+    fn get(r: &mut Reader<'_>) -> Result<SpaceRecord, Malformed> {
+        let (name, size, resiliency) = (Wire::get(r)?, Wire::get(r)?, Wire::get(r)?);
+        let (interleave, columns, kind) = (Wire::get(r)?, Wire::get(r)?, u8::get(r)?);
+        let provisioning = Provisioning::get(&mut Reader(&[kind & !MEDIA]))?;
+        let media = if kind & MEDIA != 0 { MediaClass::get(r)? } else { MediaClass::ANY };
+        // One form for one value.
+        if kind & MEDIA != 0 && media.is_any() {
+            return Err(Malformed);
+        }
+        Ok(SpaceRecord { name, size, resiliency, interleave, columns, provisioning, media })
+    }
+}
+
+const MEDIA: u8 = 0x80;
+
+/// A bit for each medium.
+impl Wire for MediaClass {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.bits().put(out);
+    }
+    fn get(r: &mut Reader<'_>) -> Result<MediaClass, Malformed> {
+        MediaClass::from_bits(u8::get(r)?).ok_or(Malformed)
+    }
+}
 
 /// The number of slabs is 64 at most: the highest bit of its byte says that one is on the move, which version 1 did not have.
 impl Wire for Row {

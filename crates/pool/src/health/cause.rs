@@ -10,7 +10,11 @@ use super::lose::spare_in_row;
 use super::{Fault, FaultKind, Level, Place, Severity, Snapshot, rows_that_fit};
 use crate::events::Found;
 use crate::jobs::{Kind, Subject, Why};
-use crate::{Absence, DiskNumber, Presence, Provisioning, REGIONS, RowNumber, SpaceId, State, Usage};
+use crate::placement::outside;
+use crate::{
+    Absence, DiskNumber, DiskRecord, MediaClass, Presence, Provisioning, REGIONS, RowNumber, SpaceId,
+    SpaceRecord, State, Usage,
+};
 
 /// What is wrong; the worst first.
 pub fn faults(now: &Snapshot<'_>) -> Vec<Fault> {
@@ -35,6 +39,7 @@ pub fn faults(now: &Snapshot<'_>) -> Vec<Fault> {
     }
     metadata(state).into_iter().for_each(|f| attach(&mut roots, of_away, None, f, &mut others));
     reserve(state).into_iter().for_each(|f| attach(&mut roots, of_away, None, f, &mut others));
+    others.extend(other_media(now));
     others.extend(capacity(now));
     roots.extend(others);
     roots.sort_by_key(|f| std::cmp::Reverse(f.severity));
@@ -237,16 +242,37 @@ fn metadata(state: &State) -> Option<Fault> {
     bare.then(|| Fault::new(Place::Pool, Severity::Warning, FaultKind::Metadata { voters }))
 }
 
-/// Whether what a lost disk had would find room on the others.
+/// Whether what a lost disk had would find room on the others: of all of them, or of those of the class that lacks most.
 fn reserve(state: &State) -> Option<Fault> {
-    let redundant = state.spaces.iter().filter(|(_, r)| r.resiliency.failures() > 0);
-    let widest = redundant.map(|(_, r)| r.slabs_in_group()).max()?;
+    let classes: BTreeSet<MediaClass> = state.spaces.values().map(|r| r.media).collect();
+    let lacks = classes.into_iter().filter_map(|media| {
+        let (needed, free) = reserve_on(state, media)?;
+        (free < needed).then(|| (needed - free, media, needed, free))
+    });
+    let (_, media, needed, free) = lacks.max_by_key(|(lack, ..)| *lack)?;
+    let (needed, free) = (needed * state.slab_bytes, free * state.slab_bytes);
+    Some(Fault::new(Place::Pool, Severity::Warning, FaultKind::NoReserve { needed, free, media }))
+}
+
+/// Slabs of spaces that may lie on these media only that would have to be rebuilt there, and those that are free. `None`: nobody expects it.
+fn reserve_on(state: &State, media: MediaClass) -> Option<(u64, u64)> {
+    let within = |r: &SpaceRecord| r.media.is_within(media);
+    let redundant = state.spaces.values().filter(|r| within(r) && r.resiliency.failures() > 0);
+    let widest = redundant.map(|r| r.slabs_in_group()).max()?;
     let takes = |d: &DiskNumber| {
-        state.disks.get(d).is_some_and(|r| matches!(r.usage, Usage::AutoSelect | Usage::HotSpare))
+        let usage = |r: &DiskRecord| matches!(r.usage, Usage::AutoSelect | Usage::HotSpare);
+        state.disks.get(d).is_some_and(|r| usage(r) && media.takes(r.media()))
     };
     let here: Vec<DiskNumber> =
         state.disks.keys().copied().filter(|d| state.is_present(*d) && takes(d)).collect();
-    let used = |d: DiskNumber| state.slabs_used(d).count() as u64;
+    let mut slabs: BTreeMap<DiskNumber, u64> = BTreeMap::new();
+    if media.is_any() {
+        slabs.extend(state.disks.keys().map(|d| (*d, state.slabs_used(*d).count() as u64)));
+    } else {
+        let rows = state.rows.iter().filter(|((space, _), _)| state.spaces.get(space).is_some_and(within));
+        rows.flat_map(|(_, r)| &r.slabs).for_each(|c| *slabs.entry(c.place.disk).or_insert(0) += 1);
+    }
+    let used = |d: DiskNumber| slabs.get(&d).copied().unwrap_or(0);
     let lost: BTreeSet<DiskNumber> = state.disks.keys().copied().filter(|d| !state.is_present(*d)).collect();
     // What is lost already, or else the disk that has most. With as many disks as copies there is nowhere to go, and nobody expects it.
     let (needed, left) = if lost.iter().any(|d| used(*d) > 0) {
@@ -258,39 +284,66 @@ fn reserve(state: &State) -> Option<Fault> {
     if left.len() < widest || needed == 0 {
         return None;
     }
-    let free = left.iter().map(|d| u64::from(state.slabs_free(*d))).sum::<u64>();
-    let kind = FaultKind::NoReserve { needed: needed * state.slab_bytes, free: free * state.slab_bytes };
-    (free < needed).then(|| Fault::new(Place::Pool, Severity::Warning, kind))
+    Some((needed, left.iter().map(|d| u64::from(state.slabs_free(*d))).sum()))
+}
+
+/// Spaces with slabs on other media than they may lie on.
+fn other_media(now: &Snapshot<'_>) -> Vec<Fault> {
+    let state = now.state;
+    // While they move there is nothing to be done.
+    let works = |j: &crate::jobs::JobState| {
+        j.kind == Kind::Rebalance && matches!(j.why, None | Some(Why::Paced { .. } | Why::After(..)))
+    };
+    let working = now.jobs.iter().any(works);
+    let mut slabs: BTreeMap<SpaceId, u64> = BTreeMap::new();
+    for &space in state.spaces.keys() {
+        // What a journal has its space has.
+        let shown = state.owner_of(space).unwrap_or(space);
+        *slabs.entry(shown).or_insert(0) += outside(state, space) as u64;
+    }
+    let fault = |(space, slabs): (SpaceId, u64)| {
+        let moves = state.spaces.get(&space).is_some_and(|r| !r.resiliency.is_parity());
+        let severity = if working && moves { Severity::Information } else { Severity::Warning };
+        let kind = FaultKind::OtherMedia { bytes: slabs * state.slab_bytes, moves };
+        Fault::new(Place::Space(space), severity, kind)
+    };
+    slabs.into_iter().filter(|(_, n)| *n > 0).map(fault).collect()
 }
 
 /// Whether thin spaces can grow.
 fn capacity(now: &Snapshot<'_>) -> Option<Fault> {
     let state = now.state;
     let mut full = Vec::new();
-    let mut grows = false;
+    let mut classes = BTreeSet::new();
     for (&space, record) in &state.spaces {
         let rows = state.rows.range((space, RowNumber(0))..=(space, RowNumber(u32::MAX))).count() as u64;
         if record.provisioning == Provisioning::Thin && rows < record.rows(state.slab_bytes) {
-            grows = true;
+            classes.insert(record.media);
             if rows_that_fit(state, record) == 0 {
                 full.push(Fault::new(Place::Space(space), Severity::Error, FaultKind::Full));
             }
         }
     }
-    let here = state.disks.iter().filter(|(d, r)| state.is_present(**d) && r.usage == Usage::AutoSelect);
-    let (mut all, mut used) = (0, 0);
-    for (disk, record) in here {
-        all += u64::from(record.slabs);
-        used += state.slabs_used(*disk).count() as u64;
-    }
-    let percent = (used * 100).checked_div(all).unwrap_or(0);
-    if !grows || (percent < now.warn_percent && full.is_empty()) {
+    let percents = classes.into_iter().map(|media| (percent_used(state, media), media));
+    let (percent, media) = percents.max_by_key(|(percent, _)| *percent)?;
+    if percent < now.warn_percent && full.is_empty() {
         return None;
     }
-    let kind = FaultKind::Capacity { percent, threshold: now.warn_percent };
+    let kind = FaultKind::Capacity { percent, threshold: now.warn_percent, media };
     let mut fault = Fault::new(Place::Pool, Severity::Warning, kind);
     full.into_iter().for_each(|f| fault.explains(f));
     Some(fault)
+}
+
+/// How much is in use of the disks that new slabs of spaces of this class go to.
+fn percent_used(state: &State, media: MediaClass) -> u64 {
+    let here = state.disks.iter().filter(|(d, r)| state.is_present(**d) && r.usage == Usage::AutoSelect);
+    let (mut all, mut used) = (0, 0);
+    for (disk, record) in here.filter(|(_, r)| media.takes(r.media())) {
+        all += u64::from(record.slabs);
+        used += state.slabs_used(*disk).count() as u64;
+    }
+    (used * 100).checked_div(all).unwrap_or(0)
 }
 
 #[cfg(test)]

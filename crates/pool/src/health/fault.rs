@@ -6,7 +6,7 @@ use super::Level;
 use crate::events::Found;
 use crate::jobs::{JobState, Why};
 use crate::pulse::standing::Slowness;
-use crate::{Absence, DiskNumber, SpaceId, State};
+use crate::{Absence, DiskNumber, MediaClass, SpaceId, State};
 
 /// What is known of an open pool at one moment.
 #[derive(Clone, Debug)]
@@ -125,6 +125,15 @@ pub enum FaultKind {
         percent: u64,
         /// The threshold.
         threshold: u64,
+        /// Of which disks.
+        media: MediaClass,
+    },
+    /// Slabs of a space lie on other media than its class has.
+    OtherMedia {
+        /// Bytes.
+        bytes: u64,
+        /// Whether they can move.
+        moves: bool,
     },
     /// There is no room for what a thin space has not written yet: such a write fails.
     Full,
@@ -134,6 +143,8 @@ pub enum FaultKind {
         needed: u64,
         /// Bytes that are free for it.
         free: u64,
+        /// On which disks.
+        media: MediaClass,
     },
     /// The pool takes no changes.
     Suspended {

@@ -96,6 +96,7 @@ pub fn rows_that_fit(state: &State, record: &SpaceRecord) -> u64 {
         .disks
         .iter()
         .filter(|(d, r)| r.usage == Usage::AutoSelect && state.is_present(**d))
+        .filter(|(_, r)| record.media.takes(r.media()))
         .map(|(d, r)| u64::from(state.slabs_free(*d).saturating_sub(crate::placement::reserve(r.slabs))))
         .collect();
     if record.resiliency.is_parity() {

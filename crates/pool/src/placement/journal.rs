@@ -4,7 +4,7 @@
 use disk::Media;
 
 use super::widest;
-use crate::{DiskNumber, DiskRecord, SpaceId, State, Usage};
+use crate::{DiskNumber, DiskRecord, MediaClass, SpaceId, State, Usage};
 
 /// The most columns of a journal: each takes slabs of its own.
 const COLUMNS_MAX: usize = 4;
@@ -28,16 +28,29 @@ fn rank(disk: &DiskRecord) -> u8 {
 pub(super) struct Taste<'a> {
     state: &'a State,
     journal: bool,
+    media: MediaClass,
 }
 
 impl<'a> Taste<'a> {
     pub(super) fn of(state: &'a State, space: SpaceId) -> Taste<'a> {
-        Taste { state, journal: state.owner_of(space).is_some() }
+        let media = state.spaces.get(&space).map_or(MediaClass::ANY, |r| r.media);
+        Taste { state, journal: state.owner_of(space).is_some(), media }
     }
 
     /// Whether new slabs go to a disk of this kind.
     pub(super) fn takes(&self, disk: &DiskRecord) -> bool {
-        disk.usage == Usage::AutoSelect || self.journal && disk.usage == Usage::Journal
+        let usage = disk.usage == Usage::AutoSelect || self.journal && disk.usage == Usage::Journal;
+        usage && self.suits(disk)
+    }
+
+    /// Whether slabs may lie on a disk of this medium. Who keeps a disk for journals wants them there, whatever it is.
+    pub(super) fn suits(&self, disk: &DiskRecord) -> bool {
+        self.media.takes(disk.media()) || self.journal && disk.usage == Usage::Journal
+    }
+
+    /// The media.
+    pub(super) fn media(&self) -> MediaClass {
+        self.media
     }
 
     /// Lower is better.
@@ -49,11 +62,11 @@ impl<'a> Taste<'a> {
     }
 }
 
-/// How many columns the journal has of a space whose rows have `slabs`: as many as fit on the fastest disks, with the `copies` of each as far
+/// How many columns the journal on these media has of a space whose rows have `slabs`: as many as fit on the fastest disks, with the `copies` of each as far
 /// apart as any disks could have them. Together they take no more disks than a row of the space.
-pub(crate) fn journal_columns(state: &State, copies: usize, slabs: usize) -> u8 {
+pub(crate) fn journal_columns(state: &State, media: MediaClass, copies: usize, slabs: usize) -> u8 {
     let most = (slabs / copies.max(1)).clamp(1, COLUMNS_MAX);
-    let taste = Taste { state, journal: true };
+    let taste = Taste { state, journal: true, media };
     let apart = |last: u8, columns: usize| {
         let fast =
             state.disks.iter().filter(|(d, r)| taste.takes(r) && state.is_present(**d) && rank(r) <= last);

@@ -3,12 +3,13 @@
 //! Invariants, for what [`row`] gives:
 //! 1. It can be applied: free slabs, and of anything but a simple space each on another disk.
 //! 2. New slabs go to present disks for automatic selection only (journals to disks for journals, too), and leave the [`reserve`] of each; [`row_with_absent`] takes absent ones as
-//!    well, where it must, but never so many that the row could not lose them.
+//!    well, where it must, but never so many that the row could not lose them. All of them, and those of [`replacement`], are on media of the space's class.
 //! 3. Domains are looked at from the rack to the disk; on the first level that has enough of them with room, no two copies of a column
 //!    (no two slabs of a parity row; if that cannot be, no more than may be lost, whichever they are) are in one domain.
 //! 4. Among the disks that keep 3 possible for the rest of the row, the one with the most free slabs is taken, then the lowest number; for the journal of a
 //!    parity space, one that is there for journals, then of the fastest medium.
 
+mod class;
 mod evacuation;
 mod fit;
 mod journal;
@@ -18,7 +19,10 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::{DiskNumber, Resiliency, RowNumber, SlabCopy, SlabPlace, SpaceId, SpaceRecord, State, Usage};
+use crate::{
+    DiskNumber, MediaClass, Resiliency, RowNumber, SlabCopy, SlabPlace, SpaceId, SpaceRecord, State, Usage,
+};
+pub use class::outside;
 pub(crate) use evacuation::place_off;
 pub use evacuation::{Evacuation, evacuation};
 use fit::Fit;
@@ -33,13 +37,24 @@ pub enum NoPlace {
     #[error("the pool has no space {}, or it has no such row", .0.0)]
     NoSuchRow(SpaceId),
     /// Fewer disks have room than the row needs.
-    #[error("{needed} disks with room are needed and there are {disks}; add disks or make room")]
+    #[error("{} and there are {disks}; add {} or make room", shortage(*.needed, *.media), .media.disks())]
     NoRoom {
         /// How many.
         needed: usize,
         /// How many there are.
         disks: usize,
+        /// Which disks count.
+        media: MediaClass,
     },
+}
+
+/// `3 SSD disks with room are needed`.
+fn shortage(count: usize, media: MediaClass) -> String {
+    let disks = media.disks();
+    match count {
+        1 => format!("1 {} with room is needed", disks.trim_end_matches('s')),
+        n => format!("{n} {disks} with room are needed"),
+    }
 }
 
 /// Slabs of a disk that new rows leave free: a 32nd, for repairs and moves. So a full pool can still heal a slab;
@@ -107,7 +122,7 @@ pub fn row_with_absent(
     let away = |group: &[SlabPlace]| group.iter().filter(|p| !usable(p.disk)).count();
     if places.chunks(group).any(|g| away(g) > failures) {
         let disks = places.iter().filter(|p| usable(p.disk)).count();
-        return Err(NoPlace::NoRoom { needed: places.len(), disks });
+        return Err(NoPlace::NoRoom { needed: places.len(), disks, media: record.media });
     }
     Ok(places)
 }
@@ -137,7 +152,7 @@ fn place_row(
         }
         parity => spread(state, &free, order, 1, needed, parity.failures()),
     };
-    let chosen = chosen.ok_or(NoPlace::NoRoom { needed, disks: free.len() })?;
+    let chosen = chosen.ok_or(NoPlace::NoRoom { needed, disks: free.len(), media: record.media })?;
     Ok(slabs(state, &chosen))
 }
 
@@ -165,7 +180,7 @@ pub fn replacement(
     let taste = Taste::of(state, space);
     let room = |d: &DiskNumber| state.slabs_free(*d) > 0;
     let candidates = state.disks.iter().filter(|(d, r)| {
-        (taste.takes(r) || r.usage == Usage::HotSpare)
+        (taste.takes(r) || r.usage == Usage::HotSpare && taste.suits(r))
             && state.is_present(**d)
             && !taken.contains(d)
             && room(d)
@@ -179,8 +194,9 @@ pub fn replacement(
             **d,
         )
     });
-    let (disk, _) = best.ok_or(NoPlace::NoRoom { needed: 1, disks: 0 })?;
-    let slab = state.free_slabs(*disk).next().ok_or(NoPlace::NoRoom { needed: 1, disks: 0 })?;
+    let full = NoPlace::NoRoom { needed: 1, disks: 0, media: record.media };
+    let (disk, _) = best.ok_or(full.clone())?;
+    let slab = state.free_slabs(*disk).next().ok_or(full)?;
     Ok(SlabPlace { disk: *disk, slab })
 }
 
@@ -241,12 +257,12 @@ fn widest<'a>(
     fits.find(|(_, fit)| fit.is_possible())
 }
 
-/// How many columns a space of this kind should have, at most `most`: as many as leave its copies as far apart as one column has them. At
+/// How many columns a space of this kind on these media should have, at most `most`: as many as leave its copies as far apart as one column has them. At
 /// least one.
-pub fn columns(state: &State, resiliency: Resiliency, most: u8) -> u8 {
+pub fn columns(state: &State, resiliency: Resiliency, media: MediaClass, most: u8) -> u8 {
     let Resiliency::Mirror { copies } = resiliency else { return most.max(1) };
     let auto = |(d, r): (&DiskNumber, &crate::DiskRecord)| {
-        (r.usage == Usage::AutoSelect && state.is_present(*d)).then_some(*d)
+        (r.usage == Usage::AutoSelect && media.takes(r.media()) && state.is_present(*d)).then_some(*d)
     };
     let disks = state.disks.iter().filter_map(auto);
     let apart = |columns: u8| {

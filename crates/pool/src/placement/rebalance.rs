@@ -1,15 +1,19 @@
-//! Which slab should move so that the disks are more evenly full and the copies stand farther apart. Pure, one step at a time.
+//! Which slab should move so that all lie on media of their space's class, the disks are more evenly full and the copies stand farther apart. Pure, one step at a
+//! time.
 //!
 //! Invariants, for a step that [`rebalance`] gives and that is made:
-//! 1. The pairs of mates that share a domain, counted from the rack to the disk, do not become more.
-//! 2. If they are as many, the sum of `used² / slabs` over the disks becomes less. Both are bounded from below, so the steps come to an end.
-//! 3. It can be applied ([`crate::Op::BeginMove`]), and leaves the reserve of the disk that it goes to.
+//! 1. The slabs that lie outside of their space's class do not become more. Those come first.
+//! 2. If they are as many, the pairs of mates that share a domain, counted from the rack to the disk, do not become more.
+//! 3. If these are as many, too, the sum of `used² / slabs` over the disks becomes less. All three are bounded from below, so the steps come to an end.
+//! 4. It can be applied ([`crate::Op::BeginMove`]), and leaves the reserve of the disk that it goes to.
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::{mates, reserve, shared};
-use crate::{DiskNumber, RowNumber, SlabPlace, SpaceId, State, Usage};
+use super::class::{is_outside, outside};
+use super::journal::Taste;
+use super::{LEVELS, mates, reserve, shared};
+use crate::{DiskNumber, RowNumber, SlabPlace, SpaceId, SpaceRecord, State, Usage};
 
 /// A slab to move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +28,9 @@ pub struct Step {
     pub to: SlabPlace,
 }
 
+/// A disk without a free slab.
+const FULL: u64 = 1_000_000;
+
 /// How full a disk is.
 #[derive(Clone, Copy)]
 struct Fill {
@@ -32,12 +39,12 @@ struct Fill {
 }
 
 impl Fill {
-    /// In parts of a million.
+    /// Of [`FULL`].
     fn ratio(self) -> u64 {
-        self.used * 1_000_000 / self.slabs.max(1)
+        self.used * FULL / self.slabs.max(1)
     }
 
-    /// Invariant 2: `(used - 1)² / slabs + (to.used + 1)² / to.slabs` is less than before.
+    /// Invariant 3: `(used - 1)² / slabs + (to.used + 1)² / to.slabs` is less than before.
     fn gains_by_giving(self, to: Fill) -> bool {
         self.used > 0 && (2 * to.used + 1) * self.slabs < (2 * self.used - 1) * to.slabs
     }
@@ -47,30 +54,41 @@ impl Fill {
 /// their journals.
 pub fn rebalance(state: &State, skip: &BTreeSet<(SpaceId, RowNumber)>) -> Option<Step> {
     let disks: Vec<(DiskNumber, Fill)> = targets(state);
+    let still = |id: SpaceId, r: &SpaceRecord| r.resiliency.is_parity() || state.owner_of(id).is_some();
+    let movable = state.spaces.iter().filter(|(id, r)| !still(**id, r));
+    let movable: BTreeMap<SpaceId, _> = movable.map(|(id, r)| (*id, (r, Taste::of(state, *id)))).collect();
     let mut best: Option<(_, Step)> = None;
     for (&(space, row), r) in &state.rows {
-        let Some(record) = state.spaces.get(&space) else { continue };
-        let parity = record.resiliency.is_parity() || state.owner_of(space).is_some();
-        if r.moving().is_some() || parity || skip.contains(&(space, row)) {
+        let Some((record, taste)) = movable.get(&space) else { continue };
+        if r.moving().is_some() || skip.contains(&(space, row)) {
             continue;
         }
         for (index, copy) in r.slabs.iter().enumerate() {
             let from = copy.place.disk;
-            let movable = state.disks.get(&from).is_some_and(|d| d.usage == Usage::AutoSelect);
-            if !movable || !state.is_present(from) {
+            let outside = is_outside(taste, state, from);
+            let may = outside || state.disks.get(&from).is_some_and(|d| d.usage == Usage::AutoSelect);
+            if !may || !state.is_present(from) {
                 continue;
             }
             let mates = mates(record, &r.slabs, index);
             let (now, fill) = (shared(state, &mates, from), fill(state, from));
             for &(to, to_fill) in &disks {
-                if r.slabs.iter().any(|c| c.place.disk == to) {
+                if r.slabs.iter().any(|c| c.place.disk == to) || is_outside(taste, state, to) {
                     continue;
                 }
                 let then = shared(state, &mates, to);
-                if then > now || (then == now && !fill.gains_by_giving(to_fill)) {
+                if !outside && (then > now || (then == now && !fill.gains_by_giving(to_fill))) {
                     continue;
                 }
-                let gain = (now > then, fill.ratio().saturating_sub(to_fill.ratio()), Reverse((from, to)));
+                // What goes to its class goes as far from its mates as it can, then to where most is free.
+                let gain = match outside {
+                    true => (true, Reverse(then), false, FULL.saturating_sub(to_fill.ratio())),
+                    false => {
+                        let evener = fill.ratio().saturating_sub(to_fill.ratio());
+                        (false, Reverse([0; LEVELS.len()]), now > then, evener)
+                    }
+                };
+                let gain = (gain, Reverse((from, to)));
                 if best.as_ref().is_some_and(|(b, _)| *b >= gain) {
                     continue;
                 }
@@ -82,12 +100,23 @@ pub fn rebalance(state: &State, skip: &BTreeSet<(SpaceId, RowNumber)>) -> Option
     best.map(|(_, step)| step)
 }
 
-/// About how many slabs would have to move for all disks to be as full as all together.
+/// About how many slabs would have to move for all to lie on media of their class, and all disks to be as full as all together: where spaces have
+/// classes, as all of the same medium together.
 pub fn to_rebalance(state: &State) -> usize {
-    let disks: Vec<Fill> = auto(state).map(|d| fill(state, d)).collect();
-    let (used, slabs) = disks.iter().fold((0, 0), |(u, s), d| (u + d.used, s + d.slabs));
-    let over = |d: &Fill| d.used.saturating_sub((used * d.slabs).div_ceil(slabs.max(1)));
-    disks.iter().map(over).sum::<u64>() as usize
+    let classes = state.spaces.values().any(|r| !r.media.is_any());
+    let mut kinds: BTreeMap<u8, Vec<Fill>> = BTreeMap::new();
+    for disk in auto(state) {
+        let media = state.disks.get(&disk).map_or(0, |r| if classes { r.media } else { 0 });
+        kinds.entry(media).or_default().push(fill(state, disk));
+    }
+    let uneven = kinds.values().map(|disks| {
+        let (used, slabs) = disks.iter().fold((0, 0), |(u, s), d| (u + d.used, s + d.slabs));
+        let over = |d: &Fill| d.used.saturating_sub((used * d.slabs).div_ceil(slabs.max(1)));
+        disks.iter().map(over).sum::<u64>() as usize
+    });
+    let movable = |space: &SpaceId| state.spaces.get(space).is_some_and(|r| !r.resiliency.is_parity());
+    let moves = state.spaces.keys().filter(|s| movable(s) && state.owner_of(**s).is_none());
+    uneven.sum::<usize>() + moves.map(|s| outside(state, *s)).sum::<usize>()
 }
 
 fn auto(state: &State) -> impl Iterator<Item = DiskNumber> + '_ {

@@ -1,3 +1,4 @@
+use disk::Media;
 use proptest::prelude::*;
 
 use super::*;
@@ -12,6 +13,7 @@ struct Disk {
     node: u8,
     usage: Usage,
     present: bool,
+    media: u8,
 }
 
 fn usage() -> impl Strategy<Value = Usage> {
@@ -25,9 +27,21 @@ fn usage() -> impl Strategy<Value = Usage> {
 }
 
 fn disks() -> impl Strategy<Value = Vec<Disk>> {
-    let disk = (1..80_u32, 0..3_u8, 0..5_u8, usage(), prop::bool::weighted(0.9))
-        .prop_map(|(slabs, rack, node, usage, present)| Disk { slabs, rack, node, usage, present });
+    let disk = (1..80_u32, 0..3_u8, 0..5_u8, usage(), prop::bool::weighted(0.9), 0..5_u8).prop_map(
+        |(slabs, rack, node, usage, present, media)| Disk { slabs, rack, node, usage, present, media },
+    );
     prop::collection::vec(disk, 1..12)
+}
+
+/// Any disk, or those of some media.
+fn class() -> impl Strategy<Value = MediaClass> {
+    let some = (1..16_u8).prop_map(|bits| MediaClass::from_bits(bits).expect("known media"));
+    prop_oneof![2 => Just(MediaClass::ANY), 3 => some]
+}
+
+/// Whether a class takes a disk, from the numbers on disks: 1 HDD to 4 SCM by bit.
+fn on_class(class: MediaClass, disk: &DiskRecord) -> bool {
+    class.bits() == 0 || disk.media > 0 && class.bits() >> (disk.media - 1) & 1 == 1
 }
 
 fn shape() -> impl Strategy<Value = (Resiliency, u8)> {
@@ -54,7 +68,7 @@ fn state(disks: &[Disk], (resiliency, columns): (Resiliency, u8)) -> State {
                 node: name("node", d.node),
                 rack: name("rack", d.rack),
             },
-            media: 0,
+            media: d.media,
             label_sequence: 1,
         };
         s.apply(&Op::AddDisk { disk: DiskNumber(n as u16), record }).unwrap();
@@ -66,6 +80,7 @@ fn state(disks: &[Disk], (resiliency, columns): (Resiliency, u8)) -> State {
         interleave: 64 << 10,
         columns,
         provisioning: Provisioning::Thin,
+        media: MediaClass::ANY,
     };
     s.apply(&Op::CreateSpace { space: SPACE, record }).unwrap();
     s
@@ -90,8 +105,9 @@ fn crowd(state: &State, group: &[DiskNumber], level: Level) -> usize {
 proptest! {
     /// Fills a pool, and looks at every row that it gets.
     #[test]
-    fn rows_keep_the_invariants(disks in disks(), shape in shape()) {
+    fn rows_keep_the_invariants(disks in disks(), shape in shape(), class in class()) {
         let mut s = state(&disks, shape);
+        s.apply(&Op::SetSpaceMedia { space: SPACE, media: class }).unwrap();
         let (groups_of, size, cap) = match shape {
             (Resiliency::Simple, c) => (usize::from(c), 1, 1),
             (Resiliency::Mirror { copies }, c) => (usize::from(c), usize::from(copies), 1),
@@ -101,7 +117,7 @@ proptest! {
         for n in 0..200 {
             let usable: Vec<_> = s.disks.keys().copied().filter(|d| {
                 let r = &s.disks[d];
-                r.usage == Usage::AutoSelect && s.is_present(*d) && s.slabs_free(*d) > reserve(r.slabs)
+                r.usage == Usage::AutoSelect && on_class(class, r) && s.is_present(*d) && s.slabs_free(*d) > reserve(r.slabs)
             }).collect();
             // Enough on a level: as many places, when each domain gives a group `cap` at most. Independent of `Fit`.
             let enough = |level: Level, cap: usize| {
@@ -111,7 +127,7 @@ proptest! {
             };
             let places = match row(&s, SPACE) {
                 Ok(places) => places,
-                Err(NoPlace::NoRoom { needed, disks }) => {
+                Err(NoPlace::NoRoom { needed, disks, .. }) => {
                     prop_assert_eq!((needed, disks), (groups_of * size, usable.len()));
                     let simple = shape.0 == Resiliency::Simple;
                     let room: u32 = usable.iter().map(|d| s.slabs_free(*d) - reserve(s.disks[d].slabs)).sum();
@@ -138,6 +154,7 @@ proptest! {
                 Ok(to) => {
                     let r = &s.disks[&to.disk];
                     prop_assert!(matches!(r.usage, Usage::AutoSelect | Usage::HotSpare) && s.is_present(to.disk));
+                    prop_assert!(on_class(class, r));
                     let simple = shape.0 == Resiliency::Simple;
                     let others = places.iter().enumerate().filter(|(i, _)| *i == index || !simple);
                     prop_assert!(others.map(|(_, p)| p).all(|p| p.disk != to.disk));
@@ -148,7 +165,7 @@ proptest! {
                 Err(_) => {
                     let other = s.disks.iter().any(|(d, r)| {
                         matches!(r.usage, Usage::AutoSelect | Usage::HotSpare)
-                            && s.is_present(*d) && s.slabs_free(*d) > 0
+                            && on_class(class, r) && s.is_present(*d) && s.slabs_free(*d) > 0
                             && if shape.0 == Resiliency::Simple { places[index].disk != *d } else { places.iter().all(|p| p.disk != *d) }
                     });
                     prop_assert!(!other, "there was one");
@@ -171,6 +188,12 @@ fn crowds(s: &State) -> [usize; 4] {
     all
 }
 
+/// Slabs on disks that the class does not take.
+fn wrong(s: &State, class: MediaClass) -> usize {
+    let slabs = s.rows.values().flat_map(|r| &r.slabs);
+    slabs.filter(|c| !on_class(class, &s.disks[&c.place.disk])).count()
+}
+
 /// What rebalancing makes smaller, in parts of a billion.
 fn unevenness(s: &State) -> f64 {
     let of = |(d, r): (&DiskNumber, &DiskRecord)| {
@@ -184,7 +207,7 @@ proptest! {
     /// Fills a part of a pool, gives it more disks, and rebalances until nothing is left to do.
     #[test]
     fn rebalancing_ends_and_makes_nothing_worse(
-        first in disks(), more in disks(), shape in shape(), rows in 1..60_u32,
+        first in disks(), more in disks(), shape in shape(), rows in 1..60_u32, class in class(),
     ) {
         let mut s = state(&first, shape);
         for n in 0..rows {
@@ -197,43 +220,62 @@ proptest! {
             let disk = DiskNumber(n as u16);
             s.apply(&Op::AddDisk { disk, record: whole.disks[&disk].clone() }).unwrap();
         }
-        let moves_max = s.slabs_allocated() * all.len() + 1;
+        s.apply(&Op::SetSpaceMedia { space: SPACE, media: class }).unwrap();
+        let moves_max = 2 * s.slabs_allocated() * all.len() + 1;
         let mut moves = 0;
         while let Some(Step { space, row, index, to }) = rebalance(&s, &BTreeSet::new()) {
             moves += 1;
             prop_assert!(moves <= moves_max, "it does not end");
-            let (crowded, uneven) = (crowds(&s), unevenness(&s));
+            let (wrong, crowded, uneven) = (wrong(&s, class), crowds(&s), unevenness(&s));
             s.apply(&Op::BeginMove { space, row, index: index as u8, to }).unwrap();
             let copy = s.rows[&(space, row)].slabs.len() as u8;
             s.apply(&Op::NotMissed { space, row, index: copy, regions: u64::MAX }).unwrap();
             s.apply(&Op::EndMove { space, row }).unwrap();
-            prop_assert!(crowds(&s) <= crowded, "copies came nearer to each other");
-            prop_assert!(crowds(&s) < crowded || unevenness(&s) < uneven, "nothing is better");
             let r = &s.disks[&to.disk];
             prop_assert!(r.usage == Usage::AutoSelect && s.slabs_free(to.disk) >= reserve(r.slabs));
+            prop_assert!(on_class(class, r));
+            let outside_now = crate::placement::tests::wrong(&s, class);
+            if outside_now < wrong {
+                continue;
+            }
+            prop_assert!(crowds(&s) <= crowded, "copies came nearer to each other");
+            prop_assert!(crowds(&s) < crowded || unevenness(&s) < uneven, "nothing is better");
+        }
+        // Whatever lies on other media has no place: each disk of the class is full, or has a slab of the row.
+        for r in s.rows.values() {
+            let outside = r.slabs.iter().any(|c| !on_class(class, &s.disks[&c.place.disk]) && s.is_present(c.place.disk));
+            let place = |(d, to): (&DiskNumber, &DiskRecord)| {
+                to.usage == Usage::AutoSelect && on_class(class, to) && s.is_present(*d)
+                    && s.slabs_free(*d) > reserve(to.slabs) && r.slabs.iter().all(|c| c.place.disk != *d)
+            };
+            let movable = matches!(shape.0, Resiliency::Simple | Resiliency::Mirror { .. });
+            prop_assert!(!(outside && movable && s.disks.iter().any(place)), "there was a place");
         }
     }
 }
 
 #[test]
 fn columns_do_not_bring_copies_nearer() {
-    let disk = |node| Disk { slabs: 40, rack: 0, node, usage: Usage::AutoSelect, present: true };
+    let disk = |node| Disk { slabs: 40, rack: 0, node, usage: Usage::AutoSelect, present: true, media: 0 };
     let of = |nodes: &[u8], copies, most| {
         let disks: Vec<Disk> = nodes.iter().map(|n| disk(*n)).collect();
         let resiliency = Resiliency::Mirror { copies };
-        columns(&state(&disks, (resiliency, 1)), resiliency, most)
+        columns(&state(&disks, (resiliency, 1)), resiliency, MediaClass::ANY, most)
     };
     assert_eq!(of(&[0; 8], 2, 4), 4, "disks that stand nowhere");
     assert_eq!(of(&[0; 3], 2, 1), 1);
     assert_eq!(of(&[1, 1, 2, 2, 3, 3], 2, 3), 3);
     assert_eq!(of(&[1, 1, 1, 1, 2, 3], 2, 3), 2, "the third column would have both copies on node 1");
     assert_eq!(of(&[1, 1, 1], 2, 1), 1);
-    assert_eq!(columns(&state(&[disk(0)], (Resiliency::Simple, 1)), Resiliency::Simple, 1), 1);
+    assert_eq!(
+        columns(&state(&[disk(0)], (Resiliency::Simple, 1)), Resiliency::Simple, MediaClass::ANY, 1),
+        1
+    );
 }
 
 #[test]
 fn what_a_disk_has_may_have_no_other_place() {
-    let disk = |slabs| Disk { slabs, rack: 0, node: 0, usage: Usage::AutoSelect, present: true };
+    let disk = |slabs| Disk { slabs, rack: 0, node: 0, usage: Usage::AutoSelect, present: true, media: 0 };
     let mut s = state(&[disk(40), disk(40), disk(6)], (Resiliency::Mirror { copies: 2 }, 1));
     for n in 0..10 {
         let slabs = [0, 1].map(|d| SlabPlace { disk: DiskNumber(d), slab: n }).to_vec();
@@ -253,7 +295,7 @@ fn what_a_disk_has_may_have_no_other_place() {
 
 #[test]
 fn new_disks_get_their_share() {
-    let disk = |slabs| Disk { slabs, rack: 0, node: 0, usage: Usage::AutoSelect, present: true };
+    let disk = |slabs| Disk { slabs, rack: 0, node: 0, usage: Usage::AutoSelect, present: true, media: 0 };
     let shape = (Resiliency::Mirror { copies: 2 }, 1);
     let mut s = state(&[disk(40), disk(40)], shape);
     for n in 0..30 {
@@ -278,7 +320,7 @@ fn new_disks_get_their_share() {
 
 #[test]
 fn copies_stand_apart_even_where_the_most_room_is_together() {
-    let disk = |slabs, node| Disk { slabs, rack: 0, node, usage: Usage::AutoSelect, present: true };
+    let disk = |slabs, node| Disk { slabs, rack: 0, node, usage: Usage::AutoSelect, present: true, media: 0 };
     // Taking the emptiest disks first would leave two disks of node 1 for the second column.
     let disks = [disk(10, 1), disk(10, 1), disk(60, 2), disk(50, 3)];
     let s = state(&disks, (Resiliency::Mirror { copies: 2 }, 2));
@@ -290,7 +332,7 @@ fn copies_stand_apart_even_where_the_most_room_is_together() {
 
 #[test]
 fn a_pool_that_is_not_whole_gives_slabs_of_absent_disks_where_it_must() {
-    let disk = |present| Disk { slabs: 64, rack: 0, node: 0, usage: Usage::AutoSelect, present };
+    let disk = |present| Disk { slabs: 64, rack: 0, node: 0, usage: Usage::AutoSelect, present, media: 0 };
     let mirror = (Resiliency::Mirror { copies: 2 }, 1);
     let s = state(&[disk(true), disk(false)], mirror);
     assert!(row(&s, SPACE).is_err());
@@ -318,7 +360,7 @@ fn a_pool_that_is_not_whole_gives_slabs_of_absent_disks_where_it_must() {
 
 #[test]
 fn a_replacement_goes_to_another_node_before_a_roomier_disk() {
-    let disk = |slabs, node| Disk { slabs, rack: 0, node, usage: Usage::AutoSelect, present: true };
+    let disk = |slabs, node| Disk { slabs, rack: 0, node, usage: Usage::AutoSelect, present: true, media: 0 };
     let mut s =
         state(&[disk(9, 1), disk(9, 2), disk(60, 1), disk(5, 3)], (Resiliency::Mirror { copies: 2 }, 1));
     let places = [0, 1].map(|d| SlabPlace { disk: DiskNumber(d), slab: 0 }).to_vec();
@@ -333,16 +375,32 @@ fn a_replacement_goes_to_another_node_before_a_roomier_disk() {
 
 /// Where the journal of a new parity space goes, on disks of these media and uses and nodes: how many columns, and the disks.
 fn journal_on(disks: &[(u8, Usage, u8)], parity: u8, columns: u8) -> (u8, Vec<u16>) {
+    journal_of(MediaClass::ANY, disks, parity, columns)
+}
+
+/// The same of a space with a class.
+fn journal_of(class: MediaClass, disks: &[(u8, Usage, u8)], parity: u8, columns: u8) -> (u8, Vec<u16>) {
     let all: Vec<Disk> = disks
         .iter()
-        .map(|(_, usage, node)| Disk { slabs: 64, rack: 0, node: *node, usage: *usage, present: true })
+        .map(|(_, usage, node)| Disk {
+            slabs: 64,
+            rack: 0,
+            node: *node,
+            usage: *usage,
+            present: true,
+            media: 0,
+        })
         .collect();
     let mut s = state(&all, (Resiliency::Simple, 1));
     for (n, (media, ..)) in disks.iter().enumerate() {
         s.disks.get_mut(&DiskNumber(n as u16)).unwrap().media = *media;
     }
-    let record =
-        SpaceRecord { resiliency: Resiliency::Parity { parity }, columns, ..s.spaces[&SPACE].clone() };
+    let record = SpaceRecord {
+        resiliency: Resiliency::Parity { parity },
+        columns,
+        media: class,
+        ..s.spaces[&SPACE].clone()
+    };
     let space = SpaceId(s.next_space);
     for op in s.create_ops(SpaceRecord { name: "p".into(), ..record }) {
         s.apply(&op).unwrap();
@@ -381,7 +439,126 @@ fn journals_go_to_disks_that_are_for_them() {
     let disks = [node(OWN, 1), node(OWN, 1), node(HDD, 2), node(SSD, 3), node(HDD, 3)];
     assert_eq!(journal_on(&disks, 1, 2), (1, vec![0, 3]));
     // Nothing else goes to them.
-    let disk = |usage| Disk { slabs: 64, rack: 0, node: 0, usage, present: true };
+    let disk = |usage| Disk { slabs: 64, rack: 0, node: 0, usage, present: true, media: 0 };
     let s = state(&[disk(Usage::Journal), disk(Usage::AutoSelect)], (Resiliency::Mirror { copies: 2 }, 1));
     assert!(row(&s, SPACE).is_err());
+}
+
+fn only(media: &[Media]) -> MediaClass {
+    MediaClass::of(media.iter().copied())
+}
+
+/// A two-way mirror of this class on disks of these media and uses.
+fn mirror_on(class: MediaClass, disks: &[(u8, Usage)]) -> State {
+    let disk = |(media, usage): &(u8, Usage)| Disk {
+        slabs: 33,
+        rack: 0,
+        node: 0,
+        usage: *usage,
+        present: true,
+        media: *media,
+    };
+    let all: Vec<Disk> = disks.iter().map(disk).collect();
+    let mut s = state(&all, (Resiliency::Mirror { copies: 2 }, 1));
+    s.apply(&Op::SetSpaceMedia { space: SPACE, media: class }).unwrap();
+    s
+}
+
+const HDD: (u8, Usage) = (1, Usage::AutoSelect);
+const SSD: (u8, Usage) = (2, Usage::AutoSelect);
+const NVME: (u8, Usage) = (3, Usage::AutoSelect);
+const UNKNOWN: (u8, Usage) = (0, Usage::AutoSelect);
+
+#[test]
+fn a_class_has_its_disks_to_itself_and_no_others() {
+    let ssd = only(&[Media::Ssd]);
+    let mut s = mirror_on(ssd, &[HDD, HDD, SSD, UNKNOWN, NVME, SSD, (1, Usage::HotSpare)]);
+    let mut rows = 0;
+    while let Ok(slabs) = row(&s, SPACE) {
+        assert!(slabs.iter().all(|p| [2, 5].contains(&p.disk.0)), "{slabs:?}");
+        s.apply(&Op::AllocateRow { space: SPACE, row: RowNumber(rows), slabs }).unwrap();
+        rows += 1;
+    }
+    assert_eq!(rows, 32, "all but the reserve");
+    let told = row(&s, SPACE).unwrap_err().to_string();
+    assert_eq!(told, "2 SSD disks with room are needed and there are 0; add SSD disks or make room");
+    // Neither the hot spare nor any other disk takes what one of them had.
+    s.disks.get_mut(&DiskNumber(5)).unwrap().presence = Presence::Absent(Absence::Gone);
+    let full = NoPlace::NoRoom { needed: 1, disks: 0, media: ssd };
+    assert_eq!(replacement(&s, SPACE, RowNumber(0), 1), Err(full.clone()));
+    assert_eq!(
+        full.to_string(),
+        "1 SSD disk with room is needed and there are 0; add SSD disks or make room"
+    );
+    let plan = evacuation(&s, DiskNumber(5));
+    assert_eq!((plan.moves, plan.left, plan.why), (0, 32, Some(crate::jobs::Stays::NoPlace(full))));
+    // An absent disk of another class is no place either for what is written while the pool is not whole.
+    s.apply(&Op::FreeRow { space: SPACE, row: RowNumber(0) }).unwrap();
+    let places = row_with_absent(&s, SPACE, |_| true).expect("one of two is there");
+    assert!(places.iter().all(|p| [2, 5].contains(&p.disk.0)), "{places:?}");
+    // Somebody says what the unknown one is.
+    s.apply(&Op::SetDiskMedia { disk: DiskNumber(3), media: 2 }).unwrap();
+    assert_eq!(replacement(&s, SPACE, RowNumber(1), 1).unwrap().disk, DiskNumber(3));
+    assert_eq!(evacuation(&s, DiskNumber(5)).moves, 31);
+    // A spare of the class is one.
+    let s = mirror_on(only(&[Media::Ssd]), &[SSD, SSD, HDD, (2, Usage::HotSpare)]);
+    let mut s = s;
+    let slabs = row(&s, SPACE).unwrap();
+    s.apply(&Op::AllocateRow { space: SPACE, row: RowNumber(0), slabs }).unwrap();
+    assert_eq!(replacement(&s, SPACE, RowNumber(0), 0).unwrap().disk, DiskNumber(3));
+}
+
+#[test]
+fn a_class_of_several_media_takes_all_of_them() {
+    let s = mirror_on(MediaClass::flash(), &[HDD, NVME, HDD, SSD]);
+    let on: BTreeSet<u16> = row(&s, SPACE).unwrap().iter().map(|p| p.disk.0).collect();
+    assert_eq!(on, [1, 3].into());
+    assert_eq!(columns(&s, Resiliency::Mirror { copies: 2 }, MediaClass::flash(), 2), 1);
+    assert_eq!(columns(&s, Resiliency::Mirror { copies: 2 }, MediaClass::ANY, 2), 2);
+    assert!(row(&mirror_on(only(&[Media::Scm]), &[HDD, NVME, SSD]), SPACE).is_err());
+}
+
+#[test]
+fn what_lies_outside_of_its_class_moves_there_first() {
+    let mut s = mirror_on(MediaClass::ANY, &[HDD, HDD, SSD, SSD, SSD]);
+    for n in 0..10 {
+        let slabs = [0, 1 + n as u16 % 2].map(|d| SlabPlace { disk: DiskNumber(d), slab: n }).to_vec();
+        s.apply(&Op::AllocateRow { space: SPACE, row: RowNumber(n), slabs }).unwrap();
+    }
+    // Slabs on a disk that nothing else is moved off.
+    s.apply(&Op::SetUsage { disk: DiskNumber(0), usage: Usage::ManualSelect }).unwrap();
+    assert_eq!(outside(&s, SPACE), 0, "any disk will do");
+    s.apply(&Op::SetSpaceMedia { space: SPACE, media: only(&[Media::Ssd]) }).unwrap();
+    assert_eq!((outside(&s, SPACE), to_rebalance(&s)), (15, 15 + 3));
+    let mut moves = 0;
+    while let Some(Step { space, row, index, to }) = rebalance(&s, &BTreeSet::new()) {
+        let was = outside(&s, SPACE);
+        s.apply(&Op::BeginMove { space, row, index: index as u8, to }).unwrap();
+        s.apply(&Op::NotMissed { space, row, index: 2, regions: u64::MAX }).unwrap();
+        s.apply(&Op::EndMove { space, row }).unwrap();
+        assert!(was == 0 || outside(&s, SPACE) == was - 1, "those come first");
+        moves += 1;
+    }
+    assert_eq!((outside(&s, SPACE), moves), (0, 16), "each once, and one that makes them even");
+    let mut used: Vec<usize> = (0..5).map(|d| s.slabs_used(DiskNumber(d)).count()).collect();
+    used.sort_unstable();
+    assert_eq!(used, [0, 0, 6, 7, 7]);
+}
+
+#[test]
+fn journals_are_as_fast_as_their_space_or_faster() {
+    let kind = |(media, usage): (u8, Usage)| (media, usage, 0);
+    let [hdd, ssd, nvme, unknown] = [HDD, SSD, NVME, UNKNOWN].map(kind);
+    let disks = [hdd, hdd, hdd, ssd, ssd, ssd, hdd];
+    assert_eq!(journal_of(only(&[Media::Hdd]), &disks, 1, 2), (1, vec![3, 4]), "of HDDs on SSDs");
+    assert_eq!(journal_of(only(&[Media::Ssd]), &disks, 1, 2), (1, vec![3, 4]));
+    let disks = [nvme, unknown, ssd, ssd, ssd, hdd, nvme];
+    assert_eq!(journal_of(only(&[Media::Ssd]), &disks, 1, 2), (1, vec![0, 6]), "of SSDs on NVMe");
+    // One of them is full or gone: nothing slower than an SSD takes its place.
+    let disks = [nvme, ssd, hdd, hdd, hdd, unknown, unknown];
+    assert_eq!(journal_of(only(&[Media::Ssd]), &disks, 1, 2), (1, vec![0, 1]));
+    // Disks for journals are, whatever they are.
+    let own = (1, Usage::Journal, 0);
+    let disks = [own, ssd, ssd, ssd, hdd, own];
+    assert_eq!(journal_of(only(&[Media::Ssd]), &disks, 1, 2), (1, vec![0, 5]));
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use disk::Disk;
+use disk::{Disk, Media};
 
 use super::create::{NewDisk, describe, suitable};
 use super::error::{AdminError, Unsuitable};
@@ -10,8 +10,10 @@ use super::plan::{Freshness, Shown, freshness};
 use super::{Pool, labels};
 use crate::format::FORMAT_VERSION;
 use crate::metadata::Member;
+use crate::state::media_number;
 use crate::{
-    CommitError, DataPath, DiskNumber, FaultDomains, InvalidOp, Op, Policy, Presence, SpaceError, Usage,
+    CommitError, DataPath, DiskNumber, FaultDomains, InvalidOp, MediaClass, Op, Policy, Presence, SpaceError,
+    SpaceId, Usage,
 };
 
 impl Pool {
@@ -122,6 +124,25 @@ impl Pool {
     /// [`CommitError`].
     pub async fn set_usage(&self, disk: DiskNumber, usage: Usage) -> Result<(), CommitError> {
         self.inner.metadata.commit(vec![Op::SetUsage { disk, usage }]).await
+    }
+
+    /// Says what a disk's bits are kept in, where the system does not know; slabs keep their places until somebody optimizes the pool.
+    ///
+    /// # Errors
+    /// [`CommitError`]: also that the pool's format is older than version 4.
+    pub async fn set_media(&self, disk: DiskNumber, media: Media) -> Result<(), CommitError> {
+        let media = media_number(media);
+        self.inner.metadata.commit(vec![Op::SetDiskMedia { disk, media }]).await
+    }
+
+    /// Says which media a space's slabs may lie on from now on, its journal's those and faster ones; slabs keep their places until somebody optimizes the
+    /// pool.
+    ///
+    /// # Errors
+    /// [`CommitError`]: also that the pool's format is older than version 4.
+    pub async fn set_space_media(&self, space: SpaceId, media: MediaClass) -> Result<(), CommitError> {
+        let ops = self.read(|s| s.media_ops(space, media));
+        self.inner.metadata.commit(ops).await
     }
 
     /// Takes a disk without slabs out of the pool for good, and erases its labels if it is here.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use arena::Arena;
-use disk::{Disk, DiskInfo, IdKind};
+use disk::{Disk, DiskInfo, IdKind, Media};
 use env::{Env, Epoch};
 
 use super::error::{CreateError, Unsuitable};
@@ -24,6 +24,8 @@ pub struct NewDisk {
     pub domains: FaultDomains,
     /// What it may be used for.
     pub usage: Usage,
+    /// What its bits are kept in, where somebody knows better than the system.
+    pub media: Option<Media>,
     /// Whether it may be a disk of another pool, which it is not any more then.
     pub overwrite: bool,
 }
@@ -42,7 +44,8 @@ pub struct CreateOptions {
 impl NewDisk {
     /// A disk that nobody knows where it stands.
     pub fn new(disk: Arc<dyn Disk>) -> NewDisk {
-        NewDisk { disk, domains: FaultDomains::default(), usage: Usage::AutoSelect, overwrite: false }
+        let domains = FaultDomains::default();
+        NewDisk { disk, domains, usage: Usage::AutoSelect, media: None, overwrite: false }
     }
 }
 
@@ -237,7 +240,7 @@ pub(super) fn describe(env: &Env, new: &NewDisk, areas: &Areas) -> DiskRecord {
         usage: new.usage,
         presence: Presence::Present,
         domains: stands(new),
-        media: media_number(info.media),
+        media: media_number(new.media.unwrap_or(info.media)),
         label_sequence: 1,
     }
 }

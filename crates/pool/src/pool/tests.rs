@@ -13,7 +13,7 @@ use env::Env;
 
 use super::*;
 use crate::format::Claimant;
-use crate::{Provisioning, Resiliency, RowNumber, SlabPlace};
+use crate::{MediaClass, Provisioning, Resiliency, RowNumber, SlabPlace};
 
 const MIB: u64 = 1 << 20;
 
@@ -86,6 +86,7 @@ fn mirror(name: &str) -> SpaceRecord {
         interleave: 64 << 10,
         columns: 1,
         provisioning: Provisioning::Thin,
+        media: MediaClass::ANY,
     }
 }
 

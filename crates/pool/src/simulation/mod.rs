@@ -7,6 +7,7 @@ mod crashes;
 mod faults;
 mod jobs;
 mod local;
+mod media;
 mod model;
 mod moves;
 mod parity;

@@ -15,8 +15,8 @@ use super::{Random, arena, in_virtual_time};
 use crate::format::Claimant;
 use crate::jobs::Progress;
 use crate::{
-    CreateOptions, DataPath, DiskNumber, NewDisk, OpenError, OpenOptions, Opened, PathOptions, Pool,
-    Provisioning, Resiliency, SpaceRecord,
+    CreateOptions, DataPath, DiskNumber, MediaClass, NewDisk, OpenError, OpenOptions, Opened, PathOptions,
+    Pool, Provisioning, Resiliency, SpaceRecord,
 };
 
 const LOAD: Load = Load { users: 2, steps: 20, units: 24, delay_ms: 3, rows: false };
@@ -42,6 +42,7 @@ async fn create(env: &Env, machine: &Machine) -> (Pool, Arc<DataPath>) {
         interleave: 64 << 10,
         columns: 1,
         provisioning: Provisioning::Thin,
+        media: MediaClass::ANY,
     };
     assert_eq!(pool.create_space(record).await, Ok(SPACE));
     let path = DataPath::of_pool(&pool, env.clone(), arena(), OPTIONS).await.expect("a data path");

@@ -17,8 +17,8 @@ use super::{Random, arena};
 use crate::book::Book;
 use crate::format::Areas;
 use crate::{
-    DataPath, DiskId, DiskNumber, DiskRecord, FaultDomains, Member, Members, Op, PathOptions, PoolId,
-    Presence, Provisioning, Resiliency, Space, SpaceId, SpaceRecord, State, UNIT, Usage,
+    DataPath, DiskId, DiskNumber, DiskRecord, FaultDomains, MediaClass, Member, Members, Op, PathOptions,
+    PoolId, Presence, Provisioning, Resiliency, Space, SpaceId, SpaceRecord, State, UNIT, Usage,
 };
 
 pub(super) const SPACE: SpaceId = SpaceId(0);
@@ -59,7 +59,7 @@ impl Shape {
         Areas::plan(self.disk_bytes(), self.slab_bytes).expect("there is room")
     }
 
-    fn disk_bytes(&self) -> u64 {
+    pub(super) fn disk_bytes(&self) -> u64 {
         let slabs = u64::from(self.slabs) * (self.slab_bytes + self.slab_bytes / 512);
         (slabs + (2 << 20)).max(Areas::DISK_MIN)
     }
@@ -83,10 +83,11 @@ impl Shape {
             interleave: self.interleave,
             columns: self.columns,
             provisioning: Provisioning::Thin,
+            media: MediaClass::ANY,
         }
     }
 
-    fn state(&self) -> State {
+    pub(super) fn state(&self) -> State {
         let mut state = State::new(PoolId([9; 16]), "pool".into(), self.slab_bytes);
         for n in 0..self.disks {
             let record = DiskRecord {

@@ -227,6 +227,14 @@ impl State {
                 self.check_policy(policy)?;
                 self.policy = *policy;
             }
+            Op::SetDiskMedia { disk, media } => {
+                self.since(4)?;
+                self.disk_mut(*disk)?.media = *media;
+            }
+            Op::SetSpaceMedia { space, media } => {
+                self.since(4)?;
+                self.spaces.get_mut(space).ok_or(InvalidOp::NoSpace(*space))?.media = *media;
+            }
             Op::Upgrade { version } => {
                 if !(self.version..=FORMAT_VERSION).contains(version) {
                     return Err(InvalidOp::Version(*version));
@@ -311,6 +319,9 @@ impl State {
                 }
             }
             _ => {}
+        }
+        if !s.media.is_any() {
+            self.since(4)?;
         }
         if !interleave.is_power_of_two() || interleave < UNIT || interleave > self.slab_bytes {
             return bad("the interleave is a power of two from 4 KiB to a slab");

@@ -1,14 +1,100 @@
-//! What the disks' bits are kept in, as the metadata has it.
+//! What the disks' bits are kept in, as the metadata has it, and the class of media that a space's slabs may lie on.
+
+use std::fmt;
 
 use disk::Media;
 
 use super::DiskRecord;
 
+/// The media that a space's slabs may lie on (a storage tier's MediaType).
+///
+/// A set: [`MediaClass::ANY`] is every medium, one that is not known ([`Media::Unspecified`]) too; a disk whose medium is not known is in no other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MediaClass(u8);
+
+impl MediaClass {
+    /// Any disk.
+    pub const ANY: MediaClass = MediaClass(0);
+
+    /// Those media; what is not known is none that could be asked for, and changes nothing.
+    pub fn of(media: impl IntoIterator<Item = Media>) -> MediaClass {
+        MediaClass(media.into_iter().fold(0, |all, m| all | bit(m)))
+    }
+
+    /// Everything without heads: SSD, NVMe and SCM.
+    pub fn flash() -> MediaClass {
+        MediaClass::of([Media::Ssd, Media::Nvme, Media::Scm])
+    }
+
+    /// Whether every disk will do.
+    pub fn is_any(self) -> bool {
+        self == MediaClass::ANY
+    }
+
+    /// Whether a disk of this medium will do.
+    pub fn takes(self, media: Media) -> bool {
+        self.is_any() || self.0 & bit(media) != 0
+    }
+
+    /// Whether all disks that will do for this class do for `other`, too.
+    pub fn is_within(self, other: MediaClass) -> bool {
+        other.is_any() || !self.is_any() && self.0 & !other.0 == 0
+    }
+
+    /// This class, and every medium that is faster than its slowest.
+    pub(crate) fn or_faster(self) -> MediaClass {
+        let slowest = BY_SPEED.into_iter().position(|m| self.takes(m));
+        match slowest {
+            Some(at) if !self.is_any() => MediaClass::of(BY_SPEED[at..].iter().copied()),
+            _ => self,
+        }
+    }
+
+    /// The media, the slowest first; none for any.
+    pub fn media(self) -> impl Iterator<Item = Media> {
+        BY_SPEED.into_iter().filter(move |m| !self.is_any() && self.takes(*m))
+    }
+
+    /// As it is on disks: see `docs/on-disk-format.md`.
+    pub(crate) fn bits(self) -> u8 {
+        self.0
+    }
+
+    /// `None`: there are media that this version does not know.
+    pub(crate) fn from_bits(bits: u8) -> Option<MediaClass> {
+        (bits & !MediaClass::of(BY_SPEED).0 == 0).then_some(MediaClass(bits))
+    }
+
+    /// `SSD disks`, `SSD or NVMe disks`; `disks` for any.
+    pub fn disks(self) -> String {
+        let names: Vec<_> = self.media().map(|m| m.to_string()).collect();
+        if names.is_empty() { "disks".to_owned() } else { format!("{} disks", names.join(" or ")) }
+    }
+}
+
+/// `SSD`, `SSD, NVMe`; `Unspecified` for any, as the cmdlets have it.
+impl fmt::Display for MediaClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<_> = self.media().map(|m| m.to_string()).collect();
+        if names.is_empty() { Media::Unspecified.fmt(f) } else { f.write_str(&names.join(", ")) }
+    }
+}
+
+/// The media that are known, the slowest first.
+const BY_SPEED: [Media; 4] = [Media::Hdd, Media::Ssd, Media::Nvme, Media::Scm];
+
+/// The bit of a medium in a class: `1 << (number - 1)`.
+fn bit(media: Media) -> u8 {
+    match media_number(media) {
+        0 => 0,
+        number => 1 << (number - 1),
+    }
+}
+
 impl DiskRecord {
     /// What its bits are kept in; a number that this version does not know is [`Media::Unspecified`].
     pub fn media(&self) -> Media {
-        const KNOWN: [Media; 4] = [Media::Hdd, Media::Ssd, Media::Nvme, Media::Scm];
-        KNOWN.into_iter().find(|m| media_number(*m) == self.media).unwrap_or(Media::Unspecified)
+        BY_SPEED.into_iter().find(|m| media_number(*m) == self.media).unwrap_or(Media::Unspecified)
     }
 }
 
@@ -20,5 +106,46 @@ pub(crate) fn media_number(media: Media) -> u8 {
         Media::Ssd => 2,
         Media::Nvme => 3,
         Media::Scm => 4,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_take_what_they_name() {
+        let class = |media: &[Media]| MediaClass::of(media.iter().copied());
+        let ssd = class(&[Media::Ssd]);
+        assert!(ssd.takes(Media::Ssd) && !ssd.takes(Media::Nvme) && !ssd.takes(Media::Unspecified));
+        assert!(MediaClass::ANY.takes(Media::Unspecified) && MediaClass::ANY.takes(Media::Hdd));
+        assert!(class(&[Media::Unspecified]).is_any());
+        assert!(ssd.is_within(MediaClass::flash()) && ssd.is_within(MediaClass::ANY) && ssd.is_within(ssd));
+        assert!(!MediaClass::flash().is_within(ssd) && !MediaClass::ANY.is_within(ssd));
+        assert!(MediaClass::ANY.is_within(MediaClass::ANY));
+        let words = |c: MediaClass| (c.to_string(), c.disks());
+        assert_eq!(words(MediaClass::ANY), ("Unspecified".into(), "disks".into()));
+        assert_eq!(
+            words(class(&[Media::Nvme, Media::Hdd])),
+            ("HDD, NVMe".into(), "HDD or NVMe disks".into())
+        );
+    }
+
+    #[test]
+    fn journals_may_be_faster() {
+        let of = |media: &[Media]| MediaClass::of(media.iter().copied()).or_faster();
+        assert_eq!(of(&[Media::Hdd]), MediaClass::of(BY_SPEED));
+        assert_eq!(of(&[Media::Ssd]), MediaClass::flash());
+        assert_eq!(of(&[Media::Scm]), MediaClass::of([Media::Scm]));
+        assert_eq!(of(&[Media::Nvme, Media::Hdd]), MediaClass::of(BY_SPEED));
+        assert_eq!(MediaClass::ANY.or_faster(), MediaClass::ANY);
+    }
+
+    #[test]
+    fn numbers_on_disks_come_back() {
+        for bits in 0..=u8::MAX {
+            assert_eq!(MediaClass::from_bits(bits).map(MediaClass::bits), (bits < 16).then_some(bits));
+        }
+        assert_eq!(BY_SPEED.map(bit), [1, 2, 4, 8]);
     }
 }

@@ -5,6 +5,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use super::MediaClass;
 use crate::parity::Code;
 use crate::{DiskId, DiskNumber, RowNumber, SpaceId};
 
@@ -107,6 +108,8 @@ pub struct SpaceRecord {
     pub columns: u8,
     /// When its slabs are allocated.
     pub provisioning: Provisioning,
+    /// Which disks they may lie on; a class takes version 4 of the format.
+    pub media: MediaClass,
 }
 
 /// How far the reading of all copies of a space (scrub) is, and what the last one found. Times are seconds since 1970, 0: never.
@@ -418,6 +421,10 @@ pub enum Op {
     CancelMove { space: SpaceId, row: RowNumber },
     /// What the administrator has chosen.
     SetPolicy { policy: Policy },
+    /// What the disk's bits are kept in: the number of [`DiskRecord::media`](DiskRecord#method.media).
+    SetDiskMedia { disk: DiskNumber, media: u8 },
+    /// Which disks the space's slabs may lie on from now on; those that there are stay where they are until they are moved.
+    SetSpaceMedia { space: SpaceId, media: MediaClass },
     /// Operations of this version of the format may follow, and older programs cannot read the pool any more.
     Upgrade { version: u16 },
 }

@@ -1,3 +1,5 @@
+use disk::Media;
+
 use super::*;
 use crate::DiskId;
 
@@ -22,6 +24,7 @@ fn mirror() -> SpaceRecord {
         interleave: 64 << 10,
         columns: 1,
         provisioning: Provisioning::Thin,
+        media: MediaClass::ANY,
     }
 }
 
@@ -143,7 +146,7 @@ fn version_1_has_nothing_of_version_2() {
     for op in &newer {
         assert_eq!(s.apply(op), Err(InvalidOp::Older { version: 1, needed: 2 }), "{op:?}");
     }
-    assert_eq!(s.apply(&Op::Upgrade { version: 4 }), Err(InvalidOp::Version(4)));
+    assert_eq!(s.apply(&Op::Upgrade { version: 5 }), Err(InvalidOp::Version(5)));
     s.apply(&Op::Upgrade { version: 2 }).unwrap();
     assert_eq!(s.apply(&Op::Upgrade { version: 1 }), Err(InvalidOp::Version(1)));
     newer.iter().for_each(|op| s.apply(op).unwrap());
@@ -240,6 +243,35 @@ fn local_reconstruction_has_its_shapes_and_its_version() {
         assert_eq!(s.spaces[&SpaceId(2)].resiliency, Resiliency::Mirror { copies: 3 });
         assert_eq!(s.owner_of(SpaceId(2)), Some(SpaceId(1)));
     }
+}
+
+#[test]
+fn version_3_has_no_classes_of_media() {
+    let mut s = pool(2);
+    s.version = 3;
+    let media = MediaClass::of([Media::Ssd]);
+    let create =
+        Op::CreateSpace { space: SpaceId(1), record: SpaceRecord { name: "t".into(), media, ..mirror() } };
+    let newer = [
+        create,
+        Op::SetSpaceMedia { space: SPACE, media },
+        Op::SetDiskMedia { disk: DiskNumber(0), media: 2 },
+    ];
+    for op in &newer {
+        assert_eq!(s.apply(op), Err(InvalidOp::Older { version: 3, needed: 4 }), "{op:?}");
+    }
+    s.apply(&Op::Upgrade { version: 4 }).unwrap();
+    s.apply_all(&newer).unwrap();
+    assert_eq!((s.spaces[&SPACE].media, s.spaces[&SpaceId(1)].media), (media, media));
+    assert_eq!(s.disks[&DiskNumber(0)].media(), Media::Ssd);
+    // Nor is it in a state that says that it is older.
+    let mut parts = s.parts();
+    parts.extras.version = 3;
+    assert_eq!(State::from_parts(parts), Err(InvalidOp::Older { version: 3, needed: 4 }));
+    let none = Op::SetSpaceMedia { space: SpaceId(9), media };
+    assert_eq!(s.apply(&none), Err(InvalidOp::NoSpace(SpaceId(9))));
+    let none = Op::SetDiskMedia { disk: DiskNumber(9), media: 2 };
+    assert_eq!(s.apply(&none), Err(InvalidOp::NoDisk(DiskNumber(9))));
 }
 
 #[test]

@@ -11,8 +11,8 @@ use disk::{Disk, DiskError, MemoryOptions, sized};
 use env::{Ctx, Env, IoFlags};
 use pool::format::Claimant;
 use pool::{
-    CommitError, CreateOptions, DataPath, NewDisk, OpenError, OpenOptions, PathOptions, Pool, Provisioning,
-    Resiliency, Space, SpaceId, SpaceRecord, UNIT,
+    CommitError, CreateOptions, DataPath, MediaClass, NewDisk, OpenError, OpenOptions, PathOptions, Pool,
+    Provisioning, Resiliency, Space, SpaceId, SpaceRecord, UNIT,
 };
 
 use crate::model::{Model, Value};
@@ -127,6 +127,7 @@ impl Shape {
             interleave: self.interleave,
             columns: self.columns,
             provisioning: if self.fixed { Provisioning::Fixed } else { Provisioning::Thin },
+            media: MediaClass::ANY,
         }
     }
 

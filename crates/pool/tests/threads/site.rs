@@ -11,8 +11,8 @@ use disk::{Disk, MemoryOptions, PowerCut};
 use env::Env;
 use pool::format::Claimant;
 use pool::{
-    Absence, CreateOptions, DataPath, DiskNumber, NewDisk, OpenOptions, PathOptions, Pool, Provisioning,
-    Resiliency, Space, SpaceId, SpaceRecord, UNIT,
+    Absence, CreateOptions, DataPath, DiskNumber, MediaClass, NewDisk, OpenOptions, PathOptions, Pool,
+    Provisioning, Resiliency, Space, SpaceId, SpaceRecord, UNIT,
 };
 
 pub const USERS: usize = 8;
@@ -70,6 +70,7 @@ impl Site {
             interleave: UNIT as u32,
             columns: shape.columns,
             provisioning: Provisioning::Thin,
+            media: MediaClass::ANY,
         };
         pool.create_space(record).await.expect("a space");
         Site::on(shape, env, arena, machine, pool).await

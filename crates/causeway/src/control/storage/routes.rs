@@ -35,7 +35,7 @@ pub fn router() -> Router<Arc<Daemon>> {
         .route("/v1/pools/{name}/disks/{disk}/replace", post(replace_disk))
         .route("/v1/pools/{name}/disks/{disk}/offline", post(take_offline))
         .route("/v1/spaces", get(spaces).post(create_space))
-        .route("/v1/spaces/{name}", get(space).patch(resize_space).delete(destroy_space))
+        .route("/v1/spaces/{name}", get(space).patch(change_space).delete(destroy_space))
         .route("/v1/spaces/{name}/attachment", post(attach).delete(detach))
         .route("/v1/spaces/{name}/repair", post(repair))
         .route("/v1/health", get(health))
@@ -153,12 +153,12 @@ async fn space(State(d): Daemons, Segment(name): Segment<String>) -> Answer<Spac
     d.storage().ask(|s| async move { s.space(&name) }).await.map(Json)
 }
 
-async fn resize_space(
+async fn change_space(
     State(d): Daemons,
     Segment(name): Segment<String>,
     Json(change): Json<SpaceChange>,
 ) -> Answer<Changed> {
-    d.storage().ask(move |s| async move { s.resize_space(&name, change).await }).await.map(Json)
+    d.storage().ask(move |s| async move { s.change_space(&name, change).await }).await.map(Json)
 }
 
 async fn destroy_space(State(d): Daemons, Segment(name): Segment<String>) -> Answer<Changed> {

@@ -119,6 +119,7 @@ impl Row for SpaceStatus {
         ">FootprintOnPool",
         "StorageEfficiency",
         "ProvisioningType",
+        "MediaType",
         "AttachedTo",
     ];
 
@@ -134,6 +135,7 @@ impl Row for SpaceStatus {
             human_bytes(self.footprint),
             format!("{} %", self.efficiency),
             self.provisioning.clone(),
+            self.media_type.clone(),
             self.attached.as_ref().map_or_else(String::new, |p| p.display().to_string()),
         ]
     }

@@ -10,7 +10,7 @@ use pool::{CreateError, CreateOptions, FaultDomains, NewDisk, Pool, Presence, UN
 use super::error::StorageError;
 use super::open_pool::OpenPool;
 use super::pools::{Closed, Known, Pools, done, real};
-use super::{find, leaving};
+use super::{find, leaving, media};
 use crate::control::storage::{NewDisks, NewPool};
 use crate::control::types::Changed;
 
@@ -149,7 +149,8 @@ impl Pools {
         let disk = self.open_disk(path, atomic, false).await?;
         let usage = how.usage.map_or(Usage::AutoSelect, leaving::usage_of);
         let domains = leaving::standing(FaultDomains::default(), &how.place);
-        Ok(NewDisk { overwrite: how.force, usage, domains, ..NewDisk::new(disk) })
+        let media = how.media.map(media::media_of);
+        Ok(NewDisk { overwrite: how.force, usage, media, domains, ..NewDisk::new(disk) })
     }
 
     /// A disk of a pool that is open here is in use by ourselves, and no force takes it.

@@ -1,18 +1,22 @@
 //! Pools, disks and spaces in the words of the control interface.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use disk::DiskInfo;
 use disk::qualify::Qualification;
 use pool::events::Found;
 use pool::health::{self, CanLose, Health, Limit};
-use pool::{DiskNumber, DiskRecord, Presence, Provisioning, Resiliency, ScrubRecord, SpaceId, State, Usage};
+use pool::{
+    DiskNumber, DiskRecord, MediaClass, Presence, Provisioning, Resiliency, ScrubRecord, SpaceId, State,
+    Usage,
+};
 
 use super::error::StorageError;
 use super::open_pool::OpenPool;
 use super::pools::{Closed, Known, Pools};
 use crate::control::storage::{
-    DiskStatus, Finding, PoolDetail, PoolStatus, Qualified, Reason, ScrubStatus, SpaceStatus,
+    DiskStatus, Finding, MediaStatus, PoolDetail, PoolStatus, Qualified, Reason, ScrubStatus, SpaceStatus,
 };
 
 impl Pools {
@@ -65,6 +69,7 @@ fn open_status(id: &str, open: &OpenPool) -> PoolStatus {
             is_read_only: open.read_only || suspended.is_some(),
             size: s.disks.values().map(|d| u64::from(d.slabs) * s.slab_bytes).sum(),
             allocated: s.slabs_allocated() as u64 * s.slab_bytes,
+            media: media(s),
             slab_size: s.slab_bytes,
             disks: s.disks.len(),
             disks_missing: s.disks.len() - s.disks.values().filter(present).count(),
@@ -95,15 +100,36 @@ pub(super) fn can_lose_text(can: &CanLose) -> String {
     format!("{} now", parts.join(" or "))
 }
 
-/// What to say of a pool that fills up.
-fn fill(s: &State) -> Option<String> {
-    let (used, warn_at) = (s.percent_used(), s.policy.warn_at);
-    (used > u64::from(warn_at)).then(|| {
-        format!(
-            "{used} % of its room is in use, more than {warn_at} %: add disks (causeway pool add-disk {})",
-            s.name
-        )
-    })
+/// The disks of each medium.
+fn media(s: &State) -> Vec<MediaStatus> {
+    let mut all: BTreeMap<u8, MediaStatus> = BTreeMap::new();
+    for (number, record) in s.disks.iter() {
+        let none = || MediaStatus { media_type: record.media().to_string(), disks: 0, size: 0, allocated: 0 };
+        let one = all.entry(record.media).or_insert_with(none);
+        one.disks += 1;
+        one.size += u64::from(record.slabs) * s.slab_bytes;
+        one.allocated += u64::from(record.slabs - s.slabs_free(*number)) * s.slab_bytes;
+    }
+    all.into_values().collect()
+}
+
+/// What to say of a pool that fills up, or the media of a virtual disk.
+fn fill(s: &State) -> Vec<String> {
+    let warn_at = s.policy.warn_at;
+    let classes: BTreeSet<MediaClass> = s.spaces.values().map(|r| r.media).chain([MediaClass::ANY]).collect();
+    let full = |media: MediaClass| {
+        let used = s.percent_used(media);
+        let whose =
+            if media.is_any() { "its room".to_owned() } else { format!("the room on its {}", media.disks()) };
+        (used > u64::from(warn_at)).then(|| {
+            format!(
+                "{used} % of {whose} is in use, more than {warn_at} %: add {} (causeway pool add-disk {})",
+                media.disks(),
+                s.name
+            )
+        })
+    };
+    classes.into_iter().filter_map(full).collect()
 }
 
 fn closed_status(id: &str, closed: &Closed) -> PoolStatus {
@@ -115,6 +141,7 @@ fn closed_status(id: &str, closed: &Closed) -> PoolStatus {
         is_read_only: true,
         size: 0,
         allocated: 0,
+        media: Vec::new(),
         slab_size: 0,
         disks: closed.disks.len(),
         disks_missing: 0,
@@ -281,6 +308,7 @@ fn space(open: &OpenPool, s: &State, id: SpaceId) -> Option<SpaceStatus> {
             Provisioning::Fixed => "Fixed",
         }
         .to_owned(),
+        media_type: record.media.to_string(),
         columns: record.columns + record.resiliency.parity_columns() as u8,
         groups: match record.resiliency {
             Resiliency::LocalParity { groups, .. } => groups,

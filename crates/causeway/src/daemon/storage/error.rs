@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use axum::http::StatusCode;
 use disk::qualify::CannotPoolReason;
-use pool::{AdminError, CommitError, CreateError, InvalidOp, OpenError, SpaceError, Unsuitable};
+use pool::{AdminError, CommitError, CreateError, InvalidOp, MediaClass, OpenError, SpaceError, Unsuitable};
 use thiserror::Error;
 
 use crate::output::human_bytes;
@@ -99,6 +99,40 @@ pub enum StorageError {
         needed: usize,
         /// Disks that may be used.
         disks: usize,
+    },
+    /// The caller's: more disks of some media than there are.
+    #[error("{needed} {} are needed and the pool {pool} has {disks}", media.disks())]
+    TooFewOfMedia {
+        /// The pool.
+        pool: String,
+        /// For one row.
+        needed: usize,
+        /// Disks of the media that may be used.
+        disks: usize,
+        /// The media.
+        media: MediaClass,
+        /// Disks of the pool of which nothing is known.
+        unknown: Vec<u16>,
+    },
+    /// The caller's: what a virtual disk has would have to move to disks that have no room.
+    #[error("{} of the virtual disk {name} would have to move, and the {} have room for {}", human_bytes(*bytes), media.disks(), human_bytes(*room))]
+    NoRoomThere {
+        /// It.
+        name: String,
+        /// Bytes of slabs on other media.
+        bytes: u64,
+        /// Bytes that are free.
+        room: u64,
+        /// The media.
+        media: MediaClass,
+    },
+    /// The caller's: slabs of a parity space that would have to move.
+    #[error("{} of the virtual disk {name} lie on other media, and slabs of parity spaces do not move yet", human_bytes(*bytes))]
+    ParityStays {
+        /// It.
+        name: String,
+        /// Bytes of its slabs on other media.
+        bytes: u64,
     },
     /// The caller's: groups of columns for a kind of virtual disk that has none, or another number of them.
     #[error("{0} groups of columns are not to be had: dual parity has 1 or 2, all else 1")]
@@ -244,6 +278,13 @@ impl StorageError {
             StorageError::TooFewDisks { .. } => {
                 "add disks (causeway pool add-disk), or choose fewer columns, copies or groups"
             }
+            StorageError::TooFewOfMedia { pool, unknown, .. } => return Some(too_few(pool, unknown)),
+            StorageError::NoRoomThere { .. } => {
+                "add disks of these media (causeway pool add-disk), or choose others"
+            }
+            StorageError::ParityStays { .. } => {
+                "make a virtual disk of these media, copy what is on this one, and destroy it"
+            }
             StorageError::Groups(_) => "leave --groups out, or choose --resiliency dual-parity --groups 2",
             StorageError::NotOpen { .. } => {
                 "see causeway pool show NAME, and open it: causeway pool import NAME"
@@ -280,6 +321,16 @@ impl StorageError {
             _ => return None,
         };
         Some(cure.to_owned())
+    }
+}
+
+fn too_few(pool: &str, unknown: &[u16]) -> String {
+    let others = "add such disks (causeway pool add-disk), or choose fewer columns or copies, or more media (--media ssd,nvme)";
+    match unknown.first() {
+        Some(disk) => format!(
+            "{others}; of disks whose MediaType is Unspecified somebody has to say what they are: causeway disk set {pool}/{disk} --media ssd"
+        ),
+        None => others.to_owned(),
     }
 }
 

@@ -3,6 +3,7 @@
 use pool::{DiskNumber, FaultDomains, Policy, Usage, placement};
 
 use super::error::StorageError;
+use super::media::media_of;
 use super::open_pool::OpenPool;
 use super::pools::{Pools, done};
 use crate::control::storage::{DiskChange, NewDisks, Place, PoolChange, UsageSetting};
@@ -62,6 +63,12 @@ impl Pools {
                 open.name()
             ));
         }
+        if let Some(media) = change.media {
+            let media = media_of(media);
+            open.pool.set_media(number, media).await?;
+            told.push(format!("disk {} of the pool {} counts as {media} now", number.0, open.name()));
+            notes.extend(open.bring_to_class());
+        }
         if let Some(usage) = change.usage {
             let left = open.pool.read(|s| placement::evacuation(s, number)).left;
             open.pool.set_usage(number, usage_of(usage)).await?;
@@ -93,9 +100,10 @@ impl Pools {
             (step.is_some(), placement::to_rebalance(s) as u64 * s.slab_bytes)
         });
         if !step {
+            let text = format!("the disks of the pool {name} are as evenly full as can be");
             return Ok(done(
-                format!("the disks of the pool {name} are as evenly full as can be"),
-                Vec::new(),
+                text,
+                open.outside().map(|what| format!("{what}, where there is no room")).into_iter().collect(),
             ));
         }
         let about = if slabs > 0 { format!(", about {}", human_bytes(slabs)) } else { String::new() };

@@ -277,8 +277,9 @@ fn is_lost(s: &State, disk: DiskNumber) -> bool {
     matches!(presence, Some(Presence::Absent(why)) if why != Absence::Asked)
 }
 
-/// Whether the disks are so unevenly full that an earlier rebalancing cannot have come to its end.
+/// Whether slabs lie on other media than they should, or the disks are so unevenly full, that an earlier rebalancing cannot have come to its end.
 fn is_uneven(s: &State) -> bool {
+    let outside = || s.spaces.keys().any(|space| placement::outside(s, *space) > 0);
     let auto = s.disks.iter().filter(|(d, r)| r.usage == Usage::AutoSelect && s.is_present(**d));
     let fills = auto.map(|(d, r)| {
         let used = u64::from(r.slabs - s.slabs_free(*d).min(r.slabs));
@@ -286,14 +287,15 @@ fn is_uneven(s: &State) -> bool {
     });
     let fills: Vec<u64> = fills.collect();
     let (most, least) = (fills.iter().max(), fills.iter().min());
-    most.zip(least).is_some_and(|(m, l)| m - l > UNEVEN)
+    (most.zip(least).is_some_and(|(m, l)| m - l > UNEVEN) || outside())
         && placement::rebalance(s, &BTreeSet::new()).is_some()
 }
 
 #[cfg(test)]
 mod tests {
     use pool::{
-        DiskId, DiskRecord, FaultDomains, Op, PoolId, Provisioning, Resiliency, RowNumber, SlabPlace,
+        DiskId, DiskRecord, FaultDomains, MediaClass, Op, PoolId, Provisioning, Resiliency, RowNumber,
+        SlabPlace,
     };
     use pool::{SpaceId, SpaceRecord};
 
@@ -321,6 +323,7 @@ mod tests {
             interleave: 64 << 10,
             columns: 1,
             provisioning: Provisioning::Thin,
+            media: MediaClass::ANY,
         };
         s.apply(&Op::CreateSpace { space: SpaceId(0), record }).expect("a space");
         for row in 0..4 {

@@ -4,9 +4,12 @@ use std::sync::Arc;
 
 use disk::Media;
 use pool::book::Book;
-use pool::{CommitError, DataPath, Op, Provisioning, Resiliency, SpaceId, SpaceRecord, State, UNIT, Usage};
+use pool::{
+    CommitError, DataPath, MediaClass, Op, Provisioning, Resiliency, SpaceId, SpaceRecord, State, UNIT, Usage,
+};
 
 use super::error::StorageError;
+use super::media::class_of;
 use super::open_pool::OpenPool;
 use super::pools::{Pools, done};
 use crate::control::storage::{NewSpace, ProvisioningSetting, ResiliencySetting, SpaceChange, SpaceStatus};
@@ -55,20 +58,44 @@ impl Pools {
         Ok(done(text, more.collect()))
     }
 
-    /// Makes a virtual disk larger, or smaller where nothing is; with [`SpaceChange::destroy`], where something is too.
+    /// Changes which media a virtual disk may lie on, and its size.
+    ///
+    /// # Errors
+    /// See [`StorageError`]; of several changes those before have been made.
+    pub async fn change_space(&self, name: &str, change: SpaceChange) -> Result<Changed, StorageError> {
+        let mut changed = done(String::new(), Vec::new());
+        if let Some(media) = &change.media {
+            changed = self.set_space_media(name, class_of(media)).await?;
+        }
+        if let Some(size) = change.size {
+            let resized = self.resize_space(name, size, change.destroy).await?;
+            changed.done = [changed.done, resized.done]
+                .into_iter()
+                .filter(|t| !t.is_empty())
+                .collect::<Vec<_>>()
+                .join("\n");
+            changed.notes.extend(resized.notes);
+        }
+        if changed.done.is_empty() {
+            changed.done = "nothing was to be changed".to_owned();
+        }
+        Ok(changed)
+    }
+
+    /// Makes a virtual disk larger, or smaller where nothing is; with `destroy`, where something is too.
     ///
     /// # Errors
     /// See [`StorageError`]: one of the pool's is attached, or there is data beyond the new size.
-    pub async fn resize_space(&self, name: &str, change: SpaceChange) -> Result<Changed, StorageError> {
+    async fn resize_space(&self, name: &str, size: u64, destroy: bool) -> Result<Changed, StorageError> {
         let _one = self.changing.lock().await;
         let (open, space) = self.find_space(name)?;
         let had = open.pool.read(|s| s.spaces.get(&space).map_or(0, |r| r.size));
-        let size = change.size.next_multiple_of(UNIT);
+        let size = size.next_multiple_of(UNIT);
         // The data path knows the sizes from when it began.
         self.refuse_attached(&open, open.attachments.any())?;
         if size < had {
             let space = data(&open)?.space(space)?;
-            if !change.destroy && !space.is_unwritten(size, had - size).await? {
+            if !destroy && !space.is_unwritten(size, had - size).await? {
                 return Err(StorageError::Shrinks { name: name.to_owned(), size });
             }
             space.discard_at(size, had - size).await?;
@@ -173,7 +200,7 @@ fn data(open: &OpenPool) -> Result<Arc<DataPath>, StorageError> {
 
 /// Why a virtual disk has as many columns as it has, where nobody said.
 fn why_columns(s: &State, record: &SpaceRecord) -> String {
-    let (disks, columns, copies) = (usable(s), record.columns, record.resiliency.copies());
+    let (disks, columns, copies) = (usable(s, record.media), record.columns, record.resiliency.copies());
     let all = usize::from(columns) * copies;
     if let Resiliency::LocalParity { groups, .. } = record.resiliency {
         let (all, each) = (record.slabs_in_row(), columns / groups);
@@ -205,15 +232,37 @@ fn why_columns(s: &State, record: &SpaceRecord) -> String {
 }
 
 /// Data columns of a local reconstruction code, if nobody says how many: as Storage Spaces Direct chooses them, 12 from 16 disks on where all are flash, else 8.
-fn local_columns(s: &State, disks: usize) -> u8 {
-    let flash = s.disks.values().all(|r| matches!(r.media(), Media::Ssd | Media::Nvme | Media::Scm));
+fn local_columns(s: &State, media: MediaClass, disks: usize) -> u8 {
+    let mut all = s.disks.values().map(|r| r.media()).filter(|m| media.takes(*m));
+    let flash = all.all(|m| MediaClass::flash().takes(m));
     let (many, columns) = COLUMNS_LOCAL_FLASH;
     if flash && disks >= many { columns } else { COLUMNS_LOCAL }
 }
 
-/// How many disks new slabs may go to.
-fn usable(s: &State) -> usize {
-    s.disks.iter().filter(|(d, r)| r.usage == Usage::AutoSelect && s.is_present(**d)).count()
+/// How many disks new slabs of a virtual disk of this class may go to.
+pub(super) fn usable(s: &State, media: MediaClass) -> usize {
+    let auto = s.disks.iter().filter(|(d, r)| r.usage == Usage::AutoSelect && s.is_present(**d));
+    auto.filter(|(_, r)| media.takes(r.media())).count()
+}
+
+/// That a row of such a virtual disk finds disks enough.
+///
+/// # Errors
+/// It does not.
+pub(super) fn enough_disks(s: &State, record: &SpaceRecord) -> Result<(), StorageError> {
+    let (disks, media, pool) = (usable(s, record.media), record.media, s.name.clone());
+    let needed = match record.resiliency {
+        Resiliency::Simple => usize::from(record.columns),
+        _ => record.slabs_in_row(),
+    };
+    if needed <= disks {
+        return Ok(());
+    }
+    if media.is_any() {
+        return Err(StorageError::TooFewDisks { pool, needed, disks });
+    }
+    let unknown = s.disks.iter().filter(|(_, r)| r.media() == Media::Unspecified).map(|(d, _)| d.0).collect();
+    Err(StorageError::TooFewOfMedia { pool, needed, disks, media, unknown })
 }
 
 /// The virtual disk that is asked for, and how many bytes of its kind the pool has room for.
@@ -232,14 +281,15 @@ fn shape(s: &State, new: &NewSpace) -> Result<(SpaceRecord, u64), StorageError> 
     if let Some(groups) = new.groups.filter(|g| *g != 1 && new.resiliency != ResiliencySetting::DualParity) {
         return Err(StorageError::Groups(groups));
     }
-    let usable = usable(s);
+    let media = class_of(&new.media);
+    let usable = usable(s, media);
     // Of a mirror one disk is left, so that what a lost one had finds a place.
     let mirror = || (usable.saturating_sub(1) / resiliency.copies()).clamp(1, COLUMNS_MIRROR) as u8;
     let by_disks = match resiliency {
         Resiliency::Simple => usable.clamp(1, COLUMNS_SIMPLE) as u8,
-        Resiliency::Mirror { .. } => pool::placement::columns(s, resiliency, mirror()),
+        Resiliency::Mirror { .. } => pool::placement::columns(s, resiliency, media, mirror()),
         Resiliency::Parity { parity } => parity_columns(usable, parity),
-        Resiliency::LocalParity { .. } => local_columns(s, usable),
+        Resiliency::LocalParity { .. } => local_columns(s, media, usable),
     };
     // People count the columns of parity too.
     let data = |all: u8| all.saturating_sub(resiliency.parity_columns() as u8);
@@ -255,14 +305,9 @@ fn shape(s: &State, new: &NewSpace) -> Result<(SpaceRecord, u64), StorageError> 
         interleave: new.interleave.unwrap_or(INTERLEAVE),
         columns,
         provisioning,
+        media,
     };
-    let needed = match resiliency {
-        Resiliency::Simple => usize::from(record.columns),
-        _ => record.slabs_in_row(),
-    };
-    if needed > usable {
-        return Err(StorageError::TooFewDisks { pool: s.name.clone(), needed, disks: usable });
-    }
+    enough_disks(s, &record)?;
     let room = pool::health::rows_that_fit(s, &record) * record.row_bytes(s.slab_bytes);
     match new.size {
         None if room == 0 => Err(StorageError::TooLarge { pool: s.name.clone(), size: UNIT, room }),

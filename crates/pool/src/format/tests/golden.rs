@@ -1,11 +1,13 @@
 //! The bytes themselves: whoever changes one of these changes the format, and needs another version.
 
+use disk::Media;
+
 use super::values::{a_claim, a_label};
 use crate::format::{FORMAT_VERSION, Header, Kind, Label, decode_state, encode_record, encode_state};
 use crate::metadata::{Encoded, Point};
 use crate::{
-    DiskId, DiskNumber, DiskRecord, FaultDomains, Op, Policy, PoolId, Presence, Provisioning, Resiliency,
-    RowNumber, SlabPlace, SpaceId, SpaceRecord, State, Usage,
+    DiskId, DiskNumber, DiskRecord, FaultDomains, MediaClass, Op, Policy, PoolId, Presence, Provisioning,
+    Resiliency, RowNumber, SlabPlace, SpaceId, SpaceRecord, State, Usage,
 };
 
 /// Header and body, 32 bytes a line; the rest of the blocks must be zeros.
@@ -43,6 +45,7 @@ fn ops(version: u16) -> Vec<Op> {
                 interleave: 65536,
                 columns: 1,
                 provisioning: Provisioning::Thin,
+                media: MediaClass::ANY,
             },
         },
         Op::AllocateRow { space, row, slabs: vec![place(0, 3), place(1, 4)] },
@@ -62,8 +65,23 @@ fn ops(version: u16) -> Vec<Op> {
             interleave: 65536,
             columns: 8,
             provisioning: Provisioning::Thin,
+            media: MediaClass::ANY,
         };
         ops.push(Op::CreateSpace { space: SpaceId(1), record });
+    }
+    if version > 3 {
+        let record = SpaceRecord {
+            name: "t".into(),
+            size: 4 << 20,
+            resiliency: Resiliency::Simple,
+            interleave: 65536,
+            columns: 2,
+            provisioning: Provisioning::Fixed,
+            media: MediaClass::of([Media::Ssd, Media::Scm]),
+        };
+        ops.push(Op::CreateSpace { space: SpaceId(2), record });
+        ops.push(Op::SetSpaceMedia { space, media: MediaClass::of([Media::Hdd]) });
+        ops.push(Op::SetDiskMedia { disk: DiskNumber(1), media: 1 });
     }
     ops
 }
@@ -112,7 +130,11 @@ fn golden_bytes() {
 /// Pools of older versions are written as those wrote them, and read.
 #[test]
 fn older_versions_are_as_they_were() {
-    for (version, golden) in [(1, include_str!("golden-1.txt")), (2, include_str!("golden-2.txt"))] {
+    for (version, golden) in [
+        (1, include_str!("golden-1.txt")),
+        (2, include_str!("golden-2.txt")),
+        (3, include_str!("golden-3.txt")),
+    ] {
         assert_eq!(bytes(version), golden);
         let label = Label { version, ..a_label() };
         assert_eq!(Label::decode(&label.encode()), Ok(label));

@@ -4,8 +4,8 @@ use proptest::prelude::*;
 
 use crate::format::{Areas, Claim, Claimant, FORMAT_VERSION, Feature, FeatureClass, Label};
 use crate::{
-    Absence, DiskId, DiskNumber, DiskRecord, FaultDomains, Op, Policy, PoolId, Presence, Provisioning,
-    Resiliency, RowNumber, ScrubRecord, SlabPlace, SpaceId, SpaceRecord, State, Usage,
+    Absence, DiskId, DiskNumber, DiskRecord, FaultDomains, MediaClass, Op, Policy, PoolId, Presence,
+    Provisioning, Resiliency, RowNumber, ScrubRecord, SlabPlace, SpaceId, SpaceRecord, State, Usage,
 };
 
 /// What a state becomes of the operations that it takes.
@@ -59,6 +59,13 @@ fn disk_record() -> impl Strategy<Value = DiskRecord> {
     )
 }
 
+fn media() -> impl Strategy<Value = MediaClass> {
+    prop_oneof![
+        Just(MediaClass::ANY),
+        (1..16_u8).prop_map(|bits| MediaClass::from_bits(bits).expect("known media"))
+    ]
+}
+
 fn space_record() -> impl Strategy<Value = SpaceRecord> {
     let resiliency = prop_oneof![
         Just(Resiliency::Simple),
@@ -67,14 +74,15 @@ fn space_record() -> impl Strategy<Value = SpaceRecord> {
         (0..4_u8, 0..3_u8).prop_map(|(groups, global)| Resiliency::LocalParity { groups, global }),
     ];
     let provisioning = prop::sample::select(vec![Provisioning::Thin, Provisioning::Fixed]);
-    (name(), 1..50_u64, resiliency, 12..22_u32, 1..4_u8, provisioning).prop_map(
-        |(name, mib, resiliency, power, columns, provisioning)| SpaceRecord {
+    (name(), 1..50_u64, resiliency, 12..22_u32, 1..4_u8, provisioning, media()).prop_map(
+        |(name, mib, resiliency, power, columns, provisioning, media)| SpaceRecord {
             name,
             size: mib << 20,
             resiliency,
             interleave: 1 << power,
             columns,
             provisioning,
+            media,
         },
     )
 }
@@ -132,7 +140,9 @@ pub fn op() -> impl Strategy<Value = Op> {
         1 => (space(), row()).prop_map(|(space, row)| Op::CancelMove { space, row }),
         1 => (0..102_u8, any::<u32>())
             .prop_map(|(warn_at, repair_after_s)| Op::SetPolicy { policy: Policy { warn_at, repair_after_s } }),
-        1 => (0..4_u16).prop_map(|version| Op::Upgrade { version }),
+        1 => (disk(), 0..6_u8).prop_map(|(disk, media)| Op::SetDiskMedia { disk, media }),
+        1 => (space(), media()).prop_map(|(space, media)| Op::SetSpaceMedia { space, media }),
+        1 => (0..5_u16).prop_map(|version| Op::Upgrade { version }),
     ]
 }
 

@@ -1,8 +1,10 @@
 use std::time::Duration;
 
+use disk::Media;
+
 use super::*;
 use crate::jobs::{JobId, JobState};
-use crate::{DiskId, DiskRecord, FaultDomains, Op, PoolId, Resiliency, RowNumber, SlabPlace, SpaceRecord};
+use crate::{DiskId, FaultDomains, Op, PoolId, Resiliency, SlabPlace};
 
 const SLAB: u64 = 2 << 20;
 const MIRROR: Resiliency = Resiliency::Mirror { copies: 2 };
@@ -36,6 +38,7 @@ fn space(s: &mut State, name: &str, resiliency: Resiliency, size: u64, rows: &[&
         interleave: 64 << 10,
         columns: 1,
         provisioning: Provisioning::Thin,
+        media: MediaClass::ANY,
     };
     let space = SpaceId(s.next_space);
     s.apply(&Op::CreateSpace { space, record }).expect("a space");
@@ -231,7 +234,7 @@ fn a_thin_pool_that_fills_up() {
     add(&mut s, 5);
     let faults = super::faults(&now(&s));
     assert_eq!(lines(&faults), ["5 pool Capacity"]);
-    assert_eq!(faults[0].kind, FaultKind::Capacity { percent: 75, threshold: 70 });
+    assert_eq!(faults[0].kind, FaultKind::Capacity { percent: 75, threshold: 70, media: MediaClass::ANY });
     (6..8).for_each(|row| add(&mut s, row));
     assert_eq!(told(&now(&s)), ["6 pool Capacity [6 space 0 Full]"]);
     // One that cannot grow any more needs no room.
@@ -249,7 +252,61 @@ fn no_room_to_build_a_lost_disk_anew() {
     space(&mut s, "more", MIRROR, SLAB, &[&[0, 1]]);
     let faults = super::faults(&now(&s));
     assert_eq!(lines(&faults), ["5 pool NoReserve"]);
-    assert_eq!(faults[0].kind, FaultKind::NoReserve { needed: 7 * SLAB, free: 5 * SLAB });
+    assert_eq!(
+        faults[0].kind,
+        FaultKind::NoReserve { needed: 7 * SLAB, free: 5 * SLAB, media: MediaClass::ANY }
+    );
+}
+
+/// Disks of these media, with a mirror on SSDs.
+fn with_ssds(media: &[u8], rows: &[&[u16]]) -> State {
+    let mut s = pool(&vec![""; media.len()]);
+    s.disks.values_mut().zip(media).for_each(|(r, m)| r.media = *m);
+    let ssd = space(&mut s, "fast", MIRROR, 20 * SLAB, rows);
+    s.apply(&Op::SetSpaceMedia { space: ssd, media: MediaClass::of([Media::Ssd]) }).expect("it may");
+    s
+}
+
+#[test]
+fn a_class_fills_up_while_others_are_empty() {
+    let mut s = with_ssds(&[2, 2, 1, 1, 0], &[&[0_u16, 1][..]; 6]);
+    let media = MediaClass::of([Media::Ssd]);
+    let faults = super::faults(&now(&s));
+    assert_eq!(lines(&faults), ["5 pool Capacity"]);
+    assert_eq!(faults[0].kind, FaultKind::Capacity { percent: 75, threshold: 70, media });
+    s.disks.get_mut(&DiskNumber(4)).expect("it is there").media = 2;
+    assert_eq!(told(&now(&s)), [""; 0], "half");
+}
+
+#[test]
+fn what_a_class_cannot_rebuild() {
+    let round: [&[u16]; 3] = [&[0, 1], &[1, 2], &[0, 2]];
+    let mut s = with_ssds(&[2, 2, 2, 1, 1], &round.repeat(3));
+    let media = MediaClass::of([Media::Ssd]);
+    // The HDDs are empty, and of no use.
+    let faults = super::faults(&now(&s));
+    let kind = FaultKind::NoReserve { needed: 6 * SLAB, free: 4 * SLAB, media };
+    assert!(faults.iter().any(|f| f.kind == kind), "{faults:?}");
+    lose(&mut s, 1, Absence::Gone);
+    let faults = super::faults(&now(&s));
+    assert!(faults[0].consequences.iter().any(|f| f.kind == kind), "{faults:?}");
+    // A space that may lie anywhere takes room from it, and needs none of it.
+    let kind = FaultKind::NoReserve { needed: 6 * SLAB, free: 3 * SLAB, media };
+    space(&mut s, "any", MIRROR, 3 * SLAB, &[&[0, 3]]);
+    let faults = super::faults(&now(&s));
+    assert!(faults[0].consequences.iter().any(|f| f.kind == kind), "{faults:?}");
+}
+
+#[test]
+fn slabs_on_other_media_are_told() {
+    let s = with_ssds(&[2, 1, 2, 2], &[&[0_u16, 1][..]; 2]);
+    let mut snapshot = now(&s);
+    assert_eq!(faults(&snapshot)[0].kind, FaultKind::OtherMedia { bytes: 2 * SLAB, moves: true });
+    assert_eq!(told(&snapshot), ["5 space 0 OtherMedia"]);
+    snapshot.jobs = vec![job(Kind::Rebalance, Subject::Pool, None)];
+    assert_eq!(told(&snapshot), ["4 space 0 OtherMedia"]);
+    snapshot.jobs = vec![job(Kind::Rebalance, Subject::Pool, Some(Why::Paused))];
+    assert_eq!(told(&snapshot), ["5 space 0 OtherMedia"]);
 }
 
 #[test]

@@ -1,8 +1,10 @@
 use std::collections::BTreeSet;
 
+use disk::Media;
+
 use super::super::{CanLose, Limit, can_lose};
 use super::*;
-use crate::{DiskId, FaultDomains, Op, PoolId, Provisioning, Row, RowNumber, SlabPlace};
+use crate::{DiskId, FaultDomains, MediaClass, Op, PoolId, Provisioning, Row, RowNumber, SlabPlace};
 
 const SLAB: u64 = 2 << 20;
 
@@ -34,6 +36,7 @@ fn space(s: &mut State, name: &str, resiliency: Resiliency, columns: u8, rows: &
         interleave: 64 << 10,
         columns,
         provisioning: Provisioning::Thin,
+        media: MediaClass::ANY,
     };
     let space = SpaceId(s.next_space);
     s.apply(&Op::CreateSpace { space, record }).expect("a space");
@@ -183,6 +186,13 @@ fn rows_fit_as_placement_finds_them() {
             let id = space(&mut s, "x", resiliency, columns, &[]);
             let record = SpaceRecord { size: 1 << 40, ..s.spaces[&id].clone() };
             let fit = rows_that_fit(&s, &record);
+            // Of a class, on its disks only; one of which nothing is known is in none.
+            let class = SpaceRecord { media: MediaClass::of([Media::Nvme]), ..record.clone() };
+            assert_eq!(rows_that_fit(&s, &class), 0);
+            let mut mixed = state(&[slabs.clone(), vec![50, 50, 50]].concat());
+            let known = mixed.disks.values_mut().take(slabs.len());
+            known.for_each(|r| r.media = 3);
+            assert_eq!(rows_that_fit(&mixed, &class), fit);
             s.apply(&Op::ResizeSpace { space: id, size: 1 << 40 }).expect("larger");
             let mut rows = 0;
             while let Ok(places) = crate::placement::row(&s, id) {

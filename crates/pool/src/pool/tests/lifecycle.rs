@@ -1,5 +1,7 @@
+use disk::Media;
+
 use super::*;
-use crate::{Absence, InvalidOp, Presence, Usage};
+use crate::{Absence, DiskRecord, InvalidOp, Presence, Usage};
 
 #[tokio::test(start_paused = true)]
 async fn what_was_committed_is_there_after_a_power_cut() {
@@ -169,4 +171,36 @@ async fn metadata_that_would_not_fit_is_refused_before_it_is_written() {
     drop(pool);
     w.power_cut();
     assert_eq!(w.open(&[0, 1]).await.unwrap().pool.read(|s| s.spaces.len()), made as usize);
+}
+
+#[tokio::test(start_paused = true)]
+async fn media_and_classes_are_there_after_a_power_cut() {
+    let mut w = World::new(4);
+    let mut disks: Vec<_> = w.all().into_iter().map(NewDisk::new).collect();
+    disks[1].media = Some(Media::Hdd);
+    let pool = Pool::create(&w.env, &w.arena, &disks, options()).await.unwrap();
+    let media = |pool: &Pool| pool.read(|s| s.disks.values().map(DiskRecord::media).collect::<Vec<_>>());
+    assert_eq!(
+        media(&pool),
+        [Media::Ssd, Media::Hdd, Media::Ssd, Media::Ssd],
+        "as the disks say, or somebody"
+    );
+    let class = MediaClass::of([Media::Hdd, Media::Nvme]);
+    let resiliency = Resiliency::Parity { parity: 1 };
+    let record = SpaceRecord { media: class, columns: 2, resiliency, ..mirror("p") };
+    let parity = pool.create_space(record).await.unwrap();
+    let space = pool.create_space(mirror("m")).await.unwrap();
+    pool.set_media(DiskNumber(2), Media::Nvme).await.unwrap();
+    pool.set_space_media(space, class).await.unwrap();
+    let ssd = MediaClass::of([Media::Ssd]);
+    pool.set_space_media(parity, ssd).await.unwrap();
+    drop(pool);
+    w.power_cut();
+    let pool = w.open(&[0, 1, 2, 3]).await.unwrap().pool;
+    assert_eq!(media(&pool), [Media::Ssd, Media::Hdd, Media::Nvme, Media::Ssd]);
+    pool.read(|s| {
+        let journal = s.journal_of(parity).expect("it has one");
+        let of = |space: SpaceId| s.spaces[&space].media;
+        assert_eq!((of(space), of(parity), of(journal)), (class, ssd, MediaClass::flash()));
+    });
 }

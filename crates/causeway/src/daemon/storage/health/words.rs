@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use pool::health::{Fault, FaultKind, Level, Place, Severity};
 use pool::jobs::{JobState, Kind, Subject, Why};
-use pool::{Absence, DiskNumber, PoolId, Slowness, SpaceId, State};
+use pool::{Absence, DiskNumber, MediaClass, PoolId, Slowness, SpaceId, State};
 
 use super::super::pools::Closed;
 use crate::control::health::FaultStatus;
@@ -124,34 +124,71 @@ impl Words<'_> {
                 format!("{voters} disks have its metadata, and none of them may fail without stopping it"),
                 vec!["causeway disk list".to_owned()],
             ),
-            (FaultKind::Capacity { percent, threshold }, _) => (
+            (FaultKind::Capacity { percent, threshold, media }, _) => (
                 "StoragePool.PoolCapacityThresholdExceeded",
                 format!(
-                    "{percent} % of it is in use (threshold {threshold} %), and its thin virtual disks may grow: when it is full, writes to \
-                     new places fail. Add disks, or discard what is not needed"
+                    "{percent} % of {} is in use (threshold {threshold} %), and its thin virtual disks may grow: when it is full, writes to \
+                     new places fail. Add {}, or discard what is not needed",
+                    if media.is_any() { "it".to_owned() } else { format!("its {}", media.disks()) },
+                    media.disks()
                 ),
                 vec!["causeway disk list".to_owned()],
             ),
-            (FaultKind::Full, _) => (
+            (FaultKind::Full, place) => (
                 "VirtualDisks.NoRoom",
-                "There is no room for what was not written yet: such writes fail; reads and writes over what is there go on".to_owned(),
+                format!(
+                    "There is no room{} for what was not written yet: such writes fail; reads and writes over what is there go on",
+                    self.class(place).map_or_else(String::new, |media| format!(" on {}", media.disks()))
+                ),
                 vec!["causeway disk list".to_owned()],
             ),
-            (FaultKind::NoReserve { needed, free }, _) => (
+            (FaultKind::NoReserve { needed, free, media }, _) => (
                 "StoragePool.InsufficientReserveCapacityFault",
                 format!(
-                    "A disk that fails could not be built anew on the others: {} would be needed, and {} are free. Add a disk",
+                    "A disk that fails could not be built anew on {}: {} would be needed, and {} are free. Add {}",
+                    if media.is_any() { "the others".to_owned() } else { format!("other {}", media.disks()) },
                     human_bytes(*needed),
-                    human_bytes(*free)
+                    human_bytes(*free),
+                    if media.is_any() { "a disk".to_owned() } else { media.disks() }
                 ),
                 vec!["causeway disk list".to_owned()],
             ),
+            (FaultKind::OtherMedia { bytes, moves }, place) => self.other_media(*bytes, *moves, place),
             (FaultKind::Suspended { why }, _) => (
                 "StoragePool.Suspended",
                 format!("It takes no changes: {why}"),
                 vec![format!("causeway pool export {pool}"), import[0].clone()],
             ),
         }
+    }
+
+    /// The class of a virtual disk that has one.
+    fn class(&self, place: &Place) -> Option<MediaClass> {
+        let Place::Space(space) = place else { return None };
+        self.state.spaces.get(space).map(|r| r.media).filter(|m| !m.is_any())
+    }
+
+    fn other_media(&self, bytes: u64, moves: bool, place: &Place) -> (&'static str, String, Vec<String>) {
+        let record = match place {
+            Place::Space(space) => self.state.spaces.get(space),
+            _ => None,
+        };
+        let name = record.map_or_else(String::new, |r| quoted(&format!("{}/{}", self.state.name, r.name)));
+        let disks = self.class(place).unwrap_or_default().disks();
+        let what = format!("{} of it lie on other disks than {disks}", human_bytes(bytes));
+        let (text, action) = match moves {
+            true => (
+                format!("{what}. They move there, as far as there is room"),
+                format!("causeway pool optimize {}", quoted(&self.state.name)),
+            ),
+            false => (
+                format!(
+                    "{what}, and slabs of parity spaces do not move yet. Say what the disks are (causeway disk set --media), or that they will do"
+                ),
+                format!("causeway space set {name} --media any"),
+            ),
+        };
+        ("VirtualDisks.OtherMedia", text, vec![action, "causeway job list".to_owned()])
     }
 
     fn behind(&self, bytes: u64, waits: Option<&Why>, place: &Place) -> (&'static str, String, Vec<String>) {

@@ -3,8 +3,8 @@ use disk::{Disk, MemoryDisk, MemoryOptions};
 use env::Ctx;
 use pool::format::Claimant;
 use pool::{
-    Absence, CreateOptions, NewDisk, PathOptions, Provisioning, Resiliency, RowNumber, SlabCopy, SlabPlace,
-    SpaceRecord,
+    Absence, CreateOptions, MediaClass, NewDisk, PathOptions, Provisioning, Resiliency, RowNumber, SlabCopy,
+    SlabPlace, SpaceRecord,
 };
 
 use super::*;
@@ -26,6 +26,7 @@ async fn mended(env: &Env, jobs: JobsSection) -> (Pool, Arc<DataPath>, SpaceId, 
         interleave: 64 << 10,
         columns: 1,
         provisioning: Provisioning::Thin,
+        media: MediaClass::ANY,
     };
     let space = pool.create_space(record).await.expect("a space");
     let data = DataPath::of_pool(&pool, env.clone(), arena, PathOptions::default()).await.expect("a path");
@@ -121,6 +122,7 @@ fn who_waits_for_whom() {
         interleave: 64 << 10,
         columns: 1,
         provisioning: Provisioning::Thin,
+        media: MediaClass::ANY,
     };
     s.spaces.insert(SpaceId(0), record);
     s.rows.insert((SpaceId(0), RowNumber(0)), pool::Row::new([copy(0, 0), copy(1, 6)]));

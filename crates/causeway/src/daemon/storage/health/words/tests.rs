@@ -1,7 +1,9 @@
 use std::time::Duration;
 
 use pool::jobs::JobId;
-use pool::{DiskId, DiskRecord, FaultDomains, Op, Presence, Usage};
+use pool::{
+    DiskId, DiskRecord, FaultDomains, MediaClass, Op, Presence, Provisioning, Resiliency, SpaceRecord, Usage,
+};
 
 use super::*;
 
@@ -85,9 +87,11 @@ fn every_kind_has_a_name_a_reason_and_a_command() {
         (FaultKind::Unavailable, space.clone()),
         (FaultKind::InDoubt { groups: 2 }, space.clone()),
         (FaultKind::Metadata { voters: 1 }, Place::Pool),
-        (FaultKind::Capacity { percent: 75, threshold: 70 }, Place::Pool),
-        (FaultKind::Full, space),
-        (FaultKind::NoReserve { needed: 1 << 30, free: 1 << 20 }, Place::Pool),
+        (FaultKind::Capacity { percent: 75, threshold: 70, media: MediaClass::ANY }, Place::Pool),
+        (FaultKind::Full, space.clone()),
+        (FaultKind::OtherMedia { bytes: 1 << 20, moves: true }, space.clone()),
+        (FaultKind::OtherMedia { bytes: 1 << 20, moves: false }, space),
+        (FaultKind::NoReserve { needed: 1 << 30, free: 1 << 20, media: MediaClass::ANY }, Place::Pool),
         (FaultKind::Suspended { why: "it was taken".to_owned() }, Place::Pool),
     ]);
     for (kind, place) in all {
@@ -101,6 +105,36 @@ fn every_kind_has_a_name_a_reason_and_a_command() {
         );
         assert_eq!(told.perceived_severity, 5);
     }
+}
+
+#[test]
+fn classes_of_media_are_named() {
+    let mut s = state("tank");
+    let media = MediaClass::of([disk::Media::Ssd]);
+    let record = SpaceRecord {
+        name: "vm".to_owned(),
+        size: 1 << 20,
+        resiliency: Resiliency::Mirror { copies: 2 },
+        interleave: 1 << 16,
+        columns: 1,
+        provisioning: Provisioning::Thin,
+        media,
+    };
+    s.apply(&Op::CreateSpace { space: SpaceId(0), record }).expect("a space");
+    let reason = |kind, place| told(&s, &[], &fault(kind, place)).reason;
+    let capacity = reason(FaultKind::Capacity { percent: 75, threshold: 70, media }, Place::Pool);
+    assert!(
+        capacity.starts_with("75 % of its SSD disks is in use") && capacity.contains("Add SSD disks"),
+        "{capacity}"
+    );
+    let lacks = reason(FaultKind::NoReserve { needed: 2 << 20, free: 1 << 20, media }, Place::Pool);
+    assert!(lacks.contains("anew on other SSD disks: 2 MiB would be needed, and 1 MiB are free"), "{lacks}");
+    let full = reason(FaultKind::Full, Place::Space(SpaceId(0)));
+    assert!(full.starts_with("There is no room on SSD disks for"), "{full}");
+    let other = fault(FaultKind::OtherMedia { bytes: 1 << 20, moves: false }, Place::Space(SpaceId(0)));
+    let other = told(&s, &[], &other);
+    assert!(other.reason.starts_with("1 MiB of it lie on other disks than SSD disks"), "{}", other.reason);
+    assert_eq!(other.recommended_actions[0], "causeway space set tank/vm --media any");
 }
 
 #[test]

@@ -1,0 +1,121 @@
+//! What disks' bits are kept in, and which of them a virtual disk may lie on.
+
+use disk::Media;
+use pool::{CommitError, InvalidOp, MediaClass, SpaceId, State, Usage, placement};
+
+use super::error::StorageError;
+use super::open_pool::OpenPool;
+use super::pools::{Pools, done};
+use super::spaces::enough_disks;
+use crate::control::storage::{ClassSetting, MediaSetting};
+use crate::control::types::Changed;
+use crate::output::human_bytes;
+
+/// A medium as the pool has it.
+pub(super) fn media_of(media: MediaSetting) -> Media {
+    match media {
+        MediaSetting::Hdd => Media::Hdd,
+        MediaSetting::Ssd => Media::Ssd,
+        MediaSetting::Nvme => Media::Nvme,
+        MediaSetting::Scm => Media::Scm,
+        MediaSetting::Unspecified => Media::Unspecified,
+    }
+}
+
+/// All of the media that are named; any, if none is.
+pub(super) fn class_of(media: &[ClassSetting]) -> MediaClass {
+    if media.contains(&ClassSetting::Any) {
+        return MediaClass::ANY;
+    }
+    MediaClass::of(media.iter().flat_map(|m| match m {
+        ClassSetting::Hdd => vec![Media::Hdd],
+        ClassSetting::Ssd => vec![Media::Ssd],
+        ClassSetting::Nvme => vec![Media::Nvme],
+        ClassSetting::Scm => vec![Media::Scm],
+        ClassSetting::Flash => MediaClass::flash().media().collect(),
+        ClassSetting::Any => Vec::new(),
+    }))
+}
+
+impl Pools {
+    /// Says which media a virtual disk may lie on, and begins to move what lies elsewhere.
+    ///
+    /// # Errors
+    /// See [`StorageError`]: there are too few such disks, or they have no room, or what lies elsewhere cannot move; nothing has changed then.
+    pub(super) async fn set_space_media(
+        &self,
+        name: &str,
+        media: MediaClass,
+    ) -> Result<Changed, StorageError> {
+        let _one = self.changing.lock().await;
+        let (open, space) = self.find_space(name)?;
+        let moves = open.pool.read(|s| what_moves(s, space, media))?;
+        open.pool.set_space_media(space, media).await?;
+        let size = open.pool.read(|s| moves as u64 * s.slab_bytes);
+        if moves > 0 {
+            open.bring_to_class();
+        }
+        let where_to = if media.is_any() { "any disk".to_owned() } else { media.disks() };
+        let text = match moves {
+            0 => format!("virtual disk {name} may lie on {where_to} now"),
+            _ => format!(
+                "virtual disk {name} may lie on {where_to} now; {} of it move there: see causeway job list",
+                human_bytes(size)
+            ),
+        };
+        Ok(done(text, Vec::new()))
+    }
+}
+
+impl OpenPool {
+    /// Begins to move what lies on other media than it should; what to say of it.
+    pub(super) fn bring_to_class(&self) -> Option<String> {
+        let what = self.outside()?;
+        if let Some(mover) = self.mover() {
+            mover.rebalance();
+        }
+        Some(format!("{what}, and move as far as they can: see causeway job list"))
+    }
+
+    /// That something lies on other media than it should, if it does.
+    pub(super) fn outside(&self) -> Option<String> {
+        let bytes = self.pool.read(|s| {
+            let slabs: usize = s.spaces.keys().map(|space| placement::outside(s, *space)).sum();
+            slabs as u64 * s.slab_bytes
+        });
+        (bytes > 0).then(|| format!("{} lie on other media than their virtual disks may", human_bytes(bytes)))
+    }
+}
+
+/// How many slabs of a virtual disk would have to move, if it were of this class.
+///
+/// # Errors
+/// That cannot be.
+fn what_moves(s: &State, space: SpaceId, media: MediaClass) -> Result<usize, StorageError> {
+    let record = s.spaces.get(&space).ok_or(invalid(InvalidOp::NoSpace(space)))?;
+    enough_disks(s, &pool::SpaceRecord { media, ..record.clone() })?;
+    let mut then = s.clone();
+    then.apply_all(&s.media_ops(space, media)).map_err(invalid)?;
+    let slabs: usize = [Some(space), s.journal_of(space)]
+        .into_iter()
+        .flatten()
+        .map(|id| placement::outside(&then, id))
+        .sum();
+    let (name, bytes) = (record.name.clone(), slabs as u64 * s.slab_bytes);
+    if slabs > 0 && record.resiliency.is_parity() {
+        return Err(StorageError::ParityStays { name, bytes });
+    }
+    let auto = s.disks.iter().filter(|(d, r)| r.usage == Usage::AutoSelect && s.is_present(**d));
+    let free = auto
+        .filter(|(_, r)| media.takes(r.media()))
+        .map(|(d, r)| u64::from(s.slabs_free(*d).saturating_sub(placement::reserve(r.slabs))));
+    let room = free.sum::<u64>() * s.slab_bytes;
+    if bytes > room {
+        return Err(StorageError::NoRoomThere { name, bytes, room, media });
+    }
+    Ok(slabs)
+}
+
+fn invalid(why: InvalidOp) -> StorageError {
+    StorageError::Commit(CommitError::Invalid(why))
+}
