@@ -152,6 +152,11 @@ impl DataPath {
     /// As for [`DataPath::open`].
     pub async fn join(self: &Arc<DataPath>, member: &Arc<Member>) -> Result<(), SpaceError> {
         let _one = self.joining.lock().await;
+        self.join_alone(member).await
+    }
+
+    /// The same; the caller has `joining`.
+    pub(crate) async fn join_alone(self: &Arc<DataPath>, member: &Arc<Member>) -> Result<(), SpaceError> {
         if self.disk(member.number).is_some_and(|d| Arc::ptr_eq(&d.member, member)) {
             return Ok(());
         }

@@ -22,6 +22,15 @@ impl Pool {
     /// # Errors
     /// [`AdminError`]: it will not do, or the change could not be made; what is on it may be erased then.
     pub async fn add_disk(&self, new: &NewDisk) -> Result<DiskNumber, AdminError> {
+        self.add_disk_with(new, std::future::ready(())).await.map(|(number, ())| number)
+    }
+
+    /// The same. `alone` is waited for when all that is slow is done, before the disk is one of the pool, and comes back.
+    async fn add_disk_with<G>(
+        &self,
+        new: &NewDisk,
+        alone: impl Future<Output = G>,
+    ) -> Result<(DiskNumber, G), AdminError> {
         let inner = &self.inner;
         let _admin = inner.admin.lock().await;
         inner.metadata.commit(Vec::new()).await?; // a pool that takes no changes erases no disk
@@ -36,8 +45,9 @@ impl Pool {
         labels::wipe(&inner.io, &new.disk, &areas).await.map_err(Unsuitable::Disk)?;
         let label = self.label_of(&member, &record, name, version, record.label_sequence);
         labels::write(&inner.io, &new.disk, &label).await.map_err(Unsuitable::Disk)?;
+        let alone = alone.await;
         inner.metadata.join(Arc::new(member), vec![Op::AddDisk { disk: number, record }]).await?;
-        Ok(number)
+        Ok((number, alone))
     }
 
     /// Takes back a disk that was absent: it gets writes again, and is current but for the regions that it has missed. Give the device
@@ -50,6 +60,17 @@ impl Pool {
         disk: Arc<dyn Disk>,
         accept_loss: bool,
     ) -> Result<DiskNumber, AdminError> {
+        let back = self.return_disk_with(disk, accept_loss, std::future::ready(())).await;
+        back.map(|(number, ())| number)
+    }
+
+    /// The same, as [`Pool::add_disk_with`].
+    async fn return_disk_with<G>(
+        &self,
+        disk: Arc<dyn Disk>,
+        accept_loss: bool,
+        alone: impl Future<Output = G>,
+    ) -> Result<(DiskNumber, G), AdminError> {
         let inner = &self.inner;
         let _admin = inner.admin.lock().await;
         let label = labels::read(&inner.io, &disk).await.map_err(AdminError::NotOurs)?;
@@ -98,8 +119,9 @@ impl Pool {
         labels::write(&inner.io, &member.disk, &label).await.map_err(Unsuitable::Disk)?;
         let mut ops = vec![Op::Labelled { disk: number, sequence }];
         ops.push(Op::DiskPresent { disk: number });
+        let alone = alone.await;
         inner.metadata.join(member, ops).await?;
-        Ok(number)
+        Ok((number, alone))
     }
 
     /// Says what is to become of full pools and lost disks.
@@ -238,7 +260,8 @@ impl DataPath {
         pool: &Pool,
         new: &NewDisk,
     ) -> Result<DiskNumber, AdminError> {
-        let number = pool.add_disk(new).await?;
+        // Nobody gives a row slabs of a disk that is one of the pool and cannot be used yet: they would have missed everything.
+        let (number, _alone) = pool.add_disk_with(new, self.joining.lock()).await?;
         self.takes_part(pool, number).await?;
         Ok(number)
     }
@@ -253,14 +276,15 @@ impl DataPath {
         disk: Arc<dyn Disk>,
         accept_loss: bool,
     ) -> Result<DiskNumber, AdminError> {
-        let number = pool.return_disk(disk, accept_loss).await?;
+        let (number, _alone) = pool.return_disk_with(disk, accept_loss, self.joining.lock()).await?;
         self.takes_part(pool, number).await?;
         Ok(number)
     }
 
+    /// The caller has `joining`.
     async fn takes_part(self: &Arc<DataPath>, pool: &Pool, number: DiskNumber) -> Result<(), SpaceError> {
         match pool.members().get(number).cloned() {
-            Some(member) => self.join(&member).await,
+            Some(member) => self.join_alone(&member).await,
             // It has failed meanwhile, and that is dealt with.
             None => Ok(()),
         }

@@ -27,23 +27,28 @@ const ROOM_WAIT_MS: u64 = 1;
 
 impl Space {
     /// What comes before a change of units, under their lock: the copies to change, marked active durably; the others have missed the regions,
-    /// durably too. `skip` has the copies, by generation, whose disks could not mark them; they are not changed.
+    /// durably too. `skip` has the copies whose disks could not mark them; they are not changed. One whose disk has come back since is another: what it
+    /// missed for that it would have missed for good, since nobody knows who has brought it up to date meanwhile.
     pub(super) async fn begin_change(
         &self,
         key: GroupKey,
         regions: u64,
-        skip: &mut SmallVec<[u32; 2]>,
+        skip: &mut Vec<Copy>,
     ) -> Result<Result<(Copies, Marks), Attempt>, SpaceError> {
         let (row, column) = (key.row, key.column);
         let Some(copies) = self.inner.copies(&self.path, row, column) else { return Ok(Err(Attempt::Again)) };
         self.inner.unavailable(row, &copies, regions)?;
         let mut targets = copies.clone();
-        targets.retain(|c| c.disk.is_some() && !skip.contains(&c.generation));
+        targets.retain(|c| c.disk.is_some() && !skip.iter().any(|s| s.is_as(c)));
         let marks = match self.mark(row, &targets, regions, skip).await? {
             Ok(marks) => marks,
             Err(attempt) => return Ok(Err(attempt)),
         };
         if targets.len() < copies.len() {
+            // One that joined meanwhile may have been brought up to date, and would be behind again.
+            if self.is_changed(row, column, &copies) {
+                return Ok(Err(Attempt::Again));
+            }
             Box::pin(self.miss(row, &copies, &targets, regions)).await?;
         }
         if self.is_changed(row, column, &copies) {
@@ -59,7 +64,7 @@ impl Space {
         row: RowNumber,
         targets: &[Copy],
         regions: u64,
-        skip: &mut SmallVec<[u32; 2]>,
+        skip: &mut Vec<Copy>,
     ) -> Result<Result<Marks, Attempt>, SpaceError> {
         let (mut marks, mut waits) = (Marks::new(), SmallVec::<[_; 2]>::new());
         let (mut full, mut again) = (None, false);
@@ -81,7 +86,7 @@ impl Space {
                 if let Err(error) = result {
                     again = true;
                     Box::pin(self.fail_copy(row, copy, regions, &error)).await?;
-                    skip.push(copy.generation);
+                    skip.push((*copy).clone());
                 }
             }
         }

@@ -2,9 +2,8 @@
 
 use std::ops::Range;
 
-use smallvec::SmallVec;
-
 use super::change::Attempt;
+use super::copies::Copy;
 use super::{Space, SpaceError};
 use crate::groups::{Group, GroupKey};
 use crate::{GROUP, Op, RowNumber, UNIT};
@@ -44,7 +43,7 @@ impl Space {
 
     async fn discard_units(&self, key: GroupKey, units: Range<u32>) -> Result<(), SpaceError> {
         let regions = self.inner.regions.of(&units);
-        let mut skip = SmallVec::new();
+        let mut skip = Vec::new();
         let _one = self.path.writes.acquire().await.expect("never closed");
         loop {
             let Some(group) = self.ready(key, regions).await? else { return Ok(()) };
@@ -69,7 +68,7 @@ impl Space {
         group: &Group,
         units: &Range<u32>,
         regions: u64,
-        skip: &mut SmallVec<[u32; 2]>,
+        skip: &mut Vec<Copy>,
     ) -> Result<Attempt, SpaceError> {
         let key = group.key;
         {

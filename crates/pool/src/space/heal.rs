@@ -131,7 +131,7 @@ impl Space {
     }
 
     /// The same; the disk's error when it is present.
-    async fn try_read_units(
+    pub(super) async fn try_read_units(
         &self,
         copy: &Copy,
         first: u32,

@@ -4,10 +4,12 @@
 //! disks are one behind at most, because a group has one flush at a time.
 
 use arena::IoBuf;
+use disk::DiskError;
 use futures_util::future::join_all;
 use smallvec::SmallVec;
 
 use super::copies::{Copies, Copy, current};
+use super::flush::BadBlock;
 use super::{Space, SpaceError};
 use crate::blocks::Units;
 use crate::blocks::checksums::Table;
@@ -37,6 +39,13 @@ struct Decided {
 struct Witness<'a> {
     copy: &'a Copy,
     data: Vec<Option<IoBuf>>,
+    /// Its disk did not answer.
+    silent: Option<DiskError>,
+}
+
+/// Whether an error says nothing of what lies there: the disk does not answer, now.
+fn is_silence(error: &DiskError) -> bool {
+    !matches!(error, DiskError::Medium { .. })
 }
 
 impl Space {
@@ -76,6 +85,19 @@ impl Space {
         let blocks = self.read_blocks(group, copies, regions).await;
         let units = self.inner.regions.in_group(key.group, regions);
         let witnesses = self.witnesses(group, copies, regions, &units).await;
+        let of_blocks = blocks.iter().filter_map(|(copy, block)| match block {
+            Err(BadBlock::Disk(error)) if is_silence(error) => Some((*copy, *error)),
+            _ => None,
+        });
+        let silent = of_blocks.chain(witnesses.iter().filter_map(|w| Some((w.copy, w.silent?))));
+        let silent: SmallVec<[(&Copy, DiskError); 3]> = silent.collect();
+        for (copy, error) in &silent {
+            // It has lost nothing: it is away from now on, or all of this waits for it. What is decided without it would be lost for good.
+            self.fail_copy(key.row, copy, regions & copy.current(), error).await?;
+        }
+        if !silent.is_empty() {
+            return Ok(false);
+        }
         let memory = {
             let state = group.state.lock();
             // What was acknowledged since the last flush is in memory alone.
@@ -122,8 +144,9 @@ impl Space {
         let first = group.key.units().start;
         let reads = copies.iter().filter(|c| c.current() & regions != 0).map(|copy| async move {
             let mut data: Vec<Option<IoBuf>> = vec![None; GROUP_UNITS as usize];
+            let mut silent = None;
             for (from, to) in units.stretches() {
-                if let Some(bytes) = self.read_units(copy, first + from as u32, to - from).await {
+                if let Ok(bytes) = self.try_read_units(copy, first + from as u32, to - from).await {
                     let bytes = IoBuf::from(bytes);
                     for (i, place) in data[from..to].iter_mut().enumerate() {
                         let start = i * UNIT as usize;
@@ -132,10 +155,13 @@ impl Space {
                     continue;
                 }
                 for (unit, place) in data.iter_mut().enumerate().take(to).skip(from) {
-                    *place = self.read_units(copy, first + unit as u32, 1).await.map(IoBuf::from);
+                    match self.try_read_units(copy, first + unit as u32, 1).await {
+                        Ok(bytes) => *place = Some(IoBuf::from(bytes)),
+                        Err(error) => silent = silent.or(error.filter(is_silence)),
+                    }
                 }
             }
-            Witness { copy, data }
+            Witness { copy, data, silent }
         });
         join_all(reads).await
     }

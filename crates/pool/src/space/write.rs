@@ -32,8 +32,8 @@ struct Job {
     regions: u64,
     sums: Sums,
     src: Sg,
-    /// Copies, by index, that have missed the regions and whose disk cannot mark them: not written.
-    skip: SmallVec<[u32; 2]>,
+    /// Copies that have missed the regions and whose disk cannot mark them: not written.
+    skip: Vec<Copy>,
 }
 
 impl Space {
@@ -79,7 +79,7 @@ impl Space {
         let key = GroupKey { row, column, group: (at.offset / GROUP) as u32 };
         let regions = self.inner.regions.of(&units);
         let sums = self.sums(row, column, first, src.iter().map(|b| &b[..]));
-        let mut job = Job { key, units, regions, sums, src, skip: SmallVec::new() };
+        let mut job = Job { key, units, regions, sums, src, skip: Vec::new() };
         let mut one = self.path.writes.acquire().await.expect("never closed");
         // What is rare is in boxes: a write's task is as large as all that it may wait for.
         if self.inner.groups.are_too_dirty() {

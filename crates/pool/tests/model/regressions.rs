@@ -2,16 +2,19 @@
 
 use std::time::Duration;
 
-use disk::sim::SlotId;
-use disk::{Disk, PowerCut};
+use disk::sim::{Fault, Rule, SlotId, When};
+use disk::{Disk, Op, PowerCut};
 use env::Ctx;
-use pool::{Absence, DiskNumber};
+use futures_util::future::join;
+use pool::format::Areas;
+use pool::jobs::Progress;
+use pool::{Absence, DiskNumber, NewDisk};
 
 use crate::chaos::{bring_back, resync};
 use crate::in_virtual_time;
 use crate::life::run;
 use crate::model::Value;
-use crate::rig::{PARITY, Rig, Site, USED, open};
+use crate::rig::{DISK_BYTES, PARITY, Rig, SLAB_BYTES, Site, USED, open, options};
 
 /// A disk that alone had a region was pulled with an unflushed write and came back; a flush then wrote a block that told of the write, and what had
 /// been discarded before passed for it.
@@ -215,4 +218,124 @@ fn what_parity_seeds_have_found() {
     for seed in [70, 2594, 101_062] {
         in_virtual_time(run(PARITY + seed, None));
     }
+}
+
+/// Whether a disk that takes part has missed anything.
+fn is_behind(site: &Site, disk: u16) -> bool {
+    let mine = |c: &&pool::SlabCopy| c.place.disk == DiskNumber(disk) && c.missed != 0;
+    site.pool.read(|s| s.rows.values().flat_map(|r| &r.slabs).any(|c| mine(&c)))
+}
+
+/// Between its becoming one of the pool and its taking part a row got slabs of a new disk, which had then missed everything: nobody looked for that, and with
+/// the next disk the row was gone.
+#[test]
+fn a_row_that_is_given_slabs_while_a_disk_is_added_is_whole() {
+    for wait in 0..40 {
+        in_virtual_time(async {
+            let (rig, site) = mirror().await;
+            // The disk that leaves has less room than the one that comes.
+            site.write(0, &[1], true).await.expect("two disks");
+            rig.machine.pull(SlotId(1), PowerCut::LoseAll);
+            site.pool.disk_failed(DiskNumber(1), Absence::Gone).await.expect("the other one is there");
+            let slot = rig.machine.add(&options(&rig.machine));
+            rig.machine
+                .rule(slot, Rule::new(Op::Write, When::From(0), Fault::Slow(Duration::from_millis(2))));
+            let disk = NewDisk::new(rig.machine.open(slot).expect("it is new"));
+            let adds = site.path.add_disk(&site.pool, &disk);
+            let writes = async {
+                rig.env.sleep(Duration::from_millis(wait)).await;
+                site.write(rig.shape.row_units(), &[2], true).await
+            };
+            let (added, written) = join(adds, writes).await;
+            assert_eq!((added.expect("it is well"), written), (DiskNumber(2), Ok(())));
+            assert!(!is_behind(&site, 2), "written {wait} ms after it began");
+        });
+    }
+    in_virtual_time(run(51_200, None));
+}
+
+/// A write that had waited for another disk since before a disk left, came back and was brought up to date said that this one had missed it, though it wrote to it
+/// then: with the other one the region was gone.
+#[test]
+fn a_write_from_before_a_disk_returned_does_not_make_it_behind() {
+    in_virtual_time(run(70_111, None));
+}
+
+/// What disks that are not brought up to date take of a change is told to memory, which let go of it in the moment before the record that ended a resync: the
+/// column's older sums were believed again, and the units were called lost.
+#[test]
+fn what_changes_as_a_resync_ends_is_remembered() {
+    in_virtual_time(async {
+        let (rig, site) = Rig::new(PARITY + 1).await;
+        assert_eq!((rig.shape.disks, rig.shape.columns, rig.shape.parity), (4, 2, 2));
+        let values = |from: u64| (from..from + USED).collect::<Vec<Value>>();
+        site.write(0, &values(1), true).await.expect("four disks");
+        let column = |s: &pool::State, n: u16| {
+            let row = s.rows.get(&(pool::SpaceId(0), pool::RowNumber(0))).expect("a row");
+            row.slabs.iter().position(|c| c.place.disk == DiskNumber(n)).expect("a disk of the row")
+        };
+        // The last column: every change of a stripe changes it.
+        let last = (0..4).find(|n| site.pool.read(|s| column(s, *n)) == 3).expect("one has it");
+        let (last, other) = (usize::from(last), (usize::from(last) + 1) % 4);
+        rig.machine.pull(SlotId(last), PowerCut::KeepAll);
+        site.write(0, &values(101), true).await.expect("three disks");
+        bring_back(&rig, &site, last).await;
+        site.path.quiesce().await.expect("four disks");
+        // A disk that is about to take part, as the record waits for another one's metadata: memory forgets then what is clean.
+        site.pool.disk_failed(DiskNumber(other as u16), Absence::Gone).await.expect("three are there");
+        let disk = rig.machine.open(SlotId(other)).expect("it is there");
+        site.pool.return_disk(disk, false).await.expect("it is ours");
+        let member = site.pool.members().get(DiskNumber(other as u16)).cloned().expect("it is back");
+        let journal = Areas::plan(DISK_BYTES, SLAB_BYTES).expect("there is room").journal;
+        let slow = Rule::new(Op::Write, When::From(0), Fault::Slow(Duration::from_secs(1)));
+        let third = (0..4).find(|n| *n != last && *n != other).expect("four disks");
+        rig.machine.rule(SlotId(third), slow.within(journal.offset..journal.end()));
+        let progress = Progress::default();
+        let ends = site.path.resync(DiskNumber(last as u16), &progress);
+        let writes = async {
+            rig.env.sleep(Duration::from_millis(700)).await;
+            site.path.join(&member).await.expect("it is ours");
+            site.write(0, &values(201), false).await.expect("four disks");
+        };
+        let (ended, ()) = join(ends, writes).await;
+        ended.expect("it is there");
+        rig.machine.no_rules(SlotId(third));
+        assert!(!is_behind(&site, last as u16));
+        resync(&rig, &site).await;
+        site.path.quiesce().await.expect("four disks");
+        for away in [third, other] {
+            rig.machine.pull(SlotId(away), PowerCut::KeepAll);
+            assert_eq!(site.read(0, USED).await.as_ref(), Ok(&values(201)), "without {away}");
+        }
+        assert_eq!(site.path.events.count(pool::events::Found::Lost), 0);
+    });
+    in_virtual_time(run(PARITY + 51_367, None));
+}
+
+/// The only disk with the newest of something was pulled before what another's log had left in doubt was resolved: because it did not answer, what it had was decided to be lost, that was brought
+/// to the other disk as the newest, and when the disk was back it no longer counted.
+#[test]
+fn what_a_disk_has_alone_is_not_lost_because_it_is_away() {
+    in_virtual_time(async {
+        let (rig, site) = mirror().await;
+        let values: Vec<Value> = (1..=USED).collect();
+        site.write(0, &[100; USED as usize], true).await.expect("two disks");
+        rig.machine.pull(SlotId(1), PowerCut::KeepAll);
+        site.write(0, &values, true).await.expect("one disk");
+        site.path.quiesce().await.expect("one disk");
+        bring_back(&rig, &site, 1).await;
+        rig.machine.pull(SlotId(0), PowerCut::LoseAll);
+        let _ = site.path.resolve_all(&Progress::default()).await;
+        let _ = site.path.resync(DiskNumber(1), &Progress::default()).await;
+        assert!(is_behind(&site, 1), "nobody here has what it missed");
+        drop(site);
+        rig.machine.plug(SlotId(0));
+        rig.machine.restart();
+        let site = open(&rig.env, &rig.machine, false).await.expect("two disks");
+        bring_back(&rig, &site, 0).await;
+        resync(&rig, &site).await;
+        assert_eq!(site.read(0, USED).await, Ok(values));
+        assert_eq!(site.path.events.count(pool::events::Found::Lost), 0);
+    });
+    in_virtual_time(run(3_002_314, None));
 }
