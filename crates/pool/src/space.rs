@@ -13,6 +13,7 @@ mod allocate;
 mod change;
 mod copies;
 mod discard;
+mod emptying;
 mod error;
 mod flush;
 mod heal;
@@ -46,6 +47,7 @@ use crate::groups::{Groups, Regions};
 use crate::layout::Layout;
 use crate::path::DataPath;
 use crate::{PoolId, SpaceId, SpaceRecord, UNIT};
+use emptying::Emptying;
 use flush::Flusher;
 use kept::Kept;
 use locks::RangeLocks;
@@ -68,6 +70,7 @@ pub(crate) struct SpaceInner {
     pub(crate) groups: Groups,
     pub(crate) locks: RangeLocks,
     pub(crate) parity: Option<Arc<Parity>>,
+    pub(crate) emptying: Emptying,
     flusher: Flusher,
     unresolved: Unresolved,
     info: DiskInfo,
@@ -93,6 +96,7 @@ impl SpaceInner {
             groups: Groups::with(path.options.tables, regions),
             locks: RangeLocks::default(),
             parity: parity.map(Arc::new),
+            emptying: Emptying::default(),
             flusher: Flusher::default(),
             unresolved: Unresolved::default(),
             info: info(path.pool, id, record),

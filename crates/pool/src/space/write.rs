@@ -172,6 +172,7 @@ impl Space {
             }
             self.inner.groups.dirty(group, &mut state);
         }
+        self.inner.emptying.wrote(row);
         drop(marks);
         Ok(Attempt::Done)
     }
