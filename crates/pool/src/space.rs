@@ -13,7 +13,6 @@ mod allocate;
 mod change;
 mod copies;
 mod discard;
-mod emptying;
 mod error;
 mod flush;
 mod heal;
@@ -47,7 +46,6 @@ use crate::groups::{Groups, Regions};
 use crate::layout::Layout;
 use crate::path::DataPath;
 use crate::{PoolId, SpaceId, SpaceRecord, UNIT};
-use emptying::Emptying;
 use flush::Flusher;
 use kept::Kept;
 use locks::RangeLocks;
@@ -70,7 +68,6 @@ pub(crate) struct SpaceInner {
     pub(crate) groups: Groups,
     pub(crate) locks: RangeLocks,
     pub(crate) parity: Option<Arc<Parity>>,
-    pub(crate) emptying: Emptying,
     flusher: Flusher,
     unresolved: Unresolved,
     info: DiskInfo,
@@ -96,7 +93,6 @@ impl SpaceInner {
             groups: Groups::with(path.options.tables, regions),
             locks: RangeLocks::default(),
             parity: parity.map(Arc::new),
-            emptying: Emptying::default(),
             flusher: Flusher::default(),
             unresolved: Unresolved::default(),
             info: info(path.pool, id, record),

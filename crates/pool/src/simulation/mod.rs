@@ -4,7 +4,6 @@
 
 mod book;
 mod crashes;
-mod emptying;
 mod faults;
 mod jobs;
 mod local;

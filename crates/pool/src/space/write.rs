@@ -172,7 +172,6 @@ impl Space {
             }
             self.inner.groups.dirty(group, &mut state);
         }
-        self.inner.emptying.wrote(row);
         drop(marks);
         Ok(Attempt::Done)
     }
