@@ -14,7 +14,7 @@ use crate::chaos::{bring_back, resync};
 use crate::in_virtual_time;
 use crate::life::run;
 use crate::model::Value;
-use crate::rig::{DISK_BYTES, PARITY, Rig, SLAB_BYTES, Site, USED, open, options};
+use crate::rig::{DISK_BYTES, LOCAL, PARITY, Rig, SLAB_BYTES, Site, USED, open, options};
 
 /// A disk that alone had a region was pulled with an unflushed write and came back; a flush then wrote a block that told of the write, and what had
 /// been discarded before passed for it.
@@ -338,4 +338,12 @@ fn what_a_disk_has_alone_is_not_lost_because_it_is_away() {
         assert_eq!(site.path.events.count(pool::events::Found::Lost), 0);
     });
     in_virtual_time(run(3_002_314, None));
+}
+
+/// A record from before a column moved to another slab still stood for the naming of its groups, and named another row: blocks that a power cut tore apart after
+/// that counted as lost writes, of more columns than a stripe can spare.
+#[test]
+fn blocks_that_are_torn_after_a_column_moved() {
+    in_virtual_time(run(LOCAL + 211_664, None));
+    in_virtual_time(run(LOCAL + 213_494, None));
 }

@@ -76,6 +76,11 @@ impl Striped {
             let _one = self.space.path.allocating.lock().await;
             let space = self.space.inner.id;
             self.space.path.book.commit(vec![Op::MoveSlab { space, row, index: index as u8, to }]).await?;
+            // Records that name its groups may be there still, and name others: whoever finds blocks torn by a power cut would not know why.
+            let group = |group| RowKey { row, group };
+            for group in self.p.groups.of(group(0)..=group(u32::MAX)) {
+                group.state.lock().named = 0;
+            }
             return Ok(());
         }
         let columns = self.columns(row).unwrap_or_default();
