@@ -58,7 +58,7 @@ impl Bench {
     pub async fn create(shape: &Shape) -> Result<Bench, Failure> {
         let (env, arena) = (Env::real(), Arena::new(ARENA)?);
         let devices =
-            shape.devices.iter().map(|path| Counted::open(&env, path)).collect::<Result<Vec<_>, _>>()?;
+            shape.devices.iter().map(|path| Counted::open(&env, &arena, path)).collect::<Result<Vec<_>, _>>()?;
         let new =
             |d: &Arc<Counted>| NewDisk { overwrite: true, ..NewDisk::new(Arc::clone(d) as Arc<dyn Disk>) };
         let disks: Vec<NewDisk> = devices.iter().map(new).collect();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use arena::{Sg, SgMut, sg_len};
+use arena::{Arena, Sg, SgMut, sg_len};
 use disk::{Disk, DiskError, DiskId, DiskInfo, FileDisk, FileOptions, IdKind};
 use env::{Ctx, Env, Epoch, Io};
 use serde::Serialize;
@@ -29,8 +29,9 @@ pub struct Counts {
 
 impl Counted {
     /// Opens a file or block device. RAM disks have no identity of their own, and nothing on them outlives this process anyway.
-    pub fn open(env: &Env, path: &str) -> Result<Arc<Counted>, Failure> {
-        let disk = FileDisk::open(env, path.as_ref(), &FileOptions::default())?;
+    pub fn open(env: &Env, arena: &Arena, path: &str) -> Result<Arc<Counted>, Failure> {
+        let options = FileOptions { arena: Some(arena.clone()), ..FileOptions::default() };
+        let disk = FileDisk::open(env, path.as_ref(), &options)?;
         let mut info = disk.info().clone();
         if info.id.kind == IdKind::Path {
             info.id = DiskId { kind: IdKind::File, value: path.to_owned() };

@@ -6,11 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use arena::passes::{Pass as Passes, count};
 use arena::{Arena, Sg, SgMut};
-use parking_lot::Mutex;
 use rustix::fs::{SeekFrom, seek};
 use tokio::sync::oneshot;
 
-use super::FixedBuffers;
 use super::pages::Pages;
 use crate::{DiskError, FlushLatch, Op, Pass, Place};
 
@@ -24,7 +22,6 @@ pub(super) struct Target {
     pub(super) depth: u32,
     pub(super) latch: FlushLatch,
     pub(super) arena: Option<Arena>,
-    pub(super) fixed: Mutex<FixedBuffers>,
 }
 
 /// What is done, with the buffers and, where they are not as the device wants them, pages to copy to or from.

@@ -12,8 +12,8 @@
 //! A file's identity is a random number in its extended attribute, beside the file's own number in its file system: a
 //! copy has another number, so it gets another identity, and its label tells that it is one.
 
+mod fixed;
 mod identity;
-
 mod job;
 mod open;
 mod pages;
@@ -52,14 +52,14 @@ pub enum FixedBuffers {
     NotAsked,
     /// No I/O yet.
     NotYet,
-    /// They are registered with the ring that had the last I/O.
+    /// They are registered with this thread's ring, as they are used.
     Registered {
-        /// The arena's size, all of it locked in memory.
+        /// As much as was used until now, locked in memory.
         bytes: usize,
     },
-    /// The kernel refused; I/O works without.
+    /// The kernel took no more; I/O works without.
     Refused {
-        /// The arena's size.
+        /// What it took.
         bytes: usize,
         /// The system's error: ENOMEM (12) for the limit on locked memory.
         errno: i32,
@@ -67,9 +67,9 @@ pub enum FixedBuffers {
 }
 
 impl FileDisk {
-    /// Whether buffers are registered, and why not.
+    /// Whether buffers are registered for I/O from this thread, and why not.
     pub fn fixed_buffers(&self) -> FixedBuffers {
-        *self.target.fixed.lock()
+        if self.target.arena.is_none() { FixedBuffers::NotAsked } else { ring::fixed_buffers() }
     }
 
     fn start<T: Send + 'static>(
@@ -151,11 +151,11 @@ impl fmt::Display for FixedBuffers {
             FixedBuffers::Registered { bytes } => write!(f, "registered: {bytes} bytes"),
             FixedBuffers::Refused { bytes, errno: libc::ENOMEM } => write!(
                 f,
-                "not registered: {bytes} bytes are more than may be locked in memory; \
+                "registered: {bytes} bytes, and no more may be locked in memory; \
                  raise LimitMEMLOCK= of the service (ulimit -l)"
             ),
             FixedBuffers::Refused { bytes, errno } => {
-                write!(f, "not registered: the kernel refused {bytes} bytes with error {errno}")
+                write!(f, "registered: {bytes} bytes, and the kernel refused more with error {errno}")
             }
         }
     }

@@ -7,13 +7,12 @@ use std::sync::Arc;
 
 use arena::Arena;
 use env::Env;
-use parking_lot::Mutex;
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, SeekFrom, Statx, StatxFlags};
 use rustix::io::Errno;
 use thiserror::Error;
 
 use super::job::Target;
-use super::{FileDisk, FixedBuffers, identity, ring};
+use super::{FileDisk, identity, ring};
 use crate::sysfs::{Device, Sysfs};
 use crate::{DiskInfo, FlushLatch, Geometry, Media, WriteCache};
 
@@ -26,7 +25,7 @@ pub struct FileOptions {
     pub read_only: bool,
     /// Others may have it open too. Without it the file is locked, and a device that is mounted or held is refused.
     pub shared: bool,
-    /// Whose memory the rings register: all of it is locked in memory then.
+    /// Whose memory the rings register, and lock in memory, as it is used. A ring registers one arena, the first.
     pub arena: Option<Arena>,
     /// How many I/Os of one ring are in the kernel at a time, if not what the device says.
     pub queue_depth: Option<u32>,
@@ -126,7 +125,6 @@ impl FileDisk {
         if info.geometry.size == 0 {
             return Err(OpenError::TooSmall { path: path.into(), size });
         }
-        let fixed = if options.arena.is_some() { FixedBuffers::NotYet } else { FixedBuffers::NotAsked };
         let target = Target {
             fd,
             key: Target::next_key(),
@@ -134,7 +132,6 @@ impl FileDisk {
             depth: info.queue_depth,
             latch: FlushLatch::default(),
             arena: options.arena.clone(),
-            fixed: Mutex::new(fixed),
         };
         let (read_only, gate) = (options.read_only, Arc::default());
         Ok(Arc::new(FileDisk { env: env.clone(), info, read_only, gate, target: Arc::new(target) }))

@@ -5,30 +5,32 @@
 //! A runtime that ends waits for its I/O, [`DRAIN_SECONDS`] at most.
 //!
 //! **Unsafe.** The only module of the crate with it. Invariants:
-//! 1. a [`Job`] in the kernel lies in `slots` from before its entry is pushed until its completion is taken; it owns
-//!    the buffers, the pages and the open file that the entry names, and its pieces; nothing touches them meanwhile;
+//! 1. a [`Job`] lies in `slots` from when it is accepted until its completion is taken; it owns the buffers, the pages
+//!    and the open file that its entry names, and its pieces; nothing touches them while it is in the kernel;
 //! 2. jobs that are still in the kernel when the ring goes are leaked;
-//! 3. registered memory belongs to an [`Arena`] that the ring holds on to, so an address in that range is that memory.
+//! 3. registered memory belongs to an [`Arena`](arena::Arena) that the ring holds on to, so an address in that range is
+//!    that memory.
 #![allow(unsafe_code)]
 
 use std::cell::RefCell;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use arena::Arena;
 use env::Env;
 use io_uring::types::{Fd, FsyncFlags, SubmitArgs, Timespec};
 use io_uring::{IoUring, opcode, squeue};
 use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
 
 use super::FixedBuffers;
+use super::fixed::Fixed;
 use super::job::{Job, Outcome, Work};
 use crate::DiskError;
 
@@ -37,8 +39,6 @@ const COMPLETIONS: u32 = 4096;
 const DRAIN_SECONDS: u64 = 30;
 /// Rounds of submitting and reaping before other tasks get their turn.
 const ROUNDS_MAX: usize = 8;
-/// The kernel registers no more than this in one piece.
-const PIECE_MAX: usize = 1 << 30;
 /// `_IO(0x12, 0)`, BLOCK_URING_CMD_DISCARD of linux/blkdev.h, from Linux 6.12 on.
 const DISCARD_COMMAND: u32 = 0x1200;
 
@@ -54,23 +54,26 @@ struct Local {
 struct Ring {
     /// Closed last of all.
     ring: IoUring,
-    slots: ManuallyDrop<Vec<Option<Flying>>>,
-    free: Vec<usize>,
+    slots: ManuallyDrop<Vec<Option<Accepted>>>,
+    free: Vec<u32>,
+    /// Jobs in the kernel.
     flying: usize,
-    ready: VecDeque<Job>,
-    disks: HashMap<u64, Queue>,
-    fixed: Option<(Arena, FixedBuffers)>,
+    /// Slots of jobs whose turn it is.
+    ready: VecDeque<u32>,
+    disks: FxHashMap<u64, Queue>,
+    fixed: Option<Fixed>,
     driven: bool,
 }
 
-/// A job in the kernel.
-struct Flying {
+/// A job that has not ended.
+struct Accepted {
     job: Job,
-    /// The pieces that the entry points to, if it points to any.
-    _pieces: Pieces,
+    /// The pieces that its entry points to, if it points to any.
+    pieces: Pieces,
 }
 
 /// Addresses for the kernel.
+#[derive(Default)]
 struct Pieces(Box<[libc::iovec]>);
 
 // SAFETY: the addresses are of memory that the job beside them owns, which may move between threads with it.
@@ -79,8 +82,10 @@ unsafe impl Send for Pieces {}
 /// One disk's I/Os in this ring.
 #[derive(Default)]
 struct Queue {
+    /// In the kernel, or ready for it.
     flying: u32,
-    waiting: VecDeque<Job>,
+    /// Slots of those that wait for one of them to end.
+    waiting: VecDeque<u32>,
 }
 
 /// Makes this thread's ring, if it has none.
@@ -113,6 +118,15 @@ pub(super) fn submit(env: &Env, job: Job) {
     } else {
         env.spawn(drive(Driver(local)));
     }
+}
+
+/// Whether this thread's ring has registered the arena of a disk that was opened with one.
+pub(super) fn fixed_buffers() -> FixedBuffers {
+    LOCAL.with(|slot| {
+        let slot = slot.borrow();
+        let Some(local) = &*slot else { return FixedBuffers::NotYet };
+        local.ring.lock().fixed.as_ref().map_or(FixedBuffers::NotYet, Fixed::state)
+    })
 }
 
 fn local() -> io::Result<Arc<Local>> {
@@ -179,7 +193,7 @@ impl Ring {
             free: Vec::new(),
             flying: 0,
             ready: VecDeque::new(),
-            disks: HashMap::new(),
+            disks: FxHashMap::default(),
             fixed: None,
             driven: false,
         })
@@ -192,40 +206,28 @@ impl Ring {
     }
 
     fn accept(&mut self, job: Job) {
-        if let Some(arena) = &job.target.arena {
-            self.register(arena);
-            let (_, state) = self.fixed.as_ref().expect("just registered");
-            *job.target.fixed.lock() = *state;
+        if self.fixed.is_none() {
+            self.fixed = job.target.arena.as_ref().map(|arena| Fixed::new(arena.clone(), &self.ring.submitter()));
         }
-        let queue = self.disks.entry(job.target.key).or_default();
-        if queue.flying < job.target.depth {
-            queue.flying += 1;
-            self.ready.push_back(job);
-        } else {
-            queue.waiting.push_back(job);
-        }
-    }
-
-    /// Registers an arena's memory once; what the kernel says to that is kept.
-    fn register(&mut self, arena: &Arena) {
-        if self.fixed.is_some() {
-            return;
-        }
-        let (base, bytes) = arena.mapping();
-        let pieces: Vec<_> = (0..bytes)
-            .step_by(PIECE_MAX)
-            .map(|at| libc::iovec {
-                iov_base: base.as_ptr().wrapping_add(at).cast(),
-                iov_len: PIECE_MAX.min(bytes - at),
-            })
-            .collect();
-        // SAFETY: the memory is mapped, and stays so as long as the ring (invariant 3).
-        let result = unsafe { self.ring.submitter().register_buffers(&pieces) };
-        let state = match result {
-            Ok(()) => FixedBuffers::Registered { bytes },
-            Err(e) => FixedBuffers::Refused { bytes, errno: e.raw_os_error().unwrap_or(0) },
+        let (key, depth) = (job.target.key, job.target.depth);
+        let accepted = Some(Accepted { job, pieces: Pieces::default() });
+        let slot = match self.free.pop() {
+            Some(slot) => {
+                self.slots[slot as usize] = accepted;
+                slot
+            }
+            None => {
+                self.slots.push(accepted);
+                self.slots.len() as u32 - 1
+            }
         };
-        self.fixed = Some((arena.clone(), state));
+        let queue = self.disks.entry(key).or_default();
+        if queue.flying < depth {
+            queue.flying += 1;
+            self.ready.push_back(slot);
+        } else {
+            queue.waiting.push_back(slot);
+        }
     }
 
     /// Submits what is ready and takes what is complete; whether there may be more at once.
@@ -246,40 +248,42 @@ impl Ring {
     }
 
     fn push_ready(&mut self) {
-        while let Some(job) = self.ready.pop_front() {
+        while let Some(slot) = self.ready.pop_front() {
             if self.ring.submission().is_full() {
                 match self.ring.submit() {
                     Ok(n) if n > 0 => {}
                     // No room now: reap first.
-                    _ => return self.ready.push_front(job),
+                    _ => return self.ready.push_front(slot),
                 }
             }
-            let slot = self.free.pop().unwrap_or_else(|| {
-                self.slots.push(None);
-                self.slots.len() - 1
-            });
-            let (entry, job) = self.entry(job);
-            self.slots[slot] = Some(job);
+            let entry = self.entry(slot).user_data(u64::from(slot));
             self.flying += 1;
-            let entry = entry.user_data(slot as u64);
             // SAFETY: what the entry names lives in its slot until its completion (invariant 1).
             unsafe { self.ring.submission().push(&entry) }.expect("there is room, as was just seen");
         }
     }
 
-    fn entry(&self, mut job: Job) -> (squeue::Entry, Flying) {
+    /// The entry of the job in a slot; the slot has the pieces that it points to.
+    fn entry(&mut self, slot: u32) -> squeue::Entry {
+        let Accepted { job, pieces: kept } =
+            self.slots[slot as usize].as_mut().expect("a job that is ready is in its slot");
         let fd = Fd(job.target.fd.as_raw_fd());
         let (offset, length) = (job.at.offset + job.done, job.at.length - job.done);
         let flags = if job.through { libc::RWF_DSYNC } else { 0 };
         let whole = length as u32;
         let found = pieces(&mut job.work, job.at.length as usize, job.done as usize);
         let one = match &*found {
-            [one] => Some((one.iov_base.cast::<u8>(), self.fixed_index(one))),
+            [one] => {
+                let fixed = self.fixed.as_mut();
+                // SAFETY: the memory stays mapped as long as the ring has the arena (invariant 3).
+                let index = fixed.and_then(|f| unsafe { f.index(one, &self.ring.submitter()) });
+                Some((one.iov_base.cast::<u8>(), index))
+            }
             _ => None,
         };
-        let pieces = Pieces(if one.is_some() { Box::default() } else { found.into_vec().into() });
-        let (at, number) = (pieces.0.as_ptr(), pieces.0.len() as u32);
-        let entry = match (&job.work, one) {
+        *kept = Pieces(if one.is_some() { Box::default() } else { found.into_vec().into() });
+        let (at, number) = (kept.0.as_ptr(), kept.0.len() as u32);
+        match (&job.work, one) {
             (Work::Read(..), Some((p, Some(index)))) => {
                 opcode::ReadFixed::new(fd, p, whole, index).offset(offset).build()
             }
@@ -304,36 +308,30 @@ impl Ring {
                 let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
                 opcode::Fallocate::new(fd, length).offset(offset).mode(mode).build()
             }
-        };
-        (entry, Flying { job, _pieces: pieces })
-    }
-
-    /// Which registered piece an address range lies in.
-    fn fixed_index(&self, piece: &libc::iovec) -> Option<u16> {
-        let Some((arena, FixedBuffers::Registered { .. })) = &self.fixed else { return None };
-        let (base, bytes) = arena.mapping();
-        let start = piece.iov_base.addr().checked_sub(base.addr().get())?;
-        let last = start.checked_add(piece.iov_len)?.checked_sub(1)?;
-        (last < bytes && start / PIECE_MAX == last / PIECE_MAX).then_some((start / PIECE_MAX) as u16)
+        }
     }
 
     /// Takes completions; how many there were.
     fn reap(&mut self) -> usize {
-        let done: Vec<(u64, i32)> = self.ring.completion().map(|c| (c.user_data(), c.result())).collect();
-        for (slot, result) in &done {
-            let Flying { mut job, .. } =
-                self.slots[*slot as usize].take().expect("a job for each completion");
-            self.free.push(*slot as usize);
+        let mut done = 0;
+        loop {
+            // Bound first: it is not to hold the queue while jobs end.
+            let completion = self.ring.completion().next();
+            let Some(completion) = completion else { return done };
+            let slot = completion.user_data() as u32;
             self.flying -= 1;
-            match job.judge(*result) {
-                Outcome::Again => self.ready.push_back(job),
-                Outcome::Finished(result) => self.finish(job, result),
+            done += 1;
+            let job = self.slots[slot as usize].as_mut().map(|a| &mut a.job);
+            match job.expect("a job for each completion").judge(completion.result()) {
+                Outcome::Again => self.ready.push_back(slot),
+                Outcome::Finished(result) => self.finish(slot, result),
             }
         }
-        done.len()
     }
 
-    fn finish(&mut self, job: Job, result: Result<(), DiskError>) {
+    fn finish(&mut self, slot: u32, result: Result<(), DiskError>) {
+        let Some(Accepted { job, .. }) = self.slots[slot as usize].take() else { return };
+        self.free.push(slot);
         let key = job.target.key;
         if let Some(queue) = self.disks.get_mut(&key) {
             match queue.waiting.pop_front() {
@@ -348,9 +346,10 @@ impl Ring {
     /// The ring does not take entries any more: what was not submitted fails.
     fn fail_all(&mut self, error: &io::Error) {
         let errno = error.raw_os_error().unwrap_or(libc::EIO);
-        while let Some(job) = self.ready.pop_front() {
-            let at = job.at;
-            self.finish(job, Err(DiskError::Refused { at, errno }));
+        while let Some(slot) = self.ready.pop_front() {
+            let at = self.slots[slot as usize].as_ref().map(|a| a.job.at);
+            let at = at.expect("a job that is ready is in its slot");
+            self.finish(slot, Err(DiskError::Refused { at, errno }));
         }
     }
 
@@ -375,6 +374,11 @@ impl Drop for Ring {
             // SAFETY: dropped once, here, and nothing of it is in the kernel (invariant 2).
             unsafe { ManuallyDrop::drop(&mut self.slots) };
         } else {
+            // What did not get as far as the kernel ends here: who waits for it hears that.
+            let waiting = std::mem::take(&mut self.disks).into_values().flat_map(|queue| queue.waiting);
+            for slot in waiting.chain(std::mem::take(&mut self.ready)) {
+                self.slots[slot as usize] = None;
+            }
             // The arena's memory is in the kernel's hands too.
             std::mem::forget(self.fixed.take());
         }

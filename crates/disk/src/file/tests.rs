@@ -51,8 +51,8 @@ async fn files_conform() {
 }
 
 #[tokio::test]
-async fn registered_memory_is_told() {
-    let (folder, arena) = (folder(), Arena::new(4 << 20).expect("a small mapping"));
+async fn memory_is_registered_as_it_is_used() {
+    let (folder, arena) = (folder(), Arena::new(10 << 20).expect("a small mapping"));
     let options = |name: &str, arena| {
         let options = FileOptions { create: Some(SIZE_MIN), arena, ..FileOptions::default() };
         FileDisk::open(&Env::real(), &folder.path().join(name), &options).expect("a disk")
@@ -63,23 +63,29 @@ async fn registered_memory_is_told() {
         (without.fixed_buffers(), with.fixed_buffers()),
         (FixedBuffers::NotAsked, FixedBuffers::NotYet)
     );
-    let bytes = arena.usage().budget;
-    for (n, piece) in [4096, 1 << 20].into_iter().enumerate() {
-        let data = crate::conformance::bytes(n as u64, piece);
-        let mut buffer = arena.try_alloc(piece, Class::Payload).expect("room");
+    let (mut held, mut seen) = (Vec::new(), Vec::new());
+    while let Some(mut buffer) = arena.try_alloc(1 << 20, Class::Control) {
+        let data = crate::conformance::bytes(held.len() as u64, 1 << 20);
         buffer.append(&data);
-        with.write(&Ctx::default(), 0, Sg::from_iter([buffer.freeze()])).wait().await.expect("written");
-        let dst = sized(arena.try_alloc_sg(piece, Class::Payload).expect("room"), piece);
-        let (result, dst) = with.read(&Ctx::default(), 0, dst).wait().await;
-        assert!(result == Ok(()) && *dst[0] == data[..]);
+        let buffer = buffer.freeze();
+        held.push(buffer.clone());
+        with.write(&Ctx::default(), 0, Sg::from_iter([buffer])).wait().await.expect("written");
+        assert!(read(&with, 0, 1 << 20).await == Ok(data));
+        seen.push(with.fixed_buffers());
     }
-    match with.fixed_buffers() {
-        FixedBuffers::Registered { bytes: b } => assert_eq!(b, bytes),
-        FixedBuffers::Refused { bytes: b, errno } => {
-            assert_eq!(b, bytes);
-            eprintln!("here it is {} (error {errno})", with.fixed_buffers());
+    let of = |state: &FixedBuffers| match state {
+        FixedBuffers::Registered { bytes } => *bytes,
+        FixedBuffers::Refused { bytes, errno } => {
+            eprintln!("here it is {state} (error {errno})");
+            *bytes
         }
         other => panic!("{other}"),
+    };
+    let bytes: Vec<usize> = seen.iter().map(of).collect();
+    assert!(bytes.is_sorted() && bytes.iter().all(|b| *b <= arena.usage().budget), "{bytes:?}");
+    if let Some(FixedBuffers::Registered { bytes: all }) = seen.last() {
+        assert_eq!((held.len(), *all), (10, arena.usage().budget));
+        assert!(bytes[0] < *all, "what nobody has used yet is not locked: {bytes:?}");
     }
 }
 

@@ -91,8 +91,13 @@ impl Pools {
         read_only: bool,
     ) -> Result<Arc<dyn Disk>, StorageError> {
         let (env, path) = (self.env.clone(), path.to_owned());
-        let options =
-            FileOptions { atomic_write: atomic, read_only, shared: read_only, ..FileOptions::default() };
+        let options = FileOptions {
+            atomic_write: atomic,
+            read_only,
+            shared: read_only,
+            arena: Some(self.arena.clone()),
+            ..FileOptions::default()
+        };
         let opened = tokio::task::spawn_blocking(move || FileDisk::open(&env, &path, &options));
         Ok(opened.await.map_err(|_| StorageError::Stopping)??)
     }

@@ -1,0 +1,86 @@
+//! Memory that the kernel keeps at hand: an arena's, registered with a ring piece by piece.
+//!
+//! A registered page is locked in memory and found without a look at the page tables, for each I/O. A piece is registered when an I/O first lies in
+//! it: the arena hands out again what came back last, so an idle server has little of it locked, and a busy one what it uses.
+//!
+//! **Unsafe** in one call: what is registered has to stay mapped until the ring is closed, which [`Ring`](super::ring) sees to.
+#![allow(unsafe_code)]
+
+use std::io;
+
+use arena::Arena;
+use io_uring::Submitter;
+
+use super::FixedBuffers;
+
+/// A piece is at least so long, in bytes: longer than any of the arena's chunks, and whole ones of the processor's large pages.
+const PIECE_MIN: usize = 4 << 20;
+/// The kernel has no more of them in a ring.
+const PIECES_MAX: usize = 1 << 14;
+
+/// See the module.
+pub(super) struct Fixed {
+    arena: Arena,
+    /// Bytes of a piece, but for the last.
+    piece: usize,
+    registered: Vec<bool>,
+    bytes: usize,
+    /// What the kernel said when it took no more.
+    refused: Option<i32>,
+}
+
+impl Fixed {
+    /// Nothing is registered yet.
+    pub(super) fn new(arena: Arena, ring: &Submitter<'_>) -> Fixed {
+        let (_, bytes) = arena.mapping();
+        let piece = bytes.div_ceil(PIECES_MAX).next_power_of_two().max(PIECE_MIN);
+        let pieces = bytes.div_ceil(piece);
+        let mut fixed = Fixed { arena, piece, registered: vec![false; pieces], bytes: 0, refused: None };
+        if let Err(e) = ring.register_buffers_sparse(pieces as u32) {
+            fixed.refuse(&e);
+        }
+        fixed
+    }
+
+    /// The number of the piece that an address range lies in, registered by now.
+    ///
+    /// # Safety
+    /// The arena stays mapped until the ring is closed.
+    pub(super) unsafe fn index(&mut self, range: &libc::iovec, ring: &Submitter<'_>) -> Option<u16> {
+        let (base, bytes) = self.arena.mapping();
+        let start = range.iov_base.addr().checked_sub(base.addr().get())?;
+        let last = start.checked_add(range.iov_len)?.checked_sub(1)?;
+        let (index, at) = (start / self.piece, start / self.piece * self.piece);
+        if last >= bytes || index != last / self.piece {
+            return None;
+        }
+        if !self.registered[index] {
+            if self.refused.is_some() {
+                return None;
+            }
+            let length = self.piece.min(bytes - at);
+            let piece = libc::iovec { iov_base: base.as_ptr().wrapping_add(at).cast(), iov_len: length };
+            // SAFETY: it is mapped, and stays so, as the caller has promised.
+            if let Err(e) = unsafe { ring.register_buffers_update(index as u32, &[piece], None) } {
+                self.refuse(&e);
+                return None;
+            }
+            self.registered[index] = true;
+            self.bytes += length;
+        }
+        Some(index as u16)
+    }
+
+    /// I/O works without.
+    fn refuse(&mut self, error: &io::Error) {
+        self.refused = Some(error.raw_os_error().unwrap_or(0));
+        tracing::info!(buffers = %self.state(), "I/O looks memory up each time");
+    }
+
+    pub(super) fn state(&self) -> FixedBuffers {
+        match self.refused {
+            None => FixedBuffers::Registered { bytes: self.bytes },
+            Some(errno) => FixedBuffers::Refused { bytes: self.bytes, errno },
+        }
+    }
+}
