@@ -1,8 +1,9 @@
 //! The ring of a thread: what is submitted from a thread goes through that thread's ring.
 //!
 //! A call queues its I/O and wakes the driver, a task on the same runtime; so all that one turn of the runtime starts
-//! goes to the kernel in one system call. The driver waits on the ring's descriptor by the runtime's own poll.
-//! A runtime that ends waits for its I/O, [`DRAIN_SECONDS`] at most.
+//! goes to the kernel in one system call. The driver waits on a descriptor by the runtime's own poll. On a current-thread runtime
+//! the kernel leaves completions to this thread's next call (`IORING_SETUP_DEFER_TASKRUN`, Linux 6.1), so that one call takes many and nothing interrupts the
+//! thread for each: such a runtime stays on the thread that has used disks in it. A runtime that ends waits for its I/O, [`DRAIN_SECONDS`] at most.
 //!
 //! **Unsafe.** The only module of the crate with it. Invariants:
 //! 1. a [`Job`] lies in `slots` from when it is accepted until its completion is taken; it owns the buffers, the pages
@@ -24,6 +25,7 @@ use io_uring::types::{Fd, FsyncFlags, SubmitArgs, Timespec};
 use io_uring::{IoUring, opcode, squeue};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
+use rustix::event::{EventfdFlags, eventfd};
 use smallvec::SmallVec;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -52,8 +54,9 @@ struct Local {
 }
 
 struct Ring {
-    /// Closed last of all.
     ring: IoUring,
+    /// What is readable when completions wait to be taken, if it is not the ring itself.
+    signal: Option<OwnedFd>,
     slots: ManuallyDrop<Vec<Option<Accepted>>>,
     free: Vec<u32>,
     /// Jobs in the kernel.
@@ -154,7 +157,7 @@ impl Drop for Driver {
 
 async fn drive(driver: Driver) {
     let local = &driver.0;
-    // Its own descriptor of the ring; it is closed before the driver's end waits for the I/O.
+    // A descriptor of its own; it is closed before the driver's end waits for the I/O.
     let fd = match local.ring.lock().descriptor() {
         Ok(fd) => fd,
         Err(e) => return local.ring.lock().fail_all(&e),
@@ -182,13 +185,34 @@ impl Ring {
     fn new() -> io::Result<Ring> {
         let mut builder = IoUring::builder();
         builder.setup_cqsize(COMPLETIONS);
-        let cooperative = builder.clone().setup_coop_taskrun().build(SUBMISSIONS);
-        let ring = match cooperative {
-            Err(e) if e.raw_os_error() == Some(libc::EINVAL) => builder.build(SUBMISSIONS)?,
-            other => other?,
-        };
-        Ok(Ring {
+        let unknown = |e: &io::Error| e.raw_os_error() == Some(libc::EINVAL);
+        let one = tokio::runtime::Handle::try_current()
+            .is_ok_and(|h| h.runtime_flavor() == tokio::runtime::RuntimeFlavor::CurrentThread);
+        if one {
+            let mut deferred = builder.clone();
+            deferred.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag();
+            match deferred.build(SUBMISSIONS) {
+                Err(e) if unknown(&e) => {}
+                other => return Ring::with_signal(other?),
+            }
+        }
+        match builder.clone().setup_coop_taskrun().build(SUBMISSIONS) {
+            Err(e) if unknown(&e) => Ok(Ring::of(builder.build(SUBMISSIONS)?, None)),
+            other => Ok(Ring::of(other?, None)),
+        }
+    }
+
+    /// One that leaves completions to this thread does not become readable by itself.
+    fn with_signal(ring: IoUring) -> io::Result<Ring> {
+        let signal = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        ring.submitter().register_eventfd(signal.as_raw_fd())?;
+        Ok(Ring::of(ring, Some(signal)))
+    }
+
+    fn of(ring: IoUring, signal: Option<OwnedFd>) -> Ring {
+        Ring {
             ring,
+            signal,
             slots: ManuallyDrop::new(Vec::new()),
             free: Vec::new(),
             flying: 0,
@@ -196,10 +220,13 @@ impl Ring {
             disks: FxHashMap::default(),
             fixed: None,
             driven: false,
-        })
+        }
     }
 
     fn descriptor(&self) -> io::Result<OwnedFd> {
+        if let Some(signal) = &self.signal {
+            return signal.try_clone();
+        }
         // SAFETY: the ring, and with it its descriptor, is open during this call.
         let fd = unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) };
         fd.try_clone_to_owned()
@@ -207,7 +234,8 @@ impl Ring {
 
     fn accept(&mut self, job: Job) {
         if self.fixed.is_none() {
-            self.fixed = job.target.arena.as_ref().map(|arena| Fixed::new(arena.clone(), &self.ring.submitter()));
+            self.fixed =
+                job.target.arena.as_ref().map(|arena| Fixed::new(arena.clone(), &self.ring.submitter()));
         }
         let (key, depth) = (job.target.key, job.target.depth);
         let accepted = Some(Accepted { job, pieces: Pieces::default() });
