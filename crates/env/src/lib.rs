@@ -36,6 +36,9 @@ pub struct Moment {
 }
 
 impl Moment {
+    /// The time that moments are counted from.
+    pub const START: Moment = Moment { ns: 0 };
+
     /// Nanoseconds from `earlier` to this; 0 if that is later.
     #[inline]
     pub fn ns_since(self, earlier: Moment) -> u64 {
@@ -46,6 +49,12 @@ impl Moment {
     #[inline]
     pub fn after(self, time: Duration) -> Moment {
         Moment { ns: self.ns.saturating_add(time.as_nanos() as u64) }
+    }
+
+    /// So much earlier; [`Moment::START`] at the earliest.
+    #[inline]
+    pub fn before(self, time: Duration) -> Moment {
+        Moment { ns: self.ns.saturating_sub(time.as_nanos() as u64) }
     }
 }
 

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use arena::{Arena, Class, Sg, SgMut, sg_len};
 use disk::{Disk, DiskError, Op, Place, sized};
@@ -168,14 +168,9 @@ impl Reading {
         }
     }
 
-    /// The same until some time; it goes on in any case.
-    pub(crate) async fn wait_until(&mut self, deadline: Instant, env: &Env) -> bool {
-        self.answer.ends_before(deadline, env).await
-    }
-
-    /// When it began; `None` when it is over.
-    pub(crate) fn began(&self) -> Option<Instant> {
-        self.answer.began()
+    /// Whether it ends before it has taken so long; it goes on in any case.
+    pub(crate) async fn ends_within(&mut self, time: Duration) -> bool {
+        self.answer.ends_within(time).await
     }
 
     pub(crate) fn disk(&self) -> &Arc<DataDisk> {

@@ -1,7 +1,7 @@
 //! How a disk answers: what is under way on it, how long I/Os took lately, and an end to waiting for one that has left.
 //!
 //! Parts: [`spread`] counts latencies, [`budget`] says how many reads may be hedged, [`standing`] compares disks with their peers (all three without clock
-//! or I/O), [`watch`] acts on it.
+//! or I/O), [`watch`] acts on it, [`followed`] is the wait for one I/O, and [`hedger`] ends it for reads that another copy may answer.
 //!
 //! Invariants:
 //! 1. An I/O is under way until its driver is done with it, whether or not somebody still waits: its buffers are the driver's until then.
@@ -9,21 +9,23 @@
 //!    and comes back only when nothing is under way on it any more ([`Pulse::is_writing`]).
 
 pub(crate) mod budget;
+mod followed;
+mod hedger;
 mod spread;
 pub mod standing;
 pub(crate) mod watch;
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::task::Waker;
+use std::time::Duration;
 
-use disk::{DiskError, DiskInfo, Media, Op, Place};
-use env::{BoxFuture, Env, Io};
+use disk::{DiskInfo, Media, Op, Place};
+use env::{Env, Io, Moment};
 use parking_lot::Mutex;
 
+pub(crate) use followed::Followed;
+use followed::{Due, Ticket, UnderWay};
 use spread::Spread;
 use standing::Look;
 use watch::Watch;
@@ -54,7 +56,7 @@ const REVIEW: u64 = 64;
 pub(crate) struct Pulse {
     env: Env,
     watch: Arc<Watch>,
-    began: Instant,
+    began: Moment,
     in_flight: AtomicU32,
     /// Reads that ended, in all.
     reads: AtomicU64,
@@ -74,32 +76,37 @@ pub(crate) struct Pulse {
 struct State {
     reads: Spread,
     writes: Spread,
-    /// The longest I/O since the last look, but for flushes: how long they take depends on what was written before.
-    longest: Duration,
+    /// The longest I/O since the last look, in nanoseconds, but for flushes: how long they take depends on what was written before.
+    longest: u64,
     under_way: Vec<Option<UnderWay>>,
     free: Vec<u32>,
     writing: u32,
 }
 
 impl State {
-    fn oldest(&self) -> Option<Instant> {
+    fn oldest(&self) -> Option<Moment> {
         self.under_way.iter().flatten().filter(|u| u.waiter.is_some()).map(|u| u.began).min()
     }
-}
 
-struct UnderWay {
-    began: Instant,
-    op: Op,
-    /// Who waits. Without anybody nobody knows whether it has ended.
-    waiter: Option<Waker>,
-}
+    fn add(&mut self, new: UnderWay) -> u32 {
+        self.writing += u32::from(new.op != Op::Read);
+        match self.free.pop() {
+            Some(slot) => {
+                self.under_way[slot as usize] = Some(new);
+                slot
+            }
+            None => {
+                self.under_way.push(Some(new));
+                self.under_way.len() as u32 - 1
+            }
+        }
+    }
 
-/// An I/O under way.
-pub(crate) struct Ticket {
-    pulse: Arc<Pulse>,
-    slot: u32,
-    began: Instant,
-    at: Place,
+    fn remove(&mut self, slot: u32, op: Op) {
+        self.writing -= u32::from(op != Op::Read);
+        self.under_way[slot as usize] = None;
+        self.free.push(slot);
+    }
 }
 
 /// Counts an I/O of data in [`Pulse::in_flight`] until it is dropped.
@@ -111,22 +118,12 @@ impl Drop for Busy {
     }
 }
 
-/// The wait for an I/O: what it gave, or `None` when its disk has left and nobody waits any more.
-pub(crate) struct Followed<T: Send + 'static> {
-    io: Option<Io<T>>,
-    ticket: Option<Ticket>,
-    /// Until its driver is done with it.
-    busy: Option<Busy>,
-    /// It was looked at before, and had not ended.
-    waited: bool,
-}
-
 impl Pulse {
     pub(crate) fn new(env: &Env, watch: &Arc<Watch>) -> Arc<Pulse> {
         Arc::new(Pulse {
             env: env.clone(),
             watch: Arc::clone(watch),
-            began: env.now(),
+            began: env.moment(),
             in_flight: AtomicU32::new(0),
             reads: AtomicU64::new(0),
             user_reads: AtomicU64::new(0),
@@ -138,7 +135,7 @@ impl Pulse {
             state: Mutex::new(State {
                 reads: Spread::new(standing::SPAN),
                 writes: Spread::new(standing::SPAN),
-                longest: Duration::ZERO,
+                longest: 0,
                 under_way: Vec::new(),
                 free: Vec::new(),
                 writing: 0,
@@ -153,35 +150,52 @@ impl Pulse {
         start: impl FnOnce() -> Io<T>,
     ) -> Followed<T> {
         if self.abandoned.load(Ordering::Acquire) {
-            return Followed { io: None, ticket: None, busy: None, waited: false };
+            return Followed::of_none();
         }
         let ticket = self.begin(at);
-        Followed { io: Some(start()), ticket: Some(ticket), busy: None, waited: false }
+        Followed::new(start(), ticket)
     }
 
     fn begin(self: &Arc<Pulse>, at: Place) -> Ticket {
-        let began = self.env.now();
+        let began = self.env.moment();
         if at.op == Op::Read {
             // Not only at its end: one that hangs is not to look as if nobody had asked for long.
             self.note_read(began);
         }
-        let mut state = self.state.lock();
-        state.writing += u32::from(at.op != Op::Read);
-        let new = Some(UnderWay { began, op: at.op, waiter: None });
-        let slot = match state.free.pop() {
-            Some(slot) => {
-                state.under_way[slot as usize] = new;
-                slot
-            }
-            None => {
-                state.under_way.push(new);
-                state.under_way.len() as u32 - 1
-            }
-        };
-        drop(state);
+        let slot = self.state.lock().add(UnderWay { began, op: at.op, waiter: None, due: Due::Never });
         // After it is there to be seen: the task looks for it once more when it ends.
         self.watch.wake(&self.env);
-        Ticket { pulse: Arc::clone(self), slot, began, at }
+        Ticket::new(self, slot, began, at.op)
+    }
+
+    /// An I/O that took so many nanoseconds has ended.
+    fn ended(&self, state: &mut State, op: Op, took: u64, now: Moment) {
+        if op != Op::Flush {
+            state.longest = state.longest.max(took);
+        }
+        match op {
+            Op::Read => {
+                state.reads.add(took, now);
+                let reads = self.reads.fetch_add(1, Ordering::Relaxed) + 1;
+                let before = self.typical.load(Ordering::Relaxed);
+                let typical = if reads == 1 { took } else { before - before / 16 + took / 16 };
+                self.typical.store(typical, Ordering::Relaxed);
+                self.note_read(now);
+                if reads.is_multiple_of(REVIEW) {
+                    let known = state.reads.count() >= KNOWN;
+                    let of = |percent| state.reads.percentile(percent).filter(|_| known);
+                    let after = match (of(99), of(50)) {
+                        (Some(most), Some(median)) => most.min(median * HEDGE_MEDIANS),
+                        _ => HEDGE_MOST,
+                    };
+                    let after = after.clamp(HEDGE_LEAST, HEDGE_MOST).as_nanos() as u64;
+                    self.hedge.store(after, Ordering::Relaxed);
+                }
+            }
+            Op::Write => state.writes.add(took, now),
+            // How long they take depends on what was written before.
+            Op::Flush | Op::Discard | Op::Fence => {}
+        }
     }
 
     /// How many I/Os of data somebody waits for, and reads that nobody waits for any more: they are in the queue all the same.
@@ -218,17 +232,17 @@ impl Pulse {
 
     /// What a read takes now, as far as the last ones tell; `None` when they are too few. It halves with each second without one, so that nobody is
     /// avoided for ever.
-    pub(crate) fn typical(&self, now: Instant) -> Option<Duration> {
+    pub(crate) fn typical(&self, now: Moment) -> Option<Duration> {
         if self.reads.load(Ordering::Relaxed) < KNOWN {
             return None;
         }
-        let idle = self.since_read(now).as_secs().min(63);
+        let idle = (self.since_read(now) / 1_000_000_000).min(63);
         Some(Duration::from_nanos(self.typical.load(Ordering::Relaxed) >> idle).max(ALIKE))
     }
 
-    fn since_read(&self, now: Instant) -> Duration {
-        let last = self.began + Duration::from_nanos(self.last_read.load(Ordering::Relaxed));
-        now.saturating_duration_since(last)
+    /// Nanoseconds.
+    fn since_read(&self, now: Moment) -> u64 {
+        now.ns_since(self.began).saturating_sub(self.last_read.load(Ordering::Relaxed))
     }
 
     /// After how long a read is hedged: the 99th percentile of its reads of the last five to ten seconds, within bounds.
@@ -237,47 +251,63 @@ impl Pulse {
     }
 
     /// Whether others are read instead, if there are others.
-    pub(crate) fn is_avoided(&self, now: Instant) -> bool {
-        self.slow.load(Ordering::Relaxed) && self.since_read(now) < TRIAL
+    pub(crate) fn is_avoided(&self, now: Moment) -> bool {
+        self.slow.load(Ordering::Relaxed) && Duration::from_nanos(self.since_read(now)) < TRIAL
     }
 
     /// It is an outlier, or no more.
     pub(crate) fn set_slow(&self, slow: bool) {
         if slow && !self.slow.swap(true, Ordering::Relaxed) {
             // The first trial comes after a while.
-            self.note_read(self.env.now());
+            self.note_read(self.env.moment());
         } else if !slow {
             self.slow.store(false, Ordering::Relaxed);
         }
     }
 
-    fn note_read(&self, now: Instant) {
-        let since = now.saturating_duration_since(self.began).as_nanos();
-        self.last_read.store(u64::try_from(since).unwrap_or(u64::MAX), Ordering::Relaxed);
+    fn note_read(&self, now: Moment) {
+        self.last_read.store(now.ns_since(self.began), Ordering::Relaxed);
     }
 
     /// When the oldest I/O began that somebody waits for.
-    pub(crate) fn oldest(&self) -> Option<Instant> {
+    pub(crate) fn oldest(&self) -> Option<Moment> {
         self.state.lock().oldest()
     }
 
-    /// Has those look again who wait for an I/O that began so long ago: it may have ended.
-    pub(crate) fn nudge(&self, before: Instant) {
+    /// Has those look again who wait for an I/O that began by then: it may have ended.
+    pub(crate) fn nudge(&self, since: Moment) {
         let wake: Vec<Waker> = {
             let state = self.state.lock();
-            let old = state.under_way.iter().flatten().filter(|u| u.began <= before);
+            let old = state.under_way.iter().flatten().filter(|u| u.began <= since);
             old.filter_map(|u| u.waiter.clone()).collect()
         };
         wake.into_iter().for_each(Waker::wake);
     }
 
+    /// Tells reads that have taken too long by now that another copy may be asked; when the next one will have.
+    fn wake_due(&self, now: Moment) -> Option<Moment> {
+        let (mut wake, mut next) = (Vec::new(), None::<Moment>);
+        for u in self.state.lock().under_way.iter_mut().flatten() {
+            match u.due {
+                Due::At(due) if due <= now => {
+                    u.due = Due::Passed;
+                    wake.extend(u.waiter.clone());
+                }
+                Due::At(due) => next = Some(next.map_or(due, |n| n.min(due))),
+                Due::Never | Due::Passed => {}
+            }
+        }
+        wake.into_iter().for_each(Waker::wake);
+        next
+    }
+
     /// What it did lately; what is the longest is counted anew from here.
-    pub(crate) fn look(&self, info: &DiskInfo, now: Instant) -> Look {
+    pub(crate) fn look(&self, info: &DiskInfo, now: Moment) -> Look {
         let mut state = self.state.lock();
         state.reads.roll(now);
         state.writes.roll(now);
         let asked = state.under_way.iter().flatten().filter(|u| u.waiter.is_some() && u.op != Op::Flush);
-        let age = asked.map(|u| now.saturating_duration_since(u.began)).max().unwrap_or_default();
+        let age = asked.map(|u| now.ns_since(u.began)).max().unwrap_or_default();
         let median = |s: &Spread| s.percentile(50).filter(|_| s.count() >= standing::SAMPLES);
         // One that is avoided has few reads: then its moving average.
         let average = Duration::from_nanos(self.typical.load(Ordering::Relaxed));
@@ -288,7 +318,7 @@ impl Pulse {
             flash: matches!(info.media, Media::Scm | Media::Nvme | Media::Ssd),
             reads,
             writes: median(&state.writes),
-            longest: std::mem::take(&mut state.longest).max(age),
+            longest: Duration::from_nanos(std::mem::take(&mut state.longest).max(age)),
         }
     }
 
@@ -303,157 +333,10 @@ impl Pulse {
     }
 }
 
-impl Ticket {
-    /// The I/O is done.
-    fn done(&self) {
-        let pulse = &self.pulse;
-        let now = pulse.env.now();
-        let took = now.saturating_duration_since(self.began);
-        let mut state = pulse.state.lock();
-        if self.at.op != Op::Flush {
-            state.longest = state.longest.max(took);
-        }
-        match self.at.op {
-            Op::Read => {
-                state.reads.add(took, now);
-                let reads = pulse.reads.fetch_add(1, Ordering::Relaxed) + 1;
-                let ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX / 16);
-                let before = pulse.typical.load(Ordering::Relaxed);
-                let typical = if reads == 1 { ns } else { before - before / 16 + ns / 16 };
-                pulse.typical.store(typical, Ordering::Relaxed);
-                pulse.note_read(now);
-                if reads.is_multiple_of(REVIEW) {
-                    let known = state.reads.count() >= KNOWN;
-                    let of = |percent| state.reads.percentile(percent).filter(|_| known);
-                    let after = match (of(99), of(50)) {
-                        (Some(most), Some(median)) => most.min(median * HEDGE_MEDIANS),
-                        _ => HEDGE_MOST,
-                    };
-                    let after = after.clamp(HEDGE_LEAST, HEDGE_MOST).as_nanos() as u64;
-                    pulse.hedge.store(after, Ordering::Relaxed);
-                }
-            }
-            Op::Write => state.writes.add(took, now),
-            // How long they take depends on what was written before.
-            Op::Flush | Op::Discard | Op::Fence => {}
-        }
-    }
-}
-
-impl Drop for Ticket {
-    fn drop(&mut self) {
-        let mut state = self.pulse.state.lock();
-        state.writing -= u32::from(self.at.op != Op::Read);
-        state.under_way[self.slot as usize] = None;
-        state.free.push(self.slot);
-    }
-}
-
-impl<T: Send + 'static> Followed<T> {
-    /// Counts in [`Pulse::in_flight`] until its driver is done with it, whether or not somebody waits.
-    pub(crate) fn counted(mut self, busy: Busy) -> Followed<T> {
-        self.busy = self.io.is_some().then_some(busy);
-        self
-    }
-
-    /// What it gave, or the error of a disk that has left.
-    pub(crate) async fn wait(self, at: Place) -> Result<T, DiskError> {
-        self.await.ok_or(DiskError::Timeout { at })
-    }
-
-    /// Waits until it has ended, or until `deadline`: whether it has. The result is there for who waits next.
-    pub(crate) async fn ends_before(&mut self, deadline: Instant, env: &Env) -> bool {
-        let mut sleep = std::pin::pin!(env.sleep_until(deadline));
-        std::future::poll_fn(|context| {
-            if let Poll::Ready(result) = Pin::new(&mut *self).poll(context) {
-                self.io = result.map(Io::Done);
-                return Poll::Ready(true);
-            }
-            sleep.as_mut().poll(context).map(|()| false)
-        })
-        .await
-    }
-
-    /// When it began; `None`: it is over, or never did.
-    pub(crate) fn began(&self) -> Option<Instant> {
-        self.ticket.as_ref().map(|t| t.began)
-    }
-
-    /// Its driver goes on; so it stays under way.
-    fn leave_alone(&mut self) {
-        if let (Some(Io::Pending(io)), Some(ticket)) = (self.io.take(), self.ticket.take()) {
-            keep(io, ticket, self.busy.take());
-        }
-    }
-}
-
-/// Holds the ticket, and its place in the queue, until the I/O is done.
-fn keep<T: Send + 'static>(io: BoxFuture<T>, ticket: Ticket, busy: Option<Busy>) {
-    let env = ticket.pulse.env.clone();
-    if let Some(mine) = &mut ticket.pulse.state.lock().under_way[ticket.slot as usize] {
-        // The task is woken when it has ended, and by nothing else.
-        mine.waiter = Some(Waker::noop().clone());
-    }
-    env.spawn_if_running(async move {
-        drop(io.await);
-        drop(busy);
-        ticket.done();
-    });
-}
-
-impl<T: Send + 'static> Future for Followed<T> {
-    type Output = Option<T>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<T>> {
-        let this = &mut *self;
-        let (result, known) = match this.io.take() {
-            None => return Poll::Ready(None),
-            Some(Io::Done(result)) => (result, true),
-            Some(Io::Pending(mut io)) => match io.as_mut().poll(context) {
-                // One that had ended before anybody looked tells nothing about its disk.
-                Poll::Ready(result) => (result, this.waited),
-                Poll::Pending => {
-                    this.io = Some(Io::Pending(io));
-                    this.waited = true;
-                    let Some(ticket) = &this.ticket else { return Poll::Ready(None) };
-                    {
-                        let mut state = ticket.pulse.state.lock();
-                        let waiter = state.under_way[ticket.slot as usize].as_mut().map(|u| &mut u.waiter);
-                        if let Some(waiter) = waiter
-                            && !waiter.as_ref().is_some_and(|w| w.will_wake(context.waker()))
-                        {
-                            *waiter = Some(context.waker().clone());
-                        }
-                    }
-                    // After the waker is there: whoever abandons it after this look wakes it.
-                    if ticket.pulse.abandoned.load(Ordering::Acquire) {
-                        this.leave_alone();
-                        return Poll::Ready(None);
-                    }
-                    return Poll::Pending;
-                }
-            },
-        };
-        this.busy = None;
-        if let Some(ticket) = this.ticket.take().filter(|_| known) {
-            ticket.done();
-        }
-        Poll::Ready(Some(result))
-    }
-}
-
-/// Nothing of it is pinned in place: the future is in a box of its own.
-impl<T: Send + 'static> Unpin for Followed<T> {}
-
-impl<T: Send + 'static> Drop for Followed<T> {
-    fn drop(&mut self) {
-        self.leave_alone();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use disk::Disk;
+    use futures_util::future::{Either, select};
 
     use super::*;
 
@@ -468,6 +351,12 @@ mod tests {
     fn follow(pulse: &Arc<Pulse>, env: &Env, op: Op, takes: Duration) -> Followed<()> {
         let env = env.clone();
         pulse.follow(Place::whole(op), || Io::Pending(Box::pin(async move { env.sleep(takes).await })))
+    }
+
+    /// As [`Followed::ends_within`], without the task of a data path.
+    async fn ends_within(io: &mut Followed<()>, time: Duration, env: &Env) -> bool {
+        let sleep = Box::pin(env.sleep(time));
+        matches!(select(io, sleep).await, Either::Left(_))
     }
 
     async fn known() -> (Env, Arc<Pulse>) {
@@ -485,13 +374,13 @@ mod tests {
             let (env, pulse) = known().await;
             pulse.set_slow(true);
             env.sleep(TRIAL).await;
-            assert!(!pulse.is_avoided(env.now()), "one may try it");
+            assert!(!pulse.is_avoided(env.moment()), "one may try it");
             let mut trial = follow(&pulse, &env, Op::Read, 100 * TRIAL);
-            assert!(pulse.is_avoided(env.now()), "no other one beside it");
-            let typical = pulse.typical(env.now());
+            assert!(pulse.is_avoided(env.moment()), "no other one beside it");
+            let typical = pulse.typical(env.moment());
             assert!(typical >= Some(3 * MS), "{typical:?}");
-            assert!(!trial.ends_before(env.now() + TRIAL, &env).await);
-            assert!(!pulse.is_avoided(env.now()));
+            assert!(!ends_within(&mut trial, TRIAL, &env).await);
+            assert!(!pulse.is_avoided(env.moment()));
         });
     }
 
@@ -500,7 +389,7 @@ mod tests {
         crate::simulation::in_virtual_time(async {
             let (env, pulse) = known().await;
             let mut read = follow(&pulse, &env, Op::Read, 1000 * MS).counted(pulse.busy());
-            assert!(!read.ends_before(env.now() + MS, &env).await);
+            assert!(!ends_within(&mut read, MS, &env).await);
             drop(read);
             assert_eq!(pulse.in_flight(), 1);
             env.sleep(1000 * MS).await;
@@ -515,18 +404,21 @@ mod tests {
         crate::simulation::in_virtual_time(async {
             let (env, pulse) = known().await;
             let info = info(&env);
-            pulse.look(&info, env.now());
-            let began = env.now();
+            pulse.look(&info, env.moment());
+            let began = env.moment();
             let mut flush = follow(&pulse, &env, Op::Flush, 5000 * MS);
-            assert!(!flush.ends_before(began + 4000 * MS, &env).await);
-            assert_eq!((pulse.look(&info, env.now()).longest, pulse.oldest()), (Duration::ZERO, Some(began)));
+            assert!(!ends_within(&mut flush, 4000 * MS, &env).await);
+            assert_eq!(
+                (pulse.look(&info, env.moment()).longest, pulse.oldest()),
+                (Duration::ZERO, Some(began))
+            );
             flush.await;
-            assert_eq!(pulse.look(&info, env.now()).longest, Duration::ZERO);
+            assert_eq!(pulse.look(&info, env.moment()).longest, Duration::ZERO);
             let mut write = follow(&pulse, &env, Op::Write, 5000 * MS);
-            assert!(!write.ends_before(env.now() + 4000 * MS, &env).await);
-            assert_eq!(pulse.look(&info, env.now()).longest, 4000 * MS);
+            assert!(!ends_within(&mut write, 4000 * MS, &env).await);
+            assert_eq!(pulse.look(&info, env.moment()).longest, 4000 * MS);
             write.await;
-            assert_eq!(pulse.look(&info, env.now()).longest, 5000 * MS);
+            assert_eq!(pulse.look(&info, env.moment()).longest, 5000 * MS);
         });
     }
 }

@@ -1,6 +1,8 @@
 //! How long I/Os took lately: counts by length, of the last one to two spans. No clock: times are given.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use env::Moment;
 
 /// Steps in an octave: a step is known to a quarter of itself at worst.
 const STEPS: u32 = 4;
@@ -13,7 +15,7 @@ const BUCKETS: usize = (STEPS * OCTAVES) as usize;
 /// Counts of one span and of the one before it.
 pub(super) struct Spread {
     span: Duration,
-    began: Option<Instant>,
+    began: Option<Moment>,
     now: Box<[u32; BUCKETS]>,
     before: Box<[u32; BUCKETS]>,
 }
@@ -23,17 +25,17 @@ impl Spread {
         Spread { span, began: None, now: Box::new([0; BUCKETS]), before: Box::new([0; BUCKETS]) }
     }
 
-    /// An I/O has ended.
-    pub(super) fn add(&mut self, took: Duration, now: Instant) {
+    /// An I/O has ended that took so many nanoseconds.
+    pub(super) fn add(&mut self, took: u64, now: Moment) {
         self.roll(now);
         let count = &mut self.now[bucket(took)];
         *count = count.saturating_add(1);
     }
 
     /// Forgets what is older than two spans.
-    pub(super) fn roll(&mut self, now: Instant) {
+    pub(super) fn roll(&mut self, now: Moment) {
         let began = *self.began.get_or_insert(now);
-        let age = now.saturating_duration_since(began);
+        let age = Duration::from_nanos(now.ns_since(began));
         if age < self.span {
             return;
         }
@@ -64,8 +66,8 @@ impl Spread {
     }
 }
 
-fn bucket(took: Duration) -> usize {
-    let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX).max(1);
+fn bucket(took: u64) -> usize {
+    let us = (took / 1000).max(1);
     let octave = us.ilog2();
     // The two bits after the first.
     let within = ((us << 2) >> octave) & u64::from(STEPS - 1);
@@ -89,15 +91,15 @@ mod tests {
     fn a_percentile_is_right_to_a_step() {
         for us in [1, 2, 3, 7, 100, 4095, 4096, 1_000_000, 11_700_000] {
             let took = Duration::from_micros(us);
-            let end = most(bucket(took));
+            let end = most(bucket(us * 1000));
             assert!(end >= took && end <= took * 3 / 2 + Duration::from_micros(1), "{us}: {end:?}");
         }
-        let start = Instant::from(tokio_epoch());
+        let start = Moment::START;
         let mut spread = Spread::new(SPAN);
         assert_eq!(spread.percentile(50), None);
         for n in 0..1000 {
             let ms = if n % 100 < 2 { 200 } else { 1 };
-            spread.add(Duration::from_millis(ms), start);
+            spread.add(ms * 1_000_000, start);
         }
         assert!(spread.percentile(50) < Some(Duration::from_millis(2)));
         assert!(spread.percentile(99) >= Some(Duration::from_millis(200)));
@@ -106,19 +108,15 @@ mod tests {
 
     #[test]
     fn what_is_old_is_forgotten() {
-        let start = Instant::from(tokio_epoch());
+        let start = Moment::START;
         let mut spread = Spread::new(SPAN);
-        spread.add(Duration::from_secs(1), start);
-        spread.roll(start + SPAN);
+        spread.add(1_000_000_000, start);
+        spread.roll(start.after(SPAN));
         assert_eq!(spread.count(), 1, "the span before counts");
-        spread.roll(start + 2 * SPAN);
+        spread.roll(start.after(2 * SPAN));
         assert_eq!(spread.count(), 0);
-        spread.add(Duration::from_secs(1), start + 2 * SPAN);
-        spread.roll(start + 9 * SPAN);
+        spread.add(1_000_000_000, start.after(2 * SPAN));
+        spread.roll(start.after(9 * SPAN));
         assert_eq!(spread.count(), 0, "nobody asked for long");
-    }
-
-    fn tokio_epoch() -> tokio::time::Instant {
-        tokio::time::Instant::now()
     }
 }

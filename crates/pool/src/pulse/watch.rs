@@ -11,9 +11,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use env::Env;
+use env::{Env, Moment};
 use parking_lot::Mutex;
 
 use super::standing::{SPAN, Slowness, Standings, Verdict};
@@ -32,25 +32,34 @@ const NUDGE: Duration = Duration::from_millis(50);
 /// When the task itself wakes so much later than it wanted, all of the machine stood still, and ages say nothing.
 const LATE: Duration = Duration::from_secs(1);
 
-/// Starts the task when there is I/O and it does not run.
+/// Starts its tasks when there is I/O and they do not run.
 pub(crate) struct Watch {
-    path: OnceLock<Weak<DataPath>>,
+    pub(super) path: OnceLock<Weak<DataPath>>,
     runs: AtomicBool,
+    pub(super) hedges: AtomicBool,
     standings: Mutex<Standings>,
 }
 
-/// Tells that the task has ended, also when it was never started.
-struct Running(Arc<Watch>);
+/// Tells that a task has ended, also when it was never started.
+pub(super) struct Running {
+    pub(super) watch: Arc<Watch>,
+    of: fn(&Watch) -> &AtomicBool,
+}
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.0.runs.store(false, Ordering::Release);
+        (self.of)(&self.watch).store(false, Ordering::Release);
     }
 }
 
 impl Watch {
     pub(crate) fn new() -> Arc<Watch> {
-        Arc::new(Watch { path: OnceLock::new(), runs: AtomicBool::new(false), standings: Mutex::default() })
+        Arc::new(Watch {
+            path: OnceLock::new(),
+            runs: AtomicBool::new(false),
+            hedges: AtomicBool::new(false),
+            standings: Mutex::default(),
+        })
     }
 
     /// The disks to look after. Called once.
@@ -60,39 +69,43 @@ impl Watch {
 
     /// There is I/O.
     pub(crate) fn wake(self: &Arc<Watch>, env: &Env) {
-        if self.runs.load(Ordering::Relaxed) || self.path.get().is_none() {
-            return;
-        }
-        if !self.runs.swap(true, Ordering::AcqRel) {
-            let running = Running(Arc::clone(self));
+        if let Some(running) = self.start(|watch| &watch.runs) {
             env.spawn_if_running(run(env.clone(), running));
         }
+    }
+
+    /// The right to run one of the tasks, if it does not run.
+    pub(super) fn start(self: &Arc<Watch>, of: fn(&Watch) -> &AtomicBool) -> Option<Running> {
+        if of(self).load(Ordering::Relaxed) || self.path.get().is_none() {
+            return None;
+        }
+        (!of(self).swap(true, Ordering::AcqRel)).then(|| Running { watch: Arc::clone(self), of })
     }
 }
 
 async fn run(env: Env, running: Running) {
-    let watch = Arc::clone(&running.0);
+    let watch = Arc::clone(&running.watch);
     let Some(path) = watch.path.get().cloned() else { return };
-    let mut span_ends = env.now() + SPAN;
+    let mut span_ends = env.moment().after(SPAN);
     loop {
         let wake = {
             let Some(path) = path.upgrade() else { return };
             let oldest = path.all_disks().iter().filter_map(|d| d.pulse.oldest()).min();
-            let now = env.now();
+            let now = env.moment();
             // One that hangs and has to be waited for is looked at again after a while.
-            let next = |o: Instant| if o + HANGS > now { o + HANGS } else { now + LATE };
+            let next = |o: Moment| if o.after(HANGS) > now { o.after(HANGS) } else { now.after(LATE) };
             oldest.map_or(span_ends, |o| next(o).min(span_ends))
         };
-        env.sleep_until(wake).await;
+        env.sleep_until(env.instant(wake)).await;
         let Some(path) = path.upgrade() else { return };
-        let now = env.now();
-        let late = now.saturating_duration_since(wake) >= LATE;
+        let now = env.moment();
+        let late = Duration::from_nanos(now.ns_since(wake)) >= LATE;
         if !late {
             path.drop_hung().await;
         }
         if now >= span_ends {
             let quiet = path.end_span(&watch.standings, now, late).await;
-            span_ends = env.now() + SPAN;
+            span_ends = env.moment().after(SPAN);
             if quiet {
                 drop(running);
                 // An I/O that began since was not to start another one.
@@ -107,7 +120,7 @@ async fn run(env: Env, running: Running) {
 
 impl DataPath {
     /// Looks at all disks; whether there was nothing to see.
-    async fn end_span(self: &Arc<DataPath>, standings: &Mutex<Standings>, now: Instant, late: bool) -> bool {
+    async fn end_span(self: &Arc<DataPath>, standings: &Mutex<Standings>, now: Moment, late: bool) -> bool {
         let disks = self.disks();
         let looks: BTreeMap<_, _> =
             disks.iter().map(|d| (d.number, d.pulse.look(d.member.disk.info(), now))).collect();
@@ -142,8 +155,8 @@ impl DataPath {
         // Each leaving may take long: the next one is of those that hang then.
         while let Some((number, _)) = self.hung().into_iter().find(|(d, _)| seen.insert(*d)) {
             // Perhaps it has ended, and who waits for it has not looked.
-            let now = self.env.now();
-            self.all_disks().iter().for_each(|d| d.pulse.nudge(now - HANGS));
+            let since = self.env.moment().before(HANGS);
+            self.all_disks().iter().for_each(|d| d.pulse.nudge(since));
             self.env.sleep(NUDGE).await;
             let Some(age) = self.hung().into_iter().find(|(d, _)| *d == number).map(|(_, age)| age) else {
                 continue;
@@ -166,8 +179,8 @@ impl DataPath {
 
     /// The disks with an I/O that hangs now, and for how long; the longest first.
     fn hung(&self) -> Vec<(DiskNumber, Duration)> {
-        let now = self.env.now();
-        let age = |d: &Arc<DataDisk>| Some((d.number, now.saturating_duration_since(d.pulse.oldest()?)));
+        let now = self.env.moment();
+        let age = |d: &Arc<DataDisk>| Some((d.number, Duration::from_nanos(now.ns_since(d.pulse.oldest()?))));
         let mut hung: Vec<_> = self.all_disks().iter().filter_map(age).filter(|h| h.1 >= HANGS).collect();
         hung.sort_by_key(|(_, age)| std::cmp::Reverse(*age));
         hung
@@ -202,7 +215,7 @@ impl DataPath {
     }
 
     /// The disks that take part, and those that did and are not let go of yet.
-    fn all_disks(&self) -> Vec<Arc<DataDisk>> {
+    pub(super) fn all_disks(&self) -> Vec<Arc<DataDisk>> {
         self.disks.read().values().cloned().collect()
     }
 

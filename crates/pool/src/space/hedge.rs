@@ -28,7 +28,7 @@ impl Space {
     /// are alike within a factor of two count as equal, and of equals it is another for each group. Outliers are read only if there is no other.
     pub(super) fn choose<'a>(&self, copies: &'a [Copy], units: &Range<u32>) -> Option<&'a Copy> {
         let regions = self.inner.regions.of(units);
-        let now = self.path.env.now();
+        let now = self.path.env.moment();
         let turn = (units.start / GROUP_UNITS as u32) as usize;
         let current =
             || copies.iter().filter(|c| c.is_current(regions)).filter_map(|c| Some((c, c.disk.as_ref()?)));
@@ -38,7 +38,7 @@ impl Space {
         let rank = |(copy, disk): &(&Copy, &std::sync::Arc<crate::disks::DataDisk>)| {
             let pulse = &disk.pulse;
             let times = fastest.zip(pulse.typical(now)).map_or(1, |(f, t)| times(t, f));
-            let queue = (u128::from(pulse.in_flight()) + 1) * times;
+            let queue = (u64::from(pulse.in_flight()) + 1).saturating_mul(times);
             (pulse.is_avoided(now), queue, (copy.index + turn) % copies.len().max(1))
         };
         current().min_by_key(rank).map(|(copy, _)| copy)
@@ -63,8 +63,7 @@ impl Space {
         let path = &self.path;
         first.disk().pulse.count_user_read();
         if another
-            && let Some(began) = first.began()
-            && !first.wait_until(began + first.disk().pulse.hedge_after(), &path.env).await
+            && !first.ends_within(first.disk().pulse.hedge_after()).await
             && let Some(second) = self.second(&first, row, column, units)
         {
             // In a box: what is rarely needed is not to make every read large.
@@ -85,8 +84,9 @@ impl Space {
 }
 
 /// How many times another latency one is; those within a factor of two are equal.
-fn times(one: Duration, other: Duration) -> u128 {
-    (one.as_nanos() / other.as_nanos().max(1)).max(1)
+fn times(one: Duration, other: Duration) -> u64 {
+    let times = one.as_nanos() / other.as_nanos().max(1);
+    u64::try_from(times).unwrap_or(u64::MAX).max(1)
 }
 
 /// The first good answer; if there is none, the first disk's.

@@ -33,7 +33,7 @@ impl Striped {
     ) -> (bool, SgMut) {
         let path = &self.space.path;
         let mut dst = dst;
-        if disk.pulse.is_avoided(path.env.now()) {
+        if disk.pulse.is_avoided(path.env.moment()) {
             let made = Box::pin(self.made(row, column, units, dst)).await;
             if made.0 {
                 return made;
@@ -43,8 +43,7 @@ impl Striped {
         let mut first = disk.start_read(offset, dst);
         disk.pulse.count_user_read();
         if path.is_hedging()
-            && let Some(began) = first.began()
-            && !first.wait_until(began + disk.pulse.hedge_after(), &path.env).await
+            && !first.ends_within(disk.pulse.hedge_after()).await
             && path.may_hedge()
             && let Some(buffers) = first.shape().try_alloc(&path.io)
         {

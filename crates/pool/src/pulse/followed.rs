@@ -1,0 +1,210 @@
+//! The wait for one I/O.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use disk::{DiskError, Op, Place};
+use env::{BoxFuture, Io, Moment};
+
+use super::{Busy, Pulse};
+
+/// An I/O that its driver is not done with, as the pulse knows it.
+pub(super) struct UnderWay {
+    pub(super) began: Moment,
+    pub(super) op: Op,
+    /// Who waits. Without anybody nobody knows whether it has ended.
+    pub(super) waiter: Option<Waker>,
+    pub(super) due: Due,
+}
+
+/// When who waits wants to hear that it takes long.
+pub(super) enum Due {
+    Never,
+    At(Moment),
+    /// It does.
+    Passed,
+}
+
+/// An I/O under way.
+pub(super) struct Ticket {
+    pulse: Arc<Pulse>,
+    slot: u32,
+    began: Moment,
+    op: Op,
+    /// Whether it is counted as ended.
+    ended: bool,
+}
+
+/// The wait for an I/O: what it gave, or `None` when its disk has left and nobody waits any more.
+pub(crate) struct Followed<T: Send + 'static> {
+    io: Option<Io<T>>,
+    ticket: Option<Ticket>,
+    /// Until its driver is done with it.
+    busy: Option<Busy>,
+    /// It was looked at before, and had not ended.
+    waited: bool,
+}
+
+/// What a look at an I/O finds.
+enum Look<T> {
+    Ended(Option<T>),
+    /// It takes longer than who waits wanted to wait at first.
+    Late,
+    UnderWay,
+}
+
+impl Ticket {
+    pub(super) fn new(pulse: &Arc<Pulse>, slot: u32, began: Moment, op: Op) -> Ticket {
+        Ticket { pulse: Arc::clone(pulse), slot, began, op, ended: false }
+    }
+
+    /// The I/O is done.
+    fn done(mut self) {
+        let now = self.pulse.env.moment();
+        self.ended = true;
+        let mut state = self.pulse.state.lock();
+        self.pulse.ended(&mut state, self.op, now.ns_since(self.began), now);
+        state.remove(self.slot, self.op);
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.pulse.state.lock().remove(self.slot, self.op);
+        }
+    }
+}
+
+impl<T: Send + 'static> Followed<T> {
+    pub(super) fn new(io: Io<T>, ticket: Ticket) -> Followed<T> {
+        Followed { io: Some(io), ticket: Some(ticket), busy: None, waited: false }
+    }
+
+    /// One that was not started.
+    pub(super) fn of_none() -> Followed<T> {
+        Followed { io: None, ticket: None, busy: None, waited: false }
+    }
+
+    /// Counts in [`Pulse::in_flight`] until its driver is done with it, whether or not somebody waits.
+    pub(crate) fn counted(mut self, busy: Busy) -> Followed<T> {
+        self.busy = self.io.is_some().then_some(busy);
+        self
+    }
+
+    /// What it gave, or the error of a disk that has left.
+    pub(crate) async fn wait(self, at: Place) -> Result<T, DiskError> {
+        self.await.ok_or(DiskError::Timeout { at })
+    }
+
+    /// Waits until it has ended, or has taken so long: whether it has ended. The result is there for who waits next.
+    pub(crate) async fn ends_within(&mut self, time: Duration) -> bool {
+        std::future::poll_fn(|context| match self.look(context, Some(time)) {
+            Look::Ended(result) => {
+                self.io = result.map(Io::Done);
+                Poll::Ready(true)
+            }
+            Look::Late => Poll::Ready(false),
+            Look::UnderWay => Poll::Pending,
+        })
+        .await
+    }
+
+    fn look(&mut self, context: &mut Context<'_>, within: Option<Duration>) -> Look<T> {
+        let (result, known) = match self.io.take() {
+            None => return Look::Ended(None),
+            Some(Io::Done(result)) => (result, true),
+            Some(Io::Pending(mut io)) => match io.as_mut().poll(context) {
+                // One that had ended before anybody looked tells nothing about its disk.
+                Poll::Ready(result) => (result, self.waited),
+                Poll::Pending => {
+                    self.io = Some(Io::Pending(io));
+                    return self.stays(context, within);
+                }
+            },
+        };
+        self.busy = None;
+        if let Some(ticket) = self.ticket.take().filter(|_| known) {
+            ticket.done();
+        }
+        Look::Ended(Some(result))
+    }
+
+    /// It has not ended: says who waits, and for how long at first.
+    fn stays(&mut self, context: &mut Context<'_>, within: Option<Duration>) -> Look<T> {
+        self.waited = true;
+        let Some(ticket) = &self.ticket else { return Look::Ended(None) };
+        let pulse = &ticket.pulse;
+        let mut hedger = false;
+        if let Some(mine) = &mut pulse.state.lock().under_way[ticket.slot as usize] {
+            if !mine.waiter.as_ref().is_some_and(|w| w.will_wake(context.waker())) {
+                mine.waiter = Some(context.waker().clone());
+            }
+            match (within, &mine.due) {
+                (Some(_), Due::Passed) => return Look::Late,
+                (Some(time), Due::Never) => {
+                    mine.due = Due::At(mine.began.after(time));
+                    hedger = true;
+                }
+                (None, Due::At(_)) => mine.due = Due::Never,
+                (Some(_), Due::At(_)) | (None, _) => {}
+            }
+        }
+        // After it is there to be seen.
+        if hedger {
+            pulse.watch.wake_hedger(&pulse.env);
+        }
+        // After the waker is there: whoever abandons it after this look wakes it.
+        if pulse.abandoned.load(Ordering::Acquire) {
+            self.leave_alone();
+            return Look::Ended(None);
+        }
+        Look::UnderWay
+    }
+
+    /// Its driver goes on; so it stays under way.
+    fn leave_alone(&mut self) {
+        if let (Some(Io::Pending(io)), Some(ticket)) = (self.io.take(), self.ticket.take()) {
+            keep(io, ticket, self.busy.take());
+        }
+    }
+}
+
+/// Holds the ticket, and its place in the queue, until the I/O is done.
+fn keep<T: Send + 'static>(io: BoxFuture<T>, ticket: Ticket, busy: Option<Busy>) {
+    let env = ticket.pulse.env.clone();
+    if let Some(mine) = &mut ticket.pulse.state.lock().under_way[ticket.slot as usize] {
+        // The task is woken when it has ended, and by nothing else.
+        mine.waiter = Some(Waker::noop().clone());
+        mine.due = Due::Never;
+    }
+    env.spawn_if_running(async move {
+        drop(io.await);
+        drop(busy);
+        ticket.done();
+    });
+}
+
+impl<T: Send + 'static> Future for Followed<T> {
+    type Output = Option<T>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<T>> {
+        match self.look(context, None) {
+            Look::Ended(result) => Poll::Ready(result),
+            Look::Late | Look::UnderWay => Poll::Pending,
+        }
+    }
+}
+
+/// Nothing of it is pinned in place: the future is in a box of its own.
+impl<T: Send + 'static> Unpin for Followed<T> {}
+
+impl<T: Send + 'static> Drop for Followed<T> {
+    fn drop(&mut self) {
+        self.leave_alone();
+    }
+}
