@@ -34,6 +34,9 @@ pub trait Book: Send + Sync {
     /// Looks at the state, once. `f` is short and looks at nothing else of the book: changes wait for it.
     fn view(&self, f: &mut dyn FnMut(&State));
 
+    /// Grows with each change of the state or of who takes part, before anybody hears that it is made.
+    fn version(&self) -> u64;
+
     /// The disks that take part, at this moment.
     fn members(&self) -> Arc<Members>;
 
@@ -48,6 +51,10 @@ pub trait Book: Send + Sync {
 impl Book for Pool {
     fn view(&self, f: &mut dyn FnMut(&State)) {
         self.read(f);
+    }
+
+    fn version(&self) -> u64 {
+        self.metadata().version()
     }
 
     fn members(&self) -> Arc<Members> {

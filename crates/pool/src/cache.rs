@@ -5,15 +5,17 @@
 //!    bound is dirty, writers flush.
 //! 2. A dead entry's row is gone; nobody changes it any more.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::hash::Hash;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
 
 use crate::RowNumber;
 
 /// What an entry is found by.
-pub(crate) trait Key: Copy + Ord {
+pub(crate) trait Key: Copy + Ord + Hash {
     /// The row that it is part of, and ends with.
     fn row(&self) -> RowNumber;
 }
@@ -48,14 +50,14 @@ pub(crate) struct Cache<K, S> {
 }
 
 struct Inner<K, S> {
-    entries: BTreeMap<K, (Arc<Cached<K, S>>, u64)>,
+    entries: FxHashMap<K, (Arc<Cached<K, S>>, u64)>,
     dirty: BTreeSet<K>,
     clock: u64,
 }
 
 impl<K: Key, S: Entry> Cache<K, S> {
     pub(crate) fn new(bound: usize, new: impl Fn(K) -> S + Send + Sync + 'static) -> Cache<K, S> {
-        let inner = Inner { entries: BTreeMap::new(), dirty: BTreeSet::new(), clock: 0 };
+        let inner = Inner { entries: FxHashMap::default(), dirty: BTreeSet::new(), clock: 0 };
         Cache { bound: bound.max(4), new: Box::new(new), inner: Mutex::new(inner) }
     }
 
@@ -104,7 +106,12 @@ impl<K: Key, S: Entry> Cache<K, S> {
 
     /// Those of some keys, in their order.
     pub(crate) fn of(&self, keys: std::ops::RangeInclusive<K>) -> Vec<Arc<Cached<K, S>>> {
-        self.inner.lock().entries.range(keys).map(|(_, (e, _))| Arc::clone(e)).collect()
+        let inner = self.inner.lock();
+        let found = inner.entries.iter().filter(|(k, _)| keys.contains(k));
+        let mut found: Vec<_> = found.map(|(_, (e, _))| Arc::clone(e)).collect();
+        drop(inner);
+        found.sort_unstable_by_key(|e| e.key);
+        found
     }
 
     /// Forgets the entries of a row that is gone.
@@ -116,9 +123,8 @@ impl<K: Key, S: Entry> Cache<K, S> {
     pub(crate) fn kill_all(&self, which: impl Fn(&K) -> bool) {
         let dead: Vec<_> = {
             let mut inner = self.inner.lock();
-            let keys: Vec<K> = inner.entries.keys().filter(|k| which(k)).copied().collect();
             inner.dirty.retain(|k| !which(k));
-            keys.iter().filter_map(|k| inner.entries.remove(k)).map(|(e, _)| e).collect()
+            inner.entries.extract_if(|k, _| which(k)).map(|(_, (e, _))| e).collect()
         };
         for entry in dead {
             *entry.state.lock().flags() = Flags { dirty: false, dead: true };

@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use arena::Arena;
 use disk::DiskError;
@@ -72,6 +72,8 @@ pub struct DataPath {
     pub(crate) hedging: AtomicBool,
     watch: Arc<Watch>,
     pub(crate) disks: RwLock<BTreeMap<DiskNumber, Arc<DataDisk>>>,
+    /// Counts changes of `disks`; changed while they are locked.
+    joined: AtomicU64,
     spaces: Mutex<BTreeMap<SpaceId, Arc<SpaceInner>>>,
 }
 
@@ -113,6 +115,7 @@ impl DataPath {
             hedging: AtomicBool::new(true),
             watch: Watch::new(),
             disks: RwLock::default(),
+            joined: AtomicU64::new(0),
             spaces: Mutex::default(),
         });
         path.watch.set_path(&path);
@@ -212,7 +215,7 @@ impl DataPath {
                 self.doubt_memory(member.number, (space, row, index), regions, unflushed);
             }
         }
-        self.disks.write().insert(member.number, Arc::clone(&disk));
+        self.change_disks(|disks| drop(disks.insert(member.number, Arc::clone(&disk))));
         // What was only about to be changed counted before.
         doubted.iter().filter(|s| s.doubts(member.number)).for_each(|s| s.forget(member.number));
         drop(alone);
@@ -247,7 +250,7 @@ impl DataPath {
             disks.iter().filter(|(d, disk)| !stays(d, disk)).map(|(_, disk)| Arc::clone(disk)).collect()
         };
         gone.iter().for_each(|disk| self.owe_unflushed(disk));
-        self.disks.write().retain(|_, disk| !gone.iter().any(|g| Arc::ptr_eq(g, disk)));
+        self.change_disks(|disks| disks.retain(|_, disk| !gone.iter().any(|g| Arc::ptr_eq(g, disk))));
         // Nobody else can end the wait for what they do not answer.
         gone.iter().for_each(|d| d.pulse.abandon());
     }
@@ -334,6 +337,23 @@ impl DataPath {
         let (mut f, mut out) = (Some(f), None);
         self.book.view(&mut |state| out = f.take().map(|f| f(state)));
         out.expect("the book shows its state once")
+    }
+
+    /// Grows with each change of where copies are or which disks take part, before anybody hears that it is made.
+    pub(crate) fn version(&self) -> u64 {
+        // Neither ever falls.
+        self.book.version() + self.joined.load(Ordering::Acquire)
+    }
+
+    fn change_disks(&self, change: impl FnOnce(&mut BTreeMap<DiskNumber, Arc<DataDisk>>)) {
+        {
+            let mut disks = self.disks.write();
+            change(&mut disks);
+            self.joined.fetch_add(1, Ordering::AcqRel);
+        }
+        // What was looked up before may hold one that is to be let go of.
+        let spaces: Vec<_> = self.spaces.lock().values().cloned().collect();
+        spaces.iter().for_each(|space| space.forget_routes(self));
     }
 
     /// The disk, if it takes part.

@@ -25,6 +25,7 @@ mod prepare;
 mod read;
 mod resolve;
 mod rounds;
+mod routes;
 mod unresolved;
 mod unwritten;
 mod write;
@@ -49,6 +50,7 @@ use crate::{PoolId, SpaceId, SpaceRecord, UNIT};
 use flush::Flusher;
 use kept::Kept;
 use locks::RangeLocks;
+use routes::Routes;
 use unresolved::Unresolved;
 
 /// A space of an open pool. Clones are the same. Its calls run in tasks on the worker that they are made on ([`env::Env::spawn`]), but for
@@ -67,6 +69,7 @@ pub(crate) struct SpaceInner {
     pub(crate) regions: Regions,
     pub(crate) groups: Groups,
     pub(crate) locks: RangeLocks,
+    routes: Routes,
     pub(crate) parity: Option<Arc<Parity>>,
     flusher: Flusher,
     unresolved: Unresolved,
@@ -92,6 +95,7 @@ impl SpaceInner {
             regions,
             groups: Groups::with(path.options.tables, regions),
             locks: RangeLocks::default(),
+            routes: Routes::default(),
             parity: parity.map(Arc::new),
             flusher: Flusher::default(),
             unresolved: Unresolved::default(),
@@ -174,7 +178,7 @@ impl Disk for Space {
         let client = self.path.jobs.client(true);
         let dst = match self.start_read(offset, at.length, dst) {
             Ok(direct) => {
-                let (space, client) = (self.clone(), self.path.jobs.client(true));
+                let space = self.clone();
                 let rest = async move {
                     let (result, dst) = space.finish_read(direct).await;
                     drop((pass, client));

@@ -7,7 +7,8 @@ use disk::Disk;
 use env::{Ctx, Env};
 use pool::format::Claimant;
 use pool::{
-    CreateOptions, DataPath, NewDisk, PathOptions, Pool, Provisioning, Resiliency, Space, SpaceRecord,
+    CreateOptions, DataPath, MediaClass, NewDisk, PathOptions, Pool, Provisioning, Resiliency, Space,
+    SpaceRecord,
 };
 use serde::Deserialize;
 
@@ -57,8 +58,11 @@ impl Bench {
     /// Makes all of it.
     pub async fn create(shape: &Shape) -> Result<Bench, Failure> {
         let (env, arena) = (Env::real(), Arena::new(ARENA)?);
-        let devices =
-            shape.devices.iter().map(|path| Counted::open(&env, &arena, path)).collect::<Result<Vec<_>, _>>()?;
+        let devices = shape
+            .devices
+            .iter()
+            .map(|path| Counted::open(&env, &arena, path))
+            .collect::<Result<Vec<_>, _>>()?;
         let new =
             |d: &Arc<Counted>| NewDisk { overwrite: true, ..NewDisk::new(Arc::clone(d) as Arc<dyn Disk>) };
         let disks: Vec<NewDisk> = devices.iter().map(new).collect();
@@ -79,6 +83,7 @@ impl Bench {
             interleave: INTERLEAVE,
             columns: shape.columns,
             provisioning: Provisioning::Thin,
+            media: MediaClass::ANY,
         };
         let id = pool.create_space(record).await?;
         let mut options = PathOptions::default();

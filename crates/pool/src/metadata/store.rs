@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use disk::DiskError;
 use parking_lot::RwLock;
@@ -99,6 +100,8 @@ pub(crate) struct Shared {
     pub(crate) members: RwLock<Arc<Members>>,
     pub(crate) suspended: RwLock<Option<Suspension>>,
     pub(crate) active: RwLock<Option<ActiveRegions>>,
+    /// Counts changes of the state and of the members; changed while they are locked.
+    version: AtomicU64,
     /// Counts changes of members and suspension.
     pub(crate) changed: watch::Sender<u64>,
 }
@@ -167,6 +170,11 @@ impl Metadata {
     /// Looks at the state. `f` is short and does not wait: commits do meanwhile.
     pub(crate) fn read<R>(&self, f: impl FnOnce(&State) -> R) -> R {
         f(&self.shared.state.read())
+    }
+
+    /// See [`crate::book::Book::version`].
+    pub(crate) fn version(&self) -> u64 {
+        self.shared.version.load(Ordering::Acquire)
     }
 
     /// The disks that take part, at this moment.
@@ -239,8 +247,20 @@ impl Shared {
             members: RwLock::new(Arc::new(members)),
             suspended: RwLock::new(None),
             active: RwLock::new(None),
+            version: AtomicU64::new(0),
             changed: watch::Sender::new(0),
         })
+    }
+
+    /// Shows another state from now on.
+    pub(crate) fn set_state(&self, new: State) {
+        let old = {
+            let mut state = self.state.write();
+            self.version.fetch_add(1, Ordering::AcqRel);
+            std::mem::replace(&mut *state, new)
+        };
+        // Not under the lock: it may be the last to have much of it.
+        drop(old);
     }
 
     pub(crate) fn remove_member(&self, disk: DiskNumber) {
@@ -265,6 +285,7 @@ impl Shared {
         {
             let mut members = self.members.write();
             *members = Arc::new(f(&members));
+            self.version.fetch_add(1, Ordering::AcqRel);
         }
         self.changed.send_modify(|n| *n += 1);
     }

@@ -159,7 +159,7 @@ impl Writer {
         }
         // The lock is not held while what only the old state had is freed.
         let acknowledged = self.shadow.clone();
-        drop(std::mem::replace(&mut *self.shared.state.write(), acknowledged));
+        self.shared.set_state(acknowledged);
         for disk in self.removed.drain(..) {
             self.shared.remove_member(disk);
         }

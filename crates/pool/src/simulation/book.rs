@@ -19,6 +19,7 @@ pub(super) struct TestBook {
 }
 
 struct Inner {
+    version: u64,
     state: State,
     members: Arc<Members>,
     /// What was committed, with the number of events there had been.
@@ -28,7 +29,7 @@ struct Inner {
 impl TestBook {
     pub(super) fn new(machine: &Machine, state: State, members: Members) -> Arc<TestBook> {
         let history = vec![(0, state.clone())];
-        let inner = Inner { state, members: Arc::new(members), history };
+        let inner = Inner { version: 0, state, members: Arc::new(members), history };
         Arc::new(TestBook {
             machine: machine.clone(),
             inner: Mutex::new(inner),
@@ -63,13 +64,16 @@ impl TestBook {
         }
         let mut inner = self.inner.lock();
         inner.state.apply_all(ops)?;
+        inner.version += 1;
         let now = (self.machine.events(), inner.state.clone());
         inner.history.push(now);
         Ok(())
     }
 
     pub(super) fn set_members(&self, members: Members) {
-        self.inner.lock().members = Arc::new(members);
+        let mut inner = self.inner.lock();
+        inner.members = Arc::new(members);
+        inner.version += 1;
     }
 
     pub(super) fn leave_now(&self, disk: DiskNumber, reason: Absence) -> Result<(), CommitError> {
@@ -89,6 +93,10 @@ impl TestBook {
 impl Book for TestBook {
     fn view(&self, f: &mut dyn FnMut(&State)) {
         f(&self.inner.lock().state);
+    }
+
+    fn version(&self) -> u64 {
+        self.inner.lock().version
     }
 
     fn members(&self) -> Arc<Members> {

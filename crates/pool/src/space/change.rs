@@ -5,6 +5,7 @@ use futures_util::future::join_all;
 use smallvec::SmallVec;
 
 use super::copies::{Copies, Copy, blame, current};
+use super::routes::Route;
 use super::{Space, SpaceError};
 use crate::activity::{Mark, NotMarked};
 use crate::groups::GroupKey;
@@ -17,6 +18,13 @@ pub(super) enum Attempt {
     Again,
     /// A disk's activity log is full: make room first.
     NoMark(DiskNumber),
+}
+
+/// The copies to change.
+pub(super) struct Targets {
+    pub(super) copies: Copies,
+    /// All copies of the column.
+    route: Route,
 }
 
 /// Of each copy that is changed.
@@ -34,27 +42,27 @@ impl Space {
         key: GroupKey,
         regions: u64,
         skip: &mut Vec<Copy>,
-    ) -> Result<Result<(Copies, Marks), Attempt>, SpaceError> {
+    ) -> Result<Result<(Targets, Marks), Attempt>, SpaceError> {
         let (row, column) = (key.row, key.column);
-        let Some(copies) = self.inner.copies(&self.path, row, column) else { return Ok(Err(Attempt::Again)) };
-        self.inner.unavailable(row, &copies, regions)?;
-        let mut targets = copies.clone();
-        targets.retain(|c| c.disk.is_some() && !skip.iter().any(|s| s.is_as(c)));
+        let Some(route) = self.inner.route(&self.path, row, column) else { return Ok(Err(Attempt::Again)) };
+        self.inner.unavailable(row, &route, regions)?;
+        let is_one = |c: &&Copy| c.disk.is_some() && !skip.iter().any(|s| s.is_as(c));
+        let targets: Copies = route.iter().filter(is_one).cloned().collect();
         let marks = match self.mark(row, &targets, regions, skip).await? {
             Ok(marks) => marks,
             Err(attempt) => return Ok(Err(attempt)),
         };
-        if targets.len() < copies.len() {
+        if targets.len() < route.len() {
             // One that joined meanwhile may have been brought up to date, and would be behind again.
-            if self.is_changed(row, column, &copies) {
+            if self.is_changed(row, column, &route) {
                 return Ok(Err(Attempt::Again));
             }
-            Box::pin(self.miss(row, &copies, &targets, regions)).await?;
+            Box::pin(self.miss(row, &route, &targets, regions)).await?;
         }
-        if self.is_changed(row, column, &copies) {
+        if !route.is_current(&self.path) && self.is_changed(row, column, &route) {
             return Ok(Err(Attempt::Again));
         }
-        Ok(Ok((targets, marks)))
+        Ok(Ok((Targets { copies: targets, route }, marks)))
     }
 
     /// Marks regions as active on the disks of these copies, durably. `skip` gets the copies whose disks could not, and which do not count there
@@ -125,6 +133,13 @@ impl Space {
     pub(super) fn is_changed(&self, row: RowNumber, column: u8, before: &[Copy]) -> bool {
         let now = self.inner.copies(&self.path, row, column);
         now.is_none_or(|now| now.iter().zip(before).any(|(a, b)| !a.is_as(b)))
+    }
+
+    /// Whether all went well with a change of all targets, and nothing is another than before it: nothing is left to judge.
+    pub(super) fn is_well(&self, targets: &Targets, regions: u64, results: &[Result<(), DiskError>]) -> bool {
+        results.iter().all(Result::is_ok)
+            && regions & !current(&targets.copies) == 0
+            && targets.route.is_current(&self.path)
     }
 
     /// Whether a change that came out like this on the copies is made: every current copy has it, and there is one. Deals with those that

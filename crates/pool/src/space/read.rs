@@ -61,7 +61,7 @@ impl Space {
         if !self.is_ready(&group, regions) {
             return Err(dst);
         }
-        let Some(copies) = self.inner.copies(&self.path, at.row, at.column) else { return Err(dst) };
+        let Some(copies) = self.inner.route(&self.path, at.row, at.column) else { return Err(dst) };
         let Some(copy) = self.choose(&copies, &units) else { return Err(dst) };
         let Some(disk) = copy.disk.clone() else { return Err(dst) };
         let reading = disk.start_read(copy.data_at(&disk, first), dst);

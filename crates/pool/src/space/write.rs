@@ -146,22 +146,24 @@ impl Space {
             Ok(begun) => begun,
             Err(attempt) => return Ok(attempt),
         };
-        let targets = targets.iter().filter_map(|c| Some((c, c.disk.as_ref()?)));
-        let targets: SmallVec<[_; 3]> = targets.collect();
-        let writes = targets
-            .iter()
-            .map(|(c, disk)| disk.start_write(c.data_at(disk, job.units.start), job.src.clone()));
         // All of them are under way before the first is waited for.
-        let mut writes: SmallVec<[_; 3]> = writes.collect();
+        let mut writes: SmallVec<[_; 3]> = SmallVec::new();
+        for copy in &targets.copies {
+            if let Some(disk) = &copy.disk {
+                writes.push(disk.start_write(copy.data_at(disk, job.units.start), job.src.clone()));
+            }
+        }
         let results = Started::wait_all(&mut writes).await;
         drop(writes);
-        let wrote: SmallVec<[(&Copy, Result<(), DiskError>); 3]> =
-            targets.iter().map(|(c, _)| *c).zip(results).collect();
-        let judged = self.judge(row, column, job.regions, &wrote).await;
-        if let Err(error) = judged {
-            // Old or new on each copy, nobody knows which: who looks next decides.
-            self.inner.doubt(&self.path, job.key, job.regions);
-            return Err(error);
+        if !self.is_well(&targets, job.regions, &results) {
+            let wrote: SmallVec<[(&Copy, Result<(), DiskError>); 3]> =
+                targets.copies.iter().filter(|c| c.disk.is_some()).zip(results).collect();
+            let judged = Box::pin(self.judge(row, column, job.regions, &wrote)).await;
+            if let Err(error) = judged {
+                // Old or new on each copy, nobody knows which: who looks next decides.
+                self.inner.doubt(&self.path, job.key, job.regions);
+                return Err(error);
+            }
         }
         {
             let mut state = group.state.lock();
