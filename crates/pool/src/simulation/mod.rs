@@ -12,6 +12,7 @@ mod model;
 mod moves;
 mod parity;
 mod reads;
+mod returns;
 mod slow;
 mod whole;
 mod world;

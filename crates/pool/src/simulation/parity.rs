@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use super::crashes::{a_cut, read_all};
 use super::local::{LOCAL, LOCAL_WIDE};
 use super::model::Model;
-use super::world::{Load, SPACE, Shape, World, work};
+use super::world::{Load, Shape, World, work};
 use super::{Random, in_virtual_time};
 use crate::events::Found;
 use crate::jobs::Progress;
@@ -18,7 +18,7 @@ use crate::{Absence, DiskNumber, RowNumber, State, UNIT};
 
 const LOAD: Load = Load { users: 2, steps: 12, units: 24, delay_ms: 3, rows: false };
 
-const SINGLE: Shape =
+pub(super) const SINGLE: Shape =
     Shape { copies: 1, parity: 1, columns: 2, disks: 3, interleave: 8 << 10, rows_max: 2, ..Shape::MIRROR };
 const WIDE: Shape = Shape { columns: 3, disks: 5, interleave: 4 << 10, ..SINGLE };
 pub(super) const DUAL: Shape = Shape { parity: 2, disks: 4, ..SINGLE };
@@ -123,34 +123,6 @@ fn cut_and_compare(shape: Shape, load: Load, recorded: &Recorded, which: usize, 
         let last = read_all(&world, load, &what).await;
         assert_eq!(first, last, "{what}: without {others:?}");
         assert_eq!(world.path.events.count(Found::Lost), 0, "{what}");
-    });
-}
-
-/// Another user of the pool keeps the resync from its record, memory needs the room of the table, and the column is written meanwhile.
-#[test]
-fn sums_that_a_resync_found_stay_until_they_count() {
-    in_virtual_time(async {
-        let world = World::new(SINGLE, 1).await;
-        world.write(0..2, &[11, 12]).await.expect("all disks are here");
-        world.space.flush(&Ctx::default()).wait().await.expect("all disks are here");
-        let disk = |column: usize| world.book.state().rows[&(SPACE, RowNumber(0))].slabs[column].place.disk.0;
-        go(&world, &[disk(0)]).await;
-        world.write(0..1, &[21]).await.expect("one may be away");
-        world.machine.plug(SlotId(usize::from(disk(0))));
-        world.bring_back(disk(0)).await;
-        let progress = Progress::default();
-        let mut resync = Box::pin(world.path.resync(DiskNumber(disk(0)), &progress));
-        let allocating = world.path.allocating.lock().await;
-        tokio::select! {
-            _ = &mut resync => panic!("nobody may record anything"),
-            () = world.env.sleep(Duration::from_secs(10)) => {}
-        }
-        world.space.inner.parity.as_ref().expect("it has parity").forget_clean();
-        world.write(1..2, &[32]).await.expect("all disks are here");
-        drop(allocating);
-        resync.await.expect("all disks are here");
-        go(&world, &[disk(1)]).await;
-        assert_eq!(world.read(0..2).await, Ok(vec![21, 32]));
     });
 }
 

@@ -189,7 +189,8 @@ impl Striped {
         self.enough(key.row, &columns, regions)?;
         let here: Vec<Copy> = columns.iter().filter(|c| c.disk.is_some()).cloned().collect();
         self.space.miss(key.row, &columns, &here, regions).await?;
-        if self.is_changed(key.row, &columns) {
+        // A disk that has come since they were found ready counts, though nothing is known of it: what is read of it later would hide what is told now.
+        if self.is_changed(key.row, &columns) || !group.state.lock().knows(&columns, regions) {
             return Ok(false);
         }
         let Some(columns) = self.columns(key.row) else { return Ok(false) };

@@ -83,8 +83,7 @@ impl Striped {
         let enough = column.is_some_and(|c| columns[c].is_current(regions))
             || regions & !usable(&self.p, &columns) == 0;
         let state = group.state.lock();
-        let known = || columns.iter().zip(&state.known).all(|(c, k)| c.current() & regions & !k == 0);
-        enough && !state.flags.dead && state.mapped & regions == regions && known()
+        enough && !state.flags.dead && state.mapped & regions == regions && state.knows(&columns, regions)
     }
 
     /// Makes known what can be. The caller has `preparing`.

@@ -3,6 +3,8 @@
 //! With a code that has groups a unit is looked for in its group first, and the other columns are asked only where that does not do.
 
 use arena::IoBuf;
+use disk::DiskError;
+use futures_util::FutureExt;
 use futures_util::future::join_all;
 
 use super::Striped;
@@ -29,6 +31,8 @@ pub(super) enum Part {
     Good(IoBuf),
     /// Something else, or it cannot be read.
     Bad(Found),
+    /// Its disk did not answer: what it has is not lost.
+    Silent(DiskError),
     /// It is not current, or nobody asked it.
     Away,
 }
@@ -39,6 +43,8 @@ enum Healed {
     As(Option<IoBuf>),
     /// What was read is too little.
     Ask,
+    /// What was read is too little, but the columns are not what they were when it was read.
+    Again,
 }
 
 impl Striped {
@@ -55,7 +61,7 @@ impl Striped {
     ) -> Result<Looked, SpaceError> {
         let mut looked = Looked::new();
         for (from, to) in pieces(units) {
-            let Some(columns) = self.columns(group.key.row) else { break };
+            let Some(mut columns) = self.columns(group.key.row) else { break };
             let all = self.p.code.all();
             let mut asked = self.p.code.near(column).unwrap_or(all);
             let mut parts = self.parts(group, &columns, asked, from, to).await;
@@ -71,6 +77,13 @@ impl Striped {
                                 .filter(|(c, _)| asked & 1 << c == 0)
                                 .for_each(|(_, (to, from))| *to = from);
                             asked = all;
+                        }
+                        Healed::Again => {
+                            let Some(now) = self.columns(group.key.row) else { return Ok(looked) };
+                            let number = group.key.first() + unit as u32;
+                            self.enough(group.key.row, &now, self.regions(&(number..number + 1)))?;
+                            (columns, asked) = (now, all);
+                            parts = self.parts(group, &columns, all, from, to).await;
                         }
                     }
                 };
@@ -97,7 +110,12 @@ impl Striped {
         for unit in range.clone().filter(|u| there.has(*u)) {
             let stripe: Vec<Part> = parts.iter().map(|p| p[unit - range.start].clone()).collect();
             if let Some(bad) = stripe.iter().position(|p| p.bad().is_some()) {
-                match self.heal_stripe(group, &columns, bad, unit, stripe, all).await? {
+                let mut looked = self.heal_stripe(group, &columns, bad, unit, stripe, all).await?;
+                if matches!(looked, Healed::Again) {
+                    let again = self.heal(group, bad, &Units::range(unit, unit + 1)).await?;
+                    looked = Healed::As(again.into_iter().next().and_then(|(_, bytes)| bytes));
+                }
+                match looked {
                     Healed::As(Some(_)) => healed += 1,
                     _ => lost += 1,
                 }
@@ -169,33 +187,35 @@ impl Striped {
         let there = group.state.lock().there(c).and(&Units::range(from, to));
         let mut parts = vec![Part::Zeros; to - from];
         for (first, end) in there.stretches() {
-            let (mut read, mut away) = (None, true);
-            if let Some(disk) = &copy.disk
-                && (first..end).any(|u| copy.is_current(region(u)))
-            {
-                away = false;
-                let at = copy.data_at(disk, key.first() + first as u32);
-                let length = (end - first) * UNIT as usize;
-                read = disk.read_vec(&self.space.path.io, at, length).await.ok().map(IoBuf::from);
-            }
+            let here = copy.disk.as_ref().filter(|_| (first..end).any(|u| copy.is_current(region(u))));
+            let read = async |unit: usize, count: usize| {
+                let disk = here?;
+                let at = copy.data_at(disk, key.first() + unit as u32);
+                Some(disk.read_vec(&self.space.path.io, at, count * UNIT as usize).await.map(IoBuf::from))
+            };
+            let whole = read(first, end - first).await;
             for unit in first..end {
                 let number = key.first() + unit as u32;
-                parts[unit - from] = if away || !copy.is_current(region(unit)) {
+                parts[unit - from] = if !copy.is_current(region(unit)) {
                     Part::Away
                 } else {
                     let start = (unit - first) * UNIT as usize;
-                    let bytes = match &read {
-                        Some(read) => Some(read.slice(start..start + UNIT as usize)),
-                        None => self.space.read_units(copy, number, 1).await.map(IoBuf::from),
+                    let bytes = match &whole {
+                        Some(Ok(whole)) => Some(Ok(whole.slice(start..start + UNIT as usize))),
+                        Some(Err(DiskError::Medium { .. })) => read(unit, 1).await,
+                        Some(Err(error)) => Some(Err(*error)),
+                        None => None,
                     };
                     let state = group.state.lock();
                     match bytes {
-                        None => Part::Bad(Found::Unreadable),
-                        Some(_) if !state.has_sum(c, unit, region(unit)) => Part::Bad(Found::BadTable),
-                        Some(b) if self.sum(key.row, c, number, &b) != state.sums[c][unit] => {
+                        None => Part::Away,
+                        Some(Err(DiskError::Medium { .. })) => Part::Bad(Found::Unreadable),
+                        Some(Err(error)) => Part::Silent(error),
+                        Some(Ok(_)) if !state.has_sum(c, unit, region(unit)) => Part::Bad(Found::BadTable),
+                        Some(Ok(b)) if self.sum(key.row, c, number, &b) != state.sums[c][unit] => {
                             Part::Bad(Found::Healed)
                         }
-                        Some(b) => Part::Good(b),
+                        Some(Ok(b)) => Part::Good(b),
                     }
                 };
             }
@@ -232,6 +252,9 @@ impl Striped {
             self.space.path.events.add(Finding { found, disk, space, address });
         };
         let Some(whole) = whole else {
+            if mine.is_none() && self.may_be_found(group, columns, region, &parts).await? {
+                return Ok(Healed::Again);
+            }
             let enough = self.p.code.decodes(have(columns, region));
             if mine.is_none()
                 && enough
@@ -250,6 +273,28 @@ impl Striped {
             }
         }
         Ok(Healed::As(mine.or_else(|| whole[column].clone())))
+    }
+
+    /// Whether what was too little may be more at another look: a disk that did not answer is away from now on, and what it has is not lost; or a column that
+    /// was behind has been brought up to date meanwhile.
+    async fn may_be_found(
+        &self,
+        group: &RowGroup,
+        columns: &Columns,
+        region: u64,
+        parts: &[Part],
+    ) -> Result<bool, SpaceError> {
+        let row = group.key.row;
+        let mut silent = false;
+        for (copy, part) in columns.iter().zip(parts) {
+            if let Part::Silent(error) = part {
+                self.space.fail_copy(row, copy, region, error).boxed().await?;
+                silent = true;
+            }
+        }
+        let now = self.columns(row).unwrap_or_default();
+        let is_same = |(a, b): (&Copy, &Copy)| a.is_as(b) && a.is_current(region) == b.is_current(region);
+        Ok(silent || now.len() != columns.len() || !now.iter().zip(columns).all(is_same))
     }
 
     /// All units that are `wanted`, by bit, of a stripe from those that are good, if they agree with every sum that is known; maybe others of it.
@@ -322,13 +367,14 @@ impl Part {
         match self {
             Part::Zeros => Some(IoBuf::from(vec![0; UNIT as usize])),
             Part::Good(bytes) => Some(bytes.clone()),
-            Part::Bad(_) | Part::Away => None,
+            Part::Bad(_) | Part::Silent(_) | Part::Away => None,
         }
     }
 
     fn bad(&self) -> Option<Found> {
         match self {
             Part::Bad(found) => Some(*found),
+            Part::Silent(_) => Some(Found::Unreadable),
             _ => None,
         }
     }

@@ -11,6 +11,7 @@ use std::ops::Range;
 use crate::blocks::Units;
 use crate::cache::{Cache, Cached, Entry, Flags, Key};
 use crate::parity::Code;
+use crate::space::copies::Copy;
 use crate::{GROUP_UNITS, RowNumber};
 
 /// Which group of which row.
@@ -74,6 +75,11 @@ impl RowState {
     /// Which data columns of a stripe are written.
     pub(super) fn mask(&self, unit: usize) -> u32 {
         self.written.iter().enumerate().fold(0, |mask, (c, w)| mask | u32::from(w.has(unit)) << c)
+    }
+
+    /// Whether regions are known of every column that is current there.
+    pub(super) fn knows(&self, columns: &[Copy], regions: u64) -> bool {
+        columns.iter().zip(&self.known).all(|(c, known)| c.current() & regions & !known == 0)
     }
 
     /// Whether the column's unit has a sum to be compared with: `region` is the unit's.

@@ -1,0 +1,76 @@
+//! A parity column that is brought up to date while others use it, and the next disk that goes.
+
+use std::time::Duration;
+
+use disk::sim::{Fault, Rule, SlotId, When};
+use disk::{Disk, Op, PowerCut};
+use env::Ctx;
+
+use super::in_virtual_time;
+use super::parity::{SINGLE, go};
+use super::world::{SPACE, World};
+use crate::events::Found;
+use crate::jobs::Progress;
+use crate::{DiskNumber, RowNumber};
+
+/// Another user of the pool keeps the resync from its record, memory needs the room of the table, and the column is written meanwhile.
+#[test]
+fn sums_that_a_resync_found_stay_until_they_count() {
+    in_virtual_time(async {
+        let world = World::new(SINGLE, 1).await;
+        world.write(0..2, &[11, 12]).await.expect("all disks are here");
+        world.space.flush(&Ctx::default()).wait().await.expect("all disks are here");
+        let disk = |column: usize| world.book.state().rows[&(SPACE, RowNumber(0))].slabs[column].place.disk.0;
+        go(&world, &[disk(0)]).await;
+        world.write(0..1, &[21]).await.expect("one may be away");
+        world.machine.plug(SlotId(usize::from(disk(0))));
+        world.bring_back(disk(0)).await;
+        let progress = Progress::default();
+        let mut resync = Box::pin(world.path.resync(DiskNumber(disk(0)), &progress));
+        let allocating = world.path.allocating.lock().await;
+        tokio::select! {
+            _ = &mut resync => panic!("nobody may record anything"),
+            () = world.env.sleep(Duration::from_secs(10)) => {}
+        }
+        world.space.inner.parity.as_ref().expect("it has parity").forget_clean();
+        world.write(1..2, &[32]).await.expect("all disks are here");
+        drop(allocating);
+        resync.await.expect("all disks are here");
+        go(&world, &[disk(1)]).await;
+        assert_eq!(world.read(0..2).await, Ok(vec![21, 32]));
+    });
+}
+
+/// Who has looked while the column was behind, and waits for another disk, which goes when it is not behind any more, looks again: nothing is lost.
+#[test]
+fn what_a_resync_brought_meanwhile_is_found() {
+    in_virtual_time(async {
+        let world = World::new(SINGLE, 1).await;
+        world.write(0..4, &[11, 12, 13, 14]).await.expect("all disks are here");
+        let disk = |column: usize| world.book.state().rows[&(SPACE, RowNumber(0))].slabs[column].place.disk.0;
+        go(&world, &[disk(0)]).await;
+        world.write(0..1, &[21]).await.expect("one may be away");
+        world.machine.plug(SlotId(usize::from(disk(0))));
+        world.bring_back(disk(0)).await;
+        let progress = Progress::default();
+        let mut resync = Box::pin(world.path.resync(DiskNumber(disk(0)), &progress));
+        let allocating = world.path.allocating.lock().await;
+        tokio::select! {
+            _ = &mut resync => panic!("nobody may record anything"),
+            () = world.env.sleep(Duration::from_secs(10)) => {}
+        }
+        let second = Duration::from_secs(1);
+        let other = SlotId(usize::from(disk(1)));
+        world.machine.rule(other, Rule::new(Op::Read, When::Nth(0), Fault::Slow(second)));
+        let mut read = Box::pin(world.read(0..1));
+        tokio::select! {
+            _ = &mut read => panic!("the other disk is slow"),
+            () = world.env.sleep(second / 10) => {}
+        }
+        drop(allocating);
+        resync.await.expect("all disks are here");
+        world.machine.pull(other, PowerCut::KeepAll);
+        assert_eq!(read.await, Ok(vec![21]));
+        assert_eq!(world.path.events.count(Found::Lost), 0);
+    });
+}
