@@ -13,6 +13,7 @@ mod allocate;
 mod change;
 mod copies;
 mod discard;
+mod emptying;
 mod error;
 mod flush;
 mod heal;
@@ -47,6 +48,7 @@ use crate::groups::{Groups, Regions};
 use crate::layout::Layout;
 use crate::path::DataPath;
 use crate::{PoolId, SpaceId, SpaceRecord, UNIT};
+use emptying::Emptying;
 use flush::Flusher;
 use kept::Kept;
 use locks::RangeLocks;
@@ -71,6 +73,7 @@ pub(crate) struct SpaceInner {
     pub(crate) locks: RangeLocks,
     routes: Routes,
     pub(crate) parity: Option<Arc<Parity>>,
+    pub(crate) emptying: Emptying,
     flusher: Flusher,
     unresolved: Unresolved,
     info: DiskInfo,
@@ -97,6 +100,7 @@ impl SpaceInner {
             locks: RangeLocks::default(),
             routes: Routes::default(),
             parity: parity.map(Arc::new),
+            emptying: Emptying::default(),
             flusher: Flusher::default(),
             unresolved: Unresolved::default(),
             info: info(path.pool, id, record),

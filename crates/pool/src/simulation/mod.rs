@@ -4,6 +4,7 @@
 
 mod book;
 mod crashes;
+mod emptying;
 mod faults;
 mod jobs;
 mod local;

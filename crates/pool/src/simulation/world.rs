@@ -231,7 +231,7 @@ pub(super) struct Load {
     pub(super) units: u64,
     /// I/Os take up to so long.
     pub(super) delay_ms: u64,
-    /// Whole rows are discarded.
+    /// Whole rows are discarded, at once and in pieces.
     pub(super) rows: bool,
 }
 
@@ -301,8 +301,16 @@ async fn one_user(world: &Site, load: Load, user: u64, seed: u64, model: &Mutex<
                 let units = if whole { row * row_units..(row + 1) * row_units } else { units };
                 let used = if whole { units.start..units.start + load.units } else { units.clone() };
                 used.clone().for_each(|u| model.lock().begins(u, 0, events()));
-                let (offset, length) = (units.start * UNIT, (units.end - units.start) * UNIT);
-                if world.space.discard(&Ctx::default(), offset, length).wait().await.is_ok() {
+                let pieces: Vec<Range<u64>> = match whole && random.below(2) == 0 {
+                    true => used.clone().step_by(8).map(|u| u..used.end.min(u + 8)).collect(),
+                    false => vec![units],
+                };
+                let mut well = true;
+                for piece in pieces {
+                    let (offset, length) = (piece.start * UNIT, (piece.end - piece.start) * UNIT);
+                    well &= world.space.discard(&Ctx::default(), offset, length).wait().await.is_ok();
+                }
+                if well {
                     used.for_each(|u| model.lock().acknowledged(u));
                 }
             }

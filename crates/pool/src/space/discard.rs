@@ -1,4 +1,4 @@
-//! Discarding: units become zeros, whole rows give their slabs back. No data is written.
+//! Discarding: units become zeros, rows that have nothing else give their slabs back. No data is written.
 
 use std::ops::Range;
 
@@ -9,7 +9,8 @@ use crate::groups::{Group, GroupKey};
 use crate::{GROUP, Op, RowNumber, UNIT};
 
 impl Space {
-    /// Makes a range zeros. Durable after a flush; a row's slabs are free, and that is durable, when it returns.
+    /// Makes a range zeros. Durable after a flush. The slabs of rows in which nothing is left are free, and that is durable, when it returns; where that
+    /// cannot be found out now, after a later flush.
     ///
     /// # Errors
     /// [`SpaceError`]; then each unit is as it was, or zeros.
@@ -29,12 +30,14 @@ impl Space {
                 self.free_row(row).await?;
             } else if let Some(striped) = self.striped() {
                 Box::pin(striped.discard(at, stop - at)).await?;
+                self.emptied(row, at..stop).await;
             } else if self.inner.copies(&self.path, row, 0).is_some() {
                 for run in self.inner.layout.runs(at, stop - at, GROUP) {
                     let first = (run.at.offset / UNIT) as u32;
                     let key = GroupKey { row, column: run.at.column, group: (run.at.offset / GROUP) as u32 };
                     self.discard_units(key, first..first + (run.length / UNIT) as u32).await?;
                 }
+                self.emptied(row, at..stop).await;
             }
             at = stop;
         }
@@ -45,6 +48,9 @@ impl Space {
         let regions = self.inner.regions.of(&units);
         let mut skip = Vec::new();
         let _one = self.path.writes.acquire().await.expect("never closed");
+        if self.inner.groups.are_too_dirty() {
+            Box::pin(self.flush_all()).await?;
+        }
         loop {
             let Some(group) = self.ready(key, regions).await? else { return Ok(()) };
             let lock = self.inner.locks.lock(key.row, key.column, units.clone()).await;
@@ -93,30 +99,44 @@ impl Space {
         Ok(Attempt::Done)
     }
 
-    /// Gives a row's slabs back.
+    /// Gives a row's slabs back, whatever it has.
     async fn free_row(&self, row: RowNumber) -> Result<(), SpaceError> {
+        self.free_row_if(row, || true).await.map(drop)
+    }
+
+    /// Gives a row's slabs back if that is right when nobody uses the row; whether it has none now.
+    pub(super) async fn free_row_if(
+        &self,
+        row: RowNumber,
+        may: impl Fn() -> bool,
+    ) -> Result<bool, SpaceError> {
         if let Some(striped) = self.striped() {
-            return Box::pin(striped.free_row(row)).await;
+            return Box::pin(striped.free_row_if(row, may)).await;
         }
         let mut locks = Vec::new();
         for column in 0..self.inner.columns {
             locks.push(self.inner.locks.lock(row, column, 0..u32::MAX).await);
         }
         let _blocks = self.no_flush().await;
+        // Nobody takes the slabs before what is known of them here is forgotten, nor writes down what a failed disk has missed of them.
+        let _one = self.path.allocating.lock().await;
+        let _failing = self.path.failing.lock().await;
         let slabs = self.path.read(|s| {
             s.rows.get(&(self.inner.id, row)).map(|r| r.copies().map(|(_, c)| *c).collect::<Vec<_>>())
         });
-        let Some(slabs) = slabs else { return Ok(()) };
-        // Nobody takes the slabs before what is known of them here is forgotten.
-        let _one = self.path.allocating.lock().await;
+        let Some(slabs) = slabs else { return Ok(true) };
+        if !may() {
+            return Ok(false);
+        }
         self.path.book.commit(vec![Op::FreeRow { space: self.inner.id, row }]).await?;
         self.inner.groups.kill(row);
         self.inner.unresolved.kill(row);
+        self.inner.emptying.forget(row);
         for copy in slabs {
             if let Some(disk) = self.path.disk(copy.place.disk) {
                 disk.log.with(|core| core.forget(copy.place.slab));
             }
         }
-        Ok(())
+        Ok(true)
     }
 }

@@ -97,6 +97,9 @@ impl Space {
     /// As there.
     pub async fn flush_for_user(&self) -> Result<(), SpaceError> {
         let result = self.flush_all().await;
+        if result.is_ok() {
+            self.empty_due().await;
+        }
         match self.inner.flusher.owed.lock().take() {
             Some(error) => result.and(Err(error)),
             None => result,

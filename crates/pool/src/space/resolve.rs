@@ -255,6 +255,8 @@ impl Space {
         state.hearsay &= !regions;
         state.generation = state.generation.max(highest);
         self.inner.groups.dirty(group, &mut state);
+        drop(state);
+        self.inner.emptying.wrote(group.key.row);
         Ok(true)
     }
 }

@@ -37,6 +37,11 @@ impl Unresolved {
         self.0.lock().range(first..=last).fold(0, |all, (_, r)| all | r)
     }
 
+    pub(super) fn has(&self, row: RowNumber) -> bool {
+        let first = GroupKey { row, column: 0, group: 0 };
+        self.0.lock().range(first..).next().is_some_and(|(key, _)| key.row == row)
+    }
+
     pub(super) fn kill(&self, row: RowNumber) {
         self.0.lock().retain(|k, _| k.row != row);
     }

@@ -174,6 +174,7 @@ impl Space {
             }
             self.inner.groups.dirty(group, &mut state);
         }
+        self.inner.emptying.wrote(row);
         drop(marks);
         Ok(Attempt::Done)
     }

@@ -19,7 +19,7 @@ pub const USERS: usize = 8;
 /// Units of each user in each row.
 pub const EACH: u64 = 6;
 pub const ROWS: u64 = 2;
-/// Those who have a row of their own each, after the others.
+/// Those who have a row of their own each, after the others; then comes one that all others share.
 pub const OWNERS: usize = 3;
 
 const DISK_BYTES: u64 = 32 << 20;
@@ -65,7 +65,7 @@ impl Site {
         let pool = Pool::create(&env, &arena, &new, options).await.expect("a pool");
         let record = SpaceRecord {
             name: "space".into(),
-            size: (ROWS + OWNERS as u64) * u64::from(shape.columns) * SLAB_BYTES,
+            size: (ROWS + OWNERS as u64 + 1) * u64::from(shape.columns) * SLAB_BYTES,
             resiliency: shape.resiliency,
             interleave: UNIT as u32,
             columns: shape.columns,

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use arena::{Class, IoBuf};
 use disk::{Disk, sized};
 use env::Ctx;
+use futures_util::future::join_all;
 use pool::UNIT;
 
 use crate::site::{EACH, OWNERS, ROWS, Site, USERS};
@@ -26,6 +27,12 @@ pub struct Known {
     pub writes: u64,
 }
 
+impl Known {
+    fn forget(&mut self, first: u64, count: u64) {
+        self.values.retain(|u, _| !(first..first + count).contains(u));
+    }
+}
+
 /// SplitMix64.
 fn random(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -37,7 +44,12 @@ fn random(state: &mut u64) -> u64 {
 /// The units of a user: where each stretch begins, and how long it is. An owner has a row of his own.
 fn units_of(site: &Site, n: usize) -> Vec<(u64, u64)> {
     match n.checked_sub(USERS) {
-        None => (0..ROWS).map(|row| (site.row(row) + n as u64 * EACH, EACH)).collect(),
+        None => {
+            let mut units: Vec<_> = (0..ROWS).map(|row| (site.row(row) + n as u64 * EACH, EACH)).collect();
+            // Of the last row one unit, which is mostly not written: somebody's discard is the one that empties it.
+            units.push((site.row(ROWS + OWNERS as u64) + n as u64, 1));
+            units
+        }
         Some(owned) => {
             let row = ROWS + owned as u64;
             vec![(site.row(row), OWNED), (site.row(row + 1) - OWNED, OWNED)]
@@ -54,6 +66,15 @@ pub async fn user(site: Arc<Site>, n: usize, stop: Arc<AtomicBool>) -> Known {
         let count = 1 + random(&mut state) % (length - at);
         let first = first + at;
         match random(&mut state) % 16 {
+            3..=8 if length == 1 => discard(&site, who, &mut known, first, count).await,
+            12 if n >= USERS => {
+                // All at once, in pieces that are neighbours.
+                let pieces: Vec<(u64, u64)> =
+                    mine.iter().flat_map(|(f, l)| [(*f, l / 2), (f + l / 2, l / 2)]).collect();
+                let gone = pieces.iter().map(|(first, count)| discarded(&site, who, *first, *count));
+                join_all(gone).await;
+                pieces.iter().for_each(|(first, count)| known.forget(*first, *count));
+            }
             0..=6 => {
                 site.did(who, format!("writes {first}+{count}"));
                 let value = ((n as u64) << 48) | (known.writes + 1);
@@ -83,10 +104,14 @@ pub async fn user(site: Arc<Site>, n: usize, stop: Arc<AtomicBool>) -> Known {
 }
 
 async fn discard(site: &Site, who: &'static str, known: &mut Known, first: u64, count: u64) {
+    discarded(site, who, first, count).await;
+    known.forget(first, count);
+}
+
+async fn discarded(site: &Site, who: &'static str, first: u64, count: u64) {
     site.did(who, format!("discards {first}+{count}"));
     let gone = site.space.discard(&Ctx::default(), first * UNIT, count * UNIT).wait().await;
     gone.unwrap_or_else(|e| panic!("{who} discards {first}+{count}: {e}"));
-    known.values.retain(|u, _| !(first..first + count).contains(u));
 }
 
 async fn read(site: &Site, who: &'static str, known: &Known, first: u64, count: u64) {

@@ -190,6 +190,11 @@ impl Striped {
         let named = intent.pending.as_ref().map_or(0, Pending::named);
         state.named = state.named.max(named);
         self.p.groups.dirty(group, &mut state);
+        drop(state);
+        let data = |s: &Stripe| s.units.iter().any(|(c, _)| *c < self.p.data());
+        if intent.stripes.iter().any(data) {
+            self.space.inner.emptying.wrote(intent.key.row);
+        }
     }
 }
 

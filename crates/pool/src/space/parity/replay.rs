@@ -170,6 +170,8 @@ impl Striped {
             }
         }
         self.p.groups.stale(&group, &mut state);
+        drop(state);
+        self.space.inner.emptying.wrote(key.row);
         Ok(well)
     }
 }

@@ -10,6 +10,7 @@ use super::{Held, Striped};
 use crate::blocks::Units;
 use crate::disks::DataDisk;
 use crate::jobs::Progress;
+use crate::space::emptying::Seen;
 use crate::space::{Copy, SpaceError};
 use crate::{GROUP_UNITS, Op, RowNumber, SlabPlace, UNIT};
 
@@ -33,23 +34,52 @@ impl Resynced {
 }
 
 impl Striped {
-    /// Gives a row's slabs back. What the journal has of it does not count any more: its slabs are not what they were.
-    pub(crate) async fn free_row(&self, row: RowNumber) -> Result<(), SpaceError> {
+    /// Gives a row's slabs back if that is right when nobody uses the row; whether it has none now. What the journal has of it does not count any more: its
+    /// slabs are not what they were.
+    pub(crate) async fn free_row_if(
+        &self,
+        row: RowNumber,
+        may: impl Fn() -> bool,
+    ) -> Result<bool, SpaceError> {
         let _use = self.p.life.read().await;
         self.opened().await?;
         let _stripes = self.lock(row, ALL).await;
         let _blocks = self.p.checkpointing.lock().await;
-        // Nobody takes the slabs before what is known of them here is forgotten.
+        // Nobody takes the slabs before what is known of them here is forgotten, nor writes down what a failed disk has missed of them.
         let _one = self.space.path.allocating.lock().await;
+        let _failing = self.space.path.failing.lock().await;
         if self.columns(row).is_none() {
-            return Ok(());
+            return Ok(true);
+        }
+        if !may() {
+            return Ok(false);
         }
         self.space.path.book.commit(vec![Op::FreeRow { space: self.space.inner.id, row }]).await?;
         self.p.groups.kill(row);
         self.p.stuck.kill(row);
         self.p.marks.forget(row);
         self.p.resyncing.lock().retain(|of, _| of.0 != row);
-        Ok(())
+        self.space.inner.emptying.forget(row);
+        Ok(true)
+    }
+
+    /// The last that is written in a group.
+    pub(crate) async fn anything(&self, row: RowNumber, group: u32) -> Result<Seen, SpaceError> {
+        let key = RowKey { row, group };
+        let _use = self.p.life.read().await;
+        self.opened().await?;
+        let Some(group) = self.ready(key, self.regions(&key.units())).await? else {
+            return Ok(Seen::Gone);
+        };
+        let state = group.state.lock();
+        let Some(unit) = state.any().iter().last() else { return Ok(Seen::Nothing) };
+        let column = (0..self.p.data()).rfind(|c| state.written[*c].has(unit)).unwrap_or(0);
+        Ok(Seen::Something(self.address(row, column, key.first() + unit as u32)))
+    }
+
+    /// Whether a change of a row waits to be carried out.
+    pub(crate) fn is_stuck(&self, row: RowNumber) -> bool {
+        self.p.stuck.has(row, &ALL)
     }
 
     /// Moves a column to a free slab, where it has missed everything.
