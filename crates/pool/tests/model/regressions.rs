@@ -14,7 +14,7 @@ use crate::chaos::{bring_back, resync};
 use crate::in_virtual_time;
 use crate::life::run;
 use crate::model::Value;
-use crate::rig::{DISK_BYTES, LOCAL, PARITY, Rig, SLAB_BYTES, Site, USED, open, options};
+use crate::rig::{DISK_BYTES, LOCAL, PARITY, Rig, SLAB_BYTES, SLOW_LOCAL, Site, USED, open, options};
 
 /// A disk that alone had a region was pulled with an unflushed write and came back; a flush then wrote a block that told of the write, and what had
 /// been discarded before passed for it.
@@ -218,6 +218,12 @@ fn what_parity_seeds_have_found() {
     for seed in [70, 2594, 101_062] {
         in_virtual_time(run(PARITY + seed, None));
     }
+}
+
+/// A disk that has something alone stays when it fails: the journal was replayed to it over and over, where it was behind already.
+#[test]
+fn a_replay_does_not_wait_for_a_disk_that_fails_where_it_is_behind() {
+    in_virtual_time(run(SLOW_LOCAL + 900_250, None));
 }
 
 /// Whether a disk that takes part has missed anything.

@@ -156,8 +156,10 @@ impl Striped {
         let mut well = true;
         for (copy, unit, result) in join_all(writes.collect::<Vec<_>>()).await {
             if let Err(error) = result {
-                well = false;
-                self.space.fail_copy(key.row, copy, self.regions(&(unit..unit + 1)), &error).await?;
+                let region = self.regions(&(unit..unit + 1));
+                // One that was behind there already is behind still; and it may stay, for what it has alone elsewhere, and fail again.
+                well &= !copy.is_current(region);
+                self.space.fail_copy(key.row, copy, region, &error).await?;
             }
         }
         let mut state = group.state.lock();
