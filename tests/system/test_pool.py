@@ -125,6 +125,32 @@ def test_a_mirror_from_files_to_qemu(machine):
     machine.qemu_io("read -P 0xa5 1M 3M", "read -P 0x5a 17M 64k")
 
 
+@pytest.mark.parametrize("resiliency", ["simple", "mirror", "parity"])
+def test_discards_in_pieces_give_their_room_back(machine, resiliency):
+    """What trimming a file system sends, 1 MiB at a time: a row's slabs are free with the piece that empties it, and no sooner."""
+    machine.pool("abc")
+    machine("space", "create", "vm", "--pool", "tank", "--resiliency", resiliency, "--size", SPACE)
+    machine.attach()
+
+    def footprint():
+        return machine.json("virtual-disk", "list")[0]["footprint"]
+
+    machine.qemu_io("write -P 1 24M 64k", "flush", "discard 24M 1M", "flush")
+    empty = footprint()
+    machine.qemu_io("write -P 1 0 24M", "flush")
+    full = footprint()
+    assert full >= empty + 24 * MIB
+    machine.qemu_io(*[f"discard {n}M 1M" for n in range(24) if n != 10], "flush", "read -P 1 10M 1M", "read -P 0 0 10M")
+    one_row = footprint()
+    assert empty < one_row < full / 2
+    machine.qemu_io("discard 10M 1M", "flush", "read -P 0 0 24M")
+    assert footprint() == empty
+    machine.qemu_io("write -P 2 3M 1M", "flush")
+    machine.kill_and_start()
+    machine.attach()
+    machine.qemu_io("read -P 2 3M 1M", "read -P 0 0 3M", "read -P 0 4M 44M")
+
+
 def test_what_was_flushed_survives_kill_9(machine):
     """kill -9 in the middle of writes: the pool opens by itself, and every block is at least as new as its last flush."""
     machine.pool()
