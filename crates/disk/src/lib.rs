@@ -37,6 +37,7 @@ mod random;
 pub mod sim;
 mod store;
 mod sysfs;
+mod zeros;
 
 pub use error::{DiskError, Op, Place};
 pub use file::{FileDisk, FileOptions, FixedBuffers, OpenError};
@@ -45,6 +46,7 @@ pub use image::{Image, PAGE};
 pub use info::{DiskId, DiskInfo, EnclosureSlot, Geometry, IdKind, Media, WriteCache};
 pub use memory::{MemoryDisk, MemoryOptions};
 pub use store::PowerCut;
+pub use zeros::write_zeros;
 
 use arena::{Sg, SgMut};
 use env::{Ctx, Epoch, Io};

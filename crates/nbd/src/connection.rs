@@ -4,8 +4,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arena::{Arena, Class, IoBuf, Sg, SgMut};
-use disk::{DiskError, IO_MAX, sized};
+use arena::{Arena, Class, Sg, SgMut};
+use disk::{DiskError, sized, write_zeros};
 use env::{Ctx, Env, Io, IoFlags};
 use thiserror::Error;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -22,8 +22,6 @@ use crate::{IN_FLIGHT, Server};
 const NEGOTIATION: Duration = Duration::from_secs(30);
 /// A client that takes so long for a piece of a reply is gone; a piece is at most the arena's largest chunk.
 const REPLY: Duration = Duration::from_secs(60);
-/// Zeros are written from one buffer of this size.
-const ZEROS: usize = 1 << 20;
 
 /// Why a client has no export.
 #[derive(Debug, Error)]
@@ -279,21 +277,8 @@ impl Target {
     async fn write_zeros(&self, c: &Ctx, request: &Request) -> Result<(), DiskError> {
         let (offset, length) = (request.offset, u64::from(request.length));
         let disk = &self.export.disk;
-        if self.export.discard_zeros && request.flags & FLAG_NO_HOLE == 0 {
-            disk.discard(c, offset, length).wait().await?;
-            return if c.flags.write_through { disk.flush(c).wait().await } else { Ok(()) };
-        }
-        let zeros = IoBuf::from(vec![0; ZEROS]);
-        let mut done = 0;
-        while done < length {
-            let piece = (length - done).min(IO_MAX / 4);
-            let whole = std::iter::repeat_n(zeros.clone(), piece as usize / ZEROS);
-            let rest = zeros.slice(0..piece as usize % ZEROS);
-            let src: Sg = whole.chain((!rest.is_empty()).then_some(rest)).collect();
-            disk.write(c, offset + done, src).wait().await?;
-            done += piece;
-        }
-        Ok(())
+        let discards = self.export.discard_zeros && request.flags & FLAG_NO_HOLE == 0;
+        write_zeros(&**disk, c, offset, length, discards).await
     }
 }
 

@@ -9,8 +9,8 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use arena::{Arena, Class, IoBuf, IoBufMut, Sg};
-use disk::{Disk, DiskError, IO_MAX, sized};
+use arena::{Arena, Class, IoBufMut, Sg};
+use disk::{Disk, DiskError, sized, write_zeros};
 use env::{BoxFuture, Ctx, IoFlags};
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -21,8 +21,6 @@ use crate::request::{self, Operation, Request};
 use crate::ring::{Event, Queue};
 use crate::shape::{Bounds, Options};
 
-/// Zeros are written from one buffer of this size.
-const ZEROS: usize = 1 << 20;
 /// Rounds of answering and asking before other tasks get their turn.
 const ROUNDS_MAX: usize = 8;
 
@@ -178,21 +176,7 @@ impl Target {
     }
 
     async fn write_zeroes(&self, c: &Ctx, offset: u64, length: u64, keep: bool) -> Result<(), DiskError> {
-        if self.options.discard_zeros && !keep {
-            self.disk.discard(c, offset, length).wait().await?;
-            return if c.flags.write_through { self.disk.flush(c).wait().await } else { Ok(()) };
-        }
-        let zeros = IoBuf::from(vec![0; ZEROS]);
-        let mut done = 0;
-        while done < length {
-            let piece = (length - done).min(IO_MAX / 4);
-            let whole = std::iter::repeat_n(zeros.clone(), piece as usize / ZEROS);
-            let rest = zeros.slice(0..piece as usize % ZEROS);
-            let src: Sg = whole.chain((!rest.is_empty()).then_some(rest)).collect();
-            self.disk.write(c, offset + done, src).wait().await?;
-            done += piece;
-        }
-        Ok(())
+        write_zeros(&*self.disk, c, offset, length, self.options.discard_zeros && !keep).await
     }
 
     fn number(&self, e: &DiskError) -> i32 {

@@ -103,7 +103,7 @@ pub enum OpenError {
     )]
     MixedPlaces,
     /// Large pages or memory are not there.
-    #[error("{bytes} bytes of memory: {source}{}", if *large { "; large pages (-l) have to be reserved: sysctl vm.nr_hugepages=N, of 2 MiB each" } else { "" })]
+    #[error("{bytes} bytes of memory: {source}{}", cure(*large))]
     Memory {
         /// How much.
         bytes: u64,
@@ -180,7 +180,7 @@ pub enum RunError {
         source: io::Error,
     },
     /// The write buffer (`-Z`) could not be made or filled.
-    #[error("the write buffer (-Z): {source}{}", if *large { "; large pages (-l) have to be reserved: sysctl vm.nr_hugepages=N, of 2 MiB each" } else { "" })]
+    #[error("the write buffer (-Z): {source}{}", cure(*large))]
     Source {
         /// There was no memory for it in large pages.
         large: bool,
@@ -214,4 +214,9 @@ pub enum RunError {
     /// A thread panicked, which is our fault.
     #[error("a thread of the run ended in a panic: please report it")]
     Panicked,
+}
+
+/// What to do where large pages are missing.
+fn cure(large: bool) -> &'static str {
+    if large { "; large pages (-l) have to be reserved: sysctl vm.nr_hugepages=N, of 2 MiB each" } else { "" }
 }
