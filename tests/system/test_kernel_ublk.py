@@ -26,7 +26,10 @@ causeway() {{ CAUSEWAY_CONTROL=/tmp/control.sock program "$@"; }}
 refused() {{ if causeway "$@" > /tmp/refused 2>&1; then cat /tmp/refused; fail "not refused: $*"; fi; cat /tmp/refused; }}
 until_() {{ n=0; until eval "$1"; do n=$((n+1)); [ $n -lt 300 ] || fail "waited for: $1"; sleep 0.1; done; }}
 start() {{
-  /files/{loader} --library-path /files /files/causeway serve --config /tmp/causeway.toml > /tmp/server.log 2>&1 &
+  # What the last server said is not to be taken for this one's.
+  rm -f /tmp/server.log
+  : > /tmp/server.log
+  /files/{loader} --library-path /files /files/causeway serve --config /tmp/causeway.toml >> /tmp/server.log 2>&1 &
   SERVER=$!
   until_ 'grep -q ready /tmp/server.log || ! kill -0 $SERVER 2> /dev/null'
   kill -0 $SERVER 2> /dev/null || fail "the server ended"
