@@ -157,9 +157,7 @@ impl Writer {
             self.enough_left()?;
             failed = self.put(ops, Form::Record).await;
         }
-        // The lock is not held while what only the old state had is freed.
-        let acknowledged = self.shadow.clone();
-        self.shared.set_state(acknowledged);
+        self.shared.set_state(self.shadow.clone());
         for disk in self.removed.drain(..) {
             self.shared.remove_member(disk);
         }

@@ -13,6 +13,20 @@ use crate::events::Found;
 use crate::jobs::Progress;
 use crate::{DiskNumber, RowNumber};
 
+/// The disk of a column of the first row.
+fn disk(world: &World, column: usize) -> u16 {
+    world.book.state().rows[&(SPACE, RowNumber(0))].slabs[column].place.disk.0
+}
+
+/// The first column's disk was away while its first unit became 21, and is back.
+async fn behind(world: &World) {
+    let first = disk(world, 0);
+    go(world, &[first]).await;
+    world.write(0..1, &[21]).await.expect("one may be away");
+    world.machine.plug(SlotId(usize::from(first)));
+    world.bring_back(first).await;
+}
+
 /// Another user of the pool keeps the resync from its record, memory needs the room of the table, and the column is written meanwhile.
 #[test]
 fn sums_that_a_resync_found_stay_until_they_count() {
@@ -20,13 +34,9 @@ fn sums_that_a_resync_found_stay_until_they_count() {
         let world = World::new(SINGLE, 1).await;
         world.write(0..2, &[11, 12]).await.expect("all disks are here");
         world.space.flush(&Ctx::default()).wait().await.expect("all disks are here");
-        let disk = |column: usize| world.book.state().rows[&(SPACE, RowNumber(0))].slabs[column].place.disk.0;
-        go(&world, &[disk(0)]).await;
-        world.write(0..1, &[21]).await.expect("one may be away");
-        world.machine.plug(SlotId(usize::from(disk(0))));
-        world.bring_back(disk(0)).await;
+        behind(&world).await;
         let progress = Progress::default();
-        let mut resync = Box::pin(world.path.resync(DiskNumber(disk(0)), &progress));
+        let mut resync = Box::pin(world.path.resync(DiskNumber(disk(&world, 0)), &progress));
         let allocating = world.path.allocating.lock().await;
         tokio::select! {
             _ = &mut resync => panic!("nobody may record anything"),
@@ -36,7 +46,7 @@ fn sums_that_a_resync_found_stay_until_they_count() {
         world.write(1..2, &[32]).await.expect("all disks are here");
         drop(allocating);
         resync.await.expect("all disks are here");
-        go(&world, &[disk(1)]).await;
+        go(&world, &[disk(&world, 1)]).await;
         assert_eq!(world.read(0..2).await, Ok(vec![21, 32]));
     });
 }
@@ -47,20 +57,16 @@ fn what_a_resync_brought_meanwhile_is_found() {
     in_virtual_time(async {
         let world = World::new(SINGLE, 1).await;
         world.write(0..4, &[11, 12, 13, 14]).await.expect("all disks are here");
-        let disk = |column: usize| world.book.state().rows[&(SPACE, RowNumber(0))].slabs[column].place.disk.0;
-        go(&world, &[disk(0)]).await;
-        world.write(0..1, &[21]).await.expect("one may be away");
-        world.machine.plug(SlotId(usize::from(disk(0))));
-        world.bring_back(disk(0)).await;
+        behind(&world).await;
         let progress = Progress::default();
-        let mut resync = Box::pin(world.path.resync(DiskNumber(disk(0)), &progress));
+        let mut resync = Box::pin(world.path.resync(DiskNumber(disk(&world, 0)), &progress));
         let allocating = world.path.allocating.lock().await;
         tokio::select! {
             _ = &mut resync => panic!("nobody may record anything"),
             () = world.env.sleep(Duration::from_secs(10)) => {}
         }
         let second = Duration::from_secs(1);
-        let other = SlotId(usize::from(disk(1)));
+        let other = SlotId(usize::from(disk(&world, 1)));
         world.machine.rule(other, Rule::new(Op::Read, When::Nth(0), Fault::Slow(second)));
         let mut read = Box::pin(world.read(0..1));
         tokio::select! {
