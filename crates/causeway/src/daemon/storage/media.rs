@@ -1,12 +1,12 @@
 //! What disks' bits are kept in, and which of them a virtual disk may lie on.
 
 use disk::Media;
-use pool::{CommitError, InvalidOp, MediaClass, SpaceId, State, Usage, placement};
+use pool::{CommitError, InvalidOp, MediaClass, SpaceId, State, placement};
 
 use super::error::StorageError;
 use super::open_pool::OpenPool;
 use super::pools::{Pools, done};
-use super::spaces::enough_disks;
+use super::spaces::{enough_disks, usable_disks};
 use crate::control::storage::{ClassSetting, MediaSetting};
 use crate::control::types::Changed;
 use crate::output::human_bytes;
@@ -105,9 +105,7 @@ fn what_moves(s: &State, space: SpaceId, media: MediaClass) -> Result<usize, Sto
     if slabs > 0 && record.resiliency.is_parity() {
         return Err(StorageError::ParityStays { name, bytes });
     }
-    let auto = s.disks.iter().filter(|(d, r)| r.usage == Usage::AutoSelect && s.is_present(**d));
-    let free = auto
-        .filter(|(_, r)| media.takes(r.media()))
+    let free = usable_disks(s, media)
         .map(|(d, r)| u64::from(s.slabs_free(*d).saturating_sub(placement::reserve(r.slabs))));
     let room = free.sum::<u64>() * s.slab_bytes;
     if bytes > room {

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use disk::Media;
 use pool::book::Book;
 use pool::{
-    CommitError, DataPath, MediaClass, Op, Provisioning, Resiliency, SpaceId, SpaceRecord, State, UNIT, Usage,
+    CommitError, DataPath, DiskNumber, DiskRecord, MediaClass, Op, Provisioning, Resiliency, SpaceId,
+    SpaceRecord, State, UNIT, Usage,
 };
 
 use super::error::StorageError;
@@ -241,8 +242,13 @@ fn local_columns(s: &State, media: MediaClass, disks: usize) -> u8 {
 
 /// How many disks new slabs of a virtual disk of this class may go to.
 pub(super) fn usable(s: &State, media: MediaClass) -> usize {
+    usable_disks(s, media).count()
+}
+
+/// They.
+pub(super) fn usable_disks(s: &State, media: MediaClass) -> impl Iterator<Item = (&DiskNumber, &DiskRecord)> {
     let auto = s.disks.iter().filter(|(d, r)| r.usage == Usage::AutoSelect && s.is_present(**d));
-    auto.filter(|(_, r)| media.takes(r.media())).count()
+    auto.filter(move |(_, r)| media.takes(r.media()))
 }
 
 /// That a row of such a virtual disk finds disks enough.
