@@ -262,10 +262,12 @@ impl Ring {
     fn turn(&mut self) -> bool {
         for _ in 0..ROUNDS_MAX {
             self.push_ready();
-            match self.ring.submit() {
-                Ok(_) => {}
-                Err(e) if waits(&e) => {}
-                Err(e) => self.fail_all(&e),
+            if self.has_call() {
+                match self.ring.submit() {
+                    Ok(_) => {}
+                    Err(e) if waits(&e) => {}
+                    Err(e) => self.fail_all(&e),
+                }
             }
             if self.reap() == 0 && self.ready.is_empty() {
                 // Entries that the kernel had no memory for are tried again.
@@ -273,6 +275,12 @@ impl Ring {
             }
         }
         true
+    }
+
+    /// Whether the kernel has something to take, or to do before completions can be taken. (Without deferred completions it has done that by itself.)
+    fn has_call(&mut self) -> bool {
+        let queue = self.ring.submission();
+        !queue.is_empty() || queue.taskrun() || queue.cq_overflow()
     }
 
     fn push_ready(&mut self) {
