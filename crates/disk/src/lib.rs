@@ -5,7 +5,7 @@
 //! switch and seeded faults, for crash tests; [`FileDisk`], a regular file or block device by io_uring, past the page cache.
 //! [`qualify`] says whether a disk may go into a pool, and why not.
 //!
-//! **What it is not.** It keeps no checksums, copies or labels and decides nothing: those are the pool's. It does not
+//! **What it is not.** It keeps no checksums, copies or labels and decides nothing: those are the pool's. (How to compute a CRC of what was just read fast is here: [`crc32c_of_four`].) It does not
 //! retry: an error is told once, to the caller, who knows what the block is for.
 //!
 //! **How a value lives.** A provider's `open` gives an `Arc` of a disk; dropping the last clone closes it, and waits
@@ -18,10 +18,12 @@
 //! **Errors.** [`DiskError`], by blame, with what was done and where; which disk it was, the caller knows.
 //!
 //! **Unsafe.** The kernel reads and writes the buffers of an I/O while it is under way, which the compiler cannot check: one
-//! module, `file/ring.rs`, has all of it, with its invariants.
+//! module, `file/ring.rs`, has all of it, with its invariants; `file/fixed.rs` is called by it alone. `crc.rs` calls code for instructions that the processor
+//! was asked for.
 
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
+mod crc;
 mod deadline;
 pub mod enclosure;
 mod error;
@@ -39,6 +41,7 @@ mod store;
 mod sysfs;
 mod zeros;
 
+pub use crc::{CRC_BLOCK, crc32c_of_block, crc32c_of_four};
 pub use error::{DiskError, Op, Place};
 pub use file::{FileDisk, FileOptions, FixedBuffers, OpenError};
 pub use gate::{FlushLatch, Gate, Pass};

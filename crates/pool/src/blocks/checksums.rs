@@ -3,9 +3,11 @@
 //! Every slab in a row has one block for each group, written when the slab is allocated, so that a block that is not this slab's or not
 //! whole is damage, and never taken for an empty one.
 
+use smallvec::SmallVec;
+
 use super::head::{begin, open, seal};
 use super::{BlockId, Damaged, Units, u32_at};
-use crate::{GROUP_UNITS, RowNumber, SpaceId};
+use crate::{GROUP_UNITS, RowNumber, SpaceId, UNIT};
 
 const MAGIC: &[u8; 8] = b"CWYSUMS1";
 const SUMS_AT: usize = 2048;
@@ -100,7 +102,10 @@ pub fn checksum<'a>(
     let mut pieces = bytes.into_iter();
     let crc = match (pieces.next(), pieces.next()) {
         (None, _) => 0,
-        (Some(whole), None) => crc_fast::crc32_iscsi(whole),
+        (Some(whole), None) => {
+            let block = whole.try_into().ok().and_then(disk::crc32c_of_block);
+            block.unwrap_or_else(|| crc_fast::crc32_iscsi(whole))
+        }
         (Some(first), Some(second)) => {
             let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
             digest.update(first);
@@ -110,6 +115,52 @@ pub fn checksum<'a>(
         }
     };
     crc ^ place_hash(space, row, column, unit)
+}
+
+/// Checksums of units one after the other.
+pub type Sums = SmallVec<[u32; 4]>;
+
+/// The checksums of the whole units that these bytes are end to end, `first` the first: each as [`checksum`], but four at a time where they lie together.
+pub fn checksums<'a>(
+    space: SpaceId,
+    row: RowNumber,
+    column: u8,
+    first: u32,
+    bytes: impl IntoIterator<Item = &'a [u8]>,
+) -> Sums {
+    const LONG: usize = UNIT as usize;
+    let (mut sums, mut unit, mut have) = (Sums::new(), SmallVec::<[&[u8]; 4]>::new(), 0);
+    let next = |sums: &Sums| first + sums.len() as u32;
+    for mut bytes in bytes {
+        sums.reserve(bytes.len() / LONG);
+        while !bytes.is_empty() {
+            if have == 0 {
+                let (units, rest) = bytes.as_chunks::<LONG>();
+                let (fours, units) = units.as_chunks::<4>();
+                for four in fours {
+                    let each = || four.each_ref().map(|unit| crc_fast::crc32_iscsi(unit));
+                    let crcs = disk::crc32c_of_four(four).unwrap_or_else(each);
+                    let places = (next(&sums)..).map(|number| place_hash(space, row, column, number));
+                    sums.extend(crcs.into_iter().zip(places).map(|(crc, place)| crc ^ place));
+                }
+                for unit in units {
+                    sums.push(checksum(space, row, column, next(&sums), [&unit[..]]));
+                }
+                bytes = rest;
+                if bytes.is_empty() {
+                    break;
+                }
+            }
+            let (piece, rest) = bytes.split_at(bytes.len().min(LONG - have));
+            unit.push(piece);
+            (bytes, have) = (rest, have + piece.len());
+            if have == LONG {
+                sums.push(checksum(space, row, column, next(&sums), unit.drain(..)));
+                have = 0;
+            }
+        }
+    }
+    sums
 }
 
 #[cfg(test)]
@@ -169,6 +220,29 @@ mod tests {
     fn what_is_refused() {
         let b = encode(&id(), 1, &Table::default());
         refuses(&b, |b, id| decode(b, id).err());
+    }
+
+    /// However the bytes are cut, and so whether or not four units lie together.
+    #[test]
+    fn units_in_pieces_have_the_same_checksums() {
+        const LONG: usize = UNIT as usize;
+        let mut random = 1u64;
+        let mut next = move || {
+            random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            (random >> 33) as usize
+        };
+        let (space, row) = (SpaceId(1), RowNumber(2));
+        let bytes: Vec<u8> = (0..14 * LONG).map(|_| next() as u8).collect();
+        let one = |n: usize| checksum(space, row, 3, 7 + n as u32, [&bytes[n * LONG..][..LONG]]);
+        let expected: Vec<u32> = (0..14).map(one).collect();
+        for round in 0..100 {
+            let cut = |_| next() % 15 * LONG + if round % 2 == 0 { 0 } else { next() % LONG };
+            let mut cuts: Vec<usize> = (0..round % 5).map(cut).map(|at| at.min(bytes.len())).collect();
+            cuts.extend([0, bytes.len()]);
+            cuts.sort_unstable();
+            let pieces = cuts.windows(2).map(|w| &bytes[w[0]..w[1]]);
+            assert_eq!(checksums(space, row, 3, 7, pieces)[..], expected, "cut at {cuts:?}");
+        }
     }
 
     #[test]

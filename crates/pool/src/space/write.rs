@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use super::change::Attempt;
 use super::copies::Copy;
 use super::{Space, SpaceError};
-use crate::blocks::checksums::checksum;
+use crate::blocks::checksums::{Sums, checksums};
 use crate::disks::Started;
 use crate::groups::{Group, GroupKey};
 use crate::layout::Spot;
@@ -19,9 +19,6 @@ use crate::{GROUP, RowNumber, UNIT};
 
 /// Runs of one write under way at a time.
 const AT_ONCE: usize = 8;
-
-/// Checksums of units in a row.
-pub(super) type Sums = SmallVec<[u32; 4]>;
 
 /// A run of a write on its way.
 struct Job {
@@ -122,19 +119,7 @@ impl Space {
         first: u32,
         bytes: impl IntoIterator<Item = &'a [u8]>,
     ) -> Sums {
-        let (mut sums, mut unit, mut have) = (Sums::new(), SmallVec::<[&[u8]; 4]>::new(), 0);
-        for mut bytes in bytes {
-            while !bytes.is_empty() {
-                let (piece, rest) = bytes.split_at(bytes.len().min(UNIT as usize - have));
-                unit.push(piece);
-                (bytes, have) = (rest, have + piece.len());
-                if have == UNIT as usize {
-                    let number = first + sums.len() as u32;
-                    sums.push(checksum(self.inner.id, row, column, number, unit.drain(..)));
-                    have = 0;
-                }
-            }
-        }
+        let sums = checksums(self.inner.id, row, column, first, bytes);
         count(Pass::Crc, sums.len() * UNIT as usize);
         sums
     }
