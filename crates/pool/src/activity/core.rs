@@ -68,12 +68,18 @@ struct Slab {
     pinned: u64,
     /// Begun since the last sweep.
     recent: u64,
-    in_use: SmallVec<[InUse; 2]>,
+    in_use: RegionsInUse,
     used_at: u64,
 }
 
+/// What is known of the regions in use: of the n-th of the bits the n-th entry, so that who writes looks at his own only.
+#[derive(Default)]
+struct RegionsInUse {
+    bits: u64,
+    each: SmallVec<[InUse; 2]>,
+}
+
 struct InUse {
-    region: u8,
     in_flight: u32,
     /// When a write last began or ended.
     touched_at: u64,
@@ -148,10 +154,8 @@ impl Core {
         entry.recent |= regions;
         entry.used_at = now;
         for region in bits(regions) {
-            match entry.in_use.iter_mut().find(|u| u.region == region) {
-                Some(u) => (u.in_flight, u.touched_at) = (u.in_flight + 1, now),
-                None => entry.in_use.push(InUse { region, in_flight: 1, touched_at: now }),
-            }
+            let u = entry.in_use.of(region);
+            (u.in_flight, u.touched_at) = (u.in_flight + 1, now);
         }
         let block = entry.slot / self.per_block;
         self.blocks[block].version += u64::from(changed);
@@ -162,10 +166,9 @@ impl Core {
     pub fn end(&mut self, slab: u32, generation: u32, regions: u64) {
         let now = self.tick();
         let Some(entry) = self.slabs.get_mut(&slab).filter(|e| e.generation == generation) else { return };
-        for u in &mut entry.in_use {
-            if regions & 1 << u.region != 0 {
-                (u.in_flight, u.touched_at) = (u.in_flight.saturating_sub(1), now);
-            }
+        for region in bits(regions & entry.in_use.bits) {
+            let u = entry.in_use.of(region);
+            (u.in_flight, u.touched_at) = (u.in_flight.saturating_sub(1), now);
         }
     }
 
@@ -217,18 +220,18 @@ impl Core {
     /// A flush of all that a space had written by `began` is durable, checksums too.
     pub fn flushed(&mut self, owner: SpaceId, began: u64) {
         for entry in self.slabs.values_mut().filter(|e| e.owner == owner) {
-            entry.in_use.retain(|u| u.in_flight != 0 || u.touched_at > began);
+            entry.in_use.keep(|u| u.in_flight != 0 || u.touched_at > began);
         }
     }
 
     /// The spaces whose flush could free entries.
     pub fn owners_in_use(&self) -> BTreeSet<SpaceId> {
-        self.slabs.values().filter(|e| !e.in_use.is_empty()).map(|e| e.owner).collect()
+        self.slabs.values().filter(|e| e.in_use.bits != 0).map(|e| e.owner).collect()
     }
 
     /// Whether a space has written here since it was flushed.
     pub fn is_in_use(&self, owner: SpaceId) -> bool {
-        self.slabs.values().any(|e| e.owner == owner && !e.in_use.is_empty())
+        self.slabs.values().any(|e| e.owner == owner && e.in_use.bits != 0)
     }
 
     /// Regions of a slab that may differ from what is durable: in flight, unflushed or unresolved.
@@ -240,7 +243,7 @@ impl Core {
     /// Regions of a slab that have writes in flight or unflushed.
     pub fn in_use(&self, slab: u32, generation: u32) -> u64 {
         let entry = self.slabs.get(&slab).filter(|e| e.generation == generation);
-        entry.map_or(0, |e| e.in_use.iter().fold(0, |bits, u| bits | 1 << u.region))
+        entry.map_or(0, |e| e.in_use.bits)
     }
 
     /// Keeps regions marked until they are resolved.
@@ -317,7 +320,7 @@ impl Core {
                 marked: 0,
                 pinned: 0,
                 recent: 0,
-                in_use: SmallVec::new(),
+                in_use: RegionsInUse::default(),
                 used_at: self.clock,
             };
             self.slabs.insert(slab, fresh);
@@ -339,7 +342,32 @@ impl Core {
 
 impl Slab {
     fn busy(&self) -> u64 {
-        self.in_use.iter().fold(self.pinned, |bits, u| bits | 1 << u.region)
+        self.pinned | self.in_use.bits
+    }
+}
+
+impl RegionsInUse {
+    /// What is known of a region; it is in use from now on.
+    fn of(&mut self, region: u8) -> &mut InUse {
+        let bit = 1 << region;
+        let at = (self.bits & (bit - 1)).count_ones() as usize;
+        if self.bits & bit == 0 {
+            self.bits |= bit;
+            self.each.insert(at, InUse { in_flight: 0, touched_at: 0 });
+        }
+        &mut self.each[at]
+    }
+
+    fn keep(&mut self, mut wanted: impl FnMut(&InUse) -> bool) {
+        let mut left = bits(self.bits);
+        let mut kept = 0;
+        self.each.retain(|u| {
+            let bit = left.next().map_or(0, |region| 1 << region);
+            let keep = wanted(u);
+            kept |= if keep { bit } else { 0 };
+            keep
+        });
+        self.bits = kept;
     }
 }
 

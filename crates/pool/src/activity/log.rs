@@ -22,7 +22,7 @@ pub(crate) struct Log {
     pulse: Arc<Pulse>,
     ctx: Ctx,
     state: Mutex<State>,
-    /// Something became durable, free, or closed.
+    /// A block was written, or could not be.
     changed: Notify,
 }
 
@@ -124,11 +124,9 @@ impl Log {
         self.state.lock().core.active(slab, generation)
     }
 
-    /// Runs `f` on the core, and wakes who waits for a change.
+    /// Runs `f` on the core. Nobody waits for what it changes: marks become durable when a block is written.
     pub(crate) fn with<R>(&self, f: impl FnOnce(&mut Core) -> R) -> R {
-        let result = f(&mut self.state.lock().core);
-        self.changed.notify_waiters();
-        result
+        f(&mut self.state.lock().core)
     }
 
     /// The bytes of all blocks' places, as the disk has them; what cannot be read is zeros.
