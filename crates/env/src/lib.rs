@@ -161,6 +161,18 @@ impl Env {
         }
     }
 
+    /// Starts a task on this worker; what it gives. It goes on when nobody waits for it.
+    ///
+    /// # Panics
+    /// Who waits does, when the task has, or its worker has ended.
+    pub fn run<T: Send + 'static>(
+        &self,
+        task: impl Future<Output = T> + Send + 'static,
+    ) -> impl Future<Output = T> + Send + 'static {
+        let task = tokio::spawn(task);
+        async move { task.await.expect("a task ends before its worker") }
+    }
+
     /// Starts a task on this worker; it ends by itself. What it panics with is reported by the runtime.
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         tokio::spawn(task);

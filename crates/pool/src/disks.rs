@@ -1,8 +1,6 @@
 //! The disks as the data path uses them: a member, its activity log, how it answers.
 
 use std::collections::BTreeMap;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -109,7 +107,8 @@ impl DataDisk {
     pub(crate) fn start_write(&self, offset: u64, src: Sg) -> Started {
         let at = Place::new(Op::Write, offset, sg_len(&src) as u64);
         let busy = Some(self.pulse.busy());
-        Started { answer: self.pulse.follow(at, || self.member.disk.write(&self.ctx, offset, src)), at, busy }
+        let answer = self.pulse.follow(at, || self.member.disk.write(&self.ctx, offset, src));
+        Started { answer, at, busy, ended: false }
     }
 
     pub(crate) async fn flush(&self) -> Result<(), DiskError> {
@@ -156,8 +155,13 @@ pub(crate) struct Reading {
 }
 
 impl Reading {
-    /// What it gave. The buffers are as those that were given, but others when the disk keeps them: it has left, and its driver is not done.
+    /// See [`Reading::answer`].
     pub(crate) async fn wait(mut self, io: &RawIo, env: &Env) -> (Result<(), DiskError>, SgMut) {
+        self.answer(io, env).await
+    }
+
+    /// What it gave, once. The buffers are as those that were given, but others when the disk keeps them: it has left, and its driver is not done.
+    pub(crate) async fn answer(&mut self, io: &RawIo, env: &Env) -> (Result<(), DiskError>, SgMut) {
         match (&mut self.answer).await {
             Some((result, dst)) if !dst.is_empty() || self.shape.is_empty() => (result, dst),
             other => {
@@ -219,35 +223,35 @@ impl Shape {
     }
 }
 
-/// A write under way.
+/// A write under way, or ended.
 pub(crate) struct Started {
     answer: Followed<Result<(), DiskError>>,
     at: Place,
     busy: Option<Busy>,
+    ended: bool,
 }
 
 impl Started {
     /// Waits for all of them, looking at each as it ends.
-    pub(crate) async fn wait_all(all: &mut [Started]) -> SmallVec<[Result<(), DiskError>; 3]> {
-        let mut results: SmallVec<[Option<Result<(), DiskError>>; 3]> = SmallVec::from_elem(None, all.len());
+    pub(crate) async fn wait_all(all: &mut [Started]) {
         std::future::poll_fn(|context| {
             let mut done = true;
-            for (one, result) in all.iter_mut().zip(&mut results).filter(|(_, r)| r.is_none()) {
-                match Pin::new(&mut one.answer).poll(context) {
-                    Poll::Ready(answer) => {
-                        *result = Some(answer.unwrap_or(Err(DiskError::Timeout { at: one.at })));
-                    }
-                    Poll::Pending => done = false,
-                }
+            for one in all.iter_mut().filter(|one| !one.ended) {
+                one.ended = one.answer.poll_end(context).is_ready();
+                done &= one.ended;
             }
             // A write is done when all of it is: those before the first that is not count no more.
-            for (one, _) in all.iter_mut().zip(&results).take_while(|(_, r)| r.is_some()) {
+            for one in all.iter_mut().take_while(|one| one.ended) {
                 one.busy = None;
             }
             if done { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
-        results.into_iter().flatten().collect()
+    }
+
+    /// What came of it, after [`Started::wait_all`].
+    pub(crate) fn result(&self) -> Result<(), DiskError> {
+        self.answer.result().copied().unwrap_or(Err(DiskError::Timeout { at: self.at }))
     }
 
     pub(crate) async fn wait(self) -> Result<(), DiskError> {

@@ -37,7 +37,6 @@ use arena::{Sg, SgMut, sg_len};
 use disk::{Disk, DiskError, DiskInfo, Gate, Op, Place};
 use env::{Ctx, Epoch, Io};
 use futures_util::FutureExt;
-use tokio::sync::oneshot;
 
 pub(crate) use copies::{Copy, current};
 pub use error::SpaceError;
@@ -148,13 +147,11 @@ impl Space {
         let pass = self.inner.gate.enter(c, at)?;
         // Of a flush and a discard a disk alone decides how long they take: jobs look at reads and writes.
         let client = self.path.jobs.client(matches!(at.op, Op::Read | Op::Write));
-        let (send, receive) = oneshot::channel();
         // Not a block that awaits the call: it would have room for the call twice.
-        self.path.env.spawn(call(self.clone()).map(move |result| {
+        Ok(Io::pending(self.path.env.run(call(self.clone()).map(move |result| {
             drop((pass, client));
-            let _ = send.send(result);
-        }));
-        Ok(Io::pending(async move { receive.await.expect("the task of a call answers") }))
+            result
+        }))))
     }
 }
 
@@ -181,10 +178,10 @@ impl Disk for Space {
         };
         let client = self.path.jobs.client(true);
         let dst = match self.start_read(offset, at.length, dst) {
-            Ok(direct) => {
+            Ok(mut direct) => {
                 let space = self.clone();
                 let rest = async move {
-                    let (result, dst) = space.finish_read(direct).await;
+                    let (result, dst) = space.finish_read(&mut direct).await;
                     drop((pass, client));
                     (told(result, at), dst)
                 };
@@ -208,9 +205,10 @@ impl Disk for Space {
         let at = Place::new(Op::Write, offset, sg_len(&src) as u64);
         let through = c.flags.write_through;
         let run = self.run(c, at, |space| async move {
-            let mut result = space.write_at(offset, src).await;
+            let mut result = space.write_from(offset, &src).await;
             if through && result.is_ok() {
-                result = space.flush_for_user().await;
+                // In a box: what is rarely asked for is not to make every write large.
+                result = Box::pin(space.flush_for_user()).await;
             }
             told(result, at)
         });

@@ -114,6 +114,25 @@ impl<T: Send + 'static> Followed<T> {
         .await
     }
 
+    /// Waits until it has ended; the result is there for [`Followed::result`].
+    pub(crate) fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        match self.look(context, None) {
+            Look::Ended(result) => {
+                self.io = result.map(Io::Done);
+                Poll::Ready(())
+            }
+            Look::Late | Look::UnderWay => Poll::Pending,
+        }
+    }
+
+    /// What one that has ended gave, as its future does.
+    pub(crate) fn result(&self) -> Option<&T> {
+        match &self.io {
+            Some(Io::Done(result)) => Some(result),
+            _ => None,
+        }
+    }
+
     fn look(&mut self, context: &mut Context<'_>, within: Option<Duration>) -> Look<T> {
         let (result, known) = match self.io.take() {
             None => return Look::Ended(None),

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use super::copies::{Copies, Copy, blame, current};
 use super::routes::Route;
 use super::{Space, SpaceError};
-use crate::activity::{Mark, NotMarked};
+use crate::activity::{Begun, Mark, NotMarked};
 use crate::groups::GroupKey;
 use crate::{Absence, DiskNumber, Op, RowNumber};
 
@@ -22,13 +22,30 @@ pub(super) enum Attempt {
 
 /// The copies to change.
 pub(super) struct Targets {
-    pub(super) copies: Copies,
     /// All copies of the column.
     route: Route,
+    /// Those of them that are changed, when not all are.
+    some: Option<Box<Copies>>,
+}
+
+impl Targets {
+    pub(super) fn copies(&self) -> &[Copy] {
+        self.some.as_deref().unwrap_or(&self.route)
+    }
 }
 
 /// Of each copy that is changed.
-pub(super) type Marks = SmallVec<[Mark; 3]>;
+pub(super) type Marks = SmallVec<[Mark; 2]>;
+
+/// Marks that were set, and what keeps others from it.
+#[derive(Default)]
+struct Marking {
+    marks: Marks,
+    /// Those that are not durable yet, by number among the targets.
+    waits: SmallVec<[(usize, Begun); 2]>,
+    full: Option<DiskNumber>,
+    again: bool,
+}
 
 /// Between two looks at a log that nobody leaves, in milliseconds.
 const ROOM_WAIT_MS: u64 = 1;
@@ -47,62 +64,71 @@ impl Space {
         let Some(route) = self.inner.route(&self.path, row, column) else { return Ok(Err(Attempt::Again)) };
         self.inner.unavailable(row, &route, regions)?;
         let is_one = |c: &&Copy| c.disk.is_some() && !skip.iter().any(|s| s.is_as(c));
-        let targets: Copies = route.iter().filter(is_one).cloned().collect();
-        let marks = match self.mark(row, &targets, regions, skip).await? {
-            Ok(marks) => marks,
-            Err(attempt) => return Ok(Err(attempt)),
-        };
-        if targets.len() < route.len() {
-            // One that joined meanwhile may have been brought up to date, and would be behind again.
-            if self.is_changed(row, column, &route) {
-                return Ok(Err(Attempt::Again));
-            }
-            Box::pin(self.miss(row, &route, &targets, regions)).await?;
+        let some = (!route.iter().all(|c| is_one(&c)))
+            .then(|| Box::new(route.iter().filter(is_one).cloned().collect::<Copies>()));
+        let targets = Targets { route, some };
+        let mut marking = self.mark(targets.copies(), regions);
+        if !marking.waits.is_empty() {
+            // Rarely: the box keeps it out of every write's task.
+            Box::pin(self.marked(row, targets.copies(), regions, &mut marking, skip)).await?;
         }
-        if !route.is_current(&self.path) && self.is_changed(row, column, &route) {
+        if marking.again {
             return Ok(Err(Attempt::Again));
         }
-        Ok(Ok((Targets { copies: targets, route }, marks)))
+        if let Some(disk) = marking.full {
+            return Ok(Err(Attempt::NoMark(disk)));
+        }
+        let route = &targets.route;
+        if targets.some.is_some() {
+            // One that joined meanwhile may have been brought up to date, and would be behind again.
+            if self.is_changed(row, column, route) {
+                return Ok(Err(Attempt::Again));
+            }
+            Box::pin(self.miss(row, route, targets.copies(), regions)).await?;
+        }
+        if !route.is_current(&self.path) && self.is_changed(row, column, route) {
+            return Ok(Err(Attempt::Again));
+        }
+        Ok(Ok((targets, marking.marks)))
     }
 
-    /// Marks regions as active on the disks of these copies, durably. `skip` gets the copies whose disks could not, and which do not count there
-    /// now.
-    async fn mark(
+    /// Marks regions as active on the disks of these copies; what is to be waited for before the marks count.
+    fn mark(&self, targets: &[Copy], regions: u64) -> Marking {
+        let mut marking = Marking::default();
+        for (number, copy) in targets.iter().enumerate() {
+            let Some(disk) = &copy.disk else { continue };
+            match disk.log.begin(self.inner.id, copy.slab, copy.generation, regions) {
+                Ok((mark, begun)) => {
+                    marking.marks.push(mark);
+                    marking.waits.extend(begun.map(|begun| (number, begun)));
+                }
+                Err(NotMarked::Full) => marking.full = Some(copy.number),
+                Err(NotMarked::Closed) => marking.again = true,
+            }
+        }
+        marking
+    }
+
+    /// Waits until marks are durable. `skip` gets the copies whose disks could not mark them, and which do not count there now.
+    async fn marked(
         &self,
         row: RowNumber,
         targets: &[Copy],
         regions: u64,
+        marking: &mut Marking,
         skip: &mut Vec<Copy>,
-    ) -> Result<Result<Marks, Attempt>, SpaceError> {
-        let (mut marks, mut waits) = (Marks::new(), SmallVec::<[_; 2]>::new());
-        let (mut full, mut again) = (None, false);
-        for copy in targets {
-            let Some(disk) = &copy.disk else { continue };
-            match disk.log.begin(self.inner.id, copy.slab, copy.generation, regions) {
-                Ok((mark, begun)) => {
-                    marks.push(mark);
-                    waits.extend(begun.map(|begun| (copy, disk, begun)));
-                }
-                Err(NotMarked::Full) => full = Some(copy.number),
-                Err(NotMarked::Closed) => again = true,
+    ) -> Result<(), SpaceError> {
+        let of = |(number, begun): &(usize, Begun)| Some((targets.get(*number)?, *begun));
+        let waits: Vec<(&Copy, Begun)> = marking.waits.iter().filter_map(of).collect();
+        let durable = waits.iter().filter_map(|(c, begun)| Some(c.disk.as_ref()?.log.wait_durable(*begun)));
+        for ((copy, _), result) in waits.iter().zip(join_all(durable).await) {
+            if let Err(error) = result {
+                marking.again = true;
+                Box::pin(self.fail_copy(row, copy, regions, &error)).await?;
+                skip.push((*copy).clone());
             }
         }
-        if !waits.is_empty() {
-            // Rarely: the box keeps it out of every write's task.
-            let durable = waits.iter().map(|(_, disk, begun)| disk.log.wait_durable(*begun));
-            for ((copy, ..), result) in waits.iter().zip(Box::pin(join_all(durable)).await) {
-                if let Err(error) = result {
-                    again = true;
-                    Box::pin(self.fail_copy(row, copy, regions, &error)).await?;
-                    skip.push((*copy).clone());
-                }
-            }
-        }
-        Ok(match full {
-            _ if again => Err(Attempt::Again),
-            Some(disk) => Err(Attempt::NoMark(disk)),
-            None => Ok(marks),
-        })
+        Ok(())
     }
 
     /// Makes durable that the copies that are no targets miss these regions.
@@ -136,9 +162,14 @@ impl Space {
     }
 
     /// Whether all went well with a change of all targets, and nothing is another than before it: nothing is left to judge.
-    pub(super) fn is_well(&self, targets: &Targets, regions: u64, results: &[Result<(), DiskError>]) -> bool {
-        results.iter().all(Result::is_ok)
-            && regions & !current(&targets.copies) == 0
+    pub(super) fn is_well(
+        &self,
+        targets: &Targets,
+        regions: u64,
+        mut results: impl Iterator<Item = Result<(), DiskError>>,
+    ) -> bool {
+        results.all(|r| r.is_ok())
+            && regions & !current(targets.copies()) == 0
             && targets.route.is_current(&self.path)
     }
 

@@ -53,7 +53,7 @@ impl Space {
     /// Waits for a read of units of a column, and reads another copy too when that takes too long and there is `another`.
     pub(super) async fn hedged(
         &self,
-        mut first: Reading,
+        first: &mut Reading,
         another: bool,
         row: RowNumber,
         column: u8,
@@ -64,12 +64,12 @@ impl Space {
         first.disk().pulse.count_user_read();
         if another
             && !first.ends_within(first.disk().pulse.hedge_after()).await
-            && let Some(second) = self.second(&first, row, column, units)
+            && let Some(second) = self.second(first, row, column, units)
         {
             // In a box: what is rarely needed is not to make every read large.
             return Box::pin(race(path, first, second, good)).await;
         }
-        first.wait(&path.io, &path.env).await
+        first.answer(&path.io, &path.env).await
     }
 
     /// Starts to read another copy, if there is one, and it may be.
@@ -90,8 +90,8 @@ fn times(one: Duration, other: Duration) -> u64 {
 }
 
 /// The first good answer; if there is none, the first disk's.
-async fn race(path: &DataPath, first: Reading, second: Reading, good: Good<'_>) -> Answer {
-    let first = Box::pin(first.wait(&path.io, &path.env));
+async fn race(path: &DataPath, first: &mut Reading, second: Reading, good: Good<'_>) -> Answer {
+    let first = Box::pin(first.answer(&path.io, &path.env));
     let second = Box::pin(second.wait(&path.io, &path.env));
     match select(first, second).await {
         Either::Left(((Ok(()), mut dst), other)) => {

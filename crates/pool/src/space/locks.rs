@@ -57,16 +57,22 @@ impl RangeLocks {
             (id, wake)
         };
         let lock = RangeLock { columns: Arc::clone(&self.columns), key, id };
-        let Some(wake) = wake else { return lock };
-        // `notify_one` keeps a permit, so a wake-up between the look and the wait is not lost.
-        while !lock.is_granted() {
-            wake.notified().await;
+        if let Some(wake) = wake {
+            // Rarely: the box keeps it out of every write's task.
+            Box::pin(lock.wait(&wake)).await;
         }
         lock
     }
 }
 
 impl RangeLock {
+    async fn wait(&self, wake: &Notify) {
+        // `notify_one` keeps a permit, so a wake-up between the look and the wait is not lost.
+        while !self.is_granted() {
+            wake.notified().await;
+        }
+    }
+
     fn is_granted(&self) -> bool {
         let columns = self.columns.lock();
         let Some(queue) = columns.queues.get(&self.key) else { return false };

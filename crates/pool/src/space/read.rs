@@ -43,7 +43,7 @@ impl Space {
         assert!(address.is_multiple_of(UNIT) && length.is_multiple_of(UNIT));
         assert!(address + length <= self.inner.info.geometry.size);
         match self.start_read(address, length, dst) {
-            Ok(direct) => self.finish_read(direct).await,
+            Ok(mut direct) => self.finish_read(&mut direct).await,
             Err(dst) => self.read_whole(address, length, dst).await,
         }
     }
@@ -69,21 +69,19 @@ impl Space {
         Ok(Direct { address, length, group, units, reading, another })
     }
 
-    /// What came of it; if it is not what it should be, it is read in the other way.
-    pub(super) async fn finish_read(&self, direct: Direct) -> (Result<(), SpaceError>, SgMut) {
+    /// What came of it; if it is not what it should be, it is read in the other way. (By reference: a future has room for what is given to it, and once more for
+    /// where it puts that.)
+    pub(super) async fn finish_read(&self, direct: &mut Direct) -> (Result<(), SpaceError>, SgMut) {
         let Direct { address, length, group, units, reading, another } = direct;
         let good =
-            |dst: &mut SgMut| self.verify(&group, &units, units.start, dst).is_some_and(|bad| bad.is_empty());
+            |dst: &mut SgMut| self.verify(group, units, units.start, dst).is_some_and(|bad| bad.is_empty());
         let (row, column) = (group.key.row, group.key.column);
-        let (result, mut dst) = self.hedged(reading, another, row, column, &units, &good).await;
-        if result.is_ok()
-            && self.verify(&group, &units, units.start, &mut dst).is_some_and(|bad| bad.is_empty())
-        {
+        let (result, mut dst) = self.hedged(reading, *another, row, column, units, &good).await;
+        if result.is_ok() && good(&mut dst) {
             return (Ok(()), dst);
         }
-        drop(group);
         // In a box: what is rarely needed is not to make every read large.
-        Box::pin(self.read_whole(address, length, dst)).await
+        Box::pin(self.read_whole(*address, *length, dst)).await
     }
 
     async fn read_whole(&self, address: u64, length: u64, dst: SgMut) -> (Result<(), SpaceError>, SgMut) {
@@ -154,7 +152,7 @@ impl Space {
         if let Some(copy) = self.choose(&copies, &units)
             && let Some(disk) = &copy.disk
         {
-            let reading = disk.start_read(copy.data_at(disk, first), dst);
+            let mut reading = disk.start_read(copy.data_at(disk, first), dst);
             // What is not as it should be is looked at below, part by part.
             let good = |dst: &mut SgMut| {
                 let well = |(key, part): &(GroupKey, Range<u32>)| {
@@ -164,7 +162,7 @@ impl Space {
                 parts.iter().all(well)
             };
             let another = self.has_another(&copies, &units);
-            let (result, back) = self.hedged(reading, another, row, column, &units, &good).await;
+            let (result, back) = self.hedged(&mut reading, another, row, column, &units, &good).await;
             (done, dst) = (result.is_ok(), back);
         }
         for (key, part) in parts {

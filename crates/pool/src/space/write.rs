@@ -7,6 +7,7 @@ use arena::{Sg, sg_len, sg_slice};
 use disk::DiskError;
 use futures_util::StreamExt;
 use smallvec::SmallVec;
+use tokio::sync::SemaphorePermit;
 
 use super::change::Attempt;
 use super::copies::Copy;
@@ -21,14 +22,14 @@ use crate::{GROUP, RowNumber, UNIT};
 const AT_ONCE: usize = 8;
 
 /// A run of a write on its way.
-struct Job {
+struct Job<'a> {
     key: GroupKey,
     /// Of the column.
     units: Range<u32>,
     /// Of the slab.
     regions: u64,
     sums: Sums,
-    src: Sg,
+    src: &'a Sg,
     /// Copies that have missed the regions and whose disk cannot mark them: not written.
     skip: Vec<Copy>,
 }
@@ -42,11 +43,16 @@ impl Space {
     /// # Panics
     /// When the range is not whole units inside the space: the caller has checked it.
     pub async fn write_at(&self, address: u64, src: Sg) -> Result<(), SpaceError> {
-        let length = sg_len(&src) as u64;
+        self.write_from(address, &src).await
+    }
+
+    /// The same. (By reference: a future has room for what is given to it, and once more for where it puts that.)
+    pub(super) async fn write_from(&self, address: u64, src: &Sg) -> Result<(), SpaceError> {
+        let length = sg_len(src) as u64;
         assert!(address.is_multiple_of(UNIT) && length.is_multiple_of(UNIT));
         assert!(address + length <= self.inner.info.geometry.size);
         if let Some(striped) = self.striped() {
-            return Box::pin(striped.write(address, src)).await;
+            return Box::pin(striped.write(address, src.clone())).await;
         }
         if let Some(at) = self.inner.layout.one_piece(address, length, GROUP).filter(|_| length > 0) {
             return self.write_run(at, length, src).await;
@@ -55,9 +61,9 @@ impl Space {
         let writes = runs.iter().map(|run| {
             let mut part = Sg::new();
             for p in &run.pieces {
-                part.extend(sg_slice(&src, p.start as usize, p.length as usize));
+                part.extend(sg_slice(src, p.start as usize, p.length as usize));
             }
-            self.write_run(run.at, run.length, part)
+            async move { self.write_run(run.at, run.length, &part).await }
         });
         let writes: Vec<_> = writes.collect();
         // In a box, so that the task of a short write has no room for it.
@@ -69,7 +75,7 @@ impl Space {
         result
     }
 
-    async fn write_run(&self, at: Spot, length: u64, src: Sg) -> Result<(), SpaceError> {
+    async fn write_run(&self, at: Spot, length: u64, src: &Sg) -> Result<(), SpaceError> {
         let (row, column) = (at.row, at.column);
         let first = (at.offset / UNIT) as u32;
         let units = first..first + (length / UNIT) as u32;
@@ -77,7 +83,7 @@ impl Space {
         let regions = self.inner.regions.of(&units);
         let sums = self.sums(row, column, first, src.iter().map(|b| &b[..]));
         let mut job = Job { key, units, regions, sums, src, skip: Vec::new() };
-        let mut one = self.path.writes.acquire().await.expect("never closed");
+        let mut one = self.may_write().await;
         // What is rare is in boxes: a write's task is as large as all that it may wait for.
         if self.inner.groups.are_too_dirty() {
             Box::pin(self.flush_all()).await?;
@@ -89,7 +95,7 @@ impl Space {
                     // It may wait for a disk to join, and that for a journal's write.
                     drop(one);
                     Box::pin(self.allocate(row)).await?;
-                    one = self.path.writes.acquire().await.expect("never closed");
+                    one = self.may_write().await;
                 }
                 match Box::pin(self.ready(key, job.regions)).await? {
                     Some(ready) => group = ready,
@@ -111,6 +117,14 @@ impl Space {
         }
     }
 
+    /// The right to one run of a write.
+    async fn may_write(&self) -> SemaphorePermit<'_> {
+        match self.path.writes.try_acquire() {
+            Ok(one) => one,
+            Err(_) => Box::pin(self.path.writes.acquire()).await.expect("never closed"),
+        }
+    }
+
     /// The checksums of the whole units that these bytes are end to end, `first` the first.
     pub(super) fn sums<'a>(
         &self,
@@ -125,24 +139,25 @@ impl Space {
     }
 
     /// One attempt, under the lock of the units.
-    async fn write_locked(&self, group: &Group, job: &mut Job) -> Result<Attempt, SpaceError> {
+    async fn write_locked(&self, group: &Group, job: &mut Job<'_>) -> Result<Attempt, SpaceError> {
         let (row, column) = (job.key.row, job.key.column);
         let (targets, marks) = match self.begin_change(job.key, job.regions, &mut job.skip).await? {
             Ok(begun) => begun,
             Err(attempt) => return Ok(attempt),
         };
         // All of them are under way before the first is waited for.
-        let mut writes: SmallVec<[_; 3]> = SmallVec::new();
-        for copy in &targets.copies {
+        let mut writes: SmallVec<[_; 2]> = SmallVec::new();
+        for copy in targets.copies() {
             if let Some(disk) = &copy.disk {
                 writes.push(disk.start_write(copy.data_at(disk, job.units.start), job.src.clone()));
             }
         }
-        let results = Started::wait_all(&mut writes).await;
-        drop(writes);
-        if !self.is_well(&targets, job.regions, &results) {
-            let wrote: SmallVec<[(&Copy, Result<(), DiskError>); 3]> =
-                targets.copies.iter().filter(|c| c.disk.is_some()).zip(results).collect();
+        Started::wait_all(&mut writes).await;
+        if !self.is_well(&targets, job.regions, writes.iter().map(Started::result)) {
+            let written = targets.copies().iter().filter(|c| c.disk.is_some());
+            let wrote: Vec<(&Copy, Result<(), DiskError>)> =
+                written.zip(writes.iter().map(Started::result)).collect();
+            drop(writes);
             let judged = Box::pin(self.judge(row, column, job.regions, &wrote)).await;
             if let Err(error) = judged {
                 // Old or new on each copy, nobody knows which: who looks next decides.
