@@ -17,11 +17,15 @@
 //! 6. A row has one slab on the move at most. It is a copy like the others, of the column of the slab that it replaces; that one goes only when
 //!    the new one has missed nothing that it has.
 //! 7. What a version of the format does not know is in no state of that version.
+//! 8. Of a row with parity the slab that another moves to has at most the regions that the old one has, and none while one of their disks is absent: it
+//!    never counts beside the old one, nor for it.
 
 mod apply;
 mod media;
+mod moving;
 mod parts;
 mod records;
+mod redundancy;
 mod shared;
 #[cfg(test)]
 mod tests;

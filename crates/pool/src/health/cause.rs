@@ -302,9 +302,8 @@ fn other_media(now: &Snapshot<'_>) -> Vec<Fault> {
         *slabs.entry(shown).or_insert(0) += outside(state, space) as u64;
     }
     let fault = |(space, slabs): (SpaceId, u64)| {
-        let moves = state.spaces.get(&space).is_some_and(|r| !r.resiliency.is_parity());
-        let severity = if working && moves { Severity::Information } else { Severity::Warning };
-        let kind = FaultKind::OtherMedia { bytes: slabs * state.slab_bytes, moves };
+        let severity = if working { Severity::Information } else { Severity::Warning };
+        let kind = FaultKind::OtherMedia { bytes: slabs * state.slab_bytes };
         Fault::new(Place::Space(space), severity, kind)
     };
     slabs.into_iter().filter(|(_, n)| *n > 0).map(fault).collect()

@@ -132,8 +132,6 @@ pub enum FaultKind {
     OtherMedia {
         /// Bytes.
         bytes: u64,
-        /// Whether they can move.
-        moves: bool,
     },
     /// There is no room for what a thin space has not written yet: such a write fails.
     Full,

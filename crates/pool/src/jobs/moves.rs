@@ -4,13 +4,16 @@
 //! old one has, it takes its place. Until then both get every write, and the old one counts: the row is never worse off than before. The
 //! step that a row is at is in the metadata: after a restart [`DataPath::resume_moves`] goes on.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::Progress;
 use crate::placement::{self, NoPlace};
 use crate::space::SpaceError;
 use crate::{CommitError, DataPath, DiskNumber, InvalidOp, Op, RowNumber, SlabPlace, Space, SpaceId};
+
+/// How often a row's move may be refused before it is left alone.
+const REFUSED_MAX: usize = 8;
 
 /// What came of a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,9 +46,6 @@ pub enum Stays {
     /// Its disk is not here, and it has the only copy.
     #[error("space {} has data that is nowhere else", .0.0)]
     OnlyCopy(SpaceId),
-    /// Slabs of such a space move only when their disk is lost, so far.
-    #[error("slabs of the parity space {} move only when their disk is lost", .0.0)]
-    Parity(SpaceId),
     /// The job was stopped, or something failed meanwhile.
     #[error("not everything could be copied; it goes on when it is asked for again")]
     Unfinished,
@@ -145,6 +145,7 @@ impl DataPath {
         progress: &Progress,
     ) -> Result<Evacuated, SpaceError> {
         let mut result = Evacuated::default();
+        self.chosen().await;
         let copies: Vec<_> = self.read(|s| s.copies_on(from).collect());
         progress.expect(copies.len() as u64 * self.slab_bytes);
         for (space, row, _) in copies {
@@ -164,6 +165,11 @@ impl DataPath {
             result.why.get_or_insert(Stays::Unfinished);
         }
         Ok(result)
+    }
+
+    /// Waits until every row has its slabs whose disks were chosen before this call: by what was known of disks and classes then.
+    async fn chosen(&self) {
+        drop(self.allocating.lock().await);
     }
 
     /// Moves what a row has on a disk; whether it had anything.
@@ -198,11 +204,12 @@ impl DataPath {
             Some(Err(why)) => return Ok(Err(why)),
             Some(Ok(plan)) => plan,
         };
-        if let Some(striped) = self.space(space)?.striped() {
-            // Its disk is lost: what it had is built anew from the other columns.
-            match striped.move_slab(row, index, to).await {
+        let is_here = self.read(|s| s.is_present(from));
+        if let Some(striped) = self.space(space)?.striped().filter(|_| !is_here) {
+            // What it had is built anew from the other columns, and counts as far as it is.
+            match striped.change_slabs(row, Op::MoveSlab { space, row, index: index as u8, to }).await {
                 Ok(()) => {}
-                Err(e) if is_refused(&e) => return Ok(Err(Stays::Unfinished)),
+                Err(e) if is_refused(&e) || is_away(&e) => return Ok(Err(Stays::Unfinished)),
                 Err(e) => return Err(e),
             }
             self.space(space)?.resync_copy(row, index, u64::MAX, progress).await?;
@@ -211,12 +218,14 @@ impl DataPath {
         match self.begin_move(space, row, index, to).await {
             Ok(()) => {}
             // A user took the slab or freed the row, or another job moves it: it is looked at again when somebody asks.
-            Err(e) if is_refused(&e) => return Ok(Err(Stays::Unfinished)),
+            Err(e) if is_refused(&e) || is_away(&e) => return Ok(Err(Stays::Unfinished)),
             Err(e) => return Err(e),
         }
-        match self.finish_move(space, row, progress).await? {
-            Moved::Yes => Ok(Ok(true)),
-            Moved::No | Moved::Begun => Ok(Err(Stays::Unfinished)),
+        match self.finish_move(space, row, progress).await {
+            Ok(Moved::Yes) => Ok(Ok(true)),
+            Ok(Moved::No | Moved::Begun) => Ok(Err(Stays::Unfinished)),
+            Err(e) if is_away(&e) => Ok(Err(Stays::Unfinished)),
+            Err(e) => Err(e),
         }
     }
 
@@ -226,13 +235,24 @@ impl DataPath {
     /// As for [`DataPath::finish_move`].
     pub async fn optimize(self: &Arc<DataPath>, progress: &Progress) -> Result<usize, SpaceError> {
         let (mut moved, mut skip) = (0, BTreeSet::new());
+        let mut refused: BTreeMap<(SpaceId, RowNumber), usize> = BTreeMap::new();
+        self.chosen().await;
         progress.expect(self.read(placement::to_rebalance) as u64 * self.slab_bytes);
         while !progress.is_stopped() {
             let Some(step) = self.read(|s| placement::rebalance(s, &skip)) else { break };
             let placement::Step { space, row, index, to } = step;
             match self.begin_move(space, row, index, to).await {
                 Ok(()) => {}
+                // A user took the slab, most of the time: there is another.
                 Err(e) if is_refused(&e) => {
+                    let times = refused.entry((space, row)).or_default();
+                    *times += 1;
+                    if *times == REFUSED_MAX {
+                        skip.insert((space, row));
+                    }
+                    continue;
+                }
+                Err(e) if is_away(&e) => {
                     skip.insert((space, row));
                     continue;
                 }
@@ -253,6 +273,11 @@ fn is_refused(error: &SpaceError) -> bool {
         SpaceError::Metadata(CommitError::Invalid(why)) => !matches!(why, InvalidOp::Older { .. }),
         other => matches!(other, SpaceError::Deleted(_)),
     }
+}
+
+/// Whether the row waits for disks, which others do not.
+fn is_away(error: &SpaceError) -> bool {
+    matches!(error, SpaceError::Unavailable { .. })
 }
 
 /// One job is about a row's move at a time.
@@ -279,6 +304,9 @@ impl Space {
     /// Changes which copies a row has, at a moment when nobody uses them: no write and no block is under way, no slab is given out, and nobody
     /// deals with a failed disk.
     async fn change_copies(&self, row: RowNumber, index: usize, op: Op) -> Result<(), SpaceError> {
+        if let Some(striped) = self.striped() {
+            return striped.change_slabs(row, op).await;
+        }
         let column = self.inner.column_of(&self.path, row, index);
         let _units = self.inner.locks.lock(row, column, 0..u32::MAX).await;
         let _blocks = self.no_flush().await;

@@ -73,7 +73,7 @@ impl DataPath {
 
 impl Space {
     /// Copies to one copy of a row what it has missed of these regions, as far as somebody here has it.
-    pub(super) async fn resync_copy(
+    pub(crate) async fn resync_copy(
         &self,
         row: RowNumber,
         index: usize,

@@ -48,14 +48,6 @@ pub fn evacuation(state: &State, disk: DiskNumber) -> Evacuation {
 pub(crate) fn place_off(s: &State, space: SpaceId, row: RowNumber, index: usize) -> Result<SlabPlace, Stays> {
     let here =
         s.rows.get(&(space, row)).and_then(|r| r.copy(index)).is_some_and(|c| s.is_present(c.place.disk));
-    // What is lost is built anew from the others; what is here would have to be given up before it is copied.
-    let parity = |r: &crate::SpaceRecord| r.resiliency.is_parity();
-    if here && s.spaces.get(&space).is_some_and(parity) {
-        return Err(Stays::Parity(space));
-    }
-    if let Some(owner) = s.owner_of(space).filter(|_| here) {
-        return Err(Stays::Parity(owner));
-    }
     if !here && s.alone(space, row, index) != 0 {
         return Err(Stays::OnlyCopy(space));
     }

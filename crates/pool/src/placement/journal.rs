@@ -48,6 +48,11 @@ impl<'a> Taste<'a> {
         self.media.takes(disk.media()) || self.journal && disk.usage == Usage::Journal
     }
 
+    /// Whether it is a journal's.
+    pub(super) fn is_journal(&self) -> bool {
+        self.journal
+    }
+
     /// The media.
     pub(super) fn media(&self) -> MediaClass {
         self.media

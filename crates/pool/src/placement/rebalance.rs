@@ -1,11 +1,12 @@
-//! Which slab should move so that all lie on media of their space's class, the disks are more evenly full and the copies stand farther apart. Pure, one step at a
-//! time.
+//! Which slab should move so that all lie on media of their space's class, the copies stand farther apart, journals lie on the fastest disks, and the disks are
+//! more evenly full. Pure, one step at a time.
 //!
 //! Invariants, for a step that [`rebalance`] gives and that is made:
 //! 1. The slabs that lie outside of their space's class do not become more. Those come first.
 //! 2. If they are as many, the pairs of mates that share a domain, counted from the rack to the disk, do not become more.
-//! 3. If these are as many, too, the sum of `used² / slabs` over the disks becomes less. All three are bounded from below, so the steps come to an end.
-//! 4. It can be applied ([`crate::Op::BeginMove`]), and leaves the reserve of the disk that it goes to.
+//! 3. If these are as many, too, the ranks of the disks that journals lie on do not become higher.
+//! 4. If these stay, too, the sum of `used² / slabs` over the disks becomes less. All four are bounded from below, so the steps come to an end.
+//! 5. It can be applied ([`crate::Op::BeginMove`]), and leaves the reserve of the disk that it goes to.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::class::{is_outside, outside};
 use super::journal::Taste;
 use super::{LEVELS, mates, reserve, shared};
-use crate::{DiskNumber, RowNumber, SlabPlace, SpaceId, SpaceRecord, State, Usage};
+use crate::{DiskNumber, DiskRecord, RowNumber, SlabPlace, SpaceId, SpaceRecord, State, Usage};
 
 /// A slab to move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,48 +45,55 @@ impl Fill {
         self.used * FULL / self.slabs.max(1)
     }
 
-    /// Invariant 3: `(used - 1)² / slabs + (to.used + 1)² / to.slabs` is less than before.
+    /// Invariant 4: `(used - 1)² / slabs + (to.used + 1)² / to.slabs` is less than before.
     fn gains_by_giving(self, to: Fill) -> bool {
         self.used > 0 && (2 * to.used + 1) * self.slabs < (2 * self.used - 1) * to.slabs
     }
 }
 
-/// The step that helps most; `None` when there is none. Rows in `skip`, and those with a slab on the move, are left alone, as are parity spaces and
-/// their journals.
+/// The step that helps most; `None` when there is none. Rows in `skip`, and those with a slab on the move, are left alone. Journals are not moved to make
+/// disks more even.
 pub fn rebalance(state: &State, skip: &BTreeSet<(SpaceId, RowNumber)>) -> Option<Step> {
     let disks: Vec<(DiskNumber, Fill)> = targets(state);
-    let still = |id: SpaceId, r: &SpaceRecord| r.resiliency.is_parity() || state.owner_of(id).is_some();
-    let movable = state.spaces.iter().filter(|(id, r)| !still(**id, r));
-    let movable: BTreeMap<SpaceId, _> = movable.map(|(id, r)| (*id, (r, Taste::of(state, *id)))).collect();
+    let tastes = state.spaces.iter().map(|(id, r)| (*id, (r, Taste::of(state, *id))));
+    let tastes: BTreeMap<SpaceId, (&SpaceRecord, Taste<'_>)> = tastes.collect();
     let mut best: Option<(_, Step)> = None;
     for (&(space, row), r) in &state.rows {
-        let Some((record, taste)) = movable.get(&space) else { continue };
+        let Some((record, taste)) = tastes.get(&space) else { continue };
         if r.moving().is_some() || skip.contains(&(space, row)) {
             continue;
         }
         for (index, copy) in r.slabs.iter().enumerate() {
             let from = copy.place.disk;
             let outside = is_outside(taste, state, from);
-            let may = outside || state.disks.get(&from).is_some_and(|d| d.usage == Usage::AutoSelect);
+            let may = outside || state.disks.get(&from).is_some_and(|d| taste.takes(d));
             if !may || !state.is_present(from) {
                 continue;
             }
             let mates = mates(record, &r.slabs, index);
             let (now, fill) = (shared(state, &mates, from), fill(state, from));
             for &(to, to_fill) in &disks {
-                if r.slabs.iter().any(|c| c.place.disk == to) || is_outside(taste, state, to) {
+                let takes = state.disks.get(&to).is_some_and(|d| taste.takes(d));
+                if !takes || r.slabs.iter().any(|c| c.place.disk == to) {
                     continue;
                 }
-                let then = shared(state, &mates, to);
-                if !outside && (then > now || (then == now && !fill.gains_by_giving(to_fill))) {
+                let (then, rank) = (shared(state, &mates, to), taste.rank(to));
+                let helps = match taste.is_journal() {
+                    true => (then, rank) < (now, taste.rank(from)),
+                    false => then < now || then == now && fill.gains_by_giving(to_fill),
+                };
+                if !outside && !helps {
                     continue;
                 }
-                // What goes to its class goes as far from its mates as it can, then to where most is free.
-                let gain = match outside {
-                    true => (true, Reverse(then), false, FULL.saturating_sub(to_fill.ratio())),
+                // What goes to its class, or is a journal, goes as far from its mates as it can, then to the fastest disk, then to where most is free.
+                let gain = match outside || taste.is_journal() {
+                    true => {
+                        let room = FULL.saturating_sub(to_fill.ratio());
+                        (1 + u8::from(outside), Reverse(then), Reverse(rank), false, room)
+                    }
                     false => {
                         let evener = fill.ratio().saturating_sub(to_fill.ratio());
-                        (false, Reverse([0; LEVELS.len()]), now > then, evener)
+                        (0, Reverse([0; LEVELS.len()]), Reverse(0), now > then, evener)
                     }
                 };
                 let gain = (gain, Reverse((from, to)));
@@ -114,9 +122,7 @@ pub fn to_rebalance(state: &State) -> usize {
         let over = |d: &Fill| d.used.saturating_sub((used * d.slabs).div_ceil(slabs.max(1)));
         disks.iter().map(over).sum::<u64>() as usize
     });
-    let movable = |space: &SpaceId| state.spaces.get(space).is_some_and(|r| !r.resiliency.is_parity());
-    let moves = state.spaces.keys().filter(|s| movable(s) && state.owner_of(**s).is_none());
-    uneven.sum::<usize>() + moves.map(|s| outside(state, *s)).sum::<usize>()
+    uneven.sum::<usize>() + state.spaces.keys().map(|s| outside(state, *s)).sum::<usize>()
 }
 
 fn auto(state: &State) -> impl Iterator<Item = DiskNumber> + '_ {
@@ -124,13 +130,15 @@ fn auto(state: &State) -> impl Iterator<Item = DiskNumber> + '_ {
     auto.map(|(d, _)| *d)
 }
 
-/// Disks that take slabs.
+/// Disks with room that some space's slabs go to.
 fn targets(state: &State) -> Vec<(DiskNumber, Fill)> {
+    let usage = |r: &DiskRecord| matches!(r.usage, Usage::AutoSelect | Usage::Journal);
+    let disks = state.disks.iter().filter(|(d, r)| usage(r) && state.is_present(**d));
     let room = |d: &DiskNumber| {
         let slabs = state.disks.get(d).map_or(0, |r| r.slabs);
         state.slabs_free(*d) > reserve(slabs)
     };
-    auto(state).filter(room).map(|d| (d, fill(state, d))).collect()
+    disks.map(|(d, _)| *d).filter(room).map(|d| (d, fill(state, d))).collect()
 }
 
 fn fill(state: &State, disk: DiskNumber) -> Fill {

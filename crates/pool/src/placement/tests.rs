@@ -248,8 +248,7 @@ proptest! {
                 to.usage == Usage::AutoSelect && on_class(class, to) && s.is_present(*d)
                     && s.slabs_free(*d) > reserve(to.slabs) && r.slabs.iter().all(|c| c.place.disk != *d)
             };
-            let movable = matches!(shape.0, Resiliency::Simple | Resiliency::Mirror { .. });
-            prop_assert!(!(outside && movable && s.disks.iter().any(place)), "there was a place");
+            prop_assert!(!(outside && s.disks.iter().any(place)), "there was a place");
         }
     }
 }
@@ -561,4 +560,53 @@ fn journals_are_as_fast_as_their_space_or_faster() {
     let own = (1, Usage::Journal, 0);
     let disks = [own, ssd, ssd, ssd, hdd, own];
     assert_eq!(journal_of(only(&[Media::Ssd]), &disks, 1, 2), (1, vec![0, 5]));
+}
+
+#[test]
+fn journals_move_to_faster_disks_that_come_later() {
+    let disk = |usage| Disk { slabs: 64, rack: 0, node: 0, usage, present: true, media: 0 };
+    let mut s = state(&vec![disk(Usage::AutoSelect); 9], (Resiliency::Simple, 1));
+    for n in 0..9 {
+        s.disks.get_mut(&DiskNumber(n)).unwrap().media = 1;
+    }
+    let record = SpaceRecord {
+        name: "p".into(),
+        resiliency: Resiliency::Parity { parity: 1 },
+        columns: 2,
+        ..s.spaces[&SPACE].clone()
+    };
+    let space = SpaceId(s.next_space);
+    s.apply_all(&s.create_ops(record)).unwrap();
+    let journal = s.journal_of(space).expect("it has one");
+    let slabs = row(&s, journal).expect("there is room");
+    s.apply(&Op::AllocateRow { space: journal, row: RowNumber(0), slabs }).unwrap();
+    let settle = |s: &mut State| {
+        let mut steps = 0;
+        while let Some(Step { space, row, index, to }) = rebalance(s, &BTreeSet::new()) {
+            assert!(space == journal && steps < 8, "nothing else has anything");
+            s.apply(&Op::BeginMove { space, row, index: index as u8, to }).unwrap();
+            s.apply(&Op::NotMissed { space, row, index: 2, regions: u64::MAX }).unwrap();
+            s.apply(&Op::EndMove { space, row }).unwrap();
+            steps += 1;
+        }
+        let mut on: Vec<u16> =
+            s.rows[&(journal, RowNumber(0))].slabs.iter().map(|c| c.place.disk.0).collect();
+        on.sort_unstable();
+        (steps, on)
+    };
+    assert_eq!(settle(&mut s), (0, vec![0, 1]), "not to make disks more even");
+    s.disks.get_mut(&DiskNumber(5)).unwrap().media = 2;
+    assert_eq!(settle(&mut s).0, 1, "an SSD");
+    s.disks.get_mut(&DiskNumber(6)).unwrap().media = 3;
+    s.disks.get_mut(&DiskNumber(7)).unwrap().media = 3;
+    assert_eq!(settle(&mut s), (2, vec![6, 7]), "two NVMe");
+    for n in [2, 3] {
+        s.apply(&Op::SetUsage { disk: DiskNumber(n), usage: Usage::Journal }).unwrap();
+    }
+    assert_eq!(settle(&mut s), (2, vec![2, 3]), "disks that are for journals");
+    // Standing apart comes first.
+    for n in [2, 3] {
+        s.disks.get_mut(&DiskNumber(n)).unwrap().domains.node = "a".into();
+    }
+    assert_eq!(settle(&mut s), (1, vec![3, 6]));
 }

@@ -132,8 +132,6 @@ fn a_space_changes_its_class_under_load() {
             let states = world.book.states();
             let whole = |s: &State| s.rows.values().flat_map(|r| &r.slabs).all(|c| s.is_current(c, u64::MAX));
             assert!(states.iter().all(whole), "{what}: a row was short of a copy");
-            // A row whose disks were chosen at the very moment of the change.
-            world.path.optimize(&Progress::default()).await.expect("nothing fails");
             let state = world.book.state();
             assert_eq!((outside(&state, SPACE), state.moves().count()), (0, 0), "{what}");
             assert!(all_on(&state, 4..8), "{what}");

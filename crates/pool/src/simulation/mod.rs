@@ -3,6 +3,7 @@
 //! A failure prints its seed; `run` with that seed repeats it byte for byte.
 
 mod book;
+mod columns;
 mod crashes;
 mod emptying;
 mod faults;

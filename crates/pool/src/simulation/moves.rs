@@ -9,7 +9,9 @@ use parking_lot::Mutex;
 
 use super::crashes::{Recorded, cut_and_compare};
 use super::faults::compare;
+use super::local::LOCAL;
 use super::model::Model;
+use super::parity::{DUAL, SINGLE};
 use super::world::{Load, SPACE, Shape, World, work};
 use super::{Random, in_virtual_time};
 use crate::events::Found;
@@ -18,18 +20,22 @@ use crate::{Absence, DiskNumber, Op, RowNumber, SlabPlace, SpaceError, Usage};
 
 const LOAD: Load = Load { users: 2, steps: 16, units: 24, delay_ms: 3, rows: false };
 
-fn shapes(seed: u64) -> Shape {
+pub(super) fn shapes(seed: u64) -> Shape {
     let base = Shape { slabs: 4, rows_max: 3, ..Shape::MIRROR };
-    match seed % 4 {
+    match seed % 8 {
         0 => Shape { disks: 3, ..base },
         1 => Shape { disks: 5, columns: 2, interleave: 16 << 10, rows_max: 2, ..base },
         2 => Shape { disks: 4, copies: 3, rows_max: 2, ..base },
+        4 => Shape { disks: 5, slabs: 4, ..SINGLE },
+        5 => Shape { disks: 6, slabs: 4, ..DUAL },
+        6 => Shape { disks: 9, slabs: 4, rows_max: 1, ..LOCAL },
+        7 => Shape { disks: 5, slabs: 4, columns: 3, interleave: 4 << 10, ..SINGLE },
         _ => Shape { disks: 3, copies: 1, columns: 2, interleave: 8 << 10, ..base },
     }
 }
 
 /// A disk is emptied, used again, and gets its share back.
-async fn there_and_back(world: &World, seed: u64) -> Result<(), SpaceError> {
+pub(super) async fn there_and_back(world: &World, seed: u64) -> Result<(), SpaceError> {
     let mut random = Random(seed ^ 0x30);
     world.env.sleep(Duration::from_millis(8 + random.below(20))).await;
     let disk = world.book.state();
@@ -46,7 +52,7 @@ async fn there_and_back(world: &World, seed: u64) -> Result<(), SpaceError> {
 #[test]
 fn slabs_move_under_load_and_no_row_is_ever_worse_off() {
     let mut with_moves = 0;
-    for seed in 0..60 {
+    for seed in 0..120 {
         with_moves += in_virtual_time(async {
             let what = format!("seed {seed}");
             let world = World::new(shapes(seed), seed).await;
@@ -68,12 +74,12 @@ fn slabs_move_under_load_and_no_row_is_ever_worse_off() {
             i32::from(states.iter().any(|s| s.moves().count() > 0))
         });
     }
-    assert!(with_moves > 30, "{with_moves} of 60");
+    assert!(with_moves > 60, "{with_moves} of 120");
 }
 
 #[test]
 fn the_power_goes_while_slabs_move() {
-    for seed in 0..160 {
+    for seed in 0..320 {
         let shape = shapes(seed);
         let recorded = in_virtual_time(async {
             let world = World::new(shape, seed).await;
@@ -100,7 +106,7 @@ fn the_power_goes_while_slabs_move() {
     }
 }
 
-async fn filled(shape: Shape) -> World {
+pub(super) async fn filled(shape: Shape) -> World {
     let world = World::new(shape, 1).await;
     for row in 0..shape.rows_max {
         let row_units = world.space.inner.layout.row_bytes() / crate::UNIT;

@@ -2,19 +2,19 @@
 
 use std::time::Duration;
 
-use disk::sim::{Fault, Machine, Moment, Rule, SlotId, When};
+use disk::sim::{Fault, Machine, Rule, SlotId, When};
 use disk::{Disk, DiskError, Op, PowerCut};
 use env::{Ctx, Env};
 use parking_lot::Mutex;
 
-use super::crashes::{a_cut, read_all};
+use super::crashes::{Recorded, a_cut, read_all};
 use super::local::{LOCAL, LOCAL_WIDE};
 use super::model::Model;
 use super::world::{Load, Shape, World, work};
 use super::{Random, in_virtual_time};
 use crate::events::Found;
 use crate::jobs::Progress;
-use crate::{Absence, DiskNumber, RowNumber, State, UNIT};
+use crate::{Absence, DiskNumber, RowNumber, UNIT};
 
 const LOAD: Load = Load { users: 2, steps: 12, units: 24, delay_ms: 3, rows: false };
 
@@ -34,12 +34,6 @@ fn shapes(seed: u64) -> Shape {
     }
 }
 
-struct Recorded {
-    moments: Vec<Moment>,
-    states: Vec<State>,
-    model: Model,
-}
-
 fn record(shape: Shape, load: Load, seed: u64) -> Recorded {
     in_virtual_time(async {
         let world = World::new(shape, seed).await;
@@ -53,7 +47,7 @@ fn record(shape: Shape, load: Load, seed: u64) -> Recorded {
 }
 
 /// Up to as many disks as may be lost.
-fn some_disks(shape: Shape, random: &mut Random) -> Vec<u16> {
+pub(super) fn some_disks(shape: Shape, random: &mut Random) -> Vec<u16> {
     let many = random.below(u64::from(shape.parity) + 1);
     let first = random.below(u64::from(shape.disks));
     (0..many).map(|n| ((first + n * (1 + random.below(2))) % u64::from(shape.disks)) as u16).collect()
@@ -85,7 +79,7 @@ pub(super) async fn resynced(world: &World, what: &str) {
 }
 
 /// Cuts the power at a moment, takes disks away, and looks at what is left.
-fn cut_and_compare(shape: Shape, load: Load, recorded: &Recorded, which: usize, seed: u64) {
+pub(super) fn cut_and_compare(shape: Shape, load: Load, recorded: &Recorded, which: usize, seed: u64) {
     let moment = &recorded.moments[which];
     let mut random = Random(seed ^ moment.event.wrapping_mul(77));
     let cut = a_cut(&mut random);
@@ -117,6 +111,9 @@ fn cut_and_compare(shape: Shape, load: Load, recorded: &Recorded, which: usize, 
         let again = read_all(&world, load, &what).await;
         assert_eq!(first, again, "{what}: back, not up to date");
         resynced(&world, &what).await;
+        let moved = world.path.resume_moves(&Progress::default()).await;
+        moved.unwrap_or_else(|e| panic!("{what}: {e}"));
+        assert_eq!(world.book.state().moves().count(), 0, "{what}: moves that do not end");
         let others: Vec<u16> =
             (0..shape.disks).filter(|n| !without.contains(n)).take(usize::from(shape.parity)).collect();
         go(&world, &others).await;

@@ -30,6 +30,11 @@ pub(crate) struct Copy {
 pub(crate) type Copies = SmallVec<[Copy; 3]>;
 
 impl Copy {
+    /// Whether it is what a slab of the row is moving to.
+    pub(crate) fn is_new(&self) -> bool {
+        self.index != self.slab_of
+    }
+
     /// Whether it has the newest data of all of these regions.
     pub(crate) fn is_current(&self, regions: u64) -> bool {
         self.disk.is_some() && self.missed & regions == 0

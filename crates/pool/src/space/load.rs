@@ -6,6 +6,7 @@
 
 use std::cmp::Reverse;
 
+use disk::DiskError;
 use futures_util::future::join_all;
 
 use super::copies::{Copies, Copy, blame, current};
@@ -72,7 +73,10 @@ impl Space {
                     Ok((_, table)) => suspect = suspect.or(&best.differ(table, &units)),
                     Err(_) => suspect = suspect.or(&units),
                 }
-                if block.is_err() || suspect != before {
+                // Who does not answer has not lost its table.
+                let is_silent =
+                    matches!(block, Err(BadBlock::Disk(e)) if !matches!(e, DiskError::Medium { .. }));
+                if (block.is_err() || suspect != before) && !is_silent {
                     bad.push(copy.number);
                 }
             }

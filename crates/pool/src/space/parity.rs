@@ -26,6 +26,7 @@ mod marks;
 mod read;
 mod rebuild;
 mod replay;
+mod resync;
 mod rows;
 mod stuck;
 mod table;
@@ -47,7 +48,7 @@ use crate::parity::Code;
 use crate::{DiskNumber, RowNumber, SpaceId, UNIT};
 use log::Log;
 use marks::Marks;
-pub(crate) use rows::Resynced;
+pub(crate) use resync::Resynced;
 use stuck::Stuck;
 use table::{RowGroup, RowGroups};
 

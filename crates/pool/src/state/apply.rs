@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{
-    EPOCHS_MAX, Moving, Op, Policy, Presence, Resiliency, Row, SlabCopy, SlabPlace, SpaceRecord, State, Usage,
+    EPOCHS_MAX, Op, Policy, Presence, Resiliency, Row, SlabCopy, SlabPlace, SpaceRecord, State, Usage,
 };
 use crate::format::FORMAT_VERSION;
 use crate::{DiskNumber, RowNumber, SpaceId, UNIT};
@@ -119,6 +119,7 @@ impl State {
                     return Err(InvalidOp::BadVoters);
                 }
                 self.disk_mut(*disk)?.presence = Presence::Absent(*reason);
+                self.shadow_on(*disk);
             }
             Op::DiskPresent { disk } => self.disk_mut(*disk)?.presence = Presence::Present,
             Op::SetUsage { disk, usage } => {
@@ -185,23 +186,32 @@ impl State {
             Op::Missed { space, row, index, regions } => {
                 self.keeps_a_copy(*space, *row, usize::from(*index), *regions)?;
                 self.slab_mut(*space, *row, usize::from(*index))?.missed |= regions;
+                self.shadow(*space, *row);
             }
             Op::NotMissed { space, row, index, regions } => {
                 let disk = self.slab_mut(*space, *row, usize::from(*index))?.place.disk;
                 // What was brought to a disk that has left since may be lost: when it left nobody counted it, because it had missed all that anyway.
                 if self.is_present(disk) {
                     self.slab_mut(*space, *row, usize::from(*index))?.missed &= !regions;
+                    self.shadow(*space, *row);
                 }
             }
             Op::MoveSlab { space, row, index, to } => {
                 self.move_slab(*space, *row, usize::from(*index), *to)?
             }
             Op::AcceptLoss { space, row, index, regions } => {
+                let parity = self.space(*space)?.resiliency.is_parity();
+                let past = self.rows.get(&(*space, *row)).map_or(0, |r| r.slabs.len());
+                if parity && usize::from(*index) >= past {
+                    // Where a column moves to is no copy that anything would be read from.
+                    return Err(InvalidOp::NoSlab { space: *space, row: *row, index: past });
+                }
                 let slab = self.slab_mut(*space, *row, usize::from(*index))?;
                 let given_up = slab.missed & regions;
                 slab.missed &= !regions;
                 self.regions_given_up =
                     self.regions_given_up.saturating_add(u64::from(given_up.count_ones()));
+                self.shadow(*space, *row);
             }
             Op::Scrub { space, record } => {
                 self.since(2)?;
@@ -266,11 +276,16 @@ impl State {
         self.disks.get_mut(&disk).ok_or(InvalidOp::NoDisk(disk))
     }
 
-    fn space(&self, space: SpaceId) -> Result<&SpaceRecord, InvalidOp> {
+    pub(super) fn space(&self, space: SpaceId) -> Result<&SpaceRecord, InvalidOp> {
         self.spaces.get(&space).ok_or(InvalidOp::NoSpace(space))
     }
 
-    fn slab_mut(&mut self, space: SpaceId, row: RowNumber, index: usize) -> Result<&mut SlabCopy, InvalidOp> {
+    pub(super) fn slab_mut(
+        &mut self,
+        space: SpaceId,
+        row: RowNumber,
+        index: usize,
+    ) -> Result<&mut SlabCopy, InvalidOp> {
         self.rows.get_mut(&(space, row)).and_then(|r| r.copy_mut(index)).ok_or(InvalidOp::NoSlab {
             space,
             row,
@@ -352,7 +367,7 @@ impl State {
         if (1..=100).contains(&policy.warn_at) { Ok(()) } else { Err(InvalidOp::Percent(policy.warn_at)) }
     }
 
-    fn check_free(&self, place: SlabPlace) -> Result<(), InvalidOp> {
+    pub(super) fn check_free(&self, place: SlabPlace) -> Result<(), InvalidOp> {
         let disk = self.disk(place.disk)?;
         match place.slab < disk.slabs && !self.used.contains(place) {
             true => Ok(()),
@@ -397,88 +412,6 @@ impl State {
         Ok(())
     }
 
-    fn move_slab(
-        &mut self,
-        space: SpaceId,
-        row: RowNumber,
-        index: usize,
-        to: SlabPlace,
-    ) -> Result<(), InvalidOp> {
-        self.check_free(to)?;
-        self.keeps_a_copy(space, row, index, u64::MAX)?;
-        if self.rows.get(&(space, row)).is_some_and(|r| r.moving().is_some()) {
-            return Err(InvalidOp::Moving { space, row });
-        }
-        let simple = self.space(space)?.resiliency == Resiliency::Simple;
-        let slabs = &self.rows.get(&(space, row)).ok_or(InvalidOp::NoSlab { space, row, index })?.slabs;
-        if !simple && slabs.iter().enumerate().any(|(i, c)| i != index && c.place.disk == to.disk) {
-            return Err(InvalidOp::SameDisk(to.disk));
-        }
-        let after = self.next_generation.checked_add(1).ok_or(InvalidOp::NotFree(to))?;
-        let generation = self.next_generation;
-        let slab = self.slab_mut(space, row, index)?;
-        let old = std::mem::replace(slab, SlabCopy { place: to, generation, missed: u64::MAX });
-        self.next_generation = after;
-        self.used.remove(old.place);
-        self.used.insert(to);
-        Ok(())
-    }
-
-    fn begin_move(
-        &mut self,
-        space: SpaceId,
-        row: RowNumber,
-        index: u8,
-        to: SlabPlace,
-    ) -> Result<(), InvalidOp> {
-        self.since(2)?;
-        self.check_free(to)?;
-        let simple = self.space(space)?.resiliency == Resiliency::Simple;
-        let no_slab = InvalidOp::NoSlab { space, row, index: usize::from(index) };
-        let r = self.rows.get(&(space, row)).filter(|r| usize::from(index) < r.slabs.len()).ok_or(no_slab)?;
-        if r.moving().is_some() {
-            return Err(InvalidOp::Moving { space, row });
-        }
-        if !simple && r.slabs.iter().any(|c| c.place.disk == to.disk) {
-            return Err(InvalidOp::SameDisk(to.disk));
-        }
-        let after = self.next_generation.checked_add(1).ok_or(InvalidOp::NotFree(to))?;
-        let copy = SlabCopy { place: to, generation: self.next_generation, missed: u64::MAX };
-        if let Some(r) = self.rows.get_mut(&(space, row)) {
-            r.set_moving(Some(Moving { index, copy }));
-        }
-        self.next_generation = after;
-        self.used.insert(to);
-        Ok(())
-    }
-
-    fn end_move(&mut self, space: SpaceId, row: RowNumber) -> Result<(), InvalidOp> {
-        let no_move = InvalidOp::Moving { space, row };
-        let r = self.rows.get_mut(&(space, row)).ok_or(no_move.clone())?;
-        let Moving { index, copy } = r.moving().ok_or(no_move.clone())?;
-        let old = r.copy_mut(usize::from(index)).ok_or(no_move)?;
-        let regions = copy.missed & !old.missed;
-        if regions != 0 {
-            return Err(InvalidOp::NotMoved { space, row, regions });
-        }
-        let place = std::mem::replace(old, copy).place;
-        r.set_moving(None);
-        self.used.remove(place);
-        Ok(())
-    }
-
-    fn cancel_move(&mut self, space: SpaceId, row: RowNumber) -> Result<(), InvalidOp> {
-        let no_move = InvalidOp::Moving { space, row };
-        let r = self.rows.get(&(space, row)).filter(|r| r.moving().is_some()).ok_or(no_move)?;
-        self.keeps_a_copy(space, row, r.slabs.len(), u64::MAX)?;
-        if let Some(r) = self.rows.get_mut(&(space, row)) {
-            let moving = r.moving();
-            r.set_moving(None);
-            moving.into_iter().for_each(|m| self.used.remove(m.copy.place));
-        }
-        Ok(())
-    }
-
     fn miss_all(&mut self, disk: DiskNumber) -> Result<(), InvalidOp> {
         self.disk(disk)?;
         let mut missed = Vec::new();
@@ -489,67 +422,9 @@ impl State {
         }
         for (space, row, index, regions) in missed {
             self.slab_mut(space, row, index)?.missed |= regions;
+            self.shadow(space, row);
         }
         Ok(())
-    }
-
-    /// Invariant 3: without copy `index`, can the rest of the row still give these regions?
-    fn keeps_a_copy(
-        &self,
-        space: SpaceId,
-        row: RowNumber,
-        index: usize,
-        regions: u64,
-    ) -> Result<(), InvalidOp> {
-        let no_slab = InvalidOp::NoSlab { space, row, index };
-        self.rows.get(&(space, row)).and_then(|r| r.copy(index)).ok_or(no_slab)?;
-        match self.only_here(space, row, index) & regions {
-            0 => Ok(()),
-            regions => Err(InvalidOp::LastCopy { space, row, regions }),
-        }
-    }
-
-    /// The regions that this copy has, and that the rest of its row could not give without it.
-    pub(super) fn only_here(&self, space: SpaceId, row: RowNumber, index: usize) -> u64 {
-        self.irreplaceable(space, row, index, |copy| copy.missed)
-    }
-
-    /// The regions that a copy has not missed and without it the rest of its row could not give, as `missed` tells of each copy.
-    pub(super) fn irreplaceable(
-        &self,
-        space: SpaceId,
-        row: RowNumber,
-        index: usize,
-        missed: impl Fn(&SlabCopy) -> u64,
-    ) -> u64 {
-        let (Some(record), Some(r)) = (self.spaces.get(&space), self.rows.get(&(space, row))) else {
-            return 0;
-        };
-        let Some(mine) = r.copy(index) else { return 0 };
-        // What the others of a column or a slab, of which `belongs` are, have all missed.
-        let others = |belongs: &dyn Fn(usize) -> bool| {
-            let of = r.copies().filter(|(i, _)| *i != index && belongs(r.slab_of(*i)));
-            of.fold(u64::MAX, |nobody, (_, c)| nobody & missed(c))
-        };
-        let slab = r.slab_of(index);
-        match record.code() {
-            Some(code) => {
-                // A region is lost when those that have not missed it do not tell all.
-                let others: Vec<u64> = (0..r.slabs.len()).map(|s| others(&|of| of == s)).collect();
-                let have = |bit: u32| {
-                    let has = others.iter().enumerate().filter(|(s, m)| *s != slab && **m & (1 << bit) == 0);
-                    has.fold(0, |all, (s, _)| all | 1 << s)
-                };
-                let alone = !mine.missed & others.get(slab).copied().unwrap_or(u64::MAX);
-                (0..u64::BITS)
-                    .filter(|bit| alone & (1 << bit) != 0 && !code.decodes(have(*bit)))
-                    .fold(0, |only, bit| only | 1 << bit)
-            }
-            None => {
-                let copies = record.resiliency.copies();
-                !mine.missed & others(&|of| of / copies == slab / copies)
-            }
-        }
     }
 }
 

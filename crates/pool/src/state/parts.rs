@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::moving::moves_since;
 use super::{DiskRecord, EPOCHS_MAX, InvalidOp, Policy, Row, ScrubRecord, Shared, SpaceRecord, State, Tree};
 use crate::format::{Areas, FORMAT_VERSION};
 use crate::{DiskNumber, PoolId, RowNumber, SpaceId};
@@ -96,7 +97,7 @@ impl State {
                 return Err(bad);
             }
             if let Some(m) = r.moving() {
-                s.since(2)?;
+                s.since(moves_since(record))?;
                 if usize::from(m.index) >= r.slabs.len() {
                     return Err(bad);
                 }

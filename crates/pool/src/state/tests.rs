@@ -274,6 +274,59 @@ fn version_3_has_no_classes_of_media() {
     assert_eq!(s.apply(&none), Err(InvalidOp::NoDisk(DiskNumber(9))));
 }
 
+/// Invariant 8.
+#[test]
+fn where_a_column_moves_counts_no_more_than_the_old_one() {
+    let mut s = pool(5);
+    let (space, row) = (SpaceId(1), ROW);
+    let resiliency = Resiliency::Parity { parity: 1 };
+    s.apply_all(&s.create_ops(SpaceRecord { name: "p".into(), columns: 2, resiliency, ..mirror() })).unwrap();
+    s.apply(&Op::AllocateRow { space, row, slabs: vec![place(0, 0), place(1, 0), place(2, 0)] }).unwrap();
+    let begin = Op::BeginMove { space, row, index: 1, to: place(3, 5) };
+    s.version = 3;
+    assert_eq!(s.apply(&begin), Err(InvalidOp::Older { version: 3, needed: 4 }));
+    s.version = 4;
+    s.apply(&begin).unwrap();
+    let mut parts = s.parts();
+    parts.extras.version = 3;
+    assert_eq!(State::from_parts(parts), Err(InvalidOp::Older { version: 3, needed: 4 }));
+    let new = |s: &State| s.rows[&(space, row)].moving().unwrap().copy.missed;
+    let missed = |index, regions| Op::Missed { space, row, index, regions };
+    let found = |index, regions| Op::NotMissed { space, row, index, regions };
+    s.apply(&found(3, 0b1111)).unwrap();
+    assert_eq!(new(&s), !0b1111);
+    // What the old one misses the new one has missed, and it does not get it before the old one has it.
+    s.apply(&missed(1, 0b10)).unwrap();
+    s.apply(&found(3, 0b11_0010)).unwrap();
+    assert_eq!(new(&s), !0b11_1101);
+    s.apply(&found(1, 0b10)).unwrap();
+    assert_eq!(new(&s), !0b11_1101);
+    // It is no copy that another column could be spared for, nor one that cannot be spared.
+    assert_eq!((s.alone(space, row, 1), s.alone(space, row, 3)), (0, 0));
+    s.apply(&missed(0, 1)).unwrap();
+    assert_eq!((s.alone(space, row, 1), s.alone(space, row, 3)), (1, 0));
+    assert_eq!(s.apply(&missed(1, 1)), Err(InvalidOp::LastCopy { space, row, regions: 1 }));
+    s.apply(&missed(3, 1)).unwrap();
+    s.apply(&found(3, 1)).unwrap();
+    let gone = |disk| Op::DiskAbsent { disk: DiskNumber(disk), reason: Absence::Gone };
+    for disk in [1, 3] {
+        let mut s = s.clone();
+        s.voters = [DiskNumber(4)].into();
+        s.apply(&gone(disk)).unwrap();
+        assert_eq!(new(&s), u64::MAX, "disk {disk} is away");
+        s.apply(&found(3, 1)).unwrap();
+        s.apply(&Op::DiskPresent { disk: DiskNumber(disk) }).unwrap();
+        assert_eq!(new(&s), u64::MAX, "disk {disk} is back");
+    }
+    let mut all = s.clone();
+    all.apply(&Op::MissedAll { disk: DiskNumber(1) }).unwrap();
+    assert_eq!(new(&all), !1, "the old one has that alone");
+    let accept = |index| Op::AcceptLoss { space, row, index, regions: u64::MAX };
+    assert!(matches!(s.clone().apply(&accept(3)), Err(InvalidOp::NoSlab { .. })), "it never had it");
+    s.apply(&Op::CancelMove { space, row }).unwrap();
+    assert!(s.rows[&(space, row)].moving().is_none());
+}
+
 #[test]
 fn a_parity_space_is_made_with_its_journal() {
     let mut s = pool(4);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use disk::DiskError;
 use disk::sim::SlotId;
 use pool::jobs::Progress;
-use pool::{AdminError, CommitError, DiskNumber, InvalidOp, NewDisk, SpaceError, Unsuitable, Usage};
+use pool::{AdminError, DiskNumber, NewDisk, SpaceError, Unsuitable, Usage};
 
 use crate::rig::{Random, Rig, Site, options};
 
@@ -92,14 +92,6 @@ async fn drain(rig: &Rig, site: &Site, random: &mut Random, for_good: bool) {
         && site.pool.read(|s| s.disks.len()) > rig.shape.disks.min(usize::from(rig.shape.copies))
     {
         let mut removed = site.pool.remove_disk(disk).await;
-        if let Err(AdminError::Commit(CommitError::Invalid(InvalidOp::DiskInUse(_)))) = removed {
-            // A row that was about to be allocated came to lie there: once more, as who asks for it would.
-            let again = site.path.evacuate(disk, &Progress::default()).await.map(|e| e.left);
-            removed = match again {
-                Ok(0) => site.pool.remove_disk(disk).await,
-                _ => return back(rig, site, disk).await,
-            };
-        }
         if let Err(AdminError::NotErased { error: DiskError::Gone { .. }, .. }) = removed {
             removed = Ok(()); // it was pulled as it left
         }

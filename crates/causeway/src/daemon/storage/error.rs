@@ -126,14 +126,6 @@ pub enum StorageError {
         /// The media.
         media: MediaClass,
     },
-    /// The caller's: slabs of a parity space that would have to move.
-    #[error("{} of the virtual disk {name} lie on other media, and slabs of parity spaces do not move yet", human_bytes(*bytes))]
-    ParityStays {
-        /// It.
-        name: String,
-        /// Bytes of its slabs on other media.
-        bytes: u64,
-    },
     /// The caller's: groups of columns for a kind of virtual disk that has none, or another number of them.
     #[error("{0} groups of columns are not to be had: dual parity has 1 or 2, all else 1")]
     Groups(u8),
@@ -281,9 +273,6 @@ impl StorageError {
             StorageError::TooFewOfMedia { pool, unknown, .. } => return Some(too_few(pool, unknown)),
             StorageError::NoRoomThere { .. } => {
                 "add disks of these media (causeway pool add-disk), or choose others"
-            }
-            StorageError::ParityStays { .. } => {
-                "make a virtual disk of these media, copy what is on this one, and destroy it"
             }
             StorageError::Groups(_) => "leave --groups out, or choose --resiliency dual-parity --groups 2",
             StorageError::NotOpen { .. } => {

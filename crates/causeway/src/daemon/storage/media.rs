@@ -102,9 +102,6 @@ fn what_moves(s: &State, space: SpaceId, media: MediaClass) -> Result<usize, Sto
         .map(|id| placement::outside(&then, id))
         .sum();
     let (name, bytes) = (record.name.clone(), slabs as u64 * s.slab_bytes);
-    if slabs > 0 && record.resiliency.is_parity() {
-        return Err(StorageError::ParityStays { name, bytes });
-    }
     let free = usable_disks(s, media)
         .map(|(d, r)| u64::from(s.slabs_free(*d).saturating_sub(placement::reserve(r.slabs))));
     let room = free.sum::<u64>() * s.slab_bytes;

@@ -301,7 +301,7 @@ fn what_a_class_cannot_rebuild() {
 fn slabs_on_other_media_are_told() {
     let s = with_ssds(&[2, 1, 2, 2], &[&[0_u16, 1][..]; 2]);
     let mut snapshot = now(&s);
-    assert_eq!(faults(&snapshot)[0].kind, FaultKind::OtherMedia { bytes: 2 * SLAB, moves: true });
+    assert_eq!(faults(&snapshot)[0].kind, FaultKind::OtherMedia { bytes: 2 * SLAB });
     assert_eq!(told(&snapshot), ["5 space 0 OtherMedia"]);
     snapshot.jobs = vec![job(Kind::Rebalance, Subject::Pool, None)];
     assert_eq!(told(&snapshot), ["4 space 0 OtherMedia"]);

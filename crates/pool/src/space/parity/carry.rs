@@ -92,12 +92,12 @@ impl Striped {
         let (key, regions) = (intent.key, intent.regions);
         let begun = async {
             loop {
-                let Some(columns) = self.columns(key.row) else { return Ok(None) };
+                let Some(columns) = self.targets(key.row) else { return Ok(None) };
                 self.enough(key.row, &columns, regions)?;
                 let here: Vec<Copy> = columns.iter().filter(|c| c.disk.is_some()).cloned().collect();
                 self.space.miss(key.row, &columns, &here, regions).await?;
                 if !self.is_changed(key.row, &columns) {
-                    return Ok(self.columns(key.row));
+                    return Ok(self.targets(key.row));
                 }
             }
         };
@@ -206,11 +206,11 @@ impl super::table::RowState {
     }
 }
 
-/// What is to be written to a column: neighbours together.
+/// What is to be written to a slab: neighbours together.
 fn writes_of(copy: &Copy, stripes: &[Stripe]) -> Vec<(u32, Sg)> {
     let mut out: Vec<(u32, u32, Sg)> = Vec::new();
     for stripe in stripes {
-        let Some((_, bytes)) = stripe.units.iter().find(|(c, _)| *c == copy.index) else { continue };
+        let Some((_, bytes)) = stripe.units.iter().find(|(c, _)| *c == copy.slab_of) else { continue };
         match out.last_mut() {
             Some((_, next, src)) if *next == stripe.unit => {
                 src.push(bytes.clone());

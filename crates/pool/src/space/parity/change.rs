@@ -185,7 +185,7 @@ impl Striped {
         let key = batch.key;
         // Marked before the columns are looked at: a disk that leaves after that look counts the mark.
         let mut mark = self.p.marks.begin(key.row, regions);
-        let Some(columns) = self.columns(key.row) else { return Ok(false) };
+        let Some(columns) = self.targets(key.row) else { return Ok(false) };
         self.enough(key.row, &columns, regions)?;
         let here: Vec<Copy> = columns.iter().filter(|c| c.disk.is_some()).cloned().collect();
         self.space.miss(key.row, &columns, &here, regions).await?;
@@ -193,7 +193,7 @@ impl Striped {
         if self.is_changed(key.row, &columns) || !group.state.lock().knows(&columns, regions) {
             return Ok(false);
         }
-        let Some(columns) = self.columns(key.row) else { return Ok(false) };
+        let Some(columns) = self.targets(key.row) else { return Ok(false) };
         let stripes = self.plan(group, &columns, batch).await?;
         if stripes.is_empty() {
             return Ok(true);
@@ -332,13 +332,25 @@ impl Striped {
         from: usize,
         to: usize,
     ) -> Vec<(usize, usize, Option<IoBuf>)> {
+        let read = self.read_good(group, copy, from, to).await;
+        self.p.counts.read_to_write.fetch_add((to - from) as u64, Ordering::Relaxed);
+        read.into_iter().map(|(unit, bytes)| (copy.index, unit, bytes)).collect()
+    }
+
+    /// Neighbouring units of a column, of a group; `None` for those that are not what they should be, or not current. The caller has their stripes' lock.
+    pub(super) async fn read_good(
+        &self,
+        group: &RowGroup,
+        copy: &Copy,
+        from: usize,
+        to: usize,
+    ) -> Vec<(usize, Option<IoBuf>)> {
         let (c, first) = (copy.index, group.key.first());
         let current = copy.is_current(self.regions(&(first + from as u32..first + to as u32)));
         let read = match current {
             true => self.space.read_units(copy, first + from as u32, to - from).await.map(IoBuf::from),
             false => None,
         };
-        self.p.counts.read_to_write.fetch_add((to - from) as u64, Ordering::Relaxed);
         let state = group.state.lock();
         let unit = |unit: usize| {
             let number = first + unit as u32;
@@ -348,7 +360,7 @@ impl Striped {
                 state.has_sum(c, unit, self.regions(&(number..number + 1)))
                     && self.sum(group.key.row, c, number, b) == state.sums[c][unit]
             };
-            (c, unit, bytes.filter(good))
+            (unit, bytes.filter(good))
         };
         (from..to).map(unit).collect()
     }

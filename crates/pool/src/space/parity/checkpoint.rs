@@ -146,10 +146,12 @@ impl Striped {
         let mut again = false;
         for w in written {
             let regions = self.regions(&w.group.key.units());
-            let now = self.columns(w.group.key.row).unwrap_or_default();
+            let now = self.targets(w.group.key.row).unwrap_or_default();
             let mut state = w.group.state.lock();
             for (copy, result) in w.columns.iter().filter(|(_, result)| all || result.is_err()) {
-                state.wrote[copy.index] = w.before[copy.index];
+                if !copy.is_new() {
+                    state.wrote[copy.index] = w.before[copy.index];
+                }
                 let counts = now.iter().any(|c| c.index == copy.index && regions & !c.missed != 0);
                 if all || result.is_err() && counts {
                     again = true;
@@ -214,7 +216,7 @@ impl Striped {
         let key = group.key;
         let mut own: BTreeMap<usize, Option<Block>> = BTreeMap::new();
         let (here, blocks, before) = loop {
-            let Some(columns) = self.columns(key.row) else { return Ok(None) };
+            let Some(columns) = self.targets(key.row) else { return Ok(None) };
             match self.blocks_of(&group, &columns, &own) {
                 None => return Ok(None),
                 Some(Ok((blocks, before))) => {
@@ -257,12 +259,13 @@ impl Striped {
         }
         let regions = self.regions(&key.units());
         let here = || columns.iter().filter(|c| c.disk.is_some());
-        if here().any(|c| regions & c.current() & !(state.mapped & state.known[c.index]) != 0) {
+        let columns_here = || here().filter(|c| !c.is_new());
+        if here().any(|c| regions & c.current() & !(state.mapped & state.known[c.slab_of]) != 0) {
             return Some(Err(Lacks::Table));
         }
         let vague = regions & !state.mapped;
         let unread: Vec<Copy> =
-            here().filter(|c| vague != 0 && !own.contains_key(&c.index)).cloned().collect();
+            columns_here().filter(|c| vague != 0 && !own.contains_key(&c.index)).cloned().collect();
         if !unread.is_empty() {
             return Some(Err(Lacks::Own(unread)));
         }
@@ -273,7 +276,7 @@ impl Striped {
         self.p.generation.fetch_max(generation, Ordering::Relaxed);
         state.generation = generation;
         let before = state.wrote.clone();
-        here().for_each(|c| state.wrote[c.index] = generation);
+        columns_here().for_each(|c| state.wrote[c.index] = generation);
         state.stale = false;
         self.p.groups.clean(group, &mut state);
         if !state.fresh.is_empty() {
@@ -285,8 +288,8 @@ impl Striped {
                 generation,
                 wrote: state.wrote.clone(),
                 written: state.written.iter().map(|w| w.without(&state.fresh)).collect(),
-                lost: state.lost[c.index],
-                sums: Box::new(state.sums[c.index]),
+                lost: state.lost[c.slab_of],
+                sums: Box::new(state.sums[c.slab_of]),
             };
             if let Some(Some(told)) = own.get(&c.index) {
                 for unit in self.space.inner.regions.in_group(key.group, vague).iter() {
@@ -323,7 +326,7 @@ impl Striped {
         }
         for w in written {
             let row = w.group.key.row;
-            let Some(now) = self.columns(row) else { continue };
+            let Some(now) = self.targets(row) else { continue };
             let regions = self.regions(&w.group.key.units());
             let used = self.p.marks.of(row) & regions;
             for (copy, result) in &w.columns {

@@ -1,4 +1,7 @@
 //! The columns of a row, as they are at one moment.
+//!
+//! A column that moves has two slabs: the old one is the column, the new one is told all that is written, data and blocks, and asked nothing. What it has, the
+//! old one has (`State`'s invariant 8), so it has no sums of its own.
 
 use smallvec::SmallVec;
 
@@ -12,13 +15,22 @@ pub(super) type Columns = SmallVec<[Copy; 6]>;
 impl Striped {
     /// The columns, data first; `None` when the row has no slabs.
     pub(super) fn columns(&self, row: RowNumber) -> Option<Columns> {
+        self.slabs(row, self.p.columns())
+    }
+
+    /// The columns, and last what one of them is moving to: who changes anything changes all of these.
+    pub(super) fn targets(&self, row: RowNumber) -> Option<Columns> {
+        self.slabs(row, usize::MAX)
+    }
+
+    fn slabs(&self, row: RowNumber, most: usize) -> Option<Columns> {
         let path = &self.space.path;
         let mut found: SmallVec<[(Copy, bool); 6]> = path.read(|state| {
-            let slabs = &state.rows.get(&(self.space.inner.id, row))?.slabs;
-            let column = |(index, s): (usize, &crate::SlabCopy)| {
+            let r = state.rows.get(&(self.space.inner.id, row))?;
+            let slab = |(index, s): (usize, &crate::SlabCopy)| {
                 let copy = Copy {
                     index,
-                    slab_of: index,
+                    slab_of: r.slab_of(index),
                     number: s.place.disk,
                     slab: s.place.slab,
                     generation: s.generation,
@@ -27,7 +39,7 @@ impl Striped {
                 };
                 (copy, state.is_present(s.place.disk))
             };
-            Some(slabs.iter().enumerate().map(column).collect())
+            Some(r.copies().take(most).map(slab).collect())
         })?;
         for (copy, present) in &mut found {
             if *present {
@@ -39,7 +51,7 @@ impl Striped {
 
     /// What journal entries call the row: no other row, and no other set of slabs, ever has the same.
     pub(super) fn birth(columns: &[Copy]) -> u32 {
-        columns.iter().map(|c| c.generation).max().unwrap_or(0)
+        columns.iter().filter(|c| !c.is_new()).map(|c| c.generation).max().unwrap_or(0)
     }
 
     /// Regions that cannot be used now are an error: the columns that are current there do not tell all.
@@ -53,16 +65,17 @@ impl Striped {
         Err(SpaceError::Unavailable { space: self.space.inner.id, row, disks })
     }
 
-    /// Whether the columns lie elsewhere than a moment ago, or their disks have come or gone.
+    /// Whether the [targets](Striped::targets) lie elsewhere than a moment ago, or their disks have come or gone.
     pub(super) fn is_changed(&self, row: RowNumber, before: &[Copy]) -> bool {
-        let now = self.columns(row);
-        now.is_none_or(|now| now.iter().zip(before).any(|(a, b)| !a.is_as(b)))
+        let now = self.targets(row);
+        now.is_none_or(|now| now.len() != before.len() || now.iter().zip(before).any(|(a, b)| !a.is_as(b)))
     }
 }
 
 /// Columns that are current in a region, by bit.
 pub(super) fn have(columns: &[Copy], region: u64) -> u32 {
-    columns.iter().filter(|c| c.is_current(region)).fold(0, |all, c| all | 1 << c.index)
+    let current = columns.iter().filter(|c| !c.is_new() && c.is_current(region));
+    current.fold(0, |all, c| all | 1 << c.index)
 }
 
 /// Regions where enough columns are current.

@@ -123,13 +123,13 @@ impl Striped {
     async fn settle_data(&self, stripes: &[(&Arc<RowGroup>, Units)]) -> Result<bool, SpaceError> {
         let mut rows: Vec<_> = stripes.iter().map(|(g, _)| g.key.row).collect();
         rows.dedup();
-        let columns = rows.iter().filter_map(|row| self.columns(*row)).flatten();
+        let columns = rows.iter().filter_map(|row| self.targets(*row)).flatten();
         let mut disks: Vec<Arc<DataDisk>> = columns.filter_map(|c| c.disk).collect();
         disks.sort_by_key(|d| d.number);
         disks.dedup_by_key(|d| d.number);
         let flushed = self.flush_disks(&disks).await?;
         for (group, units) in stripes {
-            let Some(now) = self.columns(group.key.row) else { continue };
+            let Some(now) = self.targets(group.key.row) else { continue };
             let regions = self.regions_of(group, units);
             for c in &now {
                 if let Some((disk, error)) = flushed.iter().find(|(disk, _)| disk.number == c.number)

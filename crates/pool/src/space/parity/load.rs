@@ -98,7 +98,7 @@ impl Striped {
     ) -> Result<Loaded, SpaceError> {
         let key = group.key;
         let here = self.regions(&key.units()) & current(columns);
-        let reads = columns.iter().filter(|c| c.current() & here != 0);
+        let reads = columns.iter().filter(|c| !c.is_new() && c.current() & here != 0);
         let reads = reads.map(|c| async move { (c, self.read_block(key, c).await) });
         let blocks: Vec<(&Copy, Result<Block, Bad>)> = join_all(reads).await;
         let mut gone = false;
@@ -208,7 +208,7 @@ impl Striped {
             pool: self.space.path.pool,
             space: self.space.inner.id,
             row,
-            index: copy.index as u8,
+            index: copy.slab_of as u8,
             group,
             allocation: copy.generation,
         }

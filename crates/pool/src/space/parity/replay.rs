@@ -106,7 +106,7 @@ impl Striped {
     async fn redo(&self, rows: &BTreeMap<RowNumber, Row>) -> Result<bool, SpaceError> {
         let mut all: Vec<(RowNumber, Columns)> = Vec::new();
         for (row, told) in rows {
-            let Some(columns) = self.columns(*row) else { continue };
+            let Some(columns) = self.targets(*row) else { continue };
             let stripes = told.groups.values().flat_map(|g| g.keys());
             let regions = stripes.map(|u| self.regions(&(*u..*u + 1))).fold(0, |all, r| all | r);
             self.enough(*row, &columns, regions)?;
@@ -115,7 +115,7 @@ impl Striped {
             if self.is_changed(*row, &columns) {
                 return Ok(false);
             }
-            let Some(columns) = self.columns(*row) else { return Ok(false) };
+            let Some(columns) = self.targets(*row) else { return Ok(false) };
             let mut mark = self.p.marks.begin(*row, regions);
             mark.changes();
             for (group, stripes) in &told.groups {
@@ -145,8 +145,8 @@ impl Striped {
             return Ok(false);
         }
         let writes = stripes.iter().flat_map(|(unit, told)| {
-            told.units.iter().filter_map(move |(c, bytes)| {
-                let copy = &columns[*c];
+            columns.iter().filter_map(move |copy| {
+                let bytes = told.units.get(&copy.slab_of)?;
                 let disk = copy.disk.as_ref()?;
                 let src = [bytes.clone()].into_iter().collect();
                 let write = disk.write(copy.data_at(disk, *unit), src);

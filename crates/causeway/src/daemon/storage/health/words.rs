@@ -153,7 +153,7 @@ impl Words<'_> {
                 ),
                 vec!["causeway disk list".to_owned()],
             ),
-            (FaultKind::OtherMedia { bytes, moves }, place) => self.other_media(*bytes, *moves, place),
+            (FaultKind::OtherMedia { bytes }, place) => self.other_media(*bytes, place),
             (FaultKind::Suspended { why }, _) => (
                 "StoragePool.Suspended",
                 format!("It takes no changes: {why}"),
@@ -168,26 +168,11 @@ impl Words<'_> {
         self.state.spaces.get(space).map(|r| r.media).filter(|m| !m.is_any())
     }
 
-    fn other_media(&self, bytes: u64, moves: bool, place: &Place) -> (&'static str, String, Vec<String>) {
-        let record = match place {
-            Place::Space(space) => self.state.spaces.get(space),
-            _ => None,
-        };
-        let name = record.map_or_else(String::new, |r| quoted(&format!("{}/{}", self.state.name, r.name)));
+    fn other_media(&self, bytes: u64, place: &Place) -> (&'static str, String, Vec<String>) {
         let disks = self.class(place).unwrap_or_default().disks();
         let what = format!("{} of it lie on other disks than {disks}", human_bytes(bytes));
-        let (text, action) = match moves {
-            true => (
-                format!("{what}. They move there, as far as there is room"),
-                format!("causeway pool optimize {}", quoted(&self.state.name)),
-            ),
-            false => (
-                format!(
-                    "{what}, and slabs of parity spaces do not move yet. Say what the disks are (causeway disk set --media), or that they will do"
-                ),
-                format!("causeway space set {name} --media any"),
-            ),
-        };
+        let text = format!("{what}. They move there, as far as there is room");
+        let action = format!("causeway pool optimize {}", quoted(&self.state.name));
         ("VirtualDisks.OtherMedia", text, vec![action, "causeway job list".to_owned()])
     }
 

@@ -89,8 +89,7 @@ fn every_kind_has_a_name_a_reason_and_a_command() {
         (FaultKind::Metadata { voters: 1 }, Place::Pool),
         (FaultKind::Capacity { percent: 75, threshold: 70, media: MediaClass::ANY }, Place::Pool),
         (FaultKind::Full, space.clone()),
-        (FaultKind::OtherMedia { bytes: 1 << 20, moves: true }, space.clone()),
-        (FaultKind::OtherMedia { bytes: 1 << 20, moves: false }, space),
+        (FaultKind::OtherMedia { bytes: 1 << 20 }, space),
         (FaultKind::NoReserve { needed: 1 << 30, free: 1 << 20, media: MediaClass::ANY }, Place::Pool),
         (FaultKind::Suspended { why: "it was taken".to_owned() }, Place::Pool),
     ]);
@@ -131,10 +130,10 @@ fn classes_of_media_are_named() {
     assert!(lacks.contains("anew on other SSD disks: 2 MiB would be needed, and 1 MiB are free"), "{lacks}");
     let full = reason(FaultKind::Full, Place::Space(SpaceId(0)));
     assert!(full.starts_with("There is no room on SSD disks for"), "{full}");
-    let other = fault(FaultKind::OtherMedia { bytes: 1 << 20, moves: false }, Place::Space(SpaceId(0)));
+    let other = fault(FaultKind::OtherMedia { bytes: 1 << 20 }, Place::Space(SpaceId(0)));
     let other = told(&s, &[], &other);
     assert!(other.reason.starts_with("1 MiB of it lie on other disks than SSD disks"), "{}", other.reason);
-    assert_eq!(other.recommended_actions[0], "causeway space set tank/vm --media any");
+    assert_eq!(other.recommended_actions[0], "causeway pool optimize tank");
 }
 
 #[test]
