@@ -4,9 +4,10 @@
 //! 1. Two sets that may open have a voter in common ([`needed_to_open`] is more than half).
 //! 2. If the voters of one set may open without those of another, the others cannot have committed without them.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use crate::{DiskNumber, Presence, State};
+use crate::{DiskNumber, DiskRecord, Presence, State};
 
 /// How many voters must be left to drop the others and go on: `W(n, f)`.
 ///
@@ -43,6 +44,26 @@ pub fn choose(state: &State, fits: impl Fn(DiskNumber) -> bool) -> BTreeSet<Disk
         chosen.insert(candidates.remove(at).1);
     }
     chosen
+}
+
+/// A voter that stands too close to others, and a disk that would do better in its place; `None`: they are as far apart as they can be.
+///
+/// Pools grow by enclosures: those that vote when there is one would all be in it for ever. Each such change brings the voters further apart, so that they
+/// have an end. A voter on its way out keeps its vote, and none on its way out gets one so.
+pub fn apart(state: &State, fits: impl Fn(DiskNumber) -> bool) -> Option<(DiskNumber, DiskNumber)> {
+    let crowd = |d: DiskNumber, without: DiskNumber| {
+        let others = state.voters.iter().filter(|v| **v != without && **v != d);
+        others.map(|v| u32::from(closeness(state, *v, d)).pow(2)).sum::<u32>()
+    };
+    let may = |d: &DiskNumber, r: &DiskRecord| {
+        !state.voters.contains(d) && r.presence == Presence::Present && !r.usage.is_leaving() && fits(*d)
+    };
+    let candidates: Vec<_> = state.disks.iter().filter(|(d, r)| may(d, r)).map(|(d, _)| *d).collect();
+    let pairs = state.voters.iter().flat_map(|out| candidates.iter().map(move |new| (*out, *new)));
+    let gain = |(out, new): (DiskNumber, DiskNumber)| {
+        crowd(out, out).checked_sub(crowd(new, out)).filter(|g| *g > 0).map(|g| (g, Reverse((new, out))))
+    };
+    pairs.filter_map(gain).max().map(|(_, Reverse((new, out)))| (out, new))
 }
 
 /// How much of their surroundings two disks share: 0 nothing known, 1 the rack, 2 the node, 3 the enclosure.
@@ -105,6 +126,40 @@ mod tests {
         assert_eq!(among(2), [0, 1]);
         assert_eq!(among(5), [0, 1, 2, 3, 4]);
         assert_eq!(among(7), [0, 3, 4, 5, 6]);
+    }
+
+    #[test]
+    fn a_pool_that_grows_by_enclosures_has_voters_in_each() {
+        let mut s = State::new(crate::PoolId([1; 16]), "p".into(), 2 << 20);
+        let all = |_: DiskNumber| true;
+        let mut most = Vec::new();
+        for enclosure in 0..6_u16 {
+            for n in 0..6 {
+                let record = crate::DiskRecord {
+                    id: crate::DiskId([(enclosure * 6 + n) as u8; 16]),
+                    name: format!("disk{n}"),
+                    slabs: 8,
+                    usage: if enclosure == 3 { Usage::Retired } else { Usage::AutoSelect },
+                    presence: Presence::Present,
+                    domains: crate::FaultDomains { enclosure: format!("e{enclosure}"), ..Default::default() },
+                    media: 0,
+                    label_sequence: 1,
+                };
+                s.apply(&crate::Op::AddDisk { disk: DiskNumber(enclosure * 6 + n), record }).unwrap();
+                s.voters = choose(&s, all);
+                let mut steps = 0;
+                while let Some((out, new)) = apart(&s, all) {
+                    assert!(s.voters.remove(&out) && s.voters.insert(new));
+                    steps += 1;
+                    assert!(steps < 10, "it ends");
+                }
+            }
+            let of = |e: u16| s.voters.iter().filter(|v| v.0 / 6 == e).count();
+            most.push((0..6).map(of).max().unwrap());
+        }
+        // Nobody needs those that are to leave.
+        assert_eq!(most, [5, 3, 2, 2, 2, 1]);
+        assert_eq!(apart(&s, |_| false), None);
     }
 
     /// Every pair of subsets of up to seven voters, against the invariants.

@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 
 use super::encoded::Encoded;
 use super::io::DiskIo;
-use super::members::Member;
+use super::members::{Member, Members};
 use super::replay::Point;
 use super::store::{CommitError, Config, Done, Request, Shared, Suspension};
 use super::survey::newest_claim;
@@ -209,13 +209,29 @@ impl Writer {
         self.running()?;
         let members = Arc::clone(&self.shared.members.read());
         let needed = state_size_bound(&self.shadow) as u64 * 2;
-        let fits = |d: DiskNumber| {
-            !self.unfit.contains(&d) && members.get(d).is_some_and(|m| Voter::room(m) > needed)
-        };
+        let unfit = self.unfit.clone();
+        let fits =
+            |d: DiskNumber| !unfit.contains(&d) && members.get(d).is_some_and(|m| Voter::room(m) > needed);
         let chosen = voters::choose(&self.shadow, fits);
+        let joining: Vec<_> = chosen.difference(&self.shadow.voters).copied().collect();
+        self.let_vote(&members, joining).await?;
+        while let Some((out, new)) = voters::apart(&self.shadow, fits) {
+            self.let_vote(&members, vec![new]).await?;
+            if !self.shadow.voters.contains(&new) || !self.shadow.voters.contains(&out) {
+                // It failed: who is left is looked at when a disk joins, or with the next opening.
+                break;
+            }
+            let voters = self.shadow.voters.iter().copied().filter(|v| *v != out).collect();
+            self.commit(vec![Op::Voters { voters }]).await?;
+        }
+        Ok(())
+    }
+
+    /// Lets disks vote. One has a claim and a checkpoint before it counts; that fails, and it leaves.
+    async fn let_vote(&mut self, members: &Members, joining: Vec<DiskNumber>) -> Result<(), CommitError> {
         let mut state = None;
         let mut failed = Vec::new();
-        for disk in chosen.difference(&self.shadow.voters).copied().collect::<Vec<_>>() {
+        for disk in joining {
             let Some(member) = members.get(disk) else { continue };
             let mut voter = Voter::new(Arc::clone(member), 0, 0);
             let state = state.get_or_insert_with(|| Encoded::new(&self.shadow));

@@ -132,12 +132,13 @@ impl Pool {
         self.inner.metadata.commit(vec![Op::SetPolicy { policy }]).await
     }
 
-    /// Says where a disk stands; rows keep their places until somebody optimizes the pool.
+    /// Says where a disk stands; rows keep their places until somebody optimizes the pool, the metadata goes apart at once.
     ///
     /// # Errors
     /// [`CommitError`].
     pub async fn set_domains(&self, disk: DiskNumber, domains: FaultDomains) -> Result<(), CommitError> {
-        self.inner.metadata.commit(vec![Op::SetDomains { disk, domains }]).await
+        self.inner.metadata.commit(vec![Op::SetDomains { disk, domains }]).await?;
+        self.inner.metadata.rechoose().await
     }
 
     /// Says what a disk may be used for.

@@ -43,6 +43,27 @@ async fn many_commits_go_round_the_ring() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn voters_go_apart_when_somebody_says_where_disks_stand() {
+    let mut w = World::new(9);
+    let pool = w.create().await;
+    pool.read(|s| assert_eq!(s.voters, (0..5).map(DiskNumber).collect()));
+    for n in 0..9 {
+        let enclosure = ["left", "middle", "right"][n / 3].to_owned();
+        let domains = crate::FaultDomains { enclosure, ..Default::default() };
+        pool.set_domains(DiskNumber(n as u16), domains).await.unwrap();
+    }
+    let most = |s: &State| (0..3).map(|e| s.voters.iter().filter(|v| v.0 / 3 == e).count()).max();
+    pool.read(|s| assert_eq!((s.voters.len(), most(s)), (5, Some(2)), "{:?}", s.voters));
+    let space = pool.create_space(mirror("m")).await.unwrap();
+    drop(pool);
+    w.power_cut();
+    // Whichever enclosure is lost, the others know the newest; the one that voted first cannot go on alone.
+    assert!(w.open(&[0, 1, 2]).await.is_err());
+    let opened = w.open(&[3, 4, 5, 6, 7, 8]).await.unwrap();
+    assert!(opened.pool.read(|s| s.spaces.contains_key(&space)));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_voter_that_fails_is_dropped_and_may_return() {
     let mut w = World::new(3);
     let pool = w.create().await;
