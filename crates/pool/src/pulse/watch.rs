@@ -13,14 +13,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
+use disk::Media;
 use env::{Env, Moment};
 use parking_lot::Mutex;
 
-use super::standing::{SPAN, Slowness, Standings, Verdict};
+use super::standing::{Look, SPAN, Slowness, Standings, Verdict};
 use crate::book::Life;
 use crate::disks::DataDisk;
 use crate::path::DataPath;
-use crate::{Absence, DiskNumber, State};
+use crate::{Absence, DiskNumber, MediaClass, State};
 
 /// An I/O that has not ended after so long is not waited for, where that can be: disks made for arrays give up recovering a sector after 7 s, and clients of a file
 /// server begin to lose patience after 15 s or more.
@@ -83,6 +84,14 @@ impl Watch {
     }
 }
 
+/// Peers are of the medium that the pool's metadata has, which somebody may have said; where it has none, of the one that the system tells.
+fn as_said(look: Look, said: Media) -> Look {
+    match said {
+        Media::Unspecified => look,
+        media => Look { media: media as u8, flash: MediaClass::flash().takes(media), ..look },
+    }
+}
+
 async fn run(env: Env, running: Running) {
     let watch = Arc::clone(&running.watch);
     let Some(path) = watch.path.get().cloned() else { return };
@@ -122,8 +131,12 @@ impl DataPath {
     /// Looks at all disks; whether there was nothing to see.
     async fn end_span(self: &Arc<DataPath>, standings: &Mutex<Standings>, now: Moment, late: bool) -> bool {
         let disks = self.disks();
-        let looks: BTreeMap<_, _> =
-            disks.iter().map(|d| (d.number, d.pulse.look(d.member.disk.info(), now))).collect();
+        let said: BTreeMap<_, _> = self.read(|s| s.disks.iter().map(|(d, r)| (*d, r.media())).collect());
+        let look = |d: &Arc<DataDisk>| {
+            let look = d.pulse.look(d.member.disk.info(), now);
+            (d.number, as_said(look, said.get(&d.number).copied().unwrap_or(Media::Unspecified)))
+        };
+        let looks: BTreeMap<_, _> = disks.iter().map(look).collect();
         if late {
             return false;
         }

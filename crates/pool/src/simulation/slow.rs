@@ -197,6 +197,29 @@ fn a_disk_20_times_slower_than_its_peers() {
     }
 }
 
+/// Peers are disks of the medium that somebody has said: one that is as slow as its medium is has none among faster ones.
+#[test]
+fn what_a_disk_is_somebody_may_have_said() {
+    let told = |media: [u8; 2]| {
+        in_virtual_time(async move {
+            let world = filled(PAIRS, MS).await;
+            let one = DiskNumber(outlier(&world, &[Op::Read, Op::Write]));
+            for disk in (0..4).map(DiskNumber) {
+                let media = media[usize::from(disk == one)];
+                world.book.change(&[crate::Op::SetDiskMedia { disk, media }]).expect("of the newest format");
+            }
+            for unit in 0..150 {
+                reads(&world, 2, 16).await;
+                world.write(unit % UNITS..unit % UNITS + 1, &[unit % UNITS + 1]).await.expect("a write");
+            }
+            !world.path.events.slow().is_empty() || presence(&world, one.0) != Presence::Present
+        })
+    };
+    let [hdd, ssd] = [1, 2];
+    assert!(told([hdd, hdd]) && told([ssd, ssd]));
+    assert!(!told([ssd, hdd]));
+}
+
 /// An outlier is not read while others can be.
 #[test]
 fn reads_go_round_a_slow_disk() {
