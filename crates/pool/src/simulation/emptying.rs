@@ -161,3 +161,21 @@ fn what_is_written_meanwhile_stays() {
         });
     }
 }
+
+/// A crash in the middle of a destruction leaves the space or nothing: never a journal without its space, which nobody would miss.
+#[test]
+fn a_journal_goes_with_its_space() {
+    for shape in [BASE, PARITY] {
+        in_virtual_time(async {
+            let world = World::new(shape, 1).await;
+            world.write(0..3, &[1, 2, 3]).await.expect("all disks are here");
+            flush(&world).await;
+            let spaces = world.book.state().spaces.len();
+            world.path.destroy_space(SPACE).await.expect("all disks are here");
+            let states = world.book.states();
+            assert!(states.iter().all(|s| s.spaces.len() == spaces || s.spaces.is_empty()), "{shape:?}");
+            let last = states.last().expect("there is one");
+            assert!(last.spaces.is_empty() && last.rows.is_empty() && last.slabs_allocated() == 0);
+        });
+    }
+}

@@ -1,12 +1,38 @@
 //! Discarding: units become zeros, rows that have nothing else give their slabs back. No data is written.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::change::Attempt;
 use super::copies::Copy;
 use super::{Space, SpaceError};
 use crate::groups::{Group, GroupKey};
-use crate::{GROUP, Op, RowNumber, UNIT};
+use crate::{DataPath, GROUP, Op, RowNumber, SpaceId, UNIT};
+
+impl DataPath {
+    /// Destroys a space and what is on it: its rows go first, then it and its journal in one record, so that a crash leaves a space or nothing.
+    ///
+    /// Nobody uses it; who still does gets errors.
+    ///
+    /// # Errors
+    /// [`SpaceError`]; then it is there, with some of its rows.
+    pub async fn destroy_space(self: &Arc<DataPath>, space: SpaceId) -> Result<(), SpaceError> {
+        let data = self.space(space)?;
+        data.discard_at(0, data.inner.info.geometry.size).await?;
+        let destroy = vec![Op::DestroySpace { space }];
+        let Some(journal) = self.read(|s| s.journal_of(space).filter(|j| s.spaces.contains_key(j))) else {
+            return Ok(self.book.commit(destroy).await?);
+        };
+        let too = vec![Op::DestroySpace { space: journal }];
+        // It has one row, which is there from its first use on.
+        let first = (journal, RowNumber(0))..=(journal, RowNumber(u32::MAX));
+        let row = self.read(|s| s.rows.range(first).map(|((_, row), _)| *row).next());
+        match row {
+            Some(row) => self.space(journal)?.free_row_with(row, || true, destroy, too).await.map(drop),
+            None => Ok(self.book.commit(destroy.into_iter().chain(too).collect()).await?),
+        }
+    }
+}
 
 impl Space {
     /// Makes a range zeros. Durable after a flush. The slabs of rows in which nothing is left are free, and that is durable, when it returns; where that
@@ -113,6 +139,17 @@ impl Space {
         if let Some(striped) = self.striped() {
             return Box::pin(striped.free_row_if(row, may)).await;
         }
+        self.free_row_with(row, may, Vec::new(), Vec::new()).await
+    }
+
+    /// The same of a mirror, in one record with other operations; without them, if the row has no slabs.
+    async fn free_row_with(
+        &self,
+        row: RowNumber,
+        may: impl Fn() -> bool,
+        before: Vec<Op>,
+        after: Vec<Op>,
+    ) -> Result<bool, SpaceError> {
         let mut locks = Vec::new();
         for column in 0..self.inner.columns {
             locks.push(self.inner.locks.lock(row, column, 0..u32::MAX).await);
@@ -128,7 +165,8 @@ impl Space {
         if !may() {
             return Ok(false);
         }
-        self.path.book.commit(vec![Op::FreeRow { space: self.inner.id, row }]).await?;
+        let free = Op::FreeRow { space: self.inner.id, row };
+        self.path.book.commit(before.into_iter().chain([free]).chain(after).collect()).await?;
         self.inner.groups.kill(row);
         self.inner.unresolved.kill(row);
         self.inner.emptying.forget(row);
