@@ -47,7 +47,7 @@ pub enum Stays {
     #[error("space {} has data that is nowhere else", .0.0)]
     OnlyCopy(SpaceId),
     /// The job was stopped, or something failed meanwhile.
-    #[error("not everything could be copied; it goes on when it is asked for again")]
+    #[error("parts of it are moved by another job, or could not be copied")]
     Unfinished,
 }
 

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use env::Env;
+use futures_util::FutureExt;
 use futures_util::future::{Either, select};
 use parking_lot::Mutex;
 use pool::jobs::{Job, Kind, Stays, Subject, Why};
@@ -19,6 +20,11 @@ use tokio::sync::watch;
 
 /// After this, what could not go on tries again.
 const AGAIN: Duration = Duration::from_secs(60);
+
+/// Several disks that are lost or leave at once have jobs that meet in the same rows, of which one slab moves at a time: a job that found some of its own
+/// taken tries again after so long, each time longer, as long as it gets somewhere or so often; then it waits like one that failed.
+const SOON: Duration = Duration::from_millis(200);
+const PASSES: u32 = 20;
 
 /// Disks whose fill differs by more than so many percent of their room are made even at the start: somebody added one, and it did not come to
 /// an end.
@@ -184,23 +190,38 @@ impl Mover {
     async fn empty(self: Arc<Mover>, job: Job, kind: Kind, disk: DiskNumber) {
         let (name, number) = (self.name(), disk.0);
         tracing::info!(pool = name, disk = number, job = kind.name(), "what the disk has is moved to others");
+        let mut passes = 0;
         loop {
             let change = self.change(None);
             job.again();
             let result = self.data.evacuate(disk, &job).await;
-            let why = match result {
+            let (why, soon) = match result {
                 Ok(done) if done.left == 0 => {
                     tracing::info!(pool = name, disk = number, "nothing is on the disk any more");
                     break;
                 }
-                Ok(done) => done.why.unwrap_or(Stays::Unfinished).to_string(),
-                Err(error) => error.to_string(),
+                Ok(done) => {
+                    passes = if done.moved > 0 { 1 } else { passes + 1 };
+                    let why = done.why.unwrap_or(Stays::Unfinished);
+                    let goes_on = (done.moved > 0 || why == Stays::Unfinished) && passes <= PASSES;
+                    (why.to_string(), goes_on.then(|| SOON * passes))
+                }
+                Err(error) => (error.to_string(), None),
             };
             if self.is_over(&job, kind, Subject::Disk(disk)) {
                 return;
             }
-            tracing::warn!(pool = name, disk = number, why, "not everything could be moved off the disk");
-            if !job.wait_for(Why::Failed(why), change).await {
+            if soon.is_none() {
+                tracing::warn!(pool = name, disk = number, why, "not everything could be moved off the disk");
+            }
+            let time = async {
+                match soon {
+                    Some(soon) => self.env.sleep(soon).await,
+                    None => std::future::pending().await,
+                }
+            };
+            let (change, time) = (std::pin::pin!(change), std::pin::pin!(time));
+            if !job.wait_for(Why::Failed(why), select(change, time).map(drop)).await {
                 self.is_over(&job, kind, Subject::Disk(disk));
                 return;
             }
