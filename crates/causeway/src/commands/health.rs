@@ -71,10 +71,15 @@ fn faulty(fault: &FaultStatus) -> Vec<String> {
         lines.push(format!("  where:  {}", printable(&fault.faulting_object_location)));
     }
     let follows = |f: &FaultStatus| format!("  so:     {}: {}", object(f), printable(&f.reason));
-    lines.extend(fault.consequences.iter().map(follows));
+    // What is away names its disks already; each in a line of its own hides what follows from that.
+    let named = |f: &&FaultStatus| f.fault_type == AWAY && !fault.fault_type.starts_with("PhysicalDisk.");
+    lines.extend(fault.consequences.iter().filter(|f| !named(f)).map(follows));
     lines.extend(fault.recommended_actions.iter().map(|a| format!("  do:     {}", printable(a))));
     lines
 }
+
+/// A disk that takes no part because it is not there.
+const AWAY: &str = "PhysicalDisk.LostCommunication";
 
 fn object(fault: &FaultStatus) -> String {
     printable(&fault.faulting_object_description)
@@ -124,6 +129,15 @@ mod tests {
         let told = "Warning: disk 1 (y)  [PhysicalDisk.LostCommunication, since 1970-01-01 00:00:00]\n  It went away.\n  \
                     where:  pool tank, disk 1\n  so:     virtual disk vm: It went away.\n  do:     causeway pool import tank";
         assert_eq!(text(&report), format!("{tree}\n{told}"));
+        // One line for an enclosure, not one for each of its disks.
+        let fault = report.faults.remove(0);
+        let vm =
+            FaultStatus { fault_type: "VirtualDisks.LastCopy".to_owned(), ..fault.consequences[0].clone() };
+        let disks = vec![FaultStatus { consequences: Vec::new(), ..fault.clone() }; 12];
+        let consequences = disks.into_iter().chain([vm]).collect();
+        let away = "StorageEnclosure.LostCommunication".to_owned();
+        report.faults = vec![FaultStatus { fault_type: away, consequences, ..fault }];
+        assert_eq!(text(&report).matches("  so: ").count(), 1, "{}", text(&report));
         assert_eq!(text(&HealthReport::default()), "there are no pools\n\nnothing is wrong");
     }
 }

@@ -214,7 +214,8 @@ fn spaces(now: &Snapshot<'_>) -> Vec<(SpaceId, Fault)> {
             out.iter().any(|(_, f)| f.place == Place::Space(shown) && f.kind == *kind)
         };
         match least {
-            None if told(&out, &FaultKind::Unavailable) => {}
+            // What cannot be read is worse than anything else of it.
+            _ if told(&out, &FaultKind::Unavailable) => {}
             Some(left) if left < promised && told(&out, &FaultKind::Redundancy { left, promised }) => {}
             None => out.push(fault(Severity::Error, FaultKind::Unavailable)),
             Some(left) if left < promised => {

@@ -124,6 +124,16 @@ impl Words<'_> {
                 format!("{voters} disks have its metadata, and none of them may fail without stopping it"),
                 vec!["causeway disk list".to_owned()],
             ),
+            (FaultKind::Capacity { percent, threshold, media }, _) if percent < threshold => (
+                "StoragePool.PoolCapacityThresholdExceeded",
+                format!(
+                    "{percent} % of {} is in use, and yet a thin virtual disk cannot grow: too few disks that have room are here for it. Bring \
+                     back those that are away, or add {}",
+                    if media.is_any() { "it".to_owned() } else { format!("its {}", media.disks()) },
+                    media.disks()
+                ),
+                vec![import[0].clone(), "causeway disk list".to_owned()],
+            ),
             (FaultKind::Capacity { percent, threshold, media }, _) => (
                 "StoragePool.PoolCapacityThresholdExceeded",
                 format!(
