@@ -1,10 +1,12 @@
 """Pools on plain files, driven by `causeway disk`, `pool` and `space`; what is on their virtual disks by QEMU over NBD, across kill -9 and lost disks."""
 
 import json
+import os
 import random
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -180,6 +182,42 @@ def test_what_was_flushed_survives_kill_9(machine):
         machine.attach()
         machine.qemu_io(*[f"read -P {v} {b * block} {block}" for b, v in flushed.items()])
         machine("space", "detach", "vm")
+
+
+def test_a_server_starts_while_the_one_before_still_ends(machine):
+    """Right after kill -9, when nobody has waited for the process yet: in a container that may be so for ever."""
+    machine.pool()
+    dead = machine.server.process
+    os.killpg(dead.pid, signal.SIGKILL)
+    stat = Path(f"/proc/{dead.pid}/stat")
+    until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "Z", timeout=20, what="it has ended")
+    machine.server.start()
+    assert machine.status()["operational_status"] == "OK", machine("pool", "list")
+    dead.wait()
+
+
+def test_a_second_server_is_told_who_has_the_pool(machine, serve):
+    machine.pool()
+    other = Machine(serve())
+    told = other.refused("pool", "import", "tank", "--disk", *machine.paths("ab"))
+    assert f"another server holds it: process {machine.server.pid} on the machine" in told and "UTC" in told, told
+    assert "export it there: causeway pool export tank" in told
+    assert "Not open" in other("pool", "list")
+    shown = other("pool", "show", "tank")
+    assert str(machine.path("a")) in shown and "SlabSize" not in shown, shown
+    assert "another process has it" in other.refused("pool", "create", "mine", "--force", "--disk", machine.path("a"))
+    assert machine.status()["operational_status"] == "OK"
+    machine("pool", "export", "tank")
+    other("pool", "import", "tank", "--disk", *machine.paths("ab"))
+    assert other.status()["operational_status"] == "OK"
+
+
+def test_names_that_would_mean_something_else(machine):
+    machine.pool()
+    for name in ["tank/vm", ".journal-1", " vm", "vm\n", ""]:
+        assert "is no name" in machine.refused("space", "create", name, "--pool", "tank", "--size", "1MiB")
+        assert "is no name" in machine.refused("pool", "rename", "tank", name)
+    assert machine.json("space", "list") == [] and machine.json("pool", "list")[0]["name"] == "tank"
 
 
 def test_fio_verifies_across_kill_9(machine):
@@ -639,7 +677,7 @@ def test_local_reconstruction_refuses_what_cannot_be(machine):
 
 def test_parity_refuses_what_cannot_be(machine):
     machine.pool("abc")
-    for words, why in [(["--resiliency", "dual-parity"], "4 disks"), (["--resiliency", "parity", "--columns", "2"], "2 to 16 data columns"),
+    for words, why in [(["--resiliency", "dual-parity"], "4 disks"), (["--resiliency", "parity", "--columns", "2"], "2 columns are too few: it has 3 at least"),
                        (["--resiliency", "parity", "--columns", "5"], "5 disks")]:
         said = machine.refused("space", "create", "vm", "--pool", "tank", "--size", "8MiB", *words)
         assert why in said, said

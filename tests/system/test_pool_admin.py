@@ -178,6 +178,35 @@ def test_a_whole_enclosure_may_go(machine):
         machine.until_healthy()
 
 
+def test_the_enclosure_that_came_first_may_go_too(machine):
+    """A pool that grows by enclosures has its metadata in all of them; and what one had is rebuilt on the others, by jobs that meet in the same rows, without
+    one minute's waiting for the other."""
+    names = {"one": "abc", "two": "def", "three": "ghi", "four": "jkl"}
+    machine("disk", "create-file", *machine.paths("abcdefghijkl"), "--size", DISK)
+    machine("pool", "create", "tank", "--assume-atomic", "--enclosure", "one", "--disk", *machine.paths("abc"))
+    for name in ["two", "three", "four"]:
+        machine("pool", "add-disk", "tank", "--assume-atomic", "--enclosure", name, "--disk", *machine.paths(names[name]))
+    until_idle(machine)
+    assert machine.status()["can_lose_text"] == "1 enclosure or 2 disks now"
+    machine("space", "create", "vm", "--pool", "tank", "--size", "96MiB", "--columns", "2")
+    machine.attach()
+    machine.qemu_io("write -P 7 0 96M", "flush")
+    assert machine.status()["can_lose_text"] == "1 enclosure or 1 disk now"
+    machine.server.kill()
+    for letter in "abc":
+        machine.lose(letter)
+    machine.server.start()
+    machine.attach()
+    machine.qemu_io("read -P 7 0 96M")
+    machine("pool", "set", "tank", "--repair-after", "1s")
+    began = time.monotonic()
+    until(lambda: machine.status()["virtual_disks"][0]["health_status"] == "Healthy", timeout=50, what=f"rebuilt: {machine.server.log}")
+    until_idle(machine)
+    assert time.monotonic() - began < 55, "no job has waited for its minute"
+    assert machine.status()["can_lose_text"] == "1 enclosure or 1 disk now"
+    machine.qemu_io("read -P 7 0 96M")
+
+
 def test_48_disks_24_columns(machine):
     """S1-09: a mirror of 24 columns over 48 disks."""
     paths = [machine.path(f"d{n:02}") for n in range(48)]
@@ -194,6 +223,19 @@ def test_48_disks_24_columns(machine):
     machine.server.start()
     machine.attach()
     machine.qemu_io("read -P 3 0 64M", "read -P 4 100M 10M")
+
+
+def test_several_disks_are_added_together_or_not_at_all(machine):
+    machine.pool("ab")
+    machine("disk", "create-file", machine.path("c"), "--size", DISK)
+    told = machine.refused("pool", "add-disk", "tank", "--assume-atomic", "--disk", machine.path("c"), machine.path("nothing"))
+    assert "No such file" in told
+    assert "given twice" in machine.refused("pool", "add-disk", "tank", "--assume-atomic", "--disk", machine.path("c"), machine.path("c"))
+    assert sorted(disks(machine)) == [0, 1]
+    machine("pool", "add-disk", "tank", "--assume-atomic", "--disk", machine.path("c"))
+    assert sorted(disks(machine)) == [0, 1, 2]
+    told = machine("disk", "set", "tank/2", "--enclosure", "left", "--rack", "r1")
+    assert "disk 2 of the pool tank stands in rack r1, enclosure left now" in told
 
 
 def test_a_full_pool_reads_and_recovers(machine):
@@ -230,6 +272,11 @@ def test_a_virtual_disk_shrinks_where_nothing_is(machine):
     machine.qemu_io("discard 40M 1M", "flush")
     machine("space", "detach", "vm")
     machine("space", "resize", "vm", "--size", "8MiB")
+    # What is no size destroys nothing, whatever is confirmed.
+    assert "not 0" in machine.refused("space", "resize", "vm", "--size", "0", "--yes")
+    machine.attach()
+    machine.qemu_io("read -P 6 0 4M")
+    machine("space", "detach", "vm")
     machine("space", "resize", "vm", "--size", "2MiB", "--yes")
     assert machine.json("space", "show", "vm")["size"] == 2 * MIB
     machine("space", "resize", "vm", "--size", str(SPACE))

@@ -47,6 +47,7 @@ fn no_rdma(why: &WhyNotRdma) -> &'static str {
 pub fn local(error: &std::io::Error) -> Option<String> {
     use std::io::ErrorKind as Kind;
     let cure = match error.kind() {
+        Kind::AlreadyExists => "something of this name is here: choose another, or take that one away",
         Kind::NotFound => "check the path: it, or a directory on the way, does not exist here",
         Kind::PermissionDenied => "your user may not do this here: see ls -l",
         Kind::StorageFull | Kind::QuotaExceeded => "make room here; copies go on with --resume",

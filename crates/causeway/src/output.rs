@@ -143,6 +143,11 @@ pub fn human_bytes(bytes: u64) -> String {
     format!("{} {}", text.trim_end_matches(".0"), UNITS[unit])
 }
 
+/// `1 disk`, `2 disks`.
+pub fn some(count: usize, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
 /// Seconds as `3d 04:05:06` or `00:00:07`.
 pub fn human_seconds(seconds: u64) -> String {
     let (days, rest) = (seconds / 86_400, seconds % 86_400);

@@ -308,6 +308,9 @@ fn show(detail: &PoolDetail, out: Output) -> Result<(), Failure> {
         return Ok(out.document(detail)?);
     }
     let p = &detail.pool;
+    if p.version == 0 {
+        return closed(detail, out);
+    }
     let because = p.can_lose_because.as_ref().map_or_else(String::new, |b| format!(" (with one more, {b})"));
     let mut lines = vec![
         ("FriendlyName", p.name.clone()),
@@ -343,6 +346,21 @@ fn show(detail: &PoolDetail, out: Output) -> Result<(), Failure> {
         out.list::<SpaceStatus>(&detail.virtual_disks)?;
     }
     Ok(())
+}
+
+/// One that is not open: of what is in it nothing is known.
+fn closed(detail: &PoolDetail, out: Output) -> Result<(), Failure> {
+    let p = &detail.pool;
+    let mut lines = vec![
+        ("FriendlyName", p.name.clone()),
+        ("UniqueId", p.unique_id.clone()),
+        ("OperationalStatus", p.operational_status.clone()),
+        ("HealthStatus", p.health_status.clone()),
+    ];
+    lines.extend(p.reason.iter().map(|r| ("Reason", r.clone())));
+    lines.extend(p.cure.iter().map(|c| ("Cure", c.clone())));
+    lines.extend(detail.closed_disks.iter().map(|d| ("Disk", d.display().to_string())));
+    Ok(out.facts(p, &lines)?)
 }
 
 #[cfg(test)]

@@ -55,14 +55,15 @@ pub(super) enum SpaceCommand {
         control: ControlArgs,
     },
     /// Serve a virtual disk to QEMU, nbd-client or fio, or make it a block device, until it is detached or the server ends
+    #[command(group = clap::ArgGroup::new("way").required(true))]
     Attach {
         /// Its name, or pool/name
         name: String,
         /// The Unix socket to make, for the NBD protocol
-        #[arg(long, value_name = "SOCKET", required_unless_present = "ublk", conflicts_with = "ublk")]
+        #[arg(long, value_name = "SOCKET", group = "way")]
         nbd: Option<PathBuf>,
         /// Make it a block device of the kernel, /dev/ublkbN (Linux 6.5 or newer, as root)
-        #[arg(long)]
+        #[arg(long, group = "way")]
         ublk: bool,
         /// Refuse writes
         #[arg(long)]

@@ -212,6 +212,9 @@ pub struct PoolDetail {
     /// What was not as it was written since the pool was opened, and what became of it.
     #[serde(default)]
     pub findings: Vec<Finding>,
+    /// Where its disks were found, of one that is not open.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub closed_disks: Vec<PathBuf>,
 }
 
 /// Units of 4 KiB on a disk that were not as they were written.

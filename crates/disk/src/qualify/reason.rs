@@ -40,7 +40,7 @@ pub enum CannotPoolReason {
         errno: i32,
     },
     /// It is too small.
-    #[error("it has {size} bytes; {minimum} are needed")]
+    #[error("it has {}; {} are needed", mebibytes(*.size), mebibytes(*.minimum))]
     InsufficientCapacity {
         /// Its size in bytes.
         size: u64,
@@ -123,7 +123,8 @@ impl CannotPoolReason {
     pub fn cure(&self) -> String {
         match self {
             CannotPoolReason::InAPool { .. } => {
-                "open that pool, or take the disk out of it before it goes into another one".into()
+                "take the disk out of that pool before it goes into another one (causeway pool remove-disk); of a pool that is gone for good, pass --force"
+                    .into()
             }
             CannotPoolReason::NotHealthy { .. } => {
                 "look at the kernel's log (dmesg) and the disk's own (smartctl -a); replace it or its cable".into()
@@ -137,7 +138,7 @@ impl CannotPoolReason {
                 "check power and cable, and the kernel's log (dmesg); then let the bus be scanned again".into()
             }
             CannotPoolReason::InsufficientCapacity { .. } => {
-                "use a larger disk; a file for a trial may be smaller when that is asked for".into()
+                "use a larger disk".into()
             }
             CannotPoolReason::ReadOnly => {
                 "take the write protection off (a switch, blockdev --setrw, or the end of the disk's life)".into()
@@ -167,4 +168,10 @@ fn in_use(by: &[User]) -> String {
         [] => "another process has it".into(),
         by => by.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
     }
+}
+
+/// `1.5 MiB`, `16 MiB`.
+fn mebibytes(bytes: u64) -> String {
+    let text = format!("{:.1}", bytes as f64 / f64::from(1 << 20));
+    format!("{} MiB", text.trim_end_matches(".0"))
 }

@@ -17,7 +17,7 @@ pub enum Unsuitable {
     #[error("its blocks have {0} bytes, more than 4 KiB")]
     Blocks(u32),
     /// It is too small.
-    #[error("it has {size} bytes; the least is {least}")]
+    #[error("it has {}; the least is {}", mebibytes(*.size), mebibytes(*.least))]
     Small {
         /// Its size.
         size: u64,
@@ -52,7 +52,7 @@ pub enum CreateError {
     #[error("a pool needs at least one disk")]
     NoDisks,
     /// The slab size is not one.
-    #[error("a slab has a power of two bytes from 2 MiB to 1 GiB, not {0}")]
+    #[error("a slab has a power of two bytes from 2 MiB to 1 GiB, not {}", mebibytes(*.0))]
     SlabBytes(u64),
     /// One of the disks will not do.
     #[error("{}: {why}", .path.display())]
@@ -241,4 +241,10 @@ fn spaces(stale: &[String]) -> String {
 
 fn seen(unreadable: &[(PathBuf, LabelError)]) -> String {
     unreadable.iter().map(|(path, why)| format!("; {}: {why}", path.display())).collect()
+}
+
+/// `1.5 MiB`, `16 MiB`.
+fn mebibytes(bytes: u64) -> String {
+    let text = format!("{:.1}", bytes as f64 / f64::from(1 << 20));
+    format!("{} MiB", text.trim_end_matches(".0"))
 }

@@ -67,13 +67,15 @@ impl Row for PoolStatus {
             0 => self.disks.to_string(),
             missing => format!("{} of {}", self.disks - missing.min(self.disks), self.disks),
         };
+        // Of one that is not open nobody knows.
+        let size = |bytes| if self.version == 0 { String::new() } else { human_bytes(bytes) };
         vec![
             self.name.clone(),
             self.operational_status.clone(),
             self.health_status.clone(),
             yes(self.is_read_only),
-            human_bytes(self.size),
-            human_bytes(self.allocated),
+            size(self.size),
+            size(self.allocated),
             disks,
             self.can_lose_text(),
             self.reason.clone().unwrap_or_default(),

@@ -7,12 +7,13 @@ use disk::Disk;
 use disk::qualify::CannotPoolReason;
 use pool::{CreateError, CreateOptions, FaultDomains, NewDisk, Pool, Presence, UNIT, Usage};
 
-use super::error::StorageError;
+use super::error::{StorageError, name_for_people};
 use super::open_pool::OpenPool;
 use super::pools::{Closed, Known, Pools, done, real};
 use super::{find, leaving, media};
 use crate::control::storage::{NewDisks, NewPool};
 use crate::control::types::Changed;
+use crate::output::some;
 
 /// Why a pool is not open that somebody gave up: nothing is wrong with it.
 pub(super) const EXPORTED: &str = "it was exported";
@@ -23,6 +24,7 @@ impl Pools {
     /// # Errors
     /// Which disk will not do, and why; nothing is written then.
     pub async fn create_pool(&self, new: NewPool) -> Result<Changed, StorageError> {
+        name_for_people(&new.name)?;
         let paths = real(&new.disks.paths)?;
         let _one = self.changing.lock().await;
         match self.find(&new.name) {
@@ -43,34 +45,42 @@ impl Pools {
         let notes = self.unlisted(&paths);
         self.keep(pool, false, Vec::new()).await?;
         tracing::info!(pool = new.name, disks = paths.len(), "pool created");
-        Ok(done(format!("pool {} created of {} disks", new.name, paths.len()), notes))
+        Ok(done(format!("pool {} created of {}", new.name, some(paths.len(), "disk")), notes))
     }
 
     /// Adds disks to an open pool, or takes back those that are its own.
     ///
     /// # Errors
-    /// See [`StorageError`]; disks before the one that will not do have been added.
+    /// See [`StorageError`]; when one will not do, none is added. When one fails on the way, those before it have been.
     pub async fn add_disks(&self, name: &str, new: NewDisks) -> Result<Changed, StorageError> {
         let paths = real(&new.paths)?;
         let _one = self.changing.lock().await;
         let open = self.open_pool(name)?;
         open.release_absent();
-        let mut numbers = Vec::new();
-        for path in &paths {
+        let mut found = Vec::new();
+        for (n, path) in paths.iter().enumerate() {
+            if paths[..n].contains(path) {
+                return Err(CreateError::Disk { path: path.clone(), why: pool::Unsuitable::Twice }.into());
+            }
             let labels = find::labels(&self.env, &self.arena, vec![path.clone()]).await;
             let own = labels.iter().find(|l| l.label.pool == open.pool.id());
             let absent = own.filter(|l| {
                 open.pool
                     .read(|s| s.disks.get(&l.label.number).is_some_and(|r| r.presence != Presence::Present))
             });
-            numbers.push(match absent {
-                Some(l) => {
-                    let disk = self.open_disk(path, Some(l.label.atomic_write), false).await?;
+            found.push(match absent {
+                Some(l) => Joins::Back(self.open_disk(path, Some(l.label.atomic_write), false).await?),
+                None => Joins::New(Box::new(self.new_disk(path, &new).await?), path),
+            });
+        }
+        let mut numbers = Vec::new();
+        for disk in found {
+            numbers.push(match disk {
+                Joins::Back(disk) => {
                     let number = open.bring_back(disk, new.accept_loss).await?;
                     format!("disk {} is back in the pool {}", number.0, open.name())
                 }
-                None => {
-                    let disk = self.new_disk(path, &new).await?;
+                Joins::New(disk, path) => {
                     let number = open.add(&disk).await?;
                     format!("disk {} added to the pool {}: {}", number.0, open.name(), path.display())
                 }
@@ -154,7 +164,7 @@ impl Pools {
     }
 
     /// A disk of a pool that is open here is in use by ourselves, and no force takes it.
-    fn refuse_own(&self, path: &Path) -> Result<(), StorageError> {
+    pub(super) fn refuse_own(&self, path: &Path) -> Result<(), StorageError> {
         for open in self.open_pools() {
             let mine = open.pool.members().iter().any(|m| m.disk.info().path == path);
             if mine {
@@ -179,6 +189,13 @@ impl Pools {
             })
             .collect()
     }
+}
+
+/// A disk that is given to a pool.
+enum Joins<'a> {
+    /// It was one of the pool.
+    Back(Arc<dyn Disk>),
+    New(Box<NewDisk>, &'a Path),
 }
 
 impl OpenPool {

@@ -35,7 +35,12 @@ impl Pools {
             Known::Open(open) => (disks(open), spaces(open), findings(open)),
             Known::Closed(_) => (Vec::new(), Vec::new(), Vec::new()),
         };
-        Ok(PoolDetail { pool: status(&id.to_string(), &known), physical_disks, virtual_disks, findings })
+        let closed_disks = match &known {
+            Known::Open(_) => Vec::new(),
+            Known::Closed(closed) => closed.disks.clone(),
+        };
+        let pool = status(&id.to_string(), &known);
+        Ok(PoolDetail { pool, physical_disks, virtual_disks, findings, closed_disks })
     }
 
     /// All virtual disks of open pools.

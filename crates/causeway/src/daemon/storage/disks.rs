@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 
-use disk::qualify::{self, DEVICE_MIN, Qualification, QualifyOptions};
+use disk::qualify::{self, CannotPoolReason, DEVICE_MIN, Qualification, QualifyOptions};
 use disk::{FileDisk, FileOptions};
 use pool::format::{Areas, Label};
 use tokio::sync::oneshot;
@@ -14,6 +14,7 @@ use super::pools::{Known, Pools, done, real};
 use super::{describe, find};
 use crate::control::storage::{DiskStatus, NewFiles, Qualified, QualifyRequest};
 use crate::control::types::Changed;
+use crate::output::some;
 
 impl Pools {
     /// All disks: those of pools, the block devices of this machine, and what the configured places have.
@@ -47,7 +48,7 @@ impl Pools {
     /// Makes sparse files to be disks.
     ///
     /// # Errors
-    /// The first that cannot be made; those before it are there.
+    /// The first that cannot be made; then there is none of them.
     pub async fn create_files(&self, new: NewFiles) -> Result<Changed, StorageError> {
         if let Some(path) = new.paths.iter().find(|p| !p.is_absolute()) {
             return Err(StorageError::NotAbsolute(path.clone()));
@@ -59,9 +60,16 @@ impl Pools {
         let (env, options) =
             (self.env.clone(), FileOptions { create: Some(new.size), ..FileOptions::default() });
         let (paths, made) = (new.paths.clone(), new.paths.len());
-        let work = move || paths.iter().try_for_each(|p| FileDisk::open(&env, p, &options).map(drop));
+        let work = move || {
+            paths.iter().enumerate().try_for_each(|(n, path)| {
+                FileDisk::open(&env, path, &options).map(drop).inspect_err(|_| {
+                    // They were made here, just now; what cannot be removed is in nobody's way.
+                    paths[..n].iter().for_each(|made| drop(std::fs::remove_file(made)));
+                })
+            })
+        };
         tokio::task::spawn_blocking(work).await.map_err(|_| StorageError::Stopping)??;
-        Ok(done(format!("{made} files created"), Vec::new()))
+        Ok(done(format!("{} created", some(made, "file")), Vec::new()))
     }
 
     /// Looks at a disk closely, measures its flushes too.
@@ -70,7 +78,11 @@ impl Pools {
     /// It cannot even be looked at.
     pub async fn qualify(&self, request: QualifyRequest) -> Result<Qualified, StorageError> {
         let paths = real(std::slice::from_ref(&request.path))?;
-        let found = self.look_at(&paths[0], request.force, true).await?;
+        let mut found = self.look_at(&paths[0], request.force, true).await?;
+        if self.refuse_own(&paths[0]).is_err() {
+            // That is us.
+            found.reasons.retain(|r| !matches!(r, CannotPoolReason::InUse { .. }));
+        }
         Ok(describe::qualified(&found))
     }
 

@@ -8,7 +8,7 @@ use disk::qualify::CannotPoolReason;
 use pool::{AdminError, CommitError, CreateError, InvalidOp, MediaClass, OpenError, SpaceError, Unsuitable};
 use thiserror::Error;
 
-use crate::output::human_bytes;
+use crate::output::{human_bytes, human_time};
 
 /// See the module.
 #[derive(Debug, Error)]
@@ -37,6 +37,14 @@ pub enum StorageError {
         name: String,
         /// `pools` or `virtual disks`.
         what: &'static str,
+    },
+    /// The caller's: a name that nobody could say later.
+    #[error("'{}' is no name: {why}", crate::output::printable(name))]
+    Name {
+        /// It.
+        name: String,
+        /// Why not.
+        why: &'static str,
     },
     /// The caller's: the name is taken.
     #[error("there is a pool {0} already")]
@@ -89,6 +97,14 @@ pub enum StorageError {
         size: u64,
         /// Bytes that there are.
         room: u64,
+    },
+    /// The caller's: parity counts among the columns.
+    #[error("{columns} columns are too few: it has {least} at least, those of parity counted")]
+    TooFewColumns {
+        /// Asked for.
+        columns: u8,
+        /// The fewest of its kind.
+        least: usize,
     },
     /// The caller's: more disks than there are.
     #[error("{needed} disks are needed and the pool {pool} has {disks}")]
@@ -195,12 +211,20 @@ pub enum StorageError {
     #[error(transparent)]
     Create(#[from] CreateError),
     /// A pool cannot be opened.
-    #[error("the pool {name}: {source}")]
+    #[error("the pool {name}: {}", why_closed(source))]
     Import {
         /// It.
         name: String,
         /// Why not.
         source: OpenError,
+    },
+    /// Its disks are here, and none can be opened.
+    #[error("the pool {name}: none of its disks can be opened: {why}")]
+    Unopened {
+        /// It.
+        name: String,
+        /// Of each.
+        why: String,
     },
     /// None of its disks was found.
     #[error("no disk of a pool {0} was found")]
@@ -230,6 +254,8 @@ impl StorageError {
             | StorageError::OneWay
             | StorageError::NotYet(_)
             | StorageError::Groups(_)
+            | StorageError::Name { .. }
+            | StorageError::TooFewColumns { .. }
             | StorageError::Shrinks { .. } => StatusCode::BAD_REQUEST,
             StorageError::Stopping => StatusCode::SERVICE_UNAVAILABLE,
             _ => StatusCode::CONFLICT,
@@ -242,8 +268,16 @@ impl StorageError {
             StorageError::NoPool(_) => "see causeway pool list",
             StorageError::NoSpace(_) => "see causeway space list",
             StorageError::NoJob(_) => "it has ended, or never was: see causeway job list",
-            StorageError::NoDisk { .. } => {
-                "see causeway pool show NAME; a disk is its number, its path or its identity"
+            StorageError::NoDisk { pool, .. } => {
+                return Some(format!(
+                    "see causeway pool show {pool}; a disk is its number, its path or its identity"
+                ));
+            }
+            StorageError::Name { .. } => {
+                "choose 1 to 255 bytes that neither begin with a dot nor have a slash, blanks around them or control characters"
+            }
+            StorageError::TooFewColumns { .. } => {
+                "give --columns a larger number, or leave it out: the disks say then how many"
             }
             StorageError::Ambiguous { what: "pools", .. } => {
                 "use its identity, as causeway pool show says it"
@@ -251,7 +285,9 @@ impl StorageError {
             StorageError::Ambiguous { .. } => "write it POOL/NAME",
             StorageError::PoolExists(_) => "choose another name",
             StorageError::NotAbsolute(_) => "begin it with /",
-            StorageError::Attached { .. } => "detach it first: causeway space detach NAME",
+            StorageError::Attached { name, .. } => {
+                return Some(format!("detach it first: causeway space detach {name}"));
+            }
             StorageError::OneWay => "pass --nbd SOCKET or --ublk",
             StorageError::Device(error) => error.cure()?,
             StorageError::Shrinks { .. } => "nothing was done; discard it first, or pass --yes to cut it off",
@@ -264,6 +300,9 @@ impl StorageError {
             StorageError::Needed { .. } => {
                 "bring the other disks back first, and wait until they are up to date: causeway job list"
             }
+            StorageError::TooLarge { room: 0, .. } => {
+                "add disks (causeway pool add-disk), or discard or destroy what is not needed"
+            }
             StorageError::TooLarge { .. } => {
                 "choose a smaller size, add disks, or let it be thin: --provisioning thin"
             }
@@ -275,8 +314,10 @@ impl StorageError {
                 "add disks of these media (causeway pool add-disk), or choose others"
             }
             StorageError::Groups(_) => "leave --groups out, or choose --resiliency dual-parity --groups 2",
-            StorageError::NotOpen { .. } => {
-                "see causeway pool show NAME, and open it: causeway pool import NAME"
+            StorageError::NotOpen { name, .. } => {
+                return Some(format!(
+                    "see causeway pool show {name}, and open it: causeway pool import {name}"
+                ));
             }
             StorageError::CannotPool { reasons, .. } => return reasons.first().map(CannotPoolReason::cure),
             StorageError::Disk(disk::OpenError::Path { source, .. }) => return crate::cures::local(source),
@@ -285,6 +326,9 @@ impl StorageError {
                 return unsuitable(why);
             }
             StorageError::Import { name, source } => return import(name, source),
+            StorageError::Unopened { .. } => {
+                "see causeway disk qualify PATH, and import the pool again when nobody else has its disks"
+            }
             StorageError::OneDisk(_) => "name one with --disk",
             StorageError::CannotEmpty { .. } => {
                 "add disks (causeway pool add-disk), or bring back those that are away"
@@ -348,6 +392,36 @@ fn unsuitable(why: &Unsuitable) -> Option<String> {
     Some(cure.to_owned())
 }
 
+/// Refuses names of pools and virtual disks that could not be told from something else: `POOL/NAME`, a journal's, an empty one.
+///
+/// # Errors
+/// [`StorageError::Name`].
+pub(super) fn name_for_people(name: &str) -> Result<(), StorageError> {
+    let why = match name {
+        "" => "it is empty",
+        n if n.len() > 255 => "it is longer than 255 bytes",
+        n if n.contains('/') => "a slash stands between a pool and what is in it",
+        n if n.starts_with('.') => "what begins with a dot is the pool's own",
+        n if n.trim() != n => "it begins or ends with a blank",
+        n if n.chars().any(char::is_control) => "it has control characters",
+        _ => return Ok(()),
+    };
+    Err(StorageError::Name { name: name.to_owned(), why })
+}
+
+/// Why a pool cannot be opened, in words for people.
+pub(super) fn why_closed(why: &OpenError) -> String {
+    match why {
+        OpenError::Held { by, since_unix_s } => format!(
+            "another server holds it: process {} on the machine {}, since {} UTC",
+            by.process,
+            by.host,
+            human_time(i64::try_from(*since_unix_s).unwrap_or(i64::MAX))
+        ),
+        other => other.to_string(),
+    }
+}
+
 /// For a pool that cannot be opened.
 pub(super) fn import(name: &str, why: &OpenError) -> Option<String> {
     let cure = match why {
@@ -356,7 +430,7 @@ pub(super) fn import(name: &str, why: &OpenError) -> Option<String> {
         }
         OpenError::Diverged(_) => "take these disks away, or: causeway pool import NAME --accept-loss",
         OpenError::Held { .. } => {
-            "export it there: causeway pool export NAME; if that machine is off for certain: causeway pool import NAME --force"
+            "export it there: causeway pool export NAME; if that server is gone for certain: causeway pool import NAME --force"
         }
         OpenError::ReadOnlyFeatures { .. } => "causeway pool import NAME --read-only, or use a newer version",
         OpenError::Features { .. } => "use a newer version",

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use pool::{OpenError, OpenOptions, Opened, Pool, PoolId, Presence};
 
@@ -14,12 +15,24 @@ use super::pools::{Closed, Known, Pools, done, real};
 use crate::control::storage::ImportRequest;
 use crate::control::types::Changed;
 
+/// How long a server that starts waits for one that ends, and how often it looks.
+const ENDING: Duration = Duration::from_secs(5);
+const AGAIN: Duration = Duration::from_millis(200);
+
 impl Pools {
     /// Opens every pool that the configured places have.
     pub(super) async fn import_at_start(&self) {
         let _one = self.changing.lock().await;
         for (id, disks) in self.look(Vec::new()).await {
-            match self.open(id, &disks, &ImportRequest::default()).await {
+            let request = ImportRequest::default();
+            let mut opened = self.open(id, &disks, &request).await;
+            // After kill -9 and a start at once the process before may still be ending: its I/O is waited for.
+            let patience = self.env.now() + ENDING;
+            while self.env.now() < patience && opened.as_ref().is_err_and(|e| self.is_held_here(e)) {
+                self.env.sleep(AGAIN).await;
+                opened = self.open(id, &disks, &request).await;
+            }
+            match opened {
                 Ok(open) => {
                     let name = open.name();
                     tracing::info!(pool = name, "pool opened");
@@ -55,7 +68,8 @@ impl Pools {
             match self.open(*id, disks, &request).await {
                 Ok(open) => {
                     notes.extend(open.notes.iter().cloned().chain(open.absent()));
-                    opened.push(format!("pool {} opened", open.name()));
+                    let how = if open.read_only { " for reading only" } else { "" };
+                    opened.push(format!("pool {} opened{how}", open.name()));
                 }
                 Err(error) if request.name.is_some() => return Err(error),
                 Err(error) => notes.push(error.to_string()),
@@ -65,6 +79,10 @@ impl Pools {
             if wanted(&open.pool.id(), &open.name()) {
                 let returned = self.bring_back(open, &request).await?;
                 opened.push(match returned {
+                    0 if open.read_only => format!(
+                        "pool {0} is open for reading only: to write, causeway pool export {0}, causeway pool import {0}",
+                        open.name()
+                    ),
                     0 => format!("pool {} is open", open.name()),
                     n => format!("pool {} is open and has {n} of its disks back", open.name()),
                 });
@@ -73,8 +91,18 @@ impl Pools {
         if let Some(name) = request.name.filter(|_| opened.is_empty()) {
             return Err(StorageError::NotFound(name));
         }
-        let text = if opened.is_empty() { "no pool was found".to_owned() } else { opened.join(", ") };
+        let text = match opened.is_empty() {
+            true if found.is_empty() => "no pool was found".to_owned(),
+            true => "no pool was opened".to_owned(),
+            false => opened.join(", "),
+        };
         Ok(done(text, notes))
+    }
+
+    /// Whether a process of this machine holds the pool.
+    fn is_held_here(&self, error: &StorageError) -> bool {
+        let StorageError::Import { source: OpenError::Held { by, .. }, .. } = error else { return false };
+        (&by.host, by.machine, by.boot) == (&self.by.host, self.by.machine, self.by.boot)
     }
 
     /// The disks with labels, by pool, of pools that are not open here.
@@ -106,12 +134,15 @@ impl Pools {
     ) -> Result<Arc<OpenPool>, StorageError> {
         let name = found.first().map(|f| f.label.pool_name.clone()).unwrap_or_default();
         let mut disks = Vec::new();
-        let mut unopened = Vec::new();
+        let (mut unopened, mut in_use) = (Vec::new(), false);
         for Labelled { path, label } in found {
             // What was known of it when it was added holds still.
             match self.open_disk(path, Some(label.atomic_write), request.read_only).await {
                 Ok(disk) => disks.push(disk),
-                Err(error) => unopened.push(format!("disk {}: {error}", label.number.0)),
+                Err(error) => {
+                    in_use |= matches!(error, StorageError::Disk(disk::OpenError::InUse { .. }));
+                    unopened.push(format!("disk {}: {error}", label.number.0));
+                }
             }
         }
         let options = OpenOptions {
@@ -122,8 +153,14 @@ impl Pools {
             force: request.force,
             ..OpenOptions::new(self.by.clone())
         };
-        let opened = Pool::open(&self.env, &self.arena, &disks, &options).await;
+        let mut opened = Pool::open(&self.env, &self.arena, &disks, &options).await;
         drop(disks);
+        if in_use
+            && opened.is_err()
+            && let Some(held) = self.holder(found, &options).await
+        {
+            opened = Err(held);
+        }
         let result = match opened {
             Ok(opened) => self.take(opened, request.read_only, unopened).await,
             Err(source) => Err(refusal(name.clone(), source, &unopened)),
@@ -133,13 +170,26 @@ impl Pools {
             Err(error) => {
                 let disks = found.iter().map(|f| f.path.clone()).collect();
                 let (reason, cure) = match &error {
-                    StorageError::Import { source, .. } => (source.to_string(), error::import(&name, source)),
+                    StorageError::Import { source, .. } => {
+                        (error::why_closed(source), error::import(&name, source))
+                    }
                     other => (other.to_string(), other.cure()),
                 };
                 self.known.lock().insert(id, Known::Closed(Closed { name, disks, reason, cure }));
                 Err(error)
             }
         }
+    }
+
+    /// Who holds a pool whose disks another process of this machine has.
+    async fn holder(&self, found: &[Labelled], options: &OpenOptions) -> Option<OpenError> {
+        let mut disks = Vec::new();
+        for Labelled { path, label } in found {
+            disks.extend(self.open_disk(path, Some(label.atomic_write), true).await.ok());
+        }
+        let look = OpenOptions { read_only: true, force: false, accept_loss: true, ..options.clone() };
+        let error = Pool::open(&self.env, &self.arena, &disks, &look).await.err()?;
+        matches!(error, OpenError::Held { .. }).then_some(error)
     }
 
     async fn take(
@@ -202,5 +252,10 @@ impl Pools {
 /// Why it is not open; a disk that is there and cannot be used is the likely cause of one that is missing.
 fn refusal(name: String, source: OpenError, unopened: &[String]) -> StorageError {
     unopened.iter().for_each(|u| tracing::warn!(pool = name, "{u}"));
-    StorageError::Import { name, source }
+    match source {
+        OpenError::NoPool { .. } if !unopened.is_empty() => {
+            StorageError::Unopened { name, why: unopened.join("; ") }
+        }
+        source => StorageError::Import { name, source },
+    }
 }

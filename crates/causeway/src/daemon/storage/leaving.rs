@@ -2,13 +2,13 @@
 
 use pool::{DiskNumber, FaultDomains, Policy, Usage, placement};
 
-use super::error::StorageError;
+use super::error::{StorageError, name_for_people};
 use super::media::media_of;
 use super::open_pool::OpenPool;
 use super::pools::{Pools, done};
 use crate::control::storage::{DiskChange, NewDisks, Place, PoolChange, UsageSetting};
 use crate::control::types::Changed;
-use crate::output::human_bytes;
+use crate::output::{human_bytes, human_seconds};
 
 impl Pools {
     /// Takes a disk out of a pool: at once if it is empty, else when what it has is on others.
@@ -56,8 +56,16 @@ impl Pools {
         if change.place != Place::default() {
             let now = open.pool.read(|s| s.disks.get(&number).map(|d| d.domains.clone()));
             let place = standing(now.unwrap_or_default(), &change.place);
+            let parts = [("rack", &place.rack), ("node", &place.node), ("enclosure", &place.enclosure)];
+            let parts: Vec<_> = parts
+                .iter()
+                .filter(|(_, p)| !p.is_empty())
+                .map(|(level, p)| format!("{level} {p}"))
+                .collect();
+            let where_to =
+                if parts.is_empty() { "no place that is known".to_owned() } else { parts.join(", ") };
             open.pool.set_domains(number, place).await?;
-            told.push(format!("disk {} of the pool {} stands there now", number.0, open.name()));
+            told.push(format!("disk {} of the pool {} stands in {where_to} now", number.0, open.name()));
             notes.push(format!(
                 "what is on the disks stays where it is until it is moved: causeway pool optimize {}",
                 open.name()
@@ -149,12 +157,14 @@ impl Pools {
             open.pool.set_policy(policy).await?;
             let repair = match policy.repair_after_s {
                 Policy::NEVER => "nothing is rebuilt by itself".to_owned(),
-                s => format!("what a lost disk had is rebuilt after {s} s"),
+                s @ 0..60 => format!("what a lost disk had is rebuilt after {s} s"),
+                s => format!("what a lost disk had is rebuilt after {}", human_seconds(s.into())),
             };
             told.push(format!("pool {name} warns at {} %, and {repair}", policy.warn_at));
             open.look();
         }
         if let Some(new) = change.name {
+            name_for_people(&new)?;
             if self.find(&new).is_ok_and(|(id, _)| id != open.pool.id()) {
                 return Err(StorageError::PoolExists(new));
             }

@@ -16,10 +16,24 @@ pub(super) fn claimant() -> Claimant {
     }
 }
 
-/// Whether a process of this boot is there; one that may not be asked is. `/proc` may hide those of other users.
+/// Whether a process of this boot is there; one that may not be asked is. `/proc` may hide those of other users. One that has ended and that nobody
+/// has asked about yet (a zombie; in containers for ever) is not: none of its threads does anything any more.
 pub(super) fn is_running(process: u32) -> bool {
     let pid = i32::try_from(process).ok().and_then(Pid::from_raw);
-    pid.is_some_and(|p| test_kill_process(p) != Err(Errno::SRCH))
+    pid.is_some_and(|p| test_kill_process(p) != Err(Errno::SRCH)) && !has_ended(process)
+}
+
+/// Whether all threads of a process have ended, as far as `/proc` tells.
+fn has_ended(process: u32) -> bool {
+    let Ok(threads) = fs::read_dir(format!("/proc/{process}/task")) else { return false };
+    let states = threads.map(|t| fs::read_to_string(t.ok()?.path().join("stat")).ok());
+    let mut states = states.map(|text| text.as_deref().and_then(state)).peekable();
+    states.peek().is_some() && states.all(|s| matches!(s, Some('Z' | 'X')))
+}
+
+/// The state in `/proc/PID/stat`: behind the name, which may have anything in it.
+fn state(stat: &str) -> Option<char> {
+    stat.rsplit_once(')')?.1.trim_start().chars().next()
 }
 
 /// 32 hexadecimal digits, with hyphens or without; zeros where there are none.
@@ -44,5 +58,16 @@ mod tests {
         assert_eq!(parse("uninitialized"), None);
         assert!(is_running(std::process::id()) && is_running(1));
         assert!(!is_running(u32::MAX) && !is_running(0));
+        assert_eq!(state("7 (a) Z (b) S 1 2"), Some('S'));
+    }
+
+    #[test]
+    fn who_has_ended_holds_nothing_though_nobody_has_asked_about_it() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("a process");
+        assert!(is_running(child.id()));
+        child.kill().expect("it is ours");
+        let mut tries = (0..500).map(|_| std::thread::sleep(std::time::Duration::from_millis(10)));
+        assert!(tries.any(|()| !is_running(child.id())), "it is a zombie until it is waited for");
+        child.wait().expect("it has ended");
     }
 }

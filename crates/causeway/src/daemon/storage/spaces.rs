@@ -5,11 +5,11 @@ use std::sync::Arc;
 use disk::Media;
 use pool::book::Book;
 use pool::{
-    CommitError, DataPath, DiskNumber, DiskRecord, MediaClass, Op, Provisioning, Resiliency, SpaceId,
-    SpaceRecord, State, UNIT, Usage,
+    CommitError, DataPath, DiskNumber, DiskRecord, InvalidOp, MediaClass, Op, Provisioning, Resiliency,
+    SpaceId, SpaceRecord, State, UNIT, Usage,
 };
 
-use super::error::StorageError;
+use super::error::{StorageError, name_for_people};
 use super::media::class_of;
 use super::open_pool::OpenPool;
 use super::pools::{Pools, done};
@@ -35,6 +35,7 @@ impl Pools {
     /// # Errors
     /// See [`StorageError`]; nothing has changed then.
     pub async fn create_space(&self, new: NewSpace) -> Result<Changed, StorageError> {
+        name_for_people(&new.name)?;
         let _one = self.changing.lock().await;
         let open = self.open_pool(&new.pool)?;
         let (record, room) = open.pool.read(|s| shape(s, &new))?;
@@ -46,7 +47,7 @@ impl Pools {
         }
         let space = open.pool.create_space(record).await?;
         if fixed && let Err(error) = allocate(&open, space).await {
-            erase(&open, space, size).await?;
+            data(&open)?.destroy_space(space).await?;
             return Err(error);
         }
         tracing::info!(pool = open.name(), space = new.name, size, "virtual disk created");
@@ -94,6 +95,12 @@ impl Pools {
         let size = size.next_multiple_of(UNIT);
         // The data path knows the sizes from when it began.
         self.refuse_attached(&open, open.attachments.any())?;
+        // Before anything is discarded for it.
+        if size == 0 {
+            return Err(StorageError::Commit(CommitError::Invalid(InvalidOp::BadShape(
+                "the size is a multiple of 4 KiB, and not 0",
+            ))));
+        }
         if size < had {
             let space = data(&open)?.space(space)?;
             if !destroy && !space.is_unwritten(size, had - size).await? {
@@ -118,8 +125,7 @@ impl Pools {
         let _one = self.changing.lock().await;
         let (open, space) = self.find_space(name)?;
         self.refuse_attached(&open, open.attachments.place(space).map(|_| space))?;
-        let size = open.pool.read(|s| s.spaces.get(&space).map_or(0, |r| r.size));
-        erase(&open, space, size).await?;
+        data(&open)?.destroy_space(space).await?;
         tracing::info!(pool = open.name(), space = name, "virtual disk destroyed");
         Ok(done(format!("virtual disk {name} destroyed"), Vec::new()))
     }
@@ -178,23 +184,6 @@ async fn allocate(open: &OpenPool, space: SpaceId) -> Result<(), StorageError> {
     Ok(data(open)?.space(space)?.allocate_all().await?)
 }
 
-/// Gives a virtual disk's slabs back, and forgets it.
-async fn erase(open: &OpenPool, space: SpaceId, size: u64) -> Result<(), StorageError> {
-    let data = data(open)?;
-    data.space(space)?.discard_at(0, size).await?;
-    let journal = open.pool.read(|s| {
-        let journal = s.journal_of(space)?;
-        Some((journal, s.spaces.get(&journal)?.size))
-    });
-    Book::commit(&open.pool, vec![Op::DestroySpace { space }]).await?;
-    if let Some((journal, size)) = journal {
-        // Nobody writes to it any more.
-        data.space(journal)?.discard_at(0, size).await?;
-        Book::commit(&open.pool, vec![Op::DestroySpace { space: journal }]).await?;
-    }
-    Ok(())
-}
-
 fn data(open: &OpenPool) -> Result<Arc<DataPath>, StorageError> {
     open.data().ok_or(StorageError::Commit(CommitError::ReadOnly))
 }
@@ -222,9 +211,11 @@ fn why_columns(s: &State, record: &SpaceRecord) -> String {
     };
     let left = match disks.saturating_sub(all) {
         0 => "all that there are".to_owned(),
-        n => format!(
-            "{n} of the pool's are left, so that one that is lost can be rebuilt and rows can go round"
-        ),
+        n if record.resiliency == Resiliency::Simple => {
+            format!("rows go round over {} disks; nothing of it survives the loss of its disk", all + n)
+        }
+        1 => "one of the pool's is left, so that what a lost one had can be rebuilt there".to_owned(),
+        n => format!("{n} of the pool's are left, so that what a lost one had can be rebuilt there"),
     };
     let plural = if columns == 1 { "column" } else { "columns" };
     format!(
@@ -298,6 +289,10 @@ fn shape(s: &State, new: &NewSpace) -> Result<(SpaceRecord, u64), StorageError> 
         Resiliency::LocalParity { .. } => local_columns(s, media, usable),
     };
     // People count the columns of parity too.
+    let least = resiliency.parity_columns() + if resiliency.is_parity() { 2 } else { 1 };
+    if let Some(columns) = new.columns.filter(|c| usize::from(*c) < least) {
+        return Err(StorageError::TooFewColumns { columns, least });
+    }
     let data = |all: u8| all.saturating_sub(resiliency.parity_columns() as u8);
     let columns = new.columns.map_or(by_disks, data);
     let provisioning = match new.provisioning {
