@@ -1,6 +1,7 @@
 """Administration of pools on plain files: disks that leave, are replaced or lost, enclosures, room that runs out, sizes, older formats."""
 
 import json
+import os
 import re
 import subprocess
 import tarfile
@@ -234,6 +235,10 @@ def test_several_disks_are_added_together_or_not_at_all(machine):
     assert sorted(disks(machine)) == [0, 1]
     machine("pool", "add-disk", "tank", "--assume-atomic", "--disk", machine.path("c"))
     assert sorted(disks(machine)) == [0, 1, 2]
+    # A path is one of ours, not of the server's directory.
+    here = os.path.relpath(machine.path("c"))
+    assert "takes no part" in machine("pool", "offline-disk", "tank", here)
+    assert "is back" in machine("pool", "add-disk", "tank", "--disk", here)
     told = machine("disk", "set", "tank/2", "--enclosure", "left", "--rack", "r1")
     assert "disk 2 of the pool tank stands in rack r1, enclosure left now" in told
 

@@ -208,11 +208,11 @@ pub(super) async fn run(command: PoolCommand, out: Output) -> Result<(), Failure
             control.client().post(&at(&name, "/disks"), &disks.request(accept_loss)?).await?
         }
         PoolCommand::RemoveDisk { name, disk, control } => {
-            let path = at(&name, &format!("/disks/{}", segment(&disk)));
+            let path = at(&name, &format!("/disks/{}", segment(&named(disk))));
             control.client().delete(&path).await?
         }
         PoolCommand::ReplaceDisk { name, old, disks, control } => {
-            let path = at(&name, &format!("/disks/{}/replace", segment(&old)));
+            let path = at(&name, &format!("/disks/{}/replace", segment(&named(old))));
             control.client().post(&path, &disks.request(false)?).await?
         }
         PoolCommand::Optimize { name, control } => {
@@ -235,7 +235,7 @@ pub(super) async fn run(command: PoolCommand, out: Output) -> Result<(), Failure
             client.post(&at(&name, "/upgrade"), &()).await?
         }
         PoolCommand::OfflineDisk { name, disk, control } => {
-            let path = at(&name, &format!("/disks/{}/offline", segment(&disk)));
+            let path = at(&name, &format!("/disks/{}/offline", segment(&named(disk))));
             control.client().post(&path, &()).await?
         }
         PoolCommand::Import { name, disks, accept_loss, read_only, force, control } => {
@@ -258,6 +258,13 @@ pub(super) async fn run(command: PoolCommand, out: Output) -> Result<(), Failure
         }
     };
     Ok(out.changed(&changed)?)
+}
+
+/// A disk as the server knows it: a path is from the root on, because the server's own directory is another than ours.
+fn named(disk: String) -> String {
+    let number = !disk.is_empty() && disk.bytes().all(|b| b.is_ascii_digit());
+    let path = if number { None } else { std::fs::canonicalize(&disk).ok() };
+    path.map_or(disk, |p| p.display().to_string())
 }
 
 /// `30s`, `5m`, `1h`, or `never`.

@@ -71,8 +71,8 @@ pub(super) enum UserCommand {
 
 #[derive(Debug, Args)]
 pub(super) struct Place {
-    /// Work on this file, whether a server runs or not; made if it is not there
-    #[arg(long, value_name = "FILE", conflicts_with = "control")]
+    /// Work on this file, whether a server runs or not (--control is not asked then); made if it is not there
+    #[arg(long, value_name = "FILE")]
     users: Option<PathBuf>,
     #[command(flatten)]
     control: ControlArgs,
