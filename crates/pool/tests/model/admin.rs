@@ -5,9 +5,9 @@ use std::time::Duration;
 use disk::DiskError;
 use disk::sim::SlotId;
 use pool::jobs::Progress;
-use pool::{AdminError, DiskNumber, NewDisk, SpaceError, Unsuitable, Usage};
+use pool::{AdminError, DiskNumber, SpaceError, Unsuitable, Usage};
 
-use crate::rig::{Random, Rig, Site, options};
+use crate::rig::{Random, Rig, Site, options, placed};
 
 /// So many things, one after the other, until the power goes.
 pub async fn admin(rig: &Rig, site: &Site, steps: u64, mut random: Random) {
@@ -52,7 +52,7 @@ async fn add(rig: &Rig, site: &Site) -> bool {
     rig.note(|| format!("disk {} is added", slot.0));
     rig.machine.shuffle(slot, Duration::from_millis(3));
     let Ok(disk) = rig.machine.open(slot) else { return false };
-    let added = site.path.add_disk(&site.pool, &NewDisk::new(disk)).await;
+    let added = site.path.add_disk(&site.pool, &placed(disk, format!("{slot:?}"))).await;
     if let Err(AdminError::Unsuitable(Unsuitable::Disk(DiskError::Gone { .. }))) = added {
         rig.note(|| format!("disk {} was pulled before it was one of the pool", slot.0));
         return false;

@@ -6,9 +6,9 @@ use disk::sim::{Fault, Rule, SlotId, When};
 use disk::{Op, PowerCut};
 use pool::format::Areas;
 use pool::jobs::Progress;
-use pool::{Absence, DiskNumber, NewDisk};
+use pool::{Absence, DiskNumber};
 
-use crate::rig::{DISK_BYTES, Random, Rig, SLAB_BYTES, Site, options};
+use crate::rig::{DISK_BYTES, Random, Rig, SLAB_BYTES, Site, options, placed};
 
 pub fn a_cut(random: &mut Random) -> PowerCut {
     match random.below(6) {
@@ -201,7 +201,7 @@ async fn grow(rig: &Rig, site: &Site, random: &mut Random) {
         rig.note(|| format!("disk {} is added", slot.0));
         rig.machine.shuffle(slot, Duration::from_millis(3));
         let Ok(disk) = rig.machine.open(slot) else { return };
-        match site.pool.add_disk(&NewDisk::new(disk)).await {
+        match site.pool.add_disk(&placed(disk, format!("{slot:?}"))).await {
             Ok(number) => {
                 if let Some(member) = site.pool.members().get(number).cloned() {
                     let joined = site.path.join(&member).await;

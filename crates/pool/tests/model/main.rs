@@ -3,7 +3,8 @@
 //! A seed decides everything: the shape, what several users do at the same time on the same units, power cuts, disks that come and go, fail, lie,
 //! return old. A failure names its seed; `POOL_SEED=n cargo test -p pool --test model one_seed` repeats it. `POOL_SEEDS=n` runs so
 //! many seeds instead of a few, from `POOL_FIRST` on. Seeds from 2^47 on have local reconstruction codes, from 2^48 on parity, from 2^49 on slow disks as well. With `POOL_WILD` disks lie, fail single I/Os, are put back to older states and are
-//! replaced as well: then some seeds find errors that are not explained yet, so that is for looking, not for judging.
+//! replaced as well: then some seeds find errors that are not explained yet, so that is for looking, not for judging. With `POOL_ENCLOSURES` pools begin in one enclosure, and
+//! each disk that is added stands in another: voters go apart.
 
 mod admin;
 mod chaos;
@@ -23,6 +24,12 @@ fn number(name: &str) -> Option<u64> {
 fn wild() -> bool {
     static WILD: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
     *WILD.get_or_init(|| std::env::var_os("POOL_WILD").is_some())
+}
+
+/// Whether disks stand in enclosures.
+fn enclosures() -> bool {
+    static ENCLOSURES: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+    *ENCLOSURES.get_or_init(|| std::env::var_os("POOL_ENCLOSURES").is_some())
 }
 
 /// Runs one seed on a runtime of its own with a clock that waits for nobody.

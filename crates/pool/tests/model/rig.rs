@@ -212,7 +212,7 @@ impl Rig {
             machine.add(&options(&machine));
             machine.shuffle(SlotId(n), Duration::from_millis(3));
         }
-        let new: Vec<NewDisk> = disks(&machine).into_iter().map(NewDisk::new).collect();
+        let new: Vec<NewDisk> = disks(&machine).into_iter().map(|d| placed(d, "first".to_owned())).collect();
         let options = CreateOptions { name: "tank".into(), slab_bytes: Some(SLAB_BYTES), by: by() };
         let pool = Pool::create(&env, &arena(), &new, options).await.expect("a pool");
         assert_eq!(pool.create_space(shape.record()).await, Ok(SpaceId(0)));
@@ -330,4 +330,13 @@ impl Site {
         };
         Ok(whole.chunks_exact(UNIT as usize).map(value).collect())
     }
+}
+
+/// A disk for a pool, in an enclosure if that is wanted.
+pub fn placed(disk: Arc<dyn Disk>, enclosure: String) -> NewDisk {
+    let mut new = NewDisk::new(disk);
+    if crate::enclosures() {
+        new.domains.enclosure = enclosure;
+    }
+    new
 }
