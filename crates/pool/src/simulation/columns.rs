@@ -55,6 +55,42 @@ fn the_power_goes_while_columns_move() {
     assert!(moving > 600, "{moving} of 1280");
 }
 
+/// A new slab that has some regions of its column, for as long as users work: what it is told in that time, and what a power cut takes of it.
+#[test]
+fn the_power_goes_while_a_column_is_half_moved() {
+    let load = Load { steps: 24, ..LOAD };
+    for seed in 0..120 {
+        let shape = shapes(seed);
+        let columns = usize::from(shape.columns + shape.parity + shape.groups - 1);
+        let recorded = in_virtual_time(async {
+            let world = World::new(shape, seed).await;
+            let (model, mut random) = (Mutex::new(Model::default()), Random(seed ^ 0x5a));
+            work(&world, Load { steps: 6, ..load }, seed ^ 1, &model).await;
+            for row in
+                world.book.state().rows.keys().filter(|(space, _)| *space == SPACE).map(|(_, row)| *row)
+            {
+                let index = random.below(columns as u64) as usize;
+                let Some(to) = elsewhere(&world, row) else { continue };
+                world.path.begin_move(SPACE, row, index, to).await.expect("it is free");
+                // Most of it, often all.
+                let some = random.next() | random.next() | random.next() | (random.below(2) * u64::MAX);
+                let copied = world.space.resync_copy(row, columns, some, &Progress::default()).await;
+                copied.expect("nothing fails");
+            }
+            world.machine.record();
+            work(&world, load, seed, &model).await;
+            let moments = world.machine.recorded();
+            let states = moments.iter().map(|m| world.book.state_at(m.event)).collect();
+            Recorded { moments, states, model: model.into_inner() }
+        });
+        let mut random = Random(seed);
+        for _ in 0..6 {
+            let which = random.below(recorded.moments.len() as u64) as usize;
+            cut_and_compare(shape, load, &recorded, which, seed);
+        }
+    }
+}
+
 #[test]
 fn disks_come_and_go_while_columns_move() {
     let load = Load { users: 3, steps: 60, ..LOAD };
@@ -116,15 +152,15 @@ fn disks_come_and_go_while_columns_move() {
     assert!(moved > 120, "{moved} moves ended");
 }
 
-/// A free place for the first column of the first row, on a disk that has nothing of the row.
-fn elsewhere(world: &World) -> SlabPlace {
+/// A free place on a disk that has nothing of a row.
+fn elsewhere(world: &World, row: RowNumber) -> Option<SlabPlace> {
     let state = world.book.state();
-    let row = &state.rows[&(SPACE, ROW)];
+    let row = &state.rows[&(SPACE, row)];
     let other = |d: &DiskNumber| {
         row.slabs.iter().all(|c| c.place.disk != *d) && state.free_slabs(*d).next().is_some()
     };
-    let disk = state.disks.keys().copied().rfind(other).expect("there is one");
-    SlabPlace { disk, slab: state.free_slabs(disk).next().expect("it has room") }
+    let disk = state.disks.keys().copied().rfind(other)?;
+    Some(SlabPlace { disk, slab: state.free_slabs(disk).next()? })
 }
 
 fn disk_of(world: &World, column: usize) -> DiskNumber {
@@ -136,7 +172,7 @@ fn the_old_disk_is_lost_on_the_way() {
     for shape in [SINGLE, DUAL] {
         in_virtual_time(async {
             let world = filled(Shape { disks: 6, slabs: 4, rows_max: 1, ..shape }).await;
-            let (from, to) = (disk_of(&world, 0), elsewhere(&world));
+            let (from, to) = (disk_of(&world, 0), elsewhere(&world, ROW).expect("there is one"));
             world.path.begin_move(SPACE, ROW, 0, to).await.expect("it is free");
             // Some of it is there already.
             let new = usize::from(shape.columns + shape.parity);
@@ -163,7 +199,7 @@ fn the_old_disk_is_lost_on_the_way() {
 fn the_new_disk_is_lost_on_the_way() {
     in_virtual_time(async {
         let world = filled(Shape { disks: 5, slabs: 4, rows_max: 1, ..SINGLE }).await;
-        let to = elsewhere(&world);
+        let to = elsewhere(&world, ROW).expect("there is one");
         world.path.begin_move(SPACE, ROW, 0, to).await.expect("it is free");
         world.machine.pull(SlotId(usize::from(to.disk.0)), PowerCut::LoseAll);
         world.write(0..1, &[7]).await.expect("the column is well");
