@@ -38,7 +38,7 @@ use disk::{Disk, DiskError, DiskInfo, Gate, Op, Place};
 use env::{Ctx, Epoch, Io};
 use futures_util::FutureExt;
 
-pub(crate) use copies::{Copy, current};
+pub(crate) use copies::{Copy, current, in_pieces};
 pub use error::SpaceError;
 pub use parity::ParityCounts;
 pub(crate) use parity::{Parity, Resynced};

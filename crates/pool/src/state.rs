@@ -26,6 +26,7 @@ mod moving;
 mod parts;
 mod records;
 mod redundancy;
+mod shape;
 mod shared;
 #[cfg(test)]
 mod tests;

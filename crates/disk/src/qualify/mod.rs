@@ -12,7 +12,7 @@ mod tests;
 mod users;
 
 pub use flush::{FLUSH_PROTECTED, FlushLatency};
-pub use reason::{CannotPoolReason, Warning};
+pub use reason::{CannotPoolReason, Warning, mebibytes};
 pub use signature::{HEAD, Signature, TAIL, signatures};
 pub use users::User;
 

@@ -171,7 +171,7 @@ fn in_use(by: &[User]) -> String {
 }
 
 /// `1.5 MiB`, `16 MiB`.
-fn mebibytes(bytes: u64) -> String {
+pub fn mebibytes(bytes: u64) -> String {
     let text = format!("{:.1}", bytes as f64 / f64::from(1 << 20));
     format!("{} MiB", text.trim_end_matches(".0"))
 }

@@ -22,7 +22,7 @@ pub enum Moved {
     Yes,
     /// It stays where it was, and the new one is free again: its disk has left, or nobody here has the data now.
     No,
-    /// Neither yet: the job was stopped, the new slab has what no other has, or another job is about it.
+    /// Neither yet: the job was stopped, the new slab has what no other has, the row waits for disks, or another job is about it.
     Begun,
 }
 
@@ -96,6 +96,7 @@ impl DataPath {
                     Ok(()) => Ok(Moved::Yes),
                     // A write failed there meanwhile, or the row was freed.
                     Err(e) if is_refused(&e) => continue,
+                    Err(e) if is_away(&e) => Ok(Moved::Begun),
                     Err(e) => Err(e),
                 };
             }
@@ -110,6 +111,7 @@ impl DataPath {
                         Ok(Moved::Begun)
                     }
                     Err(e) if is_refused(&e) => continue,
+                    Err(e) if is_away(&e) => Ok(Moved::Begun),
                     Err(e) => Err(e),
                 };
             }
@@ -221,11 +223,9 @@ impl DataPath {
             Err(e) if is_refused(&e) || is_away(&e) => return Ok(Err(Stays::Unfinished)),
             Err(e) => return Err(e),
         }
-        match self.finish_move(space, row, progress).await {
-            Ok(Moved::Yes) => Ok(Ok(true)),
-            Ok(Moved::No | Moved::Begun) => Ok(Err(Stays::Unfinished)),
-            Err(e) if is_away(&e) => Ok(Err(Stays::Unfinished)),
-            Err(e) => Err(e),
+        match self.finish_move(space, row, progress).await? {
+            Moved::Yes => Ok(Ok(true)),
+            Moved::No | Moved::Begun => Ok(Err(Stays::Unfinished)),
         }
     }
 

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use arena::{IoBuf, Sg};
+use arena::IoBuf;
 
 use super::{Progress, pieces};
 use crate::blocks::Units;
 use crate::disks::DataDisk;
 use crate::groups::Group;
-use crate::space::{Copy, Resynced, SpaceError};
+use crate::space::{Copy, Resynced, SpaceError, in_pieces};
 use crate::{DataPath, DiskNumber, GROUP_UNITS, Op, REGIONS, RowNumber, Space, SpaceId, UNIT};
 
 /// Bytes that are flushed and recorded together, and regions at most: a restart, or a copy that fails, costs no more.
@@ -224,8 +224,9 @@ impl Space {
                     Err(SpaceError::Unavailable { .. }) => return Ok(false),
                     other => other?,
                 };
-                for (unit, bytes) in merge(units, bytes) {
-                    let at = target.copy.data_at(&target.disk, first + unit as u32);
+                let known = units.iter().zip(bytes).filter_map(|(u, b)| Some((first + u as u32, b?)));
+                for (unit, bytes) in in_pieces(known) {
+                    let at = target.copy.data_at(&target.disk, unit);
                     if let Err(error) = target.disk.write(at, bytes).await {
                         self.fail_copy(row, &target.copy, regions, &error).await?;
                         return Ok(false);
@@ -304,19 +305,4 @@ fn pieces_of(units: Range<u32>) -> impl Iterator<Item = Range<u32>> {
         from..end.min(from + PIECE).min(group)
     };
     std::iter::successors(Some(next(units.start)), move |p| (p.end < end).then(|| next(p.end)))
-}
-
-/// Neighbours that are known, together.
-fn merge(units: Units, bytes: Vec<Option<IoBuf>>) -> Vec<(usize, Sg)> {
-    let mut out: Vec<(usize, Sg)> = Vec::new();
-    let mut next = usize::MAX;
-    for (unit, bytes) in units.iter().zip(bytes) {
-        let Some(bytes) = bytes else { continue };
-        match out.last_mut() {
-            Some((_, sg)) if next == unit => sg.push(bytes),
-            _ => out.push((unit, [bytes].into_iter().collect())),
-        }
-        next = unit + 1;
-    }
-    out
 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use disk::DiskError;
+use disk::qualify::mebibytes;
 
 use crate::format::{Claimant, Feature, LabelError};
 use crate::{CommitError, DiskNumber, InvalidOp, PoolId, SpaceError};
@@ -241,10 +242,4 @@ fn spaces(stale: &[String]) -> String {
 
 fn seen(unreadable: &[(PathBuf, LabelError)]) -> String {
     unreadable.iter().map(|(path, why)| format!("; {}: {why}", path.display())).collect()
-}
-
-/// `1.5 MiB`, `16 MiB`.
-fn mebibytes(bytes: u64) -> String {
-    let text = format!("{:.1}", bytes as f64 / f64::from(1 << 20));
-    format!("{} MiB", text.trim_end_matches(".0"))
 }

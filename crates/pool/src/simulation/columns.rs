@@ -11,12 +11,12 @@ use super::crashes::Recorded;
 use super::faults::compare;
 use super::model::Model;
 use super::moves::{filled, there_and_back};
-use super::parity::{DUAL, SINGLE, cut_and_compare, go, resynced, some_disks};
+use super::parity::{DUAL, SINGLE, come_and_go, cut_and_compare, go, resynced};
 use super::world::{Load, SPACE, Shape, World, work};
 use super::{Random, in_virtual_time};
 use crate::events::Found;
 use crate::jobs::{Evacuated, Moved, Progress};
-use crate::{Absence, DiskNumber, RowNumber, SlabPlace, Usage};
+use crate::{DiskNumber, RowNumber, SlabPlace, Usage};
 
 const LOAD: Load = Load { users: 2, steps: 16, units: 24, delay_ms: 3, rows: false };
 const ROW: RowNumber = RowNumber(0);
@@ -36,9 +36,7 @@ fn the_power_goes_while_columns_move() {
             let model = Mutex::new(Model::default());
             let (_, moved) = join(work(&world, LOAD, seed, &model), there_and_back(&world, seed)).await;
             moved.unwrap_or_else(|e| panic!("seed {seed}: {e}"));
-            let moments = world.machine.recorded();
-            let states = moments.iter().map(|m| world.book.state_at(m.event)).collect();
-            Recorded { moments, states, model: model.into_inner() }
+            Recorded::of(&world, model)
         });
         let is_moving = |i: &usize| recorded.states[*i].moves().count() > 0;
         let on_the_way: Vec<usize> = (0..recorded.moments.len()).filter(is_moving).collect();
@@ -79,9 +77,7 @@ fn the_power_goes_while_a_column_is_half_moved() {
             }
             world.machine.record();
             work(&world, load, seed, &model).await;
-            let moments = world.machine.recorded();
-            let states = moments.iter().map(|m| world.book.state_at(m.event)).collect();
-            Recorded { moments, states, model: model.into_inner() }
+            Recorded::of(&world, model)
         });
         let mut random = Random(seed);
         for _ in 0..6 {
@@ -115,25 +111,7 @@ fn disks_come_and_go_while_columns_move() {
                     let _ = world.path.optimize(&progress).await;
                 }
             };
-            let faults = async {
-                for _ in 0..5 {
-                    let away = some_disks(shape, &mut random);
-                    world.env.sleep(Duration::from_millis(random.below(20))).await;
-                    for n in &away {
-                        let cut = PowerCut::Tear { seed: random.next() };
-                        world.machine.pull(SlotId(usize::from(*n)), cut);
-                    }
-                    world.env.sleep(Duration::from_millis(random.below(30))).await;
-                    for n in &away {
-                        world.machine.plug(SlotId(usize::from(*n)));
-                        world.book.leave_now(DiskNumber(*n), Absence::Gone).expect("the others are there");
-                        if !world.book.state().is_present(DiskNumber(*n)) {
-                            world.bring_back(*n).await;
-                        }
-                    }
-                    resynced(&world, &what).await;
-                }
-            };
+            let faults = come_and_go(&world, 5, &mut random, &what);
             join(work(&world, load, seed, &model), join(moves, faults)).await;
             world.path.resume_moves(&Progress::default()).await.expect("all are here");
             resynced(&world, &what).await;

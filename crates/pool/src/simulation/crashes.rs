@@ -21,15 +21,22 @@ pub(super) struct Recorded {
     pub(super) model: Model,
 }
 
+impl Recorded {
+    /// What was done since the machine began to record.
+    pub(super) fn of(world: &World, model: Mutex<Model>) -> Recorded {
+        let moments = world.machine.recorded();
+        let states = moments.iter().map(|m| world.book.state_at(m.event)).collect();
+        Recorded { moments, states, model: model.into_inner() }
+    }
+}
+
 fn record(shape: Shape, load: Load, seed: u64) -> Recorded {
     in_virtual_time(async {
         let world = World::new(shape, seed).await;
         world.machine.record();
         let model = Mutex::new(Model::default());
         work(&world, load, seed, &model).await;
-        let moments = world.machine.recorded();
-        let states = moments.iter().map(|m| world.book.state_at(m.event)).collect();
-        Recorded { moments, states, model: model.into_inner() }
+        Recorded::of(&world, model)
     })
 }
 

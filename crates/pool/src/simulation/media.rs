@@ -153,9 +153,7 @@ fn the_power_goes_while_a_class_is_changed() {
             let model = Mutex::new(Model::default());
             let (_, changed) = join(work(&world, load, seed, &model), to_hdd(&world, seed)).await;
             changed.unwrap_or_else(|e| panic!("seed {seed}: {e}"));
-            let moments = world.machine.recorded();
-            let states = moments.iter().map(|m| world.book.state_at(m.event)).collect();
-            Recorded { moments, states, model: model.into_inner() }
+            Recorded::of(&world, model)
         });
         let mut random = Random(seed);
         for _ in 0..6 {

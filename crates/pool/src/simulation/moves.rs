@@ -87,9 +87,7 @@ fn the_power_goes_while_slabs_move() {
             let model = Mutex::new(Model::default());
             let (_, moved) = join(work(&world, LOAD, seed, &model), there_and_back(&world, seed)).await;
             moved.unwrap_or_else(|e| panic!("seed {seed}: {e}"));
-            let moments = world.machine.recorded();
-            let states = moments.iter().map(|m| world.book.state_at(m.event)).collect();
-            Recorded { moments, states, model: model.into_inner() }
+            Recorded::of(&world, model)
         });
         // Moments with a slab on its way, and any others.
         let moving = |i: &usize| recorded.states[*i].moves().count() > 0;

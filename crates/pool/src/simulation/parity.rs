@@ -40,14 +40,12 @@ fn record(shape: Shape, load: Load, seed: u64) -> Recorded {
         world.machine.record();
         let model = Mutex::new(Model::default());
         work(&world, load, seed, &model).await;
-        let moments = world.machine.recorded();
-        let states = moments.iter().map(|m| world.book.state_at(m.event)).collect();
-        Recorded { moments, states, model: model.into_inner() }
+        Recorded::of(&world, model)
     })
 }
 
 /// Up to as many disks as may be lost.
-pub(super) fn some_disks(shape: Shape, random: &mut Random) -> Vec<u16> {
+fn some_disks(shape: Shape, random: &mut Random) -> Vec<u16> {
     let many = random.below(u64::from(shape.parity) + 1);
     let first = random.below(u64::from(shape.disks));
     (0..many).map(|n| ((first + n * (1 + random.below(2))) % u64::from(shape.disks)) as u16).collect()
@@ -76,6 +74,27 @@ pub(super) async fn resynced(world: &World, what: &str) {
         }
     }
     panic!("{what}: resync does not end: {:x?}", world.book.state().rows);
+}
+
+/// Disks, as many as may be lost, are pulled and come back, so often; each time they get what they missed.
+pub(super) async fn come_and_go(world: &World, rounds: u32, random: &mut Random, what: &str) {
+    for _ in 0..rounds {
+        let away = some_disks(world.shape, random);
+        world.env.sleep(Duration::from_millis(random.below(20))).await;
+        for n in &away {
+            let cut = PowerCut::Tear { seed: random.next() };
+            world.machine.pull(SlotId(usize::from(*n)), cut);
+        }
+        world.env.sleep(Duration::from_millis(random.below(30))).await;
+        for n in &away {
+            world.machine.plug(SlotId(usize::from(*n)));
+            world.book.leave_now(DiskNumber(*n), Absence::Gone).expect("the others are there");
+            if !world.book.state().is_present(DiskNumber(*n)) {
+                world.bring_back(*n).await;
+            }
+        }
+        resynced(world, what).await;
+    }
 }
 
 /// Cuts the power at a moment, takes disks away, and looks at what is left.
@@ -164,26 +183,8 @@ fn disks_come_and_go_in_turn() {
         in_virtual_time(async {
             let world = World::new(shape, seed).await;
             let model = Mutex::new(Model::default());
-            let faults = async {
-                let mut random = Random(seed);
-                for _ in 0..4 {
-                    let away = some_disks(shape, &mut random);
-                    world.env.sleep(Duration::from_millis(random.below(20))).await;
-                    for n in &away {
-                        let cut = PowerCut::Tear { seed: random.next() };
-                        world.machine.pull(SlotId(usize::from(*n)), cut);
-                    }
-                    world.env.sleep(Duration::from_millis(random.below(30))).await;
-                    for n in &away {
-                        world.machine.plug(SlotId(usize::from(*n)));
-                        world.book.leave_now(DiskNumber(*n), Absence::Gone).expect("the others are there");
-                        if !world.book.state().is_present(DiskNumber(*n)) {
-                            world.bring_back(*n).await;
-                        }
-                    }
-                    resynced(&world, &what).await;
-                }
-            };
+            let mut random = Random(seed);
+            let faults = come_and_go(&world, 4, &mut random, &what);
             futures_util::future::join(work(&world, LONG, seed, &model), faults).await;
             compare(&world, LONG, &model, &what).await;
             world.space.scrub(&Progress::default()).await.expect("a scrub");

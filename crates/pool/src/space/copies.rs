@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use arena::{IoBuf, Sg};
 use disk::DiskError;
 use smallvec::SmallVec;
 
@@ -154,6 +155,20 @@ impl SpaceInner {
             (key, units.start.max(group * per)..units.end.min((group + 1) * per))
         })
     }
+}
+
+/// Units and their bytes, in order: neighbours in one piece.
+pub(crate) fn in_pieces(units: impl IntoIterator<Item = (u32, IoBuf)>) -> Vec<(u32, Sg)> {
+    let mut out: Vec<(u32, Sg)> = Vec::new();
+    let mut next = None;
+    for (unit, bytes) in units {
+        match out.last_mut() {
+            Some((_, piece)) if next == Some(unit) => piece.push(bytes),
+            _ => out.push((unit, [bytes].into_iter().collect())),
+        }
+        next = Some(unit + 1);
+    }
+    out
 }
 
 /// The regions that one or another of these copies has the newest data of.

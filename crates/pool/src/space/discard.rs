@@ -19,17 +19,17 @@ impl DataPath {
     pub async fn destroy_space(self: &Arc<DataPath>, space: SpaceId) -> Result<(), SpaceError> {
         let data = self.space(space)?;
         data.discard_at(0, data.inner.info.geometry.size).await?;
-        let destroy = vec![Op::DestroySpace { space }];
+        let mut destroy = vec![Op::DestroySpace { space }];
         let Some(journal) = self.read(|s| s.journal_of(space).filter(|j| s.spaces.contains_key(j))) else {
             return Ok(self.book.commit(destroy).await?);
         };
-        let too = vec![Op::DestroySpace { space: journal }];
+        destroy.push(Op::DestroySpace { space: journal });
         // It has one row, which is there from its first use on.
         let first = (journal, RowNumber(0))..=(journal, RowNumber(u32::MAX));
         let row = self.read(|s| s.rows.range(first).map(|((_, row), _)| *row).next());
         match row {
-            Some(row) => self.space(journal)?.free_row_with(row, || true, destroy, too).await.map(drop),
-            None => Ok(self.book.commit(destroy.into_iter().chain(too).collect()).await?),
+            Some(row) => self.space(journal)?.free_row_with(row, || true, destroy).await.map(drop),
+            None => Ok(self.book.commit(destroy).await?),
         }
     }
 }
@@ -139,7 +139,7 @@ impl Space {
         if let Some(striped) = self.striped() {
             return Box::pin(striped.free_row_if(row, may)).await;
         }
-        self.free_row_with(row, may, Vec::new(), Vec::new()).await
+        self.free_row_with(row, may, Vec::new()).await
     }
 
     /// The same of a mirror, in one record with other operations; without them, if the row has no slabs.
@@ -147,8 +147,7 @@ impl Space {
         &self,
         row: RowNumber,
         may: impl Fn() -> bool,
-        before: Vec<Op>,
-        after: Vec<Op>,
+        and: Vec<Op>,
     ) -> Result<bool, SpaceError> {
         let mut locks = Vec::new();
         for column in 0..self.inner.columns {
@@ -166,7 +165,7 @@ impl Space {
             return Ok(false);
         }
         let free = Op::FreeRow { space: self.inner.id, row };
-        self.path.book.commit(before.into_iter().chain([free]).chain(after).collect()).await?;
+        self.path.book.commit([free].into_iter().chain(and).collect()).await?;
         self.inner.groups.kill(row);
         self.inner.unresolved.kill(row);
         self.inner.emptying.forget(row);

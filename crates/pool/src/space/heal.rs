@@ -5,6 +5,7 @@ use disk::DiskError;
 use smallvec::SmallVec;
 
 use super::copies::Copy;
+use super::resolve::is_silence;
 use super::{Space, SpaceError};
 use crate::UNIT;
 use crate::blocks::Units;
@@ -64,7 +65,7 @@ impl Space {
                     Ok(bytes) if self.sum(key, number, &bytes) == want => good = good.or(Some(bytes)),
                     Ok(_) => bad.push((index, Found::Healed)),
                     Err(error) => {
-                        if !matches!(error, Some(DiskError::Medium { .. })) {
+                        if error.as_ref().is_none_or(is_silence) {
                             silent.push(copy.number);
                         }
                         bad.push((index, Found::Unreadable));

@@ -6,11 +6,11 @@
 
 use std::cmp::Reverse;
 
-use disk::DiskError;
 use futures_util::future::join_all;
 
 use super::copies::{Copies, Copy, blame, current};
 use super::flush::BadBlock;
+use super::resolve::is_silence;
 use super::{Space, SpaceError};
 use crate::blocks::Units;
 use crate::blocks::checksums::Table;
@@ -74,8 +74,7 @@ impl Space {
                     Err(_) => suspect = suspect.or(&units),
                 }
                 // Who does not answer has not lost its table.
-                let is_silent =
-                    matches!(block, Err(BadBlock::Disk(e)) if !matches!(e, DiskError::Medium { .. }));
+                let is_silent = matches!(block, Err(BadBlock::Disk(e)) if is_silence(e));
                 if (block.is_err() || suspect != before) && !is_silent {
                     bad.push(copy.number);
                 }

@@ -44,7 +44,7 @@ struct Witness<'a> {
 }
 
 /// Whether an error says nothing of what lies there: the disk does not answer, now.
-fn is_silence(error: &DiskError) -> bool {
+pub(super) fn is_silence(error: &DiskError) -> bool {
     !matches!(error, DiskError::Medium { .. })
 }
 

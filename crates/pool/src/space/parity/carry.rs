@@ -15,7 +15,7 @@ use super::table::{RowGroup, RowKey};
 use crate::UNIT;
 use crate::journal::record::{Entry, Kind};
 use crate::space::SpaceError;
-use crate::space::copies::{Copy, blame};
+use crate::space::copies::{Copy, blame, in_pieces};
 
 /// What a stripe is to become.
 pub(super) struct Stripe {
@@ -206,18 +206,8 @@ impl super::table::RowState {
     }
 }
 
-/// What is to be written to a slab: neighbours together.
+/// What is to be written to a slab.
 fn writes_of(copy: &Copy, stripes: &[Stripe]) -> Vec<(u32, Sg)> {
-    let mut out: Vec<(u32, u32, Sg)> = Vec::new();
-    for stripe in stripes {
-        let Some((_, bytes)) = stripe.units.iter().find(|(c, _)| *c == copy.slab_of) else { continue };
-        match out.last_mut() {
-            Some((_, next, src)) if *next == stripe.unit => {
-                src.push(bytes.clone());
-                *next += 1;
-            }
-            _ => out.push((stripe.unit, stripe.unit + 1, [bytes.clone()].into_iter().collect())),
-        }
-    }
-    out.into_iter().map(|(first, _, src)| (first, src)).collect()
+    let of = |stripe: &Stripe| stripe.units.iter().find(|(c, _)| *c == copy.slab_of).map(|(_, b)| b.clone());
+    in_pieces(stripes.iter().filter_map(|stripe| Some((stripe.unit, of(stripe)?))))
 }

@@ -18,6 +18,7 @@ use crate::blocks::{BLOCK, BlockId};
 use crate::events::{Finding, Found};
 use crate::space::SpaceError;
 use crate::space::copies::{Copy, blame, current};
+use crate::space::resolve::is_silence;
 use crate::{REGIONS, RowNumber};
 
 /// Why a block says nothing.
@@ -105,7 +106,7 @@ impl Striped {
         for (copy, block) in &blocks {
             // A disk that does not answer has lost nothing: it is away from now on. Otherwise what it has would be called lost, and stay so when it returns.
             if let Err(Bad::Disk(error)) = block
-                && !matches!(error, DiskError::Medium { .. })
+                && is_silence(error)
             {
                 self.space.fail_copy(key.row, copy, here & copy.current(), error).boxed().await?;
                 gone = true;

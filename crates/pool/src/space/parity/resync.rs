@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use arena::{IoBuf, Sg};
+use arena::IoBuf;
 use tokio::sync::RwLockReadGuard;
 
 use super::rows::TRIES;
@@ -12,7 +12,7 @@ use super::{Held, Striped};
 use crate::RowNumber;
 use crate::blocks::Units;
 use crate::disks::DataDisk;
-use crate::space::{Copy, SpaceError};
+use crate::space::{Copy, SpaceError, in_pieces};
 
 /// Units of a group and their bytes, in order.
 type Found = Vec<(usize, IoBuf)>;
@@ -64,9 +64,9 @@ impl Striped {
                 false => self.of_others(&group, target.index, &there).await?,
             };
             let Some(found) = found else { return Ok(false) };
-            for (unit, src) in together(&found) {
-                let number = key.first() + unit as u32;
-                if let Err(error) = disk.write(target.data_at(disk, number), src).await {
+            let number = |unit: usize| key.first() + unit as u32;
+            for (first, src) in in_pieces(found.iter().map(|(unit, bytes)| (number(*unit), bytes.clone()))) {
+                if let Err(error) = disk.write(target.data_at(disk, first), src).await {
                     self.space.fail_copy(row, target, regions, &error).await?;
                     return Ok(false);
                 }
@@ -74,8 +74,7 @@ impl Striped {
             let mut state = group.state.lock();
             if !target.is_new() {
                 for (unit, bytes) in found {
-                    let number = key.first() + unit as u32;
-                    state.sums[target.index][unit] = self.sum(row, target.index, number, &bytes);
+                    state.sums[target.index][unit] = self.sum(row, target.index, number(unit), &bytes);
                     state.lost[target.index].remove(unit);
                 }
             }
@@ -175,19 +174,4 @@ impl Striped {
         let stale = |key: RowKey| key.row == row && self.regions(&key.units()) & regions != 0;
         self.p.groups.all_dirty().iter().any(|g| stale(g.key) && g.state.lock().stale)
     }
-}
-
-/// Neighbours in one piece.
-fn together(units: &Found) -> Vec<(usize, Sg)> {
-    let mut out: Vec<(usize, usize, Sg)> = Vec::new();
-    for (unit, bytes) in units {
-        match out.last_mut() {
-            Some((_, next, src)) if next == unit => {
-                src.push(bytes.clone());
-                *next += 1;
-            }
-            _ => out.push((*unit, unit + 1, [bytes.clone()].into_iter().collect())),
-        }
-    }
-    out.into_iter().map(|(first, _, src)| (first, src)).collect()
 }

@@ -1,0 +1,54 @@
+//! What a space may look like.
+
+use crate::{InvalidOp, Resiliency, SpaceRecord, State, UNIT};
+
+/// The most slabs that a row has.
+const ROW_SLABS_MAX: usize = 64;
+
+impl State {
+    /// Whether a space may be so.
+    ///
+    /// # Errors
+    /// [`InvalidOp::BadShape`] says what it may be; or the pool's format is too old for it.
+    pub fn check_shape(&self, s: &SpaceRecord) -> Result<(), InvalidOp> {
+        let interleave = u64::from(s.interleave);
+        let bad = |why| Err(InvalidOp::BadShape(why));
+        if s.columns == 0 || s.slabs_in_row() > ROW_SLABS_MAX {
+            return bad("a row has 1 to 64 slabs");
+        }
+        match s.resiliency {
+            Resiliency::Mirror { copies } if !(2..=3).contains(&copies) => {
+                return bad("a mirror has 2 or 3 copies");
+            }
+            Resiliency::Parity { parity } if !(1..=2).contains(&parity) => {
+                return bad("parity has 1 or 2 parity columns");
+            }
+            Resiliency::Parity { .. } if !(2..=16).contains(&s.columns) => {
+                return bad("parity has 2 to 16 data columns");
+            }
+            Resiliency::LocalParity { groups, global } => {
+                self.since(3)?;
+                if (groups, global) != (2, 1) {
+                    return bad("local reconstruction has 2 groups and 1 global parity column");
+                }
+                if !(4..=14).contains(&s.columns) || !s.columns.is_multiple_of(2) {
+                    return bad("local reconstruction has an even number of data columns, 4 to 14");
+                }
+            }
+            _ => {}
+        }
+        if !s.media.is_any() {
+            self.since(4)?;
+        }
+        if !interleave.is_power_of_two() || interleave < UNIT || interleave > self.slab_bytes {
+            return bad("the interleave is a power of two from 4 KiB to a slab");
+        }
+        if s.size == 0 || !s.size.is_multiple_of(UNIT) {
+            return bad("the size is a multiple of 4 KiB, and not 0");
+        }
+        if s.rows(self.slab_bytes) > u64::from(u32::MAX) {
+            return bad("the space is too large for the pool's slab size");
+        }
+        Ok(())
+    }
+}
