@@ -2,7 +2,8 @@
 //!
 //! **What it is.** [`Disk`] is one block device behind five calls and a fence. Providers: [`MemoryDisk`], a sparse
 //! image with an explicit volatile write cache, which a power cut can take; [`sim::Machine`], several such disks with one power
-//! switch and seeded faults, for crash tests; [`FileDisk`], a regular file or block device by io_uring, past the page cache.
+//! switch and seeded faults, for crash tests; [`FileDisk`], a regular file or block device by io_uring, past the page cache;
+//! [`Overlay`], another disk that is only read, with what is written kept in memory.
 //! [`qualify`] says whether a disk may go into a pool, and why not.
 //!
 //! **What it is not.** It keeps no checksums, copies or labels and decides nothing: those are the pool's. (How to compute a CRC of what was just read fast is here: [`crc32c_of_four`].) It does not
@@ -34,6 +35,7 @@ mod info;
 #[cfg(test)]
 mod loops;
 mod memory;
+mod overlay;
 pub mod qualify;
 mod random;
 pub mod sim;
@@ -48,6 +50,7 @@ pub use gate::{FlushLatch, Gate, Pass};
 pub use image::{Image, PAGE};
 pub use info::{DiskId, DiskInfo, EnclosureSlot, Geometry, IdKind, Media, WriteCache};
 pub use memory::{MemoryDisk, MemoryOptions};
+pub use overlay::{Overlay, Room};
 pub use store::PowerCut;
 pub use zeros::write_zeros;
 

@@ -41,7 +41,7 @@ pub use metadata::{CommitError, Member, Members, Suspension};
 pub use path::{DataPath, PathOptions, WRITES_MAX};
 pub use pool::{
     AdminError, CreateError, CreateOptions, FoundLabel, NewDisk, OpenError, OpenOptions, Opened, Pool,
-    Unsuitable, scan,
+    READ_ONLY_MEMORY, Unsuitable, scan,
 };
 pub use pulse::standing::Slowness;
 pub use space::{ParityCounts, Space, SpaceError};

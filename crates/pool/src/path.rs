@@ -41,11 +41,13 @@ pub struct PathOptions {
     pub tables: usize,
     /// Entries of a block of the activity log that are used; fewer make tests fill it.
     pub log_entries: usize,
+    /// The spaces take no writes.
+    pub read_only: bool,
 }
 
 impl Default for PathOptions {
     fn default() -> PathOptions {
-        PathOptions { tables: 16384, log_entries: ENTRIES }
+        PathOptions { tables: 16384, log_entries: ENTRIES, read_only: false }
     }
 }
 
@@ -136,6 +138,7 @@ impl DataPath {
         arena: Arena,
         options: PathOptions,
     ) -> Result<Arc<DataPath>, SpaceError> {
+        let options = PathOptions { read_only: options.read_only || pool.is_read_only(), ..options };
         let book: Arc<dyn Book> = Arc::new(pool.clone());
         let path = DataPath::open(env, arena, book, Epoch(pool.epoch()), options).await?;
         let weak = Arc::downgrade(&path);

@@ -144,6 +144,9 @@ impl Space {
         T: Send + 'static,
     {
         self.inner.info.geometry.check(at)?;
+        if self.path.options.read_only && matches!(at.op, Op::Write | Op::Discard) {
+            return Err(DiskError::ReadOnly { at });
+        }
         let pass = self.inner.gate.enter(c, at)?;
         // Of a flush and a discard a disk alone decides how long they take: jobs look at reads and writes.
         let client = self.path.jobs.client(matches!(at.op, Op::Read | Op::Write));

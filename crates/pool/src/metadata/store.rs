@@ -109,8 +109,7 @@ pub(crate) struct Shared {
 /// See the module. The writer ends with the last handle.
 pub(crate) struct Metadata {
     shared: Arc<Shared>,
-    /// `None`: read-only.
-    requests: Option<mpsc::Sender<Request>>,
+    requests: mpsc::Sender<Request>,
 }
 
 pub(crate) type Done = oneshot::Sender<Result<(), CommitError>>;
@@ -159,12 +158,7 @@ impl Metadata {
         );
         writer.open(opening.ops, opening.needed).await?;
         io.env.spawn(writer.run(queue));
-        Ok(Metadata { shared, requests: Some(requests) })
-    }
-
-    /// A state that nobody writes.
-    pub(crate) fn read_only(state: State, members: Members) -> Metadata {
-        Metadata { shared: Shared::new(state, members), requests: None }
+        Ok(Metadata { shared, requests })
     }
 
     /// Looks at the state. `f` is short and does not wait: commits do meanwhile.
@@ -232,10 +226,9 @@ impl Metadata {
     }
 
     async fn ask(&self, request: impl FnOnce(Done) -> Request) -> Result<(), CommitError> {
-        let requests = self.requests.as_ref().ok_or(CommitError::ReadOnly)?;
         let (done, answer) = oneshot::channel();
         let ended = || CommitError::Suspended(self.suspended().unwrap_or(Suspension::Ended));
-        requests.send(request(done)).await.map_err(|_| ended())?;
+        self.requests.send(request(done)).await.map_err(|_| ended())?;
         answer.await.map_err(|_| ended())?
     }
 }

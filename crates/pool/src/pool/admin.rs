@@ -33,7 +33,7 @@ impl Pool {
     ) -> Result<(DiskNumber, G), AdminError> {
         let inner = &self.inner;
         let _admin = inner.admin.lock().await;
-        inner.metadata.commit(Vec::new()).await?; // a pool that takes no changes erases no disk
+        inner.changing()?.commit(Vec::new()).await?; // a pool that takes no changes erases no disk
         let (number, slab_bytes, name, version) =
             self.read(|s| (DiskNumber(s.next_disk), s.slab_bytes, s.name.clone(), s.version));
         let areas = suitable(&inner.io, new, slab_bytes).await?;
@@ -46,7 +46,7 @@ impl Pool {
         let label = self.label_of(&member, &record, name, version, record.label_sequence);
         labels::write(&inner.io, &new.disk, &label).await.map_err(Unsuitable::Disk)?;
         let alone = alone.await;
-        inner.metadata.join(Arc::new(member), vec![Op::AddDisk { disk: number, record }]).await?;
+        inner.changing()?.join(Arc::new(member), vec![Op::AddDisk { disk: number, record }]).await?;
         Ok((number, alone))
     }
 
@@ -110,7 +110,7 @@ impl Pool {
             }
         }
         // Before it gets a label that makes it look current.
-        inner.metadata.commit(missed).await?;
+        inner.changing()?.commit(missed).await?;
         labels::silence(&inner.io, &disk, &label.areas).await.map_err(Unsuitable::Disk)?;
         let member = Arc::new(Member { number, id: label.id, disk, areas: label.areas });
         let sequence = label.sequence.max(record.label_sequence) + 1;
@@ -120,7 +120,7 @@ impl Pool {
         let mut ops = vec![Op::Labelled { disk: number, sequence }];
         ops.push(Op::DiskPresent { disk: number });
         let alone = alone.await;
-        inner.metadata.join(member, ops).await?;
+        inner.changing()?.join(member, ops).await?;
         Ok((number, alone))
     }
 
@@ -129,7 +129,7 @@ impl Pool {
     /// # Errors
     /// [`CommitError::Invalid`]: no percentage, or the pool's format has no policies yet.
     pub async fn set_policy(&self, policy: Policy) -> Result<(), CommitError> {
-        self.inner.metadata.commit(vec![Op::SetPolicy { policy }]).await
+        self.inner.changing()?.commit(vec![Op::SetPolicy { policy }]).await
     }
 
     /// Says where a disk stands; rows keep their places until somebody optimizes the pool, the metadata goes apart at once.
@@ -137,7 +137,7 @@ impl Pool {
     /// # Errors
     /// [`CommitError`].
     pub async fn set_domains(&self, disk: DiskNumber, domains: FaultDomains) -> Result<(), CommitError> {
-        self.inner.metadata.commit(vec![Op::SetDomains { disk, domains }]).await?;
+        self.inner.changing()?.commit(vec![Op::SetDomains { disk, domains }]).await?;
         self.inner.metadata.rechoose().await
     }
 
@@ -146,7 +146,7 @@ impl Pool {
     /// # Errors
     /// [`CommitError`].
     pub async fn set_usage(&self, disk: DiskNumber, usage: Usage) -> Result<(), CommitError> {
-        self.inner.metadata.commit(vec![Op::SetUsage { disk, usage }]).await
+        self.inner.changing()?.commit(vec![Op::SetUsage { disk, usage }]).await
     }
 
     /// Says what a disk's bits are kept in, where the system does not know; slabs keep their places until somebody optimizes the pool.
@@ -155,7 +155,7 @@ impl Pool {
     /// [`CommitError`]: also that the pool's format is older than version 4.
     pub async fn set_media(&self, disk: DiskNumber, media: Media) -> Result<(), CommitError> {
         let media = media_number(media);
-        self.inner.metadata.commit(vec![Op::SetDiskMedia { disk, media }]).await
+        self.inner.changing()?.commit(vec![Op::SetDiskMedia { disk, media }]).await
     }
 
     /// Says which media a space's slabs may lie on from now on, its journal's those and faster ones; slabs keep their places until somebody optimizes the
@@ -165,7 +165,7 @@ impl Pool {
     /// [`CommitError`]: also that the pool's format is older than version 4.
     pub async fn set_space_media(&self, space: SpaceId, media: MediaClass) -> Result<(), CommitError> {
         let ops = self.read(|s| s.media_ops(space, media));
-        self.inner.metadata.commit(ops).await
+        self.inner.changing()?.commit(ops).await
     }
 
     /// Takes a disk without slabs out of the pool for good, and erases its labels if it is here.
@@ -185,7 +185,7 @@ impl Pool {
             ops.push(Op::Voters { voters });
         }
         ops.push(Op::RemoveDisk { disk });
-        inner.metadata.commit(ops).await?;
+        inner.changing()?.commit(ops).await?;
         // Somebody votes in its place before its own copy of the metadata goes.
         inner.metadata.rechoose().await?;
         if let Some(member) = member {
@@ -201,7 +201,7 @@ impl Pool {
     /// [`CommitError`].
     pub async fn rename(&self, name: &str) -> Result<(), CommitError> {
         let _admin = self.inner.admin.lock().await;
-        self.inner.metadata.commit(vec![Op::RenamePool { name: name.to_owned() }]).await?;
+        self.inner.changing()?.commit(vec![Op::RenamePool { name: name.to_owned() }]).await?;
         self.relabel_all(self.read(|s| s.version)).await
     }
 
@@ -216,7 +216,7 @@ impl Pool {
         let had = self.read(|s| s.version);
         if had < FORMAT_VERSION {
             self.relabel_all(FORMAT_VERSION).await?;
-            self.inner.metadata.commit(vec![Op::Upgrade { version: FORMAT_VERSION }]).await?;
+            self.inner.changing()?.commit(vec![Op::Upgrade { version: FORMAT_VERSION }]).await?;
         }
         Ok(had)
     }
@@ -235,6 +235,7 @@ impl Pool {
     pub async fn erase_labels(&self) -> Result<(), AdminError> {
         let inner = &self.inner;
         let _admin = inner.admin.lock().await;
+        inner.changing()?;
         for member in self.members().iter() {
             labels::wipe(&inner.io, &member.disk, &member.areas).await.map_err(Unsuitable::Disk)?;
         }
@@ -247,7 +248,7 @@ impl Pool {
     /// [`CommitError::Suspended`]: the claim stays.
     pub async fn export(&self) -> Result<(), CommitError> {
         let _admin = self.inner.admin.lock().await;
-        self.inner.metadata.export().await
+        self.inner.changing()?.export().await
     }
 }
 

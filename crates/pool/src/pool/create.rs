@@ -142,6 +142,7 @@ impl Pool {
             metadata,
             epoch,
             incarnation,
+            read_only: false,
             node: options.by.machine,
             admin: tokio::sync::Mutex::new(()),
             still_writing: Default::default(),

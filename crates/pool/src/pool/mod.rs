@@ -12,7 +12,7 @@ mod tests;
 pub use create::{CreateOptions, NewDisk};
 pub use error::{AdminError, CreateError, OpenError, Unsuitable};
 pub use labels::{FoundLabel, scan};
-pub use open::{OpenOptions, Opened};
+pub use open::{OpenOptions, Opened, READ_ONLY_MEMORY};
 
 use std::sync::Arc;
 
@@ -34,6 +34,7 @@ struct Inner {
     incarnation: u64,
     /// The machine that writes labels.
     node: [u8; 16],
+    read_only: bool,
     /// Disks join and leave by request one at a time.
     admin: tokio::sync::Mutex<()>,
     still_writing: parking_lot::RwLock<Option<StillWriting>>,
@@ -41,6 +42,16 @@ struct Inner {
 
 /// See [`Pool::set_still_writing`].
 type StillWriting = Box<dyn Fn(DiskNumber) -> bool + Send + Sync>;
+
+impl Inner {
+    /// The metadata, for a change that somebody asks for.
+    fn changing(&self) -> Result<&Metadata, CommitError> {
+        match self.read_only {
+            true => Err(CommitError::ReadOnly),
+            false => Ok(&self.metadata),
+        }
+    }
+}
 
 impl Pool {
     /// Its identity.
@@ -51,6 +62,11 @@ impl Pool {
     /// The epoch that it was opened with: no other opening of this pool has it.
     pub fn epoch(&self) -> u64 {
         self.inner.epoch
+    }
+
+    /// Whether its disks are only read: see [`OpenOptions::read_only`].
+    pub fn is_read_only(&self) -> bool {
+        self.inner.read_only
     }
 
     /// Looks at what is committed. `f` is short: changes wait for it.
@@ -80,7 +96,7 @@ impl Pool {
     pub async fn create_space(&self, record: SpaceRecord) -> Result<SpaceId, CommitError> {
         let _admin = self.inner.admin.lock().await;
         let (space, ops): (SpaceId, Vec<Op>) = self.read(|s| (SpaceId(s.next_space), s.create_ops(record)));
-        self.inner.metadata.commit(ops).await?;
+        self.inner.changing()?.commit(ops).await?;
         Ok(space)
     }
 
@@ -117,6 +133,7 @@ impl Pool {
     /// # Errors
     /// [`CommitError::Needed`]: too few would be left.
     pub async fn take_offline(&self, disk: DiskNumber) -> Result<(), CommitError> {
+        self.inner.changing()?;
         self.disk_failed(disk, Absence::Asked).await
     }
 }

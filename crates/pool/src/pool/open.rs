@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arena::Arena;
-use disk::Disk;
+use disk::{Disk, Overlay, Room};
 use env::{Env, Epoch};
 use futures_util::future::join_all;
 
@@ -19,6 +19,10 @@ use crate::metadata::{
 };
 use crate::{DiskNumber, Op, PoolId, State};
 
+/// Memory for what is not written to the disks of a pool that is open for reading only, in bytes: its metadata once for each voter, what a crash left unresolved where it
+/// is read, the journals of parity spaces (each at most [`crate::JOURNAL_BYTES_MAX`], and what it names).
+pub const READ_ONLY_MEMORY: u64 = 1 << 30;
+
 /// How to open a pool.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
@@ -28,7 +32,8 @@ pub struct OpenOptions {
     pub by: Claimant,
     /// Whether a process of this machine's present boot is running; a claim of one that is not is over.
     pub is_running: fn(u32) -> bool,
-    /// Nothing is written, not even a claim.
+    /// Nothing is written to the disks, not even a claim: what opening it and reading it would change is kept in memory, at most [`READ_ONLY_MEMORY`], and
+    /// [`Pool`] takes no changes. Whoever opens it for writing meanwhile, elsewhere, is not kept from it: then blocks may turn out unreadable, not wrong.
     pub read_only: bool,
     /// Open it although what is here may be old: what the missing disks alone have is given up.
     pub accept_loss: bool,
@@ -95,6 +100,8 @@ impl Pool {
         options: &OpenOptions,
     ) -> Result<Opened, OpenError> {
         let io = DiskIo { env: env.clone(), arena: arena.clone(), epoch: DiskIo::LOOKING };
+        let overlaid = options.read_only.then(|| overlaid(disks));
+        let disks = overlaid.as_deref().unwrap_or(disks);
         let mut found = candidates_of(&io, disks, options).await?;
         if options.force && !options.read_only && is_held(&found.disks, options) {
             take_from_holder(&io, &found, options).await?;
@@ -108,9 +115,6 @@ impl Pool {
         refuse_holder(candidates, options)?;
         let open_at = |verdict: &Verdict<'_>| enough(verdict, candidates, options);
         open_at(&verdict)?;
-        if options.read_only {
-            return read_only(io, candidates, &verdict, options);
-        }
 
         let highest = candidates.values().map(Candidate::highest_epoch).max().unwrap_or(0);
         let claim = Claim {
@@ -144,7 +148,9 @@ impl Pool {
                 return Err(e);
             }
         };
-        refuse_race(&io, &voters, &claim).await?;
+        if !options.read_only {
+            refuse_race(&io, &voters, &claim).await?;
+        }
 
         let state = &verdict.newest.state;
         let plan = plan(state, &verdict.shown, &verdict.seen, doubt, options.accept_loss)?;
@@ -167,7 +173,8 @@ impl Pool {
         let admin = tokio::sync::Mutex::new(());
         let node = options.by.machine;
         let still_writing = Default::default();
-        let inner = Inner { id, io, metadata, epoch, incarnation, node, admin, still_writing };
+        let read_only = options.read_only;
+        let inner = Inner { id, io, metadata, epoch, incarnation, node, read_only, admin, still_writing };
         let pool = Pool { inner: Arc::new(inner) };
         // A label of this epoch, before any data is written under it: a disk that is used elsewhere meanwhile has another one.
         let version = pool.read(|s| s.version);
@@ -410,29 +417,8 @@ async fn refuse_race(io: &DiskIo, voters: &[Voter], mine: &Claim) -> Result<(), 
     Ok(())
 }
 
-/// The newest state as it is, with the disks that are here.
-fn read_only(
-    io: DiskIo,
-    candidates: &BTreeMap<DiskNumber, Candidate>,
-    verdict: &Verdict<'_>,
-    options: &OpenOptions,
-) -> Result<Opened, OpenError> {
-    let mut state = verdict.newest.state.clone();
-    let doubt = verdict.seen.len() < state.needed_to_open();
-    let plan = plan(&state, &verdict.shown, &verdict.seen, doubt, options.accept_loss)?;
-    let may_be_stale = if doubt { exposed(&state, &plan.missing) } else { Vec::new() };
-    state.apply_all(&plan.ops)?;
-    let members = plan.members.iter().filter_map(|d| candidates.get(d).map(|c| c.member(*d)));
-    let inner = Inner {
-        id: state.pool,
-        io,
-        epoch: verdict.newest.point.epoch,
-        incarnation: verdict.newest.point.incarnation,
-        metadata: Metadata::read_only(state, members.collect::<Members>()),
-        node: options.by.machine,
-        admin: tokio::sync::Mutex::new(()),
-        still_writing: Default::default(),
-    };
-    let pool = Pool { inner: Arc::new(inner) };
-    Ok(Opened { pool, missing: plan.missing, stale: plan.stale, may_be_stale })
+/// The disks as they are, and memory over them.
+fn overlaid(disks: &[Arc<dyn Disk>]) -> Vec<Arc<dyn Disk>> {
+    let room = Room::new(READ_ONLY_MEMORY);
+    disks.iter().map(|d| Overlay::new(Arc::clone(d), Arc::clone(&room)) as Arc<dyn Disk>).collect()
 }

@@ -20,7 +20,7 @@ use crate::{
 };
 
 const LOAD: Load = Load { users: 2, steps: 20, units: 24, delay_ms: 3, rows: false };
-const OPTIONS: PathOptions = PathOptions { tables: 8, log_entries: 4 };
+const OPTIONS: PathOptions = PathOptions { tables: 8, log_entries: 4, read_only: false };
 
 fn by() -> Claimant {
     Claimant { host: "a".into(), machine: [1; 16], boot: [1; 16], process: 7 }

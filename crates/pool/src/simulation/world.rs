@@ -150,7 +150,7 @@ impl World {
         let members = (0..shape.disks).filter(present).filter_map(|n| member(&shape, &machine, n));
         let members: Members = members.collect();
         let book = TestBook::new(&machine, state, members);
-        let options = PathOptions { tables: 8, log_entries: shape.log_entries };
+        let options = PathOptions { tables: 8, log_entries: shape.log_entries, read_only: false };
         let opened =
             DataPath::open(env.clone(), arena(), Arc::clone(&book) as _, Epoch(epoch), options).await;
         let path = opened.expect("the data path opens");

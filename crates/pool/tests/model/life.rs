@@ -1,7 +1,7 @@
 //! The lives of one pool: opened, used, cut off, opened again; at the end everything is compared, on each disk alone too.
 
 use disk::sim::SlotId;
-use disk::{Image, PowerCut};
+use disk::{DiskError, Image, PowerCut};
 use env::Env;
 use futures_util::future::{join, join_all, join3};
 use pool::events::Found;
@@ -12,7 +12,7 @@ use crate::admin::admin;
 use crate::chaos::{a_cut, bring_back, chaos, plug, pull, resync};
 use crate::load::{flush, read_all, user};
 use crate::model::Value;
-use crate::rig::{DISK_BYTES, Random, Rig, SLOW, Site, USED, open};
+use crate::rig::{DISK_BYTES, Random, Rig, SLOW, Site, USED, look, open};
 use crate::slow::slow;
 
 pub struct End {
@@ -48,6 +48,9 @@ pub async fn run(seed: u64, event: Option<u64>) -> End {
         ends(&rig, site, &mut random).await;
         if event.is_none() {
             between(&rig, &mut old, &mut random).await;
+        }
+        if seed.is_multiple_of(3) && rig.liars.borrow().is_empty() {
+            looks(&rig, life).await;
         }
         site = opens(&rig, &mut random).await;
         if random.one_in(2) || !rig.liars.borrow().is_empty() {
@@ -144,6 +147,40 @@ async fn between(rig: &Rig, old: &mut Vec<Image>, random: &mut Random) {
             plug(rig, n);
         }
     }
+}
+
+/// Somebody opens it for reading only: what is read is what the next opening may find, and the disks stay as they are. On a machine of its own, so
+/// that the seed's life goes on as without that.
+async fn looks(rig: &Rig, life: u64) {
+    let env = Env::simulated(rig.seed ^ life << 32);
+    let machine = now(rig).cut(&env, PowerCut::KeepAll);
+    rig.pulled.borrow().iter().for_each(|n| machine.pull(SlotId(*n), PowerCut::KeepAll));
+    let images = || (0..machine.slots()).map(|n| machine.image(SlotId(n))).collect::<Vec<_>>();
+    let before = images();
+    rig.note(|| "a look".into());
+    match look(&env, &machine).await {
+        Ok(site) => {
+            for row in 0..rig.shape.rows {
+                let first = row * rig.shape.row_units();
+                let began = rig.model.borrow_mut().now();
+                let found = match site.read(first, USED).await {
+                    Ok(found) => found,
+                    Err(_) if rig.exceeded.get() => continue,
+                    Err(e) => rig.fail(&format!("a look at unit {first}: {e}")),
+                };
+                for (unit, value) in (first..).zip(found) {
+                    let seen = rig.model.borrow_mut().read(unit, value, began, false);
+                    seen.unwrap_or_else(|what| rig.fail(&format!("a look: {what}")));
+                }
+            }
+            let refused = site.write(0, &[1], false).await;
+            assert!(matches!(refused, Err(DiskError::ReadOnly { .. })), "{refused:?}");
+        }
+        // The next opening says whether it is right that it cannot be opened.
+        Err(e) if rig.bad.borrow().is_empty() && !rig.exceeded.get() => rig.fail(&format!("a look: {e}")),
+        Err(_) => {}
+    }
+    assert!(before == images(), "seed {}: a look has changed the disks", rig.seed);
 }
 
 fn now(rig: &Rig) -> disk::sim::Moment {

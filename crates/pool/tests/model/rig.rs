@@ -187,7 +187,7 @@ pub fn disks(machine: &Machine) -> Vec<Arc<dyn Disk>> {
 }
 
 async fn site(env: &Env, pool: Pool) -> Result<Site, CommitError> {
-    let options = PathOptions { tables: 4, log_entries: 2 };
+    let options = PathOptions { tables: 4, log_entries: 2, read_only: false };
     let path = DataPath::of_pool(&pool, env.clone(), arena(), options).await.map_err(|e| match e {
         pool::SpaceError::Metadata(e) => e,
         other => panic!("a data path: {other}"),
@@ -200,6 +200,13 @@ async fn site(env: &Env, pool: Pool) -> Result<Site, CommitError> {
 pub async fn open(env: &Env, machine: &Machine, accept_loss: bool) -> Result<Site, OpenError> {
     let mut options = OpenOptions::new(by());
     options.accept_loss = accept_loss;
+    let opened = Pool::open(env, &arena(), &disks(machine), &options).await?;
+    Ok(site(env, opened.pool).await?)
+}
+
+/// Opens it for reading only.
+pub async fn look(env: &Env, machine: &Machine) -> Result<Site, OpenError> {
+    let options = OpenOptions { read_only: true, ..OpenOptions::new(by()) };
     let opened = Pool::open(env, &arena(), &disks(machine), &options).await?;
     Ok(site(env, opened.pool).await?)
 }

@@ -78,7 +78,7 @@ impl Site {
 
     async fn on(shape: Shape, env: Env, arena: Arena, machine: Arc<Machine>, pool: Pool) -> Site {
         // Small, so that tables and marks have to go while they are in use.
-        let options = PathOptions { tables: 4, log_entries: 2 };
+        let options = PathOptions { tables: 4, log_entries: 2, read_only: false };
         let path = DataPath::of_pool(&pool, env.clone(), arena.clone(), options).await.expect("a data path");
         let space = path.space(SpaceId(0)).expect("the space");
         let (about, steps) = (Mutex::default(), AtomicU64::new(0));

@@ -125,7 +125,7 @@ impl Pools {
     /// # Errors
     /// See [`StorageError`]: it is attached already, or the socket or the device cannot be made.
     pub async fn attach(&self, name: &str, attach: Attach) -> Result<Changed, StorageError> {
-        let Attach { nbd: socket, ublk, read_only } = attach;
+        let Attach { nbd: socket, ublk, mut read_only } = attach;
         if socket.is_some() == ublk {
             return Err(StorageError::OneWay);
         }
@@ -137,9 +137,12 @@ impl Pools {
         if let Some(place) = open.attachments.place(space) {
             return Err(StorageError::Attached { name: name.to_owned(), place });
         }
-        let data = open
-            .data()
-            .ok_or(StorageError::NotYet("using the virtual disks of a pool that is open for reading only"))?;
+        let data = open.data().ok_or(StorageError::Stopping)?;
+        let mut notes = Vec::new();
+        if open.read_only && !read_only {
+            read_only = true;
+            notes.push(format!("for reading only, as the pool {} is open", open.name()));
+        }
         let of = |r: &SpaceRecord| (r.name.clone(), u64::from(r.columns) * u64::from(r.interleave));
         let (name, stripe) = open.pool.read(|s| s.spaces.get(&space).map(of)).unwrap_or_default();
         let disk: Arc<dyn Disk> = Arc::new(data.space(space)?);
@@ -160,7 +163,7 @@ impl Pools {
         };
         open.attachments.insert(space, attachment);
         tracing::info!(space = name, place, "virtual disk attached");
-        Ok(done(format!("{name} is attached: {place}"), Vec::new()))
+        Ok(done(format!("{name} is attached: {place}"), notes))
     }
 
     /// Ends the clients of a virtual disk, and flushes it.
@@ -174,7 +177,7 @@ impl Pools {
         if !open.attachments.end(space).await {
             return Err(StorageError::NotAttached(name.to_owned()));
         }
-        if let Some(data) = open.data() {
+        if let Ok(data) = open.writable() {
             data.space(space)?.flush_for_user().await?;
         }
         Ok(done(format!("{name} is detached"), Vec::new()))

@@ -132,6 +132,7 @@ impl Pools {
     pub async fn destroy_pool(&self, name: &str) -> Result<Changed, StorageError> {
         let _one = self.changing.lock().await;
         let open = self.open_pool(name)?;
+        open.writable()?;
         let (id, name) = (open.pool.id(), open.name());
         let absent = open.pool.read(|s| s.disks.values().filter(|d| d.presence != Presence::Present).count());
         open.close().await?;
@@ -201,7 +202,7 @@ enum Joins<'a> {
 impl OpenPool {
     /// Adds a disk; its number. Others give it its share.
     async fn add(&self, disk: &NewDisk) -> Result<pool::DiskNumber, StorageError> {
-        let data = self.data().ok_or(StorageError::Commit(pool::CommitError::ReadOnly))?;
+        let data = self.writable()?;
         let number = data.add_disk(&self.pool, disk).await?;
         self.joined();
         if disk.usage == Usage::AutoSelect
@@ -218,7 +219,7 @@ impl OpenPool {
         disk: Arc<dyn Disk>,
         accept_loss: bool,
     ) -> Result<pool::DiskNumber, StorageError> {
-        let data = self.data().ok_or(StorageError::Commit(pool::CommitError::ReadOnly))?;
+        let data = self.writable()?;
         let number = data.return_disk(&self.pool, disk, accept_loss).await?;
         self.joined();
         Ok(number)

@@ -145,9 +145,6 @@ pub enum StorageError {
     /// The caller's: groups of columns for a kind of virtual disk that has none, or another number of them.
     #[error("{0} groups of columns are not to be had: dual parity has 1 or 2, all else 1")]
     Groups(u8),
-    /// The caller's: what this version does not do yet.
-    #[error("{0} is not there yet")]
-    NotYet(&'static str),
     /// The pool is known and not open.
     #[error("the pool {name} is not open: {reason}")]
     NotOpen {
@@ -252,7 +249,6 @@ impl StorageError {
             | StorageError::NotFound(_) => StatusCode::NOT_FOUND,
             StorageError::NotAbsolute(_)
             | StorageError::OneWay
-            | StorageError::NotYet(_)
             | StorageError::Groups(_)
             | StorageError::Name { .. }
             | StorageError::TooFewColumns { .. }

@@ -80,7 +80,7 @@ impl Pools {
                 let returned = self.bring_back(open, &request).await?;
                 opened.push(match returned {
                     0 if open.read_only => format!(
-                        "pool {0} is open for reading only: to write, causeway pool export {0}, causeway pool import {0}",
+                        "pool {0} is open for reading only, with the disks that it had then: to write, causeway pool export {0}, causeway pool import {0}",
                         open.name()
                     ),
                     0 => format!("pool {} is open", open.name()),
@@ -224,6 +224,9 @@ impl Pools {
 
     /// Gives an open pool the disks back that are found and that it misses; how many.
     async fn bring_back(&self, open: &Arc<OpenPool>, request: &ImportRequest) -> Result<usize, StorageError> {
+        if open.read_only {
+            return Ok(0);
+        }
         open.release_absent();
         let absent = |label: &pool::format::Label| {
             label.pool == open.pool.id()

@@ -8,7 +8,7 @@ use arena::Arena;
 use env::Env;
 use parking_lot::Mutex;
 use pool::jobs::{Kind, Subject};
-use pool::{DataPath, DiskNumber, PathOptions, Pool, Presence};
+use pool::{CommitError, DataPath, DiskNumber, PathOptions, Pool, Presence};
 
 use super::attach::Attachments;
 use super::error::StorageError;
@@ -27,7 +27,7 @@ pub(super) struct OpenPool {
     env: Env,
     arena: Arena,
     jobs: JobsSection,
-    /// None for one that is open for reading only, and while it is closed.
+    /// None while it is closed.
     live: Mutex<Option<Live>>,
     /// Jobs that were paused when the data path ended: those of the next one are too.
     paused: Mutex<BTreeSet<(Kind, Subject)>>,
@@ -36,6 +36,11 @@ pub(super) struct OpenPool {
 /// What there is while data can be used.
 struct Live {
     data: Arc<DataPath>,
+    workers: Option<Workers>,
+}
+
+/// Who works beside the users, where anything may be written.
+struct Workers {
     mender: Arc<Mender>,
     mover: Arc<Mover>,
 }
@@ -59,9 +64,7 @@ impl OpenPool {
             live: Mutex::default(),
             paused: Mutex::default(),
         };
-        if !read_only {
-            open.start_data().await?;
-        }
+        open.start_data().await?;
         Ok(open)
     }
 
@@ -70,29 +73,42 @@ impl OpenPool {
         self.live.lock().as_ref().map(|l| Arc::clone(&l.data))
     }
 
+    /// The data path, if data may be changed.
+    ///
+    /// # Errors
+    /// [`CommitError::ReadOnly`].
+    pub(super) fn writable(&self) -> Result<Arc<DataPath>, StorageError> {
+        self.data().filter(|_| !self.read_only).ok_or(StorageError::Commit(CommitError::ReadOnly))
+    }
+
     /// What mends it beside the clients, while anything can.
     pub(super) fn mender(&self) -> Option<Arc<Mender>> {
-        self.live.lock().as_ref().map(|l| Arc::clone(&l.mender))
+        self.live.lock().as_ref()?.workers.as_ref().map(|w| Arc::clone(&w.mender))
     }
 
     /// What moves its data to other disks, while anything can.
     pub(super) fn mover(&self) -> Option<Arc<Mover>> {
-        self.live.lock().as_ref().map(|l| Arc::clone(&l.mover))
+        self.live.lock().as_ref()?.workers.as_ref().map(|w| Arc::clone(&w.mover))
     }
 
     async fn start_data(&self) -> Result<(), StorageError> {
         let (env, arena) = (self.env.clone(), self.arena.clone());
         let data = DataPath::of_pool(&self.pool, env, arena, PathOptions::default()).await?;
         data.jobs.pause_all(std::mem::take(&mut *self.paused.lock()));
-        let mender = Mender::start(&self.env, &self.pool, &data, self.jobs);
-        let mover = Mover::start(&self.env, &self.pool, &data);
-        *self.live.lock() = Some(Live { data, mender, mover });
+        let workers = || Workers {
+            mender: Mender::start(&self.env, &self.pool, &data, self.jobs),
+            mover: Mover::start(&self.env, &self.pool, &data),
+        };
+        let workers = (!self.read_only).then(workers);
+        *self.live.lock() = Some(Live { data, workers });
         Ok(())
     }
 
     /// Flushes everything and ends the data path; nobody may use a space meanwhile.
     async fn stop_data(&self) -> Result<(), StorageError> {
-        let Some(Live { data, mender, mover }) = self.live.lock().take() else { return Ok(()) };
+        let Some(Live { data, workers }) = self.live.lock().take() else { return Ok(()) };
+        // Of one that is open for reading only nothing is to be made durable.
+        let Some(Workers { mender, mover }) = workers else { return Ok(()) };
         mover.stop();
         mender.stop().await;
         *self.paused.lock() = data.jobs.paused();

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use disk::Media;
 use pool::book::Book;
 use pool::{
-    CommitError, DataPath, DiskNumber, DiskRecord, InvalidOp, MediaClass, Op, Provisioning, Resiliency,
-    SpaceId, SpaceRecord, State, UNIT, Usage,
+    CommitError, DiskNumber, DiskRecord, InvalidOp, MediaClass, Op, Provisioning, Resiliency, SpaceId,
+    SpaceRecord, State, UNIT, Usage,
 };
 
 use super::error::{StorageError, name_for_people};
@@ -47,7 +47,7 @@ impl Pools {
         }
         let space = open.pool.create_space(record).await?;
         if fixed && let Err(error) = allocate(&open, space).await {
-            data(&open)?.destroy_space(space).await?;
+            open.writable()?.destroy_space(space).await?;
             return Err(error);
         }
         tracing::info!(pool = open.name(), space = new.name, size, "virtual disk created");
@@ -91,18 +91,19 @@ impl Pools {
     async fn resize_space(&self, name: &str, size: u64, destroy: bool) -> Result<Changed, StorageError> {
         let _one = self.changing.lock().await;
         let (open, space) = self.find_space(name)?;
-        let had = open.pool.read(|s| s.spaces.get(&space).map_or(0, |r| r.size));
+        let data = open.writable()?;
         let size = size.next_multiple_of(UNIT);
         // The data path knows the sizes from when it began.
         self.refuse_attached(&open, open.attachments.any())?;
-        // Before anything is discarded for it.
-        if size == 0 {
-            return Err(StorageError::Commit(CommitError::Invalid(InvalidOp::BadShape(
-                "the size is a multiple of 4 KiB, and not 0",
-            ))));
-        }
+        let had = open.pool.read(|s| {
+            let record = s.spaces.get(&space).ok_or(InvalidOp::NoSpace(space))?;
+            // Before anything is discarded for it.
+            s.check_shape(&SpaceRecord { size, ..record.clone() })?;
+            Ok::<_, InvalidOp>(record.size)
+        });
+        let had = had.map_err(CommitError::Invalid)?;
         if size < had {
-            let space = data(&open)?.space(space)?;
+            let space = data.space(space)?;
             if !destroy && !space.is_unwritten(size, had - size).await? {
                 return Err(StorageError::Shrinks { name: name.to_owned(), size });
             }
@@ -125,7 +126,7 @@ impl Pools {
         let _one = self.changing.lock().await;
         let (open, space) = self.find_space(name)?;
         self.refuse_attached(&open, open.attachments.place(space).map(|_| space))?;
-        data(&open)?.destroy_space(space).await?;
+        open.writable()?.destroy_space(space).await?;
         tracing::info!(pool = open.name(), space = name, "virtual disk destroyed");
         Ok(done(format!("virtual disk {name} destroyed"), Vec::new()))
     }
@@ -181,11 +182,7 @@ fn parity_columns(disks: usize, parity: u8) -> u8 {
 
 /// Gives a fixed virtual disk all of its slabs.
 async fn allocate(open: &OpenPool, space: SpaceId) -> Result<(), StorageError> {
-    Ok(data(open)?.space(space)?.allocate_all().await?)
-}
-
-fn data(open: &OpenPool) -> Result<Arc<DataPath>, StorageError> {
-    open.data().ok_or(StorageError::Commit(CommitError::ReadOnly))
+    Ok(open.writable()?.space(space)?.allocate_all().await?)
 }
 
 /// Why a virtual disk has as many columns as it has, where nobody said.

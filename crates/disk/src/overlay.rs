@@ -1,0 +1,207 @@
+//! A disk that is only read, and looks as if it were written: what would change on it is kept in memory, and is gone with it.
+//!
+//! Invariants:
+//! 1. Nothing but reads and fences reaches the disk below.
+//! 2. A block that was ever written is read from memory alone: the one below may be one that cannot be read.
+//! 3. All overlays of one [`Room`] together keep no more than it allows.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arena::{Sg, SgMut, parts, sg_len, sg_to_vec};
+use env::{Ctx, Epoch, Io};
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+
+use crate::{Disk, DiskError, DiskInfo, Gate, Op, Place, sized};
+
+/// See the module. Writes complete at once.
+pub struct Overlay {
+    below: Arc<dyn Disk>,
+    room: Arc<Room>,
+    gate: Arc<Gate>,
+    /// By number of the logical block.
+    kept: Mutex<BTreeMap<u64, Block>>,
+}
+
+/// Memory for what overlays keep, in bytes.
+#[derive(Debug)]
+pub struct Room {
+    limit: u64,
+    used: AtomicU64,
+}
+
+type Block = Arc<[u8]>;
+
+/// Those of a range, with where each begins, in order.
+type Found = SmallVec<[(u64, Block); 4]>;
+
+impl Room {
+    /// For `limit` bytes.
+    pub fn new(limit: u64) -> Arc<Room> {
+        Arc::new(Room { limit, used: AtomicU64::new(0) })
+    }
+
+    /// Bytes that are kept.
+    pub fn used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    fn take(&self, bytes: u64) -> bool {
+        let more = |used: u64| used.checked_add(bytes).filter(|sum| *sum <= self.limit);
+        self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    }
+}
+
+impl Overlay {
+    /// A disk that reads as `below` until it is written. A write for which `room` has no more memory fails with [`DiskError::Full`].
+    pub fn new(below: Arc<dyn Disk>, room: Arc<Room>) -> Arc<Overlay> {
+        Arc::new(Overlay { below, room, gate: Arc::default(), kept: Mutex::default() })
+    }
+
+    fn block(&self) -> u64 {
+        u64::from(self.below.info().geometry.logical_block)
+    }
+
+    fn found(&self, at: Place) -> Found {
+        let block = self.block();
+        let range = at.offset / block..(at.offset + at.length) / block;
+        self.kept.lock().range(range).map(|(n, b)| (n * block, Arc::clone(b))).collect()
+    }
+
+    fn keep(&self, c: &Ctx, at: Place, src: &Sg) -> Result<(), DiskError> {
+        self.info().geometry.check(at)?;
+        let _pass = self.gate.enter(c, at)?;
+        let (block, bytes) = (self.block(), sg_to_vec(src));
+        let mut kept = self.kept.lock();
+        let first = at.offset / block;
+        let had = kept.range(first..first + at.length / block).count() as u64;
+        if !self.room.take(at.length - had * block) {
+            return Err(DiskError::Full { at });
+        }
+        kept.extend((first..).zip(bytes.chunks(block as usize).map(Block::from)));
+        Ok(())
+    }
+}
+
+impl Drop for Overlay {
+    fn drop(&mut self) {
+        let bytes = self.kept.get_mut().len() as u64 * self.block();
+        self.room.used.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+impl Disk for Overlay {
+    fn info(&self) -> &DiskInfo {
+        self.below.info()
+    }
+
+    fn read(&self, c: &Ctx, offset: u64, mut dst: SgMut) -> Io<(Result<(), DiskError>, SgMut)> {
+        let at = Place::new(Op::Read, offset, dst.iter().map(|b| b.len() as u64).sum());
+        if let Err(e) = self.info().geometry.check(at) {
+            return Io::Done((Err(e), dst));
+        }
+        let found = self.found(at);
+        if found.is_empty() {
+            return self.below.read(c, offset, dst);
+        }
+        if found.len() as u64 * self.block() == at.length {
+            let result = self.gate.enter(c, at).map(|_pass| lay(&found, offset, &mut dst));
+            return Io::Done((result, dst));
+        }
+        let (c, below, read) = (*c, Arc::clone(&self.below), self.below.read(c, offset, dst));
+        Io::pending(async move {
+            match read.wait().await {
+                (Ok(()), mut dst) => {
+                    lay(&found, offset, &mut dst);
+                    (Ok(()), dst)
+                }
+                // What cannot be read may be what is kept.
+                (Err(DiskError::Medium { .. }), dst) => read_between(&*below, &c, at, &found, dst).await,
+                other => other,
+            }
+        })
+    }
+
+    fn write(&self, c: &Ctx, offset: u64, src: Sg) -> Io<Result<(), DiskError>> {
+        Io::Done(self.keep(c, Place::new(Op::Write, offset, sg_len(&src) as u64), &src))
+    }
+
+    fn flush(&self, c: &Ctx) -> Io<Result<(), DiskError>> {
+        Io::Done(self.gate.enter(c, Place::whole(Op::Flush)).map(drop))
+    }
+
+    fn discard(&self, c: &Ctx, offset: u64, length: u64) -> Io<Result<(), DiskError>> {
+        let at = Place::new(Op::Discard, offset, length);
+        Io::Done(self.info().geometry.check(at).and_then(|()| self.gate.enter(c, at).map(drop)))
+    }
+
+    fn fence(&self, c: &Ctx, epoch: Epoch) -> Io<Result<(), DiskError>> {
+        match self.gate.fence(epoch) {
+            // Nothing but reads takes longer than its call, and those are the disk's below.
+            Io::Done(Ok(())) => self.below.fence(c, epoch),
+            other => other,
+        }
+    }
+}
+
+/// Puts the blocks that are found over what was read from `offset` on.
+fn lay(found: &[(u64, Block)], offset: u64, dst: &mut SgMut) {
+    let lengths: SmallVec<[usize; 4]> = dst.iter().map(|b| b.len()).collect();
+    for (begin, block) in found {
+        put(&lengths, (begin - offset) as usize, block, dst);
+    }
+}
+
+fn put(lengths: &[usize], at: usize, bytes: &[u8], dst: &mut SgMut) {
+    let mut done = 0;
+    for (i, part) in parts(lengths.iter().copied(), at, bytes.len()) {
+        let n = part.len();
+        dst[i].filled_mut()[part].copy_from_slice(&bytes[done..done + n]);
+        done += n;
+    }
+}
+
+/// Reads what lies between the blocks that are found, piece by piece, through the caller's own buffers.
+async fn read_between(
+    below: &dyn Disk,
+    c: &Ctx,
+    at: Place,
+    found: &[(u64, Block)],
+    mut dst: SgMut,
+) -> (Result<(), DiskError>, SgMut) {
+    let lengths: SmallVec<[usize; 4]> = dst.iter().map(|b| b.len()).collect();
+    let mut whole = vec![0; at.length as usize];
+    for gap in gaps(at, found) {
+        let (result, back) =
+            below.read(c, gap.start, sized(dst, (gap.end - gap.start) as usize)).wait().await;
+        dst = back;
+        if result.is_err() {
+            // After a timeout the driver has them.
+            dst.iter_mut().zip(&lengths).for_each(|(b, length)| b.set_len(*length));
+            return (result, dst);
+        }
+        let mut to = (gap.start - at.offset) as usize;
+        for b in &dst {
+            whole[to..to + b.len()].copy_from_slice(b);
+            to += b.len();
+        }
+    }
+    dst.iter_mut().zip(&lengths).for_each(|(b, length)| b.set_len(*length));
+    put(&lengths, 0, &whole, &mut dst);
+    lay(found, at.offset, &mut dst);
+    (Ok(()), dst)
+}
+
+/// The ranges of bytes that have no block.
+fn gaps(at: Place, found: &[(u64, Block)]) -> Vec<Range<u64>> {
+    let mut from = at.offset;
+    let ends = found.iter().map(|(begin, b)| (*begin, begin + b.len() as u64));
+    let all = ends.chain([(at.offset + at.length, 0)]);
+    all.map(|(begin, next)| std::mem::replace(&mut from, next)..begin).filter(|gap| !gap.is_empty()).collect()
+}
+
+#[cfg(test)]
+mod tests;

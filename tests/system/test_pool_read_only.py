@@ -1,0 +1,73 @@
+"""Pools that are open for reading only: their virtual disks are read, after a crash and without a disk too, and not a byte of any disk changes."""
+
+import hashlib
+import json
+import time
+
+import pytest
+
+from harness.programs import run
+from test_pool import SPACE, machine, pytestmark, rot  # noqa: F401  the fixture and the marks
+from test_pool_admin import load_on
+
+# Words of `space create`, the disks, of which the last may be lost.
+KINDS = [(["mirror"], "abc"), (["parity"], "abcd"), (["dual-parity", "--groups", "2", "--columns", "4"], "abcdefg")]
+
+
+def read(machine, *commands):
+    each = [part for command in commands for part in ("-c", command)]
+    out = run(["qemu-io", "-r", "-f", "raw", "-t", "none", *each, machine.url()], timeout=120).out
+    assert "failed" not in out.lower(), out
+
+
+def digests(paths):
+    return [hashlib.sha256(p.read_bytes()).hexdigest() for p in paths]
+
+
+@pytest.mark.parametrize(("words", "names"), KINDS)
+def test_what_a_crash_left_is_read_and_no_disk_changes(machine, words, names):
+    machine.pool(names)
+    machine("space", "create", "vm", "--pool", "tank", "--size", SPACE, "--resiliency", *words)
+    machine.attach()
+    machine.qemu_io("write -P 0xb7 0 40M", "flush", "write -P 2 30M 1M", "flush")
+    load = load_on(machine)
+    time.sleep(0.7)
+    machine.server.kill()
+    load.communicate()
+    assert rot(machine.path("a"), 0xB7, 7) > 50
+    # A server opens for writing what is in its places.
+    elsewhere = machine.server.folder / "elsewhere"
+    elsewhere.mkdir()
+    disks = [machine.path(n).rename(elsewhere / n) for n in names]
+    before = digests(disks)
+    whole = ["read -P 0xb7 26M 4M", "read -P 2 30M 1M", "read -P 0xb7 31M 9M", "read -P 0 40M 8M", "read 0 26M"]
+    machine.server.start()
+    for away in [None, disks[-1]]:
+        here = [d for d in disks if d != away]
+        told = machine("pool", "import", "tank", "--read-only", "--disk", *here)
+        assert "pool tank opened for reading only" in told
+        shown = machine.status()
+        assert shown["is_read_only"] and shown["operational_status"] == "Read-only", shown
+        assert "for reading only, as the pool tank is open" in machine("space", "attach", "vm", "--nbd", machine.socket)
+        export = json.loads(run(["nbdinfo", "--json", "--no-content", machine.url()]).out)["exports"][0]
+        assert export["is_read_only"] and export["export-size"] == SPACE
+        read(machine, *whole)
+        read(machine, *whole)
+        assert machine.qemu_io("write -P 3 0 64k", status=1)
+        for refused in [["space", "resize", "vm", "--size", 2 * SPACE], ["space", "repair", "vm"], ["space", "destroy", "vm", "--yes"],
+                        ["space", "create", "more", "--pool", "tank", "--size", SPACE], ["pool", "optimize", "tank"],
+                        ["pool", "rename", "tank", "other"], ["pool", "remove-disk", "tank", "0"], ["pool", "destroy", "tank", "--yes"],
+                        ["space", "set", "vm", "--media", "ssd"], ["pool", "set", "tank", "--warn-at", "50"], ["disk", "retire", "tank/0"]]:
+            said = machine.refused(*refused)
+            assert "reading only" in said or "detach it first" in said, (refused, said)
+        machine.health()
+        machine("space", "detach", "vm")
+        for refused in [["space", "resize", "vm", "--size", 2 * SPACE], ["space", "destroy", "vm", "--yes"]]:
+            assert "the pool is open for reading only: export it and import it without --read-only" in machine.refused(*refused)
+        assert machine.json("job", "list") == []
+        machine("pool", "export", "tank")
+        assert digests(disks) == before
+    machine("pool", "import", "tank", "--disk", *disks)
+    machine.attach()
+    machine.qemu_io(*whole)
+    machine.until_healthy()
