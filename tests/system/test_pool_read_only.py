@@ -11,7 +11,7 @@ from test_pool import SPACE, machine, pytestmark, rot  # noqa: F401  the fixture
 from test_pool_admin import load_on
 
 # Words of `space create`, the disks, of which the last may be lost.
-KINDS = [(["mirror"], "abc"), (["parity"], "abcd"), (["dual-parity", "--groups", "2", "--columns", "4"], "abcdefg")]
+KINDS = [(["mirror"], "abc"), (["parity"], "abcd"), (["dual-parity", "--groups", "2", "--columns", "7"], "abcdefgh")]
 
 
 def read(machine, *commands):
@@ -58,12 +58,9 @@ def test_what_a_crash_left_is_read_and_no_disk_changes(machine, words, names):
                         ["space", "create", "more", "--pool", "tank", "--size", SPACE], ["pool", "optimize", "tank"],
                         ["pool", "rename", "tank", "other"], ["pool", "remove-disk", "tank", "0"], ["pool", "destroy", "tank", "--yes"],
                         ["space", "set", "vm", "--media", "ssd"], ["pool", "set", "tank", "--warn-at", "50"], ["disk", "retire", "tank/0"]]:
-            said = machine.refused(*refused)
-            assert "reading only" in said or "detach it first" in said, (refused, said)
-        machine.health()
+            assert "the pool is open for reading only: export it and import it without --read-only" in machine.refused(*refused), refused
+        assert "InDoubt" not in json.dumps(machine.health())
         machine("space", "detach", "vm")
-        for refused in [["space", "resize", "vm", "--size", 2 * SPACE], ["space", "destroy", "vm", "--yes"]]:
-            assert "the pool is open for reading only: export it and import it without --read-only" in machine.refused(*refused)
         assert machine.json("job", "list") == []
         machine("pool", "export", "tank")
         assert digests(disks) == before

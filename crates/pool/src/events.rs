@@ -63,13 +63,26 @@ struct Inner {
 impl Events {
     pub(crate) fn add(&self, finding: Finding) {
         let Finding { found, disk, space, address } = finding;
-        tracing::warn!(?found, disk = disk.0, space = space.0, address, "a unit was not as it was written");
         let mut inner = self.inner.lock();
         if inner.newest.len() == KEPT {
             inner.newest.pop_front();
         }
         inner.newest.push_back(finding);
-        *inner.counts.entry((found, disk)).or_insert(0) += 1;
+        let count = inner.counts.entry((found, disk)).or_insert(0);
+        *count += 1;
+        let so_far = *count;
+        drop(inner);
+        // What is lost is told each time; of the rest there may be thousands after a crash.
+        if found == Found::Lost || so_far.is_power_of_two() {
+            tracing::warn!(
+                ?found,
+                disk = disk.0,
+                so_far,
+                space = space.0,
+                address,
+                "a unit was not as it was written"
+            );
+        }
     }
 
     /// A disk fails, and stays because it has something that no other has.

@@ -158,9 +158,9 @@ impl Space {
     }
 }
 
-fn told(result: Result<(), SpaceError>, at: Place) -> Result<(), DiskError> {
+fn told(space: &Space, result: Result<(), SpaceError>, at: Place) -> Result<(), DiskError> {
     result.map_err(|error| {
-        tracing::warn!(%error, %at, "a space refused");
+        tracing::warn!(disk = %space.inner.info.path.display(), %error, %at, "a virtual disk refused");
         error.as_disk_error(at.op, at.offset, at.length)
     })
 }
@@ -186,7 +186,7 @@ impl Disk for Space {
                 let rest = async move {
                     let (result, dst) = space.finish_read(&mut direct).await;
                     drop((pass, client));
-                    (told(result, at), dst)
+                    (told(&space, result, at), dst)
                 };
                 return Io::pending(Kept::new(&self.path.env, rest));
             }
@@ -198,7 +198,7 @@ impl Disk for Space {
             let dst = dst.take().unwrap_or_default();
             async move {
                 let (result, dst) = space.read_at(offset, dst).await;
-                (told(result, at), dst)
+                (told(&space, result, at), dst)
             }
         });
         run.unwrap_or_else(|e| Io::Done((Err(e), dst.unwrap_or_default())))
@@ -213,20 +213,21 @@ impl Disk for Space {
                 // In a box: what is rarely asked for is not to make every write large.
                 result = Box::pin(space.flush_for_user()).await;
             }
-            told(result, at)
+            told(&space, result, at)
         });
         run.unwrap_or_else(|e| Io::Done(Err(e)))
     }
 
     fn flush(&self, c: &Ctx) -> Io<Result<(), DiskError>> {
         let at = Place::whole(Op::Flush);
-        let run = self.run(c, at, |space| async move { told(space.flush_for_user().await, at) });
+        let run = self.run(c, at, |space| async move { told(&space, space.flush_for_user().await, at) });
         run.unwrap_or_else(|e| Io::Done(Err(e)))
     }
 
     fn discard(&self, c: &Ctx, offset: u64, length: u64) -> Io<Result<(), DiskError>> {
         let at = Place::new(Op::Discard, offset, length);
-        let run = self.run(c, at, |space| async move { told(space.discard_at(offset, length).await, at) });
+        let run =
+            self.run(c, at, |space| async move { told(&space, space.discard_at(offset, length).await, at) });
         run.unwrap_or_else(|e| Io::Done(Err(e)))
     }
 

@@ -55,7 +55,7 @@ impl Pools {
     pub async fn add_disks(&self, name: &str, new: NewDisks) -> Result<Changed, StorageError> {
         let paths = real(&new.paths)?;
         let _one = self.changing.lock().await;
-        let open = self.open_pool(name)?;
+        let open = self.pool_to_change(name)?;
         open.release_absent();
         let mut found = Vec::new();
         for (n, path) in paths.iter().enumerate() {
@@ -95,7 +95,7 @@ impl Pools {
     /// See [`StorageError`]: it has data that no other disk here has, or the pool cannot go on without it.
     pub async fn take_offline(&self, name: &str, disk: &str) -> Result<Changed, StorageError> {
         let _one = self.changing.lock().await;
-        let open = self.open_pool(name)?;
+        let open = self.pool_to_change(name)?;
         let number = open.disk(disk)?;
         if !open.pool.read(|s| pool::health::may_leave(s, number)) {
             return Err(StorageError::Needed { pool: open.name(), disk: number.0 });
@@ -131,8 +131,7 @@ impl Pools {
     /// See [`StorageError`].
     pub async fn destroy_pool(&self, name: &str) -> Result<Changed, StorageError> {
         let _one = self.changing.lock().await;
-        let open = self.open_pool(name)?;
-        open.writable()?;
+        let open = self.pool_to_change(name)?;
         let (id, name) = (open.pool.id(), open.name());
         let absent = open.pool.read(|s| s.disks.values().filter(|d| d.presence != Presence::Present).count());
         open.close().await?;

@@ -334,7 +334,7 @@ impl Pools {
     /// See [`StorageError`]: there is none of that name, or its pool is open for reading only.
     pub async fn repair_space(&self, name: &str) -> Result<Changed, StorageError> {
         let _one = self.changing.lock().await;
-        let (open, space) = self.find_space(name)?;
+        let (open, space) = self.space_to_change(name)?;
         let mender = open.mender().ok_or(StorageError::Commit(pool::CommitError::ReadOnly))?;
         let text = match mender.repair(space)? {
             true => format!("the repair of {name} has begun: see causeway job list"),

@@ -17,7 +17,7 @@ impl Pools {
     /// See [`StorageError`]: others have no room for what it has, or only it has it; nothing has changed then.
     pub async fn remove_disk(&self, name: &str, disk: &str) -> Result<Changed, StorageError> {
         let _one = self.changing.lock().await;
-        let open = self.open_pool(name)?;
+        let open = self.pool_to_change(name)?;
         let number = open.disk(disk)?;
         open.evacuate(number).await
     }
@@ -27,13 +27,13 @@ impl Pools {
     /// # Errors
     /// See [`StorageError`]. When the new one was added, it stays.
     pub async fn replace_disk(&self, name: &str, old: &str, new: NewDisks) -> Result<Changed, StorageError> {
-        let number = self.open_pool(name)?.disk(old)?;
+        let number = self.pool_to_change(name)?.disk(old)?;
         if new.paths.len() != 1 {
             return Err(StorageError::OneDisk(new.paths.len()));
         }
         let mut added = self.add_disks(name, new).await?;
         let _one = self.changing.lock().await;
-        let left = self.open_pool(name)?.evacuate(number).await?;
+        let left = self.pool_to_change(name)?.evacuate(number).await?;
         added.done = format!("{}\n{}", added.done, left.done);
         added.notes.extend(left.notes);
         Ok(added)
@@ -50,7 +50,7 @@ impl Pools {
         change: DiskChange,
     ) -> Result<Changed, StorageError> {
         let _one = self.changing.lock().await;
-        let open = self.open_pool(name)?;
+        let open = self.pool_to_change(name)?;
         let number = open.disk(disk)?;
         let (mut told, mut notes) = (Vec::new(), Vec::new());
         if change.place != Place::default() {
@@ -101,7 +101,7 @@ impl Pools {
     /// See [`StorageError`]: the pool is open for reading only, or its format is too old.
     pub async fn optimize_pool(&self, name: &str) -> Result<Changed, StorageError> {
         let _one = self.changing.lock().await;
-        let open = self.open_pool(name)?;
+        let open = self.pool_to_change(name)?;
         let mover = open.mover().ok_or(StorageError::Commit(pool::CommitError::ReadOnly))?;
         let (step, slabs) = open.pool.read(|s| {
             let step = placement::rebalance(s, &std::collections::BTreeSet::new());
@@ -128,7 +128,7 @@ impl Pools {
     /// See [`StorageError`].
     pub async fn upgrade_pool(&self, name: &str) -> Result<Changed, StorageError> {
         let _one = self.changing.lock().await;
-        let open = self.open_pool(name)?;
+        let open = self.pool_to_change(name)?;
         let had = open.pool.upgrade().await?;
         let version = open.pool.read(|s| s.version);
         Ok(done(
@@ -146,7 +146,7 @@ impl Pools {
     /// See [`StorageError`].
     pub async fn change_pool(&self, name: &str, change: PoolChange) -> Result<Changed, StorageError> {
         let _one = self.changing.lock().await;
-        let open = self.open_pool(name)?;
+        let open = self.pool_to_change(name)?;
         let mut told = Vec::new();
         if change.warn_at.is_some() || change.repair_after_s.is_some() {
             let now = open.pool.read(|s| s.policy);

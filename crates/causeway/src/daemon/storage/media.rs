@@ -48,7 +48,7 @@ impl Pools {
         media: MediaClass,
     ) -> Result<Changed, StorageError> {
         let _one = self.changing.lock().await;
-        let (open, space) = self.find_space(name)?;
+        let (open, space) = self.space_to_change(name)?;
         let moves = open.pool.read(|s| what_moves(s, space, media))?;
         open.pool.set_space_media(space, media).await?;
         let size = open.pool.read(|s| moves as u64 * s.slab_bytes);

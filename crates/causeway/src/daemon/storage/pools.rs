@@ -74,6 +74,13 @@ impl Pools {
         }
     }
 
+    /// The same, to change it: it is not open for reading only.
+    pub(super) fn pool_to_change(&self, name: &str) -> Result<Arc<OpenPool>, StorageError> {
+        let open = self.open_pool(name)?;
+        open.writable()?;
+        Ok(open)
+    }
+
     /// Those that are open.
     pub(super) fn open_pools(&self) -> Vec<Arc<OpenPool>> {
         let open = |k: &Known| match k {

@@ -37,7 +37,7 @@ impl Pools {
     pub async fn create_space(&self, new: NewSpace) -> Result<Changed, StorageError> {
         name_for_people(&new.name)?;
         let _one = self.changing.lock().await;
-        let open = self.open_pool(&new.pool)?;
+        let open = self.pool_to_change(&new.pool)?;
         let (record, room) = open.pool.read(|s| shape(s, &new))?;
         let why = new.columns.is_none().then(|| open.pool.read(|s| why_columns(s, &record)));
         let (size, pool) = (record.size, open.name());
@@ -90,7 +90,7 @@ impl Pools {
     /// See [`StorageError`]: one of the pool's is attached, or there is data beyond the new size.
     async fn resize_space(&self, name: &str, size: u64, destroy: bool) -> Result<Changed, StorageError> {
         let _one = self.changing.lock().await;
-        let (open, space) = self.find_space(name)?;
+        let (open, space) = self.space_to_change(name)?;
         let data = open.writable()?;
         let size = size.next_multiple_of(UNIT);
         // The data path knows the sizes from when it began.
@@ -124,7 +124,7 @@ impl Pools {
     /// See [`StorageError`]: it is attached, or the pool takes no changes.
     pub async fn destroy_space(&self, name: &str) -> Result<Changed, StorageError> {
         let _one = self.changing.lock().await;
-        let (open, space) = self.find_space(name)?;
+        let (open, space) = self.space_to_change(name)?;
         self.refuse_attached(&open, open.attachments.place(space).map(|_| space))?;
         open.writable()?.destroy_space(space).await?;
         tracing::info!(pool = open.name(), space = name, "virtual disk destroyed");
@@ -163,6 +163,13 @@ impl Pools {
             (None, _) => Err(StorageError::NoSpace(name.to_owned())),
             _ => Err(StorageError::Ambiguous { name: name.to_owned(), what: "virtual disks" }),
         }
+    }
+
+    /// The same, to change it: its pool is not open for reading only.
+    pub(super) fn space_to_change(&self, name: &str) -> Result<(Arc<OpenPool>, SpaceId), StorageError> {
+        let found = self.find_space(name)?;
+        found.0.writable()?;
+        Ok(found)
     }
 }
 
