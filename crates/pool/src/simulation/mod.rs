@@ -2,6 +2,7 @@
 //!
 //! A failure prints its seed; `run` with that seed repeats it byte for byte.
 
+mod agree;
 mod book;
 mod columns;
 mod crashes;

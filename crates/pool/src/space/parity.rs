@@ -14,6 +14,7 @@
 //! 7. Locks are taken in the order of `docs/0001-pool.md`; nobody waits for room, or for a
 //!    flush, with a range in his hands.
 
+mod agree;
 mod carry;
 mod change;
 mod checkpoint;

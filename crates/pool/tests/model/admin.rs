@@ -57,6 +57,10 @@ async fn add(rig: &Rig, site: &Site) -> bool {
         rig.note(|| format!("disk {} was pulled before it was one of the pool", slot.0));
         return false;
     }
+    // Its first writes may be those that fail.
+    if crate::wild() && matches!(added, Err(AdminError::Unsuitable(Unsuitable::Disk(_)))) {
+        return false;
+    }
     refuse(rig, "adding", added.map_err(|e| e.to_string())).is_some()
 }
 
@@ -84,6 +88,8 @@ async fn drain(rig: &Rig, site: &Site, random: &mut Random, for_good: bool) {
         return;
     }
     let emptied = site.path.evacuate(disk, &Progress::default()).await;
+    // Somebody may have looked before the last slab was given to another.
+    rig.rebuilds.set(rig.shape.parity > 0);
     let emptied = refuse(rig, "emptying", emptied.map_err(|e: SpaceError| e.to_string()));
     rig.note(|| format!("disk {n}: {emptied:?}"));
     let empty = emptied.is_some_and(|e| e.left == 0);

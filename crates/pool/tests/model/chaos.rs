@@ -26,6 +26,7 @@ pub async fn chaos(rig: &Rig, site: &Site, steps: u64, mut random: Random) {
         if !rig.machine.is_on() {
             return;
         }
+        rig.look_at_returned(site);
         let n = random.below(rig.machine.slots() as u64) as usize;
         // Beyond the promise: rarely, and with one copy it always is.
         let may = rig.has_budget(n) || random.one_in(12);
@@ -134,6 +135,7 @@ async fn put_back(rig: &Rig, site: &Site, n: usize) {
     let Some(member) = site.pool.members().get(number).cloned() else { return };
     let joined = site.path.join(&member).await;
     refuse(rig, "joining", joined.map_err(|e| e.to_string()));
+    rig.returned.borrow_mut().insert(n);
 }
 
 fn is_ours(site: &Site, n: usize) -> bool {

@@ -108,6 +108,7 @@ fn judge(
     match result {
         Ok(()) => {}
         Err(DiskError::Full { .. }) if rig.less_room.get() => {}
+        Err(e) if rig.excuses(e) => {}
         Err(e) if strict && rig.is_strict() => {
             let why = site.pool.suspended().map_or(String::new(), |s| format!("; suspended: {s}"));
             let rows = site.pool.read(|s| format!("{:x?}", s.rows));

@@ -158,6 +158,11 @@ impl Model {
         self.lost();
     }
 
+    /// Whether there is a unit of which nothing is promised.
+    pub fn is_open(&self) -> bool {
+        self.units.values().any(|u| u.open)
+    }
+
     /// Nothing is in doubt any more: what was read is what is.
     pub fn settled(&mut self, unit: u64, value: Value) {
         let (now, life) = (self.now(), self.life);

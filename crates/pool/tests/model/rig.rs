@@ -166,10 +166,14 @@ pub struct Rig {
     pub less_room: Cell<bool>,
     /// A disk that is on its way back: until it has joined it misses writes, so nobody calls it good.
     pub returning: Cell<Option<usize>>,
+    /// Disks that came back in this life: a write that was under way without one says so when it ends.
+    pub returned: RefCell<BTreeSet<usize>>,
     /// Slabs of parity rows were given to other disks, which have to be filled first and count as bad until then.
     pub rebuilds: Cell<bool>,
     /// More is bad than promised, until the next opening with all disks.
     pub exceeded: Cell<bool>,
+    /// More was bad than promised while a disk lied: what was lost then stays lost, whoever comes back.
+    pub ruined: Cell<bool>,
     pub log: RefCell<Vec<String>>,
 }
 
@@ -239,8 +243,10 @@ impl Rig {
             sluggish: RefCell::default(),
             less_room: Cell::new(false),
             returning: Cell::new(None),
+            returned: RefCell::default(),
             rebuilds: Cell::new(false),
             exceeded: Cell::new(false),
+            ruined: Cell::new(false),
             log: RefCell::default(),
         };
         (rig, site)
@@ -274,7 +280,32 @@ impl Rig {
             self.exceeded.set(true);
             self.model.borrow_mut().lost();
         }
+        self.ruined.set(self.ruined.get() || self.exceeded.get() && !self.liars.borrow().is_empty());
         !self.exceeded.get()
+    }
+
+    /// Whether an error is one that a lie and a crash together may leave (docs, "What this does not give"): nothing is promised from then on.
+    pub fn excuses(&self, error: &DiskError) -> bool {
+        let medium = matches!(error, DiskError::Medium { .. });
+        if medium && self.model.borrow().is_open() && !self.ruined.get() {
+            self.note(|| format!("{error}, after a lie and a crash"));
+            self.ruined.set(true);
+            self.exceeded.set(true);
+        }
+        medium && self.ruined.get()
+    }
+
+    /// Disks that came back and turn out to have missed something.
+    pub fn look_at_returned(&self, site: &Site) {
+        for n in self.returned.borrow().iter() {
+            let disk = pool::DiskNumber(*n as u16);
+            let missed = |s: &pool::State| {
+                s.rows.values().flat_map(|r| &r.slabs).any(|c| c.place.disk == disk && c.missed != 0)
+            };
+            if site.pool.read(missed) {
+                self.bad.borrow_mut().insert(*n);
+            }
+        }
     }
 
     /// Whether one more may be bad.

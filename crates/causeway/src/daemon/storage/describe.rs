@@ -257,7 +257,7 @@ fn findings(open: &OpenPool) -> Vec<Finding> {
         Found::Unreadable => "could not be read, and was replaced from another copy",
         Found::BadTable => "had a damaged or old checksum block, which was replaced",
         Found::Lost => "is lost: no copy is what was written",
-        Found::Unsettled => "was being written twice at a crash, and one of the two counts",
+        Found::Unsettled => "had more than one value after a crash, and one of them counts now",
     };
     let counts = open.data().map(|d| d.events.counts()).unwrap_or_default();
     let finding = |((found, disk), units): ((Found, DiskNumber), u64)| Finding {

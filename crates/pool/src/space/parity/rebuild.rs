@@ -38,7 +38,7 @@ pub(super) enum Part {
 }
 
 /// What came of looking at a stripe.
-enum Healed {
+pub(super) enum Healed {
     /// The unit that was asked for; `None` when it is lost.
     As(Option<IoBuf>),
     /// What was read is too little.
@@ -91,51 +91,6 @@ impl Striped {
             }
         }
         Ok(looked)
-    }
-
-    /// Compares every unit of some stripes with its sum, and the parity with the data: how many stripes were healed, and lost. The caller has their lock, and they are ready.
-    ///
-    /// # Errors
-    /// As for [`Striped::heal`].
-    pub(super) async fn check(
-        &self,
-        group: &RowGroup,
-        range: std::ops::Range<usize>,
-    ) -> Result<(u64, u64), SpaceError> {
-        let (mut healed, mut lost) = (0, 0);
-        let Some(columns) = self.columns(group.key.row) else { return Ok((0, 0)) };
-        let all = self.p.code.all();
-        let parts = self.parts(group, &columns, all, range.start, range.end).await;
-        let there = group.state.lock().any();
-        for unit in range.clone().filter(|u| there.has(*u)) {
-            let stripe: Vec<Part> = parts.iter().map(|p| p[unit - range.start].clone()).collect();
-            if let Some(bad) = stripe.iter().position(|p| p.bad().is_some()) {
-                let mut looked = self.heal_stripe(group, &columns, bad, unit, stripe, all).await?;
-                if matches!(looked, Healed::Again) {
-                    let again = self.heal(group, bad, &Units::range(unit, unit + 1)).await?;
-                    looked = Healed::As(again.into_iter().next().and_then(|(_, bytes)| bytes));
-                }
-                match looked {
-                    Healed::As(Some(_)) => healed += 1,
-                    _ => lost += 1,
-                }
-                continue;
-            }
-            let units: Vec<Option<IoBuf>> = stripe.iter().map(Part::bytes).collect();
-            if units.iter().any(Option::is_none) {
-                continue;
-            }
-            let data: Vec<Option<&[u8]>> = units[..self.p.data()].iter().map(Option::as_deref).collect();
-            let parity = self.p.code.encode(UNIT as usize, &data);
-            for (c, want) in (self.p.data()..).zip(parity) {
-                if units[c].as_deref() != Some(&want[..]) {
-                    let (disk, space) = (columns[c].number, self.space.inner.id);
-                    let address = self.address(group.key.row, c, group.key.first() + unit as u32);
-                    self.space.path.events.add(Finding { found: Found::Unsettled, disk, space, address });
-                }
-            }
-        }
-        Ok((healed, lost))
     }
 
     /// Every unit whose sum is not known is made from the others, if it can be. The caller has no lock of stripes.
@@ -224,7 +179,7 @@ impl Striped {
     }
 
     /// One unit, with what the columns of its stripe that were asked have; of these, what is bad is put right.
-    async fn heal_stripe(
+    pub(super) async fn heal_stripe(
         &self,
         group: &RowGroup,
         columns: &Columns,
@@ -332,7 +287,7 @@ impl Striped {
     }
 
     /// Writes a unit to a column that is not what it should be. It is durable after the next checkpoint.
-    async fn put_back(
+    pub(super) async fn put_back(
         &self,
         group: &RowGroup,
         copy: &Copy,
@@ -363,7 +318,7 @@ impl Striped {
 }
 
 impl Part {
-    fn bytes(&self) -> Option<IoBuf> {
+    pub(super) fn bytes(&self) -> Option<IoBuf> {
         match self {
             Part::Zeros => Some(IoBuf::from(vec![0; UNIT as usize])),
             Part::Good(bytes) => Some(bytes.clone()),
@@ -371,7 +326,7 @@ impl Part {
         }
     }
 
-    fn bad(&self) -> Option<Found> {
+    pub(super) fn bad(&self) -> Option<Found> {
         match self {
             Part::Bad(found) => Some(*found),
             Part::Silent(_) => Some(Found::Unreadable),
