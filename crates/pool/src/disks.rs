@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use arena::{Arena, Class, Sg, SgMut, sg_len};
@@ -232,21 +232,23 @@ pub(crate) struct Started {
 }
 
 impl Started {
-    /// Waits for all of them, looking at each as it ends.
+    /// Waits for all of them.
     pub(crate) async fn wait_all(all: &mut [Started]) {
-        std::future::poll_fn(|context| {
-            let mut done = true;
-            for one in all.iter_mut().filter(|one| !one.ended) {
-                one.ended = one.answer.poll_end(context).is_ready();
-                done &= one.ended;
-            }
-            // A write is done when all of it is: those before the first that is not count no more.
-            for one in all.iter_mut().take_while(|one| one.ended) {
-                one.busy = None;
-            }
-            if done { Poll::Ready(()) } else { Poll::Pending }
-        })
-        .await;
+        std::future::poll_fn(|context| Started::poll_all(all, context)).await;
+    }
+
+    /// Whether all have ended, looking at each as it does.
+    pub(crate) fn poll_all(all: &mut [Started], context: &mut Context<'_>) -> Poll<()> {
+        let mut done = true;
+        for one in all.iter_mut().filter(|one| !one.ended) {
+            one.ended = one.answer.poll_end(context).is_ready();
+            done &= one.ended;
+        }
+        // A write is done when all of it is: those before the first that is not count no more.
+        for one in all.iter_mut().take_while(|one| one.ended) {
+            one.busy = None;
+        }
+        if done { Poll::Ready(()) } else { Poll::Pending }
     }
 
     /// What came of it, after [`Started::wait_all`].

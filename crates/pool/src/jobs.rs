@@ -22,6 +22,7 @@ mod resolve;
 mod resync;
 mod scrub;
 
+pub(crate) use board::ClientIo;
 pub use board::{Board, Job, JobId, JobState, Kind, NoJob, Subject, Why};
 pub use moves::{Evacuated, Moved, Stays};
 pub use progress::{Piece, Progress};

@@ -15,6 +15,7 @@ mod copies;
 mod discard;
 mod emptying;
 mod error;
+mod flight;
 mod flush;
 mod heal;
 mod hedge;
@@ -34,7 +35,7 @@ mod write;
 use std::sync::Arc;
 
 use arena::{Sg, SgMut, sg_len};
-use disk::{Disk, DiskError, DiskInfo, Gate, Op, Place};
+use disk::{Disk, DiskError, DiskInfo, Gate, Op, Pass, Place};
 use env::{Ctx, Epoch, Io};
 use futures_util::FutureExt;
 
@@ -44,6 +45,7 @@ pub use parity::ParityCounts;
 pub(crate) use parity::{Parity, Resynced};
 
 use crate::groups::{Groups, Regions};
+use crate::jobs::ClientIo;
 use crate::layout::Layout;
 use crate::path::DataPath;
 use crate::{PoolId, SpaceId, SpaceRecord, UNIT};
@@ -55,7 +57,8 @@ use routes::Routes;
 use unresolved::Unresolved;
 
 /// A space of an open pool. Clones are the same. Its calls run in tasks on the worker that they are made on ([`env::Env::spawn`]), but for
-/// reads whose disk's answer is verified by who waits for it: a fence waits for those too, until they are polled to their end or dropped.
+/// reads whose disk's answer is verified by who waits for it: a fence waits for those too, until they are polled to their end or dropped. And but for writes that wait
+/// for their disks only: those end where their last I/O does.
 #[derive(Clone)]
 pub struct Space {
     pub(crate) path: Arc<DataPath>,
@@ -137,26 +140,33 @@ impl Space {
         self.inner.id
     }
 
-    /// Checks a call and runs it in a task of its own, so that it ends well whether or not somebody waits for it.
-    fn run<T, F>(&self, c: &Ctx, at: Place, call: impl FnOnce(Space) -> F) -> Result<Io<T>, DiskError>
-    where
-        F: Future<Output = T> + Send + 'static,
-        T: Send + 'static,
-    {
+    /// Checks a call and lets it in.
+    fn enter(&self, c: &Ctx, at: Place) -> Result<Call, DiskError> {
         self.inner.info.geometry.check(at)?;
         if self.path.options.read_only && matches!(at.op, Op::Write | Op::Discard) {
             return Err(DiskError::ReadOnly { at });
         }
         let pass = self.inner.gate.enter(c, at)?;
         // Of a flush and a discard a disk alone decides how long they take: jobs look at reads and writes.
-        let client = self.path.jobs.client(matches!(at.op, Op::Read | Op::Write));
-        // Not a block that awaits the call: it would have room for the call twice.
-        Ok(Io::pending(self.path.env.run(call(self.clone()).map(move |result| {
-            drop((pass, client));
+        Ok((pass, self.path.jobs.client(matches!(at.op, Op::Read | Op::Write))))
+    }
+
+    /// Runs a call in a task of its own, so that it ends well whether or not somebody waits for it.
+    fn run<T, F>(&self, call: impl Send + 'static, work: impl FnOnce(Space) -> F) -> Io<T>
+    where
+        F: Future<Output = T> + Send + 'static,
+        T: Send + 'static,
+    {
+        // Not a block that awaits the work: it would have room for it twice.
+        Io::pending(self.path.env.run(work(self.clone()).map(move |result| {
+            drop(call);
             result
-        }))))
+        })))
     }
 }
+
+/// What lets a call in; it is under way until this is dropped.
+type Call = (Pass, Option<ClientIo>);
 
 fn told(space: &Space, result: Result<(), SpaceError>, at: Place) -> Result<(), DiskError> {
     result.map_err(|error| {
@@ -172,63 +182,70 @@ impl Disk for Space {
 
     fn read(&self, c: &Ctx, offset: u64, dst: SgMut) -> Io<(Result<(), DiskError>, SgMut)> {
         let at = Place::new(Op::Read, offset, dst.iter().map(|b| b.len() as u64).sum());
-        if let Err(e) = self.inner.info.geometry.check(at) {
-            return Io::Done((Err(e), dst));
-        }
-        let pass = match self.inner.gate.enter(c, at) {
-            Ok(pass) => pass,
+        let call = match self.enter(c, at) {
+            Ok(call) => call,
             Err(e) => return Io::Done((Err(e), dst)),
         };
-        let client = self.path.jobs.client(true);
-        let dst = match self.start_read(offset, at.length, dst) {
+        match self.start_read(offset, at.length, dst) {
             Ok(mut direct) => {
                 let space = self.clone();
                 let rest = async move {
                     let (result, dst) = space.finish_read(&mut direct).await;
-                    drop((pass, client));
+                    drop(call);
                     (told(&space, result, at), dst)
                 };
-                return Io::pending(Kept::new(&self.path.env, rest));
+                Io::pending(Kept::new(&self.path.env, rest))
             }
-            Err(dst) => dst,
-        };
-        drop((pass, client));
-        let mut dst = Some(dst);
-        let run = self.run(c, at, |space| {
-            let dst = dst.take().unwrap_or_default();
-            async move {
+            Err(dst) => self.run(call, |space| async move {
                 let (result, dst) = space.read_at(offset, dst).await;
                 (told(&space, result, at), dst)
-            }
-        });
-        run.unwrap_or_else(|e| Io::Done((Err(e), dst.unwrap_or_default())))
+            }),
+        }
     }
 
     fn write(&self, c: &Ctx, offset: u64, src: Sg) -> Io<Result<(), DiskError>> {
         let at = Place::new(Op::Write, offset, sg_len(&src) as u64);
+        let call = match self.enter(c, at) {
+            Ok(call) => call,
+            Err(e) => return Io::Done(Err(e)),
+        };
         let through = c.flags.write_through;
-        let run = self.run(c, at, |space| async move {
+        let (src, call) = if through {
+            (src, Some(call))
+        } else {
+            match self.start_write(offset, src, Some(call)) {
+                Ok(wait) => match wait.now() {
+                    Some(result) => return Io::Done(told(self, result, at)),
+                    None => return Io::pending(wait.told(at)),
+                },
+                Err(back) => back,
+            }
+        };
+        self.run(call, |space| async move {
             let mut result = space.write_from(offset, &src).await;
             if through && result.is_ok() {
                 // In a box: what is rarely asked for is not to make every write large.
                 result = Box::pin(space.flush_for_user()).await;
             }
             told(&space, result, at)
-        });
-        run.unwrap_or_else(|e| Io::Done(Err(e)))
+        })
     }
 
     fn flush(&self, c: &Ctx) -> Io<Result<(), DiskError>> {
         let at = Place::whole(Op::Flush);
-        let run = self.run(c, at, |space| async move { told(&space, space.flush_for_user().await, at) });
-        run.unwrap_or_else(|e| Io::Done(Err(e)))
+        match self.enter(c, at) {
+            Ok(call) => self.run(call, |space| async move { told(&space, space.flush_for_user().await, at) }),
+            Err(e) => Io::Done(Err(e)),
+        }
     }
 
     fn discard(&self, c: &Ctx, offset: u64, length: u64) -> Io<Result<(), DiskError>> {
         let at = Place::new(Op::Discard, offset, length);
-        let run =
-            self.run(c, at, |space| async move { told(&space, space.discard_at(offset, length).await, at) });
-        run.unwrap_or_else(|e| Io::Done(Err(e)))
+        match self.enter(c, at) {
+            Ok(call) => self
+                .run(call, |space| async move { told(&space, space.discard_at(offset, length).await, at) }),
+            Err(e) => Io::Done(Err(e)),
+        }
     }
 
     fn fence(&self, _: &Ctx, epoch: Epoch) -> Io<Result<(), DiskError>> {

@@ -64,9 +64,14 @@ struct Ring {
     /// Slots of jobs whose turn it is.
     ready: VecDeque<u32>,
     disks: FxHashMap<u64, Queue>,
+    /// Jobs that have ended, until who waits is told: not under the lock, since he may go on there and then, with this ring too.
+    ended: Ended,
     fixed: Option<Fixed>,
     driven: bool,
 }
+
+/// Jobs and what came of them.
+type Ended = Vec<(Job, Result<(), DiskError>)>;
 
 /// A job that has not ended.
 struct Accepted {
@@ -149,9 +154,13 @@ struct Driver(Arc<Local>);
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        let mut ring = self.0.ring.lock();
-        ring.drain();
-        ring.driven = false;
+        let ended = {
+            let mut ring = self.0.ring.lock();
+            ring.drain();
+            ring.driven = false;
+            std::mem::take(&mut ring.ended)
+        };
+        tell(ended);
     }
 }
 
@@ -165,8 +174,15 @@ async fn drive(driver: Driver) {
     // SAFETY: it owns its descriptor, which nobody replaces or closes meanwhile.
     let fd = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) };
     let fd = fd.expect("the runtime has an I/O driver");
+    let mut ended = Ended::new();
     loop {
-        let more = local.ring.lock().turn();
+        let more = {
+            let mut ring = local.ring.lock();
+            let more = ring.turn();
+            std::mem::swap(&mut ended, &mut ring.ended);
+            more
+        };
+        tell(ended.drain(..));
         if more {
             local.work.notify_one();
         }
@@ -218,6 +234,7 @@ impl Ring {
             flying: 0,
             ready: VecDeque::new(),
             disks: FxHashMap::default(),
+            ended: Ended::new(),
             fixed: None,
             driven: false,
         }
@@ -376,7 +393,7 @@ impl Ring {
                 None => drop(self.disks.remove(&key)),
             }
         }
-        job.finish(result);
+        self.ended.push((job, result));
     }
 
     /// The ring does not take entries any more: what was not submitted fails.
@@ -406,6 +423,7 @@ impl Ring {
 impl Drop for Ring {
     fn drop(&mut self) {
         self.drain();
+        tell(std::mem::take(&mut self.ended));
         if self.flying == 0 {
             // SAFETY: dropped once, here, and nothing of it is in the kernel (invariant 2).
             unsafe { ManuallyDrop::drop(&mut self.slots) };
@@ -446,6 +464,11 @@ fn pieces(work: &mut Work, length: usize, done: usize) -> SmallVec<[libc::iovec;
         Work::Flush | Work::Discard => {}
     }
     out
+}
+
+/// Tells who waits.
+fn tell(ended: impl IntoIterator<Item = (Job, Result<(), DiskError>)>) {
+    ended.into_iter().for_each(|(job, result)| job.finish(result));
 }
 
 /// Whether the kernel only says to come again: time is up, a signal came, or completions must be taken first.

@@ -1,8 +1,8 @@
-//! Which disk is read, and what becomes of reads that nobody waits for.
+//! Which disk is read, and what becomes of reads and writes that nobody waits for.
 
 use std::time::Duration;
 
-use arena::Class;
+use arena::{Class, IoBuf};
 use disk::sim::{Fault, Rule, SlotId, When};
 use disk::{Disk, Op, sized};
 use env::{Ctx, Epoch, Io};
@@ -36,5 +36,37 @@ fn a_dropped_read_goes_on() {
         world.space.fence(&Ctx::default(), Epoch(7)).wait().await.expect("fenced");
         assert!(world.env.now() - began >= Duration::from_secs(3), "it waited for the disks");
         assert_eq!(world.path.events.count(Found::Healed), 1);
+    });
+}
+
+/// Nor is a write in anybody's way because nobody looks at it: it ends, others at its units go on, and what came of it is there for who asks later.
+#[test]
+fn a_write_goes_on_whoever_waits() {
+    in_virtual_time(async {
+        let world = World::new(Shape::MIRROR, 1).await;
+        world.write(0..8, &[5; 8]).await.expect("a write");
+        for disk in 0..2 {
+            let slow = Rule::new(Op::Write, When::From(0), Fault::Slow(Duration::from_secs(3)));
+            world.machine.rule(SlotId(disk), slow);
+        }
+        let (began, permits) = (world.env.now(), world.path.writes.available_permits());
+        let write = |unit: u64, byte: u8| {
+            let src = [IoBuf::from(vec![byte; UNIT as usize])].into_iter().collect();
+            world.space.write(&Ctx::default(), unit * UNIT, src)
+        };
+        let (held, dropped, over) = (write(1, 1), write(2, 2), write(1, 3));
+        assert!(matches!((&held, &dropped), (Io::Pending(_), Io::Pending(_))), "the disks are slow");
+        drop(dropped);
+        over.wait().await.expect("nobody is before it");
+        assert!(world.env.now() - began >= Duration::from_secs(6), "it waited for the first");
+        world.space.fence(&Ctx::default(), Epoch(7)).wait().await.expect("nothing is under way");
+        held.wait().await.expect("a write");
+        let dst = sized(arena().alloc_sg(2 * 4096, Class::Payload).await, 2 * 4096);
+        let now = Ctx { epoch: Epoch(7), ..Ctx::default() };
+        let (result, read) = world.space.read(&now, UNIT, dst).wait().await;
+        result.expect("a read");
+        let bytes: Vec<u8> = read.iter().flat_map(|b| b.iter().copied()).step_by(UNIT as usize).collect();
+        assert_eq!(bytes, [3, 2]);
+        assert_eq!(world.path.writes.available_permits(), permits);
     });
 }

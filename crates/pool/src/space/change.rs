@@ -92,6 +92,17 @@ impl Space {
         Ok(Ok((targets, marking.marks)))
     }
 
+    /// The same without waiting: only where all copies are here and their disks have the regions marked by now. Otherwise nothing has changed.
+    pub(super) fn begin_change_at_once(&self, key: GroupKey, regions: u64) -> Option<(Targets, Marks)> {
+        let route = self.inner.route(&self.path, key.row, key.column)?;
+        if !route.iter().all(|c| c.disk.is_some()) || regions & !current(route.iter()) != 0 {
+            return None;
+        }
+        let Marking { marks, waits, full, again } = self.mark(&route, regions);
+        let may = waits.is_empty() && full.is_none() && !again && route.is_current(&self.path);
+        may.then(|| (Targets { route, some: None }, marks))
+    }
+
     /// Marks regions as active on the disks of these copies; what is to be waited for before the marks count.
     fn mark(&self, targets: &[Copy], regions: u64) -> Marking {
         let mut marking = Marking::default();
@@ -162,13 +173,8 @@ impl Space {
     }
 
     /// Whether all went well with a change of all targets, and nothing is another than before it: nothing is left to judge.
-    pub(super) fn is_well(
-        &self,
-        targets: &Targets,
-        regions: u64,
-        mut results: impl Iterator<Item = Result<(), DiskError>>,
-    ) -> bool {
-        results.all(|r| r.is_ok())
+    pub(super) fn is_well(&self, targets: &Targets, regions: u64, results: &[Result<(), DiskError>]) -> bool {
+        results.iter().all(|r| r.is_ok())
             && regions & !current(targets.copies()) == 0
             && targets.route.is_current(&self.path)
     }

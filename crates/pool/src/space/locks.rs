@@ -46,22 +46,36 @@ pub struct RangeLock {
 impl RangeLocks {
     /// Waits until no other request for any of these units of the column is before this one.
     pub async fn lock(&self, row: RowNumber, column: u8, units: Range<u32>) -> RangeLock {
-        let key = (row, column);
-        let (id, wake) = {
+        if let Some(lock) = self.try_lock(row, column, units.clone()) {
+            return lock;
+        }
+        let (key, wake) = ((row, column), Arc::<Notify>::default());
+        let id = {
             let mut columns = self.columns.lock();
             columns.next += 1;
             let id = columns.next;
-            let queue = columns.queues.entry(key).or_default();
-            let wake = queue.iter().any(|r| overlap(&r.units, &units)).then(Arc::<Notify>::default);
-            queue.push(Request { id, units, wake: wake.clone() });
-            (id, wake)
+            let request = Request { id, units, wake: Some(Arc::clone(&wake)) };
+            columns.queues.entry(key).or_default().push(request);
+            id
         };
         let lock = RangeLock { columns: Arc::clone(&self.columns), key, id };
-        if let Some(wake) = wake {
-            // Rarely: the box keeps it out of every write's task.
-            Box::pin(lock.wait(&wake)).await;
-        }
+        // Rarely: the box keeps it out of every write's task.
+        Box::pin(lock.wait(&wake)).await;
         lock
+    }
+
+    /// The same at once, if no other request for any of these units is there.
+    pub fn try_lock(&self, row: RowNumber, column: u8, units: Range<u32>) -> Option<RangeLock> {
+        let key = (row, column);
+        let mut columns = self.columns.lock();
+        let Columns { queues, next } = &mut *columns;
+        let queue = queues.entry(key).or_default();
+        if queue.iter().any(|r| overlap(&r.units, &units)) {
+            return None;
+        }
+        *next += 1;
+        queue.push(Request { id: *next, units, wake: None });
+        Some(RangeLock { columns: Arc::clone(&self.columns), key, id: *next })
     }
 }
 
@@ -114,6 +128,7 @@ mod tests {
         let first = locks.lock(ROW, 0, 0..4).now_or_never().unwrap();
         let apart = locks.lock(ROW, 0, 4..8).now_or_never().unwrap();
         let other = locks.lock(ROW, 1, 0..4).now_or_never().unwrap();
+        assert!(locks.try_lock(ROW, 0, 3..5).is_none());
         let mut second = Box::pin(locks.lock(ROW, 0, 3..5));
         assert!(second.as_mut().now_or_never().is_none());
         // It would be free, but the second one came before it.
@@ -123,9 +138,11 @@ mod tests {
         assert!(second.as_mut().now_or_never().is_none(), "the other neighbour still has it");
         drop(apart);
         let second = second.now_or_never().unwrap();
+        assert!(locks.try_lock(ROW, 0, 2..3).is_none(), "the third wants it");
         assert!(third.as_mut().now_or_never().is_none());
         drop(second);
         drop((third.now_or_never().unwrap(), other));
+        assert!(locks.try_lock(ROW, 0, 2..4).is_some());
         assert!(locks.columns.lock().queues.is_empty());
     }
 

@@ -9,7 +9,7 @@ use futures_util::StreamExt;
 use smallvec::SmallVec;
 use tokio::sync::SemaphorePermit;
 
-use super::change::Attempt;
+use super::change::{Attempt, Targets};
 use super::copies::Copy;
 use super::{Space, SpaceError};
 use crate::blocks::checksums::{Sums, checksums};
@@ -43,10 +43,16 @@ impl Space {
     /// # Panics
     /// When the range is not whole units inside the space: the caller has checked it.
     pub async fn write_at(&self, address: u64, src: Sg) -> Result<(), SpaceError> {
-        self.write_from(address, &src).await
+        let length = sg_len(&src) as u64;
+        assert!(address.is_multiple_of(UNIT) && length.is_multiple_of(UNIT));
+        assert!(address + length <= self.inner.info.geometry.size);
+        match self.start_write(address, src, None) {
+            Ok(wait) => wait.await,
+            Err((src, _)) => self.write_from(address, &src).await,
+        }
     }
 
-    /// The same. (By reference: a future has room for what is given to it, and once more for where it puts that.)
+    /// The same, with all that it may have to wait for. (By reference: a future has room for what is given to it, and once more for where it puts that.)
     pub(super) async fn write_from(&self, address: u64, src: &Sg) -> Result<(), SpaceError> {
         let length = sg_len(src) as u64;
         assert!(address.is_multiple_of(UNIT) && length.is_multiple_of(UNIT));
@@ -140,7 +146,6 @@ impl Space {
 
     /// One attempt, under the lock of the units.
     async fn write_locked(&self, group: &Group, job: &mut Job<'_>) -> Result<Attempt, SpaceError> {
-        let (row, column) = (job.key.row, job.key.column);
         let (targets, marks) = match self.begin_change(job.key, job.regions, &mut job.skip).await? {
             Ok(begun) => begun,
             Err(attempt) => return Ok(attempt),
@@ -153,29 +158,44 @@ impl Space {
             }
         }
         Started::wait_all(&mut writes).await;
-        if !self.is_well(&targets, job.regions, writes.iter().map(Started::result)) {
-            let written = targets.copies().iter().filter(|c| c.disk.is_some());
-            let wrote: Vec<(&Copy, Result<(), DiskError>)> =
-                written.zip(writes.iter().map(Started::result)).collect();
-            drop(writes);
-            let judged = Box::pin(self.judge(row, column, job.regions, &wrote)).await;
-            if let Err(error) = judged {
-                // Old or new on each copy, nobody knows which: who looks next decides.
-                self.inner.doubt(&self.path, job.key, job.regions);
-                return Err(error);
-            }
+        let results: SmallVec<[_; 2]> = writes.iter().map(Started::result).collect();
+        drop(writes);
+        if !self.is_well(&targets, job.regions, &results) {
+            Box::pin(self.judge_writes(job.key, job.regions, &targets, &results)).await?;
         }
-        {
-            let mut state = group.state.lock();
-            for (unit, sum) in job.key.within(&job.units).zip(&job.sums) {
-                state.table.sums[unit] = *sum;
-                state.table.written.insert(unit);
-                state.table.lost.remove(unit);
-            }
-            self.inner.groups.dirty(group, &mut state);
-        }
-        self.inner.emptying.wrote(row);
+        self.written(group, &job.units, &job.sums);
         drop(marks);
         Ok(Attempt::Done)
+    }
+
+    /// What came of writes to the copies that did not all go as they should.
+    pub(super) async fn judge_writes(
+        &self,
+        key: GroupKey,
+        regions: u64,
+        targets: &Targets,
+        results: &[Result<(), DiskError>],
+    ) -> Result<(), SpaceError> {
+        let written = targets.copies().iter().filter(|c| c.disk.is_some());
+        let wrote: Vec<(&Copy, Result<(), DiskError>)> = written.zip(results.iter().copied()).collect();
+        let judged = self.judge(key.row, key.column, regions, &wrote).await;
+        if judged.is_err() {
+            // Old or new on each copy, nobody knows which: who looks next decides.
+            self.inner.doubt(&self.path, key, regions);
+        }
+        judged
+    }
+
+    /// The copies have units with these checksums: so does the table.
+    pub(super) fn written(&self, group: &Group, units: &Range<u32>, sums: &Sums) {
+        let mut state = group.state.lock();
+        for (unit, sum) in group.key.within(units).zip(sums) {
+            state.table.sums[unit] = *sum;
+            state.table.written.insert(unit);
+            state.table.lost.remove(unit);
+        }
+        self.inner.groups.dirty(group, &mut state);
+        drop(state);
+        self.inner.emptying.wrote(group.key.row);
     }
 }
