@@ -391,6 +391,16 @@ def test_export_import_rename_and_read_only(machine):
     machine.qemu_io("read -P 9 0 1M")
 
 
+def test_failures_are_json_where_that_is_asked_for(machine):
+    machine.pool()
+    assert machine.refused("pool", "show", "nope").startswith("causeway: there is no pool nope")
+    for words, error in [(["pool", "show", "nope"], "there is no pool nope"), (["pool", "remove-disk", "tank", "9"], "the pool tank has no disk 9")]:
+        told = json.loads(machine("--json", *words, status=1))
+        assert told["error"] == error and set(told) <= {"error", "do"}
+    told = json.loads(machine("--json", "pool", "destroy", "tank", status=1))
+    assert "--yes" in told["error"] + told.get("do", "")
+
+
 def test_spaces_grow_and_go(machine):
     machine.pool()
     machine.mirror()

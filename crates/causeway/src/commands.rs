@@ -50,6 +50,13 @@ pub struct Cli {
     command: Command,
 }
 
+impl Cli {
+    /// In which form it is to print.
+    pub fn output(&self) -> Output {
+        Output { json: self.json }
+    }
+}
+
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run the server
@@ -121,7 +128,7 @@ enum Command {
 /// # Errors
 /// See [`Failure`].
 pub fn run(cli: Cli) -> Result<(), Failure> {
-    let out = Output { json: cli.json };
+    let out = cli.output();
     match cli.command {
         Command::Serve(args) => serve::run(args),
         Command::Config(command) => config::run(command, out),

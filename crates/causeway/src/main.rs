@@ -27,11 +27,12 @@ use commands::{Cli, run};
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    let out = cli.output();
     match run(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure::Failure::Closed) => ExitCode::SUCCESS,
         Err(failure) => {
-            output::complain(&failure.advice());
+            out.failed(&failure.to_string(), failure.cure());
             ExitCode::from(failure.code())
         }
     }

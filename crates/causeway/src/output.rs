@@ -86,6 +86,25 @@ impl Output {
         Ok(())
     }
 
+    /// Says why a command failed, and the cure, on standard error: a line of text, or of JSON with `error` and `do`.
+    pub fn failed(self, error: &str, cure: Option<String>) {
+        #[derive(Serialize)]
+        struct Failed<'a> {
+            error: &'a str,
+            #[serde(rename = "do", skip_serializing_if = "Option::is_none")]
+            cure: Option<String>,
+        }
+        match (self.json, cure) {
+            (true, cure) => {
+                let line = serde_json::to_string(&Failed { error, cure }).unwrap_or_default();
+                // Whoever closed it does not want to know.
+                let _ = writeln!(io::stderr().lock(), "{line}");
+            }
+            (false, Some(cure)) => complain(&format!("{error}: {cure}")),
+            (false, None) => complain(error),
+        }
+    }
+
     /// An empty line between two tables.
     ///
     /// # Errors

@@ -58,7 +58,7 @@ async fn add(rig: &Rig, site: &Site) -> bool {
         return false;
     }
     // Its first writes may be those that fail.
-    if crate::wild() && matches!(added, Err(AdminError::Unsuitable(Unsuitable::Disk(_)))) {
+    if rig.is_wild() && matches!(added, Err(AdminError::Unsuitable(Unsuitable::Disk(_)))) {
         return false;
     }
     refuse(rig, "adding", added.map_err(|e| e.to_string())).is_some()

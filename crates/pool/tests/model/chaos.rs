@@ -42,7 +42,7 @@ pub async fn chaos(rig: &Rig, site: &Site, steps: u64, mut random: Random) {
                     }
                 }
             }
-            6 if rig.has_budget(n) && !rig.exceeded.get() && crate::wild() => {
+            6 if rig.has_budget(n) && !rig.exceeded.get() && rig.is_wild() => {
                 let op = [Op::Write, Op::Flush, Op::Read][random.below(3) as usize];
                 let nth = random.below(12);
                 rig.note(|| format!("{op} {nth} of disk {n} fails"));
@@ -51,7 +51,7 @@ pub async fn chaos(rig: &Rig, site: &Site, steps: u64, mut random: Random) {
                 rig.spoil(n);
                 rig.machine.rule(SlotId(n), Rule::new(op, When::Nth(nth), Fault::Error));
             }
-            7 if rig.has_budget(n) && !rig.exceeded.get() && rig.shape.promise() > 0 && crate::wild() => {
+            7 if rig.has_budget(n) && !rig.exceeded.get() && rig.shape.promise() > 0 && rig.is_wild() => {
                 lie(rig, n, &mut random)
             }
             8 => {
@@ -70,7 +70,7 @@ pub async fn chaos(rig: &Rig, site: &Site, steps: u64, mut random: Random) {
                 let quiet = site.path.quiesce().await;
                 refuse(rig, "quiesce", quiet.map_err(|e| e.to_string()));
             }
-            12 if crate::wild() => grow(rig, site, &mut random).await,
+            12 if rig.is_wild() => grow(rig, site, &mut random).await,
             _ => {}
         }
         rig.look(site);
@@ -167,6 +167,7 @@ fn lie(rig: &Rig, n: usize, random: &mut Random) {
     let what = random.below(6);
     rig.note(|| format!("disk {n} lies: {what}"));
     rig.liars.borrow_mut().insert(n);
+    rig.model.borrow_mut().lies();
     rig.spoil(n);
     let chance = When::Chance(30_000 + random.below(300_000) as u32);
     let writes = |fault| Rule::new(Op::Write, chance, fault).within(slabs.clone());

@@ -12,7 +12,7 @@ use crate::admin::admin;
 use crate::chaos::{a_cut, bring_back, chaos, plug, pull, resync};
 use crate::load::{flush, read_all, user};
 use crate::model::Value;
-use crate::rig::{DISK_BYTES, Random, Rig, SLOW, Site, USED, look, open};
+use crate::rig::{DISK_BYTES, Random, Rig, SLOW, Site, USED, WILD, look, open};
 use crate::slow::slow;
 
 pub struct End {
@@ -40,7 +40,7 @@ pub async fn run(seed: u64, event: Option<u64>) -> End {
             join_all((0..users).map(|_| user(&rig, &site, steps, Random(random.next()))).collect::<Vec<_>>());
         let mishaps = if event.is_some() { 0 } else { random.below(12) };
         // Some seeds only, with chance of its own, so that the others stay what they were.
-        let chores = if event.is_none() && seed < SLOW && seed / 10 % 3 == 2 { 6 } else { 0 };
+        let chores = if event.is_none() && seed % WILD < SLOW && seed / 10 % 3 == 2 { 6 } else { 0 };
         let chores = admin(&rig, &site, chores, Random(seed ^ 0xad ^ life << 32));
         let slow = slow(&rig, if event.is_none() { 3 } else { 0 }, Random(seed ^ 0x510e ^ life << 32));
         join(join3(users, chaos(&rig, &site, mishaps, Random(random.next())), chores), slow).await;
@@ -121,7 +121,7 @@ async fn between(rig: &Rig, old: &mut Vec<Image>, random: &mut Random) {
         if random.one_in(6) && !rig.pulled.borrow().contains(&n) {
             pull(rig, n, PowerCut::KeepAll);
         } else if random.one_in(6)
-            && crate::wild()
+            && rig.is_wild()
             && let Some(image) = old.get(n)
         {
             rig.note(|| format!("disk {n} is as it was"));

@@ -158,6 +158,15 @@ impl Model {
         self.lost();
     }
 
+    /// A disk begins to lie: of what was in flight at an earlier crash, and is not decided, it may have the only copy that anybody can tell from rot.
+    pub fn lies(&mut self) {
+        let life = self.life;
+        for u in self.units.values_mut() {
+            let undecided = u.writes.iter().filter(|w| !w.gone && w.life < life).count() > 1;
+            u.open |= undecided;
+        }
+    }
+
     /// Whether there is a unit of which nothing is promised.
     pub fn is_open(&self) -> bool {
         self.units.values().any(|u| u.open)

@@ -68,11 +68,16 @@ pub const LOCAL: u64 = 1 << 47;
 pub const SLOW: u64 = 1 << 49;
 /// The same with local reconstruction codes.
 pub const SLOW_LOCAL: u64 = SLOW + (1 << 46);
+/// Seeds from here on are the same as without this, on disks that lie, fail single I/Os and are put back to older states.
+pub const WILD: u64 = 1 << 50;
 /// The units that are used, at the beginning of each row.
 pub const USED: u64 = 40;
 
 impl Shape {
     pub fn of(seed: u64) -> Shape {
+        if let Some(n) = seed.checked_sub(WILD) {
+            return Shape::of(n);
+        }
         if let Some(n) = seed.checked_sub(SLOW_LOCAL) {
             return Shape::of(LOCAL + n);
         }
@@ -250,6 +255,11 @@ impl Rig {
             log: RefCell::default(),
         };
         (rig, site)
+    }
+
+    /// Whether its disks may lie.
+    pub fn is_wild(&self) -> bool {
+        self.seed >= WILD || crate::wild()
     }
 
     pub fn note(&self, what: impl FnOnce() -> String) {

@@ -8,11 +8,11 @@ use pool::{Absence, AdminError, DiskNumber, Presence};
 
 use crate::chaos::resync;
 use crate::in_virtual_time;
-use crate::rig::{Random, Rig, SLOW};
+use crate::rig::{Random, Rig, SLOW, WILD};
 
 /// So many times a disk becomes slow, within what is promised: it may have to leave. Only of seeds that have this.
 pub async fn slow(rig: &Rig, times: u64, mut random: Random) {
-    if rig.seed < SLOW {
+    if rig.seed % WILD < SLOW {
         return;
     }
     for _ in 0..times {
