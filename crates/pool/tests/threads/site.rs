@@ -146,6 +146,18 @@ impl Site {
         }
     }
 
+    /// Where everything is, which disks are away, and what everybody does.
+    pub fn rows(&self) -> String {
+        let here = self.pool.read(|s| {
+            format!(
+                "{:x?}, disks {:?}",
+                s.rows,
+                s.disks.iter().map(|(d, r)| (d.0, r.presence)).collect::<Vec<_>>()
+            )
+        });
+        format!("{here}; {}", self.under_way())
+    }
+
     /// What a disk is behind with, and whether it is here. Of slabs that are on their way there a job of their own knows.
     pub fn lacks(&self, n: usize) -> Option<String> {
         let number = DiskNumber(n as u16);

@@ -82,7 +82,7 @@ pub async fn user(site: Arc<Site>, n: usize, stop: Arc<AtomicBool>) -> Known {
                     .map(|u| IoBuf::from((value + (u << 40)).to_le_bytes().repeat(UNIT as usize / 8)))
                     .collect();
                 let written = site.space.write(&Ctx::default(), first * UNIT, bytes.into()).wait().await;
-                written.unwrap_or_else(|e| panic!("{who} writes {first}+{count}: {e}"));
+                written.unwrap_or_else(|e| panic!("{who} writes {first}+{count}: {e}; {}", site.rows()));
                 known.values.extend((0..count).map(|u| (first + u, value + (u << 40))));
                 known.writes += 1;
             }
@@ -95,7 +95,7 @@ pub async fn user(site: Arc<Site>, n: usize, stop: Arc<AtomicBool>) -> Known {
             _ => {
                 site.did(who, "flushes".to_owned());
                 let flushed = site.space.flush_for_user().await;
-                flushed.unwrap_or_else(|e| panic!("{who} flushes: {e}"));
+                flushed.unwrap_or_else(|e| panic!("{who} flushes: {e}; {}", site.rows()));
             }
         }
     }
@@ -111,7 +111,7 @@ async fn discard(site: &Site, who: &'static str, known: &mut Known, first: u64, 
 async fn discarded(site: &Site, who: &'static str, first: u64, count: u64) {
     site.did(who, format!("discards {first}+{count}"));
     let gone = site.space.discard(&Ctx::default(), first * UNIT, count * UNIT).wait().await;
-    gone.unwrap_or_else(|e| panic!("{who} discards {first}+{count}: {e}"));
+    gone.unwrap_or_else(|e| panic!("{who} discards {first}+{count}: {e}; {}", site.rows()));
 }
 
 async fn read(site: &Site, who: &'static str, known: &Known, first: u64, count: u64) {
@@ -119,7 +119,7 @@ async fn read(site: &Site, who: &'static str, known: &Known, first: u64, count: 
     let length = (count * UNIT) as usize;
     let dst = sized(site.arena.alloc_sg(length, Class::Payload).await, length);
     let (result, read) = site.space.read(&Ctx::default(), first * UNIT, dst).wait().await;
-    result.unwrap_or_else(|e| panic!("{who} reads {first}+{count}: {e}"));
+    result.unwrap_or_else(|e| panic!("{who} reads {first}+{count}: {e}; {}", site.rows()));
     let bytes: Vec<u8> = read.iter().flat_map(|b| b.iter().copied()).collect();
     for (unit, bytes) in (first..).zip(bytes.chunks_exact(UNIT as usize)) {
         let value = known.values.get(&unit).copied().unwrap_or(0);
