@@ -71,9 +71,9 @@ class Machine:
     def url(self, name="vm"):
         return f"nbd+unix:///{name}?socket={self.socket}"
 
-    def qemu_io(self, *commands, status=0, name="vm"):
+    def qemu_io(self, *commands, status=0, name="vm", options=()):
         each = [part for command in commands for part in ("-c", command)]
-        out = run(["qemu-io", "-f", "raw", "-t", "none", *each, self.url(name)], status=status, timeout=120).out
+        out = run(["qemu-io", *options, "-f", "raw", "-t", "none", *each, self.url(name)], status=status, timeout=120).out
         if status == 0:
             assert "failed" not in out.lower(), out
         return out

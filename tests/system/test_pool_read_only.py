@@ -14,12 +14,6 @@ from test_pool_admin import load_on
 KINDS = [(["mirror"], "abc"), (["parity"], "abcd"), (["dual-parity", "--groups", "2", "--columns", "7"], "abcdefgh")]
 
 
-def read(machine, *commands):
-    each = [part for command in commands for part in ("-c", command)]
-    out = run(["qemu-io", "-r", "-f", "raw", "-t", "none", *each, machine.url()], timeout=120).out
-    assert "failed" not in out.lower(), out
-
-
 def digests(paths):
     return [hashlib.sha256(p.read_bytes()).hexdigest() for p in paths]
 
@@ -51,8 +45,8 @@ def test_what_a_crash_left_is_read_and_no_disk_changes(machine, words, names):
         assert "for reading only, as the pool tank is open" in machine("space", "attach", "vm", "--nbd", machine.socket)
         export = json.loads(run(["nbdinfo", "--json", "--no-content", machine.url()]).out)["exports"][0]
         assert export["is_read_only"] and export["export-size"] == SPACE
-        read(machine, *whole)
-        read(machine, *whole)
+        machine.qemu_io(*whole, options=["-r"])
+        machine.qemu_io(*whole, options=["-r"])
         assert machine.qemu_io("write -P 3 0 64k", status=1)
         for refused in [["space", "resize", "vm", "--size", 2 * SPACE], ["space", "repair", "vm"], ["space", "destroy", "vm", "--yes"],
                         ["space", "create", "more", "--pool", "tank", "--size", SPACE], ["pool", "optimize", "tank"],

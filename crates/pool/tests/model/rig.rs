@@ -307,15 +307,8 @@ impl Rig {
 
     /// Disks that came back and turn out to have missed something.
     pub fn look_at_returned(&self, site: &Site) {
-        for n in self.returned.borrow().iter() {
-            let disk = pool::DiskNumber(*n as u16);
-            let missed = |s: &pool::State| {
-                s.rows.values().flat_map(|r| &r.slabs).any(|c| c.place.disk == disk && c.missed != 0)
-            };
-            if site.pool.read(missed) {
-                self.bad.borrow_mut().insert(*n);
-            }
-        }
+        let returned = self.returned.borrow();
+        self.bad.borrow_mut().extend(returned.iter().copied().filter(|n| site.lacks(*n)));
     }
 
     /// Whether one more may be bad.
@@ -334,13 +327,9 @@ impl Rig {
         let liars = self.liars.borrow();
         let pulled = self.pulled.borrow();
         let sluggish = self.sluggish.borrow();
-        let lacks = |n: usize| {
-            let d = pool::DiskNumber(n as u16);
-            let mine = |c: &&pool::SlabCopy| c.place.disk == d && c.missed != 0;
-            site.pool.read(|s| s.rows.values().flat_map(|r| &r.slabs).any(|c| mine(&c)))
-        };
         if self.rebuilds.get() {
-            let filled: Vec<usize> = (0..self.machine.slots()).filter(|n| ours(*n) && lacks(*n)).collect();
+            let filled: Vec<usize> =
+                (0..self.machine.slots()).filter(|n| ours(*n) && site.lacks(*n)).collect();
             self.rebuilds.set(!filled.is_empty());
             self.bad.borrow_mut().extend(filled);
         }
@@ -349,7 +338,7 @@ impl Rig {
             if !ours(*n) {
                 return false;
             }
-            let behind = !site.pool.read(|s| s.is_present(d)) || lacks(*n);
+            let behind = !site.pool.read(|s| s.is_present(d)) || site.lacks(*n);
             let away = pulled.contains(n) || site.pool.members().get(d).is_none();
             behind || away || liars.contains(n) || sluggish.contains(n) || self.returning.get() == Some(*n)
         });
@@ -357,6 +346,12 @@ impl Rig {
 }
 
 impl Site {
+    /// Whether a disk has missed something of what it has slabs for.
+    pub fn lacks(&self, n: usize) -> bool {
+        let mine = |c: &pool::SlabCopy| c.place.disk == pool::DiskNumber(n as u16) && c.missed != 0;
+        self.pool.read(|s| s.rows.values().flat_map(|r| &r.slabs).any(mine))
+    }
+
     pub async fn write(&self, first: u64, values: &[Value], through: bool) -> Result<(), DiskError> {
         let bytes: Vec<IoBuf> =
             values.iter().map(|v| IoBuf::from(v.to_le_bytes().repeat(UNIT as usize / 8))).collect();
