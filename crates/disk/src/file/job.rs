@@ -9,12 +9,14 @@ use arena::{Arena, Sg, SgMut};
 use rustix::fs::{SeekFrom, seek};
 use tokio::sync::oneshot;
 
+use super::hold::Hold;
 use super::pages::Pages;
 use crate::{DiskError, FlushLatch, Op, Pass, Place};
 
 /// An open file or device, kept open by every I/O on it.
 pub(super) struct Target {
     pub(super) fd: OwnedFd,
+    pub(super) hold: Hold,
     /// Tells its I/Os from others' in a ring.
     pub(super) key: u64,
     pub(super) is_device: bool,
@@ -61,6 +63,12 @@ pub(super) enum Outcome {
 }
 
 const AGAIN_MAX: u32 = 1000;
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        self.hold.end(&self.fd);
+    }
+}
 
 impl Target {
     pub(super) fn next_key() -> u64 {

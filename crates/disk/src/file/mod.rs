@@ -7,12 +7,13 @@
 //! A fence holds for the I/O through this value, on all its threads. It keeps no other machine from a device that both can
 //! reach (shared SAS, NVMe over fabrics): whoever pools such devices refuses them, or has them reserved by other means.
 //!
-//! A disk is closed, and its lock given up, when its last clone is dropped and its last I/O is done.
+//! A disk is closed, and its lock given up, when its last clone is dropped and its last I/O is done; who closed it may open it again at once.
 //!
 //! A file's identity is a random number in its extended attribute, beside the file's own number in its file system: a
 //! copy has another number, so it gets another identity, and its label tells that it is one.
 
 mod fixed;
+mod hold;
 mod identity;
 mod job;
 mod open;
@@ -78,7 +79,7 @@ impl FileDisk {
         at: Place,
         work: impl FnOnce() -> Work,
         reply: impl FnOnce(oneshot::Sender<T>) -> Reply,
-        late: T,
+        late: fn(Place) -> T,
     ) -> Result<Io<T>, DiskError> {
         self.info.geometry.check(at)?;
         let pass = self.gate.enter(c, at)?;
@@ -96,13 +97,13 @@ impl FileDisk {
         ring::submit(&self.env, job);
         Ok(match c.deadline {
             // Without a timer's room, in every I/O.
-            None => Io::pending(async move { receive.await.unwrap_or(late) }),
-            deadline => Io::pending(within(self.env.clone(), deadline, receive, late)),
+            None => Io::pending(async move { receive.await.unwrap_or_else(|_| late(at)) }),
+            deadline => Io::pending(within(self.env.clone(), deadline, receive, late(at))),
         })
     }
 
     fn done(&self, c: &Ctx, at: Place, work: impl FnOnce() -> Work) -> Io<Result<(), DiskError>> {
-        let late = Err(DiskError::Timeout { at });
+        let late = |at| Err(DiskError::Timeout { at });
         self.start(c, at, work, Reply::Done, late).unwrap_or_else(|e| Io::Done(Err(e)))
     }
 }
@@ -116,7 +117,7 @@ impl Disk for FileDisk {
         let at = Place::new(Op::Read, offset, dst.iter().map(|b| b.len() as u64).sum());
         let mut dst = Some(dst);
         let g = self.info.geometry;
-        let late = (Err(DiskError::Timeout { at }), SgMut::new());
+        let late = |at| (Err(DiskError::Timeout { at }), SgMut::new());
         let take = || Work::read(dst.take().unwrap_or_default(), g.dma_alignment, g.logical_block);
         match self.start(c, at, take, Reply::Read, late) {
             Ok(io) => io,

@@ -11,6 +11,7 @@ use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, SeekFrom, Statx, StatxFl
 use rustix::io::Errno;
 use thiserror::Error;
 
+use super::hold::{self, Hold};
 use super::job::Target;
 use super::{FileDisk, identity, ring};
 use crate::sysfs::{Device, Sysfs};
@@ -84,7 +85,8 @@ const QUEUE_DEPTH_MAX: u32 = 1024;
 const ATOMIC_MAX: u32 = 4096;
 
 impl FileDisk {
-    /// Opens a regular file or block device.
+    /// Opens a regular file or block device. One that this process has just closed is waited for, a second at most; not from a thread that has had I/O on it under
+    /// way, whose ring may be what keeps it.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -101,11 +103,22 @@ impl FileDisk {
         ring::prepare().map_err(|source| OpenError::NoRing { source })?;
         let failed = |e: Errno| OpenError::Path { path: path.into(), source: e.into() };
         let in_use = || OpenError::InUse { path: path.into() };
-        let is_device = is_device(path, options)?;
-        let fd = open(path, options, is_device)?;
-        if !is_device && !options.shared {
-            rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive).map_err(|_| in_use())?;
-        }
+        let device = device_number(path, options)?;
+        let is_device = device.is_some();
+        let fd = loop {
+            match open(path, options, is_device) {
+                Err(OpenError::InUse { .. }) if device.is_some_and(|number| hold::waits(env, number)) => {}
+                opened => break opened?,
+            }
+        };
+        let hold = match device {
+            _ if options.shared => Hold::Shared,
+            Some(number) => Hold::Device { number, env: env.clone() },
+            None => {
+                rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive).map_err(|_| in_use())?;
+                Hold::Lock
+            }
+        };
         let size = rustix::fs::seek(&fd, SeekFrom::End(0)).map_err(failed)?;
         let flags = StatxFlags::BASIC_STATS | StatxFlags::DIOALIGN;
         let statx = rustix::fs::statx(&fd, "", AtFlags::EMPTY_PATH, flags).map_err(failed)?;
@@ -127,6 +140,7 @@ impl FileDisk {
         }
         let target = Target {
             fd,
+            hold,
             key: Target::next_key(),
             is_device,
             depth: info.queue_depth,
@@ -138,16 +152,16 @@ impl FileDisk {
     }
 }
 
-fn is_device(path: &Path, options: &FileOptions) -> Result<bool, OpenError> {
-    use std::os::unix::fs::FileTypeExt;
+/// Of a block device, its number.
+fn device_number(path: &Path, options: &FileOptions) -> Result<Option<u64>, OpenError> {
+    use std::os::unix::fs::{FileTypeExt, MetadataExt};
     if options.create.is_some() {
-        return Ok(false);
+        return Ok(None);
     }
-    let kind =
-        std::fs::metadata(path).map_err(|source| OpenError::Path { path: path.into(), source })?.file_type();
-    match (kind.is_file(), kind.is_block_device()) {
-        (true, _) => Ok(false),
-        (_, true) => Ok(true),
+    let found = std::fs::metadata(path).map_err(|source| OpenError::Path { path: path.into(), source })?;
+    match (found.is_file(), found.file_type().is_block_device()) {
+        (true, _) => Ok(None),
+        (_, true) => Ok(Some(found.rdev())),
         _ => Err(OpenError::NotADisk { path: path.into() }),
     }
 }
@@ -211,7 +225,8 @@ fn file_info(
     };
     // What lies in one block of the file system lies in one piece on the device.
     let piece = rustix::fs::fstatfs(fd).map_or(0, |fs| u32::try_from(fs.f_bsize).unwrap_or(0));
-    let memory = Some(statx.stx_dio_mem_align).filter(|n| *n > 0);
+    let memory =
+        Some(statx.stx_dio_mem_align).filter(|n| *n > 0).max(below.as_ref().and_then(Device::dma_alignment));
     let geometry = Geometry {
         size: size - size % u64::from(logical_block),
         logical_block,

@@ -275,7 +275,8 @@ impl Ring {
         }
     }
 
-    /// Submits what is ready and takes what is complete; whether there may be more at once.
+    /// Submits what is ready and takes what is complete; whether there may be more at once. What completes meanwhile is left for the call that submits what comes
+    /// of these: it takes them in passing.
     fn turn(&mut self) -> bool {
         for _ in 0..ROUNDS_MAX {
             self.push_ready();
@@ -286,9 +287,11 @@ impl Ring {
                     Err(e) => self.fail_all(&e),
                 }
             }
-            if self.reap() == 0 && self.ready.is_empty() {
-                // Entries that the kernel had no memory for are tried again.
-                return !self.ring.submission().is_empty();
+            self.reap();
+            if self.ready.is_empty() {
+                // Entries that the kernel had no memory for are tried again, and of completions that it had no room for nobody hears.
+                let queue = self.ring.submission();
+                return !queue.is_empty() || queue.cq_overflow();
             }
         }
         true

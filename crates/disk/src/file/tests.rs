@@ -10,6 +10,7 @@ use crate::conformance::{SIZE_MIN, bytes};
 use crate::loops::{folder, skipped};
 use crate::{IdKind, sized};
 
+mod closing;
 mod device;
 
 fn new_file(folder: &TempDir, name: &str) -> Arc<FileDisk> {

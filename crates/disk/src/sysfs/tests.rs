@@ -75,6 +75,12 @@ fn an_nvme_disk() {
 }
 
 #[test]
+fn zram_takes_whole_pages_whatever_it_says() {
+    let (_tree, d) = Tree::disk("zram0", &[("queue/dma_alignment", "511\n")]);
+    assert_eq!((d.id(), d.dma_alignment()), (None, Some(4096)));
+}
+
+#[test]
 fn a_sas_disk_in_an_enclosure_and_its_partition() {
     let (tree, d) = Tree::disk(
         "sdb",
