@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use arena::{Arena, Class, Sg, SgMut, sg_len};
 use disk::{Disk, DiskError, Op, Place, sized};
-use env::{Ctx, Env, Epoch};
+use env::{Ctx, Env, Epoch, Moment};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use crate::Member;
 use crate::activity::Log;
-use crate::pulse::{Busy, Followed, Pulse};
+use crate::pulse::{Busy, Came, Followed, Pulse};
 use crate::{DiskNumber, RowNumber, SpaceId};
 
 /// Between two looks for memory, when there is none for a buffer that a disk keeps.
@@ -72,12 +72,13 @@ impl DataDisk {
         })
     }
 
-    /// Starts a read, which goes on whether or not somebody waits.
-    pub(crate) fn start_read(self: &Arc<DataDisk>, offset: u64, dst: SgMut) -> Reading {
+    /// Starts a read, now, which goes on whether or not somebody waits.
+    pub(crate) fn start_read(self: &Arc<DataDisk>, now: Moment, offset: u64, dst: SgMut) -> Reading {
         let shape = Shape::of(&dst);
         let at = Place::new(Op::Read, offset, shape.length());
         let busy = self.pulse.busy();
-        let answer = self.pulse.follow(at, || self.member.disk.read(&self.ctx, offset, dst)).counted(busy);
+        let read = || self.member.disk.read(&self.ctx, offset, dst);
+        let answer = self.pulse.follow_since(now, at, read).counted(busy);
         Reading { answer, disk: Arc::clone(self), at, shape }
     }
 
@@ -100,14 +101,14 @@ impl DataDisk {
     }
 
     pub(crate) async fn write(&self, offset: u64, src: Sg) -> Result<(), DiskError> {
-        self.start_write(offset, src).wait().await
+        self.start_write(self.pulse.now(), offset, src).wait().await
     }
 
-    /// Starts a write, which goes on whether or not somebody waits.
-    pub(crate) fn start_write(&self, offset: u64, src: Sg) -> Started {
+    /// Starts a write, now, which goes on whether or not somebody waits.
+    pub(crate) fn start_write(&self, now: Moment, offset: u64, src: Sg) -> Started {
         let at = Place::new(Op::Write, offset, sg_len(&src) as u64);
         let busy = Some(self.pulse.busy());
-        let answer = self.pulse.follow(at, || self.member.disk.write(&self.ctx, offset, src));
+        let answer = self.pulse.follow_since(now, at, || self.member.disk.write(&self.ctx, offset, src));
         Started { answer, at, busy, ended: false }
     }
 
@@ -162,7 +163,18 @@ impl Reading {
 
     /// What it gave, once. The buffers are as those that were given, but others when the disk keeps them: it has left, and its driver is not done.
     pub(crate) async fn answer(&mut self, io: &RawIo, env: &Env) -> (Result<(), DiskError>, SgMut) {
-        match (&mut self.answer).await {
+        let answer = (&mut self.answer).await;
+        self.given(answer, io, env).await
+    }
+
+    /// The same, when it has given it.
+    pub(crate) async fn given(
+        &mut self,
+        answer: Option<(Result<(), DiskError>, SgMut)>,
+        io: &RawIo,
+        env: &Env,
+    ) -> (Result<(), DiskError>, SgMut) {
+        match answer {
             Some((result, dst)) if !dst.is_empty() || self.shape.is_empty() => (result, dst),
             other => {
                 let error =
@@ -170,6 +182,15 @@ impl Reading {
                 (Err(error), Box::pin(self.shape.alloc(io, env)).await)
             }
         }
+    }
+
+    /// What it gave, or that it takes longer than this, if that is asked; then it goes on.
+    pub(crate) fn poll_within(
+        &mut self,
+        context: &mut Context<'_>,
+        within: Option<Duration>,
+    ) -> Poll<Came<(Result<(), DiskError>, SgMut)>> {
+        self.answer.poll_within(context, within)
     }
 
     /// Whether it ends before it has taken so long; it goes on in any case.

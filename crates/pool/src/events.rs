@@ -20,6 +20,8 @@ pub enum Found {
     Unreadable,
     /// A checksum block was damaged, another's, or older than those of the other copies.
     BadTable,
+    /// A label, a claim, a checkpoint or the journal of the metadata was not what was written, and is again.
+    Metadata,
     /// No copy was what was written.
     Lost,
     /// After a crash: no copy was what any table says, so the lowest one counts. Two writes were in flight.
@@ -81,6 +83,18 @@ impl Events {
                 space = space.0,
                 address,
                 "a unit was not as it was written"
+            );
+        }
+    }
+
+    /// Places of labels and metadata were written anew ([`crate::Pool::scrub_metadata`]).
+    pub fn metadata(&self, found: &BTreeMap<DiskNumber, u64>) {
+        for (disk, places) in found {
+            *self.inner.lock().counts.entry((Found::Metadata, *disk)).or_insert(0) += places;
+            tracing::warn!(
+                disk = disk.0,
+                places,
+                "labels or metadata were not as they were written, and are again"
             );
         }
     }

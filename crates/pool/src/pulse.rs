@@ -24,7 +24,7 @@ use disk::{DiskInfo, Media, Op, Place};
 use env::{Env, Io, Moment};
 use parking_lot::Mutex;
 
-pub(crate) use followed::Followed;
+pub(crate) use followed::{Came, Followed};
 use followed::{Due, Ticket, UnderWay};
 use spread::Spread;
 use standing::Look;
@@ -149,15 +149,28 @@ impl Pulse {
         at: Place,
         start: impl FnOnce() -> Io<T>,
     ) -> Followed<T> {
+        self.follow_since(self.env.moment(), at, start)
+    }
+
+    /// The same, for who has just looked at the clock.
+    pub(crate) fn follow_since<T: Send + 'static>(
+        self: &Arc<Pulse>,
+        now: Moment,
+        at: Place,
+        start: impl FnOnce() -> Io<T>,
+    ) -> Followed<T> {
         if self.abandoned.load(Ordering::Acquire) {
             return Followed::of_none();
         }
-        let ticket = self.begin(at);
+        let ticket = self.begin(at, now);
         Followed::new(start(), ticket)
     }
 
-    fn begin(self: &Arc<Pulse>, at: Place) -> Ticket {
-        let began = self.env.moment();
+    pub(crate) fn now(&self) -> Moment {
+        self.env.moment()
+    }
+
+    fn begin(self: &Arc<Pulse>, at: Place, began: Moment) -> Ticket {
         if at.op == Op::Read {
             // Not only at its end: one that hangs is not to look as if nobody had asked for long.
             self.note_read(began);

@@ -12,6 +12,7 @@
 mod allocate;
 mod change;
 mod copies;
+mod direct;
 mod discard;
 mod emptying;
 mod error;
@@ -19,9 +20,9 @@ mod flight;
 mod flush;
 mod heal;
 mod hedge;
-mod kept;
 mod load;
 mod locks;
+mod own;
 mod parity;
 mod prepare;
 mod read;
@@ -51,7 +52,6 @@ use crate::path::DataPath;
 use crate::{PoolId, SpaceId, SpaceRecord, UNIT};
 use emptying::Emptying;
 use flush::Flusher;
-use kept::Kept;
 use locks::RangeLocks;
 use routes::Routes;
 use unresolved::Unresolved;
@@ -187,15 +187,7 @@ impl Disk for Space {
             Err(e) => return Io::Done((Err(e), dst)),
         };
         match self.start_read(offset, at.length, dst) {
-            Ok(mut direct) => {
-                let space = self.clone();
-                let rest = async move {
-                    let (result, dst) = space.finish_read(&mut direct).await;
-                    drop(call);
-                    (told(&space, result, at), dst)
-                };
-                Io::pending(Kept::new(&self.path.env, rest))
-            }
+            Ok(direct) => Io::pending(direct::Wait::new(self.clone(), direct, call, at)),
             Err(dst) => self.run(call, |space| async move {
                 let (result, dst) = space.read_at(offset, dst).await;
                 (told(&space, result, at), dst)

@@ -81,14 +81,22 @@ pub fn decode(b: &[u8], id: &BlockId) -> Result<(u64, Box<Table>), Damaged> {
 
 /// What a unit's place adds to its checksum. `unit` counts from the beginning of the column.
 pub fn place_hash(space: SpaceId, row: RowNumber, column: u8, unit: u32) -> u32 {
-    // The finish of SplitMix64, twice: every bit of the place changes every bit of the hash.
-    let mix = |x: u64| {
-        let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        x ^ (x >> 31)
-    };
-    let first = mix((u64::from(space.0) << 32 | u64::from(row.0)).wrapping_add(0x9e37_79b9_7f4a_7c15));
-    mix(first ^ (u64::from(column) << 32 | u64::from(unit))) as u32
+    in_row(row_hash(space, row), column, unit)
+}
+
+fn row_hash(space: SpaceId, row: RowNumber) -> u64 {
+    mix((u64::from(space.0) << 32 | u64::from(row.0)).wrapping_add(0x9e37_79b9_7f4a_7c15))
+}
+
+fn in_row(row: u64, column: u8, unit: u32) -> u32 {
+    mix(row ^ (u64::from(column) << 32 | u64::from(unit))) as u32
+}
+
+/// The finish of SplitMix64, twice for each place: every bit of the place changes every bit of the hash.
+fn mix(x: u64) -> u64 {
+    let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
 }
 
 /// The checksum of a unit: CRC32C of its bytes, which may lie in several pieces, and its place.
@@ -118,7 +126,7 @@ pub fn checksum<'a>(
 }
 
 /// Checksums of units one after the other.
-pub type Sums = SmallVec<[u32; 4]>;
+pub type Sums = SmallVec<[u32; 16]>;
 
 /// The checksums of the whole units that these bytes are end to end, `first` the first: each as [`checksum`], but four at a time where they lie together.
 pub fn checksums<'a>(
@@ -131,6 +139,7 @@ pub fn checksums<'a>(
     const LONG: usize = UNIT as usize;
     let (mut sums, mut unit, mut have) = (Sums::new(), SmallVec::<[&[u8]; 4]>::new(), 0);
     let next = |sums: &Sums| first + sums.len() as u32;
+    let hash = row_hash(space, row);
     for mut bytes in bytes {
         sums.reserve(bytes.len() / LONG);
         while !bytes.is_empty() {
@@ -140,8 +149,10 @@ pub fn checksums<'a>(
                 for four in fours {
                     let each = || four.each_ref().map(|unit| crc_fast::crc32_iscsi(unit));
                     let crcs = disk::crc32c_of_four(four).unwrap_or_else(each);
-                    let places = (next(&sums)..).map(|number| place_hash(space, row, column, number));
-                    sums.extend(crcs.into_iter().zip(places).map(|(crc, place)| crc ^ place));
+                    let number = next(&sums);
+                    let [a, b, c, d] = crcs;
+                    let sum = |crc, at| crc ^ in_row(hash, column, number + at);
+                    sums.extend_from_slice(&[sum(a, 0), sum(b, 1), sum(c, 2), sum(d, 3)]);
                 }
                 for unit in units {
                     sums.push(checksum(space, row, column, next(&sums), [&unit[..]]));

@@ -1,5 +1,7 @@
 //! A set of the 512 units of a group.
 
+use std::ops::Range;
+
 use crate::GROUP_UNITS;
 
 const WORDS: usize = GROUP_UNITS as usize / 64;
@@ -25,6 +27,16 @@ impl Units {
     /// Whether it is in the set.
     pub fn has(&self, unit: usize) -> bool {
         self.0[unit / 64] & 1 << (unit % 64) != 0
+    }
+
+    /// Whether all of these are in it.
+    pub fn has_all(&self, range: Range<usize>) -> bool {
+        words(range).all(|(i, bits)| self.0[i] & bits == bits)
+    }
+
+    /// Whether any of these is in it.
+    pub fn has_any(&self, range: Range<usize>) -> bool {
+        words(range).any(|(i, bits)| self.0[i] & bits != 0)
     }
 
     /// Puts it in.
@@ -102,6 +114,18 @@ impl Units {
     }
 }
 
+/// The words that have a range's units, and which of their bits those are.
+fn words(range: Range<usize>) -> impl Iterator<Item = (usize, u64)> {
+    let mut at = range.start;
+    std::iter::from_fn(move || {
+        let left = range.end.checked_sub(at).filter(|n| *n > 0)?;
+        let (i, bit) = (at / 64, at % 64);
+        let bits = left.min(64 - bit);
+        at += bits;
+        Some((i, u64::MAX >> (64 - bits) << bit))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -113,6 +137,9 @@ mod tests {
                 let units = Units::range(from, to);
                 assert!(units.iter().eq(from..to), "{from}..{to}");
                 assert!((0..512).all(|u| units.has(u) == (from..to).contains(&u)), "{from}..{to}");
+                assert!(units.has_all(from..to) && units.has_any(from..to) == (from < to), "{from}..{to}");
+                let rest = Units::range(0, 512).without(&units);
+                assert!(!rest.has_any(from..to) && rest.has_all(from..to) == (from >= to), "{from}..{to}");
             }
         }
     }

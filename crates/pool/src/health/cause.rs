@@ -149,10 +149,15 @@ fn disks(now: &Snapshot<'_>) -> Vec<Fault> {
     for (disk, slow) in now.slow.iter().filter(|(d, _)| state.is_present(**d)) {
         out.push(Fault::new(Place::Disk(*disk), Severity::Warning, FaultKind::Slow(*slow)));
     }
+    let retired = state.disks.iter().filter(|(_, r)| r.usage == Usage::Retired);
+    for (disk, _) in retired.filter(|(d, _)| state.is_present(**d) && state.slabs_used(**d).next().is_none())
+    {
+        out.push(Fault::new(Place::Disk(*disk), Severity::Information, FaultKind::Retired));
+    }
     let mut counts: BTreeMap<(DiskNumber, bool), u64> = BTreeMap::new();
     for ((found, disk), units) in &now.findings {
         match found {
-            Found::Healed | Found::Unreadable | Found::BadTable => {
+            Found::Healed | Found::Unreadable | Found::BadTable | Found::Metadata => {
                 *counts.entry((*disk, false)).or_insert(0) += units;
             }
             Found::Lost => *counts.entry((*disk, true)).or_insert(0) += units,

@@ -93,6 +93,8 @@ pub enum FaultKind {
         /// Units of 4 KiB.
         units: u64,
     },
+    /// A disk that is to get nothing more has nothing any more.
+    Retired,
     /// A present disk lacks writes, which a job copies.
     Behind {
         /// Bytes.

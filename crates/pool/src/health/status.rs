@@ -1,5 +1,7 @@
 //! How a pool, its disks and its spaces are, in the field's words: pure functions over the pool's state.
 
+use std::collections::BTreeSet;
+
 use super::lose::spare_in_row;
 use crate::{
     Absence, DiskNumber, DiskRecord, Presence, Resiliency, RowNumber, SpaceId, SpaceRecord, State, Usage,
@@ -47,9 +49,20 @@ pub fn of_space(state: &State, space: SpaceId) -> Health {
     }
 }
 
+/// Disks that take part and are not as they should be, which the metadata does not say.
+#[derive(Clone, Debug, Default)]
+pub struct Troubled {
+    /// Much slower than their peers.
+    pub slow: BTreeSet<DiskNumber>,
+    /// With I/O that failed.
+    pub failing: BTreeSet<DiskNumber>,
+}
+
 /// How a disk is.
-pub fn of_disk(record: &DiskRecord) -> Health {
+pub fn of_disk(disk: DiskNumber, record: &DiskRecord, troubled: &Troubled) -> Health {
     match record.presence {
+        Presence::Present if troubled.failing.contains(&disk) => Health::new("IO error", "Unhealthy"),
+        Presence::Present if troubled.slow.contains(&disk) => Health::new("Abnormal latency", "Warning"),
         Presence::Present if record.usage == Usage::Retired => Health::new("Retired", "Warning"),
         Presence::Present => Health::OK,
         Presence::Absent(Absence::NotFound | Absence::Gone) => Health::new("Lost communication", "Warning"),
@@ -61,12 +74,14 @@ pub fn of_disk(record: &DiskRecord) -> Health {
 }
 
 /// How an open pool is, its spaces and disks included.
-pub fn of_pool(state: &State, suspended: bool, read_only: bool) -> Health {
+pub fn of_pool(state: &State, troubled: &Troubled, suspended: bool, read_only: bool) -> Health {
     if suspended {
         return Health::new("Read-only", "Unhealthy");
     }
     let spaces: Vec<_> = state.spaces.keys().map(|s| of_space(state, *s)).collect();
-    let disks = state.disks.values().map(of_disk);
+    // A slow disk takes nothing from the pool as long as it is there.
+    let troubled = Troubled { slow: BTreeSet::new(), ..troubled.clone() };
+    let disks = state.disks.iter().map(|(number, record)| of_disk(*number, record, &troubled));
     if spaces.iter().any(|h| h.health == "Unhealthy") {
         Health::new("Degraded", "Unhealthy")
     } else if disks.chain(spaces.iter().copied()).any(|h| h != Health::OK) {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{Progress, pieces};
-use crate::{DataPath, GROUP, SpaceError, SpaceId};
+use crate::{DataPath, GROUP, Space, SpaceError, SpaceId};
 
 impl DataPath {
     /// Resolves every group in doubt whose newest data is here; the others wait for their disks.
@@ -13,7 +13,7 @@ impl DataPath {
     /// The first; the job goes on with the next group, and may be started again.
     pub async fn resolve_all(self: &Arc<DataPath>, progress: &Progress) -> Result<(), SpaceError> {
         let mut result = Ok(());
-        for space in self.open_spaces() {
+        for space in self.doubtful() {
             let keys = space.groups_in_doubt();
             progress.expect(keys.len() as u64 * GROUP);
             let space = &space;
@@ -30,7 +30,17 @@ impl DataPath {
 
     /// How many groups are in doubt, by space; those without any are left out.
     pub fn in_doubt(self: &Arc<DataPath>) -> BTreeMap<SpaceId, usize> {
-        let each = self.open_spaces().into_iter().map(|s| (s.id(), s.unresolved_groups()));
+        let each = self.doubtful().into_iter().map(|s| (s.id(), s.unresolved_groups()));
         each.filter(|(_, groups)| *groups > 0).collect()
+    }
+
+    /// Of a space with parity nobody knows before its journal has been looked at, whether or not anybody uses it.
+    fn doubtful(self: &Arc<DataPath>) -> Vec<Space> {
+        let striped = self.read(|s| {
+            let of = s.spaces.iter().filter(|(_, record)| record.resiliency.is_parity());
+            of.map(|(id, _)| *id).collect::<Vec<_>>()
+        });
+        striped.into_iter().for_each(|id| drop(self.space(id)));
+        self.open_spaces()
     }
 }

@@ -17,21 +17,14 @@ const PIECE: usize = (super::pacer::PIECE_BYTES / UNIT) as usize;
 const RECORD_EVERY: Duration = Duration::from_secs(60);
 
 impl Space {
-    /// Reads every written unit on every copy, and makes them what they should be. What was found is in [`crate::DataPath::events`]. Regions whose
+    /// Reads every written unit on every copy, of a journal too, and makes them what they should be. What was found is in [`crate::DataPath::events`]. Regions whose
     /// newest data is not here are left out.
     ///
     /// # Errors
     /// When a disk that fails cannot be dealt with.
     pub async fn scrub(&self, progress: &Progress) -> Result<(), SpaceError> {
-        let rows = self.rows_from(RowNumber(0));
-        progress.expect(rows.len() as u64 * self.inner.layout.row_bytes());
-        for row in rows {
-            if progress.is_stopped() {
-                return Ok(());
-            }
-            self.scrub_row(row, progress).await?;
-        }
-        Ok(())
+        self.scrub_journal(progress).await?;
+        self.scrub_rows(progress).await
     }
 
     /// The same, with its position and what it finds in the metadata ([`ScrubRecord`]): one that was stopped, or cut off, goes on at the row that it was
@@ -58,6 +51,12 @@ impl Space {
         progress.expect(rows.len() as u64 * row_bytes);
         let found = progress.findings();
         let mut recorded = self.path.env.now();
+        if record.next == RowNumber(0) {
+            self.scrub_journal(progress).await?;
+            if progress.is_stopped() {
+                return Ok(false);
+            }
+        }
         for row in rows {
             let read = self.scrub_row(row, progress).await;
             let (healed, lost) = progress.findings();
@@ -107,6 +106,25 @@ impl Space {
         let id = self.id();
         self.path
             .read(|s| s.rows.range((id, from)..=(id, RowNumber(u32::MAX))).map(|((_, r), _)| *r).collect())
+    }
+
+    /// The journal of a space with parity: nobody reads it before a crash, and then what is on it is needed.
+    async fn scrub_journal(&self, progress: &Progress) -> Result<(), SpaceError> {
+        let Some(journal) = self.path.read(|s| s.journal_of(self.id())) else { return Ok(()) };
+        let Ok(journal) = self.path.space(journal) else { return Ok(()) };
+        journal.scrub_rows(progress).await
+    }
+
+    async fn scrub_rows(&self, progress: &Progress) -> Result<(), SpaceError> {
+        let rows = self.rows_from(RowNumber(0));
+        progress.expect(rows.len() as u64 * self.inner.layout.row_bytes());
+        for row in rows {
+            if progress.is_stopped() {
+                return Ok(());
+            }
+            self.scrub_row(row, progress).await?;
+        }
+        Ok(())
     }
 
     async fn scrub_row(&self, row: RowNumber, progress: &Progress) -> Result<(), SpaceError> {

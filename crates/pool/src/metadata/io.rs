@@ -1,11 +1,15 @@
 //! Blocks between memory and a disk, with a deadline.
 
+use std::collections::BTreeMap;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arena::{Arena, Class, IoBuf};
-use disk::{Disk, DiskError, sized};
-use env::{Ctx, Env, Epoch, IoFlags};
+use arena::{Arena, Class, IoBuf, Sg};
+use disk::{Disk, DiskError, DiskId, Op, Place, sized};
+use env::{Ctx, Env, Epoch, Io, IoFlags};
+use futures_util::future::{Either, select};
+use parking_lot::Mutex;
 
 use crate::format::Extent;
 
@@ -22,9 +26,46 @@ pub(crate) struct DiskIo {
     pub(crate) arena: Arena,
     /// That of the pool's claim: disks that were fenced take no older one. [`DiskIo::LOOKING`] before there is a claim.
     pub(crate) epoch: Epoch,
+    pub(crate) writing: Writing,
+}
+
+/// Writes of metadata that are under way, also those that nobody waits for any more: they may still arrive, over newer ones.
+#[derive(Clone, Default)]
+pub(crate) struct Writing(Arc<Mutex<BTreeMap<DiskId, usize>>>);
+
+/// One of them, until it is dropped.
+struct Counted(Writing, DiskId);
+
+impl Writing {
+    fn begin(&self, disk: &DiskId) -> Counted {
+        *self.0.lock().entry(disk.clone()).or_default() += 1;
+        Counted(self.clone(), disk.clone())
+    }
+
+    /// Whether one is under way on the disk, on whichever handle.
+    pub(crate) fn is_to(&self, disk: &DiskId) -> bool {
+        self.0.lock().contains_key(disk)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        let mut under_way = self.0.0.lock();
+        if let Some(count) = under_way.get_mut(&self.1) {
+            *count -= 1;
+            if *count == 0 {
+                under_way.remove(&self.1);
+            }
+        }
+    }
 }
 
 impl DiskIo {
+    /// For a pool whose claim has this epoch.
+    pub(crate) fn new(env: &Env, arena: &Arena, epoch: Epoch) -> DiskIo {
+        DiskIo { env: env.clone(), arena: arena.clone(), epoch, writing: Writing::default() }
+    }
+
     /// For looking at disks, whoever has them.
     pub(crate) const LOOKING: Epoch = Epoch(u64::MAX);
 
@@ -42,6 +83,24 @@ impl DiskIo {
         Ok(out)
     }
 
+    /// The same, for who looks whether it is as it was left: `None` when the disk answers and cannot read it.
+    ///
+    /// # Errors
+    /// The disk does not answer, or takes nothing from this process any more.
+    pub(crate) async fn read_back(
+        &self,
+        disk: &Arc<dyn Disk>,
+        at: Extent,
+    ) -> Result<Option<Vec<u8>>, DiskError> {
+        match self.read(disk, at).await {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(e @ (DiskError::Timeout { .. } | DiskError::Gone { .. } | DiskError::Fenced { .. })) => {
+                Err(e)
+            }
+            Err(_) => Ok(None),
+        }
+    }
+
     /// Writes a few blocks; they are durable when it returns.
     pub(crate) async fn write_durably(
         &self,
@@ -49,7 +108,7 @@ impl DiskIo {
         offset: u64,
         bytes: Vec<u8>,
     ) -> Result<(), DiskError> {
-        disk.write(&self.ctx(true), offset, [IoBuf::from(bytes)].into_iter().collect()).wait().await
+        self.write(disk, offset, [IoBuf::from(bytes)].into_iter().collect(), true).await
     }
 
     /// Writes much, in two parts that come one after the other, and then flushes.
@@ -68,7 +127,7 @@ impl DiskIo {
                 rest.slice(at.max(before) - before..end.max(before) - before),
             ];
             let piece = parts.into_iter().filter(|p| !p.is_empty()).collect();
-            disk.write(&self.ctx(false), offset + at as u64, piece).wait().await?;
+            self.write(disk, offset + at as u64, piece, false).await?;
             at = end;
         }
         self.flush(disk).await
@@ -78,6 +137,30 @@ impl DiskIo {
     pub(crate) async fn clear(&self, disk: &Arc<dyn Disk>, at: Extent) -> Result<(), DiskError> {
         let zeros = [vec![0; at.length as usize], Vec::new()].map(IoBuf::from);
         self.write_and_flush(disk, at.offset, zeros).await
+    }
+
+    /// Not with the disk's own deadline, which does not tell when it has ended after all.
+    async fn write(
+        &self,
+        disk: &Arc<dyn Disk>,
+        offset: u64,
+        src: Sg,
+        write_through: bool,
+    ) -> Result<(), DiskError> {
+        let at = Place::new(Op::Write, offset, src.iter().map(|b| b.len() as u64).sum());
+        let counted = self.writing.begin(&disk.info().id);
+        let c = Ctx { deadline: None, ..self.ctx(write_through) };
+        let ended = match disk.write(&c, offset, src) {
+            Io::Done(result) => return result,
+            Io::Pending(io) => self.env.run(async move {
+                let _until_it_ends = counted;
+                io.await
+            }),
+        };
+        match select(pin!(ended), pin!(self.env.sleep(TIMEOUT))).await {
+            Either::Left((result, _)) => result,
+            Either::Right(_) => Err(DiskError::Timeout { at }),
+        }
     }
 
     /// Makes durable what was written.

@@ -11,6 +11,7 @@
 //! 3. [`Metadata::read`] shows acknowledged commits only.
 //! 4. A disk leaves the [`Members`] before its regions in flight are counted, so a write that starts later finds it gone.
 
+mod damage;
 mod encoded;
 mod io;
 mod members;

@@ -1,6 +1,6 @@
 //! The handle on the metadata: what the rest of the pool sees of it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -120,6 +120,7 @@ pub(crate) enum Request {
     Join { member: Arc<Member>, ops: Vec<Op>, done: Done },
     Rechoose { done: Done },
     Export { done: Done },
+    Scrub { found: oneshot::Sender<Result<BTreeMap<DiskNumber, u64>, CommitError>> },
 }
 
 /// What a pool is opened with: everything is decided, and the claim is durable on the voters.
@@ -225,7 +226,15 @@ impl Metadata {
         self.ask(|done| Request::Export { done }).await
     }
 
-    async fn ask(&self, request: impl FnOnce(Done) -> Request) -> Result<(), CommitError> {
+    /// Reads what the voters have of it, and writes anew what is not as it was written: how many places of whom.
+    pub(crate) async fn scrub(&self) -> Result<BTreeMap<DiskNumber, u64>, CommitError> {
+        self.ask(|found| Request::Scrub { found }).await
+    }
+
+    async fn ask<T>(
+        &self,
+        request: impl FnOnce(oneshot::Sender<Result<T, CommitError>>) -> Request,
+    ) -> Result<T, CommitError> {
         let (done, answer) = oneshot::channel();
         let ended = || CommitError::Suspended(self.suspended().unwrap_or(Suspension::Ended));
         self.requests.send(request(done)).await.map_err(|_| ended())?;

@@ -129,17 +129,27 @@ pub(crate) async fn newest_claim(
     pool: PoolId,
     number: DiskNumber,
 ) -> (Option<Claim>, u64) {
+    let [a, b] = [0, 1].map(|place| io.read(disk, areas.claim_place(place)));
+    newest_of([a.await.ok(), b.await.ok()], pool, number)
+}
+
+/// The same of what is in the two places, where it could be read.
+pub(super) fn newest_of(
+    places: [Option<Vec<u8>>; 2],
+    pool: PoolId,
+    number: DiskNumber,
+) -> (Option<Claim>, u64) {
     let (mut newest, mut damaged) = (None::<Claim>, 0);
-    for place in 0..2 {
-        match io.read(disk, areas.claim_place(place)).await.map(|bytes| Claim::decode(&bytes)) {
-            Ok(Ok((found, on))) if found.pool == pool && on == number => {
+    for bytes in places {
+        match bytes.map(|bytes| Claim::decode(&bytes)) {
+            Some(Ok((found, on))) if found.pool == pool && on == number => {
                 let newer = |c: &Claim| (c.epoch, c.sequence) < (found.epoch, found.sequence);
                 if newest.as_ref().is_none_or(newer) {
                     newest = Some(found);
                 }
             }
-            Ok(Ok(_) | Err(FrameError::Blank | FrameError::Foreign)) => {}
-            Ok(Err(FrameError::Damaged)) | Err(_) => damaged += 1,
+            Some(Ok(_) | Err(FrameError::Blank | FrameError::Foreign)) => {}
+            Some(Err(FrameError::Damaged)) | None => damaged += 1,
         }
     }
     (newest, damaged)

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use arena::IoBuf;
 use disk::DiskError;
 
+use super::damage;
 use super::encoded::Encoded;
 use super::io::DiskIo;
 use super::members::Member;
@@ -79,6 +80,14 @@ impl Voter {
         let claim = Claim { sequence: self.claim_sequence, ..claim.clone() };
         let place = self.member.areas.claim_place(self.claim_sequence);
         io.write_durably(&self.member.disk, place.offset, claim.encode(self.member.number)).await
+    }
+
+    /// How many places on its disk are not as they were left: claims, checkpoints, the journal.
+    ///
+    /// # Errors
+    /// The disk does not answer.
+    pub(crate) async fn damaged(&self, io: &DiskIo, claim: &Claim, point: &Point) -> Result<u64, DiskError> {
+        damage::count(io, &self.member, claim, point, self.slot ^ 1).await
     }
 
     fn header(&self, kind: Kind, pool: PoolId, point: &Point) -> Header {

@@ -1,5 +1,7 @@
 //! The one task that changes the metadata. The invariants are the module's (`mod.rs`).
 
+mod scrub;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -104,6 +106,10 @@ impl Writer {
             Request::Join { member, ops, done } => (done, self.join(member, ops).await),
             Request::Rechoose { done } => (done, self.rechoose().await),
             Request::Export { done } => (done, self.export().await),
+            Request::Scrub { found } => {
+                let _ = found.send(self.scrub().await); // likewise
+                return;
+            }
         };
         let _ = done.send(result); // whoever asked may be gone
     }
@@ -146,7 +152,12 @@ impl Writer {
 
     /// Writes operations that the shadow has already, and goes on until every voter left has all there is.
     async fn commit_tried(&mut self, ops: Vec<Op>, form: Form) -> Result<(), CommitError> {
-        let mut failed = self.put(ops, form).await;
+        let failed = self.put(ops, form).await;
+        self.go_on_without(failed).await
+    }
+
+    /// Goes on without voters that failed, until every one left has all there is.
+    async fn go_on_without(&mut self, mut failed: Vec<(DiskNumber, DiskError)>) -> Result<(), CommitError> {
         while !failed.is_empty() {
             let mut ops = Vec::new();
             for (disk, error) in failed {

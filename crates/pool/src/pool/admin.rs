@@ -40,6 +40,9 @@ impl Pool {
         if self.members().iter().any(|m| m.disk.info().id == new.disk.info().id) {
             return Err(Unsuitable::Twice.into());
         }
+        if inner.io.writing.is_to(&new.disk.info().id) {
+            return Err(Unsuitable::StillWriting.into());
+        }
         let record = describe(&inner.io.env, new, &areas);
         let member = Member { number, id: record.id, disk: Arc::clone(&new.disk), areas };
         labels::wipe(&inner.io, &new.disk, &areas).await.map_err(Unsuitable::Disk)?;
@@ -83,7 +86,8 @@ impl Pool {
         if record.presence == Presence::Present {
             return Err(AdminError::Present(number));
         }
-        if inner.still_writing.read().as_ref().is_some_and(|writes| writes(number)) {
+        let data = inner.still_writing.read().as_ref().is_some_and(|writes| writes(number));
+        if data || inner.io.writing.is_to(&disk.info().id) {
             return Err(AdminError::StillWriting(number));
         }
         let size = disk.info().geometry.size;

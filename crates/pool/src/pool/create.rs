@@ -61,7 +61,7 @@ impl Pool {
         disks: &[NewDisk],
         options: CreateOptions,
     ) -> Result<Pool, CreateError> {
-        let io = DiskIo { env: env.clone(), arena: arena.clone(), epoch: Epoch(1) };
+        let io = DiskIo::new(env, arena, Epoch(1));
         let sizes = disks.iter().map(|d| d.disk.info().geometry.size);
         let (smallest, all) =
             (sizes.clone().min().ok_or(CreateError::NoDisks)?, sizes.fold(0, u64::saturating_add));
@@ -162,14 +162,25 @@ impl Pool {
     ) -> Result<(), crate::CommitError> {
         let mut ops = Vec::new();
         for member in self.members().iter() {
-            let disk = member.number;
-            let Some(label) = self.label(member, version, newest(disk) + 1) else { continue };
-            match labels::write(&self.inner.io, &member.disk, &label).await {
-                Ok(()) => ops.push(Op::Labelled { disk, sequence: label.sequence }),
-                Err(_) => self.inner.metadata.leave(disk, Life::Any, crate::Absence::WriteFailed).await?,
-            }
+            ops.extend(self.relabel_one(member, version, newest(member.number)).await?);
         }
         self.inner.metadata.commit(ops).await
+    }
+
+    /// The same for one of them: what is to be remembered. A disk that does not take it leaves.
+    pub(super) async fn relabel_one(
+        &self,
+        member: &Member,
+        version: u16,
+        newest: u64,
+    ) -> Result<Option<Op>, crate::CommitError> {
+        let disk = member.number;
+        let Some(label) = self.label(member, version, newest + 1) else { return Ok(None) };
+        if labels::write(&self.inner.io, &member.disk, &label).await.is_ok() {
+            return Ok(Some(Op::Labelled { disk, sequence: label.sequence }));
+        }
+        self.inner.metadata.leave(disk, Life::Any, crate::Absence::WriteFailed).await?;
+        Ok(None)
     }
 
     /// The label that a disk should have.

@@ -41,6 +41,11 @@ pub enum Unsuitable {
         /// Its number there.
         number: DiskNumber,
     },
+    /// It was a disk of this pool, did not answer, and a write from then may still arrive.
+    #[error(
+        "it has not ended a write from when it was in this pool; try again, and if it never ends, reset or replug the disk and restart the server"
+    )]
+    StillWriting,
     /// It failed.
     #[error(transparent)]
     Disk(#[from] DiskError),

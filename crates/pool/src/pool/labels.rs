@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 
 use crate::PoolId;
 use crate::format::{Areas, Extent, Label, LabelError};
-use crate::metadata::DiskIo;
+use crate::metadata::{DiskIo, Member};
 
 /// A disk, and the label on it if it has one.
 #[derive(Clone)]
@@ -20,7 +20,7 @@ pub struct FoundLabel {
 
 /// Looks for labels: what could be opened. It writes nothing and looks at no claims.
 pub async fn scan(env: &env::Env, arena: &arena::Arena, disks: &[Arc<dyn Disk>]) -> Vec<FoundLabel> {
-    let io = DiskIo { env: env.clone(), arena: arena.clone(), epoch: DiskIo::LOOKING };
+    let io = DiskIo::new(env, arena, DiskIo::LOOKING);
     let looked = disks.iter().map(async |disk| {
         let label = read(&io, disk).await;
         FoundLabel { disk: Arc::clone(disk), label }
@@ -43,6 +43,25 @@ pub(crate) async fn read(io: &DiskIo, disk: &Arc<dyn Disk>) -> Result<Label, Lab
         (Err(a), Ok(b)) if !matches!(a, LabelError::Version(_)) => Ok(b),
         (Err(a), _) => Err(a),
     }
+}
+
+/// How many of a disk's labels are not this one, in short: whose it is, and which of its labels.
+///
+/// # Errors
+/// The disk does not answer.
+pub(crate) async fn damaged(
+    io: &DiskIo,
+    member: &Member,
+    pool: PoolId,
+    sequence: u64,
+) -> Result<u64, DiskError> {
+    let mut damaged = 0;
+    for at in [member.areas.label_a, member.areas.label_b] {
+        let found = io.read_back(&member.disk, at).await?.and_then(|bytes| Label::decode(&bytes).ok());
+        let found = found.map(|label| (label.pool, label.id, label.sequence));
+        damaged += u64::from(found != Some((pool, member.id, sequence)));
+    }
+    Ok(damaged)
 }
 
 async fn read_at(io: &DiskIo, disk: &Arc<dyn Disk>, at: Extent) -> Result<Label, LabelError> {

@@ -6,6 +6,7 @@ mod error;
 mod labels;
 mod open;
 mod plan;
+mod scrub;
 #[cfg(test)]
 mod tests;
 

@@ -99,7 +99,7 @@ impl Pool {
         disks: &[Arc<dyn Disk>],
         options: &OpenOptions,
     ) -> Result<Opened, OpenError> {
-        let io = DiskIo { env: env.clone(), arena: arena.clone(), epoch: DiskIo::LOOKING };
+        let io = DiskIo::new(env, arena, DiskIo::LOOKING);
         let overlaid = options.read_only.then(|| overlaid(disks));
         let disks = overlaid.as_deref().unwrap_or(disks);
         let mut found = candidates_of(&io, disks, options).await?;

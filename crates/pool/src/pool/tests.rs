@@ -4,6 +4,7 @@ mod crash;
 mod holding;
 mod lifecycle;
 mod loss;
+mod rot;
 
 use std::sync::Arc;
 

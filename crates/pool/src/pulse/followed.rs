@@ -49,12 +49,12 @@ pub(crate) struct Followed<T: Send + 'static> {
     waited: bool,
 }
 
-/// What a look at an I/O finds.
-enum Look<T> {
+/// What came of a wait for an I/O.
+pub(crate) enum Came<T> {
+    /// What it gave, or nothing: its disk has left.
     Ended(Option<T>),
     /// It takes longer than who waits wanted to wait at first.
     Late,
-    UnderWay,
 }
 
 impl Ticket {
@@ -103,26 +103,18 @@ impl<T: Send + 'static> Followed<T> {
 
     /// Waits until it has ended, or has taken so long: whether it has ended. The result is there for who waits next.
     pub(crate) async fn ends_within(&mut self, time: Duration) -> bool {
-        std::future::poll_fn(|context| match self.look(context, Some(time)) {
-            Look::Ended(result) => {
+        match std::future::poll_fn(|context| self.poll_within(context, Some(time))).await {
+            Came::Ended(result) => {
                 self.io = result.map(Io::Done);
-                Poll::Ready(true)
+                true
             }
-            Look::Late => Poll::Ready(false),
-            Look::UnderWay => Poll::Pending,
-        })
-        .await
+            Came::Late => false,
+        }
     }
 
     /// Waits until it has ended; the result is there for [`Followed::result`].
     pub(crate) fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        match self.look(context, None) {
-            Look::Ended(result) => {
-                self.io = result.map(Io::Done);
-                Poll::Ready(())
-            }
-            Look::Late | Look::UnderWay => Poll::Pending,
-        }
+        self.poll_result(context).map(|result| self.io = result.map(Io::Done))
     }
 
     /// What one that has ended gave, as its future does.
@@ -133,9 +125,21 @@ impl<T: Send + 'static> Followed<T> {
         }
     }
 
-    fn look(&mut self, context: &mut Context<'_>, within: Option<Duration>) -> Look<T> {
+    fn poll_result(&mut self, context: &mut Context<'_>) -> Poll<Option<T>> {
+        match self.poll_within(context, None) {
+            Poll::Ready(Came::Ended(result)) => Poll::Ready(result),
+            Poll::Ready(Came::Late) | Poll::Pending => Poll::Pending,
+        }
+    }
+
+    /// What it gave, or that it takes longer than this, if that is asked; then it goes on.
+    pub(crate) fn poll_within(
+        &mut self,
+        context: &mut Context<'_>,
+        within: Option<Duration>,
+    ) -> Poll<Came<T>> {
         let (result, known) = match self.io.take() {
-            None => return Look::Ended(None),
+            None => return Poll::Ready(Came::Ended(None)),
             Some(Io::Done(result)) => (result, true),
             Some(Io::Pending(mut io)) => match io.as_mut().poll(context) {
                 // One that had ended before anybody looked tells nothing about its disk.
@@ -150,13 +154,13 @@ impl<T: Send + 'static> Followed<T> {
         if let Some(ticket) = self.ticket.take().filter(|_| known) {
             ticket.done();
         }
-        Look::Ended(Some(result))
+        Poll::Ready(Came::Ended(Some(result)))
     }
 
     /// It has not ended: says who waits, and for how long at first.
-    fn stays(&mut self, context: &mut Context<'_>, within: Option<Duration>) -> Look<T> {
+    fn stays(&mut self, context: &mut Context<'_>, within: Option<Duration>) -> Poll<Came<T>> {
         self.waited = true;
-        let Some(ticket) = &self.ticket else { return Look::Ended(None) };
+        let Some(ticket) = &self.ticket else { return Poll::Ready(Came::Ended(None)) };
         let pulse = &ticket.pulse;
         let mut hedger = false;
         if let Some(mine) = &mut pulse.state.lock().under_way[ticket.slot as usize] {
@@ -164,7 +168,7 @@ impl<T: Send + 'static> Followed<T> {
                 mine.waiter = Some(context.waker().clone());
             }
             match (within, &mine.due) {
-                (Some(_), Due::Passed) => return Look::Late,
+                (Some(_), Due::Passed) => return Poll::Ready(Came::Late),
                 (Some(time), Due::Never) => {
                     mine.due = Due::At(mine.began.after(time));
                     hedger = true;
@@ -180,9 +184,9 @@ impl<T: Send + 'static> Followed<T> {
         // After the waker is there: whoever abandons it after this look wakes it.
         if pulse.abandoned.load(Ordering::Acquire) {
             self.leave_alone();
-            return Look::Ended(None);
+            return Poll::Ready(Came::Ended(None));
         }
-        Look::UnderWay
+        Poll::Pending
     }
 
     /// Its driver goes on; so it stays under way.
@@ -212,10 +216,7 @@ impl<T: Send + 'static> Future for Followed<T> {
     type Output = Option<T>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<T>> {
-        match self.look(context, None) {
-            Look::Ended(result) => Poll::Ready(result),
-            Look::Late | Look::UnderWay => Poll::Pending,
-        }
+        self.poll_result(context)
     }
 }
 

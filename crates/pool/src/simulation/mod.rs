@@ -9,6 +9,7 @@ mod crashes;
 mod emptying;
 mod faults;
 mod jobs;
+mod journals;
 mod local;
 mod media;
 mod model;

@@ -70,3 +70,34 @@ fn a_write_goes_on_whoever_waits() {
         assert_eq!(world.path.writes.available_permits(), permits);
     });
 }
+
+/// A disk reads an old state of a block of which memory knows a part only. What it says of the rest gets the newest generation with the next flush, and would look
+/// as new as what the other copy says: of that it would be the first.
+#[test]
+fn what_was_read_stale_is_not_made_new() {
+    in_virtual_time(async {
+        let world = World::new(Shape::MIRROR, 1).await;
+        let region = u64::from(world.space.inner.regions.units(1).start);
+        let (in_doubt, other) = (0..1, region..region + 1);
+        world.write(other.clone(), &[1]).await.expect("a write");
+        world.space.flush_all().await.expect("a flush");
+        world.machine.mark(SlotId(0));
+        for value in 2..5 {
+            world.write(other.clone(), &[value]).await.expect("a write");
+            world.space.flush_all().await.expect("a flush");
+        }
+        world.path.quiesce().await.expect("nothing is in doubt");
+        world.write(in_doubt.clone(), &[9]).await.expect("a write");
+        world.space.flush_all().await.expect("a flush");
+        let world = world.reopen().await;
+        assert_eq!(world.space.unresolved_groups(), 1);
+        let blocks = world.shape.areas().checksums(0);
+        let stale = Rule::new(Op::Read, When::From(0), Fault::Stale).within(blocks.offset..blocks.end());
+        world.machine.rule(SlotId(0), stale);
+        assert_eq!(world.read(in_doubt.clone()).await, Ok(vec![9]));
+        world.machine.no_rules(SlotId(0));
+        let world = world.reopen().await;
+        assert_eq!((world.read(in_doubt).await, world.read(other).await), (Ok(vec![9]), Ok(vec![4])));
+        assert_eq!(world.path.events.count(Found::Lost), 0);
+    });
+}

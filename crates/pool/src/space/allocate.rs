@@ -29,7 +29,11 @@ impl Space {
         for row in 0..rows {
             self.allocate(RowNumber(row as u32)).await?;
         }
-        Ok(())
+        match self.striped() {
+            // Its journal is there now, and nothing in it is in doubt.
+            Some(striped) => Box::pin(striped.settle()).await,
+            None => Ok(()),
+        }
     }
 
     /// Sees to it that a row has slabs.

@@ -96,10 +96,10 @@ impl Space {
         change.call = call;
         let key = change.group.key;
         change.sums = self.sums(key.row, key.column, change.units.start, src.iter().map(|b| &b[..]));
-        let mut writes = Writes::new();
+        let (mut writes, now) = (Writes::new(), self.path.env.moment());
         for copy in change.targets.copies() {
             if let Some(disk) = &copy.disk {
-                writes.push(disk.start_write(copy.data_at(disk, change.units.start), src.clone()));
+                writes.push(disk.start_write(now, copy.data_at(disk, change.units.start), src.clone()));
             }
         }
         let flight = Arc::new(Flight {

@@ -19,6 +19,7 @@ use parking_lot::Mutex;
 use tokio::sync::MutexGuard;
 
 use super::copies::{Copies, Copy, blame};
+use super::own::{Untold, with_own};
 use super::rounds::Rounds;
 use super::{Space, SpaceError};
 use crate::blocks::checksums::{Table, decode, encode};
@@ -263,7 +264,7 @@ impl Space {
     ) -> Option<Written> {
         let key = group.key;
         let copies = self.inner.copies(&self.path, key.row, key.column)?;
-        let (table, generation, not_told) = {
+        let (table, generation, untold) = {
             let mut state = group.state.lock();
             if state.flags.dead {
                 return None;
@@ -276,15 +277,21 @@ impl Space {
                 // What is newer waits for the next round.
                 self.inner.groups.dirty(&group, &mut state);
             }
-            (table, state.generation, state.unknown | state.hearsay)
+            let doubtful = state.hearsay | self.inner.unresolved.of(key);
+            (table, state.generation, Untold { regions: state.unknown | state.hearsay, doubtful })
         };
         let present: Copies = copies.into_iter().filter(|c| c.disk.is_some()).collect();
+        let said = match untold.regions {
+            0 => Vec::new(),
+            regions => self.read_blocks(&group, &present, regions).await,
+        };
+        let units_of = |region| self.inner.regions.in_group(key.group, region);
         let writes = present.iter().map(|copy| async {
             let disk = copy.disk.as_ref()?;
             if let Some(error) = failed.get(&copy.number) {
                 return Some(Err(*error));
             }
-            let own = match self.with_own(copy, disk, key, &table, not_told & copy.current()).await {
+            let own = match with_own(&table, copy, untold, &said, units_of) {
                 Ok(own) => own,
                 Err(error) => return Some(Err(error)),
             };
@@ -295,32 +302,6 @@ impl Space {
         let results = join_all(writes).await;
         let copies = present.iter().cloned().zip(results.into_iter().flatten()).collect();
         Some(Written { group, written: table.written, copies })
-    }
-
-    /// The table as a copy is to have it which knows regions that memory does not, or not for certain: of those it keeps what it says.
-    ///
-    /// # Errors
-    /// When what it says cannot be read.
-    async fn with_own(
-        &self,
-        copy: &Copy,
-        disk: &DataDisk,
-        key: GroupKey,
-        table: &Table,
-        regions: u64,
-    ) -> Result<Option<Box<Table>>, DiskError> {
-        let units = self.inner.regions.in_group(key.group, regions);
-        if units.is_empty() {
-            return Ok(None);
-        }
-        let mut merged = Box::new(table.clone());
-        match self.read_block(copy, disk, key).await {
-            Ok((_, own)) => merged.take(&own, &units),
-            Err(BadBlock::Damaged) => merged.lost = merged.lost.or(&units),
-            // What could not be read is not overwritten: it may be read another time.
-            Err(BadBlock::Disk(error)) => return Err(error),
-        }
-        Ok(Some(merged))
     }
 
     pub(super) fn block_id(&self, key: GroupKey, copy: &Copy) -> BlockId {

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use arena::SgMut;
 use disk::DiskError;
+use env::Moment;
 use futures_util::future::{Either, select};
 
 use super::Space;
@@ -26,9 +27,8 @@ type Good<'a> = &'a (dyn Fn(&mut SgMut) -> bool + Sync);
 impl Space {
     /// The copy that will answer first, of those that are current in all of these units: the shortest queue, in reads of that disk. Disks that
     /// are alike within a factor of two count as equal, and of equals it is another for each group. Outliers are read only if there is no other.
-    pub(super) fn choose<'a>(&self, copies: &'a [Copy], units: &Range<u32>) -> Option<&'a Copy> {
+    pub(super) fn choose<'a>(&self, now: Moment, copies: &'a [Copy], units: &Range<u32>) -> Option<&'a Copy> {
         let regions = self.inner.regions.of(units);
-        let now = self.path.env.moment();
         let turn = (units.start / GROUP_UNITS as u32) as usize;
         let current =
             || copies.iter().filter(|c| c.is_current(regions)).filter_map(|c| Some((c, c.disk.as_ref()?)));
@@ -60,31 +60,47 @@ impl Space {
         units: &Range<u32>,
         good: Good<'_>,
     ) -> Answer {
-        let path = &self.path;
         first.disk().pulse.count_user_read();
-        if another
-            && !first.ends_within(first.disk().pulse.hedge_after()).await
-            && let Some(second) = self.second(first, row, column, units)
-        {
-            // In a box: what is rarely needed is not to make every read large.
-            return Box::pin(race(path, first, second, good)).await;
+        if another && !first.ends_within(first.disk().pulse.hedge_after()).await {
+            return self.hedge(first, row, column, units, good).await;
         }
-        first.answer(&path.io, &path.env).await
+        first.answer(&self.path.io, &self.path.env).await
+    }
+
+    /// It takes too long: another copy is read, too, if there is one and it may be.
+    pub(super) async fn hedge(
+        &self,
+        first: &mut Reading,
+        row: RowNumber,
+        column: u8,
+        units: &Range<u32>,
+        good: Good<'_>,
+    ) -> Answer {
+        let path = &self.path;
+        match self.second(first, row, column, units) {
+            // In a box: what is rarely needed is not to make every read large.
+            Some(second) => Box::pin(race(path, first, second, good)).await,
+            None => first.answer(&path.io, &path.env).await,
+        }
     }
 
     /// Starts to read another copy, if there is one, and it may be.
     fn second(&self, first: &Reading, row: RowNumber, column: u8, units: &Range<u32>) -> Option<Reading> {
         let mut others = self.inner.copies(&self.path, row, column)?;
         others.retain(|c| c.number != first.disk().number);
-        let copy = self.choose(&others, units)?;
+        let now = self.path.env.moment();
+        let copy = self.choose(now, &others, units)?;
         let disk = copy.disk.as_ref()?;
         let dst = self.path.may_hedge().then(|| first.shape().try_alloc(&self.path.io)).flatten()?;
-        Some(disk.start_read(copy.data_at(disk, units.start), dst))
+        Some(disk.start_read(now, copy.data_at(disk, units.start), dst))
     }
 }
 
 /// How many times another latency one is; those within a factor of two are equal.
 fn times(one: Duration, other: Duration) -> u64 {
+    if one < other * 2 {
+        return 1;
+    }
     let times = one.as_nanos() / other.as_nanos().max(1);
     u64::try_from(times).unwrap_or(u64::MAX).max(1)
 }

@@ -17,7 +17,8 @@ use crate::blocks::checksums::Table;
 use crate::events::{Finding, Found};
 use crate::groups::Group;
 
-type Block<'a> = (&'a Copy, Result<(u64, Box<Table>), BadBlock>);
+/// A copy, and what its checksum block says: a generation, and a table.
+pub(super) type Block<'a> = (&'a Copy, Result<(u64, Box<Table>), BadBlock>);
 
 impl Space {
     /// Makes known what can be; nothing, and without an error, when it has to be tried again. Its caller has `preparing` and no range.

@@ -239,9 +239,11 @@ impl Striped {
         Ok(())
     }
 
-    /// How much is in doubt: everything before the journal was replayed, then changes that could not be carried out.
+    /// How much is in doubt: everything before the journal was replayed, if there is one yet, then changes that could not be carried out.
     pub(crate) fn in_doubt(&self) -> usize {
-        usize::from(!self.p.open.load(Ordering::Acquire)) + self.p.stuck.count()
+        let closed = !self.p.open.load(Ordering::Acquire)
+            && self.space.path.read(|s| s.rows.contains_key(&(self.p.journal, RowNumber(0))));
+        usize::from(closed) + self.p.stuck.count()
     }
 
     /// Replays and carries out what can be.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Space, SpaceError};
-use crate::groups::{Group, GroupKey};
+use crate::groups::{Group, GroupKey, GroupState};
 
 impl Space {
     /// The group, with these regions ready; `None` when its row has no slabs.
@@ -43,9 +43,10 @@ impl Space {
 
     /// Whether regions of a group are known and in no doubt. Changes only for the better, but for a failed write and a row that goes.
     pub(crate) fn is_ready(&self, group: &Group, regions: u64) -> bool {
-        let state = group.state.lock();
-        !state.flags.dead
-            && state.unknown & regions == 0
-            && self.inner.unresolved.of(group.key) & regions == 0
+        self.is_ready_now(group.key, &group.state.lock(), regions)
+    }
+
+    pub(super) fn is_ready_now(&self, key: GroupKey, state: &GroupState, regions: u64) -> bool {
+        !state.flags.dead && state.unknown & regions == 0 && self.inner.unresolved.of(key) & regions == 0
     }
 }

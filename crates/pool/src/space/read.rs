@@ -12,23 +12,10 @@ use futures_util::future::join_all;
 use smallvec::SmallVec;
 
 use super::{Space, SpaceError};
+use crate::UNIT;
 use crate::blocks::Units;
-use crate::disks::Reading;
 use crate::groups::{Group, GroupKey};
 use crate::layout::Run;
-use crate::{GROUP, UNIT};
-
-/// A read on its way from one disk.
-pub(super) struct Direct {
-    address: u64,
-    length: u64,
-    group: Arc<Group>,
-    /// Of the column.
-    units: Range<u32>,
-    reading: Reading,
-    /// Whether it may be hedged.
-    another: bool,
-}
 
 impl Space {
     /// Reads as many whole units at `address` as `dst` has filled. What was never written, or discarded, is zeros.
@@ -48,43 +35,12 @@ impl Space {
         }
     }
 
-    /// Starts a read of what lies in one group that is ready: nearly everything. The buffers come back as an error when it is to be read in the
-    /// other way.
-    pub(super) fn start_read(&self, address: u64, length: u64, dst: SgMut) -> Result<Direct, SgMut> {
-        let at = self.inner.layout.one_piece(address, length, GROUP).filter(|_| length > 0);
-        let Some(at) = at else { return Err(dst) };
-        let first = (at.offset / UNIT) as u32;
-        let units = first..first + (length / UNIT) as u32;
-        let regions = self.inner.regions.of(&units);
-        let key = GroupKey { row: at.row, column: at.column, group: (at.offset / GROUP) as u32 };
-        let group = self.inner.groups.get(key);
-        if !self.is_ready(&group, regions) {
-            return Err(dst);
-        }
-        let Some(copies) = self.inner.route(&self.path, at.row, at.column) else { return Err(dst) };
-        let Some(copy) = self.choose(&copies, &units) else { return Err(dst) };
-        let Some(disk) = copy.disk.clone() else { return Err(dst) };
-        let reading = disk.start_read(copy.data_at(&disk, first), dst);
-        let another = self.has_another(&copies, &units);
-        Ok(Direct { address, length, group, units, reading, another })
-    }
-
-    /// What came of it; if it is not what it should be, it is read in the other way. (By reference: a future has room for what is given to it, and once more for
-    /// where it puts that.)
-    pub(super) async fn finish_read(&self, direct: &mut Direct) -> (Result<(), SpaceError>, SgMut) {
-        let Direct { address, length, group, units, reading, another } = direct;
-        let good =
-            |dst: &mut SgMut| self.verify(group, units, units.start, dst).is_some_and(|bad| bad.is_empty());
-        let (row, column) = (group.key.row, group.key.column);
-        let (result, mut dst) = self.hedged(reading, *another, row, column, units, &good).await;
-        if result.is_ok() && good(&mut dst) {
-            return (Ok(()), dst);
-        }
-        // In a box: what is rarely needed is not to make every read large.
-        Box::pin(self.read_whole(*address, *length, dst)).await
-    }
-
-    async fn read_whole(&self, address: u64, length: u64, dst: SgMut) -> (Result<(), SpaceError>, SgMut) {
+    pub(super) async fn read_whole(
+        &self,
+        address: u64,
+        length: u64,
+        dst: SgMut,
+    ) -> (Result<(), SpaceError>, SgMut) {
         let runs = self.inner.layout.runs(address, length, self.inner.layout.slab_bytes());
         match &runs[..] {
             [] => (Ok(()), dst),
@@ -149,10 +105,11 @@ impl Space {
             return (Ok(()), dst);
         };
         let mut done = false;
-        if let Some(copy) = self.choose(&copies, &units)
+        let now = self.path.env.moment();
+        if let Some(copy) = self.choose(now, &copies, &units)
             && let Some(disk) = &copy.disk
         {
-            let mut reading = disk.start_read(copy.data_at(disk, first), dst);
+            let mut reading = disk.start_read(now, copy.data_at(disk, first), dst);
             // What is not as it should be is looked at below, part by part.
             let good = |dst: &mut SgMut| {
                 let well = |(key, part): &(GroupKey, Range<u32>)| {
@@ -185,22 +142,36 @@ impl Space {
         (Ok(()), dst)
     }
 
+    /// Whether what was read of units of a group is what was written; those never written become zeros.
+    pub(super) fn is_good(&self, group: &Group, units: &Range<u32>, dst: &mut SgMut) -> bool {
+        self.verify(group, units, units.start, dst).is_some_and(|bad| bad.is_empty())
+    }
+
     /// Compares what was read with the table: units that do not match. Those never written become zeros. `None` when the group is no longer ready.
     fn verify(&self, group: &Group, part: &Range<u32>, first: u32, dst: &mut SgMut) -> Option<Units> {
         let key = group.key;
-        if !self.is_ready(group, self.inner.regions.of(part)) {
-            return None;
-        }
         let at = |number: u32| (number - first) as usize * UNIT as usize;
         let sums = self.sums(key.row, key.column, part.start, pieces(dst, at(part.start), at(part.end)));
-        let mut bad = Units::NONE;
+        let within = key.within(part);
         let state = group.state.lock();
-        for ((unit, number), sum) in key.within(part).zip(part.clone()).zip(sums) {
-            if state.table.lost.has(unit) {
+        if !self.is_ready_now(key, &state, self.inner.regions.of(part)) {
+            return None;
+        }
+        let table = &state.table;
+        // Nearly always.
+        if table.written.has_all(within.clone())
+            && !table.lost.has_any(within.clone())
+            && table.sums[within.clone()] == sums[..]
+        {
+            return Some(Units::NONE);
+        }
+        let mut bad = Units::NONE;
+        for ((unit, number), sum) in within.zip(part.clone()).zip(sums) {
+            if table.lost.has(unit) {
                 bad.insert(unit);
-            } else if !state.table.written.has(unit) {
+            } else if !table.written.has(unit) {
                 fill(dst, at(number), None);
-            } else if state.table.sums[unit] != sum {
+            } else if table.sums[unit] != sum {
                 bad.insert(unit);
             }
         }

@@ -151,10 +151,10 @@ impl Space {
             Err(attempt) => return Ok(attempt),
         };
         // All of them are under way before the first is waited for.
-        let mut writes: SmallVec<[_; 2]> = SmallVec::new();
+        let (mut writes, now) = (SmallVec::<[_; 2]>::new(), self.path.env.moment());
         for copy in targets.copies() {
             if let Some(disk) = &copy.disk {
-                writes.push(disk.start_write(copy.data_at(disk, job.units.start), job.src.clone()));
+                writes.push(disk.start_write(now, copy.data_at(disk, job.units.start), job.src.clone()));
             }
         }
         Started::wait_all(&mut writes).await;

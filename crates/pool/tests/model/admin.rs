@@ -98,8 +98,10 @@ async fn drain(rig: &Rig, site: &Site, random: &mut Random, for_good: bool) {
         && site.pool.read(|s| s.disks.len()) > rig.shape.disks.min(usize::from(rig.shape.copies))
     {
         let mut removed = site.pool.remove_disk(disk).await;
-        if let Err(AdminError::NotErased { error: DiskError::Gone { .. }, .. }) = removed {
-            removed = Ok(()); // it was pulled as it left
+        if let Err(AdminError::NotErased { error, .. }) = removed
+            && (matches!(error, DiskError::Gone { .. }) || rig.is_wild())
+        {
+            removed = Ok(()); // it was pulled as it left, or failed
         }
         if refuse(rig, "removing", removed.map_err(|e| e.to_string())).is_some() {
             site.path.release_absent();

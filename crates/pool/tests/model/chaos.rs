@@ -42,7 +42,7 @@ pub async fn chaos(rig: &Rig, site: &Site, steps: u64, mut random: Random) {
                     }
                 }
             }
-            6 if rig.has_budget(n) && !rig.exceeded.get() && rig.is_wild() => {
+            6 if rig.has_budget(n) && is_ours(site, n) && !rig.exceeded.get() && rig.is_wild() => {
                 let op = [Op::Write, Op::Flush, Op::Read][random.below(3) as usize];
                 let nth = random.below(12);
                 rig.note(|| format!("{op} {nth} of disk {n} fails"));
@@ -51,7 +51,12 @@ pub async fn chaos(rig: &Rig, site: &Site, steps: u64, mut random: Random) {
                 rig.spoil(n);
                 rig.machine.rule(SlotId(n), Rule::new(op, When::Nth(nth), Fault::Error));
             }
-            7 if rig.has_budget(n) && !rig.exceeded.get() && rig.shape.promise() > 0 && rig.is_wild() => {
+            7 if rig.has_budget(n)
+                && is_ours(site, n)
+                && !rig.exceeded.get()
+                && rig.shape.promise() > 0
+                && rig.is_wild() =>
+            {
                 lie(rig, n, &mut random)
             }
             8 => {
@@ -62,6 +67,8 @@ pub async fn chaos(rig: &Rig, site: &Site, steps: u64, mut random: Random) {
             9 => resync(rig, site).await,
             10 => {
                 rig.note(|| "scrub".into());
+                let own = site.pool.scrub_metadata().await;
+                refuse(rig, "scrub of the metadata", own.map(drop).map_err(|e| e.to_string()));
                 let scrubbed = site.space.scrub(&Progress::default()).await;
                 refuse(rig, "scrub", scrubbed.map_err(|e| e.to_string()));
             }

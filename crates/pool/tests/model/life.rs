@@ -253,6 +253,9 @@ async fn cleanse(rig: &Rig, site: &Site) {
         }
     }
     resync(rig, site).await;
+    if let (Err(e), false) = (site.pool.scrub_metadata().await, rig.ruined.get()) {
+        rig.fail(&format!("scrub of the metadata: {e}"));
+    }
     if let (Err(e), false) = (site.space.scrub(&Progress::default()).await, rig.ruined.get()) {
         rig.fail(&format!("scrub: {e}"));
     }

@@ -21,9 +21,8 @@ struct Unit {
     writes: Vec<Write>,
     /// A crash met a write in flight while a disk was lying: nothing is promised (docs, "What this does not give").
     open: bool,
-    /// When a flush last covered it; when it was last written.
+    /// When the last flush began that ended well.
     flushed: u64,
-    begun: u64,
 }
 
 struct Write {
@@ -44,7 +43,7 @@ pub struct Flushing(Vec<(u64, u64)>, u64);
 impl Default for Unit {
     fn default() -> Unit {
         let zeros = Write { value: 0, begin: 0, end: 0, life: 0, dead: None, gone: false };
-        Unit { writes: vec![zeros], open: false, flushed: 0, begun: 0 }
+        Unit { writes: vec![zeros], open: false, flushed: 0 }
     }
 }
 
@@ -62,7 +61,6 @@ impl Model {
     pub fn begins(&mut self, unit: u64, value: Value) -> Token {
         let (begin, life) = (self.now(), self.life);
         let u = self.units.entry(unit).or_default();
-        u.begun = begin;
         u.writes.push(Write { value, begin, end: u64::MAX, life, dead: None, gone: false });
         Token(unit, begin)
     }
@@ -152,7 +150,8 @@ impl Model {
         let now = self.now();
         self.life += 1;
         for u in self.units.values_mut() {
-            u.open |= lying && u.begun >= u.flushed;
+            // A flush is about what was acknowledged before it began.
+            u.open |= lying && u.writes.iter().any(|w| w.end >= u.flushed);
             u.writes.iter_mut().for_each(|w| w.end = w.end.min(now));
         }
         self.lost();
@@ -178,6 +177,7 @@ impl Model {
         let u = self.units.entry(unit).or_default();
         if u.open {
             u.open = false;
+            u.flushed = now;
             if !u.writes.iter().any(|w| w.value == value) {
                 u.writes.push(Write { value, begin: now, end: now, life, dead: None, gone: false });
             }

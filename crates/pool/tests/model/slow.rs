@@ -8,7 +8,7 @@ use pool::{Absence, AdminError, DiskNumber, Presence};
 
 use crate::chaos::resync;
 use crate::in_virtual_time;
-use crate::rig::{Random, Rig, SLOW, WILD};
+use crate::rig::{Random, Rig, SLOW, Site, WILD, open};
 
 /// So many times a disk becomes slow, within what is promised: it may have to leave. Only of seeds that have this.
 pub async fn slow(rig: &Rig, times: u64, mut random: Random) {
@@ -46,6 +46,12 @@ pub async fn slow(rig: &Rig, times: u64, mut random: Random) {
     }
 }
 
+/// The second disk is to be taken back.
+async fn back(rig: &Rig, site: &Site) -> Result<DiskNumber, AdminError> {
+    let disk = rig.machine.open(SlotId(1)).expect("it is there");
+    site.path.return_disk(&site.pool, disk, false).await
+}
+
 /// A whole pool, metadata too: the disk leaves, and comes back when nothing is under way on it any more, no sooner.
 #[test]
 fn a_disk_that_left_slow_returns_when_its_writes_have_ended() {
@@ -62,17 +68,43 @@ fn a_disk_that_left_slow_returns_when_its_writes_have_ended() {
         let presence = site.pool.read(|s| s.disks[&DiskNumber(1)].presence);
         assert_eq!(presence, Presence::Absent(Absence::Slow));
         rig.machine.no_rules(SlotId(1));
-        let back = async || {
-            let disk = rig.machine.open(SlotId(1)).expect("it is there");
-            site.path.return_disk(&site.pool, disk, false).await
-        };
-        assert_eq!(back().await, Err(AdminError::StillWriting(DiskNumber(1))));
+        assert_eq!(back(&rig, &site).await, Err(AdminError::StillWriting(DiskNumber(1))));
         site.path.release_absent();
-        assert_eq!(back().await, Err(AdminError::StillWriting(DiskNumber(1))), "it is not forgotten");
+        assert_eq!(
+            back(&rig, &site).await,
+            Err(AdminError::StillWriting(DiskNumber(1))),
+            "it is not forgotten"
+        );
         rig.env.sleep(Duration::from_secs(100)).await;
-        assert_eq!(back().await, Ok(DiskNumber(1)));
+        assert_eq!(back(&rig, &site).await, Ok(DiskNumber(1)));
         resync(&rig, &site).await;
         assert!(site.pool.read(|s| s.rows.values().flat_map(|r| &r.slabs).all(|c| c.missed == 0)));
         assert_eq!(site.read(0, 1).await, Ok(vec![2]));
+    });
+}
+
+/// A write of metadata that hangs, its disk dropped for that: it would arrive over what the disk got when it came back.
+#[test]
+fn a_disk_that_left_slow_returns_when_its_metadata_is_written() {
+    in_virtual_time(async {
+        let (rig, site) = Rig::new(0).await;
+        rig.machine
+            .rule(SlotId(1), Rule::new(Op::Write, When::From(0), Fault::Slow(Duration::from_secs(100))));
+        let began = rig.env.now();
+        site.pool.rename("lake").await.expect("one disk");
+        let took = rig.env.now() - began;
+        assert!((30..60).contains(&took.as_secs()), "{took:?}");
+        let presence = site.pool.read(|s| s.disks[&DiskNumber(1)].presence);
+        assert_eq!(presence, Presence::Absent(Absence::Slow));
+        rig.machine.no_rules(SlotId(1));
+        assert_eq!(back(&rig, &site).await, Err(AdminError::StillWriting(DiskNumber(1))));
+        rig.env.sleep(Duration::from_secs(100)).await;
+        assert_eq!(back(&rig, &site).await, Ok(DiskNumber(1)));
+        resync(&rig, &site).await;
+        site.pool.rename("sea").await.expect("two disks");
+        drop(site);
+        rig.machine.restart();
+        let site = open(&rig.env, &rig.machine, false).await.expect("both are current");
+        assert_eq!(site.pool.read(|s| (s.name.clone(), s.voters.len())), ("sea".to_owned(), 2));
     });
 }

@@ -187,6 +187,17 @@ fn a_disk_behind_explains_what_its_copies_lack() {
 }
 
 #[test]
+fn a_retired_disk_may_be_taken_out_when_it_is_empty() {
+    let mut s = pool(&["", "", ""]);
+    space(&mut s, "vm", MIRROR, SLAB, &[&[0, 1]]);
+    for disk in [1, 2] {
+        s.apply(&crate::Op::SetUsage { disk: DiskNumber(disk), usage: crate::Usage::Retired })
+            .expect("it may");
+    }
+    assert_eq!(lines(&super::faults(&now(&s))), ["4 disk 2 Retired"]);
+}
+
+#[test]
 fn disks_that_fail_or_change_data() {
     let mut s = pool(&["", "", ""]);
     space(&mut s, "vm", MIRROR, SLAB, &[&[0, 1]]);

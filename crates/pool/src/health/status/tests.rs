@@ -76,20 +76,35 @@ fn a_mirror_can_lose_one_disk_and_then_none() {
     let mut s = state(&[8, 8]);
     let vm = space(&mut s, "vm", MIRROR, 1, &[&[0, 1]]);
     assert_eq!(can_lose(&s), CanLose { disks: 1, limit: Limit::Space("vm".to_owned()), domains: Vec::new() });
-    assert_eq!((of_space(&s, vm), of_pool(&s, false, false)), (Health::OK, Health::OK));
+    assert_eq!((of_space(&s, vm), of_pool(&s, &Troubled::default(), false, false)), (Health::OK, Health::OK));
     lose(&mut s, 1);
     assert_eq!(can_lose(&s).disks, 0);
     assert_eq!(of_space(&s, vm).operational, "Incomplete");
     let missed = Op::Missed { space: vm, row: RowNumber(0), index: 1, regions: 4 };
     s.apply(&missed).expect("a write that it missed");
     assert_eq!(of_space(&s, vm), Health::new("Degraded", "Warning"));
-    assert_eq!(of_pool(&s, false, false), Health::new("Degraded", "Warning"));
+    assert_eq!(of_pool(&s, &Troubled::default(), false, false), Health::new("Degraded", "Warning"));
     // It returns: what it missed has to be copied, until then the other is the only one.
     s.apply(&Op::DiskPresent { disk: DiskNumber(1) }).expect("back");
     assert_eq!(of_space(&s, vm), Health::new("In service", "Warning"));
     assert_eq!(can_lose(&s).disks, 0);
     s.apply(&Op::NotMissed { space: vm, row: RowNumber(0), index: 1, regions: 4 }).expect("copied");
     assert_eq!(of_space(&s, vm), Health::OK);
+}
+
+#[test]
+fn a_disk_in_trouble_says_so_while_it_takes_part() {
+    let s = state(&[8, 8]);
+    let all = |troubled: &Troubled| {
+        let disks = s.disks.iter().map(|(number, record)| of_disk(*number, record, troubled).operational);
+        (disks.collect::<Vec<_>>(), of_pool(&s, troubled, false, false))
+    };
+    assert_eq!(all(&Troubled::default()), (vec!["OK", "OK"], Health::OK));
+    let mut troubled = Troubled { slow: [DiskNumber(1)].into(), ..Troubled::default() };
+    assert_eq!(all(&troubled), (vec!["OK", "Abnormal latency"], Health::OK));
+    troubled.failing.insert(DiskNumber(0));
+    let degraded = Health::new("Degraded", "Warning");
+    assert_eq!(all(&troubled), (vec!["IO error", "Abnormal latency"], degraded));
 }
 
 #[test]
@@ -131,7 +146,7 @@ fn the_weakest_space_decides() {
     );
     lose(&mut s, 4);
     assert_eq!(of_space(&s, scratch), Health::new("No redundancy", "Unhealthy"));
-    assert_eq!(of_pool(&s, false, false).health, "Unhealthy");
+    assert_eq!(of_pool(&s, &Troubled::default(), false, false).health, "Unhealthy");
 }
 
 /// The formula against the definition: every set of that many disks may go, and some set of one more may not.

@@ -40,7 +40,7 @@ impl Striped {
             }
             dst = made.1;
         }
-        let mut first = disk.start_read(offset, dst);
+        let mut first = disk.start_read(path.env.moment(), offset, dst);
         disk.pulse.count_user_read();
         if path.is_hedging()
             && !first.ends_within(disk.pulse.hedge_after()).await

@@ -1,0 +1,48 @@
+//! What of a voter's metadata is not as its writer left it.
+
+use disk::DiskError;
+
+use super::io::DiskIo;
+use super::members::Member;
+use super::replay::{Point, replay};
+use super::survey::newest_of;
+use crate::format::{BLOCK, Claim, Extent, Frame, FrameError, Kind, frame_size};
+
+/// How many places: claims, checkpoints, the journal. `newest` is the slot of the newest checkpoint, `point` where its journal leads.
+///
+/// # Errors
+/// The disk does not answer, or takes nothing from this process any more. What it cannot read counts as damaged.
+pub(super) async fn count(
+    io: &DiskIo,
+    member: &Member,
+    claim: &Claim,
+    point: &Point,
+    newest: usize,
+) -> Result<u64, DiskError> {
+    let read = |at| io.read_back(&member.disk, at);
+    let (pool, number, areas) = (claim.pool, member.number, &member.areas);
+    let claims = [read(areas.claim_place(0)).await?, read(areas.claim_place(1)).await?];
+    let (claimed, mut damaged) = newest_of(claims, pool, number);
+    // Where ours was is something else. (One that is newer is another's, which is for a checkpoint to say.)
+    damaged += u64::from(damaged == 0 && claimed.is_none_or(|c| c.epoch < claim.epoch));
+
+    let (whole, mut slots) = (damaged, [Vec::new(), Vec::new()]);
+    for (slot, area) in areas.checkpoints().into_iter().enumerate() {
+        let head = read(Extent { length: BLOCK as u64, ..area }).await?;
+        let length = match head.map(|head| frame_size(&head, Kind::Checkpoint)) {
+            Some(Ok(size)) if size as u64 <= area.length => size as u64,
+            // There was none.
+            Some(Err(FrameError::Blank | FrameError::Foreign)) => continue,
+            Some(Ok(_) | Err(FrameError::Damaged)) | None => {
+                damaged += 1;
+                continue;
+            }
+        };
+        slots[slot] = read(Extent { length, ..area }).await?.unwrap_or_default();
+        damaged += u64::from(Frame::parse(&slots[slot], Kind::Checkpoint).is_err());
+    }
+    let ring = read(areas.journal).await?;
+    let found = replay(pool, number, [&slots[0], &slots[1]], &ring.unwrap_or_default(), Some(point));
+    let leads = found.is_ok_and(|f| f.place.point == *point && f.place.slot == newest);
+    Ok(damaged + u64::from(damaged == whole && !leads))
+}

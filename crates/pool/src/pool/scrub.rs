@@ -1,0 +1,35 @@
+//! Reading back what nobody reads while a pool is open.
+
+use std::collections::BTreeMap;
+
+use super::{Pool, labels};
+use crate::{CommitError, DiskNumber};
+
+impl Pool {
+    /// Reads the labels of all disks, and the metadata on those that have it, and writes anew what is not as it was written: how many places of which disk. Disks
+    /// that do not answer are left out.
+    ///
+    /// # Errors
+    /// [`CommitError`]: the pool takes no changes.
+    pub async fn scrub_metadata(&self) -> Result<BTreeMap<DiskNumber, u64>, CommitError> {
+        let inner = &self.inner;
+        // Nobody else writes labels.
+        let _admin = inner.admin.lock().await;
+        let mut found = inner.changing()?.scrub().await?;
+        let mut ops = Vec::new();
+        for member in self.members().iter() {
+            let number = member.number;
+            let known = self.read(|s| s.disks.get(&number).map(|r| (r.label_sequence, s.version)));
+            let Some((sequence, version)) = known else { continue };
+            let damaged = labels::damaged(&inner.io, member, inner.id, sequence).await.unwrap_or(0);
+            if damaged > 0 {
+                *found.entry(number).or_default() += damaged;
+                ops.extend(self.relabel_one(member, version, sequence).await?);
+            }
+        }
+        if !ops.is_empty() {
+            inner.changing()?.commit(ops).await?;
+        }
+        Ok(found)
+    }
+}
