@@ -1,5 +1,6 @@
 """Pools on plain files, driven by `causeway disk`, `pool` and `space`; what is on their virtual disks by QEMU over NBD, across kill -9 and lost disks."""
 
+import fcntl
 import json
 import os
 import random
@@ -8,6 +9,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import threading
 import time
 from pathlib import Path
 
@@ -194,6 +196,17 @@ def test_a_server_starts_while_the_one_before_still_ends(machine):
     machine.server.start()
     assert machine.status()["operational_status"] == "OK", machine("pool", "list")
     dead.wait()
+
+
+def test_a_server_starts_while_io_of_the_one_before_still_ends(machine):
+    """What the kernel has under way for a process outlives it, and so does the lock on the disk."""
+    machine.pool()
+    machine.server.kill()
+    disk = open(machine.path("b"))
+    fcntl.flock(disk, fcntl.LOCK_EX)
+    threading.Timer(2, disk.close).start()
+    machine.server.start()
+    assert machine.status()["operational_status"] == "OK", machine("pool", "list")
 
 
 def test_a_second_server_is_told_who_has_the_pool(machine, serve):
@@ -539,6 +552,27 @@ def test_damage_and_full_pools_are_faults(machine):
     full = found["StoragePool.PoolCapacityThresholdExceeded"]
     assert full["PerceivedSeverity"] == 6
     assert {"VirtualDisks.NoRoom"} == {f["FaultType"] for f in full["Consequences"]}
+
+
+def test_metadata_that_rots_under_an_open_pool_is_written_anew(machine):
+    """Of two disks both are needed to open the pool: labels and checkpoints rot on one, and then on the other."""
+    machine.pool("ab")
+    machine.mirror()
+    for number, name in enumerate("ab"):
+        with open(machine.path(name), "r+b") as disk:
+            # docs/on-disk-format.md: the first label, and what pools of this size have as the first checkpoint.
+            for place in [64 << 10, 256 << 10]:
+                disk.seek(place + 20)
+                byte = disk.read(1)[0]
+                disk.seek(place + 20)
+                disk.write(bytes([byte ^ 1]))
+        machine("space", "repair", "vm")
+        until(lambda: machine.json("job", "list") == [], timeout=60, what="nothing runs")
+        found = [f for f in machine.status()["findings"] if f["disk"] == number]
+        assert len(found) == 1 and found[0]["units"] == 2 and "metadata" in found[0]["found"], found
+    machine.server.kill()
+    machine.server.start()
+    assert machine.status()["operational_status"] == "OK", machine("pool", "list")
 
 
 def test_jobs_are_paused_resumed_and_survive_kill_9(machine):

@@ -136,6 +136,8 @@ def test_replaced_retired_and_evened_out(machine):
     assert "move to others" in machine("disk", "retire", "tank/1")
     until(lambda: disks(machine)[1]["allocated"] == 0, timeout=120, what="disk 1 is empty")
     assert disks(machine)[1]["usage"] == "Retired"
+    retired = [f for f in machine.health()[0]["faults"] if f["FaultType"] == "PhysicalDisk.Retired"]
+    assert [f["RecommendedActions"] for f in retired] == [["causeway pool remove-disk tank 1", "causeway disk set tank/1 --usage auto-select"]], retired
     until_idle(machine)
     machine("disk", "set", "tank/1", "--usage", "auto-select")
     assert "is moved" in machine("pool", "optimize", "tank")

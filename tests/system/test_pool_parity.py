@@ -1,5 +1,6 @@
 """Slabs of virtual disks with parity that move to other disks beside the clients, on pools of plain files."""
 
+import json
 import time
 from pathlib import Path
 
@@ -21,11 +22,24 @@ def on(machine):
 def made(machine, words, names):
     machine.pool(names)
     machine("space", "create", "vm", "--pool", "tank", "--size", SPACE, "--resiliency", *words)
+    assert "InDoubt" not in json.dumps(machine.health())
     machine.attach()
     machine.qemu_io("write -P 1 0 40M", "flush", "write -P 2 30M 1M", "flush")
 
 
 REST = ["read -P 1 26M 4M", "read -P 2 30M 1M", "read -P 1 31M 9M", "read -P 0 40M 8M"]
+
+
+def test_what_nobody_uses_is_not_in_doubt_for_long(machine):
+    machine.pool("abcd")
+    machine("space", "create", "vm", "--pool", "tank", "--size", SPACE, "--resiliency", "parity", "--provisioning", "fixed")
+    assert "InDoubt" not in json.dumps(machine.health())
+    machine.attach()
+    machine.qemu_io("write -P 1 0 8M", "flush", "write -P 2 1M 64k", "flush")
+    for end in [machine.server.kill, machine.server.stop]:
+        end()
+        machine.server.start()
+        until(lambda: "InDoubt" not in json.dumps(machine.health()), timeout=20, what="the journal was carried out")
 
 
 @pytest.mark.parametrize(("words", "names", "promise"), KINDS)

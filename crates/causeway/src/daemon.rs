@@ -195,7 +195,8 @@ async fn run(config_path: PathBuf, config: Config, started: impl FnOnce(&Daemon)
     let arena = Arena::new(bytes as usize).map_err(|source| ServeError::Memory { bytes, source })?;
     // Before any other thread of ours makes files: see `bind`.
     let control_path = config.server.control.clone();
-    let control = control::server::bind(&control_path)
+    let control = control::server::bind(&control_path, &env)
+        .await
         .map_err(|source| ServeError::Control { path: control_path.clone(), source })?;
     let _remove = RemoveSocket(control_path);
     let bound = listen::bind_all(&config.server)?;

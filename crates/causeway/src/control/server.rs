@@ -3,6 +3,7 @@
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::{Path as Segment, State};
 use axum::http::StatusCode;
@@ -10,8 +11,10 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post, put};
 use axum::{Json, Router};
 use counters::Snapshot;
+use env::Env;
 use rustix::fs::Mode;
-use tokio::net::UnixListener;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{UnixListener, UnixStream};
 
 use super::types::{
     Changed, Fault, NewShare, NewUser, OpenStatus, ServerStatus, SessionStatus, ShareStatus, UserChange,
@@ -24,25 +27,47 @@ pub async fn serve(listener: UnixListener, daemon: Arc<Daemon>) -> io::Result<()
     axum::serve(listener, router(daemon)).await
 }
 
-/// Binds the socket, readable and writable for its owner only. A socket that nobody listens on any more is replaced.
+/// How long who listens on the socket has for an answer, and how often one that ends is looked at.
+const ANSWER: Duration = Duration::from_secs(5);
+const AGAIN: Duration = Duration::from_millis(50);
+
+/// Binds the socket, readable and writable for its owner only. A socket that nobody listens on any more is replaced; a server that was killed, and that the
+/// system has not ended yet, is waited for.
 ///
 /// # Errors
 /// `AddrInUse` when a server answers on it; else the system's.
-pub fn bind(path: &Path) -> io::Result<UnixListener> {
+pub async fn bind(path: &Path, env: &Env) -> io::Result<UnixListener> {
     if let Some(dir) = path.parent() {
         std::fs::create_dir_all(dir)?;
     }
-    match std::os::unix::net::UnixStream::connect(path) {
-        Ok(_) => return Err(io::ErrorKind::AddrInUse.into()),
-        Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path)?,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-        Err(e) => return Err(e),
+    let patience = env.now() + ANSWER;
+    loop {
+        match UnixStream::connect(path).await {
+            Ok(stream) => {
+                if env.now() >= patience || answers(stream).await {
+                    return Err(io::ErrorKind::AddrInUse.into());
+                }
+                env.sleep(AGAIN).await;
+            }
+            Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => break std::fs::remove_file(path)?,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => break,
+            Err(e) => return Err(e),
+        }
     }
     // The mode is right from the first moment. No other thread makes files yet.
     let before = rustix::process::umask(Mode::RWXG | Mode::RWXO | Mode::XUSR);
     let listener = UnixListener::bind(path);
     rustix::process::umask(before);
     listener
+}
+
+/// Whether somebody is behind a connection: who was killed hangs up when the system has ended him.
+async fn answers(mut stream: UnixStream) -> bool {
+    let ask = async {
+        stream.write_all(b"GET /v1/server HTTP/1.0\r\n\r\n").await?;
+        stream.read_u8().await
+    };
+    tokio::time::timeout(ANSWER, ask).await.map_or(true, |said| said.is_ok())
 }
 
 fn router(daemon: Arc<Daemon>) -> Router {

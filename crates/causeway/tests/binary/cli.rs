@@ -3,7 +3,9 @@
 use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use crate::program::{Scratch, Server, causeway};
 
@@ -146,6 +148,21 @@ fn a_taken_port_is_an_error_with_a_cure() {
     assert!(run.err.contains("change server.listen"), "{run:?}");
     assert!(!run.out.contains("ready"), "{run:?}");
     assert!(!std::path::Path::new(&dir.path("control.sock")).exists());
+}
+
+/// The control socket of a process that was killed takes connections until the system has ended it.
+#[test]
+fn a_server_starts_when_the_one_before_has_hung_up() {
+    let dir = Scratch::new("before");
+    let file = dir.configuration("listen = [\"127.0.0.1:0\"]", "");
+    let dying = UnixListener::bind(dir.path("control.sock")).expect("bound");
+    let ends = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(500));
+        drop(dying);
+    });
+    let server = Server::start(&file, &dir.path("control.sock"));
+    assert!(ends.is_finished());
+    assert_eq!(server.ask(&["status"]).code, 0);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use disk::DiskInfo;
 use disk::qualify::Qualification;
 use pool::events::Found;
-use pool::health::{self, CanLose, Health, Limit};
+use pool::health::{self, CanLose, Health, Limit, Troubled};
 use pool::{
     DiskNumber, DiskRecord, MediaClass, Presence, Provisioning, Resiliency, ScrubRecord, SpaceId, State,
     Usage,
@@ -59,7 +59,8 @@ fn status(id: &str, known: &Known) -> PoolStatus {
 fn open_status(id: &str, open: &OpenPool) -> PoolStatus {
     let suspended = open.pool.suspended().map(|s| s.to_string());
     open.pool.read(|s| {
-        let Health { operational, health } = health::of_pool(s, suspended.is_some(), open.read_only);
+        let Health { operational, health } =
+            health::of_pool(s, &open.troubled(), suspended.is_some(), open.read_only);
         let can_lose = health::can_lose(s);
         let because = match &can_lose.limit {
             Limit::Metadata => "fewer disks would not be enough to be sure of the pool's metadata".to_owned(),
@@ -165,18 +166,24 @@ fn closed_status(id: &str, closed: &Closed) -> PoolStatus {
 
 /// The disks of a pool.
 pub(super) fn disks(open: &OpenPool) -> Vec<DiskStatus> {
-    let members = open.pool.members();
+    let (members, troubled) = (open.pool.members(), open.troubled());
     open.pool.read(|s| {
         let describe = |(number, record): (&DiskNumber, &DiskRecord)| {
             let info = members.get(*number).map(|m| m.disk.info());
-            pooled(s, *number, record, info)
+            pooled(s, *number, record, info, &troubled)
         };
         s.disks.iter().map(describe).collect()
     })
 }
 
-fn pooled(s: &State, number: DiskNumber, record: &DiskRecord, info: Option<&DiskInfo>) -> DiskStatus {
-    let Health { operational, health } = health::of_disk(record);
+fn pooled(
+    s: &State,
+    number: DiskNumber,
+    record: &DiskRecord,
+    info: Option<&DiskInfo>,
+    troubled: &Troubled,
+) -> DiskStatus {
+    let Health { operational, health } = health::of_disk(number, record, troubled);
     let found = format!("it is disk {} of the pool '{}'", number.0, s.name);
     let cure = "take it out of that pool before it goes into another one".to_owned();
     DiskStatus {
@@ -256,6 +263,7 @@ fn findings(open: &OpenPool) -> Vec<Finding> {
         Found::Healed => "was not what was written, and was replaced from another copy",
         Found::Unreadable => "could not be read, and was replaced from another copy",
         Found::BadTable => "had a damaged or old checksum block, which was replaced",
+        Found::Metadata => "was a label or metadata that was not what was written, and was written anew",
         Found::Lost => "is lost: no copy is what was written",
         Found::Unsettled => "had more than one value after a crash, and one of them counts now",
     };

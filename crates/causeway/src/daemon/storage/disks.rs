@@ -7,7 +7,6 @@ use std::thread;
 use disk::qualify::{self, CannotPoolReason, DEVICE_MIN, Qualification, QualifyOptions};
 use disk::{FileDisk, FileOptions};
 use pool::format::{Areas, Label};
-use tokio::sync::oneshot;
 
 use super::error::StorageError;
 use super::pools::{Known, Pools, done, real};
@@ -97,16 +96,18 @@ impl Pools {
         let minimum = if path.is_file() { Areas::DISK_MIN } else { DEVICE_MIN };
         let label = Some(Arc::new(pool_of) as qualify::LabelReader);
         let options = QualifyOptions { force, minimum, measure, others: Vec::new(), label };
-        let (send, receive) = oneshot::channel();
         let looks = move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            if let Ok(runtime) = runtime {
-                let _ = send.send(runtime.block_on(qualify::qualify(&env, &path, &options)));
-            }
+            runtime.map(|runtime| runtime.block_on(qualify::qualify(&env, &path, &options)))
         };
         let spawned = thread::Builder::new().name("qualify".to_owned()).spawn(looks);
-        spawned.map_err(|_| StorageError::Stopping)?;
-        Ok(receive.await.map_err(|_| StorageError::Stopping)??)
+        let thread = spawned.map_err(|_| StorageError::Stopping)?;
+        // Not before it has ended: until then its runtime and its ring have the disk, and with that its lock.
+        let ended = tokio::task::spawn_blocking(move || thread.join()).await;
+        match ended {
+            Ok(Ok(Ok(looked))) => Ok(looked?),
+            _ => Err(StorageError::Stopping),
+        }
     }
 }
 

@@ -382,6 +382,7 @@ fn unsuitable(why: &Unsuitable) -> Option<String> {
             "give it a serial number; a file needs a file system with extended attributes"
         }
         Unsuitable::Twice => "name each disk once",
+        Unsuitable::StillWriting => "take the disk out and put it in again, and restart the server",
         Unsuitable::Small { .. } => "use a larger disk, or smaller slabs: --slab-size",
         _ => return None,
     };

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pool::{OpenError, OpenOptions, Opened, Pool, PoolId, Presence};
 
@@ -15,7 +15,7 @@ use super::pools::{Closed, Known, Pools, done, real};
 use crate::control::storage::ImportRequest;
 use crate::control::types::Changed;
 
-/// How long a server that starts waits for one that ends, and how often it looks.
+/// How long a server that starts waits for one that ends, for each pool, and how often it looks.
 const ENDING: Duration = Duration::from_secs(5);
 const AGAIN: Duration = Duration::from_millis(200);
 
@@ -25,9 +25,11 @@ impl Pools {
         let _one = self.changing.lock().await;
         for (id, disks) in self.look(Vec::new()).await {
             let request = ImportRequest::default();
-            let mut opened = self.open(id, &disks, &request).await;
-            // After kill -9 and a start at once the process before may still be ending: its I/O is waited for.
+            // After kill -9 and a start at once the process before may still be ending, and what it had under way holds the locks of its disks
+            // when it has ended: it is waited for.
             let patience = self.env.now() + ENDING;
+            self.wait_for_locks(&disks, patience).await;
+            let mut opened = self.open(id, &disks, &request).await;
             while self.env.now() < patience && opened.as_ref().is_err_and(|e| self.is_held_here(e)) {
                 self.env.sleep(AGAIN).await;
                 opened = self.open(id, &disks, &request).await;
@@ -97,6 +99,18 @@ impl Pools {
             false => opened.join(", "),
         };
         Ok(done(text, notes))
+    }
+
+    /// Waits until nobody has the disks, or to the end of patience.
+    async fn wait_for_locks(&self, found: &[Labelled], patience: Instant) {
+        for Labelled { path, label } in found {
+            while let Err(StorageError::Disk(disk::OpenError::InUse { .. })) =
+                self.open_disk(path, Some(label.atomic_write), false).await
+                && self.env.now() < patience
+            {
+                self.env.sleep(AGAIN).await;
+            }
+        }
     }
 
     /// Whether a process of this machine holds the pool.

@@ -211,6 +211,7 @@ impl Mender {
         loop {
             let change = self.change();
             job.again();
+            self.scrub_metadata(&job).await;
             match space.scrub_recorded(kind == Kind::Repair, anew, &job).await {
                 Ok(true) => {
                     let (healed, lost) = job.findings();
@@ -231,6 +232,17 @@ impl Mender {
                     anew = false;
                 }
             }
+        }
+    }
+
+    /// The pool's own, with each scrub: nobody else reads it while the pool is open.
+    async fn scrub_metadata(&self, job: &Job) {
+        match self.pool.scrub_metadata().await {
+            Ok(found) => {
+                job.found(found.values().sum(), 0);
+                self.data.events.metadata(&found);
+            }
+            Err(error) => tracing::warn!(pool = self.name(), %error, "labels and metadata were not read"),
         }
     }
 

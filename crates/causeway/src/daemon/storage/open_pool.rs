@@ -7,6 +7,7 @@ use std::sync::Arc;
 use arena::Arena;
 use env::Env;
 use parking_lot::Mutex;
+use pool::health::Troubled;
 use pool::jobs::{Kind, Subject};
 use pool::{CommitError, DataPath, DiskNumber, PathOptions, Pool, Presence};
 
@@ -71,6 +72,14 @@ impl OpenPool {
     /// The data path, while there is one.
     pub(super) fn data(&self) -> Option<Arc<DataPath>> {
         self.live.lock().as_ref().map(|l| Arc::clone(&l.data))
+    }
+
+    /// Which of its disks are not as they should be.
+    pub(super) fn troubled(&self) -> Troubled {
+        self.data().map_or_else(Troubled::default, |data| Troubled {
+            slow: data.events.slow().into_keys().collect(),
+            failing: data.events.failing().into_keys().collect(),
+        })
     }
 
     /// The data path, if data may be changed.

@@ -1,6 +1,6 @@
 //! The tree: pool, fault domains, disks; pool, virtual disks.
 
-use pool::health::{Health, Level, of_disk, of_pool, of_space};
+use pool::health::{Health, Level, Troubled, of_disk, of_pool, of_space};
 use pool::{DiskNumber, State};
 
 use super::super::describe;
@@ -10,16 +10,16 @@ use crate::control::health::HealthNode;
 
 /// An open pool.
 pub(super) fn open(open: &OpenPool) -> HealthNode {
-    let suspended = open.pool.suspended().is_some();
+    let (suspended, troubled) = (open.pool.suspended().is_some(), open.troubled());
     open.pool.read(|s| {
         let all: Vec<DiskNumber> = s.disks.keys().copied().collect();
-        let mut children = below(s, &Level::ALL, &all);
+        let mut children = below(s, &Level::ALL, &all, &troubled);
         let space = |(id, record): (&pool::SpaceId, &pool::SpaceRecord)| {
             node("VirtualDisk", record.name.clone(), of_space(s, *id), Vec::new())
         };
         let shown = s.spaces.iter().filter(|(id, _)| s.owner_of(**id).is_none());
         children.extend(shown.map(space));
-        let pool = node("Pool", s.name.clone(), of_pool(s, suspended, open.read_only), children);
+        let pool = node("Pool", s.name.clone(), of_pool(s, &troubled, suspended, open.read_only), children);
         HealthNode { can_lose: Some(describe::can_lose_text(&pool::health::can_lose(s))), ..pool }
     })
 }
@@ -30,9 +30,9 @@ pub(super) fn closed(closed: &Closed) -> HealthNode {
 }
 
 /// The domains of the farthest level that has names, and what is in them; then the disks that are in none.
-fn below(s: &State, levels: &[Level], disks: &[DiskNumber]) -> Vec<HealthNode> {
+fn below(s: &State, levels: &[Level], disks: &[DiskNumber], troubled: &Troubled) -> Vec<HealthNode> {
     let Some((level, nearer)) = levels.split_first() else {
-        return disks.iter().map(|d| disk(s, *d)).collect();
+        return disks.iter().map(|d| disk(s, *d, troubled)).collect();
     };
     let name = |d: &DiskNumber| s.disks.get(d).map_or("", |r| level.name_of(&r.domains));
     let mut names: Vec<&str> = disks.iter().map(name).filter(|n| !n.is_empty()).collect();
@@ -52,16 +52,16 @@ fn below(s: &State, levels: &[Level], disks: &[DiskNumber]) -> Vec<HealthNode> {
             Level::Node => "Node",
             Level::Enclosure => "Enclosure",
         };
-        out.push(node(kind, domain.to_owned(), health, below(s, nearer, &mine)));
+        out.push(node(kind, domain.to_owned(), health, below(s, nearer, &mine, troubled)));
     }
     let others: Vec<DiskNumber> = disks.iter().copied().filter(|d| name(d).is_empty()).collect();
-    out.extend(below(s, nearer, &others));
+    out.extend(below(s, nearer, &others, troubled));
     out
 }
 
-fn disk(s: &State, disk: DiskNumber) -> HealthNode {
+fn disk(s: &State, disk: DiskNumber, troubled: &Troubled) -> HealthNode {
     let record = s.disks.get(&disk);
-    let health = record.map_or(Health::new("Unknown", "Unknown"), of_disk);
+    let health = record.map_or(Health::new("Unknown", "Unknown"), |r| of_disk(disk, r, troubled));
     let name = record.map_or_else(String::new, |r| format!("disk {} ({})", disk.0, r.name));
     node("PhysicalDisk", name, health, Vec::new())
 }

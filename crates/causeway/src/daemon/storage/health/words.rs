@@ -83,7 +83,7 @@ impl Words<'_> {
                     actions.push(format!("causeway disk qualify {}", quoted(&path.display().to_string())));
                 }
                 let text = format!(
-                    "{units} times 4 KiB, or their checksums, were not what was written, and were replaced from another copy. Read everything \
+                    "{units} times 4 KiB, their checksums or the pool's metadata were not what was written, and were replaced. Read everything \
                      once; if more is found, replace the disk"
                 );
                 ("PhysicalDisk.HighErrorCount", text, actions)
@@ -96,6 +96,18 @@ impl Words<'_> {
                 ),
                 vec![format!("causeway pool show {pool}")],
             ),
+            (FaultKind::Retired, place) => {
+                let number = match place {
+                    Place::Disk(disk) => disk.0.to_string(),
+                    _ => String::new(),
+                };
+                let actions = vec![
+                    format!("causeway pool remove-disk {pool} {number}"),
+                    format!("causeway disk set {pool}/{number} --usage auto-select"),
+                ];
+                let text = "It is retired, and nothing is on it any more. Take it out of the pool, or let it be used again";
+                ("PhysicalDisk.Retired", text.to_owned(), actions)
+            }
             (FaultKind::Behind { bytes, waits }, place) => self.behind(*bytes, waits.as_ref(), place),
             (FaultKind::Redundancy { left: 0, promised }, _) => (
                 "VirtualDisks.LastCopy",

@@ -80,6 +80,7 @@ fn every_kind_has_a_name_a_reason_and_a_command() {
         (FaultKind::Slow(SLOW), disk.clone()),
         (FaultKind::Healed { units: 3 }, disk.clone()),
         (FaultKind::Lost { units: 3 }, disk.clone()),
+        (FaultKind::Retired, disk.clone()),
         (FaultKind::Behind { bytes: 1 << 20, waits: None }, disk.clone()),
         (FaultKind::Behind { bytes: 1 << 20, waits: Some(Why::Paused) }, disk.clone()),
         (FaultKind::Redundancy { left: 0, promised: 1 }, space.clone()),
