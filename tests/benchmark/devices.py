@@ -1,8 +1,8 @@
 """Disks for measuring: RAM disks, and a bound on what each of them gives.
 
 A RAM disk is a loop device on a file in /dev/shm, past the page cache. The kernel's own threads copy its bytes, and their processor time is nobody's
-here: what is left is what asking costs, so the bar is a hard one. (zram would count the copying, but checksum blocks on it came back as other data, and
-why is not known; brd and null_blk are not in every kernel.)
+here: what is left is what asking costs, so the bar is a hard one. (zram would count the copying, and takes whole pages only,
+whatever it says; brd and null_blk are not in every kernel.)
 
 The bound is the block layer's, for all processes of a control group: `io.max` (version 2) or `blkio.throttle` (version 1).
 """

@@ -116,13 +116,7 @@ impl Load {
     /// Where the next I/O goes, and a random number.
     fn place(&self, size: u64, shared: &Shared) -> (u64, u64) {
         let mut next = shared.next.lock();
-        // xorshift64*: Vigna, "An experimental exploration of Marsaglia's xorshift generators, scrambled".
-        let mut x = next.0;
-        x ^= x >> 12;
-        x ^= x << 25;
-        x ^= x >> 27;
-        next.0 = x;
-        let chance = x.wrapping_mul(0x2545_f491_4f6c_dd1d);
+        let chance = xorshift(&mut next.0);
         let blocks = size / self.block as u64;
         let block = if self.random { (chance >> 16) % blocks } else { next.1 % blocks };
         next.1 += 1;
@@ -170,8 +164,16 @@ impl Outcome {
     }
 }
 
+/// The next number of xorshift64*: Vigna, "An experimental exploration of Marsaglia's xorshift generators, scrambled".
+pub fn xorshift(state: &mut u64) -> u64 {
+    *state ^= *state >> 12;
+    *state ^= *state << 25;
+    *state ^= *state >> 27;
+    state.wrapping_mul(0x2545_f491_4f6c_dd1d)
+}
+
 /// Processor time of this process until now, the kernel's on its behalf too; seconds.
-fn cpu() -> f64 {
+pub fn cpu() -> f64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }

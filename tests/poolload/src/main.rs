@@ -6,11 +6,12 @@
 //!
 //! usage: `poolload '{"resiliency": "mirror", "columns": 1, "size": BYTES, "tables": N, "devices": [...]}'`, then on its standard input
 //! `{"do": "load", "write": true, "random": true, "block": BYTES, "depth": N, "seconds": S}`, `{"do": "repair", "disk": N, "load": {...}, "target": S}`,
-//! `{"do": "checksums"}`
+//! `{"do": "checksums"}`. And without a pool: see [`floor`].
 #![allow(clippy::print_stdout, reason = "its answers")]
 
 mod bench;
 mod devices;
+mod floor;
 mod load;
 mod repair;
 
@@ -21,6 +22,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use bench::{Bench, Shape};
+use floor::Floor;
 use load::Load;
 
 #[derive(Deserialize)]
@@ -39,7 +41,15 @@ enum Command {
 type Failure = Box<dyn std::error::Error>;
 
 fn main() -> Result<(), Failure> {
-    let shape: Shape = serde_json::from_str(&std::env::args().nth(1).ok_or("usage: poolload SHAPE")?)?;
+    let mut arguments = std::env::args().skip(1);
+    let usage = "usage: poolload [floor] SHAPE";
+    let first = arguments.next().ok_or(usage)?;
+    if first == "floor" {
+        let floor: Floor = serde_json::from_str(&arguments.next().ok_or(usage)?)?;
+        say(&floor.run()?);
+        return Ok(());
+    }
+    let shape: Shape = serde_json::from_str(&first)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let bench = Bench::create(&shape).await?;
