@@ -85,8 +85,8 @@ const QUEUE_DEPTH_MAX: u32 = 1024;
 const ATOMIC_MAX: u32 = 4096;
 
 impl FileDisk {
-    /// Opens a regular file or block device. One that this process has just closed is waited for, a second at most; not from a thread that has had I/O on it under
-    /// way, whose ring may be what keeps it.
+    /// Opens a regular file or block device. One that this process has just closed is waited for, a second at most. A thread that has had I/O on it under way may keep
+    /// it until it runs its runtime again, or ends: the kernel gives up a file there. So this is not to be called from it, and it is not to wait for whoever calls this.
     ///
     /// # Errors
     /// See [`OpenError`].
