@@ -10,7 +10,8 @@ use std::ops::Range;
 use crate::blocks::Units;
 use crate::blocks::checksums::Table;
 use crate::cache::{Cache, Cached, Entry, Flags, Key};
-use crate::{GROUP_UNITS, REGIONS, RowNumber, UNIT};
+use crate::layout::Spot;
+use crate::{GROUP, GROUP_UNITS, REGIONS, RowNumber, UNIT};
 
 /// Which group of a space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -95,6 +96,11 @@ impl Regions {
 }
 
 impl GroupKey {
+    /// The one that a byte of a space is in.
+    pub(crate) fn of(at: Spot) -> GroupKey {
+        GroupKey { row: at.row, column: at.column, group: (at.offset / GROUP) as u32 }
+    }
+
     /// Its units, counted from the beginning of the column.
     pub(crate) fn units(self) -> Range<u32> {
         let first = self.group * GROUP_UNITS as u32;

@@ -13,9 +13,11 @@
 //! 2. The pieces of all [`Run`]s of an I/O cover it once; the pieces of one run lie end to end in its column.
 //! 3. No run crosses a multiple of the boundary it was asked for in its column, nor a row.
 
+use std::ops::Range;
+
 use smallvec::SmallVec;
 
-use crate::{RowNumber, SpaceRecord};
+use crate::{RowNumber, SpaceRecord, UNIT};
 
 /// The shape of a space's rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +36,14 @@ pub struct Spot {
     pub column: u8,
     /// Bytes from the beginning of the column, which are bytes from the beginning of each copy's slab.
     pub offset: u64,
+}
+
+impl Spot {
+    /// The units of its column that so many bytes from it are, a whole number of units.
+    pub fn units(self, length: u64) -> Range<u32> {
+        let first = (self.offset / UNIT) as u32;
+        first..first + (length / UNIT) as u32
+    }
 }
 
 /// What an I/O does in one column of one row.

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arena::{Arena, Class, IoBuf, Sg};
+use arena::{Arena, Class, IoBuf, Sg, sg_len};
 use disk::{Disk, DiskError, DiskId, Op, Place, sized};
 use env::{Ctx, Env, Epoch, Io, IoFlags};
 use futures_util::future::{Either, select};
@@ -147,7 +147,7 @@ impl DiskIo {
         src: Sg,
         write_through: bool,
     ) -> Result<(), DiskError> {
-        let at = Place::new(Op::Write, offset, src.iter().map(|b| b.len() as u64).sum());
+        let at = Place::new(Op::Write, offset, sg_len(&src) as u64);
         let counted = self.writing.begin(&disk.info().id);
         let c = Ctx { deadline: None, ..self.ctx(write_through) };
         let ended = match disk.write(&c, offset, src) {

@@ -16,10 +16,10 @@ use env::{BoxFuture, Env};
 use futures_util::FutureExt;
 
 use super::{Call, Space, SpaceError, told};
+use crate::GROUP;
 use crate::disks::Reading;
 use crate::groups::{Group, GroupKey};
 use crate::pulse::Came;
-use crate::{GROUP, UNIT};
 
 /// A read on its way from one disk.
 pub(super) struct Direct {
@@ -58,11 +58,9 @@ impl Space {
     pub(super) fn start_read(&self, address: u64, length: u64, dst: SgMut) -> Result<Direct, SgMut> {
         let at = self.inner.layout.one_piece(address, length, GROUP).filter(|_| length > 0);
         let Some(at) = at else { return Err(dst) };
-        let first = (at.offset / UNIT) as u32;
-        let units = first..first + (length / UNIT) as u32;
+        let units = at.units(length);
         let regions = self.inner.regions.of(&units);
-        let key = GroupKey { row: at.row, column: at.column, group: (at.offset / GROUP) as u32 };
-        let group = self.inner.groups.get(key);
+        let group = self.inner.groups.get(GroupKey::of(at));
         if !self.is_ready(&group, regions) {
             return Err(dst);
         }
@@ -71,7 +69,7 @@ impl Space {
         let Some(copy) = self.choose(now, &copies, &units) else { return Err(dst) };
         let Some(disk) = &copy.disk else { return Err(dst) };
         disk.pulse.count_user_read();
-        let reading = disk.start_read(now, copy.data_at(disk, first), dst);
+        let reading = disk.start_read(now, copy.data_at(disk, units.start), dst);
         let hedge = self.has_another(&copies, &units).then(|| disk.pulse.hedge_after());
         Ok(Direct { address, length, group, units, reading, hedge })
     }

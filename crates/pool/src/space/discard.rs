@@ -59,9 +59,7 @@ impl Space {
                 self.emptied(row, at..stop).await;
             } else if self.inner.copies(&self.path, row, 0).is_some() {
                 for run in self.inner.layout.runs(at, stop - at, GROUP) {
-                    let first = (run.at.offset / UNIT) as u32;
-                    let key = GroupKey { row, column: run.at.column, group: (run.at.offset / GROUP) as u32 };
-                    self.discard_units(key, first..first + (run.length / UNIT) as u32).await?;
+                    self.discard_units(GroupKey::of(run.at), run.at.units(run.length)).await?;
                 }
                 self.emptied(row, at..stop).await;
             }

@@ -28,7 +28,7 @@ use super::{Call, Space, SpaceError};
 use crate::blocks::checksums::Sums;
 use crate::disks::Started;
 use crate::groups::{Group, GroupKey};
-use crate::{GROUP, SpaceId, UNIT};
+use crate::{GROUP, SpaceId};
 
 /// See the module.
 struct Flight {
@@ -117,10 +117,8 @@ impl Space {
             return None;
         }
         let spot = self.inner.layout.one_piece(address, length, GROUP)?;
-        let first = (spot.offset / UNIT) as u32;
-        let units = first..first + (length / UNIT) as u32;
+        let (key, units) = (GroupKey::of(spot), spot.units(length));
         let regions = self.inner.regions.of(&units);
-        let key = GroupKey { row: spot.row, column: spot.column, group: (spot.offset / GROUP) as u32 };
         self.path.writes.try_acquire().ok()?.forget();
         let right = Right(self.clone());
         if self.inner.groups.are_too_dirty() {

@@ -79,8 +79,8 @@ impl Space {
             return Box::pin(striped.read_run(run, dst)).await;
         }
         let (row, column) = (run.at.row, run.at.column);
-        let first = (run.at.offset / UNIT) as u32;
-        let units = first..first + (run.length / UNIT) as u32;
+        let units = run.at.units(run.length);
+        let first = units.start;
         let parts: Vec<(GroupKey, Range<u32>)> = self.inner.groups_of(row, column, &units).collect();
         let mut written = 0;
         // Held until they have been compared with: a small cache is not to lose what it has just read.

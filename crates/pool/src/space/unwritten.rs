@@ -2,7 +2,7 @@
 
 use super::{Space, SpaceError};
 use crate::groups::GroupKey;
-use crate::{GROUP, RowNumber, UNIT};
+use crate::{GROUP, RowNumber};
 
 impl Space {
     /// Whether nothing was written to a range, or all of it has been discarded. Of a parity space it is not looked at more closely than by rows.
@@ -28,9 +28,7 @@ impl Space {
                 return Ok(false);
             }
             for run in layout.runs(from, to - from, GROUP) {
-                let first = (run.at.offset / UNIT) as u32;
-                let units = first..first + (run.length / UNIT) as u32;
-                let key = GroupKey { row, column: run.at.column, group: (run.at.offset / GROUP) as u32 };
+                let (key, units) = (GroupKey::of(run.at), run.at.units(run.length));
                 let Some(group) = self.ready(key, self.inner.regions.of(&units)).await? else { continue };
                 let state = group.state.lock();
                 if key.within(&units).any(|u| state.table.written.has(u) || state.table.lost.has(u)) {

@@ -83,11 +83,9 @@ impl Space {
 
     async fn write_run(&self, at: Spot, length: u64, src: &Sg) -> Result<(), SpaceError> {
         let (row, column) = (at.row, at.column);
-        let first = (at.offset / UNIT) as u32;
-        let units = first..first + (length / UNIT) as u32;
-        let key = GroupKey { row, column, group: (at.offset / GROUP) as u32 };
+        let (key, units) = (GroupKey::of(at), at.units(length));
         let regions = self.inner.regions.of(&units);
-        let sums = self.sums(row, column, first, src.iter().map(|b| &b[..]));
+        let sums = self.sums(row, column, units.start, src.iter().map(|b| &b[..]));
         let mut job = Job { key, units, regions, sums, src, skip: Vec::new() };
         let mut one = self.may_write().await;
         // What is rare is in boxes: a write's task is as large as all that it may wait for.

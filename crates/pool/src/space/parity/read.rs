@@ -21,8 +21,8 @@ impl Striped {
     /// Reads what a run has into buffers of its length.
     pub(crate) async fn read_run(&self, run: &Run, mut dst: SgMut) -> (Result<(), SpaceError>, SgMut) {
         let (row, column) = (run.at.row, usize::from(run.at.column));
-        let first = (run.at.offset / UNIT) as u32;
-        let units = first..first + (run.length / UNIT) as u32;
+        let units = run.at.units(run.length);
+        let first = units.start;
         let _use = self.p.life.read().await;
         if let Err(e) = self.opened().await {
             return (Err(e), dst);

@@ -97,10 +97,7 @@ impl Words<'_> {
                 vec![format!("causeway pool show {pool}")],
             ),
             (FaultKind::Retired, place) => {
-                let number = match place {
-                    Place::Disk(disk) => disk.0.to_string(),
-                    _ => String::new(),
-                };
+                let number = number_of(place);
                 let actions = vec![
                     format!("causeway pool remove-disk {pool} {number}"),
                     format!("causeway disk set {pool}/{number} --usage auto-select"),
@@ -287,11 +284,16 @@ fn outlier(slow: &Slowness, place: &Place, pool: &str) -> (String, Vec<String>) 
     text.push_str(
         ". Reads avoid it where others have the same; if it stays so it leaves the pool, as soon as that puts nothing at risk. Retire it, which moves what it has to others, and replace it",
     );
-    let disk = match place {
+    let disk = number_of(place);
+    (text, vec![format!("causeway disk retire {pool}/{disk}"), "causeway job list".to_owned()])
+}
+
+/// Of a disk, as commands take it.
+fn number_of(place: &Place) -> String {
+    match place {
         Place::Disk(disk) => disk.0.to_string(),
         _ => String::new(),
-    };
-    (text, vec![format!("causeway disk retire {pool}/{disk}"), "causeway job list".to_owned()])
+    }
 }
 
 /// To two digits or so.
