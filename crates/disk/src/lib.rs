@@ -41,6 +41,7 @@ mod random;
 pub mod sim;
 mod store;
 mod sysfs;
+mod then;
 mod zeros;
 
 pub use crc::{CRC_BLOCK, crc32c_of_block, crc32c_of_four};
@@ -52,6 +53,7 @@ pub use info::{DiskId, DiskInfo, EnclosureSlot, Geometry, IdKind, Media, WriteCa
 pub use memory::{MemoryDisk, MemoryOptions};
 pub use overlay::{Overlay, Room};
 pub use store::PowerCut;
+pub use then::{Then, Told};
 pub use zeros::write_zeros;
 
 use arena::{Sg, SgMut};
@@ -97,6 +99,14 @@ pub trait Disk: Send + Sync {
     /// [`DiskError::Full`] where space is allocated on demand (a sparse file); a write-through one fails like a flush
     /// after a failed flush.
     fn write(&self, c: &Ctx, offset: u64, src: Sg) -> Io<Result<(), DiskError>>;
+
+    /// The same, for who does not wait: `then` tells what came of it, where the I/O ends. A provider that can tell has its own.
+    ///
+    /// # Panics
+    /// Outside of a Tokio runtime.
+    fn write_then(&self, c: &Ctx, offset: u64, src: Sg, then: Then) {
+        then.when(self.write(c, offset, src));
+    }
 
     /// Makes every write that completed before this call durable.
     ///

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use arena::{Arena, Class, Sg, SgMut, sg_len};
-use disk::{Disk, DiskError, Op, Place, sized};
+use disk::{Disk, DiskError, Op, Place, Then, sized};
 use env::{Ctx, Env, Epoch, Moment};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
@@ -110,6 +110,11 @@ impl DataDisk {
         let busy = Some(self.pulse.busy());
         let answer = self.pulse.follow_since(now, at, || self.member.disk.write(&self.ctx, offset, src));
         Started { answer, at, busy, ended: false }
+    }
+
+    /// Starts a write, now, that was begun ([`Pulse::begin_write`]).
+    pub(crate) fn write_then(&self, offset: u64, src: Sg, then: Then) {
+        self.member.disk.write_then(&self.ctx, offset, src, then);
     }
 
     pub(crate) async fn flush(&self) -> Result<(), DiskError> {

@@ -24,8 +24,8 @@ use disk::{DiskInfo, Media, Op, Place};
 use env::{Env, Io, Moment};
 use parking_lot::Mutex;
 
-pub(crate) use followed::{Came, Followed};
-use followed::{Due, Ticket, UnderWay};
+pub(crate) use followed::{Came, Followed, Ticket};
+use followed::{Due, UnderWay};
 use spread::Spread;
 use standing::Look;
 use watch::Watch;
@@ -162,20 +162,27 @@ impl Pulse {
         if self.abandoned.load(Ordering::Acquire) {
             return Followed::of_none();
         }
-        let ticket = self.begin(at, now);
+        let ticket = self.begin(at, now, None);
         Followed::new(start(), ticket)
+    }
+
+    /// Begins a write of data that tells when it has ended; `waiter` is woken when its disk leaves before. `None` when it has left.
+    pub(crate) fn begin_write(self: &Arc<Pulse>, now: Moment, at: Place, waiter: Waker) -> Option<Ticket> {
+        let ticket = self.begin(at, now, Some(waiter)).counted();
+        // After the waker is there: whoever abandons it after this look wakes it.
+        (!ticket.is_abandoned()).then_some(ticket)
     }
 
     pub(crate) fn now(&self) -> Moment {
         self.env.moment()
     }
 
-    fn begin(self: &Arc<Pulse>, at: Place, began: Moment) -> Ticket {
+    fn begin(self: &Arc<Pulse>, at: Place, began: Moment, waiter: Option<Waker>) -> Ticket {
         if at.op == Op::Read {
             // Not only at its end: one that hangs is not to look as if nobody had asked for long.
             self.note_read(began);
         }
-        let slot = self.state.lock().add(UnderWay { began, op: at.op, waiter: None, due: Due::Never });
+        let slot = self.state.lock().add(UnderWay { began, op: at.op, waiter, due: Due::Never });
         // After it is there to be seen: the task looks for it once more when it ends.
         self.watch.wake(&self.env);
         Ticket::new(self, slot, began, at.op)

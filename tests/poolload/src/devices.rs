@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arena::{Arena, Sg, SgMut, sg_len};
-use disk::{Disk, DiskError, DiskId, DiskInfo, FileDisk, FileOptions, IdKind};
+use disk::{Disk, DiskError, DiskId, DiskInfo, FileDisk, FileOptions, IdKind, Then};
 use env::{Ctx, Env, Epoch, Io};
 use serde::Serialize;
 
@@ -79,6 +79,12 @@ impl Disk for Counted {
         self.count(2, 1);
         self.count(3, sg_len(&src) as u64);
         self.disk.write(c, offset, src)
+    }
+
+    fn write_then(&self, c: &Ctx, offset: u64, src: Sg, then: Then) {
+        self.count(2, 1);
+        self.count(3, sg_len(&src) as u64);
+        self.disk.write_then(c, offset, src, then);
     }
 
     fn flush(&self, c: &Ctx) -> Io<Result<(), DiskError>> {

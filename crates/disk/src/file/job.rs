@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 
 use super::hold::Hold;
 use super::pages::Pages;
-use crate::{DiskError, FlushLatch, Op, Pass, Place};
+use crate::{DiskError, FlushLatch, Op, Pass, Place, Then};
 
 /// An open file or device, kept open by every I/O on it.
 pub(super) struct Target {
@@ -38,6 +38,7 @@ pub(super) enum Work {
 pub(super) enum Reply {
     Read(oneshot::Sender<(Result<(), DiskError>, SgMut)>),
     Done(oneshot::Sender<Result<(), DiskError>>),
+    Then(Then),
 }
 
 pub(super) struct Job {
@@ -183,6 +184,10 @@ impl Job {
             (Reply::Done(reply), work) => {
                 drop((work, _pass));
                 let _ = reply.send(result);
+            }
+            (Reply::Then(then), work) => {
+                drop((work, _pass));
+                then.tell(result);
             }
             (Reply::Read(_), _) => unreachable!("a read has a read's reply"),
         }

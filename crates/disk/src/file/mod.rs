@@ -34,7 +34,7 @@ use env::{Ctx, Env, Epoch, Io};
 use tokio::sync::oneshot;
 
 use crate::deadline::within;
-use crate::{Disk, DiskError, DiskInfo, Gate, Op, Place};
+use crate::{Disk, DiskError, DiskInfo, Gate, Op, Pass, Place, Then};
 use job::{Job, Reply, Target, Work};
 
 /// See the module.
@@ -73,6 +73,25 @@ impl FileDisk {
         if self.target.arena.is_none() { FixedBuffers::NotAsked } else { ring::fixed_buffers() }
     }
 
+    /// Checks an I/O and lets it in.
+    fn enter(&self, c: &Ctx, at: Place) -> Result<Pass, DiskError> {
+        self.info.geometry.check(at)?;
+        let pass = self.gate.enter(c, at)?;
+        if self.read_only && matches!(at.op, Op::Write | Op::Discard) {
+            return Err(DiskError::ReadOnly { at });
+        }
+        if is_through(c, at) || at.op == Op::Flush {
+            self.target.latch.check()?;
+        }
+        Ok(pass)
+    }
+
+    /// Starts one that was let in.
+    fn submit(&self, c: &Ctx, at: Place, work: Work, reply: Reply, pass: Pass) {
+        let (target, through) = (Arc::clone(&self.target), is_through(c, at));
+        ring::submit(&self.env, Job { target, work, at, through, done: 0, again: 0, reply, _pass: pass });
+    }
+
     fn start<T: Send + 'static>(
         &self,
         c: &Ctx,
@@ -81,20 +100,9 @@ impl FileDisk {
         reply: impl FnOnce(oneshot::Sender<T>) -> Reply,
         late: fn(Place) -> T,
     ) -> Result<Io<T>, DiskError> {
-        self.info.geometry.check(at)?;
-        let pass = self.gate.enter(c, at)?;
-        if self.read_only && matches!(at.op, Op::Write | Op::Discard) {
-            return Err(DiskError::ReadOnly { at });
-        }
-        let through = c.flags.write_through && at.op == Op::Write;
-        if through || at.op == Op::Flush {
-            self.target.latch.check()?;
-        }
+        let pass = self.enter(c, at)?;
         let (send, receive) = oneshot::channel();
-        let target = Arc::clone(&self.target);
-        let job =
-            Job { target, work: work(), at, through, done: 0, again: 0, reply: reply(send), _pass: pass };
-        ring::submit(&self.env, job);
+        self.submit(c, at, work(), reply(send), pass);
         Ok(match c.deadline {
             // Without a timer's room, in every I/O.
             None => Io::pending(async move { receive.await.unwrap_or_else(|_| late(at)) }),
@@ -106,6 +114,11 @@ impl FileDisk {
         let late = |at| Err(DiskError::Timeout { at });
         self.start(c, at, work, Reply::Done, late).unwrap_or_else(|e| Io::Done(Err(e)))
     }
+}
+
+/// Whether it is durable before it completes.
+fn is_through(c: &Ctx, at: Place) -> bool {
+    c.flags.write_through && at.op == Op::Write
 }
 
 impl Disk for FileDisk {
@@ -129,6 +142,21 @@ impl Disk for FileDisk {
         let g = self.info.geometry;
         let at = Place::new(Op::Write, offset, sg_len(&src) as u64);
         self.done(c, at, || Work::write(src, g.dma_alignment, g.logical_block))
+    }
+
+    fn write_then(&self, c: &Ctx, offset: u64, src: Sg, then: Then) {
+        if c.deadline.is_some() {
+            return then.when(self.write(c, offset, src));
+        }
+        let g = self.info.geometry;
+        let at = Place::new(Op::Write, offset, sg_len(&src) as u64);
+        match self.enter(c, at) {
+            Ok(pass) => {
+                let work = Work::write(src, g.dma_alignment, g.logical_block);
+                self.submit(c, at, work, Reply::Then(then), pass);
+            }
+            Err(error) => then.tell(Err(error)),
+        }
     }
 
     fn flush(&self, c: &Ctx) -> Io<Result<(), DiskError>> {

@@ -116,15 +116,16 @@ pub(super) fn submit(env: &Env, job: Job) {
             return job.finish(Err(error));
         }
     };
-    let driven = {
+    let (first, driven) = {
         let mut ring = local.ring.lock();
         ring.accept(job);
-        std::mem::replace(&mut ring.driven, true)
+        // When others are ready too, who drives it knows.
+        (ring.ready.len() == 1, std::mem::replace(&mut ring.driven, true))
     };
-    if driven {
-        local.work.notify_one();
-    } else {
+    if !driven {
         env.spawn(drive(Driver(local)));
+    } else if first {
+        local.work.notify_one();
     }
 }
 

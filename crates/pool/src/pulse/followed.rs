@@ -30,11 +30,13 @@ pub(super) enum Due {
 }
 
 /// An I/O under way.
-pub(super) struct Ticket {
+pub(crate) struct Ticket {
     pulse: Arc<Pulse>,
     slot: u32,
     began: Moment,
     op: Op,
+    /// Whether it is counted in [`Pulse::in_flight`].
+    counted: bool,
     /// Whether it is counted as ended.
     ended: bool,
 }
@@ -59,11 +61,23 @@ pub(crate) enum Came<T> {
 
 impl Ticket {
     pub(super) fn new(pulse: &Arc<Pulse>, slot: u32, began: Moment, op: Op) -> Ticket {
-        Ticket { pulse: Arc::clone(pulse), slot, began, op, ended: false }
+        Ticket { pulse: Arc::clone(pulse), slot, began, op, counted: false, ended: false }
+    }
+
+    /// Counts in [`Pulse::in_flight`] until the I/O is done.
+    pub(super) fn counted(mut self) -> Ticket {
+        self.pulse.in_flight.fetch_add(1, Ordering::Relaxed);
+        self.counted = true;
+        self
+    }
+
+    /// Whether nobody waits for it any more: its disk has left.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.pulse.abandoned.load(Ordering::Acquire)
     }
 
     /// The I/O is done.
-    fn done(mut self) {
+    pub(crate) fn done(mut self) {
         let now = self.pulse.env.moment();
         self.ended = true;
         let mut state = self.pulse.state.lock();
@@ -76,6 +90,9 @@ impl Drop for Ticket {
     fn drop(&mut self) {
         if !self.ended {
             self.pulse.state.lock().remove(self.slot, self.op);
+        }
+        if self.counted {
+            self.pulse.in_flight.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }

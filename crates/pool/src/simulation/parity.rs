@@ -391,6 +391,8 @@ fn a_full_journal_slows_down_and_stops_nothing() {
                 counts.written > 0 && counts.in_place > counts.written && counts.journal > 0,
                 "{counts:?}"
             );
+            // What was not is old or new after the cut.
+            world.space.flush_all().await.expect("a flush");
             world.machine.cut(PowerCut::KeepAll);
             let world = world.reopen().await;
             compare(&world, load, &model, &format!("seed {seed}: again")).await;

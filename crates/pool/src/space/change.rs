@@ -21,6 +21,7 @@ pub(super) enum Attempt {
 }
 
 /// The copies to change.
+#[derive(Clone)]
 pub(super) struct Targets {
     /// All copies of the column.
     route: Route,

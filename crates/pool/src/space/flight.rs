@@ -5,39 +5,54 @@
 //!
 //! Invariants:
 //! 1. It begins under what `space`, invariant 1, asks for, with nothing left to wait for; and ends as every write does.
-//! 2. It goes on whoever waits, or does not: being woken is looking, and nobody has to poll it. So who wakes it may hold no lock that the end of a write takes.
-//! 3. One at a time looks; who wakes it meanwhile has him look again.
+//! 2. It goes on whoever waits, or does not: its disks tell it when they are done. So who tells may hold no lock that the end of a write takes.
+//! 3. Each of its I/Os ends once: when its disk tells, or when the disk has left before, which wakes it. Then the I/O stays under way until the disk tells.
 
-use std::future::poll_fn;
 use std::ops::Range;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 use arena::{Sg, sg_len};
-use disk::{DiskError, Place};
+use disk::{DiskError, Op, Place, Then, Told};
 use futures_util::FutureExt;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
-use tokio::task::unconstrained;
 
 use super::change::{Marks, Targets};
 use super::locks::RangeLock;
 use super::{Call, Space, SpaceError};
 use crate::blocks::checksums::Sums;
-use crate::disks::Started;
 use crate::groups::{Group, GroupKey};
+use crate::pulse::Ticket;
 use crate::{GROUP, SpaceId};
 
 /// See the module.
-struct Flight {
-    /// Until it ends.
-    going: Mutex<Option<(Writes, Change)>>,
-    /// Somebody has woken it.
-    again: AtomicBool,
-    answer: Mutex<Answer>,
+struct Flight(Mutex<State>);
+
+struct State {
+    writes: Writes,
+    /// Those that have not ended.
+    left: usize,
+    /// Until all have.
+    change: Option<Change>,
+    answer: Answer,
 }
+
+/// Of each copy.
+type Writes = SmallVec<[Write; 2]>;
+
+/// One of its I/Os.
+struct Write {
+    at: Place,
+    /// Until its disk is done with it.
+    ticket: Option<Ticket>,
+    /// When it has ended.
+    result: Option<Result<(), DiskError>>,
+}
+
+/// What a write had, and what came of its I/Os.
+type Ended = (Change, SmallVec<[Result<(), DiskError>; 2]>);
 
 enum Answer {
     /// Nobody waits yet, or somebody does.
@@ -45,9 +60,6 @@ enum Answer {
     Told(Result<(), SpaceError>),
     Taken,
 }
-
-/// Of each copy.
-type Writes = SmallVec<[Started; 2]>;
 
 /// What a write has until it ends, beside its I/Os; it is given back in this order.
 struct Change {
@@ -90,24 +102,35 @@ impl Space {
         src: Sg,
         call: Option<Call>,
     ) -> Result<Wait, (Sg, Option<Call>)> {
-        let Some(mut change) = self.prepare_write(address, sg_len(&src) as u64) else {
-            return Err((src, call));
-        };
+        let length = sg_len(&src) as u64;
+        let Some(mut change) = self.prepare_write(address, length) else { return Err((src, call)) };
         change.call = call;
         let key = change.group.key;
         change.sums = self.sums(key.row, key.column, change.units.start, src.iter().map(|b| &b[..]));
-        let (mut writes, now) = (Writes::new(), self.path.env.moment());
-        for copy in change.targets.copies() {
-            if let Some(disk) = &copy.disk {
-                writes.push(disk.start_write(now, copy.data_at(disk, change.units.start), src.clone()));
+        // It may end, and give the copies back, before the last one is started.
+        let (targets, first) = (change.targets.clone(), change.units.start);
+        let state =
+            State { writes: Writes::new(), left: 0, change: Some(change), answer: Answer::Open(None) };
+        let (flight, now) = (Arc::new(Flight(Mutex::new(state))), self.path.env.moment());
+        let mut starts: SmallVec<[_; 2]> = SmallVec::new();
+        let mut state = flight.0.lock();
+        for (copy, disk) in targets.copies().iter().filter_map(|c| Some((c, c.disk.as_ref()?))) {
+            let at = Place::new(Op::Write, copy.data_at(disk, first), length);
+            let ticket = disk.pulse.begin_write(now, at, Waker::from(Arc::clone(&flight)));
+            if ticket.is_some() {
+                starts.push((state.writes.len(), disk, at));
             }
+            let result = ticket.is_none().then_some(Err(DiskError::Timeout { at }));
+            state.writes.push(Write { at, ticket, result });
         }
-        let flight = Arc::new(Flight {
-            going: Mutex::new(Some((writes, change))),
-            again: AtomicBool::new(false),
-            answer: Mutex::new(Answer::Open(None)),
-        });
-        flight.wake_by_ref();
+        state.left = starts.len();
+        let ended = state.ended();
+        drop(state);
+        for (which, disk, at) in starts {
+            let who: Arc<Flight> = Arc::clone(&flight);
+            disk.write_then(at.offset, src.clone(), Then::new(who, which, at));
+        }
+        flight.end(ended);
         Ok(Wait(flight))
     }
 
@@ -135,32 +158,33 @@ impl Space {
     }
 }
 
-impl Flight {
-    /// Looks whether its I/Os have ended, and ends it then.
-    fn look(self: &Arc<Self>, waker: &Waker) {
-        self.again.store(true, Ordering::SeqCst);
-        while self.again.load(Ordering::SeqCst) {
-            // Who has it looks at `again` after he has given it back.
-            let Some(mut going) = self.going.try_lock() else { return };
-            self.again.store(false, Ordering::SeqCst);
-            let Some((writes, _)) = &mut *going else { return };
-            // Whoever wakes it: his turn is not its own.
-            let all = poll_fn(|context| Started::poll_all(writes, context));
-            let ended = pin!(unconstrained(all)).poll(&mut Context::from_waker(waker));
-            if ended.is_ready()
-                && let Some((writes, change)) = going.take()
-            {
-                drop(going);
-                return self.end(writes, change);
-            }
+impl State {
+    /// One of its I/Os has ended, if it had not; what the write had, when all have.
+    fn ends(&mut self, which: usize, result: Result<(), DiskError>) -> Option<Ended> {
+        let mine = &mut self.writes[which].result;
+        if mine.is_some() {
+            return None;
         }
+        *mine = Some(result);
+        self.left -= 1;
+        self.ended()
     }
 
-    fn end(self: &Arc<Self>, writes: Writes, change: Change) {
+    fn ended(&mut self) -> Option<Ended> {
+        if self.left > 0 {
+            return None;
+        }
+        let results = self.writes.iter().filter_map(|w| w.result).collect();
+        self.change.take().map(|change| (change, results))
+    }
+}
+
+impl Flight {
+    /// Ends it, if it has ended.
+    fn end(self: &Arc<Self>, ended: Option<Ended>) {
+        let Some((change, results)) = ended else { return };
         let (key, space) = (change.group.key, change.right.0.id());
         let teller = Teller { flight: Arc::clone(self), key, space };
-        let results: SmallVec<[_; 2]> = writes.iter().map(Started::result).collect();
-        drop(writes);
         let space = &change.right.0;
         if space.is_well(&change.targets, change.regions, &results) {
             return teller.tell(change.ends(Ok(())));
@@ -177,7 +201,7 @@ impl Flight {
     }
 
     fn tell(&self, result: Result<(), SpaceError>) {
-        let before = std::mem::replace(&mut *self.answer.lock(), Answer::Told(result));
+        let before = std::mem::replace(&mut self.0.lock().answer, Answer::Told(result));
         if let Answer::Open(Some(waker)) = before {
             waker.wake();
         }
@@ -202,7 +226,7 @@ impl Teller {
 
 impl Drop for Teller {
     fn drop(&mut self) {
-        let open = matches!(*self.flight.answer.lock(), Answer::Open(_));
+        let open = matches!(self.flight.0.lock().answer, Answer::Open(_));
         if open {
             let (space, row) = (self.space, self.key.row);
             self.flight.tell(Err(SpaceError::Unavailable { space, row, disks: Default::default() }));
@@ -210,13 +234,38 @@ impl Drop for Teller {
     }
 }
 
+impl Told for Flight {
+    fn told(self: Arc<Self>, which: usize, result: Result<(), DiskError>) {
+        let mut state = self.0.lock();
+        let ticket = state.writes[which].ticket.take();
+        let ended = state.ends(which, result);
+        drop(state);
+        if let Some(ticket) = ticket {
+            ticket.done();
+        }
+        self.end(ended);
+    }
+}
+
+/// It is woken when a disk may have left.
 impl Wake for Flight {
     fn wake(self: Arc<Self>) {
         Self::wake_by_ref(&self);
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        self.look(&Waker::from(Arc::clone(self)));
+        let mut state = self.0.lock();
+        let left = |w: &Write| w.ticket.as_ref().is_some_and(Ticket::is_abandoned);
+        let mut ended = None;
+        for which in 0..state.writes.len() {
+            let write = &state.writes[which];
+            if left(write) {
+                let at = write.at;
+                ended = ended.or(state.ends(which, Err(DiskError::Timeout { at })));
+            }
+        }
+        drop(state);
+        self.end(ended);
     }
 }
 
@@ -228,8 +277,8 @@ impl Wait {
 
     /// What came of it, if it has ended; once.
     pub(super) fn now(&self) -> Option<Result<(), SpaceError>> {
-        let mut answer = self.0.answer.lock();
-        match std::mem::replace(&mut *answer, Answer::Taken) {
+        let answer = &mut self.0.0.lock().answer;
+        match std::mem::replace(answer, Answer::Taken) {
             Answer::Told(result) => Some(result),
             other => {
                 *answer = other;
@@ -243,17 +292,12 @@ impl Future for Wait {
     type Output = Result<(), SpaceError>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut answer = self.0.answer.lock();
-        match &mut *answer {
-            Answer::Open(waker) => {
-                if !waker.as_ref().is_some_and(|w| w.will_wake(context.waker())) {
-                    *waker = Some(context.waker().clone());
-                }
-                return Poll::Pending;
+        if let Answer::Open(waker) = &mut self.0.0.lock().answer {
+            if !waker.as_ref().is_some_and(|w| w.will_wake(context.waker())) {
+                *waker = Some(context.waker().clone());
             }
-            Answer::Told(_) | Answer::Taken => {}
+            return Poll::Pending;
         }
-        drop(answer);
         Poll::Ready(self.now().expect("not polled after its end"))
     }
 }
