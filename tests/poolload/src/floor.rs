@@ -160,8 +160,7 @@ impl Run<'_> {
         };
         let (units, _) = bytes.as_chunks::<CRC_BLOCK>();
         let (fours, rest) = units.as_chunks::<4>();
-        let of_four = |four| crc32c_of_four(four).map_or(0, |sums| sums.iter().fold(0, |a, b| a ^ b));
-        self.sum ^= fours.iter().fold(0, |sum, four| sum ^ of_four(four));
-        self.sum ^= rest.iter().fold(0, |sum, unit| sum ^ crc32c_of_block(unit).unwrap_or(0));
+        self.sum ^= fours.iter().flat_map(crc32c_of_four).fold(0, |a, b| a ^ b);
+        self.sum ^= rest.iter().map(crc32c_of_block).fold(0, |a, b| a ^ b);
     }
 }

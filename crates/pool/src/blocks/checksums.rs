@@ -111,8 +111,7 @@ pub fn checksum<'a>(
     let crc = match (pieces.next(), pieces.next()) {
         (None, _) => 0,
         (Some(whole), None) => {
-            let block = whole.try_into().ok().and_then(disk::crc32c_of_block);
-            block.unwrap_or_else(|| crc_fast::crc32_iscsi(whole))
+            whole.try_into().map_or_else(|_| crc_fast::crc32_iscsi(whole), disk::crc32c_of_block)
         }
         (Some(first), Some(second)) => {
             let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
@@ -147,10 +146,8 @@ pub fn checksums<'a>(
                 let (units, rest) = bytes.as_chunks::<LONG>();
                 let (fours, units) = units.as_chunks::<4>();
                 for four in fours {
-                    let each = || four.each_ref().map(|unit| crc_fast::crc32_iscsi(unit));
-                    let crcs = disk::crc32c_of_four(four).unwrap_or_else(each);
                     let number = next(&sums);
-                    let [a, b, c, d] = crcs;
+                    let [a, b, c, d] = disk::crc32c_of_four(four);
                     let sum = |crc, at| crc ^ in_row(hash, column, number + at);
                     sums.extend_from_slice(&[sum(a, 0), sum(b, 1), sum(c, 2), sum(d, 3)]);
                 }
