@@ -7,8 +7,9 @@
 //! 3. A block is written by one at a time, in its two places alternately; what the disk has is an older state of it, never a mixture.
 //! 4. Entries are bounded by the slots. When all are in use [`Core::begin`] says [`Full`] and changes nothing.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::blocks::activity::{Entry, Header, decode, encode};
@@ -22,7 +23,7 @@ pub struct Core {
     per_block: usize,
     slots: Vec<Option<u32>>,
     blocks: Vec<Block>,
-    slabs: BTreeMap<u32, Slab>,
+    slabs: FxHashMap<u32, Slab>,
     clock: u64,
 }
 
@@ -95,7 +96,7 @@ impl Core {
             per_block,
             slots: vec![None; blocks * per_block],
             blocks: vec![Block::default(); blocks],
-            slabs: BTreeMap::new(),
+            slabs: FxHashMap::default(),
             clock: 0,
         }
     }
@@ -307,10 +308,9 @@ impl Core {
     }
 
     fn entry(&mut self, owner: SpaceId, slab: u32, generation: u32) -> Result<&mut Slab, Full> {
-        if self.slabs.get(&slab).is_some_and(|e| e.generation != generation) {
+        let found = self.slabs.get(&slab).map(|e| e.generation);
+        if found != Some(generation) {
             self.forget(slab);
-        }
-        if !self.slabs.contains_key(&slab) {
             let slot = self.free_slot()?;
             self.slots[slot] = Some(slab);
             let fresh = Slab {
@@ -334,7 +334,8 @@ impl Core {
             return Ok(slot);
         }
         let idle = self.slabs.iter().filter(|(_, e)| e.busy() == 0);
-        let (slab, slot) = idle.min_by_key(|(_, e)| e.used_at).map(|(s, e)| (*s, e.slot)).ok_or(Full)?;
+        let (slab, slot) =
+            idle.min_by_key(|(s, e)| (e.used_at, **s)).map(|(s, e)| (*s, e.slot)).ok_or(Full)?;
         self.forget(slab);
         Ok(slot)
     }

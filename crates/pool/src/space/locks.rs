@@ -6,11 +6,12 @@
 //! 3. Whoever holds one waits for no other of the same space, except in ascending order of (row, column); so there is no circle.
 //! 4. The queue holds one entry for each request that its caller waits for or holds; it bounds itself by the callers' bounds.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 use tokio::sync::Notify;
 
 use crate::RowNumber;
@@ -25,7 +26,7 @@ pub struct RangeLocks {
 
 #[derive(Default)]
 struct Columns {
-    queues: BTreeMap<Key, Vec<Request>>,
+    queues: FxHashMap<Key, SmallVec<[Request; 2]>>,
     next: u64,
 }
 
