@@ -1,9 +1,9 @@
 //! What every provider does in the same way: fencing, and the latch of a failed flush.
 //!
 //! Invariants of [`Gate`]:
-//! 1. an I/O holds a [`Pass`] from before it touches the medium until it can touch it no more;
-//! 2. no pass is given for an epoch lower than the fence;
-//! 3. `fence` returns only when no pass of a lower epoch is left.
+//! 1. an I/O holds a [`Pass`], or is let in and leaves, from before it touches the medium until it can touch it no more;
+//! 2. none is let in of an epoch lower than the fence;
+//! 3. `fence` returns only when none of a lower epoch is left.
 
 use std::sync::Arc;
 
@@ -43,6 +43,12 @@ impl Gate {
     /// # Errors
     /// [`DiskError::Fenced`].
     pub fn enter(self: &Arc<Gate>, c: &Ctx, at: Place) -> Result<Pass, DiskError> {
+        self.let_in(c, at)?;
+        Ok(Pass { gate: Arc::clone(self), epoch: c.epoch })
+    }
+
+    /// The same for who has the gate anyway: [`Gate::leave`] is to follow.
+    pub(crate) fn let_in(&self, c: &Ctx, at: Place) -> Result<(), DiskError> {
         let mut state = self.state.lock();
         if c.epoch < state.fence {
             return Err(DiskError::Fenced { at, had: c.epoch, epoch: state.fence });
@@ -51,7 +57,21 @@ impl Gate {
             Some((_, count)) => *count += 1,
             None => state.flying.push((c.epoch, 1)),
         }
-        Ok(Pass { gate: Arc::clone(self), epoch: c.epoch })
+        Ok(())
+    }
+
+    /// One that was let in can touch the medium no more.
+    pub(crate) fn leave(&self, of: Epoch) {
+        let mut state = self.state.lock();
+        let at = state.flying.iter().position(|(epoch, _)| *epoch == of);
+        let at = at.expect("it is counted until it leaves");
+        state.flying[at].1 -= 1;
+        if state.flying[at].1 == 0 {
+            state.flying.swap_remove(at);
+            if of < state.fence {
+                self.drained.notify_waiters();
+            }
+        }
     }
 
     /// See [`crate::Disk::fence`].
@@ -93,16 +113,7 @@ impl State {
 
 impl Drop for Pass {
     fn drop(&mut self) {
-        let mut state = self.gate.state.lock();
-        let at = state.flying.iter().position(|(epoch, _)| *epoch == self.epoch);
-        let at = at.expect("a pass is counted until it ends");
-        state.flying[at].1 -= 1;
-        if state.flying[at].1 == 0 {
-            state.flying.swap_remove(at);
-            if self.epoch < state.fence {
-                self.gate.drained.notify_waiters();
-            }
-        }
+        self.gate.leave(self.epoch);
     }
 }
 

@@ -8,6 +8,7 @@
 use std::collections::BTreeSet;
 use std::hash::Hash;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
@@ -47,6 +48,8 @@ pub(crate) struct Cache<K, S> {
     /// An entry of which nothing is known yet.
     new: Box<dyn Fn(K) -> S + Send + Sync>,
     inner: Mutex<Inner<K, S>>,
+    /// How many are dirty: changed with them, looked at by every writer.
+    dirty: AtomicUsize,
 }
 
 struct Inner<K, S> {
@@ -58,7 +61,12 @@ struct Inner<K, S> {
 impl<K: Key, S: Entry> Cache<K, S> {
     pub(crate) fn new(bound: usize, new: impl Fn(K) -> S + Send + Sync + 'static) -> Cache<K, S> {
         let inner = Inner { entries: FxHashMap::default(), dirty: BTreeSet::new(), clock: 0 };
-        Cache { bound: bound.max(4), new: Box::new(new), inner: Mutex::new(inner) }
+        Cache {
+            bound: bound.max(4),
+            new: Box::new(new),
+            inner: Mutex::new(inner),
+            dirty: AtomicUsize::new(0),
+        }
     }
 
     /// The entry, known or not.
@@ -84,13 +92,15 @@ impl<K: Key, S: Entry> Cache<K, S> {
         let flags = state.flags();
         if !flags.dirty && !flags.dead {
             flags.dirty = true;
-            self.inner.lock().dirty.insert(entry.key);
+            let mut inner = self.inner.lock();
+            inner.dirty.insert(entry.key);
+            self.dirty.store(inner.dirty.len(), Ordering::Relaxed);
         }
     }
 
     /// Whether so many are dirty that the next writer has to flush.
     pub(crate) fn are_too_dirty(&self) -> bool {
-        self.inner.lock().dirty.len() > self.bound / 2
+        self.dirty.load(Ordering::Relaxed) > self.bound / 2
     }
 
     /// Those that are dirty; still so.
@@ -101,7 +111,9 @@ impl<K: Key, S: Entry> Cache<K, S> {
     /// It is being written: what changes from now on makes it dirty again.
     pub(crate) fn clean(&self, entry: &Cached<K, S>, state: &mut S) {
         state.flags().dirty = false;
-        self.inner.lock().dirty.remove(&entry.key);
+        let mut inner = self.inner.lock();
+        inner.dirty.remove(&entry.key);
+        self.dirty.store(inner.dirty.len(), Ordering::Relaxed);
     }
 
     /// Those of some keys, in their order.
@@ -124,6 +136,7 @@ impl<K: Key, S: Entry> Cache<K, S> {
         let dead: Vec<_> = {
             let mut inner = self.inner.lock();
             inner.dirty.retain(|k| !which(k));
+            self.dirty.store(inner.dirty.len(), Ordering::Relaxed);
             inner.entries.extract_if(|k, _| which(k)).map(|(_, (e, _))| e).collect()
         };
         for entry in dead {

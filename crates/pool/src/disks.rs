@@ -6,14 +6,14 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use arena::{Arena, Class, Sg, SgMut, sg_len};
-use disk::{Disk, DiskError, Op, Place, Then, sized};
+use disk::{Disk, DiskError, Op, Place, Told, sized};
 use env::{Ctx, Env, Epoch, Moment};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use crate::Member;
 use crate::activity::Log;
-use crate::pulse::{Busy, Came, Followed, Pulse};
+use crate::pulse::{Came, Followed, Pulse};
 use crate::{DiskNumber, RowNumber, SpaceId};
 
 /// Between two looks for memory, when there is none for a buffer that a disk keeps.
@@ -76,9 +76,7 @@ impl DataDisk {
     pub(crate) fn start_read(self: &Arc<DataDisk>, now: Moment, offset: u64, dst: SgMut) -> Reading {
         let shape = Shape::of(&dst);
         let at = Place::new(Op::Read, offset, shape.length());
-        let busy = self.pulse.busy();
-        let read = || self.member.disk.read(&self.ctx, offset, dst);
-        let answer = self.pulse.follow_since(now, at, read).counted(busy);
+        let answer = self.pulse.follow_data(now, at, || self.member.disk.read(&self.ctx, offset, dst));
         Reading { answer, disk: Arc::clone(self), at, shape }
     }
 
@@ -107,14 +105,15 @@ impl DataDisk {
     /// Starts a write, now, which goes on whether or not somebody waits.
     pub(crate) fn start_write(&self, now: Moment, offset: u64, src: Sg) -> Started {
         let at = Place::new(Op::Write, offset, sg_len(&src) as u64);
-        let busy = Some(self.pulse.busy());
-        let answer = self.pulse.follow_since(now, at, || self.member.disk.write(&self.ctx, offset, src));
-        Started { answer, at, busy, ended: false }
+        let answer = self.pulse.follow_data(now, at, || self.member.disk.write(&self.ctx, offset, src));
+        Started { answer, at, ended: false }
     }
 
-    /// Starts a write, now, that was begun ([`Pulse::begin_write`]).
-    pub(crate) fn write_then(&self, offset: u64, src: Sg, then: Then) {
-        self.member.disk.write_then(&self.ctx, offset, src, then);
+    /// Starts a write, now; `who` is told what came of it, or that the disk has left. Perhaps before this returns.
+    pub(crate) fn write_then(&self, now: Moment, offset: u64, src: Sg, who: (Arc<dyn Told>, usize)) {
+        let at = Place::new(Op::Write, offset, sg_len(&src) as u64);
+        let start = |then| self.member.disk.write_then(&self.ctx, offset, src, then);
+        self.pulse.write_then(now, at, who, start);
     }
 
     pub(crate) async fn flush(&self) -> Result<(), DiskError> {
@@ -253,7 +252,6 @@ impl Shape {
 pub(crate) struct Started {
     answer: Followed<Result<(), DiskError>>,
     at: Place,
-    busy: Option<Busy>,
     ended: bool,
 }
 
@@ -264,15 +262,11 @@ impl Started {
     }
 
     /// Whether all have ended, looking at each as it does.
-    pub(crate) fn poll_all(all: &mut [Started], context: &mut Context<'_>) -> Poll<()> {
+    fn poll_all(all: &mut [Started], context: &mut Context<'_>) -> Poll<()> {
         let mut done = true;
         for one in all.iter_mut().filter(|one| !one.ended) {
             one.ended = one.answer.poll_end(context).is_ready();
             done &= one.ended;
-        }
-        // A write is done when all of it is: those before the first that is not count no more.
-        for one in all.iter_mut().take_while(|one| one.ended) {
-            one.busy = None;
         }
         if done { Poll::Ready(()) } else { Poll::Pending }
     }

@@ -20,12 +20,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::task::Waker;
 use std::time::Duration;
 
-use disk::{DiskInfo, Media, Op, Place};
+use disk::{DiskError, DiskInfo, Media, Op, Place, Then, Told};
 use env::{Env, Io, Moment};
 use parking_lot::Mutex;
 
-pub(crate) use followed::{Came, Followed, Ticket};
-use followed::{Due, UnderWay};
+pub(crate) use followed::{Came, Followed};
+use followed::{Due, Ticket, UnderWay, Waiter};
 use spread::Spread;
 use standing::Look;
 use watch::Watch;
@@ -89,7 +89,7 @@ impl State {
     }
 
     fn add(&mut self, new: UnderWay) -> u32 {
-        self.writing += u32::from(new.op != Op::Read);
+        self.writing += u32::from(new.at.op != Op::Read);
         match self.free.pop() {
             Some(slot) => {
                 self.under_way[slot as usize] = Some(new);
@@ -102,19 +102,11 @@ impl State {
         }
     }
 
-    fn remove(&mut self, slot: u32, op: Op) {
-        self.writing -= u32::from(op != Op::Read);
-        self.under_way[slot as usize] = None;
+    fn remove(&mut self, slot: u32) -> Option<UnderWay> {
+        let old = self.under_way[slot as usize].take()?;
+        self.writing -= u32::from(old.at.op != Op::Read);
         self.free.push(slot);
-    }
-}
-
-/// Counts an I/O of data in [`Pulse::in_flight`] until it is dropped.
-pub(crate) struct Busy(Arc<Pulse>);
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
+        Some(old)
     }
 }
 
@@ -149,43 +141,91 @@ impl Pulse {
         at: Place,
         start: impl FnOnce() -> Io<T>,
     ) -> Followed<T> {
-        self.follow_since(self.env.moment(), at, start)
+        self.follow_any(self.env.moment(), at, false, start)
     }
 
-    /// The same, for who has just looked at the clock.
-    pub(crate) fn follow_since<T: Send + 'static>(
+    /// The same of data, for who has just looked at the clock: counts in [`Pulse::in_flight`] until its driver is done with it, whether or not somebody waits.
+    pub(crate) fn follow_data<T: Send + 'static>(
         self: &Arc<Pulse>,
         now: Moment,
         at: Place,
         start: impl FnOnce() -> Io<T>,
     ) -> Followed<T> {
+        self.follow_any(now, at, true, start)
+    }
+
+    fn follow_any<T: Send + 'static>(
+        self: &Arc<Pulse>,
+        began: Moment,
+        at: Place,
+        counted: bool,
+        start: impl FnOnce() -> Io<T>,
+    ) -> Followed<T> {
         if self.abandoned.load(Ordering::Acquire) {
             return Followed::of_none();
         }
-        let ticket = self.begin(at, now, None);
-        Followed::new(start(), ticket)
+        let slot = self.begin(UnderWay { began, at, counted, waiter: None, due: Due::Never });
+        Followed::new(start(), Ticket::new(self, slot))
     }
 
-    /// Begins a write of data that tells when it has ended; `waiter` is woken when its disk leaves before. `None` when it has left.
-    pub(crate) fn begin_write(self: &Arc<Pulse>, now: Moment, at: Place, waiter: Waker) -> Option<Ticket> {
-        let ticket = self.begin(at, now, Some(waiter)).counted();
-        // After the waker is there: whoever abandons it after this look wakes it.
-        (!ticket.is_abandoned()).then_some(ticket)
+    /// Starts a write of data whose disk tells when it has ended. `who` is told what came of it, or that the disk has left; once.
+    pub(crate) fn write_then(
+        self: &Arc<Pulse>,
+        began: Moment,
+        at: Place,
+        (who, which): (Arc<dyn Told>, usize),
+        start: impl FnOnce(Then),
+    ) {
+        let waiter = Some(Waiter::Told(who, which));
+        let slot = self.begin(UnderWay { began, at, counted: true, waiter, due: Due::Never });
+        // After it is there to be seen: whoever abandons it after this look tells.
+        if !self.abandoned.load(Ordering::Acquire) {
+            let pulse: Arc<Pulse> = Arc::clone(self);
+            return start(Then::new(pulse, slot as usize, at));
+        }
+        let begun = self.remove(&mut self.state.lock(), slot);
+        if let Some(Waiter::Told(who, which)) = begun.and_then(|u| u.waiter) {
+            who.told(which, Err(DiskError::Timeout { at }));
+        }
     }
 
     pub(crate) fn now(&self) -> Moment {
         self.env.moment()
     }
 
-    fn begin(self: &Arc<Pulse>, at: Place, began: Moment, waiter: Option<Waker>) -> Ticket {
-        if at.op == Op::Read {
+    /// An I/O is under way: its slot.
+    fn begin(self: &Arc<Pulse>, new: UnderWay) -> u32 {
+        if new.at.op == Op::Read {
             // Not only at its end: one that hangs is not to look as if nobody had asked for long.
-            self.note_read(began);
+            self.note_read(new.began);
         }
-        let slot = self.state.lock().add(UnderWay { began, op: at.op, waiter, due: Due::Never });
+        let mut state = self.state.lock();
+        if new.counted {
+            // Changed under the lock only.
+            self.in_flight.store(self.in_flight() + 1, Ordering::Relaxed);
+        }
+        let slot = state.add(new);
+        drop(state);
         // After it is there to be seen: the task looks for it once more when it ends.
         self.watch.wake(&self.env);
-        Ticket::new(self, slot, began, at.op)
+        slot
+    }
+
+    fn remove(&self, state: &mut State, slot: u32) -> Option<UnderWay> {
+        let old = state.remove(slot)?;
+        if old.counted {
+            self.in_flight.store(self.in_flight() - 1, Ordering::Relaxed);
+        }
+        Some(old)
+    }
+
+    /// An I/O is done; who waited for it.
+    fn done(&self, slot: u32) -> Option<Waiter> {
+        let now = self.env.moment();
+        let mut state = self.state.lock();
+        let old = self.remove(&mut state, slot)?;
+        self.ended(&mut state, old.at.op, now.ns_since(old.began), now);
+        old.waiter
     }
 
     /// An I/O that took so many nanoseconds has ended.
@@ -221,12 +261,6 @@ impl Pulse {
     /// How many I/Os of data somebody waits for, and reads that nobody waits for any more: they are in the queue all the same.
     pub(crate) fn in_flight(&self) -> u32 {
         self.in_flight.load(Ordering::Relaxed)
-    }
-
-    /// An I/O of data in the queue.
-    pub(crate) fn busy(self: &Arc<Pulse>) -> Busy {
-        self.in_flight.fetch_add(1, Ordering::Relaxed);
-        Busy(Arc::clone(self))
     }
 
     /// Whether nothing is under way.
@@ -299,7 +333,7 @@ impl Pulse {
         let wake: Vec<Waker> = {
             let state = self.state.lock();
             let old = state.under_way.iter().flatten().filter(|u| u.began <= since);
-            old.filter_map(|u| u.waiter.clone()).collect()
+            old.filter_map(|u| u.waiter.as_ref()?.waker().cloned()).collect()
         };
         wake.into_iter().for_each(Waker::wake);
     }
@@ -311,7 +345,7 @@ impl Pulse {
             match u.due {
                 Due::At(due) if due <= now => {
                     u.due = Due::Passed;
-                    wake.extend(u.waiter.clone());
+                    wake.extend(u.waiter.as_ref().and_then(Waiter::waker).cloned());
                 }
                 Due::At(due) => next = Some(next.map_or(due, |n| n.min(due))),
                 Due::Never | Due::Passed => {}
@@ -326,7 +360,7 @@ impl Pulse {
         let mut state = self.state.lock();
         state.reads.roll(now);
         state.writes.roll(now);
-        let asked = state.under_way.iter().flatten().filter(|u| u.waiter.is_some() && u.op != Op::Flush);
+        let asked = state.under_way.iter().flatten().filter(|u| u.waiter.is_some() && u.at.op != Op::Flush);
         let age = asked.map(|u| now.ns_since(u.began)).max().unwrap_or_default();
         let median = |s: &Spread| s.percentile(50).filter(|_| s.count() >= standing::SAMPLES);
         // One that is avoided has few reads: then its moving average.
@@ -345,11 +379,25 @@ impl Pulse {
     /// Its leaving is durable: nobody waits for it any more. What is under way goes on, and is counted until it ends.
     pub(crate) fn abandon(&self) {
         self.abandoned.store(true, Ordering::Release);
-        let wake: Vec<Waker> = {
+        let waiters: Vec<(Waiter, Place)> = {
             let mut state = self.state.lock();
-            state.under_way.iter_mut().flatten().filter_map(|u| u.waiter.take()).collect()
+            state.under_way.iter_mut().flatten().filter_map(|u| Some((u.waiter.take()?, u.at))).collect()
         };
-        wake.into_iter().for_each(Waker::wake);
+        for (waiter, at) in waiters {
+            match waiter {
+                Waiter::Looks(waker) => waker.wake(),
+                Waiter::Told(who, which) => who.told(which, Err(DiskError::Timeout { at })),
+            }
+        }
+    }
+}
+
+/// A disk tells of a write that `which` is the slot of.
+impl Told for Pulse {
+    fn told(self: Arc<Pulse>, which: usize, result: Result<(), DiskError>) {
+        if let Some(Waiter::Told(who, which)) = self.done(which as u32) {
+            who.told(which, result);
+        }
     }
 }
 
@@ -369,8 +417,8 @@ mod tests {
     }
 
     fn follow(pulse: &Arc<Pulse>, env: &Env, op: Op, takes: Duration) -> Followed<()> {
-        let env = env.clone();
-        pulse.follow(Place::whole(op), || Io::Pending(Box::pin(async move { env.sleep(takes).await })))
+        let (env, now) = (env.clone(), env.moment());
+        pulse.follow_data(now, Place::whole(op), || Io::pending(async move { env.sleep(takes).await }))
     }
 
     /// As [`Followed::ends_within`], without the task of a data path.
@@ -408,13 +456,13 @@ mod tests {
     fn who_loses_a_race_stays_in_the_queue() {
         crate::simulation::in_virtual_time(async {
             let (env, pulse) = known().await;
-            let mut read = follow(&pulse, &env, Op::Read, 1000 * MS).counted(pulse.busy());
+            let mut read = follow(&pulse, &env, Op::Read, 1000 * MS);
             assert!(!ends_within(&mut read, MS, &env).await);
             drop(read);
             assert_eq!(pulse.in_flight(), 1);
             env.sleep(1000 * MS).await;
             assert_eq!((pulse.in_flight(), pulse.is_idle()), (0, true));
-            let read = follow(&pulse, &env, Op::Read, MS).counted(pulse.busy());
+            let read = follow(&pulse, &env, Op::Read, MS);
             assert_eq!((pulse.in_flight(), read.await, pulse.in_flight()), (1, Some(()), 0));
         });
     }

@@ -206,10 +206,7 @@ impl Disk for Space {
             (src, Some(call))
         } else {
             match self.start_write(offset, src, Some(call)) {
-                Ok(wait) => match wait.now() {
-                    Some(result) => return Io::Done(told(self, result, at)),
-                    None => return Io::pending(wait.told(at)),
-                },
+                Ok(wait) => return Io::pending(wait.told(at)),
                 Err(back) => back,
             }
         };

@@ -47,7 +47,8 @@ impl Counted {
     }
 
     fn count(&self, what: usize, amount: u64) {
-        self.counts[what].fetch_add(amount, Ordering::Relaxed);
+        // There is one thread: no need to lock the bus.
+        self.counts[what].store(self.counts[what].load(Ordering::Relaxed) + amount, Ordering::Relaxed);
     }
 }
 

@@ -1,14 +1,13 @@
 //! A closed loop: so many I/Os outstanding, each followed by the next.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use arena::passes::{self, Counts as Passes};
 use arena::{Class, SgMut};
 use disk::{Disk, sized};
 use env::Ctx;
-use parking_lot::Mutex;
 use pool::blocks::checksums::checksum;
 use pool::{RowNumber, UNIT};
 use rustix::time::{ClockId, clock_gettime};
@@ -46,10 +45,9 @@ pub struct Outcome {
 
 /// What the tasks of a load share.
 struct Shared {
-    latencies: Mutex<Vec<u32>>,
-    next: Mutex<(u64, u64)>,
+    /// The block after the last one, where they are in order.
+    next: AtomicU64,
     stop: AtomicBool,
-    failed: Mutex<Option<disk::DiskError>>,
 }
 
 /// A load under way.
@@ -60,7 +58,8 @@ pub struct Running {
     disks: Counts,
     passes: Passes,
     shared: Arc<Shared>,
-    tasks: Vec<tokio::task::JoinHandle<()>>,
+    /// Each gives how long its I/Os took.
+    tasks: Vec<tokio::task::JoinHandle<Result<Vec<u32>, disk::DiskError>>>,
 }
 
 impl Load {
@@ -74,12 +73,7 @@ impl Load {
     /// Starts it; it goes on until [`Running::finish`].
     pub fn start(&self, bench: &Bench) -> Result<Running, Failure> {
         let size = self.span.unwrap_or(u64::MAX).min(bench.space.info().geometry.size);
-        let shared = Arc::new(Shared {
-            latencies: Mutex::new(Vec::with_capacity(1 << 20)),
-            next: Mutex::new((bench.env.random_u64() | 1, 0)),
-            stop: AtomicBool::new(false),
-            failed: Mutex::new(None),
-        });
+        let shared = Arc::new(Shared { next: AtomicU64::new(0), stop: AtomicBool::new(false) });
         let (disks, passes) = (bench.counts(), passes::counts());
         let mut tasks = Vec::new();
         for _ in 0..self.depth {
@@ -87,10 +81,12 @@ impl Load {
             let dst = sized(dst, self.block);
             let (load, space, env, shared, source) =
                 (*self, bench.space.clone(), bench.env.clone(), Arc::clone(&shared), bench.source.clone());
+            let mut random = bench.env.random_u64() | 1;
             tasks.push(tokio::spawn(async move {
-                let mut dst: SgMut = dst;
+                let (mut dst, mut latencies): (SgMut, _) = (dst, Vec::with_capacity(1 << 16));
                 while !shared.stop.load(Ordering::Relaxed) {
-                    let (at, chance) = load.place(size, &shared);
+                    let chance = xorshift(&mut random);
+                    let at = load.place(size, chance, &shared);
                     let began = env.now();
                     let result = if load.write {
                         let from = (chance >> 20) as usize % (SOURCE - load.block + 1) / 4096 * 4096;
@@ -101,26 +97,20 @@ impl Load {
                         dst = back;
                         result
                     };
-                    if let Err(error) = result {
-                        shared.failed.lock().get_or_insert(error);
-                        return;
-                    }
+                    result?;
                     let took = (env.now() - began).as_micros();
-                    shared.latencies.lock().push(u32::try_from(took).unwrap_or(u32::MAX));
+                    latencies.push(u32::try_from(took).unwrap_or(u32::MAX));
                 }
+                Ok(latencies)
             }));
         }
         Ok(Running { load: *self, began: bench.env.now(), cpu: cpu(), disks, passes, shared, tasks })
     }
 
-    /// Where the next I/O goes, and a random number.
-    fn place(&self, size: u64, shared: &Shared) -> (u64, u64) {
-        let mut next = shared.next.lock();
-        let chance = xorshift(&mut next.0);
-        let blocks = size / self.block as u64;
-        let block = if self.random { (chance >> 16) % blocks } else { next.1 % blocks };
-        next.1 += 1;
-        (block * self.block as u64, chance)
+    /// Where the next I/O goes.
+    fn place(&self, size: u64, chance: u64, shared: &Shared) -> u64 {
+        let number = if self.random { chance >> 16 } else { shared.next.fetch_add(1, Ordering::Relaxed) };
+        number % (size / self.block as u64) * self.block as u64
     }
 }
 
@@ -128,16 +118,13 @@ impl Running {
     /// Lets what is outstanding end, flushes what was written, and counts.
     pub async fn finish(self, bench: &Bench) -> Result<Outcome, Failure> {
         self.shared.stop.store(true, Ordering::Relaxed);
+        let mut latencies = Vec::new();
         for task in self.tasks {
-            task.await?;
-        }
-        if let Some(error) = *self.shared.failed.lock() {
-            return Err(error.into());
+            latencies.append(&mut task.await??);
         }
         if self.load.write {
             bench.space.flush(&Ctx::default()).wait().await?;
         }
-        let mut latencies = std::mem::take(&mut *self.shared.latencies.lock());
         let (seconds, cpu) = ((bench.env.now() - self.began).as_secs_f64(), cpu() - self.cpu);
         let now = passes::counts();
         let passes = Passes { crc: now.crc - self.passes.crc, copy: now.copy - self.passes.copy, ..now };

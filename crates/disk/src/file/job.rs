@@ -6,17 +6,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use arena::passes::{Pass as Passes, count};
 use arena::{Arena, Sg, SgMut};
+use env::Epoch;
 use rustix::fs::{SeekFrom, seek};
 use tokio::sync::oneshot;
 
 use super::hold::Hold;
 use super::pages::Pages;
-use crate::{DiskError, FlushLatch, Op, Pass, Place, Then};
+use crate::{DiskError, FlushLatch, Gate, Op, Place, Then};
 
 /// An open file or device, kept open by every I/O on it.
 pub(super) struct Target {
     pub(super) fd: OwnedFd,
     pub(super) hold: Hold,
+    pub(super) gate: Arc<Gate>,
     /// Tells its I/Os from others' in a ring.
     pub(super) key: u64,
     pub(super) is_device: bool,
@@ -41,8 +43,20 @@ pub(super) enum Reply {
     Then(Then),
 }
 
-pub(super) struct Job {
+/// The file, open, and the right to touch it: both end with this.
+pub(super) struct Held {
     pub(super) target: Arc<Target>,
+    pub(super) epoch: Epoch,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.target.gate.leave(self.epoch);
+    }
+}
+
+pub(super) struct Job {
+    pub(super) held: Held,
     pub(super) work: Work,
     pub(super) at: Place,
     /// Durable before it completes.
@@ -52,8 +66,6 @@ pub(super) struct Job {
     /// How often the kernel said to come again.
     pub(super) again: u32,
     pub(super) reply: Reply,
-    /// Given back last.
-    pub(super) _pass: Pass,
 }
 
 /// What a completion means.
@@ -146,7 +158,7 @@ impl Job {
             if hint && unable.contains(&-result) {
                 return Outcome::Finished(Ok(()));
             }
-            return Outcome::Finished(Err(self.target.error(-result, self.rest())));
+            return Outcome::Finished(Err(self.held.target.error(-result, self.rest())));
         };
         if matches!(self.work, Work::Flush | Work::Discard) {
             return Outcome::Finished(Ok(()));
@@ -167,26 +179,25 @@ impl Job {
 
     /// Answers who waits; the buffers go back.
     pub(super) fn finish(self, result: Result<(), DiskError>) {
-        let Job { target, work, through, reply, at, _pass, .. } = self;
+        let Job { held, work, through, reply, at, .. } = self;
         // A write-through write may fail in its flush, which tells nobody else then.
-        let result = if through || at.op == Op::Flush { target.latch.pass(result) } else { result };
-        // Who is answered may open it again.
-        drop(target);
+        let result = if through || at.op == Op::Flush { held.target.latch.pass(result) } else { result };
+        // Before anybody is told: who hears of it may open it again, or fence it.
         match (reply, work) {
             (Reply::Read(reply), Work::Read(mut dst, pages)) => {
+                drop(held);
                 if let (Some(pages), Ok(())) = (pages, result) {
                     pages.empty(dst.iter_mut().map(|b| b.filled_mut()));
                     count(Passes::Copy, at.length as usize);
                 }
-                drop(_pass);
                 let _ = reply.send((result, dst));
             }
             (Reply::Done(reply), work) => {
-                drop((work, _pass));
+                drop((work, held));
                 let _ = reply.send(result);
             }
             (Reply::Then(then), work) => {
-                drop((work, _pass));
+                drop((work, held));
                 then.tell(result);
             }
             (Reply::Read(_), _) => unreachable!("a read has a read's reply"),

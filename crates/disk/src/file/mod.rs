@@ -34,15 +34,14 @@ use env::{Ctx, Env, Epoch, Io};
 use tokio::sync::oneshot;
 
 use crate::deadline::within;
-use crate::{Disk, DiskError, DiskInfo, Gate, Op, Pass, Place, Then};
-use job::{Job, Reply, Target, Work};
+use crate::{Disk, DiskError, DiskInfo, Op, Place, Then};
+use job::{Held, Job, Reply, Target, Work};
 
 /// See the module.
 pub struct FileDisk {
     env: Env,
     info: DiskInfo,
     read_only: bool,
-    gate: Arc<Gate>,
     target: Arc<Target>,
 }
 
@@ -74,22 +73,22 @@ impl FileDisk {
     }
 
     /// Checks an I/O and lets it in.
-    fn enter(&self, c: &Ctx, at: Place) -> Result<Pass, DiskError> {
+    fn enter(&self, c: &Ctx, at: Place) -> Result<Held, DiskError> {
         self.info.geometry.check(at)?;
-        let pass = self.gate.enter(c, at)?;
+        self.target.gate.let_in(c, at)?;
+        let held = Held { target: Arc::clone(&self.target), epoch: c.epoch };
         if self.read_only && matches!(at.op, Op::Write | Op::Discard) {
             return Err(DiskError::ReadOnly { at });
         }
         if is_through(c, at) || at.op == Op::Flush {
-            self.target.latch.check()?;
+            held.target.latch.check()?;
         }
-        Ok(pass)
+        Ok(held)
     }
 
     /// Starts one that was let in.
-    fn submit(&self, c: &Ctx, at: Place, work: Work, reply: Reply, pass: Pass) {
-        let (target, through) = (Arc::clone(&self.target), is_through(c, at));
-        ring::submit(&self.env, Job { target, work, at, through, done: 0, again: 0, reply, _pass: pass });
+    fn submit(&self, c: &Ctx, at: Place, work: Work, reply: Reply, held: Held) {
+        ring::submit(&self.env, Job { held, work, at, through: is_through(c, at), done: 0, again: 0, reply });
     }
 
     fn start<T: Send + 'static>(
@@ -100,9 +99,9 @@ impl FileDisk {
         reply: impl FnOnce(oneshot::Sender<T>) -> Reply,
         late: fn(Place) -> T,
     ) -> Result<Io<T>, DiskError> {
-        let pass = self.enter(c, at)?;
+        let held = self.enter(c, at)?;
         let (send, receive) = oneshot::channel();
-        self.submit(c, at, work(), reply(send), pass);
+        self.submit(c, at, work(), reply(send), held);
         Ok(match c.deadline {
             // Without a timer's room, in every I/O.
             None => Io::pending(async move { receive.await.unwrap_or_else(|_| late(at)) }),
@@ -151,9 +150,9 @@ impl Disk for FileDisk {
         let g = self.info.geometry;
         let at = Place::new(Op::Write, offset, sg_len(&src) as u64);
         match self.enter(c, at) {
-            Ok(pass) => {
+            Ok(held) => {
                 let work = Work::write(src, g.dma_alignment, g.logical_block);
-                self.submit(c, at, work, Reply::Then(then), pass);
+                self.submit(c, at, work, Reply::Then(then), held);
             }
             Err(error) => then.tell(Err(error)),
         }
@@ -168,7 +167,7 @@ impl Disk for FileDisk {
     }
 
     fn fence(&self, _: &Ctx, epoch: Epoch) -> Io<Result<(), DiskError>> {
-        self.gate.fence(epoch)
+        self.target.gate.fence(epoch)
     }
 }
 

@@ -141,14 +141,15 @@ impl FileDisk {
         let target = Target {
             fd,
             hold,
+            gate: Arc::default(),
             key: Target::next_key(),
             is_device,
             depth: info.queue_depth,
             latch: FlushLatch::default(),
             arena: options.arena.clone(),
         };
-        let (read_only, gate) = (options.read_only, Arc::default());
-        Ok(Arc::new(FileDisk { env: env.clone(), info, read_only, gate, target: Arc::new(target) }))
+        let read_only = options.read_only;
+        Ok(Arc::new(FileDisk { env: env.clone(), info, read_only, target: Arc::new(target) }))
     }
 }
 

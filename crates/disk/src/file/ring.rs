@@ -101,7 +101,12 @@ struct Queue {
 /// # Errors
 /// The system's, where it has no io_uring or forbids it.
 pub(super) fn prepare() -> io::Result<()> {
-    local().map(drop)
+    LOCAL.with_borrow_mut(|local| {
+        if local.is_none() {
+            *local = Some(Arc::new(Local { ring: Mutex::new(Ring::new()?), work: Notify::new() }));
+        }
+        Ok(())
+    })
 }
 
 /// Starts an I/O on this thread's ring.
@@ -109,44 +114,30 @@ pub(super) fn prepare() -> io::Result<()> {
 /// # Panics
 /// Outside of a Tokio runtime, or in one without its I/O driver.
 pub(super) fn submit(env: &Env, job: Job) {
-    let local = match local() {
-        Ok(local) => local,
-        Err(e) => {
-            let error = DiskError::Refused { at: job.at, errno: e.raw_os_error().unwrap_or(libc::EIO) };
-            return job.finish(Err(error));
-        }
-    };
-    let (first, driven) = {
+    if let Err(e) = prepare() {
+        let error = DiskError::Refused { at: job.at, errno: e.raw_os_error().unwrap_or(libc::EIO) };
+        return job.finish(Err(error));
+    }
+    LOCAL.with_borrow(|local| {
+        let local = local.as_ref().expect("it was made, or was there");
         let mut ring = local.ring.lock();
         ring.accept(job);
         // When others are ready too, who drives it knows.
-        (ring.ready.len() == 1, std::mem::replace(&mut ring.driven, true))
-    };
-    if !driven {
-        env.spawn(drive(Driver(local)));
-    } else if first {
-        local.work.notify_one();
-    }
+        let (first, driven) = (ring.ready.len() == 1, std::mem::replace(&mut ring.driven, true));
+        drop(ring);
+        if !driven {
+            env.spawn(drive(Driver(Arc::clone(local))));
+        } else if first {
+            local.work.notify_one();
+        }
+    });
 }
 
 /// Whether this thread's ring has registered the arena of a disk that was opened with one.
 pub(super) fn fixed_buffers() -> FixedBuffers {
-    LOCAL.with(|slot| {
-        let slot = slot.borrow();
-        let Some(local) = &*slot else { return FixedBuffers::NotYet };
+    LOCAL.with_borrow(|local| {
+        let Some(local) = local else { return FixedBuffers::NotYet };
         local.ring.lock().fixed.as_ref().map_or(FixedBuffers::NotYet, Fixed::state)
-    })
-}
-
-fn local() -> io::Result<Arc<Local>> {
-    LOCAL.with(|slot| {
-        let mut slot = slot.borrow_mut();
-        if let Some(local) = &*slot {
-            return Ok(Arc::clone(local));
-        }
-        let local = Arc::new(Local { ring: Mutex::new(Ring::new()?), work: Notify::new() });
-        *slot = Some(Arc::clone(&local));
-        Ok(local)
     })
 }
 
@@ -253,9 +244,9 @@ impl Ring {
     fn accept(&mut self, job: Job) {
         if self.fixed.is_none() {
             self.fixed =
-                job.target.arena.as_ref().map(|arena| Fixed::new(arena.clone(), &self.ring.submitter()));
+                job.held.target.arena.as_ref().map(|arena| Fixed::new(arena.clone(), &self.ring.submitter()));
         }
-        let (key, depth) = (job.target.key, job.target.depth);
+        let (key, depth) = (job.held.target.key, job.held.target.depth);
         let accepted = Some(Accepted { job, pieces: Pieces::default() });
         let slot = match self.free.pop() {
             Some(slot) => {
@@ -324,7 +315,7 @@ impl Ring {
     fn entry(&mut self, slot: u32) -> squeue::Entry {
         let Accepted { job, pieces: kept } =
             self.slots[slot as usize].as_mut().expect("a job that is ready is in its slot");
-        let fd = Fd(job.target.fd.as_raw_fd());
+        let fd = Fd(job.held.target.fd.as_raw_fd());
         let (offset, length) = (job.at.offset + job.done, job.at.length - job.done);
         let flags = if job.through { libc::RWF_DSYNC } else { 0 };
         let whole = length as u32;
@@ -356,7 +347,7 @@ impl Ring {
                 opcode::Writev::new(fd, at, number).offset(offset).rw_flags(flags).build()
             }
             (Work::Flush, _) => opcode::Fsync::new(fd).flags(FsyncFlags::DATASYNC).build(),
-            (Work::Discard, _) if job.target.is_device => {
+            (Work::Discard, _) if job.held.target.is_device => {
                 let mut command = [0; 16];
                 command[..8].copy_from_slice(&length.to_ne_bytes());
                 opcode::UringCmd16::new(fd, DISCARD_COMMAND).addr(Some(offset)).cmd(command).build()
@@ -389,7 +380,7 @@ impl Ring {
     fn finish(&mut self, slot: u32, result: Result<(), DiskError>) {
         let Some(Accepted { job, .. }) = self.slots[slot as usize].take() else { return };
         self.free.push(slot);
-        let key = job.target.key;
+        let key = job.held.target.key;
         if let Some(queue) = self.disks.get_mut(&key) {
             match queue.waiting.pop_front() {
                 Some(next) => self.ready.push_back(next),

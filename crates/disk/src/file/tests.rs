@@ -204,7 +204,7 @@ fn a_runtime_ends_with_its_io() {
             }
         });
         drop(runtime);
-        assert_eq!((arena.usage().used, d.gate.flying()), (0, 0), "round {round}");
+        assert_eq!((arena.usage().used, d.target.gate.flying()), (0, 0), "round {round}");
         assert!(std::fs::read(folder.path().join("a")).expect("read")[..1 << 20] == bytes(round, 1 << 20));
     }
 }
@@ -215,11 +215,9 @@ async fn the_kernels_answers_are_understood() {
     let d = new_file(&folder, "a");
     let (send, _receive) = tokio::sync::oneshot::channel();
     let at = Place::new(Op::Write, 4096, 8192);
-    let pass = d.gate.enter(&Ctx::default(), at).expect("not fenced");
+    let held = d.enter(&Ctx::default(), at).expect("not fenced");
     let work = Work::write(Sg::from_iter([IoBuf::from(vec![0; 8192])]), 512, 512);
-    let target = Arc::clone(&d.target);
-    let mut job =
-        Job { target, work, at, through: false, done: 0, again: 0, reply: Reply::Done(send), _pass: pass };
+    let mut job = Job { held, work, at, through: false, done: 0, again: 0, reply: Reply::Done(send) };
     let finished = |outcome| match outcome {
         job::Outcome::Finished(result) => Some(result),
         job::Outcome::Again => None,

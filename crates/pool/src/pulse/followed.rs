@@ -7,18 +7,38 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use disk::{DiskError, Op, Place};
+use disk::{DiskError, Place, Told};
 use env::{BoxFuture, Io, Moment};
 
-use super::{Busy, Pulse};
+use super::Pulse;
 
 /// An I/O that its driver is not done with, as the pulse knows it.
 pub(super) struct UnderWay {
     pub(super) began: Moment,
-    pub(super) op: Op,
-    /// Who waits. Without anybody nobody knows whether it has ended.
-    pub(super) waiter: Option<Waker>,
+    pub(super) at: Place,
+    /// Whether it is counted in [`Pulse::in_flight`].
+    pub(super) counted: bool,
+    /// Who waits. Without anybody nobody knows whether it has ended, but of those that are told.
+    pub(super) waiter: Option<Waiter>,
     pub(super) due: Due,
+}
+
+/// Who waits for an I/O.
+pub(super) enum Waiter {
+    /// He looks for himself.
+    Looks(Waker),
+    /// He is told, and calls it so.
+    Told(Arc<dyn Told>, usize),
+}
+
+impl Waiter {
+    /// How to have him look.
+    pub(super) fn waker(&self) -> Option<&Waker> {
+        match self {
+            Waiter::Looks(waker) => Some(waker),
+            Waiter::Told(..) => None,
+        }
+    }
 }
 
 /// When who waits wants to hear that it takes long.
@@ -30,13 +50,9 @@ pub(super) enum Due {
 }
 
 /// An I/O under way.
-pub(crate) struct Ticket {
+pub(super) struct Ticket {
     pulse: Arc<Pulse>,
     slot: u32,
-    began: Moment,
-    op: Op,
-    /// Whether it is counted in [`Pulse::in_flight`].
-    counted: bool,
     /// Whether it is counted as ended.
     ended: bool,
 }
@@ -45,8 +61,6 @@ pub(crate) struct Ticket {
 pub(crate) struct Followed<T: Send + 'static> {
     io: Option<Io<T>>,
     ticket: Option<Ticket>,
-    /// Until its driver is done with it.
-    busy: Option<Busy>,
     /// It was looked at before, and had not ended.
     waited: bool,
 }
@@ -60,57 +74,33 @@ pub(crate) enum Came<T> {
 }
 
 impl Ticket {
-    pub(super) fn new(pulse: &Arc<Pulse>, slot: u32, began: Moment, op: Op) -> Ticket {
-        Ticket { pulse: Arc::clone(pulse), slot, began, op, counted: false, ended: false }
-    }
-
-    /// Counts in [`Pulse::in_flight`] until the I/O is done.
-    pub(super) fn counted(mut self) -> Ticket {
-        self.pulse.in_flight.fetch_add(1, Ordering::Relaxed);
-        self.counted = true;
-        self
-    }
-
-    /// Whether nobody waits for it any more: its disk has left.
-    pub(crate) fn is_abandoned(&self) -> bool {
-        self.pulse.abandoned.load(Ordering::Acquire)
+    pub(super) fn new(pulse: &Arc<Pulse>, slot: u32) -> Ticket {
+        Ticket { pulse: Arc::clone(pulse), slot, ended: false }
     }
 
     /// The I/O is done.
-    pub(crate) fn done(mut self) {
-        let now = self.pulse.env.moment();
+    fn done(mut self) {
         self.ended = true;
-        let mut state = self.pulse.state.lock();
-        self.pulse.ended(&mut state, self.op, now.ns_since(self.began), now);
-        state.remove(self.slot, self.op);
+        self.pulse.done(self.slot);
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
         if !self.ended {
-            self.pulse.state.lock().remove(self.slot, self.op);
-        }
-        if self.counted {
-            self.pulse.in_flight.fetch_sub(1, Ordering::Relaxed);
+            self.pulse.remove(&mut self.pulse.state.lock(), self.slot);
         }
     }
 }
 
 impl<T: Send + 'static> Followed<T> {
     pub(super) fn new(io: Io<T>, ticket: Ticket) -> Followed<T> {
-        Followed { io: Some(io), ticket: Some(ticket), busy: None, waited: false }
+        Followed { io: Some(io), ticket: Some(ticket), waited: false }
     }
 
     /// One that was not started.
     pub(super) fn of_none() -> Followed<T> {
-        Followed { io: None, ticket: None, busy: None, waited: false }
-    }
-
-    /// Counts in [`Pulse::in_flight`] until its driver is done with it, whether or not somebody waits.
-    pub(crate) fn counted(mut self, busy: Busy) -> Followed<T> {
-        self.busy = self.io.is_some().then_some(busy);
-        self
+        Followed { io: None, ticket: None, waited: false }
     }
 
     /// What it gave, or the error of a disk that has left.
@@ -167,7 +157,6 @@ impl<T: Send + 'static> Followed<T> {
                 }
             },
         };
-        self.busy = None;
         if let Some(ticket) = self.ticket.take().filter(|_| known) {
             ticket.done();
         }
@@ -181,8 +170,8 @@ impl<T: Send + 'static> Followed<T> {
         let pulse = &ticket.pulse;
         let mut hedger = false;
         if let Some(mine) = &mut pulse.state.lock().under_way[ticket.slot as usize] {
-            if !mine.waiter.as_ref().is_some_and(|w| w.will_wake(context.waker())) {
-                mine.waiter = Some(context.waker().clone());
+            if !mine.waiter.as_ref().and_then(Waiter::waker).is_some_and(|w| w.will_wake(context.waker())) {
+                mine.waiter = Some(Waiter::Looks(context.waker().clone()));
             }
             match (within, &mine.due) {
                 (Some(_), Due::Passed) => return Poll::Ready(Came::Late),
@@ -209,22 +198,21 @@ impl<T: Send + 'static> Followed<T> {
     /// Its driver goes on; so it stays under way.
     fn leave_alone(&mut self) {
         if let (Some(Io::Pending(io)), Some(ticket)) = (self.io.take(), self.ticket.take()) {
-            keep(io, ticket, self.busy.take());
+            keep(io, ticket);
         }
     }
 }
 
 /// Holds the ticket, and its place in the queue, until the I/O is done.
-fn keep<T: Send + 'static>(io: BoxFuture<T>, ticket: Ticket, busy: Option<Busy>) {
+fn keep<T: Send + 'static>(io: BoxFuture<T>, ticket: Ticket) {
     let env = ticket.pulse.env.clone();
     if let Some(mine) = &mut ticket.pulse.state.lock().under_way[ticket.slot as usize] {
         // The task is woken when it has ended, and by nothing else.
-        mine.waiter = Some(Waker::noop().clone());
+        mine.waiter = Some(Waiter::Looks(Waker::noop().clone()));
         mine.due = Due::Never;
     }
     env.spawn_if_running(async move {
         drop(io.await);
-        drop(busy);
         ticket.done();
     });
 }

@@ -5,16 +5,16 @@
 //!
 //! Invariants:
 //! 1. It begins under what `space`, invariant 1, asks for, with nothing left to wait for; and ends as every write does.
-//! 2. It goes on whoever waits, or does not: its disks tell it when they are done. So who tells may hold no lock that the end of a write takes.
-//! 3. Each of its I/Os ends once: when its disk tells, or when the disk has left before, which wakes it. Then the I/O stays under way until the disk tells.
+//! 2. It goes on whoever waits, or does not: it is told when each of its I/Os has ended, or its disk has left, once. So who tells may hold no lock that the end of a
+//!    write takes.
 
 use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Waker};
 
 use arena::{Sg, sg_len};
-use disk::{DiskError, Op, Place, Then, Told};
+use disk::{DiskError, Place, Told};
 use futures_util::FutureExt;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
@@ -24,35 +24,23 @@ use super::locks::RangeLock;
 use super::{Call, Space, SpaceError};
 use crate::blocks::checksums::Sums;
 use crate::groups::{Group, GroupKey};
-use crate::pulse::Ticket;
 use crate::{GROUP, SpaceId};
 
 /// See the module.
 struct Flight(Mutex<State>);
 
 struct State {
-    writes: Writes,
-    /// Those that have not ended.
+    /// Of each copy, as it is told.
+    results: Results,
+    /// I/Os that have not ended.
     left: usize,
     /// Until all have.
     change: Option<Change>,
     answer: Answer,
 }
 
-/// Of each copy.
-type Writes = SmallVec<[Write; 2]>;
-
-/// One of its I/Os.
-struct Write {
-    at: Place,
-    /// Until its disk is done with it.
-    ticket: Option<Ticket>,
-    /// When it has ended.
-    result: Option<Result<(), DiskError>>,
-}
-
-/// What a write had, and what came of its I/Os.
-type Ended = (Change, SmallVec<[Result<(), DiskError>; 2]>);
+/// What came of the I/Os.
+type Results = SmallVec<[Result<(), DiskError>; 2]>;
 
 enum Answer {
     /// Nobody waits yet, or somebody does.
@@ -109,28 +97,18 @@ impl Space {
         change.sums = self.sums(key.row, key.column, change.units.start, src.iter().map(|b| &b[..]));
         // It may end, and give the copies back, before the last one is started.
         let (targets, first) = (change.targets.clone(), change.units.start);
-        let state =
-            State { writes: Writes::new(), left: 0, change: Some(change), answer: Answer::Open(None) };
+        let copies = || targets.copies().iter().filter_map(|c| Some((c, c.disk.as_ref()?)));
+        let left = copies().count();
+        let results = SmallVec::from_elem(Ok(()), left);
+        let state = State { results, left, change: Some(change), answer: Answer::Open(None) };
         let (flight, now) = (Arc::new(Flight(Mutex::new(state))), self.path.env.moment());
-        let mut starts: SmallVec<[_; 2]> = SmallVec::new();
-        let mut state = flight.0.lock();
-        for (copy, disk) in targets.copies().iter().filter_map(|c| Some((c, c.disk.as_ref()?))) {
-            let at = Place::new(Op::Write, copy.data_at(disk, first), length);
-            let ticket = disk.pulse.begin_write(now, at, Waker::from(Arc::clone(&flight)));
-            if ticket.is_some() {
-                starts.push((state.writes.len(), disk, at));
-            }
-            let result = ticket.is_none().then_some(Err(DiskError::Timeout { at }));
-            state.writes.push(Write { at, ticket, result });
-        }
-        state.left = starts.len();
-        let ended = state.ended();
-        drop(state);
-        for (which, disk, at) in starts {
+        let mut last = Some(src);
+        for (which, (copy, disk)) in copies().enumerate() {
+            let more = which + 1 < left;
+            let Some(src) = (if more { last.clone() } else { last.take() }) else { break };
             let who: Arc<Flight> = Arc::clone(&flight);
-            disk.write_then(at.offset, src.clone(), Then::new(who, which, at));
+            disk.write_then(now, copy.data_at(disk, first), src, (who, which));
         }
-        flight.end(ended);
         Ok(Wait(flight))
     }
 
@@ -158,31 +136,8 @@ impl Space {
     }
 }
 
-impl State {
-    /// One of its I/Os has ended, if it had not; what the write had, when all have.
-    fn ends(&mut self, which: usize, result: Result<(), DiskError>) -> Option<Ended> {
-        let mine = &mut self.writes[which].result;
-        if mine.is_some() {
-            return None;
-        }
-        *mine = Some(result);
-        self.left -= 1;
-        self.ended()
-    }
-
-    fn ended(&mut self) -> Option<Ended> {
-        if self.left > 0 {
-            return None;
-        }
-        let results = self.writes.iter().filter_map(|w| w.result).collect();
-        self.change.take().map(|change| (change, results))
-    }
-}
-
 impl Flight {
-    /// Ends it, if it has ended.
-    fn end(self: &Arc<Self>, ended: Option<Ended>) {
-        let Some((change, results)) = ended else { return };
+    fn end(self: &Arc<Self>, change: Change, results: Results) {
         let (key, space) = (change.group.key, change.right.0.id());
         let teller = Teller { flight: Arc::clone(self), key, space };
         let space = &change.right.0;
@@ -237,35 +192,17 @@ impl Drop for Teller {
 impl Told for Flight {
     fn told(self: Arc<Self>, which: usize, result: Result<(), DiskError>) {
         let mut state = self.0.lock();
-        let ticket = state.writes[which].ticket.take();
-        let ended = state.ends(which, result);
-        drop(state);
-        if let Some(ticket) = ticket {
-            ticket.done();
+        state.results[which] = result;
+        state.left -= 1;
+        if state.left > 0 {
+            return;
         }
-        self.end(ended);
-    }
-}
-
-/// It is woken when a disk may have left.
-impl Wake for Flight {
-    fn wake(self: Arc<Self>) {
-        Self::wake_by_ref(&self);
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        let mut state = self.0.lock();
-        let left = |w: &Write| w.ticket.as_ref().is_some_and(Ticket::is_abandoned);
-        let mut ended = None;
-        for which in 0..state.writes.len() {
-            let write = &state.writes[which];
-            if left(write) {
-                let at = write.at;
-                ended = ended.or(state.ends(which, Err(DiskError::Timeout { at })));
-            }
-        }
+        let results = std::mem::take(&mut state.results);
+        let change = state.change.take();
         drop(state);
-        self.end(ended);
+        if let Some(change) = change {
+            self.end(change, results);
+        }
     }
 }
 
@@ -274,30 +211,21 @@ impl Wait {
     pub(super) fn told(self, at: Place) -> impl Future<Output = Result<(), DiskError>> + Send + 'static {
         self.map(move |result| result.map_err(|e| e.as_disk_error(at.op, at.offset, at.length)))
     }
-
-    /// What came of it, if it has ended; once.
-    pub(super) fn now(&self) -> Option<Result<(), SpaceError>> {
-        let answer = &mut self.0.0.lock().answer;
-        match std::mem::replace(answer, Answer::Taken) {
-            Answer::Told(result) => Some(result),
-            other => {
-                *answer = other;
-                None
-            }
-        }
-    }
 }
 
 impl Future for Wait {
     type Output = Result<(), SpaceError>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Answer::Open(waker) = &mut self.0.0.lock().answer {
-            if !waker.as_ref().is_some_and(|w| w.will_wake(context.waker())) {
-                *waker = Some(context.waker().clone());
+        let answer = &mut self.0.0.lock().answer;
+        match std::mem::replace(answer, Answer::Taken) {
+            Answer::Told(result) => Poll::Ready(result),
+            Answer::Taken => panic!("polled after its end"),
+            Answer::Open(waker) => {
+                let waker = waker.filter(|w| w.will_wake(context.waker()));
+                *answer = Answer::Open(Some(waker.unwrap_or_else(|| context.waker().clone())));
+                Poll::Pending
             }
-            return Poll::Pending;
         }
-        Poll::Ready(self.now().expect("not polled after its end"))
     }
 }
