@@ -24,7 +24,8 @@ impl Space {
     /// When a disk that fails cannot be dealt with.
     pub async fn scrub(&self, progress: &Progress) -> Result<(), SpaceError> {
         self.scrub_journal(progress).await?;
-        self.scrub_rows(progress).await
+        self.scrub_rows(progress).await?;
+        self.keep_repairs().await
     }
 
     /// The same, with its position and what it finds in the metadata ([`ScrubRecord`]): one that was stopped, or cut off, goes on at the row that it was
@@ -66,6 +67,7 @@ impl Space {
             let ends = progress.is_stopped() || read.is_err();
             if ends || self.path.env.now() - recorded >= RECORD_EVERY {
                 recorded = self.path.env.now();
+                self.keep_repairs().await?;
                 self.record(record).await?;
             }
             read?;
@@ -73,6 +75,7 @@ impl Space {
                 return Ok(false);
             }
         }
+        self.keep_repairs().await?;
         let ended = unix_s();
         let (last_healed, last_lost) = (record.healed, record.lost);
         let done = ScrubRecord { ended, since: ended, last_healed, last_lost, ..ScrubRecord::default() };
@@ -100,6 +103,14 @@ impl Space {
             return Ok(());
         }
         Ok(self.path.book.commit(vec![Op::Scrub { space: self.id(), record }]).await?)
+    }
+
+    /// What was repaired stays so, whatever the next power cut takes: nobody reads it again soon.
+    async fn keep_repairs(&self) -> Result<(), SpaceError> {
+        match self.striped() {
+            Some(striped) => striped.keep_repairs().await,
+            None => Ok(()),
+        }
     }
 
     fn rows_from(&self, from: RowNumber) -> Vec<RowNumber> {

@@ -19,6 +19,7 @@ mod carry;
 mod change;
 mod checkpoint;
 mod columns;
+mod doubt;
 mod flush;
 mod hedge;
 mod load;

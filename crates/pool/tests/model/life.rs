@@ -260,6 +260,10 @@ async fn cleanse(rig: &Rig, site: &Site) {
         rig.fail(&format!("scrub: {e}"));
     }
     flush(rig, site).await;
+    if rig.ruined.get() {
+        // A disk that may have the only copy of something, and was put back to an older state, stays away: what it had cannot be read.
+        return;
+    }
     if rig.pulled.borrow().is_empty() {
         rig.liars.borrow_mut().clear();
         for (unit, value) in values(rig, site, "after the scrub").await {

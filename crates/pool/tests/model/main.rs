@@ -3,12 +3,12 @@
 //! A seed decides everything: the shape, what several users do at the same time on the same units, power cuts, disks that come and go, fail, lie,
 //! return old. A failure names its seed; `POOL_SEED=n cargo test -p pool --test model one_seed` repeats it. `POOL_SEEDS=n` runs so
 //! many seeds instead of a few, from `POOL_FIRST` on. Seeds from 2^47 on have local reconstruction codes, from 2^48 on parity, from 2^49 on slow disks as well.
-//! Those from 2^50 on are the same with disks that lie, fail single I/Os, are put back to older states and replaced as well, and `POOL_WILD` makes all seeds so: of mirrors and local
-//! reconstruction codes one in a thousand, of other parity a few, find errors that are not explained yet. With `POOL_ENCLOSURES` pools begin in one enclosure, and
-//! each disk that is added stands in another: voters go apart.
+//! Those from 2^50 on are the same with disks that lie, fail single I/Os, are put back to older states and replaced as well, and `POOL_WILD` makes all seeds so.
+//! With `POOL_ENCLOSURES` pools begin in one enclosure, and each disk that is added stands in another: voters go apart.
 
 mod admin;
 mod chaos;
+mod lies;
 mod life;
 mod load;
 mod model;

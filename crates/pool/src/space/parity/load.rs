@@ -2,7 +2,8 @@
 //!
 //! Of each region the block with the highest generation among the columns current there says what is written, and which generation every column should
 //! have. A column with an older block than that has lost writes: its sums count for nothing, and its units are made anew from the others. Only where a journal
-//! entry names the group (`relaxed`) may a power cut have torn its blocks apart; then those of a column are right wherever no entry says otherwise.
+//! entry names the group (`relaxed`) may a power cut have torn its blocks apart; then those of a column are right wherever no entry says otherwise, and its units
+//! are as they say ([`doubt`](super::doubt)).
 
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use super::Striped;
 use super::columns::usable;
 use super::table::{RowGroup, RowKey};
 use crate::blocks::stripes::{Block, decode};
-use crate::blocks::{BLOCK, BlockId};
+use crate::blocks::{BLOCK, BlockId, Units};
 use crate::events::{Finding, Found};
 use crate::space::SpaceError;
 use crate::space::copies::{Copy, blame, current};
@@ -30,7 +31,7 @@ pub(super) enum Bad {
 /// What came of reading the blocks.
 pub(super) enum Loaded {
     Well,
-    /// Some units' sums are lost.
+    /// Some units' sums are lost, or doubted.
     Suspect,
     /// A disk failed and does not count here any more: nothing was made known, look again.
     Again,
@@ -112,6 +113,17 @@ impl Striped {
                 gone = true;
             }
         }
+        let doubted = if gone { Vec::new() } else { self.doubted(group, &blocks, here, relaxed) };
+        let mut unlike = vec![Units::NONE; self.p.columns()];
+        for (copy, found) in self.unlike(key, &doubted).await {
+            match found {
+                Ok(units) => unlike[copy.index] = units,
+                Err(error) => {
+                    self.space.fail_copy(key.row, copy, here & copy.current(), &error).boxed().await?;
+                    gone = true;
+                }
+            }
+        }
         if gone {
             return Ok(Loaded::Again);
         }
@@ -166,10 +178,14 @@ impl Striped {
                         newest.map_or(0, |b| b.wrote[c]).max(if relaxed { 0 } else { state.wrote[c] });
                     match block {
                         Ok(b) if relaxed || b.generation >= wrote => {
+                            let lost = b.lost.or(&unlike[c]).and(&units);
                             for u in units.iter() {
                                 state.sums[c][u] = b.sums[u];
-                                state.lost[c].set(u, b.lost.has(u));
-                                suspect |= b.lost.has(u);
+                                state.lost[c].set(u, lost.has(u));
+                            }
+                            suspect |= !lost.is_empty();
+                            if !unlike[c].and(&units).is_empty() {
+                                bad.push(copy.number);
                             }
                         }
                         _ => {
@@ -182,7 +198,10 @@ impl Striped {
                     state.known[c] |= region;
                 }
             }
-            if !bad.is_empty() {
+            state.doubted |= doubted.iter().fold(0, |all, d| all | 1 << d.copy.index);
+            suspect |= !doubted.is_empty();
+            // What was doubted, and is right, is proven by the next block.
+            if !bad.is_empty() || !doubted.is_empty() {
                 self.p.groups.stale(group, &mut state);
             }
         }

@@ -93,9 +93,11 @@ impl Striped {
         Ok(looked)
     }
 
-    /// Every unit whose sum is not known is made from the others, if it can be. The caller has no lock of stripes.
+    /// Every unit whose sum is not known is made from the others, if it can be, and what is doubted is compared with them. The caller has no lock of stripes.
     pub(super) async fn heal_lost(&self, group: &RowGroup) -> Result<(), SpaceError> {
         let _stripes = self.lock(group.key.row, group.key.units()).await;
+        // Before anything is made from what is doubted.
+        self.compare_doubted(group).await?;
         for column in 0..self.p.columns() {
             let lost = {
                 let state = group.state.lock();
@@ -111,7 +113,7 @@ impl Striped {
     }
 
     /// Units of a group in regions that are known of every current column.
-    fn known(&self, group: &RowGroup, known: &[u64], mapped: u64) -> Units {
+    pub(super) fn known(&self, group: &RowGroup, known: &[u64], mapped: u64) -> Units {
         let columns = self.columns(group.key.row).unwrap_or_default();
         let unknown = columns.iter().zip(known).fold(0, |all, (c, k)| all | (c.current() & !k));
         self.space.inner.regions.in_group(group.key.group, mapped & !unknown)
@@ -336,7 +338,7 @@ impl Part {
 }
 
 /// Stretches of at most [`PIECE`] units that have all of these.
-fn pieces(units: &Units) -> Vec<(usize, usize)> {
+pub(super) fn pieces(units: &Units) -> Vec<(usize, usize)> {
     let mut out = Vec::new();
     for from in (0..GROUP_UNITS as usize).step_by(PIECE) {
         let piece = units.and(&Units::range(from, from + PIECE));

@@ -1,6 +1,7 @@
 //! Rows that go, slabs that move, and looking at everything.
 
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 
 use super::Striped;
 use super::table::RowKey;
@@ -110,6 +111,45 @@ impl Striped {
         let columns = self.columns(row).unwrap_or_default();
         self.enough(row, &columns, u64::MAX)?;
         Err(SpaceError::Unavailable { space: self.space.inner.id, row, disks: Default::default() })
+    }
+
+    /// Makes durable what was repaired so far: a repair is in its place, and in memory, but a block that a column has lost is written by a checkpoint only.
+    ///
+    /// # Errors
+    /// What keeps a checkpoint from being made.
+    pub(crate) async fn keep_repairs(&self) -> Result<(), SpaceError> {
+        let _use = self.p.life.read().await;
+        if !self.p.open.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let stale = self.p.groups.all_dirty().into_iter().filter_map(|g| {
+            let state = g.state.lock();
+            let generation = state.stale.then_some(state.generation)?;
+            drop(state);
+            Some((g, generation))
+        });
+        let mut repaired: Vec<_> = stale.collect();
+        let mut tries = TRIES;
+        while !repaired.is_empty() {
+            let before = repaired.len();
+            self.checkpoint().await?;
+            repaired.retain(|(g, generation)| {
+                let state = g.state.lock();
+                !state.flags.dead && state.generation == *generation
+            });
+            if repaired.len() < before {
+                tries = TRIES;
+                continue;
+            }
+            // The journal has no room to name them, for what it has is not carried out.
+            if tries == 0 {
+                let (space, row) = (self.p.journal, RowNumber(0));
+                return Err(SpaceError::Unavailable { space, row, disks: Default::default() });
+            }
+            tries -= 1;
+            self.settle_journaled().await?;
+        }
+        Ok(())
     }
 
     /// Reads all units of a group on every column that is current, and makes them what they should be.

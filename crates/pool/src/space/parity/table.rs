@@ -58,6 +58,8 @@ pub(super) struct RowState {
     pub(super) fresh: Units,
     pub(super) generation: u64,
     pub(super) wrote: Vec<u64>,
+    /// Columns, by bit, whose sums are not compared yet with what the others make ([`super::doubt`]).
+    pub(super) doubted: u32,
     /// Its blocks are to be written.
     pub(super) stale: bool,
     /// Where the newest journal record is that names it, plus one; 0 for none.
@@ -94,15 +96,20 @@ impl RowState {
 
     /// Units of a column that have something in their places: of a parity column, those that have a written data unit's part.
     pub(super) fn there(&self, column: usize) -> Units {
-        let covers = self.code.covers(column);
-        let of = self.written.iter().enumerate().filter(|(c, _)| covers & 1 << c != 0);
-        of.fold(Units::NONE, |all, (_, w)| all.or(w))
+        there(self.code, column, &self.written)
     }
 
     /// Stripes of which anything is written.
     pub(super) fn any(&self) -> Units {
         self.written.iter().fold(Units::NONE, |all, w| all.or(w))
     }
+}
+
+/// The same, when these units are written of each data column.
+pub(super) fn there(code: Code, column: usize, written: &[Units]) -> Units {
+    let covers = code.covers(column);
+    let of = written.iter().enumerate().filter(|(c, _)| covers & 1 << c != 0);
+    of.fold(Units::NONE, |all, (_, w)| all.or(w))
 }
 
 impl RowGroups {
@@ -119,6 +126,7 @@ impl RowGroups {
             fresh: Units::NONE,
             generation: 0,
             wrote: vec![0; columns],
+            doubted: 0,
             stale: false,
             named: 0,
             flags: Flags::default(),

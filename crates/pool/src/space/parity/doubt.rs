@@ -1,0 +1,179 @@
+//! Whether an older block of a column is believed.
+//!
+//! Where a journal entry names a group, a power cut may have kept the newest block from a column; and of a column that was away when the journal was
+//! replayed nobody says which block it should have. Such a column is *doubted*: what its block says is right wherever no entry says otherwise, if its disk
+//! has done what it was told. One that lost the block has units that are newer than their sums, or lost them too. So:
+//!
+//! 1. The block of a doubted column is believed only of units that are as it says. The sums of the others count as lost before anybody can use them, and
+//!    these units are made from the other columns.
+//! 2. What it says is compared with what the columns that are not doubted make, where they are enough. They had the newest block, so it is wrong if that
+//!    differs, and is made from them.
+//! 3. A unit that cannot be read keeps its sum: nothing is known against it.
+
+use disk::DiskError;
+use futures_util::future::join_all;
+
+use super::Striped;
+use super::columns::Columns;
+use super::load::Bad;
+use super::rebuild::{Part, pieces};
+use super::table::{RowGroup, RowKey, there};
+use crate::blocks::Units;
+use crate::blocks::stripes::Block;
+use crate::events::{Finding, Found};
+use crate::space::SpaceError;
+use crate::space::copies::Copy;
+use crate::space::resolve::is_silence;
+use crate::{REGIONS, UNIT};
+
+/// Units that are read together.
+const PIECE: usize = 64;
+
+/// A column, its block, and the units of which nothing proves that.
+pub(super) struct Doubted<'a> {
+    pub(super) copy: &'a Copy,
+    block: &'a Block,
+    units: Units,
+}
+
+impl Striped {
+    /// The columns whose older blocks would be believed though nothing proves them.
+    pub(super) fn doubted<'a>(
+        &self,
+        group: &RowGroup,
+        blocks: &'a [(&'a Copy, Result<Block, Bad>)],
+        here: u64,
+        relaxed: bool,
+    ) -> Vec<Doubted<'a>> {
+        let state = group.state.lock();
+        let good = blocks.iter().filter_map(|(copy, block)| Some((*copy, block.as_ref().ok()?)));
+        let mut all: Vec<Doubted<'a>> =
+            good.map(|(copy, block)| Doubted { copy, block, units: Units::NONE }).collect();
+        for region in (0..REGIONS).map(|r| 1_u64 << r).filter(|r| here & r != 0) {
+            let told = all.iter().filter(|d| d.copy.is_current(region)).map(|d| d.block);
+            let Some(newest) = told.max_by_key(|block| block.generation) else { continue };
+            let units = self.space.inner.regions.in_group(group.key.group, region);
+            for d in all.iter_mut().filter(|d| d.copy.is_current(region)) {
+                let (c, generation) = (d.copy.index, d.block.generation);
+                let said = newest.wrote[c].max(if relaxed { 0 } else { state.wrote[c] });
+                let unproven = said == 0 || relaxed && generation < said;
+                if generation < newest.generation && unproven && state.known[c] & region == 0 {
+                    let there = there(self.p.code, c, &newest.written).and(&units);
+                    d.units = d.units.or(&there.without(&d.block.lost));
+                }
+            }
+        }
+        all.retain(|d| !d.units.is_empty());
+        all
+    }
+
+    /// Of each such column the units that are not as its block says.
+    pub(super) async fn unlike<'a>(
+        &self,
+        key: RowKey,
+        doubted: &[Doubted<'a>],
+    ) -> Vec<(&'a Copy, Result<Units, DiskError>)> {
+        join_all(doubted.iter().map(|d| async move { (d.copy, self.differing(key, d).await) })).await
+    }
+
+    async fn differing(&self, key: RowKey, doubted: &Doubted<'_>) -> Result<Units, DiskError> {
+        let mut unlike = Units::NONE;
+        let pieces = doubted
+            .units
+            .stretches()
+            .into_iter()
+            .flat_map(|(from, to)| (from..to).step_by(PIECE).map(move |from| from..to.min(from + PIECE)));
+        for piece in pieces {
+            match self.compared(key, doubted, piece.start, piece.end).await {
+                Err(error) if is_silence(&error) => return Err(error),
+                Ok(found) => unlike = unlike.or(&found),
+                Err(_) => {
+                    for unit in piece {
+                        match self.compared(key, doubted, unit, unit + 1).await {
+                            Err(error) if is_silence(&error) => return Err(error),
+                            Ok(found) => unlike = unlike.or(&found),
+                            Err(_) => {}
+                        }
+                    }
+                }
+            }
+        }
+        Ok(unlike)
+    }
+
+    async fn compared(
+        &self,
+        key: RowKey,
+        doubted: &Doubted<'_>,
+        from: usize,
+        to: usize,
+    ) -> Result<Units, DiskError> {
+        let mut unlike = Units::NONE;
+        let Some(disk) = &doubted.copy.disk else { return Ok(unlike) };
+        let number = |unit: usize| key.first() + unit as u32;
+        let at = doubted.copy.data_at(disk, number(from));
+        let bytes = disk.read_vec(&self.space.path.io, at, (to - from) * UNIT as usize).await?;
+        for (unit, bytes) in (from..to).zip(bytes.chunks_exact(UNIT as usize)) {
+            let sum = self.sum(key.row, doubted.copy.index, number(unit), bytes);
+            unlike.set(unit, sum != doubted.block.sums[unit]);
+        }
+        Ok(unlike)
+    }
+
+    /// Compares what doubted columns have, each as its sum says, with what the others make, and puts it right. They are doubted no more. The caller has the
+    /// stripes' lock, and they are known.
+    ///
+    /// # Errors
+    /// When a disk that fails the repair cannot be dealt with.
+    pub(super) async fn compare_doubted(&self, group: &RowGroup) -> Result<(), SpaceError> {
+        let row = group.key.row;
+        let Some(columns) = self.columns(row) else { return Ok(()) };
+        let (doubted, any) = {
+            let state = group.state.lock();
+            (state.doubted, state.any().and(&self.known(group, &state.known, state.mapped)))
+        };
+        // A slab that a column moves to may have a unit as it was.
+        if doubted == 0 || self.targets(row).is_none_or(|t| t.len() != columns.len()) {
+            return Ok(());
+        }
+        for (from, to) in pieces(&any) {
+            let parts = self.parts(group, &columns, self.p.code.all(), from, to).await;
+            for unit in (from..to).filter(|u| any.has(*u)) {
+                let stripe: Vec<&Part> = parts.iter().map(|p| &p[unit - from]).collect();
+                self.compare_stripe(group, &columns, doubted, unit, &stripe).await?;
+            }
+        }
+        group.state.lock().doubted &= !doubted;
+        Ok(())
+    }
+
+    async fn compare_stripe(
+        &self,
+        group: &RowGroup,
+        columns: &Columns,
+        doubted: u32,
+        unit: usize,
+        stripe: &[&Part],
+    ) -> Result<(), SpaceError> {
+        let number = group.key.first() + unit as u32;
+        let region = self.regions(&(number..number + 1));
+        let is_doubted = |c: usize| doubted & 1 << c != 0;
+        let proven = |(c, part): (usize, &&Part)| part.bytes().filter(|_| !is_doubted(c)).map(|b| b.to_vec());
+        let mut made: Vec<Option<Vec<u8>>> = stripe.iter().enumerate().map(proven).collect();
+        if !self.p.code.recover(UNIT as usize, &mut made, doubted) {
+            return Ok(());
+        }
+        for (c, part) in stripe.iter().enumerate().filter(|(c, _)| is_doubted(*c)) {
+            let (Part::Good(has), Some(made)) = (part, made[c].take()) else { continue };
+            if has[..] == made[..] {
+                continue;
+            }
+            let (disk, space) = (columns[c].number, self.space.inner.id);
+            let address = self.address(group.key.row, c, number);
+            self.space.path.events.add(Finding { found: Found::Unsettled, disk, space, address });
+            group.state.lock().lost[c].insert(unit);
+            self.put_back(group, &columns[c], unit, region, made.into()).await?;
+        }
+        Ok(())
+    }
+}
