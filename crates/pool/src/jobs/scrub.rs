@@ -109,7 +109,7 @@ impl Space {
     async fn keep_repairs(&self) -> Result<(), SpaceError> {
         match self.striped() {
             Some(striped) => striped.keep_repairs().await,
-            None => Ok(()),
+            None => self.flush_all().await,
         }
     }
 
