@@ -8,7 +8,10 @@ use std::sync::Arc;
 use arena::{Arena, Class, IoBuf, Sg, SgMut};
 use env::{Ctx, Epoch, Io};
 
-use crate::{Disk, DiskError, IO_MAX, Op, Place, sized};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use crate::{Disk, DiskError, IO_MAX, Op, Place, Then, Told, sized};
 
 /// The shortest disk that the suite runs on, in bytes.
 pub const SIZE_MIN: u64 = 4 << 20;
@@ -34,6 +37,7 @@ where
     s.discards().await;
     let s = Suite { disk: make().await, ..s };
     s.many_at_a_time().await;
+    s.tells().await;
     s.dropped_goes_on().await;
     let s = Suite { disk: make().await, ..s };
     for seed in 0..4 {
@@ -42,6 +46,30 @@ where
     let s = Suite { disk: make().await, ..s };
     s.times_out().await;
     s.fences().await;
+}
+
+/// Who is told of writes.
+#[derive(Default)]
+struct Ear {
+    heard: Mutex<Vec<(usize, Result<(), DiskError>)>>,
+    more: Notify,
+}
+
+impl Told for Ear {
+    fn told(self: Arc<Self>, which: usize, result: Result<(), DiskError>) {
+        self.heard.lock().push((which, result));
+        self.more.notify_one();
+    }
+}
+
+impl Ear {
+    /// What was heard when it was so much.
+    async fn all(&self, count: usize) -> Vec<(usize, Result<(), DiskError>)> {
+        while self.heard.lock().len() < count {
+            self.more.notified().await;
+        }
+        self.heard.lock().clone()
+    }
 }
 
 struct Suite {
@@ -224,6 +252,35 @@ impl Suite {
         }
     }
 
+    /// Each write that is told of is, once, and holds what an awaited one does.
+    async fn tells(&self) {
+        let (b, size) = (self.block(), self.disk.info().geometry.size);
+        let (ear, count) = (Arc::<Ear>::default(), 40);
+        let late = Ctx { deadline: Some(env::Env::real().now()), ..Ctx::default() };
+        let tell = |c: &Ctx, which: u64, offset| {
+            let at = Place::new(Op::Write, offset, b);
+            let who: Arc<Ear> = Arc::clone(&ear);
+            let src = self.payload(&bytes(2000 + which, b as usize));
+            self.disk.write_then(c, offset, src, Then::new(who, which as usize, at));
+            at
+        };
+        for i in 0..count {
+            tell(&Ctx::default(), i, i * b);
+        }
+        let beyond = tell(&Ctx::default(), count, size);
+        let at = tell(&late, count + 1, count * b);
+        let mut heard = ear.all(count as usize + 2).await;
+        heard.sort_by_key(|(which, _)| *which);
+        assert!(heard.iter().map(|(which, _)| *which as u64).eq(0..count + 2), "{heard:?}");
+        let (told, rest) = heard.split_at(count as usize);
+        assert!(told.iter().all(|(_, result)| result.is_ok()), "{told:?}");
+        assert_eq!(rest[0].1, Err(DiskError::OutOfRange { at: beyond, size }));
+        assert!([Ok(()), Err(DiskError::Timeout { at })].contains(&rest[1].1), "{rest:?}");
+        for i in 0..count {
+            assert!(self.read(i * b, b as usize).await.expect("read") == bytes(2000 + i, b as usize));
+        }
+    }
+
     /// Against plain bytes: calls of any size and place, up to sixteen at a time where they do not touch.
     async fn is_a_vector(&self, seed: u64) {
         type Flying = (std::ops::Range<u64>, Io<(Result<(), DiskError>, Option<(SgMut, Vec<u8>)>)>);
@@ -322,7 +379,11 @@ impl Suite {
                 epoch: Epoch(5),
             };
             let data = self.payload(&bytes(42, b as usize));
-            assert_eq!(self.disk.write(&of(n), 0, data).wait().await, Err(wrong(Op::Write, b)));
+            assert_eq!(self.disk.write(&of(n), 0, data.clone()).wait().await, Err(wrong(Op::Write, b)));
+            let (ear, at) = (Arc::<Ear>::default(), Place::new(Op::Write, 0, b));
+            let who: Arc<Ear> = Arc::clone(&ear);
+            self.disk.write_then(&of(n), 0, data, Then::new(who, 0, at));
+            assert_eq!(ear.all(1).await, [(0, Err(wrong(Op::Write, b)))]);
             let (read, dst) = self.disk.read(&of(n), 0, self.buffers(b as usize)).wait().await;
             assert_eq!((read, dst.len()), (Err(wrong(Op::Read, b)), 1));
             assert_eq!(self.disk.flush(&of(n)).wait().await, Err(wrong(Op::Flush, 0)));

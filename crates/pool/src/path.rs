@@ -7,29 +7,28 @@
 //! 3. What becomes of a failed disk is decided by one at a time.
 //! 4. At most [`WRITES_MAX`] runs of writes are under way, so that they never have all entries of a log.
 
+mod joining;
+mod leaving;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use arena::Arena;
-use disk::DiskError;
 use env::{Env, Epoch};
-use futures_util::future::{Either, select};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::Semaphore;
 
-use crate::activity::{Core, Log};
 use crate::blocks::activity::{BLOCKS, ENTRIES};
-use crate::book::{Book, Life};
+use crate::book::Book;
 use crate::disks::{DataDisk, RawIo};
 use crate::events::Events;
 use crate::jobs::Board;
 use crate::jobs::pacer::Pacing;
-use crate::pulse::Pulse;
 use crate::pulse::budget::Budget;
-use crate::pulse::watch::{HANGS, Watch, goes_on_without};
-use crate::space::{Parity, Space, SpaceError, SpaceInner};
-use crate::{Absence, CommitError, DiskNumber, Member, Op, Pool, PoolId, Row, RowNumber, SpaceId, State};
+use crate::pulse::watch::Watch;
+use crate::space::{Space, SpaceError, SpaceInner};
+use crate::{DiskNumber, Pool, PoolId, Row, RowNumber, SpaceId, State};
 
 /// Runs of writes under way at a time, over all spaces; a run is at most one group of one column.
 pub const WRITES_MAX: usize = 512;
@@ -151,127 +150,6 @@ impl DataPath {
         Ok(path)
     }
 
-    /// Takes a disk in, one that returns too. Its marks become unresolved. The metadata counts it present before or after; until then it is not
-    /// used. One that takes part already is left alone.
-    ///
-    /// # Errors
-    /// As for [`DataPath::open`].
-    pub async fn join(self: &Arc<DataPath>, member: &Arc<Member>) -> Result<(), SpaceError> {
-        let _one = self.joining.lock().await;
-        self.join_alone(member).await
-    }
-
-    /// The same; the caller has `joining`.
-    pub(crate) async fn join_alone(self: &Arc<DataPath>, member: &Arc<Member>) -> Result<(), SpaceError> {
-        if self.disk(member.number).is_some_and(|d| Arc::ptr_eq(&d.member, member)) {
-            return Ok(());
-        }
-        self.join_with(member).await
-    }
-
-    async fn join_with(self: &Arc<DataPath>, member: &Arc<Member>) -> Result<(), SpaceError> {
-        let epoch = self.io.epoch;
-        // It has left, and that is durable: nobody waits for what its old handle does not end, nor does who is to be alone.
-        let old = self.last_seen(member.number).filter(|d| !Arc::ptr_eq(&d.member, member));
-        old.iter().for_each(|d| d.pulse.abandon());
-        let mut read = std::pin::pin!(Log::read(&self.io, member, BLOCKS));
-        let places = loop {
-            match select(read.as_mut(), Box::pin(self.env.sleep(HANGS))).await {
-                Either::Left((places, _)) => break places,
-                // It is not watched yet: one that hangs now would hold up all that waits for it to take part.
-                Either::Right(_) if self.read(|s| goes_on_without(s, member.number, &BTreeSet::new())) => {
-                    match self.book.leave(member.number, Life::Of(Arc::clone(member)), Absence::Slow).await {
-                        // By now all cannot go on without it: it is waited for.
-                        Err(CommitError::Needed(_)) => {}
-                        left => return Ok(left?),
-                    }
-                }
-                Either::Right(_) => {}
-            }
-        };
-        let core = Core::new(self.pool, member.number, epoch.0, BLOCKS, self.options.log_entries);
-        let named = core.named(&places);
-        // Of a pool that was exported no log names any.
-        let owners = match named.is_empty() {
-            true => Owners::new(),
-            false => self.owners(member.number, |slab| named.contains(&slab)),
-        };
-        let core = core
-            .restore(&places, |slab, generation| owners.get(&(slab, generation)).map(|(space, ..)| *space));
-        let pinned: Vec<_> = core.pinned().collect();
-        let pulse = Pulse::new(&self.env, &self.watch);
-        let log = Log::new(Arc::clone(member), epoch, core, Arc::clone(&pulse));
-        let disk = DataDisk::new(Arc::clone(member), epoch, log, pulse);
-        let doubted: Vec<_> = self.open_spaces().iter().filter_map(Space::striped).collect();
-        let doubted: Vec<_> = doubted.into_iter().filter(|s| s.doubts(member.number)).collect();
-        let mut alone = Vec::new();
-        for striped in &doubted {
-            alone.push(striped.alone().await);
-        }
-        // In doubt before anybody can use it.
-        let before = self.last_seen(member.number);
-        for (slab, generation, regions) in pinned {
-            if let Some(&(space, row, index)) = owners.get(&(slab, generation)) {
-                self.unresolve(space, row, index, regions);
-                let unflushed =
-                    before.as_ref().map_or(0, |d| d.log.with(|core| core.in_use(slab, generation)));
-                self.doubt_memory(member.number, (space, row, index), regions, unflushed);
-            }
-        }
-        self.change_disks(|disks| drop(disks.insert(member.number, Arc::clone(&disk))));
-        // What was only about to be changed counted before.
-        doubted.iter().filter(|s| s.doubts(member.number)).for_each(|s| s.forget(member.number));
-        drop(alone);
-        self.events.joins(member.number);
-        for space in self.open_spaces() {
-            space.inner.repin(self);
-            // What the disk has is compared when it is read again.
-            space.inner.groups.forget_clean();
-            if let Some(parity) = &space.inner.parity {
-                parity.forget_clean();
-            }
-        }
-        let disks: Vec<_> = self.disks.read().values().cloned().collect();
-        for disk in disks {
-            if let Err(error) = disk.log.write_due().await {
-                self.fail(&disk, &error, Absence::WriteFailed, None).await?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Lets go of the devices of disks that are absent or have left the pool, so that they can be opened anew; not of those that somebody still
-    /// writes to.
-    pub fn release_absent(self: &Arc<DataPath>) {
-        let members = self.book.members();
-        let present = self.read(|s| s.disks.keys().copied().filter(|d| s.is_present(*d)).collect::<Vec<_>>());
-        let stays = |d: &DiskNumber, disk: &Arc<DataDisk>| {
-            members.get(*d).is_some() || present.contains(d) || disk.pulse.is_writing()
-        };
-        let gone: Vec<_> = {
-            let disks = self.disks.read();
-            disks.iter().filter(|(d, disk)| !stays(d, disk)).map(|(_, disk)| Arc::clone(disk)).collect()
-        };
-        gone.iter().for_each(|disk| self.owe_unflushed(disk));
-        self.change_disks(|disks| disks.retain(|_, disk| !gone.iter().any(|g| Arc::ptr_eq(g, disk))));
-        // Nobody else can end the wait for what they do not answer.
-        gone.iter().for_each(|d| d.pulse.abandon());
-    }
-
-    /// What a disk has alone, and was not flushed to it, may be lost, and nobody remembers it when its log is gone: who flushes next is told.
-    fn owe_unflushed(self: &Arc<DataPath>, disk: &DataDisk) {
-        let number = disk.number;
-        let in_use = |(slab, generation)| disk.log.with(|core| core.in_use(slab, generation));
-        for (slab, (space, row, index)) in self.owners(number, |slab| in_use(slab) != 0) {
-            let here = |s: &State, d| d == number || s.is_present(d);
-            if in_use(slab) & self.read(|s| s.alone_among(space, row, index, |d| here(s, d))) != 0
-                && let Ok(space) = self.space(space)
-            {
-                space.owe_flush(SpaceError::Returned { space: space.id(), row, disk: number });
-            }
-        }
-    }
-
     /// A space of the pool, as a disk.
     ///
     /// # Errors
@@ -385,103 +263,6 @@ impl DataPath {
         spaces.values().map(|i| Space { path: Arc::clone(self), inner: Arc::clone(i) }).collect()
     }
 
-    /// Decides about a disk that failed, if it is still the one that it was when it was asked: it leaves, unless it has the newest data of something alone; then the copies that others have too have
-    /// missed what is active on them, and `also`: space, row, index and regions of what failed.
-    ///
-    /// # Errors
-    /// When the metadata cannot be changed. Whether a copy still counts is for the caller to look at afterwards.
-    pub(crate) async fn fail(
-        &self,
-        disk: &Arc<DataDisk>,
-        error: &DiskError,
-        reason: Absence,
-        also: Option<(SpaceId, RowNumber, usize, u64)>,
-    ) -> Result<(), SpaceError> {
-        if matches!(error, DiskError::Fenced { .. }) {
-            // The disk is well: it is our time that is over.
-            return Ok(());
-        }
-        let _one = self.failing.lock().await;
-        let (d, disk) = (disk, disk.number);
-        match self.book.members().get(disk) {
-            // It is on its way out: that is durable when this returns.
-            None => return self.leaves(d, reason).await,
-            // It has left, and is back: what it did not take before says nothing of what it is now.
-            Some(member) if !Arc::ptr_eq(member, &d.member) => return Ok(()),
-            Some(_) => {}
-        }
-        if let Some((space, row, index, regions)) = also {
-            d.resync_spoiled((space, row, index), regions);
-        }
-        if reason == Absence::FlushFailed {
-            d.resync_spoiled_all();
-        }
-        let striped: BTreeMap<SpaceId, Arc<Parity>> = {
-            let spaces = self.spaces.lock();
-            spaces.iter().filter_map(|(id, i)| Some((*id, Arc::clone(i.parity.as_ref()?)))).collect()
-        };
-        let missed = self.read(|state| {
-            if !state.needs(disk) {
-                return None;
-            }
-            let mut ops = Vec::new();
-            for (&(space, row), r) in &state.rows {
-                for (index, copy) in r.copies().filter(|(_, c)| c.place.disk == disk) {
-                    let mut regions = d.log.active(copy.place.slab, copy.generation);
-                    regions |= striped.get(&space).map_or(0, |p| p.active(row));
-                    if let Some((.., more)) = also.filter(|a| (a.0, a.1, a.2) == (space, row, index)) {
-                        regions |= more;
-                    }
-                    let regions = regions & !copy.missed & !state.alone(space, row, index);
-                    if regions != 0 {
-                        ops.push(Op::Missed { space, row, index: index as u8, regions });
-                    }
-                }
-            }
-            Some(ops)
-        });
-        match missed {
-            None => {
-                tracing::warn!(disk = disk.0, %error, "a disk failed and leaves the pool");
-                self.leaves(d, reason).await?;
-            }
-            Some(ops) if ops.is_empty() => self.events.fails(disk, error),
-            Some(ops) => {
-                self.events.fails(disk, error);
-                tracing::warn!(disk = disk.0, %error, "a disk failed and stays: it has data that no other has");
-                self.book.commit(ops).await?;
-            }
-        }
-        Ok(())
-    }
-
-    /// A disk that failed leaves: when that is durable, nobody waits for it.
-    async fn leaves(&self, disk: &DataDisk, reason: Absence) -> Result<(), SpaceError> {
-        self.book.leave(disk.number, Life::Of(Arc::clone(&disk.member)), reason).await?;
-        if !self.read(|s| s.is_present(disk.number)) {
-            disk.pulse.abandon();
-        }
-        Ok(())
-    }
-
-    /// A disk has come back that alone has regions which were active when it went: what it was told since its last flush may be lost.
-    fn doubt_memory(
-        self: &Arc<DataPath>,
-        disk: DiskNumber,
-        (space, row, index): (SpaceId, RowNumber, usize),
-        regions: u64,
-        unflushed: u64,
-    ) {
-        let regions = regions & self.read(|s| s.alone(space, row, index));
-        if let (Ok(space), true) = (self.space(space), regions != 0) {
-            let column = space.inner.column_of(self, row, index);
-            space.inner.groups.hearsay(row, column, space.inner.regions, regions);
-            if unflushed & regions != 0 {
-                space.owe_flush(SpaceError::Returned { space: space.id(), row, disk });
-            }
-        }
-    }
-
     /// Whose those slabs of a disk are that `wanted` wants, by number and generation: few, for the memory.
     fn owners(&self, disk: DiskNumber, wanted: impl Fn((u32, u32)) -> bool) -> Owners {
         self.read(|s| {
@@ -496,11 +277,5 @@ impl DataPath {
             }
             owners
         })
-    }
-
-    fn unresolve(self: &Arc<DataPath>, space: SpaceId, row: RowNumber, index: usize, regions: u64) {
-        if let Ok(space) = self.space(space) {
-            space.inner.unresolve_slab(row, space.inner.column_of(self, row, index), regions);
-        }
     }
 }

@@ -34,6 +34,7 @@ impl Pools {
         let mut others: Vec<_> = others.iter().filter_map(|p| std::fs::canonicalize(p).ok()).collect();
         others.sort();
         others.dedup();
+        others.sort_by_cached_key(|p| as_people_count(&p.to_string_lossy()));
         others.retain(|p| !all.iter().any(|d| d.path.as_ref() == Some(p)));
         for path in others {
             // What may not be looked at is not listed.
@@ -116,4 +117,36 @@ fn pool_of(head: &[u8]) -> Option<String> {
     let at = Areas::LABEL_A.offset as usize..Areas::LABEL_A.end() as usize;
     let label = Label::decode(head.get(at)?).ok()?;
     Some(format!("the pool '{}' (disk {}, {})", label.pool_name, label.number.0, label.pool))
+}
+
+/// A key to sort names by: "disk2" before "disk10".
+fn as_people_count(name: &str) -> Vec<(String, u128)> {
+    let mut parts = vec![(String::new(), 0_u128)];
+    let mut before = false;
+    for c in name.chars() {
+        let digit = c.to_digit(10);
+        if before && digit.is_none() {
+            parts.push((String::new(), 0));
+        }
+        before = digit.is_some();
+        if let Some((text, number)) = parts.last_mut() {
+            match digit {
+                Some(d) => *number = number.saturating_mul(10).saturating_add(d.into()),
+                None => text.push(c),
+            }
+        }
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ten_comes_after_two() {
+        let mut names = ["/d/10-b2", "/d/a", "/d/2", "/d/10-b10", "/d/", "/d/10", "/dev/sda1", "/d/007"];
+        names.sort_by_cached_key(|n| as_people_count(n));
+        assert_eq!(names, ["/d/", "/d/2", "/d/007", "/d/10", "/d/10-b2", "/d/10-b10", "/d/a", "/dev/sda1"]);
+    }
 }

@@ -1,0 +1,125 @@
+//! Disks that failed, or are away: whether they leave, and what becomes of what only they had.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use disk::DiskError;
+
+use super::DataPath;
+use crate::book::Life;
+use crate::disks::DataDisk;
+use crate::space::{Parity, SpaceError};
+use crate::{Absence, DiskNumber, Op, RowNumber, SpaceId, State};
+
+impl DataPath {
+    /// Lets go of the devices of disks that are absent or have left the pool, so that they can be opened anew; not of those that somebody still
+    /// writes to.
+    pub fn release_absent(self: &Arc<DataPath>) {
+        let members = self.book.members();
+        let present = self.read(|s| s.disks.keys().copied().filter(|d| s.is_present(*d)).collect::<Vec<_>>());
+        let stays = |d: &DiskNumber, disk: &Arc<DataDisk>| {
+            members.get(*d).is_some() || present.contains(d) || disk.pulse.is_writing()
+        };
+        let gone: Vec<_> = {
+            let disks = self.disks.read();
+            disks.iter().filter(|(d, disk)| !stays(d, disk)).map(|(_, disk)| Arc::clone(disk)).collect()
+        };
+        gone.iter().for_each(|disk| self.owe_unflushed(disk));
+        self.change_disks(|disks| disks.retain(|_, disk| !gone.iter().any(|g| Arc::ptr_eq(g, disk))));
+        // Nobody else can end the wait for what they do not answer.
+        gone.iter().for_each(|d| d.pulse.abandon());
+    }
+
+    /// What a disk has alone, and was not flushed to it, may be lost, and nobody remembers it when its log is gone: who flushes next is told.
+    fn owe_unflushed(self: &Arc<DataPath>, disk: &DataDisk) {
+        let number = disk.number;
+        let in_use = |(slab, generation)| disk.log.with(|core| core.in_use(slab, generation));
+        for (slab, (space, row, index)) in self.owners(number, |slab| in_use(slab) != 0) {
+            let here = |s: &State, d| d == number || s.is_present(d);
+            if in_use(slab) & self.read(|s| s.alone_among(space, row, index, |d| here(s, d))) != 0
+                && let Ok(space) = self.space(space)
+            {
+                space.owe_flush(SpaceError::Returned { space: space.id(), row, disk: number });
+            }
+        }
+    }
+
+    /// Decides about a disk that failed, if it is still the one that it was when it was asked: it leaves, unless it has the newest data of something alone; then the copies that others have too have
+    /// missed what is active on them, and `also`: space, row, index and regions of what failed.
+    ///
+    /// # Errors
+    /// When the metadata cannot be changed. Whether a copy still counts is for the caller to look at afterwards.
+    pub(crate) async fn fail(
+        &self,
+        disk: &Arc<DataDisk>,
+        error: &DiskError,
+        reason: Absence,
+        also: Option<(SpaceId, RowNumber, usize, u64)>,
+    ) -> Result<(), SpaceError> {
+        if matches!(error, DiskError::Fenced { .. }) {
+            // The disk is well: it is our time that is over.
+            return Ok(());
+        }
+        let _one = self.failing.lock().await;
+        let (d, disk) = (disk, disk.number);
+        match self.book.members().get(disk) {
+            // It is on its way out: that is durable when this returns.
+            None => return self.leaves(d, reason).await,
+            // It has left, and is back: what it did not take before says nothing of what it is now.
+            Some(member) if !Arc::ptr_eq(member, &d.member) => return Ok(()),
+            Some(_) => {}
+        }
+        if let Some((space, row, index, regions)) = also {
+            d.resync_spoiled((space, row, index), regions);
+        }
+        if reason == Absence::FlushFailed {
+            d.resync_spoiled_all();
+        }
+        let striped: BTreeMap<SpaceId, Arc<Parity>> = {
+            let spaces = self.spaces.lock();
+            spaces.iter().filter_map(|(id, i)| Some((*id, Arc::clone(i.parity.as_ref()?)))).collect()
+        };
+        let missed = self.read(|state| {
+            if !state.needs(disk) {
+                return None;
+            }
+            let mut ops = Vec::new();
+            for (&(space, row), r) in &state.rows {
+                for (index, copy) in r.copies().filter(|(_, c)| c.place.disk == disk) {
+                    let mut regions = d.log.active(copy.place.slab, copy.generation);
+                    regions |= striped.get(&space).map_or(0, |p| p.active(row));
+                    if let Some((.., more)) = also.filter(|a| (a.0, a.1, a.2) == (space, row, index)) {
+                        regions |= more;
+                    }
+                    let regions = regions & !copy.missed & !state.alone(space, row, index);
+                    if regions != 0 {
+                        ops.push(Op::Missed { space, row, index: index as u8, regions });
+                    }
+                }
+            }
+            Some(ops)
+        });
+        match missed {
+            None => {
+                tracing::warn!(disk = disk.0, %error, "a disk failed and leaves the pool");
+                self.leaves(d, reason).await?;
+            }
+            Some(ops) if ops.is_empty() => self.events.fails(disk, error),
+            Some(ops) => {
+                self.events.fails(disk, error);
+                tracing::warn!(disk = disk.0, %error, "a disk failed and stays: it has data that no other has");
+                self.book.commit(ops).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A disk that failed leaves: when that is durable, nobody waits for it.
+    async fn leaves(&self, disk: &DataDisk, reason: Absence) -> Result<(), SpaceError> {
+        self.book.leave(disk.number, Life::Of(Arc::clone(&disk.member)), reason).await?;
+        if !self.read(|s| s.is_present(disk.number)) {
+            disk.pulse.abandon();
+        }
+        Ok(())
+    }
+}
