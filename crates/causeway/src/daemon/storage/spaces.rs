@@ -204,8 +204,12 @@ fn why_columns(s: &State, record: &SpaceRecord) -> String {
     }
     if record.resiliency.is_parity() {
         let all = record.slabs_in_row();
+        let why = match all < disks {
+            true => "as many as there are disks but for one that repairs go to",
+            false => "no disk is left for repairs to go to until one more is added",
+        };
         return format!(
-            "it has {all} columns, {} of them parity: as many as there are disks but for one that repairs go to, 2 to {COLUMNS_PARITY} of data",
+            "it has {all} columns, {} of them parity: {why}; 2 to {COLUMNS_PARITY} of data are chosen",
             record.resiliency.failures()
         );
     }
