@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use arena::{Arena, Class, IoBuf, Sg, SgMut};
 use env::{Ctx, Epoch, Io};
-
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
@@ -50,8 +49,8 @@ where
 
 /// Who is told of writes.
 #[derive(Default)]
-struct Ear {
-    heard: Mutex<Vec<(usize, Result<(), DiskError>)>>,
+pub(crate) struct Ear {
+    pub(crate) heard: Mutex<Vec<(usize, Result<(), DiskError>)>>,
     more: Notify,
 }
 

@@ -52,31 +52,21 @@ impl Drop for Then {
 
 #[cfg(test)]
 mod tests {
-    use parking_lot::Mutex;
-
     use super::*;
     use crate::Op;
-
-    #[derive(Default)]
-    struct Heard(Mutex<Vec<(usize, Result<(), DiskError>)>>);
-
-    impl Told for Heard {
-        fn told(self: Arc<Self>, which: usize, result: Result<(), DiskError>) {
-            self.0.lock().push((which, result));
-        }
-    }
+    use crate::conformance::Ear;
 
     #[test]
     fn who_hears_nothing_hears_that() {
-        let (heard, at) = (Arc::<Heard>::default(), Place::new(Op::Write, 8, 8));
+        let (ear, at) = (Arc::<Ear>::default(), Place::new(Op::Write, 8, 8));
         let then = |which| {
-            let who: Arc<Heard> = Arc::clone(&heard);
+            let who: Arc<Ear> = Arc::clone(&ear);
             Then::new(who, which, at)
         };
         drop(then(3));
         then(4).tell(Ok(()));
         then(5).when(Io::Done(Err(DiskError::Medium { at })));
         let expected = [(3, Err(DiskError::Timeout { at })), (4, Ok(())), (5, Err(DiskError::Medium { at }))];
-        assert_eq!(*heard.0.lock(), expected);
+        assert_eq!(*ear.heard.lock(), expected);
     }
 }

@@ -87,7 +87,7 @@ impl Space {
     pub(super) fn start_write(
         &self,
         address: u64,
-        src: Sg,
+        mut src: Sg,
         call: Option<Call>,
     ) -> Result<Wait, (Sg, Option<Call>)> {
         let length = sg_len(&src) as u64;
@@ -102,10 +102,8 @@ impl Space {
         let results = SmallVec::from_elem(Ok(()), left);
         let state = State { results, left, change: Some(change), answer: Answer::Open(None) };
         let (flight, now) = (Arc::new(Flight(Mutex::new(state))), self.path.env.moment());
-        let mut last = Some(src);
         for (which, (copy, disk)) in copies().enumerate() {
-            let more = which + 1 < left;
-            let Some(src) = (if more { last.clone() } else { last.take() }) else { break };
+            let src = if which + 1 < left { src.clone() } else { std::mem::take(&mut src) };
             let who: Arc<Flight> = Arc::clone(&flight);
             disk.write_then(now, copy.data_at(disk, first), src, (who, which));
         }

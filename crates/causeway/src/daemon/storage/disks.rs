@@ -119,24 +119,22 @@ fn pool_of(head: &[u8]) -> Option<String> {
     Some(format!("the pool '{}' (disk {}, {})", label.pool_name, label.number.0, label.pool))
 }
 
+/// A piece of a name, as people sort them.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Piece {
+    Number(u128),
+    Text(String),
+}
+
 /// A key to sort names by: "disk2" before "disk10".
-fn as_people_count(name: &str) -> Vec<(String, u128)> {
-    let mut parts = vec![(String::new(), 0_u128)];
-    let mut before = false;
-    for c in name.chars() {
-        let digit = c.to_digit(10);
-        if before && digit.is_none() {
-            parts.push((String::new(), 0));
-        }
-        before = digit.is_some();
-        if let Some((text, number)) = parts.last_mut() {
-            match digit {
-                Some(d) => *number = number.saturating_mul(10).saturating_add(d.into()),
-                None => text.push(c),
-            }
-        }
-    }
-    parts
+fn as_people_count(name: &str) -> Vec<Piece> {
+    let chars: Vec<char> = name.chars().collect();
+    let alike = chars.chunk_by(|a, b| a.is_ascii_digit() == b.is_ascii_digit());
+    let piece = |text: String| match text.starts_with(|c: char| c.is_ascii_digit()) {
+        true => Piece::Number(text.parse().unwrap_or(u128::MAX)),
+        false => Piece::Text(text),
+    };
+    alike.map(|chars| piece(chars.iter().collect())).collect()
 }
 
 #[cfg(test)]

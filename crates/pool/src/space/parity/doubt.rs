@@ -26,9 +26,6 @@ use crate::space::copies::Copy;
 use crate::space::resolve::is_silence;
 use crate::{REGIONS, UNIT};
 
-/// Units that are read together.
-const PIECE: usize = 64;
-
 /// A column, its block, and the units of which nothing proves that.
 pub(super) struct Doubted<'a> {
     pub(super) copy: &'a Copy,
@@ -77,28 +74,17 @@ impl Striped {
     }
 
     async fn differing(&self, key: RowKey, doubted: &Doubted<'_>) -> Result<Units, DiskError> {
-        let mut unlike = Units::NONE;
-        let pieces = doubted
-            .units
-            .stretches()
-            .into_iter()
-            .flat_map(|(from, to)| (from..to).step_by(PIECE).map(move |from| from..to.min(from + PIECE)));
-        for piece in pieces {
-            match self.compared(key, doubted, piece.start, piece.end).await {
-                Err(error) if is_silence(&error) => return Err(error),
+        let (mut unlike, mut left) = (Units::NONE, pieces(&doubted.units));
+        while let Some((from, to)) = left.pop() {
+            match self.compared(key, doubted, from, to).await {
                 Ok(found) => unlike = unlike.or(&found),
-                Err(_) => {
-                    for unit in piece {
-                        match self.compared(key, doubted, unit, unit + 1).await {
-                            Err(error) if is_silence(&error) => return Err(error),
-                            Ok(found) => unlike = unlike.or(&found),
-                            Err(_) => {}
-                        }
-                    }
-                }
+                Err(Some(error)) if is_silence(&error) => return Err(error),
+                // Those of it that can be read.
+                Err(_) if to - from > 1 => left.extend((from..to).map(|unit| (unit, unit + 1))),
+                Err(_) => {}
             }
         }
-        Ok(unlike)
+        Ok(unlike.and(&doubted.units))
     }
 
     async fn compared(
@@ -107,12 +93,10 @@ impl Striped {
         doubted: &Doubted<'_>,
         from: usize,
         to: usize,
-    ) -> Result<Units, DiskError> {
+    ) -> Result<Units, Option<DiskError>> {
         let mut unlike = Units::NONE;
-        let Some(disk) = &doubted.copy.disk else { return Ok(unlike) };
         let number = |unit: usize| key.first() + unit as u32;
-        let at = doubted.copy.data_at(disk, number(from));
-        let bytes = disk.read_vec(&self.space.path.io, at, (to - from) * UNIT as usize).await?;
+        let bytes = self.space.try_read_units(doubted.copy, number(from), to - from).await?;
         for (unit, bytes) in (from..to).zip(bytes.chunks_exact(UNIT as usize)) {
             let sum = self.sum(key.row, doubted.copy.index, number(unit), bytes);
             unlike.set(unit, sum != doubted.block.sums[unit]);
