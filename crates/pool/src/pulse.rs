@@ -1,6 +1,6 @@
 //! How a disk answers: what is under way on it, how long I/Os took lately, and an end to waiting for one that has left.
 //!
-//! Parts: [`spread`] counts latencies, [`budget`] says how many reads may be hedged, [`standing`] compares disks with their peers (all three without clock
+//! Parts: [`spread`] and [`lately`] count latencies, [`budget`] says how many reads may be hedged, [`standing`] compares disks with their peers (all of them without clock
 //! or I/O), [`watch`] acts on it, [`followed`] is the wait for one I/O, and [`hedger`] ends it for reads that another copy may answer.
 //!
 //! Invariants:
@@ -11,6 +11,7 @@
 pub(crate) mod budget;
 mod followed;
 mod hedger;
+mod lately;
 mod spread;
 pub mod standing;
 #[cfg(test)]
@@ -28,8 +29,8 @@ use parking_lot::Mutex;
 
 pub(crate) use followed::{Came, Followed};
 use followed::{Due, Ticket, UnderWay, Waiter};
-use spread::Spread;
-use standing::Look;
+use lately::Lately;
+use standing::{Latency, Look};
 use watch::Watch;
 
 /// A read is not hedged before so long: timers are good to a millisecond, and what answers sooner is well.
@@ -76,8 +77,8 @@ pub(crate) struct Pulse {
 }
 
 struct State {
-    reads: Spread,
-    writes: Spread,
+    reads: Lately,
+    writes: Lately,
     /// The longest I/O since the last look, in nanoseconds, but for flushes: how long they take depends on what was written before.
     longest: u64,
     under_way: Vec<Option<UnderWay>>,
@@ -90,8 +91,9 @@ impl State {
         self.under_way.iter().flatten().filter(|u| u.waiter.is_some()).map(|u| u.began).min()
     }
 
-    fn add(&mut self, new: UnderWay) -> u32 {
+    fn add(&mut self, mut new: UnderWay) -> u32 {
         self.writing += u32::from(new.at.op != Op::Read);
+        new.short = self.under_way.len() - self.free.len() < standing::SHORT;
         match self.free.pop() {
             Some(slot) => {
                 self.under_way[slot as usize] = Some(new);
@@ -127,8 +129,8 @@ impl Pulse {
             slow: AtomicBool::new(false),
             abandoned: AtomicBool::new(false),
             state: Mutex::new(State {
-                reads: Spread::new(standing::SPAN),
-                writes: Spread::new(standing::SPAN),
+                reads: Lately::new(),
+                writes: Lately::new(),
                 longest: 0,
                 under_way: Vec::new(),
                 free: Vec::new(),
@@ -166,7 +168,7 @@ impl Pulse {
         if self.abandoned.load(Ordering::Acquire) {
             return Followed::of_none();
         }
-        let slot = self.begin(UnderWay { began, at, counted, waiter: None, due: Due::Never });
+        let slot = self.begin(UnderWay { began, at, counted, short: false, waiter: None, due: Due::Never });
         Followed::new(start(), Ticket::new(self, slot))
     }
 
@@ -179,7 +181,7 @@ impl Pulse {
         start: impl FnOnce(Then),
     ) {
         let waiter = Some(Waiter::Told(who, which));
-        let slot = self.begin(UnderWay { began, at, counted: true, waiter, due: Due::Never });
+        let slot = self.begin(UnderWay { began, at, counted: true, short: false, waiter, due: Due::Never });
         // After it is there to be seen: whoever abandons it after this look tells.
         if !self.abandoned.load(Ordering::Acquire) {
             let pulse: Arc<Pulse> = Arc::clone(self);
@@ -226,18 +228,18 @@ impl Pulse {
         let now = self.env.moment();
         let mut state = self.state.lock();
         let old = self.remove(&mut state, slot)?;
-        self.ended(&mut state, old.at.op, now.ns_since(old.began), now);
+        self.ended(&mut state, &old, now.ns_since(old.began), now);
         old.waiter
     }
 
     /// An I/O that took so many nanoseconds has ended.
-    fn ended(&self, state: &mut State, op: Op, took: u64, now: Moment) {
-        if op != Op::Flush {
+    fn ended(&self, state: &mut State, io: &UnderWay, took: u64, now: Moment) {
+        if io.at.op != Op::Flush {
             state.longest = state.longest.max(took);
         }
-        match op {
+        match io.at.op {
             Op::Read => {
-                state.reads.add(took, now);
+                state.reads.add(took, io.short, now);
                 let reads = self.reads.fetch_add(1, Ordering::Relaxed) + 1;
                 let before = self.typical.load(Ordering::Relaxed);
                 let typical = if reads == 1 { took } else { before - before / 16 + took / 16 };
@@ -254,7 +256,7 @@ impl Pulse {
                     self.hedge.store(after, Ordering::Relaxed);
                 }
             }
-            Op::Write => state.writes.add(took, now),
+            Op::Write => state.writes.add(took, io.short, now),
             // How long they take depends on what was written before.
             Op::Flush | Op::Discard | Op::Fence => {}
         }
@@ -360,20 +362,18 @@ impl Pulse {
     /// What it did lately; what is the longest is counted anew from here.
     pub(crate) fn look(&self, info: &DiskInfo, now: Moment) -> Look {
         let mut state = self.state.lock();
-        state.reads.roll(now);
-        state.writes.roll(now);
+        let (reads, writes) = (state.reads.latency(now), state.writes.latency(now));
         let asked = state.under_way.iter().flatten().filter(|u| u.waiter.is_some() && u.at.op != Op::Flush);
         let age = asked.map(|u| now.ns_since(u.began)).max().unwrap_or_default();
-        let median = |s: &Spread| s.percentile(50).filter(|_| s.count() >= standing::SAMPLES);
         // One that is avoided has few reads: then its moving average.
         let average = Duration::from_nanos(self.typical.load(Ordering::Relaxed));
         let known = self.reads.load(Ordering::Relaxed) >= KNOWN && state.reads.count() > 0;
-        let reads = median(&state.reads).or_else(|| known.then_some(average));
+        let few = || known.then_some(Latency { median: average, mean: average, crowded: false });
         Look {
             media: info.media as u8,
             flash: matches!(info.media, Media::Scm | Media::Nvme | Media::Ssd),
-            reads,
-            writes: median(&state.writes),
+            reads: reads.or_else(few),
+            writes,
             longest: Duration::from_nanos(std::mem::take(&mut state.longest).max(age)),
         }
     }

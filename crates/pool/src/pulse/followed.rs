@@ -18,6 +18,8 @@ pub(super) struct UnderWay {
     pub(super) at: Place,
     /// Whether it is counted in [`Pulse::in_flight`].
     pub(super) counted: bool,
+    /// Whether it began in a short queue, of at most [`SHORT`](super::standing::SHORT).
+    pub(super) short: bool,
     /// Who waits. Without anybody nobody knows whether it has ended, but of those that are told.
     pub(super) waiter: Option<Waiter>,
     pub(super) due: Due,

@@ -16,20 +16,31 @@ const BUCKETS: usize = (STEPS * OCTAVES) as usize;
 pub(super) struct Spread {
     span: Duration,
     began: Option<Moment>,
-    now: Box<[u32; BUCKETS]>,
-    before: Box<[u32; BUCKETS]>,
+    now: Box<Counts>,
+    before: Box<Counts>,
+}
+
+struct Counts {
+    of: [u32; BUCKETS],
+    /// What all took, in nanoseconds.
+    took: u64,
+}
+
+impl Counts {
+    const NONE: Counts = Counts { of: [0; BUCKETS], took: 0 };
 }
 
 impl Spread {
     pub(super) fn new(span: Duration) -> Spread {
-        Spread { span, began: None, now: Box::new([0; BUCKETS]), before: Box::new([0; BUCKETS]) }
+        Spread { span, began: None, now: Box::new(Counts::NONE), before: Box::new(Counts::NONE) }
     }
 
     /// An I/O has ended that took so many nanoseconds.
     pub(super) fn add(&mut self, took: u64, now: Moment) {
         self.roll(now);
-        let count = &mut self.now[bucket(took)];
+        let count = &mut self.now.of[bucket(took)];
         *count = count.saturating_add(1);
+        self.now.took = self.now.took.saturating_add(took);
     }
 
     /// Forgets what is older than two spans.
@@ -40,16 +51,21 @@ impl Spread {
             return;
         }
         std::mem::swap(&mut self.now, &mut self.before);
-        self.now.fill(0);
+        *self.now = Counts::NONE;
         if age >= 2 * self.span {
-            self.before.fill(0);
+            *self.before = Counts::NONE;
         }
         self.began = Some(now);
     }
 
     /// How many there were.
     pub(super) fn count(&self) -> u64 {
-        self.now.iter().chain(self.before.iter()).map(|n| u64::from(*n)).sum()
+        self.now.of.iter().chain(&self.before.of).map(|n| u64::from(*n)).sum()
+    }
+
+    /// What all took, shared; `None` when there were none.
+    pub(super) fn mean(&self) -> Option<Duration> {
+        self.now.took.saturating_add(self.before.took).checked_div(self.count()).map(Duration::from_nanos)
     }
 
     /// What so many of a hundred took at most, to a step; `None` when there were none.
@@ -57,7 +73,7 @@ impl Spread {
         let wanted = (self.count() * percent).div_ceil(100);
         let mut seen = 0;
         for bucket in 0..BUCKETS {
-            seen += u64::from(self.now[bucket]) + u64::from(self.before[bucket]);
+            seen += u64::from(self.now.of[bucket]) + u64::from(self.before.of[bucket]);
             if seen >= wanted && seen > 0 {
                 return Some(most(bucket));
             }
@@ -96,14 +112,19 @@ mod tests {
         }
         let start = Moment::START;
         let mut spread = Spread::new(SPAN);
-        assert_eq!(spread.percentile(50), None);
+        assert_eq!((spread.percentile(50), spread.mean()), (None, None));
         for n in 0..1000 {
             let ms = if n % 100 < 2 { 200 } else { 1 };
             spread.add(ms * 1_000_000, start);
         }
         assert!(spread.percentile(50) < Some(Duration::from_millis(2)));
         assert!(spread.percentile(99) >= Some(Duration::from_millis(200)));
-        assert_eq!(spread.count(), 1000);
+        assert_eq!((spread.count(), spread.mean()), (1000, Some(Duration::from_micros(4980))));
+        spread.roll(start.after(SPAN));
+        spread.add(0, start.after(SPAN));
+        assert!(spread.mean() < Some(Duration::from_micros(4980)), "the span before counts");
+        spread.roll(start.after(3 * SPAN));
+        assert_eq!(spread.mean(), None);
     }
 
     #[test]

@@ -1,10 +1,16 @@
 //! Whether a disk is an outlier among its peers: a core without clock or I/O, fed once a span.
 //!
-//! A disk has points. A span in which its median is far above its peers' gives one, a span with a single I/O of seconds gives several; a span
+//! A disk has points. A span in which its I/Os took far longer than its peers', by median and by mean, gives one, a span with a single I/O of seconds gives several; a span
 //! that is well takes one away, a span without I/O changes nothing. From [`SLOW`] points on it is slow until it has none: so one odd span says nothing, and
 //! one good one does not acquit. With [`LEAVES`] it has been slow for so long that it should leave.
 //!
-//! What all peers have in common is nobody's fault: medians are compared with the peers', and when half of the disks of a medium have an I/O of seconds in the same span
+//! Both, because either alone accuses disks that are well: one I/O of a second makes the mean of a hundred, and where I/Os are let through in bursts (a rate cap, a
+//! cache that drains), a few more that wait move the median from the one kind to the other.
+//!
+//! An I/O in a long queue says little of its disk: with a closed load the whole queue is at the disk that has a little more to do. So what counts is I/Os that began
+//! in a short one, of at most [`SHORT`]; where there are none, the disk may just be busy. Then it is told only after a minute, is read as before, and does not leave.
+//!
+//! What all peers have in common is nobody's fault: a disk is compared with its peers, and when half of the disks of a medium have an I/O of seconds in the same span
 //! (a controller that was reset, a machine that stood still) nobody gets points for it.
 
 use std::collections::BTreeMap;
@@ -12,23 +18,26 @@ use std::time::Duration;
 
 use crate::DiskNumber;
 
-/// How long the medians are taken over; a fault shows after three.
+/// How long latencies are taken over; a fault shows after three.
 pub const SPAN: Duration = Duration::from_secs(5);
 
-/// How many times its peers' median a disk's may be. Uneven load alone makes queues, and so medians, several times as long: a disk that has
+/// How many times its peers' a disk's latency may be. Uneven load alone makes queues, and so latencies, several times as long: a disk that has
 /// the busiest slabs is at two to four times.
 pub const FACTOR: u32 = 8;
 
 /// Back below this many times it is well again. Between the two nothing changes.
 pub const FACTOR_WELL: u32 = 4;
 
-/// Medians below this hurt nobody, whatever the peers': flash in its worst moments answers within it.
+/// Latencies below this hurt nobody, whatever the peers': flash in its worst moments answers within it.
 pub const LEAST_FLASH: Duration = Duration::from_millis(2);
 
 /// The same of disks with heads, and of those whose medium is not known: a random access with a short queue takes as long.
 pub const LEAST_OTHER: Duration = Duration::from_millis(25);
 
-/// I/Os in two spans that make a median.
+/// I/Os under way on a disk, the one that begins among them, that are no queue to speak of: they make an I/O so many times as long at most, half of [`FACTOR`].
+pub const SHORT: usize = 4;
+
+/// I/Os in two spans without which nothing is said of their latency.
 pub const SAMPLES: u64 = 32;
 
 /// One I/O of this length is news by itself: no disk needs it, even one that moves its head for a queue of 64 or whose flash collects its garbage.
@@ -43,6 +52,17 @@ pub const SLOW: u32 = 3;
 /// Points with which it should leave: a minute of bad spans, or four with an I/O of seconds.
 pub const LEAVES: u32 = 12;
 
+/// How long I/Os took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Latency {
+    /// What half of them took at most.
+    pub median: Duration,
+    /// What all of them took, shared.
+    pub mean: Duration,
+    /// They are of any queue, since too few began in a [`SHORT`] one.
+    pub crowded: bool,
+}
+
 /// What a disk did in the last two spans.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Look {
@@ -50,10 +70,10 @@ pub struct Look {
     pub media: u8,
     /// Whether it is flash, or memory.
     pub flash: bool,
-    /// Median of its reads, if there were [`SAMPLES`].
-    pub reads: Option<Duration>,
-    /// Median of its writes, likewise.
-    pub writes: Option<Duration>,
+    /// Its reads, if there were [`SAMPLES`].
+    pub reads: Option<Latency>,
+    /// Its writes, likewise.
+    pub writes: Option<Latency>,
     /// The longest I/O that ended in the last span, or the age of one under way; flushes do not count.
     pub longest: Duration,
 }
@@ -67,13 +87,19 @@ pub struct Slowness {
     pub peers: Duration,
     /// Its longest I/O since it was called so.
     pub longest: Duration,
+    /// It was so only with a long queue: perhaps it just has more to do than its peers.
+    pub crowded: bool,
 }
 
 /// Where a disk stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Standing {
     points: u32,
+    /// Those of them that a long queue does not explain.
+    sure: u32,
     slow: bool,
+    /// By those alone.
+    surely: bool,
     why: Option<Slowness>,
 }
 
@@ -108,12 +134,20 @@ impl Standings {
             ];
             let standing = self.disks.entry(*disk).or_default();
             let one = look.longest >= ONE_IO && !common(look.media);
-            let worst = compared.iter().flatten().filter(|c| c.bad).max_by_key(|c| c.median);
+            let worst = compared.iter().flatten().filter(|c| c.bad).max_by_key(|c| (!c.crowded, c.median));
             let well = compared.iter().flatten().all(|c| c.well) && look.longest < ONE_IO;
             if worst.is_some() || one {
                 let add = if one { POINTS_ONE_IO } else { 1 };
                 standing.points = (standing.points + add).min(LEAVES);
-                let zero = Slowness { median: Duration::ZERO, peers: Duration::ZERO, longest: look.longest };
+                if one || worst.is_some_and(|w| !w.crowded) {
+                    standing.sure = (standing.sure + add).min(LEAVES);
+                }
+                let zero = Slowness {
+                    median: Duration::ZERO,
+                    peers: Duration::ZERO,
+                    longest: look.longest,
+                    crowded: true,
+                };
                 let why = standing.why.get_or_insert(zero);
                 why.longest = why.longest.max(look.longest);
                 if let Some(worst) = worst {
@@ -121,16 +155,19 @@ impl Standings {
                 }
             } else if well && (compared.iter().any(Option::is_some) || look.longest > Duration::ZERO) {
                 standing.points = standing.points.saturating_sub(1);
+                standing.sure = standing.sure.saturating_sub(1);
             }
-            standing.slow = standing.points >= SLOW || (standing.slow && standing.points > 0);
+            standing.surely = standing.sure >= SLOW || (standing.surely && standing.sure > 0);
+            standing.slow =
+                standing.surely || standing.points >= LEAVES || (standing.slow && standing.points > 0);
             if standing.points == 0 {
                 standing.why = None;
             }
         }
         let mut verdict = Verdict::default();
         for (disk, s) in self.disks.iter().filter(|(_, s)| s.slow) {
-            verdict.slow.extend(s.why.map(|why| (*disk, why)));
-            if s.points >= LEAVES {
+            verdict.slow.extend(s.why.map(|why| (*disk, Slowness { crowded: !s.surely, ..why })));
+            if s.sure >= LEAVES {
                 verdict.leave.push(*disk);
             }
         }
@@ -144,28 +181,38 @@ impl Standings {
 struct Compared {
     median: Duration,
     peers: Duration,
+    crowded: bool,
     bad: bool,
     well: bool,
 }
 
-/// A median beside the median of the peers' medians: disks of the same medium, without this one. `None` without either.
+/// A disk's latency beside the median of its peers': of disks of the same medium, without this one. `None` without either.
 fn compare(
     looks: &BTreeMap<DiskNumber, Look>,
     disk: DiskNumber,
     look: &Look,
-    median: Option<Duration>,
-    of: impl Fn(&Look) -> Option<Duration>,
+    latency: Option<Latency>,
+    of: impl Fn(&Look) -> Option<Latency>,
 ) -> Option<Compared> {
-    let median = median?;
+    let latency = latency?;
     let others = looks.iter().filter(|(d, l)| **d != disk && l.media == look.media);
-    let mut peers: Vec<Duration> = others.filter_map(|(_, l)| of(l)).collect();
-    peers.sort_unstable();
-    // Of an even number the higher one: in doubt it is not the disk.
-    let peers = *peers.get(peers.len() / 2)?;
+    let others: Vec<Latency> = others.filter_map(|(_, l)| of(l)).collect();
+    let peers = middle(others.iter().map(|l| l.median))?;
+    let peers_mean = middle(others.iter().map(|l| l.mean))?;
     let least = if look.flash { LEAST_FLASH } else { LEAST_OTHER };
-    let bad = median >= least && median >= peers * FACTOR;
-    let well = median < least || median < peers * FACTOR_WELL;
-    Some(Compared { median, peers, bad, well })
+    let beyond = |times: u32| {
+        let (median, mean) = (latency.median, latency.mean);
+        median.min(mean) >= least && median >= peers * times && mean >= peers_mean * times
+    };
+    let (bad, well) = (beyond(FACTOR), !beyond(FACTOR_WELL));
+    Some(Compared { median: latency.median, peers, crowded: latency.crowded, bad, well })
+}
+
+/// Of an even number the higher one: in doubt it is not the disk.
+fn middle(of: impl Iterator<Item = Duration>) -> Option<Duration> {
+    let mut all: Vec<Duration> = of.collect();
+    all.sort_unstable();
+    all.get(all.len() / 2).copied()
 }
 
 #[cfg(test)]
@@ -174,10 +221,18 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    fn looks(medians: &[u64]) -> BTreeMap<DiskNumber, Look> {
-        let look =
-            |ms: &u64| Look { reads: Some(MS * *ms as u32), longest: MS * *ms as u32, ..Look::default() };
-        (0..).map(DiskNumber).zip(medians.iter().map(look)).collect()
+    /// Disks whose I/Os all took so many milliseconds.
+    fn looks(took: &[u32]) -> BTreeMap<DiskNumber, Look> {
+        of_both(took.iter().map(|ms| (*ms, *ms)))
+    }
+
+    /// Of medians and means.
+    fn of_both(both: impl Iterator<Item = (u32, u32)>) -> BTreeMap<DiskNumber, Look> {
+        let look = |(median, mean)| {
+            let latency = Latency { median: MS * median, mean: MS * mean, crowded: false };
+            Look { reads: Some(latency), longest: MS * median.max(mean), ..Look::default() }
+        };
+        (0..).map(DiskNumber).zip(both.map(look)).collect()
     }
 
     #[test]
@@ -186,7 +241,7 @@ mod tests {
         let bad = looks(&[4, 5, 80, 6]);
         assert!(s.span(&bad).slow.is_empty() && s.span(&bad).slow.is_empty());
         let verdict = s.span(&bad);
-        let why = Slowness { median: MS * 80, peers: MS * 5, longest: MS * 80 };
+        let why = Slowness { median: MS * 80, peers: MS * 5, longest: MS * 80, crowded: false };
         assert_eq!(verdict, Verdict { slow: [(DiskNumber(2), why)].into(), leave: Vec::new() });
         // In between nothing changes, however long.
         for _ in 0..50 {
@@ -219,6 +274,38 @@ mod tests {
         let mut mixed = looks(&[1, 1, 80]);
         mixed.get_mut(&DiskNumber(2)).expect("it is there").media = 3;
         (0..50).for_each(|_| assert_eq!(s.span(&mixed), Verdict::default()));
+    }
+
+    #[test]
+    fn who_does_as_much_as_its_peers_is_well() {
+        let mut s = Standings::default();
+        for _ in 0..50 {
+            // I/Os of 4 and of 100 ms, let through in bursts: somewhat more and somewhat less than half of them waited.
+            let bursts = of_both([(4, 48), (4, 50), (100, 56), (100, 54)].into_iter());
+            assert_eq!(s.span(&bursts), Verdict::default());
+            // One of 2.9 s among a hundred.
+            let one = of_both([(4, 4), (4, 4), (4, 33), (4, 4)].into_iter());
+            assert_eq!(s.span(&one), Verdict::default());
+        }
+    }
+
+    #[test]
+    fn a_long_queue_is_told_after_a_minute_and_no_reason_to_leave() {
+        let (mut s, disk) = (Standings::default(), DiskNumber(1));
+        let alone = looks(&[1, 80, 1]);
+        let mut crowded = alone.clone();
+        crowded.get_mut(&disk).and_then(|l| l.reads.as_mut()).expect("it is there").crowded = true;
+        let spans = (1..).find(|_| !s.span(&crowded).slow.is_empty());
+        assert_eq!(spans, Some(LEAVES));
+        for _ in 0..50 {
+            let verdict = s.span(&crowded);
+            assert!(verdict.slow[&disk].crowded && verdict.leave.is_empty());
+        }
+        // Nor with one span that says more; with three it is surely slow, and with a minute of them it leaves.
+        let sure: Vec<_> = (0..LEAVES).map(|_| s.span(&alone)).collect();
+        let from = |is: &dyn Fn(&Verdict) -> bool| sure.iter().position(is).map(|at| at as u32 + 1);
+        assert_eq!(from(&|v| !v.slow[&disk].crowded), Some(SLOW));
+        assert_eq!(from(&|v| v.leave == [disk]), Some(LEAVES));
     }
 
     #[test]

@@ -2,8 +2,8 @@
 //!
 //! One task for a data path. It begins with an I/O, looks at the disks once a [`SPAN`], and ends when a span was quiet.
 //!
-//! * A slow disk is avoided by reads, and told.
-//! * One that is slow for a minute leaves the pool, if all is there without it and no more disks are away then than every space promises to
+//! * A slow disk is told, and avoided by reads unless a long queue may be why.
+//! * One that is slow for a minute without that leaves the pool, if all is there without it and no more disks are away then than every space promises to
 //!   survive: the slow disk still gives its data, so nobody is hurried.
 //! * One that has not ended an I/O after [`HANGS`] leaves as soon as all can go on without it, also without the others that hang. What
 //!   waits for it then goes on.
@@ -142,7 +142,7 @@ impl DataPath {
         }
         let verdict = standings.lock().span(&looks);
         for disk in &disks {
-            disk.pulse.set_slow(verdict.slow.contains_key(&disk.number));
+            disk.pulse.set_slow(verdict.slow.get(&disk.number).is_some_and(|why| !why.crowded));
         }
         self.events.slow_now(&verdict.slow);
         let Verdict { slow, leave } = verdict;
@@ -179,7 +179,8 @@ impl DataPath {
                 self.last_seen(number).iter().for_each(|d| d.pulse.abandon());
                 continue;
             }
-            let why = Slowness { median: Duration::ZERO, peers: Duration::ZERO, longest: age };
+            let why =
+                Slowness { median: Duration::ZERO, peers: Duration::ZERO, longest: age, crowded: false };
             let may = || {
                 let hung: BTreeSet<_> = self.hung().into_iter().map(|(d, _)| d).collect();
                 hung.contains(&number) && self.read(|s| goes_on_without(s, number, &hung))

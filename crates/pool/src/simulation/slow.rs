@@ -1,5 +1,6 @@
 //! Slow disks, in virtual time: hedged reads, outliers, and disks that do not answer any more.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -195,6 +196,32 @@ fn a_disk_20_times_slower_than_its_peers() {
             assert_eq!(presence(&world, other), Presence::Present);
         });
     }
+}
+
+/// The same disk, always with a queue: that it is slow is told, but who only has much to do looks alike, and is not to leave for it.
+#[test]
+fn a_slow_disk_with_a_long_queue_is_told_and_stays() {
+    in_virtual_time(async {
+        let world = filled(PAIRS, MS).await;
+        let one = DiskNumber(outlier(&world, &[Op::Write]));
+        let (began, told) = (world.env.now(), Cell::new(None));
+        let writer = async |unit: u64| {
+            while world.env.now() - began < 4 * 60 * 1000 * MS {
+                world.write(unit..unit + 1, &[unit + 1]).await.expect("a write");
+                if told.get().is_none() && world.path.events.slow().contains_key(&one) {
+                    told.set(Some(world.env.now() - began));
+                }
+            }
+        };
+        join_all((0..UNITS).map(writer)).await;
+        let told = told.get().expect("it is told");
+        assert!(told >= 12 * SPAN && told <= 14 * SPAN, "{told:?}");
+        assert!(world.path.events.slow()[&one].crowded);
+        assert_eq!(presence(&world, one.0), Presence::Present);
+        let before = world.machine.counts(SlotId(usize::from(one.0))).reads;
+        reads(&world, 4, 100).await;
+        assert!(world.machine.counts(SlotId(usize::from(one.0))).reads > before + 20, "it is read");
+    });
 }
 
 /// Peers are disks of the medium that somebody has said: one that is as slow as its medium is has none among faster ones.

@@ -281,9 +281,11 @@ fn outlier(slow: &Slowness, place: &Place, pool: &str) -> (String, Vec<String>) 
             human_time(slow.longest)
         )
     };
-    text.push_str(
-        ". Reads avoid it where others have the same; if it stays so it leaves the pool, as soon as that puts nothing at risk. Retire it, which moves what it has to others, and replace it",
-    );
+    text.push_str(if slow.crowded {
+        ". All of them began in a long queue: perhaps it only has more to do than its peers, so it is read as before and stays. If it is as slow with little to do, retire it, which moves what it has to others, and replace it"
+    } else {
+        ". Reads avoid it where others have the same; if it stays so it leaves the pool, as soon as that puts nothing at risk. Retire it, which moves what it has to others, and replace it"
+    });
     let disk = number_of(place);
     (text, vec![format!("causeway disk retire {pool}/{disk}"), "causeway job list".to_owned()])
 }

@@ -40,6 +40,7 @@ const SLOW: Slowness = Slowness {
     median: Duration::from_millis(81),
     peers: Duration::from_micros(4300),
     longest: Duration::from_millis(11_700),
+    crowded: false,
 };
 
 #[test]
@@ -56,6 +57,11 @@ fn an_outlier_is_told_with_its_figures() {
         told.recommended_actions[0].starts_with("causeway disk retire ")
             && told.recommended_actions[0].ends_with("/1")
     );
+    let leaves = |slow| {
+        let told = self::told(&s, &[], &fault(FaultKind::Slow(slow), Place::Disk(DiskNumber(1))));
+        told.reason.contains("it leaves the pool")
+    };
+    assert!(leaves(SLOW) && !leaves(Slowness { crowded: true, ..SLOW }));
 }
 
 #[test]

@@ -1,0 +1,73 @@
+//! How long I/Os of one kind took lately, and those of them that began in a short queue.
+
+use std::time::Duration;
+
+use env::Moment;
+
+use super::spread::Spread;
+use super::standing::{Latency, SAMPLES, SPAN};
+
+/// Counts of one span and of the one before it.
+pub(super) struct Lately {
+    all: Spread,
+    short: Spread,
+}
+
+impl Lately {
+    pub(super) fn new() -> Lately {
+        Lately { all: Spread::new(SPAN), short: Spread::new(SPAN) }
+    }
+
+    /// An I/O has ended that took so many nanoseconds, and began in a short queue or not.
+    pub(super) fn add(&mut self, took: u64, short: bool, now: Moment) {
+        self.all.add(took, now);
+        if short {
+            self.short.add(took, now);
+        }
+    }
+
+    /// Of those that began in a short queue, or of all where those are too few; `None` where these are, too.
+    pub(super) fn latency(&mut self, now: Moment) -> Option<Latency> {
+        let of = |spread: &mut Spread, crowded| {
+            spread.roll(now);
+            let (median, mean) = spread.percentile(50).zip(spread.mean())?;
+            (spread.count() >= SAMPLES).then_some(Latency { median, mean, crowded })
+        };
+        let all = of(&mut self.all, true);
+        of(&mut self.short, false).or(all)
+    }
+
+    /// How many there were.
+    pub(super) fn count(&self) -> u64 {
+        self.all.count()
+    }
+
+    /// See [`Spread::percentile`].
+    pub(super) fn percentile(&self, percent: u64) -> Option<Duration> {
+        self.all.percentile(percent)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn a_short_queue_counts_where_there_was_one() {
+        let (mut lately, now) = (Lately::new(), Moment::START);
+        for _ in 0..SAMPLES {
+            lately.add(100 * MS, false, now);
+        }
+        lately.add(2 * MS, true, now);
+        let latency = lately.latency(now).expect("there were enough");
+        assert!(latency.crowded && latency.mean > Duration::from_millis(90), "{latency:?}");
+        for _ in 1..SAMPLES {
+            lately.add(2 * MS, true, now);
+        }
+        let latency = lately.latency(now).expect("there were enough");
+        assert_eq!((latency.crowded, latency.mean), (false, Duration::from_millis(2)));
+        assert_eq!(lately.latency(now.after(2 * SPAN)), None);
+    }
+}
