@@ -4,13 +4,14 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arena::{Arena, Class, IoBuf, Sg, SgMut};
 use env::{Ctx, Epoch, Io};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::{Disk, DiskError, IO_MAX, Op, Place, Then, Told, sized};
+use crate::{Disk, DiskError, IO_MAX, Op, Outcome, Place, Read, Then, Told, Written, sized};
 
 /// The shortest disk that the suite runs on, in bytes.
 pub const SIZE_MIN: u64 = 4 << 20;
@@ -47,27 +48,34 @@ where
     s.fences().await;
 }
 
-/// Who is told of writes.
-#[derive(Default)]
-pub(crate) struct Ear {
-    pub(crate) heard: Mutex<Vec<(usize, Result<(), DiskError>)>>,
+/// Who is told of I/Os.
+pub(crate) struct Ear<T> {
+    pub(crate) heard: Mutex<Vec<(usize, T)>>,
     more: Notify,
 }
 
-impl Told for Ear {
-    fn told(self: Arc<Self>, which: usize, result: Result<(), DiskError>) {
-        self.heard.lock().push((which, result));
+impl<T> Default for Ear<T> {
+    fn default() -> Ear<T> {
+        Ear { heard: Mutex::default(), more: Notify::default() }
+    }
+}
+
+impl<T: Outcome> Told<T> for Ear<T> {
+    fn told(self: Arc<Self>, which: usize, outcome: T) {
+        self.heard.lock().push((which, outcome));
         self.more.notify_one();
     }
 }
 
-impl Ear {
-    /// What was heard when it was so much.
-    async fn all(&self, count: usize) -> Vec<(usize, Result<(), DiskError>)> {
+impl<T> Ear<T> {
+    /// What was heard when it was so much, by what he called it.
+    async fn all(&self, count: usize) -> Vec<(usize, T)> {
         while self.heard.lock().len() < count {
             self.more.notified().await;
         }
-        self.heard.lock().clone()
+        let mut heard = std::mem::take(&mut *self.heard.lock());
+        heard.sort_by_key(|(which, _)| *which);
+        heard
     }
 }
 
@@ -251,14 +259,15 @@ impl Suite {
         }
     }
 
-    /// Each write that is told of is, once, and holds what an awaited one does.
+    /// Each I/O that is told of is, once, and does what an awaited one does.
     async fn tells(&self) {
         let (b, size) = (self.block(), self.disk.info().geometry.size);
-        let (ear, count) = (Arc::<Ear>::default(), 40);
+        let used = self.arena.usage().used;
+        let (ear, count) = (Arc::<Ear<Written>>::default(), 40);
         let late = Ctx { deadline: Some(env::Env::real().now()), ..Ctx::default() };
         let tell = |c: &Ctx, which: u64, offset| {
             let at = Place::new(Op::Write, offset, b);
-            let who: Arc<Ear> = Arc::clone(&ear);
+            let who: Arc<Ear<Written>> = Arc::clone(&ear);
             let src = self.payload(&bytes(2000 + which, b as usize));
             self.disk.write_then(c, offset, src, Then::new(who, which as usize, at));
             at
@@ -268,16 +277,44 @@ impl Suite {
         }
         let beyond = tell(&Ctx::default(), count, size);
         let at = tell(&late, count + 1, count * b);
-        let mut heard = ear.all(count as usize + 2).await;
-        heard.sort_by_key(|(which, _)| *which);
+        let heard = ear.all(count as usize + 2).await;
         assert!(heard.iter().map(|(which, _)| *which as u64).eq(0..count + 2), "{heard:?}");
         let (told, rest) = heard.split_at(count as usize);
         assert!(told.iter().all(|(_, result)| result.is_ok()), "{told:?}");
         assert_eq!(rest[0].1, Err(DiskError::OutOfRange { at: beyond, size }));
         assert!([Ok(()), Err(DiskError::Timeout { at })].contains(&rest[1].1), "{rest:?}");
+        let ear = Arc::<Ear<Read>>::default();
+        let tell = |c: &Ctx, which: u64, offset| {
+            let at = Place::new(Op::Read, offset, b);
+            let who: Arc<Ear<Read>> = Arc::clone(&ear);
+            self.disk.read_then(c, offset, self.buffers(b as usize), Then::new(who, which as usize, at));
+            at
+        };
         for i in 0..count {
-            assert!(self.read(i * b, b as usize).await.expect("read") == bytes(2000 + i, b as usize));
+            tell(&Ctx::default(), i, i * b);
         }
+        let beyond = tell(&Ctx::default(), count, size);
+        let at = tell(&late, count + 1, 0);
+        for (which, (result, dst)) in ear.all(count as usize + 2).await {
+            let whole = dst.iter().map(|b| b.len()).sum::<usize>() == b as usize;
+            match which as u64 {
+                i if i < count => {
+                    assert_eq!(result, Ok(()));
+                    assert!(dst.iter().flat_map(|b| b.iter()).eq(&bytes(2000 + i, b as usize)));
+                }
+                i if i == count => {
+                    assert!(result == Err(DiskError::OutOfRange { at: beyond, size }) && whole)
+                }
+                _ => assert!(if result.is_ok() { whole } else { result == Err(DiskError::Timeout { at }) }),
+            }
+        }
+        // The late ones go on, with their buffers, until they are done.
+        let back = async {
+            while self.arena.usage().used != used {
+                env::Env::real().sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(10), back).await.expect("every buffer comes back");
     }
 
     /// Against plain bytes: calls of any size and place, up to sixteen at a time where they do not touch.
@@ -379,12 +416,17 @@ impl Suite {
             };
             let data = self.payload(&bytes(42, b as usize));
             assert_eq!(self.disk.write(&of(n), 0, data.clone()).wait().await, Err(wrong(Op::Write, b)));
-            let (ear, at) = (Arc::<Ear>::default(), Place::new(Op::Write, 0, b));
-            let who: Arc<Ear> = Arc::clone(&ear);
+            let (ear, at) = (Arc::<Ear<Written>>::default(), Place::new(Op::Write, 0, b));
+            let who: Arc<Ear<Written>> = Arc::clone(&ear);
             self.disk.write_then(&of(n), 0, data, Then::new(who, 0, at));
             assert_eq!(ear.all(1).await, [(0, Err(wrong(Op::Write, b)))]);
             let (read, dst) = self.disk.read(&of(n), 0, self.buffers(b as usize)).wait().await;
             assert_eq!((read, dst.len()), (Err(wrong(Op::Read, b)), 1));
+            let (ear, at) = (Arc::<Ear<Read>>::default(), Place::new(Op::Read, 0, b));
+            let who: Arc<Ear<Read>> = Arc::clone(&ear);
+            self.disk.read_then(&of(n), 0, dst, Then::new(who, 0, at));
+            let told = ear.all(1).await;
+            assert!(told[0].1.0 == Err(wrong(Op::Read, b)) && told[0].1.1.len() == 1);
             assert_eq!(self.disk.flush(&of(n)).wait().await, Err(wrong(Op::Flush, 0)));
             assert_eq!(self.disk.discard(&of(n), 0, b).wait().await, Err(wrong(Op::Discard, b)));
             assert_eq!(self.disk.fence(&of(n), Epoch(n)).wait().await, Err(wrong(Op::Fence, 0)));

@@ -53,7 +53,7 @@ pub use info::{DiskId, DiskInfo, EnclosureSlot, Geometry, IdKind, Media, WriteCa
 pub use memory::{MemoryDisk, MemoryOptions};
 pub use overlay::{Overlay, Room};
 pub use store::PowerCut;
-pub use then::{Then, Told};
+pub use then::{Outcome, Read, Then, Told, Written};
 pub use zeros::write_zeros;
 
 use arena::{Sg, SgMut};
@@ -93,6 +93,14 @@ pub trait Disk: Send + Sync {
     /// [`DiskError::Medium`] names the part that could not be read, as closely as the provider knows it.
     fn read(&self, c: &Ctx, offset: u64, dst: SgMut) -> Io<(Result<(), DiskError>, SgMut)>;
 
+    /// The same, for who does not wait: `then` tells what came of it, where the I/O ends. A provider that can tell has its own.
+    ///
+    /// # Panics
+    /// Outside of a Tokio runtime.
+    fn read_then(&self, c: &Ctx, offset: u64, dst: SgMut, then: Then<Read>) {
+        then.when(self.read(c, offset, dst));
+    }
+
     /// Writes `src` at `offset`. After an error each atomic unit may be old or new.
     ///
     /// # Errors
@@ -104,7 +112,7 @@ pub trait Disk: Send + Sync {
     ///
     /// # Panics
     /// Outside of a Tokio runtime.
-    fn write_then(&self, c: &Ctx, offset: u64, src: Sg, then: Then) {
+    fn write_then(&self, c: &Ctx, offset: u64, src: Sg, then: Then<Written>) {
         then.when(self.write(c, offset, src));
     }
 

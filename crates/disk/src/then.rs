@@ -1,51 +1,76 @@
-//! The end of a write for who does not wait: no future, and no look before there is something to see.
+//! The end of an I/O for who does not wait: no future, and no look before there is something to see.
 
 use std::sync::Arc;
 
+use arena::SgMut;
 use env::Io;
 
 use crate::{DiskError, Place};
 
-/// Who is told what came of writes.
-pub trait Told: Send + Sync {
-    /// The write that he calls `which` has ended: once for each, perhaps before the call that started it returns. Whoever tells holds no lock of the
+/// What a write gives.
+pub type Written = Result<(), DiskError>;
+
+/// What a read gives, with its buffers.
+pub type Read = (Result<(), DiskError>, SgMut);
+
+/// What an I/O gives.
+pub trait Outcome: Send + 'static {
+    /// Of one of which nobody knows what came of it.
+    fn unknown(at: Place) -> Self;
+}
+
+impl Outcome for Written {
+    fn unknown(at: Place) -> Written {
+        Err(DiskError::Timeout { at })
+    }
+}
+
+impl Outcome for Read {
+    fn unknown(at: Place) -> Read {
+        (Err(DiskError::Timeout { at }), SgMut::new())
+    }
+}
+
+/// Who is told what came of I/Os.
+pub trait Told<T: Outcome>: Send + Sync {
+    /// The I/O that he calls `which` has ended: once for each, perhaps before the call that started it returns. Whoever tells holds no lock of the
     /// disk, and does nothing for it after this.
-    fn told(self: Arc<Self>, which: usize, result: Result<(), DiskError>);
+    fn told(self: Arc<Self>, which: usize, outcome: T);
 }
 
 /// Whom to tell; dropped, it tells that nobody knows what came of it ([`DiskError::Timeout`]).
-pub struct Then {
-    who: Option<Arc<dyn Told>>,
+pub struct Then<T: Outcome> {
+    who: Option<Arc<dyn Told<T>>>,
     which: usize,
     at: Place,
 }
 
-impl Then {
-    /// Tells `who` of the write that he calls `which`.
-    pub fn new(who: Arc<dyn Told>, which: usize, at: Place) -> Then {
+impl<T: Outcome> Then<T> {
+    /// Tells `who` of the I/O that he calls `which`.
+    pub fn new(who: Arc<dyn Told<T>>, which: usize, at: Place) -> Then<T> {
         Then { who: Some(who), which, at }
     }
 
     /// It has ended.
-    pub fn tell(mut self, result: Result<(), DiskError>) {
+    pub fn tell(mut self, outcome: T) {
         if let Some(who) = self.who.take() {
-            who.told(self.which, result);
+            who.told(self.which, outcome);
         }
     }
 
-    /// Tells when a write has ended whose disk has only the other way; if it is not over yet, by a task of this worker.
-    pub(crate) fn when(self, write: Io<Result<(), DiskError>>) {
-        match write {
-            Io::Done(result) => self.tell(result),
-            Io::Pending(write) => drop(tokio::spawn(async move { self.tell(write.await) })),
+    /// Tells when an I/O has ended whose disk has only the other way; if it is not over yet, by a task of this worker.
+    pub(crate) fn when(self, io: Io<T>) {
+        match io {
+            Io::Done(outcome) => self.tell(outcome),
+            Io::Pending(io) => drop(tokio::spawn(async move { self.tell(io.await) })),
         }
     }
 }
 
-impl Drop for Then {
+impl<T: Outcome> Drop for Then<T> {
     fn drop(&mut self) {
         if let Some(who) = self.who.take() {
-            who.told(self.which, Err(DiskError::Timeout { at: self.at }));
+            who.told(self.which, T::unknown(self.at));
         }
     }
 }
@@ -58,9 +83,9 @@ mod tests {
 
     #[test]
     fn who_hears_nothing_hears_that() {
-        let (ear, at) = (Arc::<Ear>::default(), Place::new(Op::Write, 8, 8));
+        let (ear, at) = (Arc::<Ear<Written>>::default(), Place::new(Op::Write, 8, 8));
         let then = |which| {
-            let who: Arc<Ear> = Arc::clone(&ear);
+            let who: Arc<Ear<Written>> = Arc::clone(&ear);
             Then::new(who, which, at)
         };
         drop(then(3));
@@ -68,5 +93,13 @@ mod tests {
         then(5).when(Io::Done(Err(DiskError::Medium { at })));
         let expected = [(3, Err(DiskError::Timeout { at })), (4, Ok(())), (5, Err(DiskError::Medium { at }))];
         assert_eq!(*ear.heard.lock(), expected);
+        let (ear, at) = (Arc::<Ear<Read>>::default(), Place::new(Op::Read, 8, 8));
+        let who: Arc<Ear<Read>> = Arc::clone(&ear);
+        drop(Then::new(who, 6, at));
+        let heard = std::mem::take(&mut *ear.heard.lock());
+        let [(6, (Err(DiskError::Timeout { at: told }), none))] = &heard[..] else {
+            panic!("{}", heard.len())
+        };
+        assert!(*told == at && none.is_empty());
     }
 }

@@ -6,14 +6,14 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use arena::{Arena, Class, Sg, SgMut, sg_len};
-use disk::{Disk, DiskError, Op, Place, Told, sized};
+use disk::{Disk, DiskError, Op, Place, Read, Told, Written, sized};
 use env::{Ctx, Env, Epoch, Moment};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use crate::Member;
 use crate::activity::Log;
-use crate::pulse::{Came, Followed, Pulse};
+use crate::pulse::{Came, Followed, Pulse, Waits};
 use crate::{DiskNumber, RowNumber, SpaceId};
 
 /// Between two looks for memory, when there is none for a buffer that a disk keeps.
@@ -72,12 +72,19 @@ impl DataDisk {
         })
     }
 
-    /// Starts a read, now, which goes on whether or not somebody waits.
-    pub(crate) fn start_read(self: &Arc<DataDisk>, now: Moment, offset: u64, dst: SgMut) -> Reading {
+    /// Starts a read, now, which goes on whether or not somebody waits; who does hears when it has taken so long as `late` says.
+    pub(crate) fn start_read(
+        self: &Arc<DataDisk>,
+        now: Moment,
+        offset: u64,
+        dst: SgMut,
+        late: Option<Duration>,
+    ) -> Reading {
         let shape = Shape::of(&dst);
         let at = Place::new(Op::Read, offset, shape.length());
-        let answer = self.pulse.follow_data(now, at, || self.member.disk.read(&self.ctx, offset, dst));
-        Reading { answer, disk: Arc::clone(self), at, shape }
+        let start = |then| self.member.disk.read_then(&self.ctx, offset, dst, then);
+        let waits = self.pulse.read_then(now, at, late, start);
+        Reading { waits, disk: Arc::clone(self), at, shape }
     }
 
     /// Reads `length` bytes into one vector.
@@ -110,7 +117,7 @@ impl DataDisk {
     }
 
     /// Starts a write, now; `who` is told what came of it, or that the disk has left. Perhaps before this returns.
-    pub(crate) fn write_then(&self, now: Moment, offset: u64, src: Sg, who: (Arc<dyn Told>, usize)) {
+    pub(crate) fn write_then(&self, now: Moment, offset: u64, src: Sg, who: (Arc<dyn Told<Written>>, usize)) {
         let at = Place::new(Op::Write, offset, sg_len(&src) as u64);
         let start = |then| self.member.disk.write_then(&self.ctx, offset, src, then);
         self.pulse.write_then(now, at, who, start);
@@ -153,7 +160,7 @@ impl DataDisk {
 
 /// A read under way.
 pub(crate) struct Reading {
-    answer: Followed<(Result<(), DiskError>, SgMut)>,
+    waits: Waits,
     disk: Arc<DataDisk>,
     at: Place,
     shape: Shape,
@@ -161,23 +168,18 @@ pub(crate) struct Reading {
 
 impl Reading {
     /// See [`Reading::answer`].
-    pub(crate) async fn wait(mut self, io: &RawIo, env: &Env) -> (Result<(), DiskError>, SgMut) {
+    pub(crate) async fn wait(self, io: &RawIo, env: &Env) -> Read {
         self.answer(io, env).await
     }
 
     /// What it gave, once. The buffers are as those that were given, but others when the disk keeps them: it has left, and its driver is not done.
-    pub(crate) async fn answer(&mut self, io: &RawIo, env: &Env) -> (Result<(), DiskError>, SgMut) {
-        let answer = (&mut self.answer).await;
+    pub(crate) async fn answer(&self, io: &RawIo, env: &Env) -> Read {
+        let answer = self.waits.end().await;
         self.given(answer, io, env).await
     }
 
     /// The same, when it has given it.
-    pub(crate) async fn given(
-        &mut self,
-        answer: Option<(Result<(), DiskError>, SgMut)>,
-        io: &RawIo,
-        env: &Env,
-    ) -> (Result<(), DiskError>, SgMut) {
+    pub(crate) async fn given(&self, answer: Option<Read>, io: &RawIo, env: &Env) -> Read {
         match answer {
             Some((result, dst)) if !dst.is_empty() || self.shape.is_empty() => (result, dst),
             other => {
@@ -188,18 +190,14 @@ impl Reading {
         }
     }
 
-    /// What it gave, or that it takes longer than this, if that is asked; then it goes on.
-    pub(crate) fn poll_within(
-        &mut self,
-        context: &mut Context<'_>,
-        within: Option<Duration>,
-    ) -> Poll<Came<(Result<(), DiskError>, SgMut)>> {
-        self.answer.poll_within(context, within)
+    /// What it gave, once, or that it is late; then it goes on.
+    pub(crate) fn poll_first(&self, context: &Context<'_>) -> Poll<Came> {
+        self.waits.poll_first(context)
     }
 
-    /// Whether it ends before it has taken so long; it goes on in any case.
-    pub(crate) async fn ends_within(&mut self, time: Duration) -> bool {
-        self.answer.ends_within(time).await
+    /// Whether it ends before it is late; it goes on in any case.
+    pub(crate) async fn ends_in_time(&self) -> bool {
+        self.waits.ends_in_time().await
     }
 
     pub(crate) fn disk(&self) -> &Arc<DataDisk> {

@@ -1,7 +1,7 @@
 //! How a disk answers: what is under way on it, how long I/Os took lately, and an end to waiting for one that has left.
 //!
 //! Parts: [`spread`] and [`lately`] count latencies, [`budget`] says how many reads may be hedged, [`standing`] compares disks with their peers (all of them without clock
-//! or I/O), [`watch`] acts on it, [`followed`] is the wait for one I/O, and [`hedger`] ends it for reads that another copy may answer.
+//! or I/O), [`watch`] acts on it, [`followed`] is the wait for one I/O, [`landing`] that for a read of data, and [`hedger`] tells who waits for one that another copy may answer.
 //!
 //! Invariants:
 //! 1. An I/O is under way until its driver is done with it, whether or not somebody still waits: its buffers are the driver's until then.
@@ -11,6 +11,7 @@
 pub(crate) mod budget;
 mod followed;
 mod hedger;
+mod landing;
 mod lately;
 mod spread;
 pub mod standing;
@@ -23,12 +24,14 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::task::Waker;
 use std::time::Duration;
 
-use disk::{DiskError, DiskInfo, Media, Op, Place, Then, Told};
+use disk::{DiskError, DiskInfo, Media, Op, Place, Read, Then, Told, Written};
 use env::{Env, Io, Moment};
 use parking_lot::Mutex;
 
-pub(crate) use followed::{Came, Followed};
-use followed::{Due, Ticket, UnderWay, Waiter};
+pub(crate) use followed::Followed;
+use followed::{Ticket, UnderWay, Waiter};
+use landing::Landing;
+pub(crate) use landing::{Came, Waits};
 use lately::Lately;
 use standing::{Latency, Look};
 use watch::Watch;
@@ -168,7 +171,7 @@ impl Pulse {
         if self.abandoned.load(Ordering::Acquire) {
             return Followed::of_none();
         }
-        let slot = self.begin(UnderWay { began, at, counted, short: false, waiter: None, due: Due::Never });
+        let slot = self.begin(UnderWay { began, at, counted, short: false, waiter: None, due: None });
         Followed::new(start(), Ticket::new(self, slot))
     }
 
@@ -177,11 +180,11 @@ impl Pulse {
         self: &Arc<Pulse>,
         began: Moment,
         at: Place,
-        (who, which): (Arc<dyn Told>, usize),
-        start: impl FnOnce(Then),
+        (who, which): (Arc<dyn Told<Written>>, usize),
+        start: impl FnOnce(Then<Written>),
     ) {
         let waiter = Some(Waiter::Told(who, which));
-        let slot = self.begin(UnderWay { began, at, counted: true, short: false, waiter, due: Due::Never });
+        let slot = self.begin(UnderWay { began, at, counted: true, short: false, waiter, due: None });
         // After it is there to be seen: whoever abandons it after this look tells.
         if !self.abandoned.load(Ordering::Acquire) {
             let pulse: Arc<Pulse> = Arc::clone(self);
@@ -191,6 +194,35 @@ impl Pulse {
         if let Some(Waiter::Told(who, which)) = begun.and_then(|u| u.waiter) {
             who.told(which, Err(DiskError::Timeout { at }));
         }
+    }
+
+    /// Starts a read of data whose disk tells when it has ended; who waits hears when it has taken so long as `late` says.
+    pub(crate) fn read_then(
+        self: &Arc<Pulse>,
+        began: Moment,
+        at: Place,
+        late: Option<Duration>,
+        start: impl FnOnce(Then<Read>),
+    ) -> Waits {
+        if self.abandoned.load(Ordering::Acquire) {
+            return Waits::new(&Arc::new(Landing::of_none()));
+        }
+        let landing = Arc::<Landing>::default();
+        let waiter = Some(Waiter::Reads(Arc::clone(&landing)));
+        let due = late.map(|late| began.after(late));
+        let slot = self.begin(UnderWay { began, at, counted: true, short: false, waiter, due });
+        // After it is there to be seen, both: the task looks for it once more when it ends, and whoever abandons it after this look tells.
+        if due.is_some() {
+            self.watch.wake_hedger(&self.env);
+        }
+        if self.abandoned.load(Ordering::Acquire) {
+            drop(self.remove(&mut self.state.lock(), slot));
+            landing.ends(None);
+        } else {
+            let pulse: Arc<Pulse> = Arc::clone(self);
+            start(Then::new(pulse, slot as usize, at));
+        }
+        Waits::new(&landing)
     }
 
     pub(crate) fn now(&self) -> Moment {
@@ -342,20 +374,21 @@ impl Pulse {
         wake.into_iter().for_each(Waker::wake);
     }
 
-    /// Tells reads that have taken too long by now that another copy may be asked; when the next one will have.
+    /// Tells who waits for reads that have taken too long by now; when the next one will have.
     fn wake_due(&self, now: Moment) -> Option<Moment> {
-        let (mut wake, mut next) = (Vec::new(), None::<Moment>);
+        let (mut late, mut next) = (Vec::new(), None::<Moment>);
         for u in self.state.lock().under_way.iter_mut().flatten() {
-            match u.due {
-                Due::At(due) if due <= now => {
-                    u.due = Due::Passed;
-                    wake.extend(u.waiter.as_ref().and_then(Waiter::waker).cloned());
+            let Some(due) = u.due else { continue };
+            if due > now {
+                next = Some(next.map_or(due, |n| n.min(due)));
+            } else {
+                u.due = None;
+                if let Some(Waiter::Reads(landing)) = &u.waiter {
+                    late.push(Arc::clone(landing));
                 }
-                Due::At(due) => next = Some(next.map_or(due, |n| n.min(due))),
-                Due::Never | Due::Passed => {}
             }
         }
-        wake.into_iter().for_each(Waker::wake);
+        late.into_iter().for_each(|landing| landing.is_late());
         next
     }
 
@@ -389,16 +422,26 @@ impl Pulse {
             match waiter {
                 Waiter::Looks(waker) => waker.wake(),
                 Waiter::Told(who, which) => who.told(which, Err(DiskError::Timeout { at })),
+                Waiter::Reads(landing) => landing.ends(None),
             }
         }
     }
 }
 
 /// A disk tells of a write that `which` is the slot of.
-impl Told for Pulse {
-    fn told(self: Arc<Pulse>, which: usize, result: Result<(), DiskError>) {
+impl Told<Written> for Pulse {
+    fn told(self: Arc<Pulse>, which: usize, result: Written) {
         if let Some(Waiter::Told(who, which)) = self.done(which as u32) {
             who.told(which, result);
+        }
+    }
+}
+
+/// The same of a read.
+impl Told<Read> for Pulse {
+    fn told(self: Arc<Pulse>, which: usize, answer: Read) {
+        if let Some(Waiter::Reads(landing)) = self.done(which as u32) {
+            landing.ends(Some(answer));
         }
     }
 }

@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use super::hold::Hold;
 use super::pages::Pages;
-use crate::{DiskError, FlushLatch, Gate, Op, Place, Then};
+use crate::{DiskError, FlushLatch, Gate, Op, Place, Read, Then, Written};
 
 /// An open file or device, kept open by every I/O on it.
 pub(super) struct Target {
@@ -38,9 +38,10 @@ pub(super) enum Work {
 
 /// Who waits, if somebody does.
 pub(super) enum Reply {
-    Read(oneshot::Sender<(Result<(), DiskError>, SgMut)>),
-    Done(oneshot::Sender<Result<(), DiskError>>),
-    Then(Then),
+    Read(oneshot::Sender<Read>),
+    ReadThen(Then<Read>),
+    Done(oneshot::Sender<Written>),
+    Then(Then<Written>),
 }
 
 /// The file, open, and the right to touch it: both end with this.
@@ -184,13 +185,17 @@ impl Job {
         let result = if through || at.op == Op::Flush { held.target.latch.pass(result) } else { result };
         // Before anybody is told: who hears of it may open it again, or fence it.
         match (reply, work) {
-            (Reply::Read(reply), Work::Read(mut dst, pages)) => {
+            (reply @ (Reply::Read(_) | Reply::ReadThen(_)), Work::Read(mut dst, pages)) => {
                 drop(held);
                 if let (Some(pages), Ok(())) = (pages, result) {
                     pages.empty(dst.iter_mut().map(|b| b.filled_mut()));
                     count(Passes::Copy, at.length as usize);
                 }
-                let _ = reply.send((result, dst));
+                match reply {
+                    Reply::ReadThen(then) => then.tell((result, dst)),
+                    Reply::Read(reply) => drop(reply.send((result, dst))),
+                    Reply::Done(_) | Reply::Then(_) => unreachable!("a read has a read's reply"),
+                }
             }
             (Reply::Done(reply), work) => {
                 drop((work, held));
@@ -200,7 +205,7 @@ impl Job {
                 drop((work, held));
                 then.tell(result);
             }
-            (Reply::Read(_), _) => unreachable!("a read has a read's reply"),
+            (Reply::Read(_) | Reply::ReadThen(_), _) => unreachable!("a read's reply is a read's"),
         }
     }
 }

@@ -34,7 +34,7 @@ use env::{Ctx, Env, Epoch, Io};
 use tokio::sync::oneshot;
 
 use crate::deadline::within;
-use crate::{Disk, DiskError, DiskInfo, Op, Place, Then};
+use crate::{Disk, DiskError, DiskInfo, Op, Outcome, Place, Read, Then, Written};
 use job::{Held, Job, Reply, Target, Work};
 
 /// See the module.
@@ -91,27 +91,35 @@ impl FileDisk {
         ring::submit(&self.env, Job { held, work, at, through: is_through(c, at), done: 0, again: 0, reply });
     }
 
-    fn start<T: Send + 'static>(
+    fn start<T: Outcome>(
         &self,
         c: &Ctx,
         at: Place,
         work: impl FnOnce() -> Work,
         reply: impl FnOnce(oneshot::Sender<T>) -> Reply,
-        late: fn(Place) -> T,
     ) -> Result<Io<T>, DiskError> {
         let held = self.enter(c, at)?;
         let (send, receive) = oneshot::channel();
         self.submit(c, at, work(), reply(send), held);
         Ok(match c.deadline {
             // Without a timer's room, in every I/O.
-            None => Io::pending(async move { receive.await.unwrap_or_else(|_| late(at)) }),
-            deadline => Io::pending(within(self.env.clone(), deadline, receive, late(at))),
+            None => Io::pending(async move { receive.await.unwrap_or_else(|_| T::unknown(at)) }),
+            deadline => Io::pending(within(self.env.clone(), deadline, receive, T::unknown(at))),
         })
     }
 
-    fn done(&self, c: &Ctx, at: Place, work: impl FnOnce() -> Work) -> Io<Result<(), DiskError>> {
-        let late = |at| Err(DiskError::Timeout { at });
-        self.start(c, at, work, Reply::Done, late).unwrap_or_else(|e| Io::Done(Err(e)))
+    fn done(&self, c: &Ctx, at: Place, work: impl FnOnce() -> Work) -> Io<Written> {
+        self.start(c, at, work, Reply::Done).unwrap_or_else(|e| Io::Done(Err(e)))
+    }
+
+    fn work_of_read(&self, dst: SgMut) -> Work {
+        let g = self.info.geometry;
+        Work::read(dst, g.dma_alignment, g.logical_block)
+    }
+
+    fn work_of_write(&self, src: Sg) -> Work {
+        let g = self.info.geometry;
+        Work::write(src, g.dma_alignment, g.logical_block)
     }
 }
 
@@ -120,40 +128,47 @@ fn is_through(c: &Ctx, at: Place) -> bool {
     c.flags.write_through && at.op == Op::Write
 }
 
+fn of_read(offset: u64, dst: &SgMut) -> Place {
+    Place::new(Op::Read, offset, dst.iter().map(|b| b.len() as u64).sum())
+}
+
 impl Disk for FileDisk {
     fn info(&self) -> &DiskInfo {
         &self.info
     }
 
-    fn read(&self, c: &Ctx, offset: u64, dst: SgMut) -> Io<(Result<(), DiskError>, SgMut)> {
-        let at = Place::new(Op::Read, offset, dst.iter().map(|b| b.len() as u64).sum());
+    fn read(&self, c: &Ctx, offset: u64, dst: SgMut) -> Io<Read> {
+        let at = of_read(offset, &dst);
         let mut dst = Some(dst);
-        let g = self.info.geometry;
-        let late = |at| (Err(DiskError::Timeout { at }), SgMut::new());
-        let take = || Work::read(dst.take().unwrap_or_default(), g.dma_alignment, g.logical_block);
-        match self.start(c, at, take, Reply::Read, late) {
+        match self.start(c, at, || self.work_of_read(dst.take().unwrap_or_default()), Reply::Read) {
             Ok(io) => io,
             Err(e) => Io::Done((Err(e), dst.unwrap_or_default())),
         }
     }
 
-    fn write(&self, c: &Ctx, offset: u64, src: Sg) -> Io<Result<(), DiskError>> {
-        let g = self.info.geometry;
-        let at = Place::new(Op::Write, offset, sg_len(&src) as u64);
-        self.done(c, at, || Work::write(src, g.dma_alignment, g.logical_block))
+    fn read_then(&self, c: &Ctx, offset: u64, dst: SgMut, then: Then<Read>) {
+        if c.deadline.is_some() {
+            return then.when(self.read(c, offset, dst));
+        }
+        let at = of_read(offset, &dst);
+        match self.enter(c, at) {
+            Ok(held) => self.submit(c, at, self.work_of_read(dst), Reply::ReadThen(then), held),
+            Err(error) => then.tell((Err(error), dst)),
+        }
     }
 
-    fn write_then(&self, c: &Ctx, offset: u64, src: Sg, then: Then) {
+    fn write(&self, c: &Ctx, offset: u64, src: Sg) -> Io<Written> {
+        let at = Place::new(Op::Write, offset, sg_len(&src) as u64);
+        self.done(c, at, || self.work_of_write(src))
+    }
+
+    fn write_then(&self, c: &Ctx, offset: u64, src: Sg, then: Then<Written>) {
         if c.deadline.is_some() {
             return then.when(self.write(c, offset, src));
         }
-        let g = self.info.geometry;
         let at = Place::new(Op::Write, offset, sg_len(&src) as u64);
         match self.enter(c, at) {
-            Ok(held) => {
-                let work = Work::write(src, g.dma_alignment, g.logical_block);
-                self.submit(c, at, work, Reply::Then(then), held);
-            }
+            Ok(held) => self.submit(c, at, self.work_of_write(src), Reply::Then(then), held),
             Err(error) => then.tell(Err(error)),
         }
     }

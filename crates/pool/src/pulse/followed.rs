@@ -5,12 +5,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
-use disk::{DiskError, Place, Told};
+use disk::{DiskError, Place, Told, Written};
 use env::{BoxFuture, Io, Moment};
 
 use super::Pulse;
+use super::landing::Landing;
 
 /// An I/O that its driver is not done with, as the pulse knows it.
 pub(super) struct UnderWay {
@@ -22,7 +22,8 @@ pub(super) struct UnderWay {
     pub(super) short: bool,
     /// Who waits. Without anybody nobody knows whether it has ended, but of those that are told.
     pub(super) waiter: Option<Waiter>,
-    pub(super) due: Due,
+    /// When who waits for a read wants to hear that it takes long.
+    pub(super) due: Option<Moment>,
 }
 
 /// Who waits for an I/O.
@@ -30,7 +31,9 @@ pub(super) enum Waiter {
     /// He looks for himself.
     Looks(Waker),
     /// He is told, and calls it so.
-    Told(Arc<dyn Told>, usize),
+    Told(Arc<dyn Told<Written>>, usize),
+    /// It is a read that its disk tells of.
+    Reads(Arc<Landing>),
 }
 
 impl Waiter {
@@ -38,17 +41,9 @@ impl Waiter {
     pub(super) fn waker(&self) -> Option<&Waker> {
         match self {
             Waiter::Looks(waker) => Some(waker),
-            Waiter::Told(..) => None,
+            Waiter::Told(..) | Waiter::Reads(_) => None,
         }
     }
-}
-
-/// When who waits wants to hear that it takes long.
-pub(super) enum Due {
-    Never,
-    At(Moment),
-    /// It does.
-    Passed,
 }
 
 /// An I/O under way.
@@ -65,14 +60,6 @@ pub(crate) struct Followed<T: Send + 'static> {
     ticket: Option<Ticket>,
     /// It was looked at before, and had not ended.
     waited: bool,
-}
-
-/// What came of a wait for an I/O.
-pub(crate) enum Came<T> {
-    /// What it gave, or nothing: its disk has left.
-    Ended(Option<T>),
-    /// It takes longer than who waits wanted to wait at first.
-    Late,
 }
 
 impl Ticket {
@@ -110,17 +97,6 @@ impl<T: Send + 'static> Followed<T> {
         self.await.ok_or(DiskError::Timeout { at })
     }
 
-    /// Waits until it has ended, or has taken so long: whether it has ended. The result is there for who waits next.
-    pub(crate) async fn ends_within(&mut self, time: Duration) -> bool {
-        match std::future::poll_fn(|context| self.poll_within(context, Some(time))).await {
-            Came::Ended(result) => {
-                self.io = result.map(Io::Done);
-                true
-            }
-            Came::Late => false,
-        }
-    }
-
     /// Waits until it has ended; the result is there for [`Followed::result`].
     pub(crate) fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<()> {
         self.poll_result(context).map(|result| self.io = result.map(Io::Done))
@@ -135,64 +111,38 @@ impl<T: Send + 'static> Followed<T> {
     }
 
     fn poll_result(&mut self, context: &mut Context<'_>) -> Poll<Option<T>> {
-        match self.poll_within(context, None) {
-            Poll::Ready(Came::Ended(result)) => Poll::Ready(result),
-            Poll::Ready(Came::Late) | Poll::Pending => Poll::Pending,
-        }
-    }
-
-    /// What it gave, or that it takes longer than this, if that is asked; then it goes on.
-    pub(crate) fn poll_within(
-        &mut self,
-        context: &mut Context<'_>,
-        within: Option<Duration>,
-    ) -> Poll<Came<T>> {
         let (result, known) = match self.io.take() {
-            None => return Poll::Ready(Came::Ended(None)),
+            None => return Poll::Ready(None),
             Some(Io::Done(result)) => (result, true),
             Some(Io::Pending(mut io)) => match io.as_mut().poll(context) {
                 // One that had ended before anybody looked tells nothing about its disk.
                 Poll::Ready(result) => (result, self.waited),
                 Poll::Pending => {
                     self.io = Some(Io::Pending(io));
-                    return self.stays(context, within);
+                    return self.stays(context);
                 }
             },
         };
         if let Some(ticket) = self.ticket.take().filter(|_| known) {
             ticket.done();
         }
-        Poll::Ready(Came::Ended(Some(result)))
+        Poll::Ready(Some(result))
     }
 
-    /// It has not ended: says who waits, and for how long at first.
-    fn stays(&mut self, context: &mut Context<'_>, within: Option<Duration>) -> Poll<Came<T>> {
+    /// It has not ended: says who waits.
+    fn stays(&mut self, context: &mut Context<'_>) -> Poll<Option<T>> {
         self.waited = true;
-        let Some(ticket) = &self.ticket else { return Poll::Ready(Came::Ended(None)) };
+        let Some(ticket) = &self.ticket else { return Poll::Ready(None) };
         let pulse = &ticket.pulse;
-        let mut hedger = false;
         if let Some(mine) = &mut pulse.state.lock().under_way[ticket.slot as usize] {
             if !mine.waiter.as_ref().and_then(Waiter::waker).is_some_and(|w| w.will_wake(context.waker())) {
                 mine.waiter = Some(Waiter::Looks(context.waker().clone()));
             }
-            match (within, &mine.due) {
-                (Some(_), Due::Passed) => return Poll::Ready(Came::Late),
-                (Some(time), Due::Never) => {
-                    mine.due = Due::At(mine.began.after(time));
-                    hedger = true;
-                }
-                (None, Due::At(_)) => mine.due = Due::Never,
-                (Some(_), Due::At(_)) | (None, _) => {}
-            }
-        }
-        // After it is there to be seen.
-        if hedger {
-            pulse.watch.wake_hedger(&pulse.env);
         }
         // After the waker is there: whoever abandons it after this look wakes it.
         if pulse.abandoned.load(Ordering::Acquire) {
             self.leave_alone();
-            return Poll::Ready(Came::Ended(None));
+            return Poll::Ready(None);
         }
         Poll::Pending
     }
@@ -211,7 +161,6 @@ fn keep<T: Send + 'static>(io: BoxFuture<T>, ticket: Ticket) {
     if let Some(mine) = &mut ticket.pulse.state.lock().under_way[ticket.slot as usize] {
         // The task is woken when it has ended, and by nothing else.
         mine.waiter = Some(Waiter::Looks(Waker::noop().clone()));
-        mine.due = Due::Never;
     }
     env.spawn_if_running(async move {
         drop(io.await);

@@ -85,7 +85,7 @@ fn a_flush_of_seconds_makes_no_outlier_and_yet_hangs() {
 #[derive(Default)]
 struct Ear(Mutex<Vec<(usize, Result<(), DiskError>)>>);
 
-impl Told for Ear {
+impl Told<Written> for Ear {
     fn told(self: Arc<Self>, which: usize, result: Result<(), DiskError>) {
         self.0.lock().push((which, result));
     }
@@ -112,5 +112,36 @@ fn who_is_told_hears_once_when_the_disk_leaves() {
         pulse.write_then(env.moment(), at, (who(), 2), |_| panic!("its disk has left"));
         assert_eq!(*ear.0.lock(), [(0, Ok(())), (1, late), (2, late)]);
         assert!(pulse.is_idle());
+    });
+}
+
+#[test]
+fn a_read_is_late_once_and_ends_once() {
+    crate::simulation::in_virtual_time(async {
+        let (env, pulse) = known().await;
+        let at = Place::new(Op::Read, 0, 4096);
+        let mut started = Vec::new();
+        let mut read = |late| pulse.read_then(env.moment(), at, late, |then| started.push(then));
+        let (late, never, dropped, left) = (read(Some(MS)), read(None), read(None), read(None));
+        drop(dropped);
+        assert_eq!((pulse.in_flight(), pulse.wake_due(env.moment())), (4, Some(env.moment().after(MS))));
+        env.sleep(MS).await;
+        assert_eq!(pulse.wake_due(env.moment()), None);
+        assert!(!late.ends_in_time().await);
+        let gives = |then: Then<Read>| then.tell((Ok(()), Default::default()));
+        let mut started = started.into_iter();
+        started.by_ref().take(3).for_each(gives);
+        assert!(late.ends_in_time().await && never.ends_in_time().await);
+        let is_well = |read: Option<Read>| read.map(|(result, _)| result) == Some(Ok(()));
+        assert!(is_well(late.end().await) && is_well(never.end().await));
+        assert!(late.end().await.is_none(), "it was taken");
+        assert_eq!(pulse.in_flight(), 1);
+        pulse.abandon();
+        assert!(left.end().await.is_none());
+        assert_eq!(pulse.in_flight(), 1, "its driver goes on");
+        started.for_each(gives);
+        assert!(pulse.is_idle());
+        let after = pulse.read_then(env.moment(), at, None, |_| panic!("its disk has left"));
+        assert!(after.end().await.is_none());
     });
 }

@@ -8,10 +8,9 @@ use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use arena::SgMut;
-use disk::{DiskError, Place};
+use disk::{Place, Read};
 use env::{BoxFuture, Env};
 use futures_util::FutureExt;
 
@@ -29,19 +28,14 @@ pub(super) struct Direct {
     /// Of the column.
     units: Range<u32>,
     reading: Reading,
-    /// After so long another copy is read, too, if there is another.
-    hedge: Option<Duration>,
 }
-
-/// What one read gave.
-type Answer = (Result<(), DiskError>, SgMut);
 
 /// The wait for it; it goes on when nobody waits any more.
 pub(super) struct Wait(Stage);
 
 enum Stage {
     OfDisk(Going),
-    Otherwise(Env, BoxFuture<Answer>),
+    Otherwise(Env, BoxFuture<Read>),
     Ended,
 }
 
@@ -69,9 +63,9 @@ impl Space {
         let Some(copy) = self.choose(now, &copies, &units) else { return Err(dst) };
         let Some(disk) = &copy.disk else { return Err(dst) };
         disk.pulse.count_user_read();
-        let reading = disk.start_read(now, copy.data_at(disk, units.start), dst);
-        let hedge = self.has_another(&copies, &units).then(|| disk.pulse.hedge_after());
-        Ok(Direct { address, length, group, units, reading, hedge })
+        let late = self.late(disk, &copies, &units);
+        let reading = disk.start_read(now, copy.data_at(disk, units.start), dst, late);
+        Ok(Direct { address, length, group, units, reading })
     }
 
     /// Waits for it, whatever comes of it.
@@ -81,11 +75,7 @@ impl Space {
     }
 
     /// It takes longer than it should, or has ended: what it gave if that is good, what others have if not.
-    async fn read_otherwise(
-        &self,
-        direct: &mut Direct,
-        came: Came<Answer>,
-    ) -> (Result<(), SpaceError>, SgMut) {
+    async fn read_otherwise(&self, direct: &mut Direct, came: Came) -> (Result<(), SpaceError>, SgMut) {
         let Direct { address, length, group, units, reading, .. } = direct;
         let good = |dst: &mut SgMut| self.is_good(group, units, dst);
         let (row, column) = (group.key.row, group.key.column);
@@ -102,13 +92,13 @@ impl Space {
 }
 
 impl Direct {
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Came<Answer>> {
-        self.reading.poll_within(context, self.hedge)
+    fn poll(&self, context: &Context<'_>) -> Poll<Came> {
+        self.reading.poll_first(context)
     }
 }
 
 impl Going {
-    async fn otherwise(mut self, came: Came<Answer>) -> Answer {
+    async fn otherwise(mut self, came: Came) -> Read {
         let (result, dst) = self.space.read_otherwise(&mut self.direct, came).await;
         drop(self.call);
         (told(&self.space, result, self.at), dst)
@@ -122,9 +112,9 @@ impl Wait {
 }
 
 impl Future for Wait {
-    type Output = Answer;
+    type Output = Read;
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answer> {
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Read> {
         let stage = &mut self.get_mut().0;
         if let Stage::OfDisk(going) = stage {
             let mut came = ready!(going.direct.poll(context));
@@ -157,7 +147,7 @@ impl Drop for Wait {
     fn drop(&mut self) {
         match std::mem::replace(&mut self.0, Stage::Ended) {
             Stage::Ended => {}
-            Stage::OfDisk(mut going) => going.space.path.env.clone().spawn_if_running(async move {
+            Stage::OfDisk(going) => going.space.path.env.clone().spawn_if_running(async move {
                 let came = poll_fn(|context| going.direct.poll(context)).await;
                 drop(going.otherwise(came).await);
             }),

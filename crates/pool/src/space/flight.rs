@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use arena::{Sg, sg_len};
-use disk::{DiskError, Place, Told};
+use disk::{DiskError, Place, Told, Written};
 use futures_util::FutureExt;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
@@ -187,8 +187,8 @@ impl Drop for Teller {
     }
 }
 
-impl Told for Flight {
-    fn told(self: Arc<Self>, which: usize, result: Result<(), DiskError>) {
+impl Told<Written> for Flight {
+    fn told(self: Arc<Self>, which: usize, result: Written) {
         let mut state = self.0.lock();
         state.results[which] = result;
         state.left -= 1;

@@ -5,21 +5,19 @@
 //! answer that counts.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 use arena::SgMut;
-use disk::DiskError;
+use disk::Read;
 use env::Moment;
 use futures_util::future::{Either, select};
 
 use super::Space;
 use super::copies::Copy;
-use crate::disks::Reading;
+use crate::disks::{DataDisk, Reading};
 use crate::path::DataPath;
 use crate::{GROUP_UNITS, RowNumber};
-
-/// What one read gave.
-type Answer = (Result<(), DiskError>, SgMut);
 
 /// Whether bytes are what was written.
 type Good<'a> = &'a (dyn Fn(&mut SgMut) -> bool + Sync);
@@ -35,7 +33,7 @@ impl Space {
         // Without knowing all of them none is preferred.
         let typical = |known: Option<Duration>, next: Option<Duration>| Some(known?.min(next?));
         let fastest = current().map(|(_, d)| d.pulse.typical(now)).reduce(typical).flatten();
-        let rank = |(copy, disk): &(&Copy, &std::sync::Arc<crate::disks::DataDisk>)| {
+        let rank = |(copy, disk): &(&Copy, &Arc<DataDisk>)| {
             let pulse = &disk.pulse;
             let times = fastest.zip(pulse.typical(now)).map_or(1, |(f, t)| times(t, f));
             let queue = (u64::from(pulse.in_flight()) + 1).saturating_mul(times);
@@ -44,24 +42,24 @@ impl Space {
         current().min_by_key(rank).map(|(copy, _)| copy)
     }
 
-    /// Whether a read may be hedged: else no timer is set for it.
-    pub(super) fn has_another(&self, copies: &[Copy], units: &Range<u32>) -> bool {
+    /// After how long a read of a disk is late: never, if it may not be hedged, or there is no other copy.
+    pub(super) fn late(&self, disk: &DataDisk, copies: &[Copy], units: &Range<u32>) -> Option<Duration> {
         let regions = self.inner.regions.of(units);
-        self.path.is_hedging() && copies.iter().filter(|c| c.is_current(regions)).count() > 1
+        let another = self.path.is_hedging() && copies.iter().filter(|c| c.is_current(regions)).count() > 1;
+        another.then(|| disk.pulse.hedge_after())
     }
 
-    /// Waits for a read of units of a column, and reads another copy too when that takes too long and there is `another`.
+    /// Waits for a read of units of a column, and reads another copy too when it is late.
     pub(super) async fn hedged(
         &self,
-        first: &mut Reading,
-        another: bool,
+        first: &Reading,
         row: RowNumber,
         column: u8,
         units: &Range<u32>,
         good: Good<'_>,
-    ) -> Answer {
+    ) -> Read {
         first.disk().pulse.count_user_read();
-        if another && !first.ends_within(first.disk().pulse.hedge_after()).await {
+        if !first.ends_in_time().await {
             return self.hedge(first, row, column, units, good).await;
         }
         first.answer(&self.path.io, &self.path.env).await
@@ -70,12 +68,12 @@ impl Space {
     /// It takes too long: another copy is read, too, if there is one and it may be.
     pub(super) async fn hedge(
         &self,
-        first: &mut Reading,
+        first: &Reading,
         row: RowNumber,
         column: u8,
         units: &Range<u32>,
         good: Good<'_>,
-    ) -> Answer {
+    ) -> Read {
         let path = &self.path;
         match self.second(first, row, column, units) {
             // In a box: what is rarely needed is not to make every read large.
@@ -92,7 +90,7 @@ impl Space {
         let copy = self.choose(now, &others, units)?;
         let disk = copy.disk.as_ref()?;
         let dst = self.path.may_hedge().then(|| first.shape().try_alloc(&self.path.io)).flatten()?;
-        Some(disk.start_read(now, copy.data_at(disk, units.start), dst))
+        Some(disk.start_read(now, copy.data_at(disk, units.start), dst, None))
     }
 }
 
@@ -106,7 +104,7 @@ fn times(one: Duration, other: Duration) -> u64 {
 }
 
 /// The first good answer; if there is none, the first disk's.
-async fn race(path: &DataPath, first: &mut Reading, second: Reading, good: Good<'_>) -> Answer {
+async fn race(path: &DataPath, first: &Reading, second: Reading, good: Good<'_>) -> Read {
     let first = Box::pin(first.answer(&path.io, &path.env));
     let second = Box::pin(second.wait(&path.io, &path.env));
     match select(first, second).await {
@@ -126,6 +124,6 @@ async fn race(path: &DataPath, first: &mut Reading, second: Reading, good: Good<
     }
 }
 
-fn or(mut second: Answer, first: Answer, good: Good<'_>) -> Answer {
+fn or(mut second: Read, first: Read, good: Good<'_>) -> Read {
     if second.0.is_ok() && good(&mut second.1) { second } else { first }
 }

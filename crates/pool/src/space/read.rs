@@ -109,7 +109,8 @@ impl Space {
         if let Some(copy) = self.choose(now, &copies, &units)
             && let Some(disk) = &copy.disk
         {
-            let mut reading = disk.start_read(now, copy.data_at(disk, first), dst);
+            let late = self.late(disk, &copies, &units);
+            let reading = disk.start_read(now, copy.data_at(disk, first), dst, late);
             // What is not as it should be is looked at below, part by part.
             let good = |dst: &mut SgMut| {
                 let well = |(key, part): &(GroupKey, Range<u32>)| {
@@ -118,8 +119,7 @@ impl Space {
                 };
                 parts.iter().all(well)
             };
-            let another = self.has_another(&copies, &units);
-            let (result, back) = self.hedged(&mut reading, another, row, column, &units, &good).await;
+            let (result, back) = self.hedged(&reading, row, column, &units, &good).await;
             (done, dst) = (result.is_ok(), back);
         }
         for (key, part) in parts {

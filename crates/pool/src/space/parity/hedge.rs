@@ -40,10 +40,10 @@ impl Striped {
             }
             dst = made.1;
         }
-        let mut first = disk.start_read(path.env.moment(), offset, dst);
+        let late = path.is_hedging().then(|| disk.pulse.hedge_after());
+        let first = disk.start_read(path.env.moment(), offset, dst, late);
         disk.pulse.count_user_read();
-        if path.is_hedging()
-            && !first.ends_within(disk.pulse.hedge_after()).await
+        if !first.ends_in_time().await
             && path.may_hedge()
             && let Some(buffers) = first.shape().try_alloc(&path.io)
         {

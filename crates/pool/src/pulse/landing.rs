@@ -1,0 +1,111 @@
+//! The wait for one read that its disk tells of.
+//!
+//! It goes on whoever waits, or does not: what comes when nobody waits any more is dropped, buffers and all.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use disk::Read;
+use parking_lot::Mutex;
+
+/// Where a read arrives.
+#[derive(Default)]
+pub(super) struct Landing(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    came: Answer,
+    /// It takes longer than who waits wanted to wait at first, and he has not heard that.
+    late: bool,
+    waker: Option<Waker>,
+}
+
+#[derive(Default)]
+enum Answer {
+    #[default]
+    Open,
+    /// It gave this; nothing, if its disk has left, or it was taken.
+    Ended(Option<Read>),
+}
+
+/// What came of a wait for a read.
+pub(crate) enum Came {
+    /// What it gave, or nothing: its disk has left.
+    Ended(Option<Read>),
+    /// It takes longer than who waits wanted to wait at first.
+    Late,
+}
+
+/// The wait for a read; whether or not somebody waits, it goes on.
+pub(crate) struct Waits(Arc<Landing>);
+
+impl Landing {
+    /// One whose disk has left already.
+    pub(super) fn of_none() -> Landing {
+        Landing(Mutex::new(State { came: Answer::Ended(None), ..State::default() }))
+    }
+
+    /// It has ended, or nobody is to wait any more: its disk has left.
+    pub(super) fn ends(&self, answer: Option<Read>) {
+        let mut state = self.0.lock();
+        state.came = Answer::Ended(answer);
+        let waker = state.waker.take();
+        drop(state);
+        waker.into_iter().for_each(Waker::wake);
+    }
+
+    /// It takes long.
+    pub(super) fn is_late(&self) {
+        let mut state = self.0.lock();
+        state.late = true;
+        let waker = state.waker.take();
+        drop(state);
+        waker.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl State {
+    fn stays<T>(&mut self, context: &Context<'_>) -> Poll<T> {
+        if !self.waker.as_ref().is_some_and(|w| w.will_wake(context.waker())) {
+            self.waker = Some(context.waker().clone());
+        }
+        Poll::Pending
+    }
+}
+
+impl Waits {
+    pub(super) fn new(landing: &Arc<Landing>) -> Waits {
+        Waits(Arc::clone(landing))
+    }
+
+    /// What came of it first; what it gives, once.
+    pub(crate) fn poll_first(&self, context: &Context<'_>) -> Poll<Came> {
+        let mut state = self.0.0.lock();
+        if let Answer::Ended(answer) = &mut state.came {
+            return Poll::Ready(Came::Ended(answer.take()));
+        }
+        if std::mem::take(&mut state.late) { Poll::Ready(Came::Late) } else { state.stays(context) }
+    }
+
+    /// What it gave, or nothing: its disk has left. Once.
+    pub(crate) async fn end(&self) -> Option<Read> {
+        loop {
+            if let Came::Ended(answer) = poll_fn(|context| self.poll_first(context)).await {
+                return answer;
+            }
+        }
+    }
+
+    /// Whether it ends before it is late; what it gave stays for [`Waits::end`].
+    pub(crate) async fn ends_in_time(&self) -> bool {
+        poll_fn(|context| {
+            let mut state = self.0.0.lock();
+            if matches!(state.came, Answer::Ended(_)) {
+                return Poll::Ready(true);
+            }
+            if std::mem::take(&mut state.late) { Poll::Ready(false) } else { state.stays(context) }
+        })
+        .await
+    }
+}
