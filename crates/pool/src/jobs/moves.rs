@@ -79,7 +79,7 @@ impl DataPath {
     ) -> Result<Moved, SpaceError> {
         let Some(_mine) = About::begin(self, space, row) else { return Ok(Moved::Begun) };
         let space_of = self.space(space)?;
-        let mut last = None;
+        let (mut last, mut tried) = (None, true);
         loop {
             let now = self.read(|s| {
                 let r = s.rows.get(&(space, row))?;
@@ -100,7 +100,8 @@ impl DataPath {
                     Err(e) => Err(e),
                 };
             }
-            if present && progress.is_stopped() {
+            // A disk may be the pool's and not take part yet.
+            if present && (progress.is_stopped() || !tried) {
                 return Ok(Moved::Begun);
             }
             if !present || stuck {
@@ -115,8 +116,8 @@ impl DataPath {
                     Err(e) => Err(e),
                 };
             }
-            last = Some(moving.copy.missed);
-            space_of.resync_copy(row, index, moving.copy.missed, progress).await?;
+            tried = space_of.resync_copy(row, index, moving.copy.missed, progress).await?;
+            last = tried.then_some(moving.copy.missed);
         }
     }
 

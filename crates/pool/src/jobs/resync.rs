@@ -72,25 +72,27 @@ impl DataPath {
 }
 
 impl Space {
-    /// Copies to one copy of a row what it has missed of these regions, as far as somebody here has it.
+    /// Copies to one copy of a row what it has missed of these regions, as far as somebody here has it. False: not all was tried, since the
+    /// job was stopped, or the copy's disk did not take part all the time.
     pub(crate) async fn resync_copy(
         &self,
         row: RowNumber,
         index: usize,
         missed: u64,
         progress: &Progress,
-    ) -> Result<(), SpaceError> {
-        let Some((_, disk)) = self.copy_here(row, index) else { return Ok(()) };
+    ) -> Result<bool, SpaceError> {
+        let Some((copy, disk)) = self.copy_here(row, index) else { return Ok(false) };
         let regions = (0..REGIONS).filter(|r| missed & 1 << r != 0);
         let behind: Vec<Behind> = regions.map(|region| Behind { row, index, region }).collect();
         let together = together(self.path.slab_bytes / u64::from(REGIONS));
         for some in behind.chunks(together) {
             if progress.is_stopped() {
-                return Ok(());
+                return Ok(false);
             }
             self.resync_regions(disk.number, some, progress).await?;
         }
-        Ok(())
+        let same = self.copy_here(row, index).is_some_and(|(now, _)| now.is_as(&copy));
+        Ok(same && !progress.is_stopped())
     }
 
     async fn resync_regions(

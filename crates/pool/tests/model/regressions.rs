@@ -260,6 +260,28 @@ fn a_row_that_is_given_slabs_while_a_disk_is_added_is_whole() {
     in_virtual_time(run(51_200, None));
 }
 
+/// A slab was moved to a disk that was the pool's already and did not take part yet: nothing was copied, and as the slab's old disk had missed all of it too the
+/// move counted as done. With the next disk the row was gone.
+#[test]
+fn what_moves_to_a_disk_on_its_way_in_is_copied() {
+    in_virtual_time(async {
+        let (rig, site) = mirror().await;
+        rig.machine.pull(SlotId(1), PowerCut::LoseAll);
+        site.pool.disk_failed(DiskNumber(1), Absence::Gone).await.expect("the other one is there");
+        site.write(0, &[1], true).await.expect("one disk");
+        let slot = rig.machine.add(&options(&rig.machine));
+        let disk = NewDisk::new(rig.machine.open(slot).expect("it is new"));
+        assert_eq!(site.pool.add_disk(&disk).await.expect("it is well"), DiskNumber(2));
+        let evacuate = async || site.path.evacuate(DiskNumber(1), &Progress::default()).await;
+        assert_eq!(evacuate().await.expect("it may be left as it is").left, 1);
+        let member = site.pool.members().get(DiskNumber(2)).cloned().expect("it is there");
+        site.path.join(&member).await.expect("it is ours");
+        assert_eq!(evacuate().await.expect("all take part").left, 0);
+        assert!(!is_behind(&site, 2));
+    });
+    in_virtual_time(run(1_127_695_362_678_354, None));
+}
+
 /// A write that had waited for another disk since before a disk left, came back and was brought up to date said that this one had missed it, though it wrote to it
 /// then: with the other one the region was gone.
 #[test]
