@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::lose::spare_in_row;
 use super::{Fault, FaultKind, Level, Place, Severity, Snapshot, rows_that_fit};
 use crate::events::Found;
-use crate::jobs::{Kind, Subject, Why};
+use crate::jobs::{JobState, Kind, Subject, Why};
 use crate::placement::outside;
 use crate::{
     Absence, DiskNumber, DiskRecord, MediaClass, Presence, Provisioning, REGIONS, RowNumber, SpaceId,
@@ -150,9 +150,12 @@ fn disks(now: &Snapshot<'_>) -> Vec<Fault> {
         out.push(Fault::new(Place::Disk(*disk), Severity::Warning, FaultKind::Slow(*slow)));
     }
     let retired = state.disks.iter().filter(|(_, r)| r.usage == Usage::Retired);
-    for (disk, _) in retired.filter(|(d, _)| state.is_present(**d) && state.slabs_used(**d).next().is_none())
-    {
-        out.push(Fault::new(Place::Disk(*disk), Severity::Information, FaultKind::Retired));
+    for (&disk, _) in retired.filter(|(d, _)| state.is_present(**d)) {
+        let left = state.slabs_used(disk).count() as u64 * state.slab_bytes;
+        let drains = |j: &&JobState| j.kind == Kind::Drain && j.subject == Subject::Disk(disk);
+        let waits = if left == 0 { None } else { waits(now.jobs.iter().find(drains)) };
+        let severity = if waits.is_some() { Severity::Warning } else { Severity::Information };
+        out.push(Fault::new(Place::Disk(disk), severity, FaultKind::Retired { left, waits }));
     }
     let mut counts: BTreeMap<(DiskNumber, bool), u64> = BTreeMap::new();
     for ((found, disk), units) in &now.findings {
@@ -184,21 +187,26 @@ fn behind(now: &Snapshot<'_>) -> Vec<Fault> {
         }
     }
     let fault = |(disk, regions): (DiskNumber, u64)| {
-        let works = |j: &&crate::jobs::JobState| {
+        let works = |j: &&JobState| {
             j.subject == Subject::Disk(disk) && matches!(j.kind, Kind::Resync | Kind::Rebuild)
                 || matches!(j.kind, Kind::Rebuild | Kind::Drain | Kind::Rebalance)
         };
-        let waits = match now.jobs.iter().find(works).map(|j| j.why.clone()) {
-            // Nobody has begun, or somebody has stopped it.
-            None => Some(Why::Stopping),
-            Some(None | Some(Why::Paced { .. } | Why::After(..))) => None,
-            Some(why) => why,
-        };
+        let waits = waits(now.jobs.iter().find(works));
         let severity = if waits.is_some() { Severity::Warning } else { Severity::Information };
         let bytes = regions * (state.slab_bytes / u64::from(REGIONS));
         Fault::new(Place::Disk(disk), severity, FaultKind::Behind { bytes, waits })
     };
     regions.into_iter().map(fault).collect()
+}
+
+/// Why a job does not work, if it does not.
+fn waits(job: Option<&JobState>) -> Option<Why> {
+    match job.map(|j| j.why.clone()) {
+        // Nobody has begun, or somebody has stopped it.
+        None => Some(Why::Stopping),
+        Some(None | Some(Why::Paced { .. } | Why::After(..))) => None,
+        Some(why) => why,
+    }
 }
 
 /// What is wrong with spaces.

@@ -93,8 +93,13 @@ pub enum FaultKind {
         /// Units of 4 KiB.
         units: u64,
     },
-    /// A disk that is to get nothing more has nothing any more.
-    Retired,
+    /// A disk is to get nothing more.
+    Retired {
+        /// Bytes that it still has.
+        left: u64,
+        /// Whether a job moves them, or why none does.
+        waits: Option<Why>,
+    },
     /// A present disk lacks writes, which a job copies.
     Behind {
         /// Bytes.

@@ -79,9 +79,10 @@ pub fn of_pool(state: &State, troubled: &Troubled, suspended: bool, read_only: b
         return Health::new("Read-only", "Unhealthy");
     }
     let spaces: Vec<_> = state.spaces.keys().map(|s| of_space(state, *s)).collect();
-    // A slow disk takes nothing from the pool as long as it is there.
+    // A disk that is slow, or gets nothing new, takes nothing from the pool as long as it is there.
     let troubled = Troubled { slow: BTreeSet::new(), ..troubled.clone() };
     let disks = state.disks.iter().map(|(number, record)| of_disk(*number, record, &troubled));
+    let disks = disks.filter(|h| h.operational != "Retired");
     if spaces.iter().any(|h| h.health == "Unhealthy") {
         Health::new("Degraded", "Unhealthy")
     } else if disks.chain(spaces.iter().copied()).any(|h| h != Health::OK) {

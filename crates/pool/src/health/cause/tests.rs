@@ -187,14 +187,22 @@ fn a_disk_behind_explains_what_its_copies_lack() {
 }
 
 #[test]
-fn a_retired_disk_may_be_taken_out_when_it_is_empty() {
+fn a_retired_disk_is_emptied_and_may_be_taken_out() {
     let mut s = pool(&["", "", ""]);
     space(&mut s, "vm", MIRROR, SLAB, &[&[0, 1]]);
     for disk in [1, 2] {
         s.apply(&crate::Op::SetUsage { disk: DiskNumber(disk), usage: crate::Usage::Retired })
             .expect("it may");
     }
-    assert_eq!(lines(&super::faults(&now(&s))), ["4 disk 2 Retired"]);
+    assert_eq!(told(&now(&s)), ["5 disk 1 Retired", "4 disk 2 Retired"], "nobody moves it");
+    let mut snapshot = now(&s);
+    snapshot.jobs = vec![job(Kind::Drain, Subject::Disk(DiskNumber(1)), None)];
+    let faults = super::faults(&snapshot);
+    assert_eq!(lines(&faults), ["4 disk 1 Retired", "4 disk 2 Retired"]);
+    assert_eq!(faults[0].kind, FaultKind::Retired { left: SLAB, waits: None });
+    snapshot.jobs[0].why = Some(Why::Paused);
+    assert_eq!(super::faults(&snapshot)[0].kind, FaultKind::Retired { left: SLAB, waits: Some(Why::Paused) });
+    assert_eq!(crate::health::of_pool(&s, &Default::default(), false, false), crate::health::Health::OK);
 }
 
 #[test]

@@ -96,7 +96,10 @@ impl Words<'_> {
                 ),
                 vec![format!("causeway pool show {pool}")],
             ),
-            (FaultKind::Retired, place) => {
+            (FaultKind::Retired { left, waits }, place) if *left > 0 => {
+                self.drains(*left, waits.as_ref(), place)
+            }
+            (FaultKind::Retired { .. }, place) => {
                 let number = number_of(place);
                 let actions = vec![
                     format!("causeway pool remove-disk {pool} {number}"),
@@ -195,6 +198,32 @@ impl Words<'_> {
         ("VirtualDisks.OtherMedia", text, vec![action, "causeway job list".to_owned()])
     }
 
+    fn drains(&self, bytes: u64, waits: Option<&Why>, place: &Place) -> (&'static str, String, Vec<String>) {
+        let kind = "PhysicalDisk.Retired";
+        let what = human_bytes(bytes);
+        let Some(why) = waits else {
+            let text = format!("It is retired: {what} are being moved to others; nothing has to be done");
+            return (kind, text, vec!["causeway job list".to_owned()]);
+        };
+        let (text, action) = match (why, self.job(Kind::Drain, place)) {
+            (Why::Paused, Some(job)) => {
+                ("its job is paused".to_owned(), format!("causeway job resume {}", job.id.0))
+            }
+            (_, None) => (
+                "no job does it".to_owned(),
+                format!("causeway disk retire {}/{}", quoted(&self.state.name), number_of(place)),
+            ),
+            _ => (why.to_string(), "causeway job list".to_owned()),
+        };
+        (kind, format!("It is retired, and {what} are not moved to others: {text}"), vec![action])
+    }
+
+    /// The job of a kind for a disk.
+    fn job(&self, kind: Kind, place: &Place) -> Option<&JobState> {
+        let Place::Disk(disk) = place else { return None };
+        self.jobs.iter().find(|j| j.kind == kind && j.subject == Subject::Disk(*disk))
+    }
+
     fn behind(&self, bytes: u64, waits: Option<&Why>, place: &Place) -> (&'static str, String, Vec<String>) {
         let kind = "PhysicalDisk.Resyncing";
         let what = human_bytes(bytes);
@@ -202,11 +231,7 @@ impl Words<'_> {
             let text = format!("{what} that it has missed are being copied to it; nothing has to be done");
             return (kind, text, vec!["causeway job list".to_owned()]);
         };
-        let mine = |j: &&JobState| {
-            j.kind == Kind::Resync && matches!(place, Place::Disk(d) if j.subject == Subject::Disk(*d))
-        };
-        let job = self.jobs.iter().find(mine);
-        let (text, action) = match (why, job) {
+        let (text, action) = match (why, self.job(Kind::Resync, place)) {
             (Why::Paused, Some(job)) => {
                 ("its job is paused".to_owned(), format!("causeway job resume {}", job.id.0))
             }
