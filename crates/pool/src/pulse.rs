@@ -1,7 +1,8 @@
 //! How a disk answers: what is under way on it, how long I/Os took lately, and an end to waiting for one that has left.
 //!
-//! Parts: [`spread`] and [`lately`] count latencies, [`budget`] says how many reads may be hedged, [`standing`] compares disks with their peers (all of them without clock
-//! or I/O), [`watch`] acts on it, [`followed`] is the wait for one I/O, [`landing`] that for a read of data, and [`hedger`] tells who waits for one that another copy may answer.
+//! Parts: [`spread`] and [`lately`] count latencies, [`budget`] says how many reads may be hedged, [`standing`] compares disks with their peers (all of them without
+//! clock or I/O); [`watch`] acts on it. [`followed`] is the wait for one I/O. [`told`] begins and ends those of data whose disk tells, and [`landing`] is the wait for
+//! such a read; [`hedger`] tells who waits for one that it takes long, so that another copy may answer.
 //!
 //! Invariants:
 //! 1. An I/O is under way until its driver is done with it, whether or not somebody still waits: its buffers are the driver's until then.
@@ -17,6 +18,7 @@ mod spread;
 pub mod standing;
 #[cfg(test)]
 mod tests;
+mod told;
 pub(crate) mod watch;
 
 use std::sync::Arc;
@@ -24,13 +26,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::task::Waker;
 use std::time::Duration;
 
-use disk::{DiskError, DiskInfo, Media, Op, Place, Read, Then, Told, Written};
+use disk::{DiskError, DiskInfo, Media, Op, Place};
 use env::{Env, Io, Moment};
 use parking_lot::Mutex;
 
 pub(crate) use followed::Followed;
 use followed::{Ticket, UnderWay, Waiter};
-use landing::Landing;
 pub(crate) use landing::{Came, Waits};
 use lately::Lately;
 use standing::{Latency, Look};
@@ -173,56 +174,6 @@ impl Pulse {
         }
         let slot = self.begin(UnderWay { began, at, counted, short: false, waiter: None, due: None });
         Followed::new(start(), Ticket::new(self, slot))
-    }
-
-    /// Starts a write of data whose disk tells when it has ended. `who` is told what came of it, or that the disk has left; once.
-    pub(crate) fn write_then(
-        self: &Arc<Pulse>,
-        began: Moment,
-        at: Place,
-        (who, which): (Arc<dyn Told<Written>>, usize),
-        start: impl FnOnce(Then<Written>),
-    ) {
-        let waiter = Some(Waiter::Told(who, which));
-        let slot = self.begin(UnderWay { began, at, counted: true, short: false, waiter, due: None });
-        // After it is there to be seen: whoever abandons it after this look tells.
-        if !self.abandoned.load(Ordering::Acquire) {
-            let pulse: Arc<Pulse> = Arc::clone(self);
-            return start(Then::new(pulse, slot as usize, at));
-        }
-        let begun = self.remove(&mut self.state.lock(), slot);
-        if let Some(Waiter::Told(who, which)) = begun.and_then(|u| u.waiter) {
-            who.told(which, Err(DiskError::Timeout { at }));
-        }
-    }
-
-    /// Starts a read of data whose disk tells when it has ended; who waits hears when it has taken so long as `late` says.
-    pub(crate) fn read_then(
-        self: &Arc<Pulse>,
-        began: Moment,
-        at: Place,
-        late: Option<Duration>,
-        start: impl FnOnce(Then<Read>),
-    ) -> Waits {
-        if self.abandoned.load(Ordering::Acquire) {
-            return Waits::new(&Arc::new(Landing::of_none()));
-        }
-        let landing = Arc::<Landing>::default();
-        let waiter = Some(Waiter::Reads(Arc::clone(&landing)));
-        let due = late.map(|late| began.after(late));
-        let slot = self.begin(UnderWay { began, at, counted: true, short: false, waiter, due });
-        // After it is there to be seen, both: the task looks for it once more when it ends, and whoever abandons it after this look tells.
-        if due.is_some() {
-            self.watch.wake_hedger(&self.env);
-        }
-        if self.abandoned.load(Ordering::Acquire) {
-            drop(self.remove(&mut self.state.lock(), slot));
-            landing.ends(None);
-        } else {
-            let pulse: Arc<Pulse> = Arc::clone(self);
-            start(Then::new(pulse, slot as usize, at));
-        }
-        Waits::new(&landing)
     }
 
     pub(crate) fn now(&self) -> Moment {
@@ -424,24 +375,6 @@ impl Pulse {
                 Waiter::Told(who, which) => who.told(which, Err(DiskError::Timeout { at })),
                 Waiter::Reads(landing) => landing.ends(None),
             }
-        }
-    }
-}
-
-/// A disk tells of a write that `which` is the slot of.
-impl Told<Written> for Pulse {
-    fn told(self: Arc<Pulse>, which: usize, result: Written) {
-        if let Some(Waiter::Told(who, which)) = self.done(which as u32) {
-            who.told(which, result);
-        }
-    }
-}
-
-/// The same of a read.
-impl Told<Read> for Pulse {
-    fn told(self: Arc<Pulse>, which: usize, answer: Read) {
-        if let Some(Waiter::Reads(landing)) = self.done(which as u32) {
-            landing.ends(Some(answer));
         }
     }
 }

@@ -134,10 +134,11 @@ impl<T: Send + 'static> Followed<T> {
         self.waited = true;
         let Some(ticket) = &self.ticket else { return Poll::Ready(None) };
         let pulse = &ticket.pulse;
-        if let Some(mine) = &mut pulse.state.lock().under_way[ticket.slot as usize] {
-            if !mine.waiter.as_ref().and_then(Waiter::waker).is_some_and(|w| w.will_wake(context.waker())) {
-                mine.waiter = Some(Waiter::Looks(context.waker().clone()));
-            }
+        let wakes = |w: &Waiter| w.waker().is_some_and(|w| w.will_wake(context.waker()));
+        if let Some(mine) = &mut pulse.state.lock().under_way[ticket.slot as usize]
+            && !mine.waiter.as_ref().is_some_and(wakes)
+        {
+            mine.waiter = Some(Waiter::Looks(context.waker().clone()));
         }
         // After the waker is there: whoever abandons it after this look wakes it.
         if pulse.abandoned.load(Ordering::Acquire) {

@@ -1,4 +1,4 @@
-use disk::Disk;
+use disk::{Disk, Read, Then, Told, Written};
 use futures_util::future::{Either, select};
 
 use super::*;

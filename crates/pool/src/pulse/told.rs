@@ -1,0 +1,82 @@
+//! I/Os of data whose disk tells when they have ended: nobody looks before.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use disk::{DiskError, Place, Read, Then, Told, Written};
+use env::Moment;
+
+use super::Pulse;
+use super::followed::{UnderWay, Waiter};
+use super::landing::{Landing, Waits};
+
+impl Pulse {
+    /// Starts a write of data whose disk tells when it has ended. `who` is told what came of it, or that the disk has left; once.
+    pub(crate) fn write_then(
+        self: &Arc<Pulse>,
+        began: Moment,
+        at: Place,
+        (who, which): (Arc<dyn Told<Written>>, usize),
+        start: impl FnOnce(Then<Written>),
+    ) {
+        let waiter = Some(Waiter::Told(who, which));
+        let slot = self.begin(UnderWay { began, at, counted: true, short: false, waiter, due: None });
+        // After it is there to be seen: whoever abandons it after this look tells.
+        if !self.abandoned.load(Ordering::Acquire) {
+            let pulse: Arc<Pulse> = Arc::clone(self);
+            return start(Then::new(pulse, slot as usize, at));
+        }
+        let begun = self.remove(&mut self.state.lock(), slot);
+        if let Some(Waiter::Told(who, which)) = begun.and_then(|u| u.waiter) {
+            who.told(which, Err(DiskError::Timeout { at }));
+        }
+    }
+
+    /// Starts a read of data whose disk tells when it has ended; who waits hears when it has taken so long as `late` says.
+    pub(crate) fn read_then(
+        self: &Arc<Pulse>,
+        began: Moment,
+        at: Place,
+        late: Option<Duration>,
+        start: impl FnOnce(Then<Read>),
+    ) -> Waits {
+        if self.abandoned.load(Ordering::Acquire) {
+            return Waits::new(&Arc::new(Landing::of_none()));
+        }
+        let landing = Arc::<Landing>::default();
+        let waiter = Some(Waiter::Reads(Arc::clone(&landing)));
+        let due = late.map(|late| began.after(late));
+        let slot = self.begin(UnderWay { began, at, counted: true, short: false, waiter, due });
+        // After it is there to be seen, both: the task looks for it once more when it ends, and whoever abandons it after this look tells.
+        if due.is_some() {
+            self.watch.wake_hedger(&self.env);
+        }
+        if self.abandoned.load(Ordering::Acquire) {
+            drop(self.remove(&mut self.state.lock(), slot));
+            landing.ends(None);
+        } else {
+            let pulse: Arc<Pulse> = Arc::clone(self);
+            start(Then::new(pulse, slot as usize, at));
+        }
+        Waits::new(&landing)
+    }
+}
+
+/// A disk tells of a write that `which` is the slot of.
+impl Told<Written> for Pulse {
+    fn told(self: Arc<Pulse>, which: usize, result: Written) {
+        if let Some(Waiter::Told(who, which)) = self.done(which as u32) {
+            who.told(which, result);
+        }
+    }
+}
+
+/// The same of a read.
+impl Told<Read> for Pulse {
+    fn told(self: Arc<Pulse>, which: usize, answer: Read) {
+        if let Some(Waiter::Reads(landing)) = self.done(which as u32) {
+            landing.ends(Some(answer));
+        }
+    }
+}
