@@ -34,7 +34,7 @@ pub(crate) use followed::Followed;
 use followed::{Ticket, UnderWay, Waiter};
 pub(crate) use landing::{Came, Waits};
 use lately::Lately;
-use standing::{Latency, Look};
+use standing::Look;
 use watch::Watch;
 
 /// A read is not hedged before so long: timers are good to a millisecond, and what answers sooner is well.
@@ -85,6 +85,8 @@ struct State {
     writes: Lately,
     /// The longest I/O since the last look, in nanoseconds, but for flushes: how long they take depends on what was written before.
     longest: u64,
+    /// Of those that began in a short queue.
+    longest_short: u64,
     under_way: Vec<Option<UnderWay>>,
     free: Vec<u32>,
     writing: u32,
@@ -136,6 +138,7 @@ impl Pulse {
                 reads: Lately::new(),
                 writes: Lately::new(),
                 longest: 0,
+                longest_short: 0,
                 under_way: Vec::new(),
                 free: Vec::new(),
                 writing: 0,
@@ -219,6 +222,9 @@ impl Pulse {
     fn ended(&self, state: &mut State, io: &UnderWay, took: u64, now: Moment) {
         if io.at.op != Op::Flush {
             state.longest = state.longest.max(took);
+            if io.short {
+                state.longest_short = state.longest_short.max(took);
+            }
         }
         match io.at.op {
             Op::Read => {
@@ -245,7 +251,7 @@ impl Pulse {
         }
     }
 
-    /// How many I/Os of data somebody waits for, and reads that nobody waits for any more: they are in the queue all the same.
+    /// How many I/Os of data somebody waits for, and those that nobody waits for any more: they are in the queue all the same.
     pub(crate) fn in_flight(&self) -> u32 {
         self.in_flight.load(Ordering::Relaxed)
     }
@@ -346,19 +352,21 @@ impl Pulse {
     /// What it did lately; what is the longest is counted anew from here.
     pub(crate) fn look(&self, info: &DiskInfo, now: Moment) -> Look {
         let mut state = self.state.lock();
-        let (reads, writes) = (state.reads.latency(now), state.writes.latency(now));
-        let asked = state.under_way.iter().flatten().filter(|u| u.waiter.is_some() && u.at.op != Op::Flush);
-        let age = asked.map(|u| now.ns_since(u.began)).max().unwrap_or_default();
-        // One that is avoided has few reads: then its moving average.
-        let average = Duration::from_nanos(self.typical.load(Ordering::Relaxed));
-        let known = self.reads.load(Ordering::Relaxed) >= KNOWN && state.reads.count() > 0;
-        let few = || known.then_some(Latency { median: average, mean: average, crowded: false });
+        // A disk that is avoided, or not preferred, has few reads: each of them counts.
+        let (reads, writes) = (state.reads.latency(now, 1), state.writes.latency(now, standing::SAMPLES));
+        let asked =
+            || state.under_way.iter().flatten().filter(|u| u.waiter.is_some() && u.at.op != Op::Flush);
+        let oldest = asked().map(|u| now.ns_since(u.began)).max().unwrap_or_default();
+        let short = asked().filter(|u| u.short).map(|u| now.ns_since(u.began)).max().unwrap_or_default();
+        let (longest, longest_short) = (state.longest.max(oldest), state.longest_short.max(short));
+        (state.longest, state.longest_short) = (0, 0);
         Look {
             media: info.media as u8,
             flash: matches!(info.media, Media::Scm | Media::Nvme | Media::Ssd),
-            reads: reads.or_else(few),
+            reads,
             writes,
-            longest: Duration::from_nanos(std::mem::take(&mut state.longest).max(age)),
+            longest: Duration::from_nanos(longest),
+            longest_short: Duration::from_nanos(longest_short),
         }
     }
 

@@ -153,6 +153,9 @@ fn disks(now: &Snapshot<'_>) -> Vec<Fault> {
     for (&disk, _) in retired.filter(|(d, _)| state.is_present(**d)) {
         let left = state.slabs_used(disk).count() as u64 * state.slab_bytes;
         let drains = |j: &&JobState| j.kind == Kind::Drain && j.subject == Subject::Disk(disk);
+        if left > 0 && now.read_only {
+            continue;
+        }
         let waits = if left == 0 { None } else { waits(now.jobs.iter().find(drains)) };
         let severity = if waits.is_some() { Severity::Warning } else { Severity::Information };
         out.push(Fault::new(Place::Disk(disk), severity, FaultKind::Retired { left, waits }));
@@ -204,7 +207,7 @@ fn waits(job: Option<&JobState>) -> Option<Why> {
     match job.map(|j| j.why.clone()) {
         // Nobody has begun, or somebody has stopped it.
         None => Some(Why::Stopping),
-        Some(None | Some(Why::Paced { .. } | Why::After(..))) => None,
+        Some(None | Some(Why::Paced { .. } | Why::After(..) | Why::Soon(_))) => None,
         Some(why) => why,
     }
 }

@@ -15,6 +15,8 @@ pub struct Snapshot<'a> {
     pub state: &'a State,
     /// Why it takes no changes any more.
     pub suspended: Option<String>,
+    /// It was opened to be read only: nothing moves, and nobody asks for it.
+    pub read_only: bool,
     /// Disks that are present although an I/O failed, with the last error: they have something that no other has.
     pub failing: BTreeMap<DiskNumber, String>,
     /// What was not as it was written since the pool was opened.

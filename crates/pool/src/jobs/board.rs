@@ -77,6 +77,8 @@ pub enum Why {
     Away(Vec<DiskNumber>),
     /// It failed, and tries again.
     Failed(String),
+    /// It is not done, and goes on in a moment.
+    Soon(String),
     /// It ends after what is under way.
     Stopping,
 }
@@ -445,6 +447,7 @@ impl fmt::Display for Why {
                 }
             }
             Why::Failed(error) => write!(f, "failed, and tries again: {error}"),
+            Why::Soon(why) => write!(f, "goes on in a moment: {why}"),
             Why::Stopping => f.write_str("ends"),
         }
     }

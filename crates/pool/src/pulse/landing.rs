@@ -41,11 +41,6 @@ pub(crate) enum Came {
 pub(crate) struct Waits(Arc<Landing>);
 
 impl Landing {
-    /// One whose disk has left already.
-    pub(super) fn of_none() -> Landing {
-        Landing(Mutex::new(State { came: Answer::Ended(None), ..State::default() }))
-    }
-
     /// It has ended, or nobody is to wait any more: its disk has left.
     pub(super) fn ends(&self, answer: Option<Read>) {
         let mut state = self.0.lock();

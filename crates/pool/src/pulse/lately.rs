@@ -26,15 +26,15 @@ impl Lately {
         }
     }
 
-    /// Of those that began in a short queue, or of all where those are too few; `None` where these are, too.
-    pub(super) fn latency(&mut self, now: Moment) -> Option<Latency> {
-        let of = |spread: &mut Spread, crowded| {
+    /// Of those that began in a short queue, or of all where those are fewer than `least`; `None` where all are too few.
+    pub(super) fn latency(&mut self, now: Moment, least: u64) -> Option<Latency> {
+        let of = |spread: &mut Spread, least, crowded| {
             spread.roll(now);
             let (median, mean) = spread.percentile(50).zip(spread.mean())?;
-            (spread.count() >= SAMPLES).then_some(Latency { median, mean, crowded })
+            (spread.count() >= least).then_some(Latency { median, mean, crowded })
         };
-        let all = of(&mut self.all, true);
-        of(&mut self.short, false).or(all)
+        let all = of(&mut self.all, SAMPLES, true);
+        of(&mut self.short, least, false).or(all)
     }
 
     /// How many there were.
@@ -61,13 +61,14 @@ mod tests {
             lately.add(100 * MS, false, now);
         }
         lately.add(2 * MS, true, now);
-        let latency = lately.latency(now).expect("there were enough");
+        let latency = lately.latency(now, SAMPLES).expect("there were enough");
         assert!(latency.crowded && latency.mean > Duration::from_millis(90), "{latency:?}");
+        assert!(lately.latency(now, 1).is_some_and(|l| !l.crowded && l.mean == Duration::from_millis(2)));
         for _ in 1..SAMPLES {
             lately.add(2 * MS, true, now);
         }
-        let latency = lately.latency(now).expect("there were enough");
+        let latency = lately.latency(now, SAMPLES).expect("there were enough");
         assert_eq!((latency.crowded, latency.mean), (false, Duration::from_millis(2)));
-        assert_eq!(lately.latency(now.after(2 * SPAN)), None);
+        assert_eq!(lately.latency(now.after(2 * SPAN), 1), None);
     }
 }

@@ -1,8 +1,8 @@
 //! Whether a disk is an outlier among its peers: a core without clock or I/O, fed once a span.
 //!
 //! A disk has points. A span in which its I/Os took far longer than its peers', by median and by mean, gives one, a span with a single I/O of seconds gives several; a span
-//! that is well takes one away, a span without I/O changes nothing. From [`SLOW`] points on it is slow until it has none: so one odd span says nothing, and
-//! one good one does not acquit. With [`LEAVES`] it has been slow for so long that it should leave.
+//! that is well takes one away, a span without I/O changes nothing. From [`SLOW`] points on that a long queue does not explain it is slow until it has none: so one odd
+//! span says nothing, and one good one does not acquit. With [`LEAVES`] of them it has been slow for so long that it should leave.
 //!
 //! Both, because either alone accuses disks that are well: one I/O of a second makes the mean of a hundred, and where I/Os are let through in bursts (a rate cap, a
 //! cache that drains), a few more that wait move the median from the one kind to the other.
@@ -46,10 +46,10 @@ pub const ONE_IO: Duration = Duration::from_secs(3);
 /// Points for a span with such an I/O.
 const POINTS_ONE_IO: u32 = 3;
 
-/// Points that make a disk slow: three spans, or one I/O of seconds.
+/// Points that make a disk slow, if a long queue does not explain them: three spans, or one I/O of seconds.
 pub const SLOW: u32 = 3;
 
-/// Points with which it should leave: a minute of bad spans, or four with an I/O of seconds.
+/// Such points with which it should leave: a minute of bad spans, or four with an I/O of seconds. With as many of any kind it is slow.
 pub const LEAVES: u32 = 12;
 
 /// How long I/Os took.
@@ -70,12 +70,14 @@ pub struct Look {
     pub media: u8,
     /// Whether it is flash, or memory.
     pub flash: bool,
-    /// Its reads, if there were [`SAMPLES`].
+    /// Its reads, if there were [`SAMPLES`], or any in a [`SHORT`] queue.
     pub reads: Option<Latency>,
-    /// Its writes, likewise.
+    /// Its writes, if there were [`SAMPLES`].
     pub writes: Option<Latency>,
     /// The longest I/O that ended in the last span, or the age of one under way; flushes do not count.
     pub longest: Duration,
+    /// The longest of those that began in a [`SHORT`] queue.
+    pub longest_short: Duration,
 }
 
 /// Why a disk is called slow.
@@ -133,13 +135,14 @@ impl Standings {
                 compare(looks, *disk, look, look.writes, |l| l.writes),
             ];
             let standing = self.disks.entry(*disk).or_default();
-            let one = look.longest >= ONE_IO && !common(look.media);
+            let one = |longest| longest >= ONE_IO && !common(look.media);
+            let (one, sure) = (one(look.longest), one(look.longest_short));
             let worst = compared.iter().flatten().filter(|c| c.bad).max_by_key(|c| (!c.crowded, c.median));
             let well = compared.iter().flatten().all(|c| c.well) && look.longest < ONE_IO;
             if worst.is_some() || one {
-                let add = if one { POINTS_ONE_IO } else { 1 };
+                let add = if sure { POINTS_ONE_IO } else { 1 };
                 standing.points = (standing.points + add).min(LEAVES);
-                if one || worst.is_some_and(|w| !w.crowded) {
+                if sure || worst.is_some_and(|w| !w.crowded) {
                     standing.sure = (standing.sure + add).min(LEAVES);
                 }
                 let zero = Slowness {
@@ -230,7 +233,8 @@ mod tests {
     fn of_both(both: impl Iterator<Item = (u32, u32)>) -> BTreeMap<DiskNumber, Look> {
         let look = |(median, mean)| {
             let latency = Latency { median: MS * median, mean: MS * mean, crowded: false };
-            Look { reads: Some(latency), longest: MS * median.max(mean), ..Look::default() }
+            let longest = MS * median.max(mean);
+            Look { reads: Some(latency), longest, longest_short: longest, ..Look::default() }
         };
         (0..).map(DiskNumber).zip(both.map(look)).collect()
     }
@@ -324,6 +328,12 @@ mod tests {
         let mut s = Standings::default();
         let mut one = looks(&[1, 1, 1]);
         one.get_mut(&DiskNumber(1)).expect("it is there").longest = Duration::from_millis(11_700);
+        // In a long queue it says no more than others do.
+        let mut queued = Standings::default();
+        let spans: Vec<_> = (0..2 * LEAVES).map(|_| queued.span(&one)).collect();
+        assert!(spans.iter().all(|v| v.leave.is_empty() && v.slow.values().all(|why| why.crowded)));
+        assert_eq!(spans.iter().position(|v| !v.slow.is_empty()), Some(LEAVES as usize - 1));
+        one.get_mut(&DiskNumber(1)).expect("it is there").longest_short = Duration::from_millis(11_700);
         let verdict = s.span(&one);
         assert_eq!(verdict.slow[&DiskNumber(1)].longest, Duration::from_millis(11_700));
         assert!(verdict.leave.is_empty());

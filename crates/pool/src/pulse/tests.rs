@@ -16,7 +16,7 @@ fn follow(pulse: &Arc<Pulse>, env: &Env, op: Op, takes: Duration) -> Followed<()
     pulse.follow_data(now, Place::whole(op), || Io::pending(async move { env.sleep(takes).await }))
 }
 
-/// As [`Followed::ends_within`], without the task of a data path.
+/// Whether it ends in so long.
 async fn ends_within(io: &mut Followed<()>, time: Duration, env: &Env) -> bool {
     let sleep = Box::pin(env.sleep(time));
     matches!(select(io, sleep).await, Either::Left(_))
@@ -142,6 +142,32 @@ fn a_read_is_late_once_and_ends_once() {
         started.for_each(gives);
         assert!(pulse.is_idle());
         let after = pulse.read_then(env.moment(), at, None, |_| panic!("its disk has left"));
-        assert!(after.end().await.is_none());
+        assert!(after.end().await.is_none() && pulse.is_idle() && pulse.in_flight() == 0);
+    });
+}
+
+#[test]
+fn one_slow_read_of_a_few_makes_no_outlier() {
+    crate::simulation::in_virtual_time(async {
+        let (env, pulse) = known().await;
+        let info = info(&env);
+        let mut standings = standing::Standings::default();
+        for span in 0..40 {
+            for n in 0..3 {
+                let takes = if (span, n) == (2, 0) { 2900 * MS } else { 4 * MS };
+                follow(&pulse, &env, Op::Read, takes).await;
+            }
+            env.sleep(standing::SPAN).await;
+            let mine = pulse.look(&info, env.moment());
+            let peer = Look { longest: 4 * MS, ..mine };
+            let peer = Look {
+                reads: mine.reads.map(|r| standing::Latency { median: 4 * MS, mean: 4 * MS, ..r }),
+                ..peer
+            };
+            let looks = (0..3).map(|d| (crate::DiskNumber(d), if d == 0 { mine } else { peer })).collect();
+            let verdict = standings.span(&looks);
+            assert!(verdict.slow.is_empty(), "span {span}: {verdict:?}");
+            assert!(mine.reads.is_some());
+        }
     });
 }

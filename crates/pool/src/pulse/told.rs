@@ -41,9 +41,6 @@ impl Pulse {
         late: Option<Duration>,
         start: impl FnOnce(Then<Read>),
     ) -> Waits {
-        if self.abandoned.load(Ordering::Acquire) {
-            return Waits::new(&Arc::new(Landing::of_none()));
-        }
         let landing = Arc::<Landing>::default();
         let waiter = Some(Waiter::Reads(Arc::clone(&landing)));
         let due = late.map(|late| began.after(late));

@@ -83,6 +83,7 @@ fn found(world: &World) -> Vec<crate::health::Fault> {
     faults(&Snapshot {
         state: &state,
         suspended: None,
+        read_only: false,
         failing: world.path.events.failing(),
         findings: world.path.events.counts(),
         slow: world.path.events.slow(),

@@ -73,6 +73,7 @@ fn open_faults(id: PoolId, open: &OpenPool) -> Vec<FaultStatus> {
         let now = Snapshot {
             state,
             suspended,
+            read_only: open.read_only,
             failing,
             findings,
             slow,

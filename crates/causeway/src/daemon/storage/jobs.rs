@@ -284,7 +284,7 @@ impl OpenPool {
             None | Some(Why::Paced { .. }) => "Running",
             Some(Why::Paused) => "Suspended",
             Some(Why::Stopping) => "Shutting down",
-            Some(Why::After(..) | Why::Away(_) | Why::Failed(_)) => "Waiting",
+            Some(Why::After(..) | Why::Away(_) | Why::Failed(_) | Why::Soon(_)) => "Waiting",
         };
         JobStatus {
             id: job.id.0,

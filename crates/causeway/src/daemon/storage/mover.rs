@@ -221,7 +221,8 @@ impl Mover {
                 }
             };
             let (change, time) = (std::pin::pin!(change), std::pin::pin!(time));
-            if !job.wait_for(Why::Failed(why), select(change, time).map(drop)).await {
+            let why = if soon.is_some() { Why::Soon(why) } else { Why::Failed(why) };
+            if !job.wait_for(why, select(change, time).map(drop)).await {
                 self.is_over(&job, kind, Subject::Disk(disk));
                 return;
             }

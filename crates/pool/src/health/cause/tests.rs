@@ -62,6 +62,7 @@ fn now(state: &State) -> Snapshot<'_> {
     Snapshot {
         state,
         suspended: None,
+        read_only: false,
         failing: BTreeMap::new(),
         findings: BTreeMap::new(),
         slow: BTreeMap::new(),
@@ -200,8 +201,12 @@ fn a_retired_disk_is_emptied_and_may_be_taken_out() {
     let faults = super::faults(&snapshot);
     assert_eq!(lines(&faults), ["4 disk 1 Retired", "4 disk 2 Retired"]);
     assert_eq!(faults[0].kind, FaultKind::Retired { left: SLAB, waits: None });
+    snapshot.jobs[0].why = Some(Why::Soon("a moment".to_owned()));
+    assert_eq!(super::faults(&snapshot)[0].severity, Severity::Information);
     snapshot.jobs[0].why = Some(Why::Paused);
     assert_eq!(super::faults(&snapshot)[0].kind, FaultKind::Retired { left: SLAB, waits: Some(Why::Paused) });
+    (snapshot.read_only, snapshot.jobs) = (true, Vec::new());
+    assert_eq!(told(&snapshot), ["4 disk 2 Retired"]);
     assert_eq!(crate::health::of_pool(&s, &Default::default(), false, false), crate::health::Health::OK);
 }
 

@@ -307,7 +307,7 @@ fn outlier(slow: &Slowness, place: &Place, pool: &str) -> (String, Vec<String>) 
         )
     };
     text.push_str(if slow.crowded {
-        ". All of them began in a long queue: perhaps it only has more to do than its peers, so it is read as before and stays. If it is as slow with little to do, retire it, which moves what it has to others, and replace it"
+        " in long queues, and too few began in a short one to tell more: perhaps it only has more to do than its peers, so it is read as before and stays. If it is as slow with little to do, retire it, which moves what it has to others, and replace it"
     } else {
         ". Reads avoid it where others have the same; if it stays so it leaves the pool, as soon as that puts nothing at risk. Retire it, which moves what it has to others, and replace it"
     });
