@@ -26,7 +26,8 @@ impl Lately {
         }
     }
 
-    /// Of those that began in a short queue, or of all where those are fewer than `least`; `None` where all are too few.
+    /// Of those that began in a short queue, or of all where those are too few; `None` where all are fewer than `least`. One of many that happened to find a
+    /// short queue says little: only where all are few, few are enough.
     pub(super) fn latency(&mut self, now: Moment, least: u64) -> Option<Latency> {
         let of = |spread: &mut Spread, least, crowded| {
             spread.roll(now);
@@ -34,6 +35,7 @@ impl Lately {
             (spread.count() >= least).then_some(Latency { median, mean, crowded })
         };
         let all = of(&mut self.all, SAMPLES, true);
+        let least = if all.is_some() { SAMPLES } else { least };
         of(&mut self.short, least, false).or(all)
     }
 
@@ -63,7 +65,11 @@ mod tests {
         lately.add(2 * MS, true, now);
         let latency = lately.latency(now, SAMPLES).expect("there were enough");
         assert!(latency.crowded && latency.mean > Duration::from_millis(90), "{latency:?}");
-        assert!(lately.latency(now, 1).is_some_and(|l| !l.crowded && l.mean == Duration::from_millis(2)));
+        assert!(lately.latency(now, 1).is_some_and(|l| l.crowded), "one of many");
+        let mut few = Lately::new();
+        few.add(2 * MS, true, now);
+        assert!(few.latency(now, 1).is_some_and(|l| !l.crowded && l.mean == Duration::from_millis(2)));
+        assert_eq!(few.latency(now, SAMPLES), None);
         for _ in 1..SAMPLES {
             lately.add(2 * MS, true, now);
         }
