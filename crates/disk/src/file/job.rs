@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use super::hold::Hold;
 use super::pages::Pages;
-use crate::{DiskError, FlushLatch, Gate, Op, Place, Read, Then, Written};
+use crate::{DiskError, FlushLatch, Gate, Op, Outcome, Place, Read, Then, Written};
 
 /// An open file or device, kept open by every I/O on it.
 pub(super) struct Target {
@@ -28,20 +28,18 @@ pub(super) struct Target {
     pub(super) arena: Option<Arena>,
 }
 
-/// What is done, with the buffers and, where they are not as the device wants them, pages to copy to or from.
+/// What is done, with who waits for it, the buffers and, where they are not as the device wants them, pages to copy to or from.
 pub(super) enum Work {
-    Read(SgMut, Option<Pages>),
-    Write(Sg, Option<Pages>),
-    Flush,
-    Discard,
+    Read(Reply<Read>, SgMut, Option<Pages>),
+    Write(Reply<Written>, Sg, Option<Pages>),
+    Flush(Reply<Written>),
+    Discard(Reply<Written>),
 }
 
 /// Who waits, if somebody does.
-pub(super) enum Reply {
-    Read(oneshot::Sender<Read>),
-    ReadThen(Then<Read>),
-    Done(oneshot::Sender<Written>),
-    Then(Then<Written>),
+pub(super) enum Reply<T: Outcome> {
+    Waits(oneshot::Sender<T>),
+    Then(Then<T>),
 }
 
 /// The file, open, and the right to touch it: both end with this.
@@ -66,11 +64,10 @@ pub(super) struct Job {
     pub(super) done: u64,
     /// How often the kernel said to come again.
     pub(super) again: u32,
-    pub(super) reply: Reply,
 }
 
 /// What a completion means.
-pub(super) enum Outcome {
+pub(super) enum Judged {
     Finished(Result<(), DiskError>),
     /// There is more to do.
     Again,
@@ -110,15 +107,15 @@ impl Target {
 
 impl Work {
     /// A read into buffers that begin and end as the device wants them, or by way of pages that do.
-    pub(super) fn read(mut dst: SgMut, alignment: u32, block: u32) -> Work {
+    pub(super) fn read(reply: Reply<Read>, mut dst: SgMut, alignment: u32, block: u32) -> Work {
         let length = dst.iter().map(|b| b.len()).sum();
         let fits = fits(dst.iter_mut().map(|b| &*b.filled_mut()), alignment, block);
         let pages = (!fits).then(|| Pages::new(length));
-        Work::Read(dst, pages)
+        Work::Read(reply, dst, pages)
     }
 
     /// The same for a write.
-    pub(super) fn write(src: Sg, alignment: u32, block: u32) -> Work {
+    pub(super) fn write(reply: Reply<Written>, src: Sg, alignment: u32, block: u32) -> Work {
         let fits = fits(src.iter().map(|b| &**b), alignment, block);
         let pages = (!fits).then(|| {
             let length = arena::sg_len(&src);
@@ -127,7 +124,7 @@ impl Work {
             count(Passes::Copy, length);
             pages
         });
-        Work::Write(src, pages)
+        Work::Write(reply, src, pages)
     }
 }
 
@@ -148,28 +145,28 @@ const PIECES_MAX: usize = 1024;
 
 impl Job {
     /// What the kernel's answer means: bytes done, or an error's number, negative.
-    pub(super) fn judge(&mut self, result: i32) -> Outcome {
+    pub(super) fn judge(&mut self, result: i32) -> Judged {
         if matches!(-result, libc::EINTR | libc::EAGAIN) && self.again < AGAIN_MAX {
             self.again += 1;
-            return Outcome::Again;
+            return Judged::Again;
         }
         let Ok(bytes) = u64::try_from(result) else {
             let hint = self.at.op == Op::Discard;
             let unable = [libc::EOPNOTSUPP, libc::EINVAL, libc::ENOTTY, libc::ENOSYS, libc::EPERM];
             if hint && unable.contains(&-result) {
-                return Outcome::Finished(Ok(()));
+                return Judged::Finished(Ok(()));
             }
-            return Outcome::Finished(Err(self.held.target.error(-result, self.rest())));
+            return Judged::Finished(Err(self.held.target.error(-result, self.rest())));
         };
-        if matches!(self.work, Work::Flush | Work::Discard) {
-            return Outcome::Finished(Ok(()));
+        if matches!(self.work, Work::Flush(_) | Work::Discard(_)) {
+            return Judged::Finished(Ok(()));
         }
         self.done += bytes;
         match (self.done >= self.at.length, bytes) {
-            (true, _) => Outcome::Finished(Ok(())),
+            (true, _) => Judged::Finished(Ok(())),
             // The file ends before the disk does: it was cut off behind our back.
-            (false, 0) => Outcome::Finished(Err(DiskError::Medium { at: self.rest() })),
-            (false, _) => Outcome::Again,
+            (false, 0) => Judged::Finished(Err(DiskError::Medium { at: self.rest() })),
+            (false, _) => Judged::Again,
         }
     }
 
@@ -180,32 +177,33 @@ impl Job {
 
     /// Answers who waits; the buffers go back.
     pub(super) fn finish(self, result: Result<(), DiskError>) {
-        let Job { held, work, through, reply, at, .. } = self;
+        let Job { held, work, through, at, .. } = self;
         // A write-through write may fail in its flush, which tells nobody else then.
         let result = if through || at.op == Op::Flush { held.target.latch.pass(result) } else { result };
         // Before anybody is told: who hears of it may open it again, or fence it.
-        match (reply, work) {
-            (reply @ (Reply::Read(_) | Reply::ReadThen(_)), Work::Read(mut dst, pages)) => {
-                drop(held);
+        drop(held);
+        match work {
+            Work::Read(reply, mut dst, pages) => {
                 if let (Some(pages), Ok(())) = (pages, result) {
                     pages.empty(dst.iter_mut().map(|b| b.filled_mut()));
                     count(Passes::Copy, at.length as usize);
                 }
-                match reply {
-                    Reply::ReadThen(then) => then.tell((result, dst)),
-                    Reply::Read(reply) => drop(reply.send((result, dst))),
-                    Reply::Done(_) | Reply::Then(_) => unreachable!("a read has a read's reply"),
-                }
+                reply.tell((result, dst));
             }
-            (Reply::Done(reply), work) => {
-                drop((work, held));
-                let _ = reply.send(result);
+            Work::Write(reply, src, pages) => {
+                drop((src, pages));
+                reply.tell(result);
             }
-            (Reply::Then(then), work) => {
-                drop((work, held));
-                then.tell(result);
-            }
-            (Reply::Read(_) | Reply::ReadThen(_), _) => unreachable!("a read's reply is a read's"),
+            Work::Flush(reply) | Work::Discard(reply) => reply.tell(result),
+        }
+    }
+}
+
+impl<T: Outcome> Reply<T> {
+    fn tell(self, outcome: T) {
+        match self {
+            Reply::Waits(who) => drop(who.send(outcome)),
+            Reply::Then(then) => then.tell(outcome),
         }
     }
 }

@@ -87,20 +87,19 @@ impl FileDisk {
     }
 
     /// Starts one that was let in.
-    fn submit(&self, c: &Ctx, at: Place, work: Work, reply: Reply, held: Held) {
-        ring::submit(&self.env, Job { held, work, at, through: is_through(c, at), done: 0, again: 0, reply });
+    fn submit(&self, c: &Ctx, at: Place, work: Work, held: Held) {
+        ring::submit(&self.env, Job { held, work, at, through: is_through(c, at), done: 0, again: 0 });
     }
 
     fn start<T: Outcome>(
         &self,
         c: &Ctx,
         at: Place,
-        work: impl FnOnce() -> Work,
-        reply: impl FnOnce(oneshot::Sender<T>) -> Reply,
+        work: impl FnOnce(Reply<T>) -> Work,
     ) -> Result<Io<T>, DiskError> {
         let held = self.enter(c, at)?;
         let (send, receive) = oneshot::channel();
-        self.submit(c, at, work(), reply(send), held);
+        self.submit(c, at, work(Reply::Waits(send)), held);
         Ok(match c.deadline {
             // Without a timer's room, in every I/O.
             None => Io::pending(async move { receive.await.unwrap_or_else(|_| T::unknown(at)) }),
@@ -108,18 +107,18 @@ impl FileDisk {
         })
     }
 
-    fn done(&self, c: &Ctx, at: Place, work: impl FnOnce() -> Work) -> Io<Written> {
-        self.start(c, at, work, Reply::Done).unwrap_or_else(|e| Io::Done(Err(e)))
+    fn done(&self, c: &Ctx, at: Place, work: impl FnOnce(Reply<Written>) -> Work) -> Io<Written> {
+        self.start(c, at, work).unwrap_or_else(|e| Io::Done(Err(e)))
     }
 
-    fn work_of_read(&self, dst: SgMut) -> Work {
+    fn work_of_read(&self, reply: Reply<Read>, dst: SgMut) -> Work {
         let g = self.info.geometry;
-        Work::read(dst, g.dma_alignment, g.logical_block)
+        Work::read(reply, dst, g.dma_alignment, g.logical_block)
     }
 
-    fn work_of_write(&self, src: Sg) -> Work {
+    fn work_of_write(&self, reply: Reply<Written>, src: Sg) -> Work {
         let g = self.info.geometry;
-        Work::write(src, g.dma_alignment, g.logical_block)
+        Work::write(reply, src, g.dma_alignment, g.logical_block)
     }
 }
 
@@ -140,7 +139,7 @@ impl Disk for FileDisk {
     fn read(&self, c: &Ctx, offset: u64, dst: SgMut) -> Io<Read> {
         let at = of_read(offset, &dst);
         let mut dst = Some(dst);
-        match self.start(c, at, || self.work_of_read(dst.take().unwrap_or_default()), Reply::Read) {
+        match self.start(c, at, |reply| self.work_of_read(reply, dst.take().unwrap_or_default())) {
             Ok(io) => io,
             Err(e) => Io::Done((Err(e), dst.unwrap_or_default())),
         }
@@ -152,14 +151,14 @@ impl Disk for FileDisk {
         }
         let at = of_read(offset, &dst);
         match self.enter(c, at) {
-            Ok(held) => self.submit(c, at, self.work_of_read(dst), Reply::ReadThen(then), held),
+            Ok(held) => self.submit(c, at, self.work_of_read(Reply::Then(then), dst), held),
             Err(error) => then.tell((Err(error), dst)),
         }
     }
 
     fn write(&self, c: &Ctx, offset: u64, src: Sg) -> Io<Written> {
         let at = Place::new(Op::Write, offset, sg_len(&src) as u64);
-        self.done(c, at, || self.work_of_write(src))
+        self.done(c, at, |reply| self.work_of_write(reply, src))
     }
 
     fn write_then(&self, c: &Ctx, offset: u64, src: Sg, then: Then<Written>) {
@@ -168,17 +167,17 @@ impl Disk for FileDisk {
         }
         let at = Place::new(Op::Write, offset, sg_len(&src) as u64);
         match self.enter(c, at) {
-            Ok(held) => self.submit(c, at, self.work_of_write(src), Reply::Then(then), held),
+            Ok(held) => self.submit(c, at, self.work_of_write(Reply::Then(then), src), held),
             Err(error) => then.tell(Err(error)),
         }
     }
 
     fn flush(&self, c: &Ctx) -> Io<Result<(), DiskError>> {
-        self.done(c, Place::whole(Op::Flush), || Work::Flush)
+        self.done(c, Place::whole(Op::Flush), Work::Flush)
     }
 
     fn discard(&self, c: &Ctx, offset: u64, length: u64) -> Io<Result<(), DiskError>> {
-        self.done(c, Place::new(Op::Discard, offset, length), || Work::Discard)
+        self.done(c, Place::new(Op::Discard, offset, length), Work::Discard)
     }
 
     fn fence(&self, _: &Ctx, epoch: Epoch) -> Io<Result<(), DiskError>> {

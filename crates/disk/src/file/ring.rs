@@ -33,7 +33,7 @@ use tokio::sync::Notify;
 
 use super::FixedBuffers;
 use super::fixed::Fixed;
-use super::job::{Job, Outcome, Work};
+use super::job::{Job, Judged, Work};
 use crate::DiskError;
 
 const SUBMISSIONS: u32 = 256;
@@ -346,13 +346,13 @@ impl Ring {
             (Work::Write(..), None) => {
                 opcode::Writev::new(fd, at, number).offset(offset).rw_flags(flags).build()
             }
-            (Work::Flush, _) => opcode::Fsync::new(fd).flags(FsyncFlags::DATASYNC).build(),
-            (Work::Discard, _) if job.held.target.is_device => {
+            (Work::Flush(_), _) => opcode::Fsync::new(fd).flags(FsyncFlags::DATASYNC).build(),
+            (Work::Discard(_), _) if job.held.target.is_device => {
                 let mut command = [0; 16];
                 command[..8].copy_from_slice(&length.to_ne_bytes());
                 opcode::UringCmd16::new(fd, DISCARD_COMMAND).addr(Some(offset)).cmd(command).build()
             }
-            (Work::Discard, _) => {
+            (Work::Discard(_), _) => {
                 let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
                 opcode::Fallocate::new(fd, length).offset(offset).mode(mode).build()
             }
@@ -371,8 +371,8 @@ impl Ring {
             done += 1;
             let job = self.slots[slot as usize].as_mut().map(|a| &mut a.job);
             match job.expect("a job for each completion").judge(completion.result()) {
-                Outcome::Again => self.ready.push_back(slot),
-                Outcome::Finished(result) => self.finish(slot, result),
+                Judged::Again => self.ready.push_back(slot),
+                Judged::Finished(result) => self.finish(slot, result),
             }
         }
     }
@@ -449,14 +449,14 @@ fn pieces(work: &mut Work, length: usize, done: usize) -> SmallVec<[libc::iovec;
         }
     };
     match work {
-        Work::Read(_, Some(pages)) | Work::Write(_, Some(pages)) => add(pages.as_mut_ptr(), length),
-        Work::Read(dst, None) => dst.iter_mut().for_each(|b| {
+        Work::Read(.., Some(pages)) | Work::Write(.., Some(pages)) => add(pages.as_mut_ptr(), length),
+        Work::Read(_, dst, None) => dst.iter_mut().for_each(|b| {
             let b = b.filled_mut();
             add(b.as_mut_ptr(), b.len());
         }),
         // The kernel only reads from it.
-        Work::Write(src, None) => src.iter().for_each(|b| add(b.as_ptr().cast_mut(), b.len())),
-        Work::Flush | Work::Discard => {}
+        Work::Write(_, src, None) => src.iter().for_each(|b| add(b.as_ptr().cast_mut(), b.len())),
+        Work::Flush(_) | Work::Discard(_) => {}
     }
     out
 }

@@ -216,11 +216,11 @@ async fn the_kernels_answers_are_understood() {
     let (send, _receive) = tokio::sync::oneshot::channel();
     let at = Place::new(Op::Write, 4096, 8192);
     let held = d.enter(&Ctx::default(), at).expect("not fenced");
-    let work = Work::write(Sg::from_iter([IoBuf::from(vec![0; 8192])]), 512, 512);
-    let mut job = Job { held, work, at, through: false, done: 0, again: 0, reply: Reply::Done(send) };
+    let work = Work::write(Reply::Waits(send), Sg::from_iter([IoBuf::from(vec![0; 8192])]), 512, 512);
+    let mut job = Job { held, work, at, through: false, done: 0, again: 0 };
     let finished = |outcome| match outcome {
-        job::Outcome::Finished(result) => Some(result),
-        job::Outcome::Again => None,
+        job::Judged::Finished(result) => Some(result),
+        job::Judged::Again => None,
     };
     let rest = Place::new(Op::Write, 8192, 4096);
     assert_eq!(finished(job.judge(-libc::EINTR)), None);
