@@ -1,11 +1,15 @@
 //! Faults in the field's words, with commands that can be run as they are.
 
+#[cfg(test)]
+mod tests;
+mod waits;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use pool::health::{Fault, FaultKind, Level, Place, Severity};
-use pool::jobs::{JobState, Kind, Subject, Why};
+use pool::jobs::JobState;
 use pool::{Absence, DiskNumber, MediaClass, PoolId, Slowness, SpaceId, State};
 
 use super::super::pools::Closed;
@@ -198,55 +202,6 @@ impl Words<'_> {
         ("VirtualDisks.OtherMedia", text, vec![action, "causeway job list".to_owned()])
     }
 
-    fn drains(&self, bytes: u64, waits: Option<&Why>, place: &Place) -> (&'static str, String, Vec<String>) {
-        let kind = "PhysicalDisk.Retired";
-        let what = human_bytes(bytes);
-        let Some(why) = waits else {
-            let text = format!("It is retired: {what} are being moved to others; nothing has to be done");
-            return (kind, text, vec!["causeway job list".to_owned()]);
-        };
-        let (text, action) = match (why, self.job(Kind::Drain, place)) {
-            (Why::Paused, Some(job)) => {
-                ("its job is paused".to_owned(), format!("causeway job resume {}", job.id.0))
-            }
-            (_, None) => (
-                "no job does it".to_owned(),
-                format!("causeway disk retire {}/{}", quoted(&self.state.name), number_of(place)),
-            ),
-            _ => (why.to_string(), "causeway job list".to_owned()),
-        };
-        (kind, format!("It is retired, and {what} are not moved to others: {text}"), vec![action])
-    }
-
-    /// The job of a kind for a disk.
-    fn job(&self, kind: Kind, place: &Place) -> Option<&JobState> {
-        let Place::Disk(disk) = place else { return None };
-        self.jobs.iter().find(|j| j.kind == kind && j.subject == Subject::Disk(*disk))
-    }
-
-    fn behind(&self, bytes: u64, waits: Option<&Why>, place: &Place) -> (&'static str, String, Vec<String>) {
-        let kind = "PhysicalDisk.Resyncing";
-        let what = human_bytes(bytes);
-        let Some(why) = waits else {
-            let text = format!("{what} that it has missed are being copied to it; nothing has to be done");
-            return (kind, text, vec!["causeway job list".to_owned()]);
-        };
-        let (text, action) = match (why, self.job(Kind::Resync, place)) {
-            (Why::Paused, Some(job)) => {
-                ("its job is paused".to_owned(), format!("causeway job resume {}", job.id.0))
-            }
-            (_, None) => (
-                "no job copies them".to_owned(),
-                format!("causeway pool import {}", quoted(&self.state.name)),
-            ),
-            (Why::Away(_), _) => {
-                (why.to_string(), format!("causeway pool import {}", quoted(&self.state.name)))
-            }
-            _ => (why.to_string(), "causeway job list".to_owned()),
-        };
-        (kind, format!("{what} that it has missed are not copied to it: {text}"), vec![action])
-    }
-
     /// What to look at while something is being mended; else what brings disks back.
     fn jobs_or(&self, import: &[String]) -> Vec<String> {
         if self.jobs.is_empty() { import.to_vec() } else { vec!["causeway job list".to_owned()] }
@@ -421,6 +376,3 @@ fn quoted(word: &str) -> String {
     }
     format!("'{}'", word.replace('\'', r"'\''"))
 }
-
-#[cfg(test)]
-mod tests;

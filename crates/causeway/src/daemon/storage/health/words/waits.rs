@@ -1,0 +1,68 @@
+//! Of a disk that a job is to fill or to empty: what the job waits for, and what makes it go on.
+
+use pool::health::Place;
+use pool::jobs::{JobState, Kind, Subject, Why};
+
+use super::{Words, number_of, quoted};
+use crate::output::human_bytes;
+
+const JOBS: &str = "causeway job list";
+
+impl Words<'_> {
+    /// Of a retired disk that has something yet.
+    pub(super) fn drains(
+        &self,
+        bytes: u64,
+        waits: Option<&Why>,
+        place: &Place,
+    ) -> (&'static str, String, Vec<String>) {
+        let what = human_bytes(bytes);
+        let begin = format!("causeway disk retire {}/{}", quoted(&self.state.name), number_of(place));
+        let (text, action) = match waits {
+            None => (format!(": {what} are being moved to others; nothing has to be done"), JOBS.to_owned()),
+            Some(why) => {
+                let (text, action) = self.waits(why, self.job(Kind::Drain, place), "no job does it", begin);
+                (format!(", and {what} are not moved to others: {text}"), action)
+            }
+        };
+        ("PhysicalDisk.Retired", format!("It is retired{text}"), vec![action])
+    }
+
+    /// Of a disk that has missed something.
+    pub(super) fn behind(
+        &self,
+        bytes: u64,
+        waits: Option<&Why>,
+        place: &Place,
+    ) -> (&'static str, String, Vec<String>) {
+        let what = format!("{} that it has missed are", human_bytes(bytes));
+        let import = format!("causeway pool import {}", quoted(&self.state.name));
+        let (text, action) = match waits {
+            None => (format!("{what} being copied to it; nothing has to be done"), JOBS.to_owned()),
+            Some(why) => {
+                let job = self.job(Kind::Resync, place);
+                let (text, action) = self.waits(why, job, "no job copies them", import.clone());
+                let action = if matches!(why, Why::Away(_)) { import } else { action };
+                (format!("{what} not copied to it: {text}"), action)
+            }
+        };
+        ("PhysicalDisk.Resyncing", text, vec![action])
+    }
+
+    /// Why it does not go on, and the command that mends that; where there is no job, these.
+    fn waits(&self, why: &Why, job: Option<&JobState>, none: &str, begin: String) -> (String, String) {
+        match (why, job) {
+            (_, None) => (none.to_owned(), begin),
+            (Why::Paused, Some(job)) => {
+                ("its job is paused".to_owned(), format!("causeway job resume {}", job.id.0))
+            }
+            (why, Some(_)) => (why.to_string(), JOBS.to_owned()),
+        }
+    }
+
+    /// The job of a kind for a disk.
+    fn job(&self, kind: Kind, place: &Place) -> Option<&JobState> {
+        let Place::Disk(disk) = place else { return None };
+        self.jobs.iter().find(|j| j.kind == kind && j.subject == Subject::Disk(*disk))
+    }
+}
