@@ -13,6 +13,7 @@
 //! 4. What a piece has begun it ends: a job that fails or is stopped begins no more, and returns when those under way are done.
 
 mod board;
+mod kinds;
 mod moves;
 pub mod pacer;
 mod pieces;
@@ -23,6 +24,7 @@ mod resync;
 mod scrub;
 
 pub(crate) use board::ClientIo;
-pub use board::{Board, Job, JobId, JobState, Kind, NoJob, Subject, Why};
+pub use board::{Board, Job};
+pub use kinds::{JobId, JobState, Kind, NoJob, Subject, Why};
 pub use moves::{Evacuated, Moved, Stays};
 pub use progress::{Piece, Progress};

@@ -6,7 +6,8 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
-use super::board::{Board, Waiting, Why};
+use super::board::{Board, Waiting};
+use super::kinds::Why;
 use super::rate::Rate;
 use super::{JobId, Kind};
 

@@ -1,24 +1,23 @@
-//! The one task that changes the metadata. The invariants are the module's (`mod.rs`).
+//! The one task that changes the metadata: what is asked of it, and records. Who votes is in `disks.rs`. The invariants are the module's (`mod.rs`).
 
+mod disks;
 mod scrub;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use disk::{DiskError, Op as DiskOp};
+use disk::DiskError;
 use futures_util::future::join_all;
 use tokio::sync::mpsc;
 
 use super::encoded::Encoded;
 use super::io::DiskIo;
-use super::members::{Member, Members};
 use super::replay::Point;
 use super::store::{CommitError, Config, Done, Request, Shared, Suspension};
 use super::survey::newest_claim;
 use super::voter::{Put, Voter};
-use crate::book::Life;
 use crate::format::{Claim, encode_record, state_size_bound};
-use crate::{Absence, DiskNumber, Op, State, voters};
+use crate::{DiskNumber, Op, State};
 
 pub(crate) struct Writer {
     io: DiskIo,
@@ -177,100 +176,6 @@ impl Writer {
         Ok(())
     }
 
-    /// Makes a disk absent. A voter must not be counted among those that are left.
-    async fn leave(&mut self, disk: DiskNumber, life: &Life, reason: Absence) -> Result<(), CommitError> {
-        self.running()?;
-        let over = life.is_over(self.shared.members.read().get(disk));
-        if over || !self.shadow.is_present(disk) {
-            return Ok(());
-        }
-        let left = self.shadow.voters.iter().filter(|v| **v != disk).count();
-        let too_few = left < self.shadow.needed_to_go_on();
-        let needed = match reason {
-            Absence::Asked => too_few,
-            // It has not failed: who decided looked at what is acknowledged, which may be older than the shadow.
-            Absence::Slow => too_few || self.shadow.needs(disk),
-            _ => false,
-        };
-        if needed {
-            return Err(CommitError::Needed(disk));
-        }
-        self.configs.push(self.config());
-        self.voters.remove(&disk);
-        let ops = self.leaving(disk, reason)?;
-        self.enough_left()?;
-        self.commit_tried(ops, Form::Record).await?;
-        self.rechoose().await
-    }
-
-    async fn join(&mut self, member: Arc<Member>, ops: Vec<Op>) -> Result<(), CommitError> {
-        let disk = member.number;
-        self.unfit.remove(&disk);
-        // Before the state says that it is present: a write that sees it present must find it.
-        self.shared.add_member(member);
-        if let Err(e) = self.commit(ops).await {
-            self.shared.remove_member(disk);
-            return Err(e);
-        }
-        self.rechoose().await
-    }
-
-    /// Up to five voters on as many fault domains as there are. One that joins has a claim and a checkpoint before it counts.
-    async fn rechoose(&mut self) -> Result<(), CommitError> {
-        self.running()?;
-        let members = Arc::clone(&self.shared.members.read());
-        let needed = state_size_bound(&self.shadow) as u64 * 2;
-        let unfit = self.unfit.clone();
-        let fits =
-            |d: DiskNumber| !unfit.contains(&d) && members.get(d).is_some_and(|m| Voter::room(m) > needed);
-        let chosen = voters::choose(&self.shadow, fits);
-        let joining: Vec<_> = chosen.difference(&self.shadow.voters).copied().collect();
-        self.let_vote(&members, joining).await?;
-        while let Some((out, new)) = voters::apart(&self.shadow, fits) {
-            self.let_vote(&members, vec![new]).await?;
-            if !self.shadow.voters.contains(&new) || !self.shadow.voters.contains(&out) {
-                // It failed: who is left is looked at when a disk joins, or with the next opening.
-                break;
-            }
-            let voters = self.shadow.voters.iter().copied().filter(|v| *v != out).collect();
-            self.commit(vec![Op::Voters { voters }]).await?;
-        }
-        Ok(())
-    }
-
-    /// Lets disks vote. One has a claim and a checkpoint before it counts; that fails, and it leaves.
-    async fn let_vote(&mut self, members: &Members, joining: Vec<DiskNumber>) -> Result<(), CommitError> {
-        let mut state = None;
-        let mut failed = Vec::new();
-        for disk in joining {
-            let Some(member) = members.get(disk) else { continue };
-            let mut voter = Voter::new(Arc::clone(member), 0, 0);
-            let state = state.get_or_insert_with(|| Encoded::new(&self.shadow));
-            let put = voter.checkpoint(self.shadow.pool, &self.point, state);
-            let result = match voter.put_claim(&self.io, &self.claim).await {
-                Ok(()) => put.write(&self.io, member).await,
-                Err(e) => Err(e),
-            };
-            match result {
-                Ok(()) => drop(self.voters.insert(disk, voter)),
-                Err(e) => failed.push((disk, e)),
-            }
-        }
-        let joined: BTreeSet<_> = self.voters.keys().copied().collect();
-        if joined != self.shadow.voters {
-            self.commit(vec![Op::Voters { voters: joined }]).await?;
-        }
-        for (disk, error) in failed {
-            // Not `leave`: that would choose again.
-            if self.shadow.is_present(disk) {
-                self.configs.push(self.config());
-                let ops = self.dropping(disk, &error)?;
-                self.commit_tried(ops, Form::Record).await?;
-            }
-        }
-        Ok(())
-    }
-
     /// A checkpoint of what is acknowledged, on every voter. Nobody waits for it but the next commit.
     async fn checkpoint(&mut self) {
         if self.running().is_err() {
@@ -349,64 +254,6 @@ impl Writer {
         join_all(written).await.into_iter().flatten().collect()
     }
 
-    /// The operations for a disk whose metadata could not be written, applied to the shadow: it leaves. One that has the newest data of something
-    /// alone stays for that, without a vote: whether the data can still be used is found out by who uses it.
-    fn dropping(&mut self, disk: DiskNumber, error: &DiskError) -> Result<Vec<Op>, CommitError> {
-        if !self.shadow.disks.contains_key(&disk) {
-            // It failed in the record that removes it.
-            return Ok(Vec::new());
-        }
-        let fenced = matches!(error, DiskError::Fenced { .. });
-        if !fenced && !self.shadow.needs(disk) {
-            return self.leaving(disk, absence(error));
-        }
-        self.unfit.insert(disk);
-        let left: BTreeSet<_> = self.shadow.voters.iter().copied().filter(|v| *v != disk).collect();
-        // The last voter goes by suspending the pool, which `enough_left` says.
-        if left.is_empty() || left.len() == self.shadow.voters.len() {
-            return Ok(Vec::new());
-        }
-        let op = Op::Voters { voters: left };
-        self.shadow.apply(&op).map_err(|e| self.suspend(Suspension::Unaccountable(e)))?;
-        Ok(vec![op])
-    }
-
-    /// The operations that make a disk absent, applied to the shadow.
-    fn leaving(&mut self, disk: DiskNumber, reason: Absence) -> Result<Vec<Op>, CommitError> {
-        self.shared.remove_member(disk);
-        // The last voter leaves by suspending the pool, which `enough_left` says.
-        if self.shadow.voters.iter().all(|v| *v == disk) {
-            return Ok(Vec::new());
-        }
-        let shared = &self.shared;
-        let ops = self.shadow.leave(disk, reason, |s, r, i| shared.active(s, r, i));
-        for op in &ops {
-            self.shadow.apply(op).map_err(|e| self.suspend(Suspension::Unaccountable(e)))?;
-        }
-        Ok(ops)
-    }
-
-    /// Invariant 2.
-    fn enough_left(&self) -> Result<(), CommitError> {
-        for (set, needed) in &self.configs {
-            let left = set.iter().filter(|d| self.voters.contains_key(d)).count();
-            if left < *needed || self.voters.is_empty() {
-                let failed = self.failed.clone();
-                if let Some((_, DiskError::Fenced { epoch, .. })) =
-                    failed.iter().find(|(_, e)| matches!(e, DiskError::Fenced { .. }))
-                {
-                    return Err(self.suspend(Suspension::Fenced { epoch: epoch.0 }));
-                }
-                return Err(self.suspend(Suspension::TooFewVoters {
-                    left,
-                    needed: (*needed).max(1),
-                    failed,
-                }));
-            }
-        }
-        Ok(())
-    }
-
     fn config(&self) -> Config {
         (self.shadow.voters.clone(), self.shadow.needed_to_go_on())
     }
@@ -437,14 +284,5 @@ impl Writer {
             }
         }
         None
-    }
-}
-
-fn absence(error: &DiskError) -> Absence {
-    match error {
-        DiskError::Gone { .. } => Absence::Gone,
-        DiskError::Timeout { .. } => Absence::Slow,
-        e if e.at().op == DiskOp::Flush => Absence::FlushFailed,
-        _ => Absence::WriteFailed,
     }
 }

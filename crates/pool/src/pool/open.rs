@@ -1,6 +1,8 @@
 //! Opening a pool: who is current, the claim, the new epoch. The rules are those of `docs/0001-pool.md`, "Who is current".
 
-use std::collections::{BTreeMap, BTreeSet};
+mod judge;
+
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,13 +13,14 @@ use futures_util::future::join_all;
 
 use super::error::OpenError;
 use super::labels::{self, FoundLabel};
-use super::plan::{Freshness, Shown, freshness, plan};
+use super::plan::plan;
 use super::{Inner, Pool};
 use crate::format::{Claim, Claimant, FeatureClass, Label};
 use crate::metadata::{
     DiskIo, History, Member, Members, Metadata, Opening, Point, Seen, Survey, Voter, newest_claim,
 };
-use crate::{DiskNumber, Op, PoolId, State};
+use crate::{DiskNumber, Op, PoolId};
+use judge::{Verdict, enough, exposed, judge, refuse_divergence};
 
 /// Memory for what is not written to the disks of a pool that is open for reading only, in bytes: its metadata once for each voter, what a crash left unresolved where it
 /// is read, the journals of parity spaces (each at most [`crate::JOURNAL_BYTES_MAX`], and what it names).
@@ -78,14 +81,6 @@ struct Candidate {
 struct Candidates {
     disks: BTreeMap<DiskNumber, Candidate>,
     newest: Option<History>,
-}
-
-/// What all disks together say.
-struct Verdict<'a> {
-    newest: &'a History,
-    /// Its voters that are here and have a say.
-    seen: BTreeSet<DiskNumber>,
-    shown: BTreeMap<DiskNumber, Shown>,
 }
 
 impl Pool {
@@ -288,92 +283,6 @@ fn usable(disk: &Arc<dyn Disk>, label: &Label, options: &OpenOptions) -> Result<
         return Err(OpenError::Shrunk { disk: label.number, size, had: label.areas.size });
     }
     Ok(())
-}
-
-/// The newest state, and whose word counts.
-fn judge<'a>(found: &'a Candidates, options: &OpenOptions) -> Result<Verdict<'a>, OpenError> {
-    let Candidates { disks: candidates, newest } = found;
-    let newest = newest.as_ref().ok_or(OpenError::NoMetadata { disks: candidates.len() })?;
-    let mut shown = BTreeMap::new();
-    let (mut seen, mut old) = (BTreeSet::new(), BTreeSet::new());
-    for (&number, c) in candidates {
-        let history = c.seen.history.as_ref().ok();
-        let votes = newest.state.voters.contains(&number);
-        let label = Shown {
-            id: c.label.id,
-            epoch: c.label.epoch,
-            incarnation: c.label.incarnation,
-            sequence: c.label.sequence,
-            behind: votes && history.is_some_and(|h| is_behind(&h.point, &newest.point)),
-        };
-        let current = freshness(&newest.state, number, &label) == Freshness::Current;
-        let ours = newest.state.disks.get(&number).is_some_and(|r| r.id == c.label.id);
-        if votes && history.is_some() && ours {
-            if current {
-                seen.insert(number)
-            } else {
-                old.insert(number)
-            };
-        }
-        shown.insert(number, label);
-    }
-    // When nobody else is here, what old disks say is better than nothing, for those who accept that.
-    if seen.is_empty() && options.accept_loss {
-        seen = old;
-    }
-    Ok(Verdict { newest, seen, shown })
-}
-
-/// A record is written when the one before is durable on every voter, or the voter without it has been dropped. So one that still is a voter
-/// lacks the last record at most.
-fn is_behind(point: &Point, newest: &Point) -> bool {
-    point.epoch == newest.epoch
-        && point.incarnation == newest.incarnation
-        && point.sequence + 1 < newest.sequence
-}
-
-/// Rule 3. `Ok(true)`: not enough, and the loss is accepted.
-fn enough(
-    verdict: &Verdict<'_>,
-    candidates: &BTreeMap<DiskNumber, Candidate>,
-    options: &OpenOptions,
-) -> Result<bool, OpenError> {
-    let state = &verdict.newest.state;
-    let (seen, needed) = (verdict.seen.len(), state.needed_to_open());
-    if seen >= needed {
-        return Ok(false);
-    }
-    if options.accept_loss && seen > 0 {
-        return Ok(true);
-    }
-    let name = |d: &DiskNumber| state.disks.get(d).map_or(String::new(), |r| r.name.clone());
-    let missing = state.voters.difference(&verdict.seen).map(|d| (*d, name(d))).collect();
-    let gone: Vec<_> = state.disks.keys().filter(|d| !candidates.contains_key(d)).copied().collect();
-    let stale = exposed(state, &gone);
-    Err(OpenError::TooFewVoters { seen, voters: state.voters.len(), needed, missing, stale })
-}
-
-/// The spaces with slabs on these disks.
-fn exposed(state: &State, disks: &[DiskNumber]) -> Vec<String> {
-    let on = |r: &crate::Row| r.slabs.iter().any(|c| disks.contains(&c.place.disk));
-    let spaces: BTreeSet<_> =
-        state.rows.iter().filter(|(_, r)| on(r)).map(|((space, _), _)| *space).collect();
-    spaces.iter().filter_map(|s| Some(state.spaces.get(s)?.name.clone())).collect()
-}
-
-fn refuse_divergence(verdict: &Verdict<'_>, options: &OpenOptions) -> Result<(), OpenError> {
-    let state = &verdict.newest.state;
-    let known = |d: &DiskNumber, l: &Shown| state.disks.get(d).is_some_and(|r| r.id == l.id);
-    let diverged: Vec<_> = verdict
-        .shown
-        .iter()
-        .filter(|(d, l)| known(d, l) && freshness(state, **d, l) == Freshness::Diverged)
-        .map(|(d, _)| *d)
-        .collect();
-    match diverged.is_empty() || options.accept_loss {
-        true => Ok(()),
-        false => Err(OpenError::Diverged(diverged)),
-    }
 }
 
 /// Whether somebody else has the pool.

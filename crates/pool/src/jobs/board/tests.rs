@@ -1,6 +1,7 @@
 use futures_util::FutureExt;
 
 use super::*;
+use crate::DiskNumber;
 
 const POOL: Subject = Subject::Pool;
 

@@ -1,0 +1,143 @@
+//! What jobs there are, and what is told of each.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::{DiskNumber, SpaceId};
+
+/// What a job does; the more urgent ones first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// Decides what a crash has left in doubt.
+    Resolve,
+    /// Copies to a disk what it has missed.
+    Resync,
+    /// Builds the copies of a lost disk anew on others.
+    Rebuild,
+    /// Moves what a disk has to others.
+    Drain,
+    /// Reads every copy, because somebody asked for it.
+    Repair,
+    /// Moves data from full disks to empty ones.
+    Rebalance,
+    /// Reads every copy, from time to time.
+    Scrub,
+}
+
+/// Of what a job is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Subject {
+    /// The whole pool.
+    Pool,
+    /// A disk.
+    Disk(DiskNumber),
+    /// A space.
+    Space(SpaceId),
+}
+
+/// Tells a job from all others of this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct JobId(pub u64);
+
+/// There is no job of this number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no job {}", .0.0)]
+pub struct NoJob(pub JobId);
+
+/// Why a job does not go at full speed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// Somebody paused it.
+    Paused,
+    /// Clients need the disks.
+    Paced {
+        /// Their 99th percentile in the last interval, if it is known.
+        p99: Option<Duration>,
+        /// What it may be.
+        target: Duration,
+    },
+    /// A more urgent one works.
+    After(Kind, JobId),
+    /// Disks that have what it needs are away.
+    Away(Vec<DiskNumber>),
+    /// It failed, and tries again.
+    Failed(String),
+    /// It is not done, and goes on in a moment.
+    Soon(String),
+    /// It ends after what is under way.
+    Stopping,
+}
+
+/// A job as others see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobState {
+    /// Its number.
+    pub id: JobId,
+    /// What it does.
+    pub kind: Kind,
+    /// Of what.
+    pub subject: Subject,
+    /// Since it began.
+    pub elapsed: Duration,
+    /// Bytes done.
+    pub done: u64,
+    /// Bytes there are, as far as is known.
+    pub total: u64,
+    /// Bytes a second.
+    pub rate: u64,
+    /// Until it ends, if it goes on so.
+    pub eta: Option<Duration>,
+    /// Why it does not go at full speed.
+    pub why: Option<Why>,
+}
+
+impl Kind {
+    /// Its name in lists.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Resolve => "Resolve",
+            Kind::Resync => "Resync",
+            Kind::Rebuild => "Rebuild",
+            Kind::Drain => "Drain",
+            Kind::Repair => "Repair",
+            Kind::Rebalance => "Rebalance",
+            Kind::Scrub => "Scrub",
+        }
+    }
+
+    /// The lower the more urgent; those that are equally urgent share.
+    pub(super) fn urgency(self) -> u8 {
+        match self {
+            Kind::Resolve | Kind::Resync | Kind::Rebuild => 0,
+            Kind::Drain | Kind::Repair => 1,
+            Kind::Rebalance => 2,
+            Kind::Scrub => 3,
+        }
+    }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Why::Paused => f.write_str("paused by hand"),
+            Why::Paced { p99: Some(p99), target } => {
+                let (p99, target) = (p99.as_millis(), target.as_millis());
+                write!(f, "paced: clients' 99th percentile is {p99} ms, target {target} ms")
+            }
+            Why::Paced { p99: None, target } => {
+                write!(f, "paced: it begins slowly beside clients, target {} ms", target.as_millis())
+            }
+            Why::After(kind, id) => write!(f, "waits for job {} ({})", id.0, kind.name()),
+            Why::Away(disks) => {
+                let list: Vec<_> = disks.iter().map(|d| d.0.to_string()).collect();
+                match disks.len() {
+                    1 => write!(f, "disk {} is away", list.join(", ")),
+                    _ => write!(f, "disks {} are away", list.join(", ")),
+                }
+            }
+            Why::Failed(error) => write!(f, "failed, and tries again: {error}"),
+            Why::Soon(why) => write!(f, "goes on in a moment: {why}"),
+            Why::Stopping => f.write_str("ends"),
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Whose word counts of the disks that are here, and whether that is enough.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Candidate, Candidates, OpenError, OpenOptions};
+use crate::metadata::{History, Point};
+use crate::pool::plan::{Freshness, Shown, freshness};
+use crate::{DiskNumber, State};
+
+/// What all disks together say.
+pub(super) struct Verdict<'a> {
+    pub(super) newest: &'a History,
+    /// Its voters that are here and have a say.
+    pub(super) seen: BTreeSet<DiskNumber>,
+    pub(super) shown: BTreeMap<DiskNumber, Shown>,
+}
+
+/// The newest state, and whose word counts.
+pub(super) fn judge<'a>(found: &'a Candidates, options: &OpenOptions) -> Result<Verdict<'a>, OpenError> {
+    let Candidates { disks: candidates, newest } = found;
+    let newest = newest.as_ref().ok_or(OpenError::NoMetadata { disks: candidates.len() })?;
+    let mut shown = BTreeMap::new();
+    let (mut seen, mut old) = (BTreeSet::new(), BTreeSet::new());
+    for (&number, c) in candidates {
+        let history = c.seen.history.as_ref().ok();
+        let votes = newest.state.voters.contains(&number);
+        let label = Shown {
+            id: c.label.id,
+            epoch: c.label.epoch,
+            incarnation: c.label.incarnation,
+            sequence: c.label.sequence,
+            behind: votes && history.is_some_and(|h| is_behind(&h.point, &newest.point)),
+        };
+        let current = freshness(&newest.state, number, &label) == Freshness::Current;
+        let ours = newest.state.disks.get(&number).is_some_and(|r| r.id == c.label.id);
+        if votes && history.is_some() && ours {
+            if current {
+                seen.insert(number)
+            } else {
+                old.insert(number)
+            };
+        }
+        shown.insert(number, label);
+    }
+    // When nobody else is here, what old disks say is better than nothing, for those who accept that.
+    if seen.is_empty() && options.accept_loss {
+        seen = old;
+    }
+    Ok(Verdict { newest, seen, shown })
+}
+
+/// A record is written when the one before is durable on every voter, or the voter without it has been dropped. So one that still is a voter
+/// lacks the last record at most.
+fn is_behind(point: &Point, newest: &Point) -> bool {
+    point.epoch == newest.epoch
+        && point.incarnation == newest.incarnation
+        && point.sequence + 1 < newest.sequence
+}
+
+/// Rule 3. `Ok(true)`: not enough, and the loss is accepted.
+pub(super) fn enough(
+    verdict: &Verdict<'_>,
+    candidates: &BTreeMap<DiskNumber, Candidate>,
+    options: &OpenOptions,
+) -> Result<bool, OpenError> {
+    let state = &verdict.newest.state;
+    let (seen, needed) = (verdict.seen.len(), state.needed_to_open());
+    if seen >= needed {
+        return Ok(false);
+    }
+    if options.accept_loss && seen > 0 {
+        return Ok(true);
+    }
+    let name = |d: &DiskNumber| state.disks.get(d).map_or(String::new(), |r| r.name.clone());
+    let missing = state.voters.difference(&verdict.seen).map(|d| (*d, name(d))).collect();
+    let gone: Vec<_> = state.disks.keys().filter(|d| !candidates.contains_key(d)).copied().collect();
+    let stale = exposed(state, &gone);
+    Err(OpenError::TooFewVoters { seen, voters: state.voters.len(), needed, missing, stale })
+}
+
+/// The spaces with slabs on these disks.
+pub(super) fn exposed(state: &State, disks: &[DiskNumber]) -> Vec<String> {
+    let on = |r: &crate::Row| r.slabs.iter().any(|c| disks.contains(&c.place.disk));
+    let spaces: BTreeSet<_> =
+        state.rows.iter().filter(|(_, r)| on(r)).map(|((space, _), _)| *space).collect();
+    spaces.iter().filter_map(|s| Some(state.spaces.get(s)?.name.clone())).collect()
+}
+
+pub(super) fn refuse_divergence(verdict: &Verdict<'_>, options: &OpenOptions) -> Result<(), OpenError> {
+    let state = &verdict.newest.state;
+    let known = |d: &DiskNumber, l: &Shown| state.disks.get(d).is_some_and(|r| r.id == l.id);
+    let diverged: Vec<_> = verdict
+        .shown
+        .iter()
+        .filter(|(d, l)| known(d, l) && freshness(state, **d, l) == Freshness::Diverged)
+        .map(|(d, _)| *d)
+        .collect();
+    match diverged.is_empty() || options.accept_loss {
+        true => Ok(()),
+        false => Err(OpenError::Diverged(diverged)),
+    }
+}
