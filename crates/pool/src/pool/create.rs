@@ -175,7 +175,10 @@ impl Pool {
         newest: u64,
     ) -> Result<Option<Op>, crate::CommitError> {
         let disk = member.number;
-        let Some(label) = self.label(member, version, newest + 1) else { return Ok(None) };
+        // Not below what is remembered, even on a disk that shows an older one: a disk with what it had before would pass as current.
+        let remembered = self.read(|s| s.disks.get(&disk).map_or(0, |r| r.label_sequence));
+        let sequence = newest.max(remembered) + 1;
+        let Some(label) = self.label(member, version, sequence) else { return Ok(None) };
         if labels::write(&self.inner.io, &member.disk, &label).await.is_ok() {
             return Ok(Some(Op::Labelled { disk, sequence: label.sequence }));
         }

@@ -1,6 +1,6 @@
 //! Slabs that move, and which regions count of what they move to.
 
-use super::{InvalidOp, Moving, Resiliency, SlabCopy, SlabPlace, SpaceRecord, State};
+use super::{InvalidOp, Moving, Presence, Resiliency, SlabCopy, SlabPlace, SpaceRecord, State};
 use crate::{DiskNumber, RowNumber, SpaceId};
 
 /// The version of the format from which on slabs of such a space move: those with parity had to be lost for that before.
@@ -69,8 +69,10 @@ impl State {
         let no_move = InvalidOp::Moving { space, row };
         let r = self.rows.get_mut(&(space, row)).ok_or(no_move.clone())?;
         let Moving { index, copy } = r.moving().ok_or(no_move.clone())?;
+        let here = self.disks.get(&copy.place.disk).is_some_and(|d| d.presence == Presence::Present);
         let old = r.copy_mut(usize::from(index)).ok_or(no_move)?;
-        let regions = copy.missed & !old.missed;
+        // A disk that is away may have nothing any more, and with this the old one gives up what it has.
+        let regions = if here { copy.missed & !old.missed } else { u64::MAX };
         if regions != 0 {
             return Err(InvalidOp::NotMoved { space, row, regions });
         }

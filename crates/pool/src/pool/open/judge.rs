@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Candidate, Candidates, OpenError, OpenOptions};
+use crate::format::Label;
 use crate::metadata::{History, Point};
 use crate::pool::plan::{Freshness, Shown, freshness};
 use crate::{DiskNumber, State};
@@ -34,7 +35,7 @@ pub(super) fn judge<'a>(found: &'a Candidates, options: &OpenOptions) -> Result<
         let current = freshness(&newest.state, number, &label) == Freshness::Current;
         let ours = newest.state.disks.get(&number).is_some_and(|r| r.id == c.label.id);
         if votes && history.is_some() && ours {
-            if current {
+            if current && !history.is_some_and(|h| is_before(&h.point, &c.label)) {
                 seen.insert(number)
             } else {
                 old.insert(number)
@@ -47,6 +48,12 @@ pub(super) fn judge<'a>(found: &'a Candidates, options: &OpenOptions) -> Result<
         seen = old;
     }
     Ok(Verdict { newest, seen, shown })
+}
+
+/// A disk gets its label of an epoch when a checkpoint of that epoch is durable on every voter, and who votes later gets a newer one. So a voter whose history
+/// ends before its label has lost that checkpoint, and fell back on what it had before: whole, and long ago.
+fn is_before(point: &Point, label: &Label) -> bool {
+    point.epoch < label.epoch
 }
 
 /// A record is written when the one before is durable on every voter, or the voter without it has been dropped. So one that still is a voter

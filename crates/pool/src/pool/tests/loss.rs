@@ -123,6 +123,24 @@ async fn an_old_image_of_a_disk_has_missed_everything() {
     drop(opened);
     w.open(&[0, 1, 2]).await.unwrap();
 
+    // The original comes back instead of the image, which is the one that was written to meanwhile.
+    let mut w = World::new(3);
+    let (pool, space) = mirrored(&w).await;
+    let image = w.disks[1].image();
+    drop(pool);
+    for _ in 0..3 {
+        drop(w.open(&[0, 1, 2]).await.unwrap());
+    }
+    let original = w.disks[1].image();
+    w.disks[1] = MemoryDisk::with_image(w.disks[1].info().clone(), image);
+    let opened = w.open(&[0, 1, 2]).await.unwrap();
+    assert_eq!(opened.stale, [DiskNumber(1)]);
+    let copied = Op::NotMissed { space, row: ROW, index: 1, regions: u64::MAX };
+    opened.pool.metadata().commit(vec![copied]).await.unwrap();
+    drop(opened);
+    w.disks[1] = MemoryDisk::with_image(w.disks[1].info().clone(), original);
+    assert_eq!(w.open(&[0, 1, 2]).await.unwrap().stale, [DiskNumber(1)]);
+
     // With the only copy of something, it stays away until its loss is accepted.
     let mut w = World::new(3);
     let pool = w.create().await;
@@ -159,6 +177,31 @@ async fn a_voter_that_lost_records_has_no_say_and_old_data() {
     let opened = w.open(&[0, 1, 2]).await.unwrap();
     assert_eq!(opened.stale, [DiskNumber(1)]);
     assert_eq!(missed(&opened.pool, space), [0, u64::MAX]);
+}
+
+/// Its older checkpoint is of the opening before: what it says is whole, and long ago.
+#[tokio::test(start_paused = true)]
+async fn a_voter_whose_newest_checkpoint_rots_has_no_say() {
+    let mut w = World::new(2);
+    let (pool, _) = mirrored(&w).await;
+    drop(pool);
+    let pool = w.open(&[0, 1]).await.unwrap().pool;
+    let areas = pool.members().get(DiskNumber(0)).unwrap().areas;
+    w.disks[1].power_cut(PowerCut::LoseAll);
+    pool.create_space(mirror("acknowledged")).await.unwrap();
+    drop(pool);
+    w.power_cut();
+    let whole = w.disks[0].image();
+    let mut opens = Vec::new();
+    for checkpoint in areas.checkpoints() {
+        let mut image = whole.clone();
+        image.flip(checkpoint.offset + 100, 0);
+        w.disks[0] = MemoryDisk::with_image(w.disks[0].info().clone(), image);
+        let opened = w.open_with(&[0, 1], |o| o.read_only = true).await;
+        opens.push(opened.map(|o| o.pool.read(|s| s.spaces.len())));
+    }
+    opens.sort_by_key(Result::is_ok);
+    assert!(matches!(&opens[..], [Err(OpenError::TooFewVoters { seen: 1, .. }), Ok(2)]), "{opens:?}");
 }
 
 #[tokio::test(start_paused = true)]
