@@ -259,7 +259,8 @@ impl DataPath {
     }
 
     pub(crate) fn open_spaces(self: &Arc<DataPath>) -> Vec<Space> {
-        let spaces = self.spaces.lock();
+        let mut spaces = self.spaces.lock();
+        self.read(|s| spaces.retain(|id, _| s.spaces.contains_key(id)));
         spaces.values().map(|i| Space { path: Arc::clone(self), inner: Arc::clone(i) }).collect()
     }
 

@@ -1,6 +1,6 @@
 //! Bringing a disk that was away up to date, region by region.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -163,10 +163,21 @@ impl Space {
                 ops.push(Op::NotMissed { space: self.id(), row, index: index as u8, regions: good });
             }
         }
-        if !ops.is_empty() {
-            self.path.book.commit(ops).await?;
+        let rows = ops.iter().filter_map(|op| match op {
+            Op::NotMissed { row, .. } => Some(*row),
+            _ => None,
+        });
+        let rows: BTreeSet<_> = rows.collect();
+        loop {
+            if let Some(striped) = &striped {
+                ops.extend(striped.lost_by_absent(&rows, &ops));
+            }
+            if ops.is_empty() {
+                return Ok(());
+            }
+            // And once more: a disk may leave meanwhile.
+            self.path.book.commit(std::mem::take(&mut ops)).await?;
         }
-        Ok(())
     }
 
     fn copy_here(&self, row: RowNumber, index: usize) -> Option<(Copy, Arc<DataDisk>)> {

@@ -57,7 +57,8 @@ impl Pool {
     /// opened anew: I/O that timed out on the old handle must not arrive any more.
     ///
     /// # Errors
-    /// [`AdminError`]. [`AdminError::StillWriting`]: what was under way when it left has not ended. [`AdminError::Stale`] unless `accept_loss`: it has lost writes, and nobody else has them.
+    /// [`AdminError`]. [`AdminError::StillWriting`]: what was under way when it left has not ended. [`AdminError::Stale`] and [`AdminError::Diverged`] unless `accept_loss`: it has lost writes, and nobody else
+    /// has them; it was used elsewhere, and nobody else has what was written there.
     pub async fn return_disk(
         &self,
         disk: Arc<dyn Disk>,
@@ -103,7 +104,11 @@ impl Pool {
         };
         // A pool that takes no changes writes no label.
         let mut missed = Vec::new();
-        if self.read(|s| freshness(s, number, &shown)) != Freshness::Current {
+        let freshness = self.read(|s| freshness(s, number, &shown));
+        if freshness == Freshness::Diverged && !accept_loss {
+            return Err(AdminError::Diverged(number));
+        }
+        if freshness != Freshness::Current {
             missed.push(Op::MissedAll { disk: number });
             let alone = self.read(|s| {
                 let mut s = s.clone();

@@ -213,6 +213,9 @@ pub enum AdminError {
     /// It has the only copy of something, and that may be old.
     #[error("disk {} has the only copy of some data, and an old one; accept the loss to use it", .0.0)]
     Stale(DiskNumber),
+    /// The pool was opened with it and without the disks that are here: it has another history, and what was written there since.
+    #[error("disk {} was used without the other disks, and what was written then is on it alone; accept the loss of that to use it", .0.0)]
+    Diverged(DiskNumber),
     /// See [`CommitError`].
     #[error(transparent)]
     Commit(#[from] CommitError),

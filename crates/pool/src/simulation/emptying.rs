@@ -176,6 +176,7 @@ fn a_journal_goes_with_its_space() {
             assert!(states.iter().all(|s| s.spaces.len() == spaces || s.spaces.is_empty()), "{shape:?}");
             let last = states.last().expect("there is one");
             assert!(last.spaces.is_empty() && last.rows.is_empty() && last.slabs_allocated() == 0);
+            world.path.quiesce().await.expect("nothing is left of it");
         });
     }
 }

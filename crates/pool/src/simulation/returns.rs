@@ -51,6 +51,50 @@ fn sums_that_a_resync_found_stay_until_they_count() {
     });
 }
 
+/// A disk that cannot be spared goes and has missed nothing, though it lost what it was told last; then the resync makes it one that can be spared.
+#[test]
+fn what_an_absent_column_lost_is_missed_when_another_counts_again() {
+    in_virtual_time(async {
+        let world = World::new(SINGLE, 1).await;
+        world.write(0..4, &[11, 12, 13, 14]).await.expect("all disks are here");
+        world.space.flush(&Ctx::default()).wait().await.expect("all disks are here");
+        behind(&world).await;
+        let progress = Progress::default();
+        let mut resync = Box::pin(world.path.resync(DiskNumber(disk(&world, 0)), &progress));
+        let allocating = world.path.allocating.lock().await;
+        tokio::select! {
+            _ = &mut resync => panic!("nobody may record anything"),
+            () = world.env.sleep(Duration::from_secs(10)) => {}
+        }
+        world.write(2..3, &[33]).await.expect("all disks are here");
+        let other = disk(&world, 1);
+        go(&world, &[other]).await;
+        drop(allocating);
+        resync.await.expect("enough are here");
+        world.path.quiesce().await.expect("enough are here");
+        world.machine.plug(SlotId(usize::from(other)));
+        world.bring_back(other).await;
+        assert_eq!(world.read(0..4).await, Ok(vec![21, 12, 33, 14]));
+    });
+}
+
+/// A resync that copied nothing ends while the space is to be opened anew: the journal is what there is.
+#[test]
+fn a_resync_that_copied_nothing_leaves_the_journal_alone() {
+    in_virtual_time(async {
+        let world = World::new(SINGLE, 1).await;
+        world.write(0..4, &[11, 12, 13, 14]).await.expect("all disks are here");
+        world.space.flush(&Ctx::default()).wait().await.expect("all disks are here");
+        let striped = world.space.striped().expect("it has parity");
+        let alone = striped.alone().await;
+        striped.forget(DiskNumber(disk(&world, 0)));
+        drop(alone);
+        let none = striped.resynced(RowNumber(0), 0, 0).await;
+        assert!(none.expect("all disks are here").is_none());
+        assert_eq!(world.read(0..4).await, Ok(vec![11, 12, 13, 14]));
+    });
+}
+
 /// Who has looked while the column was behind, and waits for another disk, which goes when it is not behind any more, looks again: nothing is lost.
 #[test]
 fn what_a_resync_brought_meanwhile_is_found() {

@@ -21,7 +21,7 @@ impl State {
     }
 
     /// The regions that this copy has, and that the rest of its row could not give without it.
-    pub(super) fn only_here(&self, space: SpaceId, row: RowNumber, index: usize) -> u64 {
+    pub(crate) fn only_here(&self, space: SpaceId, row: RowNumber, index: usize) -> u64 {
         self.irreplaceable(space, row, index, |copy| copy.missed)
     }
 

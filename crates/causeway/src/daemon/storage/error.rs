@@ -342,6 +342,9 @@ impl StorageError {
                 "nothing is missing from the pool; erase the disk (wipefs -a) before it is used elsewhere"
             }
             StorageError::Admin(AdminError::Stale(_)) => "pass --accept-loss if nobody has anything newer",
+            StorageError::Admin(AdminError::Diverged(_)) => {
+                "look at what is on it first: open it alone on another machine (pool import --read-only); then pass --accept-loss to add-disk"
+            }
             StorageError::Admin(AdminError::Commit(e))
             | StorageError::Commit(e)
             | StorageError::Create(CreateError::Commit(e)) => {

@@ -96,7 +96,9 @@ async fn a_disk_that_comes_back_from_the_other_half_is_old() {
     }
     let pool = w.open_with(&[0], |o| o.accept_loss = true).await.unwrap().pool;
     pool.rename("kept").await.unwrap();
-    pool.return_disk(w.disk(1), false).await.unwrap();
+    let refused = pool.return_disk(w.disk(1), false).await;
+    assert_eq!(refused, Err(AdminError::Diverged(DiskNumber(1))), "what was written there is nowhere else");
+    pool.return_disk(w.disk(1), true).await.unwrap();
     assert_eq!(missed(&pool, space), [0, u64::MAX]);
     drop(pool);
     w.power_cut();

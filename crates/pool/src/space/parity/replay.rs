@@ -90,7 +90,9 @@ impl Striped {
             }
             let told = group.entry(entry.unit).or_default();
             if entry.kind == Kind::Fresh || entry.written == 0 {
+                // Sums of before are of bytes that are no more.
                 told.units.clear();
+                told.sums.clear();
             }
             told.written = entry.written;
             for c in (0..self.p.columns()).filter(|c| entry.known & 1 << c != 0) {

@@ -1,7 +1,9 @@
 //! Slabs that catch up: of a column whose disk was away, made from the others; of one that a column moves to, as the old one has it.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use arena::IoBuf;
 use tokio::sync::RwLockReadGuard;
@@ -9,10 +11,10 @@ use tokio::sync::RwLockReadGuard;
 use super::rows::TRIES;
 use super::table::{RowGroup, RowKey};
 use super::{Held, Striped};
-use crate::RowNumber;
 use crate::blocks::Units;
 use crate::disks::DataDisk;
 use crate::space::{Copy, SpaceError, in_pieces};
+use crate::{Op, RowNumber, State};
 
 /// Units of a group and their bytes, in order.
 type Found = Vec<(usize, IoBuf)>;
@@ -138,6 +140,10 @@ impl Striped {
     ) -> Result<Option<Resynced>, SpaceError> {
         let _use = self.p.life.read().await;
         let held = self.p.resyncing.lock().remove(&(row, index)).unwrap_or_default();
+        // Before the journal is replayed nothing is known that could be made durable, and a checkpoint would say that all of it is.
+        if regions == 0 || !self.p.open.load(Ordering::Acquire) {
+            return Ok(None);
+        }
         let slab = self.targets(row).and_then(|t| t.get(index).map(|c| (c.slab_of, c.is_new())));
         let Some((column, is_new)) = slab else { return Ok(None) };
         for region in (0..crate::REGIONS).filter(|r| regions & 1 << r != 0) {
@@ -163,6 +169,29 @@ impl Striped {
             }
         }
         Ok(None)
+    }
+
+    /// What is to be recorded with it when columns of these rows count again: until then the rows could not do without columns whose disks are away, so those
+    /// have missed nothing, and yet may have lost what they were told last. Now they can.
+    pub(crate) fn lost_by_absent(&self, rows: &BTreeSet<RowNumber>, ops: &[Op]) -> Vec<Op> {
+        let space = self.space.inner.id;
+        let (mut state, mut more) = (self.space.path.read(State::clone), Vec::new());
+        if state.apply_all(ops).is_err() {
+            return more;
+        }
+        for row in rows {
+            let lost = self.p.marks.may_be_lost(*row);
+            for index in 0..state.rows.get(&(space, *row)).map_or(0, |r| r.copies().count()) {
+                let copy = state.rows.get(&(space, *row)).and_then(|r| r.copy(index)).copied();
+                let Some(copy) = copy.filter(|c| !state.is_present(c.place.disk)) else { continue };
+                let regions = lost & !copy.missed & !state.only_here(space, *row, index);
+                let op = Op::Missed { space, row: *row, index: index as u8, regions };
+                if regions != 0 && state.apply(&op).is_ok() {
+                    more.push(op);
+                }
+            }
+        }
+        more
     }
 
     /// Keeps memory from forgetting all it knows, as it does when a disk is back that it doubts.
