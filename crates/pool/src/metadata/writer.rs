@@ -3,7 +3,7 @@
 mod disks;
 mod scrub;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use disk::DiskError;
@@ -72,10 +72,36 @@ impl Writer {
         }
     }
 
-    /// The first record of an epoch.
-    pub(crate) async fn open(&mut self, ops: Vec<Op>, needed: usize) -> Result<(), CommitError> {
+    /// The first record of an epoch, and if it drops several voters, as many as that takes.
+    pub(crate) async fn open(&mut self, mut ops: Vec<Op>, needed: usize) -> Result<(), CommitError> {
         self.configs.push((self.shadow.voters.clone(), needed));
-        self.commit_as(ops, Form::Checkpoint).await
+        let mut form = Form::Checkpoint;
+        // Where a loss is accepted, there are too few to do it in steps.
+        let steps = if needed < self.shadow.needed_to_open() { Vec::new() } else { self.steps_to(&ops) };
+        for voters in steps {
+            let opened = ops.iter().position(|op| matches!(op, Op::Opened { .. }));
+            let mut step: Vec<Op> = opened.map(|at| ops.remove(at)).into_iter().collect();
+            step.push(Op::Voters { voters });
+            self.commit_as(step, form).await?;
+            form = Form::Record;
+        }
+        self.commit_as(ops, form).await
+    }
+
+    /// Invariant 5: the sets of voters between the one there is and the one that operations say.
+    fn steps_to(&self, ops: &[Op]) -> Vec<BTreeSet<DiskNumber>> {
+        let target = ops.iter().find_map(|op| match op {
+            Op::Voters { voters } => Some(voters),
+            _ => None,
+        });
+        let mut voters = self.shadow.voters.clone();
+        let gone: Vec<_> = target.map_or(Vec::new(), |t| voters.difference(t).copied().collect());
+        let mut steps = Vec::new();
+        for disk in gone.iter().skip(1) {
+            voters.remove(disk);
+            steps.push(voters.clone());
+        }
+        steps
     }
 
     /// Serves requests until the last handle is gone.
@@ -155,17 +181,19 @@ impl Writer {
         self.go_on_without(failed).await
     }
 
-    /// Goes on without voters that failed, until every one left has all there is.
-    async fn go_on_without(&mut self, mut failed: Vec<(DiskNumber, DiskError)>) -> Result<(), CommitError> {
-        while !failed.is_empty() {
-            let mut ops = Vec::new();
-            for (disk, error) in failed {
-                self.voters.remove(&disk);
-                self.failed.push((disk, error));
-                ops.extend(self.dropping(disk, &error)?);
+    /// Goes on without voters that failed, until every one left has all there is. Invariant 5: each is dropped by a record of its own.
+    async fn go_on_without(&mut self, failed: Vec<(DiskNumber, DiskError)>) -> Result<(), CommitError> {
+        let mut failed = VecDeque::from(failed);
+        loop {
+            for (disk, error) in &failed {
+                if self.voters.remove(disk).is_some() {
+                    self.failed.push((*disk, *error));
+                }
             }
+            let Some((disk, error)) = failed.pop_front() else { break };
+            let ops = self.dropping(disk, &error)?;
             self.enough_left()?;
-            failed = self.put(ops, Form::Record).await;
+            failed.extend(self.put(ops, Form::Record).await);
         }
         self.shared.set_state(self.shadow.clone());
         for disk in self.removed.drain(..) {

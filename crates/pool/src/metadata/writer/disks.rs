@@ -83,25 +83,23 @@ impl Writer {
 
     /// Lets disks vote. One has a claim and a checkpoint before it counts; that fails, and it leaves.
     async fn let_vote(&mut self, members: &Members, joining: Vec<DiskNumber>) -> Result<(), CommitError> {
-        let mut state = None;
         let mut failed = Vec::new();
         for disk in joining {
             let Some(member) = members.get(disk) else { continue };
             let mut voter = Voter::new(Arc::clone(member), 0, 0);
-            let state = state.get_or_insert_with(|| Encoded::new(&self.shadow));
-            let put = voter.checkpoint(self.shadow.pool, &self.point, state);
+            let state = Encoded::new(&self.shadow);
+            let put = voter.checkpoint(self.shadow.pool, &self.point, &state);
             let result = match voter.put_claim(&self.io, &self.claim).await {
                 Ok(()) => put.write(&self.io, member).await,
                 Err(e) => Err(e),
             };
-            match result {
-                Ok(()) => drop(self.voters.insert(disk, voter)),
-                Err(e) => failed.push((disk, e)),
+            if let Err(e) = result {
+                failed.push((disk, e));
+                continue;
             }
-        }
-        let joined: BTreeSet<_> = self.voters.keys().copied().collect();
-        if joined != self.shadow.voters {
-            self.commit(vec![Op::Voters { voters: joined }]).await?;
+            self.voters.insert(disk, voter);
+            let voters = self.shadow.voters.iter().copied().chain([disk]).collect();
+            self.commit(vec![Op::Voters { voters }]).await?;
         }
         for (disk, error) in failed {
             // Not `leave`: that would choose again.

@@ -206,6 +206,36 @@ async fn a_voter_whose_newest_checkpoint_rots_has_no_say() {
     assert!(matches!(&opens[..], [Err(OpenError::TooFewVoters { seen: 1, .. }), Ok(2)]), "{opens:?}");
 }
 
+/// An opening without two of five voters is cut off: those that have its record and those that have not are not both enough.
+#[tokio::test(start_paused = true)]
+async fn an_opening_that_drops_two_voters_and_fails_divides_nobody() {
+    let env = Env::simulated(1);
+    let machine = Machine::new(&env, 1);
+    let arena = Arena::new(4 << 20).unwrap();
+    let slots = [0, 1, 2, 3, 4].map(|n| machine.add(&MemoryOptions::new(format!("disk{n}"), 16 * MIB)));
+    let open = |which: &[usize]| {
+        let disks: Vec<_> = which.iter().map(|n| machine.open(slots[*n]).unwrap() as Arc<dyn Disk>).collect();
+        let (env, arena) = (env.clone(), arena.clone());
+        async move { Pool::open(&env, &arena, &disks, &OpenOptions::new(host("a"))).await }
+    };
+    let new = slots.map(|s| NewDisk::new(machine.open(s).unwrap() as Arc<dyn Disk>));
+    let pool = Pool::create(&env, &arena, &new, options()).await.unwrap();
+    let areas = pool.members().get(DiskNumber(2)).unwrap().areas;
+    drop(pool);
+    for checkpoint in areas.checkpoints() {
+        let rule = Rule::new(disk::Op::Write, When::From(0), Fault::Refused(5));
+        machine.rule(slots[2], rule.within(checkpoint.offset..checkpoint.end()));
+    }
+    let cut_off = open(&[0, 1, 2]).await.map(|_| ()).unwrap_err();
+    assert!(matches!(cut_off, OpenError::Commit(_)), "{cut_off}");
+    machine.no_rules(slots[2]);
+    let pool = open(&[2, 3, 4]).await.unwrap().pool;
+    pool.rename("lake").await.unwrap();
+    drop(pool);
+    let refused = open(&[0, 1]).await.map(|_| ()).unwrap_err();
+    assert!(matches!(refused, OpenError::TooFewVoters { seen: 2, .. }), "{refused}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_lone_disk_that_lost_its_label_opens_when_that_is_accepted() {
     let mut w = World::new(1);
