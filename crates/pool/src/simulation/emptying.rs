@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use disk::Disk;
+use disk::PowerCut;
 use disk::sim::SlotId;
 use env::Ctx;
 
@@ -163,6 +164,25 @@ fn what_is_written_meanwhile_stays() {
 }
 
 /// A crash in the middle of a destruction leaves the space or nothing: never a journal without its space, which nobody would miss.
+/// What its journal is about cannot be carried out any more: two disks are gone.
+#[test]
+fn a_space_that_cannot_be_opened_can_be_destroyed() {
+    in_virtual_time(async {
+        let world = World::new(PARITY, 1).await;
+        world.write(0..3, &[1, 2, 3]).await.expect("all disks are here");
+        flush(&world).await;
+        world.write(0..1, &[9]).await.expect("all disks are here");
+        world.machine.cut(PowerCut::KeepAll);
+        let world = world.reopen().await;
+        let slabs = world.book.state().rows[&(SPACE, RowNumber(0))].slabs.clone();
+        go(&world, &[slabs[0].place.disk.0, slabs[1].place.disk.0]).await;
+        assert!(world.read(0..1).await.is_err());
+        world.path.destroy_space(SPACE).await.expect("nothing of it is needed");
+        let state = world.book.state();
+        assert!(state.spaces.is_empty() && state.rows.is_empty() && state.slabs_allocated() == 0);
+    });
+}
+
 #[test]
 fn a_journal_goes_with_its_space() {
     for shape in [BASE, PARITY] {

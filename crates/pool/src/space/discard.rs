@@ -125,7 +125,10 @@ impl Space {
 
     /// Gives a row's slabs back, whatever it has.
     async fn free_row(&self, row: RowNumber) -> Result<(), SpaceError> {
-        self.free_row_if(row, || true).await.map(drop)
+        match self.striped() {
+            Some(striped) => Box::pin(striped.free_row(row)).await,
+            None => self.free_row_with(row, || true, Vec::new()).await.map(drop),
+        }
     }
 
     /// Gives a row's slabs back if that is right when nobody uses the row; whether it has none now.

@@ -21,8 +21,7 @@ pub(super) const TRIES: usize = 8;
 const PIECE: u32 = 64;
 
 impl Striped {
-    /// Gives a row's slabs back if that is right when nobody uses the row; whether it has none now. What the journal has of it does not count any more: its
-    /// slabs are not what they were.
+    /// Gives a row's slabs back if that is right when nobody uses the row; whether it has none now.
     pub(crate) async fn free_row_if(
         &self,
         row: RowNumber,
@@ -30,6 +29,17 @@ impl Striped {
     ) -> Result<bool, SpaceError> {
         let _use = self.p.life.read().await;
         self.opened().await?;
+        self.free_in_use(row, may).await
+    }
+
+    /// Gives a row's slabs back, whatever it has. The journal may be waiting for disks meanwhile: what it has of the row does not count any more, since the
+    /// slabs are not what they were.
+    pub(crate) async fn free_row(&self, row: RowNumber) -> Result<(), SpaceError> {
+        let _use = self.p.life.read().await;
+        self.free_in_use(row, || true).await.map(drop)
+    }
+
+    async fn free_in_use(&self, row: RowNumber, may: impl Fn() -> bool) -> Result<bool, SpaceError> {
         let _stripes = self.lock(row, ALL).await;
         let _blocks = self.p.checkpointing.lock().await;
         // Nobody takes the slabs before what is known of them here is forgotten, nor writes down what a failed disk has missed of them.
