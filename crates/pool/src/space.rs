@@ -104,7 +104,7 @@ impl SpaceInner {
             parity: parity.map(Arc::new),
             emptying: Emptying::default(),
             flusher: Flusher::default(),
-            unresolved: Unresolved::default(),
+            unresolved: Unresolved::with(regions),
             info: info(path.pool, id, record),
             gate: Arc::default(),
         }

@@ -18,7 +18,8 @@ pub struct Table {
     /// Units that have data; the others read as zeros. A block says so of a unit only after data of it was durable on every copy: so even
     /// when nothing matches, what lies in its place is the unit's.
     pub written: Units,
-    /// Units whose checksum was lost with every copy of the block; only a write makes them known again.
+    /// Units that nobody had when they were last looked for: reads fail. Of a written one the checksum is known, and what matches it is the unit, whatever else
+    /// lies there; of another that was lost with every copy of the block, too, and only a write makes it known again.
     pub lost: Units,
     /// See [`checksum`]; only those of written units mean anything.
     pub sums: [u32; GROUP_UNITS as usize],

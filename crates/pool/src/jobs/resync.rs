@@ -278,7 +278,8 @@ impl Space {
             for unit in from..to {
                 let start = (unit - from) * UNIT as usize;
                 let bytes = read.slice(start..start + UNIT as usize);
-                if self.sum(key, first + unit as u32, &bytes) == state.table.sums[unit] {
+                let sum = self.sum(key, first + unit as u32, &bytes);
+                if sum == state.table.sums[unit] && !state.table.lost.has(unit) {
                     bad.remove(unit);
                     out[unit - from] = Some(bytes);
                 }

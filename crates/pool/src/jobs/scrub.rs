@@ -178,6 +178,7 @@ impl Space {
             let range = first + from as u32..first + (from + PIECE) as u32;
             let _units = self.inner.locks.lock(key.row, key.column, range).await;
             let Some(copies) = self.inner.copies(&self.path, key.row, key.column) else { return Ok(()) };
+            let mut bad;
             let mut look = {
                 let state = group.state.lock();
                 if state.flags.dead {
@@ -185,9 +186,11 @@ impl Space {
                 }
                 let regions = current(&copies) & !state.unknown & !self.inner.in_doubt(key);
                 let known = self.inner.regions.in_group(key.group, regions);
-                state.table.written.without(&state.table.lost).and(&known).and(&piece(from))
+                let look = state.table.written.and(&known).and(&piece(from));
+                // What nobody had may be here again.
+                bad = look.and(&state.table.lost);
+                look
             };
-            let mut bad = Units::NONE;
             for (from, to) in std::mem::take(&mut look).stretches() {
                 let each = copies.iter().map(|c| self.differing(&group.state, key, c, from, to));
                 bad = join_all(each).await.iter().fold(bad, |bad, b| bad.or(b));

@@ -143,8 +143,8 @@ impl Flight {
             return teller.tell(change.ends(Ok(())));
         }
         space.path.env.clone().spawn_if_running(async move {
-            let Change { right, group, regions, targets, .. } = &change;
-            let judged = right.0.judge_writes(group.key, *regions, targets, &results).await;
+            let Change { right, group, units, targets, .. } = &change;
+            let judged = right.0.judge_writes(group.key, units, targets, &results).await;
             if let Err(error) = &judged {
                 let disk = right.0.inner.info.path.display();
                 tracing::warn!(%disk, %error, row = group.key.row.0, "a virtual disk refused");

@@ -29,8 +29,7 @@ impl Space {
         for unit in units.iter() {
             let want = {
                 let state = group.state.lock();
-                let known = state.table.written.has(unit) && !state.table.lost.has(unit);
-                known.then(|| state.table.sums[unit])
+                state.table.written.has(unit).then(|| state.table.sums[unit])
             };
             if let Some(want) = want {
                 looked.push((unit, self.heal_unit(group, key, unit, want).await?));
@@ -93,15 +92,26 @@ impl Space {
             }
             if let Some((lowest, _)) = bad.first() {
                 finding(lowest.number, Found::Lost);
+                self.set_lost(group, unit, true);
             }
             return Ok(Err(corrupt()));
         };
+        self.set_lost(group, unit, false);
         let good = IoBuf::from(good);
         for (copy, found) in bad {
             finding(copy.number, found);
             self.replace(group, copy, number, region, good.clone()).await?;
         }
         Ok(Ok(good))
+    }
+
+    /// Whether nobody has a unit. It is remembered: what lies in its place may be any other thing, and who resolves the group is not to take it for the unit.
+    fn set_lost(&self, group: &Group, unit: usize, lost: bool) {
+        let mut state = group.state.lock();
+        if state.table.lost.has(unit) != lost {
+            state.table.lost.set(unit, lost);
+            self.inner.groups.dirty(group, &mut state);
+        }
     }
 
     /// Writes a unit to a copy that is not what it should be. It is durable after the next flush.

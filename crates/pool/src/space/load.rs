@@ -63,9 +63,9 @@ impl Space {
                 continue;
             };
             filled.take(best, &units);
-            // A copy that lost what its block said does not speak for the others.
+            // A copy that lost what its block said does not speak for the others. Who knows the checksum does, though nobody had the unit.
             for (_, table) in told().filter_map(|(c, b)| Some((c, &b.as_ref().ok()?.1))) {
-                let knows = filled.lost.and(&units).without(&table.lost);
+                let knows = filled.lost.without(&filled.written).and(&units).without(&table.lost);
                 filled.take(table, &knows);
             }
             for (copy, block) in told().filter(|(c, _)| c.index != index) {

@@ -23,7 +23,7 @@ enum Verdict {
     Unwritten,
     /// The bytes of this copy, by its position, with this checksum.
     Data { copy: usize, sum: u32 },
-    /// Its checksum is known and nobody has it: reads say so.
+    /// Its checksum is known and nobody has it: reads say so, and what lies there does not count.
     Unreadable { sum: u32 },
     /// Not even the checksum.
     Lost,
@@ -104,6 +104,7 @@ impl Space {
             (state.unknown & regions != regions)
                 .then(|| (state.generation, state.unknown, state.table.clone()))
         };
+        let in_doubt = self.inner.unresolved.units_of(key);
         let mut highest = memory.as_ref().map_or(0, |m| m.0);
         let mut decided: Vec<Decided> = Vec::new();
         for region in (0..REGIONS).map(|r| 1_u64 << r).filter(|r| regions & r != 0) {
@@ -126,7 +127,7 @@ impl Space {
                 tables.insert(0, (u64::MAX, table));
             }
             for unit in self.inner.regions.in_group(key.group, region).iter() {
-                let verdict = self.verdict(group, region, unit, &tables, &witnesses);
+                let verdict = self.verdict(group, region, (unit, in_doubt.has(unit)), &tables, &witnesses);
                 decided.push(Decided { unit, verdict });
             }
         }
@@ -166,12 +167,12 @@ impl Space {
         join_all(reads).await
     }
 
-    /// Steps 2 and 3 for one unit.
+    /// Steps 2 and 3 for one unit. Of one that is in no doubt, but its neighbours are, the newest table's word is all that counts.
     fn verdict(
         &self,
         group: &Group,
         region: u64,
-        unit: usize,
+        (unit, in_doubt): (usize, bool),
         tables: &[(u64, &Table)],
         witnesses: &[Witness<'_>],
     ) -> Verdict {
@@ -179,12 +180,10 @@ impl Space {
         let number = key.units().start + unit as u32;
         let sum = |w: &Witness<'_>| w.data[unit].as_ref().map(|b| self.sum(key, number, b));
         let here = || witnesses.iter().enumerate().filter(|(_, w)| w.copy.is_current(region));
-        let mut newest: Option<&Table> = None;
-        for (_, table) in tables {
-            if table.lost.has(unit) {
-                continue;
-            }
-            newest = newest.or(Some(table));
+        // The others have lost its checksum.
+        let told = || tables.iter().filter(|(_, t)| t.written.has(unit) || !t.lost.has(unit));
+        let Some((top, newest)) = told().next() else { return Verdict::Lost };
+        for (_, table) in told().take(if in_doubt { tables.len() } else { 1 }) {
             if !table.written.has(unit) {
                 return Verdict::Unwritten;
             }
@@ -193,12 +192,16 @@ impl Space {
                 return Verdict::Data { copy, sum: want };
             }
         }
-        let Some(newest) = newest else { return Verdict::Lost };
+        // Nobody had it before, either: what lies there was bad already.
+        let was_bad = told().take_while(|(g, _)| g == top).all(|(_, t)| t.lost.has(unit));
+        if !in_doubt || was_bad {
+            return Verdict::Unreadable { sum: newest.sums[unit] };
+        }
         // A block says of a unit that it is written only when data of it was durable, so what lies there is this unit's.
-        let told: SmallVec<[(usize, &Witness<'_>, u32); 3]> =
+        let has: SmallVec<[(usize, &Witness<'_>, u32); 3]> =
             here().filter_map(|(copy, w)| Some((copy, w, sum(w)?))).collect();
-        let agree = |s: u32| told.iter().filter(|(.., other)| *other == s).count();
-        match told.iter().copied().rev().max_by_key(|(.., s)| agree(*s)) {
+        let agree = |s: u32| has.iter().filter(|(.., other)| *other == s).count();
+        match has.iter().copied().rev().max_by_key(|(.., s)| agree(*s)) {
             None => Verdict::Unreadable { sum: newest.sums[unit] },
             Some((copy, w, sum)) => {
                 self.path.events.add(Finding {
@@ -242,7 +245,7 @@ impl Space {
         let mut state = group.state.lock();
         for Decided { unit, verdict } in decided {
             state.settled.remove(unit);
-            state.table.lost.set(unit, matches!(verdict, Verdict::Lost));
+            state.table.lost.set(unit, matches!(verdict, Verdict::Lost | Verdict::Unreadable { .. }));
             match verdict {
                 Verdict::Unwritten | Verdict::Lost => state.table.written.remove(unit),
                 Verdict::Unreadable { sum } | Verdict::Data { sum, .. } => {

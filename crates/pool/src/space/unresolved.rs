@@ -1,55 +1,91 @@
-//! What a crash, or a write that failed, left in doubt: regions of groups to be resolved before they are used.
+//! What a crash, or a write that failed, left in doubt: regions of groups to be resolved before they are used. After a crash every unit of a region that was
+//! active is; of a write that failed only its own: the others there are known.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use parking_lot::Mutex;
 
 use super::{Space, SpaceInner};
 use crate::RowNumber;
-use crate::groups::GroupKey;
+use crate::blocks::Units;
+use crate::groups::{GroupKey, Regions};
 use crate::path::DataPath;
 
-/// Regions in doubt, by group.
+/// What is in doubt, by group.
+pub(super) struct Unresolved {
+    sizes: Regions,
+    groups: Mutex<BTreeMap<GroupKey, Doubt>>,
+}
+
+/// What is in doubt of a group.
 #[derive(Default)]
-pub(super) struct Unresolved(Mutex<BTreeMap<GroupKey, u64>>);
+struct Doubt {
+    regions: u64,
+    /// Which units, if not all of the regions'.
+    some: Option<Box<Units>>,
+}
 
 impl Unresolved {
-    pub(super) fn of(&self, key: GroupKey) -> u64 {
-        self.0.lock().get(&key).copied().unwrap_or(0)
+    pub(super) fn with(sizes: Regions) -> Unresolved {
+        Unresolved { sizes, groups: Mutex::default() }
     }
 
-    pub(super) fn add(&self, key: GroupKey, regions: u64) {
-        *self.0.lock().entry(key).or_insert(0) |= regions;
+    /// Regions with a unit in doubt.
+    pub(super) fn of(&self, key: GroupKey) -> u64 {
+        self.groups.lock().get(&key).map_or(0, |d| d.regions)
+    }
+
+    /// The units in doubt.
+    pub(super) fn units_of(&self, key: GroupKey) -> Units {
+        self.groups.lock().get(&key).map_or(Units::NONE, |d| self.units_in(key, d))
+    }
+
+    fn units_in(&self, key: GroupKey, doubt: &Doubt) -> Units {
+        doubt.some.as_deref().copied().unwrap_or_else(|| self.sizes.in_group(key.group, doubt.regions))
+    }
+
+    /// Units of these regions are in doubt.
+    fn add(&self, key: GroupKey, regions: u64, units: &Units) {
+        let mut groups = self.groups.lock();
+        let doubt = groups.entry(key).or_default();
+        let units = self.units_in(key, doubt).or(units);
+        doubt.regions |= regions;
+        let all = self.sizes.in_group(key.group, doubt.regions);
+        doubt.some = (units != all).then(|| Box::new(units));
     }
 
     pub(super) fn remove(&self, key: GroupKey, regions: u64) {
-        let mut map = self.0.lock();
-        if let Some(r) = map.get_mut(&key) {
-            *r &= !regions;
-            if *r == 0 {
-                map.remove(&key);
+        let mut groups = self.groups.lock();
+        if let Some(doubt) = groups.get_mut(&key) {
+            doubt.regions &= !regions;
+            if let Some(units) = &mut doubt.some {
+                **units = units.without(&self.sizes.in_group(key.group, regions));
+            }
+            if doubt.regions == 0 {
+                groups.remove(&key);
             }
         }
     }
 
     fn column(&self, row: RowNumber, column: u8) -> u64 {
         let (first, last) = (GroupKey { row, column, group: 0 }, GroupKey { row, column, group: u32::MAX });
-        self.0.lock().range(first..=last).fold(0, |all, (_, r)| all | r)
+        self.groups.lock().range(first..=last).fold(0, |all, (_, d)| all | d.regions)
     }
 
     pub(super) fn has(&self, row: RowNumber) -> bool {
         let first = GroupKey { row, column: 0, group: 0 };
-        self.0.lock().range(first..).next().is_some_and(|(key, _)| key.row == row)
+        self.groups.lock().range(first..).next().is_some_and(|(key, _)| key.row == row)
     }
 
     pub(super) fn kill(&self, row: RowNumber) {
-        self.0.lock().retain(|k, _| k.row != row);
+        self.groups.lock().retain(|k, _| k.row != row);
     }
 
     fn columns(&self) -> Vec<(RowNumber, u8, u64)> {
         let mut all: BTreeMap<(RowNumber, u8), u64> = BTreeMap::new();
-        for (key, regions) in &*self.0.lock() {
-            *all.entry((key.row, key.column)).or_insert(0) |= regions;
+        for (key, doubt) in &*self.groups.lock() {
+            *all.entry((key.row, key.column)).or_insert(0) |= doubt.regions;
         }
         all.into_iter().map(|((row, column), regions)| (row, column, regions)).collect()
     }
@@ -60,7 +96,8 @@ impl SpaceInner {
     pub(crate) fn unresolve_slab(&self, row: RowNumber, column: u8, regions: u64) {
         for region in (0..crate::REGIONS).filter(|r| regions & 1 << r != 0) {
             for group in self.regions.groups(region) {
-                self.unresolved.add(GroupKey { row, column, group }, 1 << region);
+                let units = self.regions.in_group(group, 1 << region);
+                self.unresolved.add(GroupKey { row, column, group }, 1 << region, &units);
             }
         }
     }
@@ -82,9 +119,10 @@ impl SpaceInner {
         }
     }
 
-    /// A write to regions of a group failed on a copy that counts.
-    pub(super) fn doubt(&self, path: &DataPath, key: GroupKey, regions: u64) {
-        self.unresolved.add(key, regions);
+    /// A write to units of a group failed on a copy that counts.
+    pub(super) fn doubt(&self, path: &DataPath, key: GroupKey, units: &Range<u32>) {
+        let (regions, Range { start, end }) = (self.regions.of(units), key.within(units));
+        self.unresolved.add(key, regions, &Units::range(start, end));
         self.pin(path, key.row, key.column, regions);
     }
 
@@ -114,7 +152,7 @@ impl Space {
         if let Some(striped) = self.striped() {
             return striped.in_doubt();
         }
-        self.inner.unresolved.0.lock().len()
+        self.inner.unresolved.groups.lock().len()
     }
 
     /// All of them.
@@ -124,6 +162,6 @@ impl Space {
             let all = GroupKey { row: RowNumber(0), column: 0, group: 0 };
             return if striped.in_doubt() > 0 { vec![all] } else { Vec::new() };
         }
-        self.inner.unresolved.0.lock().keys().copied().collect()
+        self.inner.unresolved.groups.lock().keys().copied().collect()
     }
 }

@@ -159,7 +159,7 @@ impl Space {
         let results: SmallVec<[_; 2]> = writes.iter().map(Started::result).collect();
         drop(writes);
         if !self.is_well(&targets, job.regions, &results) {
-            Box::pin(self.judge_writes(job.key, job.regions, &targets, &results)).await?;
+            Box::pin(self.judge_writes(job.key, &job.units, &targets, &results)).await?;
         }
         self.written(group, &job.units, &job.sums);
         drop(marks);
@@ -170,16 +170,16 @@ impl Space {
     pub(super) async fn judge_writes(
         &self,
         key: GroupKey,
-        regions: u64,
+        units: &Range<u32>,
         targets: &Targets,
         results: &[Result<(), DiskError>],
     ) -> Result<(), SpaceError> {
         let written = targets.copies().iter().filter(|c| c.disk.is_some());
         let wrote: Vec<(&Copy, Result<(), DiskError>)> = written.zip(results.iter().copied()).collect();
-        let judged = self.judge(key.row, key.column, regions, &wrote).await;
+        let judged = self.judge(key.row, key.column, self.inner.regions.of(units), &wrote).await;
         if judged.is_err() {
             // Old or new on each copy, nobody knows which: who looks next decides.
-            self.inner.doubt(&self.path, key, regions);
+            self.inner.doubt(&self.path, key, units);
         }
         judged
     }

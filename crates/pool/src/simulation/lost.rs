@@ -1,0 +1,117 @@
+//! Units that nobody has: what is known to be bad stays so, whatever fails or is in doubt beside it.
+
+use disk::PowerCut;
+use disk::sim::{Fault, Rule, SlotId, When};
+
+use super::in_virtual_time;
+use super::world::{Shape, World, bytes};
+use crate::events::Found;
+use crate::jobs::Progress;
+use crate::{DiskNumber, Op, UNIT, Usage};
+
+const ALONE: Shape = Shape { copies: 1, disks: 1, ..Shape::MIRROR };
+
+/// Units 0 to 3 of the first region, all durable; unit 3 rots.
+async fn with_rot(shape: Shape) -> World {
+    let world = World::new(shape, 1).await;
+    world.write(0..4, &[1, 2, 3, 4]).await.expect("a write");
+    world.path.quiesce().await.expect("all disks are here");
+    world.machine.flip(SlotId(0), world.shape.areas().data(0).offset + 3 * UNIT, 5);
+    world
+}
+
+/// A write of unit 1 fails: it is old or new.
+async fn fail_a_write(world: &World) {
+    let data = world.shape.areas().data(0);
+    let rule = Rule::new(disk::Op::Write, When::Nth(0), Fault::Error).within(data.offset..data.end());
+    world.machine.rule(SlotId(0), rule);
+    assert!(world.write(1..2, &[20]).await.is_err());
+}
+
+#[test]
+fn a_write_that_fails_makes_no_rot_good() {
+    for seen in [true, false] {
+        in_virtual_time(async {
+            let world = with_rot(ALONE).await;
+            assert!(!seen || world.read(3..4).await.is_err(), "it has rotted");
+            fail_a_write(&world).await;
+            assert!(world.read(3..4).await.is_err(), "seen before: {seen}");
+            assert!([2, 20].contains(&world.read(1..2).await.expect("old or new")[0]));
+            world.path.quiesce().await.expect("the disk is well");
+            let world = world.reopen().await;
+            assert!(world.read(3..4).await.is_err(), "opened again; seen before: {seen}");
+            world.write(3..4, &[40]).await.expect("a write");
+            assert_eq!(world.read(2..4).await, Ok(vec![3, 40]));
+        });
+    }
+}
+
+/// What memory knew of the group is gone: its block is asked.
+#[test]
+fn a_write_that_fails_and_is_forgotten_makes_no_rot_good() {
+    in_virtual_time(async {
+        let world = with_rot(ALONE).await;
+        fail_a_write(&world).await;
+        world.space.inner.groups.forget_clean();
+        assert!(world.read(3..4).await.is_err());
+        assert_eq!(world.read(2..3).await, Ok(vec![3]));
+    });
+}
+
+#[test]
+fn a_power_cut_makes_no_rot_good_that_was_known() {
+    in_virtual_time(async {
+        let world = with_rot(ALONE).await;
+        assert!(world.read(3..4).await.is_err(), "it has rotted");
+        world.space.flush_all().await.expect("a flush");
+        world.write(1..2, &[20]).await.expect("a write");
+        world.machine.cut(PowerCut::KeepAll);
+        let world = world.reopen().await;
+        assert_eq!(world.space.unresolved_groups(), 1);
+        assert!(world.read(3..4).await.is_err());
+        assert_eq!(world.read(1..3).await, Ok(vec![20, 3]));
+    });
+}
+
+/// What lies in the place that a slab moved to is not the unit that the old one could not be read of.
+#[test]
+fn a_slab_that_moves_takes_nothing_for_what_nobody_has() {
+    in_virtual_time(async {
+        let world = World::new(Shape { disks: 2, ..ALONE }, 1).await;
+        world.write(0..4, &[1, 2, 3, 4]).await.expect("a write");
+        world.path.quiesce().await.expect("all disks are here");
+        for slab in 0..world.shape.slabs {
+            let at = world.shape.areas().data(slab).offset;
+            (0..8).for_each(|unit| world.machine.scribble(SlotId(1), at + unit * UNIT, &bytes(99)));
+        }
+        world.machine.make_bad(SlotId(0), world.shape.areas().data(0).offset + 3 * UNIT, UNIT);
+        let retire = Op::SetUsage { disk: DiskNumber(0), usage: Usage::Retired };
+        world.book.change(&[retire]).expect("it may be");
+        let left = world.path.evacuate(DiskNumber(0), &Progress::default()).await.expect("nothing fails");
+        assert_eq!((left.moved, left.left), (1, 0));
+        world.write(1..2, &[20]).await.expect("a write");
+        world.machine.cut(PowerCut::KeepAll);
+        let world = world.reopen().await;
+        assert!(world.read(3..4).await.is_err(), "nobody has it");
+        assert_eq!(world.read(0..3).await, Ok(vec![1, 20, 3]));
+    });
+}
+
+/// A disk that was wrong for a while: what matches the checksum is the unit, and it is no longer lost.
+#[test]
+fn a_unit_that_is_here_again_is_found() {
+    in_virtual_time(async {
+        let world = with_rot(ALONE).await;
+        assert!(world.read(3..4).await.is_err(), "it has rotted");
+        world.path.quiesce().await.expect("the disk is well");
+        let world = world.reopen().await;
+        assert!(world.read(3..4).await.is_err(), "it is remembered");
+        world.machine.flip(SlotId(0), world.shape.areas().data(0).offset + 3 * UNIT, 5);
+        assert_eq!(world.read(3..4).await, Ok(vec![4]));
+        fail_a_write(&world).await;
+        assert_eq!(world.read(2..4).await, Ok(vec![3, 4]));
+        let before = world.path.events.count(Found::Lost);
+        world.space.scrub(&Progress::default()).await.expect("a scrub");
+        assert_eq!(world.path.events.count(Found::Lost), before);
+    });
+}
