@@ -4,10 +4,11 @@ use disk::PowerCut;
 use disk::sim::{Fault, Rule, SlotId, When};
 
 use super::in_virtual_time;
-use super::world::{Shape, World, bytes};
+use super::moves::filled;
+use super::world::{SPACE, Shape, World, bytes};
 use crate::events::Found;
 use crate::jobs::Progress;
-use crate::{DiskNumber, Op, UNIT, Usage};
+use crate::{Absence, DiskNumber, Op, RowNumber, UNIT, Usage};
 
 const ALONE: Shape = Shape { copies: 1, disks: 1, ..Shape::MIRROR };
 
@@ -113,5 +114,44 @@ fn a_unit_that_is_here_again_is_found() {
         let before = world.path.events.count(Found::Lost);
         world.space.scrub(&Progress::default()).await.expect("a scrub");
         assert_eq!(world.path.events.count(Found::Lost), before);
+    });
+}
+
+/// The block of a row's only group on a disk.
+fn block_of(world: &World, row: u32, disk: u16) -> u64 {
+    let row = &world.book.state().rows[&(SPACE, RowNumber(row))];
+    let place =
+        row.slabs.iter().map(|c| c.place).find(|p| p.disk == DiskNumber(disk)).expect("it has a copy");
+    world.shape.areas().checksums(place.slab).offset
+}
+
+/// The last copy's checksum block cannot be read: what it was of is lost, and nothing waits for it.
+#[test]
+fn a_block_that_cannot_be_read_stops_nothing_else() {
+    in_virtual_time(async {
+        let world = filled(Shape { disks: 3, rows_max: 2, ..Shape::MIRROR }).await;
+        world.path.quiesce().await.expect("all disks are here");
+        let has = |world: &World, row, disk| {
+            let state = world.book.state();
+            state.rows[&(SPACE, RowNumber(row))].slabs.iter().any(|c| c.place.disk == DiskNumber(disk))
+        };
+        let gone =
+            (0..3).find(|d| has(&world, 0, *d) && has(&world, 1, *d)).expect("two rows on three disks");
+        let bad = (0..3).find(|d| *d != gone && has(&world, 0, *d)).expect("two copies");
+        world.machine.make_bad(SlotId(usize::from(bad)), block_of(&world, 0, bad), UNIT);
+        let world = world.reopen().await;
+        world.machine.pull(SlotId(usize::from(gone)), PowerCut::LoseAll);
+        world.book.leave_now(DiskNumber(gone), Absence::Gone).expect("others have it");
+        let left =
+            world.path.evacuate(DiskNumber(gone), &Progress::default()).await.expect("nothing stops it");
+        assert_eq!((left.moved, left.left), (2, 0));
+        assert_eq!(world.read(512..513).await, Ok(vec![2]));
+        assert!(world.read(0..1).await.is_err(), "nobody knows what it should be");
+        world.space.scrub(&Progress::default()).await.expect("a scrub");
+        let all: Vec<u64> = (1..=512).collect();
+        world.write(0..512, &all).await.expect("all of it is new");
+        world.path.quiesce().await.expect("two disks");
+        let world = world.reopen().await;
+        assert_eq!(world.read(0..512).await, Ok(all));
     });
 }

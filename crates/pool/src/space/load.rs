@@ -49,7 +49,7 @@ impl Space {
             let Some((_, Reverse(index), best)) = best else {
                 for (copy, block) in told() {
                     match block {
-                        Err(BadBlock::Disk(error)) => {
+                        Err(BadBlock::Disk(error)) if is_silence(error) => {
                             let (path, inner) = (&self.path, &self.inner);
                             return match inner.has_come(path, key.row, key.column, &copies, region) {
                                 true => Ok(()),

@@ -9,6 +9,7 @@ use disk::DiskError;
 use super::copies::Copy;
 use super::flush::BadBlock;
 use super::load::Block;
+use super::resolve::is_silence;
 use crate::REGIONS;
 use crate::blocks::Units;
 use crate::blocks::checksums::Table;
@@ -26,7 +27,7 @@ pub(super) struct Untold {
 /// current in one of them.
 ///
 /// # Errors
-/// When its block cannot be read: it is not overwritten, since it may be read another time.
+/// When its disk does not answer: the block is not overwritten, since it may be read another time.
 pub(super) fn with_own(
     table: &Table,
     copy: &Copy,
@@ -41,11 +42,11 @@ pub(super) fn with_own(
     let mut merged = Box::new(table.clone());
     let (generation, own) = match own {
         Ok((generation, own)) => (*generation, own),
-        Err(BadBlock::Damaged) => {
+        Err(BadBlock::Disk(error)) if is_silence(error) => return Err(*error),
+        Err(_) => {
             merged.lost = merged.lost.or(&units_of(regions));
             return Ok(Some(merged));
         }
-        Err(BadBlock::Disk(error)) => return Err(*error),
     };
     for region in (0..REGIONS).map(|r| 1 << r).filter(|r| regions & r != 0) {
         let units = units_of(region);
