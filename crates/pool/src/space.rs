@@ -10,6 +10,7 @@
 //! 5. Order of locks: a group's `preparing`, then ranges in ascending (row, column), then the flusher. None is held while waiting for an earlier one.
 
 mod allocate;
+mod blocks;
 mod change;
 mod copies;
 mod direct;

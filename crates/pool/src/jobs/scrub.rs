@@ -165,7 +165,13 @@ impl Space {
         }
         // Held, so that it stays loaded.
         let group = self.inner.groups.get(key);
+        let all = self.inner.regions.of(&key.units());
+        let was_known = group.state.lock().unknown & all != all;
         self.settle_doubts(key).await?;
+        if was_known {
+            // Who reads a table for the first time compares its blocks.
+            self.check_blocks(&group).await;
+        }
         let piece = |from| Units::range(from, from + PIECE);
         for from in (0..GROUP_UNITS as usize).step_by(PIECE) {
             let written = group.state.lock().table.written;

@@ -1,11 +1,17 @@
 //! Units that nobody has: what is known to be bad stays so, whatever fails or is in doubt beside it.
 
+use std::time::Duration;
+
 use disk::PowerCut;
 use disk::sim::{Fault, Rule, SlotId, When};
+use futures_util::future::join;
+use parking_lot::Mutex;
 
+use super::faults::compare;
 use super::in_virtual_time;
+use super::model::Model;
 use super::moves::filled;
-use super::world::{SPACE, Shape, World, bytes};
+use super::world::{Load, SPACE, Shape, World, bytes, work};
 use crate::events::Found;
 use crate::jobs::Progress;
 use crate::{Absence, DiskNumber, Op, RowNumber, UNIT, Usage};
@@ -154,4 +160,60 @@ fn a_block_that_cannot_be_read_stops_nothing_else() {
         let world = world.reopen().await;
         assert_eq!(world.read(0..512).await, Ok(all));
     });
+}
+
+/// A block rots while its table is in memory: a scrub sees it before the other copy's is all that there is.
+#[test]
+fn a_scrub_reads_the_blocks_of_what_memory_knows() {
+    for medium in [false, true] {
+        in_virtual_time(async {
+            let world = filled(Shape { rows_max: 1, ..Shape::MIRROR }).await;
+            let at = block_of(&world, 0, 0);
+            match medium {
+                true => world.machine.make_bad(SlotId(0), at, UNIT),
+                false => world.machine.scribble(SlotId(0), at, &bytes(99)),
+            }
+            for _ in 0..2 {
+                world.space.scrub(&Progress::default()).await.expect("a scrub");
+                assert_eq!(world.path.events.count(Found::BadTable), 1);
+                assert_eq!(world.path.events.newest().first().map(|f| f.disk), Some(DiskNumber(0)));
+            }
+            world.path.quiesce().await.expect("two disks");
+            let world = world.reopen().await;
+            world.machine.pull(SlotId(1), PowerCut::LoseAll);
+            world.book.leave_now(DiskNumber(1), Absence::Gone).expect("the other has it");
+            assert_eq!(world.read(0..1).await, Ok(vec![1]));
+        });
+    }
+}
+
+/// Blocks that are behind, being written, or of a copy that is away for a while are no damage.
+#[test]
+fn a_scrub_under_load_blames_nobody() {
+    for seed in 0..40 {
+        in_virtual_time(async {
+            let world = World::new(Shape { rows_max: 2, ..Shape::MIRROR }, seed).await;
+            let model = Mutex::new(Model::default());
+            let load = Load { users: 3, steps: 40, units: 24, delay_ms: 3, rows: false };
+            let scrubs = async {
+                for turn in 0..12 {
+                    world.env.sleep(Duration::from_millis(3)).await;
+                    world.space.scrub(&Progress::default()).await.expect("a scrub");
+                    if turn == 4 {
+                        world.book.leave_now(DiskNumber(1), Absence::Gone).expect("the other is there");
+                    } else if turn == 6 {
+                        world.bring_back(1).await;
+                    } else if turn == 8 {
+                        world.path.resync(DiskNumber(1), &Progress::default()).await.expect("both are here");
+                    }
+                }
+            };
+            join(work(&world, load, seed, &model), scrubs).await;
+            world.space.scrub(&Progress::default()).await.expect("a scrub");
+            for found in [Found::BadTable, Found::Healed, Found::Lost] {
+                assert_eq!(world.path.events.count(found), 0, "seed {seed}: {found:?}");
+            }
+            compare(&world, load, &model, &format!("seed {seed}")).await;
+        });
+    }
 }

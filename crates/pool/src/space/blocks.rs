@@ -1,0 +1,63 @@
+//! Whether the checksum blocks of a group whose table is in memory say what the table does: nobody else reads them before a restart, and then the other copy's may
+//! be gone.
+
+use super::Space;
+use super::flush::BadBlock;
+use super::load::Block;
+use super::resolve::is_silence;
+use crate::DiskNumber;
+use crate::events::{Finding, Found};
+use crate::groups::Group;
+
+impl Space {
+    /// Compares them, and has the next flush write them anew where one is not what it should be. The caller has no range.
+    pub(crate) async fn check_blocks(&self, group: &Group) {
+        if self.bad_blocks(group).await.is_empty() {
+            return;
+        }
+        // It may have been one that a round is writing.
+        let _blocks = self.no_flush().await;
+        let bad = self.bad_blocks(group).await;
+        let address = self.inner.address_in(group.key, 0);
+        for disk in &bad {
+            self.path.events.add(Finding {
+                found: Found::BadTable,
+                disk: *disk,
+                space: self.inner.id,
+                address,
+            });
+        }
+        if !bad.is_empty() {
+            self.inner.groups.dirty(group, &mut group.state.lock());
+        }
+    }
+
+    /// The disks whose blocks say something else, or cannot be read; also some that are right, unless the caller keeps flushes from beginning.
+    async fn bad_blocks(&self, group: &Group) -> Vec<DiskNumber> {
+        let key = group.key;
+        let Some(copies) = self.inner.copies(&self.path, key.row, key.column) else { return Vec::new() };
+        let known = || {
+            let state = group.state.lock();
+            !(state.unknown | state.hearsay | self.inner.in_doubt(key))
+        };
+        let before = known();
+        let blocks = self.read_blocks(group, &copies, before).await;
+        if self.is_changed(key.row, key.column, &copies) {
+            // What lies there now may be another row's.
+            return Vec::new();
+        }
+        let regions = before & known();
+        let state = group.state.lock();
+        let is_bad = |(copy, block): &&Block<'_>| match block {
+            // Who does not answer has not lost it.
+            Err(BadBlock::Disk(error)) if is_silence(error) => false,
+            Err(_) => true,
+            // What has changed is written by the next flush, whatever is there.
+            Ok((_, table)) => {
+                let units = self.inner.regions.in_group(key.group, regions & copy.current());
+                !state.flags.dirty && !state.table.differ(table, &units).is_empty()
+            }
+        };
+        blocks.iter().filter(|_| !state.flags.dead).filter(is_bad).map(|(copy, _)| copy.number).collect()
+    }
+}
