@@ -2,8 +2,8 @@
 
 use super::codec::{Malformed, Reader, Wire, choice, record};
 use crate::state::{
-    Absence, DiskRecord, Extras, FaultDomains, MediaClass, Moving, Op, Policy, Presence, Provisioning,
-    Resiliency, Row, ScrubRecord, SlabCopy, SlabPlace, SpaceRecord, State, StateParts, Usage,
+    Absence, DiskRecord, EPOCHS_MAX, Extras, FaultDomains, MediaClass, Moving, Op, Policy, Presence,
+    Provisioning, Resiliency, Row, ScrubRecord, SlabCopy, SlabPlace, SpaceRecord, State, StateParts, Usage,
 };
 
 record!(FaultDomains { enclosure, node, rack });
@@ -232,7 +232,11 @@ pub fn decode_state(body: &[u8]) -> Result<State, Malformed> {
     State::from_parts(parts).map_err(|_| Malformed)
 }
 
-/// Bytes that [`encode_state`] gives at most: cheap enough to ask at every commit.
+/// Bytes of all epochs that a state remembers at most.
+pub const EPOCHS_BYTES: usize = EPOCHS_MAX * 16;
+
+/// Bytes that [`encode_state`] gives at most: cheap enough to ask at every commit. Epochs count as if there were all of them: each opening has one more, and
+/// must not fail because others have filled the room.
 pub fn state_size_bound(state: &State) -> usize {
     const SLAB: usize = 6 + 4 + 9;
     const ROW: usize = 8 + 1 + 1;
@@ -240,6 +244,6 @@ pub fn state_size_bound(state: &State) -> usize {
     const SPACE: usize = 4 + 256 + 32;
     const SCRUB: usize = 4 + 61;
     let slabs = state.slabs_allocated();
-    let fixed = 512 + 4 + state.scrubs.len() * SCRUB + 255 * 2 + state.epochs.len() * 16;
+    let fixed = 512 + 4 + state.scrubs.len() * SCRUB + 255 * 2 + EPOCHS_BYTES;
     fixed + slabs * SLAB + state.rows.len() * ROW + state.disks.len() * DISK + state.spaces.len() * SPACE
 }

@@ -15,12 +15,28 @@ pub(crate) struct Encoded {
 /// Bytes of a checkpoint's body before the state: where in the ring the next record goes.
 const RING_AT: usize = 8;
 
+/// Bytes of an epoch.
+const EPOCH: u64 = 16;
+
 impl Encoded {
     pub(crate) fn new(state: &State) -> Encoded {
         let mut bytes = encode_state(state);
         let length = bytes.len();
         bytes.resize(framed(RING_AT + length) - HEADER - RING_AT, 0);
         Encoded { bytes: IoBuf::from(bytes), length }
+    }
+
+    /// The same, in so many bytes. A pool that was filled when openings to come did not count may have no room for one more epoch: it forgets the oldest then.
+    pub(crate) fn fitting(state: &mut State, room: u64) -> Encoded {
+        let encoded = Encoded::new(state);
+        let over = (encoded.length as u64).saturating_sub(room).div_ceil(EPOCH);
+        if over == 0 {
+            return encoded;
+        }
+        for _ in 0..over.min(state.epochs.len().saturating_sub(1) as u64) {
+            state.epochs.pop_first();
+        }
+        Encoded::new(state)
     }
 
     /// The checkpoint with this header: its first block, and the blocks after it.

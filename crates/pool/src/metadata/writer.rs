@@ -241,8 +241,7 @@ impl Writer {
         let before = self.shadow.clone();
         self.shadow.apply_all(ops)?;
         let needed = state_size_bound(&self.shadow) as u64;
-        let smallest = self.voters.values().map(|v| (Voter::room(&v.member), v.member.number)).min();
-        if let Some((room, disk)) = smallest.filter(|(room, _)| *room < needed) {
+        if let Some((room, disk)) = self.smallest().filter(|(room, _)| *room < needed) {
             // What makes it smaller, or no larger, is always welcome.
             if needed > state_size_bound(&self.shared.state.read()) as u64 {
                 self.shadow = before;
@@ -262,6 +261,7 @@ impl Writer {
             Op::RemoveDisk { disk } => Some(*disk),
             _ => None,
         }));
+        let room = self.smallest().map_or(u64::MAX, |(room, _)| room);
         let mut state = None;
         let mut puts = Vec::new();
         for voter in self.voters.values_mut() {
@@ -270,7 +270,7 @@ impl Writer {
                 Form::Checkpoint => None,
             };
             let put: Put = record.unwrap_or_else(|| {
-                let state = state.get_or_insert_with(|| Encoded::new(&self.shadow));
+                let state = state.get_or_insert_with(|| Encoded::fitting(&mut self.shadow, room));
                 voter.checkpoint(pool, &self.point, state)
             });
             puts.push((Arc::clone(&voter.member), put));
@@ -280,6 +280,11 @@ impl Writer {
             async move { put.write(&io, &member).await.err().map(|e| (member.number, e)) }
         });
         join_all(written).await.into_iter().flatten().collect()
+    }
+
+    /// The least room that somebody who gets records has for the state, and who.
+    fn smallest(&self) -> Option<(u64, DiskNumber)> {
+        self.voters.values().map(|v| (Voter::room(&v.member), v.member.number)).min()
     }
 
     fn config(&self) -> Config {

@@ -7,7 +7,7 @@ use disk::{DiskError, Op as DiskOp};
 
 use super::{Form, Writer};
 use crate::book::Life;
-use crate::format::state_size_bound;
+use crate::format::{EPOCHS_BYTES, state_size_bound};
 use crate::metadata::encoded::Encoded;
 use crate::metadata::members::{Member, Members};
 use crate::metadata::store::{CommitError, Suspension};
@@ -62,7 +62,9 @@ impl Writer {
     pub(super) async fn rechoose(&mut self) -> Result<(), CommitError> {
         self.running()?;
         let members = Arc::clone(&self.shared.members.read());
-        let needed = state_size_bound(&self.shadow) as u64 * 2;
+        // Twice what there is, and room for every opening to come.
+        let bound = state_size_bound(&self.shadow);
+        let needed = bound.max(2 * (bound - EPOCHS_BYTES)) as u64;
         let unfit = self.unfit.clone();
         let fits =
             |d: DiskNumber| !unfit.contains(&d) && members.get(d).is_some_and(|m| Voter::room(m) > needed);

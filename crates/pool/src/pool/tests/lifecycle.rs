@@ -1,6 +1,10 @@
 use disk::Media;
 
+use env::Epoch;
+
 use super::*;
+use crate::format::{Claim, encode_state};
+use crate::metadata::{DiskIo, Opening, Point, Voter};
 use crate::{Absence, DiskRecord, InvalidOp, Presence, Usage};
 
 #[tokio::test(start_paused = true)]
@@ -170,19 +174,23 @@ async fn a_slow_disk_that_alone_has_data_does_not_leave() {
     assert!(!pool.read(|s| s.is_present(DiskNumber(2))));
 }
 
+/// Makes spaces until there is no room for one more: how many, and why.
+async fn fill(pool: &Pool) -> (u32, CommitError) {
+    let mut made = 0;
+    loop {
+        match pool.create_space(mirror(&format!("{made:0250}"))).await {
+            Ok(_) => made += 1,
+            Err(e) => return (made, e),
+        }
+        assert!(made < 10_000);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn metadata_that_would_not_fit_is_refused_before_it_is_written() {
     let mut w = World::new(2);
     let pool = w.create().await;
-    let name = |n: u32| format!("{n:0250}");
-    let mut made = 0;
-    let refused = loop {
-        match pool.create_space(mirror(&name(made))).await {
-            Ok(_) => made += 1,
-            Err(e) => break e,
-        }
-        assert!(made < 10_000);
-    };
+    let (made, refused) = fill(&pool).await;
     let CommitError::Full { room, needed, .. } = refused else { panic!("{refused}") };
     assert!(needed > room && room > 250 << 10 && made > 500);
     // What needs no more room goes on.
@@ -191,7 +199,70 @@ async fn metadata_that_would_not_fit_is_refused_before_it_is_written() {
     pool.metadata().export().await.unwrap();
     drop(pool);
     w.power_cut();
-    assert_eq!(w.open(&[0, 1]).await.unwrap().pool.read(|s| s.spaces.len()), made as usize);
+    // However often it is opened.
+    for read_only in (0..40).map(|n| n % 5 == 4) {
+        let opened = w.open_with(&[0, 1], |o| o.read_only = read_only).await.unwrap();
+        assert_eq!(opened.pool.read(|s| s.spaces.len()), made as usize);
+    }
+}
+
+/// Versions that did not count on openings to come filled the room to the last.
+#[tokio::test(start_paused = true)]
+async fn metadata_that_was_filled_to_the_last_opens_without_its_oldest_epochs() {
+    const EPOCHS: u64 = 100;
+    let w = World::new(2);
+    let pool = w.create().await;
+    let members: Vec<_> = pool.members().iter().cloned().collect();
+    let room = Voter::room(&members[0]);
+    let mut state = pool.read(State::clone);
+    for epoch in 2..EPOCHS {
+        state.apply(&Op::Opened { epoch, incarnation: epoch }).unwrap();
+    }
+    while encode_state(&state).len() as u64 + 300 < room {
+        let n = state.next_space;
+        state.apply(&Op::CreateSpace { space: SpaceId(n), record: mirror(&format!("{n:0250}")) }).unwrap();
+    }
+    let spaces = state.spaces.clone();
+    let claim = Claim {
+        pool: pool.id(),
+        epoch: EPOCHS,
+        incarnation: EPOCHS,
+        sequence: 0,
+        by: host("a"),
+        since_unix_s: 0,
+        exported: false,
+    };
+    let io = DiskIo { epoch: Epoch(EPOCHS), ..pool.inner.io.clone() };
+    let mut voters = Vec::new();
+    for member in &members {
+        let mut voter = Voter::new(Arc::clone(member), 0, 100);
+        voter.put_claim(&io, &claim).await.unwrap();
+        voters.push(voter);
+    }
+    let opening = Opening {
+        state,
+        point: Point { epoch: EPOCHS, incarnation: EPOCHS, sequence: 1000, chain: 0 },
+        ops: vec![Op::Opened { epoch: EPOCHS, incarnation: EPOCHS }],
+        voters,
+        needed: 2,
+        members: members.into_iter().collect(),
+        claim,
+    };
+    drop((Metadata::open(io, opening).await.unwrap(), pool));
+    for epoch in EPOCHS + 1..EPOCHS + 41 {
+        let opened = w.open(&[0, 1]).await.unwrap();
+        assert!(opened.missing.is_empty() && opened.stale.is_empty());
+        opened.pool.read(|s| {
+            assert_eq!((s.epoch(), &s.spaces), (epoch, &spaces));
+            assert!(encode_state(s).len() as u64 <= room);
+        });
+        // Records, and the checkpoints between them.
+        opened.pool.rename(&format!("{epoch}")).await.unwrap();
+        let more = opened.pool.create_space(mirror("more")).await;
+        assert!(matches!(more, Err(CommitError::Full { .. })), "{more:?}");
+    }
+    let epochs = w.open(&[0, 1]).await.unwrap().pool.read(|s| s.epochs.len());
+    assert!((100..120).contains(&epochs), "{epochs}");
 }
 
 #[tokio::test(start_paused = true)]
