@@ -12,8 +12,8 @@ use crate::format::FORMAT_VERSION;
 use crate::metadata::Member;
 use crate::state::media_number;
 use crate::{
-    CommitError, DataPath, DiskNumber, FaultDomains, InvalidOp, MediaClass, Op, Policy, Presence, SpaceError,
-    SpaceId, Usage,
+    CommitError, DataPath, DiskId, DiskNumber, FaultDomains, InvalidOp, MediaClass, Op, Policy, Presence,
+    SpaceError, SpaceId, Usage,
 };
 
 impl Pool {
@@ -26,7 +26,7 @@ impl Pool {
     }
 
     /// The same. `alone` is waited for when all that is slow is done, before the disk is one of the pool, and comes back.
-    async fn add_disk_with<G>(
+    pub(super) async fn add_disk_with<G>(
         &self,
         new: &NewDisk,
         alone: impl Future<Output = G>,
@@ -36,7 +36,8 @@ impl Pool {
         inner.changing()?.commit(Vec::new()).await?; // a pool that takes no changes erases no disk
         let (number, slab_bytes, name, version) =
             self.read(|s| (DiskNumber(s.next_disk), s.slab_bytes, s.name.clone(), s.version));
-        let areas = suitable(&inner.io, new, slab_bytes).await?;
+        let overwrite = new.overwrite || self.was_never_added(&new.disk).await;
+        let areas = suitable(&inner.io, &NewDisk { overwrite, ..new.clone() }, slab_bytes).await?;
         if self.members().iter().any(|m| m.disk.info().id == new.disk.info().id) {
             return Err(Unsuitable::Twice.into());
         }
@@ -49,8 +50,33 @@ impl Pool {
         let label = self.label_of(&member, &record, name, version, record.label_sequence);
         labels::write(&inner.io, &new.disk, &label).await.map_err(Unsuitable::Disk)?;
         let alone = alone.await;
-        inner.changing()?.join(Arc::new(member), vec![Op::AddDisk { disk: number, record }]).await?;
+        let joined =
+            inner.changing()?.join(Arc::new(member), vec![Op::AddDisk { disk: number, record }]).await;
+        if let Err(error) = joined {
+            // Of a pool that is suspended it may be one.
+            if !self.has(label.id) && !matches!(error, CommitError::Suspended(_)) {
+                // What cannot be erased is passed over by who opens the pool.
+                let _ = labels::wipe(&inner.io, &new.disk, &areas).await;
+            }
+            return Err(error.into());
+        }
         Ok((number, alone))
+    }
+
+    /// Whether this is one of the pool's disks, here or not.
+    pub fn has(&self, disk: DiskId) -> bool {
+        self.read(|s| s.disks.values().any(|r| r.id == disk))
+    }
+
+    /// Whether the disk has a label of this pool because it was to be added, and was not: the pool does not have it, and nothing was written under that label.
+    async fn was_never_added(&self, disk: &Arc<dyn Disk>) -> bool {
+        let io = &self.inner.io;
+        match labels::read(io, disk).await {
+            Ok(label) if label.pool == self.inner.id && !self.has(label.id) => {
+                labels::is_unused(io, disk, &label.areas).await
+            }
+            _ => false,
+        }
     }
 
     /// Takes back a disk that was absent: it gets writes again, and is current but for the regions that it has missed. Give the device

@@ -104,6 +104,18 @@ pub(crate) fn pools(found: &[FoundLabel]) -> Vec<(PoolId, String)> {
     let mut pools: Vec<(PoolId, String)> = Vec::new();
     for label in found.iter().filter_map(|f| f.label.as_ref().ok()) {
         if !pools.iter().any(|(id, _)| *id == label.pool) {
+/// Whether nothing was written to a disk of a pool but its label: no claim, no metadata, no mark of activity, which comes before any data.
+pub(crate) async fn is_unused(io: &DiskIo, disk: &Arc<dyn Disk>, areas: &Areas) -> bool {
+    for at in [areas.claim, areas.activity, first_block(areas.checkpoint_0), first_block(areas.checkpoint_1)]
+    {
+        let blank = io.read(disk, at).await.is_ok_and(|bytes| bytes.iter().all(|b| *b == 0));
+        if !blank {
+            return false;
+        }
+    }
+    true
+}
+
             pools.push((label.pool, label.pool_name.clone()));
         }
     }

@@ -19,7 +19,7 @@ use crate::format::{Claim, Claimant, FeatureClass, Label};
 use crate::metadata::{
     DiskIo, History, Member, Members, Metadata, Opening, Point, Seen, Survey, Voter, newest_claim,
 };
-use crate::{DiskNumber, Op, PoolId};
+use crate::{DiskId, DiskNumber, Op, PoolId};
 use judge::{Verdict, enough, exposed, judge, refuse_divergence};
 
 /// Memory for what is not written to the disks of a pool that is open for reading only, in bytes: its metadata once for each voter, what a crash left unresolved where it
@@ -237,25 +237,43 @@ async fn candidates(
         (None, []) => return Err(no_pool(None, &found)),
         (None, several) => return Err(OpenError::SeveralPools(several.to_vec())),
     };
-    let mut ours: BTreeMap<DiskNumber, (&Arc<dyn Disk>, &Label)> = BTreeMap::new();
+    let mut ours: BTreeMap<(DiskNumber, DiskId), (&Arc<dyn Disk>, &Label)> = BTreeMap::new();
     for FoundLabel { disk, label } in &found {
         let Some(label) = label.as_ref().ok().filter(|l| l.pool == pool) else { continue };
         usable(disk, label, options)?;
-        if let Some((twin, _)) = ours.insert(label.number, (disk, label)) {
+        if let Some((twin, _)) = ours.insert((label.number, label.id), (disk, label)) {
             let (a, b) = (twin.info().path.clone(), disk.info().path.clone());
             return Err(OpenError::Copied { disk: label.number, a, b });
         }
     }
     let survey = Survey::new();
-    let looked = ours.into_iter().map(async |(number, (disk, label))| {
+    let looked = ours.into_iter().map(async |((number, _), (disk, label))| {
         let seen = survey.look(io, disk, &label.areas, pool, number).await;
         (number, Candidate { disk: Arc::clone(disk), label: label.clone(), seen })
     });
-    let disks: BTreeMap<_, _> = join_all(looked).await.into_iter().collect();
-    if disks.is_empty() {
+    let looked = join_all(looked).await;
+    if looked.is_empty() {
         return Err(no_pool(Some(pool), &found));
     }
-    Ok(Candidates { disks, newest: survey.newest() })
+    let newest = survey.newest();
+    Ok(Candidates { disks: one_of_each(looked, newest.as_ref()), newest })
+}
+
+/// Of disks with the same number the one that the newest metadata has: another got its label for a record that was never written.
+fn one_of_each(
+    looked: Vec<(DiskNumber, Candidate)>,
+    newest: Option<&History>,
+) -> BTreeMap<DiskNumber, Candidate> {
+    let known = |number, c: &Candidate| {
+        newest.is_some_and(|h| h.state.disks.get(&number).is_some_and(|r| r.id == c.label.id))
+    };
+    let mut disks = BTreeMap::new();
+    for (number, candidate) in looked {
+        if known(number, &candidate) || !disks.contains_key(&number) {
+            disks.insert(number, candidate);
+        }
+    }
+    disks
 }
 
 fn no_pool(pool: Option<PoolId>, found: &[FoundLabel]) -> OpenError {

@@ -37,7 +37,7 @@ impl Pools {
                 let why = pool::Unsuitable::Twice;
                 return Err(CreateError::Disk { path: path.clone(), why }.into());
             }
-            disks.push(self.new_disk(path, &new.disks).await?);
+            disks.push(self.new_disk(path, &new.disks, false).await?);
         }
         let options =
             CreateOptions { name: new.name.clone(), slab_bytes: new.slab_size, by: self.by.clone() };
@@ -65,12 +65,14 @@ impl Pools {
             let labels = find::labels(&self.env, &self.arena, vec![path.clone()]).await;
             let own = labels.iter().find(|l| l.label.pool == open.pool.id());
             let absent = own.filter(|l| {
-                open.pool
-                    .read(|s| s.disks.get(&l.label.number).is_some_and(|r| r.presence != Presence::Present))
+                let gone = |r: &pool::DiskRecord| r.id == l.label.id && r.presence != Presence::Present;
+                open.pool.read(|s| s.disks.get(&l.label.number).is_some_and(gone))
             });
+            // The pool itself knows whether it may be taken.
+            let begun = own.is_some_and(|l| !open.pool.has(l.label.id));
             found.push(match absent {
                 Some(l) => Joins::Back(self.open_disk(path, Some(l.label.atomic_write), false).await?),
-                None => Joins::New(Box::new(self.new_disk(path, &new).await?), path),
+                None => Joins::New(Box::new(self.new_disk(path, &new, begun).await?), path),
             });
         }
         let mut numbers = Vec::new();
@@ -146,12 +148,13 @@ impl Pools {
         Ok(done(format!("pool {name} destroyed"), notes))
     }
 
-    /// A disk that may be pooled, opened.
-    async fn new_disk(&self, path: &Path, how: &NewDisks) -> Result<NewDisk, StorageError> {
+    /// A disk that may be pooled, opened; `begun`: it may have a pool's label.
+    async fn new_disk(&self, path: &Path, how: &NewDisks, begun: bool) -> Result<NewDisk, StorageError> {
         self.refuse_own(path)?;
         let found = self.look_at(path, how.force, false).await?;
         let in_pool = |r: &CannotPoolReason| matches!(r, CannotPoolReason::InAPool { .. });
-        let reasons: Vec<_> = found.reasons.into_iter().filter(|r| !(how.force && in_pool(r))).collect();
+        let reasons: Vec<_> =
+            found.reasons.into_iter().filter(|r| !((how.force || begun) && in_pool(r))).collect();
         if !reasons.is_empty() {
             return Err(StorageError::CannotPool { path: path.to_owned(), reasons });
         }

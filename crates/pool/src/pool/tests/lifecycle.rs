@@ -143,6 +143,51 @@ async fn disks_are_added_and_removed() {
     assert_eq!(number, DiskNumber(3), "numbers are not used again");
 }
 
+/// An addition that ended before its record: the disk has a label with a number that the next one gets.
+#[tokio::test(start_paused = true)]
+async fn an_addition_that_was_cut_off_is_in_nobodys_way() {
+    let mut w = World::new(4);
+    let disks: Vec<_> = w.some(&[0, 1]).into_iter().map(NewDisk::new).collect();
+    let pool = Pool::create(&w.env, &w.arena, &disks, options()).await.unwrap();
+    let never = std::future::pending::<()>();
+    let new = NewDisk::new(w.disk(2));
+    let cut_off = pool.add_disk_with(&new, never);
+    assert!(tokio::time::timeout(std::time::Duration::from_secs(1), cut_off).await.is_err());
+    assert_eq!(pool.add_disk(&NewDisk::new(w.disk(3))).await, Ok(DiskNumber(2)));
+    drop(pool);
+    w.power_cut();
+    for which in [[0, 1, 2, 3], [0, 1, 3, 2]] {
+        let opened = w.open(&which).await.unwrap();
+        assert!(opened.missing.is_empty());
+        let used = opened.pool.members().get(DiskNumber(2)).unwrap().disk.info().id.clone();
+        assert_eq!(used, w.disk(3).info().id);
+    }
+    // Alone it is not one of the pool either.
+    let opened = w.open(&[0, 1, 2]).await.unwrap();
+    assert_eq!(opened.missing, [DiskNumber(2)]);
+    // And it may be added again.
+    let pool = opened.pool;
+    assert_eq!(pool.add_disk(&NewDisk::new(w.disk(2))).await, Ok(DiskNumber(3)));
+    // What was one of the pool may not: it may have data that was never given up here.
+    assert!(matches!(
+        pool.add_disk(&NewDisk::new(w.disk(3))).await,
+        Err(AdminError::Unsuitable(Unsuitable::InPool { .. }))
+    ));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_the_metadata_has_no_room_for_keeps_no_label() {
+    let w = World::new(3);
+    let disks: Vec<_> = w.some(&[0, 1]).into_iter().map(NewDisk::new).collect();
+    let pool = Pool::create(&w.env, &w.arena, &disks, options()).await.unwrap();
+    fill(&pool).await;
+    let refused = pool.add_disk(&NewDisk::new(w.disk(2))).await;
+    assert!(matches!(refused, Err(AdminError::Commit(CommitError::Full { .. }))), "{refused:?}");
+    let found = scan(&w.env, &w.arena, &[w.disk(2)]).await;
+    assert!(found[0].label.is_err(), "it is none of the pool");
+    assert!(pool.members().get(DiskNumber(2)).is_none());
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_last_disk_with_metadata_cannot_be_asked_to_leave() {
     let w = World::new(2);
