@@ -36,8 +36,9 @@ pub enum CommitError {
         /// What is needed, in bytes.
         needed: u64,
     },
-    /// The caller's: without the disk too few with metadata would be left, and the pool would stop. Nothing has changed.
-    #[error("without disk {} too few disks with metadata would be left; add one first", .0.0)]
+    /// The caller's: without the disk too few with metadata would be left, and the pool would stop, or data that no other disk here has would be gone. Nothing
+    /// has changed.
+    #[error("without disk {} too few disks with metadata would be left, or data that no other has be gone; add one first", .0.0)]
     Needed(DiskNumber),
     /// The pool is open for reading only. Nothing has changed.
     #[error("the pool is open for reading only")]

@@ -9,7 +9,7 @@ use super::DataPath;
 use crate::book::Life;
 use crate::disks::DataDisk;
 use crate::space::{Parity, SpaceError};
-use crate::{Absence, DiskNumber, Op, RowNumber, SpaceId, State};
+use crate::{Absence, CommitError, DiskNumber, Op, RowNumber, SpaceId, State};
 
 impl DataPath {
     /// Lets go of the devices of disks that are absent or have left the pool, so that they can be opened anew; not of those that somebody still
@@ -79,7 +79,35 @@ impl DataPath {
             let spaces = self.spaces.lock();
             spaces.iter().filter_map(|(id, i)| Some((*id, Arc::clone(i.parity.as_ref()?)))).collect()
         };
-        let missed = self.read(|state| {
+        loop {
+            let Some(ops) = self.misses_and_stays(d, also, &striped) else {
+                tracing::warn!(disk = disk.0, %error, "a disk failed and leaves the pool");
+                match self.leaves(d, reason).await {
+                    // By now it has something alone: another one has left.
+                    Err(SpaceError::Metadata(CommitError::Needed(_))) if self.read(|s| s.needs(disk)) => {
+                        continue;
+                    }
+                    left => return left,
+                }
+            };
+            self.events.fails(disk, error);
+            if !ops.is_empty() {
+                tracing::warn!(disk = disk.0, %error, "a disk failed and stays: it has data that no other has");
+                self.book.commit(ops).await?;
+            }
+            return Ok(());
+        }
+    }
+
+    /// What a disk that failed has missed of what others have too, if it has something alone, and stays for that.
+    fn misses_and_stays(
+        &self,
+        d: &DataDisk,
+        also: Option<(SpaceId, RowNumber, usize, u64)>,
+        striped: &BTreeMap<SpaceId, Arc<Parity>>,
+    ) -> Option<Vec<Op>> {
+        let disk = d.number;
+        self.read(|state| {
             if !state.needs(disk) {
                 return None;
             }
@@ -98,20 +126,7 @@ impl DataPath {
                 }
             }
             Some(ops)
-        });
-        match missed {
-            None => {
-                tracing::warn!(disk = disk.0, %error, "a disk failed and leaves the pool");
-                self.leaves(d, reason).await?;
-            }
-            Some(ops) if ops.is_empty() => self.events.fails(disk, error),
-            Some(ops) => {
-                self.events.fails(disk, error);
-                tracing::warn!(disk = disk.0, %error, "a disk failed and stays: it has data that no other has");
-                self.book.commit(ops).await?;
-            }
-        }
-        Ok(())
+        })
     }
 
     /// A disk that failed leaves: when that is durable, nobody waits for it.

@@ -152,6 +152,7 @@ impl Pool {
         let (name, version) = self.read(|s| (s.name.clone(), s.version));
         let label = self.label_of(&member, &record, name, version, sequence);
         labels::write(&inner.io, &member.disk, &label).await.map_err(Unsuitable::Disk)?;
+        inner.unlabelled.lock().remove(&number);
         let mut ops = vec![Op::Labelled { disk: number, sequence }];
         ops.push(Op::DiskPresent { disk: number });
         let alone = alone.await;

@@ -13,7 +13,10 @@ use crate::book::Life;
 use crate::format::{Areas, Claim, Claimant, FORMAT_VERSION, Label};
 use crate::metadata::{DiskIo, Member, Members, Metadata, Opening, Point, Voter};
 use crate::state::media_number;
-use crate::{DiskId, DiskNumber, DiskRecord, FaultDomains, Op, PoolId, Presence, State, UNIT, Usage, voters};
+use crate::{
+    CommitError, DiskId, DiskNumber, DiskRecord, FaultDomains, Op, PoolId, Presence, State, UNIT, Usage,
+    voters,
+};
 
 /// A disk for a pool.
 #[derive(Clone)]
@@ -146,6 +149,7 @@ impl Pool {
             node: options.by.machine,
             admin: tokio::sync::Mutex::new(()),
             still_writing: Default::default(),
+            unlabelled: Default::default(),
         };
         let made = Pool { inner: Arc::new(inner) };
         // Last: a disk without a label is none of the pool.
@@ -167,10 +171,11 @@ impl Pool {
         self.inner.metadata.commit(ops).await
     }
 
-    /// The same for one of them: what is to be remembered. A disk that does not take it leaves.
+    /// The same for one of them: what is to be remembered. A disk that does not take it leaves. One that has something alone stays with the label that it has,
+    /// which is the one that is remembered; the next opening or scrub writes it anew.
     pub(super) async fn relabel_one(
         &self,
-        member: &Member,
+        member: &Arc<Member>,
         version: u16,
         newest: u64,
     ) -> Result<Option<Op>, crate::CommitError> {
@@ -179,11 +184,19 @@ impl Pool {
         let remembered = self.read(|s| s.disks.get(&disk).map_or(0, |r| r.label_sequence));
         let sequence = newest.max(remembered) + 1;
         let Some(label) = self.label(member, version, sequence) else { return Ok(None) };
-        if labels::write(&self.inner.io, &member.disk, &label).await.is_ok() {
+        let Err(error) = labels::write(&self.inner.io, &member.disk, &label).await else {
+            self.inner.unlabelled.lock().remove(&disk);
             return Ok(Some(Op::Labelled { disk, sequence: label.sequence }));
+        };
+        let life = Life::Of(Arc::clone(member));
+        match self.inner.metadata.leave(disk, life, crate::Absence::WriteFailed).await {
+            Err(CommitError::Needed(_)) => {
+                self.inner.unlabelled.lock().insert(disk, error.to_string());
+                tracing::warn!(disk = disk.0, %error, "a disk did not take its label and stays: it has data that no other has");
+                Ok(None)
+            }
+            left => left.map(|()| None),
         }
-        self.inner.metadata.leave(disk, Life::Any, crate::Absence::WriteFailed).await?;
-        Ok(None)
     }
 
     /// The label that a disk should have.

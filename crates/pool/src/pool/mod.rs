@@ -15,6 +15,7 @@ pub use error::{AdminError, CreateError, OpenError, Unsuitable};
 pub use labels::{FoundLabel, scan};
 pub use open::{OpenOptions, Opened, READ_ONLY_MEMORY};
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::book::Life;
@@ -39,6 +40,7 @@ struct Inner {
     /// Disks join and leave by request one at a time.
     admin: tokio::sync::Mutex<()>,
     still_writing: parking_lot::RwLock<Option<StillWriting>>,
+    unlabelled: parking_lot::Mutex<BTreeMap<DiskNumber, String>>,
 }
 
 /// See [`Pool::set_still_writing`].
@@ -80,6 +82,14 @@ impl Pool {
         self.inner.metadata.members()
     }
 
+    /// Disks that did not take their newest label and stay because they have something that no other has, with the last error.
+    pub fn unlabelled(&self) -> BTreeMap<DiskNumber, String> {
+        let members = self.members();
+        let mut disks = self.inner.unlabelled.lock().clone();
+        disks.retain(|d, _| members.get(*d).is_some());
+        disks
+    }
+
     /// Why nothing can be changed any more, if so.
     pub fn suspended(&self) -> Option<Suspension> {
         self.inner.metadata.suspended()
@@ -119,7 +129,8 @@ impl Pool {
     /// Reports a disk that failed: it is absent when this returns, with its regions in flight missed.
     ///
     /// # Errors
-    /// [`CommitError::Suspended`]: too few with metadata are left. [`CommitError::Needed`]: it is only slow, and needed; nothing has changed.
+    /// [`CommitError::Suspended`]: too few with metadata are left. [`CommitError::Needed`]: it is only slow, and needed, or
+    /// did not take a write or a flush, and has something alone; nothing has changed.
     pub async fn disk_failed(&self, disk: DiskNumber, reason: Absence) -> Result<(), CommitError> {
         self.metadata().leave(disk, Life::Any, reason).await
     }

@@ -167,9 +167,10 @@ impl Pool {
         let metadata = Metadata::open(io.clone(), opening).await?;
         let admin = tokio::sync::Mutex::new(());
         let node = options.by.machine;
-        let still_writing = Default::default();
+        let (still_writing, unlabelled) = Default::default();
         let read_only = options.read_only;
-        let inner = Inner { id, io, metadata, epoch, incarnation, node, read_only, admin, still_writing };
+        let inner =
+            Inner { id, io, metadata, epoch, incarnation, node, read_only, admin, still_writing, unlabelled };
         let pool = Pool { inner: Arc::new(inner) };
         // A label of this epoch, before any data is written under it: a disk that is used elsewhere meanwhile has another one.
         let version = pool.read(|s| s.version);

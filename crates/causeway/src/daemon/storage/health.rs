@@ -60,12 +60,13 @@ impl Pools {
 fn open_faults(id: PoolId, open: &OpenPool) -> Vec<FaultStatus> {
     let data = open.data();
     let suspended = open.pool.suspended().map(|s| s.to_string());
-    let (failing, findings, in_doubt, jobs) = match &data {
+    let (mut failing, findings, in_doubt, jobs) = match &data {
         None => (BTreeMap::new(), BTreeMap::new(), BTreeMap::new(), Vec::new()),
         // Where nothing may be written it is decided by who reads it, and no job waits.
         Some(d) if open.read_only => (d.events.failing(), d.events.counts(), BTreeMap::new(), Vec::new()),
         Some(d) => (d.events.failing(), d.events.counts(), d.in_doubt(), d.jobs.list()),
     };
+    failing.extend(open.pool.unlabelled());
     let slow = data.as_ref().map(|d| d.events.slow()).unwrap_or_default();
     let members = open.pool.members();
     let paths = members.iter().map(|m| (m.number, m.disk.info().path.clone())).collect();

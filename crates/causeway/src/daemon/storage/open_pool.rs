@@ -76,9 +76,10 @@ impl OpenPool {
 
     /// Which of its disks are not as they should be.
     pub(super) fn troubled(&self) -> Troubled {
+        let unlabelled = self.pool.unlabelled().into_keys();
         self.data().map_or_else(Troubled::default, |data| Troubled {
             slow: data.events.slow().into_keys().collect(),
-            failing: data.events.failing().into_keys().collect(),
+            failing: data.events.failing().into_keys().chain(unlabelled).collect(),
         })
     }
 

@@ -15,7 +15,7 @@ use crate::metadata::voter::Voter;
 use crate::{Absence, DiskNumber, Op, voters};
 
 impl Writer {
-    /// Makes a disk absent. A voter must not be counted among those that are left.
+    /// Makes a disk absent. A voter must not be counted among those that are left. [`CommitError::Needed`]: it stays, and nothing has changed.
     pub(super) async fn leave(
         &mut self,
         disk: DiskNumber,
@@ -33,6 +33,10 @@ impl Writer {
             Absence::Asked => too_few,
             // It has not failed: who decided looked at what is acknowledged, which may be older than the shadow.
             Absence::Slow => too_few || self.shadow.needs(disk),
+            // What it has alone may be read all the same, and what cannot be written fails where it is.
+            Absence::WriteFailed | Absence::FlushFailed => self.shadow.needs(disk),
+            // Likewise, if it was an I/O that failed; somebody who saw it go knows better.
+            Absence::Gone => matches!(life, Life::Of(_)) && self.shadow.needs(disk),
             _ => false,
         };
         if needed {

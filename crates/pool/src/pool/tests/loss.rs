@@ -3,6 +3,7 @@
 use disk::sim::{Fault, Machine, Rule, When};
 
 use super::*;
+use crate::book::Life;
 use crate::{Absence, Presence};
 
 const ROW: RowNumber = RowNumber(0);
@@ -312,4 +313,73 @@ async fn a_voter_with_an_only_copy_stays_without_a_vote() {
     pool.disk_failed(DiskNumber(0), Absence::Asked).await.unwrap();
     pool.return_disk(machine.open(slots[0]).unwrap(), false).await.unwrap();
     assert_eq!(pool.read(|s| s.voters.clone()), [0, 1].map(DiskNumber).into());
+}
+
+/// So is one whose label alone cannot be written: it keeps the one that it has.
+#[tokio::test(start_paused = true)]
+async fn a_disk_with_an_only_copy_stays_with_its_old_label() {
+    for (renames, both) in [(true, true), (true, false), (false, true), (false, false)] {
+        let env = Env::simulated(1);
+        let machine = Machine::new(&env, 1);
+        let arena = Arena::new(4 << 20).unwrap();
+        let slots = [0, 1, 2].map(|n| machine.add(&MemoryOptions::new(format!("disk{n}"), 16 * MIB)));
+        let disks = || slots.map(|s| machine.open(s).unwrap() as Arc<dyn Disk>);
+        let open = async || Pool::open(&env, &arena, &disks(), &OpenOptions::new(host("a"))).await.unwrap();
+        let pool = Pool::create(&env, &arena, &disks().map(NewDisk::new), options()).await.unwrap();
+        let space =
+            pool.create_space(SpaceRecord { resiliency: Resiliency::Simple, ..mirror("s") }).await.unwrap();
+        let slabs = vec![SlabPlace { disk: DiskNumber(0), slab: 1 }];
+        pool.metadata().commit(vec![Op::AllocateRow { space, row: ROW, slabs }]).await.unwrap();
+        let areas = pool.members().get(DiskNumber(0)).unwrap().areas;
+        let fails = |slot: usize| {
+            let label = if both { areas.label_a } else { areas.label_b };
+            let rule = Rule::new(disk::Op::Write, When::From(0), Fault::Error);
+            machine.rule(slots[slot], rule.within(label.offset..label.end()));
+        };
+        let well = |pool: &Pool| {
+            assert!(
+                pool.read(|s| s.is_present(DiskNumber(0))) && pool.members().get(DiskNumber(0)).is_some()
+            );
+            assert_eq!(missed(pool, space), [0], "its data counts");
+        };
+        fails(0);
+        let pool = if renames { pool } else { open().await.pool };
+        pool.rename("lake").await.unwrap();
+        well(&pool);
+        // One that others can do without leaves.
+        fails(2);
+        pool.rename("pond").await.unwrap();
+        assert!(!pool.read(|s| s.is_present(DiskNumber(2))));
+        assert_eq!(pool.unlabelled().into_keys().collect::<Vec<_>>(), [DiskNumber(0)], "it is told");
+        drop(pool);
+        // Its label is as the metadata remembers it, so it is not an old one, whether it can be written or not.
+        for _ in 0..2 {
+            let opened = open().await;
+            assert!(opened.stale.is_empty() && opened.missing.is_empty());
+            well(&opened.pool);
+            assert_eq!(opened.pool.unlabelled().len(), 1);
+        }
+        machine.no_rules(slots[0]);
+        let opened = open().await;
+        assert!(opened.stale.is_empty() && opened.pool.unlabelled().is_empty());
+        well(&opened.pool);
+        opened.pool.rename("sea").await.unwrap();
+        assert_eq!(opened.pool.scrub_metadata().await.unwrap().len(), 0, "a new label");
+    }
+}
+
+/// Whoever found that it failed may have looked at what was before another disk left.
+#[tokio::test(start_paused = true)]
+async fn the_last_copy_stays_whatever_failed() {
+    let w = World::new(3);
+    let (pool, _) = mirrored(&w).await;
+    pool.take_offline(DiskNumber(1)).await.unwrap();
+    for why in [Absence::WriteFailed, Absence::FlushFailed, Absence::Gone] {
+        let member = pool.members().get(DiskNumber(0)).cloned().unwrap();
+        let failed = pool.metadata().leave(DiskNumber(0), Life::Of(member), why).await;
+        assert_eq!(failed, Err(CommitError::Needed(DiskNumber(0))));
+        assert!(pool.read(|s| s.is_present(DiskNumber(0))));
+    }
+    pool.disk_failed(DiskNumber(2), Absence::WriteFailed).await.unwrap();
+    assert!(!pool.read(|s| s.is_present(DiskNumber(2))));
 }
