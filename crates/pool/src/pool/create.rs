@@ -10,7 +10,7 @@ use env::{Env, Epoch};
 use super::error::{CreateError, Unsuitable};
 use super::{Inner, Pool, labels};
 use crate::book::Life;
-use crate::format::{Areas, Claim, Claimant, FORMAT_VERSION, Label};
+use crate::format::{Areas, Claim, Claimant, FORMAT_VERSION, FrameError, Label, LabelError};
 use crate::metadata::{DiskIo, Member, Members, Metadata, Opening, Point, Voter};
 use crate::state::media_number;
 use crate::{
@@ -249,13 +249,18 @@ pub(super) async fn suitable(io: &DiskIo, new: &NewDisk, slab_bytes: u64) -> Res
     let least = Areas::DISK_MIN.max(2 * slab_bytes);
     let areas =
         Areas::plan(geometry.size, slab_bytes).ok_or(Unsuitable::Small { size: geometry.size, least })?;
-    if !new.overwrite
-        && let Ok(label) = labels::read(io, &new.disk).await
-    {
-        let (name, pool, number) = (label.pool_name, label.pool, label.number);
-        return Err(Unsuitable::InPool { name, pool, number });
+    if new.overwrite {
+        return Ok(areas);
     }
-    Ok(areas)
+    match labels::read(io, &new.disk).await {
+        Ok(label) => {
+            let (name, pool, number) = (label.pool_name, label.pool, label.number);
+            Err(Unsuitable::InPool { name, pool, number })
+        }
+        Err(LabelError::Frame(FrameError::Blank | FrameError::Foreign)) => Ok(areas),
+        // It may be of a pool all the same, one of a newer program.
+        Err(why) => Err(Unsuitable::Label(why)),
+    }
 }
 
 /// The record of a disk that joins, with an identity of its own and its first label.

@@ -41,6 +41,11 @@ pub enum Unsuitable {
         /// Its number there.
         number: DiskNumber,
     },
+    /// It may be in use: where a pool's label stands is one that this program cannot read, or that is damaged.
+    #[error(
+        "it has a pool's label that cannot be used: {0}; it is taken when it is to be erased, whatever pool it is of"
+    )]
+    Label(LabelError),
     /// It was a disk of this pool, did not answer, and a write from then may still arrive.
     #[error(
         "it has not ended a write from when it was in this pool; try again, and if it never ends, reset or replug the disk and restart the server"

@@ -6,7 +6,7 @@ use disk::{Disk, DiskError};
 use futures_util::future::join_all;
 
 use crate::PoolId;
-use crate::format::{Areas, Extent, Label, LabelError};
+use crate::format::{Areas, Extent, FrameError, Label, LabelError};
 use crate::metadata::{DiskIo, Member};
 
 /// A disk, and the label on it if it has one.
@@ -39,6 +39,11 @@ pub(crate) async fn read(io: &DiskIo, disk: &Arc<dyn Disk>) -> Result<Label, Lab
         // The labels of two disks or pools at two ends: somebody has copied a part of one. The first is nearer to what was copied over.
         (Ok(a), Ok(b)) if (a.pool, a.id) == (b.pool, b.id) && b.sequence > a.sequence => Ok(b),
         (Ok(a), _) => Ok(a),
+        // Of one that is damaged it is known that there was one.
+        (
+            Err(a @ LabelError::Frame(FrameError::Damaged)),
+            Err(LabelError::Frame(FrameError::Blank | FrameError::Foreign)),
+        ) => Err(a),
         (Err(LabelError::Frame(_)), b) => b,
         (Err(a), Ok(b)) if !matches!(a, LabelError::Version(_)) => Ok(b),
         (Err(a), _) => Err(a),
@@ -66,11 +71,11 @@ pub(crate) async fn damaged(
 
 async fn read_at(io: &DiskIo, disk: &Arc<dyn Disk>, at: Extent) -> Result<Label, LabelError> {
     if at.end() > disk.info().geometry.size {
-        return Err(LabelError::Frame(crate::format::FrameError::Blank));
+        return Err(LabelError::Frame(FrameError::Blank));
     }
     match io.read(disk, at).await {
         Ok(bytes) => Label::decode(&bytes),
-        Err(_) => Err(LabelError::Frame(crate::format::FrameError::Damaged)),
+        Err(_) => Err(LabelError::Frame(FrameError::Damaged)),
     }
 }
 
@@ -99,11 +104,6 @@ pub(crate) async fn silence(io: &DiskIo, disk: &Arc<dyn Disk>, areas: &Areas) ->
     Ok(())
 }
 
-/// The pools that the labels name, each once.
-pub(crate) fn pools(found: &[FoundLabel]) -> Vec<(PoolId, String)> {
-    let mut pools: Vec<(PoolId, String)> = Vec::new();
-    for label in found.iter().filter_map(|f| f.label.as_ref().ok()) {
-        if !pools.iter().any(|(id, _)| *id == label.pool) {
 /// Whether nothing was written to a disk of a pool but its label: no claim, no metadata, no mark of activity, which comes before any data.
 pub(crate) async fn is_unused(io: &DiskIo, disk: &Arc<dyn Disk>, areas: &Areas) -> bool {
     for at in [areas.claim, areas.activity, first_block(areas.checkpoint_0), first_block(areas.checkpoint_1)]
@@ -116,6 +116,11 @@ pub(crate) async fn is_unused(io: &DiskIo, disk: &Arc<dyn Disk>, areas: &Areas) 
     true
 }
 
+/// The pools that the labels name, each once.
+pub(crate) fn pools(found: &[FoundLabel]) -> Vec<(PoolId, String)> {
+    let mut pools: Vec<(PoolId, String)> = Vec::new();
+    for label in found.iter().filter_map(|f| f.label.as_ref().ok()) {
+        if !pools.iter().any(|(id, _)| *id == label.pool) {
             pools.push((label.pool, label.pool_name.clone()));
         }
     }

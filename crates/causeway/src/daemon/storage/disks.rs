@@ -6,7 +6,7 @@ use std::thread;
 
 use disk::qualify::{self, CannotPoolReason, DEVICE_MIN, Qualification, QualifyOptions};
 use disk::{FileDisk, FileOptions};
-use pool::format::{Areas, Label};
+use pool::format::{Areas, FrameError, Label, LabelError};
 
 use super::error::StorageError;
 use super::pools::{Known, Pools, done, real};
@@ -112,11 +112,16 @@ impl Pools {
     }
 }
 
-/// The pool that a disk's first bytes have a label of.
+/// The pool that a disk's first bytes have a label of; one that this program cannot read is one, too.
 fn pool_of(head: &[u8]) -> Option<String> {
     let at = Areas::LABEL_A.offset as usize..Areas::LABEL_A.end() as usize;
-    let label = Label::decode(head.get(at)?).ok()?;
-    Some(format!("the pool '{}' (disk {}, {})", label.pool_name, label.number.0, label.pool))
+    match Label::decode(head.get(at)?) {
+        Ok(label) => {
+            Some(format!("the pool '{}' (disk {}, {})", label.pool_name, label.number.0, label.pool))
+        }
+        Err(LabelError::Frame(FrameError::Blank | FrameError::Foreign)) => None,
+        Err(why) => Some(format!("a pool, and its label cannot be used ({why})")),
+    }
 }
 
 /// A piece of a name, as people sort them.
@@ -140,6 +145,19 @@ fn as_people_count(name: &str) -> Vec<Piece> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_label_that_cannot_be_read_is_one() {
+        let mut head = vec![0; 1 << 20];
+        assert_eq!(pool_of(&head), None);
+        let at = Areas::LABEL_A.offset as usize;
+        head[at..at + 4].copy_from_slice(b"ELSE");
+        assert_eq!(pool_of(&head), None);
+        head[at..at + 4].copy_from_slice(b"CWPL");
+        head[at + 4] = 1;
+        let says = pool_of(&head).expect("it is marked as one");
+        assert!(says.contains("cannot be used"), "{says}");
+    }
 
     #[test]
     fn ten_comes_after_two() {

@@ -381,6 +381,9 @@ fn unsuitable(why: &Unsuitable) -> Option<String> {
         Unsuitable::InPool { .. } => {
             "open that pool, or pass --force if nothing in it is needed any more: its label is erased then"
         }
+        Unsuitable::Label(_) => {
+            "open the pool with the program that made it, or pass --force if nothing in it is needed any more: the label is erased then"
+        }
         Unsuitable::NoIdentity => {
             "give it a serial number; a file needs a file system with extended attributes"
         }

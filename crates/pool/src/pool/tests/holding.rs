@@ -208,3 +208,42 @@ async fn disks_that_will_not_do() {
     assert_eq!(bad.await.map(|_| ()), Err(CreateError::SlabBytes(3 * MIB)));
     assert_eq!(Pool::create(&w.env, &w.arena, &[], options()).await.map(|_| ()), Err(CreateError::NoDisks));
 }
+
+/// What may be a pool's is not erased because this version cannot read it.
+#[tokio::test(start_paused = true)]
+async fn a_label_that_cannot_be_read_is_not_written_over() {
+    let mut w = World::new(2);
+    let pool = w.create().await;
+    let member = pool.members().get(DiskNumber(0)).cloned().unwrap();
+    let newer = pool.label(&member, FORMAT_VERSION + 1, 9).unwrap();
+    labels::write(&pool.inner.io, &member.disk, &newer).await.unwrap();
+    let other = pool.members().get(DiskNumber(1)).cloned().unwrap();
+    drop(pool);
+    let tear = |d: &MemoryDisk, at: &[u64]| {
+        let mut image = d.image();
+        at.iter().for_each(|at| image.flip(at + 100, 3));
+        MemoryDisk::with_image(d.info().clone(), image)
+    };
+    let areas = other.areas;
+    w.disks[1] = tear(&w.disks[1], &[areas.label_a.offset, areas.label_b.offset]);
+    let mut halved = w.disks[1].image();
+    halved.copy_from(&disk::Image::new(), areas.label_b.offset, areas.label_b.length);
+    let halved = MemoryDisk::with_image(w.disks[1].info().clone(), halved);
+    let images: Vec<_> = w.disks.iter().map(|d| d.image()).collect();
+    let make = async |disk: Arc<dyn Disk>, overwrite| {
+        let new = [NewDisk { overwrite, ..NewDisk::new(disk) }];
+        Pool::create(&w.env, &w.arena, &new, options()).await.map(|_| ())
+    };
+    for (disk, says) in [
+        (w.disk(0), "format version 5"),
+        (w.disk(1), "checksum does not match"),
+        (halved.clone(), "checksum does not match"),
+    ] {
+        let refused = make(disk, false).await.unwrap_err();
+        assert!(matches!(refused, CreateError::Disk { why: Unsuitable::Label(_), .. }), "{refused}");
+        assert!(refused.to_string().contains(says), "{refused}");
+    }
+    assert_eq!(images, w.disks.iter().map(|d| d.image()).collect::<Vec<_>>());
+    make(w.disk(0), true).await.unwrap();
+    make(w.disk(1), true).await.unwrap();
+}
