@@ -14,7 +14,7 @@ use super::{Space, SpaceError};
 use crate::blocks::Units;
 use crate::blocks::checksums::Table;
 use crate::events::{Finding, Found};
-use crate::groups::{Group, GroupKey};
+use crate::groups::Group;
 use crate::{GROUP_UNITS, REGIONS, UNIT};
 
 /// What a unit is from now on.
@@ -63,29 +63,13 @@ impl Space {
             // 1. Who is away misses what is decided now.
             let present: Copies = copies.iter().filter(|c| c.disk.is_some()).cloned().collect();
             self.miss(key.row, &copies, &present, regions).await?;
-            if !self.keeps_behind(key, &copies, regions).await {
+            if self.is_changed(key.row, key.column, &copies) {
                 continue;
             }
             if self.decide(group, &copies, regions).await? {
                 break self.settle(group, regions).await;
             }
         }
-    }
-
-    /// Whoever is being brought up to date may have taken what is not chosen now, and does not count before it is copied there anew. False when the copies are others by
-    /// now, or one has come to count.
-    async fn keeps_behind(&self, key: GroupKey, copies: &Copies, regions: u64) -> bool {
-        // Nobody records meanwhile that a copy is up to date.
-        let _one = self.path.failing.lock().await;
-        for copy in copies.iter().filter(|c| c.missed & regions != 0) {
-            if let Some(disk) = &copy.disk {
-                disk.resync_spoiled((self.inner.id, key.row, copy.index), regions);
-            }
-        }
-        let now = self.inner.copies(&self.path, key.row, key.column).unwrap_or_default();
-        let same =
-            |(now, before): (&Copy, &Copy)| now.is_as(before) && before.missed & !now.missed & regions == 0;
-        now.len() == copies.len() && now.iter().zip(copies).all(same)
     }
 
     /// 4., its end: all of it durable, and no longer in doubt.
