@@ -2,7 +2,7 @@
 
 mod judge;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::format::{Claim, Claimant, FeatureClass, Label};
 use crate::metadata::{
     DiskIo, History, Member, Members, Metadata, Opening, Point, Seen, Survey, Voter, newest_claim,
 };
-use crate::{DiskId, DiskNumber, Op, PoolId};
+use crate::{DiskNumber, Op, PoolId};
 use judge::{Verdict, enough, exposed, judge, refuse_divergence};
 
 /// Memory for what is not written to the disks of a pool that is open for reading only, in bytes: its metadata once for each voter, what a crash left unresolved where it
@@ -121,6 +121,9 @@ impl Pool {
             since_unix_s: env.unix_time().as_secs(),
             exported: false,
         };
+        if !options.read_only {
+            refuse_newer(&io, candidates, &verdict.seen).await?;
+        }
         let io = DiskIo { epoch: Epoch(claim.epoch), ..io };
         // Rule 4: durable on every voter seen, before anything is written under it.
         let mut voters = Vec::new();
@@ -238,7 +241,7 @@ async fn candidates(
         (None, []) => return Err(no_pool(None, &found)),
         (None, several) => return Err(OpenError::SeveralPools(several.to_vec())),
     };
-    let mut ours: BTreeMap<(DiskNumber, DiskId), (&Arc<dyn Disk>, &Label)> = BTreeMap::new();
+    let mut ours: BTreeMap<_, (&Arc<dyn Disk>, &Label)> = BTreeMap::new();
     for FoundLabel { disk, label } in &found {
         let Some(label) = label.as_ref().ok().filter(|l| l.pool == pool) else { continue };
         usable(disk, label, options)?;
@@ -329,7 +332,30 @@ fn refuse_holder(
     }
 }
 
-/// How long a claim is left alone before it is looked at again: longer than anybody takes from reading claims to writing his own.
+/// Checkpoints and journals were read since the claims were, and that may have taken long: who claimed the pool meanwhile is seen before his claim is
+/// written over, and may have gone on since.
+async fn refuse_newer(
+    io: &DiskIo,
+    candidates: &BTreeMap<DiskNumber, Candidate>,
+    voters: &BTreeSet<DiskNumber>,
+) -> Result<(), OpenError> {
+    let seen = voters.iter().filter_map(|d| Some((*d, candidates.get(d)?)));
+    let looked = seen.map(async |(number, c)| {
+        let (now, _) = newest_claim(io, &c.disk, &c.label.areas, c.label.pool, number).await;
+        now.filter(|now| c.seen.claim.as_ref().is_none_or(|then| is_newer(now, then)))
+    });
+    match join_all(looked).await.into_iter().flatten().next() {
+        Some(other) => Err(OpenError::Raced { by: other.by }),
+        None => Ok(()),
+    }
+}
+
+fn is_newer(now: &Claim, then: &Claim) -> bool {
+    (now.epoch, now.sequence) > (then.epoch, then.sequence)
+        || (now.epoch == then.epoch && now.incarnation != then.incarnation)
+}
+
+/// How long a claim is left alone before it is looked at again: longer than anybody takes from reading claims ([`refuse_newer`]) to writing his own.
 const CLAIM_SETTLES: Duration = Duration::from_millis(500);
 
 /// Two that claim at the same time: whoever sees another's claim goes away. It is for shared disks and fast hands; a cluster fences besides.

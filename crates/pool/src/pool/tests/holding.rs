@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use disk::sim::Machine;
+use disk::sim::{Fault, Machine, Rule, When};
 
 use super::*;
 use crate::format::{FORMAT_VERSION, Feature, FeatureClass, Label};
@@ -86,6 +86,32 @@ async fn of_two_that_open_at_once_one_at_most_does() {
         };
         assert!(told(&a) && told(&b), "seed {seed}: {:?} {:?}", a.err(), b.err());
     }
+}
+
+/// One that looks for long at what the disks have must not write over the claim of another that came and went on meanwhile.
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_was_made_while_the_metadata_was_read_is_seen() {
+    let env = Env::simulated(1);
+    let machine = Machine::new(&env, 1);
+    let arena = Arena::new(4 << 20).unwrap();
+    let slots = [0, 1].map(|n| machine.add(&MemoryOptions::new(format!("disk{n}"), 16 * MIB)));
+    let disks = || slots.map(|s| machine.open(s).unwrap() as Arc<dyn Disk>);
+    let new = disks().map(NewDisk::new);
+    let pool = Pool::create(&env, &arena, &new, options()).await.unwrap();
+    let journal = pool.members().get(DiskNumber(0)).unwrap().areas.journal;
+    pool.export().await.unwrap();
+    let first = Rule::new(disk::Op::Read, When::Nth(0), Fault::Slow(Duration::from_secs(3)));
+    machine.rule(slots[0], first.within(journal.offset..journal.end()));
+    let open = async |name: &str, after| {
+        env.sleep(Duration::from_millis(after)).await;
+        Pool::open(&env, &arena, &disks(), &OpenOptions::new(host(name))).await
+    };
+    let (a, b) = tokio::join!(open("a", 0), open("b", 100));
+    let b = b.unwrap().pool;
+    let a = a.map(|_| ());
+    assert!(matches!(&a, Err(OpenError::Raced { by }) if *by == host("b")), "{a:?}");
+    b.rename("lake").await.unwrap();
+    assert!(matches!(open("a", 0).await.map(|_| ()), Err(OpenError::Held { .. })));
 }
 
 #[tokio::test(start_paused = true)]
