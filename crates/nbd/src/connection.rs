@@ -15,13 +15,13 @@ use tokio::sync::{Mutex, Semaphore, watch};
 
 use crate::handshake::{Handshake, Outcome};
 use crate::message::{self, Command, ErrorNumber, FLAG_FUA, FLAG_NO_HOLE, REQUEST_BYTES, Request};
-use crate::server::Export;
+use crate::server::{Export, Limits};
 use crate::{IN_FLIGHT, Server};
 
 /// A client has this long to choose an export.
 const NEGOTIATION: Duration = Duration::from_secs(30);
-/// A client that takes so long for a piece of a reply is gone; a piece is at most the arena's largest chunk.
-const REPLY: Duration = Duration::from_secs(60);
+/// What memory is counted in.
+const PAGE: usize = 4 << 10;
 
 /// Why a client has no export.
 #[derive(Debug, Error)]
@@ -40,6 +40,9 @@ pub(crate) enum Refused {
 pub(crate) struct Target {
     pub(crate) export: Export,
     pub(crate) payload_max: u32,
+    /// Bytes that its requests under way may hold.
+    pub(crate) share: usize,
+    pub(crate) limits: Limits,
     pub(crate) arena: Arena,
     pub(crate) env: Env,
 }
@@ -59,8 +62,10 @@ struct Input {
 
 struct Output {
     socket: Mutex<OwnedWriteHalf>,
-    /// A reply did not get out whole: the connection is over.
+    /// A reply did not get out whole, or none is to any more: the connection is over.
     broken: watch::Sender<bool>,
+    /// For a whole reply.
+    limit: Duration,
     env: Env,
 }
 
@@ -102,6 +107,7 @@ impl Connection {
             output: Arc::new(Output {
                 socket: Mutex::new(out),
                 broken: watch::Sender::new(false),
+                limit: server.limits().reply,
                 env: server.env().clone(),
             }),
             target: Arc::new(server.connect(index, payload[index])),
@@ -112,20 +118,29 @@ impl Connection {
     /// Serves until the client disconnects, breaks the protocol, or the server stops. What was begun is finished.
     pub(crate) async fn run(mut self) {
         let places = Arc::new(Semaphore::new(IN_FLIGHT));
+        let memory = Arc::new(Semaphore::new(self.target.share / PAGE));
         let name = self.target.export.name.clone();
         tracing::info!("NBD: a client has {name}");
         let (mut stop, mut broken) = (self.stop.clone(), self.output.broken.subscribe());
         let why = tokio::select! {
-            why = self.requests(&places) => why,
+            why = self.requests(&places, &memory) => why,
             _ = stop.wait_for(|s| *s) => "the server stops",
             _ = broken.wait_for(|b| *b) => "the client takes no replies",
         };
-        let _all = places.acquire_many(IN_FLIGHT as u32).await;
+        let finished = async { drop(places.acquire_many(IN_FLIGHT as u32).await) };
+        tokio::select! {
+            () = finished => {}
+            () = self.target.env.sleep(self.target.limits.end) => {
+                // What is on the disk's way ends; nobody is told.
+                self.output.broken.send_replace(true);
+                drop(places.acquire_many(IN_FLIGHT as u32).await);
+            }
+        }
         tracing::info!("NBD: a client of {name} ends: {why}");
     }
 
     /// Takes requests for ever, and returns why not for longer. Dropped, it loses at most one that was not read whole.
-    async fn requests(&mut self, places: &Arc<Semaphore>) -> &'static str {
+    async fn requests(&mut self, places: &Arc<Semaphore>, memory: &Arc<Semaphore>) -> &'static str {
         loop {
             let Ok(place) = Arc::clone(places).acquire_owned().await else { return "the server stops" };
             let mut head = [0; REQUEST_BYTES];
@@ -138,31 +153,45 @@ impl Connection {
             if request.command == Command::DISCONNECT {
                 return "the client disconnected";
             }
+            if request.command == Command::WRITE && request.length > self.target.payload_max {
+                return "a WRITE is longer than the client was told";
+            }
+            // A client that takes no replies waits here, and nobody else for its memory.
+            let pages = self.target.pages(&request).min(self.target.share / PAGE) as u32;
+            let Ok(held) = Arc::clone(memory).acquire_many_owned(pages).await else {
+                return "the server stops";
+            };
             let mut payload = Sg::new();
             if request.command == Command::WRITE {
-                if request.length > self.target.payload_max {
-                    return "a WRITE is longer than the client was told";
-                }
                 match self.payload(request.length).await {
                     Ok(p) => payload = p,
-                    Err(_) => return "the client went away within a WRITE",
+                    Err(why) => return why,
                 }
             }
             let answer = Target::perform(&self.target, request, payload);
             let output = Arc::clone(&self.output);
             self.target.env.spawn(async move {
                 output.answer(request, answer.wait().await).await;
-                drop(place);
+                drop((place, held));
             });
         }
     }
 
-    /// The payload of a WRITE, straight into memory of the arena.
-    async fn payload(&mut self, length: u32) -> io::Result<Sg> {
+    /// The payload of a WRITE, straight into memory of the arena, or why there is none. It is all there in time: until then it holds memory
+    /// that others wait for, however steadily it comes.
+    async fn payload(&mut self, length: u32) -> Result<Sg, &'static str> {
+        let target = Arc::clone(&self.target);
         let mut buffers =
-            sized(self.target.arena.alloc_sg(length as usize, Class::Payload).await, length as usize);
-        for b in &mut buffers {
-            self.input.read_exact(b.filled_mut()).await?;
+            sized(target.arena.alloc_sg(length as usize, Class::Payload).await, length as usize);
+        let read = async {
+            for b in &mut buffers {
+                self.input.read_exact(b.filled_mut()).await?;
+            }
+            Ok::<_, io::Error>(())
+        };
+        tokio::select! {
+            read = read => read.map_err(|_| "the client went away within a WRITE")?,
+            () = target.env.sleep(target.limits.payload) => return Err("a WRITE did not come whole in time"),
         }
         Ok(buffers.into_iter().map(arena::IoBufMut::freeze).collect())
     }
@@ -188,20 +217,23 @@ impl Output {
             Err(error) => (error, SgMut::new()),
         };
         let mut socket = self.socket.lock().await;
+        let mut broken = self.broken.subscribe();
         let head = message::reply(request.cookie, error);
-        let mut sent = !*self.broken.borrow() && self.send(&mut socket, &head).await;
-        for b in &payload {
-            sent = sent && self.send(&mut socket, b).await;
-        }
+        let send = async {
+            socket.write_all(&head).await?;
+            for b in &payload {
+                socket.write_all(b).await?;
+            }
+            Ok::<_, io::Error>(())
+        };
+        let sent = tokio::select! {
+            biased;
+            _ = broken.wait_for(|b| *b) => false,
+            sent = send => sent.is_ok(),
+            () = self.env.sleep(self.limit) => false,
+        };
         if !sent {
             self.broken.send_replace(true);
-        }
-    }
-
-    async fn send(&self, socket: &mut OwnedWriteHalf, bytes: &[u8]) -> bool {
-        tokio::select! {
-            sent = socket.write_all(bytes) => sent.is_ok(),
-            () = self.env.sleep(REPLY) => false,
         }
     }
 }
@@ -238,6 +270,16 @@ impl Target {
                 let target = Arc::clone(self);
                 Io::pending(async move { told(target.write_zeros(&c, &request).await) })
             }
+        }
+    }
+
+    /// Memory that a request needs for its payload or its reply.
+    fn pages(&self, request: &Request) -> usize {
+        match request.command {
+            Command::WRITE | Command::READ if request.length <= self.payload_max => {
+                (request.length as usize).div_ceil(PAGE)
+            }
+            _ => 0,
         }
     }
 

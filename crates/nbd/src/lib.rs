@@ -10,7 +10,7 @@
 //!
 //! **I/O model.** [`handshake`] and [`message`] are pure. [`Server::serve`] runs each connection as a task of the worker it is called on; a
 //! connection has at most [`IN_FLIGHT`] requests under way and takes no more from the socket meanwhile, or while the arena has no
-//! memory for the next one. Payload is read from the socket into arena memory and written from it: no copy in between.
+//! memory for the next one. What they hold of it is an eighth at most, and only for the time that [`Limits`] name: a client that stalls stalls itself. Payload is read from the socket into arena memory and written from it: no copy in between.
 //!
 //! **Errors.** What a disk cannot do is told the client by number, and logged with the reason; a client that breaks the protocol
 //! loses its connection, and the log says why. No byte of a client panics, and none allocates more than [`OPTION_MAX`] or one
@@ -21,7 +21,7 @@ pub mod handshake;
 pub mod message;
 mod server;
 
-pub use server::{Export, Server};
+pub use server::{Export, Limits, Server};
 
 /// Requests under way on one connection.
 pub const IN_FLIGHT: usize = 64;

@@ -18,6 +18,8 @@ use crate::{PAYLOAD_MAX, connection};
 const CONNECTIONS_MAX: usize = 256;
 /// How long to wait when the system has no more descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Requests under way on one connection hold at most this part of the memory: all other I/O lives from the rest.
+const SHARE: usize = 8;
 
 /// Something to export.
 #[derive(Clone)]
@@ -32,9 +34,29 @@ pub struct Export {
     pub discard_zeros: bool,
 }
 
+/// How long a client may keep others waiting; one that takes longer loses its connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// For the payload of a WRITE, from when there is memory for it.
+    pub payload: Duration,
+    /// For taking a whole reply.
+    pub reply: Duration,
+    /// For taking all replies that are due when the connection ends.
+    pub end: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        let (payload, reply, end) =
+            (Duration::from_secs(30), Duration::from_secs(60), Duration::from_secs(5));
+        Limits { payload, reply, end }
+    }
+}
+
 /// Serves exports over Unix sockets.
 pub struct Server {
     exports: Vec<Export>,
+    limits: Limits,
     arena: Arena,
     env: Env,
 }
@@ -42,10 +64,16 @@ pub struct Server {
 impl Server {
     /// A server of these exports; payload goes through `arena`.
     pub fn new(exports: Vec<Export>, arena: Arena, env: Env) -> Server {
-        Server { exports, arena, env }
+        Server { exports, limits: Limits::default(), arena, env }
     }
 
-    /// Accepts clients until `stop` becomes true or its sender is gone; then ends them: requests under way are finished, no more are read.
+    /// The same with other limits.
+    pub fn with_limits(self, limits: Limits) -> Server {
+        Server { limits, ..self }
+    }
+
+    /// Accepts clients until `stop` becomes true or its sender is gone; then ends them: requests under way are finished, no more
+    /// are read, and who takes no replies is not waited for longer than [`Limits::end`].
     ///
     /// Runs on a Tokio runtime; each client is a task of it.
     ///
@@ -91,7 +119,7 @@ impl Server {
     }
 
     pub(crate) fn describe(&self) -> Vec<Description> {
-        let half = u32::try_from(self.arena.usage().budget / 4).unwrap_or(u32::MAX);
+        let share = u32::try_from(self.share()).unwrap_or(u32::MAX);
         let describe = |e: &Export| {
             let geometry = e.disk.info().geometry;
             let block = geometry.logical_block.max(1);
@@ -99,7 +127,7 @@ impl Server {
                 name: e.name.clone(),
                 size: geometry.size,
                 block,
-                payload_max: (PAYLOAD_MAX.min(half) / block * block).max(block),
+                payload_max: (PAYLOAD_MAX.min(share) / block * block).max(block),
                 read_only: e.read_only,
                 rotational: e.disk.info().rotational,
             }
@@ -111,9 +139,19 @@ impl Server {
         connection::Target {
             export: self.exports[index].clone(),
             payload_max,
+            share: self.share(),
+            limits: self.limits,
             arena: self.arena.clone(),
             env: self.env.clone(),
         }
+    }
+
+    fn share(&self) -> usize {
+        self.arena.usage().budget / SHARE
+    }
+
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.limits
     }
 
     pub(crate) fn env(&self) -> &Env {

@@ -7,11 +7,15 @@ use std::time::Duration;
 use arena::Arena;
 use disk::{MemoryDisk, MemoryOptions};
 use env::Env;
-use nbd::{Export, Server};
+use nbd::{Export, Limits, Server};
 use tokio::net::UnixListener;
 use tokio::sync::watch;
 
 fn with_server(client: impl FnOnce(&dyn Fn() -> UnixStream) + Send) {
+    with_limits(Limits::default(), client);
+}
+
+fn with_limits(limits: Limits, client: impl FnOnce(&dyn Fn() -> UnixStream) + Send) {
     let folder = tempfile::tempdir().expect("a folder");
     let socket = folder.path().join("nbd");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
@@ -23,7 +27,7 @@ fn with_server(client: impl FnOnce(&dyn Fn() -> UnixStream) + Send) {
     let disk = MemoryDisk::new(&MemoryOptions::new("nbd", 1 << 20));
     let export = Export { name: "space".into(), disk, read_only: false, discard_zeros: false };
     let arena = Arena::new(4 << 20).expect("memory");
-    let server = Server::new(vec![export], arena.clone(), Env::real());
+    let server = Server::new(vec![export], arena.clone(), Env::real()).with_limits(limits);
     std::thread::scope(|scope| {
         let client = scope.spawn(move || {
             let connect = || {
@@ -125,5 +129,48 @@ fn what_ends_a_connection_ends_no_other() {
         let mut half = chosen(connect());
         half.write_all(&request(0, 1, 0, 8192)).expect("sent");
         std::mem::forget(half);
+    });
+}
+
+/// Time enough for whatever a test does.
+const LONG: Duration = Duration::from_secs(3600);
+const SHORT: Duration = Duration::from_millis(300);
+
+#[test]
+fn a_write_that_does_not_come_whole_ends_the_connection() {
+    with_limits(Limits { payload: SHORT, reply: LONG, end: LONG }, |connect| {
+        let mut stalled = chosen(connect());
+        stalled.write_all(&request(0, 1, 0, 8192)).expect("sent");
+        stalled.write_all(&[1; 100]).expect("sent");
+        assert!(is_closed(stalled), "it stalls");
+        let mut slow = chosen(connect());
+        slow.write_all(&request(0, 1, 0, 8192)).expect("sent");
+        let pieces = (0..8191).take_while(|_| {
+            std::thread::sleep(SHORT / 10);
+            slow.write_all(&[1]).is_ok()
+        });
+        assert!(pieces.count() < 8191, "it goes on without end");
+        // What is no payload may take its time.
+        let mut late = chosen(connect());
+        std::thread::sleep(2 * SHORT);
+        late.write_all(&request(0, 3, 0, 0)).expect("sent");
+        assert_eq!(error(&mut late), 0);
+    });
+}
+
+#[test]
+fn who_takes_no_replies_stalls_nobody_and_no_end() {
+    with_limits(Limits { payload: LONG, reply: LONG, end: SHORT }, |connect| {
+        let mut deaf = chosen(connect());
+        // More than all the memory there is.
+        (0..64).for_each(|_| deaf.write_all(&request(0, 0, 0, 256 << 10)).expect("sent"));
+        // One reply has begun: the rest is under way.
+        deaf.read_exact(&mut [0; 16]).expect("a reply");
+        let mut bystander = chosen(connect());
+        bystander.write_all(&request(0, 0, 0, 512 << 10)).expect("sent");
+        assert_eq!(error(&mut bystander), 0);
+        bystander.read_exact(&mut vec![0; 512 << 10]).expect("all of it");
+        // And it does not keep the server from stopping.
+        std::mem::forget(deaf);
     });
 }
