@@ -8,6 +8,8 @@ import re
 import shlex
 import shutil
 import signal
+import socket
+import struct
 import subprocess
 import threading
 import time
@@ -725,3 +727,34 @@ def test_parity_refuses_what_cannot_be(machine):
                        (["--resiliency", "parity", "--columns", "5"], "5 disks")]:
         said = machine.refused("space", "create", "vm", "--pool", "tank", "--size", "8MiB", *words)
         assert why in said, said
+
+
+def deaf(machine, requests=64):
+    """A client that asks for replies and takes none."""
+    client = socket.socket(socket.AF_UNIX)
+    client.settimeout(20)
+    client.connect(str(machine.socket))
+    take = lambda n: client.recv(n, socket.MSG_WAITALL)  # noqa: E731
+    assert take(18)[:8] == b"NBDMAGIC"
+    client.sendall(b"\0\0\0\x03IHAVEOPT\0\0\0\x07\0\0\0\x08\0\0\0\0\0\x01\0\x03")
+    take(20 + 12 + 20 + 14 + 20)
+    for n in range(requests):
+        client.sendall(struct.pack(">IHHQQI", 0x25609513, 0, 0, n, 0, MIB))
+    take(16)
+    return client
+
+
+def test_clients_that_take_no_replies_stall_nobody(machine):
+    """Neither another's I/O, nor detaching, nor, several of them, the end of the server."""
+    machine.pool("ab")
+    machine.mirror()
+    machine.attach()
+    machine.qemu_io("write -P 7 0 4M", "flush")
+    client = deaf(machine)
+    machine.qemu_io("read -P 7 0 4M")
+    machine("space", "detach", "vm", timeout=30)
+    client.close()
+    machine.attach()
+    clients = [deaf(machine) for _ in range(4)]
+    assert machine.server.stop() == 0
+    [client.close() for client in clients]

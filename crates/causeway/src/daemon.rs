@@ -264,7 +264,7 @@ async fn run(config_path: PathBuf, config: Config, started: impl FnOnce(&Daemon)
     for task in accepting {
         task.abort();
     }
-    signals.drain(&daemon).await;
+    tokio::join!(signals.drain(&daemon), daemon.storage.begin_to_end());
     answering.abort();
     daemon.storage.stop().await;
     if let Some(task) = measured {

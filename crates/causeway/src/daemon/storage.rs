@@ -87,6 +87,16 @@ impl Storage {
         receive.await.map_err(|_| StorageError::Stopping)?
     }
 
+    /// Lets the clients of spaces begin to end, while others do: what they need of the time to stop is not added to the others'.
+    pub(super) async fn begin_to_end(&self) {
+        let begin = |pools: Arc<Pools>| async move {
+            pools.begin_to_end();
+            Ok(())
+        };
+        // Without its thread there is none.
+        let _ = self.ask(begin).await;
+    }
+
     /// Gives every pool up cleanly and ends the thread.
     pub(super) async fn stop(&self) {
         let (done, finished) = oneshot::channel();

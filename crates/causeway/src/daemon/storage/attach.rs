@@ -84,8 +84,18 @@ impl Attachments {
         while let Some(space) = self.any() {
             self.end(space).await;
         }
+    /// Lets clients over NBD begin to end: those that are slow at it are waited for together.
+    pub(super) fn begin_to_end(&self) {
+        for attachment in self.all.lock().values() {
+            if let Attachment::Nbd(server) = attachment {
+                server.stop.send_replace(true);
+            }
+        }
+    }
+
     }
 }
+        self.begin_to_end();
 
 impl Attachment {
     fn place(&self) -> PathBuf {
@@ -107,7 +117,7 @@ impl NbdServer {
 
     async fn end(self) {
         let NbdServer { socket, stop, task } = self;
-        let _ = stop.send(true);
+        stop.send_replace(true);
         match task.await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {

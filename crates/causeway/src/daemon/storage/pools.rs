@@ -109,9 +109,15 @@ impl Pools {
         Ok(opened.await.map_err(|_| StorageError::Stopping)??)
     }
 
+    /// Lets the clients over NBD of all spaces begin to end.
+    pub(super) fn begin_to_end(&self) {
+        self.open_pools().iter().for_each(|open| open.attachments.begin_to_end());
+    }
+
     /// Ends the clients of all spaces, flushes them, and gives the pools up.
     pub(super) async fn close_all(&self) {
         let _one = self.changing.lock().await;
+        self.begin_to_end();
         for open in self.open_pools() {
             let name = open.name();
             match open.close().await {
