@@ -50,6 +50,11 @@ impl Attachments {
         self.all.lock().keys().next().copied()
     }
 
+    /// Those that are attached.
+    pub(super) fn all(&self) -> Vec<SpaceId> {
+        self.all.lock().keys().copied().collect()
+    }
+
     fn insert(&self, space: SpaceId, attachment: Attachment) {
         self.all.lock().insert(space, attachment);
     }

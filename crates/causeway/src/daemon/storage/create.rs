@@ -107,15 +107,16 @@ impl Pools {
         Ok(done(format!("disk {} takes no part in the pool {} now", number.0, open.name()), Vec::new()))
     }
 
-    /// Gives a pool up: clients of its spaces are ended, everything is flushed, and another machine may open it.
+    /// Gives a pool up: everything is flushed, and another machine may open it.
     ///
     /// # Errors
-    /// See [`StorageError`]: it is suspended, and its claim stays.
+    /// See [`StorageError`]: a virtual disk of it is attached; it is suspended, and its claim stays.
     pub async fn export(&self, name: &str) -> Result<Changed, StorageError> {
         let _one = self.changing.lock().await;
         let open = self.open_pool(name)?;
         let (name, disks) = (open.name(), open.paths());
         let closed = open.close().await;
+        open.refuse_in_use()?;
         let reason = match &closed {
             Ok(()) => EXPORTED.to_owned(),
             Err(e) => e.to_string(),
@@ -127,15 +128,16 @@ impl Pools {
         Ok(done(format!("pool {name} exported"), Vec::new()))
     }
 
-    /// Erases a pool and all that is in it; one that is not open is only forgotten until it is found again.
+    /// Erases a pool and all that is in it.
     ///
     /// # Errors
-    /// See [`StorageError`].
+    /// See [`StorageError`]: a virtual disk of it is attached, or it is not open for writing.
     pub async fn destroy_pool(&self, name: &str) -> Result<Changed, StorageError> {
         let _one = self.changing.lock().await;
         let open = self.pool_to_change(name)?;
         let (id, name) = (open.pool.id(), open.name());
         let absent = open.pool.read(|s| s.disks.values().filter(|d| d.presence != Presence::Present).count());
+        open.refuse_in_use()?;
         open.close().await?;
         let erased = open.pool.erase_labels().await;
         self.known.lock().remove(&id);

@@ -8,7 +8,8 @@ use disk::qualify::CannotPoolReason;
 use pool::{AdminError, CommitError, CreateError, InvalidOp, MediaClass, OpenError, SpaceError, Unsuitable};
 use thiserror::Error;
 
-use crate::output::{human_bytes, human_time};
+use crate::control::storage::Place;
+use crate::output::{human_bytes, human_time, quoted};
 
 /// See the module.
 #[derive(Debug, Error)]
@@ -59,6 +60,14 @@ pub enum StorageError {
         name: String,
         /// Where it is served.
         place: PathBuf,
+    },
+    /// The caller's: a pool of which somebody uses virtual disks.
+    #[error("{} of the pool {pool} {} attached", spaces.join(", "), if spaces.len() == 1 { "is" } else { "are" })]
+    InUse {
+        /// It.
+        pool: String,
+        /// They.
+        spaces: Vec<String>,
     },
     /// The caller's: a virtual disk that nobody uses.
     #[error("the virtual disk {0} is not attached")]
@@ -282,7 +291,14 @@ impl StorageError {
             StorageError::PoolExists(_) => "choose another name",
             StorageError::NotAbsolute(_) => "begin it with /",
             StorageError::Attached { name, .. } => {
-                return Some(format!("detach it first: causeway space detach {name}"));
+                return Some(format!("detach it first: causeway space detach {}", quoted(name)));
+            }
+            StorageError::InUse { pool, spaces } => {
+                let detach = |space| format!("causeway space detach {}", quoted(&format!("{pool}/{space}")));
+                return Some(format!(
+                    "detach first: {}",
+                    spaces.iter().map(detach).collect::<Vec<_>>().join("; ")
+                ));
             }
             StorageError::OneWay => "pass --nbd SOCKET or --ublk",
             StorageError::Device(error) => error.cure()?,

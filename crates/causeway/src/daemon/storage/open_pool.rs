@@ -150,6 +150,21 @@ impl OpenPool {
         }
     }
 
+    /// Nobody's virtual disk is taken away by a command about its pool; only the server's own end does not ask.
+    ///
+    /// # Errors
+    /// [`StorageError::InUse`].
+    pub(super) fn refuse_in_use(&self) -> Result<(), StorageError> {
+        let attached = self.attachments.all();
+        if attached.is_empty() {
+            return Ok(());
+        }
+        let spaces = self
+            .pool
+            .read(|s| attached.iter().filter_map(|id| s.spaces.get(id)).map(|r| r.name.clone()).collect());
+        Err(StorageError::InUse { pool: self.name(), spaces })
+    }
+
     /// Ends the clients, flushes, and gives the pool up.
     pub(super) async fn close(&self) -> Result<(), StorageError> {
         self.attachments.end_all().await;

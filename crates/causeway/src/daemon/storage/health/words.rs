@@ -15,7 +15,7 @@ use pool::{Absence, DiskNumber, MediaClass, PoolId, Slowness, SpaceId, State};
 use super::super::pools::Closed;
 use crate::control::health::FaultStatus;
 use crate::control::storage::DiskStatus;
-use crate::output::human_bytes;
+use crate::output::{human_bytes, quoted};
 
 /// What the names in faults stand for.
 pub(super) struct Words<'a> {
@@ -366,13 +366,4 @@ pub(super) fn free_disk(disk: &DiskStatus, pool: Option<&str>) -> Option<FaultSt
 fn identity(text: &str) -> String {
     let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     format!("{:016x}", text.bytes().fold(0xcbf2_9ce4_8422_2325, step))
-}
-
-/// A word of a shell's command.
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_alphanumeric() || "-._/:@%+=,".contains(c);
-    if !word.is_empty() && word.chars().all(plain) && !word.starts_with('-') {
-        return word.to_owned();
-    }
-    format!("'{}'", word.replace('\'', r"'\''"))
 }

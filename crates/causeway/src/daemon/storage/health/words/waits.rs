@@ -3,8 +3,8 @@
 use pool::health::Place;
 use pool::jobs::{JobState, Kind, Subject, Why};
 
-use super::{Words, number_of, quoted};
-use crate::output::human_bytes;
+use super::{Words, number_of};
+use crate::output::{human_bytes, quoted};
 
 const JOBS: &str = "causeway job list";
 
