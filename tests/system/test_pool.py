@@ -438,6 +438,11 @@ def test_spaces_grow_and_go(machine):
     assert {s["name"]: s["provisioning"] for s in full["virtual_disks"]} == {"vm": "Thin", "all": "Fixed"}
     told = machine.refused("space", "create", "more", "--pool", "tank", "--size", "64MiB", "--provisioning", "fixed")
     assert "do not fit into the pool tank" in told
+    # A fixed one for whose new size there is no room stays as it is.
+    told = machine.refused("space", "resize", "all", "--size", "1GiB")
+    assert "the virtual disk all cannot have 1 GiB: the pool tank has room for" in told and "pool add-disk tank" in told, told
+    now = machine.status()
+    assert (now["allocated"], now["virtual_disks"]) == (full["allocated"], full["virtual_disks"])
     told = machine.refused("space", "destroy", "all")
     assert "this would destroy the virtual disk all" in told and "--yes" in told
     machine("space", "destroy", "all", "--yes")

@@ -12,7 +12,9 @@ mod status;
 pub use cause::faults;
 pub use fault::{Fault, FaultKind, Place, Severity, Snapshot};
 pub use lose::{CanLose, Limit, can_lose};
-pub use status::{Health, Troubled, may_leave, of_disk, of_pool, of_space, rows_that_fit};
+pub use status::{
+    Health, Troubled, may_grow, may_leave, of_disk, of_pool, of_space, rows_that_fit, rows_to_grow,
+};
 
 use crate::FaultDomains;
 

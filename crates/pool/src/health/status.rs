@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use super::lose::spare_in_row;
 use crate::{
-    Absence, DiskNumber, DiskRecord, Presence, Resiliency, RowNumber, SpaceId, SpaceRecord, State, Usage,
+    Absence, DiskNumber, DiskRecord, Op, Presence, Resiliency, RowNumber, SpaceId, SpaceRecord, State, Usage,
+    placement,
 };
 
 /// An OperationalStatus and the HealthStatus that goes with it.
@@ -108,14 +109,45 @@ pub fn may_leave(state: &State, disk: DiskNumber) -> bool {
 
 /// How many whole rows of such a space the pool has room for: each takes `slabs_in_row` slabs, of a mirror from as many disks.
 pub fn rows_that_fit(state: &State, record: &SpaceRecord) -> u64 {
+    rows_on(state, record, record.resiliency.is_parity())
+}
+
+/// The same of one that there is: how many more rows it could have.
+pub fn rows_to_grow(state: &State, space: SpaceId) -> u64 {
+    let journal = journal_to_come(state, space).is_some();
+    state.spaces.get(&space).map_or(0, |record| rows_on(state, record, journal))
+}
+
+/// Whether a space finds a place for one row more, as a write there would look for it: where too few disks are here, absent ones are given slabs, too.
+pub fn may_grow(state: &State, space: SpaceId) -> bool {
+    let place = |state: &State, space| {
+        let whole = placement::row(state, space);
+        whole.or_else(|_| placement::row_with_absent(state, space, |_| true))
+    };
+    let Some(journal) = journal_to_come(state, space) else { return place(state, space).is_ok() };
+    // It is the first to be given a row.
+    let Ok(slabs) = place(state, journal) else { return false };
+    let mut with_journal = state.clone();
+    let given = with_journal.apply(&Op::AllocateRow { space: journal, row: RowNumber(0), slabs });
+    given.is_ok() && place(&with_journal, space).is_ok()
+}
+
+/// The journal of a parity space that has no slabs yet.
+fn journal_to_come(state: &State, space: SpaceId) -> Option<SpaceId> {
+    let journal = state.journal_of(space)?;
+    let is_new = state.spaces.contains_key(&journal) && !state.rows.contains_key(&(journal, RowNumber(0)));
+    is_new.then_some(journal)
+}
+
+fn rows_on(state: &State, record: &SpaceRecord, with_journal: bool) -> u64 {
     let mut free: Vec<u64> = state
         .disks
         .iter()
         .filter(|(d, r)| r.usage == Usage::AutoSelect && state.is_present(**d))
         .filter(|(_, r)| record.media.takes(r.media()))
-        .map(|(d, r)| u64::from(state.slabs_free(*d).saturating_sub(crate::placement::reserve(r.slabs))))
+        .map(|(d, r)| u64::from(state.slabs_free(*d).saturating_sub(placement::reserve(r.slabs))))
         .collect();
-    if record.resiliency.is_parity() {
+    if with_journal {
         // Its journal takes one of each of the emptiest.
         free.sort_unstable_by_key(|f| std::cmp::Reverse(*f));
         free.iter_mut().take(record.resiliency.failures() + 1).for_each(|f| *f = f.saturating_sub(1));

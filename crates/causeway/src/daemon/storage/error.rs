@@ -107,6 +107,21 @@ pub enum StorageError {
         /// Bytes that there are.
         room: u64,
     },
+    /// The caller's: a fixed virtual disk that the pool has no room for in a new size.
+    #[error("the virtual disk {name} cannot have {}: the pool {pool} has room for {} of it", human_bytes(*size), human_bytes(*room))]
+    CannotGrow {
+        /// The pool.
+        pool: String,
+        /// It.
+        name: String,
+        /// Bytes asked for.
+        size: u64,
+        /// The most that it could have, in bytes.
+        room: u64,
+    },
+    /// The caller's: more bytes than can be counted.
+    #[error("no virtual disk has {0} bytes")]
+    Size(u64),
     /// The caller's: parity counts among the columns.
     #[error("{columns} columns are too few: it has {least} at least, those of parity counted")]
     TooFewColumns {
@@ -258,6 +273,7 @@ impl StorageError {
             | StorageError::NotFound(_) => StatusCode::NOT_FOUND,
             StorageError::NotAbsolute(_)
             | StorageError::OneWay
+            | StorageError::Size(_)
             | StorageError::Groups(_)
             | StorageError::Name { .. }
             | StorageError::TooFewColumns { .. }
@@ -319,6 +335,13 @@ impl StorageError {
                 "choose a smaller size, add disks, or let it be thin: --provisioning thin"
             }
             StorageError::TooFewDisks { .. } => {
+            StorageError::CannotGrow { pool, .. } => {
+                return Some(format!(
+                    "nothing was done; choose a smaller size, or add disks: causeway pool add-disk {}",
+                    quoted(pool)
+                ));
+            }
+            StorageError::Size(_) => "choose a smaller size",
                 "add disks (causeway pool add-disk), or choose fewer columns, copies or groups"
             }
             StorageError::TooFewOfMedia { pool, unknown, .. } => return Some(too_few(pool, unknown)),

@@ -1,12 +1,13 @@
 //! Making, resizing and destroying virtual disks.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use disk::Media;
 use pool::book::Book;
 use pool::{
-    CommitError, DiskNumber, DiskRecord, InvalidOp, MediaClass, Op, Provisioning, Resiliency, SpaceId,
-    SpaceRecord, State, UNIT, Usage,
+    CommitError, DiskNumber, DiskRecord, InvalidOp, MediaClass, Op, Provisioning, Resiliency, RowNumber,
+    SpaceError, SpaceId, SpaceRecord, State, UNIT, Usage,
 };
 
 use super::error::{StorageError, name_for_people};
@@ -92,16 +93,19 @@ impl Pools {
         let _one = self.changing.lock().await;
         let (open, space) = self.space_to_change(name)?;
         let data = open.writable()?;
-        let size = size.next_multiple_of(UNIT);
+        let size = whole_units(size)?;
         // The data path knows the sizes from when it began.
         self.refuse_attached(&open, open.attachments.any())?;
         let had = open.pool.read(|s| {
             let record = s.spaces.get(&space).ok_or(InvalidOp::NoSpace(space))?;
             // Before anything is discarded for it.
             s.check_shape(&SpaceRecord { size, ..record.clone() })?;
-            Ok::<_, InvalidOp>(record.size)
+            Ok::<_, InvalidOp>((record.size, record.provisioning == Provisioning::Fixed))
         });
-        let had = had.map_err(CommitError::Invalid)?;
+        let (had, fixed) = had.map_err(CommitError::Invalid)?;
+        if fixed && size >= had {
+            open.pool.read(|s| fits(s, space, size))?;
+        }
         if size < had {
             let space = data.space(space)?;
             if !destroy && !space.is_unwritten(size, had - size).await? {
@@ -110,10 +114,9 @@ impl Pools {
             space.discard_at(size, had - size).await?;
             space.flush_all().await?;
         }
-        let ops = vec![Op::ResizeSpace { space, size }];
-        open.without_data(async { Ok(Book::commit(&open.pool, ops).await?) }).await?;
-        if open.pool.read(|s| s.spaces.get(&space).is_some_and(|r| r.provisioning == Provisioning::Fixed)) {
-            allocate(&open, space).await?;
+        match fixed && size >= had {
+            true => open.grow_fixed(space, had, size).await?,
+            false => open.set_size(space, size).await?,
         }
         Ok(done(format!("virtual disk {name} has {} now", human_bytes(size)), Vec::new()))
     }
@@ -174,6 +177,45 @@ impl Pools {
 }
 
 impl OpenPool {
+    async fn set_size(&self, space: SpaceId, size: u64) -> Result<(), StorageError> {
+        let ops = vec![Op::ResizeSpace { space, size }];
+        self.without_data(async { Ok(Book::commit(&self.pool, ops).await?) }).await
+    }
+
+    /// Gives a fixed virtual disk a larger size and the slabs for it; where there are none it stays as it was.
+    ///
+    /// # Errors
+    /// [`StorageError::CannotGrow`], and what may go wrong with disks.
+    async fn grow_fixed(&self, space: SpaceId, had: u64, size: u64) -> Result<(), StorageError> {
+        let rows = self.pool.read(|s| rows_of(s, space));
+        self.set_size(space, size).await?;
+        let Err(error) = allocate(self, space).await else { return Ok(()) };
+        self.take_back(space, &rows).await?;
+        self.set_size(space, had).await?;
+        match error {
+            StorageError::Space(SpaceError::NoRoom { .. }) => {
+                Err(self.pool.read(|s| cannot_grow(s, space, size)))
+            }
+            other => Err(other),
+        }
+    }
+
+    /// Frees the rows of a virtual disk but for these; nothing was written to them.
+    async fn take_back(&self, space: SpaceId, but: &BTreeSet<RowNumber>) -> Result<(), StorageError> {
+        let data = self.writable()?.space(space)?;
+        let taken = self.pool.read(|s| {
+            let record = s.spaces.get(&space)?;
+            let taken: Vec<_> = rows_of(s, space).difference(but).copied().collect();
+            Some((taken, record.row_bytes(s.slab_bytes), record.size))
+        });
+        let Some((taken, row_bytes, size)) = taken else { return Ok(()) };
+        for row in taken {
+            let first = u64::from(row.0) * row_bytes;
+            data.discard_at(first, row_bytes.min(size - first)).await?;
+        }
+        Ok(data.flush_all().await?)
+    }
+
     pub(super) fn space_named(&self, name: &str) -> Option<SpaceId> {
         self.pool.read(|s| {
             s.spaces.iter().find(|(id, r)| r.name == name && s.owner_of(**id).is_none()).map(|(id, _)| *id)
@@ -185,6 +227,38 @@ impl OpenPool {
 /// is left over; at least two, and no more than [`COLUMNS_PARITY`], because all of a stripe is read when one of it is lost.
 fn parity_columns(disks: usize, parity: u8) -> u8 {
     disks.saturating_sub(1 + usize::from(parity)).clamp(2, COLUMNS_PARITY) as u8
+}
+
+/// A size in whole units.
+///
+/// # Errors
+/// [`StorageError::Size`].
+fn whole_units(size: u64) -> Result<u64, StorageError> {
+    size.checked_next_multiple_of(UNIT).ok_or(StorageError::Size(size))
+}
+
+fn rows_of(s: &State, space: SpaceId) -> BTreeSet<RowNumber> {
+    s.rows.range((space, RowNumber(0))..=(space, RowNumber(u32::MAX))).map(|((_, row), _)| *row).collect()
+}
+
+/// That a fixed virtual disk has room for a new size.
+///
+/// # Errors
+/// [`StorageError::CannotGrow`].
+fn fits(s: &State, space: SpaceId, size: u64) -> Result<(), StorageError> {
+    if size > size_possible(s, space) { Err(cannot_grow(s, space, size)) } else { Ok(()) }
+}
+
+fn cannot_grow(s: &State, space: SpaceId, size: u64) -> StorageError {
+    let name = s.spaces.get(&space).map_or_else(String::new, |r| r.name.clone());
+    StorageError::CannotGrow { pool: s.name.clone(), name, size, room: size_possible(s, space) }
+}
+
+/// The largest size that a fixed virtual disk could have: the rows that it has, and those that fit.
+fn size_possible(s: &State, space: SpaceId) -> u64 {
+    let Some(record) = s.spaces.get(&space) else { return 0 };
+    let rows = rows_of(s, space).len() as u64 + pool::health::rows_to_grow(s, space);
+    rows * record.row_bytes(s.slab_bytes)
 }
 
 /// Gives a fixed virtual disk all of its slabs.
@@ -309,7 +383,7 @@ fn shape(s: &State, new: &NewSpace) -> Result<(SpaceRecord, u64), StorageError> 
     };
     let mut record = SpaceRecord {
         name: new.name.clone(),
-        size: new.size.unwrap_or(UNIT).next_multiple_of(UNIT),
+        size: whole_units(new.size.unwrap_or(UNIT))?,
         resiliency,
         interleave: new.interleave.unwrap_or(INTERLEAVE),
         columns,
@@ -327,3 +401,6 @@ fn shape(s: &State, new: &NewSpace) -> Result<(SpaceRecord, u64), StorageError> 
         Some(_) => Ok((record, room)),
     }
 }
+
+#[cfg(test)]
+mod tests;

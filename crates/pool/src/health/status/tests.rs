@@ -201,6 +201,7 @@ fn rows_fit_as_placement_finds_them() {
             let id = space(&mut s, "x", resiliency, columns, &[]);
             let record = SpaceRecord { size: 1 << 40, ..s.spaces[&id].clone() };
             let fit = rows_that_fit(&s, &record);
+            assert_eq!(rows_to_grow(&s, id), fit);
             // Of a class, on its disks only; one of which nothing is known is in none.
             let class = SpaceRecord { media: MediaClass::of([Media::Nvme]), ..record.clone() };
             assert_eq!(rows_that_fit(&s, &class), 0);
