@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::lose::spare_in_row;
-use super::{Fault, FaultKind, Level, Place, Severity, Snapshot, rows_that_fit};
+use super::{Fault, FaultKind, Level, Place, Severity, Snapshot, may_grow};
 use crate::events::Found;
 use crate::jobs::{JobState, Kind, Subject, Why};
 use crate::placement::outside;
@@ -115,11 +115,13 @@ fn away(now: &Snapshot<'_>) -> Vec<Fault> {
             domains.entry(level.name_of(&record.domains)).or_default().push(*disk);
         }
         for (name, disks) in domains {
+            // One of it may have been away before, for a reason of its own.
             let lost = |d: &DiskNumber| matches!(left.get(d), Some(Absence::NotFound | Absence::Gone));
             if name.is_empty()
                 || disks.len() < 2
                 || disks.len() == state.disks.len()
-                || !disks.iter().all(lost)
+                || !disks.iter().all(|d| left.contains_key(d))
+                || !disks.iter().any(lost)
             {
                 continue;
             }
@@ -149,8 +151,9 @@ fn disks(now: &Snapshot<'_>) -> Vec<Fault> {
     for (disk, slow) in now.slow.iter().filter(|(d, _)| state.is_present(**d)) {
         out.push(Fault::new(Place::Disk(*disk), Severity::Warning, FaultKind::Slow(*slow)));
     }
-    let retired = state.disks.iter().filter(|(_, r)| r.usage == Usage::Retired);
-    for (&disk, _) in retired.filter(|(d, _)| state.is_present(**d)) {
+    let leaves = |r: &DiskRecord| matches!(r.usage, Usage::Retired | Usage::Leaving);
+    let leaving = state.disks.iter().filter(|(_, r)| leaves(r));
+    for (&disk, _) in leaving.filter(|(d, _)| state.is_present(**d)) {
         let left = state.slabs_used(disk).count() as u64 * state.slab_bytes;
         let drains = |j: &&JobState| j.kind == Kind::Drain && j.subject == Subject::Disk(disk);
         if left > 0 && now.read_only {
@@ -331,11 +334,13 @@ fn capacity(now: &Snapshot<'_>) -> Option<Fault> {
     let state = now.state;
     let mut full = Vec::new();
     let mut classes = BTreeSet::new();
-    for (&space, record) in &state.spaces {
+    // A journal's room is asked for with its space's.
+    let spaces = state.spaces.iter().filter(|(space, _)| state.owner_of(**space).is_none());
+    for (&space, record) in spaces {
         let rows = state.rows.range((space, RowNumber(0))..=(space, RowNumber(u32::MAX))).count() as u64;
         if record.provisioning == Provisioning::Thin && rows < record.rows(state.slab_bytes) {
             classes.insert(record.media);
-            if rows_that_fit(state, record) == 0 {
+            if !may_grow(state, space) {
                 full.push(Fault::new(Place::Space(space), Severity::Error, FaultKind::Full));
             }
         }

@@ -16,9 +16,6 @@ use super::pools::{Known, Pools};
 use crate::control::health::{FaultStatus, HealthReport};
 use crate::control::storage::DiskStatus;
 
-/// From how many percent in use on a pool with thin spaces is too full: the field's.
-pub(super) const WARN_PERCENT: u64 = 70;
-
 impl Pools {
     /// How everything is, disks that could be pooled included.
     pub async fn health(&self) -> HealthReport {
@@ -80,7 +77,7 @@ fn open_faults(id: PoolId, open: &OpenPool) -> Vec<FaultStatus> {
             slow,
             in_doubt,
             jobs,
-            warn_percent: WARN_PERCENT,
+            warn_percent: u64::from(state.policy.warn_at),
         };
         let words = words::Words { id, state, paths, jobs: &now.jobs };
         faults(&now).iter().map(|f| words.fault(f)).collect()

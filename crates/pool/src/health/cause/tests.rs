@@ -140,11 +140,18 @@ fn an_enclosure_away_is_one_fault() {
     lose(&mut s, 1, Absence::Gone);
     let all = "5 enclosure a DomainAway [5 disk 0 Absent; 5 disk 1 Absent; 5 space 0 Redundancy]";
     assert_eq!(told(&now(&s)), [all]);
-    // Disks that failed are not away with their enclosure.
-    let mut s = pool(&["a", "a", "b", "b", "c", "c"]);
-    lose(&mut s, 0, Absence::WriteFailed);
-    lose(&mut s, 1, Absence::Gone);
-    assert_eq!(told(&now(&s)), ["5 disk 0 Absent", "5 disk 1 Absent"]);
+    // One of it was away before, whatever for; disks that all failed are not away with their enclosure.
+    for (before, after, is_one) in [
+        (Absence::WriteFailed, Absence::Gone, true),
+        (Absence::Asked, Absence::NotFound, true),
+        (Absence::WriteFailed, Absence::Slow, false),
+    ] {
+        let mut s = pool(&["a", "a", "b", "b", "c", "c"]);
+        lose(&mut s, 0, before);
+        lose(&mut s, 1, after);
+        let told = told(&now(&s));
+        assert_eq!(told.len() == 1 && told[0].contains("enclosure a DomainAway"), is_one, "{told:?}");
+    }
 }
 
 #[test]
@@ -211,6 +218,19 @@ fn a_retired_disk_is_emptied_and_may_be_taken_out() {
 }
 
 #[test]
+fn a_disk_that_is_to_leave_is_told_as_one_that_is_retired() {
+    let mut s = pool(&["", "", ""]);
+    space(&mut s, "vm", MIRROR, SLAB, &[&[0, 1]]);
+    s.apply(&Op::SetUsage { disk: DiskNumber(1), usage: Usage::Leaving }).expect("it may");
+    assert_eq!(told(&now(&s)), ["5 disk 1 Retired"], "nobody moves it");
+    for (why, severity) in [(None, 4), (Some(Why::Paused), 5), (Some(Why::Away(vec![DiskNumber(2)])), 5)] {
+        let mut snapshot = now(&s);
+        snapshot.jobs = vec![job(Kind::Drain, Subject::Disk(DiskNumber(1)), why.clone())];
+        assert_eq!(told(&snapshot), [format!("{severity} disk 1 Retired")], "{why:?}");
+    }
+}
+
+#[test]
 fn disks_that_fail_or_change_data() {
     let mut s = pool(&["", "", ""]);
     space(&mut s, "vm", MIRROR, SLAB, &[&[0, 1]]);
@@ -264,6 +284,37 @@ fn a_thin_pool_that_fills_up() {
     // One that cannot grow any more needs no room.
     s.apply(&Op::ResizeSpace { space: vm, size: 8 * SLAB }).expect("smaller");
     assert_eq!(told(&now(&s)), [""; 0]);
+}
+
+/// What is away is given slabs where too few are here: that is what a write would do.
+#[test]
+fn a_disk_away_takes_no_room() {
+    let parity = Resiliency::Parity { parity: 1 };
+    for (resiliency, columns, disks) in [(MIRROR, 1, 2), (MIRROR, 1, 3), (parity, 2, 3)] {
+        let mut s = pool(&vec![""; disks]);
+        let record = SpaceRecord {
+            name: "vm".to_owned(),
+            size: 64 * SLAB,
+            resiliency,
+            interleave: 64 << 10,
+            columns,
+            provisioning: Provisioning::Thin,
+            media: MediaClass::ANY,
+        };
+        let vm = SpaceId(s.next_space);
+        s.apply(&Op::CreateSpace { space: vm, record }).expect("a space");
+        lose(&mut s, 0, Absence::Gone);
+        assert!(told(&now(&s)).iter().all(|f| !f.contains("Full")), "{:?}", told(&now(&s)));
+        // And it is full when a write finds nothing.
+        let mut row = 0;
+        while may_grow(&s, vm) {
+            let place = crate::placement::row_with_absent(&s, vm, |_| true).expect("a place");
+            s.apply(&Op::AllocateRow { space: vm, row: RowNumber(row), slabs: place }).expect("a row");
+            row += 1;
+        }
+        assert!(row > 0 && crate::placement::row_with_absent(&s, vm, |_| true).is_err());
+        assert!(told(&now(&s)).iter().any(|f| f.contains("Full")), "{:?}", told(&now(&s)));
+    }
 }
 
 #[test]

@@ -103,15 +103,7 @@ impl Words<'_> {
             (FaultKind::Retired { left, waits }, place) if *left > 0 => {
                 self.drains(*left, waits.as_ref(), place)
             }
-            (FaultKind::Retired { .. }, place) => {
-                let number = number_of(place);
-                let actions = vec![
-                    format!("causeway pool remove-disk {pool} {number}"),
-                    format!("causeway disk set {pool}/{number} --usage auto-select"),
-                ];
-                let text = "It is retired, and nothing is on it any more. Take it out of the pool, or let it be used again";
-                ("PhysicalDisk.Retired", text.to_owned(), actions)
-            }
+            (FaultKind::Retired { .. }, place) => self.empty(place),
             (FaultKind::Behind { bytes, waits }, place) => self.behind(*bytes, waits.as_ref(), place),
             (FaultKind::Redundancy { left: 0, promised }, _) => (
                 "VirtualDisks.LastCopy",

@@ -181,6 +181,16 @@ fn where_and_what_to_do_as_one_types_it() {
 }
 
 #[test]
+fn a_disk_that_is_to_leave_goes_on_with_its_command() {
+    let mut s = state("my tank");
+    s.apply(&Op::SetUsage { disk: DiskNumber(1), usage: Usage::Leaving }).expect("it may");
+    let kind = FaultKind::Retired { left: 1 << 20, waits: Some(Why::Stopping) };
+    let told = told(&s, &[], &fault(kind, Place::Disk(DiskNumber(1))));
+    assert_eq!(told.reason, "It is to leave the pool, and 1 MiB are not moved to others: no job does it");
+    assert_eq!(told.recommended_actions, ["causeway pool remove-disk 'my tank' 1"]);
+}
+
+#[test]
 fn pools_that_are_closed_and_disks_that_are_free() {
     let entry = |reason: &str, cure: Option<&str>| Closed {
         name: "tank".to_owned(),

@@ -1,5 +1,6 @@
 //! Of a disk that a job is to fill or to empty: what the job waits for, and what makes it go on.
 
+use pool::Usage;
 use pool::health::Place;
 use pool::jobs::{JobState, Kind, Subject, Why};
 
@@ -9,7 +10,7 @@ use crate::output::{human_bytes, quoted};
 const JOBS: &str = "causeway job list";
 
 impl Words<'_> {
-    /// Of a retired disk that has something yet.
+    /// Of a disk that is retired, or is to leave, and has something yet.
     pub(super) fn drains(
         &self,
         bytes: u64,
@@ -17,7 +18,12 @@ impl Words<'_> {
         place: &Place,
     ) -> (&'static str, String, Vec<String>) {
         let what = human_bytes(bytes);
-        let begin = format!("causeway disk retire {}/{}", quoted(&self.state.name), number_of(place));
+        let (pool, number) = (quoted(&self.state.name), number_of(place));
+        let leaves = self.leaves(place);
+        let begin = match leaves {
+            true => format!("causeway pool remove-disk {pool} {number}"),
+            false => format!("causeway disk retire {pool}/{number}"),
+        };
         let (text, action) = match waits {
             None => (format!(": {what} are being moved to others; nothing has to be done"), JOBS.to_owned()),
             Some(why) => {
@@ -25,7 +31,27 @@ impl Words<'_> {
                 (format!(", and {what} are not moved to others: {text}"), action)
             }
         };
-        ("PhysicalDisk.Retired", format!("It is retired{text}"), vec![action])
+        let what = if leaves { "It is to leave the pool" } else { "It is retired" };
+        ("PhysicalDisk.Retired", format!("{what}{text}"), vec![action])
+    }
+
+    /// Of one that has nothing any more.
+    pub(super) fn empty(&self, place: &Place) -> (&'static str, String, Vec<String>) {
+        let (pool, number) = (quoted(&self.state.name), number_of(place));
+        let remove = format!("causeway pool remove-disk {pool} {number}");
+        let text =
+            "It is retired, and nothing is on it any more. Take it out of the pool, or let it be used again";
+        let (text, actions) = match self.leaves(place) {
+            true => ("It is to leave the pool, and nothing is on it any more", vec![remove]),
+            false => (text, vec![remove, format!("causeway disk set {pool}/{number} --usage auto-select")]),
+        };
+        ("PhysicalDisk.Retired", text.to_owned(), actions)
+    }
+
+    /// Whether a disk is to leave the pool, not only to be empty.
+    fn leaves(&self, place: &Place) -> bool {
+        let Place::Disk(disk) = place else { return false };
+        self.state.disks.get(disk).is_some_and(|r| r.usage == Usage::Leaving)
     }
 
     /// Of a disk that has missed something.
