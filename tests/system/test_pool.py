@@ -623,7 +623,9 @@ def test_jobs_are_paused_resumed_and_survive_kill_9(machine):
     assert machine.json("job", "list") == []
     assert "0 units healed, 0 lost" in machine("space", "show", "vm")
     number = until(paused, timeout=60, what="a repair that runs")
-    assert "ends" in machine("job", "stop", str(number))
+    # Those that are gone keep nothing from the others.
+    told = machine.refused("job", "stop", "4711", str(number), "4712")
+    assert "ends" in told and "there is no job 4711, 4712" in told, told
     until(lambda: machine.json("job", "list") == [], timeout=60, what="it ended")
     assert "not ended" in machine("space", "show", "vm")
 
@@ -631,6 +633,9 @@ def test_jobs_are_paused_resumed_and_survive_kill_9(machine):
 @pytest.mark.parametrize(("resiliency", "names", "lost", "others"), [("parity", "abcd", "b", "c"), ("dual-parity", "abcde", "bd", "ac")])
 def test_parity_survives_what_it_promises(machine, resiliency, names, lost, others):
     """Written, overwritten, killed, with as many disks lost as promised; they return and are brought up to date; others are lost."""
+    # Nor is the next one paused.
+    machine("space", "repair", "vm")
+    until(lambda: machine.json("job", "list") == [], timeout=60, what="it ended")
     machine.pool(names)
     made = machine("space", "create", "vm", "--pool", "tank", "--resiliency", resiliency, "--size", SPACE)
     assert f"it has {len(names) - 1} columns, {len(lost)} of them parity" in made, made

@@ -48,6 +48,9 @@ pub enum Failure {
     /// No disk of that path or identity is listed.
     #[error("there is no disk {0}")]
     NoDisk(String),
+    /// No jobs of these numbers; what was asked for was done to the others.
+    #[error("there is no job {}", numbers(.0))]
+    NoJobs(Vec<u64>),
     /// Faults, which are shown.
     #[error("{0}")]
     Faults(String),
@@ -179,6 +182,7 @@ impl Failure {
                 "is it running? systemctl status causeway, or pass --control, or work on the file with --users FILE"
                     .to_owned(),
             ),
+            Failure::NoJobs(_) => Some("it has ended, or never was: see causeway job list".to_owned()),
             Failure::NoDisk(_) => Some("see causeway disk list".to_owned()),
             Failure::Redundancy { .. } => Some("leave --redundancy out, or choose --resiliency mirror".to_owned()),
             Failure::NotConfirmed(_) => Some("nothing was done; pass --yes to do it".to_owned()),
@@ -247,6 +251,10 @@ fn system(error: &io::Error) -> String {
         Some(at) => text[..at].to_owned(),
         None => text,
     }
+}
+
+fn numbers(all: &[u64]) -> String {
+    all.iter().map(u64::to_string).collect::<Vec<_>>().join(", ")
 }
 
 impl From<io::Error> for Failure {

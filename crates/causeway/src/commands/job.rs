@@ -5,10 +5,14 @@ mod follow;
 use clap::{Args, Subcommand};
 
 use super::ControlArgs;
+use crate::control::client::ControlError;
 use crate::control::storage::{JobChange, JobStatus};
 use crate::control::types::Changed;
 use crate::failure::Failure;
 use crate::output::Output;
+
+/// HTTP's word for what is not there.
+const NOT_FOUND: u16 = 404;
 
 /// See the module.
 #[derive(Debug, Subcommand)]
@@ -56,9 +60,15 @@ pub(super) async fn run(command: JobCommand, out: Output) -> Result<(), Failure>
         JobChange::Stop => "stop",
     };
     let client = which.control.client();
+    let mut gone = Vec::new();
     for job in which.jobs {
-        let changed: Changed = client.post(&format!("/v1/jobs/{job}/{word}"), &()).await?;
-        out.changed(&changed)?;
+        let changed: Result<Changed, _> = client.post(&format!("/v1/jobs/{job}/{word}"), &()).await;
+        match changed {
+            Ok(changed) => out.changed(&changed)?,
+            // The others are there all the same.
+            Err(ControlError::Refused { status: NOT_FOUND, .. }) => gone.push(job),
+            Err(other) => return Err(other.into()),
+        }
     }
-    Ok(())
+    if gone.is_empty() { Ok(()) } else { Err(Failure::NoJobs(gone)) }
 }

@@ -4,7 +4,7 @@
 //! 1. A job waits while it is paused, and while a more urgent one ([`Kind`]) works; one that is paused or waits for something else is in
 //!    nobody's way.
 //! 2. There is one job of a kind and a subject at a time.
-//! 3. A pause is of kind and subject: a job that begins again for the same is paused too. It lives as long as the board.
+//! 3. A pause is of kind and subject: a job that begins again for the same is paused too. It lives as long as the board, or until a job of it is stopped.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -153,14 +153,19 @@ impl Board {
         })
     }
 
-    /// Ends a job after what is under way. What it has done stays done.
+    /// Ends a job after what is under way, and the pause of its kind and subject. What it has done stays done.
     ///
     /// # Errors
     /// There is none of this number.
     pub fn stop(&self, id: JobId) -> Result<(), NoJob> {
         let progress = self.inner.lock().jobs.get(&id).map(|j| Arc::clone(&j.progress));
+        // Before it could go on.
         progress.ok_or(NoJob(id))?.stop();
-        Ok(())
+        self.with(id, |inner, what| {
+            inner.paused.remove(&what);
+        })
+        // It may have ended meanwhile.
+        .or(Ok(()))
     }
 
     /// Ends all of them, takes no more, and returns when the last has ended.

@@ -42,6 +42,9 @@ async fn paused_resumed_and_stopped() {
     assert!(piece.as_mut().now_or_never().is_none());
     next.stop(again.id()).expect("it is there");
     assert!(piece.await.is_none(), "it ends, paused or not");
+    drop(again);
+    let anew = next.begin(Kind::Resync, disk(2)).expect("anew");
+    assert_eq!(why(&next, &anew), None, "who was stopped is not paused any more");
 }
 
 #[tokio::test(start_paused = true)]
