@@ -478,10 +478,15 @@ def test_what_is_refused_says_why(machine):
         (["pool", "remove-disk", "tank", "17"], "the pool tank has no disk 17"),
         (["disk", "create-file", machine.path("x"), "--size", DISK], "File exists"),
         (["disk", "create-file", machine.path("small"), "--size", "1MiB"], "the least is"),
+        (["disk", "create-file", machine.path("large"), "--size", 2**64 - 4096], "."),
+        (["disk", "set", "tank/0", "--enclosure", "a\x1b[31m"], "control characters"),
+        (["space", "create", "a", "--pool", "tank", "--size", 2**64 - 1], "no virtual disk has 18446744073709551615 bytes"),
+        (["space", "resize", "vm", "--size", 2**64 - 1], "no virtual disk has 18446744073709551615 bytes"),
     ]
     for words, why in cases:
         told = machine.refused(*words)
         assert re.search(why, told), f"{words}: {told}"
+    assert not machine.path("large").exists(), "what could not be made is not left"
     assert [p["name"] for p in machine.json("pool", "list")] == ["tank"]
     # A pool that is not here any more: its disk says whose it is, and is taken with --force only.
     machine("pool", "create", "old", "--assume-atomic", "--disk", machine.path("x"))
@@ -628,14 +633,14 @@ def test_jobs_are_paused_resumed_and_survive_kill_9(machine):
     assert "ends" in told and "there is no job 4711, 4712" in told, told
     until(lambda: machine.json("job", "list") == [], timeout=60, what="it ended")
     assert "not ended" in machine("space", "show", "vm")
+    # Nor is the next one paused.
+    machine("space", "repair", "vm")
+    until(lambda: machine.json("job", "list") == [], timeout=60, what="it ended")
 
 
 @pytest.mark.parametrize(("resiliency", "names", "lost", "others"), [("parity", "abcd", "b", "c"), ("dual-parity", "abcde", "bd", "ac")])
 def test_parity_survives_what_it_promises(machine, resiliency, names, lost, others):
     """Written, overwritten, killed, with as many disks lost as promised; they return and are brought up to date; others are lost."""
-    # Nor is the next one paused.
-    machine("space", "repair", "vm")
-    until(lambda: machine.json("job", "list") == [], timeout=60, what="it ended")
     machine.pool(names)
     made = machine("space", "create", "vm", "--pool", "tank", "--resiliency", resiliency, "--size", SPACE)
     assert f"it has {len(names) - 1} columns, {len(lost)} of them parity" in made, made
@@ -773,3 +778,19 @@ def test_clients_that_take_no_replies_stall_nobody(machine):
     clients = [deaf(machine) for _ in range(4)]
     assert machine.server.stop() == 0
     [client.close() for client in clients]
+
+
+def test_names_with_blanks_are_quoted_and_encoded(machine):
+    """What a message says to type can be typed; and a journal is nobody's virtual disk."""
+    machine.pool("abc", "my pool")
+    machine("space", "create", "my vm", "--pool", "my pool", "--resiliency", "parity", "--size", SPACE)
+    assert machine.json("pool", "list")[0]["spaces"] == 1
+    place = machine.socket.with_name("a b&c#d")
+    told = machine("space", "attach", "my vm", "--nbd", place)
+    [url] = re.findall(r"nbd\+unix:\S+", told)
+    assert url.endswith("/a%20b%26c%23d") and "/my%20vm?" in url
+    run(["qemu-io", "-f", "raw", "-c", "write -P 1 0 1M", "-c", "flush", url], timeout=120)
+    assert "causeway space detach 'my pool/my vm'" in machine.refused("pool", "export", "my pool")
+    machine("space", "detach", "my pool/my vm")
+    machine("pool", "export", "my pool")
+    assert "causeway pool import 'my pool'" in machine.refused("space", "create", "a", "--pool", "my pool", "--size", "1MiB")

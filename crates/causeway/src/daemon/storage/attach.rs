@@ -84,11 +84,6 @@ impl Attachments {
         true
     }
 
-    /// Ends the clients of all.
-    pub(super) async fn end_all(&self) {
-        while let Some(space) = self.any() {
-            self.end(space).await;
-        }
     /// Lets clients over NBD begin to end: those that are slow at it are waited for together.
     pub(super) fn begin_to_end(&self) {
         for attachment in self.all.lock().values() {
@@ -98,9 +93,14 @@ impl Attachments {
         }
     }
 
+    /// Ends the clients of all.
+    pub(super) async fn end_all(&self) {
+        self.begin_to_end();
+        while let Some(space) = self.any() {
+            self.end(space).await;
+        }
     }
 }
-        self.begin_to_end();
 
 impl Attachment {
     fn place(&self) -> PathBuf {
@@ -166,7 +166,7 @@ impl Pools {
                 let export = nbd::Export { name: name.clone(), disk, read_only, discard_zeros: true };
                 let server = NbdServer::begin(export, &path, &self.arena, &self.env)
                     .map_err(|source| StorageError::Socket { path: path.clone(), source })?;
-                let url = format!("nbd+unix:///{}?socket={}", segment(&name), path.display());
+                let url = url(&name, &path);
                 (Attachment::Nbd(server), url)
             }
             None => {
@@ -199,6 +199,13 @@ impl Pools {
     }
 }
 
+/// Where an NBD client finds it.
+fn url(name: &str, socket: &Path) -> String {
+    let parts = socket.to_string_lossy();
+    let parts: Vec<_> = parts.split('/').map(segment).collect();
+    format!("nbd+unix:///{}?socket={}", segment(name), parts.join("/"))
+}
+
 /// A socket that only this user may connect to. One that nobody listens on any more is replaced.
 fn bind(path: &Path) -> io::Result<UnixListener> {
     match std::os::unix::net::UnixStream::connect(path) {
@@ -215,4 +222,17 @@ fn bind(path: &Path) -> io::Result<UnixListener> {
 fn is_socket(path: &Path) -> bool {
     use std::os::unix::fs::FileTypeExt;
     fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_encoded() {
+        let url = |name, socket| url(name, Path::new(socket));
+        assert_eq!(url("vm", "/run/vm.nbd"), "nbd+unix:///vm?socket=/run/vm.nbd");
+        let odd = "nbd+unix:///my%20vm?socket=/run/a%20b%26c%23%3F%25/vm%2B1";
+        assert_eq!(url("my vm", "/run/a b&c#?%/vm+1"), odd);
+    }
 }

@@ -7,13 +7,13 @@ use disk::Disk;
 use disk::qualify::CannotPoolReason;
 use pool::{CreateError, CreateOptions, FaultDomains, NewDisk, Pool, Presence, UNIT, Usage};
 
-use super::error::{StorageError, name_for_people};
+use super::error::{StorageError, name_for_people, place_for_people};
 use super::open_pool::OpenPool;
 use super::pools::{Closed, Known, Pools, done, real};
 use super::{find, leaving, media};
 use crate::control::storage::{NewDisks, NewPool};
 use crate::control::types::Changed;
-use crate::output::some;
+use crate::output::{quoted, some};
 
 /// Why a pool is not open that somebody gave up: nothing is wrong with it.
 pub(super) const EXPORTED: &str = "it was exported";
@@ -25,6 +25,7 @@ impl Pools {
     /// Which disk will not do, and why; nothing is written then.
     pub async fn create_pool(&self, new: NewPool) -> Result<Changed, StorageError> {
         name_for_people(&new.name)?;
+        place_for_people(&new.disks.place)?;
         let paths = real(&new.disks.paths)?;
         let _one = self.changing.lock().await;
         match self.find(&new.name) {
@@ -53,6 +54,7 @@ impl Pools {
     /// # Errors
     /// See [`StorageError`]; when one will not do, none is added. When one fails on the way, those before it have been.
     pub async fn add_disks(&self, name: &str, new: NewDisks) -> Result<Changed, StorageError> {
+        place_for_people(&new.place)?;
         let paths = real(&new.paths)?;
         let _one = self.changing.lock().await;
         let open = self.pool_to_change(name)?;
@@ -114,14 +116,14 @@ impl Pools {
     pub async fn export(&self, name: &str) -> Result<Changed, StorageError> {
         let _one = self.changing.lock().await;
         let open = self.open_pool(name)?;
+        open.refuse_in_use()?;
         let (name, disks) = (open.name(), open.paths());
         let closed = open.close().await;
-        open.refuse_in_use()?;
         let reason = match &closed {
             Ok(()) => EXPORTED.to_owned(),
             Err(e) => e.to_string(),
         };
-        let cure = Some(format!("causeway pool import {name}"));
+        let cure = Some(format!("causeway pool import {}", quoted(&name)));
         let entry = Closed { name: name.clone(), disks, reason, cure };
         self.known.lock().insert(open.pool.id(), Known::Closed(entry));
         closed?;
@@ -135,9 +137,9 @@ impl Pools {
     pub async fn destroy_pool(&self, name: &str) -> Result<Changed, StorageError> {
         let _one = self.changing.lock().await;
         let open = self.pool_to_change(name)?;
+        open.refuse_in_use()?;
         let (id, name) = (open.pool.id(), open.name());
         let absent = open.pool.read(|s| s.disks.values().filter(|d| d.presence != Presence::Present).count());
-        open.refuse_in_use()?;
         open.close().await?;
         let erased = open.pool.erase_labels().await;
         self.known.lock().remove(&id);

@@ -18,6 +18,7 @@ use super::pools::{Closed, Known, Pools};
 use crate::control::storage::{
     DiskStatus, Finding, MediaStatus, PoolDetail, PoolStatus, Qualified, Reason, ScrubStatus, SpaceStatus,
 };
+use crate::output::quoted;
 
 impl Pools {
     /// All pools, by identity.
@@ -79,14 +80,16 @@ fn open_status(id: &str, open: &OpenPool) -> PoolStatus {
             slab_size: s.slab_bytes,
             disks: s.disks.len(),
             disks_missing: s.disks.len() - s.disks.values().filter(present).count(),
-            spaces: s.spaces.len(),
+            // Their journals are their own.
+            spaces: s.spaces.keys().filter(|id| s.owner_of(**id).is_none()).count(),
             can_lose: Some(can_lose.disks),
             can_lose_text: Some(can_lose_text(&can_lose)),
             can_lose_because: Some(because),
             cure: suspended.as_ref().map(|_| {
                 format!(
                     "bring its disks back, then: causeway pool export {}; causeway pool import {}",
-                    s.name, s.name
+                    quoted(&s.name),
+                    quoted(&s.name)
                 )
             }),
             reason: suspended.clone(),

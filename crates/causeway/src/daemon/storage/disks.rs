@@ -62,9 +62,11 @@ impl Pools {
         let (paths, made) = (new.paths.clone(), new.paths.len());
         let work = move || {
             paths.iter().enumerate().try_for_each(|(n, path)| {
+                let is_new = std::fs::symlink_metadata(path).is_err();
                 FileDisk::open(&env, path, &options).map(drop).inspect_err(|_| {
                     // They were made here, just now; what cannot be removed is in nobody's way.
-                    paths[..n].iter().for_each(|made| drop(std::fs::remove_file(made)));
+                    let made = &paths[..n + usize::from(is_new)];
+                    made.iter().for_each(|made| drop(std::fs::remove_file(made)));
                 })
             })
         };

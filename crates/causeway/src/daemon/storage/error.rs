@@ -290,6 +290,7 @@ impl StorageError {
             StorageError::NoSpace(_) => "see causeway space list",
             StorageError::NoJob(_) => "it has ended, or never was: see causeway job list",
             StorageError::NoDisk { pool, .. } => {
+                let pool = quoted(pool);
                 return Some(format!(
                     "see causeway pool show {pool}; a disk is its number, its path or its identity"
                 ));
@@ -334,7 +335,6 @@ impl StorageError {
             StorageError::TooLarge { .. } => {
                 "choose a smaller size, add disks, or let it be thin: --provisioning thin"
             }
-            StorageError::TooFewDisks { .. } => {
             StorageError::CannotGrow { pool, .. } => {
                 return Some(format!(
                     "nothing was done; choose a smaller size, or add disks: causeway pool add-disk {}",
@@ -342,6 +342,7 @@ impl StorageError {
                 ));
             }
             StorageError::Size(_) => "choose a smaller size",
+            StorageError::TooFewDisks { .. } => {
                 "add disks (causeway pool add-disk), or choose fewer columns, copies or groups"
             }
             StorageError::TooFewOfMedia { pool, unknown, .. } => return Some(too_few(pool, unknown)),
@@ -350,6 +351,7 @@ impl StorageError {
             }
             StorageError::Groups(_) => "leave --groups out, or choose --resiliency dual-parity --groups 2",
             StorageError::NotOpen { name, .. } => {
+                let name = quoted(name);
                 return Some(format!(
                     "see causeway pool show {name}, and open it: causeway pool import {name}"
                 ));
@@ -399,7 +401,8 @@ fn too_few(pool: &str, unknown: &[u16]) -> String {
     let others = "add such disks (causeway pool add-disk), or choose fewer columns or copies, or more media (--media ssd,nvme)";
     match unknown.first() {
         Some(disk) => format!(
-            "{others}; of disks whose MediaType is Unspecified somebody has to say what they are: causeway disk set {pool}/{disk} --media ssd"
+            "{others}; of disks whose MediaType is Unspecified somebody has to say what they are: causeway disk set {} --media ssd",
+            quoted(&format!("{pool}/{disk}"))
         ),
         None => others.to_owned(),
     }
@@ -451,6 +454,18 @@ pub(super) fn name_for_people(name: &str) -> Result<(), StorageError> {
     Err(StorageError::Name { name: name.to_owned(), why })
 }
 
+/// Refuses names of racks, nodes and enclosures that no terminal should be shown; none is a name, too.
+///
+/// # Errors
+/// [`StorageError::Name`].
+pub(super) fn place_for_people(place: &Place) -> Result<(), StorageError> {
+    let names = [&place.rack, &place.node, &place.enclosure].into_iter().flatten();
+    match names.into_iter().find(|n| n.chars().any(char::is_control)) {
+        Some(name) => Err(StorageError::Name { name: name.clone(), why: "it has control characters" }),
+        None => Ok(()),
+    }
+}
+
 /// Why a pool cannot be opened, in words for people.
 pub(super) fn why_closed(why: &OpenError) -> String {
     match why {
@@ -478,7 +493,7 @@ pub(super) fn import(name: &str, why: &OpenError) -> Option<String> {
         OpenError::Features { .. } => "use a newer version",
         _ => return None,
     };
-    Some(cure.replace("NAME", name))
+    Some(cure.replace("NAME", &quoted(name)))
 }
 
 fn commit(why: &CommitError) -> Option<String> {

@@ -14,6 +14,7 @@ use super::open_pool::OpenPool;
 use super::pools::{Closed, Known, Pools, done, real};
 use crate::control::storage::ImportRequest;
 use crate::control::types::Changed;
+use crate::output::quoted;
 
 /// How long a server that starts waits for one that ends, for each pool, and how often it looks.
 const ENDING: Duration = Duration::from_secs(5);
@@ -82,8 +83,9 @@ impl Pools {
                 let returned = self.bring_back(open, &request).await?;
                 opened.push(match returned {
                     0 if open.read_only => format!(
-                        "pool {0} is open for reading only, with the disks that it had then: to write, causeway pool export {0}, causeway pool import {0}",
-                        open.name()
+                        "pool {0} is open for reading only, with the disks that it had then: to write, causeway pool export {1}, causeway pool import {1}",
+                        open.name(),
+                        quoted(&open.name())
                     ),
                     0 => format!("pool {} is open", open.name()),
                     n => format!("pool {} is open and has {n} of its disks back", open.name()),

@@ -2,13 +2,13 @@
 
 use pool::{DiskNumber, FaultDomains, Policy, Usage, placement};
 
-use super::error::{StorageError, name_for_people};
+use super::error::{StorageError, name_for_people, place_for_people};
 use super::media::media_of;
 use super::open_pool::OpenPool;
 use super::pools::{Pools, done};
 use crate::control::storage::{DiskChange, NewDisks, Place, PoolChange, UsageSetting};
 use crate::control::types::Changed;
-use crate::output::{human_bytes, human_seconds};
+use crate::output::{human_bytes, human_seconds, quoted};
 
 impl Pools {
     /// Takes a disk out of a pool: at once if it is empty, else when what it has is on others.
@@ -49,6 +49,7 @@ impl Pools {
         disk: &str,
         change: DiskChange,
     ) -> Result<Changed, StorageError> {
+        place_for_people(&change.place)?;
         let _one = self.changing.lock().await;
         let open = self.pool_to_change(name)?;
         let number = open.disk(disk)?;
@@ -68,7 +69,7 @@ impl Pools {
             told.push(format!("disk {} of the pool {} stands in {where_to} now", number.0, open.name()));
             notes.push(format!(
                 "what is on the disks stays where it is until it is moved: causeway pool optimize {}",
-                open.name()
+                quoted(&open.name())
             ));
         }
         if let Some(media) = change.media {
@@ -236,7 +237,7 @@ impl OpenPool {
         format!(
             "{size} of disk {} have no place on others: add disks (causeway pool add-disk {})",
             number.0,
-            self.name()
+            quoted(&self.name())
         )
     }
 }
