@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use pool::jobs::JobId;
+use pool::jobs::{JobId, Kind, Subject, Why};
 use pool::{
     DiskId, DiskRecord, FaultDomains, MediaClass, Op, Presence, Provisioning, Resiliency, SpaceRecord, Usage,
 };
