@@ -144,6 +144,12 @@ impl State {
         voters::needed_to_open(self.voters.len(), self.failures_promised())
     }
 
+    /// The rows of a space that have slabs, in order.
+    pub fn rows_of(&self, space: SpaceId) -> impl Iterator<Item = (RowNumber, &Row)> {
+        let all = (space, RowNumber(0))..=(space, RowNumber(u32::MAX));
+        self.rows.range(all).map(|((_, row), r)| (*row, r))
+    }
+
     /// Whether the disk is here and in use.
     pub fn is_present(&self, disk: DiskNumber) -> bool {
         self.disks.get(&disk).is_some_and(|d| d.presence == Presence::Present)

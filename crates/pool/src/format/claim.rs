@@ -46,6 +46,11 @@ struct Body {
 record!(Body { by, since_unix_s, exported });
 
 impl Claim {
+    /// Whether it is of somebody who came after `mine`, or at the same time.
+    pub fn is_after(&self, mine: &Claim) -> bool {
+        self.epoch > mine.epoch || (self.epoch == mine.epoch && self.incarnation != mine.incarnation)
+    }
+
     /// One block.
     pub fn encode(&self, disk: DiskNumber) -> Vec<u8> {
         let mut body = Vec::new();

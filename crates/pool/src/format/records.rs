@@ -232,8 +232,11 @@ pub fn decode_state(body: &[u8]) -> Result<State, Malformed> {
     State::from_parts(parts).map_err(|_| Malformed)
 }
 
-/// Bytes of all epochs that a state remembers at most.
-pub const EPOCHS_BYTES: usize = EPOCHS_MAX * 16;
+/// Bytes of an epoch that a state remembers.
+pub const EPOCH_BYTES: usize = 16;
+
+/// Bytes of all of them, at most.
+pub const EPOCHS_BYTES: usize = EPOCHS_MAX * EPOCH_BYTES;
 
 /// Bytes that [`encode_state`] gives at most: cheap enough to ask at every commit. Epochs count as if there were all of them: each opening has one more, and
 /// must not fail because others have filled the room.

@@ -12,8 +12,8 @@ use crate::events::Found;
 use crate::jobs::{JobState, Kind, Subject, Why};
 use crate::placement::outside;
 use crate::{
-    Absence, DiskNumber, DiskRecord, MediaClass, Presence, Provisioning, REGIONS, RowNumber, SpaceId,
-    SpaceRecord, State, Usage,
+    Absence, DiskNumber, DiskRecord, MediaClass, Presence, Provisioning, REGIONS, SpaceId, SpaceRecord,
+    State, Usage,
 };
 
 /// What is wrong; the worst first.
@@ -67,8 +67,7 @@ fn attach(
         None => true,
         Some((state, space)) => {
             let on = about(root);
-            let rows = state.rows.range((space, RowNumber(0))..=(space, RowNumber(u32::MAX)));
-            rows.flat_map(|(_, r)| &r.slabs).any(|c| on.contains(&c.place.disk))
+            state.rows_of(space).flat_map(|(_, r)| &r.slabs).any(|c| on.contains(&c.place.disk))
         }
     };
     let (away, behind) = roots.split_at_mut(of_away);
@@ -151,8 +150,7 @@ fn disks(now: &Snapshot<'_>) -> Vec<Fault> {
     for (disk, slow) in now.slow.iter().filter(|(d, _)| state.is_present(**d)) {
         out.push(Fault::new(Place::Disk(*disk), Severity::Warning, FaultKind::Slow(*slow)));
     }
-    let leaves = |r: &DiskRecord| matches!(r.usage, Usage::Retired | Usage::Leaving);
-    let leaving = state.disks.iter().filter(|(_, r)| leaves(r));
+    let leaving = state.disks.iter().filter(|(_, r)| r.usage.is_leaving());
     for (&disk, _) in leaving.filter(|(d, _)| state.is_present(**d)) {
         let left = state.slabs_used(disk).count() as u64 * state.slab_bytes;
         let drains = |j: &&JobState| j.kind == Kind::Drain && j.subject == Subject::Disk(disk);
@@ -223,9 +221,8 @@ fn spaces(now: &Snapshot<'_>) -> Vec<(SpaceId, Fault)> {
         let promised = record.resiliency.failures();
         // What a journal lacks its space lacks.
         let shown = state.owner_of(space).unwrap_or(space);
-        let rows = state.rows.range((space, RowNumber(0))..=(space, RowNumber(u32::MAX)));
         let mut least = Some(promised);
-        for (_, row) in rows {
+        for (_, row) in state.rows_of(space) {
             least = least.min(spare_in_row(state, record, row));
         }
         let fault = |severity, kind| (space, Fault::new(Place::Space(shown), severity, kind));
@@ -337,7 +334,7 @@ fn capacity(now: &Snapshot<'_>) -> Option<Fault> {
     // A journal's room is asked for with its space's.
     let spaces = state.spaces.iter().filter(|(space, _)| state.owner_of(**space).is_none());
     for (&space, record) in spaces {
-        let rows = state.rows.range((space, RowNumber(0))..=(space, RowNumber(u32::MAX))).count() as u64;
+        let rows = state.rows_of(space).count() as u64;
         if record.provisioning == Provisioning::Thin && rows < record.rows(state.slab_bytes) {
             classes.insert(record.media);
             if !may_grow(state, space) {

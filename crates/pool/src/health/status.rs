@@ -30,7 +30,7 @@ impl Health {
 /// How a space is.
 pub fn of_space(state: &State, space: SpaceId) -> Health {
     let Some(record) = state.spaces.get(&space) else { return Health::new("Unknown", "Unknown") };
-    let rows = || state.rows.range((space, RowNumber(0))..=(space, RowNumber(u32::MAX)));
+    let rows = || state.rows_of(space);
     let full = record.resiliency.failures();
     let spares: Vec<_> = rows().map(|(_, row)| spare_in_row(state, record, row)).collect();
     if spares.contains(&None) {

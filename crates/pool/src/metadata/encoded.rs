@@ -3,7 +3,7 @@
 use arena::IoBuf;
 
 use crate::State;
-use crate::format::{BLOCK, HEADER, Header, encode_state, framed};
+use crate::format::{BLOCK, EPOCH_BYTES, HEADER, Header, encode_state, framed};
 
 /// See the module.
 pub(crate) struct Encoded {
@@ -14,9 +14,6 @@ pub(crate) struct Encoded {
 
 /// Bytes of a checkpoint's body before the state: where in the ring the next record goes.
 const RING_AT: usize = 8;
-
-/// Bytes of an epoch.
-const EPOCH: u64 = 16;
 
 impl Encoded {
     pub(crate) fn new(state: &State) -> Encoded {
@@ -29,7 +26,7 @@ impl Encoded {
     /// The same, in so many bytes. A pool that was filled when openings to come did not count may have no room for one more epoch: it forgets the oldest then.
     pub(crate) fn fitting(state: &mut State, room: u64) -> Encoded {
         let encoded = Encoded::new(state);
-        let over = (encoded.length as u64).saturating_sub(room).div_ceil(EPOCH);
+        let over = (encoded.length as u64).saturating_sub(room).div_ceil(EPOCH_BYTES as u64);
         if over == 0 {
             return encoded;
         }

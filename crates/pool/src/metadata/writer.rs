@@ -308,10 +308,7 @@ impl Writer {
             let member = &voter.member;
             let (claim, _) =
                 newest_claim(&self.io, &member.disk, &member.areas, self.shadow.pool, member.number).await;
-            let other = claim.filter(|c| {
-                c.epoch > self.claim.epoch
-                    || (c.epoch == self.claim.epoch && c.incarnation != self.claim.incarnation)
-            });
+            let other = claim.filter(|c| c.is_after(&self.claim));
             if other.is_some() {
                 return other;
             }

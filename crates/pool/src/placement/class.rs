@@ -1,9 +1,7 @@
 //! Slabs that lie on other media than their space's class has: it was changed, or what is known of a disk was. Pure.
 
-use std::ops::RangeInclusive;
-
 use super::journal::Taste;
-use crate::{DiskNumber, RowNumber, SpaceId, State};
+use crate::{DiskNumber, SpaceId, State};
 
 /// How many slabs of a space lie on other media than its class has.
 pub fn outside(state: &State, space: SpaceId) -> usize {
@@ -11,15 +9,11 @@ pub fn outside(state: &State, space: SpaceId) -> usize {
     if taste.media().is_any() {
         return 0;
     }
-    let slabs = state.rows.range(rows(space)).flat_map(|(_, r)| &r.slabs);
+    let slabs = state.rows_of(space).flat_map(|(_, r)| &r.slabs);
     slabs.filter(|c| is_outside(&taste, state, c.place.disk)).count()
 }
 
 /// Whether a slab on the disk lies on other media than the class has.
 pub(super) fn is_outside(taste: &Taste<'_>, state: &State, disk: DiskNumber) -> bool {
     !taste.media().is_any() && state.disks.get(&disk).is_some_and(|r| !taste.suits(r))
-}
-
-fn rows(space: SpaceId) -> RangeInclusive<(SpaceId, RowNumber)> {
-    (space, RowNumber(0))..=(space, RowNumber(u32::MAX))
 }

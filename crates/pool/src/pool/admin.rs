@@ -148,7 +148,7 @@ impl Pool {
         inner.changing()?.commit(missed).await?;
         labels::silence(&inner.io, &disk, &label.areas).await.map_err(Unsuitable::Disk)?;
         let member = Arc::new(Member { number, id: label.id, disk, areas: label.areas });
-        let sequence = label.sequence.max(record.label_sequence) + 1;
+        let sequence = record.next_label(label.sequence);
         let (name, version) = self.read(|s| (s.name.clone(), s.version));
         let label = self.label_of(&member, &record, name, version, sequence);
         labels::write(&inner.io, &member.disk, &label).await.map_err(Unsuitable::Disk)?;
@@ -258,9 +258,7 @@ impl Pool {
     }
 
     async fn relabel_all(&self, version: u16) -> Result<(), CommitError> {
-        let sequences: std::collections::BTreeMap<_, _> =
-            self.read(|s| s.disks.iter().map(|(d, r)| (*d, r.label_sequence)).collect());
-        self.relabel(version, |d| sequences.get(&d).copied().unwrap_or(0)).await
+        self.relabel(version, |_| 0).await
     }
 
     /// Erases the labels of the disks that take part, after [`Pool::export`]: the pool is gone for good. A disk that is not here keeps its

@@ -157,16 +157,16 @@ impl Pool {
         Ok(made)
     }
 
-    /// Gives each member a label of this epoch and this version of the format, and remembers it. `newest` gives the sequence number of the label
-    /// that a disk has.
+    /// Gives each member a label of this epoch and this version of the format, and remembers it. `shown` gives the sequence number of the label
+    /// that a disk has, if it may be above what is remembered; 0 otherwise.
     pub(super) async fn relabel(
         &self,
         version: u16,
-        newest: impl Fn(DiskNumber) -> u64,
+        shown: impl Fn(DiskNumber) -> u64,
     ) -> Result<(), crate::CommitError> {
         let mut ops = Vec::new();
         for member in self.members().iter() {
-            ops.extend(self.relabel_one(member, version, newest(member.number)).await?);
+            ops.extend(self.relabel_one(member, version, shown(member.number)).await?);
         }
         self.inner.metadata.commit(ops).await
     }
@@ -177,13 +177,12 @@ impl Pool {
         &self,
         member: &Arc<Member>,
         version: u16,
-        newest: u64,
+        shown: u64,
     ) -> Result<Option<Op>, crate::CommitError> {
         let disk = member.number;
-        // Not below what is remembered, even on a disk that shows an older one: a disk with what it had before would pass as current.
-        let remembered = self.read(|s| s.disks.get(&disk).map_or(0, |r| r.label_sequence));
-        let sequence = newest.max(remembered) + 1;
-        let Some(label) = self.label(member, version, sequence) else { return Ok(None) };
+        let next = self.read(|s| s.disks.get(&disk).map(|r| r.next_label(shown)));
+        let label = next.and_then(|sequence| self.label(member, version, sequence));
+        let Some(label) = label else { return Ok(None) };
         let Err(error) = labels::write(&self.inner.io, &member.disk, &label).await else {
             self.inner.unlabelled.lock().remove(&disk);
             return Ok(Some(Op::Labelled { disk, sequence: label.sequence }));

@@ -351,8 +351,7 @@ async fn refuse_newer(
 }
 
 fn is_newer(now: &Claim, then: &Claim) -> bool {
-    (now.epoch, now.sequence) > (then.epoch, then.sequence)
-        || (now.epoch == then.epoch && now.incarnation != then.incarnation)
+    now.is_after(then) || (now.epoch == then.epoch && now.sequence > then.sequence)
 }
 
 /// How long a claim is left alone before it is looked at again: longer than anybody takes from reading claims ([`refuse_newer`]) to writing his own.
@@ -364,7 +363,7 @@ async fn refuse_race(io: &DiskIo, voters: &[Voter], mine: &Claim) -> Result<(), 
     for voter in voters {
         let m = &voter.member;
         let (claim, _) = newest_claim(io, &m.disk, &m.areas, mine.pool, m.number).await;
-        if let Some(other) = claim.filter(|c| c.epoch >= mine.epoch && c.incarnation != mine.incarnation) {
+        if let Some(other) = claim.filter(|c| c.is_after(mine)) {
             return Err(OpenError::Raced { by: other.by });
         }
     }

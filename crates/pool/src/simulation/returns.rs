@@ -5,13 +5,15 @@ use std::time::Duration;
 use disk::sim::{Fault, Rule, SlotId, When};
 use disk::{Disk, Op, PowerCut};
 use env::Ctx;
+use futures_util::future::BoxFuture;
+use tokio::sync::MutexGuard;
 
 use super::in_virtual_time;
 use super::parity::{SINGLE, go};
 use super::world::{SPACE, World};
 use crate::events::Found;
 use crate::jobs::Progress;
-use crate::{DiskNumber, RowNumber};
+use crate::{DiskNumber, RowNumber, SpaceError};
 
 /// The disk of a column of the first row.
 fn disk(world: &World, column: usize) -> u16 {
@@ -27,6 +29,20 @@ async fn behind(world: &World) {
     world.bring_back(first).await;
 }
 
+/// The resync of the first column, when all that it has to do is its record; and what keeps it from that.
+async fn before_its_record<'a>(
+    world: &'a World,
+    progress: &'a Progress,
+) -> (BoxFuture<'a, Result<(), SpaceError>>, MutexGuard<'a, ()>) {
+    let mut resync: BoxFuture<'_, _> = Box::pin(world.path.resync(DiskNumber(disk(world, 0)), progress));
+    let allocating = world.path.allocating.lock().await;
+    tokio::select! {
+        _ = &mut resync => panic!("nobody may record anything"),
+        () = world.env.sleep(Duration::from_secs(10)) => {}
+    }
+    (resync, allocating)
+}
+
 /// Another user of the pool keeps the resync from its record, memory needs the room of the table, and the column is written meanwhile.
 #[test]
 fn sums_that_a_resync_found_stay_until_they_count() {
@@ -36,12 +52,7 @@ fn sums_that_a_resync_found_stay_until_they_count() {
         world.space.flush(&Ctx::default()).wait().await.expect("all disks are here");
         behind(&world).await;
         let progress = Progress::default();
-        let mut resync = Box::pin(world.path.resync(DiskNumber(disk(&world, 0)), &progress));
-        let allocating = world.path.allocating.lock().await;
-        tokio::select! {
-            _ = &mut resync => panic!("nobody may record anything"),
-            () = world.env.sleep(Duration::from_secs(10)) => {}
-        }
+        let (resync, allocating) = before_its_record(&world, &progress).await;
         world.space.inner.parity.as_ref().expect("it has parity").forget_clean();
         world.write(1..2, &[32]).await.expect("all disks are here");
         drop(allocating);
@@ -60,12 +71,7 @@ fn what_an_absent_column_lost_is_missed_when_another_counts_again() {
         world.space.flush(&Ctx::default()).wait().await.expect("all disks are here");
         behind(&world).await;
         let progress = Progress::default();
-        let mut resync = Box::pin(world.path.resync(DiskNumber(disk(&world, 0)), &progress));
-        let allocating = world.path.allocating.lock().await;
-        tokio::select! {
-            _ = &mut resync => panic!("nobody may record anything"),
-            () = world.env.sleep(Duration::from_secs(10)) => {}
-        }
+        let (resync, allocating) = before_its_record(&world, &progress).await;
         world.write(2..3, &[33]).await.expect("all disks are here");
         let other = disk(&world, 1);
         go(&world, &[other]).await;
@@ -103,12 +109,7 @@ fn what_a_resync_brought_meanwhile_is_found() {
         world.write(0..4, &[11, 12, 13, 14]).await.expect("all disks are here");
         behind(&world).await;
         let progress = Progress::default();
-        let mut resync = Box::pin(world.path.resync(DiskNumber(disk(&world, 0)), &progress));
-        let allocating = world.path.allocating.lock().await;
-        tokio::select! {
-            _ = &mut resync => panic!("nobody may record anything"),
-            () = world.env.sleep(Duration::from_secs(10)) => {}
-        }
+        let (resync, allocating) = before_its_record(&world, &progress).await;
         let second = Duration::from_secs(1);
         let other = SlotId(usize::from(disk(&world, 1)));
         world.machine.rule(other, Rule::new(Op::Read, When::Nth(0), Fault::Slow(second)));

@@ -25,8 +25,7 @@ impl DataPath {
         };
         destroy.push(Op::DestroySpace { space: journal });
         // It has one row, which is there from its first use on.
-        let first = (journal, RowNumber(0))..=(journal, RowNumber(u32::MAX));
-        let row = self.read(|s| s.rows.range(first).map(|((_, row), _)| *row).next());
+        let row = self.read(|s| s.rows_of(journal).next().map(|(row, _)| row));
         match row {
             Some(row) => self.space(journal)?.free_row_with(row, || true, destroy).await.map(drop),
             None => Ok(self.book.commit(destroy).await?),

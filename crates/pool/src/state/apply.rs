@@ -150,7 +150,7 @@ impl State {
             }
             Op::DestroySpace { space } => {
                 self.space(*space)?;
-                if self.rows_of(*space, 0).next().is_some() {
+                if self.rows_of(*space).next().is_some() {
                     return Err(InvalidOp::SpaceInUse(*space));
                 }
                 self.spaces.remove(space);
@@ -159,7 +159,8 @@ impl State {
             Op::ResizeSpace { space, size } => {
                 let resized = SpaceRecord { size: *size, ..self.space(*space)?.clone() };
                 self.check_shape(&resized)?;
-                if self.rows_of(*space, resized.rows(self.slab_bytes)).next().is_some() {
+                let rows = resized.rows(self.slab_bytes);
+                if self.rows_of(*space).any(|(row, _)| u64::from(row.0) >= rows) {
                     return Err(InvalidOp::SpaceInUse(*space));
                 }
                 self.spaces.insert(*space, resized);
@@ -288,13 +289,6 @@ impl State {
             row,
             index,
         })
-    }
-
-    fn rows_of(&self, space: SpaceId, from: u64) -> impl Iterator<Item = RowNumber> + '_ {
-        self.rows
-            .range((space, RowNumber(0))..=(space, RowNumber(u32::MAX)))
-            .map(|((_, r), _)| *r)
-            .filter(move |r| u64::from(r.0) >= from)
     }
 
     fn check_space_name(&self, name: &str) -> Result<(), InvalidOp> {

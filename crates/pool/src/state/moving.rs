@@ -1,6 +1,6 @@
 //! Slabs that move, and which regions count of what they move to.
 
-use super::{InvalidOp, Moving, Presence, Resiliency, SlabCopy, SlabPlace, SpaceRecord, State};
+use super::{InvalidOp, Moving, Resiliency, SlabCopy, SlabPlace, SpaceRecord, State};
 use crate::{DiskNumber, RowNumber, SpaceId};
 
 /// The version of the format from which on slabs of such a space move: those with parity had to be lost for that before.
@@ -67,9 +67,10 @@ impl State {
 
     pub(super) fn end_move(&mut self, space: SpaceId, row: RowNumber) -> Result<(), InvalidOp> {
         let no_move = InvalidOp::Moving { space, row };
+        let moving = self.rows.get(&(space, row)).and_then(|r| r.moving());
+        let Moving { index, copy } = moving.ok_or(no_move.clone())?;
+        let here = self.is_present(copy.place.disk);
         let r = self.rows.get_mut(&(space, row)).ok_or(no_move.clone())?;
-        let Moving { index, copy } = r.moving().ok_or(no_move.clone())?;
-        let here = self.disks.get(&copy.place.disk).is_some_and(|d| d.presence == Presence::Present);
         let old = r.copy_mut(usize::from(index)).ok_or(no_move)?;
         // A disk that is away may have nothing any more, and with this the old one gives up what it has.
         let regions = if here { copy.missed & !old.missed } else { u64::MAX };

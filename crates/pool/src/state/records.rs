@@ -30,6 +30,14 @@ pub struct DiskRecord {
     pub label_sequence: u64,
 }
 
+impl DiskRecord {
+    /// The sequence number of the next label of a disk that shows this one. Not below what is remembered, even on a disk that shows an older one: a disk with what it
+    /// had before would pass as current.
+    pub fn next_label(&self, shown: u64) -> u64 {
+        shown.max(self.label_sequence) + 1
+    }
+}
+
 /// What a disk may be used for (`Set-PhysicalDisk -Usage`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Usage {

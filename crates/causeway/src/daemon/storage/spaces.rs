@@ -238,7 +238,7 @@ fn whole_units(size: u64) -> Result<u64, StorageError> {
 }
 
 fn rows_of(s: &State, space: SpaceId) -> BTreeSet<RowNumber> {
-    s.rows.range((space, RowNumber(0))..=(space, RowNumber(u32::MAX))).map(|((_, row), _)| *row).collect()
+    s.rows_of(space).map(|(row, _)| row).collect()
 }
 
 /// That a fixed virtual disk has room for a new size.

@@ -3,6 +3,7 @@ use std::time::Duration;
 use disk::Media;
 
 use super::*;
+use crate::RowNumber;
 use crate::jobs::{JobId, JobState};
 use crate::{DiskId, FaultDomains, Op, PoolId, Resiliency, SlabPlace};
 

@@ -34,11 +34,10 @@ pub(super) fn judge<'a>(found: &'a Candidates, options: &OpenOptions) -> Result<
         };
         let current = freshness(&newest.state, number, &label) == Freshness::Current;
         let ours = newest.state.disks.get(&number).is_some_and(|r| r.id == c.label.id);
-        if votes && history.is_some() && ours {
-            if current && !history.is_some_and(|h| is_before(&h.point, &c.label)) {
-                seen.insert(number)
-            } else {
-                old.insert(number)
+        if let Some(history) = history.filter(|_| votes && ours) {
+            match current && !is_before(&history.point, &c.label) {
+                true => seen.insert(number),
+                false => old.insert(number),
             };
         }
         shown.insert(number, label);
