@@ -53,6 +53,9 @@ use used::Used;
 /// How many epochs a pool remembers.
 pub const EPOCHS_MAX: usize = 4096;
 
+/// How many openings that gave something up a pool remembers.
+pub const GIVEN_UP_MAX: usize = 64;
+
 /// The most bytes of a parity space's journal: what a crash may have to be carried out again.
 pub const JOURNAL_BYTES_MAX: u64 = 32 << 20;
 
@@ -94,6 +97,9 @@ pub struct State {
     /// Each time the pool was opened: the epoch, and the random number drawn with it. The newest [`EPOCHS_MAX`]; a disk whose label
     /// has another number for its epoch, or an epoch that is not here, was used in another history than this one.
     pub epochs: Shared<BTreeMap<u64, u64>>,
+    /// Openings, by their epochs, that gave up what disks that were not here had, and the last record before each. The newest [`GIVEN_UP_MAX`]; a disk of an
+    /// epoch before with records after that one has gone on without this history.
+    pub given_up: Shared<BTreeMap<u64, u64>>,
     /// The version of the format: what may be in the metadata.
     pub version: u16,
     /// What the administrator has chosen.
@@ -118,6 +124,7 @@ impl State {
             next_generation: 1,
             regions_given_up: 0,
             epochs: Shared::default(),
+            given_up: Shared::default(),
             version: FORMAT_VERSION,
             policy: Policy::default(),
             used: Used::default(),

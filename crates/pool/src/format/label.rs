@@ -14,8 +14,9 @@ use crate::{DiskId, DiskNumber, PoolId};
 /// 2. slabs on the move, disks that leave when they are empty, policies, the version in the metadata. Labels are the same. A pool of version 1 is
 ///    used as such until somebody upgrades it ([`crate::Pool::upgrade`]); version 1 refuses the labels of version 2 and says so;
 /// 3. spaces with local reconstruction codes ([`crate::Resiliency::LocalParity`]). All else is as in version 2;
-/// 4. spaces with a class of media ([`crate::SpaceRecord::media`]), and disks whose medium is changed. All else is as in version 3.
-pub const FORMAT_VERSION: u16 = 4;
+/// 4. spaces with a class of media ([`crate::SpaceRecord::media`]), and disks whose medium is changed. All else is as in version 3;
+/// 5. what an opening gave up ([`crate::State::given_up`]). All else is as in version 4.
+pub const FORMAT_VERSION: u16 = 5;
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,8 +2,9 @@
 
 use super::codec::{Malformed, Reader, Wire, choice, record};
 use crate::state::{
-    Absence, DiskRecord, EPOCHS_MAX, Extras, FaultDomains, MediaClass, Moving, Op, Policy, Presence,
-    Provisioning, Resiliency, Row, ScrubRecord, SlabCopy, SlabPlace, SpaceRecord, State, StateParts, Usage,
+    Absence, DiskRecord, EPOCHS_MAX, Extras, FaultDomains, GIVEN_UP_MAX, MediaClass, Moving, Op, Policy,
+    Presence, Provisioning, Resiliency, Row, ScrubRecord, SlabCopy, SlabPlace, SpaceRecord, State,
+    StateParts, Usage,
 };
 
 record!(FaultDomains { enclosure, node, rack });
@@ -64,6 +65,7 @@ choice!(Op {
     26 => Upgrade { version },
     27 => SetDiskMedia { disk, media },
     28 => SetSpaceMedia { space, media },
+    29 => GivenUp { after },
     40 => Scrub { space, record },
 });
 
@@ -145,6 +147,10 @@ impl Wire for Extras {
             out.push(3);
             self.scrubs.put(out);
         }
+        if !self.given_up.is_empty() {
+            out.push(4);
+            self.given_up.put(out);
+        }
     }
     fn get(r: &mut Reader<'_>) -> Result<Extras, Malformed> {
         let mut extras = Extras::NONE;
@@ -156,6 +162,7 @@ impl Wire for Extras {
                 1 => extras.version = Wire::get(r)?,
                 2 => extras.policy = Wire::get(r)?,
                 3 => extras.scrubs = Wire::get(r)?,
+                4 => extras.given_up = Wire::get(r)?,
                 _ => return Err(Malformed),
             }
             // One form for one value.
@@ -246,7 +253,8 @@ pub fn state_size_bound(state: &State) -> usize {
     const DISK: usize = 2 + 16 + 4 * 256 + 32;
     const SPACE: usize = 4 + 256 + 32;
     const SCRUB: usize = 4 + 61;
+    const GIVEN_UP: usize = 8 + 8;
     let slabs = state.slabs_allocated();
-    let fixed = 512 + 4 + state.scrubs.len() * SCRUB + 255 * 2 + EPOCHS_BYTES;
+    let fixed = 512 + 4 + state.scrubs.len() * SCRUB + 255 * 2 + EPOCHS_BYTES + GIVEN_UP_MAX * GIVEN_UP;
     fixed + slabs * SLAB + state.rows.len() * ROW + state.disks.len() * DISK + state.spaces.len() * SPACE
 }

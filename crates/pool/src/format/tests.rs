@@ -120,10 +120,11 @@ fn other_versions_and_unknown_features() {
     let unknown = Label::decode(&bytes).unwrap().unknown(FeatureClass::Incompatible);
     assert_eq!(unknown.iter().map(ToString::to_string).collect::<Vec<_>>(), ["parity journal", "bit 5"]);
     // Another version: nothing but its number is looked at.
-    bytes[body] = 5;
+    let newer = FORMAT_VERSION + 1;
+    bytes[body] = newer as u8;
     let crc = crc_fast::crc32_iscsi(&[&bytes[..60], &bytes[body..body + length]].concat());
     bytes[60..64].copy_from_slice(&crc.to_le_bytes());
-    assert_eq!(Label::decode(&bytes), Err(LabelError::Version(5)));
+    assert_eq!(Label::decode(&bytes), Err(LabelError::Version(newer)));
 }
 
 #[test]

@@ -6,10 +6,10 @@ use disk::{Disk, Media};
 
 use super::create::{NewDisk, describe, suitable};
 use super::error::{AdminError, Unsuitable};
-use super::plan::{Freshness, Shown, freshness};
+use super::plan::{Freshness, Shown, freshness, went_on};
 use super::{Pool, labels};
-use crate::format::FORMAT_VERSION;
-use crate::metadata::Member;
+use crate::format::{FORMAT_VERSION, Label};
+use crate::metadata::{Member, Survey};
 use crate::state::media_number;
 use crate::{
     CommitError, DataPath, DiskId, DiskNumber, FaultDomains, InvalidOp, MediaClass, Op, Policy, Presence,
@@ -127,6 +127,7 @@ impl Pool {
             incarnation: label.incarnation,
             sequence: label.sequence,
             behind: false,
+            went_on: self.went_on(&disk, &label).await,
         };
         // A pool that takes no changes writes no label.
         let mut missed = Vec::new();
@@ -158,6 +159,16 @@ impl Pool {
         let alone = alone.await;
         inner.changing()?.join(member, ops).await?;
         Ok((number, alone))
+    }
+
+    /// Whether the metadata of a disk that comes back goes on beyond what was given up. It is read only where something was.
+    async fn went_on(&self, disk: &Arc<dyn Disk>, label: &Label) -> bool {
+        if self.read(|s| s.given_up.is_empty()) {
+            return false;
+        }
+        let (io, number) = (&self.inner.io, label.number);
+        let seen = Survey::new().look(io, disk, &label.areas, label.pool, number).await;
+        seen.history.is_ok_and(|h| self.read(|s| went_on(s, &h.point)))
     }
 
     /// Says what is to become of full pools and lost disks.

@@ -154,6 +154,9 @@ impl Pool {
         let plan = plan(state, &verdict.shown, &verdict.seen, doubt, options.accept_loss)?;
         let may_be_stale = if doubt { exposed(state, &plan.missing) } else { Vec::new() };
         let mut ops = vec![Op::Opened { epoch: claim.epoch, incarnation: claim.incarnation }];
+        if doubt && state.version >= 5 {
+            ops.push(Op::GivenUp { after: verdict.newest.point.sequence });
+        }
         ops.extend(plan.ops);
         let members = plan.members.iter().filter_map(|d| candidates.get(d).map(|c| c.member(*d)));
         let (epoch, incarnation) = (claim.epoch, claim.incarnation);

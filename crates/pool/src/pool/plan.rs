@@ -1,7 +1,9 @@
 //! What the first record of an epoch says about the disks that are here and those that are not. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
+use crate::metadata::Point;
 use crate::{Absence, DiskId, DiskNumber, InvalidOp, Op, Presence, State};
 
 /// What a disk's label says of it.
@@ -13,6 +15,8 @@ pub(super) struct Shown {
     pub(super) sequence: u64,
     /// A voter whose journal has lost records: its data may be as old.
     pub(super) behind: bool,
+    /// See [`went_on`].
+    pub(super) went_on: bool,
 }
 
 /// How fresh a disk's contents are.
@@ -39,12 +43,19 @@ pub(super) struct Plan {
     pub(super) stale: Vec<DiskNumber>,
 }
 
+/// Whether a disk whose metadata ends here has records that this history does not: the pool was opened without it, its loss accepted, and it had been used alone
+/// before.
+pub(super) fn went_on(state: &State, point: &Point) -> bool {
+    let mut later = state.given_up.range((Bound::Excluded(point.epoch), Bound::Unbounded));
+    later.next().is_some_and(|(_, after)| point.sequence > *after)
+}
+
 /// How fresh the disk is.
 pub(super) fn freshness(state: &State, disk: DiskNumber, shown: &Shown) -> Freshness {
     let remembered = state.disks.get(&disk).map_or(0, |d| d.label_sequence);
     let ours = state.epochs.get(&shown.epoch) == Some(&shown.incarnation);
     let forgotten = state.epochs.first_key_value().is_some_and(|(first, _)| shown.epoch < *first);
-    if !ours && !forgotten {
+    if shown.went_on || (!ours && !forgotten) {
         Freshness::Diverged
     } else if !ours || shown.sequence < remembered || shown.behind {
         Freshness::Old

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::{
-    EPOCHS_MAX, Op, Policy, Presence, Resiliency, Row, SlabCopy, SlabPlace, SpaceRecord, State, Usage,
+    EPOCHS_MAX, GIVEN_UP_MAX, Op, Policy, Presence, Resiliency, Row, SlabCopy, SlabPlace, SpaceRecord, State,
+    Usage,
 };
 use crate::format::FORMAT_VERSION;
 use crate::{DiskNumber, RowNumber, SpaceId};
@@ -224,6 +225,14 @@ impl State {
                 self.epochs.insert(*epoch, *incarnation);
                 while self.epochs.len() > EPOCHS_MAX {
                     self.epochs.pop_first();
+                }
+            }
+            Op::GivenUp { after } => {
+                self.since(5)?;
+                let epoch = self.epoch();
+                self.given_up.insert(epoch, *after);
+                while self.given_up.len() > GIVEN_UP_MAX {
+                    self.given_up.pop_first();
                 }
             }
             Op::MissedAll { disk } => self.miss_all(*disk)?,

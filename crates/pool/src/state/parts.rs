@@ -3,7 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::moving::moves_since;
-use super::{DiskRecord, EPOCHS_MAX, InvalidOp, Policy, Row, ScrubRecord, Shared, SpaceRecord, State, Tree};
+use super::{
+    DiskRecord, EPOCHS_MAX, GIVEN_UP_MAX, InvalidOp, Policy, Row, ScrubRecord, Shared, SpaceRecord, State,
+    Tree,
+};
 use crate::format::{Areas, FORMAT_VERSION};
 use crate::{DiskNumber, PoolId, RowNumber, SpaceId};
 
@@ -30,12 +33,17 @@ pub(crate) struct Extras {
     pub(crate) version: u16,
     pub(crate) policy: Policy,
     pub(crate) scrubs: BTreeMap<SpaceId, ScrubRecord>,
+    pub(crate) given_up: BTreeMap<u64, u64>,
 }
 
 impl Extras {
     /// Of a state that says nothing of them.
-    pub(crate) const NONE: Extras =
-        Extras { version: 1, policy: Policy { warn_at: 70, repair_after_s: 300 }, scrubs: BTreeMap::new() };
+    pub(crate) const NONE: Extras = Extras {
+        version: 1,
+        policy: Policy { warn_at: 70, repair_after_s: 300 },
+        scrubs: BTreeMap::new(),
+        given_up: BTreeMap::new(),
+    };
 }
 
 impl State {
@@ -54,7 +62,12 @@ impl State {
             disks: s.disks,
             spaces: s.spaces,
             rows: s.rows,
-            extras: Extras { version: s.version, policy: s.policy, scrubs: (*s.scrubs).clone() },
+            extras: Extras {
+                version: s.version,
+                policy: s.policy,
+                scrubs: (*s.scrubs).clone(),
+                given_up: (*s.given_up).clone(),
+            },
         }
     }
 
@@ -65,7 +78,7 @@ impl State {
         if !s.slab_bytes.is_power_of_two() || !slabs.contains(&s.slab_bytes) || p.epochs.len() > EPOCHS_MAX {
             return Err(InvalidOp::BadShape("no pool is like that"));
         }
-        let Extras { version, policy, scrubs } = p.extras;
+        let Extras { version, policy, scrubs, given_up } = p.extras;
         if !(1..=FORMAT_VERSION).contains(&version) {
             return Err(InvalidOp::Version(version));
         }
@@ -118,6 +131,13 @@ impl State {
             s.since(2)?;
         }
         s.scrubs = scrubs.into();
+        if !given_up.is_empty() {
+            s.since(5)?;
+        }
+        if given_up.len() > GIVEN_UP_MAX || given_up.keys().any(|e| *e > s.epoch()) {
+            return Err(InvalidOp::BadShape("no pool is like that"));
+        }
+        s.given_up = given_up.into();
         Ok(s)
     }
 }

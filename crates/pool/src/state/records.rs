@@ -417,6 +417,8 @@ pub enum Op {
     AcceptLoss { space: SpaceId, row: RowNumber, index: u8, regions: u64 },
     /// The pool was opened: the epoch is higher than all before, the incarnation random.
     Opened { epoch: u64, incarnation: u64 },
+    /// What the disks that were not here had after this record was given up in the newest opening.
+    GivenUp { after: u64 },
     /// How far the reading of a space's copies is.
     Scrub { space: SpaceId, record: ScrubRecord },
     /// What the disk has is old: its copies have missed every region that another copy has.

@@ -83,6 +83,9 @@ fn ops(version: u16) -> Vec<Op> {
         ops.push(Op::SetSpaceMedia { space, media: MediaClass::of([Media::Hdd]) });
         ops.push(Op::SetDiskMedia { disk: DiskNumber(1), media: 1 });
     }
+    if version > 4 {
+        ops.push(Op::GivenUp { after: 0x0708 });
+    }
     ops
 }
 
@@ -134,6 +137,7 @@ fn older_versions_are_as_they_were() {
         (1, include_str!("golden-1.txt")),
         (2, include_str!("golden-2.txt")),
         (3, include_str!("golden-3.txt")),
+        (4, include_str!("golden-4.txt")),
     ] {
         assert_eq!(bytes(version), golden);
         let label = Label { version, ..a_label() };

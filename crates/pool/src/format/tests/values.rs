@@ -142,7 +142,8 @@ pub fn op() -> impl Strategy<Value = Op> {
             .prop_map(|(warn_at, repair_after_s)| Op::SetPolicy { policy: Policy { warn_at, repair_after_s } }),
         1 => (disk(), 0..6_u8).prop_map(|(disk, media)| Op::SetDiskMedia { disk, media }),
         1 => (space(), media()).prop_map(|(space, media)| Op::SetSpaceMedia { space, media }),
-        1 => (0..5_u16).prop_map(|version| Op::Upgrade { version }),
+        1 => any::<u64>().prop_map(|after| Op::GivenUp { after }),
+        1 => (0..6_u16).prop_map(|version| Op::Upgrade { version }),
     ]
 }
 

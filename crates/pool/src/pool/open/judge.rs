@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{Candidate, Candidates, OpenError, OpenOptions};
 use crate::format::Label;
 use crate::metadata::{History, Point};
-use crate::pool::plan::{Freshness, Shown, freshness};
+use crate::pool::plan::{Freshness, Shown, freshness, went_on};
 use crate::{DiskNumber, State};
 
 /// What all disks together say.
@@ -31,6 +31,7 @@ pub(super) fn judge<'a>(found: &'a Candidates, options: &OpenOptions) -> Result<
             incarnation: c.label.incarnation,
             sequence: c.label.sequence,
             behind: votes && history.is_some_and(|h| is_behind(&h.point, &newest.point)),
+            went_on: history.is_some_and(|h| went_on(&newest.state, &h.point)),
         };
         let current = freshness(&newest.state, number, &label) == Freshness::Current;
         let ours = newest.state.disks.get(&number).is_some_and(|r| r.id == c.label.id);

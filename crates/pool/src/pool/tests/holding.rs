@@ -261,7 +261,7 @@ async fn a_label_that_cannot_be_read_is_not_written_over() {
         Pool::create(&w.env, &w.arena, &new, options()).await.map(|_| ())
     };
     for (disk, says) in [
-        (w.disk(0), "format version 5"),
+        (w.disk(0), "format version 6"),
         (w.disk(1), "checksum does not match"),
         (halved.clone(), "checksum does not match"),
     ] {

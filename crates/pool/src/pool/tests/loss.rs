@@ -107,6 +107,59 @@ async fn a_disk_that_comes_back_from_the_other_half_is_old() {
     assert_eq!(opened.pool.read(|s| s.name.clone()), "kept", "its higher epochs have no say any more");
 }
 
+/// Disk 1 goes on alone in the opening that both know, and so without an epoch of its own: its records tell.
+#[tokio::test(start_paused = true)]
+async fn what_a_disk_alone_went_on_with_is_not_written_over_unasked() {
+    for open in [false, true] {
+        let mut w = World::new(2);
+        let (pool, space) = mirrored(&w).await;
+        pool.take_offline(DiskNumber(0)).await.unwrap();
+        pool.rename("went on").await.unwrap();
+        drop(pool);
+        w.power_cut();
+        let pool = w.open_with(&[0], |o| o.accept_loss = true).await.unwrap().pool;
+        if open {
+            let refused = pool.return_disk(w.disk(1), false).await;
+            assert_eq!(refused, Err(AdminError::Diverged(DiskNumber(1))));
+            pool.return_disk(w.disk(1), true).await.unwrap();
+        } else {
+            drop(pool);
+            w.power_cut();
+            let refused = w.open(&[0, 1]).await.map(|_| ()).unwrap_err();
+            let OpenError::Diverged(disks) = refused else { panic!("{refused}") };
+            assert_eq!(disks, [DiskNumber(1)]);
+            // It is not lost: by itself it is what it was.
+            let image = w.disks[1].image();
+            let alone = w.open(&[1]).await.unwrap().pool;
+            assert_eq!(alone.read(|s| s.name.clone()), "went on");
+            drop(alone);
+            w.disks[1] = MemoryDisk::with_image(w.disks[1].info().clone(), image);
+            let opened = w.open_with(&[0, 1], |o| o.accept_loss = true).await.unwrap();
+            assert_eq!(opened.stale, disks);
+            assert_eq!(missed(&opened.pool, space), [0, u64::MAX]);
+            drop(opened);
+            w.power_cut();
+            w.open(&[0, 1]).await.unwrap();
+        }
+    }
+    // One that had not gone on comes back without a word.
+    for open in [false, true] {
+        let mut w = World::new(2);
+        let (pool, _) = mirrored(&w).await;
+        drop(pool);
+        w.power_cut();
+        let pool = w.open_with(&[0], |o| o.accept_loss = true).await.unwrap().pool;
+        pool.rename("went on").await.unwrap();
+        if open {
+            pool.return_disk(w.disk(1), false).await.unwrap();
+        } else {
+            drop(pool);
+            w.power_cut();
+            assert_eq!(w.open(&[0, 1]).await.unwrap().stale, []);
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_old_image_of_a_disk_has_missed_everything() {
     let mut w = World::new(3);
