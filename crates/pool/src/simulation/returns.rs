@@ -1,4 +1,4 @@
-//! A parity column that is brought up to date while others use it, and the next disk that goes.
+//! What is brought up to date while others use it, and the next disk that goes.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tokio::sync::MutexGuard;
 
 use super::in_virtual_time;
 use super::parity::{SINGLE, go};
-use super::world::{SPACE, World};
+use super::world::{SPACE, Shape, World};
 use crate::events::Found;
 use crate::jobs::Progress;
 use crate::{DiskNumber, RowNumber, SpaceError};
@@ -123,5 +123,46 @@ fn what_a_resync_brought_meanwhile_is_found() {
         world.machine.pull(other, PowerCut::KeepAll);
         assert_eq!(read.await, Ok(vec![21]));
         assert_eq!(world.path.events.count(Found::Lost), 0);
+    });
+}
+
+/// What a resync has copied is not what was settled meanwhile: a write of which one disk took the new, and the only one that counts kept the old.
+#[test]
+fn what_is_settled_during_a_resync_reaches_the_disk_that_is_behind() {
+    in_virtual_time(async {
+        // A disk that says no may have written.
+        let mut old = 0;
+        for seed in 0..8 {
+            let world = World::new(Shape::MIRROR, seed).await;
+            world.write(0..2, &[11, 12]).await.expect("both disks are here");
+            world.space.flush_all().await.expect("both disks are here");
+            go(&world, &[1]).await;
+            world.write(0..2, &[21, 22]).await.expect("one may be away");
+            world.space.flush_all().await.expect("one is here");
+            world.machine.plug(SlotId(1));
+            world.bring_back(1).await;
+            let progress = Progress::default();
+            let mut resync = Box::pin(world.path.resync(DiskNumber(1), &progress));
+            let allocating = world.path.allocating.lock().await;
+            tokio::select! {
+                _ = &mut resync => panic!("nobody may record anything"),
+                () = world.env.sleep(Duration::from_secs(10)) => {}
+            }
+            let data = world.shape.areas().data(0);
+            let rule = Rule::new(Op::Write, When::Nth(0), Fault::Error).within(data.offset..data.end());
+            world.machine.rule(SlotId(0), rule);
+            assert!(world.write(0..1, &[31]).await.is_err(), "the only one that counts failed it");
+            let settled = world.read(0..2).await.expect("it is old or new");
+            old += u32::from(settled == [21, 22]);
+            drop(allocating);
+            resync.await.expect("both disks are here");
+            world.path.resync(DiskNumber(1), &progress).await.expect("both disks are here");
+            assert!(world.book.state().rows.values().flat_map(|r| &r.slabs).all(|c| c.missed == 0));
+            assert_eq!(world.read(0..2).await, Ok(settled.clone()));
+            go(&world, &[0]).await;
+            assert_eq!(world.read(0..2).await, Ok(settled));
+            assert_eq!(world.path.events.count(Found::Healed), 0);
+        }
+        assert!(old > 0, "the old data was chosen now and then");
     });
 }

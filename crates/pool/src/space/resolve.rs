@@ -8,7 +8,7 @@ use disk::DiskError;
 use futures_util::future::join_all;
 use smallvec::SmallVec;
 
-use super::copies::{Copies, Copy, current};
+use super::copies::{Copies, Copy, current, in_pieces};
 use super::flush::BadBlock;
 use super::{Space, SpaceError};
 use crate::blocks::Units;
@@ -131,7 +131,40 @@ impl Space {
                 decided.push(Decided { unit, verdict });
             }
         }
+        if !self.bring_behind(group, copies, &in_doubt, &decided, &witnesses).await? {
+            return Ok(false);
+        }
         self.carry_out(group, regions, highest, decided, &witnesses).await
+    }
+
+    /// Whoever is being brought up to date is not asked, but may have taken what is not chosen now, and may count a moment later: it gets what is. False when a disk
+    /// was lost on the way.
+    async fn bring_behind(
+        &self,
+        group: &Group,
+        copies: &Copies,
+        in_doubt: &Units,
+        decided: &[Decided],
+        witnesses: &[Witness<'_>],
+    ) -> Result<bool, SpaceError> {
+        let first = group.key.units().start;
+        for copy in copies {
+            let Some(disk) = &copy.disk else { continue };
+            let chosen = decided.iter().filter(|d| in_doubt.has(d.unit)).filter_map(|d| {
+                let Verdict::Data { copy: winner, .. } = d.verdict else { return None };
+                let number = first + d.unit as u32;
+                let is_behind = copy.missed & self.inner.regions.of(&(number..number + 1)) != 0;
+                Some((number, witnesses[winner].data[d.unit].clone()?)).filter(|_| is_behind)
+            });
+            for (number, src) in in_pieces(chosen) {
+                let regions = self.inner.regions.of(&(number..number + src.len() as u32));
+                if let Err(error) = disk.write(copy.data_at(disk, number), src).await {
+                    self.fail_copy(group.key.row, copy, regions, &error).await?;
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
     }
 
     /// Reads the units of every copy that is current in one of the regions.
