@@ -189,19 +189,20 @@ impl DataPath {
     /// Takes back all marks that are not needed and makes that durable: after this and no write since, a crash finds nothing to resolve.
     ///
     /// # Errors
-    /// Of flushing the spaces.
+    /// Of flushing the spaces; the others are quiet all the same.
     pub async fn quiesce(self: &Arc<DataPath>) -> Result<(), SpaceError> {
+        let mut result = Ok(());
         // Those with parity first: it is their journals that they write to.
         for space in self.open_spaces() {
             if let Some(striped) = space.striped() {
-                striped.quiesce().await?;
+                result = result.and(striped.quiesce().await);
             }
         }
         for space in self.open_spaces() {
-            space.flush_all().await?;
+            result = result.and(space.flush_all().await);
         }
         self.sweep(2).await;
-        Ok(())
+        result
     }
 
     /// Takes back marks that were not used lately.

@@ -21,6 +21,7 @@ mod flight;
 mod flush;
 mod heal;
 mod hedge;
+pub(crate) mod left;
 mod load;
 mod locks;
 mod own;

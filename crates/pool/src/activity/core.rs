@@ -3,7 +3,8 @@
 //! Invariants:
 //! 1. A region that [`Core::begin`] was asked for is marked in the log on the disk from when [`Core::is_durable`] says so until after
 //!    every write to it has ended and a flush that began after that is told ([`Core::flushed`]).
-//! 2. An entry is taken from its slot only while none of its regions is in use: in flight, unflushed, or unresolved since a crash.
+//! 2. An entry is taken from its slot only while none of its regions is in use: in flight, unflushed, or unresolved since a crash. But those of which the disk has
+//!    not the newest data give way ([`Core::yields`]): the disks that have it have their marks.
 //! 3. A block is written by one at a time, in its two places alternately; what the disk has is an older state of it, never a mixture.
 //! 4. Entries are bounded by the slots. When all are in use [`Core::begin`] says [`Full`] and changes nothing.
 
@@ -25,6 +26,8 @@ pub struct Core {
     blocks: Vec<Block>,
     slabs: FxHashMap<u32, Slab>,
     clock: u64,
+    /// How many entries were ever given out.
+    taken: u64,
 }
 
 /// When a mark counts: see [`Core::is_durable`].
@@ -67,6 +70,8 @@ struct Slab {
     marked: u64,
     /// Unresolved since a crash.
     pinned: u64,
+    /// Pinned, while others have the mark that counts: it gives way where there is no other room.
+    yielding: u64,
     /// Begun since the last sweep.
     recent: u64,
     in_use: RegionsInUse,
@@ -98,6 +103,7 @@ impl Core {
             blocks: vec![Block::default(); blocks],
             slabs: FxHashMap::default(),
             clock: 0,
+            taken: 0,
         }
     }
 
@@ -218,10 +224,11 @@ impl Core {
         self.clock
     }
 
-    /// A flush of all that a space had written by `began` is durable, checksums too.
-    pub fn flushed(&mut self, owner: SpaceId, began: u64) {
-        for entry in self.slabs.values_mut().filter(|e| e.owner == owner) {
-            entry.in_use.keep(|u| u.in_flight != 0 || u.touched_at > began);
+    /// A flush of all that a space had written by `began` is durable, checksums too, but for regions that `left` tells of a slab and its generation.
+    pub fn flushed(&mut self, owner: SpaceId, began: u64, left: impl Fn(u32, u32) -> u64) {
+        for (slab, entry) in self.slabs.iter_mut().filter(|(_, e)| e.owner == owner) {
+            let left = left(*slab, entry.generation);
+            entry.in_use.keep(|region, u| left & region != 0 || u.in_flight != 0 || u.touched_at > began);
         }
     }
 
@@ -256,15 +263,24 @@ impl Core {
         let changed = regions & !entry.marked != 0;
         entry.marked |= regions;
         entry.pinned |= regions;
+        entry.yielding &= !regions;
         let block = entry.slot / self.per_block;
         self.blocks[block].version += u64::from(changed);
         Ok(())
+    }
+
+    /// Of pinned regions, those that others have the newest data of, and the mark: this one gives way where there is no other room.
+    pub fn yields(&mut self, slab: u32, generation: u32, regions: u64) {
+        if let Some(entry) = self.slabs.get_mut(&slab).filter(|e| e.generation == generation) {
+            entry.yielding |= regions & entry.pinned;
+        }
     }
 
     /// Regions that were pinned are resolved, and that is durable.
     pub fn unpin(&mut self, slab: u32, generation: u32, regions: u64) {
         if let Some(entry) = self.slabs.get_mut(&slab).filter(|e| e.generation == generation) {
             entry.pinned &= !regions;
+            entry.yielding &= !regions;
         }
     }
 
@@ -297,6 +313,16 @@ impl Core {
         empty.into_iter().for_each(|slab| self.forget(slab));
     }
 
+    /// Whether another slab can have an entry now.
+    pub fn has_room(&self) -> bool {
+        self.slabs.len() < self.slots.len() || self.slabs.values().any(|e| e.firm() == 0)
+    }
+
+    /// How many entries were given out: it grows while the log goes on.
+    pub fn taken(&self) -> u64 {
+        self.taken
+    }
+
     /// How many entries there are, and room for.
     pub fn entries(&self) -> (usize, usize) {
         (self.slabs.len(), self.slots.len())
@@ -312,6 +338,7 @@ impl Core {
         if found != Some(generation) {
             self.forget(slab);
             let slot = self.free_slot()?;
+            self.taken += 1;
             self.slots[slot] = Some(slab);
             let fresh = Slab {
                 slot,
@@ -319,6 +346,7 @@ impl Core {
                 generation,
                 marked: 0,
                 pinned: 0,
+                yielding: 0,
                 recent: 0,
                 in_use: RegionsInUse::default(),
                 used_at: self.clock,
@@ -328,14 +356,14 @@ impl Core {
         self.slabs.get_mut(&slab).ok_or(Full)
     }
 
-    /// A free slot, or that of the entry out of use for longest.
+    /// A free slot, or that of the entry out of use for longest; of one that gives way only if there is no other.
     fn free_slot(&mut self) -> Result<usize, Full> {
         if let Some(slot) = self.slots.iter().position(Option::is_none) {
             return Ok(slot);
         }
-        let idle = self.slabs.iter().filter(|(_, e)| e.busy() == 0);
-        let (slab, slot) =
-            idle.min_by_key(|(s, e)| (e.used_at, **s)).map(|(s, e)| (*s, e.slot)).ok_or(Full)?;
+        let idle = self.slabs.iter().filter(|(_, e)| e.firm() == 0);
+        let first = idle.min_by_key(|(s, e)| (e.pinned != 0, e.used_at, **s));
+        let (slab, slot) = first.map(|(s, e)| (*s, e.slot)).ok_or(Full)?;
         self.forget(slab);
         Ok(slot)
     }
@@ -344,6 +372,11 @@ impl Core {
 impl Slab {
     fn busy(&self) -> u64 {
         self.pinned | self.in_use.bits
+    }
+
+    /// Regions that keep the entry.
+    fn firm(&self) -> u64 {
+        self.pinned & !self.yielding | self.in_use.bits
     }
 }
 
@@ -359,12 +392,12 @@ impl RegionsInUse {
         &mut self.each[at]
     }
 
-    fn keep(&mut self, mut wanted: impl FnMut(&InUse) -> bool) {
+    fn keep(&mut self, mut wanted: impl FnMut(u64, &InUse) -> bool) {
         let mut left = bits(self.bits);
         let mut kept = 0;
         self.each.retain(|u| {
             let bit = left.next().map_or(0, |region| 1 << region);
-            let keep = wanted(u);
+            let keep = wanted(bit, u);
             kept |= if keep { bit } else { 0 };
             keep
         });

@@ -111,7 +111,7 @@ proptest! {
                 Step::FinishWrite(_) => {}
                 Step::Flush(space) => {
                     let began = core.now();
-                    core.flushed(SpaceId(space), began);
+                    core.flushed(SpaceId(space), began, |_, _| 0);
                     owed.retain(|(s, r)| {
                         owner(*s) != SpaceId(space) || flying.iter().any(|(fs, fr, _)| (fs, fr) == (s, r))
                     });
@@ -173,7 +173,7 @@ fn full_until_flushed() {
     core.end(2, 1, 1);
     assert_eq!(core.begin(SpaceId(0), 6, 1, 1), Err(Full), "ended, not flushed");
     assert_eq!(core.owners_in_use(), [SpaceId(0)].into());
-    core.flushed(SpaceId(0), core.now());
+    core.flushed(SpaceId(0), core.now(), |_, _| 0);
     let begun = core.begin(SpaceId(0), 6, 1, 1).unwrap();
     assert!(!core.is_durable(begun));
     write_all(&mut core, &mut places);
@@ -190,7 +190,7 @@ fn marks_go_when_they_are_swept_twice() {
     core.sweep();
     core.sweep();
     assert_eq!(core.active(5, 1), 0b11, "not flushed");
-    core.flushed(SpaceId(0), core.now());
+    core.flushed(SpaceId(0), core.now(), |_, _| 0);
     core.sweep();
     write_all(&mut core, &mut places);
     assert!(on_disk(&places).is_empty());

@@ -135,8 +135,12 @@ impl Space {
                 target.copied &= !(1 << behind.region);
             }
         }
-        self.flush_all().await?;
+        let left = self.flush_most().await?;
         let striped = self.striped();
+        for ((row, _), target) in &mut targets {
+            let column = if striped.is_some() { 0 } else { (target.copy.slab_of / self.inner.copies) as u8 };
+            target.copied &= !left.regions(self.inner.regions, *row, column);
+        }
         let mut kept = BTreeMap::new();
         if let Some(striped) = &striped {
             for ((row, index), target) in &mut targets {

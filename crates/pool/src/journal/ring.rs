@@ -127,6 +127,11 @@ impl Ring {
     /// Everything before this point is written in place.
     pub(crate) fn in_place(&self) -> Point {
         let Some((&position, _)) = self.pending.first_key_value() else { return self.next() };
+        self.at(position)
+    }
+
+    /// Where a record at a position is; the tail, if there is none.
+    pub(crate) fn at(&self, position: u64) -> Point {
         let found = self.records.iter().find(|r| r.0 == position);
         found.map_or(self.tail(), |&(position, sequence)| Point { position, sequence })
     }

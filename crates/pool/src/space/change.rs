@@ -1,5 +1,7 @@
 //! What every change of a unit does around it: marks before, judgement after.
 
+use std::time::Duration;
+
 use disk::DiskError;
 use futures_util::future::join_all;
 use smallvec::SmallVec;
@@ -8,6 +10,7 @@ use super::copies::{Copies, Copy, blame, current};
 use super::routes::Route;
 use super::{Space, SpaceError};
 use crate::activity::{Begun, Mark, NotMarked};
+use crate::disks::DataDisk;
 use crate::groups::GroupKey;
 use crate::{Absence, DiskNumber, Op, RowNumber};
 
@@ -48,8 +51,11 @@ struct Marking {
     again: bool,
 }
 
-/// Between two looks at a log that nobody leaves, in milliseconds.
-const ROOM_WAIT_MS: u64 = 1;
+/// Between two looks at a log that nobody leaves.
+const ROOM_WAIT: Duration = Duration::from_millis(1);
+
+/// Looks at it, with nothing changing, until who waits is told why.
+const ROOM_TRIES: usize = 16;
 
 impl Space {
     /// What comes before a change of units, under their lock: the copies to change, marked active durably; the others have missed the regions,
@@ -232,23 +238,42 @@ impl Space {
     }
 
     /// Flushes and resolves what holds the entries of a disk's activity log. The caller has no lock.
+    ///
+    /// # Errors
+    /// What all of them wait for, if that does not end.
     pub(super) async fn make_room(&self, disk: DiskNumber) -> Result<(), SpaceError> {
-        let Some(disk) = self.path.disk(disk) else { return Ok(()) };
+        let mut settled = Ok(());
+        for _ in 0..ROOM_TRIES {
+            let Some(disk) = self.path.disk(disk) else { return Ok(()) };
+            let before = disk.log.with(|core| core.taken());
+            settled = self.settle_entries(&disk).await;
+            self.path.env.sleep(ROOM_WAIT).await;
+            // Others may have taken what there was.
+            if disk.log.with(|core| core.has_room() || core.taken() != before) {
+                return Ok(());
+            }
+        }
+        settled
+    }
+
+    /// One attempt at it; what could not be settled.
+    async fn settle_entries(&self, disk: &DataDisk) -> Result<(), SpaceError> {
+        let mut result = Ok(());
         let owners = disk.log.with(|core| core.owners_in_use());
         // Those with parity have no entries; and this may be one's journal.
         for space in self.path.open_spaces().into_iter().filter(|s| s.striped().is_none()) {
             if owners.contains(&space.inner.id) {
                 // Whoever's it is is told when he flushes; this one needs the room only.
-                let _ = space.flush_all().await;
+                result = result.and(space.flush_all().await);
             }
             // What a crash left in doubt holds entries too; a group for each try, others' disks may be away.
             for key in space.groups_in_doubt() {
-                if space.settle_doubts(key).await.is_ok() && space.inner.in_doubt(key) == 0 {
-                    break;
+                match space.settle_doubts(key).await {
+                    Ok(()) if space.inner.in_doubt(key) == 0 => break,
+                    settled => result = result.and(settled),
                 }
             }
         }
-        self.path.env.sleep(std::time::Duration::from_millis(ROOM_WAIT_MS)).await;
-        Ok(())
+        result
     }
 }

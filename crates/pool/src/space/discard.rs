@@ -72,7 +72,7 @@ impl Space {
         let mut skip = Vec::new();
         let _one = self.path.writes.acquire().await.expect("never closed");
         if self.inner.groups.are_too_dirty() {
-            Box::pin(self.flush_all()).await?;
+            Box::pin(self.flush_too_dirty()).await?;
         }
         loop {
             let Some(group) = self.ready(key, regions).await? else { return Ok(()) };

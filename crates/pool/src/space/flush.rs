@@ -4,8 +4,8 @@
 //! 1. A block holds what was acknowledged before its round, and perhaps later writes; those are marked active.
 //! 2. A block says that a unit is written only when data of it is durable on every copy. Units written for the first time since they were zeros
 //!    cost the round a flush of the data before the blocks.
-//! 3. A round ends well only if every region written since the last one has a current copy on a disk that took block and flush, and no copy
-//!    that did not take them is current there.
+//! 3. A group is durable only if each of its regions that was written since has a current copy on a disk that took block and flush, and no copy
+//!    that did not take them is current there. One that is not is *left*: it stays dirty and marked, the next round tries again, and all others go on.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,6 +19,7 @@ use parking_lot::Mutex;
 use tokio::sync::MutexGuard;
 
 use super::copies::{Copies, Copy, blame};
+use super::left::{Fate, Left};
 use super::own::{Untold, with_own};
 use super::rounds::Rounds;
 use super::{Space, SpaceError};
@@ -54,13 +55,8 @@ impl Flusher {
     }
 }
 
-/// What came of a round that did not fail.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Round {
-    Good,
-    /// Another one is needed.
-    Again,
-}
+/// Regions of slabs, by disk, slab and generation.
+type Kept = BTreeMap<(DiskNumber, u32, u32), u64>;
 
 /// What a round did about one group.
 struct Written {
@@ -75,6 +71,14 @@ impl Space {
     /// # Errors
     /// [`SpaceError::Disk`] when a disk that has something alone failed: then what was written since the last flush may be lost.
     pub async fn flush_all(&self) -> Result<(), SpaceError> {
+        self.flush_most().await?.nothing()
+    }
+
+    /// The same, as far as it can be: what it gives is not durable.
+    ///
+    /// # Errors
+    /// When nobody knows what is: the metadata takes no changes.
+    pub(crate) async fn flush_most(&self) -> Result<Left, SpaceError> {
         if let Some(striped) = self.striped() {
             return Box::pin(striped.flush()).await;
         }
@@ -90,6 +94,15 @@ impl Space {
             self.path.sweep(1).await;
         }
         result
+    }
+
+    /// A flush for who is about to change another group while too many are dirty.
+    ///
+    /// # Errors
+    /// When too many stay so.
+    pub(super) async fn flush_too_dirty(&self) -> Result<(), SpaceError> {
+        let left = self.flush_most().await?;
+        if self.inner.groups.are_too_dirty() { left.nothing() } else { Ok(()) }
     }
 
     /// As [`Space::flush_all`], for a user: what came to be lost since he last asked fails it, once.
@@ -117,12 +130,21 @@ impl Space {
         self.inner.flusher.rounds.none().await
     }
 
-    async fn flush_round(&self) -> Result<(), SpaceError> {
-        while self.flush_once().await? == Round::Again {}
-        Ok(())
+    async fn flush_round(&self) -> Result<Left, SpaceError> {
+        loop {
+            let fates = self.flush_once().await?;
+            if fates.iter().all(|(_, fate)| *fate != Fate::Again) {
+                let left = fates.into_iter().filter_map(|(key, fate)| match fate {
+                    Fate::Left(error) => Some((key, error)),
+                    Fate::Durable | Fate::Again => None,
+                });
+                return Ok(left.collect());
+            }
+        }
     }
 
-    async fn flush_once(&self) -> Result<Round, SpaceError> {
+    /// One round; the groups that are not durable after it.
+    async fn flush_once(&self) -> Result<Vec<(GroupKey, Fate)>, SpaceError> {
         let disks = self.path.disks();
         let began: Vec<u64> = disks.iter().map(|d| d.log.with(|core| core.now())).collect();
         let dirty = self.inner.groups.all_dirty();
@@ -145,22 +167,38 @@ impl Space {
                 *flushed = Err(*error);
             }
         }
-        let result = self.account(&disks, &flushed, &mut groups).await;
-        for written in &groups {
+        let fates = self.account(&disks, &flushed, &mut groups).await;
+        let (mut left, mut kept) = (Vec::new(), Kept::new());
+        for (at, written) in groups.iter().enumerate() {
+            let fate = fates.as_ref().ok().map(|fates| &fates[at]);
             let mut state = written.group.state.lock();
-            match &result {
-                Ok(Round::Good) => state.settled = written.written,
-                Ok(Round::Again) | Err(_) => self.inner.groups.dirty(&written.group, &mut state),
+            if fate == Some(&Fate::Durable) {
+                state.settled = written.written;
+                continue;
+            }
+            self.inner.groups.dirty(&written.group, &mut state);
+            drop(state);
+            self.keep_marks(written, &mut kept);
+            left.extend(fate.map(|fate| (written.group.key, fate.clone())));
+        }
+        fates?;
+        for ((disk, began), flushed) in disks.iter().zip(began).zip(&flushed) {
+            let keep = |slab, generation| kept.get(&(disk.number, slab, generation)).copied().unwrap_or(0);
+            if flushed.is_ok() {
+                disk.log.with(|core| core.flushed(self.inner.id, began, keep));
             }
         }
-        if result == Ok(Round::Good) {
-            for ((disk, began), flushed) in disks.iter().zip(began).zip(&flushed) {
-                if flushed.is_ok() {
-                    disk.log.with(|core| core.flushed(self.inner.id, began));
-                }
-            }
+        Ok(left)
+    }
+
+    /// The marks of a group that is not durable stay, on every disk that has a copy or had one.
+    fn keep_marks(&self, written: &Written, kept: &mut Kept) {
+        let key = written.group.key;
+        let regions = self.inner.regions.of(&key.units());
+        let now = self.inner.copies(&self.path, key.row, key.column).unwrap_or_default();
+        for copy in written.copies.iter().map(|(copy, _)| copy).chain(&now) {
+            *kept.entry((copy.number, copy.slab, copy.generation)).or_default() |= regions;
         }
-        result
     }
 
     /// Flushes the data of units that are new, before a block says that they are there. Gives each group with the units that may be in its
@@ -189,18 +227,15 @@ impl Space {
         (groups, results.filter_map(|(disk, r)| Some((disk, r.err()?))).collect())
     }
 
-    /// Deals with what failed, and says whether the round is good (invariant 3). It is not when a disk left in it and counts again, because it came
-    /// back and was brought up to date: it has not taken this round's blocks.
+    /// Deals with what failed, and says what became of each group.
     async fn account(
         &self,
         disks: &[Arc<DataDisk>],
         flushed: &[Result<(), DiskError>],
         groups: &mut [Written],
-    ) -> Result<Round, SpaceError> {
-        let mut first: Option<(DiskNumber, DiskError)> = None;
+    ) -> Result<Vec<Fate>, SpaceError> {
         for (disk, result) in disks.iter().zip(flushed) {
             if let Err(error) = result {
-                first.get_or_insert((disk.number, *error));
                 self.path.fail(disk, error, Absence::FlushFailed, None).await?;
                 for (copy, result) in groups.iter_mut().flat_map(|g| &mut g.copies) {
                     if copy.number == disk.number {
@@ -214,39 +249,42 @@ impl Space {
             let mask = self.inner.regions.of(&key.units());
             for (copy, result) in &written.copies {
                 let Err(error) = result else { continue };
-                first.get_or_insert((copy.number, *error));
                 let also = Some((self.inner.id, key.row, copy.index, mask));
                 if let Some(disk) = &copy.disk {
                     self.path.fail(disk, error, Absence::WriteFailed, also).await?;
                 }
             }
         }
-        for written in groups.iter() {
-            let key = written.group.key;
-            let now = self.inner.copies(&self.path, key.row, key.column).unwrap_or_default();
-            // On disks that have left meanwhile too: nobody else may have what they took.
-            let used = written.copies.iter().map(|(c, _)| c).chain(&now);
-            let used = used.fold(0, |used, c| used | self.in_use(c)) & self.inner.regions.of(&key.units());
-            let mut have = 0;
-            for (copy, result) in &written.copies {
-                let Some(now) = now.iter().find(|c| c.index == copy.index) else { continue };
-                match result {
-                    Ok(()) => have |= now.current(),
-                    Err(_) if now.current() & used == 0 => {}
-                    Err(_) if !now.is_as(copy) => return Ok(Round::Again),
-                    Err(error) => return Err(blame(copy.number, *error)),
-                }
-            }
-            let lost = used & !have;
-            if lost != 0 {
-                if let Some((number, error)) = first {
-                    return Err(blame(number, error));
-                }
-                let disks = now.iter().filter(|c| self.in_use(c) & lost != 0).map(|c| c.number).collect();
-                return Err(SpaceError::Unavailable { space: self.inner.id, row: key.row, disks });
+        Ok(groups.iter().map(|written| self.fate(written)).collect())
+    }
+
+    /// Invariant 3.
+    fn fate(&self, written: &Written) -> Fate {
+        let key = written.group.key;
+        let now = self.inner.copies(&self.path, key.row, key.column).unwrap_or_default();
+        // On disks that have left meanwhile too: nobody else may have what they took.
+        let used = written.copies.iter().map(|(c, _)| c).chain(&now);
+        let used = used.fold(0, |used, c| used | self.in_use(c)) & self.inner.regions.of(&key.units());
+        let mut have = 0;
+        for (copy, result) in &written.copies {
+            let Some(now) = now.iter().find(|c| c.index == copy.index) else { continue };
+            match result {
+                Ok(()) => have |= now.current(),
+                Err(_) if now.current() & used == 0 => {}
+                Err(_) if !now.is_as(copy) => return Fate::Again,
+                Err(error) => return Fate::Left(blame(copy.number, *error)),
             }
         }
-        Ok(Round::Good)
+        let lost = used & !have;
+        if lost == 0 {
+            return Fate::Durable;
+        }
+        let failed = written.copies.iter().find_map(|(c, result)| Some((c.number, result.err()?)));
+        if let Some((number, error)) = failed {
+            return Fate::Left(blame(number, error));
+        }
+        let disks = now.iter().filter(|c| self.in_use(c) & lost != 0).map(|c| c.number).collect();
+        Fate::Left(SpaceError::Unavailable { space: self.inner.id, row: key.row, disks })
     }
 
     /// Regions of a copy that were written since they were last flushed, as its disk's log has it, also when the disk has left.

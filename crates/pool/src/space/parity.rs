@@ -42,6 +42,7 @@ use arena::passes::{Pass, count};
 use parking_lot::Mutex;
 use tokio::sync::RwLockWriteGuard;
 
+use super::left::Left;
 use super::locks::RangeLock;
 use super::rounds::Rounds;
 use super::{Space, SpaceError};
@@ -75,6 +76,8 @@ pub(crate) struct Parity {
     changes: tokio::sync::Semaphore,
     checkpointing: tokio::sync::Mutex<()>,
     open: AtomicBool,
+    /// The last checkpoint left something.
+    leaves: AtomicBool,
     /// Held by whoever uses the space, once, and alone while what memory knows of it is forgotten.
     life: tokio::sync::RwLock<()>,
     /// Groups that have sums which a resync found and no block has, by row and column.
@@ -132,6 +135,7 @@ impl Parity {
             changes: tokio::sync::Semaphore::new(CHANGES_MAX),
             checkpointing: tokio::sync::Mutex::default(),
             open: AtomicBool::new(false),
+            leaves: AtomicBool::new(false),
             life: tokio::sync::RwLock::default(),
             resyncing: Mutex::default(),
             generation: AtomicU64::new(0),
@@ -230,14 +234,14 @@ impl Striped {
         if !self.p.open.load(Ordering::Acquire) {
             return Ok(());
         }
+        let mut left = Left::default();
         for _ in 0..3 {
-            self.flush_now().await?;
-            self.checkpoint().await?;
+            left = self.flush_now().await?.and(self.checkpoint().await?);
             if self.p.log.is_empty() {
                 break;
             }
         }
-        Ok(())
+        left.nothing()
     }
 
     /// How much is in doubt: everything before the journal was replayed, if there is one yet, then changes that could not be carried out.
@@ -250,13 +254,10 @@ impl Striped {
     /// Replays and carries out what can be.
     pub(crate) async fn settle(&self) -> Result<(), SpaceError> {
         let _use = self.p.life.read().await;
-        self.settle_now().await
+        self.opened().await?;
+        self.settle_stuck(|_| true).await?.nothing()
     }
 
-    async fn settle_now(&self) -> Result<(), SpaceError> {
-        self.opened().await?;
-        self.settle_stuck(|_| true).await
-    }
 
     /// Whether a disk that comes back counts where it may have lost what it was told: it could not be spared when it went, so nothing there counts as
     /// missed. Only the journal knows then what the stripes are.

@@ -74,7 +74,7 @@ impl Space {
 
     /// 4., its end: all of it durable, and no longer in doubt.
     async fn settle(&self, group: &Group, regions: u64) -> Result<(), SpaceError> {
-        Box::pin(self.flush_all()).await?;
+        Box::pin(self.flush_most()).await?.not(group.key)?;
         self.inner.resolved(&self.path, group.key, regions);
         Ok(())
     }

@@ -6,6 +6,7 @@ use parking_lot::Mutex;
 use tokio::sync::MutexGuard;
 
 use super::SpaceError;
+use super::left::Left;
 
 #[derive(Default)]
 pub(super) struct Rounds {
@@ -17,7 +18,8 @@ pub(super) struct Rounds {
 struct Count {
     begun: u64,
     done: u64,
-    failed: Option<SpaceError>,
+    /// Of the last one.
+    result: Option<Result<Left, SpaceError>>,
 }
 
 impl Rounds {
@@ -27,21 +29,21 @@ impl Rounds {
     /// The round's.
     pub(super) async fn run(
         &self,
-        round: impl Future<Output = Result<(), SpaceError>>,
-    ) -> Result<(), SpaceError> {
+        round: impl Future<Output = Result<Left, SpaceError>>,
+    ) -> Result<Left, SpaceError> {
         let wanted = self.count.lock().begun + 1;
         let _one = self.lock.lock().await;
         {
             let mut count = self.count.lock();
-            if count.done >= wanted {
-                return count.failed.clone().map_or(Ok(()), Err);
+            if let Some(result) = count.result.clone().filter(|_| count.done >= wanted) {
+                return result;
             }
             count.begun += 1;
         }
         let result = round.await;
         let mut count = self.count.lock();
         count.done = count.begun;
-        count.failed = result.clone().err();
+        count.result = Some(result.clone());
         result
     }
 

@@ -129,7 +129,10 @@ impl SpaceInner {
     fn pin(&self, path: &DataPath, row: RowNumber, column: u8, regions: u64) {
         for copy in self.copies(path, row, column).into_iter().flatten() {
             if let Some(disk) = &copy.disk {
-                let _ = disk.log.with(|core| core.pin(self.id, copy.slab, copy.generation, regions));
+                disk.log.with(|core| {
+                    let _ = core.pin(self.id, copy.slab, copy.generation, regions);
+                    core.yields(copy.slab, copy.generation, copy.missed);
+                });
             }
         }
     }

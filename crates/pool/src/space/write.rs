@@ -90,7 +90,7 @@ impl Space {
         let mut one = self.may_write().await;
         // What is rare is in boxes: a write's task is as large as all that it may wait for.
         if self.inner.groups.are_too_dirty() {
-            Box::pin(self.flush_all()).await?;
+            Box::pin(self.flush_too_dirty()).await?;
         }
         loop {
             let mut group = self.inner.groups.get(key);

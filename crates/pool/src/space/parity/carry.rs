@@ -187,8 +187,9 @@ impl Striped {
                 false => state.stale = true,
             }
         }
-        let named = intent.pending.as_ref().map_or(0, Pending::named);
-        state.named = state.named.max(named);
+        if let Some(pending) = &intent.pending {
+            state.name(pending.named());
+        }
         self.p.groups.dirty(group, &mut state);
         drop(state);
         let data = |s: &Stripe| s.units.iter().any(|(c, _)| *c < self.p.data());

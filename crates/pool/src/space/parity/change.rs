@@ -127,8 +127,10 @@ impl Striped {
         self.opened().await?;
         self.p.counts.written.fetch_add(batch.changes.len() as u64, Ordering::Relaxed);
         if self.p.groups.are_too_dirty() {
-            self.flush_now().await?;
-            self.checkpoint().await?;
+            let left = self.flush_now().await?.and(self.checkpoint().await?);
+            if self.p.groups.are_too_dirty() {
+                left.nothing()?;
+            }
         }
         let mut room: Option<Room> = None;
         loop {

@@ -19,13 +19,15 @@ use futures_util::{FutureExt, StreamExt};
 
 use super::Striped;
 use super::log::Room;
-use super::table::RowGroup;
+use super::table::{RowGroup, RowKey};
 use crate::UNIT;
 use crate::blocks::stripes::{Block, encode};
 use crate::disks::DataDisk;
 use crate::journal::record::{self, Entry, Kind};
+use crate::journal::ring::Point;
 use crate::space::SpaceError;
 use crate::space::copies::{Copy, blame};
+use crate::space::left::Left;
 
 /// Groups whose blocks are under way at a time.
 const AT_ONCE: usize = 16;
@@ -36,11 +38,16 @@ const NAMING: u64 = 1;
 /// Between two looks at a journal that somebody else makes room in.
 const ROOM_WAIT: Duration = Duration::from_millis(1);
 
+/// Looks at one that keeps what checkpoints leave, until who waits is told what that is.
+const ROOM_TRIES: usize = 64;
+
 struct Written {
     group: Arc<RowGroup>,
     columns: Vec<(Copy, Result<(), DiskError>)>,
     /// Of each column, the generation of the block that it has durably.
     before: Vec<u64>,
+    /// The oldest record that its blocks before these do not say, as [`RowState::since`](super::table::RowState) has it.
+    since: u64,
 }
 
 /// What has to be found out before the blocks can be made.
@@ -57,27 +64,34 @@ impl Striped {
     /// # Errors
     /// What keeps a checkpoint from being made.
     pub(super) async fn room(&self, units: u64) -> Result<Room, SpaceError> {
-        if self.p.log.is_half_full() && self.p.checkpointing.try_lock().is_ok() {
+        // Where the last one left something, and so much of the journal with it, the next one waits until it has to be.
+        let worth = self.p.log.is_half_full() && !self.p.leaves.load(Ordering::Relaxed);
+        if worth && self.p.checkpointing.try_lock().is_ok() {
             self.checkpoint().await?;
         }
+        let mut tries = 0;
         loop {
             if let Some(room) = self.try_room(units) {
                 return Ok(room);
             }
-            self.checkpoint().await?;
+            let left = self.checkpoint().await?;
             if let Some(room) = self.try_room(units) {
                 return Ok(room);
             }
             self.settle_journaled().await?;
+            if tries == ROOM_TRIES {
+                left.nothing()?;
+            }
+            tries = (tries + 1).min(ROOM_TRIES);
             self.space.path.env.sleep(ROOM_WAIT).await;
         }
     }
 
-    /// Makes the blocks say what the journal says, and gives back the journal's room.
+    /// Makes the blocks say what the journal says, and gives back the journal's room, as far as can be; what it gives waits.
     ///
     /// # Errors
-    /// [`SpaceError::Disk`] when a disk that cannot be spared failed; the journal keeps what it has then.
-    pub(crate) fn checkpoint(&self) -> BoxFuture<'_, Result<(), SpaceError>> {
+    /// When the journal cannot be written, or the metadata; the journal keeps what it has then.
+    pub(crate) fn checkpoint(&self) -> BoxFuture<'_, Result<Left, SpaceError>> {
         Box::pin(async move {
             let _one = self.p.checkpointing.lock().await;
             self.checkpoint_now(true).await
@@ -85,41 +99,43 @@ impl Striped {
     }
 
     /// The same; the caller has `checkpointing`. Without `naming` the journal, which is being replayed, names every group there is.
-    pub(super) async fn checkpoint_now(&self, naming: bool) -> Result<(), SpaceError> {
+    pub(super) async fn checkpoint_now(&self, naming: bool) -> Result<Left, SpaceError> {
         let began = self.p.marks.now();
         let to = self.p.log.in_place();
-        // Of all rounds: what was good in one is not written in the next.
-        let mut begun = Vec::new();
+        // Of all rounds: what was good in one is not written in the next, and what was left in one is not tried in the next.
+        let (mut begun, mut left) = (Vec::new(), BTreeMap::new());
         loop {
             let mut groups = self.p.groups.all_dirty();
-            groups.retain(|g| g.state.lock().stale);
+            groups.retain(|g| !left.contains_key(&g.key) && g.state.lock().stale);
             if naming {
                 groups = self.named(groups).await?;
             }
-            let blocks = groups.into_iter().map(|g| self.write_blocks(g, naming));
+            let blocks = groups.into_iter().map(async |g| (g.key, self.write_blocks(g, naming).await));
             let mut blocks = futures_util::stream::iter(blocks).buffered(AT_ONCE);
             let mut written: Vec<Written> = Vec::new();
-            let mut result = Ok(());
-            while let Some(one) = blocks.next().await {
+            while let Some((key, one)) = blocks.next().await {
                 match one {
                     Ok(one) => written.extend(one),
-                    Err(error) => result = result.and(Err(error)),
+                    Err(error) => drop(left.insert(key, error)),
                 }
             }
             begun.extend(written.iter().map(|w| w.group.key));
-            let failed = match result {
-                Ok(()) => self.account(&mut written).await,
-                Err(error) => Err(error),
-            };
-            if self.take_back(&written, failed.is_err()) || failed.is_err() {
-                failed?;
+            let accounts = self.account(&mut written).await;
+            let mut again = false;
+            for (at, w) in written.iter().enumerate() {
+                let account = accounts.as_ref().map_or_else(|error| Err(error.clone()), |all| all[at].clone());
                 // The others' blocks say of a column that has left, and counts, that it has what it has not.
-                continue;
+                again |= self.take_back(w, account.is_err());
+                left.extend(account.err().map(|error| (w.group.key, error)));
             }
-            begun.iter().for_each(|key| self.p.marks.blocks_end(*key));
-            break;
+            accounts?;
+            if !again {
+                break;
+            }
         }
-        self.trim(to).await?;
+        begun.iter().filter(|key| !left.contains_key(key)).for_each(|key| self.p.marks.blocks_end(*key));
+        self.p.leaves.store(!left.is_empty(), Ordering::Relaxed);
+        self.trim(self.before_left(to, left.keys())).await?;
         let waiting: Vec<(crate::RowNumber, u64)> = self
             .p
             .groups
@@ -137,26 +153,36 @@ impl Striped {
             .collect();
         let of = |row| waiting.iter().filter(|(r, _)| *r == row).fold(0, |all, (_, regions)| all | regions);
         self.p.marks.durable(began, of);
-        Ok(())
+        Ok(left.into_iter().map(|(key, error)| (key.group_key(), error)).collect())
+    }
+
+    /// How far the journal is not needed any more, of what is before `to`: records that say what is in no block of these groups stay.
+    fn before_left<'a>(&self, to: Point, left: impl Iterator<Item = &'a RowKey>) -> Point {
+        let since = left.filter_map(|key| {
+            let since = self.p.groups.get(*key).state.lock().since;
+            since.checked_sub(1)
+        });
+        since.min().map_or(to, |position| self.p.log.no_later(to, position))
     }
 
     /// Of columns that may not have their new blocks (`all`: of every one) it is not said any more that they have. Gives whether a block has to be written
-    /// again, to say so to whoever loads the group: a column that has missed all of it needs none.
-    fn take_back(&self, written: &[Written], all: bool) -> bool {
+    /// again, to say so to whoever loads the group: a column that has missed all of it needs none, nor does a group that is left.
+    fn take_back(&self, w: &Written, all: bool) -> bool {
         let mut again = false;
-        for w in written {
-            let regions = self.regions(&w.group.key.units());
-            let now = self.targets(w.group.key.row).unwrap_or_default();
-            let mut state = w.group.state.lock();
-            for (copy, result) in w.columns.iter().filter(|(_, result)| all || result.is_err()) {
-                if !copy.is_new() {
-                    state.wrote[copy.index] = w.before[copy.index];
-                }
-                let counts = now.iter().any(|c| c.index == copy.index && regions & !c.missed != 0);
-                if all || result.is_err() && counts {
-                    again = true;
-                    self.p.groups.stale(&w.group, &mut state);
-                }
+        let regions = self.regions(&w.group.key.units());
+        let now = self.targets(w.group.key.row).unwrap_or_default();
+        let mut state = w.group.state.lock();
+        if all && w.since != 0 {
+            state.name(w.since);
+        }
+        for (copy, result) in w.columns.iter().filter(|(_, result)| all || result.is_err()) {
+            if !copy.is_new() {
+                state.wrote[copy.index] = w.before[copy.index];
+            }
+            let counts = now.iter().any(|c| c.index == copy.index && regions & !c.missed != 0);
+            if all || result.is_err() && counts {
+                again = !all;
+                self.p.groups.stale(&w.group, &mut state);
             }
         }
         again
@@ -188,7 +214,7 @@ impl Striped {
         {
             let pending = self.append(entries, Vec::new(), room).await?;
             for group in unnamed.into_iter().take(fits) {
-                group.state.lock().named = pending.named();
+                group.state.lock().name(pending.named());
                 named.push(group);
             }
         }
@@ -215,13 +241,13 @@ impl Striped {
     ) -> Result<Option<Written>, SpaceError> {
         let key = group.key;
         let mut own: BTreeMap<usize, Option<Block>> = BTreeMap::new();
-        let (here, blocks, before) = loop {
+        let (here, (blocks, before, since)) = loop {
             let Some(columns) = self.targets(key.row) else { return Ok(None) };
             match self.blocks_of(&group, &columns, &own) {
                 None => return Ok(None),
-                Some(Ok((blocks, before))) => {
+                Some(Ok(made)) => {
                     let here: Vec<Copy> = columns.into_iter().filter(|c| c.disk.is_some()).collect();
-                    break (here, blocks, before);
+                    break (here, made);
                 }
                 // What is known then, the next look says.
                 Some(Err(Lacks::Table)) => {
@@ -240,18 +266,18 @@ impl Striped {
         });
         let results = join_all(writes).await.into_iter().flatten();
         let columns = here.iter().cloned().zip(results).collect();
-        Ok(Some(Written { group, columns, before }))
+        Ok(Some(Written { group, columns, before, since }))
     }
 
-    /// The new blocks of the columns that are here, and the generations of those before, of all; or what they cannot be made without. `None` when the row
-    /// is gone.
+    /// The new blocks of the columns that are here, and of those before the generations, of all, and the oldest record that they do not say; or what they cannot be
+    /// made without. `None` when the row is gone.
     #[allow(clippy::type_complexity)] // of what one caller takes apart at once
     fn blocks_of(
         &self,
         group: &RowGroup,
         columns: &[Copy],
         own: &BTreeMap<usize, Option<Block>>,
-    ) -> Option<Result<(Vec<Vec<u8>>, Vec<u64>), Lacks>> {
+    ) -> Option<Result<(Vec<Vec<u8>>, Vec<u64>, u64), Lacks>> {
         let key = group.key;
         let mut state = group.state.lock();
         if state.flags.dead {
@@ -276,6 +302,7 @@ impl Striped {
         self.p.generation.fetch_max(generation, Ordering::Relaxed);
         state.generation = generation;
         let before = state.wrote.clone();
+        let since = std::mem::take(&mut state.since);
         columns_here().for_each(|c| state.wrote[c.index] = generation);
         state.stale = false;
         self.p.groups.clean(group, &mut state);
@@ -301,11 +328,11 @@ impl Striped {
             }
             encode(&self.block_id(key.row, key.group, c), &block)
         };
-        Some(Ok((here().map(block).collect(), before)))
+        Some(Ok((here().map(block).collect(), before, since)))
     }
 
-    /// Flushes the disks, deals with what failed, and says whether it is good: every column that counts in a region that was changed has its block.
-    async fn account(&self, written: &mut [Written]) -> Result<(), SpaceError> {
+    /// Flushes the disks, deals with what failed, and says of each group whether it is good: every column that counts in a region that was changed has its block.
+    async fn account(&self, written: &mut [Written]) -> Result<Vec<Result<(), SpaceError>>, SpaceError> {
         let all = written.iter().flat_map(|w| &w.columns);
         let mut disks: Vec<Arc<DataDisk>> = all.filter_map(|(c, _)| c.disk.clone()).collect();
         disks.sort_by_key(|d| d.number);
@@ -324,22 +351,23 @@ impl Striped {
                 }
             }
         }
-        for w in written {
-            let row = w.group.key.row;
-            let Some(now) = self.targets(row) else { continue };
-            let regions = self.regions(&w.group.key.units());
-            let used = self.p.marks.of(row) & regions;
-            for (copy, result) in &w.columns {
-                // One whose disk is back meanwhile gets another block.
-                let counts = now.iter().any(|c| c.is_as(copy) && c.current() & regions != 0);
-                if let (Err(error), true) = (result, counts) {
-                    return Err(blame(copy.number, *error));
-                }
+        Ok(written.iter().map(|w| self.account_of(w)).collect())
+    }
+
+    fn account_of(&self, w: &Written) -> Result<(), SpaceError> {
+        let row = w.group.key.row;
+        let Some(now) = self.targets(row) else { return Ok(()) };
+        let regions = self.regions(&w.group.key.units());
+        let used = self.p.marks.of(row) & regions;
+        for (copy, result) in &w.columns {
+            // One whose disk is back meanwhile gets another block.
+            let counts = now.iter().any(|c| c.is_as(copy) && c.current() & regions != 0);
+            if let (Err(error), true) = (result, counts) {
+                return Err(blame(copy.number, *error));
             }
-            // Who is here and has no block has come since, and missed what changed.
-            self.enough(row, &now, used)?;
         }
-        Ok(())
+        // Who is here and has no block has come since, and missed what changed.
+        self.enough(row, &now, used)
     }
 }
 

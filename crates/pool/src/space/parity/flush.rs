@@ -16,76 +16,99 @@ use crate::disks::DataDisk;
 use crate::journal::record::{self, Entry, Kind};
 use crate::space::SpaceError;
 use crate::space::copies::blame;
+use crate::space::left::{Fate, Left};
 use crate::{Absence, GROUP_UNITS};
 
 /// Groups whose fresh stripes are made durable together, at most.
 const TOGETHER: usize = 32;
 
 impl Striped {
-    /// Makes all changes that were acknowledged before this call durable.
+    /// Makes all changes that were acknowledged before this call durable, as far as can be; what it gives is not.
     ///
     /// # Errors
-    /// [`SpaceError`]: then what was written since the last flush may be lost.
-    pub(crate) async fn flush(&self) -> Result<(), SpaceError> {
+    /// When the journal cannot be written.
+    pub(crate) async fn flush(&self) -> Result<Left, SpaceError> {
         let _use = self.p.life.read().await;
         self.flush_now().await
     }
 
     /// The same, for who uses the space already.
-    pub(super) async fn flush_now(&self) -> Result<(), SpaceError> {
+    pub(super) async fn flush_now(&self) -> Result<Left, SpaceError> {
         self.p.flushes.run(self.flush_round().boxed()).await
     }
 
-    async fn flush_round(&self) -> Result<(), SpaceError> {
-        self.settle_stuck(|_| true).await?;
+    async fn flush_round(&self) -> Result<Left, SpaceError> {
+        let mut left = self.settle_stuck(|_| true).await?;
         let fresh = |g: &Arc<RowGroup>| !g.state.lock().fresh.is_empty();
         let groups: Vec<Arc<RowGroup>> = self.p.groups.all_dirty().into_iter().filter(fresh).collect();
         let each = record::units(GROUP_UNITS as usize, self.p.columns(), 0);
         let many = (self.p.log.most() / each).clamp(1, TOGETHER as u64) as usize;
         for some in groups.chunks(many) {
-            loop {
-                let units = record::units(GROUP_UNITS as usize * some.len(), self.p.columns(), 0);
-                let room = self.room(units).await?;
-                if self.p.log.is_failed() {
-                    self.mend().await?;
-                }
-                if self.flush_some(some, room).await? {
-                    break;
-                }
-                self.settle_stuck(|_| true).await?;
-            }
+            left = left.and(self.flush_together(some.to_vec()).await?);
         }
-        Ok(())
+        Ok(left)
     }
 
-    /// Makes the fresh stripes of some groups durable; false when it has to be tried again: a change of one of them waits to be carried out, or a disk left
-    /// and counts again.
-    async fn flush_some(&self, groups: &[Arc<RowGroup>], room: Room) -> Result<bool, SpaceError> {
+    /// Makes the fresh stripes of some groups durable; those of which they are not.
+    async fn flush_together(&self, mut groups: Vec<Arc<RowGroup>>) -> Result<Left, SpaceError> {
+        let mut left = Vec::new();
+        while !groups.is_empty() {
+            let units = record::units(GROUP_UNITS as usize * groups.len(), self.p.columns(), 0);
+            let room = match self.room(units).await {
+                Ok(room) => room,
+                Err(error) => {
+                    left.extend(groups.iter().map(|g| (g.key.group_key(), error.clone())));
+                    break;
+                }
+            };
+            if self.p.log.is_failed() {
+                self.mend().await?;
+            }
+            let fates = self.flush_some(&groups, room).await?;
+            let mut again = Vec::new();
+            for (group, fate) in std::mem::take(&mut groups).into_iter().zip(fates) {
+                let key = group.key;
+                let fate = match fate {
+                    Fate::Again => match self.settle_stripes(key.row, &key.units()).await {
+                        Ok(()) => Fate::Again,
+                        Err(error) => Fate::Left(error),
+                    },
+                    other => other,
+                };
+                match fate {
+                    Fate::Durable => {}
+                    Fate::Again => again.push(group),
+                    Fate::Left(error) => left.push((key.group_key(), error)),
+                }
+            }
+            groups = again;
+        }
+        Ok(left.into_iter().collect())
+    }
+
+    /// One attempt at it, and what became of each group.
+    async fn flush_some(&self, groups: &[Arc<RowGroup>], room: Room) -> Result<Vec<Fate>, SpaceError> {
         let mut locks = Vec::with_capacity(groups.len());
         let mut stripes: Vec<(&Arc<RowGroup>, Units)> = Vec::with_capacity(groups.len());
-        for group in groups {
-            let key = group.key;
-            let range = {
-                let fresh = group.state.lock().fresh;
-                let Some(first) = fresh.iter().next() else { continue };
-                key.first() + first as u32..key.first() + fresh.iter().last().unwrap_or(first) as u32 + 1
-            };
-            locks.push(self.lock(key.row, range.clone()).await);
-            if self.p.stuck.has(key.row, &range) {
-                return Ok(false);
+        let mut stuck = vec![false; groups.len()];
+        for (group, stuck) in groups.iter().zip(&mut stuck) {
+            let (key, fresh) = (group.key, group.state.lock().fresh);
+            let mut units = Units::NONE;
+            if let (Some(first), Some(last)) = (fresh.iter().next(), fresh.iter().last()) {
+                let range = key.first() + first as u32..key.first() + last as u32 + 1;
+                locks.push(self.lock(key.row, range.clone()).await);
+                *stuck = self.p.stuck.has(key.row, &range);
+                let state = group.state.lock();
+                if !*stuck && !state.flags.dead {
+                    units = state.fresh.and(&Units::range(first, last + 1));
+                }
             }
-            let within = super::read::within(key, &range);
-            let state = group.state.lock();
-            if !state.flags.dead {
-                stripes.push((group, state.fresh.and(&Units::range(within.start, within.end))));
-            }
+            stripes.push((group, units));
         }
-        if !self.settle_data(&stripes).await? {
-            return Ok(false);
-        }
+        let mut fates = self.settle_data(&stripes).await?;
         let mut entries = Vec::new();
-        for (group, units) in &stripes {
-            let Some(columns) = self.columns(group.key.row) else { continue };
+        for ((group, units), fate) in stripes.iter().zip(&fates) {
+            let Some(columns) = self.columns(group.key.row).filter(|_| *fate == Fate::Durable) else { continue };
             let birth = Striped::birth(&columns);
             let state = group.state.lock();
             entries.extend(units.iter().map(|unit| {
@@ -104,46 +127,51 @@ impl Striped {
                 }
             }));
         }
-        if entries.is_empty() {
-            return Ok(true);
+        if !entries.is_empty() {
+            let pending = self.append(entries, Vec::new(), room).await?;
+            for ((group, units), _) in stripes.iter().zip(&fates).filter(|(_, fate)| **fate == Fate::Durable) {
+                let mut state = group.state.lock();
+                state.fresh = state.fresh.without(units);
+                state.name(pending.named());
+                self.p.groups.stale(group, &mut state);
+            }
+            drop(pending);
         }
-        let pending = self.append(entries, Vec::new(), room).await?;
-        for (group, units) in &stripes {
-            let mut state = group.state.lock();
-            state.fresh = state.fresh.without(units);
-            state.named = state.named.max(pending.named());
-            self.p.groups.stale(group, &mut state);
-        }
-        drop(pending);
-        Ok(true)
+        fates.iter_mut().zip(stuck).filter(|(_, stuck)| *stuck).for_each(|(fate, _)| *fate = Fate::Again);
+        Ok(fates)
     }
 
-    /// Flushes the disks that have these stripes. Well, if every column that counts there took part, and enough do; false when one counts that took
-    /// part in another life of its disk.
-    async fn settle_data(&self, stripes: &[(&Arc<RowGroup>, Units)]) -> Result<bool, SpaceError> {
+    /// Flushes the disks that have these stripes. A group is well if every column that counts there took part, and enough do; it has to be looked at again when one
+    /// counts that took part in another life of its disk.
+    async fn settle_data(&self, stripes: &[(&Arc<RowGroup>, Units)]) -> Result<Vec<Fate>, SpaceError> {
         let mut rows: Vec<_> = stripes.iter().map(|(g, _)| g.key.row).collect();
         rows.dedup();
         let columns = rows.iter().filter_map(|row| self.targets(*row)).flatten();
         let mut disks: Vec<Arc<DataDisk>> = columns.filter_map(|c| c.disk).collect();
         disks.sort_by_key(|d| d.number);
         disks.dedup_by_key(|d| d.number);
-        let flushed = self.flush_disks(&disks).await?;
-        for (group, units) in stripes {
-            let Some(now) = self.targets(group.key.row) else { continue };
-            let regions = self.regions_of(group, units);
-            for c in &now {
-                if let Some((disk, error)) = flushed.iter().find(|(disk, _)| disk.number == c.number)
-                    && c.current() & regions != 0
-                {
-                    if !c.disk.as_ref().is_some_and(|now| Arc::ptr_eq(now, disk)) {
-                        return Ok(false);
-                    }
-                    return Err(blame(c.number, *error));
-                }
+        let failed = self.flush_disks(&disks).await?;
+        Ok(stripes.iter().map(|(group, units)| self.settled(group, units, &failed)).collect())
+    }
+
+    /// Whether the data of stripes of a group is durable, when these disks failed.
+    fn settled(
+        &self,
+        group: &RowGroup,
+        units: &Units,
+        failed: &[(Arc<DataDisk>, disk::DiskError)],
+    ) -> Fate {
+        let Some(now) = self.targets(group.key.row) else { return Fate::Durable };
+        let regions = self.regions_of(group, units);
+        for c in &now {
+            if let Some((disk, error)) = failed.iter().find(|(disk, _)| disk.number == c.number)
+                && c.current() & regions != 0
+            {
+                let same = c.disk.as_ref().is_some_and(|now| Arc::ptr_eq(now, disk));
+                return if same { Fate::Left(blame(c.number, *error)) } else { Fate::Again };
             }
-            self.enough(group.key.row, &now, regions)?;
         }
-        Ok(true)
+        self.enough(group.key.row, &now, regions).map_or_else(Fate::Left, |()| Fate::Durable)
     }
 
     /// Flushes disks and deals with those that fail, which are returned.

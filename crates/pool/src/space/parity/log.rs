@@ -125,6 +125,11 @@ impl Log {
         self.state.lock().ring.begin_at(at);
     }
 
+    /// The last point up to `to` that has the record at a position after it, which there is.
+    pub(super) fn no_later(&self, to: Point, position: u64) -> Point {
+        if position >= to.position { to } else { self.state.lock().ring.at(position) }
+    }
+
     /// Everything before this is written in place.
     pub(super) fn in_place(&self) -> Point {
         self.state.lock().ring.in_place()

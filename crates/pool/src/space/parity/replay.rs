@@ -69,7 +69,7 @@ impl Striped {
             self.p.groups.kill_all(|_| true);
         }
         let blocks = self.p.checkpointing.lock().await;
-        self.checkpoint_now(false).await?;
+        self.checkpoint_now(false).await?.nothing()?;
         drop(blocks);
         self.begin_log(next).await
     }

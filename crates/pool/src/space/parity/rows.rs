@@ -113,7 +113,8 @@ impl Striped {
                 // Records that name its groups may be there still, and name others: whoever finds blocks torn by a power cut would not know why.
                 let group = |group| RowKey { row, group };
                 for group in self.p.groups.of(group(0)..=group(u32::MAX)) {
-                    group.state.lock().named = 0;
+                    let mut state = group.state.lock();
+                    (state.named, state.since) = (0, 0);
                 }
             }
             return Ok(());
@@ -142,7 +143,7 @@ impl Striped {
         let mut tries = TRIES;
         while !repaired.is_empty() {
             let before = repaired.len();
-            self.checkpoint().await?;
+            let left = self.checkpoint().await?;
             repaired.retain(|(g, generation)| {
                 let state = g.state.lock();
                 !state.flags.dead && state.generation == *generation
@@ -153,6 +154,7 @@ impl Striped {
             }
             // The journal has no room to name them, for what it has is not carried out.
             if tries == 0 {
+                left.nothing()?;
                 let (space, row) = (self.p.journal, RowNumber(0));
                 return Err(SpaceError::Unavailable { space, row, disks: Default::default() });
             }
@@ -173,7 +175,8 @@ impl Striped {
         for from in key.units().step_by(PIECE as usize) {
             let units = from..from + PIECE.min(GROUP_UNITS as u32);
             let using = self.p.life.read().await;
-            let group = match self.settle_now().await {
+            self.opened().await?;
+            let group = match self.settle_stripes(row, &units).await {
                 Ok(()) => self.ready(key, self.regions(&units)).await,
                 Err(e) => Err(e),
             };

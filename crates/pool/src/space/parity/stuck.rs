@@ -9,9 +9,11 @@ use parking_lot::Mutex;
 
 use super::Striped;
 use super::carry::Intent;
+use super::table::RowKey;
 use crate::RowNumber;
 use crate::journal::record;
 use crate::space::SpaceError;
+use crate::space::left::Left;
 
 #[derive(Default)]
 pub(super) struct Stuck(Mutex<Vec<Arc<Intent>>>);
@@ -56,24 +58,35 @@ impl Striped {
         if !self.p.stuck.has(row, units) {
             return Ok(());
         }
-        self.settle_stuck(|i| i.key.row == row && i.overlaps(units)).await
+        self.settle_stuck(|i| i.key.row == row && i.overlaps(units)).await?.nothing()
     }
 
-    /// Carries out what waits, of some or of all.
+    /// Carries out what waits, of some or of all, as far as it can be; the groups of what waits on.
     ///
     /// # Errors
-    /// The first; what could not be carried out waits on.
+    /// When the journal cannot be written.
     pub(super) fn settle_stuck<'a>(
         &'a self,
         which: impl Fn(&Intent) -> bool + Send + Sync + 'a,
-    ) -> BoxFuture<'a, Result<(), SpaceError>> {
+    ) -> BoxFuture<'a, Result<Left, SpaceError>> {
         Box::pin(async move {
-            while let Some(intent) = self.p.stuck.first(&which) {
+            let mut left: Vec<((RowKey, Range<u32>), SpaceError)> = Vec::new();
+            let name = |i: &Intent| (i.key, i.units());
+            while let Some(intent) =
+                self.p.stuck.first(|i| which(i) && left.iter().all(|(waits, _)| *waits != name(i)))
+            {
+                let name = name(&intent);
                 let units = record::units(intent.stripes.len(), self.p.columns(), intent.payload());
                 let room = match intent.is_journaled() {
                     true => None,
                     // Room that takes this to be made cannot be waited for here.
-                    false => Some(self.room(units).await?),
+                    false => match self.room(units).await {
+                        Ok(room) => Some(room),
+                        Err(error) => {
+                            left.push((name, error));
+                            continue;
+                        }
+                    },
                 };
                 if self.p.log.is_failed() {
                     self.mend().await?;
@@ -91,14 +104,16 @@ impl Striped {
                         continue;
                     }
                 };
-                self.carry_again(intent, room).await?;
+                if let Err(error) = self.carry_again(intent, room).await {
+                    left.push((name, error));
+                }
             }
-            Ok(())
+            Ok(left.into_iter().map(|((key, _), error)| (key.group_key(), error)).collect())
         })
     }
 
     /// Carries out what keeps the journal from being reused.
     pub(super) async fn settle_journaled(&self) -> Result<(), SpaceError> {
-        self.settle_stuck(Intent::is_journaled).await
+        self.settle_stuck(Intent::is_journaled).await?.nothing()
     }
 }

@@ -10,6 +10,7 @@ use std::ops::Range;
 
 use crate::blocks::Units;
 use crate::cache::{Cache, Cached, Entry, Flags, Key};
+use crate::groups::GroupKey;
 use crate::parity::Code;
 use crate::space::copies::Copy;
 use crate::{GROUP_UNITS, RowNumber};
@@ -24,6 +25,11 @@ pub(crate) struct RowKey {
 impl RowKey {
     pub(super) fn of(row: RowNumber, unit: u32) -> RowKey {
         RowKey { row, group: unit / GROUP_UNITS as u32 }
+    }
+
+    /// What the space's parts that know no columns call it.
+    pub(super) fn group_key(self) -> GroupKey {
+        GroupKey { row: self.row, column: 0, group: self.group }
     }
 
     /// Its first unit, counted from the beginning of the columns.
@@ -64,6 +70,8 @@ pub(super) struct RowState {
     pub(super) stale: bool,
     /// Where the newest journal record is that names it, plus one; 0 for none.
     pub(super) named: u64,
+    /// The same of the oldest one that its blocks do not say yet.
+    pub(super) since: u64,
     pub(super) flags: Flags,
 }
 
@@ -99,6 +107,12 @@ impl RowState {
         there(self.code, column, &self.written)
     }
 
+    /// A record of the journal names it.
+    pub(super) fn name(&mut self, named: u64) {
+        self.named = self.named.max(named);
+        self.since = if self.since == 0 { named } else { self.since.min(named) };
+    }
+
     /// Stripes of which anything is written.
     pub(super) fn any(&self) -> Units {
         self.written.iter().fold(Units::NONE, |all, w| all.or(w))
@@ -129,6 +143,7 @@ impl RowGroups {
             doubted: 0,
             stale: false,
             named: 0,
+            since: 0,
             flags: Flags::default(),
         })
     }
