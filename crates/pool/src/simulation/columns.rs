@@ -213,3 +213,58 @@ fn a_column_with_lost_units_moves() {
         assert_eq!(world.read(3..6).await, Ok(vec![4, 5, 6]));
     });
 }
+
+/// Both slabs of a column that moves rot in the same place: what the others make goes to both.
+#[test]
+fn what_is_healed_while_its_column_moves_moves_too() {
+    in_virtual_time(async {
+        let shape = Shape { disks: 5, slabs: 4, rows_max: 1, ..SINGLE };
+        let world = World::new(shape, 1).await;
+        world.write(0..4, &[1, 2, 3, 4]).await.expect("all disks are here");
+        world.path.quiesce().await.expect("all disks are here");
+        let (from, to) = (disk_of(&world, 0), elsewhere(&world, ROW).expect("there is one"));
+        world.path.begin_move(SPACE, ROW, 0, to).await.expect("it is free");
+        let new = usize::from(shape.columns + shape.parity);
+        let copied = world.space.resync_copy(ROW, new, u64::MAX, &Progress::default()).await;
+        assert_eq!(copied, Ok(true));
+        let state = world.book.state();
+        let row = &state.rows[&(SPACE, ROW)];
+        let places = [row.slabs[0].place, row.moving().expect("it moves").copy.place];
+        assert_eq!(places.map(|p| p.disk), [from, to.disk]);
+        for place in places {
+            let at = world.shape.areas().data(place.slab).offset;
+            world.machine.flip(SlotId(usize::from(place.disk.0)), at, 3);
+        }
+        assert_eq!(world.read(0..1).await, Ok(vec![1]), "from the others");
+        assert_eq!(world.path.finish_move(SPACE, ROW, &Progress::default()).await, Ok(Moved::Yes));
+        go(&world, &[disk_of(&world, 1).0]).await;
+        assert_eq!(world.read(0..4).await, Ok(vec![1, 2, 3, 4]));
+    });
+}
+
+/// A disk comes back while what it had is about to be made from the others: it is moved instead, so that the row never has less than it could.
+#[test]
+fn what_comes_back_in_the_last_moment_is_moved() {
+    in_virtual_time(async {
+        let world = filled(Shape { disks: 5, slabs: 4, rows_max: 1, ..SINGLE }).await;
+        world.path.quiesce().await.expect("all disks are here");
+        let from = disk_of(&world, 0);
+        go(&world, &[from.0]).await;
+        world.book.change(&[crate::Op::SetUsage { disk: from, usage: Usage::Retired }]).expect("it may be");
+        let comes_back = async {
+            let _one = world.path.joining.lock().await;
+            world.env.sleep(Duration::from_secs(5)).await;
+            world.machine.plug(SlotId(usize::from(from.0)));
+            world.bring_back_alone(from.0).await;
+        };
+        let progress = Progress::default();
+        let evacuated = async {
+            world.env.sleep(Duration::from_secs(1)).await;
+            world.path.evacuate(from, &progress).await
+        };
+        let ((), left) = join(comes_back, evacuated).await;
+        assert_eq!(left.expect("nothing fails").left, 0);
+        let worse = |s: &crate::State| s.rows.get(&(SPACE, ROW)).is_some_and(|r| r.slabs.iter().any(|c| c.missed != 0));
+        assert!(!world.book.states().iter().any(worse), "it had all the time what it has now");
+    });
+}

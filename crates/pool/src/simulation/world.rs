@@ -174,9 +174,15 @@ impl World {
 
     /// A disk that left comes back with what it has.
     pub(super) async fn bring_back(&self, disk: u16) {
+        let _one = self.path.joining.lock().await;
+        self.bring_back_alone(disk).await;
+    }
+
+    /// The same, for who keeps others from it.
+    pub(super) async fn bring_back_alone(&self, disk: u16) {
         let member = member(&self.shape, &self.machine, disk).expect("it is plugged in");
         let members = self.book.members().with(Arc::clone(&member));
-        self.path.join(&member).await.expect("it joins");
+        self.path.join_alone(&member).await.expect("it joins");
         self.book.set_members(members);
         self.book.change(&[Op::DiskPresent { disk: member.number }]).expect("it is present");
     }

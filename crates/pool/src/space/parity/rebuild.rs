@@ -288,7 +288,8 @@ impl Striped {
         Some(whole)
     }
 
-    /// Writes a unit to a column that is not what it should be. It is durable after the next checkpoint.
+    /// Writes a unit to a column that is not what it should be, and to the slab that the column moves to, where that has it: nobody looks there before it counts. It is
+    /// durable after the next checkpoint.
     pub(super) async fn put_back(
         &self,
         group: &RowGroup,
@@ -300,14 +301,22 @@ impl Striped {
         let (key, c) = (group.key, copy.index);
         let number = key.first() + unit as u32;
         let sum = self.sum(key.row, c, number, &bytes);
-        if let Some(disk) = &copy.disk
-            && let Err(error) = disk.write(copy.data_at(disk, number), [bytes].into_iter().collect()).await
-        {
-            // The others have it, so it is no longer needed here, or its owner hears of it when he writes.
-            return match self.space.fail_copy(key.row, copy, region, &error).await {
-                Err(SpaceError::Disk { .. }) | Ok(()) => Ok(()),
-                Err(other) => Err(other),
-            };
+        let is_next = |n: &Copy| n.is_new() && n.slab_of == c && n.is_current(region);
+        let next = self.targets(key.row).and_then(|t| t.into_iter().find(is_next));
+        let mut well = true;
+        for copy in next.iter().chain([copy]) {
+            let Some(disk) = &copy.disk else { continue };
+            let src = [bytes.clone()].into_iter().collect();
+            if let Err(error) = disk.write(copy.data_at(disk, number), src).await {
+                // The others have it, so it is no longer needed here, or its owner hears of it when he writes.
+                match self.space.fail_copy(key.row, copy, region, &error).await {
+                    Err(SpaceError::Disk { .. }) | Ok(()) => well &= copy.is_new(),
+                    Err(other) => return Err(other),
+                }
+            }
+        }
+        if !well {
+            return Ok(());
         }
         let mut state = group.state.lock();
         if state.lost[c].has(unit) {
