@@ -54,6 +54,8 @@ pub struct ServerSection {
     pub control: PathBuf,
     /// The file of users.
     pub users: PathBuf,
+    /// The directory for what is kept over a restart: events; nothing is kept without one.
+    pub state: Option<PathBuf>,
     /// Whether clients must sign.
     pub signing: Protection,
     /// Whether clients may or must encrypt.
@@ -189,4 +191,11 @@ pub fn default_control() -> PathBuf {
         Some(d) if !d.is_empty() => PathBuf::from(d).join("causeway/control.sock"),
         _ => std::env::temp_dir().join(format!("causeway-{}/control.sock", uid.as_raw())),
     }
+}
+
+/// Where what is kept over a restart goes unless somebody says otherwise: where systemd says (`StateDirectory=`), else nowhere.
+fn default_state() -> Option<PathBuf> {
+    // Of several the first.
+    let places = std::env::var_os("STATE_DIRECTORY")?;
+    std::env::split_paths(&places).next().filter(|p| p.is_absolute())
 }

@@ -8,7 +8,7 @@
 //! | `GET /v1/opens`, `DELETE /v1/opens/{id}` | [`types::OpenStatus`] |
 //! | `GET, POST /v1/users`, `PUT, DELETE /v1/users/{name}` | [`types::UserStatus`], [`types::NewUser`] |
 //! | `PATCH /v1/users/{name}` | [`types::UserChange`] |
-//! | `/v1/disks`, `/v1/pools`, `/v1/spaces`, `/v1/jobs`, `/v1/health` | see [`storage`] |
+//! | `/v1/disks`, `/v1/pools`, `/v1/spaces`, `/v1/jobs`, `/v1/health`, `/v1/events` | see [`storage`] |
 //! | `POST /v1/reload` | as SIGHUP |
 //! | `GET /v1/counters`, also `/counters` | [`counters::Snapshot`] |
 //! | `GET /metrics` | the same for Prometheus |
@@ -17,6 +17,7 @@
 //! users before they are answered.
 
 pub mod client;
+pub mod events;
 pub mod health;
 pub mod metrics;
 pub mod server;

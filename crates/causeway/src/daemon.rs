@@ -15,6 +15,7 @@ mod admin;
 mod backends;
 pub mod demo;
 mod direct;
+mod events;
 mod interfaces;
 mod listen;
 mod notify;
@@ -42,6 +43,7 @@ use thiserror::Error;
 
 pub use admin::AdminError;
 use backends::Running;
+pub use events::Events;
 use storage::Storage;
 pub use storage::StorageError;
 use users::Users;
@@ -69,6 +71,7 @@ pub struct Daemon {
     listeners: Vec<Listener>,
     workers: Workers,
     storage: Storage,
+    events: Arc<Events>,
     /// Where Prometheus may ask.
     metrics: Option<SocketAddr>,
 }
@@ -232,7 +235,10 @@ async fn run(config_path: PathBuf, config: Config, started: impl FnOnce(&Daemon)
     }
     let workers = Workers::start(&config.server, &server, &arena, &env)
         .map_err(|source| ServeError::System { what: "thread", source })?;
-    let storage = Storage::start(&config.storage, &arena, &env)
+    let events = Events::open(config.server.state.as_deref(), &env)
+        .map_err(|source| ServeError::System { what: "thread", source })?;
+    let events = Arc::new(events);
+    let storage = Storage::start(&config.storage, &arena, &env, &events)
         .map_err(|source| ServeError::System { what: "thread", source })?;
     let watchdog =
         Watchdog::start(workers.pulses()).map_err(|source| ServeError::System { what: "thread", source })?;
@@ -248,6 +254,7 @@ async fn run(config_path: PathBuf, config: Config, started: impl FnOnce(&Daemon)
         listeners: bound.iter().map(listen::Bound::describe).collect(),
         workers,
         storage,
+        events,
         metrics: metrics.as_ref().and_then(|m| m.local_addr().ok()),
         config,
     });
@@ -267,6 +274,7 @@ async fn run(config_path: PathBuf, config: Config, started: impl FnOnce(&Daemon)
     tokio::join!(signals.drain(&daemon), daemon.storage.begin_to_end());
     answering.abort();
     daemon.storage.stop().await;
+    daemon.events.stop();
     if let Some(task) = measured {
         task.abort();
     }
@@ -285,6 +293,11 @@ impl Daemon {
     /// Its pools.
     pub fn storage(&self) -> &Storage {
         &self.storage
+    }
+
+    /// What has happened to them.
+    pub fn events(&self) -> &Events {
+        &self.events
     }
 
     /// The performance counters now.

@@ -26,6 +26,10 @@ iwarp = ["0.0.0.0:5445"]
 # Who may log on: causeway user add NAME
 # users = "/etc/causeway/users.toml"
 
+# Where the server keeps what has happened (causeway event list) over a restart. The default is what systemd says,
+# /var/lib/causeway in the packaged service; elsewhere it is kept in memory only. No two servers may share it.
+# state = "/var/lib/causeway"
+
 # Whether clients must sign: "required" or "enabled".
 # signing = "required"
 

@@ -11,7 +11,7 @@ use super::reader::{Found, Source, Table};
 use super::storage::read_storage;
 use super::{
     Backend, Config, Dialect, ProblemKind, Problems, Protection, ServerSection, ShareSection, StorageSection,
-    default_control,
+    default_control, default_state,
 };
 
 const PORT: u16 = 445;
@@ -43,6 +43,7 @@ impl Default for ServerSection {
             announce_rdma: false,
             control: default_control(),
             users: PathBuf::from("/etc/causeway/users.toml"),
+            state: default_state(),
             signing: Protection::Required,
             encryption: Protection::Enabled,
             min_dialect: Dialect(0x0202),
@@ -134,6 +135,9 @@ fn read_server(t: Table<'_, '_>) -> ServerSection {
     }
     if !s.users.exists() {
         t.report(&users_at, "users", ProblemKind::NoUsers { path: s.users.clone() });
+    }
+    if let Some(p) = t.path("state", "state = \"/var/lib/causeway\"") {
+        s.state = Some(p.value);
     }
     if let Some(p) = t.word("signing", &PROTECTION[1..], "signing = \"required\"") {
         s.signing = p.value;

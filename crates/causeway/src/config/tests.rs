@@ -214,6 +214,7 @@ fn the_example_is_right() {
         iwarp: uncommented.server.iwarp.clone(),
         control: PathBuf::from("/run/causeway/control.sock"),
         metrics: uncommented.server.metrics,
+        state: Some(PathBuf::from("/var/lib/causeway")),
         ..ServerSection::default()
     };
     assert_eq!(uncommented.server, defaults);

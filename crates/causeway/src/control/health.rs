@@ -56,16 +56,25 @@ pub struct FaultStatus {
     pub since_unix_s: Option<u64>,
 }
 
+/// The severity of what is good to know.
+pub const INFORMATION: u8 = 4;
 /// From this severity on something has to be done.
 pub const WARNING: u8 = 5;
+/// The severity of what does not work, or is lost.
+pub const ERROR: u8 = 6;
 
 impl FaultStatus {
     /// `Information`, `Warning` or `Error`.
     pub fn severity_text(&self) -> &'static str {
-        match self.perceived_severity {
-            0..=4 => "Information",
-            5 => "Warning",
-            _ => "Error",
-        }
+        severity_text(self.perceived_severity)
+    }
+}
+
+/// `Information`, `Warning` or `Error`.
+pub fn severity_text(perceived_severity: u8) -> &'static str {
+    match perceived_severity {
+        ..=INFORMATION => "Information",
+        WARNING => "Warning",
+        _ => "Error",
     }
 }

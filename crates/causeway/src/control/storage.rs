@@ -21,6 +21,7 @@
 //! | `POST, DELETE /v1/spaces/{name}/attachment` | [`Attach`] |
 //! | `POST /v1/spaces/{name}/repair` | |
 //! | `GET /v1/health` | [`HealthReport`](super::health::HealthReport) |
+//! | `GET /v1/events?after=N&pool=NAME&limit=K` | [`Event`](super::events::Event), the newest last: see [`EventQuery`](super::events::EventQuery) |
 //! | `GET /v1/jobs` | [`JobStatus`] |
 //! | `POST /v1/jobs/{id}/{change}` | [`JobChange`] |
 //!

@@ -23,6 +23,7 @@ mod mover;
 mod open_pool;
 mod pools;
 mod spaces;
+mod tell;
 
 use std::future::Future;
 use std::io;
@@ -37,6 +38,7 @@ use tokio::sync::{mpsc, oneshot};
 pub use error::StorageError;
 pub use pools::Pools;
 
+use super::events::Events;
 use crate::config::StorageSection;
 
 /// Requests that may wait for the thread.
@@ -55,10 +57,15 @@ enum Request {
 
 impl Storage {
     /// Starts the thread. Requests wait until it has looked for pools.
-    pub(super) fn start(section: &StorageSection, arena: &Arena, env: &Env) -> io::Result<Storage> {
+    pub(super) fn start(
+        section: &StorageSection,
+        arena: &Arena,
+        env: &Env,
+        events: &Arc<Events>,
+    ) -> io::Result<Storage> {
         let (requests, receiver) = mpsc::channel(WAITING);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let pools = Arc::new(Pools::new(section, arena.clone(), env.clone()));
+        let pools = Arc::new(Pools::new(section, arena.clone(), env.clone(), Arc::clone(events)));
         let thread = thread::Builder::new()
             .name("storage".to_owned())
             .spawn(move || runtime.block_on(serve(receiver, pools)))?;

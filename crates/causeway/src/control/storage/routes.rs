@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Path as Segment, State};
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Path as Segment, Query, State};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use axum::{Json, Router};
@@ -12,6 +14,7 @@ use super::{
     NewFiles, NewPool, NewSpace, PoolChange, PoolDetail, PoolStatus, Qualified, QualifyRequest, SpaceChange,
     SpaceStatus,
 };
+use crate::control::events::{Event, EventQuery, QUERY};
 use crate::control::health::HealthReport;
 use crate::control::types::{Changed, Fault};
 use crate::daemon::{Daemon, StorageError};
@@ -39,6 +42,7 @@ pub fn router() -> Router<Arc<Daemon>> {
         .route("/v1/spaces/{name}/attachment", post(attach).delete(detach))
         .route("/v1/spaces/{name}/repair", post(repair))
         .route("/v1/health", get(health))
+        .route("/v1/events", get(events))
         .route("/v1/jobs", get(jobs))
         .route("/v1/jobs/{id}/{change}", post(change_job))
 }
@@ -187,6 +191,23 @@ async fn jobs(State(d): Daemons) -> Answer<Vec<JobStatus>> {
 
 async fn health(State(d): Daemons) -> Answer<HealthReport> {
     d.storage().ask(|s| async move { Ok(s.health().await) }).await.map(Json)
+}
+
+/// They are at hand also while the pools are busy; these are asked only when nothing has happened to one of that name.
+async fn events(
+    State(d): Daemons,
+    query: Result<Query<EventQuery>, QueryRejection>,
+) -> Result<Json<Vec<Event>>, Response> {
+    let Query(query) = query.map_err(|why| {
+        let what = std::error::Error::source(&why).map_or_else(|| why.to_string(), |s| s.to_string());
+        let fault = Fault { error: format!("the query is wrong: {what}"), cure: Some(QUERY.to_owned()) };
+        (StatusCode::BAD_REQUEST, Json(fault)).into_response()
+    })?;
+    if let Some(pool) = query.pool.clone().filter(|p| !d.events().knows(p)) {
+        let known = d.storage().ask(move |s| async move { s.pool(&pool).map(drop) }).await;
+        known.map_err(IntoResponse::into_response)?;
+    }
+    Ok(Json(d.events().list(&query)))
 }
 
 async fn change_job(State(d): Daemons, Segment((id, change)): Segment<(u64, JobChange)>) -> Answer<Changed> {

@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use disk::Disk;
 use disk::qualify::CannotPoolReason;
+use pool::jobs::Subject;
 use pool::{CreateError, CreateOptions, FaultDomains, NewDisk, Pool, Presence, UNIT, Usage};
 
 use super::error::{StorageError, name_for_people, place_for_people};
 use super::open_pool::OpenPool;
 use super::pools::{Closed, Known, Pools, done, real};
 use super::{find, leaving, media};
+use crate::control::events::EventKind;
 use crate::control::storage::{NewDisks, NewPool};
 use crate::control::types::Changed;
 use crate::output::{quoted, some};
@@ -44,8 +46,9 @@ impl Pools {
             CreateOptions { name: new.name.clone(), slab_bytes: new.slab_size, by: self.by.clone() };
         let pool = Pool::create(&self.env, &self.arena, &disks, options).await?;
         let notes = self.unlisted(&paths);
-        self.keep(pool, false, Vec::new()).await?;
+        let open = self.keep(pool, false, Vec::new()).await?;
         tracing::info!(pool = new.name, disks = paths.len(), "pool created");
+        open.teller.tell(EventKind::PoolCreated, format!("created of {}", some(paths.len(), "disk")));
         Ok(done(format!("pool {} created of {}", new.name, some(paths.len(), "disk")), notes))
     }
 
@@ -106,6 +109,8 @@ impl Pools {
         }
         open.pool.take_offline(number).await?;
         open.release_absent();
+        let object = open.teller.object(Subject::Disk(number));
+        open.teller.tell_of(EventKind::DiskLeft, object, "taken offline by hand".to_owned());
         Ok(done(format!("disk {} takes no part in the pool {} now", number.0, open.name()), Vec::new()))
     }
 
@@ -127,6 +132,7 @@ impl Pools {
         let entry = Closed { name: name.clone(), disks, reason, cure };
         self.known.lock().insert(open.pool.id(), Known::Closed(entry));
         closed?;
+        open.teller.tell(EventKind::PoolExported, "another machine may open it".to_owned());
         Ok(done(format!("pool {name} exported"), Vec::new()))
     }
 
@@ -145,6 +151,7 @@ impl Pools {
         self.known.lock().remove(&id);
         erased?;
         tracing::info!(pool = name, "pool destroyed");
+        open.teller.tell(EventKind::PoolDestroyed, "erased, with all that was in it".to_owned());
         let notes = match absent {
             0 => Vec::new(),
             n => vec![format!("{n} of its disks were not here and still have its label")],
@@ -210,6 +217,7 @@ impl OpenPool {
     async fn add(&self, disk: &NewDisk) -> Result<pool::DiskNumber, StorageError> {
         let data = self.writable()?;
         let number = data.add_disk(&self.pool, disk).await?;
+        self.tell_joined(EventKind::DiskAdded, number);
         self.joined();
         if disk.usage == Usage::AutoSelect
             && let Some(mover) = self.mover()
@@ -227,7 +235,15 @@ impl OpenPool {
     ) -> Result<pool::DiskNumber, StorageError> {
         let data = self.writable()?;
         let number = data.return_disk(&self.pool, disk, accept_loss).await?;
+        self.tell_joined(EventKind::DiskReturned, number);
         self.joined();
         Ok(number)
+    }
+
+    fn tell_joined(&self, kind: EventKind, number: pool::DiskNumber) {
+        let members = self.pool.members();
+        let place = members.iter().find(|m| m.number == number).map(|m| m.disk.info().path.clone());
+        let place = place.map_or_else(String::new, |p| format!("at {}", p.display()));
+        self.teller.tell_of(kind, self.teller.object(Subject::Disk(number)), place);
     }
 }

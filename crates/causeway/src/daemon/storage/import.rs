@@ -12,6 +12,7 @@ use super::find::{self, Labelled};
 use super::machine;
 use super::open_pool::OpenPool;
 use super::pools::{Closed, Known, Pools, done, real};
+use crate::control::events::EventKind;
 use crate::control::storage::ImportRequest;
 use crate::control::types::Changed;
 use crate::output::quoted;
@@ -39,6 +40,7 @@ impl Pools {
                 Ok(open) => {
                     let name = open.name();
                     tracing::info!(pool = name, "pool opened");
+                    open.tell_opened(EventKind::PoolOpened, "the server has started");
                     open.notes
                         .iter()
                         .cloned()
@@ -72,6 +74,7 @@ impl Pools {
                 Ok(open) => {
                     notes.extend(open.notes.iter().cloned().chain(open.absent()));
                     let how = if open.read_only { " for reading only" } else { "" };
+                    open.tell_opened(EventKind::PoolImported, &format!("opened{how}"));
                     opened.push(format!("pool {} opened{how}", open.name()));
                 }
                 Err(error) if request.name.is_some() => return Err(error),

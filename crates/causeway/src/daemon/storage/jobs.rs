@@ -20,6 +20,7 @@ use tokio::sync::Notify;
 use super::error::StorageError;
 use super::open_pool::OpenPool;
 use super::pools::{Pools, done};
+use super::tell::{Teller, ToldJob};
 use crate::config::JobsSection;
 use crate::control::storage::{JobChange, JobStatus};
 use crate::control::types::Changed;
@@ -42,11 +43,18 @@ pub(super) struct Mender {
     stopping: AtomicBool,
     /// Between two scrubs of a space, in seconds; 0: there are none.
     scrub_every_s: u64,
+    teller: Teller,
 }
 
 impl Mender {
     /// Begins to mend what a crash or an absence has left.
-    pub(super) fn start(env: &Env, pool: &Pool, data: &Arc<DataPath>, jobs: JobsSection) -> Arc<Mender> {
+    pub(super) fn start(
+        env: &Env,
+        pool: &Pool,
+        data: &Arc<DataPath>,
+        jobs: JobsSection,
+        teller: &Teller,
+    ) -> Arc<Mender> {
         let target = Duration::from_millis(jobs.latency_ms);
         data.jobs.set_pacing(Pacing { target, minimum: jobs.minimum, ..Pacing::default() });
         let mender = Arc::new(Mender {
@@ -57,6 +65,7 @@ impl Mender {
             held: Mutex::default(),
             stopping: AtomicBool::new(false),
             scrub_every_s: jobs.scrub_days * 24 * 60 * 60,
+            teller: teller.clone(),
         });
         env.spawn(Arc::clone(&mender).run());
         mender
@@ -94,9 +103,9 @@ impl Mender {
     }
 
     /// A job that nobody has stopped and that is not there yet.
-    fn begin(&self, kind: Kind, subject: Subject) -> Option<Job> {
+    fn begin(&self, kind: Kind, subject: Subject) -> Option<ToldJob> {
         let held = self.held.lock().contains(&(kind, subject));
-        if held { None } else { self.data.jobs.begin(kind, subject) }
+        if held { None } else { self.teller.begin(&self.data.jobs, kind, subject) }
     }
 
     /// A disk joins or leaves, or a minute passes.
@@ -120,7 +129,7 @@ impl Mender {
         job.is_stopped()
     }
 
-    async fn resolve(self: Arc<Mender>, job: Job) {
+    async fn resolve(self: Arc<Mender>, job: ToldJob) {
         let name = self.name();
         loop {
             let change = self.change();
@@ -141,7 +150,7 @@ impl Mender {
         }
     }
 
-    async fn resync(self: Arc<Mender>, job: Job, disk: DiskNumber) {
+    async fn resync(self: Arc<Mender>, job: ToldJob, disk: DiskNumber) {
         let (name, number) = (self.name(), disk.0);
         tracing::info!(pool = name, disk = number, "a disk is brought up to date");
         let mut passes = 0;
@@ -205,7 +214,7 @@ impl Mender {
         }
     }
 
-    async fn scrub(self: Arc<Mender>, job: Job, kind: Kind, space: Space, mut anew: bool) {
+    async fn scrub(self: Arc<Mender>, job: ToldJob, kind: Kind, space: Space, mut anew: bool) {
         let id = space.id();
         let name = self.pool.read(|s| s.spaces.get(&id).map_or_else(String::new, |r| r.name.clone()));
         loop {
@@ -225,6 +234,9 @@ impl Mender {
                 Err(error) => {
                     tracing::warn!(space = name, %error, "not every copy could be read");
                     let gone = self.pool.read(|s| !s.spaces.contains_key(&id));
+                    if gone {
+                        job.fail(error.to_string());
+                    }
                     if gone || !job.wait_for(Why::Failed(error.to_string()), change).await {
                         self.is_over(&job, (kind, Subject::Space(id)));
                         return;
@@ -249,7 +261,7 @@ impl Mender {
     /// Reads every copy of a space, and heals what is not as it was written; false when that is under way already.
     fn repair(self: &Arc<Mender>, space: SpaceId) -> Result<bool, StorageError> {
         let (disk, subject) = (self.data.space(space)?, Subject::Space(space));
-        let Some(job) = self.data.jobs.begin(Kind::Repair, subject) else { return Ok(false) };
+        let Some(job) = self.teller.begin(&self.data.jobs, Kind::Repair, subject) else { return Ok(false) };
         // One by schedule would read the same: it gives way, and begins to count anew when this one has ended.
         let scrubs = |j: &JobState| (j.kind, j.subject) == (Kind::Scrub, subject);
         if let Some(scrub) = self.data.jobs.list().into_iter().find(scrubs) {

@@ -1,11 +1,13 @@
 //! Disks that leave, are replaced, or change what they are for; pools that are evened out, upgraded, and told what to do when they fill up.
 
+use pool::jobs::Subject;
 use pool::{DiskNumber, FaultDomains, Policy, Usage, placement};
 
 use super::error::{StorageError, name_for_people, place_for_people};
 use super::media::media_of;
 use super::open_pool::OpenPool;
 use super::pools::{Pools, done};
+use crate::control::events::EventKind;
 use crate::control::storage::{DiskChange, NewDisks, Place, PoolChange, UsageSetting};
 use crate::control::types::Changed;
 use crate::output::{human_bytes, human_seconds, quoted};
@@ -170,6 +172,7 @@ impl Pools {
                 return Err(StorageError::PoolExists(new));
             }
             open.pool.rename(&new).await?;
+            open.teller.tell(EventKind::PoolRenamed, format!("it was {name}"));
             told.push(format!("pool {name} is called {new} now"));
         }
         let text = if told.is_empty() { "nothing was to be changed".to_owned() } else { told.join("\n") };
@@ -183,8 +186,10 @@ impl OpenPool {
         let (pool, disk) = (self.name(), number.0);
         let plan = self.pool.read(|s| placement::evacuation(s, number));
         if plan.moves + plan.left == 0 {
+            let object = self.teller.object(Subject::Disk(number));
             self.pool.remove_disk(number).await?;
             self.release_absent();
+            self.teller.tell_of(EventKind::DiskRemoved, object, "it was empty".to_owned());
             return Ok(done(format!("disk {disk} removed from the pool {pool}"), Vec::new()));
         }
         let size = |slabs: usize| human_bytes(self.pool.read(|s| slabs as u64 * s.slab_bytes));

@@ -18,6 +18,9 @@ use pool::jobs::{Job, Kind, Stays, Subject, Why};
 use pool::{Absence, DataPath, DiskNumber, Policy, Pool, Presence, State, Usage, placement};
 use tokio::sync::watch;
 
+use super::tell::{Teller, ToldJob};
+use crate::control::events::EventKind;
+
 /// After this, what could not go on tries again.
 const AGAIN: Duration = Duration::from_secs(60);
 
@@ -29,6 +32,9 @@ const PASSES: u32 = 20;
 /// Disks whose fill differs by more than so many percent of their room are made even at the start: somebody added one, and it did not come to
 /// an end.
 const UNEVEN: u64 = 20;
+
+/// What is told of a disk that leaves by and by.
+const EMPTIED: &str = "what it had is on others, and it is no more of the pool";
 
 /// What moves data of one data path; it ends with it.
 pub(super) struct Mover {
@@ -42,11 +48,12 @@ pub(super) struct Mover {
     lost: Mutex<BTreeMap<DiskNumber, Instant>>,
     held: Mutex<BTreeSet<(Kind, Subject)>>,
     stopping: AtomicBool,
+    teller: Teller,
 }
 
 impl Mover {
     /// Begins to look for what is to be moved.
-    pub(super) fn start(env: &Env, pool: &Pool, data: &Arc<DataPath>) -> Arc<Mover> {
+    pub(super) fn start(env: &Env, pool: &Pool, data: &Arc<DataPath>, teller: &Teller) -> Arc<Mover> {
         let mover = Arc::new(Mover {
             env: env.clone(),
             pool: pool.clone(),
@@ -56,6 +63,7 @@ impl Mover {
             lost: Mutex::default(),
             held: Mutex::default(),
             stopping: AtomicBool::new(false),
+            teller: teller.clone(),
         });
         env.spawn(Arc::clone(&mover).run());
         mover
@@ -124,7 +132,7 @@ impl Mover {
         if self.held.lock().contains(&(kind, subject)) {
             return;
         }
-        if let Some(job) = self.data.jobs.begin(kind, subject) {
+        if let Some(job) = self.teller.begin(&self.data.jobs, kind, subject) {
             self.env.spawn(Arc::clone(self).empty(job, kind, disk));
         }
     }
@@ -137,7 +145,7 @@ impl Mover {
         if held || !(left || self.rebalance.load(Ordering::Relaxed)) {
             return;
         }
-        if let Some(job) = self.data.jobs.begin(Kind::Rebalance, Subject::Pool) {
+        if let Some(job) = self.teller.begin(&self.data.jobs, Kind::Rebalance, Subject::Pool) {
             self.env.spawn(Arc::clone(self).even_out(job));
         }
     }
@@ -187,7 +195,7 @@ impl Mover {
     }
 
     /// Moves everything off a disk that leaves or is lost.
-    async fn empty(self: Arc<Mover>, job: Job, kind: Kind, disk: DiskNumber) {
+    async fn empty(self: Arc<Mover>, job: ToldJob, kind: Kind, disk: DiskNumber) {
         let (name, number) = (self.name(), disk.0);
         tracing::info!(pool = name, disk = number, job = kind.name(), "what the disk has is moved to others");
         let mut passes = 0;
@@ -233,7 +241,7 @@ impl Mover {
     }
 
     /// Ends the moves that were begun, and makes the disks evenly full if that is wanted.
-    async fn even_out(self: Arc<Mover>, job: Job) {
+    async fn even_out(self: Arc<Mover>, job: ToldJob) {
         let name = self.name();
         let resumed = self.data.resume_moves(&job).await;
         let wanted = self.rebalance.swap(false, Ordering::Relaxed);
@@ -244,7 +252,10 @@ impl Mover {
         match result {
             Ok(moved) if wanted => tracing::info!(pool = name, moved, "the disks are evenly full"),
             Ok(_) => {}
-            Err(error) => tracing::warn!(pool = name, %error, "the disks are not evenly full"),
+            Err(error) => {
+                tracing::warn!(pool = name, %error, "the disks are not evenly full");
+                job.fail(error.to_string());
+            }
         }
         self.is_over(&job, Kind::Rebalance, Subject::Pool);
     }
@@ -252,9 +263,11 @@ impl Mover {
     /// Lets a disk go that was to leave and is empty.
     async fn take_out(&self, disk: DiskNumber) {
         let (name, number) = (self.name(), disk.0);
+        let object = self.teller.object(Subject::Disk(disk));
         match self.pool.remove_disk(disk).await {
             Ok(()) => {
                 self.data.release_absent();
+                self.teller.tell_of(EventKind::DiskRemoved, object, EMPTIED.to_owned());
                 tracing::info!(pool = name, disk = number, "the disk is no more of the pool");
             }
             Err(error) => tracing::warn!(pool = name, disk = number, %error, "the disk cannot leave"),

@@ -16,7 +16,9 @@ use super::error::StorageError;
 use super::jobs::Mender;
 use super::mover::Mover;
 use super::pools::Pools;
+use super::tell::Teller;
 use crate::config::JobsSection;
+use crate::control::events::EventKind;
 
 /// See the module.
 pub(super) struct OpenPool {
@@ -25,6 +27,7 @@ pub(super) struct OpenPool {
     /// What was noticed when it was opened, and holds as long as it is open.
     pub(super) notes: Vec<String>,
     pub(super) attachments: Attachments,
+    pub(super) teller: Teller,
     env: Env,
     arena: Arena,
     jobs: JobsSection,
@@ -55,6 +58,7 @@ impl OpenPool {
         notes: Vec<String>,
     ) -> Result<OpenPool, StorageError> {
         let open = OpenPool {
+            teller: Teller::new(&pools.env, &pools.events, &pool),
             pool,
             read_only,
             notes,
@@ -106,8 +110,8 @@ impl OpenPool {
         let data = DataPath::of_pool(&self.pool, env, arena, PathOptions::default()).await?;
         data.jobs.pause_all(std::mem::take(&mut *self.paused.lock()));
         let workers = || Workers {
-            mender: Mender::start(&self.env, &self.pool, &data, self.jobs),
-            mover: Mover::start(&self.env, &self.pool, &data),
+            mender: Mender::start(&self.env, &self.pool, &data, self.jobs, &self.teller),
+            mover: Mover::start(&self.env, &self.pool, &data, &self.teller),
         };
         let workers = (!self.read_only).then(workers);
         *self.live.lock() = Some(Live { data, workers });
@@ -187,6 +191,13 @@ impl OpenPool {
             absent.map(|(n, r)| format!("disk {} ({})", n.0, r.name)).collect()
         });
         (!absent.is_empty()).then(|| format!("not here: {}", absent.join(", ")))
+    }
+
+    /// Tells that it is in use from now on, and what was noticed.
+    pub(super) fn tell_opened(&self, kind: EventKind, how: &str) {
+        let noticed = self.notes.iter().cloned().chain(self.absent());
+        let parts: Vec<String> = [how.to_owned()].into_iter().chain(noticed).collect();
+        self.teller.tell(kind, parts.join("; "));
     }
 
     /// Where its disks are.

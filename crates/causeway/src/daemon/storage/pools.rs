@@ -16,7 +16,9 @@ use super::health::Watch;
 use super::machine;
 use super::open_pool::OpenPool;
 use crate::config::{JobsSection, StorageSection};
+use crate::control::events::EventKind;
 use crate::control::types::Changed;
+use crate::daemon::events::Events;
 
 /// See the module. Lives on the storage thread; `changing` is held over every change.
 pub struct Pools {
@@ -29,6 +31,7 @@ pub struct Pools {
     pub(super) known: Mutex<BTreeMap<PoolId, Known>>,
     /// The faults that were told.
     pub(super) watch: Watch,
+    pub(super) events: Arc<Events>,
 }
 
 /// A pool that has been seen.
@@ -48,11 +51,11 @@ pub(super) struct Closed {
 }
 
 impl Pools {
-    pub(super) fn new(section: &StorageSection, arena: Arena, env: Env) -> Pools {
+    pub(super) fn new(section: &StorageSection, arena: Arena, env: Env, events: Arc<Events>) -> Pools {
         let (devices, jobs) = (section.devices.clone(), section.jobs);
         let (changing, known) = (tokio::sync::Mutex::default(), Mutex::default());
         let watch = Watch::default();
-        Pools { env, arena, devices, jobs, by: machine::claimant(), changing, known, watch }
+        Pools { env, arena, devices, jobs, by: machine::claimant(), changing, known, watch, events }
     }
 
     /// A pool by name or identity.
@@ -121,7 +124,10 @@ impl Pools {
         for open in self.open_pools() {
             let name = open.name();
             match open.close().await {
-                Ok(()) => tracing::info!(pool = name, "pool exported"),
+                Ok(()) => {
+                    tracing::info!(pool = name, "pool exported");
+                    open.teller.tell(EventKind::PoolClosed, "the server ends".to_owned());
+                }
                 Err(error) => tracing::error!(pool = name, %error, "pool not exported cleanly"),
             }
         }

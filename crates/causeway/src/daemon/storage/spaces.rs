@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use disk::Media;
 use pool::book::Book;
+use pool::jobs::Subject;
 use pool::{
     CommitError, DiskNumber, DiskRecord, InvalidOp, MediaClass, Op, Provisioning, Resiliency, RowNumber,
     SpaceError, SpaceId, SpaceRecord, State, UNIT, Usage,
@@ -14,6 +15,7 @@ use super::error::{StorageError, name_for_people};
 use super::media::class_of;
 use super::open_pool::OpenPool;
 use super::pools::{Pools, done};
+use crate::control::events::EventKind;
 use crate::control::storage::{NewSpace, ProvisioningSetting, ResiliencySetting, SpaceChange, SpaceStatus};
 use crate::control::types::Changed;
 use crate::output::human_bytes;
@@ -52,6 +54,8 @@ impl Pools {
             return Err(error);
         }
         tracing::info!(pool = open.name(), space = new.name, size, "virtual disk created");
+        let object = open.teller.object(Subject::Space(space));
+        open.teller.tell_of(EventKind::VirtualDiskCreated, object, human_bytes(size));
         let more = (size > room).then(|| {
             format!("the pool has room for {} of it now: add disks before more is written", human_bytes(room))
         });
@@ -118,7 +122,13 @@ impl Pools {
             true => open.grow_fixed(space, had, size).await?,
             false => open.set_size(space, size).await?,
         }
-        Ok(done(format!("virtual disk {name} has {} now", human_bytes(size)), Vec::new()))
+        let (object, sizes) = (open.teller.object(Subject::Space(space)), [had, size].map(human_bytes));
+        open.teller.tell_of(
+            EventKind::VirtualDiskResized,
+            object,
+            format!("from {} to {}", sizes[0], sizes[1]),
+        );
+        Ok(done(format!("virtual disk {name} has {} now", sizes[1]), Vec::new()))
     }
 
     /// Destroys a virtual disk and what is on it.
@@ -129,8 +139,11 @@ impl Pools {
         let _one = self.changing.lock().await;
         let (open, space) = self.space_to_change(name)?;
         self.refuse_attached(&open, open.attachments.place(space).map(|_| space))?;
+        let object = open.teller.object(Subject::Space(space));
         open.writable()?.destroy_space(space).await?;
         tracing::info!(pool = open.name(), space = name, "virtual disk destroyed");
+        let message = "destroyed, with what was on it".to_owned();
+        open.teller.tell_of(EventKind::VirtualDiskDestroyed, object, message);
         Ok(done(format!("virtual disk {name} destroyed"), Vec::new()))
     }
 

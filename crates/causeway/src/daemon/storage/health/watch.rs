@@ -8,7 +8,9 @@ use counters::health::{CLEARED, NOW, RAISED};
 use parking_lot::Mutex;
 
 use super::super::pools::Pools;
-use crate::control::health::FaultStatus;
+use crate::control::events::{Event, EventKind, Happening};
+use crate::control::health::{FaultStatus, INFORMATION};
+use crate::output::human_seconds;
 
 /// How often it is looked.
 const EVERY: Duration = Duration::from_secs(5);
@@ -42,6 +44,13 @@ impl Watch {
         }
     }
 
+    /// One is known for longer than this run of the server.
+    fn backdate(&self, fault_id: &str, since_unix_s: u64) {
+        if let Some(seen) = self.faults.lock().get_mut(fault_id) {
+            seen.since_unix_s = since_unix_s;
+        }
+    }
+
     /// Takes the faults that there are now. One that has become better or worse has ended and begun.
     fn look(&self, now: Vec<(String, FaultStatus)>, unix_s: u64) -> Changes {
         let mut seen = self.faults.lock();
@@ -68,26 +77,42 @@ impl Watch {
 impl Pools {
     /// Tells of faults for as long as the thread lives.
     pub(in super::super) async fn watch_health(self: Arc<Pools>) {
+        let mut earlier = self.events.open_faults();
         loop {
-            self.tell(self.pool_faults());
+            self.tell(self.pool_faults(), &mut earlier);
             self.env.sleep(EVERY).await;
         }
     }
 
-    fn tell(&self, pools: Vec<(String, Vec<FaultStatus>)>) {
+    /// `earlier`: faults of the run of the server before this one, until the first look.
+    fn tell(&self, pools: Vec<(String, Vec<FaultStatus>)>, earlier: &mut BTreeMap<String, Event>) {
         // Each pool is counted from the first look on, with or without faults.
         pools.iter().for_each(|(name, _)| drop(counters::pool_health(name)));
         let of =
             |(pool, faults): (String, Vec<FaultStatus>)| faults.into_iter().map(move |f| (pool.clone(), f));
         let faults = pools.into_iter().flat_map(of).collect();
-        let changes = self.watch.look(faults, self.env.unix_time().as_secs());
-        for Seen { pool, fault, .. } in &changes.cleared {
+        let now_unix_s = self.env.unix_time().as_secs();
+        let changes = self.watch.look(faults, now_unix_s);
+        for Seen { pool, fault, since_unix_s } in &changes.cleared {
+            let message =
+                format!("it is over after {}", human_seconds(now_unix_s.saturating_sub(*since_unix_s)));
+            self.events.record(cleared(raised(pool, fault), message));
             counters::pool_health(pool).add(CLEARED, 1);
             counters::pool_health(pool).sub(cell(fault), 1);
             let (kind, object) = (&fault.fault_type, &fault.faulting_object_description);
             tracing::info!(pool, fault = kind, id = fault.fault_id, "fault cleared: {object}");
         }
         for Seen { pool, fault, .. } in &changes.raised {
+            // One that was there before the server started is the same one.
+            match earlier.remove(&fault.fault_id) {
+                Some(b) if b.what.perceived_severity == fault.perceived_severity => {
+                    self.watch.backdate(&fault.fault_id, b.time_unix_s);
+                }
+                other => {
+                    other.into_iter().for_each(|b| self.events.record(over(b)));
+                    self.events.record(raised(pool, fault));
+                }
+            }
             counters::pool_health(pool).add(RAISED, 1);
             counters::pool_health(pool).add(cell(fault), 1);
             let (kind, object, id) = (&fault.fault_type, &fault.faulting_object_description, &fault.fault_id);
@@ -97,7 +122,27 @@ impl Pools {
                 _ => tracing::error!(pool, fault = kind, id, "fault raised: {object}: {}", fault.reason),
             }
         }
+        std::mem::take(earlier).into_values().for_each(|b| self.events.record(over(b)));
     }
+}
+
+fn raised(pool: &str, fault: &FaultStatus) -> Happening {
+    let object = fault.faulting_object_description.clone();
+    Happening {
+        perceived_severity: fault.perceived_severity,
+        fault_id: Some(fault.fault_id.clone()),
+        fault_type: Some(fault.fault_type.clone()),
+        ..Happening::new(EventKind::FaultRaised, pool, object, fault.reason.clone())
+    }
+}
+
+fn cleared(raised: Happening, message: String) -> Happening {
+    Happening { kind: EventKind::FaultCleared, perceived_severity: INFORMATION, message, ..raised }
+}
+
+/// One that was raised in the run of the server before this one.
+fn over(raised: Event) -> Happening {
+    cleared(raised.what, "it was not there any more, as it had been, when the server started".to_owned())
 }
 
 fn cell(fault: &FaultStatus) -> counters::Cell {

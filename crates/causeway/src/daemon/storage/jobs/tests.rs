@@ -8,6 +8,7 @@ use pool::{
 };
 
 use super::*;
+use crate::daemon::events::Events;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -34,7 +35,8 @@ async fn mended(env: &Env, jobs: JobsSection) -> (Pool, Arc<DataPath>, SpaceId, 
     let src = [IoBuf::from(vec![7; 1 << 20])].into_iter().collect();
     vm.write(&Ctx::default(), 0, src).wait().await.expect("a write");
     vm.flush_all().await.expect("a flush");
-    let mender = Mender::start(env, &pool, &data, jobs);
+    let events = Arc::new(Events::open(None, env).expect("no file"));
+    let mender = Mender::start(env, &pool, &data, jobs, &Teller::new(env, &events, &pool));
     (pool, data, space, mender)
 }
 

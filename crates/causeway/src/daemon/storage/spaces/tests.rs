@@ -5,6 +5,7 @@ use pool::{CreateOptions, NewDisk, Pool};
 
 use super::*;
 use crate::config::{JobsSection, StorageSection};
+use crate::daemon::events::Events;
 
 const SLAB: u64 = 2 << 20;
 
@@ -12,7 +13,12 @@ const SLAB: u64 = 2 << 20;
 async fn with_fixed() -> (OpenPool, SpaceId) {
     let (env, arena) = (Env::simulated(1), Arena::new(64 << 20).expect("memory"));
     let section = StorageSection { devices: Vec::new(), jobs: JobsSection::default() };
-    let pools = Pools::new(&section, arena.clone(), env.clone());
+    let pools = Pools::new(
+        &section,
+        arena.clone(),
+        env.clone(),
+        Arc::new(Events::open(None, &env).expect("no file")),
+    );
     let disk = |n| MemoryDisk::new(&MemoryOptions::new(format!("d{n}"), 64 << 20)) as Arc<dyn Disk>;
     let disks: Vec<NewDisk> = (0..2).map(|n| NewDisk::new(disk(n))).collect();
     let options = CreateOptions { name: "tank".into(), slab_bytes: Some(SLAB), by: pools.by.clone() };

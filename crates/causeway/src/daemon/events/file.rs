@@ -1,0 +1,120 @@
+//! The file of events: a line of JSON for each, the newest last.
+//!
+//! When it has [`SIZE_MAX`] bytes it becomes the older file, in the place of the one before; the two have more than memory keeps. It is only appended to.
+//! What is no event is left out when it is read, such as a last line that was cut off, or what somebody else has written there.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use super::KEPT;
+use crate::control::events::Event;
+
+/// Bytes of a file, but for one event.
+const SIZE_MAX: u64 = 1 << 20;
+
+/// The names of the two.
+const NAME: &str = "events.jsonl";
+const OLDER: &str = "events.jsonl.1";
+
+/// See the module.
+pub(super) struct EventFile {
+    directory: PathBuf,
+    open: Option<(File, u64)>,
+    /// An event could not be written, which was told.
+    is_failing: bool,
+}
+
+impl EventFile {
+    /// The file of a directory, and its newest events by number. Nothing is made before the first is written.
+    pub(super) fn open(directory: &Path) -> (EventFile, Vec<Event>) {
+        let mut events = Vec::new();
+        for path in [OLDER, NAME].map(|name| directory.join(name)) {
+            match read(&path) {
+                Ok((found, 0)) => events.extend(found),
+                Ok((found, odd)) => {
+                    events.extend(found);
+                    tracing::warn!(path = %path.display(), lines = odd, "not all lines of the file of events can be read");
+                }
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => {
+                    tracing::error!(path = %path.display(), %error, "the events from before are not shown");
+                }
+            }
+        }
+        events.sort_by_key(|e| e.number);
+        events.drain(..events.len().saturating_sub(KEPT));
+        (EventFile { directory: directory.to_owned(), open: None, is_failing: false }, events)
+    }
+
+    /// Writes one to the end; what becomes of it is told in the log.
+    pub(super) fn append(&mut self, event: &Event) {
+        match self.write(event) {
+            Ok(()) if self.is_failing => {
+                self.is_failing = false;
+                tracing::info!("events are kept over a restart again");
+            }
+            Ok(()) => {}
+            Err(error) => {
+                // What is wrong may be over when the next one is written.
+                self.open = None;
+                if !self.is_failing {
+                    self.is_failing = true;
+                    let path = self.directory.join(NAME);
+                    tracing::error!(path = %path.display(), %error, "events are not kept over a restart: see server.state in the configuration");
+                }
+            }
+        }
+    }
+
+    fn write(&mut self, event: &Event) -> io::Result<()> {
+        let mut line = serde_json::to_vec(event)?;
+        line.push(b'\n');
+        let (mut file, size) = match self.open.take() {
+            Some(open) => open,
+            None => begin(&self.directory)?,
+        };
+        file.write_all(&line)?;
+        let size = size + line.len() as u64;
+        if size < SIZE_MAX {
+            self.open = Some((file, size));
+            return Ok(());
+        }
+        fs::rename(self.directory.join(NAME), self.directory.join(OLDER))
+    }
+}
+
+/// Opens the file to append to it, and its length; after a line that was cut off a new one begins.
+fn begin(directory: &Path) -> io::Result<(File, u64)> {
+    DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+    let mut file =
+        OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(directory.join(NAME))?;
+    let mut size = file.metadata()?.len();
+    let mut last = [b'\n'];
+    if size > 0 {
+        file.read_exact_at(&mut last, size - 1)?;
+    }
+    if last != [b'\n'] {
+        file.write_all(b"\n")?;
+        size += 1;
+    }
+    Ok((file, size))
+}
+
+/// The events of a file, and how many lines are none. A file that is longer than ours become is read from as far from its end.
+fn read(path: &Path) -> io::Result<(Vec<Event>, usize)> {
+    let mut file = File::open(path)?;
+    let size = file.metadata()?.len();
+    file.seek(SeekFrom::Start(size.saturating_sub(2 * SIZE_MAX)))?;
+    let mut bytes = Vec::new();
+    file.take(2 * SIZE_MAX).read_to_end(&mut bytes)?;
+    let (mut events, mut odd) = (Vec::new(), 0);
+    for line in bytes.split(|b| *b == b'\n').filter(|l| !l.is_empty()) {
+        match serde_json::from_slice(line) {
+            Ok(event) => events.push(event),
+            Err(_) => odd += 1,
+        }
+    }
+    Ok((events, odd))
+}

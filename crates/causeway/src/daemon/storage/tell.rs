@@ -1,0 +1,127 @@
+//! Tells what happens to an open pool: in events, and of its jobs when they begin and how they end.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Instant;
+
+use env::Env;
+use parking_lot::Mutex;
+use pool::jobs::{Board, Job, Kind, Subject};
+use pool::{Pool, State};
+
+use crate::control::events::{EventKind, Happening};
+use crate::control::health::{ERROR, INFORMATION, WARNING};
+use crate::daemon::events::Events;
+use crate::output::{human_bytes, human_seconds, some};
+
+/// See the module.
+#[derive(Clone)]
+pub(super) struct Teller {
+    env: Env,
+    events: Arc<Events>,
+    pool: Pool,
+}
+
+/// A job whose end is told when it is dropped.
+pub(super) struct ToldJob {
+    job: Job,
+    kind: Kind,
+    object: String,
+    began: Instant,
+    failure: Mutex<Option<String>>,
+    teller: Teller,
+}
+
+impl Teller {
+    pub(super) fn new(env: &Env, events: &Arc<Events>, pool: &Pool) -> Teller {
+        Teller { env: env.clone(), events: Arc::clone(events), pool: pool.clone() }
+    }
+
+    /// Tells of the pool as a whole.
+    pub(super) fn tell(&self, kind: EventKind, message: String) {
+        self.tell_of(kind, self.object(Subject::Pool), message);
+    }
+
+    /// Tells of something in it.
+    pub(super) fn tell_of(&self, kind: EventKind, object: String, message: String) {
+        self.events.record(self.happening(kind, object, message));
+    }
+
+    /// What people call something in it, as in faults.
+    pub(super) fn object(&self, subject: Subject) -> String {
+        self.pool.read(|s| object(s, subject))
+    }
+
+    /// Begins a job and tells of it. `None`: there is one for this already, or all are to end.
+    pub(super) fn begin(&self, board: &Arc<Board>, kind: Kind, subject: Subject) -> Option<ToldJob> {
+        let job = board.begin(kind, subject)?;
+        let object = self.object(subject);
+        let message = format!("{} (job {}) has begun", kind.name(), job.id().0);
+        self.tell_of(EventKind::JobStarted, object.clone(), message);
+        let (began, failure, teller) = (self.env.now(), Mutex::default(), self.clone());
+        Some(ToldJob { job, kind, object, began, failure, teller })
+    }
+
+    fn happening(&self, kind: EventKind, object: String, message: String) -> Happening {
+        Happening::new(kind, &self.pool.read(|s| s.name.clone()), object, message)
+    }
+}
+
+impl ToldJob {
+    /// It ends, because something has failed.
+    pub(super) fn fail(&self, why: String) {
+        *self.failure.lock() = Some(why);
+    }
+
+    /// How bad it is how it ended, and how.
+    fn result(&self) -> (u8, String) {
+        let ((done, total), (healed, lost)) = (self.job.bytes(), self.job.findings());
+        let elapsed = self.teller.env.now().saturating_duration_since(self.began);
+        let time = human_seconds(elapsed.as_secs());
+        let (severity, ended) = match self.failure.lock().take() {
+            Some(why) => (WARNING, format!("failed after {time}: {why}")),
+            None if self.job.is_stopped() && total == 0 => (INFORMATION, "was stopped".to_owned()),
+            None if self.job.is_stopped() => {
+                let (done, total) = (human_bytes(done), human_bytes(total));
+                (INFORMATION, format!("was stopped after {time}, with {done} of {total} done"))
+            }
+            None if done == 0 => (INFORMATION, format!("is done after {time}")),
+            None => (INFORMATION, format!("is done: {} in {time}", human_bytes(done))),
+        };
+        match (healed, lost) {
+            (0, 0) => (severity, ended),
+            (_, 0) => (severity, format!("{ended}, {} healed", some(healed as usize, "unit"))),
+            _ => (ERROR, format!("{ended}, {} healed, {lost} lost", some(healed as usize, "unit"))),
+        }
+    }
+}
+
+impl Deref for ToldJob {
+    type Target = Job;
+    fn deref(&self) -> &Job {
+        &self.job
+    }
+}
+
+impl Drop for ToldJob {
+    fn drop(&mut self) {
+        let (perceived_severity, result) = self.result();
+        let message = format!("{} (job {}) {result}", self.kind.name(), self.job.id().0);
+        let what = self.teller.happening(EventKind::JobEnded, self.object.clone(), message);
+        self.teller.events.record(Happening { perceived_severity, ..what });
+    }
+}
+
+fn object(s: &State, subject: Subject) -> String {
+    match subject {
+        Subject::Pool => format!("pool {}", s.name),
+        Subject::Disk(disk) => match s.disks.get(&disk) {
+            Some(record) => format!("disk {} ({})", disk.0, record.name),
+            None => format!("disk {}", disk.0),
+        },
+        Subject::Space(space) => match s.spaces.get(&space) {
+            Some(record) => format!("virtual disk {}", record.name),
+            None => format!("virtual disk {}", space.0),
+        },
+    }
+}
