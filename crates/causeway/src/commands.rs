@@ -7,6 +7,7 @@ mod copying;
 mod counters;
 mod disk;
 mod enclosure;
+mod event;
 mod get;
 mod health;
 mod job;
@@ -91,6 +92,9 @@ enum Command {
     /// Watch, pause and stop what runs beside the clients of pools: resync, repair, scrub
     #[command(subcommand)]
     Job(job::JobCommand),
+    /// List what has happened to pools: faults, disks, jobs, virtual disks
+    #[command(subcommand)]
+    Event(event::EventCommand),
     /// Show what is wrong with pools, and the commands that mend it; exits with 1 if something has to be done
     Health(ControlArgs),
     /// Show what the server does
@@ -141,6 +145,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Command::Pool(command) => block_on(pool::run(command, out)),
         Command::Space(command) => block_on(space::run(command, out)),
         Command::Job(command) => block_on(job::run(command, out)),
+        Command::Event(command) => block_on(event::run(command, out)),
         Command::Health(control) => block_on(health::run(control, out)),
         Command::Status(control) => block_on(status::run(control, out)),
         Command::Counters(args) => block_on(counters::run(args, out)),
