@@ -12,6 +12,7 @@ use crate::{IdKind, sized};
 
 mod closing;
 mod device;
+mod locks;
 
 fn new_file(folder: &TempDir, name: &str) -> Arc<FileDisk> {
     let options = FileOptions { create: Some(SIZE_MIN), ..FileOptions::default() };

@@ -9,7 +9,7 @@ use pool::{CreateError, CreateOptions, FaultDomains, NewDisk, Pool, Presence, UN
 
 use super::error::{StorageError, name_for_people, place_for_people};
 use super::open_pool::OpenPool;
-use super::pools::{Closed, Known, Pools, done, real};
+use super::pools::{Closed, Known, Pools, Purpose, done, real};
 use super::{find, leaving, media};
 use crate::control::storage::{NewDisks, NewPool};
 use crate::control::types::Changed;
@@ -73,7 +73,9 @@ impl Pools {
             // The pool itself knows whether it may be taken.
             let begun = own.is_some_and(|l| !open.pool.has(l.label.id));
             found.push(match absent {
-                Some(l) => Joins::Back(self.open_disk(path, Some(l.label.atomic_write), false).await?),
+                Some(l) => {
+                    Joins::Back(self.open_disk(path, Some(l.label.atomic_write), Purpose::Write).await?)
+                }
                 None => Joins::New(Box::new(self.new_disk(path, &new, begun).await?), path),
             });
         }
@@ -163,7 +165,7 @@ impl Pools {
             return Err(StorageError::CannotPool { path: path.to_owned(), reasons });
         }
         let atomic = how.assume_atomic.then_some(UNIT as u32);
-        let disk = self.open_disk(path, atomic, false).await?;
+        let disk = self.open_disk(path, atomic, Purpose::Write).await?;
         let usage = how.usage.map_or(Usage::AutoSelect, leaving::usage_of);
         let domains = leaving::standing(FaultDomains::default(), &how.place);
         let media = how.media.map(media::media_of);

@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use axum::http::StatusCode;
+use disk::Holder;
 use disk::qualify::CannotPoolReason;
 use pool::{AdminError, CommitError, CreateError, InvalidOp, MediaClass, OpenError, SpaceError, Unsuitable};
 use thiserror::Error;
@@ -247,6 +248,14 @@ pub enum StorageError {
         /// Of each.
         why: String,
     },
+    /// Others have its disks open for reading only, and are not to read what somebody changes.
+    #[error("the pool {name} is open for reading only elsewhere on this machine: {}", by.iter().map(Holder::to_string).collect::<Vec<_>>().join("; "))]
+    BeingRead {
+        /// It.
+        name: String,
+        /// They; not empty.
+        by: Vec<Holder>,
+    },
     /// None of its disks was found.
     #[error("no disk of a pool {0} was found")]
     NotFound(String),
@@ -363,6 +372,12 @@ impl StorageError {
                 return unsuitable(why);
             }
             StorageError::Import { name, source } => return import(name, source),
+            StorageError::BeingRead { name, .. } => {
+                let name = quoted(name);
+                return Some(format!(
+                    "export it there, which changes nothing (causeway pool export {name}); then causeway pool import {name} here"
+                ));
+            }
             StorageError::Unopened { .. } => {
                 "see causeway disk qualify PATH, and import the pool again when nobody else has its disks"
             }

@@ -31,6 +31,17 @@ pub struct Pools {
     pub(super) watch: Watch,
 }
 
+/// What a disk is opened for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// Nobody else may have it.
+    Write,
+    /// Nobody may write to it.
+    Read,
+    /// Whoever has it is not disturbed.
+    Look,
+}
+
 /// A pool that has been seen.
 #[derive(Clone)]
 pub(super) enum Known {
@@ -95,13 +106,13 @@ impl Pools {
         &self,
         path: &Path,
         atomic: Option<u32>,
-        read_only: bool,
+        purpose: Purpose,
     ) -> Result<Arc<dyn Disk>, StorageError> {
         let (env, path) = (self.env.clone(), path.to_owned());
         let options = FileOptions {
             atomic_write: atomic,
-            read_only,
-            shared: read_only,
+            read_only: purpose != Purpose::Write,
+            shared: purpose == Purpose::Look,
             arena: Some(self.arena.clone()),
             ..FileOptions::default()
         };
