@@ -119,17 +119,22 @@ impl Pools {
         let _one = self.changing.lock().await;
         let open = self.open_pool(name)?;
         open.refuse_in_use()?;
-        let (name, disks) = (open.name(), open.paths());
+        let name = open.name();
         let closed = open.close().await;
         let reason = match &closed {
             Ok(()) => EXPORTED.to_owned(),
             Err(e) => e.to_string(),
         };
-        let cure = Some(format!("causeway pool import {}", quoted(&name)));
-        let entry = Closed { name: name.clone(), disks, reason, cure };
-        self.known.lock().insert(open.pool.id(), Known::Closed(entry));
+        self.closed(&open, name.clone(), reason);
         closed?;
         Ok(done(format!("pool {name} exported"), Vec::new()))
+    }
+
+    /// Keeps in mind why a pool is not open any more.
+    fn closed(&self, open: &OpenPool, name: String, reason: String) {
+        let cure = Some(format!("causeway pool import {}", quoted(&name)));
+        let entry = Closed { name, disks: open.paths(), reason, cure };
+        self.known.lock().insert(open.pool.id(), Known::Closed(entry));
     }
 
     /// Erases a pool and all that is in it.
@@ -142,7 +147,13 @@ impl Pools {
         open.refuse_in_use()?;
         let (id, name) = (open.pool.id(), open.name());
         let absent = open.pool.read(|s| s.disks.values().filter(|d| d.presence != Presence::Present).count());
-        open.close().await?;
+        if let Err(error) = open.end_use().await {
+            tracing::warn!(pool = name, %error, "not all could be made durable of what is to be erased");
+        }
+        if let Err(error) = open.give_up().await {
+            self.closed(&open, name, error.to_string());
+            return Err(error);
+        }
         let erased = open.pool.erase_labels().await;
         self.known.lock().remove(&id);
         erased?;
