@@ -1,13 +1,14 @@
 //! Opening a file or device as a disk. All of it blocks: it is for start-up and commands.
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arena::Arena;
 use env::Env;
-use rustix::fs::{AtFlags, Mode, OFlags, SeekFrom, Statx, StatxFlags};
+use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, SeekFrom, Statx, StatxFlags};
 use rustix::io::Errno;
 use thiserror::Error;
 
@@ -23,6 +24,8 @@ use crate::{DiskInfo, FlushLatch, Geometry, Media, WriteCache};
 pub struct FileOptions {
     /// Makes a new sparse file of so many bytes; there must be none.
     pub create: Option<u64>,
+    /// Of a file that may be written: these bytes get their room in the file system at once, where they have none, so that no write there finds it full.
+    pub reserve: Vec<Range<u64>>,
     /// Writes and discards are refused. Others may have it open for reading only, too, and nobody for writing.
     pub read_only: bool,
     /// For a look: nothing is locked, whoever else has it. Without it one that is opened for writing is nobody else's, and a device that is mounted or held is refused.
@@ -65,6 +68,16 @@ pub enum OpenError {
     NoDirect {
         /// What was opened.
         path: PathBuf,
+    },
+    /// The file system is full.
+    #[error(
+        "{path}: the file system has no room for {bytes} bytes of it that are always to be there: make room there"
+    )]
+    NoRoom {
+        /// What was opened.
+        path: PathBuf,
+        /// How many were to be reserved.
+        bytes: u64,
     },
     /// Less than one block.
     #[error("{path} has {size} bytes, less than one block")]
@@ -121,6 +134,9 @@ impl FileDisk {
         };
         hold.begin(&fd, !options.read_only).map_err(|e| e.map_or_else(|| in_use(path), failed))?;
         let size = rustix::fs::seek(&fd, SeekFrom::End(0)).map_err(failed)?;
+        if !is_device && !options.read_only {
+            reserve(path, &fd, size, &options.reserve)?;
+        }
         let flags = StatxFlags::BASIC_STATS | StatxFlags::DIOALIGN;
         let statx = rustix::fs::statx(&fd, "", AtFlags::EMPTY_PATH, flags).map_err(failed)?;
         let mut info = if is_device {
@@ -187,6 +203,25 @@ fn open(path: &Path, options: &FileOptions, is_device: bool) -> Result<OwnedFd, 
         rustix::fs::ftruncate(&fd, size).map_err(failed)?;
     }
     Ok(fd)
+}
+
+/// Gives parts of a file their room; where the file system knows no such thing, they get it with the first write.
+fn reserve(path: &Path, fd: &OwnedFd, size: u64, parts: &[Range<u64>]) -> Result<(), OpenError> {
+    for part in parts {
+        let (from, to) = (part.start.min(size), part.end.min(size));
+        if from == to {
+            continue;
+        }
+        match rustix::fs::fallocate(fd, FallocateFlags::empty(), from, to - from) {
+            Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
+            Err(Errno::NOSPC | Errno::DQUOT) => {
+                let bytes = parts.iter().map(|p| p.end - p.start).sum();
+                return Err(OpenError::NoRoom { path: path.into(), bytes });
+            }
+            Err(e) => return Err(OpenError::Path { path: path.into(), source: e.into() }),
+        }
+    }
+    Ok(())
 }
 
 fn in_use(path: &Path) -> OpenError {

@@ -73,9 +73,7 @@ impl Pools {
             // The pool itself knows whether it may be taken.
             let begun = own.is_some_and(|l| !open.pool.has(l.label.id));
             found.push(match absent {
-                Some(l) => {
-                    Joins::Back(self.open_disk(path, Some(l.label.atomic_write), Purpose::Write).await?)
-                }
+                Some(l) => Joins::Back(self.open_disk(path, &l.label, Purpose::Write).await?),
                 None => Joins::New(Box::new(self.new_disk(path, &new, begun).await?), path),
             });
         }
@@ -176,7 +174,7 @@ impl Pools {
             return Err(StorageError::CannotPool { path: path.to_owned(), reasons });
         }
         let atomic = how.assume_atomic.then_some(UNIT as u32);
-        let disk = self.open_disk(path, atomic, Purpose::Write).await?;
+        let disk = self.open_new(path, atomic, found.info.geometry.size).await?;
         let usage = how.usage.map_or(Usage::AutoSelect, leaving::usage_of);
         let domains = leaving::standing(FaultDomains::default(), &how.place);
         let media = how.media.map(media::media_of);

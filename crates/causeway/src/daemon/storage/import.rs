@@ -108,7 +108,7 @@ impl Pools {
     async fn wait_for_locks(&self, found: &[Labelled], patience: Instant) {
         for Labelled { path, label } in found {
             while let Err(StorageError::Disk(disk::OpenError::InUse { .. })) =
-                self.open_disk(path, Some(label.atomic_write), Purpose::Write).await
+                self.open_disk(path, label, Purpose::Write).await
                 && self.env.now() < patience
             {
                 self.env.sleep(AGAIN).await;
@@ -154,8 +154,7 @@ impl Pools {
         let (mut unopened, mut in_use, mut readers) = (Vec::new(), false, Vec::new());
         let purpose = if request.read_only { Purpose::Read } else { Purpose::Write };
         for Labelled { path, label } in found {
-            // What was known of it when it was added holds still.
-            match self.open_disk(path, Some(label.atomic_write), purpose).await {
+            match self.open_disk(path, label, purpose).await {
                 Ok(disk) => disks.push(disk),
                 Err(error) => {
                     if let StorageError::Disk(disk::OpenError::InUse { by, .. }) = &error {
@@ -225,7 +224,7 @@ impl Pools {
     async fn holder(&self, found: &[Labelled], options: &OpenOptions) -> Option<OpenError> {
         let mut disks = Vec::new();
         for Labelled { path, label } in found {
-            disks.extend(self.open_disk(path, Some(label.atomic_write), Purpose::Look).await.ok());
+            disks.extend(self.open_disk(path, label, Purpose::Look).await.ok());
         }
         let look = OpenOptions { read_only: true, force: false, accept_loss: true, ..options.clone() };
         let error = Pool::open(&self.env, &self.arena, &disks, &look).await.err()?;
@@ -283,8 +282,7 @@ impl Pools {
         let mut returned = 0;
         for found in find::labels(&self.env, &self.arena, paths).await {
             if absent(&found.label) {
-                let disk =
-                    self.open_disk(&found.path, Some(found.label.atomic_write), Purpose::Write).await?;
+                let disk = self.open_disk(&found.path, &found.label, Purpose::Write).await?;
                 open.bring_back(disk, request.accept_loss).await?;
                 returned += 1;
             }
