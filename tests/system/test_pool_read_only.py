@@ -7,7 +7,7 @@ import time
 import pytest
 
 from harness.programs import run
-from test_pool import SPACE, machine, pytestmark, rot  # noqa: F401  the fixture and the marks
+from test_pool import SPACE, Machine, machine, pytestmark, rot  # noqa: F401  the fixture and the marks
 from test_pool_admin import load_on
 
 # Words of `space create`, the disks, of which the last may be lost.
@@ -62,3 +62,42 @@ def test_what_a_crash_left_is_read_and_no_disk_changes(machine, words, names):
     machine.attach()
     machine.qemu_io(*whole)
     machine.until_healthy()
+
+
+def test_readers_and_a_writer_keep_each_other_out(machine, serve):
+    """Several may read a pool at once; nobody opens it for writing meanwhile, and nobody reads what somebody may write. Looks disturb neither."""
+    machine.pool("ab")
+    machine.mirror()
+    machine.attach()
+    machine.qemu_io("write -P 5 0 4M", "flush")
+    machine("space", "detach", "vm")
+    paths = machine.paths("ab")
+    reader, second, writer = Machine(serve()), Machine(serve()), Machine(serve())
+    told = reader.refused("pool", "import", "tank", "--read-only", "--force", "--disk", *paths)
+    assert f"process {machine.server.pid}" in told and "causeway pool export tank" in told, told
+    machine("pool", "export", "tank")
+    for one in (reader, second):
+        assert "opened for reading only" in one("pool", "import", "tank", "--read-only", "--disk", *paths)
+    for words in ([], ["--force"], ["--accept-loss"]):
+        told = writer.refused("pool", "import", "tank", *words, "--disk", *paths)
+        assert f"process {reader.server.pid} (" in told and f"process {second.server.pid} (" in told and "reads it" in told, told
+        assert "export it there" in told and "causeway pool import tank" in told, told
+    assert "reading only elsewhere" in json.dumps(writer.json("pool", "show", "tank"))
+    for looks in (reader, writer):
+        looks("disk", "list")
+        looks("disk", "qualify", paths[0])
+    reader.attach()
+    reader.qemu_io("read -P 5 0 4M", options=["-r"])
+    reader("space", "detach", "vm")
+    reader("pool", "export", "tank")
+    assert f"process {second.server.pid} (" in writer.refused("pool", "import", "tank", "--disk", *paths)
+    # One that has only one of the disks keeps all of it from being written.
+    second("pool", "export", "tank")
+    second("pool", "import", "tank", "--read-only", "--accept-loss", "--disk", paths[0])
+    told = writer.refused("pool", "import", "tank", "--accept-loss", "--disk", *paths)
+    assert f"process {second.server.pid} (" in told, told
+    second("pool", "export", "tank")
+    assert "pool tank opened" in writer("pool", "import", "tank", "--disk", *paths)
+    assert "causeway pool export tank" in reader.refused("pool", "import", "tank", "--read-only", "--disk", *paths)
+    writer.attach()
+    writer.qemu_io("read -P 5 0 4M")

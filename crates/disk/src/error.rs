@@ -85,7 +85,9 @@ pub enum DiskError {
         epoch: Epoch,
     },
     /// What the disk stands on has no space (a sparse file, a thin device).
-    #[error("{at}: no space left under the disk")]
+    #[error(
+        "{at}: what the disk stands on is full (the file system that holds its file, a thin device): make room there"
+    )]
     Full {
         /// The call.
         at: Place,

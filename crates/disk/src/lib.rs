@@ -46,7 +46,7 @@ mod zeros;
 
 pub use crc::{CRC_BLOCK, crc32c_of_block, crc32c_of_four};
 pub use error::{DiskError, Op, Place};
-pub use file::{FileDisk, FileOptions, FixedBuffers, OpenError};
+pub use file::{FileDisk, FileOptions, FixedBuffers, Holder, OpenError};
 pub use gate::{FlushLatch, Gate, Pass};
 pub use image::{Image, PAGE};
 pub use info::{DiskId, DiskInfo, EnclosureSlot, Geometry, IdKind, Media, WriteCache};

@@ -45,7 +45,7 @@ pub struct Finding {
 #[derive(Default)]
 pub struct Events {
     inner: Mutex<Inner>,
-    failing: Mutex<BTreeMap<DiskNumber, String>>,
+    failing: Mutex<BTreeMap<DiskNumber, DiskError>>,
     slow: Mutex<Slow>,
 }
 
@@ -101,7 +101,7 @@ impl Events {
 
     /// A disk fails, and stays because it has something that no other has.
     pub(crate) fn fails(&self, disk: DiskNumber, error: &DiskError) {
-        self.failing.lock().insert(disk, error.to_string());
+        self.failing.lock().insert(disk, *error);
     }
 
     /// A disk takes part anew.
@@ -136,7 +136,22 @@ impl Events {
 
     /// Disks that stay although an I/O failed, since they joined, with the last error.
     pub fn failing(&self) -> BTreeMap<DiskNumber, String> {
-        self.failing.lock().clone()
+        self.failing.lock().iter().map(|(disk, error)| (*disk, error.to_string())).collect()
+    }
+
+    /// Those of them under which there was no room.
+    pub fn full(&self) -> Vec<DiskNumber> {
+        let is_full = |error: &DiskError| matches!(error, DiskError::Full { .. });
+        self.failing.lock().iter().filter(|(_, error)| is_full(error)).map(|(disk, _)| *disk).collect()
+    }
+
+    /// There is room again under a disk: what failed was not its fault.
+    pub fn has_room(&self, disk: DiskNumber) {
+        let mut failing = self.failing.lock();
+        if matches!(failing.get(&disk), Some(DiskError::Full { .. })) {
+            failing.remove(&disk);
+            tracing::info!(disk = disk.0, "there is room again under a disk");
+        }
     }
 
     /// The newest findings, oldest first.

@@ -1,15 +1,28 @@
-//! That a process has a disk for itself, and how it gives it up.
+//! Who has a disk at the same time as whom: whoever writes has it alone, and several may read.
+//!
+//! | | a file | a device |
+//! |---|---|---|
+//! | writes | `flock`, exclusive | `O_EXCL`, which file systems and RAID respect, and a write lock of the open file |
+//! | only reads | `flock`, shared | a read lock of the open file |
+//! | looks | nothing | nothing |
+//!
+//! `O_EXCL` knows no readers, and `flock` of a device is what udev and partitioning tools tell each other with, for moments and often: hence the third kind of lock,
+//! that of an open file (`F_OFD_SETLK`). A lock is of a node: through another node of the same device, as in a container, writers keep each other out, and readers nobody.
 //!
 //! The kernel's workers, who carry out flushes and discards, keep an open file for some moments after they have told that an I/O is done: so a disk that is closed is
-//! not free at once, and whoever opened it again was told that it is in use. A file's lock is therefore given up by name, and a device that this process has
+//! not free at once, and whoever opened it again was told that it is in use. A lock is therefore given up by name, and a device that this process has
 //! just closed is waited for.
+//!
+//! **Unsafe** in one call: it gives the kernel a structure to read.
+#![allow(unsafe_code)]
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use env::Env;
 use parking_lot::Mutex;
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 
 /// How long the kernel may take, and how often it is looked.
 const LINGERS: Duration = Duration::from_secs(1);
@@ -21,30 +34,69 @@ static CLOSED: Mutex<Vec<(u64, Instant)>> = Mutex::new(Vec::new());
 pub(super) enum Hold {
     /// Others may have it, too.
     Shared,
-    /// The lock of a file.
-    Lock,
-    /// A device, opened exclusively.
+    /// A file.
+    File,
+    /// A device.
     Device {
         /// As `stat` gives it.
         number: u64,
+        /// It was opened exclusively, too.
+        writes: bool,
         env: Env,
     },
 }
 
 impl Hold {
+    /// Takes the lock that belongs to it.
+    ///
+    /// # Errors
+    /// `None`: somebody else has one that is against it. Otherwise the system's reason.
+    pub(super) fn begin(&self, fd: &OwnedFd, writes: bool) -> Result<(), Option<Errno>> {
+        let taken = match (self, writes) {
+            (Hold::Shared, _) => Ok(()),
+            (Hold::File, true) => flock(fd, FlockOperation::NonBlockingLockExclusive),
+            (Hold::File, false) => flock(fd, FlockOperation::NonBlockingLockShared),
+            (Hold::Device { .. }, true) => lock(fd, libc::F_WRLCK),
+            (Hold::Device { .. }, false) => lock(fd, libc::F_RDLCK),
+        };
+        taken.map_err(|e| (!matches!(e, Errno::AGAIN | Errno::ACCESS)).then_some(e))
+    }
+
     /// Gives it up; nothing is under way on it.
     pub(super) fn end(&self, fd: &OwnedFd) {
         match self {
             Hold::Shared => {}
             // Closing gives it up, too, if later.
-            Hold::Lock => drop(flock(fd, FlockOperation::Unlock)),
-            Hold::Device { number, env } => {
-                let now = env.now();
-                let mut closed = CLOSED.lock();
-                closed.retain(|(n, at)| n != number && now < *at + LINGERS);
-                closed.push((*number, now));
+            Hold::File => drop(flock(fd, FlockOperation::Unlock)),
+            Hold::Device { number, writes, env } => {
+                let _ = lock(fd, libc::F_UNLCK);
+                if *writes {
+                    let now = env.now();
+                    let mut closed = CLOSED.lock();
+                    closed.retain(|(n, at)| n != number && now < *at + LINGERS);
+                    closed.push((*number, now));
+                }
             }
         }
+    }
+}
+
+/// Changes the open file's lock on all of it, without waiting.
+fn lock(fd: &OwnedFd, kind: libc::c_int) -> Result<(), Errno> {
+    let kind = kind as libc::c_short;
+    let whole = libc::flock {
+        l_type: kind,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: 0,
+        l_len: 0,
+        l_pid: 0,
+    };
+    // SAFETY: the descriptor is open, and the structure is read during the call only.
+    let done = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_OFD_SETLK, &raw const whole) };
+    if done == 0 {
+        Ok(())
+    } else {
+        Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO))
     }
 }
 

@@ -14,6 +14,7 @@
 
 mod fixed;
 mod hold;
+mod holders;
 mod identity;
 mod job;
 mod open;
@@ -22,6 +23,7 @@ mod ring;
 #[cfg(test)]
 mod tests;
 
+pub use holders::Holder;
 pub(crate) use identity::of_device;
 pub use open::{FileOptions, OpenError};
 pub(crate) use open::{alignment, atomic};

@@ -1,17 +1,19 @@
 //! Opening a file or device as a disk. All of it blocks: it is for start-up and commands.
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arena::Arena;
 use env::Env;
-use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, SeekFrom, Statx, StatxFlags};
+use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, SeekFrom, Statx, StatxFlags};
 use rustix::io::Errno;
 use thiserror::Error;
 
 use super::hold::{self, Hold};
+use super::holders::{Holder, holders};
 use super::job::Target;
 use super::{FileDisk, identity, ring};
 use crate::sysfs::{Device, Sysfs};
@@ -22,9 +24,11 @@ use crate::{DiskInfo, FlushLatch, Geometry, Media, WriteCache};
 pub struct FileOptions {
     /// Makes a new sparse file of so many bytes; there must be none.
     pub create: Option<u64>,
-    /// Writes and discards are refused.
+    /// Of a file that may be written: these bytes get their room in the file system at once, where they have none, so that no write there finds it full.
+    pub reserve: Vec<Range<u64>>,
+    /// Writes and discards are refused. Others may have it open for reading only, too, and nobody for writing.
     pub read_only: bool,
-    /// Others may have it open too. Without it the file is locked, and a device that is mounted or held is refused.
+    /// For a look: nothing is locked, whoever else has it. Without it one that is opened for writing is nobody else's, and a device that is mounted or held is refused.
     pub shared: bool,
     /// Whose memory the rings register, and lock in memory, as it is used. A ring registers one arena, the first.
     pub arena: Option<Arena>,
@@ -52,16 +56,28 @@ pub enum OpenError {
         path: PathBuf,
     },
     /// Somebody has it: it is mounted, part of something, or open as a disk.
-    #[error("{path} is in use: unmount it, or stop what has it")]
+    #[error("{path} is in use{}: unmount it, or stop what has it", told(by))]
     InUse {
         /// What was opened.
         path: PathBuf,
+        /// Who has locked it, as far as that may be known.
+        by: Vec<Holder>,
     },
     /// The file system has no I/O past its cache, without which a flush is slow and errors are lost.
     #[error("{path}: this file system has no direct I/O (O_DIRECT); put the file on ext4 or XFS")]
     NoDirect {
         /// What was opened.
         path: PathBuf,
+    },
+    /// The file system is full.
+    #[error(
+        "{path}: the file system has no room for {bytes} bytes of it that are always to be there: make room there"
+    )]
+    NoRoom {
+        /// What was opened.
+        path: PathBuf,
+        /// How many were to be reserved.
+        bytes: u64,
     },
     /// Less than one block.
     #[error("{path} has {size} bytes, less than one block")]
@@ -102,24 +118,25 @@ impl FileDisk {
     ) -> Result<Arc<FileDisk>, OpenError> {
         ring::prepare().map_err(|source| OpenError::NoRing { source })?;
         let failed = |e: Errno| OpenError::Path { path: path.into(), source: e.into() };
-        let in_use = || OpenError::InUse { path: path.into() };
         let device = device_number(path, options)?;
         let is_device = device.is_some();
         let fd = loop {
             match open(path, options, is_device) {
                 Err(OpenError::InUse { .. }) if device.is_some_and(|number| hold::waits(env, number)) => {}
+                Err(OpenError::InUse { .. }) => return Err(in_use(path)),
                 opened => break opened?,
             }
         };
         let hold = match device {
             _ if options.shared => Hold::Shared,
-            Some(number) => Hold::Device { number, env: env.clone() },
-            None => {
-                rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive).map_err(|_| in_use())?;
-                Hold::Lock
-            }
+            Some(number) => Hold::Device { number, writes: !options.read_only, env: env.clone() },
+            None => Hold::File,
         };
+        hold.begin(&fd, !options.read_only).map_err(|e| e.map_or_else(|| in_use(path), failed))?;
         let size = rustix::fs::seek(&fd, SeekFrom::End(0)).map_err(failed)?;
+        if !is_device && !options.read_only {
+            reserve(path, &fd, size, &options.reserve)?;
+        }
         let flags = StatxFlags::BASIC_STATS | StatxFlags::DIOALIGN;
         let statx = rustix::fs::statx(&fd, "", AtFlags::EMPTY_PATH, flags).map_err(failed)?;
         let mut info = if is_device {
@@ -172,12 +189,12 @@ fn open(path: &Path, options: &FileOptions, is_device: bool) -> Result<OwnedFd, 
     flags |= if options.read_only { OFlags::RDONLY } else { OFlags::RDWR };
     if options.create.is_some() {
         flags |= OFlags::CREATE | OFlags::EXCL;
-    } else if is_device && !options.shared {
+    } else if is_device && !options.shared && !options.read_only {
         // On a device: nobody else who says so, no file system, no RAID.
         flags |= OFlags::EXCL;
     }
     let failed = |e: Errno| match e {
-        Errno::BUSY => OpenError::InUse { path: path.into() },
+        Errno::BUSY => OpenError::InUse { path: path.into(), by: Vec::new() },
         Errno::INVAL => OpenError::NoDirect { path: path.into() },
         e => OpenError::Path { path: path.into(), source: e.into() },
     };
@@ -186,6 +203,36 @@ fn open(path: &Path, options: &FileOptions, is_device: bool) -> Result<OwnedFd, 
         rustix::fs::ftruncate(&fd, size).map_err(failed)?;
     }
     Ok(fd)
+}
+
+/// Gives parts of a file their room; where the file system knows no such thing, they get it with the first write.
+fn reserve(path: &Path, fd: &OwnedFd, size: u64, parts: &[Range<u64>]) -> Result<(), OpenError> {
+    for part in parts {
+        let (from, to) = (part.start.min(size), part.end.min(size));
+        if from == to {
+            continue;
+        }
+        match rustix::fs::fallocate(fd, FallocateFlags::empty(), from, to - from) {
+            Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
+            Err(Errno::NOSPC | Errno::DQUOT) => {
+                let bytes = parts.iter().map(|p| p.end - p.start).sum();
+                return Err(OpenError::NoRoom { path: path.into(), bytes });
+            }
+            Err(e) => return Err(OpenError::Path { path: path.into(), source: e.into() }),
+        }
+    }
+    Ok(())
+}
+
+fn in_use(path: &Path) -> OpenError {
+    OpenError::InUse { path: path.into(), by: holders(path) }
+}
+
+fn told(by: &[Holder]) -> String {
+    match by {
+        [] => String::new(),
+        by => format!(" by {}", by.iter().map(Holder::to_string).collect::<Vec<_>>().join(" and ")),
+    }
 }
 
 /// Makes a new file survive a power cut: its size and its name.

@@ -12,6 +12,7 @@ use crate::{IdKind, sized};
 
 mod closing;
 mod device;
+mod locks;
 
 fn new_file(folder: &TempDir, name: &str) -> Arc<FileDisk> {
     let options = FileOptions { create: Some(SIZE_MIN), ..FileOptions::default() };
@@ -143,6 +144,32 @@ async fn a_hole_is_given_back() {
     d.discard(&Ctx::default(), 0, 1 << 20).wait().await.expect("discarded");
     assert!(blocks() + 1024 <= before, "{} blocks of {before} are left", blocks());
     assert_eq!(read(&d, 1 << 20, 1 << 20).await.as_deref(), Ok(&bytes(1, 2 << 20)[1 << 20..]));
+}
+
+#[tokio::test]
+async fn what_is_reserved_has_its_room() {
+    use std::os::unix::fs::MetadataExt;
+    let folder = folder();
+    let path = folder.path().join("a");
+    drop(new_file(&folder, "a"));
+    let blocks = || std::fs::metadata(&path).expect("it is there").blocks();
+    let before = blocks();
+    let reserve = vec![0..1 << 20, SIZE_MIN - 4096..2 * SIZE_MIN];
+    let options = FileOptions { reserve: reserve.clone(), ..FileOptions::default() };
+    let d = FileDisk::open(&Env::real(), &path, &options).expect("there is room");
+    let reserved = blocks();
+    assert!(reserved >= before + (1 << 20) / 512 + 8, "{before} blocks were {reserved} then");
+    assert_eq!(d.info().geometry.size, SIZE_MIN, "and no longer than it was");
+    write(&d, 0, bytes(1, 8192)).await.expect("written");
+    drop(d);
+    // Again it changes nothing, and for reading only nothing is reserved.
+    let d = FileDisk::open(&Env::real(), &path, &options).expect("there is room");
+    assert_eq!(read(&d, 0, 8192).await, Ok(bytes(1, 8192)));
+    drop(d);
+    drop(new_file(&folder, "b"));
+    let options = FileOptions { reserve, read_only: true, ..FileOptions::default() };
+    drop(FileDisk::open(&Env::real(), &folder.path().join("b"), &options).expect("it may be read"));
+    assert!(std::fs::metadata(folder.path().join("b")).expect("it is there").blocks() < reserved);
 }
 
 /// Somebody cuts the file off: an error that names what is missing, not zeros.

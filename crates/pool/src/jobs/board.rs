@@ -182,6 +182,11 @@ impl Board {
         }
     }
 
+    /// After [`Board::stop_all`]: jobs may begin again, because what they were ended for was not to be.
+    pub fn go_on(&self) {
+        self.inner.lock().stopping = false;
+    }
+
     /// What is paused; for the board that comes after this one.
     pub fn paused(&self) -> BTreeSet<(Kind, Subject)> {
         self.inner.lock().paused.clone()

@@ -64,7 +64,11 @@ impl DataPath {
         let mut core = core
             .restore(&places, |slab, generation| owners.get(&(slab, generation)).map(|(space, ..)| *space));
         for (&(slab, generation), &(space, row, index)) in &owners {
-            core.yields(slab, generation, self.read(|s| s.rows.get(&(space, row)).and_then(|r| r.copy(index)).map_or(0, |c| c.missed)));
+            core.yields(
+                slab,
+                generation,
+                self.read(|s| s.rows.get(&(space, row)).and_then(|r| r.copy(index)).map_or(0, |c| c.missed)),
+            );
         }
         let pinned: Vec<_> = core.pinned().collect();
         let pulse = Pulse::new(&self.env, &self.watch);

@@ -264,7 +264,9 @@ fn what_comes_back_in_the_last_moment_is_moved() {
         };
         let ((), left) = join(comes_back, evacuated).await;
         assert_eq!(left.expect("nothing fails").left, 0);
-        let worse = |s: &crate::State| s.rows.get(&(SPACE, ROW)).is_some_and(|r| r.slabs.iter().any(|c| c.missed != 0));
+        let worse = |s: &crate::State| {
+            s.rows.get(&(SPACE, ROW)).is_some_and(|r| r.slabs.iter().any(|c| c.missed != 0))
+        };
         assert!(!world.book.states().iter().any(worse), "it had all the time what it has now");
     });
 }

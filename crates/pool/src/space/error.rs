@@ -79,6 +79,7 @@ impl SpaceError {
     pub fn as_disk_error(&self, op: Op, offset: u64, length: u64) -> DiskError {
         let at = Place::new(op, offset, length);
         match self {
+            SpaceError::Disk { error: DiskError::Full { .. }, .. } => DiskError::Full { at },
             SpaceError::Disk { .. } | SpaceError::Corrupt { .. } | SpaceError::Returned { .. } => {
                 DiskError::Medium { at }
             }
@@ -91,3 +92,17 @@ impl SpaceError {
 
 /// `EIO` of every system there is.
 const EIO: i32 = 5;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Who writes to a space is told which of both it is: what is full takes the same write again when there is room.
+    #[test]
+    fn no_room_under_a_disk_is_no_medium_error() {
+        let (below, above) = (Place::new(Op::Write, 4096, 512), Place::new(Op::Write, 0, 4096));
+        let told = |error| SpaceError::Disk { disk: DiskNumber(1), error }.as_disk_error(Op::Write, 0, 4096);
+        assert_eq!(told(DiskError::Full { at: below }), DiskError::Full { at: above });
+        assert_eq!(told(DiskError::Medium { at: below }), DiskError::Medium { at: above });
+    }
+}

@@ -258,7 +258,6 @@ impl Striped {
         self.settle_stuck(|_| true).await?.nothing()
     }
 
-
     /// Whether a disk that comes back counts where it may have lost what it was told: it could not be spared when it went, so nothing there counts as
     /// missed. Only the journal knows then what the stripes are.
     pub(crate) fn doubts(&self, disk: DiskNumber) -> bool {

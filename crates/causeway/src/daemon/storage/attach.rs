@@ -152,7 +152,7 @@ impl Pools {
         if let Some(place) = open.attachments.place(space) {
             return Err(StorageError::Attached { name: name.to_owned(), place });
         }
-        let data = open.data().ok_or(StorageError::Stopping)?;
+        let data = open.data_now()?;
         let mut notes = Vec::new();
         if open.read_only && !read_only {
             read_only = true;

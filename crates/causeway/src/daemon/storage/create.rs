@@ -10,7 +10,7 @@ use pool::{CreateError, CreateOptions, FaultDomains, NewDisk, Pool, Presence, UN
 
 use super::error::{StorageError, name_for_people, place_for_people};
 use super::open_pool::OpenPool;
-use super::pools::{Closed, Known, Pools, done, real};
+use super::pools::{Closed, Known, Pools, Purpose, done, real};
 use super::{find, leaving, media};
 use crate::control::events::EventKind;
 use crate::control::storage::{NewDisks, NewPool};
@@ -76,7 +76,7 @@ impl Pools {
             // The pool itself knows whether it may be taken.
             let begun = own.is_some_and(|l| !open.pool.has(l.label.id));
             found.push(match absent {
-                Some(l) => Joins::Back(self.open_disk(path, Some(l.label.atomic_write), false).await?),
+                Some(l) => Joins::Back(self.open_disk(path, &l.label, Purpose::Write).await?),
                 None => Joins::New(Box::new(self.new_disk(path, &new, begun).await?), path),
             });
         }
@@ -122,18 +122,23 @@ impl Pools {
         let _one = self.changing.lock().await;
         let open = self.open_pool(name)?;
         open.refuse_in_use()?;
-        let (name, disks) = (open.name(), open.paths());
+        let name = open.name();
         let closed = open.close().await;
         let reason = match &closed {
             Ok(()) => EXPORTED.to_owned(),
             Err(e) => e.to_string(),
         };
-        let cure = Some(format!("causeway pool import {}", quoted(&name)));
-        let entry = Closed { name: name.clone(), disks, reason, cure };
-        self.known.lock().insert(open.pool.id(), Known::Closed(entry));
+        self.closed(&open, name.clone(), reason);
         closed?;
         open.teller.tell(EventKind::PoolExported, "another machine may open it".to_owned());
         Ok(done(format!("pool {name} exported"), Vec::new()))
+    }
+
+    /// Keeps in mind why a pool is not open any more.
+    fn closed(&self, open: &OpenPool, name: String, reason: String) {
+        let cure = Some(format!("causeway pool import {}", quoted(&name)));
+        let entry = Closed { name, disks: open.paths(), reason, cure };
+        self.known.lock().insert(open.pool.id(), Known::Closed(entry));
     }
 
     /// Erases a pool and all that is in it.
@@ -146,7 +151,13 @@ impl Pools {
         open.refuse_in_use()?;
         let (id, name) = (open.pool.id(), open.name());
         let absent = open.pool.read(|s| s.disks.values().filter(|d| d.presence != Presence::Present).count());
-        open.close().await?;
+        if let Err(error) = open.end_use().await {
+            tracing::warn!(pool = name, %error, "not all could be made durable of what is to be erased");
+        }
+        if let Err(error) = open.give_up().await {
+            self.closed(&open, name, error.to_string());
+            return Err(error);
+        }
         let erased = open.pool.erase_labels().await;
         self.known.lock().remove(&id);
         erased?;
@@ -170,7 +181,7 @@ impl Pools {
             return Err(StorageError::CannotPool { path: path.to_owned(), reasons });
         }
         let atomic = how.assume_atomic.then_some(UNIT as u32);
-        let disk = self.open_disk(path, atomic, false).await?;
+        let disk = self.open_new(path, atomic, found.info.geometry.size).await?;
         let usage = how.usage.map_or(Usage::AutoSelect, leaving::usage_of);
         let domains = leaving::standing(FaultDomains::default(), &how.place);
         let media = how.media.map(media::media_of);

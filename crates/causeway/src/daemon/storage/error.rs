@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use axum::http::StatusCode;
+use disk::Holder;
 use disk::qualify::CannotPoolReason;
 use pool::{AdminError, CommitError, CreateError, InvalidOp, MediaClass, OpenError, SpaceError, Unsuitable};
 use thiserror::Error;
@@ -247,6 +248,40 @@ pub enum StorageError {
         /// Of each.
         why: String,
     },
+    /// What was written to a pool cannot be made durable now; nothing was done, and its virtual disks go on.
+    #[error(
+        "nothing was done, because not all that was written to the pool {pool} can be made durable now: {source}"
+    )]
+    Unflushed {
+        /// It.
+        pool: String,
+        /// Why.
+        source: SpaceError,
+    },
+    /// A change was made, and the virtual disks of the pool cannot be used after it.
+    #[error("the change was made, but the virtual disks of the pool {pool} cannot be used now: {source}")]
+    NotBack {
+        /// It.
+        pool: String,
+        /// Why.
+        source: SpaceError,
+    },
+    /// The virtual disks of a pool cannot be used for now.
+    #[error("the virtual disks of the pool {pool} cannot be used now: {why}")]
+    NoData {
+        /// It.
+        pool: String,
+        /// Why.
+        why: String,
+    },
+    /// Others have its disks open for reading only, and are not to read what somebody changes.
+    #[error("the pool {name} is open for reading only elsewhere on this machine: {}", by.iter().map(Holder::to_string).collect::<Vec<_>>().join("; "))]
+    BeingRead {
+        /// It.
+        name: String,
+        /// They; not empty.
+        by: Vec<Holder>,
+    },
     /// None of its disks was found.
     #[error("no disk of a pool {0} was found")]
     NotFound(String),
@@ -363,6 +398,21 @@ impl StorageError {
                 return unsuitable(why);
             }
             StorageError::Import { name, source } => return import(name, source),
+            StorageError::BeingRead { name, .. } => {
+                let name = quoted(name);
+                return Some(format!(
+                    "export it there, which changes nothing (causeway pool export {name}); then causeway pool import {name} here"
+                ));
+            }
+            StorageError::Unflushed { .. } => {
+                "see causeway health for the disk that fails; mend it or take it out (causeway pool remove-disk), then try again"
+            }
+            StorageError::NotBack { source: SpaceError::Metadata(e @ CommitError::Suspended(_)), .. } => {
+                return commit(e);
+            }
+            StorageError::NotBack { .. } | StorageError::NoData { .. } => {
+                "it is tried again by itself, once in a minute at least: see causeway health"
+            }
             StorageError::Unopened { .. } => {
                 "see causeway disk qualify PATH, and import the pool again when nobody else has its disks"
             }

@@ -56,7 +56,7 @@ impl Pools {
 
 fn open_faults(id: PoolId, open: &OpenPool) -> Vec<FaultStatus> {
     let data = open.data();
-    let suspended = open.pool.suspended().map(|s| s.to_string());
+    let suspended = open.pool.suspended().map(|s| s.to_string()).or_else(|| open.no_data());
     let (mut failing, findings, in_doubt, jobs) = match &data {
         None => (BTreeMap::new(), BTreeMap::new(), BTreeMap::new(), Vec::new()),
         // Where nothing may be written it is decided by who reads it, and no job waits.

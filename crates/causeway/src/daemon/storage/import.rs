@@ -5,13 +5,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use disk::Disk;
 use pool::{OpenError, OpenOptions, Opened, Pool, PoolId, Presence};
 
 use super::error::{self, StorageError};
 use super::find::{self, Labelled};
 use super::machine;
 use super::open_pool::OpenPool;
-use super::pools::{Closed, Known, Pools, done, real};
+use super::pools::{Closed, Known, Pools, Purpose, done, real};
 use crate::control::events::EventKind;
 use crate::control::storage::ImportRequest;
 use crate::control::types::Changed;
@@ -110,7 +111,7 @@ impl Pools {
     async fn wait_for_locks(&self, found: &[Labelled], patience: Instant) {
         for Labelled { path, label } in found {
             while let Err(StorageError::Disk(disk::OpenError::InUse { .. })) =
-                self.open_disk(path, Some(label.atomic_write), false).await
+                self.open_disk(path, label, Purpose::Write).await
                 && self.env.now() < patience
             {
                 self.env.sleep(AGAIN).await;
@@ -153,17 +154,22 @@ impl Pools {
     ) -> Result<Arc<OpenPool>, StorageError> {
         let name = found.first().map(|f| f.label.pool_name.clone()).unwrap_or_default();
         let mut disks = Vec::new();
-        let (mut unopened, mut in_use) = (Vec::new(), false);
+        let (mut unopened, mut in_use, mut readers) = (Vec::new(), false, Vec::new());
+        let purpose = if request.read_only { Purpose::Read } else { Purpose::Write };
         for Labelled { path, label } in found {
-            // What was known of it when it was added holds still.
-            match self.open_disk(path, Some(label.atomic_write), request.read_only).await {
+            match self.open_disk(path, label, purpose).await {
                 Ok(disk) => disks.push(disk),
                 Err(error) => {
-                    in_use |= matches!(error, StorageError::Disk(disk::OpenError::InUse { .. }));
+                    if let StorageError::Disk(disk::OpenError::InUse { by, .. }) = &error {
+                        in_use = true;
+                        readers.extend(by.iter().filter(|by| by.reads).cloned());
+                    }
                     unopened.push(format!("disk {}: {error}", label.number.0));
                 }
             }
         }
+        readers.sort_by_key(|by| by.process);
+        readers.dedup();
         let options = OpenOptions {
             pool: Some(id),
             is_running: machine::is_running,
@@ -172,17 +178,10 @@ impl Pools {
             force: request.force,
             ..OpenOptions::new(self.by.clone())
         };
-        let mut opened = Pool::open(&self.env, &self.arena, &disks, &options).await;
-        drop(disks);
-        if in_use
-            && opened.is_err()
-            && let Some(held) = self.holder(found, &options).await
-        {
-            opened = Err(held);
-        }
-        let result = match opened {
-            Ok(opened) => self.take(opened, request.read_only, unopened).await,
-            Err(source) => Err(refusal(name.clone(), source, &unopened)),
+        let result = match readers.is_empty() {
+            true => self.open_with(&name, found, disks, &options, in_use, unopened).await,
+            // Without the disks that they have it might be opened, and what they read would be old.
+            false => Err(StorageError::BeingRead { name: name.clone(), by: readers }),
         };
         match result {
             Ok(open) => Ok(open),
@@ -200,11 +199,35 @@ impl Pools {
         }
     }
 
+    /// Opens a pool with those of its disks that could be opened, and puts it in use.
+    async fn open_with(
+        &self,
+        name: &str,
+        found: &[Labelled],
+        disks: Vec<Arc<dyn Disk>>,
+        options: &OpenOptions,
+        in_use: bool,
+        unopened: Vec<String>,
+    ) -> Result<Arc<OpenPool>, StorageError> {
+        let mut opened = Pool::open(&self.env, &self.arena, &disks, options).await;
+        drop(disks);
+        if in_use
+            && opened.is_err()
+            && let Some(held) = self.holder(found, options).await
+        {
+            opened = Err(held);
+        }
+        match opened {
+            Ok(opened) => self.take(opened, options.read_only, unopened).await,
+            Err(source) => Err(refusal(name.to_owned(), source, &unopened)),
+        }
+    }
+
     /// Who holds a pool whose disks another process of this machine has.
     async fn holder(&self, found: &[Labelled], options: &OpenOptions) -> Option<OpenError> {
         let mut disks = Vec::new();
         for Labelled { path, label } in found {
-            disks.extend(self.open_disk(path, Some(label.atomic_write), true).await.ok());
+            disks.extend(self.open_disk(path, label, Purpose::Look).await.ok());
         }
         let look = OpenOptions { read_only: true, force: false, accept_loss: true, ..options.clone() };
         let error = Pool::open(&self.env, &self.arena, &disks, &look).await.err()?;
@@ -262,7 +285,7 @@ impl Pools {
         let mut returned = 0;
         for found in find::labels(&self.env, &self.arena, paths).await {
             if absent(&found.label) {
-                let disk = self.open_disk(&found.path, Some(found.label.atomic_write), false).await?;
+                let disk = self.open_disk(&found.path, &found.label, Purpose::Write).await?;
                 open.bring_back(disk, request.accept_loss).await?;
                 returned += 1;
             }

@@ -5,6 +5,7 @@
 //! are away, an I/O failed) stays listed with the reason and tries again when a disk joins or leaves, or after a minute.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -27,6 +28,9 @@ use crate::control::types::Changed;
 
 /// After this, what could not go on tries again.
 const AGAIN: Duration = Duration::from_secs(60);
+
+/// A file system that was full and has so many bytes of room is not full any more.
+const ROOM: u64 = 4 << 20;
 
 /// How often a resync that found more to do passes again, before it waits like one that failed; and the time between.
 const PASSES: u32 = 20;
@@ -97,8 +101,19 @@ impl Mender {
                     self.env.spawn(Arc::clone(&self).resync(job, disk));
                 }
             }
+            self.look_for_room();
             self.scrub_due().await;
             select(std::pin::pin!(change), std::pin::pin!(self.look.notified())).await;
+        }
+    }
+
+    /// Disks that failed because the file system under them was full are well when it has room again.
+    fn look_for_room(&self) {
+        for disk in self.data.events.full() {
+            let path = self.pool.members().get(disk).map(|m| m.disk.info().path.clone());
+            if path.is_some_and(|path| has_room(&path)) {
+                self.data.events.has_room(disk);
+            }
         }
     }
 
@@ -398,6 +413,12 @@ fn waits_for(state: &State, disk: DiskNumber) -> Option<Vec<DiskNumber>> {
         }
     }
     behind.then(|| away.into_iter().collect())
+}
+
+/// Whether the file system that a disk's file is on has some room. Of a thin device nobody can say.
+fn has_room(path: &Path) -> bool {
+    let room = |path| rustix::fs::statvfs(path).is_ok_and(|s| s.f_bavail.saturating_mul(s.f_frsize) >= ROOM);
+    path.is_file() && room(path)
 }
 
 #[cfg(test)]

@@ -1,20 +1,21 @@
 //! A pool that is in use here: its data path, what mends it, and who uses its spaces.
+//!
+//! Invariant: it has a data path from when it is opened until it is closed. What needs it gone for a moment gives it back, whatever failed: the one before, when that could not be
+//! flushed; and when no new one can be opened, that is tried again until it succeeds.
 
-use std::collections::BTreeSet;
+mod data;
+
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use arena::Arena;
 use env::Env;
-use parking_lot::Mutex;
 use pool::health::Troubled;
-use pool::jobs::{Kind, Subject};
-use pool::{CommitError, DataPath, DiskNumber, PathOptions, Pool, Presence};
+use pool::{DiskNumber, Pool, Presence};
+
+use data::Data;
 
 use super::attach::Attachments;
 use super::error::StorageError;
-use super::jobs::Mender;
-use super::mover::Mover;
 use super::pools::Pools;
 use super::tell::Teller;
 use crate::config::JobsSection;
@@ -31,22 +32,7 @@ pub(super) struct OpenPool {
     env: Env,
     arena: Arena,
     jobs: JobsSection,
-    /// None while it is closed.
-    live: Mutex<Option<Live>>,
-    /// Jobs that were paused when the data path ended: those of the next one are too.
-    paused: Mutex<BTreeSet<(Kind, Subject)>>,
-}
-
-/// What there is while data can be used.
-struct Live {
-    data: Arc<DataPath>,
-    workers: Option<Workers>,
-}
-
-/// Who works beside the users, where anything may be written.
-struct Workers {
-    mender: Arc<Mender>,
-    mover: Arc<Mover>,
+    live: Data,
 }
 
 impl OpenPool {
@@ -66,16 +52,10 @@ impl OpenPool {
             env: pools.env.clone(),
             arena: pools.arena.clone(),
             jobs: pools.jobs,
-            live: Mutex::default(),
-            paused: Mutex::default(),
+            live: Data::default(),
         };
         open.start_data().await?;
         Ok(open)
-    }
-
-    /// The data path, while there is one.
-    pub(super) fn data(&self) -> Option<Arc<DataPath>> {
-        self.live.lock().as_ref().map(|l| Arc::clone(&l.data))
     }
 
     /// Which of its disks are not as they should be.
@@ -85,59 +65,6 @@ impl OpenPool {
             slow: data.events.slow().into_keys().collect(),
             failing: data.events.failing().into_keys().chain(unlabelled).collect(),
         })
-    }
-
-    /// The data path, if data may be changed.
-    ///
-    /// # Errors
-    /// [`CommitError::ReadOnly`].
-    pub(super) fn writable(&self) -> Result<Arc<DataPath>, StorageError> {
-        self.data().filter(|_| !self.read_only).ok_or(StorageError::Commit(CommitError::ReadOnly))
-    }
-
-    /// What mends it beside the clients, while anything can.
-    pub(super) fn mender(&self) -> Option<Arc<Mender>> {
-        self.live.lock().as_ref()?.workers.as_ref().map(|w| Arc::clone(&w.mender))
-    }
-
-    /// What moves its data to other disks, while anything can.
-    pub(super) fn mover(&self) -> Option<Arc<Mover>> {
-        self.live.lock().as_ref()?.workers.as_ref().map(|w| Arc::clone(&w.mover))
-    }
-
-    async fn start_data(&self) -> Result<(), StorageError> {
-        let (env, arena) = (self.env.clone(), self.arena.clone());
-        let data = DataPath::of_pool(&self.pool, env, arena, PathOptions::default()).await?;
-        data.jobs.pause_all(std::mem::take(&mut *self.paused.lock()));
-        let workers = || Workers {
-            mender: Mender::start(&self.env, &self.pool, &data, self.jobs, &self.teller),
-            mover: Mover::start(&self.env, &self.pool, &data, &self.teller),
-        };
-        let workers = (!self.read_only).then(workers);
-        *self.live.lock() = Some(Live { data, workers });
-        Ok(())
-    }
-
-    /// Flushes everything and ends the data path; nobody may use a space meanwhile.
-    async fn stop_data(&self) -> Result<(), StorageError> {
-        let Some(Live { data, workers }) = self.live.lock().take() else { return Ok(()) };
-        // Of one that is open for reading only nothing is to be made durable.
-        let Some(Workers { mender, mover }) = workers else { return Ok(()) };
-        mover.stop();
-        mender.stop().await;
-        *self.paused.lock() = data.jobs.paused();
-        Ok(data.quiesce().await?)
-    }
-
-    /// Flushes everything, does something to the metadata that the data path does not expect, and goes on.
-    pub(super) async fn without_data(
-        &self,
-        work: impl Future<Output = Result<(), StorageError>>,
-    ) -> Result<(), StorageError> {
-        self.stop_data().await?;
-        let result = work.await;
-        self.start_data().await?;
-        result
     }
 
     /// A disk takes part from now on: what it has missed is copied to it.
@@ -171,13 +98,23 @@ impl OpenPool {
 
     /// Ends the clients, flushes, and gives the pool up.
     pub(super) async fn close(&self) -> Result<(), StorageError> {
+        let flushed = self.end_use().await;
+        self.give_up().await?;
+        flushed
+    }
+
+    /// Ends the clients, and flushes: the first half of closing it.
+    pub(super) async fn end_use(&self) -> Result<(), StorageError> {
         self.attachments.end_all().await;
-        let flushed = self.stop_data().await;
+        self.end_data().await
+    }
+
+    /// The second half. What could not be flushed is marked on the disks, and is resolved when the pool is opened again.
+    pub(super) async fn give_up(&self) -> Result<(), StorageError> {
         if !self.read_only {
-            // What could not be flushed is marked on the disks, and is resolved when the pool is opened again.
             self.pool.export().await?;
         }
-        flushed
+        Ok(())
     }
 
     pub(super) fn name(&self) -> String {

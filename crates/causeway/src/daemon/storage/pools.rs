@@ -1,6 +1,7 @@
 //! The pools of this server, open or not, by identity.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use disk::{Disk, FileDisk, FileOptions};
 use env::Env;
 use parking_lot::Mutex;
 use pool::PoolId;
-use pool::format::Claimant;
+use pool::format::{Areas, Claimant, Label};
 
 use super::error::StorageError;
 use super::health::Watch;
@@ -32,6 +33,22 @@ pub struct Pools {
     /// The faults that were told.
     pub(super) watch: Watch,
     pub(super) events: Arc<Events>,
+}
+
+/// What is never to find the file system full: labels, claims, the activity log, the metadata.
+fn metadata_of(areas: &Areas) -> Vec<Range<u64>> {
+    vec![areas.label_a.offset..areas.journal.end(), areas.label_b.offset..areas.label_b.end()]
+}
+
+/// What a disk is opened for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// Nobody else may have it.
+    Write,
+    /// Nobody may write to it.
+    Read,
+    /// Whoever has it is not disturbed.
+    Look,
 }
 
 /// A pool that has been seen.
@@ -93,18 +110,51 @@ impl Pools {
         self.known.lock().values().filter_map(open).collect()
     }
 
-    /// Opens a device for a pool. `atomic`: what a power cut does not tear, if somebody knows better than the system.
+    /// Opens a disk that has a pool's label; what was known of it when it was added holds still.
     pub(super) async fn open_disk(
         &self,
         path: &Path,
+        label: &Label,
+        purpose: Purpose,
+    ) -> Result<Arc<dyn Disk>, StorageError> {
+        let atomic = Some(label.atomic_write);
+        match self.open_reserving(path, atomic, purpose, metadata_of(&label.areas)).await {
+            Err(StorageError::Disk(error @ disk::OpenError::NoRoom { .. })) => {
+                tracing::warn!("{error}; until then the pool may take no changes");
+                self.open_reserving(path, atomic, purpose, Vec::new()).await
+            }
+            opened => opened,
+        }
+    }
+
+    /// Opens a disk of so many bytes that is to be one of a pool. `atomic`: what a power cut does not tear, if somebody knows better than the system.
+    ///
+    /// # Errors
+    /// Also where the file system has no room for the metadata of a pool.
+    pub(super) async fn open_new(
+        &self,
+        path: &Path,
         atomic: Option<u32>,
-        read_only: bool,
+        size: u64,
+    ) -> Result<Arc<dyn Disk>, StorageError> {
+        // Where its metadata is does not depend on its slabs.
+        let reserve = Areas::plan(size, Areas::SLAB_MIN).as_ref().map(metadata_of).unwrap_or_default();
+        self.open_reserving(path, atomic, Purpose::Write, reserve).await
+    }
+
+    async fn open_reserving(
+        &self,
+        path: &Path,
+        atomic: Option<u32>,
+        purpose: Purpose,
+        reserve: Vec<Range<u64>>,
     ) -> Result<Arc<dyn Disk>, StorageError> {
         let (env, path) = (self.env.clone(), path.to_owned());
         let options = FileOptions {
             atomic_write: atomic,
-            read_only,
-            shared: read_only,
+            reserve,
+            read_only: purpose != Purpose::Write,
+            shared: purpose == Purpose::Look,
             arena: Some(self.arena.clone()),
             ..FileOptions::default()
         };

@@ -190,7 +190,7 @@ impl Pools {
 }
 
 impl OpenPool {
-    async fn set_size(&self, space: SpaceId, size: u64) -> Result<(), StorageError> {
+    async fn set_size(self: &Arc<Self>, space: SpaceId, size: u64) -> Result<(), StorageError> {
         let ops = vec![Op::ResizeSpace { space, size }];
         self.without_data(async { Ok(Book::commit(&self.pool, ops).await?) }).await
     }
@@ -199,7 +199,7 @@ impl OpenPool {
     ///
     /// # Errors
     /// [`StorageError::CannotGrow`], and what may go wrong with disks.
-    async fn grow_fixed(&self, space: SpaceId, had: u64, size: u64) -> Result<(), StorageError> {
+    async fn grow_fixed(self: &Arc<Self>, space: SpaceId, had: u64, size: u64) -> Result<(), StorageError> {
         let rows = self.pool.read(|s| rows_of(s, space));
         self.set_size(space, size).await?;
         let Err(error) = allocate(self, space).await else { return Ok(()) };

@@ -65,6 +65,11 @@ async fn a_full_file_system_is_full() {
     };
     let Some(mount) = Mount::new(&device) else { return skipped!("nothing can be mounted here") };
     let options = FileOptions { create: Some(64 << 20), ..FileOptions::default() };
+    let path = mount.at().join("reserved");
+    let reserve = vec![0..32 << 20, 32 << 20..64 << 20];
+    let all = FileDisk::open(&Env::real(), &path, &FileOptions { reserve, ..options.clone() });
+    assert!(matches!(all, Err(OpenError::NoRoom { bytes, .. }) if bytes == 64 << 20), "{:?}", all.err());
+    std::fs::remove_file(path).expect("it was made");
     let d = FileDisk::open(&Env::real(), &mount.at().join("sparse"), &options).expect("it is sparse");
     let mut result = Ok(());
     let mut offset = 0;

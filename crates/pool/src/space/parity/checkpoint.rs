@@ -123,7 +123,8 @@ impl Striped {
             let accounts = self.account(&mut written).await;
             let mut again = false;
             for (at, w) in written.iter().enumerate() {
-                let account = accounts.as_ref().map_or_else(|error| Err(error.clone()), |all| all[at].clone());
+                let account =
+                    accounts.as_ref().map_or_else(|error| Err(error.clone()), |all| all[at].clone());
                 // The others' blocks say of a column that has left, and counts, that it has what it has not.
                 again |= self.take_back(w, account.is_err());
                 left.extend(account.err().map(|error| (w.group.key, error)));

@@ -108,7 +108,9 @@ impl Striped {
         let mut fates = self.settle_data(&stripes).await?;
         let mut entries = Vec::new();
         for ((group, units), fate) in stripes.iter().zip(&fates) {
-            let Some(columns) = self.columns(group.key.row).filter(|_| *fate == Fate::Durable) else { continue };
+            let Some(columns) = self.columns(group.key.row).filter(|_| *fate == Fate::Durable) else {
+                continue;
+            };
             let birth = Striped::birth(&columns);
             let state = group.state.lock();
             entries.extend(units.iter().map(|unit| {
@@ -129,7 +131,8 @@ impl Striped {
         }
         if !entries.is_empty() {
             let pending = self.append(entries, Vec::new(), room).await?;
-            for ((group, units), _) in stripes.iter().zip(&fates).filter(|(_, fate)| **fate == Fate::Durable) {
+            for ((group, units), _) in stripes.iter().zip(&fates).filter(|(_, fate)| **fate == Fate::Durable)
+            {
                 let mut state = group.state.lock();
                 state.fresh = state.fresh.without(units);
                 state.name(pending.named());
@@ -155,12 +158,7 @@ impl Striped {
     }
 
     /// Whether the data of stripes of a group is durable, when these disks failed.
-    fn settled(
-        &self,
-        group: &RowGroup,
-        units: &Units,
-        failed: &[(Arc<DataDisk>, disk::DiskError)],
-    ) -> Fate {
+    fn settled(&self, group: &RowGroup, units: &Units, failed: &[(Arc<DataDisk>, disk::DiskError)]) -> Fate {
         let Some(now) = self.targets(group.key.row) else { return Fate::Durable };
         let regions = self.regions_of(group, units);
         for c in &now {

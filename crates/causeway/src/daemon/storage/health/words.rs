@@ -293,7 +293,7 @@ fn absent(why: Absence, pool: &str) -> (&'static str, String, Vec<String>) {
         ),
         Absence::WriteFailed => (
             "PhysicalDisk.FailedMedia",
-            "A write to it failed, and it takes no part any more. Replace it; if it was the cable, the command takes it in again",
+            "A write to it failed, and it takes no part any more. Replace it; if it was the cable, or no room in the file system that holds it, mend that, and the command takes it in again",
         ),
         Absence::FlushFailed => (
             "PhysicalDisk.FailedMedia",

@@ -10,7 +10,7 @@ use crate::daemon::events::Events;
 const SLAB: u64 = 2 << 20;
 
 /// A pool of two disks in memory with a fixed mirror of four rows.
-async fn with_fixed() -> (OpenPool, SpaceId) {
+async fn with_fixed() -> (Arc<OpenPool>, SpaceId) {
     let (env, arena) = (Env::simulated(1), Arena::new(64 << 20).expect("memory"));
     let section = StorageSection { devices: Vec::new(), jobs: JobsSection::default() };
     let pools = Pools::new(
@@ -35,7 +35,7 @@ async fn with_fixed() -> (OpenPool, SpaceId) {
     let space = pool.create_space(record).await.expect("a space");
     let open = OpenPool::new(&pools, pool, false, Vec::new()).await.expect("it opens");
     allocate(&open, space).await.expect("there is room");
-    (open, space)
+    (Arc::new(open), space)
 }
 
 #[tokio::test(start_paused = true)]
