@@ -13,8 +13,8 @@ use crate::{GROUP, GROUP_UNITS, Op, RowNumber, ScrubRecord, Space, UNIT};
 /// Units that are compared at a time, under their lock.
 const PIECE: usize = (super::pacer::PIECE_BYTES / UNIT) as usize;
 
-/// How often the position is recorded, at most: a restart reads again what was read in this time, and the row that it was in.
-const RECORD_EVERY: Duration = Duration::from_secs(60);
+/// The position is recorded at the end of a row, so often at most while nothing is found: a restart reads again the row that it was in, and small ones that were read in this time.
+const RECORD_EVERY: Duration = Duration::from_secs(2);
 
 impl Space {
     /// Reads every written unit on every copy, of a journal too, and makes them what they should be. What was found is in [`crate::DataPath::events`]. Regions whose
@@ -59,13 +59,20 @@ impl Space {
             }
         }
         for row in rows {
+            let so_far = progress.findings();
             let read = self.scrub_row(row, progress).await;
             let (healed, lost) = progress.findings();
-            (record.healed, record.lost) = (before.0 + healed - found.0, before.1 + lost - found.1);
-            // A row that was not read to its end is read again.
-            record.next = row;
+            record.healed = before.0 + healed - found.0;
             let ends = progress.is_stopped() || read.is_err();
-            if ends || self.path.env.now() - recorded >= RECORD_EVERY {
+            if ends {
+                // A row that was not read to its end is read again, and what is lost there found again.
+                record.next = row;
+            } else {
+                record.lost = before.1 + lost - found.1;
+                record.next = RowNumber(row.0.saturating_add(1));
+            }
+            let is_due = self.path.env.now() - recorded >= RECORD_EVERY;
+            if ends || is_due || so_far != (healed, lost) {
                 recorded = self.path.env.now();
                 self.keep_repairs().await?;
                 self.record(record).await?;
