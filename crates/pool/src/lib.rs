@@ -24,6 +24,7 @@ mod ids;
 pub mod jobs;
 pub mod journal;
 pub mod layout;
+mod losses;
 mod metadata;
 pub mod parity;
 mod path;

@@ -11,6 +11,7 @@ mod faults;
 mod jobs;
 mod journals;
 mod local;
+mod losses;
 mod lost;
 mod media;
 mod model;
