@@ -571,6 +571,57 @@ def test_damage_and_full_pools_are_faults(machine):
     assert {"VirtualDisks.NoRoom"} == {f["FaultType"] for f in full["Consequences"]}
 
 
+def test_what_is_lost_is_told_after_a_restart_until_it_was_restored(machine):
+    """Units that rot on both copies: what was read of them `health` tells after a clean end and after kill -9, and until a repair has seen all of it written anew."""
+    machine.pool()
+    machine.mirror()
+    machine.attach()
+    machine.qemu_io("write -P 0xb7 0 1M", "flush")
+    assert machine.server.stop() == 0
+    for name in "ab":
+        assert rot(machine.path(name), 0xB7, 16) == 16
+    machine.server.start()
+    machine.attach()
+
+    def losses():
+        report, status = machine.health()
+        found = [f for f in report["faults"] if f["FaultType"] == "VirtualDisks.DataLoss"]
+        assert (status == 1) == bool(found)
+        return found
+
+    assert losses() == []
+    for at in ["64k", "64k", "128k", "64k"]:
+        assert "read failed" in machine.qemu_io(f"read {at} 4k", status=None)
+    [fault] = losses()
+    assert "2 times 4 KiB of the virtual disk vm" in fault["Reason"] and "the first at byte 65536" in fault["Reason"], fault
+    assert fault["RecommendedActions"] == ["causeway space repair tank/vm"] and "virtual disk vm" in fault["FaultingObjectLocation"], fault
+    assert machine.server.stop() == 0
+    machine.server.start()
+    assert [f["Reason"] for f in losses()] == [fault["Reason"]]
+    machine.attach()
+    assert "read failed" in machine.qemu_io("read 0 4k", status=None)
+    # It is recorded beside the reads.
+    time.sleep(1)
+    machine.kill_and_start()
+    [fault] = losses()
+    assert "3 times 4 KiB" in fault["Reason"] and "the first at byte 0:" in fault["Reason"], fault
+    assert "on no disk as they were written" in machine("health", status=1)
+
+    def repaired():
+        machine("space", "repair", "vm")
+        until(lambda: machine.json("job", "list") == [], timeout=60, what="nothing runs")
+
+    repaired()
+    assert "16 times 4 KiB" in losses()[0]["Reason"]
+    machine.attach()
+    machine.qemu_io("write -P 0xb8 0 1M", "flush")
+    assert "16 times 4 KiB" in losses()[0]["Reason"], "nobody has looked"
+    repaired()
+    assert losses() == []
+    machine.kill_and_start()
+    assert losses() == []
+
+
 def test_metadata_that_rots_under_an_open_pool_is_written_anew(machine):
     """Of two disks both are needed to open the pool: labels and checkpoints rot on one, and then on the other."""
     machine.pool("ab")

@@ -308,7 +308,7 @@ def test_a_pool_of_version_1_opens_and_is_upgraded_when_asked(machine):
     machine.qemu_io(*reads)
     assert "could not open it any more" in machine.refused("pool", "upgrade", "old")
     machine("pool", "upgrade", "old", "--yes")
-    assert machine.status("old")["version"] == 5
+    assert machine.status("old")["version"] == 6
     machine("pool", "remove-disk", "old", "0")
     until_gone(machine, 0, "old")
     machine.kill_and_start()

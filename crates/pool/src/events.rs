@@ -1,10 +1,11 @@
 //! What the data path found wrong, counted and kept: the newest [`KEPT`].
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use disk::DiskError;
 use parking_lot::Mutex;
 
+use crate::losses::Noted;
 use crate::pulse::standing::Slowness;
 use crate::{DiskNumber, SpaceId};
 
@@ -47,6 +48,7 @@ pub struct Events {
     inner: Mutex<Inner>,
     failing: Mutex<BTreeMap<DiskNumber, DiskError>>,
     slow: Mutex<Slow>,
+    pub(crate) noted: Noted,
 }
 
 /// Outliers that are here, and those that left as such.
@@ -74,8 +76,9 @@ impl Events {
         *count += 1;
         let so_far = *count;
         drop(inner);
-        // What is lost is told each time; of the rest there may be thousands after a crash.
-        if found == Found::Lost || so_far.is_power_of_two() {
+        let is_new = found == Found::Lost && self.noted.add(space, address);
+        // What is lost is told once; of the rest there may be thousands after a crash.
+        if is_new || so_far.is_power_of_two() {
             tracing::warn!(
                 ?found,
                 disk = disk.0,
@@ -157,6 +160,17 @@ impl Events {
     /// The newest findings, oldest first.
     pub fn newest(&self) -> Vec<Finding> {
         self.inner.lock().newest.iter().copied().collect()
+    }
+
+    /// Where units are that nobody has, of each space the first [`crate::LOST_MAX`] that were found since the pool was opened and are not there again as far as is known;
+    /// what was known before the metadata has ([`State::losses`](crate::State::losses)).
+    pub fn lost(&self) -> BTreeMap<SpaceId, BTreeSet<u64>> {
+        self.noted.all()
+    }
+
+    /// Waits until a unit is found to be lost that was not known since the pool was opened: then there may be something for [`crate::DataPath::record_losses`].
+    pub async fn more_lost(&self) {
+        self.noted.more().await;
     }
 
     /// How many there were of each kind on each disk.

@@ -24,6 +24,7 @@ mod ids;
 pub mod jobs;
 pub mod journal;
 pub mod layout;
+mod losses;
 mod metadata;
 pub mod parity;
 mod path;
@@ -46,8 +47,9 @@ pub use pool::{
 pub use pulse::standing::Slowness;
 pub use space::{ParityCounts, Space, SpaceError};
 pub use state::{
-    Absence, DiskRecord, FaultDomains, InvalidOp, MediaClass, Moving, Op, Policy, Presence, Provisioning,
-    Resiliency, Row, ScrubRecord, Shared, SlabCopy, SlabPlace, Slabs, SpaceRecord, State, Tree, Usage,
+    Absence, DiskRecord, FaultDomains, InvalidOp, LOST_MAX, LossRecord, MediaClass, Moving, Op, Policy,
+    Presence, Provisioning, Resiliency, Row, ScrubRecord, Shared, SlabCopy, SlabPlace, Slabs, SpaceRecord,
+    State, Tree, Usage,
 };
 
 /// What is written, checksummed, and after a crash old or new, never else; bytes.

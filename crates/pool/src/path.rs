@@ -67,6 +67,8 @@ pub struct DataPath {
     pub(crate) failing: tokio::sync::Mutex<()>,
     /// Disks come to take part one at a time; who holds this keeps them from it. Taken before `allocating`.
     pub(crate) joining: tokio::sync::Mutex<()>,
+    /// What is lost is said to the metadata by one at a time.
+    pub(crate) losses: tokio::sync::Mutex<()>,
     /// Rows whose move somebody is about.
     pub(crate) moving: Mutex<BTreeSet<(SpaceId, RowNumber)>>,
     pub(crate) hedges: Mutex<Budget>,
@@ -111,6 +113,7 @@ impl DataPath {
             allocating: tokio::sync::Mutex::new(()),
             failing: tokio::sync::Mutex::new(()),
             joining: tokio::sync::Mutex::new(()),
+            losses: tokio::sync::Mutex::new(()),
             moving: Mutex::default(),
             hedges: Mutex::default(),
             hedging: AtomicBool::new(true),

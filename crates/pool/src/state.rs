@@ -21,6 +21,7 @@
 //!    never counts beside the old one, nor for it.
 
 mod apply;
+mod losses;
 mod media;
 mod moving;
 mod parts;
@@ -34,6 +35,7 @@ mod tree;
 mod used;
 
 pub use apply::InvalidOp;
+pub use losses::{LOST_MAX, LossRecord};
 pub use media::MediaClass;
 pub(crate) use media::media_number;
 pub(crate) use parts::{Extras, StateParts};
@@ -100,6 +102,8 @@ pub struct State {
     /// Openings, by their epochs, that gave up what disks that were not here had, and the last record before each. The newest [`GIVEN_UP_MAX`]; a disk of an
     /// epoch before with records after that one has gone on without this history.
     pub given_up: Shared<BTreeMap<u64, u64>>,
+    /// What is known to be lost of spaces, of those of which anything is.
+    pub losses: Shared<BTreeMap<SpaceId, LossRecord>>,
     /// The version of the format: what may be in the metadata.
     pub version: u16,
     /// What the administrator has chosen.
@@ -125,6 +129,7 @@ impl State {
             regions_given_up: 0,
             epochs: Shared::default(),
             given_up: Shared::default(),
+            losses: Shared::default(),
             version: FORMAT_VERSION,
             policy: Policy::default(),
             used: Used::default(),

@@ -15,8 +15,9 @@ use crate::{DiskId, DiskNumber, PoolId};
 ///    used as such until somebody upgrades it ([`crate::Pool::upgrade`]); version 1 refuses the labels of version 2 and says so;
 /// 3. spaces with local reconstruction codes ([`crate::Resiliency::LocalParity`]). All else is as in version 2;
 /// 4. spaces with a class of media ([`crate::SpaceRecord::media`]), and disks whose medium is changed. All else is as in version 3;
-/// 5. what an opening gave up ([`crate::State::given_up`]). All else is as in version 4.
-pub const FORMAT_VERSION: u16 = 5;
+/// 5. what an opening gave up ([`crate::State::given_up`]). All else is as in version 4;
+/// 6. what is known to be lost ([`crate::State::losses`]). All else is as in version 5.
+pub const FORMAT_VERSION: u16 = 6;
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,9 +2,9 @@
 
 use super::codec::{Malformed, Reader, Wire, choice, record};
 use crate::state::{
-    Absence, DiskRecord, EPOCHS_MAX, Extras, FaultDomains, GIVEN_UP_MAX, MediaClass, Moving, Op, Policy,
-    Presence, Provisioning, Resiliency, Row, ScrubRecord, SlabCopy, SlabPlace, SpaceRecord, State,
-    StateParts, Usage,
+    Absence, DiskRecord, EPOCHS_MAX, Extras, FaultDomains, GIVEN_UP_MAX, LOST_MAX, LossRecord, MediaClass,
+    Moving, Op, Policy, Presence, Provisioning, Resiliency, Row, ScrubRecord, SlabCopy, SlabPlace,
+    SpaceRecord, State, StateParts, Usage,
 };
 
 record!(FaultDomains { enclosure, node, rack });
@@ -66,6 +66,7 @@ choice!(Op {
     27 => SetDiskMedia { disk, media },
     28 => SetSpaceMedia { space, media },
     29 => GivenUp { after },
+    30 => Lost { space, record },
     40 => Scrub { space, record },
 });
 
@@ -132,6 +133,23 @@ impl Wire for Row {
 
 const MOVING: u8 = 0x80;
 
+/// The addresses are more than a list may have: a 32-bit number, and each, in order.
+impl Wire for LossRecord {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.units.put(out);
+        (self.at.len() as u32).put(out);
+        self.at.iter().for_each(|a| a.put(out));
+    }
+    fn get(r: &mut Reader<'_>) -> Result<LossRecord, Malformed> {
+        let (units, count) = (u64::get(r)?, u32::get(r)? as usize);
+        let at = r.list::<u64>(count.min(LOST_MAX + 1))?;
+        if at.len() > LOST_MAX || !at.is_sorted_by(|a, b| a < b) {
+            return Err(Malformed);
+        }
+        Ok(LossRecord { units, at: at.into_iter().collect() })
+    }
+}
+
 /// The rest of the body: a tag and its fields for each that is not as in version 1, in the order of the tags.
 impl Wire for Extras {
     fn put(&self, out: &mut Vec<u8>) {
@@ -151,6 +169,10 @@ impl Wire for Extras {
             out.push(4);
             self.given_up.put(out);
         }
+        if !self.losses.is_empty() {
+            out.push(5);
+            self.losses.put(out);
+        }
     }
     fn get(r: &mut Reader<'_>) -> Result<Extras, Malformed> {
         let mut extras = Extras::NONE;
@@ -163,6 +185,7 @@ impl Wire for Extras {
                 2 => extras.policy = Wire::get(r)?,
                 3 => extras.scrubs = Wire::get(r)?,
                 4 => extras.given_up = Wire::get(r)?,
+                5 => extras.losses = Wire::get(r)?,
                 _ => return Err(Malformed),
             }
             // One form for one value.
@@ -254,7 +277,9 @@ pub fn state_size_bound(state: &State) -> usize {
     const SPACE: usize = 4 + 256 + 32;
     const SCRUB: usize = 4 + 61;
     const GIVEN_UP: usize = 8 + 8;
+    let losses: usize = state.losses.values().map(|r| 4 + 8 + 4 + 8 * r.at.len()).sum();
     let slabs = state.slabs_allocated();
-    let fixed = 512 + 4 + state.scrubs.len() * SCRUB + 255 * 2 + EPOCHS_BYTES + GIVEN_UP_MAX * GIVEN_UP;
+    let fixed =
+        512 + 4 + losses + state.scrubs.len() * SCRUB + 255 * 2 + EPOCHS_BYTES + GIVEN_UP_MAX * GIVEN_UP;
     fixed + slabs * SLAB + state.rows.len() * ROW + state.disks.len() * DISK + state.spaces.len() * SPACE
 }

@@ -27,6 +27,7 @@ pub fn faults(now: &Snapshot<'_>) -> Vec<Fault> {
             .map(|why| Fault::new(Place::Pool, Severity::Error, FaultKind::Suspended { why })),
     );
     others.extend(disks(now));
+    others.extend(lost(now));
     let (waiting, behind): (Vec<_>, Vec<_>) = behind(now)
         .into_iter()
         .partition(|f| matches!(&f.kind, FaultKind::Behind { waits: Some(Why::Away(_)), .. }));
@@ -161,24 +162,44 @@ fn disks(now: &Snapshot<'_>) -> Vec<Fault> {
         let severity = if waits.is_some() { Severity::Warning } else { Severity::Information };
         out.push(Fault::new(Place::Disk(disk), severity, FaultKind::Retired { left, waits }));
     }
-    let mut counts: BTreeMap<(DiskNumber, bool), u64> = BTreeMap::new();
+    let mut counts: BTreeMap<DiskNumber, u64> = BTreeMap::new();
     for ((found, disk), units) in &now.findings {
         match found {
             Found::Healed | Found::Unreadable | Found::BadTable | Found::Metadata => {
-                *counts.entry((*disk, false)).or_insert(0) += units;
+                *counts.entry(*disk).or_insert(0) += units;
             }
-            Found::Lost => *counts.entry((*disk, true)).or_insert(0) += units,
-            // Two writes were under way at a crash: nothing is wrong with a disk.
-            Found::Unsettled => {}
+            // Two writes were under way at a crash: nothing is wrong with a disk. What is lost is told of its space.
+            Found::Unsettled | Found::Lost => {}
         }
     }
-    for ((disk, lost), units) in counts {
-        out.push(match lost {
-            true => Fault::new(Place::Disk(disk), Severity::Error, FaultKind::Lost { units }),
-            false => Fault::new(Place::Disk(disk), Severity::Warning, FaultKind::Healed { units }),
-        });
+    for (disk, units) in counts {
+        out.push(Fault::new(Place::Disk(disk), Severity::Warning, FaultKind::Healed { units }));
     }
     out
+}
+
+/// What is lost of spaces, as far as it is known: from before the pool was opened, and since.
+fn lost(now: &Snapshot<'_>) -> Vec<Fault> {
+    let state = now.state;
+    let none = BTreeSet::new();
+    let mut all: BTreeMap<SpaceId, (u64, bool, Option<u64>)> = BTreeMap::new();
+    for &space in state.spaces.keys() {
+        let found = now.lost.get(&space).unwrap_or(&none);
+        let record = state.losses.get(&space).cloned().unwrap_or_default().with(found);
+        if record.units == 0 {
+            continue;
+        }
+        // What a journal has lost its space has, at addresses that nobody knows.
+        let owner = state.owner_of(space);
+        let (units, at_least, first) = all.entry(owner.unwrap_or(space)).or_default();
+        *units += record.units;
+        *at_least |= record.is_open();
+        *first = first.or(record.at.first().copied().filter(|_| owner.is_none()));
+    }
+    let fault = |(space, (units, at_least, first))| {
+        Fault::new(Place::Space(space), Severity::Error, FaultKind::Lost { units, at_least, first })
+    };
+    all.into_iter().map(fault).collect()
 }
 
 /// Present disks that lack writes.

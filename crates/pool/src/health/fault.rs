@@ -1,6 +1,6 @@
 //! What can be wrong with a pool.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Level;
 use crate::events::Found;
@@ -21,6 +21,8 @@ pub struct Snapshot<'a> {
     pub failing: BTreeMap<DiskNumber, String>,
     /// What was not as it was written since the pool was opened.
     pub findings: BTreeMap<(Found, DiskNumber), u64>,
+    /// Where units were found that no copy has, since it was opened; what was known before is in the metadata.
+    pub lost: BTreeMap<SpaceId, BTreeSet<u64>>,
     /// Disks that are much slower than their peers, or left because of it.
     pub slow: BTreeMap<DiskNumber, Slowness>,
     /// Groups that a crash left in doubt, by space.
@@ -90,10 +92,14 @@ pub enum FaultKind {
         /// Units of 4 KiB.
         units: u64,
     },
-    /// Units that no copy has; reading them fails.
+    /// Units of a space that no copy has; reading them fails.
     Lost {
         /// Units of 4 KiB.
         units: u64,
+        /// There may be more: not every one's address is remembered.
+        at_least: bool,
+        /// The lowest address in the space that is known; none where only its journal has lost something.
+        first: Option<u64>,
     },
     /// A disk is to get nothing more.
     Retired {

@@ -13,8 +13,8 @@ use crate::{GROUP, GROUP_UNITS, Op, RowNumber, ScrubRecord, Space, UNIT};
 /// Units that are compared at a time, under their lock.
 const PIECE: usize = (super::pacer::PIECE_BYTES / UNIT) as usize;
 
-/// How often the position is recorded, at most: a restart reads again what was read in this time, and the row that it was in.
-const RECORD_EVERY: Duration = Duration::from_secs(60);
+/// The position is recorded at the end of a row, so often at most while nothing is found: a restart reads again the row that it was in, and small ones that were read in this time.
+const RECORD_EVERY: Duration = Duration::from_secs(2);
 
 impl Space {
     /// Reads every written unit on every copy, of a journal too, and makes them what they should be. What was found is in [`crate::DataPath::events`]. Regions whose
@@ -59,13 +59,20 @@ impl Space {
             }
         }
         for row in rows {
+            let so_far = progress.findings();
             let read = self.scrub_row(row, progress).await;
             let (healed, lost) = progress.findings();
-            (record.healed, record.lost) = (before.0 + healed - found.0, before.1 + lost - found.1);
-            // A row that was not read to its end is read again.
-            record.next = row;
+            record.healed = before.0 + healed - found.0;
             let ends = progress.is_stopped() || read.is_err();
-            if ends || self.path.env.now() - recorded >= RECORD_EVERY {
+            if ends {
+                // A row that was not read to its end is read again, and what is lost there found again.
+                record.next = row;
+            } else {
+                record.lost = before.1 + lost - found.1;
+                record.next = RowNumber(row.0.saturating_add(1));
+            }
+            let is_due = self.path.env.now() - recorded >= RECORD_EVERY;
+            if ends || is_due || so_far != (healed, lost) {
                 recorded = self.path.env.now();
                 self.keep_repairs().await?;
                 self.record(record).await?;
@@ -76,10 +83,14 @@ impl Space {
             }
         }
         self.keep_repairs().await?;
+        let Some(again) = self.find_again(record.lost, progress).await else {
+            self.record(record).await?;
+            return Ok(false);
+        };
         let ended = unix_s();
         let (last_healed, last_lost) = (record.healed, record.lost);
         let done = ScrubRecord { ended, since: ended, last_healed, last_lost, ..ScrubRecord::default() };
-        self.record(done).await?;
+        self.end_reading(again, self.record_ops(done)).await?;
         Ok(true)
     }
 
@@ -98,11 +109,16 @@ impl Space {
     }
 
     async fn record(&self, record: ScrubRecord) -> Result<(), SpaceError> {
-        if self.path.read(|s| s.version) < 2 {
-            // Nowhere to keep it: such a scrub begins anew after a restart, and none begins by itself.
-            return Ok(());
+        match self.record_ops(record) {
+            ops if ops.is_empty() => Ok(()),
+            ops => Ok(self.path.book.commit(ops).await?),
         }
-        Ok(self.path.book.commit(vec![Op::Scrub { space: self.id(), record }]).await?)
+    }
+
+    fn record_ops(&self, record: ScrubRecord) -> Vec<Op> {
+        // Of version 1 there is nowhere to keep it: such a scrub begins anew after a restart, and none begins by itself.
+        let keeps = self.path.read(|s| s.version) >= 2;
+        keeps.then_some(Op::Scrub { space: self.id(), record }).into_iter().collect()
     }
 
     /// What was repaired stays so, whatever the next power cut takes: nobody reads it again soon.
@@ -174,9 +190,12 @@ impl Space {
         }
         let piece = |from| Units::range(from, from + PIECE);
         for from in (0..GROUP_UNITS as usize).step_by(PIECE) {
-            let written = group.state.lock().table.written;
+            let (written, lost) = {
+                let state = group.state.lock();
+                (state.table.written, state.table.lost)
+            };
             // What is written meanwhile is what it should be.
-            if written.and(&piece(from)).is_empty() {
+            if written.or(&lost).and(&piece(from)).is_empty() {
                 continue;
             }
             let Some(_turn) = progress.piece(PIECE as u64 * UNIT).await else { return Ok(()) };
@@ -185,7 +204,7 @@ impl Space {
             let _units = self.inner.locks.lock(key.row, key.column, range).await;
             let Some(copies) = self.inner.copies(&self.path, key.row, key.column) else { return Ok(()) };
             let mut bad;
-            let mut look = {
+            let (mut look, unknown) = {
                 let state = group.state.lock();
                 if state.flags.dead {
                     return Ok(());
@@ -195,15 +214,17 @@ impl Space {
                 let look = state.table.written.and(&known).and(&piece(from));
                 // What nobody had may be here again.
                 bad = look.and(&state.table.lost);
-                look
+                // Of these nobody knows whether they were written, nor what they should be.
+                let unknown = state.table.lost.without(&state.table.written);
+                (look, unknown.and(&known).and(&piece(from)))
             };
             for (from, to) in std::mem::take(&mut look).stretches() {
                 let each = copies.iter().map(|c| self.differing(&group.state, key, c, from, to));
                 bad = join_all(each).await.iter().fold(bad, |bad, b| bad.or(b));
             }
-            let looked = self.heal(&group, &bad).await?;
+            let looked = self.heal(&group, &bad.or(&unknown)).await?;
             let lost = looked.iter().filter(|(_, bytes)| bytes.is_err()).count() as u64;
-            progress.found(looked.len() as u64 - lost, lost);
+            progress.found(looked.len() as u64 - lost, lost + unknown.count() as u64);
         }
         Ok(())
     }

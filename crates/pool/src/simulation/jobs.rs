@@ -11,7 +11,7 @@ use super::in_virtual_time;
 use super::world::{SPACE, Shape, World};
 use crate::jobs::pacer::Pacing;
 use crate::jobs::{Kind, Progress, Subject, Why};
-use crate::{Absence, DiskNumber, ScrubRecord, UNIT};
+use crate::{Absence, DiskNumber, RowNumber, ScrubRecord, UNIT};
 
 const SLOW: Duration = Duration::from_millis(10);
 /// A row of the mirror.
@@ -146,7 +146,7 @@ fn a_scrub_goes_on_at_its_row_and_tells_what_it_found() {
         let since = record().since;
         assert!(since > 0 && record().ended == 0);
         let state = world.book.state();
-        let slab = |row: u32| state.rows[&(SPACE, crate::RowNumber(row))].slabs[0].place.slab;
+        let slab = |row: u32| state.rows[&(SPACE, RowNumber(row))].slabs[0].place.slab;
         for row in [0, 2] {
             world.machine.flip(SlotId(0), world.shape.areas().data(slab(row)).offset + 5 * UNIT, 1);
         }
@@ -179,5 +179,52 @@ fn a_scrub_goes_on_at_its_row_and_tells_what_it_found() {
         assert_eq!(world.space.scrub_recorded(true, true, &progress).await, Ok(true));
         assert_eq!((progress.findings(), progress.bytes().1), ((0, 0), 3 * ROW * UNIT));
         assert_eq!(world.book.state().scrubs[&SPACE].last_healed, 0);
+    });
+}
+
+/// Where a reading was is known at each row that took a while, or in which anything was found.
+#[test]
+fn a_scrub_says_at_each_row_how_far_it_is() {
+    let written = async || {
+        let world = World::new(Shape::MIRROR, 1).await;
+        for row in 0..3 {
+            world.write(row * ROW..(row + 1) * ROW, &vec![row + 1; ROW as usize]).await.expect("a write");
+        }
+        world.space.flush_all().await.expect("a flush");
+        world
+    };
+    let rots = |world: &World, row: u32, copies: usize| {
+        for copy in &world.book.state().rows[&(SPACE, RowNumber(row))].slabs[..copies] {
+            let at = world.shape.areas().data(copy.place.slab).offset + 5 * UNIT;
+            world.machine.flip(SlotId(usize::from(copy.place.disk.0)), at, 1);
+        }
+    };
+    // Each that was said: the next row, units healed, units lost.
+    let said = |world: &World| {
+        let scrubs = world.book.states().into_iter().filter_map(|s| s.scrubs.get(&SPACE).copied());
+        let began = scrubs.filter(|r| r.began != 0);
+        let mut said: Vec<_> = began.map(|r| (r.next.0, r.healed, r.lost)).collect();
+        said.dedup();
+        said
+    };
+    in_virtual_time(async {
+        let world = written().await;
+        let slabs = world.shape.areas().slabs;
+        for disk in 0..2 {
+            let rule = Rule::new(Op::Read, When::From(0), Fault::Slow(50 * SLOW));
+            world.machine.rule(SlotId(disk), rule.within(slabs.offset..slabs.end()));
+        }
+        assert_eq!(world.space.scrub_recorded(false, false, &Progress::default()).await, Ok(true));
+        assert_eq!(said(&world), [(0, 0, 0), (1, 0, 0), (2, 0, 0), (3, 0, 0)]);
+
+        let world = written().await;
+        assert_eq!(world.space.scrub_recorded(false, false, &Progress::default()).await, Ok(true));
+        assert_eq!(said(&world), [(0, 0, 0)], "rows that take no time are not worth a record");
+
+        let world = written().await;
+        rots(&world, 0, 1);
+        rots(&world, 1, 2);
+        assert_eq!(world.space.scrub_recorded(false, false, &Progress::default()).await, Ok(true));
+        assert_eq!(said(&world), [(0, 0, 0), (1, 1, 0), (2, 1, 1)]);
     });
 }

@@ -12,6 +12,7 @@ mod jobs;
 mod journals;
 mod left;
 mod local;
+mod losses;
 mod lost;
 mod media;
 mod model;

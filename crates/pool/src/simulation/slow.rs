@@ -86,6 +86,7 @@ fn found(world: &World) -> Vec<crate::health::Fault> {
         read_only: false,
         failing: world.path.events.failing(),
         findings: world.path.events.counts(),
+        lost: world.path.events.lost(),
         slow: world.path.events.slow(),
         in_doubt: BTreeMap::new(),
         jobs: Vec::new(),

@@ -17,7 +17,8 @@ use crate::groups::{Group, GroupKey};
 pub(crate) type Looked = Vec<(usize, Result<IoBuf, SpaceError>)>;
 
 impl Space {
-    /// Reads units on every copy that is current there, and makes all of them what the table says. Units that are not written are left out.
+    /// Reads units on every copy that is current there, and makes all of them what the table says. Units that are not written are left out, also those of
+    /// which no copy can say whether they are: they are lost.
     ///
     /// The caller has their lock, and the group is ready there.
     ///
@@ -33,6 +34,8 @@ impl Space {
             };
             if let Some(want) = want {
                 looked.push((unit, self.heal_unit(group, key, unit, want).await?));
+            } else if group.state.lock().table.lost.has(unit) {
+                self.tell_unknown(key, unit);
             }
         }
         Ok(looked)
@@ -103,6 +106,19 @@ impl Space {
             self.replace(group, copy, number, region, good.clone()).await?;
         }
         Ok(Ok(good))
+    }
+
+    /// A unit is lost because every copy's block is damaged: the lowest one tells.
+    fn tell_unknown(&self, key: GroupKey, unit: usize) {
+        let number = key.units().start + unit as u32;
+        let region = self.inner.regions.of(&(number..number + 1));
+        let copies = self.inner.copies(&self.path, key.row, key.column);
+        let lowest = copies.iter().flatten().find(|c| c.is_current(region)).map(|c| c.number);
+        let (space, address) = (self.inner.id, self.inner.address_in(key, unit));
+        // A row may be longer than the space.
+        if let Some(disk) = lowest.filter(|_| address < self.inner.info.geometry.size) {
+            self.path.events.add(Finding { found: Found::Lost, disk, space, address });
+        }
     }
 
     /// Whether nobody has a unit. It is remembered: what lies in its place may be any other thing, and who resolves the group is not to take it for the unit.

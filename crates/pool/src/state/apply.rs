@@ -156,6 +156,7 @@ impl State {
                 }
                 self.spaces.remove(space);
                 self.scrubs.remove(space);
+                self.losses.remove(space);
             }
             Op::ResizeSpace { space, size } => {
                 let resized = SpaceRecord { size: *size, ..self.space(*space)?.clone() };
@@ -235,6 +236,7 @@ impl State {
                     self.given_up.pop_first();
                 }
             }
+            Op::Lost { space, record } => self.set_lost(*space, record)?,
             Op::MissedAll { disk } => self.miss_all(*disk)?,
             Op::BeginMove { space, row, index, to } => self.begin_move(*space, *row, *index, *to)?,
             Op::EndMove { space, row } => self.end_move(*space, *row)?,

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::moving::moves_since;
 use super::{
-    DiskRecord, EPOCHS_MAX, GIVEN_UP_MAX, InvalidOp, Policy, Row, ScrubRecord, Shared, SpaceRecord, State,
-    Tree,
+    DiskRecord, EPOCHS_MAX, GIVEN_UP_MAX, InvalidOp, LossRecord, Policy, Row, ScrubRecord, Shared,
+    SpaceRecord, State, Tree,
 };
 use crate::format::{Areas, FORMAT_VERSION};
 use crate::{DiskNumber, PoolId, RowNumber, SpaceId};
@@ -34,6 +34,7 @@ pub(crate) struct Extras {
     pub(crate) policy: Policy,
     pub(crate) scrubs: BTreeMap<SpaceId, ScrubRecord>,
     pub(crate) given_up: BTreeMap<u64, u64>,
+    pub(crate) losses: BTreeMap<SpaceId, LossRecord>,
 }
 
 impl Extras {
@@ -43,6 +44,7 @@ impl Extras {
         policy: Policy { warn_at: 70, repair_after_s: 300 },
         scrubs: BTreeMap::new(),
         given_up: BTreeMap::new(),
+        losses: BTreeMap::new(),
     };
 }
 
@@ -67,6 +69,7 @@ impl State {
                 policy: s.policy,
                 scrubs: (*s.scrubs).clone(),
                 given_up: (*s.given_up).clone(),
+                losses: (*s.losses).clone(),
             },
         }
     }
@@ -78,7 +81,7 @@ impl State {
         if !s.slab_bytes.is_power_of_two() || !slabs.contains(&s.slab_bytes) || p.epochs.len() > EPOCHS_MAX {
             return Err(InvalidOp::BadShape("no pool is like that"));
         }
-        let Extras { version, policy, scrubs, given_up } = p.extras;
+        let Extras { version, policy, scrubs, given_up, losses } = p.extras;
         if !(1..=FORMAT_VERSION).contains(&version) {
             return Err(InvalidOp::Version(version));
         }
@@ -138,6 +141,7 @@ impl State {
             return Err(InvalidOp::BadShape("no pool is like that"));
         }
         s.given_up = given_up.into();
+        s.take_losses(losses)?;
         Ok(s)
     }
 }

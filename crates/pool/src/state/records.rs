@@ -5,7 +5,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use super::MediaClass;
+use super::{LossRecord, MediaClass};
 use crate::parity::Code;
 use crate::{DiskId, DiskNumber, RowNumber, SpaceId};
 
@@ -419,6 +419,8 @@ pub enum Op {
     Opened { epoch: u64, incarnation: u64 },
     /// What the disks that were not here had after this record was given up in the newest opening.
     GivenUp { after: u64 },
+    /// What is known to be lost of a space.
+    Lost { space: SpaceId, record: LossRecord },
     /// How far the reading of a space's copies is.
     Scrub { space: SpaceId, record: ScrubRecord },
     /// What the disk has is old: its copies have missed every region that another copy has.

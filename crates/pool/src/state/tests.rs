@@ -163,6 +163,33 @@ fn version_1_has_nothing_of_version_2() {
     assert_eq!(s.apply(&Op::SetPolicy { policy: wrong }), Err(InvalidOp::Percent(101)));
 }
 
+/// Of a space that there is, at addresses of units, as many at least; and with the space it is gone.
+#[test]
+fn what_is_lost_is_of_a_space() {
+    let mut s = pool(2);
+    let lost = |units, at: &[u64]| Op::Lost {
+        space: SPACE,
+        record: LossRecord { units, at: at.iter().copied().collect() },
+    };
+    s.version = 5;
+    assert_eq!(s.apply(&lost(1, &[4096])), Err(InvalidOp::Older { version: 5, needed: 6 }));
+    s.apply(&Op::Upgrade { version: 6 }).unwrap();
+    for (units, at) in
+        [(1, &[0, 4096][..]), (2, &[4095]), (600, &(0..513).map(|u| u * 4096).collect::<Vec<_>>())]
+    {
+        assert!(matches!(s.apply(&lost(units, at)), Err(InvalidOp::BadShape(_))), "{units} {at:?}");
+    }
+    let nowhere = Op::Lost { space: SpaceId(9), record: LossRecord::default() };
+    assert_eq!(s.apply(&nowhere), Err(InvalidOp::NoSpace(SpaceId(9))));
+    s.apply(&lost(7, &[0, 4096])).unwrap();
+    assert_eq!(s.losses[&SPACE].units, 7);
+    s.apply(&lost(0, &[])).unwrap();
+    assert!(s.losses.is_empty());
+    s.apply(&lost(1, &[4096])).unwrap();
+    s.apply(&Op::DestroySpace { space: SPACE }).unwrap();
+    assert!(s.losses.is_empty());
+}
+
 #[test]
 fn a_disk_that_has_something_alone_is_needed() {
     let mut s = pool(2);

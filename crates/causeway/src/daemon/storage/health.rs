@@ -65,6 +65,7 @@ fn open_faults(id: PoolId, open: &OpenPool) -> Vec<FaultStatus> {
     };
     failing.extend(open.pool.unlabelled());
     let slow = data.as_ref().map(|d| d.events.slow()).unwrap_or_default();
+    let lost = data.as_ref().map(|d| d.events.lost()).unwrap_or_default();
     let members = open.pool.members();
     let paths = members.iter().map(|m| (m.number, m.disk.info().path.clone())).collect();
     open.pool.read(|state| {
@@ -74,6 +75,7 @@ fn open_faults(id: PoolId, open: &OpenPool) -> Vec<FaultStatus> {
             read_only: open.read_only,
             failing,
             findings,
+            lost,
             slow,
             in_doubt,
             jobs,

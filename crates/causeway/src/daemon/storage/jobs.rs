@@ -4,6 +4,8 @@
 //! Invariant: what is behind or in doubt, and was not stopped by hand, has a job, one minute later at the latest. One that cannot go on (its disks
 //! are away, an I/O failed) stays listed with the reason and tries again when a disk joins or leaves, or after a minute.
 
+mod losses;
+
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
@@ -86,11 +88,14 @@ impl Mender {
         self.stopping.store(true, Ordering::Relaxed);
         self.look.notify_one();
         self.data.jobs.stop_all().await;
+        self.record_losses().await;
     }
 
     async fn run(self: Arc<Mender>) {
+        let mut recorded = None;
         while !self.stopping.load(Ordering::Relaxed) {
             let change = self.change();
+            recorded = self.record_losses().await.or(recorded);
             if !self.data.in_doubt().is_empty()
                 && let Some(job) = self.begin(Kind::Resolve, Subject::Pool)
             {
@@ -103,7 +108,8 @@ impl Mender {
             }
             self.look_for_room();
             self.scrub_due().await;
-            select(std::pin::pin!(change), std::pin::pin!(self.look.notified())).await;
+            let (change, lost) = (std::pin::pin!(change), std::pin::pin!(self.more_lost(recorded)));
+            select(select(change, lost), std::pin::pin!(self.look.notified())).await;
         }
     }
 

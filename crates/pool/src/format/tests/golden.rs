@@ -6,8 +6,8 @@ use super::values::{a_claim, a_label};
 use crate::format::{FORMAT_VERSION, Header, Kind, Label, decode_state, encode_record, encode_state};
 use crate::metadata::{Encoded, Point};
 use crate::{
-    DiskId, DiskNumber, DiskRecord, FaultDomains, MediaClass, Op, Policy, PoolId, Presence, Provisioning,
-    Resiliency, RowNumber, SlabPlace, SpaceId, SpaceRecord, State, Usage,
+    DiskId, DiskNumber, DiskRecord, FaultDomains, LossRecord, MediaClass, Op, Policy, PoolId, Presence,
+    Provisioning, Resiliency, RowNumber, SlabPlace, SpaceId, SpaceRecord, State, Usage,
 };
 
 /// Header and body, 32 bytes a line; the rest of the blocks must be zeros.
@@ -86,6 +86,10 @@ fn ops(version: u16) -> Vec<Op> {
     if version > 4 {
         ops.push(Op::GivenUp { after: 0x0708 });
     }
+    if version > 5 {
+        let record = LossRecord { units: 0x0304, at: [0x5000, 0x6000].into() };
+        ops.push(Op::Lost { space, record });
+    }
     ops
 }
 
@@ -138,6 +142,7 @@ fn older_versions_are_as_they_were() {
         (2, include_str!("golden-2.txt")),
         (3, include_str!("golden-3.txt")),
         (4, include_str!("golden-4.txt")),
+        (5, include_str!("golden-5.txt")),
     ] {
         assert_eq!(bytes(version), golden);
         let label = Label { version, ..a_label() };

@@ -4,8 +4,9 @@ use proptest::prelude::*;
 
 use crate::format::{Areas, Claim, Claimant, FORMAT_VERSION, Feature, FeatureClass, Label};
 use crate::{
-    Absence, DiskId, DiskNumber, DiskRecord, FaultDomains, MediaClass, Op, Policy, PoolId, Presence,
-    Provisioning, Resiliency, RowNumber, ScrubRecord, SlabPlace, SpaceId, SpaceRecord, State, Usage,
+    Absence, DiskId, DiskNumber, DiskRecord, FaultDomains, LossRecord, MediaClass, Op, Policy, PoolId,
+    Presence, Provisioning, Resiliency, RowNumber, ScrubRecord, SlabPlace, SpaceId, SpaceRecord, State,
+    Usage,
 };
 
 /// What a state becomes of the operations that it takes.
@@ -101,6 +102,11 @@ fn scrub() -> impl Strategy<Value = ScrubRecord> {
     })
 }
 
+fn losses() -> impl Strategy<Value = LossRecord> {
+    let at = prop::collection::btree_set((0..9_000_u64).prop_map(|unit| unit * 4096), 0..40);
+    (0..60_u64, at).prop_map(|(units, at)| LossRecord { units, at })
+}
+
 /// Any operation, with numbers so small that many can be applied one after the other.
 pub fn op() -> impl Strategy<Value = Op> {
     let disk = || small().prop_map(DiskNumber);
@@ -143,7 +149,8 @@ pub fn op() -> impl Strategy<Value = Op> {
         1 => (disk(), 0..6_u8).prop_map(|(disk, media)| Op::SetDiskMedia { disk, media }),
         1 => (space(), media()).prop_map(|(space, media)| Op::SetSpaceMedia { space, media }),
         1 => any::<u64>().prop_map(|after| Op::GivenUp { after }),
-        1 => (0..6_u16).prop_map(|version| Op::Upgrade { version }),
+        1 => (space(), losses()).prop_map(|(space, record)| Op::Lost { space, record }),
+        1 => (0..7_u16).prop_map(|version| Op::Upgrade { version }),
     ]
 }
 

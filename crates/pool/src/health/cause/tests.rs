@@ -5,7 +5,7 @@ use disk::Media;
 use super::*;
 use crate::RowNumber;
 use crate::jobs::{JobId, JobState};
-use crate::{DiskId, FaultDomains, Op, PoolId, Resiliency, SlabPlace};
+use crate::{DiskId, FaultDomains, LossRecord, Op, PoolId, Resiliency, SlabPlace};
 
 const SLAB: u64 = 2 << 20;
 const MIRROR: Resiliency = Resiliency::Mirror { copies: 2 };
@@ -66,6 +66,7 @@ fn now(state: &State) -> Snapshot<'_> {
         read_only: false,
         failing: BTreeMap::new(),
         findings: BTreeMap::new(),
+        lost: BTreeMap::new(),
         slow: BTreeMap::new(),
         in_doubt: BTreeMap::new(),
         jobs: Vec::new(),
@@ -245,9 +246,42 @@ fn disks_that_fail_or_change_data() {
     let faults = super::faults(&snapshot);
     assert_eq!(lines(&faults), ["5 disk 1 Healed"]);
     assert_eq!(faults[0].kind, FaultKind::Healed { units: 5 });
-    snapshot.findings.insert((Found::Lost, DiskNumber(0)), 1);
     snapshot.failing.insert(DiskNumber(2), "an I/O error".to_owned());
-    assert_eq!(told(&snapshot), ["6 disk 2 Failing", "6 disk 0 Lost", "5 disk 1 Healed"]);
+    assert_eq!(told(&snapshot), ["6 disk 2 Failing", "5 disk 1 Healed"]);
+}
+
+/// From before the restart and since, each unit once; a journal's with its space's.
+#[test]
+fn what_is_lost_is_told_of_its_space() {
+    let mut s = pool(&["", "", ""]);
+    let parity = Resiliency::Parity { parity: 1 };
+    let vm = space(&mut s, "vm", MIRROR, SLAB, &[&[0, 1]]);
+    let record =
+        SpaceRecord { name: "p".to_owned(), resiliency: parity, columns: 2, ..s.spaces[&vm].clone() };
+    s.apply_all(&s.create_ops(record)).expect("a space with its journal");
+    let lost = |at: &[u64]| LossRecord { units: at.len() as u64, at: at.iter().copied().collect() };
+    s.apply(&Op::Lost { space: SpaceId(0), record: lost(&[8192, 16384]) }).expect("it may be lost");
+    let mut snapshot = now(&s);
+    // Who is asked for them again finds nothing new.
+    snapshot.findings.insert((Found::Lost, DiskNumber(0)), 100);
+    let kind = |units, first| FaultKind::Lost { units, at_least: false, first };
+    let faults = super::faults(&snapshot);
+    assert_eq!(
+        (lines(&faults), faults[0].kind.clone()),
+        (vec!["6 space 0 Lost".to_owned()], kind(2, Some(8192)))
+    );
+    snapshot.lost.insert(SpaceId(0), [4096, 8192].into());
+    snapshot.lost.insert(SpaceId(2), [0].into());
+    snapshot.lost.insert(SpaceId(77), [0].into());
+    let faults = super::faults(&snapshot);
+    assert_eq!(lines(&faults), ["6 space 0 Lost", "6 space 1 Lost"]);
+    assert_eq!((&faults[0].kind, &faults[1].kind), (&kind(3, Some(4096)), &kind(1, None)));
+    let many = LossRecord { units: 600, at: [4096].into() };
+    s.apply(&Op::Lost { space: SpaceId(0), record: many }).expect("it may be lost");
+    let told = super::faults(&now(&s));
+    assert_eq!(told[0].kind, FaultKind::Lost { units: 600, at_least: true, first: Some(4096) });
+    s.apply(&Op::Lost { space: SpaceId(0), record: LossRecord::default() }).expect("nothing is");
+    assert_eq!(super::faults(&now(&s)), []);
 }
 
 #[test]

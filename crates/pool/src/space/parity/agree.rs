@@ -38,14 +38,23 @@ impl Striped {
                 healed += u64::from(self.agree(group, &columns, unit, &stripe).await?);
                 continue;
             };
+            let lacking: Vec<usize> = (0..self.p.data()).filter(|c| stripe[*c].bytes().is_none()).collect();
             let mut looked = self.heal_stripe(group, &columns, bad, unit, stripe, all).await?;
             if matches!(looked, Healed::Again) {
                 let again = self.heal(group, bad, &Units::range(unit, unit + 1)).await?;
                 looked = Healed::As(again.into_iter().next().and_then(|(_, bytes)| bytes));
             }
-            match looked {
-                Healed::As(Some(_)) => healed += 1,
-                _ => lost += 1,
+            if matches!(looked, Healed::As(Some(_))) {
+                healed += 1;
+                continue;
+            }
+            lost += u64::from(bad < self.p.data());
+            // Each of the others by itself: it may be lost with that one, or be made from fewer columns.
+            for column in lacking.into_iter().filter(|c| *c != bad) {
+                let again = self.heal(group, column, &Units::range(unit, unit + 1)).await?;
+                let is_lost = again.iter().any(|(_, bytes)| bytes.is_none());
+                lost += u64::from(is_lost);
+                healed += again.len() as u64 - u64::from(is_lost);
             }
         }
         Ok((healed, lost))

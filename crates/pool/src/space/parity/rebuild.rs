@@ -203,9 +203,9 @@ impl Striped {
         if whole.is_none() && asked != self.p.code.all() {
             return Ok(Healed::Ask);
         }
+        let space = self.space.inner.id;
         let finding = |c: usize, found| {
-            let address = self.address(key.row, c, number);
-            let (disk, space) = (columns[c].number, self.space.inner.id);
+            let (disk, address) = (columns[c].number, self.address(key.row, c, number));
             self.space.path.events.add(Finding { found, disk, space, address });
         };
         let Some(whole) = whole else {
@@ -217,7 +217,11 @@ impl Striped {
                 && enough
                 && let Some((c, _)) = bad.first()
             {
-                finding(*c, Found::Lost);
+                // What is lost is the unit that was asked for; with a parity's, which has no address, one that it is made from.
+                let lacks = |c: &usize| parts[*c].bytes().is_none();
+                let of = if column < self.p.data() { Some(column) } else { (0..self.p.data()).find(lacks) };
+                let (disk, address) = (columns[*c].number, self.address(key.row, of.unwrap_or(*c), number));
+                self.space.path.events.add(Finding { found: Found::Lost, disk, space, address });
             }
             return Ok(Healed::As(mine));
         };

@@ -93,13 +93,10 @@ impl Words<'_> {
                 ("PhysicalDisk.HighErrorCount", text, actions)
             }
             (FaultKind::Healed { units }, _) => ("PhysicalDisk.HighErrorCount", units.to_string(), Vec::new()),
-            (FaultKind::Lost { units }, _) => (
-                "VirtualDisks.DataLoss",
-                format!(
-                    "{units} times 4 KiB are on no disk as they were written: reading them fails until they are written again. Restore them from a backup"
-                ),
-                vec![format!("causeway pool show {pool}")],
-            ),
+            (FaultKind::Lost { units, at_least, first }, place) => {
+                let (text, action) = self.lost(*units, *at_least, *first, place);
+                ("VirtualDisks.DataLoss", text, vec![action])
+            }
             (FaultKind::Retired { left, waits }, place) if *left > 0 => {
                 self.drains(*left, waits.as_ref(), place)
             }
@@ -192,6 +189,24 @@ impl Words<'_> {
         let text = format!("{what}. They move there, as far as there is room");
         let action = format!("causeway pool optimize {}", quoted(&self.state.name));
         ("VirtualDisks.OtherMedia", text, vec![action, "causeway job list".to_owned()])
+    }
+
+    fn lost(&self, units: u64, at_least: bool, first: Option<u64>, place: &Place) -> (String, String) {
+        let (name, repair) = match place {
+            Place::Space(space) => {
+                let name = self.space(*space);
+                let repair = format!("space repair {}", quoted(&format!("{}/{name}", self.state.name)));
+                (format!("the virtual disk {name}"), repair)
+            }
+            _ => ("it".to_owned(), format!("pool show {}", quoted(&self.state.name))),
+        };
+        let at_least = if at_least { "At least " } else { "" };
+        let first = first.map_or_else(String::new, |at| format!(", the first at byte {at}"));
+        let text = format!(
+            "{at_least}{units} times 4 KiB of {name} are on no disk as they were written{first}: reading them fails until they are written again. \
+             Restore them from a backup; the command then reads everything, and what is there again is told no more"
+        );
+        (text, format!("causeway {repair}"))
     }
 
     /// What to look at while something is being mended; else what brings disks back.

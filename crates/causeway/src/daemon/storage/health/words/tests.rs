@@ -85,7 +85,7 @@ fn every_kind_has_a_name_a_reason_and_a_command() {
         (FaultKind::Failing { error: "an I/O error".to_owned() }, disk.clone()),
         (FaultKind::Slow(SLOW), disk.clone()),
         (FaultKind::Healed { units: 3 }, disk.clone()),
-        (FaultKind::Lost { units: 3 }, disk.clone()),
+        (FaultKind::Lost { units: 3, at_least: true, first: None }, space.clone()),
         (FaultKind::Retired { left: 0, waits: None }, disk.clone()),
         (FaultKind::Retired { left: 1 << 28, waits: None }, disk.clone()),
         (FaultKind::Retired { left: 1 << 28, waits: Some(Why::Paused) }, disk.clone()),
@@ -116,7 +116,7 @@ fn every_kind_has_a_name_a_reason_and_a_command() {
 }
 
 #[test]
-fn classes_of_media_are_named() {
+fn spaces_and_classes_of_media_are_named() {
     let mut s = state("tank");
     let media = MediaClass::of([disk::Media::Ssd]);
     let record = SpaceRecord {
@@ -139,6 +139,16 @@ fn classes_of_media_are_named() {
     assert!(lacks.contains("anew on other SSD disks: 2 MiB would be needed, and 1 MiB are free"), "{lacks}");
     let full = reason(FaultKind::Full, Place::Space(SpaceId(0)));
     assert!(full.starts_with("There is no room on SSD disks for"), "{full}");
+    let lost = FaultKind::Lost { units: 3, at_least: false, first: Some(12288) };
+    let lost = told(&s, &[], &fault(lost, Place::Space(SpaceId(0))));
+    let text = "3 times 4 KiB of the virtual disk vm are on no disk as they were written, the first at byte 12288: reading them fails";
+    assert!(
+        lost.reason.starts_with(text) && lost.reason.contains("Restore them from a backup"),
+        "{}",
+        lost.reason
+    );
+    assert_eq!(lost.recommended_actions, ["causeway space repair tank/vm"]);
+    assert_eq!(lost.faulting_object_location, "pool tank, virtual disk vm");
     let other = fault(FaultKind::OtherMedia { bytes: 1 << 20 }, Place::Space(SpaceId(0)));
     let other = told(&s, &[], &other);
     assert!(other.reason.starts_with("1 MiB of it lie on other disks than SSD disks"), "{}", other.reason);

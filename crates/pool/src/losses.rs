@@ -1,0 +1,151 @@
+//! What is lost, beyond the life of this process: units that nobody has are noted where they are found, in memory, and made known to the metadata beside everything
+//! else. Who found one waits for nothing.
+//!
+//! A unit is lost until a reading of its whole space finds it there again: so a fault that was told does not end because nobody asks for the unit any more.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use arena::Class;
+use disk::{Disk, sized};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use crate::jobs::Progress;
+use crate::space::{Space, SpaceError};
+use crate::{DataPath, LOST_MAX, LossRecord, Op, SpaceId, State, UNIT};
+
+/// From this version of the format on the metadata has it.
+const SINCE: u16 = 6;
+
+/// Addresses of lost units that were found since the pool was opened, by space, each once; of a space [`LOST_MAX`] at most.
+#[derive(Default)]
+pub(crate) struct Noted {
+    at: Mutex<BTreeMap<SpaceId, BTreeSet<u64>>>,
+    more: Notify,
+}
+
+impl Noted {
+    /// Whether it is new, and there is room for it.
+    pub(crate) fn add(&self, space: SpaceId, address: u64) -> bool {
+        let mut all = self.at.lock();
+        let at = all.entry(space).or_default();
+        let is_new = at.len() < LOST_MAX && at.insert(address);
+        if is_new {
+            self.more.notify_one();
+        }
+        is_new
+    }
+
+    pub(crate) fn all(&self) -> BTreeMap<SpaceId, BTreeSet<u64>> {
+        self.at.lock().clone()
+    }
+
+    pub(crate) fn forget(&self, space: SpaceId, gone: &BTreeSet<u64>) {
+        if let Some(at) = self.at.lock().get_mut(&space) {
+            at.retain(|a| !gone.contains(a));
+        }
+    }
+
+    /// Waits until one is found that was not known, if none was since the last time.
+    pub(crate) async fn more(&self) {
+        self.more.notified().await;
+    }
+}
+
+impl DataPath {
+    /// Makes what was found to be lost known to the metadata, if that may be changed and has a place for it; whether there was anything new.
+    ///
+    /// # Errors
+    /// When the metadata takes no changes; what was found is tried again then.
+    pub async fn record_losses(&self) -> Result<bool, SpaceError> {
+        if self.options.read_only {
+            return Ok(false);
+        }
+        // One says what there is at a time: what the other has just said is not to be forgotten.
+        let _one = self.losses.lock().await;
+        let found = self.events.lost();
+        let ops: Vec<Op> = self.read(|s| {
+            let op = |(space, at): (&SpaceId, &BTreeSet<u64>)| {
+                let (was, now) = (known(s, *space), known(s, *space).with(at));
+                let is_new = s.version >= SINCE && s.spaces.contains_key(space) && was != now;
+                is_new.then_some(Op::Lost { space: *space, record: now })
+            };
+            found.iter().filter_map(op).collect()
+        });
+        let is_new = !ops.is_empty();
+        if is_new {
+            self.book.commit(ops).await?;
+        }
+        Ok(is_new)
+    }
+}
+
+/// A whole reading of a space, as far as what was known to be lost is concerned.
+pub(crate) struct FoundAgain {
+    /// Known addresses where the unit is there again, by space: the one that was read, and its journal.
+    gone: BTreeMap<SpaceId, BTreeSet<u64>>,
+    /// Lost units that the reader found.
+    counted: u64,
+}
+
+impl Space {
+    /// Looks once more at what was known to be lost when all of the space has been read: it may have been written anew, before or meanwhile. `None`: the job is to end.
+    pub(crate) async fn find_again(&self, counted: u64, progress: &Progress) -> Option<FoundAgain> {
+        let id = self.id();
+        let journal = self.path.read(|s| s.journal_of(id));
+        let mut gone = BTreeMap::new();
+        for space in [Some(id), journal].into_iter().flatten() {
+            let Ok(disk) = self.path.space(space) else { continue };
+            let found = self.path.events.lost().remove(&space).unwrap_or_default();
+            let all = self.path.read(|s| known(s, space)).at.into_iter().chain(found);
+            let mut there = BTreeSet::new();
+            for address in all.collect::<BTreeSet<u64>>() {
+                let _turn = progress.piece(UNIT).await?;
+                if disk.is_there(address).await {
+                    there.insert(address);
+                }
+            }
+            gone.insert(space, there);
+        }
+        Some(FoundAgain { gone, counted })
+    }
+
+    /// Commits the end of a whole reading with what it says is lost.
+    ///
+    /// # Errors
+    /// When the metadata takes no changes.
+    pub(crate) async fn end_reading(&self, again: FoundAgain, mut ops: Vec<Op>) -> Result<(), SpaceError> {
+        let path = &self.path;
+        let _one = path.losses.lock().await;
+        let found = path.events.lost();
+        let none = BTreeSet::new();
+        path.read(|s| {
+            for (space, gone) in again.gone.iter().filter(|_| s.version >= SINCE) {
+                // What a journal has lost the reader has not told apart.
+                let counted = if *space == self.id() { again.counted } else { 0 };
+                let was = known(s, *space);
+                let record = was.settled(found.get(space).unwrap_or(&none), gone, counted);
+                if s.spaces.contains_key(space) && was != record {
+                    ops.push(Op::Lost { space: *space, record });
+                }
+            }
+        });
+        path.book.commit(ops).await?;
+        again.gone.iter().for_each(|(space, gone)| path.events.noted.forget(*space, gone));
+        Ok(())
+    }
+
+    /// Whether a unit that was lost can be read: it was written anew or discarded, or a copy that has it came back. One that cannot be asked for now is as it was.
+    async fn is_there(&self, address: u64) -> bool {
+        if address + UNIT > self.info().geometry.size {
+            return true;
+        }
+        let buffers = self.path.io.arena.alloc_sg(UNIT as usize, Class::Control).await;
+        self.read_at(address, sized(buffers, UNIT as usize)).await.0.is_ok()
+    }
+}
+
+/// What the metadata says is lost of a space.
+fn known(state: &State, space: SpaceId) -> LossRecord {
+    state.losses.get(&space).cloned().unwrap_or_default()
+}
