@@ -25,7 +25,7 @@ impl Space {
     pub async fn scrub(&self, progress: &Progress) -> Result<(), SpaceError> {
         self.scrub_journal(progress).await?;
         self.scrub_rows(progress).await?;
-        self.keep_repairs().await
+        self.keep_repairs(progress.findings().0).await
     }
 
     /// The same, with its position and what it finds in the metadata ([`ScrubRecord`]): one that was stopped, or cut off, goes on at the row that it was
@@ -74,7 +74,7 @@ impl Space {
             let is_due = self.path.env.now() - recorded >= RECORD_EVERY;
             if ends || is_due || so_far != (healed, lost) {
                 recorded = self.path.env.now();
-                self.keep_repairs().await?;
+                self.keep_repairs(record.healed).await?;
                 self.record(record).await?;
             }
             read?;
@@ -82,7 +82,7 @@ impl Space {
                 return Ok(false);
             }
         }
-        self.keep_repairs().await?;
+        self.keep_repairs(record.healed).await?;
         let Some(again) = self.find_again(record.lost, progress).await else {
             self.record(record).await?;
             return Ok(false);
@@ -121,12 +121,14 @@ impl Space {
         keeps.then_some(Op::Scrub { space: self.id(), record }).into_iter().collect()
     }
 
-    /// What was repaired stays so, whatever the next power cut takes: nobody reads it again soon.
-    async fn keep_repairs(&self) -> Result<(), SpaceError> {
-        match self.striped() {
+    /// What was repaired stays so, whatever the next power cut takes: nobody reads it again soon. Where nothing was, what waits for a disk that fails or is away keeps
+    /// nobody from reading the rest.
+    async fn keep_repairs(&self, healed: u64) -> Result<(), SpaceError> {
+        let kept = match self.striped() {
             Some(striped) => striped.keep_repairs().await,
             None => self.flush_all().await,
-        }
+        };
+        if healed > 0 { kept } else { Ok(()) }
     }
 
     fn rows_from(&self, from: RowNumber) -> Vec<RowNumber> {

@@ -149,3 +149,16 @@ fn a_log_of_what_waits_for_another_disk_takes_writes() {
         }
     });
 }
+
+#[test]
+fn what_waits_for_a_disk_keeps_nobody_from_reading_the_rest() {
+    for shape in [FOUR, PARITY] {
+        in_virtual_time(async {
+            let (world, _) = half_dead(shape).await;
+            world.space.flush_for_user().await.expect_err("what was written first is not durable");
+            world.space.scrub(&Progress::default()).await.expect("nothing is wrong with what is there");
+            let ended = world.space.scrub_recorded(true, true, &Progress::default()).await;
+            assert_eq!(ended, Ok(true));
+        });
+    }
+}
