@@ -173,9 +173,6 @@ impl Striped {
         let regions = self.regions(&w.group.key.units());
         let now = self.targets(w.group.key.row).unwrap_or_default();
         let mut state = w.group.state.lock();
-        if all && w.since != 0 {
-            state.name(w.since);
-        }
         for (copy, result) in w.columns.iter().filter(|(_, result)| all || result.is_err()) {
             if !copy.is_new() {
                 state.wrote[copy.index] = w.before[copy.index];
@@ -185,6 +182,10 @@ impl Striped {
                 again = !all;
                 self.p.groups.stale(&w.group, &mut state);
             }
+        }
+        // What names it stays as long as its blocks are not durable: they may be torn.
+        if (all || again) && w.since != 0 {
+            state.name(w.since);
         }
         again
     }

@@ -131,8 +131,10 @@ impl Striped {
         }
         if !entries.is_empty() {
             let pending = self.append(entries, Vec::new(), room).await?;
-            for ((group, units), _) in stripes.iter().zip(&fates).filter(|(_, fate)| **fate == Fate::Durable)
-            {
+            for ((group, units), fate) in stripes.iter().zip(&fates) {
+                if *fate != Fate::Durable || units.is_empty() {
+                    continue;
+                }
                 let mut state = group.state.lock();
                 state.fresh = state.fresh.without(units);
                 state.name(pending.named());
