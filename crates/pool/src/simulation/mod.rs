@@ -10,6 +10,7 @@ mod emptying;
 mod faults;
 mod jobs;
 mod journals;
+mod leaving;
 mod left;
 mod local;
 mod losses;

@@ -32,6 +32,13 @@ impl Default for Unit {
 /// The acknowledged writes at the beginning of a flush.
 pub(super) struct Flushing(BTreeMap<u64, usize>);
 
+impl Flushing {
+    /// Of the others nothing is said.
+    pub(super) fn retain(&mut self, which: impl Fn(u64) -> bool) {
+        self.0.retain(|unit, _| which(*unit));
+    }
+}
+
 impl Model {
     pub(super) fn fresh(&mut self) -> Value {
         self.next += 1;
