@@ -22,6 +22,7 @@ mod parity;
 mod reads;
 mod returns;
 mod slow;
+mod waits;
 mod whole;
 mod world;
 
