@@ -276,6 +276,13 @@ impl Core {
         }
     }
 
+    /// The disk has, or is about to have, the newest data of these regions: what is pinned of them does not give way any more.
+    pub fn stands(&mut self, slab: u32, generation: u32, regions: u64) {
+        if let Some(entry) = self.slabs.get_mut(&slab).filter(|e| e.generation == generation) {
+            entry.yielding &= !regions;
+        }
+    }
+
     /// Regions that were pinned are resolved, and that is durable.
     pub fn unpin(&mut self, slab: u32, generation: u32, regions: u64) {
         if let Some(entry) = self.slabs.get_mut(&slab).filter(|e| e.generation == generation) {

@@ -207,20 +207,17 @@ impl DataPath {
             Some(Err(why)) => return Ok(Err(why)),
             Some(Ok(plan)) => plan,
         };
-        if let Some(striped) = self.space(space)?.striped() {
-            // It does not come back meanwhile: what it has would be given up.
-            let joining = self.joining.lock().await;
-            if !self.read(|s| s.is_present(from)) {
-                // What it had is built anew from the other columns, and counts as far as it is.
-                match striped.change_slabs(row, Op::MoveSlab { space, row, index: index as u8, to }).await {
-                    Ok(()) => {}
-                    Err(e) if is_refused(&e) || is_away(&e) => return Ok(Err(Stays::Unfinished)),
-                    Err(e) => return Err(e),
-                }
-                drop(joining);
-                self.space(space)?.resync_copy(row, index, u64::MAX, progress).await?;
-                return Ok(Ok(true));
+        let is_here = self.read(|s| s.is_present(from));
+        if let Some(striped) = self.space(space)?.striped().filter(|_| !is_here) {
+            // What it had is built anew from the other columns, and counts as far as it is.
+            match striped.change_slabs(row, Op::MoveSlab { space, row, index: index as u8, to }).await {
+                Ok(()) => {}
+                // Its disk is back, or comes back now, too.
+                Err(e) if is_refused(&e) || is_away(&e) => return Ok(Err(Stays::Unfinished)),
+                Err(e) => return Err(e),
             }
+            self.space(space)?.resync_copy(row, index, u64::MAX, progress).await?;
+            return Ok(Ok(true));
         }
         match self.begin_move(space, row, index, to).await {
             Ok(()) => {}

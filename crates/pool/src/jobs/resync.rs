@@ -144,10 +144,9 @@ impl Space {
         let mut kept = BTreeMap::new();
         if let Some(striped) = &striped {
             for ((row, index), target) in &mut targets {
-                match striped.resynced(*row, *index, target.copied).await? {
-                    Some(groups) => drop(kept.insert((*row, *index), groups)),
-                    None => target.copied = 0,
-                }
+                let found = striped.resynced(*row, *index, target.copied).await?;
+                target.copied = found.as_ref().map_or(0, |f| f.regions);
+                kept.extend(found.map(|f| ((*row, *index), f)));
             }
         }
         let _use = match &striped {
@@ -164,6 +163,8 @@ impl Space {
             let same = self.copy_here(row, index).is_some_and(|(now, _)| now.is_as(&target.copy));
             let kept = kept.get(&(row, index)).is_none_or(Resynced::is_kept);
             if good != 0 && same && kept {
+                // From now on its marks count.
+                target.disk.log.with(|core| core.stands(target.copy.slab, target.copy.generation, good));
                 ops.push(Op::NotMissed { space: self.id(), row, index: index as u8, regions: good });
             }
         }

@@ -136,6 +136,13 @@ impl Striped {
         }
         begun.iter().filter(|key| !left.contains_key(key)).for_each(|key| self.p.marks.blocks_end(*key));
         self.p.leaves.store(!left.is_empty(), Ordering::Relaxed);
+        let all = |left: BTreeMap<RowKey, SpaceError>| {
+            left.into_iter().map(|(key, error)| (key.group_key(), error)).collect()
+        };
+        if !naming && !left.is_empty() {
+            // What is replayed is told by the journal alone, until all of it is in its place.
+            return Ok(all(left));
+        }
         self.trim(self.before_left(to, left.keys())).await?;
         let waiting: Vec<(crate::RowNumber, u64)> = self
             .p
@@ -154,14 +161,17 @@ impl Striped {
             .collect();
         let of = |row| waiting.iter().filter(|(r, _)| *r == row).fold(0, |all, (_, regions)| all | regions);
         self.p.marks.durable(began, of);
-        Ok(left.into_iter().map(|(key, error)| (key.group_key(), error)).collect())
+        Ok(all(left))
     }
 
-    /// How far the journal is not needed any more, of what is before `to`: records that say what is in no block of these groups stay.
+    /// How far the journal is not needed any more, of what is before `to`: records that say what is in no block of these groups stay, and the one that names a group
+    /// whose blocks may be torn now.
     fn before_left<'a>(&self, to: Point, left: impl Iterator<Item = &'a RowKey>) -> Point {
         let since = left.filter_map(|key| {
-            let since = self.p.groups.get(*key).state.lock().since;
-            since.checked_sub(1)
+            let group = self.p.groups.get(*key);
+            let state = group.state.lock();
+            let oldest = if state.since != 0 { state.since } else { state.named };
+            oldest.checked_sub(1)
         });
         since.min().map_or(to, |position| self.p.log.no_later(to, position))
     }

@@ -19,13 +19,18 @@ use crate::{Op, RowNumber, State};
 /// Units of a group and their bytes, in order.
 type Found = Vec<(usize, IoBuf)>;
 
-/// Groups whose sums a resync found.
-pub(crate) struct Resynced(Held);
+/// What a resync found, durably.
+pub(crate) struct Resynced {
+    /// Of which regions.
+    pub(crate) regions: u64,
+    /// The groups whose sums it found.
+    held: Held,
+}
 
 impl Resynced {
     /// Whether memory still has them.
     pub(crate) fn is_kept(&self) -> bool {
-        self.0.iter().all(|g| !g.state.lock().flags.dead)
+        self.held.iter().all(|g| !g.state.lock().flags.dead)
     }
 }
 
@@ -129,7 +134,7 @@ impl Striped {
         Ok(Some(found))
     }
 
-    /// The sums of regions of a slab that was brought up to date are known, and its blocks are made durable; `None` when that could not be done now.
+    /// The sums of regions of a slab that was brought up to date are known, and its blocks are made durable, as far as can be now; `None` when nothing could.
     /// What it gives is kept until the regions count: a group that memory forgot before would be read without this slab, and this slab's block afterwards,
     /// over the sums of what was written between the two.
     pub(crate) async fn resynced(
@@ -162,13 +167,15 @@ impl Striped {
                 self.p.groups.stale(group, &mut state);
             }
         }
+        let mut good = 0;
         for _ in 0..TRIES {
             self.checkpoint().await?;
-            if !self.is_stale(row, regions) {
-                return Ok(Some(Resynced(held)));
+            good = regions & !self.stale_regions(row);
+            if good == regions {
+                break;
             }
         }
-        Ok(None)
+        Ok((good != 0).then_some(Resynced { regions: good, held }))
     }
 
     /// What is to be recorded with it when columns of these rows count again: until then the rows could not do without columns whose disks are away, so those
@@ -199,8 +206,10 @@ impl Striped {
         self.p.life.read().await
     }
 
-    pub(super) fn is_stale(&self, row: RowNumber, regions: u64) -> bool {
-        let stale = |key: RowKey| key.row == row && self.regions(&key.units()) & regions != 0;
-        self.p.groups.all_dirty().iter().any(|g| stale(g.key) && g.state.lock().stale)
+    /// Regions of a row that have a part of a group whose blocks are to be written.
+    pub(super) fn stale_regions(&self, row: RowNumber) -> u64 {
+        let groups = self.p.groups.all_dirty();
+        let stale = groups.iter().filter(|g| g.key.row == row && g.state.lock().stale);
+        stale.fold(0, |all, g| all | self.regions(&g.key.units()))
     }
 }

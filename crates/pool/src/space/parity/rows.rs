@@ -100,12 +100,19 @@ impl Striped {
             let _blocks = self.p.checkpointing.lock().await;
             if others {
                 self.checkpoint_now(true).await?;
-                if self.is_stale(row, u64::MAX) {
+                if self.stale_regions(row) != 0 {
                     continue;
                 }
             }
             let _one = self.space.path.allocating.lock().await;
             let _failing = self.space.path.failing.lock().await;
+            // Not waited for: who has it may wait for what is held here.
+            let joining = matches!(op, Op::MoveSlab { .. }).then(|| self.space.path.joining.try_lock());
+            if let Some(one) = &joining
+                && (one.is_err() || self.is_here(&op))
+            {
+                break;
+            }
             self.space.path.book.commit(vec![op]).await?;
             let past = self.p.columns();
             self.p.resyncing.lock().retain(|(of, index), _| *of != row || *index < past);
@@ -122,6 +129,15 @@ impl Striped {
         let columns = self.columns(row).unwrap_or_default();
         self.enough(row, &columns, u64::MAX)?;
         Err(SpaceError::Unavailable { space: self.space.inner.id, row, disks: Default::default() })
+    }
+
+    /// Whether the disk that a slab is to be moved off, because it is away, is here.
+    fn is_here(&self, op: &Op) -> bool {
+        let Op::MoveSlab { space, row, index, .. } = *op else { return false };
+        self.space.path.read(|s| {
+            let copy = s.rows.get(&(space, row)).and_then(|r| r.copy(usize::from(index)));
+            copy.is_some_and(|c| s.is_present(c.place.disk))
+        })
     }
 
     /// Makes durable what was repaired so far: a repair is in its place, and in memory, but a block that a column has lost is written by a checkpoint only.
@@ -146,7 +162,7 @@ impl Striped {
             let left = self.checkpoint().await?;
             repaired.retain(|(g, generation)| {
                 let state = g.state.lock();
-                !state.flags.dead && state.generation == *generation
+                !state.flags.dead && (state.generation == *generation || left.not(g.key.group_key()).is_err())
             });
             if repaired.len() < before {
                 tries = TRIES;
