@@ -310,6 +310,29 @@ def test_two_disks_need_a_word_when_one_is_lost(machine):
     machine.qemu_io("read -P 3 0 2M", "read -P 4 2M 2M", "read -P 3 4M 4M")
 
 
+def test_a_disk_that_became_shorter_is_left_out(machine):
+    """It keeps nobody from the rest, and is told with what to do; with its size it is one of the pool again, and what it lost is healed."""
+    machine.pool("abc")
+    machine.mirror()
+    machine.attach()
+    machine.qemu_io("write -P 3 0 16M", "flush")
+    assert machine.server.stop() == 0
+    path = machine.server.folder / machine.path("b")
+    size = path.stat().st_size
+    os.truncate(path, size // 2)
+    machine.server.start()
+    machine.attach()
+    machine.qemu_io("read -P 3 0 16M", "write -P 4 4M 4M", "flush")
+    assert "has become shorter" in machine("pool", "show", "tank")
+    assert machine.server.stop() == 0
+    os.truncate(path, size)
+    machine.server.start()
+    machine.until_healthy()
+    machine("space", "repair", "vm")
+    machine.attach()
+    machine.qemu_io("read -P 3 0 4M", "read -P 4 4M 4M", "read -P 3 8M 8M")
+
+
 def test_a_disk_leaves_and_returns_under_load(machine):
     """A disk is taken out while QEMU writes, and given back while it goes on; then it has everything."""
     machine.pool("ab")

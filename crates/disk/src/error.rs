@@ -86,7 +86,7 @@ pub enum DiskError {
     },
     /// What the disk stands on has no space (a sparse file, a thin device).
     #[error(
-        "{at}: what the disk stands on is full (the file system that holds its file, a thin device): make room there"
+        "{at}: no space left: make room in what holds it (the pool of a virtual disk, the file system of a disk's file, a thin device)"
     )]
     Full {
         /// The call.

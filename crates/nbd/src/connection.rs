@@ -333,7 +333,7 @@ fn number(export: &str, e: &DiskError) -> ErrorNumber {
         }
         DiskError::ReadOnly { .. } => ErrorNumber::EPERM,
         DiskError::Full { .. } => ErrorNumber::ENOSPC,
-        DiskError::Gone { .. } | DiskError::Fenced { .. } => ErrorNumber::ESHUTDOWN,
+        DiskError::Fenced { .. } => ErrorNumber::ESHUTDOWN,
         _ => ErrorNumber::EIO,
     }
 }

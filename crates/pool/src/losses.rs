@@ -67,7 +67,9 @@ impl DataPath {
         let ops: Vec<Op> = self.read(|s| {
             let op = |(space, at): (&SpaceId, &BTreeSet<u64>)| {
                 let (was, now) = (known(s, *space), known(s, *space).with(at));
-                let is_new = s.version >= SINCE && s.spaces.contains_key(space) && was != now;
+                // A journal's are its scrub's business.
+                let is_users = s.spaces.contains_key(space) && s.owner_of(*space).is_none();
+                let is_new = s.version >= SINCE && is_users && was != now;
                 is_new.then_some(Op::Lost { space: *space, record: now })
             };
             found.iter().filter_map(op).collect()

@@ -183,18 +183,14 @@ fn lost(now: &Snapshot<'_>) -> Vec<Fault> {
     let state = now.state;
     let none = BTreeSet::new();
     let mut all: BTreeMap<SpaceId, (u64, bool, Option<u64>)> = BTreeMap::new();
-    for &space in state.spaces.keys() {
+    // What a journal has lost is in its place, or is before anybody needs it: a scrub sees to that.
+    for &space in state.spaces.keys().filter(|space| state.owner_of(**space).is_none()) {
         let found = now.lost.get(&space).unwrap_or(&none);
         let record = state.losses.get(&space).cloned().unwrap_or_default().with(found);
         if record.units == 0 {
             continue;
         }
-        // What a journal has lost its space has, at addresses that nobody knows.
-        let owner = state.owner_of(space);
-        let (units, at_least, first) = all.entry(owner.unwrap_or(space)).or_default();
-        *units += record.units;
-        *at_least |= record.is_open();
-        *first = first.or(record.at.first().copied().filter(|_| owner.is_none()));
+        all.insert(space, (record.units, record.is_open(), record.at.first().copied()));
     }
     let fault = |(space, (units, at_least, first))| {
         Fault::new(Place::Space(space), Severity::Error, FaultKind::Lost { units, at_least, first })
@@ -250,10 +246,14 @@ fn spaces(now: &Snapshot<'_>) -> Vec<(SpaceId, Fault)> {
         let told = |out: &[(SpaceId, Fault)], kind: &FaultKind| {
             out.iter().any(|(_, f)| f.place == Place::Space(shown) && f.kind == *kind)
         };
+        // Of a space and its journal the worse.
+        let worse = |f: &Fault| matches!(f.kind, FaultKind::Redundancy { left, .. } if f.place == Place::Space(shown) && least.is_none_or(|now| now < left));
+        out.retain(|(_, f)| !worse(f));
+        let better = |(_, f): &(SpaceId, Fault)| matches!(f.kind, FaultKind::Redundancy { left, .. } if f.place == Place::Space(shown) && least.is_some_and(|now| now >= left));
         match least {
+            _ if out.iter().any(better) => {}
             // What cannot be read is worse than anything else of it.
             _ if told(&out, &FaultKind::Unavailable) => {}
-            Some(left) if left < promised && told(&out, &FaultKind::Redundancy { left, promised }) => {}
             None => out.push(fault(Severity::Error, FaultKind::Unavailable)),
             Some(left) if left < promised => {
                 out.push(fault(Severity::Warning, FaultKind::Redundancy { left, promised }));

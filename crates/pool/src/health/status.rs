@@ -29,6 +29,14 @@ impl Health {
 
 /// How a space is.
 pub fn of_space(state: &State, space: SpaceId) -> Health {
+    match state.losses.get(&space) {
+        Some(lost) if lost.units > 0 => Health::new("Data loss", "Unhealthy"),
+        _ => redundancy(state, space),
+    }
+}
+
+/// How it stands with its copies.
+fn redundancy(state: &State, space: SpaceId) -> Health {
     let Some(record) = state.spaces.get(&space) else { return Health::new("Unknown", "Unknown") };
     let rows = || state.rows_of(space);
     let full = record.resiliency.failures();
@@ -100,7 +108,7 @@ pub fn may_leave(state: &State, disk: DiskNumber) -> bool {
     let left = state.voters.iter().filter(|v| **v != disk).count();
     let mut after = state.clone();
     let ops = state.leave(disk, Absence::Asked, |_, _, _| 0);
-    let all = |s: &State, space| of_space(s, space).health != "Unhealthy";
+    let all = |s: &State, space| redundancy(s, space).health != "Unhealthy";
     state.is_present(disk)
         && left >= state.needed_to_go_on()
         && after.apply_all(&ops).is_ok()

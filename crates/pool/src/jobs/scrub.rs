@@ -50,10 +50,12 @@ impl Space {
         let (rows, row_bytes) = (self.rows_from(record.next), self.inner.layout.row_bytes());
         progress.skip((self.rows_from(RowNumber(0)).len() - rows.len()) as u64 * row_bytes);
         progress.expect(rows.len() as u64 * row_bytes);
-        let found = progress.findings();
+        let mut found = progress.findings();
         let mut recorded = self.path.env.now();
         if record.next == RowNumber(0) {
             self.scrub_journal(progress).await?;
+            // What a journal has lost its space has not.
+            found.1 = progress.findings().1;
             if progress.is_stopped() {
                 return Ok(false);
             }
@@ -141,7 +143,14 @@ impl Space {
     async fn scrub_journal(&self, progress: &Progress) -> Result<(), SpaceError> {
         let Some(journal) = self.path.read(|s| s.journal_of(self.id())) else { return Ok(()) };
         let Ok(journal) = self.path.space(journal) else { return Ok(()) };
-        journal.scrub_rows(progress).await
+        journal.scrub_rows(progress).await?;
+        let lost = self.path.events.lost().remove(&journal.id()).unwrap_or_default();
+        if let (Some(striped), false) = (self.striped(), lost.is_empty()) {
+            // What it said is in its place by then, or will be told again; it costs nobody anything.
+            let cleared = striped.clear_lost(&lost).await?;
+            self.path.events.noted.forget(journal.id(), &cleared);
+        }
+        Ok(())
     }
 
     async fn scrub_rows(&self, progress: &Progress) -> Result<(), SpaceError> {

@@ -257,14 +257,25 @@ fn widest<'a>(
     fits.find(|(_, fit)| fit.is_possible())
 }
 
-/// How many columns a space of this kind on these media should have, at most `most`: as many as leave its copies as far apart as one column has them. At
-/// least one.
+/// How many columns a space of this kind on these media should have, at most `most`: as many as leave its copies as far apart as one column has them; with parity, columns
+/// of data, as many as leave no more in one domain than may be lost, as two have it. At least one.
 pub fn columns(state: &State, resiliency: Resiliency, media: MediaClass, most: u8) -> u8 {
-    let Resiliency::Mirror { copies } = resiliency else { return most.max(1) };
     let auto = |(d, r): (&DiskNumber, &crate::DiskRecord)| {
         (r.usage == Usage::AutoSelect && media.takes(r.media()) && state.is_present(*d)).then_some(*d)
     };
     let disks = state.disks.iter().filter_map(auto);
+    let copies = match resiliency {
+        Resiliency::Mirror { copies } => copies,
+        Resiliency::Parity { parity } => {
+            let level = |columns: u8| {
+                let all = usize::from(columns + parity);
+                widest(state, disks.clone(), 1, all, usize::from(parity)).map(|((level, _), _)| level)
+            };
+            let best = level(2);
+            return (2..=most).rev().find(|n| best.is_some() && level(*n) == best).unwrap_or(most.max(1));
+        }
+        _ => return most.max(1),
+    };
     let apart = |columns: u8| {
         widest(state, disks.clone(), usize::from(columns), usize::from(copies), 1).map(|(level, _)| level)
     };

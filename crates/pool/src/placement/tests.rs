@@ -272,6 +272,22 @@ fn columns_do_not_bring_copies_nearer() {
     );
 }
 
+/// As many columns as an enclosure, or a node, may still be lost with.
+#[test]
+fn columns_of_parity_leave_no_more_in_one_place_than_may_be_lost() {
+    let disk = |node| Disk { slabs: 40, rack: 0, node, usage: Usage::AutoSelect, present: true, media: 0 };
+    let of = |nodes: &[u8], parity, most| {
+        let disks: Vec<Disk> = nodes.iter().map(|n| disk(*n)).collect();
+        let resiliency = Resiliency::Parity { parity };
+        columns(&state(&disks, (resiliency, 2)), resiliency, MediaClass::ANY, most)
+    };
+    assert_eq!(of(&[0; 8], 1, 6), 6, "disks that stand nowhere");
+    assert_eq!(of(&[1, 1, 2, 2, 3, 3], 1, 4), 2, "one of each");
+    assert_eq!(of(&[1, 1, 2, 2, 3, 3], 2, 4), 4, "two of each");
+    assert_eq!(of(&[1, 1, 1, 2, 2, 2], 1, 4), 4, "two nodes are too few for that, so disks count");
+    assert_eq!(of(&[1, 2, 3, 4, 5, 6], 1, 4), 4);
+}
+
 #[test]
 fn what_a_disk_has_may_have_no_other_place() {
     let disk = |slabs| Disk { slabs, rack: 0, node: 0, usage: Usage::AutoSelect, present: true, media: 0 };

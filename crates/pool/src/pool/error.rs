@@ -118,8 +118,8 @@ pub enum OpenError {
         /// What it uses.
         features: Vec<Feature>,
     },
-    /// The device is smaller than when it was added.
-    #[error("disk {} has {size} bytes and had {had}", .disk.0)]
+    /// The device is smaller than when it was added, and the others are too few without it.
+    #[error("disk {} has become shorter: it has {size} bytes and had {had}, so it cannot be used, and without it there are too few disks", .disk.0)]
     Shrunk {
         /// The disk.
         disk: DiskNumber,

@@ -54,6 +54,8 @@ pub struct Opened {
     pub stale: Vec<DiskNumber>,
     /// Spaces that may be old, because loss was accepted.
     pub may_be_stale: Vec<String>,
+    /// Disks that have become shorter, with the bytes that they have and had: they are left out, as if they were not here.
+    pub shortened: Vec<(DiskNumber, u64, u64)>,
 }
 
 impl OpenOptions {
@@ -81,6 +83,8 @@ struct Candidate {
 struct Candidates {
     disks: BTreeMap<DiskNumber, Candidate>,
     newest: Option<History>,
+    /// See [`Opened::shortened`].
+    shortened: Vec<(DiskNumber, u64, u64)>,
 }
 
 impl Pool {
@@ -108,7 +112,11 @@ impl Pool {
         let candidates = &found.disks;
         refuse_divergence(&verdict, options)?;
         refuse_holder(candidates, options)?;
-        let open_at = |verdict: &Verdict<'_>| enough(verdict, candidates, options);
+        let open_at = |verdict: &Verdict<'_>| {
+            let shortened = found.shortened.first();
+            // The one that is left out is what is missing.
+            enough(verdict, candidates, options).map_err(|error| shortened.map_or(error, shrunk))
+        };
         open_at(&verdict)?;
 
         let highest = candidates.values().map(Candidate::highest_epoch).max().unwrap_or(0);
@@ -182,7 +190,13 @@ impl Pool {
         let version = pool.read(|s| s.version);
         pool.relabel(version, |d| candidates.get(&d).map_or(0, |c| c.label.sequence)).await?;
         pool.inner.metadata.rechoose().await?;
-        Ok(Opened { pool, missing: plan.missing, stale: plan.stale, may_be_stale })
+        Ok(Opened {
+            pool,
+            missing: plan.missing,
+            stale: plan.stale,
+            may_be_stale,
+            shortened: found.shortened,
+        })
     }
 }
 
@@ -245,9 +259,16 @@ async fn candidates(
         (None, several) => return Err(OpenError::SeveralPools(several.to_vec())),
     };
     let mut ours: BTreeMap<_, (&Arc<dyn Disk>, &Label)> = BTreeMap::new();
+    let mut shortened = Vec::new();
     for FoundLabel { disk, label } in &found {
         let Some(label) = label.as_ref().ok().filter(|l| l.pool == pool) else { continue };
-        usable(disk, label, options)?;
+        usable(label, options)?;
+        let (size, had) = (disk.info().geometry.size, label.areas.size);
+        if size < had {
+            // What it has is not where it was: it counts for nothing, and keeps nobody from the rest.
+            shortened.push((label.number, size, had));
+            continue;
+        }
         if let Some((twin, _)) = ours.insert((label.number, label.id), (disk, label)) {
             let (a, b) = (twin.info().path.clone(), disk.info().path.clone());
             return Err(OpenError::Copied { disk: label.number, a, b });
@@ -260,10 +281,14 @@ async fn candidates(
     });
     let looked = join_all(looked).await;
     if looked.is_empty() {
-        return Err(no_pool(Some(pool), &found));
+        return Err(shortened.first().map_or_else(|| no_pool(Some(pool), &found), shrunk));
     }
     let newest = survey.newest();
-    Ok(Candidates { disks: one_of_each(looked, newest.as_ref()), newest })
+    Ok(Candidates { disks: one_of_each(looked, newest.as_ref()), newest, shortened })
+}
+
+fn shrunk(&(disk, size, had): &(DiskNumber, u64, u64)) -> OpenError {
+    OpenError::Shrunk { disk, size, had }
 }
 
 /// Of disks with the same number the one that the newest metadata has: another got its label for a record that was never written.
@@ -294,7 +319,7 @@ fn no_pool(pool: Option<PoolId>, found: &[FoundLabel]) -> OpenError {
     OpenError::NoPool { pool, unreadable: unreadable.collect() }
 }
 
-fn usable(disk: &Arc<dyn Disk>, label: &Label, options: &OpenOptions) -> Result<(), OpenError> {
+fn usable(label: &Label, options: &OpenOptions) -> Result<(), OpenError> {
     let incompatible = label.unknown(FeatureClass::Incompatible);
     if !incompatible.is_empty() {
         return Err(OpenError::Features { disk: label.number, features: incompatible });
@@ -302,10 +327,6 @@ fn usable(disk: &Arc<dyn Disk>, label: &Label, options: &OpenOptions) -> Result<
     let read_only = label.unknown(FeatureClass::ReadOnly);
     if !read_only.is_empty() && !options.read_only {
         return Err(OpenError::ReadOnlyFeatures { disk: label.number, features: read_only });
-    }
-    let size = disk.info().geometry.size;
-    if size < label.areas.size {
-        return Err(OpenError::Shrunk { disk: label.number, size, had: label.areas.size });
     }
     Ok(())
 }

@@ -224,3 +224,36 @@ fn slow(world: &World, takes: Duration) {
         world.machine.rule(SlotId(disk), rule.within(slabs.offset..slabs.end()));
     }
 }
+
+/// What a journal said is in its place: that nobody has it any more takes nothing from anybody, and a scrub makes it whole.
+#[test]
+fn what_a_journal_has_lost_is_nobodys_loss() {
+    in_virtual_time(async {
+        let world = World::new(SINGLE, 1).await;
+        world.write(0..4, &[1, 2, 3, 4]).await.expect("a write");
+        world.space.flush_all().await.expect("all disks are here");
+        world.write(0..1, &[9]).await.expect("a write by the journal");
+        world.path.quiesce().await.expect("all disks are here");
+        let journal = world.book.state().journal_of(SPACE).expect("it has one");
+        let state = world.book.state();
+        let row = &state.rows[&(journal, RowNumber(0))];
+        for copy in &row.slabs {
+            let at = world.shape.areas().data(copy.place.slab).offset;
+            // The headers, and what was written once.
+            for unit in 0..4 {
+                world.machine.flip(SlotId(usize::from(copy.place.disk.0)), at + unit * UNIT, 5);
+            }
+        }
+        world.space.inner.groups.forget_clean();
+        scrub(&world).await;
+        assert!(world.path.events.lost().values().all(BTreeSet::is_empty));
+        assert_eq!((lost(&world), world.book.state().losses.len()), (LossRecord::default(), 0));
+        let again = Progress::default();
+        assert_eq!(world.space.scrub_recorded(true, true, &again).await, Ok(true));
+        assert_eq!(again.findings(), (0, 0), "it is whole");
+        world.write(1..2, &[8]).await.expect("the journal takes records");
+        world.machine.cut(disk::PowerCut::LoseAll);
+        let world = world.reopen().await;
+        assert_eq!(world.read(0..4).await, Ok(vec![9, 8, 3, 4]));
+    });
+}

@@ -539,6 +539,9 @@ pub(super) fn import(name: &str, why: &OpenError) -> Option<String> {
         OpenError::Held { .. } => {
             "export it there: causeway pool export NAME; if that server is gone for certain: causeway pool import NAME --force"
         }
+        OpenError::Shrunk { .. } => {
+            "give it its size back (truncate -s for a file), or bring the other disks back; if they are gone for good, take it away: causeway pool import NAME --accept-loss"
+        }
         OpenError::ReadOnlyFeatures { .. } => "causeway pool import NAME --read-only, or use a newer version",
         OpenError::Features { .. } => "use a newer version",
         _ => return None,

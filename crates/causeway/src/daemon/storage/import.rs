@@ -240,7 +240,13 @@ impl Pools {
         read_only: bool,
         mut notes: Vec<String>,
     ) -> Result<Arc<OpenPool>, StorageError> {
-        let Opened { pool, stale, may_be_stale, .. } = opened;
+        let Opened { pool, stale, may_be_stale, shortened, .. } = opened;
+        notes.extend(shortened.iter().map(|(disk, size, had)| {
+            format!(
+                "disk {} has become shorter ({size} bytes of {had}) and is left out, as if it were not here: give it its size back, or replace it (causeway pool replace-disk)",
+                disk.0
+            )
+        }));
         let names =
             |disks: &[pool::DiskNumber]| disks.iter().map(|d| d.0.to_string()).collect::<Vec<_>>().join(", ");
         if !stale.is_empty() {

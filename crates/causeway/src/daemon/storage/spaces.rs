@@ -291,7 +291,9 @@ fn why_columns(s: &State, record: &SpaceRecord) -> String {
     }
     if record.resiliency.is_parity() {
         let all = record.slabs_in_row();
+        let most = parity_columns(disks, record.resiliency.failures() as u8);
         let why = match all < disks {
+            _ if columns < most => "as many as leave no more in one enclosure, node or rack than may be lost",
             true => "as many as there are disks but for one that repairs go to",
             false => "no disk is left for repairs to go to until one more is added",
         };
@@ -380,7 +382,9 @@ fn shape(s: &State, new: &NewSpace) -> Result<(SpaceRecord, u64), StorageError> 
     let by_disks = match resiliency {
         Resiliency::Simple => usable.clamp(1, COLUMNS_SIMPLE) as u8,
         Resiliency::Mirror { .. } => pool::placement::columns(s, resiliency, media, mirror()),
-        Resiliency::Parity { parity } => parity_columns(usable, parity),
+        Resiliency::Parity { parity } => {
+            pool::placement::columns(s, resiliency, media, parity_columns(usable, parity))
+        }
         Resiliency::LocalParity { .. } => local_columns(s, media, usable),
     };
     // People count the columns of parity too.

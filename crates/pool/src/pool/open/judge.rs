@@ -18,7 +18,7 @@ pub(super) struct Verdict<'a> {
 
 /// The newest state, and whose word counts.
 pub(super) fn judge<'a>(found: &'a Candidates, options: &OpenOptions) -> Result<Verdict<'a>, OpenError> {
-    let Candidates { disks: candidates, newest } = found;
+    let Candidates { disks: candidates, newest, .. } = found;
     let newest = newest.as_ref().ok_or(OpenError::NoMetadata { disks: candidates.len() })?;
     let mut shown = BTreeMap::new();
     let (mut seen, mut old) = (BTreeSet::new(), BTreeSet::new());

@@ -3,6 +3,7 @@
 //! A record whose write failed may be durable all the same. Until another one is in its place nothing begins (`is_failed`), so that what it says cannot come
 //! true after something else did.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -293,6 +294,44 @@ impl Striped {
         self.write_header(&self.journal()?, at).await?;
         self.p.log.state.lock().ring.begin_at(at);
         Ok(())
+    }
+
+    /// Makes units of the journal's space zeros that nobody has any more, where nothing that counts is: so a journal is whole again. Gives those that are.
+    ///
+    /// # Errors
+    /// What keeps a checkpoint from being made, or the journal from being written.
+    pub(crate) async fn clear_lost(&self, lost: &BTreeSet<u64>) -> Result<BTreeSet<u64>, SpaceError> {
+        let _use = self.p.life.read().await;
+        self.opened().await?;
+        let _ = self.flush_now().await?;
+        let _ = self.checkpoint().await?;
+        let _one = self.p.log.commit.lock().await;
+        let journal = self.journal()?;
+        let (tail, head) = {
+            let ring = &self.p.log.state.lock().ring;
+            (ring.tail(), ring.next())
+        };
+        let used = |unit: u64| {
+            self.places(tail.position, head.position - tail.position).any(|part| part.contains(&unit))
+        };
+        let mut cleared = BTreeSet::new();
+        for address in lost {
+            let unit = address / UNIT;
+            if unit < HEADERS {
+                // Each goes to the other's place.
+                for _ in 0..HEADERS {
+                    self.write_header(&journal, tail).await?;
+                }
+            } else if used(unit) {
+                continue;
+            } else {
+                let zeros = [IoBuf::from(vec![0; UNIT as usize])].into_iter().collect();
+                write_units(journal.clone(), unit, zeros).await?;
+            }
+            cleared.insert(*address);
+        }
+        flush(journal).await?;
+        Ok(cleared)
     }
 
     /// The entries that count, in order, with their units; and where the next record would be.
