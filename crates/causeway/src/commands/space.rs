@@ -98,6 +98,7 @@ pub(super) enum SpaceCommand {
 }
 
 #[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("room").required(true))]
 pub(super) struct CreateArgs {
     /// What people call it
     name: String,
@@ -111,10 +112,10 @@ pub(super) struct CreateArgs {
     #[arg(long, value_parser = clap::value_parser!(u8).range(1..=2))]
     redundancy: Option<u8>,
     /// Such as 100GiB; a thin one may be larger than the pool
-    #[arg(long, value_parser = size, required_unless_present = "max", conflicts_with = "max")]
+    #[arg(long, value_parser = size, group = "room")]
     size: Option<u64>,
     /// As large as the pool has room for
-    #[arg(long)]
+    #[arg(long, group = "room")]
     max: bool,
     /// Columns: disks that large I/O goes to at once, those of parity too [default: by the number of disks]
     #[arg(long)]
