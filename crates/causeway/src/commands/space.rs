@@ -14,7 +14,7 @@ use crate::control::storage::{
 };
 use crate::control::types::Changed;
 use crate::failure::Failure;
-use crate::output::{Output, human_bytes, human_time};
+use crate::output::{Output, human_bytes, human_time, some};
 
 /// See the module.
 #[derive(Debug, Subcommand)]
@@ -200,7 +200,7 @@ pub(super) async fn run(command: SpaceCommand, out: Output) -> Result<(), Failur
 
 /// When all copies were read last, and what was found.
 fn scrubbed(s: ScrubStatus) -> String {
-    let found = format!("{} units healed, {} lost", s.healed, s.lost);
+    let found = format!("{} healed, {} lost", some(s.healed as usize, "unit"), s.lost);
     let last = s.ended_unix_s.map(|at| human_time(at as i64));
     match (s.began_unix_s, last) {
         (None, last) => format!("{} UTC: {found}", last.unwrap_or_default()),

@@ -132,7 +132,7 @@ pub enum StorageError {
         least: usize,
     },
     /// The caller's: more disks than there are.
-    #[error("{needed} disks are needed and the pool {pool} has {disks}")]
+    #[error("{} needed and the pool {pool} has {disks}", if *needed == 1 { "1 disk is".to_owned() } else { format!("{needed} disks are") })]
     TooFewDisks {
         /// The pool.
         pool: String,

@@ -67,7 +67,18 @@ impl Words<'_> {
                 );
                 (kind, text, import)
             }
-            (FaultKind::Absent(why), _) => absent(*why, &pool),
+            (FaultKind::Absent(why), place) => {
+                let (kind, mut text, mut actions) = absent(*why, &pool);
+                if let Place::Disk(disk) = place
+                    && self.state.slabs_used(*disk).next().is_none()
+                {
+                    text.push_str(
+                        ". Nothing of the pool's data is on it any more: if it does not come back, the other command takes it out of the pool",
+                    );
+                    actions.push(format!("causeway pool remove-disk {pool} {}", disk.0));
+                }
+                (kind, text, actions)
+            }
             (FaultKind::Failing { error }, Place::Disk(disk)) => (
                 "PhysicalDisk.FailedMedia",
                 format!(
@@ -87,8 +98,9 @@ impl Words<'_> {
                     actions.push(format!("causeway disk qualify {}", quoted(&path.display().to_string())));
                 }
                 let text = format!(
-                    "{units} times 4 KiB, their checksums or the pool's metadata were not what was written, and were replaced. Read everything \
-                     once; if more is found, replace the disk"
+                    "{}, their checksums or the pool's metadata were not what was written, and were replaced. Read everything \
+                     once; if more is found, replace the disk",
+                    times(*units, "4 KiB")
                 );
                 ("PhysicalDisk.HighErrorCount", text, actions)
             }
@@ -120,13 +132,18 @@ impl Words<'_> {
             (FaultKind::InDoubt { groups }, _) => (
                 "VirtualDisks.InDoubt",
                 format!(
-                    "{groups} times 2 MiB were being written at a crash, and what counts is not decided: the job waits. Each is decided when it is read"
+                    "{} {} being written at a crash, and what counts is not decided: the job waits. Each is decided when it is read",
+                    times(*groups as u64, "2 MiB"),
+                    one_or(*groups as u64, "was", "were")
                 ),
                 vec!["causeway job list".to_owned()],
             ),
             (FaultKind::Metadata { voters }, _) => (
                 "StoragePool.MetadataRedundancy",
-                format!("{voters} disks have its metadata, and none of them may fail without stopping it"),
+                match voters {
+                    1 => "1 disk has its metadata, and if it fails the pool stops".to_owned(),
+                    n => format!("{n} disks have its metadata, and none of them may fail without stopping it"),
+                },
                 vec!["causeway disk list".to_owned()],
             ),
             (FaultKind::Capacity { percent, threshold, media }, _) if percent < threshold => (
@@ -201,10 +218,14 @@ impl Words<'_> {
             _ => ("it".to_owned(), format!("pool show {}", quoted(&self.state.name))),
         };
         let at_least = if at_least { "At least " } else { "" };
+        let them = one_or(units, "it", "them");
         let first = first.map_or_else(String::new, |at| format!(", the first at byte {at}"));
         let text = format!(
-            "{at_least}{units} times 4 KiB of {name} are on no disk as they were written{first}: reading them fails until they are written again. \
-             Restore them from a backup; the command then reads everything, and what is there again is told no more"
+            "{at_least}{} of {name} {}{first}: reading {them} fails until {} written again. \
+             Restore {them} from a backup; the command then reads everything, and what is there again is told no more",
+            times(units, "4 KiB"),
+            one_or(units, "is on no disk as it was written", "are on no disk as they were written"),
+            one_or(units, "it is", "they are"),
         );
         (text, format!("causeway {repair}"))
     }
@@ -275,6 +296,16 @@ fn outlier(slow: &Slowness, place: &Place, pool: &str) -> (String, Vec<String>) 
     });
     let disk = number_of(place);
     (text, vec![format!("causeway disk retire {pool}/{disk}"), "causeway job list".to_owned()])
+}
+
+/// `4 KiB`, `3 times 4 KiB`.
+fn times(count: u64, what: &str) -> String {
+    if count == 1 { what.to_owned() } else { format!("{count} times {what}") }
+}
+
+/// What is said of one, or of several.
+fn one_or(count: u64, one: &'static str, several: &'static str) -> &'static str {
+    if count == 1 { one } else { several }
 }
 
 /// Of a disk, as commands take it.

@@ -129,6 +129,10 @@ fn spaces_and_classes_of_media_are_named() {
         media,
     };
     s.apply(&Op::CreateSpace { space: SpaceId(0), record }).expect("a space");
+    let slabs = vec![0, 1].into_iter().map(|n| pool::SlabPlace { disk: DiskNumber(n), slab: 0 }).collect();
+    s.apply(&Op::AllocateRow { space: SpaceId(0), row: pool::RowNumber(0), slabs }).expect("a row");
+    let gone = told(&s, &[], &fault(FaultKind::Absent(Absence::Gone), Place::Disk(DiskNumber(1))));
+    assert_eq!(gone.recommended_actions, ["causeway pool import tank"], "it has something");
     let reason = |kind, place| told(&s, &[], &fault(kind, place)).reason;
     let capacity = reason(FaultKind::Capacity { percent: 75, threshold: 70, media }, Place::Pool);
     assert!(
@@ -161,7 +165,12 @@ fn where_and_what_to_do_as_one_types_it() {
     let lost = told(&s, &[], &fault(FaultKind::Absent(Absence::Gone), Place::Disk(DiskNumber(1))));
     assert_eq!(lost.faulting_object_description, "disk 1 (serial:1)");
     assert_eq!(lost.faulting_object_location, "pool my tank, enclosure shelf 1, disk 1, /dev/disk/by-id/x y");
-    assert_eq!(lost.recommended_actions, ["causeway pool import 'my tank'"]);
+    let remove = "causeway pool remove-disk 'my tank' 1";
+    assert_eq!(lost.recommended_actions, ["causeway pool import 'my tank'", remove]);
+    assert!(lost.reason.contains("Nothing of the pool's data is on it any more"), "{}", lost.reason);
+    let one = fault(FaultKind::Lost { units: 1, at_least: false, first: None }, Place::Space(SpaceId(0)));
+    let one = told(&s, &[], &one).reason;
+    assert!(one.starts_with("4 KiB of the virtual disk 0 is on no disk as it was written: reading it fails until it is written"), "{one}");
     let rotten = told(&s, &[], &fault(FaultKind::Healed { units: 1 }, Place::Disk(DiskNumber(1))));
     assert_eq!(rotten.recommended_actions, ["causeway disk qualify '/dev/disk/by-id/x y'"]);
     assert_ne!(lost.fault_id, rotten.fault_id);
