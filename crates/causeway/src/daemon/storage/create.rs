@@ -136,8 +136,9 @@ impl Pools {
 
     /// Keeps in mind why a pool is not open any more.
     fn closed(&self, open: &OpenPool, name: String, reason: String) {
-        let cure = Some(format!("causeway pool import {}", quoted(&name)));
-        let entry = Closed { name, disks: open.paths(), reason, cure };
+        let import = format!("causeway pool import {}", quoted(&name));
+        let (cure, helps) = (Some(import.clone()), vec![import]);
+        let entry = Closed { name, disks: open.paths(), reason, cure, helps };
         self.known.lock().insert(open.pool.id(), Known::Closed(entry));
     }
 

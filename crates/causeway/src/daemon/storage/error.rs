@@ -239,6 +239,16 @@ pub enum StorageError {
         name: String,
         /// Why not.
         source: OpenError,
+        /// It was to be opened for reading only.
+        read_only: bool,
+    },
+    /// A process of this machine has a pool, and locks on its disks: no force takes them.
+    #[error("the pool {name}: {}", why_closed(source))]
+    HeldHere {
+        /// It.
+        name: String,
+        /// Who: [`OpenError::Held`].
+        source: OpenError,
     },
     /// Its disks are here, and none can be opened.
     #[error("the pool {name}: none of its disks can be opened: {why}")]
@@ -397,11 +407,19 @@ impl StorageError {
             | StorageError::Admin(AdminError::Unsuitable(why)) => {
                 return unsuitable(why);
             }
-            StorageError::Import { name, source } => return import(name, source),
+            StorageError::Import { name, source, read_only } => return import(name, source, *read_only),
+            StorageError::HeldHere { name, .. } => {
+                let name = quoted(name);
+                return Some(format!(
+                    "it is in use by that process now, and --force does not take it away; export it there: causeway pool export {name}, or end that \
+                     process; then: causeway pool import {name}"
+                ));
+            }
             StorageError::BeingRead { name, .. } => {
                 let name = quoted(name);
                 return Some(format!(
-                    "export it there, which changes nothing (causeway pool export {name}); then causeway pool import {name} here"
+                    "causeway pool import {name} --read-only, which reads beside them; to write, export it there, which changes nothing (causeway \
+                     pool export {name}), then causeway pool import {name} here"
                 ));
             }
             StorageError::Unflushed { .. } => {
@@ -444,6 +462,23 @@ impl StorageError {
             _ => return None,
         };
         Some(cure.to_owned())
+    }
+}
+
+impl StorageError {
+    /// Commands that open a pool that could not be opened, when what the cure says has been done.
+    pub(super) fn opens(&self, name: &str) -> Vec<String> {
+        let (import, name) = (format!("causeway pool import {}", quoted(name)), quoted(name));
+        match self {
+            StorageError::HeldHere { .. } | StorageError::Import { source: OpenError::Held { .. }, .. } => {
+                vec![format!("causeway pool export {name}"), import]
+            }
+            StorageError::BeingRead { .. }
+            | StorageError::Import { source: OpenError::ReadOnlyFeatures { .. }, .. } => {
+                vec![format!("{import} --read-only")]
+            }
+            _ => vec![import],
+        }
     }
 }
 
@@ -530,8 +565,15 @@ pub(super) fn why_closed(why: &OpenError) -> String {
 }
 
 /// For a pool that cannot be opened.
-pub(super) fn import(name: &str, why: &OpenError) -> Option<String> {
+fn import(name: &str, why: &OpenError, read_only: bool) -> Option<String> {
     let cure = match why {
+        OpenError::TooFewVoters { .. } if read_only => {
+            "bring the missing disks back; to read what is there, which changes nothing: causeway pool import NAME --read-only --accept-loss; if they \
+             are gone for good: causeway pool import NAME --accept-loss"
+        }
+        OpenError::Diverged(_) if read_only => {
+            "take these disks away, or, which changes nothing: causeway pool import NAME --read-only --accept-loss"
+        }
         OpenError::TooFewVoters { .. } => {
             "bring the missing disks back; if they are gone for good: causeway pool import NAME --accept-loss"
         }
@@ -559,4 +601,50 @@ fn commit(why: &CommitError) -> Option<String> {
         _ => return None,
     };
     Some(cure.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use pool::DiskNumber;
+    use pool::format::Claimant;
+
+    use super::*;
+
+    fn held() -> OpenError {
+        let by = Claimant { host: "left".to_owned(), machine: [1; 16], boot: [2; 16], process: 4211 };
+        OpenError::Held { by, since_unix_s: 0 }
+    }
+
+    #[test]
+    fn force_is_told_of_only_where_it_helps() {
+        let name = || "my tank".to_owned();
+        let here = StorageError::HeldHere { name: name(), source: held() };
+        let cure = here.cure().expect("a cure");
+        assert!(
+            cure.contains("in use by that process now") && !cure.contains("import 'my tank' --force"),
+            "{cure}"
+        );
+        assert!(here.to_string().contains("process 4211 on the machine left"), "{here}");
+        let commands = ["causeway pool export 'my tank'", "causeway pool import 'my tank'"];
+        assert_eq!(here.opens("my tank"), commands);
+        let there = StorageError::Import { name: name(), source: held(), read_only: false };
+        assert!(there.cure().is_some_and(|c| c.ends_with("causeway pool import 'my tank' --force")));
+        assert_eq!(there.opens("my tank"), commands);
+        let read = StorageError::BeingRead { name: name(), by: Vec::new() };
+        assert_eq!(read.opens("my tank"), ["causeway pool import 'my tank' --read-only"]);
+    }
+
+    #[test]
+    fn who_only_reads_is_told_how_to_read() {
+        let few = |read_only| {
+            let missing = vec![(DiskNumber(1), "serial:1".to_owned())];
+            let source =
+                OpenError::TooFewVoters { seen: 1, voters: 2, needed: 2, missing, stale: Vec::new() };
+            let error = StorageError::Import { name: "tank".to_owned(), source, read_only };
+            error.cure().expect("a cure")
+        };
+        let (reading, writing) = ("import tank --read-only --accept-loss", "import tank --accept-loss");
+        assert!(few(true).find(reading) < few(true).find(writing), "{}", few(true));
+        assert!(few(true).contains(reading) && !few(false).contains(reading) && few(false).contains(writing));
+    }
 }

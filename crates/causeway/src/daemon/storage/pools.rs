@@ -65,6 +65,8 @@ pub(super) struct Closed {
     pub(super) disks: Vec<PathBuf>,
     pub(super) reason: String,
     pub(super) cure: Option<String>,
+    /// Commands that end that, as they are.
+    pub(super) helps: Vec<String>,
 }
 
 impl Pools {

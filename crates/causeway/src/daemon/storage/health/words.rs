@@ -374,7 +374,7 @@ pub(super) fn closed(id: PoolId, closed: &Closed) -> FaultStatus {
         reason: text,
         faulting_object_description: format!("pool {}", closed.name),
         faulting_object_location: place,
-        recommended_actions: vec![format!("causeway pool import {}", quoted(&closed.name))],
+        recommended_actions: closed.helps.clone(),
         consequences: Vec::new(),
         since_unix_s: None,
     }

@@ -216,6 +216,7 @@ fn pools_that_are_closed_and_disks_that_are_free() {
         disks: vec![PathBuf::from("/d/a.disk")],
         reason: reason.to_owned(),
         cure: cure.map(str::to_owned),
+        helps: vec!["causeway pool import tank".to_owned()],
     };
     let broken = closed(TANK, &entry("1 of 3 disks are here", Some("bring them back")));
     assert_eq!(
