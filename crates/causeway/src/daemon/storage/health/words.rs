@@ -24,6 +24,8 @@ pub(super) struct Words<'a> {
     /// Where the disks are that are here.
     pub(super) paths: BTreeMap<DiskNumber, PathBuf>,
     pub(super) jobs: &'a [JobState],
+    /// Disks that could be added, as far as somebody has looked.
+    pub(super) free: &'a [DiskStatus],
 }
 
 impl Words<'_> {
@@ -144,7 +146,7 @@ impl Words<'_> {
                     1 => "1 disk has its metadata, and if it fails the pool stops".to_owned(),
                     n => format!("{n} disks have its metadata, and none of them may fail without stopping it"),
                 },
-                vec!["causeway disk list".to_owned()],
+                vec![self.add(MediaClass::ANY)],
             ),
             (FaultKind::Capacity { percent, threshold, media }, _) if percent < threshold => (
                 "StoragePool.PoolCapacityThresholdExceeded",
@@ -154,7 +156,7 @@ impl Words<'_> {
                     if media.is_any() { "it".to_owned() } else { format!("its {}", media.disks()) },
                     media.disks()
                 ),
-                vec![import[0].clone(), "causeway disk list".to_owned()],
+                vec![import[0].clone(), self.add(*media)],
             ),
             (FaultKind::Capacity { percent, threshold, media }, _) => (
                 "StoragePool.PoolCapacityThresholdExceeded",
@@ -164,7 +166,7 @@ impl Words<'_> {
                     if media.is_any() { "it".to_owned() } else { format!("its {}", media.disks()) },
                     media.disks()
                 ),
-                vec!["causeway disk list".to_owned()],
+                vec![self.add(*media)],
             ),
             (FaultKind::Full, place) => (
                 "VirtualDisks.NoRoom",
@@ -172,7 +174,7 @@ impl Words<'_> {
                     "There is no room{} for what was not written yet: such writes fail; reads and writes over what is there go on",
                     self.class(place).map_or_else(String::new, |media| format!(" on {}", media.disks()))
                 ),
-                vec!["causeway disk list".to_owned()],
+                vec![self.add(self.class(place).unwrap_or_default())],
             ),
             (FaultKind::NoReserve { needed, free, media }, _) => (
                 "StoragePool.InsufficientReserveCapacityFault",
@@ -183,7 +185,7 @@ impl Words<'_> {
                     human_bytes(*free),
                     if media.is_any() { "a disk".to_owned() } else { media.disks() }
                 ),
-                vec!["causeway disk list".to_owned()],
+                vec![self.add(*media)],
             ),
             (FaultKind::OtherMedia { bytes }, place) => self.other_media(*bytes, place),
             (FaultKind::Suspended { why }, _) => (
@@ -191,6 +193,15 @@ impl Words<'_> {
                 format!("It takes no changes: {why}"),
                 vec![format!("causeway pool export {pool}"), import[0].clone()],
             ),
+        }
+    }
+
+    /// What gives the pool room on these media: the largest disk that could be added, if one is known; else what tells of disks.
+    fn add(&self, media: MediaClass) -> String {
+        let fits = |d: &&DiskStatus| media.is_any() || media.media().any(|m| m.to_string() == d.media_type);
+        match self.free.iter().filter(fits).max_by_key(|d| d.size) {
+            Some(disk) => add_disk(&self.state.name, disk),
+            None => "causeway disk list".to_owned(),
         }
     }
 
@@ -380,13 +391,26 @@ pub(super) fn closed(id: PoolId, closed: &Closed) -> FaultStatus {
     }
 }
 
-/// A disk that could be in a pool, and in which.
-pub(super) fn free_disk(disk: &DiskStatus, pool: Option<&str>) -> Option<FaultStatus> {
+/// What adds a disk to a pool.
+pub(super) fn add_disk(pool: &str, disk: &DiskStatus) -> String {
+    format!("causeway pool add-disk {} --disk{}", quoted(pool), places(std::slice::from_ref(disk)))
+}
+
+/// What makes a pool of disks, of a name that none has.
+pub(super) fn create(taken: &[String], disks: &[DiskStatus]) -> String {
+    let name = (1..).map(|n| format!("pool{n}")).find(|name| !taken.contains(name)).unwrap_or_default();
+    format!("causeway pool create {name} --disk{}", places(disks))
+}
+
+/// Where disks are, as commands take them.
+fn places(disks: &[DiskStatus]) -> String {
+    let paths = disks.iter().filter_map(|d| d.path.as_ref());
+    paths.map(|p| format!(" {}", quoted(&p.display().to_string()))).collect()
+}
+
+/// A disk that could be in a pool, and what puts it there.
+pub(super) fn free_disk(disk: &DiskStatus, action: String) -> Option<FaultStatus> {
     let path = disk.path.as_ref()?.display().to_string();
-    let action = match pool {
-        Some(pool) => format!("causeway pool add-disk {} --disk {}", quoted(pool), quoted(&path)),
-        None => format!("causeway pool create pool1 --disk {}", quoted(&path)),
-    };
     Some(FaultStatus {
         fault_id: identity(&format!("{}/PhysicalDisk.CanPool", disk.unique_id)),
         fault_type: "PhysicalDisk.CanPool".to_owned(),

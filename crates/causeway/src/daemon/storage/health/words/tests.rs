@@ -33,7 +33,7 @@ fn fault(kind: FaultKind, place: Place) -> Fault {
 
 fn told(state: &State, jobs: &[JobState], fault: &Fault) -> FaultStatus {
     let paths = [(DiskNumber(1), PathBuf::from("/dev/disk/by-id/x y"))].into();
-    Words { id: TANK, state, paths, jobs }.fault(fault)
+    Words { id: TANK, state, paths, jobs, free: &[] }.fault(fault)
 }
 
 const SLOW: Slowness = Slowness {
@@ -225,7 +225,7 @@ fn pools_that_are_closed_and_disks_that_are_free() {
     );
     assert_eq!(broken.recommended_actions, ["causeway pool import tank"]);
     assert_eq!(closed(TANK, &entry("it was exported", None)).perceived_severity, 4);
-    let mut disk = DiskStatus {
+    let mut one = DiskStatus {
         number: None,
         friendly_name: "file".to_owned(),
         unique_id: "file:1".to_owned(),
@@ -245,9 +245,29 @@ fn pools_that_are_closed_and_disks_that_are_free() {
         rack: String::new(),
         pool: None,
     };
-    let free = free_disk(&disk, Some("tank")).expect("a fault");
+    let free = free_disk(&one, add_disk("tank", &one)).expect("a fault");
     assert_eq!(free.recommended_actions, ["causeway pool add-disk tank --disk /d/b.disk"]);
     assert_eq!(free.perceived_severity, 4);
-    disk.path = None;
-    assert_eq!(free_disk(&disk, None), None);
+    let larger = DiskStatus {
+        path: Some(PathBuf::from("/d/c d.disk")),
+        size: 2 << 30,
+        media_type: "HDD".to_owned(),
+        ..one.clone()
+    };
+    let both = [one.clone(), larger];
+    let taken = ["pool1".to_owned()];
+    assert_eq!(create(&taken, &both), "causeway pool create pool2 --disk /d/b.disk '/d/c d.disk'");
+    let s = state("tank");
+    let add = |media, free: &[DiskStatus]| {
+        let words = Words { id: TANK, state: &s, paths: BTreeMap::new(), jobs: &[], free };
+        let full = FaultKind::Capacity { percent: 75, threshold: 70, media };
+        words.fault(&fault(full, Place::Pool)).recommended_actions
+    };
+    assert_eq!(add(MediaClass::ANY, &both), ["causeway pool add-disk tank --disk '/d/c d.disk'"]);
+    let (ssd, nvme) = (MediaClass::of([disk::Media::Ssd]), MediaClass::of([disk::Media::Nvme]));
+    assert_eq!(add(ssd, &both), ["causeway pool add-disk tank --disk /d/b.disk"]);
+    assert_eq!(add(nvme, &both), ["causeway disk list"]);
+    assert_eq!(add(MediaClass::ANY, &[]), ["causeway disk list"]);
+    one.path = None;
+    assert_eq!(free_disk(&one, create(&[], &[])), None);
 }
