@@ -1,7 +1,7 @@
 //! Pools, disks and spaces in the words of the control interface.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use disk::DiskInfo;
 use disk::qualify::Qualification;
@@ -12,7 +12,7 @@ use pool::{
     Usage,
 };
 
-use super::error::StorageError;
+use super::error::{self, StorageError};
 use super::open_pool::OpenPool;
 use super::pools::{Closed, Known, Pools};
 use crate::control::storage::{
@@ -244,6 +244,15 @@ pub(super) fn candidate(found: &Qualification) -> DiskStatus {
         node: String::new(),
         rack: String::new(),
         pool: None,
+    }
+}
+
+/// Of a disk that an open pool has no more.
+pub(super) fn removed(pool: &str, path: &Path) -> Reason {
+    Reason {
+        reason: "Removed from a pool".to_owned(),
+        found: format!("it was removed from the pool {pool}, and has its label yet"),
+        cure: error::use_again(pool, path),
     }
 }
 

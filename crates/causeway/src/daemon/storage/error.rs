@@ -1,7 +1,7 @@
 //! Why a request to the storage was refused, by blame, with what to do.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use axum::http::StatusCode;
 use disk::Holder;
@@ -226,6 +226,36 @@ pub enum StorageError {
         /// Why not; not empty.
         reasons: Vec<CannotPoolReason>,
     },
+    /// A disk with a pool's label that another process has.
+    #[error("{} cannot be pooled: another process has it{}", path.display(), told(by))]
+    HasDisk {
+        /// Where it is.
+        path: PathBuf,
+        /// Who, where the system tells.
+        by: Vec<Holder>,
+        /// The pool's name, where its label can be read.
+        pool: Option<String>,
+    },
+    /// A disk of a pool that is open here.
+    #[error("{} cannot be pooled: it belongs to the pool '{pool}', which is open here", path.display())]
+    OwnDisk {
+        /// Where it is.
+        path: PathBuf,
+        /// The pool.
+        pool: String,
+        /// Its number.
+        disk: u16,
+    },
+    /// A disk with the label of a pool that is open here and has it no more.
+    #[error("{} has the label of the pool {pool}, and was removed from it", path.display())]
+    Removed {
+        /// Where it is.
+        path: PathBuf,
+        /// The pool.
+        pool: String,
+        /// The pool that was to have it, if not a new one.
+        into: Option<String>,
+    },
     /// A disk cannot be opened.
     #[error(transparent)]
     Disk(#[from] disk::OpenError),
@@ -402,6 +432,24 @@ impl StorageError {
                 ));
             }
             StorageError::CannotPool { reasons, .. } => return reasons.first().map(CannotPoolReason::cure),
+            StorageError::HasDisk { pool: Some(pool), .. } => {
+                return Some(format!(
+                    "it is in use by that process now, and --force does not take it away; if that is a server, export the pool there: causeway pool \
+                     export {}; else end that process",
+                    quoted(pool)
+                ));
+            }
+            StorageError::HasDisk { .. } => {
+                "it is in use by that process now, and --force does not take it away; end that process, or export the pool there"
+            }
+            StorageError::OwnDisk { pool, disk, .. } => {
+                return Some(format!(
+                    "take it out of that pool before it goes into another one: causeway pool remove-disk {} {disk}",
+                    quoted(pool)
+                ));
+            }
+            StorageError::Removed { path, into: Some(into), .. } => return Some(use_again(into, path)),
+            StorageError::Removed { .. } => "to use it all the same, pass --force: its label is erased then",
             StorageError::Disk(disk::OpenError::Path { source, .. }) => return crate::cures::local(source),
             StorageError::Create(CreateError::Disk { why, .. })
             | StorageError::Admin(AdminError::Unsuitable(why)) => {
@@ -490,6 +538,20 @@ fn too_few(pool: &str, unknown: &[u16]) -> String {
             quoted(&format!("{pool}/{disk}"))
         ),
         None => others.to_owned(),
+    }
+}
+
+/// For a disk that was removed from a pool, and has its label yet.
+pub(super) fn use_again(pool: &str, path: &Path) -> String {
+    let path = quoted(&path.display().to_string());
+    format!("to use it again: causeway pool add-disk {} --disk {path} --force", quoted(pool))
+}
+
+/// `: process 7 (causeway)`, if somebody is known.
+fn told(by: &[Holder]) -> String {
+    match by {
+        [] => String::new(),
+        by => format!(": {}", by.iter().map(Holder::to_string).collect::<Vec<_>>().join("; ")),
     }
 }
 
@@ -632,6 +694,26 @@ mod tests {
         assert_eq!(there.opens("my tank"), commands);
         let read = StorageError::BeingRead { name: name(), by: Vec::new() };
         assert_eq!(read.opens("my tank"), ["causeway pool import 'my tank' --read-only"]);
+    }
+
+    #[test]
+    fn disks_that_are_in_use_here_or_were_removed() {
+        let path = || PathBuf::from("/d/a b.disk");
+        let by = vec![Holder { process: 7, name: "causeway".to_owned(), reads: false }];
+        let has = StorageError::HasDisk { path: path(), by, pool: Some("tank".to_owned()) };
+        assert!(has.to_string().ends_with("another process has it: process 7 (causeway)"), "{has}");
+        assert!(
+            has.cure()
+                .is_some_and(|c| c.contains("causeway pool export tank") && !c.contains("pass --force"))
+        );
+        let own = StorageError::OwnDisk { path: path(), pool: "tank".to_owned(), disk: 3 };
+        assert!(own.cure().is_some_and(|c| c.ends_with("causeway pool remove-disk tank 3")));
+        let removed = |into: Option<&str>| {
+            let into = into.map(str::to_owned);
+            StorageError::Removed { path: path(), pool: "tank".to_owned(), into }.cure().expect("a cure")
+        };
+        assert!(removed(Some("tank")).ends_with("causeway pool add-disk tank --disk '/d/a b.disk' --force"));
+        assert!(removed(None).contains("pass --force"));
     }
 
     #[test]

@@ -144,7 +144,7 @@ impl Pools {
         self.open_reserving(path, atomic, Purpose::Write, reserve).await
     }
 
-    async fn open_reserving(
+    pub(super) async fn open_reserving(
         &self,
         path: &Path,
         atomic: Option<u32>,
