@@ -216,7 +216,9 @@ def test_a_second_server_is_told_who_has_the_pool(machine, serve):
     other = Machine(serve())
     told = other.refused("pool", "import", "tank", "--disk", *machine.paths("ab"))
     assert f"another server holds it: process {machine.server.pid} on the machine" in told and "UTC" in told, told
-    assert "export it there: causeway pool export tank" in told
+    for words in ([], ["--force"]):
+        told = other.refused("pool", "import", "tank", *words, "--disk", *machine.paths("ab"))
+        assert "export it there: causeway pool export tank" in told and "import tank --force" not in told, told
     assert "Not open" in other("pool", "list")
     shown = other("pool", "show", "tank")
     assert str(machine.path("a")) in shown and "SlabSize" not in shown, shown

@@ -262,7 +262,7 @@ def test_a_full_pool_reads_and_recovers(machine):
         written = at + 4
     assert written > 32, written
     assert "no room for another row" in machine.server.log.read_text()
-    assert re.search(r"\d+ % of its room is in use, more than 50 %", machine("pool", "show", "tank"))
+    assert re.search(r"\d+ % of its room is in use \(threshold 50 %\)", machine("pool", "show", "tank"))
     assert "is in use (threshold 50 %)" in json.dumps(machine.health())
     machine.qemu_io(f"read -P 9 0 {written}M", "write -P 8 0 4M", "flush", "read -P 8 0 4M")
     machine.qemu_io(f"discard 0 {written // 2}M", f"write -P 7 {written + 4}M 4M", "flush", f"read -P 7 {written + 4}M 4M")

@@ -9,7 +9,7 @@ mod fault;
 mod lose;
 mod status;
 
-pub use cause::faults;
+pub use cause::{faults, fill};
 pub use fault::{Fault, FaultKind, Place, Severity, Snapshot};
 pub use lose::{CanLose, Limit, can_lose};
 pub use status::{

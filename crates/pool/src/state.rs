@@ -216,15 +216,6 @@ impl State {
         })
     }
 
-    /// How much of the slabs of all disks of a class rows have, in percent.
-    pub fn percent_used(&self, media: MediaClass) -> u64 {
-        let disks = self.disks.iter().filter(|(_, r)| media.takes(r.media()));
-        let (all, used) = disks.fold((0, 0), |(all, used), (d, r)| {
-            (all + u64::from(r.slabs), used + u64::from(self.used.count(*d)))
-        });
-        (used * 100).checked_div(all).unwrap_or(0)
-    }
-
     /// The slabs of a disk that rows have.
     pub fn slabs_used(&self, disk: DiskNumber) -> impl Iterator<Item = u32> + '_ {
         self.used.of(disk)

@@ -15,7 +15,7 @@ use crate::control::storage::{
 };
 use crate::control::types::Changed;
 use crate::failure::Failure;
-use crate::output::{Output, human_bytes, human_seconds};
+use crate::output::{Output, human_bytes, human_seconds, some};
 
 /// See the module.
 #[derive(Debug, Subcommand)]
@@ -340,7 +340,10 @@ fn show(detail: &PoolDetail, out: Output) -> Result<(), Failure> {
     lines.extend(p.reason.iter().map(|r| ("Reason", r.clone())));
     lines.extend(p.cure.iter().map(|c| ("Cure", c.clone())));
     for f in &detail.findings {
-        lines.push(("Found", format!("{} units on disk {}: each {}", f.units, f.disk, f.found)));
+        lines.push(("Found", {
+            let each = if f.units == 1 { "it" } else { "each" };
+            format!("{} on disk {}: {each} {}", some(f.units as usize, "unit"), f.disk, f.found)
+        }));
     }
     lines.extend(p.notes.iter().map(|n| ("Note", n.clone())));
     out.facts(p, &lines)?;

@@ -14,7 +14,7 @@ use crate::control::storage::{
 };
 use crate::control::types::Changed;
 use crate::failure::Failure;
-use crate::output::{Output, human_bytes, human_time};
+use crate::output::{Output, human_bytes, human_time, some};
 
 /// See the module.
 #[derive(Debug, Subcommand)]
@@ -98,6 +98,7 @@ pub(super) enum SpaceCommand {
 }
 
 #[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("room").required(true))]
 pub(super) struct CreateArgs {
     /// What people call it
     name: String,
@@ -111,10 +112,10 @@ pub(super) struct CreateArgs {
     #[arg(long, value_parser = clap::value_parser!(u8).range(1..=2))]
     redundancy: Option<u8>,
     /// Such as 100GiB; a thin one may be larger than the pool
-    #[arg(long, value_parser = size, required_unless_present = "max", conflicts_with = "max")]
+    #[arg(long, value_parser = size, group = "room")]
     size: Option<u64>,
     /// As large as the pool has room for
-    #[arg(long)]
+    #[arg(long, group = "room")]
     max: bool,
     /// Columns: disks that large I/O goes to at once, those of parity too [default: by the number of disks]
     #[arg(long)]
@@ -199,7 +200,7 @@ pub(super) async fn run(command: SpaceCommand, out: Output) -> Result<(), Failur
 
 /// When all copies were read last, and what was found.
 fn scrubbed(s: ScrubStatus) -> String {
-    let found = format!("{} units healed, {} lost", s.healed, s.lost);
+    let found = format!("{} healed, {} lost", some(s.healed as usize, "unit"), s.lost);
     let last = s.ended_unix_s.map(|at| human_time(at as i64));
     match (s.began_unix_s, last) {
         (None, last) => format!("{} UTC: {found}", last.unwrap_or_default()),

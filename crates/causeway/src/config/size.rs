@@ -1,7 +1,14 @@
 //! Sizes as people write them.
 
 /// Units by suffix, largest first, for printing.
-const UNITS: [(&str, u64); 4] = [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+const UNITS: [(&str, u64); 6] = [
+    ("EiB", 1 << 60),
+    ("PiB", 1 << 50),
+    ("TiB", 1 << 40),
+    ("GiB", 1 << 30),
+    ("MiB", 1 << 20),
+    ("KiB", 1 << 10),
+];
 
 /// A number of bytes: `"512MiB"`, `"4 GiB"`, `"1.5GiB"`, `"10GB"` (decimal), `"4G"` (binary), `"65536"`.
 pub fn parse_size(text: &str) -> Option<u64> {
@@ -14,10 +21,14 @@ pub fn parse_size(text: &str) -> Option<u64> {
         "m" | "mib" => 1 << 20,
         "g" | "gib" => 1 << 30,
         "t" | "tib" => 1 << 40,
+        "p" | "pib" => 1 << 50,
+        "e" | "eib" => 1 << 60,
         "kb" => 1_000,
         "mb" => 1_000_000,
         "gb" => 1_000_000_000,
         "tb" => 1_000_000_000_000,
+        "pb" => 1_000_000_000_000_000,
+        "eb" => 1_000_000_000_000_000_000,
         _ => return None,
     };
     if let Ok(whole) = number.parse::<u64>() {
@@ -51,11 +62,15 @@ mod tests {
             ("10GB", 10_000_000_000),
             ("2g", 2 << 30),
             ("7KiB", 7168),
+            ("1 PiB", 1 << 50),
+            ("1.5p", 3 << 49),
+            ("15EiB", 15 << 60),
+            ("2PB", 2_000_000_000_000_000),
         ] {
             assert_eq!(parse_size(text), Some(bytes), "{text}");
             assert_eq!(parse_size(&format_size(bytes)), Some(bytes), "{text}");
         }
-        for bad in ["", "GiB", "-1", "1XiB", "1..5G", "99999999999TiB", "1e9"] {
+        for bad in ["", "GiB", "-1", "1XiB", "1..5G", "99999999999TiB", "16EiB", "1e9"] {
             assert_eq!(parse_size(bad), None, "{bad}");
         }
         assert_eq!(format_size(1 << 30), "1GiB");

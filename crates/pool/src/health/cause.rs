@@ -350,21 +350,10 @@ fn other_media(now: &Snapshot<'_>) -> Vec<Fault> {
 /// Whether thin spaces can grow.
 fn capacity(now: &Snapshot<'_>) -> Option<Fault> {
     let state = now.state;
-    let mut full = Vec::new();
-    let mut classes = BTreeSet::new();
-    // A journal's room is asked for with its space's.
-    let spaces = state.spaces.iter().filter(|(space, _)| state.owner_of(**space).is_none());
-    for (&space, record) in spaces {
-        let rows = state.rows_of(space).count() as u64;
-        if record.provisioning == Provisioning::Thin && rows < record.rows(state.slab_bytes) {
-            classes.insert(record.media);
-            if !may_grow(state, space) {
-                full.push(Fault::new(Place::Space(space), Severity::Error, FaultKind::Full));
-            }
-        }
-    }
-    let percents = classes.into_iter().map(|media| (percent_used(state, media), media));
-    let (percent, media) = percents.max_by_key(|(percent, _)| *percent)?;
+    let full = growing(state).filter(|(space, _)| !may_grow(state, *space));
+    let full: Vec<_> =
+        full.map(|(space, _)| Fault::new(Place::Space(space), Severity::Error, FaultKind::Full)).collect();
+    let (media, percent) = fill(state).into_iter().max_by_key(|(_, percent)| *percent)?;
     if percent < now.warn_percent && full.is_empty() {
         return None;
     }
@@ -372,6 +361,21 @@ fn capacity(now: &Snapshot<'_>) -> Option<Fault> {
     let mut fault = Fault::new(Place::Pool, Severity::Warning, kind);
     full.into_iter().for_each(|f| fault.explains(f));
     Some(fault)
+}
+
+/// Thin spaces that have not all their room yet. A journal's room is asked for with its space's.
+fn growing(state: &State) -> impl Iterator<Item = (SpaceId, &SpaceRecord)> {
+    let spaces = state.spaces.iter().map(|(space, record)| (*space, record));
+    let grows = |space, record: &SpaceRecord| {
+        let rows = state.rows_of(space).count() as u64;
+        record.provisioning == Provisioning::Thin && rows < record.rows(state.slab_bytes)
+    };
+    spaces.filter(move |(space, record)| state.owner_of(*space).is_none() && grows(*space, record))
+}
+
+/// How much is in use, in percent, of the disks of each class that a thin space may grow on.
+pub fn fill(state: &State) -> BTreeMap<MediaClass, u64> {
+    growing(state).map(|(_, record)| (record.media, percent_used(state, record.media))).collect()
 }
 
 /// How much is in use of the disks that new slabs of spaces of this class go to.

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use disk::Disk;
 use disk::qualify::CannotPoolReason;
 use pool::jobs::Subject;
-use pool::{CreateError, CreateOptions, FaultDomains, NewDisk, Pool, Presence, UNIT, Usage};
+use pool::{
+    AdminError, CreateError, CreateOptions, FaultDomains, NewDisk, Pool, Presence, UNIT, Unsuitable, Usage,
+};
 
 use super::error::{StorageError, name_for_people, place_for_people};
 use super::open_pool::OpenPool;
@@ -40,7 +42,7 @@ impl Pools {
                 let why = pool::Unsuitable::Twice;
                 return Err(CreateError::Disk { path: path.clone(), why }.into());
             }
-            disks.push(self.new_disk(path, &new.disks, false).await?);
+            disks.push(self.new_disk(path, &new.disks, false, None).await?);
         }
         let options =
             CreateOptions { name: new.name.clone(), slab_bytes: new.slab_size, by: self.by.clone() };
@@ -77,7 +79,7 @@ impl Pools {
             let begun = own.is_some_and(|l| !open.pool.has(l.label.id));
             found.push(match absent {
                 Some(l) => Joins::Back(self.open_disk(path, &l.label, Purpose::Write).await?),
-                None => Joins::New(Box::new(self.new_disk(path, &new, begun).await?), path),
+                None => Joins::New(Box::new(self.new_disk(path, &new, begun, Some(name)).await?), path),
             });
         }
         let mut numbers = Vec::new();
@@ -88,7 +90,21 @@ impl Pools {
                     format!("disk {} is back in the pool {}", number.0, open.name())
                 }
                 Joins::New(disk, path) => {
-                    let number = open.add(&disk).await?;
+                    let number = match open.add(&disk).await {
+                        Err(
+                            error @ StorageError::Admin(AdminError::Unsuitable(Unsuitable::InPool { .. })),
+                        ) => {
+                            return Err(match self.removed_from(path).await {
+                                Some(pool) => StorageError::Removed {
+                                    path: path.to_owned(),
+                                    pool,
+                                    into: Some(open.name()),
+                                },
+                                None => error,
+                            });
+                        }
+                        added => added?,
+                    };
                     format!("disk {} added to the pool {}: {}", number.0, open.name(), path.display())
                 }
             });
@@ -136,8 +152,9 @@ impl Pools {
 
     /// Keeps in mind why a pool is not open any more.
     fn closed(&self, open: &OpenPool, name: String, reason: String) {
-        let cure = Some(format!("causeway pool import {}", quoted(&name)));
-        let entry = Closed { name, disks: open.paths(), reason, cure };
+        let import = format!("causeway pool import {}", quoted(&name));
+        let (cure, helps) = (Some(import.clone()), vec![import]);
+        let entry = Closed { name, disks: open.paths(), reason, cure, helps };
         self.known.lock().insert(open.pool.id(), Known::Closed(entry));
     }
 
@@ -171,13 +188,23 @@ impl Pools {
     }
 
     /// A disk that may be pooled, opened; `begun`: it may have a pool's label.
-    async fn new_disk(&self, path: &Path, how: &NewDisks, begun: bool) -> Result<NewDisk, StorageError> {
+    async fn new_disk(
+        &self,
+        path: &Path,
+        how: &NewDisks,
+        begun: bool,
+        into: Option<&str>,
+    ) -> Result<NewDisk, StorageError> {
         self.refuse_own(path)?;
         let found = self.look_at(path, how.force, false).await?;
         let in_pool = |r: &CannotPoolReason| matches!(r, CannotPoolReason::InAPool { .. });
+        let labelled = found.reasons.iter().any(in_pool);
         let reasons: Vec<_> =
             found.reasons.into_iter().filter(|r| !((how.force || begun) && in_pool(r))).collect();
         if !reasons.is_empty() {
+            if labelled {
+                return Err(self.labelled(path, reasons, into).await);
+            }
             return Err(StorageError::CannotPool { path: path.to_owned(), reasons });
         }
         let atomic = how.assume_atomic.then_some(UNIT as u32);
@@ -188,14 +215,41 @@ impl Pools {
         Ok(NewDisk { overwrite: how.force, usage, media, domains, ..NewDisk::new(disk) })
     }
 
+    /// Why a disk that has a pool's label cannot be taken, for these reasons.
+    async fn labelled(
+        &self,
+        path: &Path,
+        reasons: Vec<CannotPoolReason>,
+        into: Option<&str>,
+    ) -> StorageError {
+        let held = |r: &CannotPoolReason| matches!(r, CannotPoolReason::InUse { by } if by.is_empty());
+        if reasons.iter().any(held) {
+            let by = match self.open_reserving(path, None, Purpose::Write, Vec::new()).await {
+                Err(StorageError::Disk(disk::OpenError::InUse { by, .. })) => by,
+                _ => Vec::new(),
+            };
+            let labels = find::labels(&self.env, &self.arena, vec![path.to_owned()]).await;
+            let pool = labels.first().map(|l| l.label.pool_name.clone());
+            return StorageError::HasDisk { path: path.to_owned(), by, pool };
+        }
+        let path = path.to_owned();
+        let forced =
+            |r: &_| matches!(r, CannotPoolReason::InAPool { .. } | CannotPoolReason::NotBlank { .. });
+        if reasons.iter().all(forced)
+            && let Some(pool) = self.removed_from(&path).await
+        {
+            return StorageError::Removed { path, pool, into: into.map(str::to_owned) };
+        }
+        StorageError::CannotPool { path, reasons }
+    }
+
     /// A disk of a pool that is open here is in use by ourselves, and no force takes it.
     pub(super) fn refuse_own(&self, path: &Path) -> Result<(), StorageError> {
         for open in self.open_pools() {
-            let mine = open.pool.members().iter().any(|m| m.disk.info().path == path);
-            if mine {
-                let pool = format!("the pool '{}', which is open here", open.name());
-                let reasons = vec![CannotPoolReason::InAPool { pool }];
-                return Err(StorageError::CannotPool { path: path.to_owned(), reasons });
+            let members = open.pool.members();
+            let mine = members.iter().find(|m| m.disk.info().path == path).map(|m| m.number);
+            if let Some(mine) = mine {
+                return Err(StorageError::OwnDisk { path: path.to_owned(), pool: open.name(), disk: mine.0 });
             }
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! Pools, disks and spaces in the words of the control interface.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use disk::DiskInfo;
 use disk::qualify::Qualification;
@@ -12,7 +12,7 @@ use pool::{
     Usage,
 };
 
-use super::error::StorageError;
+use super::error::{self, StorageError};
 use super::open_pool::OpenPool;
 use super::pools::{Closed, Known, Pools};
 use crate::control::storage::{
@@ -122,23 +122,21 @@ fn media(s: &State) -> Vec<MediaStatus> {
     all.into_values().collect()
 }
 
-/// What to say of a pool that fills up, or the media of a virtual disk.
+/// What to say of a pool that fills up, or the media of a virtual disk: where health warns.
 fn fill(s: &State) -> Vec<String> {
     let warn_at = s.policy.warn_at;
-    let classes: BTreeSet<MediaClass> = s.spaces.values().map(|r| r.media).chain([MediaClass::ANY]).collect();
-    let full = |media: MediaClass| {
-        let used = s.percent_used(media);
+    let full = |(media, used): (MediaClass, u64)| {
         let whose =
             if media.is_any() { "its room".to_owned() } else { format!("the room on its {}", media.disks()) };
-        (used > u64::from(warn_at)).then(|| {
+        (used >= u64::from(warn_at)).then(|| {
             format!(
-                "{used} % of {whose} is in use, more than {warn_at} %: add {} (causeway pool add-disk {})",
+                "{used} % of {whose} is in use (threshold {warn_at} %), and its thin virtual disks may grow: add {} (causeway pool add-disk {})",
                 media.disks(),
-                s.name
+                quoted(&s.name)
             )
         })
     };
-    classes.into_iter().filter_map(full).collect()
+    health::fill(s).into_iter().filter_map(full).collect()
 }
 
 fn closed_status(id: &str, closed: &Closed) -> PoolStatus {
@@ -246,6 +244,15 @@ pub(super) fn candidate(found: &Qualification) -> DiskStatus {
         node: String::new(),
         rack: String::new(),
         pool: None,
+    }
+}
+
+/// Of a disk that an open pool has no more.
+pub(super) fn removed(pool: &str, path: &Path) -> Reason {
+    Reason {
+        reason: "Removed from a pool".to_owned(),
+        found: format!("it was removed from the pool {pool}, and has its label yet"),
+        cure: error::use_again(pool, path),
     }
 }
 

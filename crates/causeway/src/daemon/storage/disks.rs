@@ -40,7 +40,9 @@ impl Pools {
             // What may not be looked at is not listed.
             let Ok(found) = self.look_at(&path, false, false).await else { continue };
             let pool = closed.iter().find(|(p, _)| *p == path).map(|(_, name)| name.clone());
-            all.push(DiskStatus { pool, ..describe::candidate(&found) });
+            let mut disk = DiskStatus { pool, ..describe::candidate(&found) };
+            self.tell_removed(&path, &found, &mut disk).await;
+            all.push(disk);
         }
         all
     }
@@ -85,7 +87,20 @@ impl Pools {
             // That is us.
             found.reasons.retain(|r| !matches!(r, CannotPoolReason::InUse { .. }));
         }
-        Ok(describe::qualified(&found))
+        let mut qualified = describe::qualified(&found);
+        self.tell_removed(&paths[0], &found, &mut qualified.disk).await;
+        Ok(qualified)
+    }
+
+    /// Says of a disk that was removed from a pool of ours while it was away, and still has its label, that it is in none.
+    async fn tell_removed(&self, path: &Path, found: &Qualification, disk: &mut DiskStatus) {
+        let in_pool = |r: &CannotPoolReason| matches!(r, CannotPoolReason::InAPool { .. });
+        let Some(at) = found.reasons.iter().position(in_pool) else { return };
+        if let Some(pool) = self.removed_from(path).await
+            && let Some(reason) = disk.cannot_pool_reasons.get_mut(at)
+        {
+            *reason = describe::removed(&pool, path);
+        }
     }
 
     /// Qualifies a disk on a thread of its own, because that blocks.

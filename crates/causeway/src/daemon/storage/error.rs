@@ -1,7 +1,7 @@
 //! Why a request to the storage was refused, by blame, with what to do.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use axum::http::StatusCode;
 use disk::Holder;
@@ -132,7 +132,7 @@ pub enum StorageError {
         least: usize,
     },
     /// The caller's: more disks than there are.
-    #[error("{needed} disks are needed and the pool {pool} has {disks}")]
+    #[error("{} needed and the pool {pool} has {disks}", if *needed == 1 { "1 disk is".to_owned() } else { format!("{needed} disks are") })]
     TooFewDisks {
         /// The pool.
         pool: String,
@@ -226,6 +226,36 @@ pub enum StorageError {
         /// Why not; not empty.
         reasons: Vec<CannotPoolReason>,
     },
+    /// A disk with a pool's label that another process has.
+    #[error("{} cannot be pooled: another process has it{}", path.display(), told(by))]
+    HasDisk {
+        /// Where it is.
+        path: PathBuf,
+        /// Who, where the system tells.
+        by: Vec<Holder>,
+        /// The pool's name, where its label can be read.
+        pool: Option<String>,
+    },
+    /// A disk of a pool that is open here.
+    #[error("{} cannot be pooled: it belongs to the pool '{pool}', which is open here", path.display())]
+    OwnDisk {
+        /// Where it is.
+        path: PathBuf,
+        /// The pool.
+        pool: String,
+        /// Its number.
+        disk: u16,
+    },
+    /// A disk with the label of a pool that is open here and has it no more.
+    #[error("{} has the label of the pool {pool}, and was removed from it", path.display())]
+    Removed {
+        /// Where it is.
+        path: PathBuf,
+        /// The pool.
+        pool: String,
+        /// The pool that was to have it, if not a new one.
+        into: Option<String>,
+    },
     /// A disk cannot be opened.
     #[error(transparent)]
     Disk(#[from] disk::OpenError),
@@ -238,6 +268,16 @@ pub enum StorageError {
         /// It.
         name: String,
         /// Why not.
+        source: OpenError,
+        /// It was to be opened for reading only.
+        read_only: bool,
+    },
+    /// A process of this machine has a pool, and locks on its disks: no force takes them.
+    #[error("the pool {name}: {}", why_closed(source))]
+    HeldHere {
+        /// It.
+        name: String,
+        /// Who: [`OpenError::Held`].
         source: OpenError,
     },
     /// Its disks are here, and none can be opened.
@@ -392,16 +432,42 @@ impl StorageError {
                 ));
             }
             StorageError::CannotPool { reasons, .. } => return reasons.first().map(CannotPoolReason::cure),
+            StorageError::HasDisk { pool: Some(pool), .. } => {
+                return Some(format!(
+                    "it is in use by that process now, and --force does not take it away; if that is a server, export the pool there: causeway pool \
+                     export {}; else end that process",
+                    quoted(pool)
+                ));
+            }
+            StorageError::HasDisk { .. } => {
+                "it is in use by that process now, and --force does not take it away; end that process, or export the pool there"
+            }
+            StorageError::OwnDisk { pool, disk, .. } => {
+                return Some(format!(
+                    "take it out of that pool before it goes into another one: causeway pool remove-disk {} {disk}",
+                    quoted(pool)
+                ));
+            }
+            StorageError::Removed { path, into: Some(into), .. } => return Some(use_again(into, path)),
+            StorageError::Removed { .. } => "to use it all the same, pass --force: its label is erased then",
             StorageError::Disk(disk::OpenError::Path { source, .. }) => return crate::cures::local(source),
             StorageError::Create(CreateError::Disk { why, .. })
             | StorageError::Admin(AdminError::Unsuitable(why)) => {
                 return unsuitable(why);
             }
-            StorageError::Import { name, source } => return import(name, source),
+            StorageError::Import { name, source, read_only } => return import(name, source, *read_only),
+            StorageError::HeldHere { name, .. } => {
+                let name = quoted(name);
+                return Some(format!(
+                    "it is in use by that process now, and --force does not take it away; export it there: causeway pool export {name}, or end that \
+                     process; then: causeway pool import {name}"
+                ));
+            }
             StorageError::BeingRead { name, .. } => {
                 let name = quoted(name);
                 return Some(format!(
-                    "export it there, which changes nothing (causeway pool export {name}); then causeway pool import {name} here"
+                    "causeway pool import {name} --read-only, which reads beside them; to write, export it there, which changes nothing (causeway \
+                     pool export {name}), then causeway pool import {name} here"
                 ));
             }
             StorageError::Unflushed { .. } => {
@@ -447,6 +513,23 @@ impl StorageError {
     }
 }
 
+impl StorageError {
+    /// Commands that open a pool that could not be opened, when what the cure says has been done.
+    pub(super) fn opens(&self, name: &str) -> Vec<String> {
+        let (import, name) = (format!("causeway pool import {}", quoted(name)), quoted(name));
+        match self {
+            StorageError::HeldHere { .. } | StorageError::Import { source: OpenError::Held { .. }, .. } => {
+                vec![format!("causeway pool export {name}"), import]
+            }
+            StorageError::BeingRead { .. }
+            | StorageError::Import { source: OpenError::ReadOnlyFeatures { .. }, .. } => {
+                vec![format!("{import} --read-only")]
+            }
+            _ => vec![import],
+        }
+    }
+}
+
 fn too_few(pool: &str, unknown: &[u16]) -> String {
     let others = "add such disks (causeway pool add-disk), or choose fewer columns or copies, or more media (--media ssd,nvme)";
     match unknown.first() {
@@ -455,6 +538,20 @@ fn too_few(pool: &str, unknown: &[u16]) -> String {
             quoted(&format!("{pool}/{disk}"))
         ),
         None => others.to_owned(),
+    }
+}
+
+/// For a disk that was removed from a pool, and has its label yet.
+pub(super) fn use_again(pool: &str, path: &Path) -> String {
+    let path = quoted(&path.display().to_string());
+    format!("to use it again: causeway pool add-disk {} --disk {path} --force", quoted(pool))
+}
+
+/// `: process 7 (causeway)`, if somebody is known.
+fn told(by: &[Holder]) -> String {
+    match by {
+        [] => String::new(),
+        by => format!(": {}", by.iter().map(Holder::to_string).collect::<Vec<_>>().join("; ")),
     }
 }
 
@@ -530,8 +627,15 @@ pub(super) fn why_closed(why: &OpenError) -> String {
 }
 
 /// For a pool that cannot be opened.
-pub(super) fn import(name: &str, why: &OpenError) -> Option<String> {
+fn import(name: &str, why: &OpenError, read_only: bool) -> Option<String> {
     let cure = match why {
+        OpenError::TooFewVoters { .. } if read_only => {
+            "bring the missing disks back; to read what is there, which changes nothing: causeway pool import NAME --read-only --accept-loss; if they \
+             are gone for good: causeway pool import NAME --accept-loss"
+        }
+        OpenError::Diverged(_) if read_only => {
+            "take these disks away, or, which changes nothing: causeway pool import NAME --read-only --accept-loss"
+        }
         OpenError::TooFewVoters { .. } => {
             "bring the missing disks back; if they are gone for good: causeway pool import NAME --accept-loss"
         }
@@ -562,4 +666,70 @@ fn commit(why: &CommitError) -> Option<String> {
         _ => return None,
     };
     Some(cure.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use pool::DiskNumber;
+    use pool::format::Claimant;
+
+    use super::*;
+
+    fn held() -> OpenError {
+        let by = Claimant { host: "left".to_owned(), machine: [1; 16], boot: [2; 16], process: 4211 };
+        OpenError::Held { by, since_unix_s: 0 }
+    }
+
+    #[test]
+    fn force_is_told_of_only_where_it_helps() {
+        let name = || "my tank".to_owned();
+        let here = StorageError::HeldHere { name: name(), source: held() };
+        let cure = here.cure().expect("a cure");
+        assert!(
+            cure.contains("in use by that process now") && !cure.contains("import 'my tank' --force"),
+            "{cure}"
+        );
+        assert!(here.to_string().contains("process 4211 on the machine left"), "{here}");
+        let commands = ["causeway pool export 'my tank'", "causeway pool import 'my tank'"];
+        assert_eq!(here.opens("my tank"), commands);
+        let there = StorageError::Import { name: name(), source: held(), read_only: false };
+        assert!(there.cure().is_some_and(|c| c.ends_with("causeway pool import 'my tank' --force")));
+        assert_eq!(there.opens("my tank"), commands);
+        let read = StorageError::BeingRead { name: name(), by: Vec::new() };
+        assert_eq!(read.opens("my tank"), ["causeway pool import 'my tank' --read-only"]);
+    }
+
+    #[test]
+    fn disks_that_are_in_use_here_or_were_removed() {
+        let path = || PathBuf::from("/d/a b.disk");
+        let by = vec![Holder { process: 7, name: "causeway".to_owned(), reads: false }];
+        let has = StorageError::HasDisk { path: path(), by, pool: Some("tank".to_owned()) };
+        assert!(has.to_string().ends_with("another process has it: process 7 (causeway)"), "{has}");
+        assert!(
+            has.cure()
+                .is_some_and(|c| c.contains("causeway pool export tank") && !c.contains("pass --force"))
+        );
+        let own = StorageError::OwnDisk { path: path(), pool: "tank".to_owned(), disk: 3 };
+        assert!(own.cure().is_some_and(|c| c.ends_with("causeway pool remove-disk tank 3")));
+        let removed = |into: Option<&str>| {
+            let into = into.map(str::to_owned);
+            StorageError::Removed { path: path(), pool: "tank".to_owned(), into }.cure().expect("a cure")
+        };
+        assert!(removed(Some("tank")).ends_with("causeway pool add-disk tank --disk '/d/a b.disk' --force"));
+        assert!(removed(None).contains("pass --force"));
+    }
+
+    #[test]
+    fn who_only_reads_is_told_how_to_read() {
+        let few = |read_only| {
+            let missing = vec![(DiskNumber(1), "serial:1".to_owned())];
+            let source =
+                OpenError::TooFewVoters { seen: 1, voters: 2, needed: 2, missing, stale: Vec::new() };
+            let error = StorageError::Import { name: "tank".to_owned(), source, read_only };
+            error.cure().expect("a cure")
+        };
+        let (reading, writing) = ("import tank --read-only --accept-loss", "import tank --accept-loss");
+        assert!(few(true).find(reading) < few(true).find(writing), "{}", few(true));
+        assert!(few(true).contains(reading) && !few(false).contains(reading) && few(false).contains(writing));
+    }
 }

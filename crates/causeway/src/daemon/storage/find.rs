@@ -10,6 +10,8 @@ use disk::{Disk, FileDisk, FileOptions};
 use env::Env;
 use pool::format::Label;
 
+use super::pools::Pools;
+
 /// The most paths that patterns may name together.
 const PATHS_MAX: usize = 4096;
 
@@ -61,6 +63,18 @@ pub(super) async fn labels(env: &Env, arena: &Arena, paths: Vec<PathBuf>) -> Vec
         );
     }
     out
+}
+
+impl Pools {
+    /// The open pool that a disk has the label of and was removed from, while it was away: the pool has it no more.
+    pub(super) async fn removed_from(&self, path: &Path) -> Option<String> {
+        let labels = labels(&self.env, &self.arena, vec![path.to_owned()]).await;
+        let label = &labels.first()?.label;
+        let open = self.open_pools().into_iter().find(|o| o.pool.id() == label.pool)?;
+        // What it has no number for yet was to be added, and was not.
+        let was_one = open.pool.read(|s| label.number.0 < s.next_disk) && !open.pool.has(label.id);
+        was_one.then(|| open.name())
+    }
 }
 
 fn is_disk(path: &Path) -> bool {

@@ -19,42 +19,49 @@ use crate::control::storage::DiskStatus;
 impl Pools {
     /// How everything is, disks that could be pooled included.
     pub async fn health(&self) -> HealthReport {
-        let mut report = self.known_health();
         // Looking at disks waits for changes; health does not.
         let idle = self.changing.try_lock().is_ok();
         let disks = if idle { self.disks().await } else { Vec::new() };
-        let pool = self.open_pools().first().map(|o| o.name());
-        let free = disks.iter().filter(|d: &&DiskStatus| d.can_pool && d.pool.is_none());
-        report.faults.extend(free.filter_map(|d| words::free_disk(d, pool.as_deref())));
+        let free: Vec<DiskStatus> =
+            disks.into_iter().filter(|d| d.can_pool && d.pool.is_none() && d.path.is_some()).collect();
+        let mut report = self.health_with(&free);
+        let pool = self.open_pools().iter().find(|o| !o.read_only).map(|o| o.name());
+        let taken: Vec<_> = self.known.lock().values().map(Known::name).collect();
+        let action = |disk: &DiskStatus| match &pool {
+            Some(pool) => words::add_disk(pool, disk),
+            // The same for each: a pool is made of all of them.
+            None => words::create(&taken, &free),
+        };
+        report.faults.extend(free.iter().filter_map(|d| words::free_disk(d, action(d))));
         report
     }
 
-    /// What is known of the pools without looking for more.
-    pub(super) fn known_health(&self) -> HealthReport {
+    /// What is known of the pools without looking for more; these disks could be added.
+    fn health_with(&self, free: &[DiskStatus]) -> HealthReport {
         let known = self.known.lock().clone();
         let tree = |known: &Known| match known {
             Known::Open(open) => tree::open(open),
             Known::Closed(closed) => tree::closed(closed),
         };
         let pools = known.values().map(tree).collect();
-        let mut faults: Vec<FaultStatus> = self.pool_faults().into_iter().flat_map(|(_, f)| f).collect();
+        let mut faults: Vec<FaultStatus> = self.pool_faults(free).into_iter().flat_map(|(_, f)| f).collect();
         faults.sort_by_key(|f| std::cmp::Reverse(f.perceived_severity));
         self.watch.date(&mut faults);
         HealthReport { pools, faults }
     }
 
     /// What is wrong with each pool, by name.
-    fn pool_faults(&self) -> Vec<(String, Vec<FaultStatus>)> {
+    fn pool_faults(&self, free: &[DiskStatus]) -> Vec<(String, Vec<FaultStatus>)> {
         let known = self.known.lock().clone();
         let of = |(id, known): (&PoolId, &Known)| match known {
-            Known::Open(open) => (open.name(), open_faults(*id, open)),
+            Known::Open(open) => (open.name(), open_faults(*id, open, free)),
             Known::Closed(closed) => (closed.name.clone(), vec![words::closed(*id, closed)]),
         };
         known.iter().map(of).collect()
     }
 }
 
-fn open_faults(id: PoolId, open: &OpenPool) -> Vec<FaultStatus> {
+fn open_faults(id: PoolId, open: &OpenPool, free: &[DiskStatus]) -> Vec<FaultStatus> {
     let data = open.data();
     let suspended = open.pool.suspended().map(|s| s.to_string()).or_else(|| open.no_data());
     let (mut failing, findings, in_doubt, jobs) = match &data {
@@ -81,7 +88,7 @@ fn open_faults(id: PoolId, open: &OpenPool) -> Vec<FaultStatus> {
             jobs,
             warn_percent: u64::from(state.policy.warn_at),
         };
-        let words = words::Words { id, state, paths, jobs: &now.jobs };
+        let words = words::Words { id, state, paths, jobs: &now.jobs, free };
         faults(&now).iter().map(|f| words.fault(f)).collect()
     })
 }

@@ -121,7 +121,16 @@ impl Pools {
 
     /// Whether a process of this machine holds the pool.
     fn is_held_here(&self, error: &StorageError) -> bool {
-        let StorageError::Import { source: OpenError::Held { by, .. }, .. } = error else { return false };
+        match error {
+            StorageError::HeldHere { .. } => true,
+            StorageError::Import { source, .. } => self.is_ours(source),
+            _ => false,
+        }
+    }
+
+    /// Whether who holds a pool is a process of this machine, since it was started last.
+    fn is_ours(&self, held: &OpenError) -> bool {
+        let OpenError::Held { by, .. } = held else { return false };
         (&by.host, by.machine, by.boot) == (&self.by.host, self.by.machine, self.by.boot)
     }
 
@@ -187,13 +196,14 @@ impl Pools {
             Ok(open) => Ok(open),
             Err(error) => {
                 let disks = found.iter().map(|f| f.path.clone()).collect();
-                let (reason, cure) = match &error {
-                    StorageError::Import { source, .. } => {
-                        (error::why_closed(source), error::import(&name, source))
+                let reason = match &error {
+                    StorageError::Import { source, .. } | StorageError::HeldHere { source, .. } => {
+                        error::why_closed(source)
                     }
-                    other => (other.to_string(), other.cure()),
+                    other => other.to_string(),
                 };
-                self.known.lock().insert(id, Known::Closed(Closed { name, disks, reason, cure }));
+                let (cure, helps) = (error.cure(), error.opens(&name));
+                self.known.lock().insert(id, Known::Closed(Closed { name, disks, reason, cure, helps }));
                 Err(error)
             }
         }
@@ -213,13 +223,17 @@ impl Pools {
         drop(disks);
         if in_use
             && opened.is_err()
-            && let Some(held) = self.holder(found, options).await
+            && let Some(source) = self.holder(found, options).await
         {
-            opened = Err(held);
+            // A lock is no claim: whoever has it goes on.
+            if self.is_ours(&source) {
+                return Err(StorageError::HeldHere { name: name.to_owned(), source });
+            }
+            opened = Err(source);
         }
         match opened {
             Ok(opened) => self.take(opened, options.read_only, unopened).await,
-            Err(source) => Err(refusal(name.to_owned(), source, &unopened)),
+            Err(source) => Err(refusal(name.to_owned(), source, &unopened, options.read_only)),
         }
     }
 
@@ -301,12 +315,12 @@ impl Pools {
 }
 
 /// Why it is not open; a disk that is there and cannot be used is the likely cause of one that is missing.
-fn refusal(name: String, source: OpenError, unopened: &[String]) -> StorageError {
+fn refusal(name: String, source: OpenError, unopened: &[String], read_only: bool) -> StorageError {
     unopened.iter().for_each(|u| tracing::warn!(pool = name, "{u}"));
     match source {
         OpenError::NoPool { .. } if !unopened.is_empty() => {
             StorageError::Unopened { name, why: unopened.join("; ") }
         }
-        source => StorageError::Import { name, source },
+        source => StorageError::Import { name, source, read_only },
     }
 }

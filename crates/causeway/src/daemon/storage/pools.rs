@@ -65,6 +65,8 @@ pub(super) struct Closed {
     pub(super) disks: Vec<PathBuf>,
     pub(super) reason: String,
     pub(super) cure: Option<String>,
+    /// Commands that end that, as they are.
+    pub(super) helps: Vec<String>,
 }
 
 impl Pools {
@@ -142,7 +144,7 @@ impl Pools {
         self.open_reserving(path, atomic, Purpose::Write, reserve).await
     }
 
-    async fn open_reserving(
+    pub(super) async fn open_reserving(
         &self,
         path: &Path,
         atomic: Option<u32>,

@@ -79,7 +79,7 @@ impl Pools {
     pub(in super::super) async fn watch_health(self: Arc<Pools>) {
         let mut earlier = self.events.open_faults();
         loop {
-            self.tell(self.pool_faults(), &mut earlier);
+            self.tell(self.pool_faults(&[]), &mut earlier);
             self.env.sleep(EVERY).await;
         }
     }

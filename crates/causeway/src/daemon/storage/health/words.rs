@@ -24,6 +24,8 @@ pub(super) struct Words<'a> {
     /// Where the disks are that are here.
     pub(super) paths: BTreeMap<DiskNumber, PathBuf>,
     pub(super) jobs: &'a [JobState],
+    /// Disks that could be added, as far as somebody has looked.
+    pub(super) free: &'a [DiskStatus],
 }
 
 impl Words<'_> {
@@ -67,7 +69,18 @@ impl Words<'_> {
                 );
                 (kind, text, import)
             }
-            (FaultKind::Absent(why), _) => absent(*why, &pool),
+            (FaultKind::Absent(why), place) => {
+                let (kind, mut text, mut actions) = absent(*why, &pool);
+                if let Place::Disk(disk) = place
+                    && self.state.slabs_used(*disk).next().is_none()
+                {
+                    text.push_str(
+                        ". Nothing of the pool's data is on it any more: if it does not come back, the other command takes it out of the pool",
+                    );
+                    actions.push(format!("causeway pool remove-disk {pool} {}", disk.0));
+                }
+                (kind, text, actions)
+            }
             (FaultKind::Failing { error }, Place::Disk(disk)) => (
                 "PhysicalDisk.FailedMedia",
                 format!(
@@ -87,8 +100,9 @@ impl Words<'_> {
                     actions.push(format!("causeway disk qualify {}", quoted(&path.display().to_string())));
                 }
                 let text = format!(
-                    "{units} times 4 KiB, their checksums or the pool's metadata were not what was written, and were replaced. Read everything \
-                     once; if more is found, replace the disk"
+                    "{}, their checksums or the pool's metadata were not what was written, and were replaced. Read everything \
+                     once; if more is found, replace the disk",
+                    times(*units, "4 KiB")
                 );
                 ("PhysicalDisk.HighErrorCount", text, actions)
             }
@@ -120,14 +134,19 @@ impl Words<'_> {
             (FaultKind::InDoubt { groups }, _) => (
                 "VirtualDisks.InDoubt",
                 format!(
-                    "{groups} times 2 MiB were being written at a crash, and what counts is not decided: the job waits. Each is decided when it is read"
+                    "{} {} being written at a crash, and what counts is not decided: the job waits. Each is decided when it is read",
+                    times(*groups as u64, "2 MiB"),
+                    one_or(*groups as u64, "was", "were")
                 ),
                 vec!["causeway job list".to_owned()],
             ),
             (FaultKind::Metadata { voters }, _) => (
                 "StoragePool.MetadataRedundancy",
-                format!("{voters} disks have its metadata, and none of them may fail without stopping it"),
-                vec!["causeway disk list".to_owned()],
+                match voters {
+                    1 => "1 disk has its metadata, and if it fails the pool stops".to_owned(),
+                    n => format!("{n} disks have its metadata, and none of them may fail without stopping it"),
+                },
+                vec![self.add(MediaClass::ANY)],
             ),
             (FaultKind::Capacity { percent, threshold, media }, _) if percent < threshold => (
                 "StoragePool.PoolCapacityThresholdExceeded",
@@ -137,7 +156,7 @@ impl Words<'_> {
                     if media.is_any() { "it".to_owned() } else { format!("its {}", media.disks()) },
                     media.disks()
                 ),
-                vec![import[0].clone(), "causeway disk list".to_owned()],
+                vec![import[0].clone(), self.add(*media)],
             ),
             (FaultKind::Capacity { percent, threshold, media }, _) => (
                 "StoragePool.PoolCapacityThresholdExceeded",
@@ -147,7 +166,7 @@ impl Words<'_> {
                     if media.is_any() { "it".to_owned() } else { format!("its {}", media.disks()) },
                     media.disks()
                 ),
-                vec!["causeway disk list".to_owned()],
+                vec![self.add(*media)],
             ),
             (FaultKind::Full, place) => (
                 "VirtualDisks.NoRoom",
@@ -155,7 +174,7 @@ impl Words<'_> {
                     "There is no room{} for what was not written yet: such writes fail; reads and writes over what is there go on",
                     self.class(place).map_or_else(String::new, |media| format!(" on {}", media.disks()))
                 ),
-                vec!["causeway disk list".to_owned()],
+                vec![self.add(self.class(place).unwrap_or_default())],
             ),
             (FaultKind::NoReserve { needed, free, media }, _) => (
                 "StoragePool.InsufficientReserveCapacityFault",
@@ -166,7 +185,7 @@ impl Words<'_> {
                     human_bytes(*free),
                     if media.is_any() { "a disk".to_owned() } else { media.disks() }
                 ),
-                vec!["causeway disk list".to_owned()],
+                vec![self.add(*media)],
             ),
             (FaultKind::OtherMedia { bytes }, place) => self.other_media(*bytes, place),
             (FaultKind::Suspended { why }, _) => (
@@ -174,6 +193,15 @@ impl Words<'_> {
                 format!("It takes no changes: {why}"),
                 vec![format!("causeway pool export {pool}"), import[0].clone()],
             ),
+        }
+    }
+
+    /// What gives the pool room on these media: the largest disk that could be added, if one is known; else what tells of disks.
+    fn add(&self, media: MediaClass) -> String {
+        let fits = |d: &&DiskStatus| media.is_any() || media.media().any(|m| m.to_string() == d.media_type);
+        match self.free.iter().filter(fits).max_by_key(|d| d.size) {
+            Some(disk) => add_disk(&self.state.name, disk),
+            None => "causeway disk list".to_owned(),
         }
     }
 
@@ -201,10 +229,14 @@ impl Words<'_> {
             _ => ("it".to_owned(), format!("pool show {}", quoted(&self.state.name))),
         };
         let at_least = if at_least { "At least " } else { "" };
+        let them = one_or(units, "it", "them");
         let first = first.map_or_else(String::new, |at| format!(", the first at byte {at}"));
         let text = format!(
-            "{at_least}{units} times 4 KiB of {name} are on no disk as they were written{first}: reading them fails until they are written again. \
-             Restore them from a backup; the command then reads everything, and what is there again is told no more"
+            "{at_least}{} of {name} {}{first}: reading {them} fails until {} written again. \
+             Restore {them} from a backup; the command then reads everything, and what is there again is told no more",
+            times(units, "4 KiB"),
+            one_or(units, "is on no disk as it was written", "are on no disk as they were written"),
+            one_or(units, "it is", "they are"),
         );
         (text, format!("causeway {repair}"))
     }
@@ -277,6 +309,16 @@ fn outlier(slow: &Slowness, place: &Place, pool: &str) -> (String, Vec<String>) 
     (text, vec![format!("causeway disk retire {pool}/{disk}"), "causeway job list".to_owned()])
 }
 
+/// `4 KiB`, `3 times 4 KiB`.
+fn times(count: u64, what: &str) -> String {
+    if count == 1 { what.to_owned() } else { format!("{count} times {what}") }
+}
+
+/// What is said of one, or of several.
+fn one_or(count: u64, one: &'static str, several: &'static str) -> &'static str {
+    if count == 1 { one } else { several }
+}
+
 /// Of a disk, as commands take it.
 fn number_of(place: &Place) -> String {
     match place {
@@ -343,19 +385,32 @@ pub(super) fn closed(id: PoolId, closed: &Closed) -> FaultStatus {
         reason: text,
         faulting_object_description: format!("pool {}", closed.name),
         faulting_object_location: place,
-        recommended_actions: vec![format!("causeway pool import {}", quoted(&closed.name))],
+        recommended_actions: closed.helps.clone(),
         consequences: Vec::new(),
         since_unix_s: None,
     }
 }
 
-/// A disk that could be in a pool, and in which.
-pub(super) fn free_disk(disk: &DiskStatus, pool: Option<&str>) -> Option<FaultStatus> {
+/// What adds a disk to a pool.
+pub(super) fn add_disk(pool: &str, disk: &DiskStatus) -> String {
+    format!("causeway pool add-disk {} --disk{}", quoted(pool), places(std::slice::from_ref(disk)))
+}
+
+/// What makes a pool of disks, of a name that none has.
+pub(super) fn create(taken: &[String], disks: &[DiskStatus]) -> String {
+    let name = (1..).map(|n| format!("pool{n}")).find(|name| !taken.contains(name)).unwrap_or_default();
+    format!("causeway pool create {name} --disk{}", places(disks))
+}
+
+/// Where disks are, as commands take them.
+fn places(disks: &[DiskStatus]) -> String {
+    let paths = disks.iter().filter_map(|d| d.path.as_ref());
+    paths.map(|p| format!(" {}", quoted(&p.display().to_string()))).collect()
+}
+
+/// A disk that could be in a pool, and what puts it there.
+pub(super) fn free_disk(disk: &DiskStatus, action: String) -> Option<FaultStatus> {
     let path = disk.path.as_ref()?.display().to_string();
-    let action = match pool {
-        Some(pool) => format!("causeway pool add-disk {} --disk {}", quoted(pool), quoted(&path)),
-        None => format!("causeway pool create pool1 --disk {}", quoted(&path)),
-    };
     Some(FaultStatus {
         fault_id: identity(&format!("{}/PhysicalDisk.CanPool", disk.unique_id)),
         fault_type: "PhysicalDisk.CanPool".to_owned(),

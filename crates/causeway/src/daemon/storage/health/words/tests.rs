@@ -33,7 +33,7 @@ fn fault(kind: FaultKind, place: Place) -> Fault {
 
 fn told(state: &State, jobs: &[JobState], fault: &Fault) -> FaultStatus {
     let paths = [(DiskNumber(1), PathBuf::from("/dev/disk/by-id/x y"))].into();
-    Words { id: TANK, state, paths, jobs }.fault(fault)
+    Words { id: TANK, state, paths, jobs, free: &[] }.fault(fault)
 }
 
 const SLOW: Slowness = Slowness {
@@ -129,6 +129,10 @@ fn spaces_and_classes_of_media_are_named() {
         media,
     };
     s.apply(&Op::CreateSpace { space: SpaceId(0), record }).expect("a space");
+    let slabs = vec![0, 1].into_iter().map(|n| pool::SlabPlace { disk: DiskNumber(n), slab: 0 }).collect();
+    s.apply(&Op::AllocateRow { space: SpaceId(0), row: pool::RowNumber(0), slabs }).expect("a row");
+    let gone = told(&s, &[], &fault(FaultKind::Absent(Absence::Gone), Place::Disk(DiskNumber(1))));
+    assert_eq!(gone.recommended_actions, ["causeway pool import tank"], "it has something");
     let reason = |kind, place| told(&s, &[], &fault(kind, place)).reason;
     let capacity = reason(FaultKind::Capacity { percent: 75, threshold: 70, media }, Place::Pool);
     assert!(
@@ -161,7 +165,12 @@ fn where_and_what_to_do_as_one_types_it() {
     let lost = told(&s, &[], &fault(FaultKind::Absent(Absence::Gone), Place::Disk(DiskNumber(1))));
     assert_eq!(lost.faulting_object_description, "disk 1 (serial:1)");
     assert_eq!(lost.faulting_object_location, "pool my tank, enclosure shelf 1, disk 1, /dev/disk/by-id/x y");
-    assert_eq!(lost.recommended_actions, ["causeway pool import 'my tank'"]);
+    let remove = "causeway pool remove-disk 'my tank' 1";
+    assert_eq!(lost.recommended_actions, ["causeway pool import 'my tank'", remove]);
+    assert!(lost.reason.contains("Nothing of the pool's data is on it any more"), "{}", lost.reason);
+    let one = fault(FaultKind::Lost { units: 1, at_least: false, first: None }, Place::Space(SpaceId(0)));
+    let one = told(&s, &[], &one).reason;
+    assert!(one.starts_with("4 KiB of the virtual disk 0 is on no disk as it was written: reading it fails until it is written"), "{one}");
     let rotten = told(&s, &[], &fault(FaultKind::Healed { units: 1 }, Place::Disk(DiskNumber(1))));
     assert_eq!(rotten.recommended_actions, ["causeway disk qualify '/dev/disk/by-id/x y'"]);
     assert_ne!(lost.fault_id, rotten.fault_id);
@@ -207,6 +216,7 @@ fn pools_that_are_closed_and_disks_that_are_free() {
         disks: vec![PathBuf::from("/d/a.disk")],
         reason: reason.to_owned(),
         cure: cure.map(str::to_owned),
+        helps: vec!["causeway pool import tank".to_owned()],
     };
     let broken = closed(TANK, &entry("1 of 3 disks are here", Some("bring them back")));
     assert_eq!(
@@ -215,7 +225,7 @@ fn pools_that_are_closed_and_disks_that_are_free() {
     );
     assert_eq!(broken.recommended_actions, ["causeway pool import tank"]);
     assert_eq!(closed(TANK, &entry("it was exported", None)).perceived_severity, 4);
-    let mut disk = DiskStatus {
+    let mut one = DiskStatus {
         number: None,
         friendly_name: "file".to_owned(),
         unique_id: "file:1".to_owned(),
@@ -235,9 +245,29 @@ fn pools_that_are_closed_and_disks_that_are_free() {
         rack: String::new(),
         pool: None,
     };
-    let free = free_disk(&disk, Some("tank")).expect("a fault");
+    let free = free_disk(&one, add_disk("tank", &one)).expect("a fault");
     assert_eq!(free.recommended_actions, ["causeway pool add-disk tank --disk /d/b.disk"]);
     assert_eq!(free.perceived_severity, 4);
-    disk.path = None;
-    assert_eq!(free_disk(&disk, None), None);
+    let larger = DiskStatus {
+        path: Some(PathBuf::from("/d/c d.disk")),
+        size: 2 << 30,
+        media_type: "HDD".to_owned(),
+        ..one.clone()
+    };
+    let both = [one.clone(), larger];
+    let taken = ["pool1".to_owned()];
+    assert_eq!(create(&taken, &both), "causeway pool create pool2 --disk /d/b.disk '/d/c d.disk'");
+    let s = state("tank");
+    let add = |media, free: &[DiskStatus]| {
+        let words = Words { id: TANK, state: &s, paths: BTreeMap::new(), jobs: &[], free };
+        let full = FaultKind::Capacity { percent: 75, threshold: 70, media };
+        words.fault(&fault(full, Place::Pool)).recommended_actions
+    };
+    assert_eq!(add(MediaClass::ANY, &both), ["causeway pool add-disk tank --disk '/d/c d.disk'"]);
+    let (ssd, nvme) = (MediaClass::of([disk::Media::Ssd]), MediaClass::of([disk::Media::Nvme]));
+    assert_eq!(add(ssd, &both), ["causeway pool add-disk tank --disk /d/b.disk"]);
+    assert_eq!(add(nvme, &both), ["causeway disk list"]);
+    assert_eq!(add(MediaClass::ANY, &[]), ["causeway disk list"]);
+    one.path = None;
+    assert_eq!(free_disk(&one, create(&[], &[])), None);
 }
