@@ -14,13 +14,13 @@ use crate::jobs::Progress;
 use crate::{DiskNumber, RowNumber};
 
 const FOUR: Shape = Shape { disks: 4, ..Shape::MIRROR };
-const PARITY: Shape = Shape { disks: 6, ..SINGLE };
+pub(super) const PARITY: Shape = Shape { disks: 6, ..SINGLE };
 
-fn disks_of(world: &World, row: u32) -> Vec<u16> {
+pub(super) fn disks_of(world: &World, row: u32) -> Vec<u16> {
     world.book.state().rows[&(SPACE, RowNumber(row))].slabs.iter().map(|c| c.place.disk.0).collect()
 }
 
-fn row_units(world: &World) -> u64 {
+pub(super) fn row_units(world: &World) -> u64 {
     world.space.inner.layout.row_bytes() / crate::UNIT
 }
 

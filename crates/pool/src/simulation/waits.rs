@@ -8,20 +8,11 @@ use env::Env;
 use futures_util::future::{Either, select};
 
 use super::in_virtual_time;
-use super::parity::{SINGLE, go};
+use super::left::{PARITY, disks_of, row_units};
+use super::parity::go;
 use super::world::{SPACE, Shape, World};
 use crate::jobs::Progress;
 use crate::{DiskNumber, RowNumber, SlabPlace, State};
-
-const PARITY: Shape = Shape { disks: 6, ..SINGLE };
-
-fn disks_of(world: &World, row: u32) -> Vec<u16> {
-    world.book.state().rows[&(SPACE, RowNumber(row))].slabs.iter().map(|c| c.place.disk.0).collect()
-}
-
-fn row_units(world: &World) -> u64 {
-    world.space.inner.layout.row_bytes() / crate::UNIT
-}
 
 /// A column's disk takes none of its checksum blocks; `data`: no data of it instead.
 fn refuses(world: &World, row: u32, column: usize, data: bool) {
