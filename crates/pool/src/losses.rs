@@ -84,8 +84,8 @@ impl DataPath {
 
 /// A whole reading of a space, as far as what was known to be lost is concerned.
 pub(crate) struct FoundAgain {
-    /// Known addresses where the unit is there again, by space: the one that was read, and its journal.
-    gone: BTreeMap<SpaceId, BTreeSet<u64>>,
+    /// Known addresses where the unit is there again.
+    gone: BTreeSet<u64>,
     /// Lost units that the reader found.
     counted: u64,
 }
@@ -94,20 +94,14 @@ impl Space {
     /// Looks once more at what was known to be lost when all of the space has been read: it may have been written anew, before or meanwhile. `None`: the job is to end.
     pub(crate) async fn find_again(&self, counted: u64, progress: &Progress) -> Option<FoundAgain> {
         let id = self.id();
-        let journal = self.path.read(|s| s.journal_of(id));
-        let mut gone = BTreeMap::new();
-        for space in [Some(id), journal].into_iter().flatten() {
-            let Ok(disk) = self.path.space(space) else { continue };
-            let found = self.path.events.lost().remove(&space).unwrap_or_default();
-            let all = self.path.read(|s| known(s, space)).at.into_iter().chain(found);
-            let mut there = BTreeSet::new();
-            for address in all.collect::<BTreeSet<u64>>() {
-                let _turn = progress.piece(UNIT).await?;
-                if disk.is_there(address).await {
-                    there.insert(address);
-                }
+        let found = self.path.events.lost().remove(&id).unwrap_or_default();
+        let all = self.path.read(|s| known(s, id)).at.into_iter().chain(found);
+        let mut gone = BTreeSet::new();
+        for address in all.collect::<BTreeSet<u64>>() {
+            let _turn = progress.piece(UNIT).await?;
+            if self.is_there(address).await {
+                gone.insert(address);
             }
-            gone.insert(space, there);
         }
         Some(FoundAgain { gone, counted })
     }
@@ -117,23 +111,18 @@ impl Space {
     /// # Errors
     /// When the metadata takes no changes.
     pub(crate) async fn end_reading(&self, again: FoundAgain, mut ops: Vec<Op>) -> Result<(), SpaceError> {
-        let path = &self.path;
+        let (path, space) = (&self.path, self.id());
         let _one = path.losses.lock().await;
-        let found = path.events.lost();
-        let none = BTreeSet::new();
+        let found = path.events.lost().remove(&space).unwrap_or_default();
         path.read(|s| {
-            for (space, gone) in again.gone.iter().filter(|_| s.version >= SINCE) {
-                // What a journal has lost the reader has not told apart.
-                let counted = if *space == self.id() { again.counted } else { 0 };
-                let was = known(s, *space);
-                let record = was.settled(found.get(space).unwrap_or(&none), gone, counted);
-                if s.spaces.contains_key(space) && was != record {
-                    ops.push(Op::Lost { space: *space, record });
-                }
+            let was = known(s, space);
+            let record = was.settled(&found, &again.gone, again.counted);
+            if s.version >= SINCE && s.spaces.contains_key(&space) && was != record {
+                ops.push(Op::Lost { space, record });
             }
         });
         path.book.commit(ops).await?;
-        again.gone.iter().for_each(|(space, gone)| path.events.noted.forget(*space, gone));
+        path.events.noted.forget(space, &again.gone);
         Ok(())
     }
 

@@ -243,17 +243,17 @@ fn spaces(now: &Snapshot<'_>) -> Vec<(SpaceId, Fault)> {
             least = least.min(spare_in_row(state, record, row));
         }
         let fault = |severity, kind| (space, Fault::new(Place::Space(shown), severity, kind));
-        let told = |out: &[(SpaceId, Fault)], kind: &FaultKind| {
-            out.iter().any(|(_, f)| f.place == Place::Space(shown) && f.kind == *kind)
-        };
+        let mine = |f: &Fault| f.place == Place::Space(shown);
         // Of a space and its journal the worse.
-        let worse = |f: &Fault| matches!(f.kind, FaultKind::Redundancy { left, .. } if f.place == Place::Space(shown) && least.is_none_or(|now| now < left));
-        out.retain(|(_, f)| !worse(f));
-        let better = |(_, f): &(SpaceId, Fault)| matches!(f.kind, FaultKind::Redundancy { left, .. } if f.place == Place::Space(shown) && least.is_some_and(|now| now >= left));
+        let told = |f: &Fault| match f.kind {
+            FaultKind::Redundancy { left, .. } if mine(f) => Some(left),
+            _ => None,
+        };
+        out.retain(|(_, f)| told(f).is_none_or(|left| least.is_some_and(|now| now >= left)));
         match least {
-            _ if out.iter().any(better) => {}
+            _ if out.iter().any(|(_, f)| told(f).is_some()) => {}
             // What cannot be read is worse than anything else of it.
-            _ if told(&out, &FaultKind::Unavailable) => {}
+            _ if out.iter().any(|(_, f)| mine(f) && f.kind == FaultKind::Unavailable) => {}
             None => out.push(fault(Severity::Error, FaultKind::Unavailable)),
             Some(left) if left < promised => {
                 out.push(fault(Severity::Warning, FaultKind::Redundancy { left, promised }));

@@ -24,8 +24,8 @@ pub(super) fn row_units(world: &World) -> u64 {
     world.space.inner.layout.row_bytes() / crate::UNIT
 }
 
-/// Two rows without a disk in common. Of the first one as many disks are away as may be, and another one takes writes and no flush.
-async fn half_dead(shape: Shape) -> (World, u16) {
+/// Two rows without a disk in common, both with four units that are durable; and their disks.
+pub(super) async fn two_rows(shape: Shape) -> (World, Vec<u16>, Vec<u16>) {
     let world = World::new(shape, 1).await;
     let second = row_units(&world);
     world.write(0..4, &[1, 2, 3, 4]).await.expect("all disks are here");
@@ -33,6 +33,12 @@ async fn half_dead(shape: Shape) -> (World, u16) {
     world.path.quiesce().await.expect("all disks are here");
     let (first, other) = (disks_of(&world, 0), disks_of(&world, 1));
     assert!(first.iter().all(|d| !other.contains(d)), "{first:?} {other:?}");
+    (world, first, other)
+}
+
+/// The same; of the first row as many disks are away as may be, and another one takes writes and no flush.
+async fn half_dead(shape: Shape) -> (World, u16) {
+    let (world, first, _) = two_rows(shape).await;
     go(&world, &first[1..2]).await;
     world.machine.rule(SlotId(usize::from(first[0])), Rule::new(Op::Flush, When::From(0), Fault::Error));
     world.write(4..5, &[9]).await.expect("it takes writes");

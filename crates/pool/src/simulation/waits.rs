@@ -8,7 +8,7 @@ use env::Env;
 use futures_util::future::{Either, select};
 
 use super::in_virtual_time;
-use super::left::{PARITY, disks_of, row_units};
+use super::left::{PARITY, disks_of, row_units, two_rows};
 use super::parity::go;
 use super::world::{SPACE, Shape, World};
 use crate::jobs::Progress;
@@ -27,18 +27,6 @@ fn no_rules(world: &World, disk: u16) {
     world.machine.no_rules(SlotId(usize::from(disk)));
 }
 
-/// Two rows without a disk in common, both with four units that are durable.
-async fn two_rows() -> (World, Vec<u16>, Vec<u16>) {
-    let world = World::new(PARITY, 1).await;
-    let second = row_units(&world);
-    world.write(0..4, &[1, 2, 3, 4]).await.expect("all disks are here");
-    world.write(second..second + 4, &[5, 6, 7, 8]).await.expect("all disks are here");
-    world.path.quiesce().await.expect("all disks are here");
-    let (first, other) = (disks_of(&world, 0), disks_of(&world, 1));
-    assert!(first.iter().all(|d| !other.contains(d)), "{first:?} {other:?}");
-    (world, first, other)
-}
-
 type Moments = Vec<(Moment, State)>;
 
 fn moments(world: &World) -> Moments {
@@ -55,7 +43,7 @@ fn moments(world: &World) -> Moments {
 #[test]
 fn a_replay_that_leaves_something_keeps_the_journal() {
     in_virtual_time(async {
-        let (world, first, _) = two_rows().await;
+        let (world, first, _) = two_rows(PARITY).await;
         go(&world, &first[1..2]).await;
         world.write(0..4, &[11, 12, 13, 14]).await.expect("enough are here");
         world.space.flush_all().await.expect("the journal has it");
@@ -89,7 +77,7 @@ fn cut_each(moments: &Moments, range: std::ops::Range<u64>, allowed: &[&[u64]]) 
 #[test]
 fn only_who_is_in_a_record_is_named_by_it() {
     let moments = in_virtual_time(async {
-        let (world, first, _) = two_rows().await;
+        let (world, first, _) = two_rows(PARITY).await;
         let second = row_units(&world);
         go(&world, &first[1..2]).await;
         world.write(4..5, &[9]).await.expect("enough are here");
@@ -107,7 +95,7 @@ fn only_who_is_in_a_record_is_named_by_it() {
 #[test]
 fn what_names_a_group_that_is_left_stays() {
     let moments = in_virtual_time(async {
-        let (world, first, other) = two_rows().await;
+        let (world, first, other) = two_rows(PARITY).await;
         let second = row_units(&world);
         go(&world, &other[1..2]).await;
         refuses(&world, 1, 0, false);
@@ -161,7 +149,7 @@ fn a_group_that_is_left_keeps_no_other_of_its_row_behind() {
 #[test]
 fn repairs_of_a_group_that_is_left_are_not_kept() {
     in_virtual_time(async {
-        let (world, first, _) = two_rows().await;
+        let (world, first, _) = two_rows(PARITY).await;
         let place = world.book.state().rows[&(SPACE, RowNumber(0))].slabs[0].place;
         // Another region of the group, which the second column misses: the first cannot be spared there.
         go(&world, &first[1..2]).await;
@@ -186,7 +174,7 @@ fn repairs_of_a_group_that_is_left_are_not_kept() {
 #[test]
 fn who_comes_back_does_not_wait_for_a_disk_that_hangs() {
     in_virtual_time(async {
-        let (world, first, _) = two_rows().await;
+        let (world, first, _) = two_rows(PARITY).await;
         go(&world, &first[1..2]).await;
         world.write(0..1, &[10]).await.expect("enough are here");
         let hangs = Rule::new(Op::Flush, When::From(0), Fault::Slow(Duration::from_secs(7200)));
