@@ -1,0 +1,73 @@
+//! A server of directories on TCP, in thirty lines of set-up: `serve PORT NAME=DIRECTORY…`. One user, `alice`, with the
+//! password `correct horse 7`. Signing is required, as in the program's default configuration.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+
+use arena::Arena;
+use env::Env;
+use smb_auth::mechanism::{Account, UserLookup};
+use smb_auth::ntlm::NtHash;
+use smb_auth::sid::Sid;
+use smb_server::{Interface, Interfaces, Limits, Protection, Server, ServerConfig, ShareConfig};
+use tokio::net::TcpListener;
+use vfs::{HostDir, HostDirOptions};
+
+#[derive(Debug)]
+struct Alice;
+
+impl UserLookup for Alice {
+    fn lookup(&self, user: &str, _domain: &str) -> Option<Account> {
+        user.eq_ignore_ascii_case("alice").then(|| Account {
+            name: "alice".into(),
+            nt_hash: NtHash::from_password("correct horse 7"),
+            sid: Sid::machine([1, 2, 3]).account(1000),
+            disabled: false,
+        })
+    }
+}
+
+impl Interfaces for Alice {
+    fn list(&self, reached: SocketAddr) -> Vec<Interface> {
+        let address = reached.ip();
+        vec![Interface { index: 1, address, bits_per_second: 10_000_000_000, rss: true, rdma: false }]
+    }
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> std::io::Result<()> {
+    let mut arguments = std::env::args().skip(1);
+    let port = arguments.next().and_then(|p| p.parse().ok()).expect("usage: serve PORT NAME=DIRECTORY…");
+    let env = Env::real();
+    let config = ServerConfig {
+        name: "EXAMPLE".into(),
+        guid: smb_wire::Guid(env.random()),
+        signing: Protection::Required,
+        encryption: Protection::Enabled,
+        dialect_min: 0x0202,
+        dialect_max: 0x0311,
+        interfaces: Arc::new(Alice),
+        limits: Limits::default(),
+    };
+    let server = Server::new(config, Arc::new(Alice), Arena::new(256 << 20)?, env);
+    for argument in arguments {
+        let (name, directory) = argument.split_once('=').expect("a share is NAME=DIRECTORY");
+        let vfs = HostDir::open(Path::new(directory), HostDirOptions::default())?;
+        let share = ShareConfig {
+            name: name.into(),
+            comment: String::new(),
+            vfs,
+            read_only: false,
+            encrypt: false,
+            hidden: false,
+        };
+        server.add_share(share).expect("each name once");
+    }
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await?;
+    println!("ready");
+    loop {
+        let (stream, _) = listener.accept().await?;
+        tokio::spawn(Arc::clone(&server).serve_tcp(stream));
+    }
+}
