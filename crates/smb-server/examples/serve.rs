@@ -43,6 +43,7 @@ async fn main() -> std::io::Result<()> {
     let config = ServerConfig {
         name: "EXAMPLE".into(),
         guid: smb_wire::Guid(env.random()),
+        boot: 1,
         signing: Protection::Required,
         encryption: Protection::Enabled,
         dialect_min: 0x0202,
@@ -61,6 +62,7 @@ async fn main() -> std::io::Result<()> {
             read_only: false,
             encrypt: false,
             hidden: false,
+            continuous: false,
         };
         server.add_share(share).expect("each name once");
     }

@@ -24,6 +24,8 @@ pub struct ServerConfig {
     pub name: String,
     /// The server's GUID, the same for its whole life (MS-SMB2 3.3.1.5).
     pub guid: Guid,
+    /// Counts the server's starts: part of every persistent FileId, so that none is met again after a restart.
+    pub boot: u32,
     /// Signing; [`Protection::Off`] means the same as enabled: SMB2 always allows it.
     pub signing: Protection,
     /// Encryption.
@@ -115,4 +117,7 @@ pub struct ShareConfig {
     pub encrypt: bool,
     /// Left out of listings.
     pub hidden: bool,
+    /// Clients may have persistent handles, which survive a restart of the server (MS-SMB2 3.3.1.6 IsCA). Writes are
+    /// durable before they are answered.
+    pub continuous: bool,
 }

@@ -1,9 +1,10 @@
 //! What all opens of one file share: who has it open and how, whether it will be deleted, its byte-range locks.
 //!
-//! **Place for what is to come.** Oplocks and leases (MS-SMB2 3.3.1.10, 3.3.1.12) belong to [`FileState`], beside the
-//! list of opens: a break is owed to a [`Member`] before [`FileTable::join`] may refuse or admit another. Durable and
-//! persistent opens keep their [`Member`] when their session is gone. Named streams will share delete-pending with
-//! their file and have share modes of their own. None of this is faked: no oplock or lease is ever granted.
+//! **File and stream.** Names and delete-pending belong to the file; share modes, caching rights ([`caching`]) and
+//! byte-range locks to each of its streams. Durable opens stay members when their session is gone.
+//!
+//! **Breaks.** [`FileTable::join`] and [`FileState::contend`] decide what an operation takes from others, and return the
+//! notices to send and how long to wait; [`FileState::changed_since`] says when to ask again. Nothing here sends or waits.
 //!
 //! **Paths.** A file may be reached by several names (hard links, shares that overlap), so the path belongs to the
 //! [`Member`]: share and path as the backend stores them.
@@ -20,6 +21,7 @@
 //!    locked when the table of locks is, not the other way round.
 //! 4. Every change of names happens inside a [`Change`]: from before the backend is asked until the paths here follow.
 
+pub(crate) mod caching;
 pub(crate) mod locks;
 pub(crate) mod share_mode;
 
@@ -27,12 +29,18 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
+use env::Moment;
 use parking_lot::Mutex;
-use smb_wire::NtStatus;
-use tokio::sync::{Mutex as AsyncMutex, MutexGuard, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, oneshot};
+use smb_wire::msg::LeaseState;
+use smb_wire::{AccessMask, NtStatus};
+use tokio::sync::{
+    Mutex as AsyncMutex, MutexGuard, Notify, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, oneshot,
+};
 use vfs::{NodeId, VfsPath};
 
+use self::caching::{Caching, Contention, Held, HolderId, LeaseId, Operation, Situation, Wish};
 use self::locks::{LockRange, LockRefusal, LockTable};
 use self::share_mode::ShareMode;
 use crate::share::Share;
@@ -59,14 +67,27 @@ pub(crate) struct FileState {
     naming: AsyncMutex<()>,
     /// Held while something of its metadata is read, changed and stored again: see [`FileState::metadata`].
     metadata: AsyncMutex<()>,
+    /// Opens that left and breaks that ended; what waits for one asks again.
+    changes: AtomicU64,
+    changed: Notify,
+}
+
+/// One stream of an open file.
+pub(crate) struct StreamState {
+    /// Its name, folded; `None` for the unnamed one.
+    name: Option<Arc<str>>,
     locks: Mutex<LockTable>,
     /// Held locks: lets I/O skip the table when there are none.
     lock_count: AtomicUsize,
+    /// See [`Caching::summary`]: lets a change of data skip the file's state when nobody else caches.
+    cached_by: AtomicU64,
 }
 
 #[derive(Default)]
 struct State {
     members: Vec<Member>,
+    /// The streams that are open.
+    streams: Vec<StreamEntry>,
     /// The name that is to be removed with the last open: that of the open which said so, whatever name the last one
     /// knows the file by.
     delete_pending: Option<(Arc<Share>, VfsPath)>,
@@ -76,11 +97,46 @@ struct State {
     claimed: bool,
 }
 
+/// How little an open does (MS-FSA 2.1.4.12, OPEN).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Looks {
+    /// At attributes.
+    AttributesOnly,
+    /// At the security descriptor too: oplocks break for it, leases do not.
+    SecurityToo,
+    /// It does more.
+    No,
+}
+
+impl Looks {
+    /// Of an open with this access.
+    pub(crate) fn of(access: AccessMask) -> Looks {
+        let attributes =
+            AccessMask::READ_ATTRIBUTES | AccessMask::WRITE_ATTRIBUTES | AccessMask::SYNCHRONIZE;
+        match access {
+            a if attributes.contains(a) => Looks::AttributesOnly,
+            a if (attributes | AccessMask::READ_CONTROL).contains(a) => Looks::SecurityToo,
+            _ => Looks::No,
+        }
+    }
+}
+
+struct StreamEntry {
+    stream: Arc<StreamState>,
+    caching: Caching,
+}
+
 /// One open of a file, as its other opens see it.
 pub(crate) struct Member {
-    /// The volatile half of its FileId.
-    pub(crate) volatile: u64,
+    /// The persistent half of its FileId.
+    pub(crate) open: u64,
+    /// The stream's name, folded.
+    pub(crate) stream: Option<Arc<str>>,
     pub(crate) mode: ShareMode,
+    /// How little it does: such opens take no caching right from others.
+    pub(crate) looks: Looks,
+    /// What it caches by, once it has joined.
+    pub(crate) holder: Option<HolderId>,
     pub(crate) share: Arc<Share>,
     pub(crate) path: VfsPath,
     /// Opened with FILE_DELETE_ON_CLOSE, or told so later.
@@ -88,12 +144,33 @@ pub(crate) struct Member {
 }
 
 /// Why an open may not join its file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// Names changed while the backend was asked: ask again.
     Again,
-    /// STATUS_SHARING_VIOLATION, STATUS_DELETE_PENDING.
+    /// Others have what the open needs: send them the notices. Then, if there is something to wait for, wait
+    /// ([`FileState::changed_since`]) and ask again; otherwise `status` is the answer.
+    Contended { file: Arc<FileState>, contention: Contention, status: NtStatus },
+    /// STATUS_DELETE_PENDING, …
     Status(NtStatus),
+}
+
+/// What a CREATE brings to its file beside the member.
+#[derive(Clone, Copy)]
+pub(crate) struct Joining {
+    pub(crate) wish: Wish,
+    pub(crate) overwrites: bool,
+    pub(crate) directory: bool,
+    /// The number of a new caching holder.
+    pub(crate) token: u64,
+    pub(crate) patience: Option<Duration>,
+    pub(crate) now: Moment,
+}
+
+/// An open that has joined its file.
+pub(crate) struct Joined {
+    pub(crate) file: Arc<FileState>,
+    pub(crate) stream: Arc<StreamState>,
+    pub(crate) caching: Option<(HolderId, Held)>,
 }
 
 /// The name that the last open leaves to be removed.
@@ -101,6 +178,15 @@ pub(crate) struct Removal {
     pub(crate) share: Arc<Share>,
     pub(crate) path: VfsPath,
     pub(crate) id: NodeId,
+}
+
+/// What an open leaves behind.
+#[derive(Default)]
+pub(crate) struct Left {
+    /// It was the last open of this lease.
+    pub(crate) lease_gone: Option<LeaseId>,
+    /// The file is to be removed.
+    pub(crate) remove: bool,
 }
 
 /// A change of names in progress: opens that the backend answers meanwhile start again.
@@ -198,8 +284,9 @@ impl FileTable {
         Change::new(self, share, tree, Some(file.naming.lock().await))
     }
 
-    /// Adds an open to its file (MS-FSA 2.1.5.1.2): delete-pending and share modes are judged here, at once with
-    /// being added, so that of two opens that exclude each other one is first.
+    /// Adds an open to its file (MS-FSA 2.1.5.1.2): delete-pending, share modes and caching rights are judged here, at
+    /// once with being added, so that of two opens that exclude each other one is first. With the open come the notices
+    /// that are due and need no answer.
     ///
     /// # Errors
     /// See [`Refusal`].
@@ -208,7 +295,8 @@ impl FileTable {
         id: NodeId,
         generation: u64,
         member: Member,
-    ) -> Result<Arc<FileState>, Refusal> {
+        joining: Joining,
+    ) -> Result<(Joined, Vec<caching::Notice>), Refusal> {
         let mut files = self.files.lock();
         let moves = |(share, from): &(Arc<Share>, VfsPath)| {
             Arc::ptr_eq(share, &member.share) && member.path.starts_with(from)
@@ -225,46 +313,60 @@ impl FileTable {
         if state.delete_pending.is_some() {
             return Err(Refusal::Status(NtStatus::DELETE_PENDING));
         }
-        if !state.members.iter().all(|m| m.mode.compatible(member.mode)) {
-            return Err(Refusal::Status(NtStatus::SHARING_VIOLATION));
+        let admitted = state.admit(&member, joining);
+        match admitted {
+            Ok(notices) => {
+                let joined = state.add(&file, member, joining);
+                Ok((joined, notices))
+            }
+            Err((status, mut contention)) => {
+                state.show_caching();
+                contention.seen = file.changes.load(Ordering::Acquire);
+                drop(state);
+                Err(Refusal::Contended { file, contention, status })
+            }
         }
-        state.members.push(member);
-        drop(state);
-        Ok(file)
     }
 
     /// Takes an open out of its file, with its locks (MS-FSA 2.1.5.4). When it is true, the file is to be removed from
-    /// the backend under [`FileState::removal`], and [`FileTable::removed`] to be called.
-    pub(crate) fn leave(&self, file: &Arc<FileState>, volatile: u64) -> bool {
-        let removed = self.leave_members(file, volatile);
-        // After that: who is no member gets no lock any more.
-        file.release_locks(volatile);
-        removed
+    /// the backend under [`FileState::removal`], and [`FileTable::removed`] to be called. Also whether its lease is gone.
+    pub(crate) fn leave(&self, file: &Arc<FileState>, stream: &StreamState, open: u64) -> Left {
+        let left = self.leave_members(file, open);
+        // After that: what is no member gets no lock any more.
+        stream.release_locks(open);
+        file.has_changed();
+        left
     }
 
-    fn leave_members(&self, file: &Arc<FileState>, volatile: u64) -> bool {
+    fn leave_members(&self, file: &Arc<FileState>, open: u64) -> Left {
         let mut files = self.files.lock();
         let mut state = file.state.lock();
-        let Some(i) = state.members.iter().position(|m| m.volatile == volatile) else { return false };
+        let Some(i) = state.members.iter().position(|m| m.open == open) else { return Left::default() };
         let member = state.members.swap_remove(i);
+        let lease_gone = state.stop_caching(&member);
         if member.delete_on_close && state.delete_pending.is_none() {
             state.delete_pending = Some((member.share, member.path));
         }
         if !state.members.is_empty() {
-            return false;
+            return Left { lease_gone, remove: false };
         }
         if state.delete_pending.is_some() {
             state.removing = state.delete_pending.clone();
-            return true;
+            return Left { lease_gone, remove: true };
         }
         files.by_id.remove(&file.id);
-        false
+        Left { lease_gone, remove: false }
     }
 
     /// The removal that [`FileTable::leave`] asked for is done, or has failed: the file may be opened again, if it is
     /// still there.
     pub(crate) fn removed(&self, file: &Arc<FileState>) {
         self.files.lock().by_id.remove(&file.id);
+    }
+
+    /// A file that is open.
+    pub(crate) fn find(&self, id: NodeId) -> Option<Arc<FileState>> {
+        self.files.lock().by_id.get(&id).cloned()
     }
 
     /// How many files are open.
@@ -317,6 +419,98 @@ impl FileTable {
     }
 }
 
+impl State {
+    /// Whether a member may join: share modes first, then caching rights (MS-FSA 2.1.5.1.2.2, 2.1.5.1.2).
+    fn admit(
+        &mut self,
+        member: &Member,
+        joining: Joining,
+    ) -> Result<Vec<caching::Notice>, (NtStatus, Contention)> {
+        let by = match joining.wish {
+            Wish::Lease(l) => Some(HolderId::Lease(l.id)),
+            _ => None,
+        };
+        let overwrites = joining.overwrites;
+        let of_stream = |m: &&Member| m.stream == member.stream;
+        let compatible = self.members.iter().filter(of_stream).all(|m| m.mode.compatible(member.mode));
+        let entry = self.streams.iter_mut().find(|e| e.stream.name == member.stream);
+        let Some(entry) = entry else {
+            return if compatible { Ok(Vec::new()) } else { Err((NtStatus::SHARING_VIOLATION, Contention::default())) };
+        };
+        let mut contend = |operation| entry.caching.contend(by, operation, joining.now);
+        if !compatible {
+            return Err((NtStatus::SHARING_VIOLATION, contend(Operation::Sharing { overwrites })));
+        }
+        if member.delete_on_close {
+            // MS-FSA 2.1.5.1.2: handles that are kept open for later would keep the file.
+            let contention = contend(Operation::Names);
+            if contention.wait_until.is_some() {
+                return Err((NtStatus::SHARING_VIOLATION, contention));
+            }
+        }
+        let contention = match member.looks {
+            Looks::AttributesOnly if !overwrites => return Ok(Vec::new()),
+            Looks::SecurityToo if !overwrites => contend(Operation::OpenSecurity),
+            _ => contend(Operation::Open { overwrites }),
+        };
+        match contention.wait_until {
+            Some(_) => Err((NtStatus::SHARING_VIOLATION, contention)),
+            None => Ok(contention.notices),
+        }
+    }
+
+    /// Adds a member that was admitted, and grants it what it asks for.
+    fn add(&mut self, file: &Arc<FileState>, mut member: Member, joining: Joining) -> Joined {
+        let at = self.streams.iter().position(|e| e.stream.name == member.stream).unwrap_or_else(|| {
+            let stream = Arc::new(StreamState::new(member.stream.clone()));
+            self.streams.push(StreamEntry { stream, caching: Caching::default() });
+            self.streams.len() - 1
+        });
+        let own = match joining.wish {
+            Wish::Lease(l) => Some(HolderId::Lease(l.id)),
+            _ => None,
+        };
+        let another = |m: &Member| own.is_none() || m.holder != own;
+        let little = if own.is_some() { Looks::SecurityToo } else { Looks::AttributesOnly };
+        let others = self.members.iter().any(|m| m.stream == member.stream && m.looks > little && another(m));
+        let entry = &mut self.streams[at];
+        let locked = entry.stream.lock_count.load(Ordering::Acquire) > 0;
+        let situation = Situation { others, locked, directory: joining.directory };
+        let caching =
+            entry.caching.grant(member.open, joining.wish, situation, joining.token, joining.patience);
+        entry.show();
+        member.holder = caching.map(|(id, _)| id);
+        let stream = Arc::clone(&entry.stream);
+        self.members.push(member);
+        Joined { file: Arc::clone(file), stream, caching }
+    }
+
+    /// A member leaves its holder, and its stream if it was the last; the lease that is gone with it.
+    fn stop_caching(&mut self, member: &Member) -> Option<LeaseId> {
+        let at = self.streams.iter().position(|e| e.stream.name == member.stream)?;
+        let entry = &mut self.streams[at];
+        let gone = member.holder.filter(|id| entry.caching.leave(*id));
+        entry.show();
+        if !self.members.iter().any(|m| m.stream == member.stream) {
+            self.streams.swap_remove(at);
+        }
+        match gone {
+            Some(HolderId::Lease(id)) => Some(id),
+            _ => None,
+        }
+    }
+
+    fn show_caching(&self) {
+        self.streams.iter().for_each(StreamEntry::show);
+    }
+}
+
+impl StreamEntry {
+    fn show(&self) {
+        self.stream.cached_by.store(self.caching.summary(), Ordering::Release);
+    }
+}
+
 impl FileState {
     fn new(id: NodeId) -> FileState {
         FileState {
@@ -324,15 +518,128 @@ impl FileState {
             state: Mutex::default(),
             naming: AsyncMutex::default(),
             metadata: AsyncMutex::default(),
-            locks: Mutex::default(),
-            lock_count: AtomicUsize::new(0),
+            changes: AtomicU64::new(0),
+            changed: Notify::new(),
         }
     }
 
-    /// The path under which an open knows it.
-    pub(crate) fn path_of(&self, volatile: u64) -> VfsPath {
+    /// Completes when an open has left or a break has ended since `seen` changes.
+    pub(crate) async fn changed_since(&self, seen: u64) {
+        loop {
+            let mut changed = std::pin::pin!(self.changed.notified());
+            changed.as_mut().enable();
+            if self.changes.load(Ordering::Acquire) != seen {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// What waits for this file asks again.
+    fn has_changed(&self) {
+        self.changes.fetch_add(1, Ordering::AcqRel);
+        self.changed.notify_waiters();
+    }
+
+    /// What an operation of an open takes from the others of its stream (all streams for [`Operation::Names`]).
+    pub(crate) fn contend(
+        &self,
+        stream: &StreamState,
+        by: Option<HolderId>,
+        operation: Operation,
+        now: Moment,
+    ) -> Contention {
+        let mut state = self.state.lock();
+        let mut all = Contention::default();
+        for entry in &mut state.streams {
+            if operation == Operation::Names || std::ptr::eq(&*entry.stream, stream) {
+                let one = entry.caching.contend(by, operation, now);
+                all.notices.extend(one.notices);
+                all.wait_until = all.wait_until.max(one.wait_until);
+            }
+        }
+        state.show_caching();
+        all.seen = self.changes.load(Ordering::Acquire);
+        all
+    }
+
+    /// A client answers a break; see [`Caching::acknowledge`].
+    ///
+    /// # Errors
+    /// See [`caching::Refused`].
+    pub(crate) fn acknowledge(
+        &self,
+        id: HolderId,
+        kept: LeaseState,
+        now: Moment,
+    ) -> Result<Option<caching::Notice>, caching::Refused> {
+        self.with_holder(id, |c| c.acknowledge(id, kept, now)).unwrap_or(Err(caching::Refused::NotBreaking))
+    }
+
+    /// A holder cannot be reached, or broke the rules: it has nothing any more.
+    pub(crate) fn revoke(&self, id: HolderId) {
+        self.with_holder(id, |c| c.revoke(id));
+    }
+
+    /// What a holder has now.
+    pub(crate) fn held(&self, id: HolderId) -> Option<Held> {
+        self.state.lock().streams.iter().find_map(|e| e.caching.held(id))
+    }
+
+    fn with_holder<T>(&self, id: HolderId, f: impl FnOnce(&mut Caching) -> T) -> Option<T> {
+        let mut state = self.state.lock();
+        let entry = state.streams.iter_mut().find(|e| e.caching.held(id).is_some())?;
+        let result = f(&mut entry.caching);
+        entry.show();
+        drop(state);
+        self.has_changed();
+        Some(result)
+    }
+
+    /// Asked with the table of locks locked: an open that is closed at the same time on another channel either is no
+    /// member any more, and gets no lock, or gives back after this what it gets now.
+    fn check_member(&self, open: u64) -> Result<(), LockRefusal> {
         let state = self.state.lock();
-        state.members.iter().find(|m| m.volatile == volatile).map(|m| m.path.clone()).unwrap_or_default()
+        if state.members.iter().any(|m| m.open == open) { Ok(()) } else { Err(LockRefusal::Closed) }
+    }
+
+    /// Every open of the file by one holder: the persistent ids.
+    pub(crate) fn opens_of(&self, id: HolderId) -> Vec<u64> {
+        self.state.lock().members.iter().filter(|m| m.holder == Some(id)).map(|m| m.open).collect()
+    }
+
+    /// All opens of the file.
+    pub(crate) fn opens(&self) -> Vec<u64> {
+        self.state.lock().members.iter().map(|m| m.open).collect()
+    }
+
+    /// The path under which an open knows it.
+    pub(crate) fn path_of(&self, open: u64) -> VfsPath {
+        let state = self.state.lock();
+        state.members.iter().find(|m| m.open == open).map(|m| m.path.clone()).unwrap_or_default()
+    }
+
+    /// Which file it is.
+    pub(crate) fn id(&self) -> NodeId {
+        self.id
+    }
+
+    /// Whether an open came through this share.
+    pub(crate) fn is_of_share(&self, open: u64, share: &Arc<Share>) -> bool {
+        let state = self.state.lock();
+        state.members.iter().any(|m| m.open == open && Arc::ptr_eq(&m.share, share))
+    }
+
+    /// Whether an open knows the file by this path of a share, case apart.
+    pub(crate) fn is_known_as(&self, open: u64, share: &Arc<Share>, path: &VfsPath) -> bool {
+        let same = |m: &Member| Arc::ptr_eq(&m.share, share) && m.path.is_same_name(path);
+        self.state.lock().members.iter().any(|m| m.open == open && same(m))
+    }
+
+    /// The name of the share that an open came through.
+    pub(crate) fn share_of(&self, open: u64) -> String {
+        let state = self.state.lock();
+        state.members.iter().find(|m| m.open == open).map(|m| m.share.name.clone()).unwrap_or_default()
     }
 
     /// For who reads metadata of the file to store it again with a part changed (its security descriptor, its
@@ -354,36 +661,53 @@ impl FileState {
     }
 
     /// FileDispositionInformation: whether it goes with its last open (MS-FSA 2.1.5.15.3).
-    pub(crate) fn set_delete_pending(&self, volatile: u64, pending: bool) {
+    pub(crate) fn set_delete_pending(&self, open: u64, pending: bool) {
         let mut state = self.state.lock();
         if state.removing.is_some() {
             return;
         }
-        let by = state.members.iter().find(|m| pending && m.volatile == volatile);
+        let by = state.members.iter().find(|m| pending && m.open == open);
         let name = by.map(|m| (Arc::clone(&m.share), m.path.clone()));
         state.delete_pending = name;
     }
 
     /// It goes with this open, if nobody else has it open.
-    pub(crate) fn delete_if_alone(&self, volatile: u64) {
+    pub(crate) fn delete_if_alone(&self, open: u64) {
         let mut state = self.state.lock();
         if let [m] = state.members.as_slice()
-            && m.volatile == volatile
+            && m.open == open
         {
             state.delete_pending = Some((Arc::clone(&m.share), m.path.clone()));
         }
     }
 
     /// FileDispositionInformationEx with FILE_DISPOSITION_ON_CLOSE: whether one open takes the file with it.
-    pub(crate) fn set_delete_on_close(&self, volatile: u64, on: bool) {
-        if let Some(m) = self.state.lock().members.iter_mut().find(|m| m.volatile == volatile) {
+    pub(crate) fn set_delete_on_close(&self, open: u64, on: bool) {
+        if let Some(m) = self.state.lock().members.iter_mut().find(|m| m.open == open) {
             m.delete_on_close = on;
         }
     }
+}
+
+impl StreamState {
+    fn new(name: Option<Arc<str>>) -> StreamState {
+        StreamState {
+            name,
+            locks: Mutex::default(),
+            lock_count: AtomicUsize::new(0),
+            cached_by: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether anybody but the holder of this number caches the stream.
+    pub(crate) fn is_cached_by_others(&self, token: u64) -> bool {
+        let by = self.cached_by.load(Ordering::Acquire);
+        by != 0 && by != token
+    }
 
     /// Byte-range locks that an open holds.
-    pub(crate) fn locks_of(&self, volatile: u64) -> usize {
-        self.locks.lock().held_by(volatile)
+    pub(crate) fn locks_of(&self, open: u64) -> usize {
+        self.locks.lock().held_by(open)
     }
 
     /// Whether a read or write may touch these bytes (MS-SMB2 3.3.5.12, 3.3.5.13).
@@ -392,7 +716,7 @@ impl FileState {
     /// STATUS_FILE_LOCK_CONFLICT.
     pub(crate) fn check_io(
         &self,
-        volatile: u64,
+        open: u64,
         offset: u64,
         length: u64,
         write: bool,
@@ -401,7 +725,7 @@ impl FileState {
             return Ok(());
         }
         let range = LockRange::new(offset, length).ok_or(NtStatus::INVALID_PARAMETER)?;
-        match self.locks.lock().forbids(volatile, range, write) {
+        match self.locks.lock().forbids(open, range, write) {
             true => Err(NtStatus::FILE_LOCK_CONFLICT),
             false => Ok(()),
         }
@@ -413,13 +737,14 @@ impl FileState {
     /// See [`LockRefusal`].
     pub(crate) fn try_lock(
         &self,
-        volatile: u64,
+        file: &FileState,
+        open: u64,
         range: LockRange,
         exclusive: bool,
     ) -> Result<(), LockRefusal> {
         self.with_locks(|t| {
-            self.check_member(volatile)?;
-            t.try_lock(volatile, range, exclusive)
+            file.check_member(open)?;
+            t.try_lock(open, range, exclusive)
         })
     }
 
@@ -429,43 +754,37 @@ impl FileState {
     /// [`LockRefusal::TooMany`] and [`LockRefusal::Closed`] only.
     pub(crate) fn lock_or_wait(
         self: &Arc<Self>,
-        volatile: u64,
+        file: &FileState,
+        open: u64,
         range: LockRange,
         exclusive: bool,
     ) -> Result<Option<LockWait>, LockRefusal> {
         self.with_locks(|t| {
-            self.check_member(volatile)?;
-            match t.try_lock(volatile, range, exclusive) {
+            file.check_member(open)?;
+            match t.try_lock(open, range, exclusive) {
                 Ok(()) => Ok(None),
                 Err(LockRefusal::Conflict) if t.is_crowded() => Err(LockRefusal::TooMany),
                 Err(LockRefusal::Conflict) => {
-                    let (id, granted) = t.wait(volatile, range, exclusive);
-                    Ok(Some(LockWait { file: Arc::clone(self), id, granted }))
+                    let (id, granted) = t.wait(open, range, exclusive);
+                    Ok(Some(LockWait { stream: Arc::clone(self), id, granted }))
                 }
                 Err(e) => Err(e),
             }
         })
     }
 
-    /// Asked with the table of locks locked: an open that is closed at the same time on another channel either is no
-    /// member any more, and gets no lock, or gives back after this what it gets now.
-    fn check_member(&self, volatile: u64) -> Result<(), LockRefusal> {
-        let state = self.state.lock();
-        if state.members.iter().any(|m| m.volatile == volatile) { Ok(()) } else { Err(LockRefusal::Closed) }
-    }
-
     /// Gives back a lock of exactly this range; false when the open holds none.
-    pub(crate) fn unlock(&self, volatile: u64, range: LockRange) -> bool {
-        self.with_locks(|t| t.unlock(volatile, range))
+    pub(crate) fn unlock(&self, open: u64, range: LockRange) -> bool {
+        self.with_locks(|t| t.unlock(open, range))
     }
 
     /// Takes back what [`FileState::try_lock`] has just given.
-    pub(crate) fn undo_lock(&self, volatile: u64, range: LockRange, exclusive: bool) {
-        self.with_locks(|t| t.undo(volatile, range, exclusive));
+    pub(crate) fn undo_lock(&self, open: u64, range: LockRange, exclusive: bool) {
+        self.with_locks(|t| t.undo(open, range, exclusive));
     }
 
-    fn release_locks(&self, volatile: u64) {
-        self.with_locks(|t| t.release(volatile));
+    fn release_locks(&self, open: u64) {
+        self.with_locks(|t| t.release(open));
     }
 
     fn with_locks<T>(&self, f: impl FnOnce(&mut LockTable) -> T) -> T {
@@ -478,7 +797,7 @@ impl FileState {
 
 /// A place in the line for a lock; dropping it leaves the line.
 pub(crate) struct LockWait {
-    file: Arc<FileState>,
+    stream: Arc<StreamState>,
     id: u64,
     granted: oneshot::Receiver<()>,
 }
@@ -491,7 +810,7 @@ impl LockWait {
 
     /// Leaves the line; false when the lock was granted before.
     pub(crate) fn withdraw(&self) -> bool {
-        self.file.with_locks(|t| t.leave(self.id))
+        self.stream.with_locks(|t| t.leave(self.id))
     }
 }
 

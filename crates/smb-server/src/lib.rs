@@ -5,13 +5,13 @@
 //! channel and open are separate things: a session's channels may lie on connections of several workers.
 //!
 //! **What it is not.** No listening, no configuration files, no control interface (the `causeway` crate has these), no
-//! file system (the `vfs` crate). Oplocks, leases, durable handles, change notification and named streams are not here
-//! yet: requests for them get what the specification lets a server without them say, and their place in the state is
-//! marked in `files.rs` and `open.rs`.
+//! file system (the `vfs` crate).
 //!
 //! **Layout.** `connection/` is the engine: it turns messages into requests, runs chains of them, keeps credits, and
 //! signs and encrypts; it does no I/O. `transport/` moves bytes between it and a socket or a queue pair. `commands/`
-//! has one file per command. `files.rs` is what all opens of one file share.
+//! has one file per command. `opens.rs` has all opens of the server, `files.rs` what all opens of one file share,
+//! `durable.rs` what becomes of an open without its connection, `breaks.rs` and `inbox.rs` how clients hear of broken
+//! oplocks and leases.
 //!
 //! **I/O model.** A request whose data is at hand is answered in the turn that read it, and a turn's replies leave in
 //! one system call. What must wait is a future inside the connection's task.
@@ -20,13 +20,18 @@
 //! is an NTSTATUS in a reply. `status.rs` maps backend errors.
 
 mod access;
+mod breaks;
 mod commands;
 mod config;
 mod connection;
+mod durable;
 mod files;
 mod identity;
+mod inbox;
 mod open;
+mod opens;
 mod pipes;
+mod replay;
 mod request;
 mod server;
 mod session;

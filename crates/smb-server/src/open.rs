@@ -1,36 +1,83 @@
 //! Opens.
 
 mod gate;
+mod lock_sequence;
 mod sequence;
 
 pub(crate) use gate::Pass;
+pub(crate) use lock_sequence::LockSequences;
 pub(crate) use sequence::{Sequence, Sequenced};
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use smb_wire::FileId;
-use smb_wire::msg::CreateOptions;
+use smb_wire::msg::{CreateAction, CreateOptions};
+use smb_wire::security::Sid;
+use smb_wire::{FileId, Guid};
 use vfs::{BasicChange, DirEntry, Node, Stat, VfsResult};
 
 use crate::commands::query_directory::pattern::Pattern;
-use crate::files::FileState;
+use crate::durable::Durable;
+use crate::files::caching::HolderId;
+use crate::files::{FileState, Joined, StreamState};
 use crate::pipes::Pipe;
+use crate::session::Session;
 use crate::share::{OpenCounted, Tree};
 
 /// An open of a file, directory or pipe (MS-SMB2 3.3.1.10).
 ///
-/// The persistent half of its id is unique across restarts and nodes; what a durable or persistent open will have to
-/// write down is all in [`FileOpen`] and its [`FileState`]. Its lock sequences (MS-SMB2 3.3.5.14) will be kept here.
+/// It belongs to the server, and has an owner: the session and tree connect that may use it. A durable open that has lost
+/// its connection has none until a client reconnects to it ([`crate::durable`]); then it gets a new volatile id.
 pub(crate) struct Open {
-    pub(crate) id: FileId,
-    pub(crate) tree: Arc<Tree>,
+    /// The persistent half of its FileId: unique across restarts, and the open's name in all tables.
+    pub(crate) persistent: u64,
+    /// The volatile half; 0 while the open has no owner, and for good once it is being closed.
+    volatile: AtomicU64,
+    owner: Mutex<Option<Owner>>,
+    /// TreeId of the owner.
+    tree_id: AtomicU32,
     /// Access that was granted (an ACCESS_MASK without generic bits).
     pub(crate) access: u32,
     pub(crate) target: OpenTarget,
     pub(crate) sequence: Sequence,
+    /// The CREATE that made it.
+    pub(crate) created: Created,
+    pub(crate) durable: Mutex<Durable>,
+    /// Whether a CREATE that is sent again is answered by this open (MS-SMB2 3.3.5.9).
+    pub(crate) replayable: AtomicBool,
+    /// Results of LOCK requests that may be sent again (MS-SMB2 3.3.5.14).
+    pub(crate) lock_sequences: Mutex<LockSequences>,
     pub(crate) _counted: OpenCounted,
+}
+
+/// Who uses an open.
+#[derive(Clone)]
+pub(crate) struct Owner {
+    pub(crate) session: Arc<Session>,
+    pub(crate) tree: Arc<Tree>,
+}
+
+/// What the CREATE that made an open asked for, as far as later requests are compared with it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Created {
+    pub(crate) client: Guid,
+    pub(crate) create_guid: Option<Guid>,
+    pub(crate) app_instance: Option<AppInstance>,
+    pub(crate) desired_access: u32,
+    pub(crate) share_access: u32,
+    pub(crate) options: u32,
+    pub(crate) action: CreateAction,
+    /// The user who may reconnect to it.
+    pub(crate) user: Option<Sid>,
+}
+
+/// An application that may close opens that another machine left (MS-SMB2 3.3.5.9.13).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AppInstance {
+    pub(crate) id: Guid,
+    /// High and low half.
+    pub(crate) version: Option<(u64, u64)>,
 }
 
 pub(crate) enum OpenTarget {
@@ -42,6 +89,11 @@ pub(crate) enum OpenTarget {
 pub(crate) struct FileOpen {
     pub(crate) node: Arc<dyn Node>,
     pub(crate) file: Arc<FileState>,
+    pub(crate) stream: Arc<StreamState>,
+    /// What it caches by: an oplock of its own, or a lease. Its number is compared with the stream's before each change
+    /// of data.
+    pub(crate) holder: Option<HolderId>,
+    pub(crate) token: u64,
     /// Past the cache: FILE_NO_INTERMEDIATE_BUFFERING.
     pub(crate) unbuffered: bool,
     /// FilePositionInformation.
@@ -76,10 +128,14 @@ pub(crate) struct Enumeration {
 
 impl FileOpen {
     /// An open of `node` as a CREATE asked for it.
-    pub(crate) fn new(node: Arc<dyn Node>, file: Arc<FileState>, options: CreateOptions) -> FileOpen {
+    pub(crate) fn new(node: Arc<dyn Node>, joined: Joined, options: CreateOptions) -> FileOpen {
+        let Joined { file, stream, caching } = joined;
         FileOpen {
             node,
             file,
+            stream,
+            holder: caching.map(|(id, _)| id),
+            token: caching.map_or(0, |(_, held)| held.token),
             unbuffered: options.contains(CreateOptions::NO_INTERMEDIATE_BUFFERING),
             position: AtomicU64::new(0),
             mode: AtomicU32::new(options.bits() & MODE_OPTIONS),
@@ -124,6 +180,70 @@ impl FileOpen {
 const MODE_OPTIONS: u32 = 0x0000_103E;
 
 impl Open {
+    pub(crate) fn new(
+        persistent: u64,
+        volatile: u64,
+        owner: Owner,
+        access: u32,
+        target: OpenTarget,
+        sequence: Sequence,
+        created: Created,
+    ) -> Open {
+        Open {
+            persistent,
+            volatile: AtomicU64::new(volatile),
+            tree_id: AtomicU32::new(owner.tree.id),
+            _counted: OpenCounted::new(&owner.tree.share),
+            owner: Mutex::new(Some(owner)),
+            access,
+            target,
+            sequence,
+            created,
+            durable: Mutex::default(),
+            replayable: AtomicBool::new(false),
+            lock_sequences: Mutex::default(),
+        }
+    }
+
+    /// Its FileId now; of an open without an owner the volatile half is 0.
+    pub(crate) fn id(&self) -> FileId {
+        FileId { persistent: self.persistent, volatile: self.volatile.load(Ordering::Acquire) }
+    }
+
+    /// Whether requests of this tree connect may use it.
+    pub(crate) fn is_of_tree(&self, tree: u32) -> bool {
+        self.tree_id.load(Ordering::Relaxed) == tree
+    }
+
+    /// Whether a session owns it.
+    pub(crate) fn is_of_session(&self, session: &Arc<Session>) -> bool {
+        self.owner.lock().as_ref().is_some_and(|o| Arc::ptr_eq(&o.session, session))
+    }
+
+    /// The session and tree connect that use it; `None` while its client is away.
+    pub(crate) fn owner(&self) -> Option<Owner> {
+        self.owner.lock().clone()
+    }
+
+    /// Takes its owner away: from now on no FileId names it. `None` when it had none.
+    pub(crate) fn take_owner(&self) -> Option<Owner> {
+        let mut owner = self.owner.lock();
+        self.volatile.store(0, Ordering::Release);
+        owner.take()
+    }
+
+    /// Gives an open without an owner to another session; false when it has one.
+    pub(crate) fn give_to(&self, new: Owner, volatile: u64) -> bool {
+        let mut owner = self.owner.lock();
+        if owner.is_some() {
+            return false;
+        }
+        self.tree_id.store(new.tree.id, Ordering::Relaxed);
+        *owner = Some(new);
+        self.volatile.store(volatile, Ordering::Release);
+        true
+    }
+
     /// The file it is an open of; `None` for a pipe.
     pub(crate) fn file(&self) -> Option<&FileOpen> {
         match &self.target {

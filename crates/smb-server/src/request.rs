@@ -76,9 +76,18 @@ impl Request {
             Some(inherited) if self.is_related() => inherited,
             _ => id,
         };
-        let looked_up = self.looked_up.as_ref().filter(|o| o.id == id).cloned();
-        let open = looked_up.or_else(|| self.session.open(id));
-        open.filter(|o| o.tree.id == self.tree.id).ok_or(NtStatus::FILE_CLOSED)
+        let looked_up = self.looked_up.as_ref().filter(|o| o.id() == id).cloned();
+        let open = looked_up.or_else(|| self.session_open(id)).ok_or(NtStatus::FILE_CLOSED)?;
+        // MS-SMB2 3.3.5: a CREATE is not replayed once its open was used. (Read first: it is clear nearly always.)
+        if open.replayable.load(Ordering::Relaxed) {
+            open.replayable.store(false, Ordering::Relaxed);
+        }
+        if open.is_of_tree(self.tree.id) { Ok(open) } else { Err(NtStatus::FILE_CLOSED) }
+    }
+
+    /// An open of the session by its FileId.
+    pub(crate) fn session_open(&self, id: FileId) -> Option<Arc<Open>> {
+        self.server.opens.get(id).filter(|o| o.is_of_session(&self.session))
     }
 
     fn is_related(&self) -> bool {

@@ -11,16 +11,18 @@ use counters::Registry;
 use env::{Env, Moment};
 use parking_lot::{Mutex, RwLock};
 use smb_auth::mechanism::UserLookup;
-use smb_wire::FileId;
 use thiserror::Error;
 use tokio::sync::Notify;
 
 use crate::commands::close::Loose;
 use crate::connection::{Credits, OVERHEAD, UNAUTHENTICATED_MAX};
+use crate::breaks::{Clients, LeaseTable};
+use crate::durable::SessionEnd;
 use crate::files::FileTable;
-use crate::open::Open;
+use crate::opens::OpenTable;
+use crate::replay::CreateTable;
 use crate::session::Session;
-use crate::share::Share;
+use crate::share::{Share, Tree};
 use crate::{ServerConfig, ShareConfig};
 
 /// One SMB server, shared by all its connections.
@@ -37,9 +39,10 @@ pub struct Server {
     sessions: Mutex<HashMap<u64, Arc<Session>>>,
     /// Ids of sessions that are being set up.
     reserved_ids: Mutex<HashSet<u64>>,
-    /// High half of every persistent id: random per start, so that an id is not met again after a restart.
-    incarnation: u32,
-    next_open: AtomicU64,
+    pub(crate) opens: OpenTable,
+    pub(crate) leases: LeaseTable,
+    pub(crate) clients: Clients,
+    pub(crate) creates: CreateTable,
     next_connection: AtomicU64,
     connections: AtomicUsize,
     unauthenticated: AtomicUsize,
@@ -198,7 +201,7 @@ impl Server {
         let registry = Registry::new(env.clone());
         let counted = registry.server_shares.lasting("IPC$", &["IPC$"]);
         shares.insert(fold("IPC$"), Arc::new(Share::pipes(counted)));
-        let incarnation = u32::from_le_bytes(env.random()).max(1);
+        let opens = OpenTable::new(config.boot);
         let most = arena.usage().budget / UNAUTHENTICATED_SHARE / (UNAUTHENTICATED_MAX + 4);
         config.limits.unauthenticated = config.limits.unauthenticated.min(most);
         let room = (arena.usage().budget / 2 - OVERHEAD) / IO_UNIT * IO_UNIT;
@@ -213,8 +216,10 @@ impl Server {
             shares: RwLock::new(shares),
             sessions: Mutex::default(),
             reserved_ids: Mutex::default(),
-            incarnation,
-            next_open: AtomicU64::new(1),
+            opens,
+            leases: LeaseTable::default(),
+            clients: Clients::default(),
+            creates: CreateTable::default(),
             next_connection: AtomicU64::new(1),
             connections: AtomicUsize::new(0),
             unauthenticated: AtomicUsize::new(0),
@@ -265,7 +270,7 @@ impl Server {
         for session in sessions {
             for tree in session.trees() {
                 if Arc::ptr_eq(&tree.share, &share) {
-                    self.close_opens(session.take_opens_of(tree.id)).await;
+                    self.close_opens_of(&session, &tree).await;
                 }
             }
         }
@@ -321,46 +326,42 @@ impl Server {
         list
     }
 
-    /// All opens of files and directories, by id.
+    /// All opens of files and directories, by id; those whose client is away too.
     pub fn opens(&self) -> Vec<OpenInfo> {
-        let sessions: Vec<_> = self.sessions.lock().values().cloned().collect();
         let mut list = Vec::new();
-        for session in sessions {
-            for open in session.opens() {
-                let Some(f) = open.file() else { continue };
-                list.push(OpenInfo {
-                    id: (open.id.persistent, open.id.volatile),
-                    session: session.id,
-                    user: session.user.name.clone(),
-                    share: open.tree.share.name.clone(),
-                    path: f.file.path_of(open.id.volatile).to_string(),
-                    access: open.access,
-                    locks: f.file.locks_of(open.id.volatile),
-                });
-            }
+        for open in self.opens.all() {
+            let Some(f) = open.file() else { continue };
+            let (id, owner) = (open.id(), open.owner());
+            list.push(OpenInfo {
+                id: (id.persistent, id.volatile),
+                session: owner.as_ref().map_or(0, |o| o.session.id),
+                user: match (&owner, open.created.user) {
+                    (Some(owner), _) => owner.session.user.name.clone(),
+                    (None, user) => user.map(|sid| sid.to_string()).unwrap_or_default(),
+                },
+                share: f.file.share_of(open.persistent),
+                path: f.file.path_of(open.persistent).to_string(),
+                access: open.access,
+                locks: f.stream.locks_of(open.persistent),
+            });
         }
-        list.sort_by_key(|o| o.id.1);
+        list.sort_by_key(|o| o.id.0);
         list
     }
 
     /// Ends a session and closes its opens; `false` when there is none with that id.
     pub async fn close_session(self: &Arc<Self>, id: u64) -> bool {
         let Some(session) = self.sessions.lock().remove(&id) else { return false };
-        self.close_opens(session.end()).await;
+        self.end_session(&session, SessionEnd::Closed).await;
         true
     }
 
-    /// Closes one open by the volatile half of its id, as an administrator; `false` when there is none.
-    pub async fn close_open(self: &Arc<Self>, volatile: u64) -> bool {
-        let sessions: Vec<_> = self.sessions.lock().values().cloned().collect();
-        for session in sessions {
-            let found = session.opens().into_iter().find(|o| o.id.volatile == volatile);
-            if let Some(open) = found.and_then(|o| session.remove_open(o.id)) {
-                self.close_opens(vec![open]).await;
-                return true;
-            }
-        }
-        false
+    /// Closes one open by the persistent half of its id, as an administrator; `false` when there is none.
+    pub async fn close_open(self: &Arc<Self>, persistent: u64) -> bool {
+        let Some(open) = self.opens.find(persistent) else { return false };
+        let Some(open) = self.release(&open) else { return false };
+        open.close().await;
+        true
     }
 
     /// Running totals: of requests, what the performance counters of its shares come to.
@@ -510,21 +511,18 @@ impl Server {
         self.sessions.lock().remove(&id)
     }
 
-    /// A FileId: the persistent half unique across restarts, the volatile half among the opens of this run.
-    pub(crate) fn new_file_id(&self) -> FileId {
-        let n = self.next_open.fetch_add(1, Ordering::Relaxed);
-        FileId { persistent: u64::from(self.incarnation) << 32 | (n & 0xFFFF_FFFF), volatile: n }
-    }
-
-    /// Closes opens that were taken out of their session. Should the future be given up, even before it was polled, they
-    /// are closed in the background.
-    pub(crate) fn close_opens(
+    /// Closes the opens of one tree connect. Should the future be given up, even before it was polled, they are closed in the
+    /// background.
+    pub(crate) fn close_opens_of(
         self: &Arc<Self>,
-        opens: Vec<Arc<Open>>,
+        session: &Arc<Session>,
+        tree: &Tree,
     ) -> impl Future<Output = ()> + Send + use<> {
-        let opens: Vec<Loose> = opens.into_iter().map(|o| Loose::new(self, o)).collect();
+        let opens = session.opens().into_iter().filter_map(|id| self.opens.find(id));
+        let closing: Vec<Loose> =
+            opens.filter(|o| o.is_of_tree(tree.id)).filter_map(|o| self.release(&o)).collect();
         async move {
-            for open in opens {
+            for open in closing {
                 open.close().await;
             }
         }

@@ -6,7 +6,7 @@
 //!
 //! Invariants:
 //! 1. `trees` and `opens` are empty once `ended` is set, and stay so.
-//! 2. An open is in `opens` exactly as long as it is in its file's list of opens (see `files`).
+//! 2. An open is in `opens` exactly as long as this session is its owner.
 //! 3. Nonces for encryption come from `sealer` alone, whatever the channel.
 
 use std::net::SocketAddr;
@@ -16,14 +16,14 @@ use std::time::Instant;
 
 use counters::Opened;
 use parking_lot::Mutex;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use smb_auth::crypt::{Opener, Sealer};
 use smb_auth::sign::SigningKey;
 use smb_wire::Guid;
 
 use crate::connection::Shown;
 use crate::identity::User;
-use crate::open::Open;
+use crate::inbox::{Inbox, Notice};
 use crate::share::Tree;
 
 pub(crate) struct Session {
@@ -41,7 +41,8 @@ pub(crate) struct Session {
     pub(crate) created: Instant,
     pub(crate) channels: Mutex<Vec<ChannelFacts>>,
     trees: Mutex<FxHashMap<u32, Arc<Tree>>>,
-    opens: Mutex<FxHashMap<u64, Arc<Open>>>,
+    /// The persistent ids of its opens, which are the server's.
+    opens: Mutex<FxHashSet<u64>>,
     next_tree: AtomicU64,
     ended: AtomicBool,
     /// How the last request was protected: see [`Session::saw`].
@@ -73,6 +74,7 @@ pub(crate) struct ChannelFacts {
     pub(crate) peer: SocketAddr,
     pub(crate) transport: crate::TransportKind,
     pub(crate) credits: Arc<Shown>,
+    pub(crate) inbox: Arc<Inbox>,
 }
 
 /// How a request was protected.
@@ -169,49 +171,41 @@ impl Session {
         self.trees.lock().values().cloned().collect()
     }
 
-    /// Adds an open; gives it back when the session is full or has ended (the caller closes it then).
-    pub(crate) fn add_open(&self, limit: usize, open: Arc<Open>) -> Result<(), Arc<Open>> {
+    /// Adds an open by its persistent id; false when the session is full or has ended (the caller closes it then).
+    pub(crate) fn add_open(&self, limit: usize, open: u64, tree: &Tree) -> bool {
         let mut opens = self.opens.lock();
-        if opens.len() >= limit || self.is_ended() || !open.tree.is_live() {
-            return Err(open);
+        let may = opens.len() < limit && !self.is_ended() && tree.is_live();
+        if may {
+            opens.insert(open);
         }
-        opens.insert(open.id.volatile, open);
-        Ok(())
+        may
     }
 
-    /// The open that both halves of `id` name.
-    pub(crate) fn open(&self, id: smb_wire::FileId) -> Option<Arc<Open>> {
-        self.opens.lock().get(&id.volatile).filter(|o| o.id == id).cloned()
+    pub(crate) fn remove_open(&self, open: u64) {
+        self.opens.lock().remove(&open);
     }
 
-    pub(crate) fn remove_open(&self, id: smb_wire::FileId) -> Option<Arc<Open>> {
-        let mut opens = self.opens.lock();
-        match opens.get(&id.volatile) {
-            Some(o) if o.id == id => opens.remove(&id.volatile),
-            _ => None,
-        }
+    /// The persistent ids of its opens.
+    pub(crate) fn opens(&self) -> Vec<u64> {
+        self.opens.lock().iter().copied().collect()
     }
 
-    pub(crate) fn opens(&self) -> Vec<Arc<Open>> {
-        self.opens.lock().values().cloned().collect()
+    /// Tells its client something over the first channel that takes it.
+    pub(crate) fn send(&self, notice: Notice) -> bool {
+        self.channels.lock().iter().any(|c| c.inbox.send(notice))
     }
 
     pub(crate) fn open_count(&self) -> usize {
         self.opens.lock().len()
     }
 
-    /// Takes the opens of one tree connect, to close them.
-    pub(crate) fn take_opens_of(&self, tree: u32) -> Vec<Arc<Open>> {
-        let mut opens = self.opens.lock();
-        let ids: Vec<u64> = opens.iter().filter(|(_, o)| o.tree.id == tree).map(|(id, _)| *id).collect();
-        ids.iter().filter_map(|id| opens.remove(id)).collect()
-    }
-
-    /// Ends the session, once: takes every open, to close them. Later requests find nothing.
-    pub(crate) fn end(&self) -> Vec<Arc<Open>> {
+    /// Ends the session, once: takes every open, to close or disconnect them. Later requests find nothing.
+    pub(crate) fn end(&self) -> Vec<u64> {
         self.ended.store(true, Ordering::Release);
         self.trees.lock().clear();
-        self.channels.lock().clear();
-        self.opens.lock().drain().map(|(_, o)| o).collect()
+        for channel in self.channels.lock().drain(..) {
+            channel.inbox.send(Notice::SessionEnded(self.id));
+        }
+        self.opens.lock().drain().collect()
     }
 }

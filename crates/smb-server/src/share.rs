@@ -17,6 +17,8 @@ pub(crate) struct Share {
     pub(crate) read_only: bool,
     pub(crate) encrypt: bool,
     pub(crate) hidden: bool,
+    /// Handles may be persistent (MS-SMB2 3.3.1.6 IsCA).
+    pub(crate) continuous: bool,
     pub(crate) target: ShareTarget,
     /// Set once, when it was taken away: requests on it get STATUS_NETWORK_NAME_DELETED.
     pub(crate) removed: AtomicBool,
@@ -44,6 +46,7 @@ impl Share {
             read_only: c.read_only,
             encrypt: c.encrypt,
             hidden: c.hidden,
+            continuous: c.continuous,
             target: ShareTarget::Disk(c.vfs),
             removed: AtomicBool::new(false),
             users: AtomicUsize::new(0),
@@ -59,6 +62,7 @@ impl Share {
             read_only: false,
             encrypt: false,
             hidden: true,
+            continuous: false,
             target: ShareTarget::Pipes,
             removed: AtomicBool::new(false),
             users: AtomicUsize::new(0),

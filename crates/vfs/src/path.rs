@@ -7,6 +7,8 @@ use std::fmt;
 
 use thiserror::Error;
 
+use crate::fold::fold;
+
 /// A path relative to a share's root, as validated components; the root itself has none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct VfsPath {
@@ -103,6 +105,12 @@ impl VfsPath {
     /// Whether `self` lies under `above` (or is it).
     pub fn starts_with(&self, above: &VfsPath) -> bool {
         self.parts.starts_with(&above.parts)
+    }
+
+    /// Whether both name the same on a volume whose names match without regard to case.
+    pub fn is_same_name(&self, other: &VfsPath) -> bool {
+        self.parts.len() == other.parts.len()
+            && self.parts.iter().zip(&other.parts).all(|(a, b)| a == b || fold(a) == fold(b))
     }
 
     /// `self` with its beginning `from` replaced by `to`, when it lies under `from`.

@@ -23,7 +23,7 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
     let q = CloseRequest::decode(&r.message).map_err(|_| NtStatus::INVALID_PARAMETER)?;
     let open = r.open(q.file_id)?;
     // Of two CLOSEs at once, one finds it.
-    let open = Loose::new(&r.server, r.session.remove_open(open.id).ok_or(NtStatus::FILE_CLOSED)?);
+    let open = r.server.release(&open).ok_or(NtStatus::FILE_CLOSED)?;
     let mut body = CloseResponse::default();
     if q.flags.contains(CloseFlags::POSTQUERY_ATTRIB)
         && let Some(f) = open.get().file()
@@ -113,10 +113,15 @@ async fn close_file(server: &Arc<Server>, open: &Arc<Open>, f: &FileOpen) -> Vfs
     f.settle(&ctx).await;
     let stored = f.node.close(&ctx).wait().await;
     if let Err(e) = stored {
-        let path = f.file.path_of(open.id.volatile);
-        tracing::error!(%path, share = %open.tree.share.name, "closed, but what was written is not stored: {e}");
+        let path = f.file.path_of(open.persistent);
+        let share = f.file.share_of(open.persistent);
+        tracing::error!(%path, %share, "closed, but what was written is not stored: {e}");
     }
-    if !server.files.leave(&f.file, open.id.volatile) {
+    let left = server.files.leave(&f.file, &f.stream, open.persistent);
+    if let Some(lease) = left.lease_gone {
+        server.leases.forget(lease);
+    }
+    if !left.remove {
         return stored;
     }
     // In a task of its own: whoever waits here may be given up, and the file be left undeletable.

@@ -5,14 +5,13 @@
 //! file changed (overwriting), because the backend never truncates by itself.
 
 mod contexts;
+mod keep;
+mod reconnect;
 mod rules;
 
 use std::sync::Arc;
 
-use smb_wire::context::CreateContexts;
-use smb_wire::msg::{
-    CreateAction, CreateDisposition, CreateOptions, CreateRequest, CreateResponse, OplockLevel,
-};
+use smb_wire::msg::{CreateAction, CreateDisposition, CreateOptions, CreateRequest, CreateResponse};
 use smb_wire::{AccessMask, Decode, FileAttributes, NtStatus};
 use vfs::{
     Attributes, BasicChange, ExtendedAttribute, Kind, Node, OpenMode, OpenRequest, Opened, Rights, Vfs,
@@ -20,17 +19,20 @@ use vfs::{
 };
 
 pub(crate) use self::contexts::read_attributes;
-use self::contexts::{Facts, Wanted};
+use self::contexts::Wanted;
 use super::close::Loose;
-use super::metadata::{basic, file_attributes, stored_attributes};
+use super::metadata::{file_attributes, stored_attributes};
 use crate::access;
+use crate::breaks::LeasedFile;
+use crate::files::caching::Wish;
 use crate::files::share_mode::ShareMode;
-use crate::files::{Member, Refusal};
-use crate::open::{FileOpen, Open, OpenTarget, Sequence};
+use crate::files::{Joining, Looks, Member, Refusal};
+use crate::open::{Created, FileOpen, Open, OpenTarget, Owner, Sequence};
 use crate::pipes::Pipe;
+use crate::replay::Reserved;
 use crate::request::{Reply, Request};
-use crate::share::OpenCounted;
 use crate::status;
+use keep::Replayed;
 
 /// How often an open starts again because names changed meanwhile.
 const ATTEMPTS: usize = 64;
@@ -64,15 +66,34 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
     if q.create_options.contains(CreateOptions::DELETE_ON_CLOSE) && path.is_root() {
         return Err(NtStatus::CANNOT_DELETE);
     }
+    if let Some(reconnect) = wanted.reconnect {
+        return reconnect::run(r, &q, &path, reconnect, &wanted).await;
+    }
     let plan = Plan::new(r, q, vfs, path, wanted)?;
-    for _ in 0..ATTEMPTS {
+    let reserved = match plan.replayed()? {
+        Replayed::Answer(open) => return plan.answer_again(&open).await,
+        Replayed::New(reserved) => reserved,
+    };
+    plan.close_instance().await?;
+    let mut races = 0;
+    loop {
         match plan.attempt().await {
-            Ok(done) => return plan.finish(done).await,
-            Err(Refusal::Again) => r.server.files.settled(&r.tree.share).await,
+            Ok(done) => return plan.finish(done, reserved).await,
+            Err(Refusal::Again) if races < ATTEMPTS => {
+                races += 1;
+                r.server.files.settled(&r.tree.share).await;
+            }
+            Err(Refusal::Again) => return Err(NtStatus::SHARING_VIOLATION),
             Err(Refusal::Status(s)) => return Err(s),
+            Err(Refusal::Contended { file, contention, status }) => {
+                r.server.send_breaks(&file, &contention.notices);
+                if contention.wait_until.is_none() {
+                    return Err(status);
+                }
+                r.wait_for_breaks(&file, &contention).await?;
+            }
         }
     }
-    Err(NtStatus::SHARING_VIOLATION)
 }
 
 /// Opens a pipe of IPC$ (MS-SMB2 3.3.5.9: the share is of type pipe).
@@ -83,19 +104,19 @@ fn open_pipe(r: &Request, q: &CreateRequest<'_>, name: &str) -> Result<Reply, Nt
         a if a.contains(AccessMask::MAXIMUM_ALLOWED) => AccessMask::FILE_ALL_ACCESS,
         a => a,
     };
-    let id = r.server.new_file_id();
-    let counted = OpenCounted::new(&r.tree.share);
     let target = OpenTarget::Pipe(pipe);
-    let open = Open {
-        id,
-        tree: Arc::clone(&r.tree),
-        access: granted.bits(),
-        target,
-        sequence: Sequence::new(r.header.channel_sequence()),
-        _counted: counted,
-    };
+    let owner = Owner { session: Arc::clone(&r.session), tree: Arc::clone(&r.tree) };
+    let (persistent, volatile) = (r.server.opens.persistent_id(), r.server.opens.number());
+    let sequence = Sequence::new(r.header.channel_sequence());
+    let open =
+        Open::new(persistent, volatile, owner, granted.bits(), target, sequence, Created::default());
+    let id = open.id();
+    r.server.opens.insert(Arc::new(open));
     let limit = r.server.config.limits.opens_per_session;
-    r.session.add_open(limit, Arc::new(open)).map_err(|_| NtStatus::INSUFFICIENT_RESOURCES)?;
+    if !r.session.add_open(limit, persistent, &r.tree) {
+        r.server.opens.remove(persistent);
+        return Err(NtStatus::INSUFFICIENT_RESOURCES);
+    }
     let body = CreateResponse {
         create_action: CreateAction::OPENED,
         allocation_size: 4096,
@@ -117,6 +138,8 @@ struct Plan<'a> {
     desired: AccessMask,
     /// What the share lets this user do.
     ceiling: AccessMask,
+    /// The oplock or lease that is asked for.
+    wish: Wish,
 }
 
 /// What the backend found, and what it may be used for.
@@ -150,7 +173,8 @@ impl<'a> Plan<'a> {
         {
             return Err(NtStatus::ACCESS_DENIED);
         }
-        Ok(Plan { r, q, vfs, path, wanted, desired, ceiling })
+        let wish = keep::wish(r, &q, wanted.lease.as_ref())?;
+        Ok(Plan { r, q, vfs, path, wanted, desired, ceiling, wish })
     }
 
     fn disposition(&self) -> CreateDisposition {
@@ -253,35 +277,60 @@ impl<'a> Plan<'a> {
     /// Closes an open that no client will hear of, and takes back what it has made.
     async fn give_up(loose: Loose, created: bool) {
         if created && let Some(f) = loose.get().file() {
-            f.file.delete_if_alone(loose.get().id.volatile);
+            f.file.delete_if_alone(loose.get().persistent);
         }
         loose.close().await;
     }
 
     fn join(&self, found: &Found, generation: u64) -> Result<Loose, Refusal> {
-        let id = self.r.server.new_file_id();
+        let (server, opens) = (&self.r.server, &self.r.server.opens);
+        let (id, persistent) = (found.opened.node.id(), opens.persistent_id());
+        if self.r.tree.share.continuous {
+            self.check_absent(id)?;
+        }
+        let access = found.granted | self.implied();
         let member = Member {
-            volatile: id.volatile,
+            open: persistent,
+            stream: None,
             // Overwriting is judged like an open for writing.
-            mode: ShareMode { access: found.granted | self.implied(), share: self.q.share_access },
+            mode: ShareMode { access, share: self.q.share_access },
+            looks: Looks::of(access),
+            holder: None,
             share: Arc::clone(&self.r.tree.share),
             path: found.opened.path.clone(),
             delete_on_close: self.q.create_options.contains(CreateOptions::DELETE_ON_CLOSE),
         };
-        let file = self.r.server.files.join(found.opened.node.id(), generation, member)?;
-        let open = Open {
-            id,
-            tree: Arc::clone(&self.r.tree),
-            access: found.granted.bits(),
-            target: OpenTarget::File(FileOpen::new(
-                Arc::clone(&found.opened.node),
-                file,
-                self.q.create_options,
-            )),
-            sequence: Sequence::new(self.r.header.channel_sequence()),
-            _counted: OpenCounted::new(&self.r.tree.share),
+        let joining = Joining {
+            wish: self.wish,
+            overwrites: self.overwrites(),
+            directory: found.opened.stat.kind == Kind::Directory,
+            token: opens.number(),
+            patience: self.patience(),
+            now: server.env.moment(),
         };
-        Ok(Loose::new(&self.r.server, Arc::new(open)))
+        let join = || server.files.join(id, generation, member, joining);
+        let (joined, notices) = match self.wish {
+            Wish::Lease(l) => server.leases.join(
+                l.id,
+                |leased| leased.file.id() == id,
+                || Refusal::Status(NtStatus::INVALID_PARAMETER),
+                || {
+                    let (joined, notices) = join()?;
+                    let leased = LeasedFile { file: Arc::clone(&joined.file) };
+                    Ok(((joined, notices), leased))
+                },
+            ),
+            _ => join(),
+        }?;
+        server.send_breaks(&joined.file, &notices);
+        let node = Arc::clone(&found.opened.node);
+        let target = OpenTarget::File(FileOpen::new(node, joined, self.q.create_options));
+        let owner = Owner { session: Arc::clone(&self.r.session), tree: Arc::clone(&self.r.tree) };
+        let sequence = Sequence::new(self.r.header.channel_sequence());
+        let access = found.granted.bits();
+        let created = self.created(self.action(found.opened.created));
+        let open = Open::new(persistent, opens.number(), owner, access, target, sequence, created);
+        Ok(Loose::new(server, Arc::new(open)))
     }
 
     fn request(&self, path: &VfsPath, mode: OpenMode, kind: Option<Kind>, rights: Rights) -> OpenRequest {
@@ -453,7 +502,7 @@ impl<'a> Plan<'a> {
     }
 
     /// Overwrites and reserves space as asked, hands the open to the session, and answers.
-    async fn finish(&self, done: Done) -> Result<Reply, NtStatus> {
+    async fn finish(&self, done: Done, reserved: Option<Reserved>) -> Result<Reply, NtStatus> {
         let Done { open: loose, found } = done;
         let stat = match self.change(loose.get(), &found).await {
             Ok(stat) => stat,
@@ -463,35 +512,23 @@ impl<'a> Plan<'a> {
             }
         };
         let open = Arc::clone(loose.get());
+        self.keep(&open);
+        self.r.server.opens.insert(Arc::clone(&open));
         let limit = self.r.server.config.limits.opens_per_session;
-        if self.r.session.add_open(limit, Arc::clone(&open)).is_err() {
+        if !self.r.session.add_open(limit, open.persistent, &self.r.tree) {
+            self.r.server.opens.remove(open.persistent);
             Plan::give_up(loose, found.opened.created).await;
             return Err(NtStatus::INSUFFICIENT_RESOURCES);
         }
+        if let Some(reserved) = reserved {
+            reserved.made(open.persistent);
+        }
         loose.keep();
-        let b = basic(&stat);
         let maximal = self
             .wanted
             .maximal_access
             .map(|_| access::maximal(&self.r.session.user, found.security.as_deref()) & self.ceiling);
-        let contexts =
-            contexts::answer(&self.wanted, &Facts { maximal, written: b.last_write_time, id: stat.id });
-        let body = CreateResponse {
-            // No oplock and no lease: see `files`.
-            oplock_level: OplockLevel::NONE,
-            create_action: self.action(found.opened.created),
-            creation_time: b.creation_time,
-            last_access_time: b.last_access_time,
-            last_write_time: b.last_write_time,
-            change_time: b.change_time,
-            allocation_size: stat.allocation,
-            end_of_file: stat.size,
-            file_attributes: b.file_attributes,
-            file_id: open.id,
-            contexts: CreateContexts::from_bytes(contexts.as_contexts().as_bytes()),
-            ..CreateResponse::default()
-        };
-        Ok(Reply { file_id: Some(open.id), ..Reply::ok(&body) })
+        Ok(keep::answer(&open, &stat, &self.wanted, maximal, open.created.action, true))
     }
 
     fn action(&self, created: bool) -> CreateAction {

@@ -1,15 +1,15 @@
 //! LOCK (MS-SMB2 3.3.5.14).
 //!
-//! Lock sequences (3.3.5.14, verifying replays) matter to resilient, durable and persistent opens, of which there are
-//! none yet: their place is [`crate::open::Open`].
+//! A request that was carried out already ([`crate::open::LockSequences`]) is answered with success again.
 
 use std::pin::pin;
 
 use futures_util::future::{Either, select};
-use smb_wire::msg::{LockElement, LockFlags, LockRequest, LockResponse};
+use smb_wire::msg::{Capabilities, LockElement, LockFlags, LockRequest, LockResponse};
 use smb_wire::{AccessMask, Decode, NtStatus};
 use vfs::Kind;
 
+use crate::durable::Kept;
 use crate::files::LockWait;
 use crate::files::locks::{LockRange, LockRefusal};
 use crate::open::{FileOpen, Open};
@@ -37,6 +37,10 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
     if !AccessMask::from_bits_retain(open.access).intersects(AccessMask::READ_DATA | AccessMask::WRITE_DATA) {
         return Err(NtStatus::ACCESS_DENIED);
     }
+    let verifies = verifies_sequences(r, &open);
+    if verifies && open.lock_sequences.lock().is_repeated(q.lock_sequence) {
+        return Ok(Reply::ok(&LockResponse {}));
+    }
     let elements: Vec<LockElement> = q.locks.iter().collect();
     if elements.len() > ELEMENTS_MAX {
         return Err(NtStatus::INSUFFICIENT_RESOURCES);
@@ -48,7 +52,18 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
     } else {
         lock(r, &open, f, &elements).await?;
     }
+    if verifies {
+        open.lock_sequences.lock().note(q.lock_sequence);
+    }
     Ok(Reply::ok(&LockResponse {}))
+}
+
+/// MS-SMB2 3.3.5.14: whether a client may send LOCK requests again.
+fn verifies_sequences(r: &Request, open: &Open) -> bool {
+    let multichannel = Capabilities::MULTI_CHANNEL.bits();
+    r.facts.dialect != 0x0202
+        && (open.durable.lock().kept != Kept::No
+            || (r.facts.dialect >= 0x0300 && r.facts.server_capabilities & multichannel != 0))
 }
 
 /// MS-SMB2 3.3.5.14.1: what was unlocked before an element fails stays unlocked.
@@ -58,7 +73,7 @@ fn unlock(open: &Open, f: &FileOpen, elements: &[LockElement]) -> Result<(), NtS
             return Err(NtStatus::INVALID_PARAMETER);
         }
         let range = LockRange::new(e.offset, e.length).ok_or(INVALID_LOCK_RANGE)?;
-        if !f.file.unlock(open.id.volatile, range) {
+        if !f.stream.unlock(open.persistent, range) {
             return Err(NtStatus::RANGE_NOT_LOCKED);
         }
     }
@@ -81,17 +96,19 @@ async fn lock(r: &Request, open: &Open, f: &FileOpen, elements: &[LockElement]) 
         let range = LockRange::new(e.offset, e.length).ok_or(INVALID_LOCK_RANGE)?;
         wanted.push((range, exclusive, at_once));
     }
-    let owner = open.id.volatile;
+    // MS-FSA 2.1.5.8: others must not go on with what they cached.
+    f.changes_data(&r.server);
+    let owner = open.persistent;
     if let [(range, exclusive, false)] = wanted[..] {
-        return match f.file.lock_or_wait(owner, range, exclusive).map_err(refused)? {
+        return match f.stream.lock_or_wait(&f.file, owner, range, exclusive).map_err(refused)? {
             None => Ok(()),
             Some(wait) => wait_for(r, wait).await,
         };
     }
     for (i, (range, exclusive, _)) in wanted.iter().enumerate() {
-        if let Err(e) = f.file.try_lock(owner, *range, *exclusive) {
+        if let Err(e) = f.stream.try_lock(&f.file, owner, *range, *exclusive) {
             for (range, exclusive, _) in &wanted[..i] {
-                f.file.undo_lock(owner, *range, *exclusive);
+                f.stream.undo_lock(owner, *range, *exclusive);
             }
             return Err(refused(e));
         }

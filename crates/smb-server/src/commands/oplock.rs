@@ -1,33 +1,83 @@
-//! OPLOCK_BREAK acknowledgments (MS-SMB2 3.3.5.22). No oplock or lease is ever granted (see `files`), so none is being
-//! broken, and every acknowledgment is out of place.
+//! OPLOCK_BREAK acknowledgements (MS-SMB2 3.3.5.22).
 
-use smb_wire::msg::{LeaseBreakAcknowledgment, OplockBreak, OplockLevel, is_lease_break};
+use std::sync::atomic::Ordering;
+
+use smb_wire::msg::{
+    LeaseBreakAcknowledgment, LeaseBreakFlags, LeaseState, OplockBreak, OplockLevel, is_lease_break,
+};
 use smb_wire::{Decode, NtStatus};
 
+use crate::files::caching::{HolderId, LeaseId, Refused, level_of, state_of};
 use crate::request::{Reply, Request};
 
 /// Handles an OPLOCK_BREAK.
 pub(crate) async fn handle(r: Request) -> Reply {
-    Reply::error(run(&r))
+    let result = match is_lease_break(&r.message) {
+        Ok(true) => lease(&r),
+        Ok(false) => oplock(&r),
+        Err(_) => Err(NtStatus::INVALID_PARAMETER),
+    };
+    result.into()
 }
 
-fn run(r: &Request) -> NtStatus {
-    let Ok(is_lease) = is_lease_break(&r.message) else { return NtStatus::INVALID_PARAMETER };
-    if is_lease {
-        // MS-SMB2 3.3.5.22.2: no lease table of this client.
-        return match LeaseBreakAcknowledgment::decode(&r.message) {
-            Ok(_) => NtStatus::OBJECT_NAME_NOT_FOUND,
-            Err(_) => NtStatus::INVALID_PARAMETER,
-        };
+/// MS-SMB2 3.3.5.22.1.
+fn oplock(r: &Request) -> Result<Reply, NtStatus> {
+    let q = OplockBreak::decode(&r.message).map_err(|_| NtStatus::INVALID_PARAMETER)?;
+    let open = r.open(q.file_id)?;
+    let f = open.file().ok_or(NtStatus::INVALID_OPLOCK_PROTOCOL)?;
+    let holder = HolderId::Oplock(open.persistent);
+    let had = f.file.held(holder).filter(|h| h.breaking).ok_or(NtStatus::INVALID_OPLOCK_PROTOCOL)?;
+    let allowed = match level_of(had.state) {
+        OplockLevel::BATCH => {
+            matches!(q.oplock_level, OplockLevel::NONE | OplockLevel::LEVEL_II | OplockLevel::EXCLUSIVE)
+        }
+        _ => matches!(q.oplock_level, OplockLevel::NONE | OplockLevel::LEVEL_II),
+    };
+    if !allowed {
+        f.file.revoke(holder);
+        let is_lease = q.oplock_level == OplockLevel::LEASE;
+        return Err(if is_lease { NtStatus::INVALID_PARAMETER } else { NtStatus::INVALID_OPLOCK_PROTOCOL });
     }
-    let Ok(q) = OplockBreak::decode(&r.message) else { return NtStatus::INVALID_PARAMETER };
-    if let Err(status) = r.open(q.file_id) {
-        return status;
+    let kept = match q.oplock_level {
+        OplockLevel::LEVEL_II => state_of(OplockLevel::LEVEL_II),
+        _ => LeaseState::empty(),
+    };
+    match f.file.acknowledge(holder, kept, r.server.env.moment()) {
+        Ok(more) => {
+            let level = if more.is_some() { OplockLevel::NONE } else { level_of(kept) };
+            r.server.send_breaks(&f.file, more.as_slice());
+            Ok(Reply::ok(&OplockBreak { oplock_level: level, file_id: open.id() }))
+        }
+        Err(Refused::TooMuch) => {
+            f.file.revoke(holder);
+            Err(NtStatus::REQUEST_NOT_ACCEPTED)
+        }
+        Err(Refused::NotBreaking) => Err(NtStatus::INVALID_OPLOCK_PROTOCOL),
     }
-    // MS-SMB2 3.3.5.22.1: a lease is not acknowledged this way, and the state is not "breaking".
-    if q.oplock_level == OplockLevel::LEASE {
-        NtStatus::INVALID_PARAMETER
-    } else {
-        NtStatus::INVALID_OPLOCK_PROTOCOL
+}
+
+/// MS-SMB2 3.3.5.22.2.
+fn lease(r: &Request) -> Result<Reply, NtStatus> {
+    let q = LeaseBreakAcknowledgment::decode(&r.message).map_err(|_| NtStatus::INVALID_PARAMETER)?;
+    let id = LeaseId { client: r.facts.client_guid, key: q.lease_key };
+    let leased = r.server.leases.find(id).ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
+    let holder = HolderId::Lease(id);
+    for open in leased.file.opens_of(holder) {
+        if let Some(open) = r.server.opens.find(open) {
+            open.replayable.store(false, Ordering::Relaxed);
+        }
+    }
+    match leased.file.acknowledge(holder, q.lease_state, r.server.env.moment()) {
+        Ok(more) => {
+            r.server.send_breaks(&leased.file, more.as_slice());
+            Ok(Reply::ok(&LeaseBreakAcknowledgment {
+                flags: LeaseBreakFlags::empty(),
+                lease_key: q.lease_key,
+                lease_state: q.lease_state,
+                lease_duration: 0,
+            }))
+        }
+        Err(Refused::TooMuch) => Err(NtStatus::REQUEST_NOT_ACCEPTED),
+        Err(Refused::NotBreaking) => Err(NtStatus::UNSUCCESSFUL),
     }
 }

@@ -70,7 +70,7 @@ fn check(open: &Open, file: &FileOpen, q: &ReadRequest<'_>) -> Result<(), NtStat
     if q.offset.checked_add(u64::from(q.length)).is_none_or(|end| end > i64::MAX as u64) {
         return Err(NtStatus::INVALID_PARAMETER);
     }
-    file.file.check_io(open.id.volatile, q.offset, u64::from(q.length), false)
+    file.stream.check_io(open.persistent, q.offset, u64::from(q.length), false)
 }
 
 /// A READ that was passed to the backend.

@@ -16,6 +16,7 @@ use vfs::{Attributes, Kind};
 
 use super::create::read_attributes;
 use crate::access;
+use crate::files::caching::Operation;
 use crate::open::{FileOpen, Open, Pass};
 use crate::request::{Reply, Request};
 use crate::status;
@@ -94,6 +95,7 @@ async fn file(r: &Request, open: &Open, f: &FileOpen, q: &SetInfoRequest<'_>) ->
         C::END_OF_FILE => {
             let size = short(FileEndOfFileInformation::decode(q.buffer))?.end_of_file;
             resizable(open, f, size)?;
+            f.changes_data(&r.server);
             f.node.set_len(&ctx, size).wait().await.map_err(status::of_vfs)?;
             f.written.store(true, Ordering::Relaxed);
             f.write_out(&ctx).await.map_err(status::of_vfs)
@@ -101,6 +103,7 @@ async fn file(r: &Request, open: &Open, f: &FileOpen, q: &SetInfoRequest<'_>) ->
         C::ALLOCATION => {
             let size = short(FileAllocationInformation::decode(q.buffer))?.allocation_size;
             resizable(open, f, size)?;
+            f.changes_data(&r.server);
             f.node.set_allocation(&ctx, size).wait().await.map_err(status::of_vfs)?;
             f.written.store(true, Ordering::Relaxed);
             f.write_out(&ctx).await.map_err(status::of_vfs)
@@ -160,10 +163,13 @@ async fn disposition_ex(r: &Request, open: &Open, f: &FileOpen, buffer: &[u8]) -
     let delete = flags.contains(DispositionFlags::DELETE);
     let ignore_read_only = flags.contains(DispositionFlags::IGNORE_READONLY_ATTRIBUTE);
     may_dispose(r, open, f, delete, ignore_read_only).await?;
+    if delete {
+        r.contend(f, Operation::Names).await?;
+    }
     if flags.contains(DispositionFlags::ON_CLOSE) {
-        f.file.set_delete_on_close(open.id.volatile, delete);
+        f.file.set_delete_on_close(open.persistent, delete);
     } else {
-        f.file.set_delete_pending(open.id.volatile, delete);
+        f.file.set_delete_pending(open.persistent, delete);
     }
     Ok(())
 }
@@ -171,7 +177,10 @@ async fn disposition_ex(r: &Request, open: &Open, f: &FileOpen, buffer: &[u8]) -
 /// FileDispositionInformation (MS-FSA 2.1.5.15.3).
 async fn dispose(r: &Request, open: &Open, f: &FileOpen, delete: bool) -> Result<(), NtStatus> {
     may_dispose(r, open, f, delete, false).await?;
-    f.file.set_delete_pending(open.id.volatile, delete);
+    if delete {
+        r.contend(f, Operation::Names).await?;
+    }
+    f.file.set_delete_pending(open.persistent, delete);
     Ok(())
 }
 
@@ -186,7 +195,7 @@ async fn may_dispose(
     require(open, AccessMask::DELETE)?;
     if delete {
         let ctx = r.ctx();
-        if f.file.path_of(open.id.volatile).is_root() {
+        if f.file.path_of(open.persistent).is_root() {
             return Err(NtStatus::CANNOT_DELETE);
         }
         let stat = f.node.stat(&ctx).wait().await.map_err(status::of_vfs)?;

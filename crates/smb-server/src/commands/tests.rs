@@ -76,6 +76,7 @@ impl World {
         let config = ServerConfig {
             name: "TEST".into(),
             guid: Guid([1; 16]),
+            boot: 1,
             signing: Protection::Enabled,
             encryption: Protection::Enabled,
             dialect_min: 0x0202,
@@ -116,6 +117,7 @@ impl World {
             read_only: false,
             encrypt: false,
             hidden: false,
+            continuous: false,
         }
     }
 

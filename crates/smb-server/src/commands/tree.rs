@@ -93,7 +93,7 @@ pub(crate) fn disconnect(server: &Arc<Server>, session: &Arc<Session>, tree: &Ar
         return NtStatus::NETWORK_NAME_DELETED.into();
     }
     tree.leave();
-    let closing = server.close_opens(session.take_opens_of(tree.id));
+    let closing = server.close_opens_of(session, tree);
     Outcome::Pending(Box::pin(async move {
         closing.await;
         Reply::ok(&TreeDisconnectResponse {})

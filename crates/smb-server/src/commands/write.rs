@@ -10,6 +10,7 @@ use smb_wire::{AccessMask, Decode, NtStatus};
 use vfs::{Kind, VfsError, VfsResult};
 
 use super::descriptors;
+use crate::Server;
 use crate::connection::Outcome;
 use crate::open::{FileOpen, Open, Pass};
 use crate::request::{Reply, Request};
@@ -54,7 +55,7 @@ fn begin(r: &Request, whole: &Sg, piped: Option<Piped>) -> Result<Outcome, NtSta
         let prefers = open.file().is_some_and(|f| f.node.prefers_pipes()) && !by_memory;
         r.facts.pipes.store(prefers, Ordering::Relaxed);
     }
-    let job = Job { open, c, offset: q.offset };
+    let job = Job { server: Arc::clone(&r.server), open, c, offset: q.offset };
     match from {
         None => match piped {
             Some(piped) => Ok(job.run(Payload::Piped(piped))),
@@ -124,11 +125,12 @@ fn check(open: &Open, q: &WriteRequest<'_>, length: u32) -> Result<(), NtStatus>
 /// Whether no byte-range lock is in the way.
 fn unlocked(open: &Open, offset: u64, length: u32) -> Result<(), NtStatus> {
     let Some(file) = open.file() else { return Err(NtStatus::INVALID_DEVICE_REQUEST) };
-    file.file.check_io(open.id.volatile, offset, u64::from(length), true)
+    file.stream.check_io(open.persistent, offset, u64::from(length), true)
 }
 
 /// A WRITE whose payload is here.
 struct Job {
+    server: Arc<Server>,
     open: Arc<Open>,
     c: Ctx,
     offset: u64,
@@ -140,6 +142,7 @@ impl Job {
         let Some(pass) = Pass::new(&self.open) else { return NtStatus::FILE_CLOSED.into() };
         let Some(file) = pass.open().file() else { return NtStatus::INVALID_DEVICE_REQUEST.into() };
         file.written.store(true, Ordering::Relaxed);
+        file.changes_data(&self.server);
         if matches!(&data, Payload::Bytes(b) if b.is_empty()) {
             return Outcome::Reply(finish(Ok(0)));
         }

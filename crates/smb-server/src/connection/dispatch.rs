@@ -8,14 +8,15 @@ use counters::Tally;
 use smb_auth::sign::SigningKey;
 use smb_wire::header::{RELATED_SESSION_ID, RELATED_TREE_ID};
 use smb_wire::msg::{EchoRequest, EchoResponse, LogoffRequest, LogoffResponse, TreeDisconnectRequest};
-use smb_wire::{Command, Decode, Header, HeaderFlags, NtStatus};
+use smb_wire::{Command, Decode, FileId, Header, HeaderFlags, NtStatus};
 
 use super::chain::{Chain, Finished, Item, Outcome, Running};
 use super::counting::Counted;
 use super::encode::COMPOUND_MAX;
 use super::{Engine, Pull, Slotted};
 use crate::commands;
-use crate::open::Sequenced;
+use crate::durable::SessionEnd;
+use crate::open::{Open, Sequenced};
 use crate::request::{Cancel, Pending, Reply, Request};
 use crate::session::{Protected, Session};
 use crate::share::Tree;
@@ -222,8 +223,11 @@ impl Engine {
             chain.related.file_id = Some(id);
             // MS-SMB2 3.3.5.2.10. What is not open its handler says.
             if self.facts.dialect >= 0x0300
-                && let Some(open) = admitted.session.open(id)
+                && let Some(open) = self.find_open(&admitted.session, id)
             {
+                if header.command == Command::CLOSE {
+                    self.forget_open(&admitted.session);
+                }
                 // These begin in this call, before anybody could close it.
                 if matches!(header.command, Command::READ | Command::WRITE) {
                     looked_up = Some(Arc::clone(&open));
@@ -365,6 +369,24 @@ impl Engine {
         Ok((tree, channel.tallies.last.clone()))
     }
 
+    /// The open of a session that a FileId names: mostly the one that was used last.
+    fn find_open(&mut self, session: &Arc<Session>, id: FileId) -> Option<Arc<Open>> {
+        let channel = self.channels.get_mut(&session.id)?;
+        if let Some(open) = channel.last_open.as_ref().filter(|o| o.id() == id) {
+            return Some(Arc::clone(open));
+        }
+        let open = self.server.opens.get(id).filter(|o| o.is_of_session(session))?;
+        channel.last_open = Some(Arc::clone(&open));
+        Some(open)
+    }
+
+    /// Lets go of the open used last: it is about to be closed.
+    fn forget_open(&mut self, session: &Session) {
+        if let Some(channel) = self.channels.get_mut(&session.id) {
+            channel.last_open = None;
+        }
+    }
+
     /// MS-SMB2 3.3.5.6: ends the session on all its channels.
     fn logoff(&mut self, session: Arc<Session>) -> Outcome {
         self.channels.remove(&session.id);
@@ -372,7 +394,7 @@ impl Engine {
             self.unauthenticated = self.server.enter_unauthenticated(self.server.env.instant(self.now));
         }
         self.server.remove_session(session.id);
-        let closing = self.server.close_opens(session.end());
+        let closing = self.server.end_session(&session, SessionEnd::Disconnected);
         later(async move {
             closing.await;
             Reply::ok(&LogoffResponse {})

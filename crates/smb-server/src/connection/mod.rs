@@ -17,6 +17,7 @@ mod dispatch;
 mod encode;
 mod error;
 mod negotiate;
+mod notices;
 mod outgoing;
 mod receive;
 mod sealing;
@@ -48,7 +49,9 @@ use smb_auth::sign::SigningKey;
 use smb_direct::BufferDescriptorV1;
 use smb_wire::{Guid, NtStatus};
 
-use crate::open::Sequenced;
+use crate::durable::SessionEnd;
+use crate::inbox::Inbox;
+use crate::open::{Open, Sequenced};
 use crate::request::{ConnectionFacts, Reply};
 use crate::server::{ConnectionGuard, Unauthenticated};
 use crate::session::Session;
@@ -79,6 +82,8 @@ pub(crate) struct Engine {
     running: FuturesUnordered<Slotted>,
     announced: Arc<Mutex<Vec<u64>>>,
     next_slot: u64,
+    /// What other threads have to say.
+    inbox: Arc<Inbox>,
     out: VecDeque<OutMessage>,
     /// Where headers are encoded.
     scratch: Vec<u8>,
@@ -108,6 +113,8 @@ struct Channel {
     signing: Arc<SigningKey>,
     /// The tree connect used last: nearly always the one that is used next.
     last_tree: Option<Arc<Tree>>,
+    /// The open used last, likewise.
+    last_open: Option<Arc<Open>>,
     tallies: Tallies,
 }
 
@@ -191,6 +198,7 @@ impl Engine {
             running: FuturesUnordered::new(),
             announced: Arc::default(),
             next_slot: 1,
+            inbox: Arc::default(),
             out: VecDeque::new(),
             scratch: Vec::new(),
             out_bytes: 0,
@@ -272,6 +280,7 @@ impl Engine {
         let mut any = false;
         loop {
             any |= self.seal_waiting(cx);
+            any |= self.take_notices(cx);
             self.ended()?;
             let next = self.running.poll_next_unpin(cx);
             any |= self.send_interims();
@@ -339,6 +348,8 @@ impl Engine {
             }
         }
         self.parked.clear();
+        self.inbox.close();
+        self.server.clients.remove(self.facts.client_guid, &self.inbox);
         let id = self.facts.id;
         for (_, channel) in self.channels.drain() {
             let session = channel.session;
@@ -349,7 +360,7 @@ impl Engine {
             };
             if last && !session.is_ended() {
                 self.server.remove_session(session.id);
-                self.server.close_opens(session.end()).await;
+                self.server.end_session(&session, SessionEnd::Disconnected).await;
             }
         }
     }

@@ -161,7 +161,7 @@ impl Engine {
         let multi_credit = dialect >= 0x0210;
         let mut capabilities = Capabilities::empty();
         if multi_credit {
-            capabilities |= Capabilities::LARGE_MTU;
+            capabilities |= Capabilities::LARGE_MTU | Capabilities::LEASING;
         }
         if dialect >= 0x0300 {
             capabilities |= Capabilities::MULTI_CHANNEL;
@@ -185,6 +185,9 @@ impl Engine {
             multi_credit,
             ..(*self.facts).clone()
         });
+        if dialect >= 0x0210 {
+            self.server.clients.add(client_guid, &self.inbox);
+        }
     }
 
     /// The fixed part of a response.

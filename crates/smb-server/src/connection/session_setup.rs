@@ -16,6 +16,7 @@ use smb_wire::{Decode, Header, HeaderFlags, NtStatus};
 use super::negotiate::Negotiated;
 use super::{Channel, Engine, HashInto, Outcome};
 use crate::Protection;
+use crate::durable::SessionEnd;
 use crate::identity::User;
 use crate::request::Reply;
 use crate::server::SessionId;
@@ -293,10 +294,17 @@ impl Engine {
             peer: self.facts.peer,
             transport: self.facts.transport,
             credits: self.credits.shown(),
+            inbox: Arc::clone(&self.inbox),
         });
         self.unauthenticated = None;
         self.channels
-            .insert(session.id, Channel { session, signing, last_tree: None, tallies: Default::default() });
+            .insert(session.id, Channel {
+                session,
+                signing,
+                last_tree: None,
+                last_open: None,
+                tallies: Default::default(),
+            });
     }
 
     /// MS-SMB2 3.3.5.5.3: a client that reconnects ends the session it had before, if it is the same user's.
@@ -311,7 +319,7 @@ impl Engine {
         let Some(old) = same else { return Outcome::Reply(reply) };
         self.channels.remove(&previous);
         self.server.remove_session(previous);
-        let closing = self.server.close_opens(old.end());
+        let closing = self.server.end_session(&old, SessionEnd::Disconnected);
         Outcome::Pending(Box::pin(async move {
             closing.await;
             reply

@@ -85,6 +85,7 @@ async fn draining_cuts_what_is_left() {
         read_only: false,
         encrypt: false,
         hidden: false,
+        continuous: false,
     };
     world.server.add_share(share).expect("a new name");
     let (stream, serving) = world.dial().await;

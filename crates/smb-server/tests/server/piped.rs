@@ -34,6 +34,7 @@ fn world(folder: &Path) -> World {
         read_only: false,
         encrypt: false,
         hidden: false,
+        continuous: false,
     };
     world.server.add_share(share).expect("a new name");
     world

@@ -59,6 +59,7 @@ impl World {
         let config = ServerConfig {
             name: "WORLD".into(),
             guid: smb_wire::Guid([7; 16]),
+            boot: 1,
             signing: Protection::Enabled,
             encryption: Protection::Enabled,
             dialect_min: 0x0202,
@@ -78,6 +79,7 @@ impl World {
                 read_only: false,
                 encrypt: false,
                 hidden: false,
+                continuous: false,
             };
             server.add_share(share).expect("a new name");
         }

@@ -1,15 +1,18 @@
 //! Create contexts (MS-SMB2 2.2.13.2, 2.2.14.2): what a request asks for beside the open, and what is answered.
 //!
-//! Leases, durable and persistent handles, application instances, Apple's and the POSIX extensions are not there yet:
-//! their contexts are ignored as those of a server without them (MS-SMB2 3.3.5.9), which grants nothing. Reconnecting
-//! a durable handle finds none.
+//! Apple's and the POSIX extensions are not there yet: their contexts are ignored as those of a server without them
+//! (MS-SMB2 3.3.5.9).
 
 use smb_wire::context::{
-    CreateContexts, CreateContextsBuf, CreateRequestContext, CreateResponseContext, DiskId, MaximalAccess,
+    CreateContexts, CreateContextsBuf, CreateRequestContext, CreateResponseContext, DiskId, DurableReconnectV2,
+    DurableRequestV2, DurableResponseV2, Lease, LeaseFlags, LeaseV2, MaximalAccess,
 };
 use smb_wire::fscc::FullEas;
-use smb_wire::{AccessMask, FileTime, NtStatus};
+use smb_wire::{AccessMask, FileId, FileTime, NtStatus};
 use vfs::{ExtendedAttribute, NodeId};
+
+use crate::files::caching::{Held, LeaseId, LeaseVersion};
+use crate::open::AppInstance;
 
 /// What the contexts of a request ask for.
 #[derive(Default)]
@@ -22,14 +25,28 @@ pub(super) struct Wanted {
     /// Maximal access, unless the file was last changed at the time given.
     pub(super) maximal_access: Option<Option<FileTime>>,
     pub(super) disk_id: bool,
+    pub(super) lease: Option<Lease>,
+    /// A durable handle of version 1.
+    pub(super) durable: bool,
+    pub(super) durable_v2: Option<DurableRequestV2>,
+    pub(super) reconnect: Option<Reconnect>,
+    pub(super) app_instance: Option<AppInstance>,
+}
+
+/// A durable open that a client has come back for.
+#[derive(Clone, Copy)]
+pub(super) enum Reconnect {
+    V1(FileId),
+    V2(DurableReconnectV2),
 }
 
 /// Reads the contexts.
 ///
 /// # Errors
-/// INVALID_PARAMETER for a broken list, OBJECT_NAME_NOT_FOUND for a snapshot or a durable handle, which do not exist.
+/// INVALID_PARAMETER for a broken list and for contexts that exclude each other, OBJECT_NAME_NOT_FOUND for a snapshot.
 pub(super) fn read(contexts: CreateContexts<'_>) -> Result<Wanted, NtStatus> {
     let mut w = Wanted::default();
+    let (mut app_id, mut app_version) = (None, None);
     for context in contexts.requests() {
         match context.map_err(|_| NtStatus::INVALID_PARAMETER)? {
             CreateRequestContext::ExtendedAttributes(bytes) => {
@@ -47,22 +64,31 @@ pub(super) fn read(contexts: CreateContexts<'_>) -> Result<Wanted, NtStatus> {
             CreateRequestContext::QueryOnDiskId => w.disk_id = true,
             // MS-SMB2 3.3.5.9.4: no snapshot of that time.
             CreateRequestContext::Timewarp(_) => return Err(NtStatus::OBJECT_NAME_NOT_FOUND),
-            // MS-SMB2 3.3.5.9.7, 3.3.5.9.12: no such open.
-            CreateRequestContext::DurableReconnect(_) | CreateRequestContext::DurableReconnectV2(_) => {
-                return Err(NtStatus::OBJECT_NAME_NOT_FOUND);
-            }
-            CreateRequestContext::Durable
-            | CreateRequestContext::DurableV2(_)
-            | CreateRequestContext::Lease(_)
-            | CreateRequestContext::AppInstanceId(_)
-            | CreateRequestContext::AppInstanceVersion(_)
-            | CreateRequestContext::SvhdxOpenDevice(_)
+            CreateRequestContext::DurableReconnect(id) => w.set_reconnect(Reconnect::V1(id))?,
+            CreateRequestContext::DurableReconnectV2(q) => w.set_reconnect(Reconnect::V2(q))?,
+            CreateRequestContext::Durable => w.durable = true,
+            CreateRequestContext::DurableV2(q) => w.durable_v2 = Some(q),
+            CreateRequestContext::Lease(lease) => w.lease = Some(lease),
+            CreateRequestContext::AppInstanceId(id) => app_id = Some(id),
+            CreateRequestContext::AppInstanceVersion(v) => app_version = Some((v.high, v.low)),
+            CreateRequestContext::SvhdxOpenDevice(_)
             | CreateRequestContext::Aapl(_)
             | CreateRequestContext::Posix(_)
             | CreateRequestContext::Unknown(_) => {}
         }
     }
-    Ok(w)
+    w.app_instance = app_id.map(|id| AppInstance { id, version: app_version });
+    // MS-SMB2 3.3.5.9.6, 3.3.5.9.7, 3.3.5.9.10, 3.3.5.9.12: of these, each excludes the others; but a request of version 1
+    // beside a reconnect of version 1 is ignored.
+    let v2 = w.durable_v2.is_some() && (w.durable || w.reconnect.is_some());
+    let reconnect_v2 = matches!(w.reconnect, Some(Reconnect::V2(_))) && w.durable;
+    if v2 || reconnect_v2 { Err(NtStatus::INVALID_PARAMETER) } else { Ok(w) }
+}
+
+impl Wanted {
+    fn set_reconnect(&mut self, reconnect: Reconnect) -> Result<(), NtStatus> {
+        if self.reconnect.replace(reconnect).is_some() { Err(NtStatus::INVALID_PARAMETER) } else { Ok(()) }
+    }
 }
 
 /// Reads a list of extended attributes (MS-FSCC 2.4.16).
@@ -90,6 +116,16 @@ pub(super) struct Facts {
     pub(super) maximal: Option<AccessMask>,
     pub(super) written: FileTime,
     pub(super) id: NodeId,
+    /// The lease that the open belongs to.
+    pub(super) lease: Option<(LeaseId, Held)>,
+    pub(super) durable: Option<DurableAnswer>,
+}
+
+/// A durable handle that was granted.
+#[derive(Clone, Copy)]
+pub(super) enum DurableAnswer {
+    V1,
+    V2(DurableResponseV2),
 }
 
 /// The contexts of the answer.
@@ -111,5 +147,27 @@ pub(super) fn answer(wanted: &Wanted, facts: &Facts) -> CreateContextsBuf {
             volume_id: facts.id.volume,
         }));
     }
+    if let Some((id, held)) = facts.lease {
+        put(CreateResponseContext::Lease(lease(id, held)));
+    }
+    match facts.durable {
+        Some(DurableAnswer::V1) => put(CreateResponseContext::Durable),
+        Some(DurableAnswer::V2(answer)) => put(CreateResponseContext::DurableV2(answer)),
+        None => {}
+    }
     buf
+}
+
+/// MS-SMB2 2.2.14.2.10, 2.2.14.2.11.
+fn lease(id: LeaseId, held: Held) -> Lease {
+    let mut flags = LeaseFlags::empty();
+    flags.set(LeaseFlags::BREAK_IN_PROGRESS, held.breaking);
+    let v2 = match held.version {
+        LeaseVersion::V1 => None,
+        LeaseVersion::V2 { parent, epoch } => {
+            flags.set(LeaseFlags::PARENT_LEASE_KEY_SET, parent.is_some());
+            Some(LeaseV2 { parent_lease_key: parent.unwrap_or_default(), epoch })
+        }
+    };
+    Lease { key: id.key, state: held.state, flags, v2 }
 }

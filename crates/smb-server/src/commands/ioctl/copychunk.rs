@@ -25,8 +25,9 @@ const INVALID_VIEW_SIZE: NtStatus = NtStatus(0xC000_001F);
 /// The key by which an open is the source of copies: its FileId, valid in its session only.
 pub(super) fn resume_key(open: &Open, room: usize) -> Result<Output, NtStatus> {
     let mut key = [0; RESUME_KEY_LEN];
-    key[..8].copy_from_slice(&open.id.persistent.to_le_bytes());
-    key[8..16].copy_from_slice(&open.id.volatile.to_le_bytes());
+    let id = open.id();
+    key[..8].copy_from_slice(&id.persistent.to_le_bytes());
+    key[8..16].copy_from_slice(&id.volatile.to_le_bytes());
     let mut bytes = Vec::new();
     ResumeKey { key, context_length: 0 }.encode(&mut bytes);
     // MS-SMB2 3.3.5.15.8: too small is INVALID_PARAMETER here.
@@ -36,7 +37,7 @@ pub(super) fn resume_key(open: &Open, room: usize) -> Result<Output, NtStatus> {
 fn source(r: &Request, key: &[u8; RESUME_KEY_LEN]) -> Option<Arc<Open>> {
     let half = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| key[at + i]));
     let rest_is_zero = key[16..].iter().all(|b| *b == 0);
-    r.session.open(FileId { persistent: half(0), volatile: half(8) }).filter(|_| rest_is_zero)
+    r.session_open(FileId { persistent: half(0), volatile: half(8) }).filter(|_| rest_is_zero)
 }
 
 /// FSCTL_SRV_COPYCHUNK, and _WRITE, whose target need not be readable.
@@ -118,8 +119,8 @@ impl Job<'_> {
         if c.target_offset.checked_add(length).is_none_or(|end| end > i64::MAX as u64) {
             return Err(NtStatus::INVALID_PARAMETER);
         }
-        self.source.file.check_io(self.from.id.volatile, c.source_offset, length, false)?;
-        self.target.file.check_io(self.to.id.volatile, c.target_offset, length, true)?;
+        self.source.stream.check_io(self.from.persistent, c.source_offset, length, false)?;
+        self.target.stream.check_io(self.to.persistent, c.target_offset, length, true)?;
         // As for a WRITE (MS-SMB2 3.3.5.13): without FILE_WRITE_DATA, behind the end only.
         let mut _one = None;
         if self.to.access & AccessMask::WRITE_DATA.bits() == 0 {
@@ -130,6 +131,7 @@ impl Job<'_> {
             }
         }
         self.target.written.store(true, Ordering::Relaxed);
+        self.target.changes_data(&self.r.server);
         if self.copy(c).await.map_err(status::of_vfs)? { Ok(()) } else { Err(INVALID_VIEW_SIZE) }
     }
 

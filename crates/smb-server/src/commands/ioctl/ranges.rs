@@ -43,11 +43,12 @@ pub(super) async fn zero(r: &Request, open: &Open, f: &FileOpen, input: &[u8]) -
     if from > to {
         return Err(NtStatus::INVALID_PARAMETER);
     }
-    f.file.check_io(open.id.volatile, from, to - from, true)?;
+    f.stream.check_io(open.persistent, from, to - from, true)?;
     let size = f.node.stat(&r.ctx()).wait().await.map_err(status::of_vfs)?.size;
     let to = to.min(size);
     if from < to {
         f.written.store(true, std::sync::atomic::Ordering::Relaxed);
+        f.changes_data(&r.server);
         f.node.zero(&r.ctx(), from..to).wait().await.map_err(status::of_vfs)?;
         f.write_out(&r.ctx()).await.map_err(status::of_vfs)?;
     }
@@ -108,9 +109,10 @@ pub(super) async fn trim(
     }
     let mut done = 0;
     let size = f.node.stat(&r.ctx()).wait().await.map_err(status::of_vfs)?.size;
+    f.changes_data(&r.server);
     for range in t.ranges.iter() {
         let to = range.offset.checked_add(range.length).ok_or(NtStatus::INVALID_PARAMETER)?.min(size);
-        f.file.check_io(open.id.volatile, range.offset, range.length, true)?;
+        f.stream.check_io(open.persistent, range.offset, range.length, true)?;
         if range.offset < to {
             f.node.zero(&r.ctx(), range.offset..to).wait().await.map_err(status::of_vfs)?;
         }

@@ -54,7 +54,7 @@ pub(super) async fn query(
             if r.facts.dialect < 0x0311 {
                 return Err(NtStatus::NOT_SUPPORTED);
             }
-            let name = Utf16Buf::from(f.file.path_of(open.id.volatile).to_string().as_str());
+            let name = Utf16Buf::from(f.file.path_of(open.persistent).to_string().as_str());
             encode_name(&FileNameInformation { name: name.as_utf16() }, &mut bytes)?;
             return Ok(Answer::structure(bytes, NAME_FIXED));
         }
@@ -113,7 +113,7 @@ fn of_stat(open: &Open, f: &FileOpen, class: FileInfoClass, s: &Stat) -> Result<
         }
         .encode(&mut bytes),
         C::ALL => {
-            let name = Utf16Buf::from(format!("\\{}", f.file.path_of(open.id.volatile)).as_str());
+            let name = Utf16Buf::from(format!("\\{}", f.file.path_of(open.persistent)).as_str());
             let all = FileAllInformation {
                 basic: basic(s),
                 standard,

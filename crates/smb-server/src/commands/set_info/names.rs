@@ -7,6 +7,7 @@ use vfs::{Attributes, Kind, NodeId, OpenMode, OpenRequest, Opened, Rights, Stat,
 use super::require;
 use crate::access;
 use crate::files::Claim;
+use crate::files::caching::Operation;
 use crate::files::share_mode::ShareMode;
 use crate::open::{FileOpen, Open};
 use crate::request::Request;
@@ -52,6 +53,7 @@ pub(super) async fn link(r: &Request, open: &Open, f: &FileOpen, buffer: &[u8]) 
     let vfs = r.tree.share.vfs().ok_or(NtStatus::INVALID_DEVICE_REQUEST)?;
     writable_tree(r)?;
     check_folder(r, &to.path, false).await?;
+    r.contend(f, Operation::Names).await?;
     let _change = r.server.files.begin_change(&r.tree.share).await;
     // MS-FSA 2.1.5.15.6, MS-FSCC 2.4.28: a file that is deleted gets no further name.
     if f.file.is_delete_pending() {
@@ -59,7 +61,7 @@ pub(super) async fn link(r: &Request, open: &Open, f: &FileOpen, buffer: &[u8]) 
     }
     for _ in 0..ATTEMPTS {
         let replaced = check_replaced(r, f, &to).await?;
-        let from = f.file.path_of(open.id.volatile);
+        let from = f.file.path_of(open.persistent);
         match vfs.link(&r.ctx(), &from, f.node.id(), &to.path, to.replace && replaced.is_there()).wait().await
         {
             Err(VfsError::Exists) if to.replace && !replaced.is_there() => {}
@@ -103,15 +105,16 @@ async fn rename_to(r: &Request, open: &Open, f: &FileOpen, to: Target) -> Result
     let share = &r.tree.share;
     let vfs = share.vfs().ok_or(NtStatus::INVALID_DEVICE_REQUEST)?;
     let directory = f.node.kind() == Kind::Directory;
-    let from = f.file.path_of(open.id.volatile);
+    let from = f.file.path_of(open.persistent);
     // Not the root, and no directory into itself.
     if from.is_root() || (directory && to.path.starts_with(&from) && to.path != from) {
         return Err(NtStatus::ACCESS_DENIED);
     }
     check_folder(r, &to.path, directory).await?;
+    r.contend(f, Operation::Names).await?;
     let files = &r.server.files;
     let mut change = files.begin_rename(share, &f.file, directory).await;
-    let from = f.file.path_of(open.id.volatile);
+    let from = f.file.path_of(open.persistent);
     if f.file.is_delete_pending() {
         return Err(NtStatus::DELETE_PENDING);
     }

@@ -134,7 +134,7 @@ async fn check_paths(w: &World, changing: &AtomicUsize) {
     let vfs = Arc::clone(w.server.share("files").expect("there").vfs().expect("a disk"));
     for open in w.session.opens() {
         let Some(f) = open.file() else { continue };
-        let path = f.file.path_of(open.id.volatile);
+        let path = f.file.path_of(open.persistent);
         let request = OpenRequest {
             path: path.clone(),
             mode: vfs::OpenMode::Open,

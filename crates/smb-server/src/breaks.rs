@@ -1,0 +1,187 @@
+//! Telling clients of broken oplocks and leases (MS-SMB2 3.3.4.6, 3.3.4.7), and waiting for their answers.
+
+use std::collections::HashMap;
+use std::pin::pin;
+use std::sync::Arc;
+
+use futures_util::future::{Either, select};
+use parking_lot::Mutex;
+use smb_wire::msg::{LeaseBreakFlags, LeaseBreakNotification};
+use smb_wire::{Guid, NtStatus};
+
+use crate::Server;
+use crate::durable::Kept;
+use crate::files::caching::{self, Contention, HolderId, LeaseId, Operation};
+use crate::files::FileState;
+use crate::inbox::{Inbox, Notice};
+use crate::open::FileOpen;
+use crate::request::Request;
+
+/// The connections of each client, by ClientGuid: leases belong to a client, not to a session.
+#[derive(Default)]
+pub(crate) struct Clients(Mutex<HashMap<Guid, Vec<Arc<Inbox>>>>);
+
+impl Clients {
+    pub(crate) fn add(&self, client: Guid, inbox: &Arc<Inbox>) {
+        self.0.lock().entry(client).or_default().push(Arc::clone(inbox));
+    }
+
+    pub(crate) fn remove(&self, client: Guid, inbox: &Arc<Inbox>) {
+        let mut clients = self.0.lock();
+        if let Some(list) = clients.get_mut(&client) {
+            list.retain(|i| !Arc::ptr_eq(i, inbox));
+            if list.is_empty() {
+                clients.remove(&client);
+            }
+        }
+    }
+
+    /// Sends to the first of a client's connections that takes it.
+    fn send(&self, client: Guid, notice: Notice) -> bool {
+        self.0.lock().get(&client).is_some_and(|list| list.iter().any(|inbox| inbox.send(notice)))
+    }
+}
+
+/// Which file each lease is on (MS-SMB2 3.3.1.11).
+#[derive(Default)]
+pub(crate) struct LeaseTable(Mutex<HashMap<LeaseId, LeasedFile>>);
+
+#[derive(Clone)]
+pub(crate) struct LeasedFile {
+    pub(crate) file: Arc<FileState>,
+}
+
+impl LeaseTable {
+    pub(crate) fn find(&self, id: LeaseId) -> Option<LeasedFile> {
+        self.0.lock().get(&id).cloned()
+    }
+
+    /// Runs `join` while no lease of this name comes or goes. `fits` says whether the file that the lease is on already is
+    /// the one to be joined.
+    ///
+    /// # Errors
+    /// INVALID_PARAMETER when it is not (MS-SMB2 3.3.5.9.8), and what `join` gives.
+    pub(crate) fn join<T, E>(
+        &self,
+        id: LeaseId,
+        fits: impl FnOnce(&LeasedFile) -> bool,
+        misfit: impl FnOnce() -> E,
+        join: impl FnOnce() -> Result<(T, LeasedFile), E>,
+    ) -> Result<T, E> {
+        let mut leases = self.0.lock();
+        if leases.get(&id).is_some_and(|leased| !fits(leased)) {
+            return Err(misfit());
+        }
+        let (joined, leased) = join()?;
+        leases.insert(id, leased);
+        Ok(joined)
+    }
+
+    /// Forgets a lease whose last open has left.
+    pub(crate) fn forget(&self, id: LeaseId) {
+        let mut leases = self.0.lock();
+        // It may have been named again in between.
+        if leases.get(&id).is_some_and(|l| l.file.held(HolderId::Lease(id)).is_none()) {
+            leases.remove(&id);
+        }
+    }
+}
+
+impl Server {
+    /// Sends notices of breaks on a file. Holders that cannot be reached lose what they have.
+    pub(crate) fn send_breaks(self: &Arc<Self>, file: &Arc<FileState>, notices: &[caching::Notice]) {
+        for notice in notices {
+            if !self.send_break(notice) {
+                self.give_up_holder(file, notice);
+            }
+        }
+    }
+
+    fn send_break(&self, notice: &caching::Notice) -> bool {
+        match notice.holder {
+            HolderId::Oplock(open) => {
+                let Some(open) = self.opens.find(open) else { return false };
+                let Some(owner) = open.owner() else { return false };
+                let level = caching::level_of(notice.to);
+                let notice = Notice::OplockBreak { session: owner.session.id, file_id: open.id(), level };
+                owner.session.send(notice)
+            }
+            HolderId::Lease(id) => {
+                let mut flags = LeaseBreakFlags::empty();
+                flags.set(LeaseBreakFlags::ACK_REQUIRED, notice.acknowledge);
+                let message = LeaseBreakNotification {
+                    new_epoch: notice.epoch,
+                    flags,
+                    lease_key: id.key,
+                    current_lease_state: notice.from,
+                    new_lease_state: notice.to,
+                    ..LeaseBreakNotification::default()
+                };
+                self.clients.send(id.client, Notice::LeaseBreak(message))
+            }
+        }
+    }
+
+    /// MS-SMB2 3.3.4.6, 3.3.4.7: nobody can be told. Persistent opens keep what they have until their client is back; a
+    /// durable open without a client is closed.
+    fn give_up_holder(self: &Arc<Self>, file: &Arc<FileState>, notice: &caching::Notice) {
+        let opens: Vec<_> =
+            file.opens_of(notice.holder).into_iter().filter_map(|id| self.opens.find(id)).collect();
+        if notice.acknowledge && opens.iter().any(|o| o.durable.lock().kept == Kept::Persistent) {
+            return;
+        }
+        file.revoke(notice.holder);
+        for open in opens {
+            self.close_away(&open);
+        }
+    }
+}
+
+impl Request {
+    /// Waits until what a contention waits for may be over: the caller asks again. The client is told that its request is
+    /// pending, and may cancel it.
+    ///
+    /// # Errors
+    /// CANCELLED; INSUFFICIENT_RESOURCES when too many requests of the connection wait already.
+    pub(crate) async fn wait_for_breaks(&self, file: &FileState, c: &Contention) -> Result<(), NtStatus> {
+        let Some(until) = c.wait_until else { return Ok(()) };
+        self.pending.announce();
+        let env = &self.server.env;
+        let over = pin!(select(
+            Box::pin(file.changed_since(c.seen)),
+            Box::pin(env.sleep_until(self.server.until(until)))
+        ));
+        match select(over, pin!(self.cancel.cancelled())).await {
+            Either::Left(_) => Ok(()),
+            Either::Right(_) => Err(NtStatus::CANCELLED),
+        }
+    }
+
+    /// Takes from others what an operation of an open needs, and waits until it is gone.
+    ///
+    /// # Errors
+    /// As [`Request::wait_for_breaks`].
+    pub(crate) async fn contend(&self, f: &FileOpen, operation: Operation) -> Result<(), NtStatus> {
+        loop {
+            let now = self.server.env.moment();
+            let contention = f.file.contend(&f.stream, f.holder, operation, now);
+            self.server.send_breaks(&f.file, &contention.notices);
+            if contention.wait_until.is_none() {
+                return Ok(());
+            }
+            self.wait_for_breaks(&f.file, &contention).await?;
+        }
+    }
+}
+
+impl FileOpen {
+    /// Data of the stream changes: others must not read what they cached any more. Nothing waits.
+    #[inline]
+    pub(crate) fn changes_data(&self, server: &Arc<Server>) {
+        if self.stream.is_cached_by_others(self.token) {
+            let contention =
+                self.file.contend(&self.stream, self.holder, Operation::Data, server.env.moment());
+            server.send_breaks(&self.file, &contention.notices);
+        }
+    }
+}

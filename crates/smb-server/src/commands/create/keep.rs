@@ -1,0 +1,254 @@
+//! What of a CREATE concerns others and later times: caching rights, durability, replays, application instances (MS-SMB2
+//! 3.3.5.9, "Oplock Acquisition" and 3.3.5.9.6 to 3.3.5.9.13).
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use smb_wire::context::{CreateContexts, DurableFlags, DurableResponseV2, Lease};
+use smb_wire::msg::{Capabilities, CreateAction, CreateRequest, CreateResponse, LeaseState, OplockLevel};
+use smb_wire::{AccessMask, HeaderFlags, NtStatus};
+use vfs::{Kind, NodeId, Stat};
+
+use super::Plan;
+use super::contexts::{self, DurableAnswer, Facts, Wanted};
+use crate::access;
+use crate::commands::metadata::basic;
+use crate::durable::{DURABLE_TIMEOUT, Kept, TIMEOUT_DEFAULT, TIMEOUT_MAX};
+use crate::files::Refusal;
+use crate::files::caching::{
+    ACKNOWLEDGE_PERSISTENT_LEASE, ACKNOWLEDGE_PERSISTENT_OPLOCK, HolderId, LeaseId, LeaseVersion, LeaseWish,
+    Wish, level_of,
+};
+use crate::open::{Created, Open};
+use crate::replay::{Named, Reserved};
+use crate::request::{Reply, Request};
+
+/// The oplock or lease that a request asks for.
+///
+/// # Errors
+/// INVALID_PARAMETER for a lease of a version that the dialect does not have.
+pub(super) fn wish(r: &Request, q: &CreateRequest<'_>, lease: Option<&Lease>) -> Result<Wish, NtStatus> {
+    let level = q.oplock_level;
+    if level != OplockLevel::LEASE {
+        return Ok(if level == OplockLevel::NONE { Wish::Nothing } else { Wish::Oplock(level) });
+    }
+    let Some(lease) = lease.filter(|_| r.facts.dialect >= 0x0210) else { return Ok(Wish::Nothing) };
+    let version = match lease.v2 {
+        None => LeaseVersion::V1,
+        Some(_) if r.facts.dialect < 0x0300 => return Err(NtStatus::INVALID_PARAMETER),
+        Some(v2) => {
+            use smb_wire::context::LeaseFlags;
+            let has_parent = lease.flags.contains(LeaseFlags::PARENT_LEASE_KEY_SET);
+            LeaseVersion::V2 { parent: has_parent.then_some(v2.parent_lease_key), epoch: v2.epoch }
+        }
+    };
+    let id = LeaseId { client: r.facts.client_guid, key: lease.key };
+    Ok(Wish::Lease(LeaseWish { id, state: lease.state, version }))
+}
+
+/// What a CREATE with a CreateGuid is.
+pub(super) enum Replayed {
+    /// It was carried out before, and made this open.
+    Answer(Arc<Open>),
+    New(Option<Reserved>),
+}
+
+impl Plan<'_> {
+    /// What later requests are compared with.
+    pub(super) fn created(&self, action: CreateAction) -> Created {
+        Created {
+            client: self.r.facts.client_guid,
+            create_guid: self.wanted.durable_v2.map(|d| d.create_guid),
+            app_instance: self.wanted.app_instance,
+            desired_access: self.q.desired_access.bits(),
+            share_access: self.q.share_access.bits(),
+            options: self.q.create_options.bits(),
+            action,
+            user: Some(self.r.session.user.sid),
+        }
+    }
+
+    fn wants_persistent(&self) -> bool {
+        let persistent = Capabilities::PERSISTENT_HANDLES.bits();
+        self.r.tree.share.continuous
+            && self.r.facts.server_capabilities & persistent != 0
+            && self.wanted.durable_v2.is_some_and(|d| d.flags.contains(DurableFlags::PERSISTENT))
+    }
+
+    /// How long the client may take to answer a break: longer for a persistent open (MS-SMB2 3.3.4.6, 3.3.4.7).
+    pub(super) fn patience(&self) -> Option<Duration> {
+        let lease = matches!(self.wish, Wish::Lease(_));
+        self.wants_persistent().then_some(if lease {
+            ACKNOWLEDGE_PERSISTENT_LEASE
+        } else {
+            ACKNOWLEDGE_PERSISTENT_OPLOCK
+        })
+    }
+
+    /// MS-SMB2 3.3.5.9: a request that is sent again is answered by the open that it made.
+    pub(super) fn replayed(&self) -> Result<Replayed, NtStatus> {
+        let Some(durable) = self.wanted.durable_v2 else { return Ok(Replayed::New(None)) };
+        let is_replay = self.r.header.flags.contains(HeaderFlags::REPLAY) && self.r.facts.dialect >= 0x0300;
+        match self.r.server.name_create(self.r.facts.client_guid, durable.create_guid) {
+            Named::New(reserved) => Ok(Replayed::New(Some(reserved))),
+            Named::Running if is_replay => Err(NtStatus::FILE_NOT_AVAILABLE),
+            Named::Running => Err(NtStatus::DUPLICATE_OBJECTID),
+            // MS-SMB2 3.3.5.9.10.
+            Named::Made(_) if !is_replay => Err(NtStatus::DUPLICATE_OBJECTID),
+            Named::Made(open) => self.check_replay(&open).map(|()| Replayed::Answer(open)),
+        }
+    }
+
+    fn check_replay(&self, open: &Open) -> Result<(), NtStatus> {
+        if open.created.user != Some(self.r.session.user.sid) {
+            return Err(NtStatus::ACCESS_DENIED);
+        }
+        if let Some(HolderId::Lease(id)) = open.file().and_then(|f| f.holder)
+            && !matches!(self.wish, Wish::Lease(l) if l.id == id)
+        {
+            return Err(NtStatus::ACCESS_DENIED);
+        }
+        if !open.is_of_session(&self.r.session) {
+            return Err(NtStatus::DUPLICATE_OBJECTID);
+        }
+        let persistent = open.durable.lock().kept == Kept::Persistent;
+        let asks = self.wanted.durable_v2.is_some_and(|d| d.flags.contains(DurableFlags::PERSISTENT));
+        if persistent && !asks { Err(NtStatus::INVALID_PARAMETER) } else { Ok(()) }
+    }
+
+    /// The answer to a CREATE that was carried out before.
+    pub(super) async fn answer_again(&self, open: &Arc<Open>) -> Result<Reply, NtStatus> {
+        let f = open.file().ok_or(NtStatus::INVALID_PARAMETER)?;
+        let stat = f.stat(&self.r.ctx()).await.map_err(crate::status::of_vfs)?;
+        Ok(answer(open, &stat, &self.wanted, None, open.created.action, true))
+    }
+
+    /// MS-SMB2 3.3.5.9.13: an application that was moved to another machine takes its files from the old one.
+    pub(super) async fn close_instance(&self) -> Result<(), NtStatus> {
+        let Some(instance) = self.wanted.app_instance else { return Ok(()) };
+        for open in self.r.server.opens.all() {
+            let Some(old) = open.created.app_instance.filter(|o| o.id == instance.id) else { continue };
+            let Some(f) = open.file() else { continue };
+            let same_file = f.file.is_known_as(open.persistent, &self.r.tree.share, &self.path);
+            if !same_file || open.created.client == self.r.facts.client_guid {
+                continue;
+            }
+            if self.r.facts.dialect == 0x0311
+                && let Some(had) = old.version
+                && instance.version.is_none_or(|new| had >= new)
+            {
+                return Err(NtStatus::FILE_FORCED_CLOSED);
+            }
+            let security = access::stored(f.node.security(&self.r.ctx()).wait().await)?;
+            let maximal = access::maximal(&self.r.session.user, security.as_deref());
+            if maximal.contains(AccessMask::GENERIC_READ.map_generic())
+                && let Some(open) = self.r.server.release(&open)
+            {
+                open.close().await;
+            }
+        }
+        Ok(())
+    }
+
+    /// MS-SMB2 3.3.5.9 <301>: a file that a persistent open of an absent client has open is not available, unless that
+    /// client caches the handle and can be asked to give it up.
+    pub(super) fn check_absent(&self, id: NodeId) -> Result<(), Refusal> {
+        let Some(file) = self.r.server.files.find(id) else { return Ok(()) };
+        for open in file.opens().into_iter().filter_map(|o| self.r.server.opens.find(o)) {
+            let absent = open.is_away() && open.durable.lock().kept == Kept::Persistent;
+            let held = open.file().and_then(|f| f.file.held(f.holder?));
+            let caches = held.is_some_and(|h| h.state.contains(LeaseState::HANDLE_CACHING));
+            if absent && !caches {
+                return Err(Refusal::Status(NtStatus::FILE_NOT_AVAILABLE));
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes an open durable, as asked (MS-SMB2 3.3.5.9.6, 3.3.5.9.10).
+    pub(super) fn keep(&self, open: &Open) {
+        let Some(f) = open.file() else { return };
+        let is_directory = f.node.kind() == Kind::Directory;
+        let held = f.holder.and_then(|id| f.file.held(id));
+        let caches_handle =
+            !is_directory && held.is_some_and(|h| h.state.contains(LeaseState::HANDLE_CACHING));
+        let mut durable = open.durable.lock();
+        if let Some(asked) = self.wanted.durable_v2 {
+            durable.timeout = match Duration::from_millis(asked.timeout_ms.into()) {
+                Duration::ZERO => TIMEOUT_DEFAULT,
+                asked => asked.min(TIMEOUT_MAX),
+            };
+            if self.wants_persistent() {
+                durable.kept = Kept::Persistent;
+            } else if caches_handle {
+                durable.kept = Kept::Durable;
+            }
+            let works = AccessMask::READ_DATA
+                | AccessMask::EXECUTE
+                | AccessMask::WRITE_DATA
+                | AccessMask::APPEND_DATA
+                | AccessMask::DELETE;
+            let granted = AccessMask::from_bits_retain(open.access);
+            let replayable = durable.kept == Kept::Persistent || (!is_directory && granted.intersects(works));
+            open.replayable.store(replayable, Ordering::Relaxed);
+        } else if self.wanted.durable && caches_handle {
+            durable.kept = Kept::Durable;
+            durable.timeout = DURABLE_TIMEOUT;
+        }
+    }
+}
+
+/// The reply of a CREATE that gave `open`. `durable` says whether a durable handle is mentioned.
+pub(super) fn answer(
+    open: &Open,
+    stat: &Stat,
+    wanted: &Wanted,
+    maximal: Option<AccessMask>,
+    action: CreateAction,
+    durable: bool,
+) -> Reply {
+    let b = basic(stat);
+    let held = open.file().and_then(|f| f.holder.and_then(|id| Some((id, f.file.held(id)?))));
+    let (oplock_level, lease) = match held {
+        Some((HolderId::Lease(id), held)) => (OplockLevel::LEASE, Some((id, held))),
+        Some((HolderId::Oplock(_), held)) => (level_of(held.state), None),
+        None => (OplockLevel::NONE, None),
+    };
+    let facts = Facts {
+        maximal,
+        written: b.last_write_time,
+        id: stat.id,
+        lease,
+        durable: if durable { durable_answer(open, wanted) } else { None },
+    };
+    let contexts = contexts::answer(wanted, &facts);
+    let body = CreateResponse {
+        oplock_level,
+        create_action: action,
+        creation_time: b.creation_time,
+        last_access_time: b.last_access_time,
+        last_write_time: b.last_write_time,
+        change_time: b.change_time,
+        allocation_size: stat.allocation,
+        end_of_file: stat.size,
+        file_attributes: b.file_attributes,
+        file_id: open.id(),
+        contexts: CreateContexts::from_bytes(contexts.as_contexts().as_bytes()),
+        ..CreateResponse::default()
+    };
+    Reply { file_id: Some(open.id()), ..Reply::ok(&body) }
+}
+
+fn durable_answer(open: &Open, wanted: &Wanted) -> Option<DurableAnswer> {
+    let durable = *open.durable.lock();
+    if durable.kept == Kept::No {
+        return None;
+    }
+    if wanted.durable_v2.is_none() {
+        return wanted.durable.then_some(DurableAnswer::V1);
+    }
+    let mut flags = DurableFlags::empty();
+    flags.set(DurableFlags::PERSISTENT, durable.kept == Kept::Persistent);
+    Some(DurableAnswer::V2(DurableResponseV2 { timeout_ms: durable.timeout.as_millis() as u32, flags }))
+}

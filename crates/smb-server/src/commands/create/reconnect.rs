@@ -1,0 +1,112 @@
+//! A client comes back for a durable open (MS-SMB2 3.3.5.9.7, 3.3.5.9.12).
+
+use std::sync::Arc;
+
+use smb_wire::NtStatus;
+use smb_wire::context::DurableFlags;
+use smb_wire::msg::{CreateAction, CreateRequest, LeaseState, OplockLevel};
+use vfs::VfsPath;
+
+use super::contexts::{Reconnect, Wanted};
+use super::keep;
+use crate::durable::Kept;
+use crate::files::caching::{HolderId, LeaseVersion, level_of};
+use crate::open::{FileOpen, Open, Owner};
+use crate::request::{Reply, Request};
+use crate::status;
+
+pub(super) async fn run(
+    r: &Request,
+    q: &CreateRequest<'_>,
+    path: &VfsPath,
+    wanted: Reconnect,
+    contexts: &Wanted,
+) -> Result<Reply, NtStatus> {
+    const NOT_FOUND: NtStatus = NtStatus::OBJECT_NAME_NOT_FOUND;
+    let open = find(r, wanted).ok_or(NOT_FOUND)?;
+    let f = open.file().ok_or(NOT_FOUND)?;
+    check(r, q, path, wanted, contexts, &open, f)?;
+    if open.created.user != Some(r.session.user.sid) {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    let owner = Owner { session: Arc::clone(&r.session), tree: Arc::clone(&r.tree) };
+    if !open.reconnect(owner, r.server.opens.number()) {
+        return Err(NOT_FOUND);
+    }
+    let limit = r.server.config.limits.opens_per_session;
+    if !r.session.add_open(limit, open.persistent, &r.tree) {
+        // The session has ended meanwhile: the open is away again, or closed.
+        if let Some(open) = r.server.release(&open) {
+            open.close().await;
+        }
+        return Err(NtStatus::INSUFFICIENT_RESOURCES);
+    }
+    let stat = f.stat(&r.ctx()).await.map_err(status::of_vfs)?;
+    Ok(keep::answer(&open, &stat, contexts, None, CreateAction::OPENED, false))
+}
+
+fn find(r: &Request, wanted: Reconnect) -> Option<Arc<Open>> {
+    match wanted {
+        Reconnect::V1(id) => r.server.opens.find(id.persistent),
+        Reconnect::V2(q) => r.server.opens.find(q.file_id.persistent),
+    }
+}
+
+/// The conditions of both sections, in their order.
+fn check(
+    r: &Request,
+    q: &CreateRequest<'_>,
+    path: &VfsPath,
+    wanted: Reconnect,
+    contexts: &Wanted,
+    open: &Open,
+    f: &FileOpen,
+) -> Result<(), NtStatus> {
+    const NOT_FOUND: NtStatus = NtStatus::OBJECT_NAME_NOT_FOUND;
+    let kept = open.durable.lock().kept;
+    let lease = match f.holder {
+        Some(HolderId::Lease(id)) => f.file.held(HolderId::Lease(id)).map(|held| (id, held)),
+        _ => None,
+    };
+    if !f.file.is_of_share(open.persistent, &r.tree.share) {
+        return Err(NOT_FOUND);
+    }
+    if lease.is_some() && open.created.client != r.facts.client_guid {
+        return Err(NOT_FOUND);
+    }
+    if let Reconnect::V2(d) = wanted {
+        let persistent = d.flags.contains(DurableFlags::PERSISTENT);
+        if open.created.create_guid != Some(d.create_guid) || (kept == Kept::Persistent && !persistent) {
+            return Err(NOT_FOUND);
+        }
+        if kept != Kept::Persistent && persistent {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
+    }
+    if kept == Kept::No || !open.is_away() {
+        return Err(NOT_FOUND);
+    }
+    let asked = contexts.lease.filter(|_| q.oplock_level == OplockLevel::LEASE || contexts.lease.is_some());
+    match (lease, asked) {
+        (None, None) => {
+            let batch = f.holder.and_then(|id| f.file.held(id)).map(|h| level_of(h.state));
+            if kept == Kept::Durable && batch != Some(OplockLevel::BATCH) {
+                return Err(NOT_FOUND);
+            }
+        }
+        (Some((id, held)), Some(asked)) => {
+            let v2 = matches!(held.version, LeaseVersion::V2 { .. });
+            if asked.key != id.key || v2 != asked.v2.is_some() {
+                return Err(NOT_FOUND);
+            }
+            if kept == Kept::Durable && !held.state.contains(LeaseState::HANDLE_CACHING) {
+                return Err(NOT_FOUND);
+            }
+            if !f.file.is_known_as(open.persistent, &r.tree.share, path) {
+                return Err(NtStatus::INVALID_PARAMETER);
+            }
+        }
+        _ => return Err(NOT_FOUND),
+    }
+    Ok(())
+}

@@ -1,0 +1,67 @@
+//! Messages that no request asked for (MS-SMB2 3.3.4.6, 3.3.4.7).
+
+use std::sync::Arc;
+use std::task::Context;
+
+use smb_wire::msg::OplockBreak;
+use smb_wire::{Command, Encode, Header, HeaderFlags, MessageBuilder};
+
+use super::{Engine, OutMessage};
+use crate::inbox::Notice;
+use crate::session::Session;
+
+/// MessageId of a notification (MS-SMB2 3.3.4.6).
+const UNSOLICITED: u64 = u64::MAX;
+
+impl Engine {
+    /// Turns what waits in the inbox into messages; whether there was any.
+    pub(super) fn take_notices(&mut self, cx: &mut Context<'_>) -> bool {
+        let mut any = false;
+        while let Some(notice) = self.inbox.poll(cx) {
+            any = true;
+            match notice {
+                Notice::OplockBreak { session, file_id, level } => {
+                    let body = OplockBreak { oplock_level: level, file_id };
+                    let session = self.channels.get(&session).map(|c| Arc::clone(&c.session));
+                    let encrypting = session.filter(|s| s.encrypt);
+                    self.notify(&body, encrypting.as_ref());
+                }
+                // It belongs to no session, and so is sent as it is (MS-SMB2 3.3.4.7).
+                Notice::LeaseBreak(body) => self.notify(&body, None),
+                Notice::SessionEnded(id) => self.session_ended(id),
+            }
+        }
+        any
+    }
+
+    /// Queues a notification; it is not signed (MS-SMB2 3.3.4.6, 3.3.4.7).
+    fn notify(&mut self, body: &impl Encode, encrypted: Option<&Arc<Session>>) {
+        let header = Header {
+            command: Command::OPLOCK_BREAK,
+            flags: HeaderFlags::SERVER_TO_REDIR,
+            message_id: UNSOLICITED,
+            ..Header::default()
+        };
+        let mut message = OutMessage::plain(Vec::with_capacity(128));
+        let mut builder = MessageBuilder::new(&mut message.head);
+        if builder.push(&header, body).is_err() {
+            return;
+        }
+        builder.finish();
+        match encrypted {
+            Some(session) => self.encrypt_out(session, message),
+            None => self.push_out(message),
+        }
+    }
+
+    /// A session was ended elsewhere: this connection has no channel of it any more.
+    pub(super) fn session_ended(&mut self, id: u64) {
+        let ended = self.channels.get(&id).is_some_and(|c| c.session.is_ended());
+        if ended {
+            self.channels.remove(&id);
+            if self.channels.is_empty() {
+                self.unauthenticated = self.server.enter_unauthenticated(self.server.env.instant(self.now));
+            }
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Opens that outlive their connection (MS-SMB2 3.3.5.9.6, 3.3.5.9.10, 3.3.5.15.9, 3.3.7.1).
+//!
+//! An open is *closed* when its client says so, or when nothing keeps it: then its locks, share mode and caching rights
+//! end. It is *disconnected* when its session goes and it is durable: then it only loses its owner, and waits for a
+//! client to reconnect until its time is over.
+//!
+//! Invariant: an open leaves [`Presence::Away`] once: by a reconnect, or to be closed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use env::Moment;
+use smb_wire::msg::LeaseState;
+
+use crate::Server;
+use crate::commands::close::Loose;
+use crate::open::{Open, Owner};
+use crate::session::Session;
+
+/// What keeps an open without a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Kept {
+    /// Nothing.
+    #[default]
+    No,
+    /// A durable handle: as long as the client may cache the handle.
+    Durable,
+    /// A resilient handle.
+    Resilient,
+    /// A persistent handle: across a restart of the server too.
+    Persistent,
+}
+
+/// Whether a client is there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Presence {
+    #[default]
+    Here,
+    /// The client is away; the number tells one absence from another.
+    Away(u64),
+    /// It is being closed.
+    Closing,
+}
+
+/// An open's part of it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Durable {
+    pub(crate) kept: Kept,
+    /// How long it is kept without a connection.
+    pub(crate) timeout: Duration,
+    pub(crate) presence: Presence,
+    absences: u64,
+}
+
+/// How a session ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SessionEnd {
+    /// Its last connection was lost, the client set up another session in its place, or it logged off: durable opens stay.
+    Disconnected,
+    /// An administrator ended it: nothing stays.
+    Closed,
+}
+
+/// MS-SMB2 3.3.5.9.6 <335>: what Windows grants a durable handle of version 1.
+pub(crate) const DURABLE_TIMEOUT: Duration = Duration::from_secs(120);
+/// The most that a client may ask for (MS-SMB2 3.3.5.9.10, 3.3.5.15.9).
+pub(crate) const TIMEOUT_MAX: Duration = Duration::from_secs(300);
+/// What one gets that asks for no time (MS-SMB2 3.3.5.9.10 <344>).
+pub(crate) const TIMEOUT_DEFAULT: Duration = Duration::from_secs(180);
+
+impl Open {
+    /// Whether it stays when its connection is lost (MS-SMB2 3.3.7.1).
+    fn stays(&self) -> bool {
+        match self.durable.lock().kept {
+            Kept::No => false,
+            Kept::Resilient | Kept::Persistent => true,
+            Kept::Durable => {
+                let held = self.file().and_then(|f| f.file.held(f.holder?));
+                held.is_some_and(|h| h.state.contains(LeaseState::HANDLE_CACHING) && !h.breaking)
+            }
+        }
+    }
+
+    /// Marks it as being closed, if nobody else has.
+    fn begin_close(&self, absence: Option<u64>) -> bool {
+        let mut durable = self.durable.lock();
+        let may = match (durable.presence, absence) {
+            (Presence::Closing, _) => false,
+            (Presence::Away(n), Some(absence)) => n == absence,
+            (Presence::Here, Some(_)) => false,
+            (_, None) => true,
+        };
+        if may {
+            durable.presence = Presence::Closing;
+        }
+        may
+    }
+
+    /// Gives it to a client that has come back; false when it is not away any more.
+    pub(crate) fn reconnect(&self, owner: Owner, volatile: u64) -> bool {
+        let mut durable = self.durable.lock();
+        if !matches!(durable.presence, Presence::Away(_)) || !self.give_to(owner, volatile) {
+            return false;
+        }
+        durable.presence = Presence::Here;
+        true
+    }
+
+    /// Whether its client is away.
+    pub(crate) fn is_away(&self) -> bool {
+        matches!(self.durable.lock().presence, Presence::Away(_))
+    }
+}
+
+impl Server {
+    /// Takes an open out of the server's tables, to close it; `None` when it is being closed already.
+    pub(crate) fn release(self: &Arc<Self>, open: &Arc<Open>) -> Option<Loose> {
+        self.release_if(open, None)
+    }
+
+    fn release_if(self: &Arc<Self>, open: &Arc<Open>, absence: Option<u64>) -> Option<Loose> {
+        if !open.begin_close(absence) {
+            return None;
+        }
+        if let Some(owner) = open.take_owner() {
+            owner.session.remove_open(open.persistent);
+        }
+        self.opens.remove(open.persistent);
+        self.creates.forget(open);
+        Some(Loose::new(self, Arc::clone(open)))
+    }
+
+    /// Ends a session's part of its opens. What must be closed is closed when the future completes; should it be dropped,
+    /// even before it was polled, in the background.
+    pub(crate) fn end_session(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        how: SessionEnd,
+    ) -> impl Future<Output = ()> + Send + use<> {
+        let opens: Vec<_> = session.end().into_iter().filter_map(|id| self.opens.find(id)).collect();
+        let closing: Vec<Loose> = opens
+            .iter()
+            .filter(|open| how == SessionEnd::Closed || !self.disconnect(open))
+            .filter_map(|open| self.release(open))
+            .collect();
+        async move {
+            for open in closing {
+                open.close().await;
+            }
+        }
+    }
+
+    /// Disconnects an open that stays without its connection, and starts its time; false for one that does not stay.
+    fn disconnect(self: &Arc<Self>, open: &Arc<Open>) -> bool {
+        if !open.stays() {
+            return false;
+        }
+        let (timeout, absence) = {
+            let mut durable = open.durable.lock();
+            if durable.presence != Presence::Here {
+                return true;
+            }
+            durable.absences += 1;
+            durable.presence = Presence::Away(durable.absences);
+            (durable.timeout, durable.absences)
+        };
+        open.take_owner();
+        self.expire_later(open, absence, timeout);
+        true
+    }
+
+    /// Closes an open that nobody has reconnected to when its time is over (MS-SMB2 3.3.6.2, 3.3.6.4).
+    pub(crate) fn expire_later(self: &Arc<Self>, open: &Arc<Open>, absence: u64, after: Duration) {
+        let (server, open) = (Arc::downgrade(self), Arc::downgrade(open));
+        let env = self.env.clone();
+        self.env.spawn(async move {
+            env.sleep(after).await;
+            let (Some(server), Some(open)) = (server.upgrade(), open.upgrade()) else { return };
+            if let Some(open) = server.release_if(&open, Some(absence)) {
+                open.close().await;
+            }
+        });
+    }
+
+    /// Closes an open whose client is away; nothing when it has come back, or nobody waits for it.
+    pub(crate) fn close_away(self: &Arc<Self>, open: &Arc<Open>) {
+        let presence = open.durable.lock().presence;
+        if let Presence::Away(absence) = presence
+            && let Some(open) = self.release_if(open, Some(absence))
+        {
+            self.env.spawn(open.close());
+        }
+    }
+
+    /// The time until a moment from now.
+    pub(crate) fn until(&self, moment: Moment) -> std::time::Instant {
+        self.env.instant(moment)
+    }
+}

@@ -1,0 +1,450 @@
+//! Caching rights on one stream: oplocks and leases (MS-SMB2 3.3.1.4, MS-FSA 2.1.4.12, 2.1.5.18, 2.1.5.19).
+//!
+//! Both are one thing here: a *holder* has a state of read (R), write (W) and handle (H) caching. An oplock's holder is
+//! one open: LEVEL_II is R, EXCLUSIVE is RW, BATCH is RWH. A lease's holder is a lease key of a client, shared by all
+//! opens that name it. The code is pure: it decides what an operation breaks, whether the operation waits, and what a
+//! new open is granted. The caller sends the notices and calls again when something changed.
+//!
+//! Invariants:
+//! 1. Of two holders, none has W.
+//! 2. A state is none, R, RW, RH or RWH; of an oplock that is breaking or held: R, RW or RWH.
+//! 3. `breaking` is set only while the client owes an acknowledgement; `breaking.must` is a subset of `breaking.to`,
+//!    which is a proper subset of `state`.
+
+use std::time::Duration;
+
+use env::Moment;
+use smb_wire::Guid;
+use smb_wire::msg::{LeaseKey, LeaseState, OplockLevel};
+
+const R: LeaseState = LeaseState::READ_CACHING;
+const W: LeaseState = LeaseState::WRITE_CACHING;
+const H: LeaseState = LeaseState::HANDLE_CACHING;
+const NONE: LeaseState = LeaseState::empty();
+
+/// How long a client may take to acknowledge (MS-SMB2 3.3.4.6, 3.3.4.7: what Windows waits).
+pub(crate) const ACKNOWLEDGE: Duration = Duration::from_secs(35);
+/// The same of a persistent open's oplock, and of its lease.
+pub(crate) const ACKNOWLEDGE_PERSISTENT_OPLOCK: Duration = Duration::from_secs(60);
+pub(crate) const ACKNOWLEDGE_PERSISTENT_LEASE: Duration = Duration::from_secs(180);
+
+/// The name of a lease: no two clients share one (MS-SMB2 3.3.1.11).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct LeaseId {
+    pub(crate) client: Guid,
+    pub(crate) key: LeaseKey,
+}
+
+/// A holder's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum HolderId {
+    /// An open with an oplock: the persistent half of its FileId.
+    Oplock(u64),
+    Lease(LeaseId),
+}
+
+/// What a CREATE asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wish {
+    Nothing,
+    Oplock(OplockLevel),
+    Lease(LeaseWish),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LeaseWish {
+    pub(crate) id: LeaseId,
+    pub(crate) state: LeaseState,
+    pub(crate) version: LeaseVersion,
+}
+
+/// Version 1 or 2 of a lease (MS-SMB2 3.3.1.12).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LeaseVersion {
+    V1,
+    V2 { parent: Option<LeaseKey>, epoch: u16 },
+}
+
+/// What an operation needs others to give up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operation {
+    /// An open that does more than look at attributes.
+    Open { overwrites: bool },
+    /// An open that looks at attributes and the security descriptor: it matters to oplocks, not to leases.
+    OpenSecurity,
+    /// An open whose share mode conflicts with another open: handles that
+    /// are kept open for later must be closed.
+    Sharing { overwrites: bool },
+    /// Data or the size changes, or a byte-range lock is taken. Nobody is waited for.
+    Data,
+    /// The file is renamed, gets another name, or is to be deleted.
+    Names,
+}
+
+impl Operation {
+    /// The rights that others lose, and those that must be gone before the operation goes on.
+    fn takes(self) -> (LeaseState, LeaseState) {
+        match self {
+            Operation::Open { overwrites: false } | Operation::OpenSecurity => (W, W),
+            Operation::Open { overwrites: true } => (R | W | H, W),
+            Operation::Sharing { overwrites: false } => (H, H),
+            Operation::Sharing { overwrites: true } => (R | W | H, H),
+            Operation::Data => (R | W | H, NONE),
+            Operation::Names => (H, H),
+        }
+    }
+}
+
+/// A break to tell a client of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Notice {
+    pub(crate) holder: HolderId,
+    pub(crate) from: LeaseState,
+    pub(crate) to: LeaseState,
+    /// The client must acknowledge.
+    pub(crate) acknowledge: bool,
+    /// The epoch of a version 2 lease after the break, else 0.
+    pub(crate) epoch: u16,
+}
+
+/// What came of asking for an operation.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Contention {
+    pub(crate) notices: Vec<Notice>,
+    /// How often something had changed when this was found out.
+    pub(crate) seen: u64,
+    /// The operation waits for acknowledgements, until this time at most.
+    pub(crate) wait_until: Option<Moment>,
+}
+
+/// What a holder has now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Held {
+    /// Of this number of all holders of the server, so that it can be compared in one load.
+    pub(crate) token: u64,
+    pub(crate) state: LeaseState,
+    pub(crate) breaking: bool,
+    pub(crate) version: LeaseVersion,
+}
+
+/// Why an acknowledgement is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// No break is under way.
+    NotBreaking,
+    /// The client wants to keep more than it may.
+    TooMuch,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Caching {
+    holders: Vec<Holder>,
+}
+
+#[derive(Debug)]
+struct Holder {
+    id: HolderId,
+    token: u64,
+    state: LeaseState,
+    breaking: Option<Breaking>,
+    version: LeaseVersion,
+    /// Opens that share it.
+    opens: usize,
+    /// How long its client may take to acknowledge.
+    patience: Duration,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Breaking {
+    /// What it had before: what waits for the first step waits for all that follow.
+    from: LeaseState,
+    /// What the client was told to keep at most.
+    to: LeaseState,
+    /// What it may keep in the end: operations that came since may have taken more.
+    must: LeaseState,
+    until: Moment,
+}
+
+/// Facts about the stream that decide what can be granted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Situation {
+    /// Others than the holder itself have it open for more than its attributes.
+    pub(crate) others: bool,
+    /// Somebody holds byte-range locks.
+    pub(crate) locked: bool,
+    pub(crate) directory: bool,
+}
+
+impl Caching {
+    /// Number 0 when nothing is cached, the token of the only holder whose own changes break nothing, else `u64::MAX`.
+    pub(crate) fn summary(&self) -> u64 {
+        let mut caching = self.holders.iter().filter(|h| !h.state.is_empty());
+        match (caching.next(), caching.next()) {
+            (None, _) => 0,
+            (Some(only), None) if !only.breaks_by_itself() => only.token,
+            _ => u64::MAX,
+        }
+    }
+
+    pub(crate) fn held(&self, id: HolderId) -> Option<Held> {
+        self.holders.iter().find(|h| h.id == id).map(Holder::held)
+    }
+
+    /// The legacy level that an open's oplock stands for.
+    pub(crate) fn level(&self, id: HolderId) -> OplockLevel {
+        level_of(self.held(id).map_or(NONE, |h| h.state))
+    }
+
+    /// Whether a client still owes an acknowledgement.
+    pub(crate) fn is_breaking(&self) -> bool {
+        self.holders.iter().any(|h| h.breaking.is_some())
+    }
+
+    /// Breaks what stands in the way of an operation of `by`.
+    pub(crate) fn contend(&mut self, by: Option<HolderId>, operation: Operation, now: Moment) -> Contention {
+        self.expire(now);
+        let (takes, waits) = operation.takes();
+        let mut result = Contention::default();
+        let spares_leases = operation == Operation::OpenSecurity;
+        let concerns = |h: &&mut Holder| match Some(h.id) == by {
+            true => operation == Operation::Data && h.breaks_by_itself(),
+            false => !(spares_leases && !h.is_oplock()),
+        };
+        for holder in self.holders.iter_mut().filter(concerns) {
+            result.notices.extend(holder.give_up(takes, now));
+            if let Some(breaking) = holder.breaking.filter(|b| b.from.intersects(waits)) {
+                let until = result.wait_until.map_or(breaking.until, |u| u.max(breaking.until));
+                result.wait_until = Some(until);
+            }
+        }
+        self.holders.retain(|h| !h.is_over());
+        result
+    }
+
+    /// Adds an open to its holder, or makes one, and grants what the situation allows (MS-FSA 2.1.5.18). What
+    /// [`Caching::contend`] waits for must be over.
+    pub(crate) fn grant(
+        &mut self,
+        open: u64,
+        wish: Wish,
+        s: Situation,
+        token: u64,
+        patience: Option<Duration>,
+    ) -> Option<(HolderId, Held)> {
+        let id = match wish {
+            Wish::Nothing => return None,
+            Wish::Oplock(_) => HolderId::Oplock(open),
+            Wish::Lease(l) => HolderId::Lease(l.id),
+        };
+        let granted = self.grantable(id, wish, s);
+        if let Some(holder) = self.holders.iter_mut().find(|h| h.id == id) {
+            holder.opens += 1;
+            let wanted = if let Wish::Lease(l) = wish { l.state } else { NONE };
+            // MS-SMB2 3.3.5.9.8: promoted only to a superset, in full, and not while it breaks.
+            let promotes = wanted.contains(holder.state) && granted == wanted && granted != holder.state;
+            if promotes && holder.breaking.is_none() {
+                holder.state = granted;
+                holder.count_change();
+            }
+            return Some((id, holder.held()));
+        }
+        let version = match wish {
+            Wish::Lease(LeaseWish { version: LeaseVersion::V2 { parent, epoch }, .. }) => {
+                LeaseVersion::V2 { parent, epoch: epoch.wrapping_add(1) }
+            }
+            _ => LeaseVersion::V1,
+        };
+        if matches!(wish, Wish::Oplock(_)) && granted.is_empty() {
+            return None;
+        }
+        let patience = patience.unwrap_or(ACKNOWLEDGE);
+        let holder = Holder { id, token, state: granted, breaking: None, version, opens: 1, patience };
+        let held = holder.held();
+        self.holders.push(holder);
+        Some((id, held))
+    }
+
+    fn grantable(&self, id: HolderId, wish: Wish, s: Situation) -> LeaseState {
+        let others = || self.holders.iter().filter(|h| h.id != id && !h.state.is_empty());
+        let is_lease = |h: &Holder| matches!(h.id, HolderId::Lease(_));
+        let mut state = match wish {
+            Wish::Nothing => NONE,
+            Wish::Oplock(_) if s.directory => NONE,
+            Wish::Oplock(level) => state_of(level),
+            Wish::Lease(l) => l.state & (R | W | H),
+        };
+        if s.directory {
+            state &= !W;
+        }
+        // Without R there is nothing; locks, and another one's cached writes, keep clients from caching what they read.
+        if !state.contains(R) || s.locked || others().any(|h| h.state.contains(W)) {
+            return NONE;
+        }
+        if s.others || others().next().is_some() {
+            state &= !W;
+        }
+        match wish {
+            // Who caches handles expects a lease's kind of break.
+            Wish::Oplock(_) if others().any(|h| is_lease(h) && h.state.contains(H)) => NONE,
+            Wish::Oplock(_) if state != R | W && state != R | W | H => R,
+            Wish::Lease(_) if others().any(|h| !is_lease(h)) => state & !H,
+            _ => state,
+        }
+    }
+
+    /// Takes an open out of its holder; true when the holder is gone with it.
+    pub(crate) fn leave(&mut self, id: HolderId) -> bool {
+        let Some(at) = self.holders.iter().position(|h| h.id == id) else { return true };
+        self.holders[at].opens -= 1;
+        let gone = self.holders[at].opens == 0;
+        if gone {
+            self.holders.swap_remove(at);
+        }
+        gone
+    }
+
+    /// A client acknowledges, and keeps `kept`. A notice when operations since want more (MS-SMB2 3.3.5.22).
+    ///
+    /// # Errors
+    /// See [`Refused`].
+    pub(crate) fn acknowledge(
+        &mut self,
+        id: HolderId,
+        kept: LeaseState,
+        now: Moment,
+    ) -> Result<Option<Notice>, Refused> {
+        self.expire(now);
+        let holder = self.holders.iter_mut().find(|h| h.id == id).ok_or(Refused::NotBreaking)?;
+        let breaking = holder.breaking.ok_or(Refused::NotBreaking)?;
+        if !breaking.to.contains(kept) {
+            return Err(Refused::TooMuch);
+        }
+        holder.breaking = None;
+        holder.state = kept;
+        let notice = if breaking.must.contains(kept) { None } else { Some(holder.step_down(breaking, now)) };
+        self.holders.retain(|h| !h.is_over());
+        Ok(notice)
+    }
+
+    /// The client cannot be reached, or did not answer properly: the holder has nothing any more.
+    pub(crate) fn revoke(&mut self, id: HolderId) {
+        if let Some(holder) = self.holders.iter_mut().find(|h| h.id == id) {
+            (holder.state, holder.breaking) = (NONE, None);
+            holder.count_change();
+        }
+        self.holders.retain(|h| !h.is_over());
+    }
+
+    /// Clients that did not acknowledge in time have nothing any more (MS-SMB2 3.3.6.1, 3.3.6.5).
+    fn expire(&mut self, now: Moment) {
+        for holder in &mut self.holders {
+            if holder.breaking.is_some_and(|b| b.until <= now) {
+                (holder.state, holder.breaking) = (NONE, None);
+                holder.count_change();
+            }
+        }
+        self.holders.retain(|h| !h.is_over());
+    }
+}
+
+impl Holder {
+    fn held(&self) -> Held {
+        Held {
+            token: self.token,
+            state: self.state,
+            breaking: self.breaking.is_some(),
+            version: self.version,
+        }
+    }
+
+    fn is_oplock(&self) -> bool {
+        matches!(self.id, HolderId::Oplock(_))
+    }
+
+    /// A change of data breaks LEVEL_II of all opens, the one that makes it included (MS-FSA 2.1.4.12, WRITE).
+    fn breaks_by_itself(&self) -> bool {
+        self.is_oplock() && self.state == R
+    }
+
+    /// An oplock that is broken to nothing is nothing any more; a lease may be promoted again.
+    fn is_over(&self) -> bool {
+        self.is_oplock() && self.state.is_empty()
+    }
+
+    /// Loses `takes`, now or once the client has acknowledged.
+    fn give_up(&mut self, takes: LeaseState, now: Moment) -> Option<Notice> {
+        let has = self.breaking.map_or(self.state, |b| b.must);
+        let mut keeps = has & !takes;
+        if !keeps.contains(R) {
+            keeps = NONE;
+        }
+        if keeps == has {
+            return None;
+        }
+        // An oplock breaks to LEVEL_II or to none.
+        if self.is_oplock() {
+            keeps &= R;
+        }
+        if let Some(breaking) = &mut self.breaking {
+            breaking.must = keeps;
+            return None;
+        }
+        Some(self.announce(keeps, keeps, now))
+    }
+
+    /// Goes on to `must` from what was acknowledged. As Windows does, handles and writes go first, reading last.
+    fn step_down(&mut self, before: Breaking, now: Moment) -> Notice {
+        let must = before.must;
+        let to = if self.state.intersects(W | H) && !self.is_oplock() { must | R } else { must };
+        let notice = self.announce(to & self.state, must, now);
+        if let Some(breaking) = &mut self.breaking {
+            breaking.from = before.from;
+        }
+        notice
+    }
+
+    fn announce(&mut self, to: LeaseState, must: LeaseState, now: Moment) -> Notice {
+        let (from, acknowledge) = (self.state, self.state.intersects(W | H));
+        if acknowledge {
+            self.breaking = Some(Breaking { from, to, must, until: now.after(self.patience) });
+        } else {
+            self.state = to;
+        }
+        let epoch = self.count_change();
+        Notice { holder: self.id, from, to, acknowledge, epoch }
+    }
+
+    fn count_change(&mut self) -> u16 {
+        match &mut self.version {
+            LeaseVersion::V1 => 0,
+            LeaseVersion::V2 { epoch, .. } => {
+                *epoch = epoch.wrapping_add(1);
+                *epoch
+            }
+        }
+    }
+}
+
+/// What an oplock level lets a client cache.
+pub(crate) fn state_of(level: OplockLevel) -> LeaseState {
+    match level {
+        OplockLevel::BATCH => R | W | H,
+        OplockLevel::EXCLUSIVE => R | W,
+        OplockLevel::LEVEL_II => R,
+        _ => NONE,
+    }
+}
+
+/// The oplock level of what an open may cache.
+pub(crate) fn level_of(state: LeaseState) -> OplockLevel {
+    match state {
+        s if s.contains(R | W | H) => OplockLevel::BATCH,
+        s if s.contains(R | W) => OplockLevel::EXCLUSIVE,
+        s if s.contains(R) => OplockLevel::LEVEL_II,
+        _ => OplockLevel::NONE,
+    }
+}
+
+#[cfg(test)]
+mod tests;

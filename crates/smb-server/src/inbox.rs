@@ -1,0 +1,121 @@
+//! What other threads have to say to a connection: oplock and lease breaks, ends of sessions.
+//!
+//! A connection belongs to one worker. Any thread may put a notice into its inbox; that wakes the connection's task,
+//! which turns the notice into a message in its next turn. The inbox is bounded: a client that does not take its
+//! notices is treated as one that cannot be reached.
+
+use std::collections::VecDeque;
+use std::task::Context;
+
+use futures_util::task::AtomicWaker;
+use parking_lot::Mutex;
+use smb_wire::FileId;
+use smb_wire::msg::{LeaseBreakNotification, OplockLevel};
+
+/// Notices that wait in one inbox at most. Each open or lease of a client waits with one, mostly.
+const NOTICES_MAX: usize = 16_384;
+
+/// Something for a client, or for its connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Notice {
+    /// MS-SMB2 2.2.23.1.
+    OplockBreak { session: u64, file_id: FileId, level: OplockLevel },
+    /// MS-SMB2 2.2.23.2.
+    LeaseBreak(LeaseBreakNotification),
+    /// The session has ended on another connection, or by an administrator.
+    SessionEnded(u64),
+}
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Inbox {
+    state: Mutex<State>,
+    waker: AtomicWaker,
+}
+
+#[derive(Default)]
+struct State {
+    notices: VecDeque<Notice>,
+    closed: bool,
+}
+
+impl std::fmt::Debug for Inbox {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Inbox")
+    }
+}
+
+impl Inbox {
+    /// Puts a notice in and wakes the connection; false when the connection has ended or takes no more.
+    pub(crate) fn send(&self, notice: Notice) -> bool {
+        {
+            let mut state = self.state.lock();
+            if state.closed || state.notices.len() >= NOTICES_MAX {
+                return false;
+            }
+            state.notices.push_back(notice);
+        }
+        self.waker.wake();
+        true
+    }
+
+    /// Takes the next notice; when there is none, the task of `cx` is woken by the next one.
+    pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Option<Notice> {
+        // Registered first: a notice that comes in between wakes the task.
+        self.waker.register(cx.waker());
+        self.state.lock().notices.pop_front()
+    }
+
+    /// The connection ends: nothing is taken any more. What it had not sent is lost with the connection.
+    pub(crate) fn close(&self) {
+        let mut state = self.state.lock();
+        state.closed = true;
+        state.notices.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use super::*;
+
+    #[test]
+    fn bounded_and_closed() {
+        let inbox = Inbox::default();
+        let mut sent = 0;
+        while inbox.send(Notice::SessionEnded(sent)) {
+            sent += 1;
+        }
+        assert_eq!(sent as usize, NOTICES_MAX);
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(matches!(inbox.poll(&mut cx), Some(Notice::SessionEnded(0))));
+        assert!(inbox.send(Notice::SessionEnded(7)), "there is room again");
+        inbox.close();
+        assert!(!inbox.send(Notice::SessionEnded(8)));
+        assert!(inbox.poll(&mut cx).is_none());
+    }
+
+    /// From several threads, each notice arrives once and wakes the task.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn from_many_threads() {
+        const EACH: u64 = 2000;
+        let inbox = std::sync::Arc::new(Inbox::default());
+        for t in 0..4 {
+            let inbox = std::sync::Arc::clone(&inbox);
+            std::thread::spawn(move || {
+                for n in 0..EACH {
+                    assert!(inbox.send(Notice::SessionEnded(t * EACH + n)));
+                }
+            });
+        }
+        let mut seen = std::collections::BTreeSet::new();
+        std::future::poll_fn(|cx| {
+            while let Some(Notice::SessionEnded(n)) = inbox.poll(cx) {
+                assert!(seen.insert(n));
+            }
+            if seen.len() == 4 * EACH as usize { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+        })
+        .await;
+    }
+}

@@ -1,0 +1,77 @@
+//! LOCK requests that may be sent again (MS-SMB2 3.3.5.14): a client that lost its connection does not know whether its
+//! LOCK was carried out. It numbers the requests in 64 places; one with the number that was carried out last in its place
+//! is answered with success and changes nothing.
+
+/// The numbers carried out last, by place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LockSequences([u8; PLACES]);
+
+/// MS-SMB2 3.3.1.10: places 1 to 64.
+const PLACES: usize = 64;
+/// No number: those have four bits.
+const INVALID: u8 = 0xFF;
+
+impl Default for LockSequences {
+    fn default() -> LockSequences {
+        LockSequences([INVALID; PLACES])
+    }
+}
+
+impl LockSequences {
+    /// Whether the request with this LockSequence field was carried out already. If its place has another number, that
+    /// is forgotten.
+    pub(crate) fn is_repeated(&mut self, field: u32) -> bool {
+        let Some((place, number)) = self.place(field) else { return false };
+        if *place == number {
+            return true;
+        }
+        *place = INVALID;
+        false
+    }
+
+    /// The request with this LockSequence field was carried out.
+    pub(crate) fn note(&mut self, field: u32) {
+        if let Some((place, number)) = self.place(field) {
+            *place = number;
+        }
+    }
+
+    /// MS-SMB2 2.2.26: the low four bits are the number, the others the place; place 0 has none.
+    fn place(&mut self, field: u32) -> Option<(&mut u8, u8)> {
+        let at = (field >> 4).checked_sub(1)? as usize;
+        Some((self.0.get_mut(at)?, (field & 0xF) as u8))
+    }
+
+    /// All places, to be stored.
+    pub(crate) fn bytes(&self) -> &[u8; PLACES] {
+        &self.0
+    }
+
+    /// As stored.
+    pub(crate) fn from_bytes(bytes: [u8; PLACES]) -> LockSequences {
+        LockSequences(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // MS-SMB2 3.3.5.14
+    #[test]
+    fn repeated_requests() {
+        let field = |place: u32, number: u32| place << 4 | number;
+        let mut s = LockSequences::default();
+        assert!(!s.is_repeated(field(1, 3)));
+        s.note(field(1, 3));
+        assert!(s.is_repeated(field(1, 3)) && !s.is_repeated(field(2, 3)));
+        assert!(!s.is_repeated(field(1, 4)), "another number");
+        assert!(!s.is_repeated(field(1, 3)), "which made the old one invalid");
+        for outside in [field(0, 1), field(65, 1)] {
+            s.note(outside);
+            assert!(!s.is_repeated(outside));
+        }
+        s.note(field(64, 15));
+        assert!(LockSequences::from_bytes(*s.bytes()).is_repeated(field(64, 15)));
+    }
+}

@@ -1,0 +1,67 @@
+//! All opens of the server (MS-SMB2 3.3.1.5 GlobalOpenTable), by the persistent half of their FileId.
+//!
+//! An open is in the table from its CREATE until it is closed, with or without a session: a durable open that has lost
+//! its connection stays. The table is divided so that opens of different connections seldom meet at a lock.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+use smb_wire::FileId;
+
+use crate::open::Open;
+
+/// Parts of the table.
+const SHARDS: usize = 64;
+
+pub(crate) struct OpenTable {
+    shards: [Mutex<FxHashMap<u64, Arc<Open>>>; SHARDS],
+    /// Counts the runs of the server, so that a persistent id is not met again after a restart.
+    boot: u32,
+    next: AtomicU64,
+}
+
+impl OpenTable {
+    /// A table of the server's run number `boot`.
+    pub(crate) fn new(boot: u32) -> OpenTable {
+        OpenTable { shards: std::array::from_fn(|_| Mutex::default()), boot, next: AtomicU64::new(1) }
+    }
+
+    /// A number that nothing else of this run has: the volatile half of a FileId, the token of a caching holder.
+    pub(crate) fn number(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The persistent half of a new open's FileId.
+    pub(crate) fn persistent_id(&self) -> u64 {
+        u64::from(self.boot) << 32 | (self.number() & 0xFFFF_FFFF)
+    }
+
+    pub(crate) fn insert(&self, open: Arc<Open>) {
+        self.shard(open.persistent).lock().insert(open.persistent, open);
+    }
+
+    pub(crate) fn remove(&self, persistent: u64) -> Option<Arc<Open>> {
+        self.shard(persistent).lock().remove(&persistent)
+    }
+
+    /// The open with this persistent id, whether it has a session or not.
+    pub(crate) fn find(&self, persistent: u64) -> Option<Arc<Open>> {
+        self.shard(persistent).lock().get(&persistent).cloned()
+    }
+
+    /// The open that both halves of a FileId name.
+    pub(crate) fn get(&self, id: FileId) -> Option<Arc<Open>> {
+        self.find(id.persistent).filter(|o| o.id() == id)
+    }
+
+    /// All opens, in no order.
+    pub(crate) fn all(&self) -> Vec<Arc<Open>> {
+        self.shards.iter().flat_map(|s| s.lock().values().cloned().collect::<Vec<_>>()).collect()
+    }
+
+    fn shard(&self, persistent: u64) -> &Mutex<FxHashMap<u64, Arc<Open>>> {
+        &self.shards[persistent as usize % SHARDS]
+    }
+}
