@@ -7,9 +7,10 @@ use std::sync::Arc;
 use futures_util::future::{Either, select};
 use parking_lot::Mutex;
 use smb_wire::msg::{LeaseBreakFlags, LeaseBreakNotification};
-use smb_wire::{Guid, NtStatus};
+use smb_wire::{Command, Guid, NtStatus};
 
 use crate::Server;
+use crate::commands::create::keep::is_named;
 use crate::durable::Kept;
 use crate::files::caching::{self, Contention, HolderId, LeaseId, Operation};
 use crate::files::FileState;
@@ -151,9 +152,19 @@ impl Request {
             Box::pin(file.changed_since(c.seen)),
             Box::pin(env.sleep_until(self.server.until(until)))
         ));
-        match select(over, pin!(self.cancel.cancelled())).await {
+        match select(over, pin!(self.given_up())).await {
             Either::Left(_) => Ok(()),
             Either::Right(_) => Err(NtStatus::CANCELLED),
+        }
+    }
+
+    /// Completes when the request is not wanted any more. One that may be sent again on another channel goes on without its
+    /// connection.
+    async fn given_up(&self) {
+        if self.header.command == Command::CREATE && is_named(self) {
+            self.cancel.cancelled_by_client().await;
+        } else {
+            self.cancel.cancelled().await;
         }
     }
 

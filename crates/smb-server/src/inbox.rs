@@ -36,6 +36,8 @@ pub(crate) struct Inbox {
 #[derive(Default)]
 struct State {
     notices: VecDeque<Notice>,
+    /// Requests of this connection, by slot, whose clients are to be told that they wait (MS-SMB2 3.3.4.2).
+    pending: Vec<u64>,
     closed: bool,
 }
 
@@ -64,6 +66,17 @@ impl Inbox {
         // Registered first: a notice that comes in between wakes the task.
         self.waker.register(cx.waker());
         self.state.lock().notices.pop_front()
+    }
+
+    /// Asks for an interim response to a request of this connection; its handler may run in a task of its own.
+    pub(crate) fn announce(&self, slot: u64) {
+        self.state.lock().pending.push(slot);
+        self.waker.wake();
+    }
+
+    /// The requests to send interim responses to.
+    pub(crate) fn take_pending(&self) -> Vec<u64> {
+        std::mem::take(&mut self.state.lock().pending)
     }
 
     /// The connection ends: nothing is taken any more. What it had not sent is lost with the connection.
@@ -97,7 +110,7 @@ mod tests {
     }
 
     /// From several threads, each notice arrives once and wakes the task.
-    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    #[tokio::test]
     async fn from_many_threads() {
         const EACH: u64 = 2000;
         let inbox = std::sync::Arc::new(Inbox::default());

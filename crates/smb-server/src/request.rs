@@ -2,15 +2,15 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use arena::IoBuf;
-use parking_lot::Mutex;
 use smb_wire::{Command, Encode, FileId, Guid, HEADER_LEN, Header, MessageBuilder, NtStatus};
 use tokio::sync::Notify;
 use vfs::Data;
 
 use crate::Server;
+use crate::inbox::Inbox;
 use crate::open::Open;
 use crate::session::Session;
 use crate::share::Tree;
@@ -192,9 +192,15 @@ pub(crate) struct Cancel {
 
 #[derive(Default)]
 struct CancelState {
-    set: AtomicBool,
+    /// [`WANTED`], [`ABANDONED`] or [`CANCELLED`].
+    set: AtomicU8,
     wake: Notify,
 }
+
+const WANTED: u8 = 0;
+/// The connection is gone, the session is not: what the client may ask again elsewhere goes on.
+const ABANDONED: u8 = 1;
+const CANCELLED: u8 = 2;
 
 impl Cancel {
     /// For a request with this command: a READ or WRITE is too short, and too frequent, to be worth one.
@@ -203,19 +209,44 @@ impl Cancel {
         Cancel { inner: lasting.then(Arc::default) }
     }
 
+    /// Gives the request up: its client asks for that, or nobody is left to be answered.
     pub(crate) fn cancel(&self) {
+        self.set(CANCELLED);
+    }
+
+    /// The request's connection is gone, but its session is not.
+    pub(crate) fn abandon(&self) {
+        self.set(ABANDONED);
+    }
+
+    fn set(&self, to: u8) {
         if let Some(inner) = &self.inner {
-            inner.set.store(true, Ordering::Release);
+            inner.set.fetch_max(to, Ordering::AcqRel);
             inner.wake.notify_waiters();
         }
     }
 
-    /// Completes when the request is cancelled.
+    /// Completes when the request is cancelled or abandoned.
     pub(crate) async fn cancelled(&self) {
+        self.reached(ABANDONED).await;
+    }
+
+    /// Whether it was cancelled, not abandoned only.
+    pub(crate) fn is_by_client(&self) -> bool {
+        self.inner.as_ref().is_some_and(|i| i.set.load(Ordering::Acquire) >= CANCELLED)
+    }
+
+    /// Completes when the request is cancelled; being abandoned is no reason.
+    pub(crate) async fn cancelled_by_client(&self) {
+        self.reached(CANCELLED).await;
+    }
+
+    async fn reached(&self, least: u8) {
         let Some(inner) = &self.inner else { return std::future::pending().await };
         loop {
-            let wake = inner.wake.notified();
-            if inner.set.load(Ordering::Acquire) {
+            let mut wake = std::pin::pin!(inner.wake.notified());
+            wake.as_mut().enable();
+            if inner.set.load(Ordering::Acquire) >= least {
                 return;
             }
             wake.await;
@@ -223,17 +254,16 @@ impl Cancel {
     }
 }
 
-/// How a handler that will take long asks for an interim response (MS-SMB2 3.3.4.2). The handler runs inside the
-/// connection's task, which looks at the list after each turn.
+/// How a handler that will take long asks for an interim response (MS-SMB2 3.3.4.2).
 #[derive(Clone)]
 pub(crate) struct Pending {
     pub(crate) slot: u64,
-    pub(crate) announced: Arc<Mutex<Vec<u64>>>,
+    pub(crate) inbox: Arc<Inbox>,
 }
 
 impl Pending {
-    /// Sends STATUS_PENDING now; the final reply follows whenever the handler returns. Call it at most once.
+    /// Sends STATUS_PENDING soon; the final reply follows whenever the handler returns. More than one call is as one.
     pub(crate) fn announce(&self) {
-        self.announced.lock().push(self.slot);
+        self.inbox.announce(self.slot);
     }
 }

@@ -5,12 +5,14 @@
 //! file changed (overwriting), because the backend never truncates by itself.
 
 mod contexts;
-mod keep;
+pub(crate) mod keep;
 mod reconnect;
 mod rules;
 
+use std::pin::pin;
 use std::sync::Arc;
 
+use futures_util::future::{Either, select};
 use smb_wire::msg::{CreateAction, CreateDisposition, CreateOptions, CreateRequest, CreateResponse};
 use smb_wire::{AccessMask, Decode, FileAttributes, NtStatus};
 use vfs::{
@@ -30,7 +32,7 @@ use crate::files::{Joining, Looks, Member, Refusal};
 use crate::open::{Created, FileOpen, Open, OpenTarget, Owner, Sequence};
 use crate::pipes::Pipe;
 use crate::replay::Reserved;
-use crate::request::{Reply, Request};
+use crate::request::{Cancel, Reply, Request};
 use crate::status;
 use keep::Replayed;
 
@@ -44,7 +46,25 @@ const READS: AccessMask = AccessMask::READ_DATA.union(AccessMask::EXECUTE);
 
 /// Handles a CREATE.
 pub(crate) async fn handle(r: Request) -> Reply {
-    run(&r).await.into()
+    if !keep::is_named(&r) {
+        return run(&r).await.into();
+    }
+    // A client that loses this channel sends the request again on another one, and must find this one at work or done: it
+    // goes on whatever becomes of the connection.
+    let cancel = r.cancel.clone();
+    let task = r.server.env.clone().run(async move { run(&r).await.into() });
+    match select(pin!(task), pin!(abandoned(&cancel))).await {
+        Either::Left((reply, _)) => reply,
+        Either::Right(_) => Reply::error(NtStatus::CANCELLED),
+    }
+}
+
+/// Completes when the connection is gone. A CANCEL is for the request itself.
+async fn abandoned(cancel: &Cancel) {
+    cancel.cancelled().await;
+    if cancel.is_by_client() {
+        std::future::pending().await
+    }
 }
 
 async fn run(r: &Request) -> Result<Reply, NtStatus> {
@@ -57,17 +77,19 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
     if name.starts_with('\\') {
         return Err(NtStatus::INVALID_PARAMETER);
     }
+    let wanted = contexts::read(q.contexts)?;
+    if let Some(reconnect) = wanted.reconnect {
+        // MS-SMB2 3.3.5.9.7, 3.3.5.9.12: the rest of the request is not looked at.
+        let path = VfsPath::parse(&name).unwrap_or_default();
+        return reconnect::run(r, &q, &path, reconnect, &wanted).await;
+    }
     rules::check(&q)?;
     if name.split('\\').any(|part| part == "..") {
         return Err(NtStatus::OBJECT_PATH_SYNTAX_BAD);
     }
     let path = VfsPath::parse(&name).map_err(status::of_path)?;
-    let wanted = contexts::read(q.contexts)?;
     if q.create_options.contains(CreateOptions::DELETE_ON_CLOSE) && path.is_root() {
         return Err(NtStatus::CANNOT_DELETE);
-    }
-    if let Some(reconnect) = wanted.reconnect {
-        return reconnect::run(r, &q, &path, reconnect, &wanted).await;
     }
     let plan = Plan::new(r, q, vfs, path, wanted)?;
     let reserved = match plan.replayed()? {

@@ -159,7 +159,7 @@ impl World {
             encrypted: false,
             in_compound: false,
             cancel: Cancel::of(smb_wire::Command::LOCK),
-            pending: Pending { slot: 0, announced: Arc::default() },
+            pending: Pending { slot: 0, inbox: Arc::default() },
         }
     }
 

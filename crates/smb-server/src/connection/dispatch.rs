@@ -270,7 +270,7 @@ impl Engine {
             encrypted: chain.encrypted.is_some(),
             in_compound: chain.compound,
             cancel: cancel.clone(),
-            pending: Pending { slot, announced: Arc::clone(&self.announced) },
+            pending: Pending { slot, inbox: Arc::clone(&self.inbox) },
             message,
         };
         let plain = !chain.compound && admitted.signing.is_none() && chain.encrypted.is_none();

@@ -129,7 +129,7 @@ impl Engine {
     /// Tells a client that its request waits (MS-SMB2 3.3.4.2): an interim response for each handler that asked for
     /// it, with what its chain has finished before it. Whether there was any.
     pub(super) fn send_interims(&mut self) -> bool {
-        let slots = std::mem::take(&mut *self.announced.lock());
+        let slots = self.inbox.take_pending();
         let mut any = false;
         for slot in slots {
             let Some(mut chain) = self.parked.remove(&slot) else { continue };

@@ -42,7 +42,6 @@ use arena::{Piped, Sg};
 use env::{BoxFuture, Moment};
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use smb_auth::derive::PreauthHash;
 use smb_auth::sign::SigningKey;
@@ -80,7 +79,6 @@ pub(crate) struct Engine {
     /// Which slot a parked request is in, by its MessageId.
     parked_ids: FxHashMap<u64, u64>,
     running: FuturesUnordered<Slotted>,
-    announced: Arc<Mutex<Vec<u64>>>,
     next_slot: u64,
     /// What other threads have to say.
     inbox: Arc<Inbox>,
@@ -196,7 +194,6 @@ impl Engine {
             parked: FxHashMap::default(),
             parked_ids: FxHashMap::default(),
             running: FuturesUnordered::new(),
-            announced: Arc::default(),
             next_slot: 1,
             inbox: Arc::default(),
             out: VecDeque::new(),
@@ -332,10 +329,22 @@ impl Engine {
     /// Ends what the connection holds: sessions without another channel are closed with all their opens (MS-SMB2
     /// 3.3.7.1). Requests still running are cancelled where that is possible, waited for, and not answered.
     pub(crate) async fn end(mut self) {
-        for chain in self.parked.values() {
-            if let Some(running) = &chain.running {
-                running.cancel.cancel();
+        self.inbox.close();
+        self.server.clients.remove(self.facts.client_guid, &self.inbox);
+        let id = self.facts.id;
+        let mut ending = Vec::new();
+        for (_, channel) in self.channels.drain() {
+            let mut channels = channel.session.channels.lock();
+            channels.retain(|c| c.connection != id);
+            let last = channels.is_empty() && !channel.session.is_ended();
+            drop(channels);
+            if last {
+                ending.push(channel.session);
             }
+        }
+        for running in self.parked.values().filter_map(|chain| chain.running.as_ref()) {
+            let over = ending.iter().any(|s| s.id == running.header.session_id);
+            if over { running.cancel.cancel() } else { running.cancel.abandon() }
         }
         // What waits for the client's memory never begins: a replay on another channel need not wait for it.
         self.parked.retain(|_, chain| chain.running.as_ref().is_some_and(|r| r.then.is_none()));
@@ -348,20 +357,9 @@ impl Engine {
             }
         }
         self.parked.clear();
-        self.inbox.close();
-        self.server.clients.remove(self.facts.client_guid, &self.inbox);
-        let id = self.facts.id;
-        for (_, channel) in self.channels.drain() {
-            let session = channel.session;
-            let last = {
-                let mut channels = session.channels.lock();
-                channels.retain(|c| c.connection != id);
-                channels.is_empty()
-            };
-            if last && !session.is_ended() {
-                self.server.remove_session(session.id);
-                self.server.end_session(&session, SessionEnd::Disconnected).await;
-            }
+        for session in ending {
+            self.server.remove_session(session.id);
+            self.server.end_session(&session, SessionEnd::Disconnected).await;
         }
     }
 

@@ -397,7 +397,13 @@ impl Holder {
     fn step_down(&mut self, before: Breaking, now: Moment) -> Notice {
         let must = before.must;
         let to = if self.state.intersects(W | H) && !self.is_oplock() { must | R } else { must };
-        let notice = self.announce(to & self.state, must, now);
+        // The steps of one break are one change: the epoch stays.
+        let version = self.version;
+        let mut notice = self.announce(to & self.state, must, now);
+        self.version = version;
+        if let LeaseVersion::V2 { epoch, .. } = version {
+            notice.epoch = epoch;
+        }
         if let Some(breaking) = &mut self.breaking {
             breaking.from = before.from;
         }

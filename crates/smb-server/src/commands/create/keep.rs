@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use smb_wire::context::{CreateContexts, DurableFlags, DurableResponseV2, Lease};
 use smb_wire::msg::{Capabilities, CreateAction, CreateRequest, CreateResponse, LeaseState, OplockLevel};
-use smb_wire::{AccessMask, HeaderFlags, NtStatus};
+use smb_wire::context::create::name;
+use smb_wire::{AccessMask, Decode, HEADER_LEN, HeaderFlags, NtStatus};
 use vfs::{Kind, NodeId, Stat};
 
 use super::Plan;
@@ -45,6 +46,12 @@ pub(super) fn wish(r: &Request, q: &CreateRequest<'_>, lease: Option<&Lease>) ->
     };
     let id = LeaseId { client: r.facts.client_guid, key: lease.key };
     Ok(Wish::Lease(LeaseWish { id, state: lease.state, version }))
+}
+
+/// Whether a CREATE has a name by which it may be sent again.
+pub(crate) fn is_named(r: &Request) -> bool {
+    let named = |q: CreateRequest<'_>| q.contexts.raw().any(|c| c.is_ok_and(|c| c.name == name::DH2_Q));
+    CreateRequest::decode(&r.message).is_ok_and(named)
 }
 
 /// What a CREATE with a CreateGuid is.
@@ -104,9 +111,12 @@ impl Plan<'_> {
         if open.created.user != Some(self.r.session.user.sid) {
             return Err(NtStatus::ACCESS_DENIED);
         }
-        if let Some(HolderId::Lease(id)) = open.file().and_then(|f| f.holder)
-            && !matches!(self.wish, Wish::Lease(l) if l.id == id)
-        {
+        let held = match open.file().and_then(|f| f.holder) {
+            Some(HolderId::Lease(id)) => Some(id),
+            _ => None,
+        };
+        let asked = if let Wish::Lease(l) = self.wish { Some(l.id) } else { None };
+        if held != asked {
             return Err(NtStatus::ACCESS_DENIED);
         }
         if !open.is_of_session(&self.r.session) {
@@ -121,7 +131,12 @@ impl Plan<'_> {
     pub(super) async fn answer_again(&self, open: &Arc<Open>) -> Result<Reply, NtStatus> {
         let f = open.file().ok_or(NtStatus::INVALID_PARAMETER)?;
         let stat = f.stat(&self.r.ctx()).await.map_err(crate::status::of_vfs)?;
-        Ok(answer(open, &stat, &self.wanted, None, open.created.action, true))
+        // What it asks for now counts, as far as the open has it.
+        let level = self.q.oplock_level;
+        let durable = matches!(level, OplockLevel::BATCH | OplockLevel::LEASE)
+            || open.durable.lock().kept == Kept::Persistent;
+        let reply = answer(open, &stat, &self.wanted, None, open.created.action, durable);
+        Ok(if level == OplockLevel::LEASE { reply } else { with_level(reply, level) })
     }
 
     /// MS-SMB2 3.3.5.9.13: an application that was moved to another machine takes its files from the old one.
@@ -238,6 +253,12 @@ pub(super) fn answer(
         ..CreateResponse::default()
     };
     Reply { file_id: Some(open.id()), ..Reply::ok(&body) }
+}
+
+/// A CREATE response with another oplock level.
+fn with_level(mut reply: Reply, level: OplockLevel) -> Reply {
+    reply.message[HEADER_LEN + 2] = level.0;
+    reply
 }
 
 fn durable_answer(open: &Open, wanted: &Wanted) -> Option<DurableAnswer> {

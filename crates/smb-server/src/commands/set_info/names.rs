@@ -110,8 +110,8 @@ async fn rename_to(r: &Request, open: &Open, f: &FileOpen, to: Target) -> Result
     if from.is_root() || (directory && to.path.starts_with(&from) && to.path != from) {
         return Err(NtStatus::ACCESS_DENIED);
     }
-    check_folder(r, &to.path, directory).await?;
     r.contend(f, Operation::Names).await?;
+    check_folder(r, &to.path, directory).await?;
     let files = &r.server.files;
     let mut change = files.begin_rename(share, &f.file, directory).await;
     let from = f.file.path_of(open.persistent);

@@ -59,7 +59,7 @@ async fn a_filled_directory_stays() {
 async fn closing_waits_for_what_is_being_written() {
     let w = World::new();
     let id = w.create("f", How::CREATE).await;
-    let open = w.session.open(id).expect("just made");
+    let open = w.server.opens.get(id).expect("just made");
     let writing = Pass::new(&open).expect("not closed");
     let mut closing = std::pin::pin!(w.close(id));
     assert!(futures_util::poll!(closing.as_mut()).is_pending());
@@ -121,7 +121,7 @@ async fn what_is_not_stored_inner() {
     let tree = w.session.add_tree(2, |id| Tree::new(id, share, ALL.bits())).expect("the second");
     let w = World { tree, ..w };
     let file_id = w.create("f", How::CREATE).await;
-    let open = w.session.opens().pop().expect("the only one");
+    let open = w.server.opens.all().pop().expect("the only one");
     let data = [IoBuf::from(vec![1; 4 << 20])].into_iter().collect();
     let written = open.file().expect("a file").node.write(&env::Ctx::default(), 0, data).wait().await;
     assert_eq!(written, Ok(4 << 20), "it goes to memory");

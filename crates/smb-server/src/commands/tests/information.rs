@@ -58,7 +58,7 @@ async fn every_part_of_a_descriptor_needs_its_right() {
         crate::commands::set_info::handle(w.request(&q)).await.status
     };
     let stored = async |file: FileId| {
-        let open = w.session.open(file).expect("open");
+        let open = w.server.opens.get(file).expect("open");
         let node = Arc::clone(&open.file().expect("a file").node);
         node.security(&env::Ctx::default()).wait().await.expect("read")
     };

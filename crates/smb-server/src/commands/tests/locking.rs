@@ -16,10 +16,10 @@ async fn waiting_for_another() {
     let at_once = w.lock_request(b, 5, 1, EXCLUSIVE | LockFlags::FAIL_IMMEDIATELY);
     assert_eq!(super::super::lock::handle(at_once).await.status, NtStatus::LOCK_NOT_GRANTED);
     let request = w.lock_request(b, 5, 1, EXCLUSIVE);
-    let announced = Arc::clone(&request.pending.announced);
+    let inbox = Arc::clone(&request.pending.inbox);
     let mut waiting = Box::pin(super::super::lock::handle(request));
     assert!(poll_immediate(&mut waiting).await.is_none());
-    assert_eq!(announced.lock().len(), 1);
+    assert_eq!(inbox.take_pending().len(), 1);
     let (reply, ()) = join(waiting, w.close(a)).await;
     assert_eq!(reply.status, NtStatus::SUCCESS);
     w.close(b).await;

@@ -132,7 +132,7 @@ async fn check_paths(w: &World, changing: &AtomicUsize) {
         return;
     }
     let vfs = Arc::clone(w.server.share("files").expect("there").vfs().expect("a disk"));
-    for open in w.session.opens() {
+    for open in w.server.opens.all() {
         let Some(f) = open.file() else { continue };
         let path = f.file.path_of(open.persistent);
         let request = OpenRequest {
@@ -147,7 +147,7 @@ async fn check_paths(w: &World, changing: &AtomicUsize) {
         let found = vfs.open(&Ctx::default(), request).wait().await;
         // Names that change meanwhile prove nothing.
         let quiet = changing.load(Ordering::Relaxed) == 0 && w.server.files.generation() == generation;
-        if quiet && w.session.open(open.id).is_some() {
+        if quiet && w.server.opens.find(open.persistent).is_some() {
             let id = found.unwrap_or_else(|e| panic!("{path}: {e}")).node.id();
             assert_eq!(id, f.node.id(), "{path}");
         }

@@ -17,7 +17,9 @@ async fn link(w: &World, id: FileId, to: &str, replace_if_exists: bool) -> NtSta
 }
 
 fn paths(w: &World) -> Vec<String> {
-    w.session.opens().iter().filter_map(|o| Some(o.file()?.file.path_of(o.id.volatile).to_string())).collect()
+    let mut opens = w.server.opens.all();
+    opens.sort_by_key(|o| o.persistent);
+    opens.iter().filter_map(|o| Some(o.file()?.file.path_of(o.persistent).to_string())).collect()
 }
 
 // MS-FSA 2.1.5.15.11
