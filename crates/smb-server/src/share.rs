@@ -24,7 +24,7 @@ pub(crate) struct Share {
     pub(crate) removed: AtomicBool,
     /// Tree connects now.
     pub(crate) users: AtomicUsize,
-    /// Held for writing while a directory is renamed, for reading while any other name changes: see `files`.
+    /// Held for writing while a directory is renamed, for reading while any other name changes: see `namespace`.
     pub(crate) names: Arc<RwLock<()>>,
     /// Lives longer than the share: its counts go on when the name comes back.
     pub(crate) counted: Arc<Instance>,

@@ -10,6 +10,7 @@ use vfs::{Attributes, VfsResult};
 
 use super::metadata::basic;
 use crate::Server;
+use crate::files::Removal;
 use crate::open::{FileOpen, Open};
 use crate::request::{Reply, Request};
 use crate::status;
@@ -139,19 +140,22 @@ async fn close_file(server: &Arc<Server>, open: &Arc<Open>, f: &FileOpen) -> Vfs
 async fn remove(server: &Server, open: &Open) {
     let Some(f) = open.file() else { return };
     // Its name may change until then, its share does not.
-    let change = match f.file.removal() {
-        Some(removal) => Some(server.files.begin_change(&removal.share).await),
-        None => None,
-    };
-    // MS-FSA 2.1.5.4: nobody is left to hear of a failure; a directory that has been filled stays.
-    if let Some(removal) = f.file.removal()
-        && let Some(vfs) = removal.share.vfs()
-        && let Err(e) = vfs.remove(&env::Ctx::default(), &removal.path, removal.id).wait().await
-    {
+    if let Some(Removal { share, .. }) = f.file.removal() {
+        let mut change = server.namespace.begin_change(&share).await;
+        if let Some(removal) = f.file.removal() {
+            change.touch(&removal.path, removal.id);
+            remove_name(&removal).await;
+        }
+    }
+    server.files.removed(&f.file);
+}
+
+async fn remove_name(removal: &Removal) {
+    let Some(vfs) = removal.share.vfs() else { return };
+    // MS-FSA 2.1.5.4: no client is left to hear of a failure; a directory that has been filled stays.
+    if let Err(e) = vfs.remove(&env::Ctx::default(), &removal.path, removal.id).wait().await {
         tracing::debug!(path = %removal.path, share = %removal.share.name, "not removed at close: {e}");
     }
-    drop(change);
-    server.files.removed(&f.file);
 }
 
 impl FileOpen {

@@ -54,7 +54,8 @@ pub(super) async fn link(r: &Request, open: &Open, f: &FileOpen, buffer: &[u8]) 
     writable_tree(r)?;
     check_folder(r, &to.path, false).await?;
     r.contend(f, Operation::Names).await?;
-    let _change = r.server.files.begin_change(&r.tree.share).await;
+    let mut change = r.server.namespace.begin_change(&r.tree.share).await;
+    change.touch(&to.path, f.node.id());
     // MS-FSA 2.1.5.15.6, MS-FSCC 2.4.28: a file that is deleted gets no further name.
     if f.file.is_delete_pending() {
         return Err(NtStatus::ACCESS_DENIED);
@@ -113,16 +114,17 @@ async fn rename_to(r: &Request, open: &Open, f: &FileOpen, to: Target) -> Result
     check_folder(r, &to.path, directory).await?;
     r.contend(f, Operation::Names).await?;
     let files = &r.server.files;
-    let mut change = files.begin_rename(share, &f.file, directory).await;
-    let from = f.file.path_of(open.persistent);
+    let mut change = r.server.namespace.begin_rename(share, &f.file, directory).await;
+    let (from, id) = (f.file.path_of(open.persistent), f.node.id());
+    change.touch(&from, id);
+    change.touch(&to.path, id);
     if f.file.is_delete_pending() {
         return Err(NtStatus::DELETE_PENDING);
     }
     // MS-FSA 2.1.5.15.11: what is open below a directory holds it where it is.
-    if directory && !change.hold_directory(&from) {
+    if directory && !change.hold_directory(files, &from) {
         return Err(NtStatus::ACCESS_DENIED);
     }
-    let id = f.node.id();
     for _ in 0..ATTEMPTS {
         let replaced = check_replaced(r, f, &to).await?;
         match vfs.rename(&r.ctx(), &from, id, &to.path, to.replace && replaced.is_there()).wait().await {
@@ -133,9 +135,9 @@ async fn rename_to(r: &Request, open: &Open, f: &FileOpen, to: Target) -> Result
             Err(e) => return Err(status::of_vfs(e)),
             Ok(()) => {
                 // At once: until the paths follow, nothing else may happen.
-                files.renamed(share, id, &from, &to.path);
+                change.renamed(files, id, &from, &to.path);
                 let stored = stored_path(r, id, &to.path).await;
-                files.renamed(share, id, &to.path, &stored);
+                change.renamed(files, id, &to.path, &stored);
                 drop(change);
                 return Ok(());
             }
