@@ -24,12 +24,12 @@ pub(crate) mod share_mode;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use env::Moment;
 use parking_lot::Mutex;
-use smb_wire::msg::LeaseState;
+use smb_wire::msg::{CompletionFilter, LeaseState};
 use smb_wire::{AccessMask, NtStatus};
 use tokio::sync::{Mutex as AsyncMutex, MutexGuard, Notify, oneshot};
 use vfs::{NodeId, VfsPath};
@@ -57,6 +57,8 @@ pub(crate) struct FileState {
     /// Opens that left and breaks that ended; what waits for one asks again.
     changes: AtomicU64,
     changed: Notify,
+    /// What of it has changed without being published: a CompletionFilter, see `namespace::modified`.
+    owed: AtomicU32,
 }
 
 /// One stream of an open file.
@@ -98,8 +100,7 @@ pub(crate) enum Looks {
 impl Looks {
     /// Of an open with this access.
     pub(crate) fn of(access: AccessMask) -> Looks {
-        let attributes =
-            AccessMask::READ_ATTRIBUTES | AccessMask::WRITE_ATTRIBUTES | AccessMask::SYNCHRONIZE;
+        let attributes = AccessMask::READ_ATTRIBUTES | AccessMask::WRITE_ATTRIBUTES | AccessMask::SYNCHRONIZE;
         match access {
             a if attributes.contains(a) => Looks::AttributesOnly,
             a if (attributes | AccessMask::READ_CONTROL).contains(a) => Looks::SecurityToo,
@@ -349,7 +350,11 @@ impl State {
         let compatible = self.members.iter().filter(of_stream).all(|m| m.mode.compatible(member.mode));
         let entry = self.streams.iter_mut().find(|e| e.stream.name == member.stream);
         let Some(entry) = entry else {
-            return if compatible { Ok(Vec::new()) } else { Err((NtStatus::SHARING_VIOLATION, Contention::default())) };
+            return if compatible {
+                Ok(Vec::new())
+            } else {
+                Err((NtStatus::SHARING_VIOLATION, Contention::default()))
+            };
         };
         let mut contend = |operation| entry.caching.contend(by, operation, joining.now);
         if !compatible {
@@ -434,6 +439,7 @@ impl FileState {
             metadata: AsyncMutex::default(),
             changes: AtomicU64::new(0),
             changed: Notify::new(),
+            owed: AtomicU32::new(0),
         }
     }
 
@@ -538,6 +544,12 @@ impl FileState {
         state.members.iter().find(|m| m.open == open).map(|m| m.path.clone()).unwrap_or_default()
     }
 
+    /// The share and path under which an open knows it.
+    pub(crate) fn place_of(&self, open: u64) -> Option<(Arc<Share>, VfsPath)> {
+        let state = self.state.lock();
+        state.members.iter().find(|m| m.open == open).map(|m| (Arc::clone(&m.share), m.path.clone()))
+    }
+
     /// Which file it is.
     pub(crate) fn id(&self) -> NodeId {
         self.id
@@ -565,6 +577,24 @@ impl FileState {
     /// attributes, its length): of two at once the second builds upon what the first has stored.
     pub(crate) async fn metadata(&self) -> MutexGuard<'_, ()> {
         self.metadata.lock().await
+    }
+
+    /// Notes what has changed, to be published later.
+    pub(crate) fn owe(&self, filter: CompletionFilter) {
+        // Nearly always it is noted already: then the line stays shared by all workers.
+        if self.owed.load(Ordering::Relaxed) & filter.bits() != filter.bits() {
+            self.owed.fetch_or(filter.bits(), Ordering::Relaxed);
+        }
+    }
+
+    /// Whether anything was noted.
+    pub(crate) fn owes(&self) -> bool {
+        self.owed.load(Ordering::Relaxed) != 0
+    }
+
+    /// What has changed since this was called last.
+    pub(crate) fn take_owed(&self) -> CompletionFilter {
+        CompletionFilter::from_bits_retain(self.owed.swap(0, Ordering::Relaxed))
     }
 
     /// Whether it goes when its last open does.
@@ -633,13 +663,7 @@ impl StreamState {
     ///
     /// # Errors
     /// STATUS_FILE_LOCK_CONFLICT.
-    pub(crate) fn check_io(
-        &self,
-        open: u64,
-        offset: u64,
-        length: u64,
-        write: bool,
-    ) -> Result<(), NtStatus> {
+    pub(crate) fn check_io(&self, open: u64, offset: u64, length: u64, write: bool) -> Result<(), NtStatus> {
         if length == 0 || self.lock_count.load(Ordering::Acquire) == 0 {
             return Ok(());
         }

@@ -1,4 +1,9 @@
-//! The gateway for changes of names: every rename, removal and link of every share passes here.
+//! The gateway for changes of the namespace: every rename, removal and link of every share passes here, and what has
+//! changed is published to the watchers of its directory.
+//!
+//! **Watchers.** [`Namespace::publish`] reports an [`Event`] to the share's [`Watches`] (CHANGE_NOTIFY). Directory leases
+//! (MS-SMB2 3.3.4.7) will be broken there too: the event has the path, whose parent is the directory, and the open that
+//! the change came through, whose ParentLeaseKey spares its own lease.
 //!
 //! **Races.** Nothing is locked while the backend works. An open takes a [`Snapshot`], asks the backend, and joins its
 //! file with that snapshot; a change of the same name or file that began or ended meanwhile makes it start again
@@ -13,9 +18,14 @@
 //!    follow.
 //! 2. A change is in the log before the backend is asked, when the paths of opens follow, and when it ends.
 
+mod event;
 mod log;
+mod modified;
+mod watch;
 
+pub(crate) use event::{Event, What};
 pub(crate) use log::Snapshot;
+pub(crate) use watch::{Report, Scope, Waiting, Watches};
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -113,6 +123,14 @@ impl Namespace {
         Change::new(self, share, tree, Some(file.naming().await))
     }
 
+    /// Tells the watchers of a share what has happened. Call it after the backend has done it, and for a rename before
+    /// its [`Change`] ends, so that the events of one name come in order.
+    pub(crate) fn publish(&self, share: &Share, event: &Event<'_>) {
+        if share.watches.any() {
+            share.watches.report(&event.notices());
+        }
+    }
+
     /// Waits until no directory of a share is being renamed: what an open does that starts again.
     pub(crate) async fn settled(&self, share: &Share) {
         drop(share.names.read().await);
@@ -167,6 +185,7 @@ impl<'n> Change<'n> {
     pub(crate) fn renamed(&self, files: &FileTable, id: NodeId, from: &VfsPath, to: &VfsPath) {
         // The change may go on: what the backend said before this is old already.
         files.renamed(&self.share, id, from, to, || self.namespace.log.record(&self.share, &self.keys));
+        self.share.watches.renamed(from, to);
     }
 
     fn stop_moving(&mut self) {

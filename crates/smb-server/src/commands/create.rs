@@ -12,15 +12,17 @@ mod rules;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use smb_wire::msg::{CreateAction, CreateDisposition, CreateOptions, CreateRequest, CreateResponse};
+use smb_wire::msg::{
+    CompletionFilter, CreateAction, CreateDisposition, CreateOptions, CreateRequest, CreateResponse,
+};
 use smb_wire::{AccessMask, Decode, FileAttributes, NtStatus};
 use vfs::{
     Attributes, BasicChange, ExtendedAttribute, Kind, Node, OpenMode, OpenRequest, Opened, Rights, Vfs,
     VfsError, VfsPath,
 };
 
-pub(crate) use self::contexts::read_attributes;
 use self::contexts::Wanted;
+pub(crate) use self::contexts::read_attributes;
 use super::close::Loose;
 use super::metadata::{file_attributes, stored_attributes};
 use crate::access;
@@ -28,7 +30,7 @@ use crate::breaks::LeasedFile;
 use crate::files::caching::Wish;
 use crate::files::share_mode::ShareMode;
 use crate::files::{Joining, Looks, Member, Refusal};
-use crate::namespace::{Hold, Snapshot};
+use crate::namespace::{Event, Hold, Snapshot, What};
 use crate::open::{Created, FileOpen, Open, OpenTarget, Owner, Sequence};
 use crate::pipes::Pipe;
 use crate::replay::Reserved;
@@ -45,6 +47,12 @@ const PATIENCE: usize = 4;
 const WRITES: AccessMask = AccessMask::WRITE_DATA.union(AccessMask::APPEND_DATA);
 /// Rights that need the file's data.
 const READS: AccessMask = AccessMask::READ_DATA.union(AccessMask::EXECUTE);
+
+/// What overwriting changes of a file.
+const OVERWRITTEN: CompletionFilter = CompletionFilter::ATTRIBUTES
+    .union(CompletionFilter::SIZE)
+    .union(CompletionFilter::LAST_WRITE)
+    .union(CompletionFilter::EA);
 
 /// Handles a CREATE.
 pub(crate) async fn handle(r: Request) -> Reply {
@@ -116,8 +124,7 @@ fn open_pipe(r: &Request, q: &CreateRequest<'_>, name: &str) -> Result<Reply, Nt
     let owner = Owner { session: Arc::clone(&r.session), tree: Arc::clone(&r.tree) };
     let (persistent, volatile) = (r.server.opens.persistent_id(), r.server.opens.number());
     let sequence = Sequence::new(r.header.channel_sequence());
-    let open =
-        Open::new(persistent, volatile, owner, granted.bits(), target, sequence, Created::default());
+    let open = Open::new(persistent, volatile, owner, granted.bits(), target, sequence, Created::default());
     let id = open.id();
     r.server.opens.insert(Arc::new(open));
     let limit = r.server.config.limits.opens_per_session;
@@ -554,11 +561,23 @@ impl<'a> Plan<'a> {
             reserved.made(open.persistent);
         }
         loose.keep();
+        self.publish(&open, &found);
         let maximal = self
             .wanted
             .maximal_access
             .map(|_| access::maximal(&self.r.session.user, found.security.as_deref()) & self.ceiling);
         Ok(keep::answer(&open, &stat, &self.wanted, maximal, open.created.action, true))
+    }
+
+    /// MS-FSA 2.1.5.1.1, 2.1.5.1.2: what watchers are told of a new or overwritten file.
+    fn publish(&self, open: &Open, found: &Found) {
+        let what = match found.opened.created {
+            true => What::Added(found.opened.node.kind()),
+            false if self.overwrites() => What::Modified(OVERWRITTEN),
+            false => return,
+        };
+        let event = Event { path: &found.opened.path, what, by: Some(open.persistent) };
+        self.r.server.namespace.publish(&self.r.tree.share, &event);
     }
 
     fn action(&self, created: bool) -> CreateAction {

@@ -18,6 +18,7 @@ pub(crate) fn share() -> Arc<Share> {
         removed: AtomicBool::new(false),
         users: AtomicUsize::new(0),
         names: Arc::default(),
+        watches: Default::default(),
         counted: counters::Registry::new(env::Env::real()).server_shares.lasting("s", &["s"]),
     })
 }
