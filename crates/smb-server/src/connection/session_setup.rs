@@ -297,10 +297,14 @@ impl Engine {
             inbox: Arc::clone(&self.inbox),
         });
         self.unauthenticated = None;
-        self.channels.insert(
-            session.id,
-            Channel { session, signing, last_tree: None, last_open: None, tallies: Default::default() },
-        );
+        self.channels
+            .insert(session.id, Channel {
+                session,
+                signing,
+                last_tree: None,
+                last_open: None,
+                tallies: Default::default(),
+            });
     }
 
     /// MS-SMB2 3.3.5.5.3: a client that reconnects ends the session it had before, if it is the same user's.
