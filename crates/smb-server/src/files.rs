@@ -9,17 +9,13 @@
 //! **Paths.** A file may be reached by several names (hard links, shares that overlap), so the path belongs to the
 //! [`Member`]: share and path as the backend stores them.
 //!
-//! **Races.** Nothing is locked while the backend works. An open reads [`FileTable::generation`], asks the backend,
-//! and joins with that number; a rename or removal that started or ended meanwhile has changed it, and the open starts
-//! again ([`Refusal::Again`]). While a directory is renamed nothing below it is opened, and it is not renamed while
-//! something is. Name changes wait for those of their own share only: a backend that hangs holds up no other.
+//! **Races** between opens and changes of names: see [`crate::namespace`].
 //!
 //! Invariants:
 //! 1. A state is in the table exactly while it has members, or its removal or a rename onto it is running.
 //! 2. `delete_pending` is never cleared once `removing` is set, and nobody joins then.
 //! 3. Locks are held and waited for by members only, once [`FileTable::leave`] has returned; a list of members may be
 //!    locked when the table of locks is, not the other way round.
-//! 4. Every change of names happens inside a [`Change`]: from before the backend is asked until the paths here follow.
 
 pub(crate) mod caching;
 pub(crate) mod locks;
@@ -28,35 +24,26 @@ pub(crate) mod share_mode;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use env::Moment;
 use parking_lot::Mutex;
-use smb_wire::msg::LeaseState;
+use smb_wire::msg::{CompletionFilter, LeaseState};
 use smb_wire::{AccessMask, NtStatus};
-use tokio::sync::{
-    Mutex as AsyncMutex, MutexGuard, Notify, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, oneshot,
-};
+use tokio::sync::{Mutex as AsyncMutex, MutexGuard, Notify, oneshot};
 use vfs::{NodeId, VfsPath};
 
 use self::caching::{Caching, Contention, Held, HolderId, LeaseId, Operation, Situation, Wish};
 use self::locks::{LockRange, LockRefusal, LockTable};
 use self::share_mode::ShareMode;
+use crate::namespace::{Namespace, Snapshot};
 use crate::share::Share;
 
 /// All files that are open.
 #[derive(Default)]
 pub(crate) struct FileTable {
-    files: Mutex<Files>,
-    generation: AtomicU64,
-}
-
-#[derive(Default)]
-struct Files {
-    by_id: HashMap<NodeId, Arc<FileState>>,
-    /// The directories that are being renamed; of each share there is one at most, see [`Share::names`].
-    moving: Vec<(Arc<Share>, VfsPath)>,
+    by_id: Mutex<HashMap<NodeId, Arc<FileState>>>,
 }
 
 /// One open file.
@@ -70,6 +57,8 @@ pub(crate) struct FileState {
     /// Opens that left and breaks that ended; what waits for one asks again.
     changes: AtomicU64,
     changed: Notify,
+    /// What of it has changed without being published: a CompletionFilter, see `namespace::modified`.
+    owed: AtomicU32,
 }
 
 /// One stream of an open file.
@@ -111,8 +100,7 @@ pub(crate) enum Looks {
 impl Looks {
     /// Of an open with this access.
     pub(crate) fn of(access: AccessMask) -> Looks {
-        let attributes =
-            AccessMask::READ_ATTRIBUTES | AccessMask::WRITE_ATTRIBUTES | AccessMask::SYNCHRONIZE;
+        let attributes = AccessMask::READ_ATTRIBUTES | AccessMask::WRITE_ATTRIBUTES | AccessMask::SYNCHRONIZE;
         match access {
             a if attributes.contains(a) => Looks::AttributesOnly,
             a if (attributes | AccessMask::READ_CONTROL).contains(a) => Looks::SecurityToo,
@@ -189,101 +177,16 @@ pub(crate) struct Left {
     pub(crate) remove: bool,
 }
 
-/// A change of names in progress: opens that the backend answers meanwhile start again.
-pub(crate) struct Change<'t> {
-    table: &'t FileTable,
-    share: Arc<Share>,
-    tree_lock: TreeLock,
-    _name_lock: Option<MutexGuard<'t, ()>>,
-    moves: bool,
-}
-
-enum TreeLock {
-    Shared { _lock: OwnedRwLockReadGuard<()> },
-    Alone { _lock: OwnedRwLockWriteGuard<()> },
-}
-
-impl<'t> Change<'t> {
-    /// Begins to move a directory: nothing below it is opened until this is dropped. False, and nothing begun, when
-    /// something is open already.
-    pub(crate) fn hold_directory(&mut self, directory: &VfsPath) -> bool {
-        let share = &self.share;
-        assert!(matches!(self.tree_lock, TreeLock::Alone { .. }), "a directory is renamed alone");
-        let mut files = self.table.files.lock();
-        let below = |s: &Arc<Share>, path: &VfsPath| {
-            Arc::ptr_eq(s, share) && path != directory && path.starts_with(directory)
-        };
-        let held = files.by_id.values().any(|f| {
-            let state = f.state.lock();
-            // What is about to be removed is found by its path, and so holds its place too.
-            state.members.iter().any(|m| below(&m.share, &m.path))
-                || state.delete_pending.as_ref().is_some_and(|(share, path)| below(share, path))
-        });
-        if !held {
-            files.moving.push((Arc::clone(share), directory.clone()));
-            self.moves = true;
-        }
-        !held
-    }
-
-    fn new(
-        table: &'t FileTable,
-        share: &Arc<Share>,
-        tree_lock: TreeLock,
-        _name_lock: Option<MutexGuard<'t, ()>>,
-    ) -> Change<'t> {
-        table.generation.fetch_add(1, Ordering::AcqRel);
-        Change { table, share: Arc::clone(share), tree_lock, _name_lock, moves: false }
-    }
-}
-
-impl Drop for Change<'_> {
-    fn drop(&mut self) {
-        // In this order: whoever asked the backend before must not join after.
-        self.table.generation.fetch_add(1, Ordering::AcqRel);
-        if self.moves {
-            self.table.files.lock().moving.retain(|(share, _)| !Arc::ptr_eq(share, &self.share));
-        }
-    }
-}
-
 /// See [`FileTable::claim`].
 pub(crate) struct Claim<'t>(&'t FileTable, NodeId);
 
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
-        self.0.files.lock().by_id.remove(&self.1);
+        self.0.by_id.lock().remove(&self.1);
     }
 }
 
 impl FileTable {
-    /// Changes with every rename and removal, at their beginning and end.
-    pub(crate) fn generation(&self) -> u64 {
-        self.generation.load(Ordering::Acquire)
-    }
-
-    /// Begins to add or remove a name of a share.
-    pub(crate) async fn begin_change(&self, share: &Arc<Share>) -> Change<'_> {
-        let _lock = Arc::clone(&share.names).read_owned().await;
-        Change::new(self, share, TreeLock::Shared { _lock }, None)
-    }
-
-    /// Begins to rename a file or directory: one at a time for each file, and a directory alone in its share, so that
-    /// the paths in this table follow in the order in which the backend has renamed.
-    pub(crate) async fn begin_rename<'t>(
-        &'t self,
-        share: &Arc<Share>,
-        file: &'t FileState,
-        directory: bool,
-    ) -> Change<'t> {
-        let names = Arc::clone(&share.names);
-        let tree = match directory {
-            true => TreeLock::Alone { _lock: names.write_owned().await },
-            false => TreeLock::Shared { _lock: names.read_owned().await },
-        };
-        Change::new(self, share, tree, Some(file.naming.lock().await))
-    }
-
     /// Adds an open to its file (MS-FSA 2.1.5.1.2): delete-pending, share modes and caching rights are judged here, at
     /// once with being added, so that of two opens that exclude each other one is first. With the open come the notices
     /// that are due and need no answer.
@@ -292,19 +195,17 @@ impl FileTable {
     /// See [`Refusal`].
     pub(crate) fn join(
         &self,
+        namespace: &Namespace,
         id: NodeId,
-        generation: u64,
+        snapshot: Snapshot,
         member: Member,
         joining: Joining,
     ) -> Result<(Joined, Vec<caching::Notice>), Refusal> {
-        let mut files = self.files.lock();
-        let moves = |(share, from): &(Arc<Share>, VfsPath)| {
-            Arc::ptr_eq(share, &member.share) && member.path.starts_with(from)
-        };
-        if self.generation() != generation || files.moving.iter().any(moves) {
+        let mut files = self.by_id.lock();
+        if !namespace.is_current(snapshot, &member.share, &member.path, id) {
             return Err(Refusal::Again);
         }
-        let file = files.by_id.entry(id).or_insert_with(|| Arc::new(FileState::new(id)));
+        let file = files.entry(id).or_insert_with(|| Arc::new(FileState::new(id)));
         let file = Arc::clone(file);
         let mut state = file.state.lock();
         if state.claimed {
@@ -339,7 +240,7 @@ impl FileTable {
     }
 
     fn leave_members(&self, file: &Arc<FileState>, open: u64) -> Left {
-        let mut files = self.files.lock();
+        let mut files = self.by_id.lock();
         let mut state = file.state.lock();
         let Some(i) = state.members.iter().position(|m| m.open == open) else { return Left::default() };
         let member = state.members.swap_remove(i);
@@ -354,30 +255,30 @@ impl FileTable {
             state.removing = state.delete_pending.clone();
             return Left { lease_gone, remove: true };
         }
-        files.by_id.remove(&file.id);
+        files.remove(&file.id);
         Left { lease_gone, remove: false }
     }
 
     /// The removal that [`FileTable::leave`] asked for is done, or has failed: the file may be opened again, if it is
     /// still there.
     pub(crate) fn removed(&self, file: &Arc<FileState>) {
-        self.files.lock().by_id.remove(&file.id);
+        self.by_id.lock().remove(&file.id);
     }
 
     /// A file that is open.
     pub(crate) fn find(&self, id: NodeId) -> Option<Arc<FileState>> {
-        self.files.lock().by_id.get(&id).cloned()
+        self.by_id.lock().get(&id).cloned()
     }
 
     /// How many files are open.
     #[cfg(test)]
     pub(crate) fn open_files(&self) -> usize {
-        self.files.lock().by_id.len()
+        self.by_id.lock().len()
     }
 
     /// Keeps a file from being opened while a rename replaces it; `None` when it is open.
     pub(crate) fn claim(&self, id: NodeId) -> Option<Claim<'_>> {
-        match self.files.lock().by_id.entry(id) {
+        match self.by_id.lock().entry(id) {
             Entry::Occupied(_) => None,
             Entry::Vacant(v) => {
                 let file = FileState::new(id);
@@ -390,22 +291,36 @@ impl FileTable {
 
     /// Whether an open in this mode could join a file, without joining it.
     pub(crate) fn admits(&self, id: NodeId, mode: ShareMode) -> bool {
-        let files = self.files.lock();
-        files.by_id.get(&id).is_none_or(|f| f.state.lock().members.iter().all(|m| m.mode.compatible(mode)))
+        let files = self.by_id.lock();
+        files.get(&id).is_none_or(|f| f.state.lock().members.iter().all(|m| m.mode.compatible(mode)))
     }
 
-    /// Waits until no directory of a share is being renamed: what an open does that starts again.
-    pub(crate) async fn settled(&self, share: &Share) {
-        drop(share.names.read().await);
+    /// Whether anything below a directory is open or about to be removed.
+    pub(crate) fn has_open_below(&self, share: &Arc<Share>, directory: &VfsPath) -> bool {
+        let below = |s: &Arc<Share>, path: &VfsPath| {
+            Arc::ptr_eq(s, share) && path != directory && path.starts_with(directory)
+        };
+        self.by_id.lock().values().any(|f| {
+            let state = f.state.lock();
+            // What is about to be removed is found by its path, and so holds its place too.
+            state.members.iter().any(|m| below(&m.share, &m.path))
+                || state.delete_pending.as_ref().is_some_and(|(share, path)| below(share, path))
+        })
     }
 
     /// A rename has happened: its opens follow. A second name of the file stays what it is, and so does the same path
-    /// in another share.
-    pub(crate) fn renamed(&self, share: &Arc<Share>, id: NodeId, from: &VfsPath, to: &VfsPath) {
-        let files = self.files.lock();
-        // The change may go on: what the backend said before this is old already.
-        self.generation.fetch_add(1, Ordering::AcqRel);
-        if let Some(file) = files.by_id.get(&id) {
+    /// in another share. `record` is called with the table locked.
+    pub(crate) fn renamed(
+        &self,
+        share: &Arc<Share>,
+        id: NodeId,
+        from: &VfsPath,
+        to: &VfsPath,
+        record: impl FnOnce(),
+    ) {
+        let files = self.by_id.lock();
+        record();
+        if let Some(file) = files.get(&id) {
             let mut state = file.state.lock();
             let state = &mut *state;
             let members = state.members.iter_mut().map(|m| (&m.share, &mut m.path));
@@ -435,7 +350,11 @@ impl State {
         let compatible = self.members.iter().filter(of_stream).all(|m| m.mode.compatible(member.mode));
         let entry = self.streams.iter_mut().find(|e| e.stream.name == member.stream);
         let Some(entry) = entry else {
-            return if compatible { Ok(Vec::new()) } else { Err((NtStatus::SHARING_VIOLATION, Contention::default())) };
+            return if compatible {
+                Ok(Vec::new())
+            } else {
+                Err((NtStatus::SHARING_VIOLATION, Contention::default()))
+            };
         };
         let mut contend = |operation| entry.caching.contend(by, operation, joining.now);
         if !compatible {
@@ -520,6 +439,7 @@ impl FileState {
             metadata: AsyncMutex::default(),
             changes: AtomicU64::new(0),
             changed: Notify::new(),
+            owed: AtomicU32::new(0),
         }
     }
 
@@ -613,10 +533,21 @@ impl FileState {
         self.state.lock().members.iter().map(|m| m.open).collect()
     }
 
+    /// Held while it is renamed.
+    pub(crate) async fn naming(&self) -> MutexGuard<'_, ()> {
+        self.naming.lock().await
+    }
+
     /// The path under which an open knows it.
     pub(crate) fn path_of(&self, open: u64) -> VfsPath {
         let state = self.state.lock();
         state.members.iter().find(|m| m.open == open).map(|m| m.path.clone()).unwrap_or_default()
+    }
+
+    /// The share and path under which an open knows it.
+    pub(crate) fn place_of(&self, open: u64) -> Option<(Arc<Share>, VfsPath)> {
+        let state = self.state.lock();
+        state.members.iter().find(|m| m.open == open).map(|m| (Arc::clone(&m.share), m.path.clone()))
     }
 
     /// Which file it is.
@@ -646,6 +577,24 @@ impl FileState {
     /// attributes, its length): of two at once the second builds upon what the first has stored.
     pub(crate) async fn metadata(&self) -> MutexGuard<'_, ()> {
         self.metadata.lock().await
+    }
+
+    /// Notes what has changed, to be published later.
+    pub(crate) fn owe(&self, filter: CompletionFilter) {
+        // Nearly always it is noted already: then the line stays shared by all workers.
+        if self.owed.load(Ordering::Relaxed) & filter.bits() != filter.bits() {
+            self.owed.fetch_or(filter.bits(), Ordering::Relaxed);
+        }
+    }
+
+    /// Whether anything was noted.
+    pub(crate) fn owes(&self) -> bool {
+        self.owed.load(Ordering::Relaxed) != 0
+    }
+
+    /// What has changed since this was called last.
+    pub(crate) fn take_owed(&self) -> CompletionFilter {
+        CompletionFilter::from_bits_retain(self.owed.swap(0, Ordering::Relaxed))
     }
 
     /// Whether it goes when its last open does.
@@ -714,13 +663,7 @@ impl StreamState {
     ///
     /// # Errors
     /// STATUS_FILE_LOCK_CONFLICT.
-    pub(crate) fn check_io(
-        &self,
-        open: u64,
-        offset: u64,
-        length: u64,
-        write: bool,
-    ) -> Result<(), NtStatus> {
+    pub(crate) fn check_io(&self, open: u64, offset: u64, length: u64, write: bool) -> Result<(), NtStatus> {
         if length == 0 || self.lock_count.load(Ordering::Acquire) == 0 {
             return Ok(());
         }
@@ -821,4 +764,4 @@ impl Drop for LockWait {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

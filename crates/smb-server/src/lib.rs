@@ -11,7 +11,7 @@
 //! signs and encrypts; it does no I/O. `transport/` moves bytes between it and a socket or a queue pair. `commands/`
 //! has one file per command. `opens.rs` has all opens of the server, `files.rs` what all opens of one file share,
 //! `durable.rs` what becomes of an open without its connection, `breaks.rs` and `inbox.rs` how clients hear of broken
-//! oplocks and leases.
+//! oplocks and leases, `namespace.rs` is the gateway for changes of names.
 //!
 //! **I/O model.** A request whose data is at hand is answered in the turn that read it, and a turn's replies leave in
 //! one system call. What must wait is a future inside the connection's task.
@@ -28,6 +28,7 @@ mod durable;
 mod files;
 mod identity;
 mod inbox;
+mod namespace;
 mod open;
 mod opens;
 mod pipes;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use smb_wire::msg::{CreateAction, CreateOptions};
+use smb_wire::msg::{CompletionFilter, CreateAction, CreateOptions};
 use smb_wire::security::Sid;
 use smb_wire::{FileId, Guid};
 use vfs::{BasicChange, DirEntry, Node, Stat, VfsResult};
@@ -158,6 +158,12 @@ impl FileOpen {
     /// As [`Node::flush`].
     pub(crate) async fn write_out(&self, ctx: &env::Ctx) -> VfsResult<()> {
         if self.write_through() { self.node.flush(ctx).wait().await } else { Ok(()) }
+    }
+
+    /// Notes that data is written through this open: see [`FileOpen::settle`] and `namespace::modified`.
+    pub(crate) fn wrote(&self) {
+        self.written.store(true, Ordering::Relaxed);
+        self.file.owe(CompletionFilter::SIZE | CompletionFilter::LAST_WRITE);
     }
 
     /// Waits until nothing changes the file through this open any more, and lets nothing more begin.

@@ -14,11 +14,12 @@ use smb_auth::mechanism::UserLookup;
 use thiserror::Error;
 use tokio::sync::Notify;
 
+use crate::breaks::{Clients, LeaseTable};
 use crate::commands::close::Loose;
 use crate::connection::{Credits, OVERHEAD, UNAUTHENTICATED_MAX};
-use crate::breaks::{Clients, LeaseTable};
 use crate::durable::SessionEnd;
 use crate::files::FileTable;
+use crate::namespace::Namespace;
 use crate::opens::OpenTable;
 use crate::replay::CreateTable;
 use crate::session::Session;
@@ -35,6 +36,7 @@ pub struct Server {
     pub(crate) env: Env,
     pub(crate) started: Moment,
     pub(crate) files: FileTable,
+    pub(crate) namespace: Namespace,
     shares: RwLock<HashMap<String, Arc<Share>>>,
     sessions: Mutex<HashMap<u64, Arc<Session>>>,
     /// Ids of sessions that are being set up.
@@ -213,6 +215,7 @@ impl Server {
             pipes: Pipes::new(PIPES),
             started: env.moment(),
             files: FileTable::default(),
+            namespace: Namespace::default(),
             shares: RwLock::new(shares),
             sessions: Mutex::default(),
             reserved_ids: Mutex::default(),

@@ -9,6 +9,7 @@ use tokio::sync::RwLock;
 use vfs::Vfs;
 
 use crate::ShareConfig;
+use crate::namespace::Watches;
 
 /// A share as the server keeps it. Immutable but for being removed; changing a share is removing and adding it.
 pub(crate) struct Share {
@@ -24,8 +25,10 @@ pub(crate) struct Share {
     pub(crate) removed: AtomicBool,
     /// Tree connects now.
     pub(crate) users: AtomicUsize,
-    /// Held for writing while a directory is renamed, for reading while any other name changes: see `files`.
+    /// Held for writing while a directory is renamed, for reading while any other name changes: see `namespace`.
     pub(crate) names: Arc<RwLock<()>>,
+    /// What its clients watch for changes.
+    pub(crate) watches: Watches,
     /// Lives longer than the share: its counts go on when the name comes back.
     pub(crate) counted: Arc<Instance>,
 }
@@ -51,6 +54,7 @@ impl Share {
             removed: AtomicBool::new(false),
             users: AtomicUsize::new(0),
             names: Arc::default(),
+            watches: Watches::default(),
             counted,
         }
     }
@@ -67,6 +71,7 @@ impl Share {
             removed: AtomicBool::new(false),
             users: AtomicUsize::new(0),
             names: Arc::default(),
+            watches: Watches::default(),
             counted,
         }
     }

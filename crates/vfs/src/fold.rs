@@ -15,11 +15,14 @@ pub(crate) fn is_folded(name: &str, folded: &str) -> bool {
     }
 }
 
-fn fold_char(c: char) -> char {
+pub(crate) fn fold_char(c: char) -> char {
+    if c.is_ascii() {
+        return c.to_ascii_uppercase();
+    }
     let mut upper = c.to_uppercase();
     match (upper.next(), upper.next()) {
         // The dotless i and the long s stay what they are, as in NTFS: no other character means an ASCII one.
-        (Some(single), None) if c.is_ascii() || !single.is_ascii() => single,
+        (Some(single), None) if !single.is_ascii() => single,
         _ => c,
     }
 }

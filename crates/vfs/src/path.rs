@@ -4,10 +4,11 @@
 //! component, so joining it to a root cannot leave the root by its text.
 
 use std::fmt;
+use std::hash::Hasher;
 
 use thiserror::Error;
 
-use crate::fold::fold;
+use crate::fold::{fold, fold_char};
 
 /// A path relative to a share's root, as validated components; the root itself has none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -100,6 +101,16 @@ impl VfsPath {
     pub fn parent(&self) -> Option<VfsPath> {
         let (_, above) = self.parts.split_last()?;
         Some(VfsPath { parts: above.to_vec() })
+    }
+
+    /// Hashes the path without regard to case: paths that differ in case only have one hash.
+    pub fn hash_folded(&self, state: &mut impl Hasher) {
+        for part in &self.parts {
+            for c in part.chars() {
+                state.write_u32(fold_char(c) as u32);
+            }
+            state.write_u32(u32::from(b'\\'));
+        }
     }
 
     /// Whether `self` lies under `above` (or is it).

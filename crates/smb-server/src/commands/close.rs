@@ -3,13 +3,15 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use smb_wire::msg::{CloseFlags, CloseRequest, CloseResponse};
+use smb_wire::msg::{CloseFlags, CloseRequest, CloseResponse, CompletionFilter};
 use smb_wire::{Decode, NtStatus};
 use tokio::sync::oneshot;
-use vfs::{Attributes, VfsResult};
+use vfs::{Attributes, Kind, VfsResult};
 
 use super::metadata::basic;
 use crate::Server;
+use crate::files::Removal;
+use crate::namespace::{Event, What};
 use crate::open::{FileOpen, Open};
 use crate::request::{Reply, Request};
 use crate::status;
@@ -117,11 +119,25 @@ async fn close_file(server: &Arc<Server>, open: &Arc<Open>, f: &FileOpen) -> Vfs
         let share = f.file.share_of(open.persistent);
         tracing::error!(%path, %share, "closed, but what was written is not stored: {e}");
     }
+    server.namespace.publish_owed(open, f);
+    let directory = match f.node.kind() {
+        Kind::Directory => f.file.place_of(open.persistent),
+        Kind::File => None,
+    };
+    if let Some((share, _)) = &directory {
+        share.watches.closed(open.persistent);
+    }
     let left = server.files.leave(&f.file, &f.stream, open.persistent);
     if let Some(lease) = left.lease_gone {
         server.leases.forget(lease);
     }
     if !left.remove {
+        // This open may have been the one that marks the directory for deletion.
+        if let Some((share, path)) = directory
+            && f.file.is_delete_pending()
+        {
+            share.watches.delete_pending(&path);
+        }
         return stored;
     }
     // In a task of its own: whoever waits here may be given up, and the file be left undeletable.
@@ -139,19 +155,28 @@ async fn close_file(server: &Arc<Server>, open: &Arc<Open>, f: &FileOpen) -> Vfs
 async fn remove(server: &Server, open: &Open) {
     let Some(f) = open.file() else { return };
     // Its name may change until then, its share does not.
-    let change = match f.file.removal() {
-        Some(removal) => Some(server.files.begin_change(&removal.share).await),
-        None => None,
-    };
-    // MS-FSA 2.1.5.4: nobody is left to hear of a failure; a directory that has been filled stays.
-    if let Some(removal) = f.file.removal()
-        && let Some(vfs) = removal.share.vfs()
-        && let Err(e) = vfs.remove(&env::Ctx::default(), &removal.path, removal.id).wait().await
-    {
+    if let Some(Removal { share, .. }) = f.file.removal() {
+        let mut change = server.namespace.begin_change(&share).await;
+        if let Some(removal) = f.file.removal() {
+            change.touch(&removal.path, removal.id);
+            if remove_name(&removal).await {
+                let (what, by) = (What::Removed(f.node.kind()), Some(open.persistent));
+                server.namespace.publish(&removal.share, &Event { path: &removal.path, what, by });
+            }
+        }
+    }
+    server.files.removed(&f.file);
+}
+
+/// Whether the name is removed. MS-FSA 2.1.5.4: no client is left to hear of a failure; a directory that has been filled
+/// stays.
+async fn remove_name(removal: &Removal) -> bool {
+    let Some(vfs) = removal.share.vfs() else { return false };
+    let removed = vfs.remove(&env::Ctx::default(), &removal.path, removal.id).wait().await;
+    if let Err(e) = &removed {
         tracing::debug!(path = %removal.path, share = %removal.share.name, "not removed at close: {e}");
     }
-    drop(change);
-    server.files.removed(&f.file);
+    removed.is_ok()
 }
 
 impl FileOpen {
@@ -166,6 +191,7 @@ impl FileOpen {
         let Ok(stat) = self.node.stat(ctx).wait().await else { return };
         if !stat.attributes.contains(Attributes::ARCHIVE) {
             change.attributes = Some((stat.attributes & Attributes::STORED) | Attributes::ARCHIVE);
+            self.file.owe(CompletionFilter::ATTRIBUTES);
         }
         if (change.attributes.is_some()
             || change.accessed.is_some()

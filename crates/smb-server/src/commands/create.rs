@@ -13,15 +13,18 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use futures_util::future::{Either, select};
-use smb_wire::msg::{CreateAction, CreateDisposition, CreateOptions, CreateRequest, CreateResponse};
+use parking_lot::Mutex;
+use smb_wire::msg::{
+    CompletionFilter, CreateAction, CreateDisposition, CreateOptions, CreateRequest, CreateResponse,
+};
 use smb_wire::{AccessMask, Decode, FileAttributes, NtStatus};
 use vfs::{
     Attributes, BasicChange, ExtendedAttribute, Kind, Node, OpenMode, OpenRequest, Opened, Rights, Vfs,
     VfsError, VfsPath,
 };
 
-pub(crate) use self::contexts::read_attributes;
 use self::contexts::Wanted;
+pub(crate) use self::contexts::read_attributes;
 use super::close::Loose;
 use super::metadata::{file_attributes, stored_attributes};
 use crate::access;
@@ -29,6 +32,7 @@ use crate::breaks::LeasedFile;
 use crate::files::caching::Wish;
 use crate::files::share_mode::ShareMode;
 use crate::files::{Joining, Looks, Member, Refusal};
+use crate::namespace::{Event, Hold, Snapshot, What};
 use crate::open::{Created, FileOpen, Open, OpenTarget, Owner, Sequence};
 use crate::pipes::Pipe;
 use crate::replay::Reserved;
@@ -36,13 +40,21 @@ use crate::request::{Cancel, Reply, Request};
 use crate::status;
 use keep::Replayed;
 
-/// How often an open starts again because names changed meanwhile.
+/// How often an open starts again because its name changed meanwhile.
 const ATTEMPTS: usize = 64;
+/// After so many attempts that lost, names do not change until it has won.
+const PATIENCE: usize = 4;
 
 /// Rights that the backend must open a file for writing for.
 const WRITES: AccessMask = AccessMask::WRITE_DATA.union(AccessMask::APPEND_DATA);
 /// Rights that need the file's data.
 const READS: AccessMask = AccessMask::READ_DATA.union(AccessMask::EXECUTE);
+
+/// What overwriting changes of a file.
+const OVERWRITTEN: CompletionFilter = CompletionFilter::ATTRIBUTES
+    .union(CompletionFilter::SIZE)
+    .union(CompletionFilter::LAST_WRITE)
+    .union(CompletionFilter::EA);
 
 /// Handles a CREATE.
 pub(crate) async fn handle(r: Request) -> Reply {
@@ -100,14 +112,18 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
     let mut races = 0;
     loop {
         match plan.attempt().await {
-            Ok(done) => return plan.finish(done, reserved).await,
+            Ok(done) => {
+                plan.release();
+                return plan.finish(done, reserved).await;
+            }
             Err(Refusal::Again) if races < ATTEMPTS => {
+                plan.lost(races).await;
                 races += 1;
-                r.server.files.settled(&r.tree.share).await;
             }
             Err(Refusal::Again) => return Err(NtStatus::SHARING_VIOLATION),
             Err(Refusal::Status(s)) => return Err(s),
             Err(Refusal::Contended { file, contention, status }) => {
+                plan.release();
                 r.server.send_breaks(&file, &contention.notices);
                 if contention.wait_until.is_none() {
                     return Err(status);
@@ -130,8 +146,7 @@ fn open_pipe(r: &Request, q: &CreateRequest<'_>, name: &str) -> Result<Reply, Nt
     let owner = Owner { session: Arc::clone(&r.session), tree: Arc::clone(&r.tree) };
     let (persistent, volatile) = (r.server.opens.persistent_id(), r.server.opens.number());
     let sequence = Sequence::new(r.header.channel_sequence());
-    let open =
-        Open::new(persistent, volatile, owner, granted.bits(), target, sequence, Created::default());
+    let open = Open::new(persistent, volatile, owner, granted.bits(), target, sequence, Created::default());
     let id = open.id();
     r.server.opens.insert(Arc::new(open));
     let limit = r.server.config.limits.opens_per_session;
@@ -162,6 +177,8 @@ struct Plan<'a> {
     ceiling: AccessMask,
     /// The oplock or lease that is asked for.
     wish: Wish,
+    /// Keeps the share's names as they are, after several attempts that lost.
+    hold: Mutex<Option<Hold>>,
 }
 
 /// What the backend found, and what it may be used for.
@@ -196,7 +213,7 @@ impl<'a> Plan<'a> {
             return Err(NtStatus::ACCESS_DENIED);
         }
         let wish = keep::wish(r, &q, wanted.lease.as_ref())?;
-        Ok(Plan { r, q, vfs, path, wanted, desired, ceiling, wish })
+        Ok(Plan { r, q, vfs, path, wanted, desired, ceiling, wish, hold: Mutex::new(None) })
     }
 
     fn disposition(&self) -> CreateDisposition {
@@ -228,9 +245,28 @@ impl<'a> Plan<'a> {
         }
     }
 
+    /// An attempt lost against a change of names: waits until the next one has a chance.
+    async fn lost(&self, attempt: usize) {
+        let (namespace, share) = (&self.r.server.namespace, &self.r.tree.share);
+        if self.hold.lock().is_some() {
+            return;
+        }
+        if attempt < PATIENCE {
+            namespace.settled(share).await;
+        } else {
+            let hold = namespace.hold(share).await;
+            *self.hold.lock() = Some(hold);
+        }
+    }
+
+    /// Names may change again.
+    fn release(&self) {
+        *self.hold.lock() = None;
+    }
+
     /// Finds or makes the file and joins it.
     async fn attempt(&self) -> Result<Done, Refusal> {
-        let generation = self.r.server.files.generation();
+        let snapshot = self.r.server.namespace.snapshot();
         let found = match self.open_existing().await {
             Ok(Some(found)) => found,
             Ok(None) => match self.create().await.map_err(Refusal::Status)? {
@@ -240,7 +276,7 @@ impl<'a> Plan<'a> {
             },
             Err(s) => return Err(Refusal::Status(s)),
         };
-        match self.join(&found, generation) {
+        match self.join(&found, snapshot) {
             Err(Refusal::Again) if found.opened.created => self.join_created(found).await,
             Err(e) => {
                 if found.opened.created {
@@ -256,8 +292,8 @@ impl<'a> Plan<'a> {
     /// was there.
     async fn join_created(&self, mut found: Found) -> Result<Done, Refusal> {
         let rights = Rights { read: false, write: false };
-        for _ in 0..ATTEMPTS {
-            let generation = self.r.server.files.generation();
+        for attempt in 0..ATTEMPTS {
+            let snapshot = self.r.server.namespace.snapshot();
             let request = self.request(&self.path, OpenMode::Open, None, rights);
             match self.vfs.open(&self.r.ctx(), request).wait().await {
                 Ok(o) if o.node.id() == found.opened.node.id() => found.opened.path = o.path,
@@ -268,8 +304,8 @@ impl<'a> Plan<'a> {
                     return Err(Refusal::Status(status::of_vfs(e)));
                 }
             }
-            match self.join(&found, generation) {
-                Err(Refusal::Again) => self.r.server.files.settled(&self.r.tree.share).await,
+            match self.join(&found, snapshot) {
+                Err(Refusal::Again) => self.lost(attempt).await,
                 Err(e) => {
                     self.undo(&found).await;
                     return Err(e);
@@ -285,14 +321,15 @@ impl<'a> Plan<'a> {
     /// Takes back what this CREATE has made and cannot open: a CREATE that fails leaves nothing. What somebody else has
     /// open by now stays, as if they had made it.
     async fn undo(&self, found: &Found) {
-        let (files, id) = (&self.r.server.files, found.opened.node.id());
-        let change = files.begin_change(&self.r.tree.share).await;
-        let Some(_claim) = files.claim(id) else { return };
-        let path = &found.opened.path;
+        self.release();
+        let (path, id) = (&found.opened.path, found.opened.node.id());
+        let mut change = self.r.server.namespace.begin_change(&self.r.tree.share).await;
+        let Some(_claim) = self.r.server.files.claim(id) else { return };
+        change.touch(path, id);
         if let Err(e) = self.vfs.remove(&self.r.ctx(), path, id).wait().await {
             tracing::debug!(%path, "not removed after a CREATE that failed: {e}");
         }
-        // Before the claim: who asked the backend until now must not join after.
+        // Before the claim: an open that asked the backend until now must not join after.
         drop(change);
     }
 
@@ -304,7 +341,7 @@ impl<'a> Plan<'a> {
         loose.close().await;
     }
 
-    fn join(&self, found: &Found, generation: u64) -> Result<Loose, Refusal> {
+    fn join(&self, found: &Found, snapshot: Snapshot) -> Result<Loose, Refusal> {
         let (server, opens) = (&self.r.server, &self.r.server.opens);
         let (id, persistent) = (found.opened.node.id(), opens.persistent_id());
         if self.r.tree.share.continuous {
@@ -330,7 +367,7 @@ impl<'a> Plan<'a> {
             patience: self.patience(),
             now: server.env.moment(),
         };
-        let join = || server.files.join(id, generation, member, joining);
+        let join = || server.files.join(&server.namespace, id, snapshot, member, joining);
         let (joined, notices) = match self.wish {
             Wish::Lease(l) => server.leases.join(
                 l.id,
@@ -546,11 +583,23 @@ impl<'a> Plan<'a> {
             reserved.made(open.persistent);
         }
         loose.keep();
+        self.publish(&open, &found);
         let maximal = self
             .wanted
             .maximal_access
             .map(|_| access::maximal(&self.r.session.user, found.security.as_deref()) & self.ceiling);
         Ok(keep::answer(&open, &stat, &self.wanted, maximal, open.created.action, true))
+    }
+
+    /// MS-FSA 2.1.5.1.1, 2.1.5.1.2: what watchers are told of a new or overwritten file.
+    fn publish(&self, open: &Open, found: &Found) {
+        let what = match found.opened.created {
+            true => What::Added(found.opened.node.kind()),
+            false if self.overwrites() => What::Modified(OVERWRITTEN),
+            false => return,
+        };
+        let event = Event { path: &found.opened.path, what, by: Some(open.persistent) };
+        self.r.server.namespace.publish(&self.r.tree.share, &event);
     }
 
     fn action(&self, created: bool) -> CreateAction {

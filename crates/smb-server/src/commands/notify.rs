@@ -1,34 +1,99 @@
-//! CHANGE_NOTIFY (MS-SMB2 3.3.5.19): not there yet. A server whose object store does not support it says so, and
-//! clients poll.
+//! CHANGE_NOTIFY (MS-SMB2 3.3.5.19, MS-FSA 2.1.5.11).
 
-use smb_wire::msg::ChangeNotifyRequest;
-use smb_wire::{AccessMask, Decode, NtStatus};
+use std::pin::pin;
+
+use futures_util::future::{Either, select};
+use smb_wire::fscc::Fits;
+use smb_wire::fscc::notify::{Change, ChangeList, NotifyAction};
+use smb_wire::msg::{ChangeNotifyFlags, ChangeNotifyRequest, ChangeNotifyResponse};
+use smb_wire::{AccessMask, Decode, NtStatus, Utf16Buf};
 use vfs::Kind;
 
+use crate::namespace::{Report, Scope, Waiting};
+use crate::open::Pass;
 use crate::request::{Reply, Request};
 
 /// Handles a CHANGE_NOTIFY.
 pub(crate) async fn handle(r: Request) -> Reply {
-    Reply::error(run(&r))
+    run(&r).await.into()
 }
 
-fn run(r: &Request) -> NtStatus {
-    let Ok(q) = ChangeNotifyRequest::decode(&r.message) else { return NtStatus::INVALID_PARAMETER };
+async fn run(r: &Request) -> Result<Reply, NtStatus> {
+    let q = ChangeNotifyRequest::decode(&r.message).map_err(|_| NtStatus::INVALID_PARAMETER)?;
+    let open = r.open(q.file_id)?;
     if q.output_buffer_length > r.facts.max_transact() {
-        return NtStatus::INVALID_PARAMETER;
+        return Err(NtStatus::INVALID_PARAMETER);
     }
-    let open = match r.open(q.file_id) {
-        Ok(open) => open,
-        Err(status) => return status,
+    super::check_charge(r, q.output_buffer_length)?;
+    let f = open.file().filter(|f| f.node.kind() == Kind::Directory).ok_or(NtStatus::INVALID_PARAMETER)?;
+    // FILE_LIST_DIRECTORY.
+    if !AccessMask::from_bits_retain(open.access).contains(AccessMask::READ_DATA) {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    let room = q.output_buffer_length as usize;
+    let scope = Scope {
+        filter: q.completion_filter,
+        tree: q.flags.contains(ChangeNotifyFlags::WATCH_TREE),
+        buffer: room,
     };
-    match open.file() {
-        Some(f) if f.node.kind() == Kind::Directory => {
-            // MS-SMB2 3.3.5.19: the open must be allowed to list the directory.
-            match AccessMask::from_bits_retain(open.access).contains(AccessMask::READ_DATA) {
-                true => NtStatus::NOT_SUPPORTED,
-                false => NtStatus::ACCESS_DENIED,
-            }
+    let share = &r.tree.share;
+    let mut waiting = {
+        // A CLOSE either ends the watch after this, or there is none.
+        let _pass = Pass::new(&open).ok_or(NtStatus::FILE_CLOSED)?;
+        // MS-FSA 2.1.5.11: of a directory that will be deleted there is nothing to expect.
+        if f.file.is_delete_pending() {
+            return Err(NtStatus::DELETE_PENDING);
         }
-        _ => NtStatus::INVALID_PARAMETER,
+        share.watches.request(open.persistent, f.file.path_of(open.persistent), scope)
+    };
+    match waiting.ready() {
+        Some(report) => answer(report, room),
+        // What other operations of a compound follow cannot wait (MS-SMB2 3.3.5.2.7).
+        None if r.header.next_command != 0 => Err(NtStatus::INTERNAL_ERROR),
+        None => answer(wait_for(r, waiting).await?, room),
     }
+}
+
+/// Waits for a change: the client is told so (MS-SMB2 3.3.4.2), and may cancel.
+async fn wait_for(r: &Request, mut waiting: Waiting<'_>) -> Result<Report, NtStatus> {
+    r.pending.announce();
+    let first = {
+        let (report, cancelled) = (pin!(waiting.report()), pin!(r.cancel.cancelled()));
+        match select(report, cancelled).await {
+            Either::Left((report, _)) => Some(report),
+            Either::Right(_) => None,
+        }
+    };
+    match first {
+        Some(report) => Ok(report),
+        None if waiting.withdraw() => Err(NtStatus::CANCELLED),
+        // Answered in the same moment: the cancel comes too late.
+        None => Ok(waiting.report().await),
+    }
+}
+
+fn answer(report: Report, room: usize) -> Result<Reply, NtStatus> {
+    let all = match report {
+        Report::Events(events) => list(&events, room),
+        Report::Overflow => None,
+        Report::Ended(status) => return Err(status),
+    };
+    Ok(match all {
+        Some(bytes) => Reply::ok(&ChangeNotifyResponse { buffer: &bytes }),
+        None => Reply::with_status(NtStatus::NOTIFY_ENUM_DIR, &ChangeNotifyResponse { buffer: &[] }),
+    })
+}
+
+/// FILE_NOTIFY_INFORMATION of all events; `None` when there is no room for them (MS-FSA 2.1.5.11.1).
+fn list(events: &[(NotifyAction, String)], room: usize) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let mut list = ChangeList::new(&mut bytes, room);
+    for (action, name) in events {
+        let name = Utf16Buf::from(name.as_str());
+        let fits = list.push(&Change { action: *action, name: name.as_utf16() });
+        if !matches!(fits, Ok(Fits::Yes)) {
+            return None;
+        }
+    }
+    Some(bytes)
 }

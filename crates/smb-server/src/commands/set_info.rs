@@ -9,7 +9,9 @@ use smb_wire::fscc::{
     DispositionFlags, FileAllocationInformation, FileDispositionInformation, FileDispositionInformationEx,
     FileEndOfFileInformation, FileInfoClass, FileModeInformation, FilePositionInformation,
 };
-use smb_wire::msg::{CreateOptions, InfoType, SecurityInformation, SetInfoRequest, SetInfoResponse};
+use smb_wire::msg::{
+    CompletionFilter, CreateOptions, InfoType, SecurityInformation, SetInfoRequest, SetInfoResponse,
+};
 use smb_wire::{AccessMask, Decode, NtStatus, WireError};
 use tokio::sync::oneshot;
 use vfs::{Attributes, Kind};
@@ -81,7 +83,7 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
 
 async fn file(r: &Request, open: &Open, f: &FileOpen, q: &SetInfoRequest<'_>) -> Result<(), NtStatus> {
     use FileInfoClass as C;
-    let ctx = r.ctx();
+    let (ctx, namespace) = (r.ctx(), &r.server.namespace);
     match FileInfoClass(q.info_class) {
         C::BASIC => basic::set(r, open, f, q.buffer).await,
         C::RENAME => names::rename(r, open, f, q.buffer).await,
@@ -98,6 +100,7 @@ async fn file(r: &Request, open: &Open, f: &FileOpen, q: &SetInfoRequest<'_>) ->
             f.changes_data(&r.server);
             f.node.set_len(&ctx, size).wait().await.map_err(status::of_vfs)?;
             f.written.store(true, Ordering::Relaxed);
+            namespace.modified(open, f, CompletionFilter::SIZE | CompletionFilter::LAST_WRITE);
             f.write_out(&ctx).await.map_err(status::of_vfs)
         }
         C::ALLOCATION => {
@@ -106,6 +109,7 @@ async fn file(r: &Request, open: &Open, f: &FileOpen, q: &SetInfoRequest<'_>) ->
             f.changes_data(&r.server);
             f.node.set_allocation(&ctx, size).wait().await.map_err(status::of_vfs)?;
             f.written.store(true, Ordering::Relaxed);
+            namespace.modified(open, f, CompletionFilter::SIZE);
             f.write_out(&ctx).await.map_err(status::of_vfs)
         }
         C::POSITION => {
@@ -124,7 +128,9 @@ async fn file(r: &Request, open: &Open, f: &FileOpen, q: &SetInfoRequest<'_>) ->
         C::FULL_EA => {
             require(open, AccessMask::WRITE_EA)?;
             let set = read_attributes(q.buffer)?;
-            f.node.set_extended_attributes(&ctx, set).wait().await.map_err(status::of_vfs)
+            f.node.set_extended_attributes(&ctx, set).wait().await.map_err(status::of_vfs)?;
+            namespace.modified(open, f, CompletionFilter::EA);
+            Ok(())
         }
         // MS-FSA 2.1.5.15.16: needs SeManageVolumePrivilege, which nobody has over the network.
         C::VALID_DATA_LENGTH => Err(NtStatus::PRIVILEGE_NOT_HELD),
@@ -169,7 +175,7 @@ async fn disposition_ex(r: &Request, open: &Open, f: &FileOpen, buffer: &[u8]) -
     if flags.contains(DispositionFlags::ON_CLOSE) {
         f.file.set_delete_on_close(open.persistent, delete);
     } else {
-        f.file.set_delete_pending(open.persistent, delete);
+        set_delete_pending(open, f, delete);
     }
     Ok(())
 }
@@ -180,8 +186,18 @@ async fn dispose(r: &Request, open: &Open, f: &FileOpen, delete: bool) -> Result
     if delete {
         r.contend(f, Operation::Names).await?;
     }
-    f.file.set_delete_pending(open.persistent, delete);
+    set_delete_pending(open, f, delete);
     Ok(())
+}
+
+fn set_delete_pending(open: &Open, f: &FileOpen, delete: bool) {
+    f.file.set_delete_pending(open.persistent, delete);
+    if delete
+        && f.node.kind() == Kind::Directory
+        && let Some((share, path)) = f.file.place_of(open.persistent)
+    {
+        share.watches.delete_pending(&path);
+    }
 }
 
 /// Whether a file may be marked for deletion, or spared (MS-FSA 2.1.5.15.3).
@@ -226,7 +242,9 @@ async fn security(
     let _one = f.file.metadata().await;
     let stored = access::stored(f.node.security(&ctx).wait().await)?;
     let new = access::changed(&r.session.user, stored.as_deref(), parts, sent)?;
-    f.node.set_security(&ctx, new).wait().await.map_err(status::of_vfs)
+    f.node.set_security(&ctx, new).wait().await.map_err(status::of_vfs)?;
+    r.server.namespace.modified(open, f, CompletionFilter::SECURITY);
+    Ok(())
 }
 
 /// Of a pipe, only its mode can be set, and there is one that works.

@@ -248,8 +248,10 @@ impl Engine {
             return commands::tree::disconnect(&self.server, &admitted.session, &tree);
         }
         let message = match header.command {
-            // It may wait for as long as somebody else likes, so there are not many of them.
-            Command::LOCK if self.parked.len() >= self.server.config.limits.pending_per_connection / 2 => {
+            // They may wait for as long as other clients like, so there are not many of them.
+            Command::LOCK | Command::CHANGE_NOTIFY
+                if self.parked.len() >= self.server.config.limits.pending_per_connection / 2 =>
+            {
                 return NtStatus::INSUFFICIENT_RESOURCES.into();
             }
             Command::READ | Command::WRITE => message,

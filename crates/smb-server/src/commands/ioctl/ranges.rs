@@ -1,6 +1,7 @@
 //! Ranges of a file: sparse, zero, allocated, trim (MS-FSCC 2.3, MS-FSA 2.1.5.10).
 
 use smb_wire::ioctl::{AllocatedRange, FileLevelTrim, TrimResponse, ZeroData, sparse_requested};
+use smb_wire::msg::CompletionFilter;
 use smb_wire::{AccessMask, NtStatus};
 use vfs::{Attributes, Kind};
 
@@ -31,6 +32,7 @@ pub(super) async fn set_sparse(
     file_only(f)?;
     require_any(open, AccessMask::WRITE_DATA | AccessMask::APPEND_DATA | AccessMask::WRITE_ATTRIBUTES)?;
     f.node.set_sparse(&r.ctx(), sparse_requested(input)).wait().await.map_err(status::of_vfs)?;
+    r.server.namespace.modified(open, f, CompletionFilter::ATTRIBUTES);
     Ok(Output::none())
 }
 
@@ -47,7 +49,7 @@ pub(super) async fn zero(r: &Request, open: &Open, f: &FileOpen, input: &[u8]) -
     let size = f.node.stat(&r.ctx()).wait().await.map_err(status::of_vfs)?.size;
     let to = to.min(size);
     if from < to {
-        f.written.store(true, std::sync::atomic::Ordering::Relaxed);
+        f.wrote();
         f.changes_data(&r.server);
         f.node.zero(&r.ctx(), from..to).wait().await.map_err(status::of_vfs)?;
         f.write_out(&r.ctx()).await.map_err(status::of_vfs)?;
@@ -114,6 +116,7 @@ pub(super) async fn trim(
         let to = range.offset.checked_add(range.length).ok_or(NtStatus::INVALID_PARAMETER)?.min(size);
         f.stream.check_io(open.persistent, range.offset, range.length, true)?;
         if range.offset < to {
+            f.wrote();
             f.node.zero(&r.ctx(), range.offset..to).wait().await.map_err(status::of_vfs)?;
         }
         done += 1;

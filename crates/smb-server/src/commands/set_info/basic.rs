@@ -1,6 +1,7 @@
 //! FileBasicInformation: times and attributes (MS-FSCC 2.4.7, MS-FSA 2.1.5.15.2).
 
 use smb_wire::fscc::FileBasicInformation;
+use smb_wire::msg::CompletionFilter;
 use smb_wire::{AccessMask, FileAttributes, FileTime, NtStatus};
 use vfs::{BasicChange, Kind, Timestamp};
 
@@ -40,8 +41,19 @@ pub(super) async fn set(r: &Request, open: &Open, f: &FileOpen, buffer: &[u8]) -
         || [change.created, change.accessed, change.written, change.changed].iter().any(Option::is_some);
     if any {
         f.node.set_basic(&r.ctx(), change).wait().await.map_err(status::of_vfs)?;
+        r.server.namespace.modified(open, f, changed(&change));
     }
     Ok(())
+}
+
+/// What watchers are told of a change (MS-FSA 2.1.5.15.2). There is no filter for the change time.
+fn changed(change: &BasicChange) -> CompletionFilter {
+    let mut filter = CompletionFilter::empty();
+    filter.set(CompletionFilter::ATTRIBUTES, change.attributes.is_some());
+    filter.set(CompletionFilter::CREATION, change.created.is_some());
+    filter.set(CompletionFilter::LAST_ACCESS, change.accessed.is_some());
+    filter.set(CompletionFilter::LAST_WRITE, change.written.is_some());
+    filter
 }
 
 /// The attributes to store; 0 leaves them.

@@ -1,6 +1,7 @@
 //! Renames and hard links (MS-FSA 2.1.5.15.11, 2.1.5.15.6).
 
 use smb_wire::fscc::{FileLinkInformation, FileRenameInformation, FileRenameInformationEx, RenameFlags};
+use smb_wire::msg::CompletionFilter;
 use smb_wire::{AccessMask, NtStatus, ShareAccess, Utf16Le, WireError};
 use vfs::{Attributes, Kind, NodeId, OpenMode, OpenRequest, Opened, Rights, Stat, VfsError, VfsPath};
 
@@ -9,6 +10,7 @@ use crate::access;
 use crate::files::Claim;
 use crate::files::caching::Operation;
 use crate::files::share_mode::ShareMode;
+use crate::namespace::{Event, What};
 use crate::open::{FileOpen, Open};
 use crate::request::Request;
 use crate::status;
@@ -54,7 +56,8 @@ pub(super) async fn link(r: &Request, open: &Open, f: &FileOpen, buffer: &[u8]) 
     writable_tree(r)?;
     check_folder(r, &to.path, false).await?;
     r.contend(f, Operation::Names).await?;
-    let _change = r.server.files.begin_change(&r.tree.share).await;
+    let mut change = r.server.namespace.begin_change(&r.tree.share).await;
+    change.touch(&to.path, f.node.id());
     // MS-FSA 2.1.5.15.6, MS-FSCC 2.4.28: a file that is deleted gets no further name.
     if f.file.is_delete_pending() {
         return Err(NtStatus::ACCESS_DENIED);
@@ -65,7 +68,16 @@ pub(super) async fn link(r: &Request, open: &Open, f: &FileOpen, buffer: &[u8]) 
         match vfs.link(&r.ctx(), &from, f.node.id(), &to.path, to.replace && replaced.is_there()).wait().await
         {
             Err(VfsError::Exists) if to.replace && !replaced.is_there() => {}
-            result => return result.map_err(status::of_vfs),
+            Err(e) => return Err(status::of_vfs(e)),
+            Ok(()) => {
+                let what = match replaced {
+                    Replaced::Another { .. } => What::Replaced,
+                    Replaced::Nothing | Replaced::Itself => What::Added(Kind::File),
+                };
+                let by = Some(open.persistent);
+                r.server.namespace.publish(&r.tree.share, &Event { path: &to.path, what, by });
+                return Ok(());
+            }
         }
     }
     Err(NtStatus::ACCESS_DENIED)
@@ -113,16 +125,17 @@ async fn rename_to(r: &Request, open: &Open, f: &FileOpen, to: Target) -> Result
     r.contend(f, Operation::Names).await?;
     check_folder(r, &to.path, directory).await?;
     let files = &r.server.files;
-    let mut change = files.begin_rename(share, &f.file, directory).await;
-    let from = f.file.path_of(open.persistent);
+    let mut change = r.server.namespace.begin_rename(share, &f.file, directory).await;
+    let (from, id) = (f.file.path_of(open.persistent), f.node.id());
+    change.touch(&from, id);
+    change.touch(&to.path, id);
     if f.file.is_delete_pending() {
         return Err(NtStatus::DELETE_PENDING);
     }
     // MS-FSA 2.1.5.15.11: what is open below a directory holds it where it is.
-    if directory && !change.hold_directory(&from) {
+    if directory && !change.hold_directory(files, &from) {
         return Err(NtStatus::ACCESS_DENIED);
     }
-    let id = f.node.id();
     for _ in 0..ATTEMPTS {
         let replaced = check_replaced(r, f, &to).await?;
         match vfs.rename(&r.ctx(), &from, id, &to.path, to.replace && replaced.is_there()).wait().await {
@@ -133,15 +146,26 @@ async fn rename_to(r: &Request, open: &Open, f: &FileOpen, to: Target) -> Result
             Err(e) => return Err(status::of_vfs(e)),
             Ok(()) => {
                 // At once: until the paths follow, nothing else may happen.
-                files.renamed(share, id, &from, &to.path);
+                change.renamed(files, id, &from, &to.path);
                 let stored = stored_path(r, id, &to.path).await;
-                files.renamed(share, id, &to.path, &stored);
+                change.renamed(files, id, &to.path, &stored);
+                publish_rename(r, open, f, &from, &stored, matches!(replaced, Replaced::Another { .. }));
                 drop(change);
                 return Ok(());
             }
         }
     }
     Err(NtStatus::ACCESS_DENIED)
+}
+
+fn publish_rename(r: &Request, open: &Open, f: &FileOpen, from: &VfsPath, to: &VfsPath, replaced: bool) {
+    let kind = f.node.kind();
+    let (what, by) = (What::Renamed { to, kind, replaced }, Some(open.persistent));
+    r.server.namespace.publish(&r.tree.share, &Event { path: from, what, by });
+    // MS-FSA 2.1.5.15.12: it wants archiving, which is published when it is closed.
+    if kind == Kind::File {
+        f.file.owe(CompletionFilter::ATTRIBUTES);
+    }
 }
 
 /// The path of a file that was just renamed, as the backend stores it: folders on the way may be written otherwise than

@@ -1,7 +1,7 @@
 //! Many clients at the same few names, on a backend that lets others run in the middle of every call.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use env::{Ctx, Env, Io};
 use smb_wire::fscc::{FileInfoClass, FileRenameInformation};
@@ -127,7 +127,7 @@ async fn client(w: World, env: Env, changing: Arc<AtomicUsize>) {
 
 /// What is open lies where the table says: the backend takes its path and identity together.
 async fn check_paths(w: &World, changing: &AtomicUsize) {
-    let generation = w.server.files.generation();
+    let before = w.server.namespace.snapshot();
     if changing.load(Ordering::Relaxed) != 0 {
         return;
     }
@@ -146,7 +146,7 @@ async fn check_paths(w: &World, changing: &AtomicUsize) {
         };
         let found = vfs.open(&Ctx::default(), request).wait().await;
         // Names that change meanwhile prove nothing.
-        let quiet = changing.load(Ordering::Relaxed) == 0 && w.server.files.generation() == generation;
+        let quiet = changing.load(Ordering::Relaxed) == 0 && w.server.namespace.snapshot() == before;
         if quiet && w.server.opens.find(open.persistent).is_some() {
             let id = found.unwrap_or_else(|e| panic!("{path}: {e}")).node.id();
             assert_eq!(id, f.node.id(), "{path}");
@@ -154,16 +154,84 @@ async fn check_paths(w: &World, changing: &AtomicUsize) {
     }
 }
 
+/// A share whose backend yields in the middle of every call.
+async fn yielding(seed: u64) -> (World, Env, Arc<AtomicUsize>) {
+    let w = World::new();
+    let env = Env::simulated(seed);
+    w.server.remove_share("files").await.expect("there");
+    let inner = RamFs::new(&env, RamOptions::default()).expect("address space");
+    let changing = Arc::new(AtomicUsize::new(0));
+    let vfs = Arc::new(Yielding { inner, env: env.clone(), changing: Arc::clone(&changing) });
+    w.server.add_share(World::share_on(vfs)).expect("removed before");
+    (w, env, changing)
+}
+
+async fn rename(w: &World, id: FileId, to: &str) -> NtStatus {
+    let (name, mut bytes) = (Utf16Buf::from(to), Vec::new());
+    let q = FileRenameInformation { replace_if_exists: true, root_directory: 0, name: name.as_utf16() };
+    q.encode(&mut bytes).expect("fits");
+    w.set(id, FileInfoClass::RENAME.0, &bytes).await
+}
+
+/// Makes, renames and deletes a file again and again, until told to stop.
+async fn churn(w: World, names: [&str; 2], stop: Arc<AtomicBool>) {
+    while !stop.load(Ordering::Relaxed) {
+        let options = CreateOptions::DELETE_ON_CLOSE;
+        let Ok(c) = w.try_create(names[0], How { options, ..How::OPEN_IF }).await else { continue };
+        let renamed = rename(&w, c.id, names[1]).await;
+        assert!([NtStatus::SUCCESS, NtStatus::ACCESS_DENIED, NtStatus::DELETE_PENDING].contains(&renamed));
+        w.close(c.id).await;
+    }
+}
+
+// Renames and removals in one directory do not interfere with opens in another.
+#[tokio::test(start_paused = true)]
+async fn other_directories_do_not_interfere() {
+    let (w, ..) = yielding(1).await;
+    let makes = w.another(1);
+    for d in ["a", "b"] {
+        let id = makes.create(d, How::MKDIR).await;
+        makes.close(id).await;
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    let churns = tokio::spawn(churn(w.another(2), ["a\\x", "a\\y"], Arc::clone(&stop)));
+    let opens = w.another(3);
+    for _ in 0..300 {
+        let id = opens.create("b\\f", How::OPEN_IF).await;
+        opens.close(id).await;
+    }
+    stop.store(true, Ordering::Relaxed);
+    churns.await.expect("runs");
+    assert_eq!(w.server.namespace.overtaken(), 0);
+}
+
+// An open of the very name that is renamed and deleted without pause succeeds, or says truly what it met.
+#[tokio::test(start_paused = true)]
+async fn an_open_that_loses_gets_its_turn() {
+    let (w, ..) = yielding(2).await;
+    let stop = Arc::new(AtomicBool::new(false));
+    let churns: Vec<_> =
+        (10..16).map(|i| tokio::spawn(churn(w.another(i), ["x", "y"], Arc::clone(&stop)))).collect();
+    let opens = w.another(3);
+    for _ in 0..300 {
+        for name in ["x", "y"] {
+            match opens.try_create(name, How::OPEN_IF).await {
+                Ok(c) => opens.close(c.id).await,
+                Err(e) => assert_eq!(e, NtStatus::DELETE_PENDING),
+            }
+        }
+    }
+    stop.store(true, Ordering::Relaxed);
+    for c in churns {
+        c.await.expect("runs");
+    }
+    assert!(w.server.namespace.overtaken() > 0, "they did meet");
+}
+
 #[tokio::test(start_paused = true)]
 async fn nothing_is_lost_and_nothing_is_left() {
     for seed in 0..200 {
-        let w = World::new();
-        let env = Env::simulated(seed);
-        w.server.remove_share("files").await.expect("there");
-        let inner = RamFs::new(&env, RamOptions::default()).expect("address space");
-        let changing = Arc::new(AtomicUsize::new(0));
-        let vfs = Arc::new(Yielding { inner, env: env.clone(), changing: Arc::clone(&changing) });
-        w.server.add_share(World::share_on(vfs)).expect("removed before");
+        let (w, env, changing) = yielding(seed).await;
         let mut clients = Vec::new();
         for i in 0..6 {
             clients.push(tokio::spawn(client(w.another(2000 + i), env.clone(), Arc::clone(&changing))));

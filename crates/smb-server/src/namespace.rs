@@ -1,0 +1,208 @@
+//! The gateway for changes of the namespace: every rename, removal and link of every share passes here, and what has
+//! changed is published to the watchers of its directory.
+//!
+//! **Watchers.** [`Namespace::publish`] reports an [`Event`] to the share's [`Watches`] (CHANGE_NOTIFY). Directory leases
+//! (MS-SMB2 3.3.4.7) will be broken there too: the event has the path, whose parent is the directory, and the open that
+//! the change came through, whose ParentLeaseKey spares its own lease.
+//!
+//! **Races.** Nothing is locked while the backend works. An open takes a [`Snapshot`], asks the backend, and joins its
+//! file with that snapshot; a change of the same name or file that began or ended meanwhile makes it start again
+//! (`files::Refusal::Again`). Changes of other names do not interfere. While a directory is renamed nothing below it is
+//! opened, and it is not renamed while something below it is open. An open that lost several times holds off the changes
+//! of its share for one attempt ([`Namespace::hold`]).
+//!
+//! Changes wait for those of their own share only: a backend that hangs holds up no other share.
+//!
+//! Invariants:
+//! 1. Every change of names happens inside a [`Change`]: from before the backend is asked until the paths of the opens
+//!    follow.
+//! 2. A change is in the log before the backend is asked, when the paths of opens follow, and when it ends.
+
+mod event;
+mod log;
+mod modified;
+mod watch;
+
+pub(crate) use event::{Event, What};
+pub(crate) use log::Snapshot;
+pub(crate) use watch::{Report, Scope, Waiting, Watches};
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use tokio::sync::{MutexGuard, OwnedRwLockReadGuard, OwnedRwLockWriteGuard};
+use vfs::{NodeId, VfsPath};
+
+use self::log::{Key, Log};
+use crate::files::{FileState, FileTable};
+use crate::share::Share;
+
+/// The names of all shares.
+#[derive(Default)]
+pub(crate) struct Namespace {
+    log: Log,
+    /// The directories that are being renamed; of each share there is one at most, see [`Share::names`].
+    moving: Mutex<Vec<(Arc<Share>, VfsPath)>>,
+    /// The length of `moving`.
+    moving_count: AtomicUsize,
+    /// Opens that a change overtook.
+    overtaken: AtomicU64,
+}
+
+/// A change of names in progress: opens of the same names that the backend answers meanwhile start again.
+pub(crate) struct Change<'n> {
+    namespace: &'n Namespace,
+    share: Arc<Share>,
+    tree_lock: TreeLock,
+    _name_lock: Option<MutexGuard<'n, ()>>,
+    keys: SmallVec<[Key; 4]>,
+    moves: bool,
+}
+
+enum TreeLock {
+    Shared { _lock: OwnedRwLockReadGuard<()> },
+    Alone { _lock: OwnedRwLockWriteGuard<()> },
+}
+
+/// While it lives, no name of its share changes: see [`Namespace::hold`].
+pub(crate) struct Hold {
+    _lock: OwnedRwLockWriteGuard<()>,
+}
+
+impl Namespace {
+    /// The state of all names now: take it before the backend is asked.
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        self.log.snapshot()
+    }
+
+    /// Whether what the backend said of `path` since `snapshot` still holds. Call it with the table of files locked.
+    pub(crate) fn is_current(
+        &self,
+        snapshot: Snapshot,
+        share: &Arc<Share>,
+        path: &VfsPath,
+        id: NodeId,
+    ) -> bool {
+        let moves = |(s, from): &(Arc<Share>, VfsPath)| Arc::ptr_eq(s, share) && path.starts_with(from);
+        let moving = self.moving_count.load(Ordering::Acquire) > 0 && self.moving.lock().iter().any(moves);
+        let current = !moving && self.log.is_current(snapshot, share, path, id);
+        if !current {
+            self.overtaken.fetch_add(1, Ordering::Relaxed);
+        }
+        current
+    }
+
+    /// How many opens were overtaken by a change since the start.
+    #[cfg(test)]
+    pub(crate) fn overtaken(&self) -> u64 {
+        self.overtaken.load(Ordering::Relaxed)
+    }
+
+    /// Begins to add or remove a name of a share. Say which with [`Change::touch`] before the backend is asked.
+    pub(crate) async fn begin_change(&self, share: &Arc<Share>) -> Change<'_> {
+        let _lock = Arc::clone(&share.names).read_owned().await;
+        Change::new(self, share, TreeLock::Shared { _lock }, None)
+    }
+
+    /// Begins to rename a file or directory: one at a time for each file, and a directory alone in its share, so that
+    /// the paths of opens follow in the order in which the backend has renamed. Say from where and to where with
+    /// [`Change::touch`] before the backend is asked.
+    pub(crate) async fn begin_rename<'n>(
+        &'n self,
+        share: &Arc<Share>,
+        file: &'n FileState,
+        directory: bool,
+    ) -> Change<'n> {
+        let names = Arc::clone(&share.names);
+        let tree = match directory {
+            true => TreeLock::Alone { _lock: names.write_owned().await },
+            false => TreeLock::Shared { _lock: names.read_owned().await },
+        };
+        Change::new(self, share, tree, Some(file.naming().await))
+    }
+
+    /// Tells the watchers of a share what has happened. Call it after the backend has done it, and for a rename before
+    /// its [`Change`] ends, so that the events of one name come in order.
+    pub(crate) fn publish(&self, share: &Share, event: &Event<'_>) {
+        if share.watches.any() {
+            share.watches.report(&event.notices());
+        }
+    }
+
+    /// Waits until no directory of a share is being renamed: what an open does that starts again.
+    pub(crate) async fn settled(&self, share: &Share) {
+        drop(share.names.read().await);
+    }
+
+    /// Waits for the changes of a share that have begun, and holds off further ones: for an open that lost against
+    /// changes again and again.
+    pub(crate) async fn hold(&self, share: &Share) -> Hold {
+        Hold { _lock: Arc::clone(&share.names).write_owned().await }
+    }
+}
+
+impl<'n> Change<'n> {
+    fn new(
+        namespace: &'n Namespace,
+        share: &Arc<Share>,
+        tree_lock: TreeLock,
+        _name_lock: Option<MutexGuard<'n, ()>>,
+    ) -> Change<'n> {
+        let share = Arc::clone(share);
+        Change { namespace, share, tree_lock, _name_lock, keys: SmallVec::new(), moves: false }
+    }
+
+    /// Names what is about to change: a name, and the file that has it or gets it.
+    pub(crate) fn touch(&mut self, path: &VfsPath, id: NodeId) {
+        for key in [Key::name(path), Key::File(id)] {
+            if !self.keys.contains(&key) {
+                self.keys.push(key);
+                self.namespace.log.record(&self.share, &[key]);
+            }
+        }
+    }
+
+    /// Begins to move a directory: nothing below it is opened until this is dropped. False, and nothing begun, when
+    /// something is open already.
+    pub(crate) fn hold_directory(&mut self, files: &FileTable, directory: &VfsPath) -> bool {
+        assert!(matches!(self.tree_lock, TreeLock::Alone { .. }), "a directory is renamed alone");
+        // In this order: an open that joins its file either sees the directory here or is seen by the search.
+        self.namespace.moving.lock().push((Arc::clone(&self.share), directory.clone()));
+        self.namespace.moving_count.fetch_add(1, Ordering::AcqRel);
+        self.moves = true;
+        if files.has_open_below(&self.share, directory) {
+            self.stop_moving();
+            return false;
+        }
+        self.keys.push(Key::Tree);
+        self.namespace.log.record(&self.share, &[Key::Tree]);
+        true
+    }
+
+    /// The backend has renamed: the opens of the file follow.
+    pub(crate) fn renamed(&self, files: &FileTable, id: NodeId, from: &VfsPath, to: &VfsPath) {
+        // The change may go on: what the backend said before this is old already.
+        files.renamed(&self.share, id, from, to, || self.namespace.log.record(&self.share, &self.keys));
+        self.share.watches.renamed(from, to);
+    }
+
+    fn stop_moving(&mut self) {
+        if std::mem::take(&mut self.moves) {
+            self.namespace.moving.lock().retain(|(share, _)| !Arc::ptr_eq(share, &self.share));
+            self.namespace.moving_count.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+}
+
+impl Drop for Change<'_> {
+    fn drop(&mut self) {
+        // In this order: an open that asked the backend before must not join after.
+        self.namespace.log.record(&self.share, &self.keys);
+        self.stop_moving();
+    }
+}
+
+#[cfg(test)]
+mod tests;

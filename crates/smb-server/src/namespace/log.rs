@@ -1,0 +1,97 @@
+//! Which names and files changed lately: how an open learns that the backend's answer is out of date.
+//!
+//! Each change appends an entry for each name and file that it touches and advances the clock. A [`Snapshot`] is a
+//! position of the clock; the answer to a question is current when no later entry concerns it. The log keeps the last
+//! [`ENTRIES_MAX`] entries. An open that takes longer than that many changes counts as overtaken.
+
+use std::collections::VecDeque;
+use std::hash::Hasher;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use rustc_hash::FxHasher;
+use vfs::{NodeId, VfsPath};
+
+use crate::share::Share;
+
+/// Entries kept (40 bytes each): about a second of renames on a busy server.
+pub(super) const ENTRIES_MAX: usize = 8192;
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Log {
+    /// Entries appended since the start.
+    clock: AtomicU64,
+    entries: Mutex<VecDeque<Entry>>,
+}
+
+/// A position of the log's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Snapshot(u64);
+
+/// What an entry concerns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Key {
+    /// A name: the hash of its path without regard to case. Two names with one hash cost a retry, nothing else.
+    Name(u64),
+    /// A file, under whatever name and in whatever share.
+    File(NodeId),
+    /// All names of the share.
+    Tree,
+}
+
+struct Entry {
+    /// The share's address. If another share gets that address later, an open may start again without need.
+    share: usize,
+    key: Key,
+}
+
+impl Key {
+    pub(super) fn name(path: &VfsPath) -> Key {
+        let mut hasher = FxHasher::default();
+        path.hash_folded(&mut hasher);
+        Key::Name(hasher.finish())
+    }
+}
+
+impl Log {
+    pub(super) fn snapshot(&self) -> Snapshot {
+        Snapshot(self.clock.load(Ordering::Acquire))
+    }
+
+    pub(super) fn record(&self, share: &Arc<Share>, keys: &[Key]) {
+        let share = Arc::as_ptr(share).addr();
+        let mut entries = self.entries.lock();
+        for key in keys {
+            if entries.len() == ENTRIES_MAX {
+                entries.pop_front();
+            }
+            entries.push_back(Entry { share, key: *key });
+        }
+        self.clock.fetch_add(keys.len() as u64, Ordering::AcqRel);
+    }
+
+    /// Whether nothing of this name and file was recorded since `snapshot`.
+    pub(super) fn is_current(
+        &self,
+        snapshot: Snapshot,
+        share: &Arc<Share>,
+        path: &VfsPath,
+        id: NodeId,
+    ) -> bool {
+        if self.snapshot() == snapshot {
+            return true;
+        }
+        let share = Arc::as_ptr(share).addr();
+        let name = Key::name(path);
+        let entries = self.entries.lock();
+        let newer = self.clock.load(Ordering::Acquire) - snapshot.0;
+        let concerns = |e: &Entry| match e.key {
+            Key::File(file) => file == id,
+            Key::Tree => e.share == share,
+            Key::Name(_) => e.share == share && e.key == name,
+        };
+        newer <= entries.len() as u64 && !entries.iter().rev().take(newer as usize).any(concerns)
+    }
+}

@@ -1,0 +1,31 @@
+//! Changes of a file's data and metadata (MS-FSA: PendingNotifications).
+//!
+//! A WRITE is not published at once: it owes a notification, which is published with the next change of metadata, with a
+//! FLUSH, or when an open of the file is closed, as on NTFS.
+
+use smb_wire::msg::CompletionFilter;
+
+use super::{Event, Namespace, What};
+use crate::open::{FileOpen, Open};
+
+impl Namespace {
+    /// Publishes that something of a file has changed through an open, and what the file owes.
+    pub(crate) fn modified(&self, open: &Open, f: &FileOpen, filter: CompletionFilter) {
+        f.file.owe(filter);
+        self.publish_owed(open, f);
+    }
+
+    /// Publishes what a file owes, under the name by which `open` knows it.
+    pub(crate) fn publish_owed(&self, open: &Open, f: &FileOpen) {
+        if !f.file.owes() {
+            return;
+        }
+        let Some((share, path)) = f.file.place_of(open.persistent) else { return };
+        // While nothing is watched it stays owed: a watch may begin before the file is closed.
+        if !share.watches.any() {
+            return;
+        }
+        let what = What::Modified(f.file.take_owed());
+        self.publish(&share, &Event { path: &path, what, by: Some(open.persistent) });
+    }
+}

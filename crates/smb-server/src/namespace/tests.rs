@@ -1,0 +1,106 @@
+use super::*;
+use crate::files::Refusal;
+use crate::files::tests::{FILE, member, path, share};
+
+// What the backend said before a name changed is not believed after.
+#[tokio::test]
+async fn an_open_that_a_change_overtook_starts_again() {
+    let (t, n, s) = (FileTable::default(), Namespace::default(), share());
+    let before = n.snapshot();
+    let mut change = n.begin_change(&s).await;
+    change.touch(&path("F"), FILE);
+    assert_eq!(t.join(&n, FILE, before, member(1, &s, "f")).err(), Some(Refusal::Again));
+    let during = n.snapshot();
+    drop(change);
+    assert_eq!(t.join(&n, FILE, during, member(1, &s, "f")).err(), Some(Refusal::Again));
+    assert_eq!(t.open_files(), 0, "a refused open leaves nothing");
+    t.join(&n, FILE, n.snapshot(), member(1, &s, "f")).expect("nothing changed since");
+}
+
+// A rename moves its opens, in its own share, and leaves second names alone; a directory is held by what is below.
+#[tokio::test]
+async fn renames() {
+    let (t, n, s, other) = (FileTable::default(), Namespace::default(), share(), share());
+    let id = |file| NodeId { volume: 1, file };
+    let at = |file, m| t.join(&n, id(file), n.snapshot(), m);
+    let f = at(2, member(2, &s, "d\\f")).expect("joins");
+    at(2, member(3, &s, "x")).expect("joins");
+    at(2, member(4, &other, "d\\f")).expect("joins");
+    let mut change = n.begin_rename(&s, &f, true).await;
+    assert!(!change.hold_directory(&t, &path("d")));
+    change.renamed(&t, id(2), &path("d\\f"), &path("g"));
+    assert_eq!([2, 3, 4].map(|v| f.path_of(v)), ["g", "x", "d\\f"].map(path));
+    assert!(change.hold_directory(&t, &path("d")), "nothing is below it in this share");
+    assert_eq!(at(5, member(5, &s, "d\\new")).err(), Some(Refusal::Again));
+    at(6, member(6, &s, "dd")).expect("beside it");
+    drop(change);
+    at(5, member(5, &s, "d\\new")).expect("moved by now");
+}
+
+// What hangs in one share holds up name changes of that share, and opens below what moves there, and nothing else.
+#[tokio::test]
+async fn a_change_that_hangs_holds_up_its_own_share_only() {
+    let (t, n, s, other) = (FileTable::default(), Namespace::default(), share(), share());
+    let (d, e) = (NodeId { volume: 1, file: 2 }, NodeId { volume: 2, file: 2 });
+    let f = t.join(&n, d, n.snapshot(), member(1, &s, "d")).expect("the first");
+    let g = t.join(&n, e, n.snapshot(), member(2, &other, "e")).expect("the first");
+    let mut hangs = n.begin_rename(&s, &f, true).await;
+    assert!(hangs.hold_directory(&t, &path("d")));
+    assert!(futures_util::poll!(std::pin::pin!(n.begin_change(&s))).is_pending());
+    assert!(futures_util::poll!(std::pin::pin!(n.settled(&s))).is_pending());
+    n.settled(&other).await;
+    drop(n.begin_change(&other).await);
+    let mut moves = n.begin_rename(&other, &g, true).await;
+    assert!(moves.hold_directory(&t, &path("e")));
+    let again = |share, at| t.join(&n, FILE, n.snapshot(), member(3, share, at)).err();
+    assert_eq!(again(&s, "d\\f"), Some(Refusal::Again));
+    assert_eq!(again(&other, "e\\f"), Some(Refusal::Again));
+    drop(moves);
+    assert_eq!(again(&s, "d\\f"), Some(Refusal::Again), "it still hangs");
+    assert_eq!(again(&other, "e\\f"), None);
+}
+
+// Names of other directories, shares and files do not interfere; a file under another of its names does.
+#[tokio::test]
+async fn a_change_concerns_its_name_and_its_file() {
+    let (t, n, s, other) = (FileTable::default(), Namespace::default(), share(), share());
+    let id = |file| NodeId { volume: 1, file };
+    let snapshot = n.snapshot();
+    let mut change = n.begin_change(&s).await;
+    change.touch(&path("a\\f"), id(2));
+    drop(change);
+    t.join(&n, id(3), snapshot, member(1, &s, "b\\f")).expect("another directory");
+    t.join(&n, id(4), snapshot, member(2, &other, "a\\f")).expect("another share");
+    assert_eq!(n.overtaken(), 0);
+    assert_eq!(t.join(&n, id(5), snapshot, member(3, &s, "A\\F")).err(), Some(Refusal::Again));
+    assert_eq!(t.join(&n, id(2), snapshot, member(4, &other, "x")).err(), Some(Refusal::Again));
+    assert_eq!(n.overtaken(), 2);
+}
+
+// Every name may have changed for an open that took longer than the log reaches.
+#[tokio::test]
+async fn the_log_is_bounded() {
+    let (n, s) = (Namespace::default(), share());
+    let (first, one) = (n.snapshot(), NodeId { volume: 1, file: 2 });
+    let mut changes = 0;
+    while n.is_current(first, &s, &path("b"), FILE) {
+        n.begin_change(&s).await.touch(&path("a"), one);
+        changes += 1;
+    }
+    assert_eq!(changes, log::ENTRIES_MAX / 4 + 1);
+    assert!(n.is_current(n.snapshot(), &s, &path("b"), FILE));
+}
+
+// An open that holds the names of its share is not overtaken, and waits for changes that have begun.
+#[tokio::test]
+async fn holding() {
+    let (n, s) = (Namespace::default(), share());
+    let change = n.begin_change(&s).await;
+    let mut hold = std::pin::pin!(n.hold(&s));
+    assert!(futures_util::poll!(hold.as_mut()).is_pending());
+    drop(change);
+    let hold = hold.await;
+    assert!(futures_util::poll!(std::pin::pin!(n.begin_change(&s))).is_pending());
+    drop(hold);
+    n.begin_change(&s).await;
+}

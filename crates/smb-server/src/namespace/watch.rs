@@ -1,0 +1,280 @@
+//! Watched directories of a share: the events that each open waits for (MS-FSA 2.1.5.11, MS-SMB2 3.3.1.3).
+//!
+//! The first CHANGE_NOTIFY on an open makes a watch, which lives until the open is closed or its directory is deleted.
+//! Filter, depth and the size of its buffer are those of the first request. Events that come while no request waits are
+//! kept in the buffer. When they pass its size they are all dropped, and the next request learns that it must list the
+//! directory ([`Report::Overflow`]).
+//!
+//! Invariants:
+//! 1. A watch is in `by_path` under its `path` exactly while it is in `by_open`; `count` is their number.
+//! 2. A watch has events, or an overflow, only while no request waits for it.
+//! 3. `bytes` is the sum of the buffers, at most [`BYTES_MAX`].
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use smb_wire::NtStatus;
+use smb_wire::fscc::notify::NotifyAction;
+use smb_wire::msg::CompletionFilter;
+use tokio::sync::oneshot;
+use vfs::VfsPath;
+
+use super::event::Notice;
+
+/// The largest buffer of one watch, in bytes.
+const BUFFER_MAX: usize = 64 << 10;
+/// All buffers of one share together, in bytes.
+const BYTES_MAX: usize = 16 << 20;
+/// Bytes of an entry before its name (MS-FSCC 2.7.1).
+const ENTRY_FIXED: usize = 12;
+
+/// The watched directories of one share.
+#[derive(Default)]
+pub(crate) struct Watches {
+    /// Watches now: a change looks at nothing else while there are none.
+    count: AtomicUsize,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    by_open: HashMap<u64, Watch>,
+    by_path: HashMap<VfsPath, SmallVec<[u64; 2]>>,
+    bytes: usize,
+    next_request: u64,
+}
+
+/// One open's watch.
+struct Watch {
+    path: VfsPath,
+    filter: CompletionFilter,
+    tree: bool,
+    capacity: usize,
+    events: Vec<(NotifyAction, String)>,
+    /// Bytes of `events` as a client gets them.
+    bytes: usize,
+    overflowed: bool,
+    /// Requests in the order in which they came.
+    waiting: VecDeque<(u64, oneshot::Sender<Report>)>,
+}
+
+/// What to watch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scope {
+    pub(crate) filter: CompletionFilter,
+    /// All that is below the directory, too.
+    pub(crate) tree: bool,
+    /// The most bytes of events to keep.
+    pub(crate) buffer: usize,
+}
+
+/// What a request is answered with.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Report {
+    /// Actions and names, from the watched directory.
+    Events(Vec<(NotifyAction, String)>),
+    /// More happened than was kept: the client must list the directory.
+    Overflow,
+    /// The watch has ended: STATUS_NOTIFY_CLEANUP, STATUS_DELETE_PENDING.
+    Ended(NtStatus),
+}
+
+/// A request's place in the queue of its watch.
+pub(crate) struct Waiting<'w> {
+    watches: &'w Watches,
+    open: u64,
+    request: u64,
+    report: oneshot::Receiver<Report>,
+}
+
+impl Watches {
+    /// Whether anything is watched: false costs a load.
+    pub(crate) fn any(&self) -> bool {
+        self.count.load(Ordering::Acquire) > 0
+    }
+
+    /// Asks for the next events of an open's directory; `scope` counts in an open's first request only.
+    pub(crate) fn request(&self, open: u64, path: VfsPath, scope: Scope) -> Waiting<'_> {
+        let (send, report) = oneshot::channel();
+        let mut inner = self.inner.lock();
+        let inner = &mut *inner;
+        inner.next_request += 1;
+        let request = inner.next_request;
+        let watch = inner.by_open.entry(open).or_insert_with(|| {
+            inner.by_path.entry(path.clone()).or_default().push(open);
+            self.count.fetch_add(1, Ordering::AcqRel);
+            Watch::new(path, scope)
+        });
+        watch.waiting.push_back((request, send));
+        inner.bytes -= watch.deliver();
+        Waiting { watches: self, open, request, report }
+    }
+
+    /// Ends the watch of an open that is being closed (MS-FSA 2.1.5.5).
+    pub(crate) fn closed(&self, open: u64) {
+        if self.any() {
+            self.end(&mut self.inner.lock(), open, NtStatus::NOTIFY_CLEANUP);
+        }
+    }
+
+    /// Ends the watches of a directory that will be deleted (MS-FSA 2.1.5.15.3).
+    pub(crate) fn delete_pending(&self, path: &VfsPath) {
+        if self.any() {
+            let mut inner = self.inner.lock();
+            for open in inner.by_path.get(path).cloned().unwrap_or_default() {
+                self.end(&mut inner, open, NtStatus::DELETE_PENDING);
+            }
+        }
+    }
+
+    /// A directory has another name: its watches follow. Nothing below it is open.
+    pub(super) fn renamed(&self, from: &VfsPath, to: &VfsPath) {
+        if self.any() {
+            let mut inner = self.inner.lock();
+            let Some(opens) = inner.by_path.remove(from) else { return };
+            for open in &opens {
+                if let Some(watch) = inner.by_open.get_mut(open) {
+                    watch.path.clone_from(to);
+                }
+            }
+            inner.by_path.entry(to.clone()).or_default().extend(opens);
+        }
+    }
+
+    /// Adds what happened to the watches that it concerns, and answers the requests that wait for it. Notices of one call
+    /// are delivered together.
+    pub(super) fn report(&self, notices: &[Notice<'_>]) {
+        let mut inner = self.inner.lock();
+        let inner = &mut *inner;
+        let mut concerned = SmallVec::<[u64; 4]>::new();
+        for (action, path, filter) in notices {
+            let mut above = path.parent();
+            let mut depth = 1;
+            while let Some(directory) = above {
+                for open in inner.by_path.get(&directory).into_iter().flatten() {
+                    let Some(watch) = inner.by_open.get_mut(open) else { continue };
+                    if watch.filter.intersects(*filter) && (depth == 1 || watch.tree) {
+                        inner.bytes = watch.add(*action, path, inner.bytes);
+                        concerned.push(*open);
+                    }
+                }
+                above = directory.parent();
+                depth += 1;
+            }
+        }
+        for open in concerned {
+            if let Some(watch) = inner.by_open.get_mut(&open) {
+                inner.bytes -= watch.deliver();
+            }
+        }
+    }
+
+    /// Something happened that nobody could note: each watch must list its directory.
+    pub(crate) fn lost(&self) {
+        let mut inner = self.inner.lock();
+        let inner = &mut *inner;
+        for watch in inner.by_open.values_mut() {
+            inner.bytes -= watch.overflow() + watch.deliver();
+        }
+    }
+
+    fn end(&self, inner: &mut Inner, open: u64, status: NtStatus) {
+        let Some(watch) = inner.by_open.remove(&open) else { return };
+        inner.bytes -= watch.bytes;
+        self.count.fetch_sub(1, Ordering::AcqRel);
+        if let Some(opens) = inner.by_path.get_mut(&watch.path) {
+            opens.retain(|o| *o != open);
+            if opens.is_empty() {
+                inner.by_path.remove(&watch.path);
+            }
+        }
+        for (_, send) in watch.waiting {
+            let _ = send.send(Report::Ended(status));
+        }
+    }
+}
+
+impl Watch {
+    fn new(path: VfsPath, scope: Scope) -> Watch {
+        Watch {
+            path,
+            filter: scope.filter,
+            tree: scope.tree,
+            capacity: scope.buffer.min(BUFFER_MAX),
+            events: Vec::new(),
+            bytes: 0,
+            overflowed: false,
+            waiting: VecDeque::new(),
+        }
+    }
+
+    /// Keeps an event; `total` is what all watches keep, in bytes, and what they keep then comes back.
+    fn add(&mut self, action: NotifyAction, path: &VfsPath, total: usize) -> usize {
+        if self.overflowed {
+            return total;
+        }
+        let name = path.components()[self.path.components().len()..].join("\\");
+        let bytes = (ENTRY_FIXED + 2 * name.encode_utf16().count()).next_multiple_of(4);
+        if self.bytes + bytes > self.capacity || total + bytes > BYTES_MAX {
+            return total - self.overflow();
+        }
+        self.events.push((action, name));
+        self.bytes += bytes;
+        total + bytes
+    }
+
+    /// Drops all events; how many bytes they had.
+    fn overflow(&mut self) -> usize {
+        self.events = Vec::new();
+        self.overflowed = true;
+        std::mem::take(&mut self.bytes)
+    }
+
+    /// Answers the request that has waited longest, if there is something to say; how many bytes that took.
+    fn deliver(&mut self) -> usize {
+        while self.overflowed || !self.events.is_empty() {
+            let Some((_, send)) = self.waiting.pop_front() else { return 0 };
+            let report = match self.overflowed {
+                true => Report::Overflow,
+                false => Report::Events(std::mem::take(&mut self.events)),
+            };
+            self.overflowed = false;
+            match send.send(report) {
+                Ok(()) => return std::mem::take(&mut self.bytes),
+                // The request is gone: the next one gets it.
+                Err(Report::Events(events)) => self.events = events,
+                Err(_) => self.overflowed = true,
+            }
+        }
+        0
+    }
+}
+
+impl Waiting<'_> {
+    /// The answer, if it is there already.
+    pub(crate) fn ready(&mut self) -> Option<Report> {
+        self.report.try_recv().ok()
+    }
+
+    /// Waits for the answer.
+    pub(crate) async fn report(&mut self) -> Report {
+        (&mut self.report).await.unwrap_or(Report::Ended(NtStatus::NOTIFY_CLEANUP))
+    }
+
+    /// Leaves the queue; false when the answer is on its way.
+    pub(crate) fn withdraw(&self) -> bool {
+        let mut inner = self.watches.inner.lock();
+        let Some(watch) = inner.by_open.get_mut(&self.open) else { return false };
+        let before = watch.waiting.len();
+        watch.waiting.retain(|(request, _)| *request != self.request);
+        watch.waiting.len() < before
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.withdraw();
+    }
+}
