@@ -21,6 +21,7 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
             return Err(NtStatus::ACCESS_DENIED);
         }
         f.node.flush(&r.ctx()).wait().await.map_err(status::of_vfs)?;
+        f.write_time.flush();
     }
     Ok(Reply::ok(&FlushResponse {}))
 }

@@ -97,7 +97,7 @@ async fn file(r: &Request, open: &Open, f: &FileOpen, q: &SetInfoRequest<'_>) ->
             resizable(open, f, size)?;
             f.changes_data(&r.server);
             f.node.set_len(&ctx, size).wait().await.map_err(status::of_vfs)?;
-            f.written.store(true, Ordering::Relaxed);
+            f.write_time.change();
             f.write_out(&ctx).await.map_err(status::of_vfs)
         }
         C::ALLOCATION => {
@@ -105,7 +105,7 @@ async fn file(r: &Request, open: &Open, f: &FileOpen, q: &SetInfoRequest<'_>) ->
             resizable(open, f, size)?;
             f.changes_data(&r.server);
             f.node.set_allocation(&ctx, size).wait().await.map_err(status::of_vfs)?;
-            f.written.store(true, Ordering::Relaxed);
+            f.write_time.change();
             f.write_out(&ctx).await.map_err(status::of_vfs)
         }
         C::POSITION => {

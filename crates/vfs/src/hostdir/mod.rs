@@ -140,7 +140,7 @@ impl HostDir {
             created: node::born(&stat),
             case_sensitive: false,
             sparse: true,
-            cluster: 4096,
+            cluster: node::CLUSTER as u32,
             name_max: 255,
             read_only: options.read_only || device.read_only,
         };

@@ -1,7 +1,6 @@
 //! Server-side copy (MS-SMB2 3.3.5.15.6, 3.3.5.15.8).
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use smb_wire::ioctl::{CopyChunk, CopyChunkRequest, CopyChunkResponse, RESUME_KEY_LEN, ResumeKey};
 use smb_wire::msg::IoctlRequest;
@@ -130,7 +129,7 @@ impl Job<'_> {
                 return Err(NtStatus::ACCESS_DENIED);
             }
         }
-        self.target.written.store(true, Ordering::Relaxed);
+        self.target.note_write(&self.r.server.env);
         self.target.changes_data(&self.r.server);
         if self.copy(c).await.map_err(status::of_vfs)? { Ok(()) } else { Err(INVALID_VIEW_SIZE) }
     }

@@ -59,7 +59,7 @@ pub(super) async fn query(
             return Ok(Answer::structure(bytes, NAME_FIXED));
         }
         _ => {
-            let stat = f.stat(&r.ctx()).await.map_err(status::of_vfs)?;
+            let stat = f.stat(&r.ctx(), &r.server.env).await.map_err(status::of_vfs)?;
             return of_stat(open, f, class, &stat);
         }
     }
