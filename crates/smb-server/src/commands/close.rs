@@ -28,7 +28,7 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
         && let Some(f) = open.get().file()
     {
         f.settle(&r.ctx(), &r.server.env).await;
-        if let Ok(stat) = f.node.stat(&r.ctx()).wait().await {
+        if let Ok(stat) = f.stat(&r.ctx(), &r.server.env).await {
             let b = basic(&stat);
             body = CloseResponse {
                 flags: CloseFlags::POSTQUERY_ATTRIB,

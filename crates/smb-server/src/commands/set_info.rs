@@ -59,6 +59,10 @@ fn changes_names(r: &Request) -> bool {
 
 async fn run(r: &Request) -> Result<Reply, NtStatus> {
     let q = SetInfoRequest::decode(&r.message).map_err(|_| NtStatus::INVALID_PARAMETER)?;
+    // MS-SMB2 3.3.5.21: more than one request may hold, or more than was paid for.
+    if q.buffer.len() > r.facts.max_transact() as usize {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
     super::check_charge(r, q.buffer.len() as u32)?;
     let open = r.open(q.file_id)?;
     let _pass = open.file().is_some().then(|| Pass::new(&open).ok_or(NtStatus::FILE_CLOSED)).transpose()?;

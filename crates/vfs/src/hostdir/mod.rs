@@ -143,6 +143,7 @@ impl HostDir {
             cluster: node::CLUSTER as u32,
             name_max: 255,
             read_only: options.read_only || device.read_only,
+            short_names: true,
         };
         let tree = Tree {
             root: Arc::new(root),
