@@ -3,6 +3,7 @@
 mod gate;
 mod lock_sequence;
 mod sequence;
+mod write_time;
 
 pub(crate) use gate::Pass;
 pub(crate) use lock_sequence::LockSequences;
@@ -11,6 +12,7 @@ pub(crate) use sequence::{Sequence, Sequenced};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
+use env::{Env, Io};
 use parking_lot::Mutex;
 use smb_wire::msg::{CompletionFilter, CreateAction, CreateOptions};
 use smb_wire::security::Sid;
@@ -102,8 +104,8 @@ pub(crate) struct FileOpen {
     pub(crate) mode: AtomicU32,
     /// Where a directory enumeration stands; held by the query that is running, others wait their turn.
     pub(crate) enumeration: tokio::sync::Mutex<Enumeration>,
-    /// A write came through this open: the archive attribute and times are due.
-    pub(crate) written: AtomicBool,
+    /// Whether something was written through this open, and which last write time it shows.
+    pub(crate) write_time: write_time::WriteTime,
     /// Times that what happens through this open leaves alone: they were set, or frozen with -1 (MS-FSCC 2.4.7).
     pub(crate) kept_times: Mutex<BasicChange>,
     gate: gate::Gate,
@@ -140,7 +142,7 @@ impl FileOpen {
             position: AtomicU64::new(0),
             mode: AtomicU32::new(options.bits() & MODE_OPTIONS),
             enumeration: tokio::sync::Mutex::default(),
-            written: AtomicBool::new(false),
+            write_time: write_time::WriteTime::default(),
             kept_times: Mutex::default(),
             gate: gate::Gate::default(),
         }
@@ -160,23 +162,28 @@ impl FileOpen {
         if self.write_through() { self.node.flush(ctx).wait().await } else { Ok(()) }
     }
 
-    /// Notes that data is written through this open: see [`FileOpen::settle`] and `namespace::modified`.
-    pub(crate) fn wrote(&self) {
-        self.written.store(true, Ordering::Relaxed);
-        self.file.owe(CompletionFilter::SIZE | CompletionFilter::LAST_WRITE);
-    }
-
     /// Waits until nothing changes the file through this open any more, and lets nothing more begin.
     pub(crate) async fn shut(&self) {
         self.gate.shut().await;
     }
 
-    /// The file's metadata as this open sees it: with the times that it keeps.
-    pub(crate) async fn stat(&self, ctx: &env::Ctx) -> VfsResult<Stat> {
+    /// Notes that a write through this open begins (MS-FSA 2.1.4.17).
+    pub(crate) fn note_write(&self, env: &Env) {
+        self.file.owe(CompletionFilter::SIZE | CompletionFilter::LAST_WRITE);
+        let written = || match self.node.stat(&env::Ctx::default()) {
+            Io::Done(Ok(stat)) => Some(stat.written),
+            _ => None,
+        };
+        self.write_time.write(|| env.moment(), written);
+    }
+
+    /// The file's metadata as this open sees it: with the times that it keeps, and those of writes that do not show yet.
+    pub(crate) async fn stat(&self, ctx: &env::Ctx, env: &Env) -> VfsResult<Stat> {
         let mut stat = self.node.stat(ctx).wait().await?;
         let kept = *self.kept_times.lock();
+        let written = kept.written.or_else(|| self.write_time.shown(env.moment()));
         stat.accessed = kept.accessed.unwrap_or(stat.accessed);
-        stat.written = kept.written.unwrap_or(stat.written);
+        stat.written = written.unwrap_or(stat.written);
         stat.changed = kept.changed.unwrap_or(stat.changed);
         Ok(stat)
     }

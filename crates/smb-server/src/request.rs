@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
-use arena::IoBuf;
+use arena::{Arena, Class, IoBuf, Sg, SgMut, passes};
 use smb_wire::{Command, Encode, FileId, Guid, HEADER_LEN, Header, MessageBuilder, NtStatus};
 use tokio::sync::Notify;
 use vfs::Data;
@@ -14,6 +14,12 @@ use crate::inbox::Inbox;
 use crate::open::Open;
 use crate::session::Session;
 use crate::share::Tree;
+
+/// MaxTransactSize where the transport takes it, in bytes.
+pub(crate) const TRANSACT_MAX: u32 = 1 << 20;
+
+/// The longest output buffer that stays in the message of its reply, in bytes: longer ones are memory of the arena.
+const OUTPUT_SHORT: usize = arena::CHUNK_MIN;
 
 /// Facts of a connection that do not change after NEGOTIATE; shared with its requests.
 #[derive(Clone, Debug)]
@@ -41,6 +47,11 @@ pub(crate) struct ConnectionFacts {
 impl ConnectionFacts {
     /// The longest payload of a request or reply that is neither READ nor WRITE, in bytes (MS-SMB2 2.2.4).
     pub(crate) fn max_transact(&self) -> u32 {
+        TRANSACT_MAX.min(self.max_inline())
+    }
+
+    /// The longest payload of a READ inside its reply, in bytes.
+    pub(crate) fn max_inline(&self) -> u32 {
         self.max_io.min(self.inline_max)
     }
 }
@@ -144,6 +155,45 @@ impl Reply {
             Err(_) => (NtStatus::INTERNAL_ERROR, false),
         };
         if encoded { Reply::from_message(status, message) } else { Reply::error(status) }
+    }
+
+    /// Moves a long output buffer, the last `length` bytes of the message, into memory of the arena, which waits until
+    /// there is some: replies that are not sent yet are charged to its budget.
+    pub(crate) async fn charged(self, arena: &Arena, length: usize) -> Reply {
+        if length <= OUTPUT_SHORT {
+            return self;
+        }
+        let memory = arena.alloc_sg(length, Class::Payload).await;
+        self.moved(memory, length)
+    }
+
+    /// As [`Reply::charged`] into `memory`, which has been taken before the output was made: `memory` has room for it.
+    pub(crate) fn charged_to(self, memory: SgMut, arena: &Arena, length: usize) -> Reply {
+        if length <= OUTPUT_SHORT {
+            return self;
+        }
+        // Mostly it is shorter than the client has room for.
+        let fitting = arena.try_alloc_sg(length, Class::Payload);
+        self.moved(fitting.unwrap_or(memory), length)
+    }
+
+    fn moved(mut self, memory: SgMut, length: usize) -> Reply {
+        let mut output = &self.message[self.message.len() - length..];
+        let mut payload = Sg::new();
+        for mut buffer in memory {
+            let taken = buffer.append(output);
+            output = &output[taken..];
+            payload.push(buffer.freeze());
+            if output.is_empty() {
+                break;
+            }
+        }
+        passes::count(passes::Pass::Copy, length);
+        debug_assert!(output.is_empty());
+        self.message.truncate(self.message.len() - length);
+        self.message.shrink_to_fit();
+        self.payload = Data::Bufs(payload);
+        self
     }
 
     /// An error: the body is MS-SMB2 2.2.2's.

@@ -20,16 +20,14 @@ pub(crate) fn of_vfs(e: VfsError) -> NtStatus {
         VfsError::AccessDenied | VfsError::Escapes => NtStatus::ACCESS_DENIED,
         VfsError::NameTooLong | VfsError::InvalidName => NtStatus::OBJECT_NAME_INVALID,
         VfsError::InvalidArgument | VfsError::TooLarge => NtStatus::INVALID_PARAMETER,
-        VfsError::NoSpace => NtStatus::DISK_FULL,
-        VfsError::Quota => NtStatus::DISK_FULL,
+        // The file system's area for attributes has no space: the same to a client as a volume that has none.
+        VfsError::NoSpace | VfsError::Quota | VfsError::AttributeTooLarge => NtStatus::DISK_FULL,
         VfsError::ReadOnly => NtStatus::MEDIA_WRITE_PROTECTED,
         VfsError::TooManyOpen => NtStatus::TOO_MANY_OPENED_FILES,
         VfsError::NoMemory => NtStatus::INSUFFICIENT_RESOURCES,
         VfsError::CrossDevice => NtStatus::NOT_SAME_DEVICE,
         VfsError::TooManyLinks => TOO_MANY_LINKS,
         VfsError::Busy => NtStatus::SHARING_VIOLATION,
-        // Not DISK_FULL: there is space, and a user who makes some is not helped.
-        VfsError::AttributeTooLarge => NtStatus::INSUFFICIENT_RESOURCES,
         VfsError::Damaged => NtStatus::ACCESS_DENIED,
         VfsError::Unsupported => NtStatus::NOT_SUPPORTED,
         VfsError::Cancelled => NtStatus::CANCELLED,

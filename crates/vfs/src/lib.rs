@@ -24,6 +24,7 @@ mod hostdir;
 mod path;
 mod pool;
 mod ram;
+mod short;
 mod types;
 
 pub use arena::Data;
@@ -31,6 +32,7 @@ pub use error::VfsError;
 pub use hostdir::{HostDir, HostDirOptions};
 pub use path::{PathError, VfsPath};
 pub use ram::{LEND_MIN, RamFs, RamOptions};
+pub use short::{is_short, short_name};
 pub use types::{
     Attributes, BasicChange, DirEntry, ExtendedAttribute, Kind, NodeId, OpenMode, OpenRequest, Opened,
     Rights, Space, Stat, Timestamp, VolumeInfo, Want,
@@ -147,7 +149,8 @@ pub trait Node: Any + Send + Sync {
     fn allocated(&self, c: &Ctx, range: Range<u64>, limit: usize) -> Io<VfsResult<Vec<Range<u64>>>>;
 
     /// Copies `length` bytes from `from` of this file to `to` of `target` (another open of the same backend), in
-    /// the backend where it can; the number of bytes copied, fewer at the end of this file.
+    /// the backend where it can; the number of bytes copied, fewer at the end of this file. Not durable, whatever the
+    /// flags say, before a flush of `target`.
     ///
     /// # Errors
     /// `Unsupported` when `target` is of another kind: the caller reads and writes instead.

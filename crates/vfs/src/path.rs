@@ -45,7 +45,8 @@ impl VfsPath {
     }
 
     /// Parses a path with backslashes, as a CREATE carries it: no leading separator, `""` is the root. One trailing
-    /// separator is accepted. `<>"|?*` and control characters are refused, `/` too.
+    /// separator is accepted. `<>"|?*` and control characters are refused. A slash separates too: Windows refuses it, but
+    /// other servers take it, and so clients send it.
     ///
     /// # Errors
     /// See [`PathError`].
@@ -56,9 +57,9 @@ impl VfsPath {
         if text.encode_utf16().count() > PATH_MAX {
             return Err(PathError::TooLong);
         }
-        let text = text.strip_suffix('\\').unwrap_or(text);
+        let text = text.strip_suffix(['\\', '/']).unwrap_or(text);
         let mut parts = Vec::new();
-        for part in text.split('\\') {
+        for part in text.split(['\\', '/']) {
             check_name(part)?;
             parts.push(part.to_owned());
         }
@@ -173,7 +174,9 @@ mod tests {
 
     #[test]
     fn no_text_leaves_the_root() {
-        for bad in ["..", "a\\..\\b", "\\a", "a\\\\b", ".", "a/b", "a\\b\0c", "*", "a?b", "\\"] {
+        for bad in
+            ["..", "a\\..\\b", "a/../b", "\\a", "/a", "a\\\\b", "a//b", ".", "a\\b\0c", "*", "a?b", "\\"]
+        {
             assert!(VfsPath::parse(bad).is_err(), "{bad:?}");
         }
         assert_eq!(VfsPath::parse("a:b"), Err(PathError::Stream));

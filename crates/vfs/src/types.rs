@@ -159,6 +159,8 @@ pub struct VolumeInfo {
     pub name_max: u32,
     /// Nothing may be changed.
     pub read_only: bool,
+    /// Files can be opened by [`crate::short_name`] too.
+    pub short_names: bool,
 }
 
 /// Space, in bytes.

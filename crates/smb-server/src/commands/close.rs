@@ -1,12 +1,11 @@
 //! CLOSE (MS-SMB2 3.3.5.10) and what closing does to a file (MS-FSA 2.1.5.4).
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use smb_wire::msg::{CloseFlags, CloseRequest, CloseResponse, CompletionFilter};
 use smb_wire::{Decode, NtStatus};
 use tokio::sync::oneshot;
-use vfs::{Attributes, Kind, VfsResult};
+use vfs::{Attributes, Kind, Timestamp, VfsResult};
 
 use super::metadata::basic;
 use crate::Server;
@@ -30,8 +29,8 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
     if q.flags.contains(CloseFlags::POSTQUERY_ATTRIB)
         && let Some(f) = open.get().file()
     {
-        f.settle(&r.ctx()).await;
-        if let Ok(stat) = f.node.stat(&r.ctx()).wait().await {
+        f.settle(&r.ctx(), &r.server.env).await;
+        if let Ok(stat) = f.stat(&r.ctx(), &r.server.env).await {
             let b = basic(&stat);
             body = CloseResponse {
                 flags: CloseFlags::POSTQUERY_ATTRIB,
@@ -112,7 +111,7 @@ pub(crate) async fn close_open(server: &Arc<Server>, open: &Arc<Open>) -> VfsRes
 async fn close_file(server: &Arc<Server>, open: &Arc<Open>, f: &FileOpen) -> VfsResult<()> {
     let ctx = env::Ctx::default();
     f.shut().await;
-    f.settle(&ctx).await;
+    f.settle(&ctx, &server.env).await;
     let stored = f.node.close(&ctx).wait().await;
     if let Err(e) = stored {
         let path = f.file.path_of(open.persistent);
@@ -182,11 +181,17 @@ async fn remove_name(removal: &Removal) -> bool {
 impl FileOpen {
     /// What writing through this open owes the file's metadata (MS-FSA 2.1.5.3): it wants archiving again, and times
     /// that were set or frozen through this open are put back.
-    pub(crate) async fn settle(&self, ctx: &env::Ctx) {
-        if !self.written.swap(false, Ordering::AcqRel) {
+    pub(crate) async fn settle(&self, ctx: &env::Ctx, env: &env::Env) {
+        let due = self.write_time.close();
+        if !due.written {
             return;
         }
         let mut change = *self.kept_times.lock();
+        if due.time && change.written.is_none() {
+            let now = env.unix_time();
+            change.written =
+                Some(Timestamp { seconds: now.as_secs() as i64, nanoseconds: now.subsec_nanos() });
+        }
         let _one = self.file.metadata().await;
         let Ok(stat) = self.node.stat(ctx).wait().await else { return };
         if !stat.attributes.contains(Attributes::ARCHIVE) {

@@ -21,6 +21,7 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
             return Err(NtStatus::ACCESS_DENIED);
         }
         f.node.flush(&r.ctx()).wait().await.map_err(status::of_vfs)?;
+        f.write_time.flush();
         r.server.namespace.publish_owed(&open, f);
     }
     Ok(Reply::ok(&FlushResponse {}))

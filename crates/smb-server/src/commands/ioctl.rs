@@ -66,7 +66,7 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
     let out = dispatch(r, &q).await?;
     let body =
         IoctlResponse { ctl_code: q.ctl_code, file_id: q.file_id, output: &out.bytes, ..Default::default() };
-    Ok(Reply::with_status(out.status, &body))
+    Ok(Reply::with_status(out.status, &body).charged(&r.server.arena, out.bytes.len()).await)
 }
 
 async fn dispatch(r: &Request, q: &IoctlRequest<'_>) -> Result<Output, NtStatus> {

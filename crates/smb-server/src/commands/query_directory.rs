@@ -2,6 +2,7 @@
 
 pub(crate) mod pattern;
 
+use arena::Class;
 use smb_wire::fscc::{DirectoryEntry, DirectoryList, FileInfoClass, Fits, directory_fixed_len};
 use smb_wire::msg::{QueryDirectoryFlags, QueryDirectoryRequest, QueryDirectoryResponse};
 use smb_wire::{AccessMask, Decode, NtStatus, Utf16Buf};
@@ -47,8 +48,12 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
     let e = &mut *enumeration;
     prepare(e, &text, q.flags)?;
     let single = q.flags.contains(QueryDirectoryFlags::RETURN_SINGLE_ENTRY);
-    let out = fill(r, f, e, class, q.output_buffer_length as usize, single).await?;
-    Ok(Reply::with_status(out.status, &QueryDirectoryResponse { buffer: &out.bytes }))
+    let room = q.output_buffer_length as usize;
+    // Before the directory is read: what is made meanwhile is charged too.
+    let memory = r.server.arena.alloc_sg(room, Class::Payload).await;
+    let out = fill(r, f, e, class, room, single).await?;
+    let reply = Reply::with_status(out.status, &QueryDirectoryResponse { buffer: &out.bytes });
+    Ok(reply.charged_to(memory, &r.server.arena, out.bytes.len()))
 }
 
 /// Starts or goes on (MS-FSA 2.1.5.6.3): REOPEN begins with a new pattern, RESTART_SCANS too if one is given. The
@@ -82,9 +87,10 @@ async fn fill(
 ) -> Result<Listing, NtStatus> {
     let mut bytes = Vec::with_capacity(room.min(64 << 10));
     let mut list = DirectoryList::new(&mut bytes, class, room).ok_or(NtStatus::INVALID_INFO_CLASS)?;
+    let short = shows_short_names(r, class);
     'full: while !e.waiting.is_empty() || more(r, f, e).await? {
         while let Some(entry) = e.waiting.front() {
-            if push(&mut list, entry)? == Fits::No {
+            if push(&mut list, entry, short)? == Fits::No {
                 break 'full;
             }
             e.waiting.pop_front();
@@ -104,7 +110,7 @@ async fn fill(
     // MS-FSA 2.1.5.6.3: the first entry alone is too long: as much of it as there is room for.
     let mut bytes = Vec::new();
     if let Some(mut list) = DirectoryList::new(&mut bytes, class, usize::MAX) {
-        push(&mut list, entry)?;
+        push(&mut list, entry, short)?;
     }
     bytes.truncate(room);
     Ok(Listing { status: NtStatus::BUFFER_OVERFLOW, bytes })
@@ -113,7 +119,7 @@ async fn fill(
 /// Gets entries that match; false when there are no more.
 async fn more(r: &Request, f: &FileOpen, e: &mut Enumeration) -> Result<bool, NtStatus> {
     let ctx = r.ctx();
-    let Some(pattern) = e.pattern.clone() else { return Ok(false) };
+    let Some(pattern) = &e.pattern else { return Ok(false) };
     if !e.dots_done {
         e.dots_done = true;
         let stat = f.node.stat(&ctx).wait().await.map_err(status::of_vfs)?;
@@ -140,9 +146,19 @@ async fn more(r: &Request, f: &FileOpen, e: &mut Enumeration) -> Result<bool, Nt
     Ok(!e.waiting.is_empty())
 }
 
-fn push(list: &mut DirectoryList<'_>, entry: &DirEntry) -> Result<Fits, NtStatus> {
+/// Whether an entry of a class has a short name, in a share where files can be opened by it.
+fn shows_short_names(r: &Request, class: FileInfoClass) -> bool {
+    use FileInfoClass as C;
+    matches!(class, C::BOTH_DIRECTORY | C::ID_BOTH_DIRECTORY | C::ID_EXTD_BOTH_DIRECTORY)
+        && r.tree.share.vfs().is_some_and(|vfs| vfs.info().short_names)
+}
+
+fn push(list: &mut DirectoryList<'_>, entry: &DirEntry, short: bool) -> Result<Fits, NtStatus> {
     let s = &entry.stat;
     let name = Utf16Buf::from(entry.name.as_str());
+    let dots = matches!(&*entry.name, "." | "..");
+    let short = if short && !dots { vfs::short_name(&entry.name) } else { None };
+    let short = Utf16Buf::from(short.as_deref().unwrap_or_default());
     let wire = DirectoryEntry {
         creation_time: file_time(s.created),
         last_access_time: file_time(s.accessed),
@@ -153,6 +169,7 @@ fn push(list: &mut DirectoryList<'_>, entry: &DirEntry) -> Result<Fits, NtStatus
         file_attributes: file_attributes(s),
         ea_size: s.ea_size,
         file_id: u128::from(s.id.file),
+        short_name: short.as_utf16(),
         name: name.as_utf16(),
         ..DirectoryEntry::default()
     };

@@ -37,7 +37,7 @@ impl Answer {
 async fn run(r: &Request) -> Result<Reply, NtStatus> {
     let q = QueryInfoRequest::decode(&r.message).map_err(|_| NtStatus::INVALID_PARAMETER)?;
     // MS-SMB2 3.3.5.20: more than one answer may hold, or more than was paid for.
-    if q.output_buffer_length > r.facts.max_transact() {
+    if q.output_buffer_length.max(q.input.len() as u32) > r.facts.max_transact() {
         return Err(NtStatus::INVALID_PARAMETER);
     }
     super::check_charge(r, q.output_buffer_length.max(q.input.len() as u32))?;
@@ -57,12 +57,12 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
         InfoType::QUOTA => return Err(NtStatus::NOT_SUPPORTED),
         _ => return Err(NtStatus::INVALID_PARAMETER),
     };
-    fit(answer, room)
+    fit(r, answer, room).await
 }
 
 /// MS-SMB2 3.3.5.20.1: too small for the structure is an error; too small for the name behind it is a warning, with
 /// what there is room for.
-fn fit(answer: Answer, room: usize) -> Result<Reply, NtStatus> {
+async fn fit(r: &Request, answer: Answer, room: usize) -> Result<Reply, NtStatus> {
     let Answer { mut bytes, fixed, complete } = answer;
     if room < fixed {
         return Err(NtStatus::INFO_LENGTH_MISMATCH);
@@ -70,7 +70,8 @@ fn fit(answer: Answer, room: usize) -> Result<Reply, NtStatus> {
     let fits = bytes.len() <= room;
     bytes.truncate(room);
     let status = if complete && fits { NtStatus::SUCCESS } else { NtStatus::BUFFER_OVERFLOW };
-    Ok(Reply::with_status(status, &QueryInfoResponse { buffer: &bytes }))
+    let reply = Reply::with_status(status, &QueryInfoResponse { buffer: &bytes });
+    Ok(reply.charged(&r.server.arena, bytes.len()).await)
 }
 
 /// MS-SMB2 3.3.5.20.3: a descriptor is given whole, or its length is.
@@ -92,7 +93,8 @@ async fn security(
         let needed = (bytes.len() as u32).to_le_bytes();
         return Ok(too_small(r, &needed));
     }
-    Ok(Reply::ok(&QueryInfoResponse { buffer: &bytes }))
+    let reply = Reply::ok(&QueryInfoResponse { buffer: &bytes });
+    Ok(reply.charged(&r.server.arena, bytes.len()).await)
 }
 
 /// BUFFER_TOO_SMALL with the length that is needed (MS-SMB2 2.2.2.2.2); dialect 3.1.1 wraps it in an error context.

@@ -29,7 +29,7 @@ pub(crate) fn start(r: Request, plain: bool) -> Outcome {
 fn begin(r: &Request, plain: bool) -> Result<Outcome, NtStatus> {
     let q = ReadRequest::decode(&r.message).map_err(|_| NtStatus::INVALID_PARAMETER)?;
     let by_rdma = q.channel != Channel::NONE;
-    let limit = if by_rdma { r.facts.max_io } else { r.facts.max_transact() };
+    let limit = if by_rdma { r.facts.max_io } else { r.facts.max_inline() };
     if q.length > limit {
         return Err(NtStatus::INVALID_PARAMETER);
     }

@@ -61,6 +61,10 @@ fn changes_names(r: &Request) -> bool {
 
 async fn run(r: &Request) -> Result<Reply, NtStatus> {
     let q = SetInfoRequest::decode(&r.message).map_err(|_| NtStatus::INVALID_PARAMETER)?;
+    // MS-SMB2 3.3.5.21: more than one request may hold, or more than was paid for.
+    if q.buffer.len() > r.facts.max_transact() as usize {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
     super::check_charge(r, q.buffer.len() as u32)?;
     let open = r.open(q.file_id)?;
     let _pass = open.file().is_some().then(|| Pass::new(&open).ok_or(NtStatus::FILE_CLOSED)).transpose()?;
@@ -99,7 +103,7 @@ async fn file(r: &Request, open: &Open, f: &FileOpen, q: &SetInfoRequest<'_>) ->
             resizable(open, f, size)?;
             f.changes_data(&r.server);
             f.node.set_len(&ctx, size).wait().await.map_err(status::of_vfs)?;
-            f.written.store(true, Ordering::Relaxed);
+            f.write_time.change();
             namespace.modified(open, f, CompletionFilter::SIZE | CompletionFilter::LAST_WRITE);
             f.write_out(&ctx).await.map_err(status::of_vfs)
         }
@@ -108,7 +112,7 @@ async fn file(r: &Request, open: &Open, f: &FileOpen, q: &SetInfoRequest<'_>) ->
             resizable(open, f, size)?;
             f.changes_data(&r.server);
             f.node.set_allocation(&ctx, size).wait().await.map_err(status::of_vfs)?;
-            f.written.store(true, Ordering::Relaxed);
+            f.write_time.change();
             namespace.modified(open, f, CompletionFilter::SIZE);
             f.write_out(&ctx).await.map_err(status::of_vfs)
         }

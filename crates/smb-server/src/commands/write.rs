@@ -141,11 +141,11 @@ impl Job {
         // It may have been closed while the payload came.
         let Some(pass) = Pass::new(&self.open) else { return NtStatus::FILE_CLOSED.into() };
         let Some(file) = pass.open().file() else { return NtStatus::INVALID_DEVICE_REQUEST.into() };
-        file.wrote();
         file.changes_data(&self.server);
         if matches!(&data, Payload::Bytes(b) if b.is_empty()) {
             return Outcome::Reply(finish(Ok(0)));
         }
+        file.note_write(&self.server.env);
         if self.appends() {
             return Outcome::Pending(Box::pin(async move {
                 let data = match data {

@@ -14,6 +14,7 @@ pub(crate) fn share() -> Arc<Share> {
         read_only: false,
         encrypt: false,
         hidden: false,
+        continuous: false,
         target: ShareTarget::Pipes,
         removed: AtomicBool::new(false),
         users: AtomicUsize::new(0),
@@ -27,33 +28,65 @@ pub(crate) fn path(text: &str) -> VfsPath {
     VfsPath::parse(text).expect("legal")
 }
 
-pub(crate) fn member(volatile: u64, share: &Arc<Share>, at: &str) -> Member {
+pub(crate) fn member(open: u64, share: &Arc<Share>, at: &str) -> Member {
     Member {
-        volatile,
+        open,
+        stream: None,
         mode: ShareMode { access: AccessMask::READ_DATA, share: ShareAccess::READ },
+        looks: Looks::No,
+        holder: None,
         share: Arc::clone(share),
         path: path(at),
         delete_on_close: false,
     }
 }
 
+pub(crate) const PLAIN: Joining = Joining {
+    wish: Wish::Nothing,
+    overwrites: false,
+    directory: false,
+    token: 1,
+    patience: None,
+    now: Moment::START,
+};
+
+/// Joins without asking for caching rights.
+pub(crate) fn join(t: &FileTable, n: &Namespace, member: Member) -> Result<Joined, Option<NtStatus>> {
+    join_at(t, n, FILE, n.snapshot(), member)
+}
+
+/// The same, of any file and with an earlier snapshot. `None` says that names have changed since.
+pub(crate) fn join_at(
+    t: &FileTable,
+    n: &Namespace,
+    id: NodeId,
+    snapshot: Snapshot,
+    member: Member,
+) -> Result<Joined, Option<NtStatus>> {
+    t.join(n, id, snapshot, member, PLAIN).map(|(joined, _)| joined).map_err(|e| match e {
+        Refusal::Again => None,
+        Refusal::Status(s) | Refusal::Contended { status: s, .. } => Some(s),
+    })
+}
+
 #[test]
 fn nobody_joins_a_file_that_is_being_removed() {
     let (t, n, s) = (FileTable::default(), Namespace::default(), share());
-    let f = t.join(&n, FILE, n.snapshot(), member(1, &s, "f")).expect("the first");
-    let g = t.join(&n, FILE, n.snapshot(), member(2, &s, "f")).expect("shares reading");
-    assert!(Arc::ptr_eq(&f, &g));
+    let f = join(&t, &n, member(1, &s, "f")).expect("the first");
+    let g = join(&t, &n, member(2, &s, "f")).expect("shares reading");
+    assert!(Arc::ptr_eq(&f.file, &g.file));
+    let Joined { file: f, stream, .. } = f;
     f.set_delete_on_close(2, true);
-    assert!(!t.leave(&f, 2) && f.is_delete_pending() && f.removal().is_none());
-    assert!(t.leave(&f, 1), "the last one");
+    assert!(!t.leave(&f, &stream, 2).remove && f.is_delete_pending() && f.removal().is_none());
+    assert!(t.leave(&f, &stream, 1).remove, "the last one");
     let removal = f.removal().expect("said so");
     assert_eq!((removal.path, removal.id), (path("f"), FILE));
     f.set_delete_pending(4, false);
-    let refused = t.join(&n, FILE, n.snapshot(), member(3, &s, "f")).err();
-    assert_eq!(refused, Some(Refusal::Status(NtStatus::DELETE_PENDING)));
+    let refused = join(&t, &n, member(3, &s, "f")).err();
+    assert_eq!(refused, Some(Some(NtStatus::DELETE_PENDING)));
     t.removed(&f);
-    t.join(&n, FILE, n.snapshot(), member(4, &s, "f")).expect("another file by now");
-    assert!(!t.leave(&f, 1), "leaving twice");
+    join(&t, &n, member(4, &s, "f")).expect("another file by now");
+    assert!(!t.leave(&f, &stream, 1).remove, "leaving twice");
 }
 
 // The name that was said to go is the one that goes, whatever name the last open knows the file by, and wherever that
@@ -61,36 +94,36 @@ fn nobody_joins_a_file_that_is_being_removed() {
 #[tokio::test]
 async fn the_name_that_was_marked_is_removed() {
     let (t, n, s) = (FileTable::default(), Namespace::default(), share());
-    let f = t.join(&n, FILE, n.snapshot(), member(1, &s, "a")).expect("the first");
-    t.join(&n, FILE, n.snapshot(), member(2, &s, "b")).expect("by its other name");
+    let Joined { file: f, stream, .. } = join(&t, &n, member(1, &s, "a")).expect("the first");
+    join(&t, &n, member(2, &s, "b")).expect("by its other name");
     f.set_delete_pending(1, true);
-    assert!(!t.leave(&f, 1));
+    assert!(!t.leave(&f, &stream, 1).remove);
     let change = n.begin_rename(&s, &f, false).await;
     change.renamed(&t, FILE, &path("a"), &path("c"));
     drop(change);
-    assert!(t.leave(&f, 2));
+    assert!(t.leave(&f, &stream, 2).remove);
     assert_eq!(f.removal().expect("said so").path, path("c"));
     t.removed(&f);
 
-    let f = t.join(&n, FILE, n.snapshot(), member(3, &s, "b")).expect("again");
+    let Joined { file: f, stream, .. } = join(&t, &n, member(3, &s, "b")).expect("again");
     f.set_delete_pending(3, true);
     f.set_delete_pending(3, false);
-    assert!(!t.leave(&f, 3), "spared");
+    assert!(!t.leave(&f, &stream, 3).remove, "spared");
 }
 
 // MS-SMB2 3.3.5.12: locks of others, and only while there are any.
 #[test]
 fn io_and_locks() {
     let (t, n, s) = (FileTable::default(), Namespace::default(), share());
-    let f = t.join(&n, FILE, n.snapshot(), member(1, &s, "f")).expect("the first");
-    t.join(&n, FILE, n.snapshot(), member(2, &s, "f")).expect("shares reading");
-    assert_eq!(f.check_io(2, 0, 10, true), Ok(()));
-    f.try_lock(1, LockRange::new(5, 1).expect("a range"), true).expect("free");
-    assert_eq!(f.check_io(2, 0, 10, false), Err(NtStatus::FILE_LOCK_CONFLICT));
-    assert_eq!(f.check_io(1, 0, 10, true), Ok(()));
-    assert_eq!(f.check_io(2, 6, 10, true), Ok(()));
-    t.leave(&f, 1);
-    assert_eq!((f.check_io(2, 0, 10, true), f.locks_of(1)), (Ok(()), 0));
+    let Joined { file: f, stream, .. } = join(&t, &n, member(1, &s, "f")).expect("the first");
+    join(&t, &n, member(2, &s, "f")).expect("shares reading");
+    assert_eq!(stream.check_io(2, 0, 10, true), Ok(()));
+    stream.try_lock(&f, 1, LockRange::new(5, 1).expect("a range"), true).expect("free");
+    assert_eq!(stream.check_io(2, 0, 10, false), Err(NtStatus::FILE_LOCK_CONFLICT));
+    assert_eq!(stream.check_io(1, 0, 10, true), Ok(()));
+    assert_eq!(stream.check_io(2, 6, 10, true), Ok(()));
+    t.leave(&f, &stream, 1).remove;
+    assert_eq!((stream.check_io(2, 0, 10, true), stream.locks_of(1)), (Ok(()), 0));
 }
 
 // A rename onto a file: it is not open, and does not become so meanwhile.
@@ -99,9 +132,9 @@ fn claims() {
     let (t, n, s) = (FileTable::default(), Namespace::default(), share());
     let claim = t.claim(FILE).expect("not open");
     assert!(t.claim(FILE).is_none());
-    assert_eq!(t.join(&n, FILE, n.snapshot(), member(1, &s, "f")).err(), Some(Refusal::Again));
+    assert_eq!(join(&t, &n, member(1, &s, "f")).err(), Some(None));
     drop(claim);
-    let _f = t.join(&n, FILE, n.snapshot(), member(1, &s, "f")).expect("free again");
+    let _f = join(&t, &n, member(1, &s, "f")).expect("free again");
     assert!(t.claim(FILE).is_none(), "it is open");
 }
 
@@ -109,14 +142,14 @@ fn claims() {
 #[test]
 fn who_has_left_gets_no_lock() {
     let (t, n, s) = (FileTable::default(), Namespace::default(), share());
-    let f = t.join(&n, FILE, n.snapshot(), member(1, &s, "f")).expect("the first");
-    t.join(&n, FILE, n.snapshot(), member(2, &s, "f")).expect("shares reading");
+    let Joined { file: f, stream, .. } = join(&t, &n, member(1, &s, "f")).expect("the first");
+    join(&t, &n, member(2, &s, "f")).expect("shares reading");
     let range = LockRange::new(5, 1).expect("a range");
-    f.try_lock(1, range, true).expect("free");
-    assert!(!t.leave(&f, 1));
-    assert_eq!(f.try_lock(1, range, true), Err(LockRefusal::Closed));
-    assert!(matches!(f.lock_or_wait(1, range, true), Err(LockRefusal::Closed)));
-    assert_eq!(f.locks_of(1), 0);
-    f.try_lock(2, range, true).expect("nothing is in the way");
-    assert!(matches!(f.lock_or_wait(1, range, true), Err(LockRefusal::Closed)));
+    stream.try_lock(&f, 1, range, true).expect("free");
+    assert!(!t.leave(&f, &stream, 1).remove);
+    assert_eq!(stream.try_lock(&f, 1, range, true), Err(LockRefusal::Closed));
+    assert!(matches!(stream.lock_or_wait(&f, 1, range, true), Err(LockRefusal::Closed)));
+    assert_eq!(stream.locks_of(1), 0);
+    stream.try_lock(&f, 2, range, true).expect("nothing is in the way");
+    assert!(matches!(stream.lock_or_wait(&f, 1, range, true), Err(LockRefusal::Closed)));
 }

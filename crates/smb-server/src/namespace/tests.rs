@@ -1,6 +1,5 @@
 use super::*;
-use crate::files::Refusal;
-use crate::files::tests::{FILE, member, path, share};
+use crate::files::tests::{FILE, join_at, member, path, share};
 
 // What the backend said before a name changed is not believed after.
 #[tokio::test]
@@ -9,12 +8,12 @@ async fn an_open_that_a_change_overtook_starts_again() {
     let before = n.snapshot();
     let mut change = n.begin_change(&s).await;
     change.touch(&path("F"), FILE);
-    assert_eq!(t.join(&n, FILE, before, member(1, &s, "f")).err(), Some(Refusal::Again));
+    assert_eq!(join_at(&t, &n, FILE, before, member(1, &s, "f")).err(), Some(None));
     let during = n.snapshot();
     drop(change);
-    assert_eq!(t.join(&n, FILE, during, member(1, &s, "f")).err(), Some(Refusal::Again));
+    assert_eq!(join_at(&t, &n, FILE, during, member(1, &s, "f")).err(), Some(None));
     assert_eq!(t.open_files(), 0, "a refused open leaves nothing");
-    t.join(&n, FILE, n.snapshot(), member(1, &s, "f")).expect("nothing changed since");
+    join_at(&t, &n, FILE, n.snapshot(), member(1, &s, "f")).expect("nothing changed since");
 }
 
 // A rename moves its opens, in its own share, and leaves second names alone; a directory is held by what is below.
@@ -22,16 +21,16 @@ async fn an_open_that_a_change_overtook_starts_again() {
 async fn renames() {
     let (t, n, s, other) = (FileTable::default(), Namespace::default(), share(), share());
     let id = |file| NodeId { volume: 1, file };
-    let at = |file, m| t.join(&n, id(file), n.snapshot(), m);
+    let at = |file, m| join_at(&t, &n, id(file), n.snapshot(), m);
     let f = at(2, member(2, &s, "d\\f")).expect("joins");
     at(2, member(3, &s, "x")).expect("joins");
     at(2, member(4, &other, "d\\f")).expect("joins");
-    let mut change = n.begin_rename(&s, &f, true).await;
+    let mut change = n.begin_rename(&s, &f.file, true).await;
     assert!(!change.hold_directory(&t, &path("d")));
     change.renamed(&t, id(2), &path("d\\f"), &path("g"));
-    assert_eq!([2, 3, 4].map(|v| f.path_of(v)), ["g", "x", "d\\f"].map(path));
+    assert_eq!([2, 3, 4].map(|v| f.file.path_of(v)), ["g", "x", "d\\f"].map(path));
     assert!(change.hold_directory(&t, &path("d")), "nothing is below it in this share");
-    assert_eq!(at(5, member(5, &s, "d\\new")).err(), Some(Refusal::Again));
+    assert_eq!(at(5, member(5, &s, "d\\new")).err(), Some(None));
     at(6, member(6, &s, "dd")).expect("beside it");
     drop(change);
     at(5, member(5, &s, "d\\new")).expect("moved by now");
@@ -42,21 +41,21 @@ async fn renames() {
 async fn a_change_that_hangs_holds_up_its_own_share_only() {
     let (t, n, s, other) = (FileTable::default(), Namespace::default(), share(), share());
     let (d, e) = (NodeId { volume: 1, file: 2 }, NodeId { volume: 2, file: 2 });
-    let f = t.join(&n, d, n.snapshot(), member(1, &s, "d")).expect("the first");
-    let g = t.join(&n, e, n.snapshot(), member(2, &other, "e")).expect("the first");
-    let mut hangs = n.begin_rename(&s, &f, true).await;
+    let f = join_at(&t, &n, d, n.snapshot(), member(1, &s, "d")).expect("the first");
+    let g = join_at(&t, &n, e, n.snapshot(), member(2, &other, "e")).expect("the first");
+    let mut hangs = n.begin_rename(&s, &f.file, true).await;
     assert!(hangs.hold_directory(&t, &path("d")));
     assert!(futures_util::poll!(std::pin::pin!(n.begin_change(&s))).is_pending());
     assert!(futures_util::poll!(std::pin::pin!(n.settled(&s))).is_pending());
     n.settled(&other).await;
     drop(n.begin_change(&other).await);
-    let mut moves = n.begin_rename(&other, &g, true).await;
+    let mut moves = n.begin_rename(&other, &g.file, true).await;
     assert!(moves.hold_directory(&t, &path("e")));
-    let again = |share, at| t.join(&n, FILE, n.snapshot(), member(3, share, at)).err();
-    assert_eq!(again(&s, "d\\f"), Some(Refusal::Again));
-    assert_eq!(again(&other, "e\\f"), Some(Refusal::Again));
+    let again = |share, at| join_at(&t, &n, FILE, n.snapshot(), member(3, share, at)).err();
+    assert_eq!(again(&s, "d\\f"), Some(None));
+    assert_eq!(again(&other, "e\\f"), Some(None));
     drop(moves);
-    assert_eq!(again(&s, "d\\f"), Some(Refusal::Again), "it still hangs");
+    assert_eq!(again(&s, "d\\f"), Some(None), "it still hangs");
     assert_eq!(again(&other, "e\\f"), None);
 }
 
@@ -69,11 +68,11 @@ async fn a_change_concerns_its_name_and_its_file() {
     let mut change = n.begin_change(&s).await;
     change.touch(&path("a\\f"), id(2));
     drop(change);
-    t.join(&n, id(3), snapshot, member(1, &s, "b\\f")).expect("another directory");
-    t.join(&n, id(4), snapshot, member(2, &other, "a\\f")).expect("another share");
+    join_at(&t, &n, id(3), snapshot, member(1, &s, "b\\f")).expect("another directory");
+    join_at(&t, &n, id(4), snapshot, member(2, &other, "a\\f")).expect("another share");
     assert_eq!(n.overtaken(), 0);
-    assert_eq!(t.join(&n, id(5), snapshot, member(3, &s, "A\\F")).err(), Some(Refusal::Again));
-    assert_eq!(t.join(&n, id(2), snapshot, member(4, &other, "x")).err(), Some(Refusal::Again));
+    assert_eq!(join_at(&t, &n, id(5), snapshot, member(3, &s, "A\\F")).err(), Some(None));
+    assert_eq!(join_at(&t, &n, id(2), snapshot, member(4, &other, "x")).err(), Some(None));
     assert_eq!(n.overtaken(), 2);
 }
 

@@ -204,7 +204,7 @@ async fn a_session_is_ended_by_an_administrator() {
     let opens = world.server.opens();
     assert_eq!((opens.len(), opens[0].locks), (1, 1));
     // One open is closed over its owner's head.
-    assert!(world.server.close_open(opens[0].id.1).await);
+    assert!(world.server.close_open(opens[0].id.0).await);
     assert_eq!(waiter.read_status(wanted).await, Some(NtStatus::FILE_CLOSED));
     assert_eq!(world.server.sessions().len(), 1);
 }

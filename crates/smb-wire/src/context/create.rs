@@ -126,6 +126,10 @@ impl<'a> RawCreateContext<'a> {
         if rest.is_some_and(<[u8]>::is_empty) {
             return Err(WireError::Truncated { what: WHAT, need: next + 16, have: bytes.len() });
         }
+        // MS-SMB2 3.3.5.9
+        if name_len < 4 {
+            return Err(WireError::malformed("create context NameLength"));
+        }
         let own = Reader::new(if next == 0 { bytes } else { &bytes[..next] }, WHAT);
         let name = own.range(name_at.into(), name_len.into(), "create context name")?;
         let data = own.range(data_at.into(), data_len as usize, "create context data")?;

@@ -45,6 +45,39 @@ pub(super) async fn times(s: &Subject) {
     assert_ne!(Some(s.stat(&*f.node).await.written), time(1_000_000_000, 123_456_700));
 }
 
+/// A change time that was set stays until the file changes again.
+pub(super) async fn change_time(s: &Subject) {
+    let c = Ctx::default();
+    let changed = time(-86_400, 500);
+    for made in [s.file("f").await, s.directory("d").await] {
+        // Together with others, and by itself.
+        for written in [time(86_400, 0), None] {
+            let change = BasicChange { changed, written, ..Default::default() };
+            made.node.set_basic(&c, change).wait().await.expect("times");
+            if s.keeps_metadata {
+                assert_eq!(Some(s.stat(&*made.node).await.changed), changed);
+            }
+        }
+    }
+    if !s.keeps_metadata {
+        return;
+    }
+    let root = s.existing("").await;
+    for entry in root.node.list(&c, true, 100).wait().await.expect("listed") {
+        assert_eq!(Some(entry.stat.changed), changed, "{}", entry.name);
+    }
+    let f = s.existing("f").await;
+    assert_eq!(Some(f.stat.changed), changed, "after the last close");
+    // The system's clock may stand still for a moment.
+    for _ in 0..1_000_000 {
+        s.write(&*f.node, 0, b"x").await;
+        if Some(s.stat(&*f.node).await.changed) != changed {
+            return;
+        }
+    }
+    panic!("a write does not change the change time");
+}
+
 /// What a new file was asked to have, and what is set later.
 pub(super) async fn attributes(s: &Subject) {
     if !s.keeps_metadata {

@@ -65,6 +65,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("listing::ten_thousand", |s| Box::pin(listing::ten_thousand(s))),
     ("listing::lookup", |s| Box::pin(listing::lookup(s))),
     ("metadata::times", |s| Box::pin(metadata::times(s))),
+    ("metadata::change_time", |s| Box::pin(metadata::change_time(s))),
     ("metadata::attributes", |s| Box::pin(metadata::attributes(s))),
     ("metadata::security", |s| Box::pin(metadata::security(s))),
     ("metadata::extended", |s| Box::pin(metadata::extended(s))),

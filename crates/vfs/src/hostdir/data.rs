@@ -194,7 +194,12 @@ impl Node for HostNode {
                 return Err(VfsError::TooLarge);
             }
             open.shared.slow_close.store(true, Ordering::Relaxed);
-            Ok(rustix::fs::ftruncate(&*open.fd, len)?)
+            let before = statx(&*open.fd)?.stx_size;
+            rustix::fs::ftruncate(&*open.fd, len)?;
+            if len < before {
+                open.shared.reserved.store(0, Ordering::Relaxed); // the system has given it back
+            }
+            Ok(())
         })
     }
 

@@ -7,27 +7,30 @@ use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::{self, Errno};
 
 use super::data::OFFSET_MAX;
-use super::node::{Open, statx};
+use super::node::{CLUSTER, Open, allocation, statx};
 use crate::{Kind, VfsError, VfsResult};
 
 impl Open {
     pub(super) fn set_allocation(&self, len: u64) -> VfsResult<()> {
-        let stat = statx(&*self.fd)?;
-        let allocated = stat.stx_blocks.saturating_mul(512);
         if len > OFFSET_MAX {
             return Err(VfsError::TooLarge);
         }
-        if len > allocated {
+        let (stat, reserved) = (statx(&*self.fd)?, self.shared.reserved.load(Ordering::Relaxed));
+        if len > allocation(&stat, reserved) {
             match rustix::fs::fallocate(&*self.fd, FallocateFlags::KEEP_SIZE, 0, len) {
                 // It was a hint; the write will say if there is no space.
                 Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
                 Err(e) => return Err(e.into()),
-                Ok(()) if len > stat.stx_size => self.shared.reserved.store(true, Ordering::Relaxed),
+                Ok(()) if len > stat.stx_size => {
+                    let end = len.checked_next_multiple_of(CLUSTER).unwrap_or(u64::MAX);
+                    self.shared.reserved.fetch_max(end, Ordering::Relaxed);
+                }
                 Ok(()) => {}
             }
         } else if len < stat.stx_size {
             self.shared.slow_close.store(true, Ordering::Relaxed);
             rustix::fs::ftruncate(&*self.fd, len)?;
+            self.shared.reserved.store(0, Ordering::Relaxed); // the system has given it back
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use std::sync::Once;
 use rustix::fs::{FileType, Mode, OFlags, RawDir, SeekFrom, Statx};
 use rustix::io::{self, Errno};
 
-use super::node::{self, Open};
+use super::node::{self, Known, Open};
 use super::place::{self, Place};
 use super::stored::{Stored, Target};
 use super::{device, visible};
@@ -161,11 +161,11 @@ fn stat_of(
         None => tree.device(fd()?, number)?, // another file system is mounted there
     };
     let id = NodeId { volume: device.volume, file: stat.stx_ino };
-    let stored = match tree.shared(id) {
-        Some(shared) => *shared.stored.lock(),
-        None => load(&device),
+    let known = match tree.shared(id) {
+        Some(shared) => shared.known(),
+        None => Known { stored: load(&device), reserved: 0 },
     };
-    Ok(Some(node::convert(stat, kind, id, &stored)))
+    Ok(Some(node::convert(stat, kind, id, &known)))
 }
 
 /// Says once that an entry is left out because the system cannot tell what it is.

@@ -140,9 +140,10 @@ impl HostDir {
             created: node::born(&stat),
             case_sensitive: false,
             sparse: true,
-            cluster: 4096,
+            cluster: node::CLUSTER as u32,
             name_max: 255,
             read_only: options.read_only || device.read_only,
+            short_names: true,
         };
         let tree = Tree {
             root: Arc::new(root),

@@ -25,8 +25,8 @@ use smallvec::SmallVec;
 use super::device::{self, Device};
 use super::place::beneath;
 use super::visible;
-use crate::VfsResult;
 use crate::fold::{fold, is_folded};
+use crate::{VfsResult, short_name};
 
 /// The most names kept, over all directories (about 150 bytes each).
 const NAMES_MAX: usize = 1 << 18;
@@ -314,6 +314,19 @@ fn search(fd: &OwnedFd, name: &str, folded: &str) -> VfsResult<Option<String>> {
         found.len() < 16
     })?;
     Ok(choose(found.iter(), name).cloned())
+}
+
+/// The name on the disk whose short name is `short`, if there is one only.
+pub(super) fn find_short(fd: &OwnedFd, short: &str) -> VfsResult<Option<String>> {
+    let mut found: SmallVec<[String; 1]> = SmallVec::new();
+    each_name(fd, |disk| {
+        let made = visible::shown(disk.as_bytes()).and_then(|shown| short_name(&shown));
+        if made.is_some_and(|made| made.eq_ignore_ascii_case(short)) {
+            found.push(disk.to_owned());
+        }
+        found.len() < 2
+    })?;
+    Ok(if found.len() == 1 { found.pop() } else { None })
 }
 
 /// The exact name if it is among `same`, otherwise the first in byte order, so that the choice does not depend on

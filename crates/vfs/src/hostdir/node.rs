@@ -1,7 +1,7 @@
 //! One open file or directory.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
@@ -10,7 +10,7 @@ use rustix::io;
 
 use super::device::{self, Device};
 use super::listing::Listing;
-use super::stored::{self, Dos, KEPT, Stored};
+use super::stored::{self, Changed, Dos, KEPT, Stored};
 use super::unbuffered::Direct;
 use super::{Tree, listing, reserved};
 use crate::pool::Line;
@@ -52,8 +52,8 @@ pub(super) struct Shared {
     pub(super) slow_close: AtomicBool,
     /// How many opens there are.
     opens: AtomicUsize,
-    /// There is space behind its end that the last open gives back.
-    pub(super) reserved: AtomicBool,
+    /// Up to where space was reserved, in bytes; what is behind the file's end the last open gives back. 0: nowhere.
+    pub(super) reserved: AtomicU64,
     /// Why something that was written is not stored. The system says so once, to the first who asks; here it holds as
     /// long as anybody has the file open, so that nobody takes a later success for all of the data.
     lost: Mutex<Option<VfsError>>,
@@ -75,7 +75,7 @@ impl Drop for Open {
     fn drop(&mut self) {
         let (tree, device) = (&self.shared.tree, &self.shared.device);
         let last = self.shared.opens.fetch_sub(1, Ordering::AcqRel) == 1;
-        let gives_back = last && self.kind == Kind::File && self.shared.reserved.load(Ordering::Relaxed);
+        let gives_back = last && self.kind == Kind::File && self.shared.reserved.load(Ordering::Relaxed) > 0;
         let quick = || {
             device.local
                 && !self.writes
@@ -104,7 +104,7 @@ impl Drop for Open {
 impl Open {
     pub(super) fn stat(&self) -> VfsResult<Stat> {
         let stat = statx(&*self.fd)?;
-        Ok(convert(&stat, self.kind, self.shared.id, &self.shared.stored.lock()))
+        Ok(convert(&stat, self.kind, self.shared.id, &self.shared.known()))
     }
 
     pub(super) fn set_basic(&self, change: &BasicChange) -> VfsResult<()> {
@@ -123,6 +123,29 @@ impl Open {
                 last_modification: change.written.map_or(OMIT, timespec),
             };
             rustix::fs::futimens(&*self.fd, &times)?;
+        }
+        match change.changed {
+            Some(time) => self.set_changed(time),
+            None => Ok(()),
+        }
+    }
+
+    /// Sets the change time. The system sets its own with every change, that of the record too: the record says until
+    /// which one it holds, which is a guess that is checked afterwards.
+    fn set_changed(&self, time: Timestamp) -> VfsResult<()> {
+        /// What writing the record may take.
+        const LATER_NS: u32 = 20_000_000;
+        for _ in 0..3 {
+            let ctime = changed(&statx(&*self.fd)?);
+            let mut until = Timestamp { nanoseconds: ctime.nanoseconds + LATER_NS, ..ctime };
+            if until.nanoseconds >= 1_000_000_000 {
+                until =
+                    Timestamp { seconds: until.seconds + 1, nanoseconds: until.nanoseconds - 1_000_000_000 };
+            }
+            self.set_dos(|dos| dos.changed = Some(Changed { time, until }))?;
+            if changed(&statx(&*self.fd)?) <= until {
+                break;
+            }
         }
         Ok(())
     }
@@ -210,6 +233,11 @@ impl Open {
 }
 
 impl Shared {
+    /// What is known of the file beside the system's metadata.
+    pub(super) fn known(&self) -> Known {
+        Known { stored: *self.stored.lock(), reserved: self.reserved.load(Ordering::Relaxed) }
+    }
+
     /// # Errors
     /// Why something that was written is not stored.
     pub(super) fn intact(&self) -> VfsResult<()> {
@@ -291,13 +319,13 @@ impl Tree {
                     setting: Mutex::new(()),
                     slow_close: AtomicBool::new(false),
                     opens: AtomicUsize::new(0),
-                    reserved: AtomicBool::new(false),
+                    reserved: AtomicU64::new(0),
                     lost: Mutex::new(None),
                 };
                 self.share(new)
             }
         };
-        let stat = convert(stat, kind, id, &shared.stored.lock());
+        let stat = convert(stat, kind, id, &shared.known());
         shared.opens.fetch_add(1, Ordering::Relaxed);
         let unsettled = AtomicBool::new(false);
         let open = Open {
@@ -350,10 +378,30 @@ pub(super) fn born(stat: &Statx) -> Timestamp {
     }
 }
 
+/// The system's time of the last change.
+fn changed(stat: &Statx) -> Timestamp {
+    Timestamp { seconds: stat.stx_ctime.tv_sec, nanoseconds: stat.stx_ctime.tv_nsec }
+}
+
+/// Space that the data of a file takes, in bytes. The system counts what it keeps beside the data too (extended
+/// attributes, maps of extents): data takes no more than its clusters, or what is reserved for it.
+pub(super) fn allocation(stat: &Statx, reserved: u64) -> u64 {
+    let clusters = stat.stx_size.checked_next_multiple_of(CLUSTER).unwrap_or(u64::MAX);
+    stat.stx_blocks.saturating_mul(512).min(clusters.max(reserved))
+}
+
+/// What is known of a file beside the system's metadata.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Known {
+    pub(super) stored: Stored,
+    /// See [`Shared::reserved`].
+    pub(super) reserved: u64,
+}
+
 /// The system's metadata and ours together.
-pub(super) fn convert(stat: &Statx, kind: Kind, id: NodeId, stored: &Stored) -> Stat {
+pub(super) fn convert(stat: &Statx, kind: Kind, id: NodeId, known: &Known) -> Stat {
     let time = |t: rustix::fs::StatxTimestamp| Timestamp { seconds: t.tv_sec, nanoseconds: t.tv_nsec };
-    let dos = stored.dos(kind, stat);
+    let dos = known.stored.dos(kind, stat);
     let mut attributes = dos.attributes & KEPT;
     attributes.set(Attributes::DIRECTORY, kind == Kind::Directory);
     let data = kind == Kind::File;
@@ -361,16 +409,19 @@ pub(super) fn convert(stat: &Statx, kind: Kind, id: NodeId, stored: &Stored) -> 
         id,
         kind,
         size: if data { stat.stx_size } else { 0 },
-        allocation: if data { stat.stx_blocks.saturating_mul(512) } else { 0 },
+        allocation: if data { allocation(stat, known.reserved) } else { 0 },
         links: if data { stat.stx_nlink } else { stat.stx_nlink.min(1) }, // `.` and `..` are no names
         attributes,
         created: dos.created.unwrap_or_else(|| born(stat)),
         accessed: time(stat.stx_atime),
         written: time(stat.stx_mtime),
-        changed: time(stat.stx_ctime),
-        ea_size: stored.ea_size,
+        changed: dos.changed_at(changed(stat)),
+        ea_size: known.stored.ea_size,
     }
 }
+
+/// Bytes in a cluster, the unit in which space is counted.
+pub(super) const CLUSTER: u64 = 4096;
 
 /// Leave this time alone.
 const OMIT: Timespec = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };

@@ -5,8 +5,8 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, Statx, StatxFlags, openat2};
 use rustix::io::{self, Errno};
 
-use super::{Tree, device, node, visible};
-use crate::{VfsError, VfsPath, VfsResult};
+use super::{Tree, device, names, node, visible};
+use crate::{VfsError, VfsPath, VfsResult, short};
 
 /// Stay below the descriptor; do not jump through `/proc`.
 const BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS);
@@ -92,10 +92,14 @@ impl Tree {
         Ok(Place { fd, disk, path, stat })
     }
 
-    /// The name on the disk of what clients call `name` in `place`: the exact one if it is there.
+    /// The name on the disk of what clients call `name` in `place`: the exact one if it is there, otherwise one that
+    /// differs in case only, otherwise the one that it is the short name of.
     pub(super) fn find(&self, place: &Place, name: &str) -> VfsResult<Option<String>> {
         let device = self.device(&place.fd, device::number(&place.stat))?;
-        self.names.find(&place.fd, &place.stat, &device, name)
+        match self.names.find(&place.fd, &place.stat, &device, name)? {
+            None if short::is_made(name) => names::find_short(&place.fd, name),
+            found => Ok(found),
+        }
     }
 
     /// The directory that holds the last name of `path`, and that name.

@@ -6,15 +6,24 @@
 //! | `user.causeway.sd`   | u16 version = 1, little-endian, then the self-relative security descriptor     |
 //! | `user.NAME`          | the value of the extended attribute NAME, as other SMB servers and `getfattr` see it |
 //!
-//! `user.causeway.dos`, 20 bytes, integers little-endian, in the order of their alignment:
+//! `user.causeway.dos`, 20 or 44 bytes, integers little-endian, in the order of their alignment. The last 24 bytes are
+//! there only when bit 1 of the flags is set:
 //!
 //! | byte | size | what                                                                              |
 //! |------|------|-----------------------------------------------------------------------------------|
 //! | 0    | 2    | version = 1                                                                       |
 //! | 2    | 2    | bit 0: the creation time is set (otherwise the file system's birth time holds)    |
+//! |      |      | bit 1: the change time is set                                                      |
 //! | 4    | 4    | file attributes (MS-FSCC 2.6): the stored ones and SPARSE_FILE                    |
 //! | 8    | 8    | creation time: seconds since 1970-01-01 UTC, signed                               |
 //! | 16   | 4    | creation time: nanoseconds                                                        |
+//! | 20   | 4    | change time: nanoseconds                                                          |
+//! | 24   | 8    | change time: seconds since 1970-01-01 UTC, signed                                 |
+//! | 32   | 8    | the change time holds until the file system's (ctime) is later: seconds            |
+//! | 40   | 4    | the same, nanoseconds                                                             |
+//!
+//! The system gives every change of a file its own change time, this record included. So a change time that a client
+//! sets holds until the system's is later than it was when the record was written; see [`Changed`].
 //!
 //! Without the record (or with one that is damaged or of another version) a file has ARCHIVE, and READONLY if its
 //! mode lets nobody write; a directory has no attribute. So a file made with ARCHIVE, as Windows makes them, needs
@@ -41,6 +50,10 @@ const USER: &str = "user.";
 const OURS: &str = "causeway.";
 const VERSION: u16 = 1;
 const CREATED: u16 = 1;
+const CHANGED: u16 = 2;
+/// Bytes of a record without and with a change time.
+const SHORT: usize = 20;
+const LONG: usize = 44;
 
 /// The longest name of a `user.*` attribute, without `user.`.
 const NAME_MAX: usize = 255 - USER.len();
@@ -62,6 +75,15 @@ pub(super) struct Stored {
 pub(super) struct Dos {
     pub(super) attributes: Attributes,
     pub(super) created: Option<Timestamp>,
+    pub(super) changed: Option<Changed>,
+}
+
+/// A change time that was set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Changed {
+    pub(super) time: Timestamp,
+    /// The last change time of the system for which it holds.
+    pub(super) until: Timestamp,
 }
 
 /// A file to look at.
@@ -82,33 +104,56 @@ impl Dos {
             Kind::File if mode & 0o222 == 0 => Attributes::ARCHIVE | Attributes::READONLY,
             Kind::File => Attributes::ARCHIVE,
         };
-        Dos { attributes, created: None }
+        Dos { attributes, created: None, changed: None }
     }
 
-    fn encode(&self) -> [u8; 20] {
+    /// The change time to show for a file that the system says was changed at `ctime`.
+    pub(super) fn changed_at(&self, ctime: Timestamp) -> Timestamp {
+        self.changed.filter(|c| ctime <= c.until).map_or(ctime, |c| c.time)
+    }
+
+    fn encode(&self) -> Vec<u8> {
         let created = self.created.unwrap_or_default();
-        let mut b = [0; 20];
-        b[0..2].copy_from_slice(&VERSION.to_le_bytes());
-        b[2..4].copy_from_slice(&(if self.created.is_some() { CREATED } else { 0 }).to_le_bytes());
-        b[4..8].copy_from_slice(&self.attributes.bits().to_le_bytes());
-        b[8..16].copy_from_slice(&created.seconds.to_le_bytes());
-        b[16..20].copy_from_slice(&created.nanoseconds.to_le_bytes());
+        let flag = |set: bool, bit: u16| if set { bit } else { 0 };
+        let flags = flag(self.created.is_some(), CREATED) | flag(self.changed.is_some(), CHANGED);
+        let mut b = Vec::with_capacity(LONG);
+        b.extend_from_slice(&VERSION.to_le_bytes());
+        b.extend_from_slice(&flags.to_le_bytes());
+        b.extend_from_slice(&self.attributes.bits().to_le_bytes());
+        b.extend_from_slice(&created.seconds.to_le_bytes());
+        b.extend_from_slice(&created.nanoseconds.to_le_bytes());
+        if let Some(Changed { time, until }) = self.changed {
+            b.extend_from_slice(&time.nanoseconds.to_le_bytes());
+            b.extend_from_slice(&time.seconds.to_le_bytes());
+            b.extend_from_slice(&until.seconds.to_le_bytes());
+            b.extend_from_slice(&until.nanoseconds.to_le_bytes());
+        }
         b
     }
 
     /// `None` for what we did not write.
     fn decode(b: &[u8]) -> Option<Dos> {
-        let b: &[u8; 20] = b.try_into().ok()?;
-        let word = |at: usize| u16::from_le_bytes([b[at], b[at + 1]]);
-        let long = |at: usize| u32::from_le_bytes([b[at], b[at + 1], b[at + 2], b[at + 3]]);
-        let seconds = i64::from(long(8)) | i64::from(long(12) as i32) << 32;
-        let nanoseconds = long(16);
-        if word(0) != VERSION || nanoseconds >= 1_000_000_000 {
+        let word = |at: usize| Some(u16::from_le_bytes(b.get(at..at + 2)?.try_into().ok()?));
+        let long = |at: usize| Some(u32::from_le_bytes(b.get(at..at + 4)?.try_into().ok()?));
+        let time = |seconds: usize, nanoseconds: usize| {
+            let seconds = i64::from_le_bytes(b.get(seconds..seconds + 8)?.try_into().ok()?);
+            let nanoseconds = long(nanoseconds).filter(|n| *n < 1_000_000_000)?;
+            Some(Timestamp { seconds, nanoseconds })
+        };
+        let flags = word(2)?;
+        let length = if flags & CHANGED != 0 { LONG } else { SHORT };
+        if word(0)? != VERSION || b.len() != length {
             return None;
         }
+        let created = time(8, 16)?;
+        let changed = match length {
+            LONG => Some(Changed { time: time(24, 20)?, until: time(32, 40)? }),
+            _ => None,
+        };
         Some(Dos {
-            attributes: Attributes::from_bits_truncate(long(4)) & KEPT,
-            created: (word(2) & CREATED != 0).then_some(Timestamp { seconds, nanoseconds }),
+            attributes: Attributes::from_bits_truncate(long(4)?) & KEPT,
+            created: (flags & CREATED != 0).then_some(created),
+            changed,
         })
     }
 }
@@ -137,7 +182,7 @@ impl Stored {
         let mut stored = Stored::default();
         for name in split(&names) {
             if name == DOS.as_bytes() {
-                let mut record = [0; 32];
+                let mut record = [0; LONG + 1];
                 stored.dos = target.get(DOS, &mut record).ok().and_then(|n| Dos::decode(&record[..n]));
             } else if let Some(shown) = shown(name)
                 && let Ok(size) = target.size(name)
@@ -348,22 +393,42 @@ mod tests {
         let dos = Dos {
             attributes: Attributes::HIDDEN | Attributes::ARCHIVE,
             created: Some(Timestamp { seconds: -11_644_473_600, nanoseconds: 999_999_900 }),
+            changed: None,
         };
         let golden = [
             1, 0, 1, 0, 0x22, 0, 0, 0, 0x00, 0x6f, 0xef, 0x49, 0xfd, 0xff, 0xff, 0xff, 0x9c, 0xc9, 0x9a, 0x3b,
         ];
         assert_eq!(dos.encode(), golden);
         assert_eq!(Dos::decode(&golden), Some(dos));
-        let plain = Dos { attributes: Attributes::READONLY, created: None };
+        let plain = Dos { attributes: Attributes::READONLY, created: None, changed: None };
         assert_eq!(Dos::decode(&plain.encode()), Some(plain));
+        let time = |seconds, nanoseconds| Timestamp { seconds, nanoseconds };
+        let changed = Some(Changed { time: time(-1, 5), until: time(0x0102_0304_0506, 7) });
+        let changed = Dos { changed, ..dos };
+        let mut longer = golden.to_vec();
+        longer[2] = 3;
+        longer.extend([5, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff]);
+        longer.extend([6, 5, 4, 3, 2, 1, 0, 0, 7, 0, 0, 0]);
+        assert_eq!(changed.encode(), longer);
+        assert_eq!(Dos::decode(&longer), Some(changed));
+        assert_eq!(Dos::decode(&longer[..43]), None);
+    }
+
+    #[test]
+    fn a_change_time_holds_until_the_next_change() {
+        let time = |seconds| Timestamp { seconds, nanoseconds: 0 };
+        let changed = Some(Changed { time: time(5), until: time(100) });
+        let dos = Dos { attributes: Attributes::empty(), created: None, changed };
+        assert_eq!(dos.changed_at(time(100)), time(5));
+        assert_eq!(dos.changed_at(time(101)), time(101));
     }
 
     #[test]
     fn a_damaged_record_is_none() {
-        let good = Dos { attributes: Attributes::HIDDEN, created: None }.encode();
+        let good = Dos { attributes: Attributes::HIDDEN, created: None, changed: None }.encode();
         assert_eq!(Dos::decode(&good[..19]), None);
         assert_eq!(Dos::decode(&[2; 20]), None);
-        let mut nanoseconds = good;
+        let mut nanoseconds = good.clone();
         nanoseconds[16..20].fill(0xff);
         assert_eq!(Dos::decode(&nanoseconds), None);
         let mut attributes = good;

@@ -103,6 +103,7 @@ impl RamFs {
             cluster: 4096,
             name_max: 255,
             read_only: false,
+            short_names: false,
         };
         let root = Inode::directory(NodeId { volume: serial, file: 1 }, Arc::clone(&store), now);
         let tree = Tree {

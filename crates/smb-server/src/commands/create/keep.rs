@@ -130,7 +130,7 @@ impl Plan<'_> {
     /// The answer to a CREATE that was carried out before.
     pub(super) async fn answer_again(&self, open: &Arc<Open>) -> Result<Reply, NtStatus> {
         let f = open.file().ok_or(NtStatus::INVALID_PARAMETER)?;
-        let stat = f.stat(&self.r.ctx()).await.map_err(crate::status::of_vfs)?;
+        let stat = f.stat(&self.r.ctx(), &self.r.server.env).await.map_err(crate::status::of_vfs)?;
         // What it asks for now counts, as far as the open has it.
         let level = self.q.oplock_level;
         let durable = matches!(level, OplockLevel::BATCH | OplockLevel::LEASE)

@@ -41,7 +41,7 @@ pub(super) async fn run(
         }
         return Err(NtStatus::INSUFFICIENT_RESOURCES);
     }
-    let stat = f.stat(&r.ctx()).await.map_err(status::of_vfs)?;
+    let stat = f.stat(&r.ctx(), &r.server.env).await.map_err(status::of_vfs)?;
     Ok(keep::answer(&open, &stat, contexts, None, CreateAction::OPENED, false))
 }
 

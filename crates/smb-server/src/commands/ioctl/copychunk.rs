@@ -67,19 +67,22 @@ pub(super) async fn copy(
         return Ok(answer(NtStatus::INVALID_PARAMETER, CHUNKS_MAX as u32, CHUNK_MAX, TOTAL_MAX));
     }
     let size = source.node.stat(&r.ctx()).wait().await.map_err(status::of_vfs)?.size;
-    let (mut written, mut total) = (0, 0);
+    let (mut written, mut total, mut status) = (0, 0, NtStatus::SUCCESS);
     for chunk in &chunks {
         let job = Job { r, from: &from, source, to: open, target };
-        match job.run(chunk, size).await {
-            Ok(()) => {
-                written += 1;
-                total += chunk.length;
-            }
-            // MS-SMB2 3.3.5.15.6.2: what was done before it is told with the error.
-            Err(status) => return Ok(answer(status, written, 0, total)),
+        if let Err(error) = job.run(chunk, size).await {
+            status = error;
+            break;
         }
+        written += 1;
+        total += chunk.length;
     }
-    Ok(answer(NtStatus::SUCCESS, written, 0, total))
+    // MS-SMB2 3.3.5.15.6: as WRITEs. One flush makes all chunks durable before any is acknowledged.
+    if written > 0 {
+        target.write_out(&r.ctx()).await.map_err(status::of_vfs)?;
+    }
+    // MS-SMB2 3.3.5.15.6.2: an error comes with the number of chunks before it.
+    Ok(answer(status, written, 0, total))
 }
 
 fn within_limits(chunks: &[CopyChunk]) -> bool {
@@ -129,15 +132,14 @@ impl Job<'_> {
                 return Err(NtStatus::ACCESS_DENIED);
             }
         }
-        self.target.wrote();
+        self.target.note_write(&self.r.server.env);
         self.target.changes_data(&self.r.server);
         if self.copy(c).await.map_err(status::of_vfs)? { Ok(()) } else { Err(INVALID_VIEW_SIZE) }
     }
 
     /// Whether all of it was there.
     async fn copy(&self, c: &CopyChunk) -> Result<bool, VfsError> {
-        let mut ctx = self.r.ctx();
-        ctx.flags.write_through = self.target.write_through();
+        let ctx = self.r.ctx();
         let (from, to) = (&self.source.node, &self.target.node);
         // Inside one file the ranges may overlap: all is read before any is written.
         if from.id() != to.id() {

@@ -49,7 +49,7 @@ pub(super) async fn zero(r: &Request, open: &Open, f: &FileOpen, input: &[u8]) -
     let size = f.node.stat(&r.ctx()).wait().await.map_err(status::of_vfs)?.size;
     let to = to.min(size);
     if from < to {
-        f.wrote();
+        f.note_write(&r.server.env);
         f.changes_data(&r.server);
         f.node.zero(&r.ctx(), from..to).wait().await.map_err(status::of_vfs)?;
         f.write_out(&r.ctx()).await.map_err(status::of_vfs)?;
@@ -116,7 +116,7 @@ pub(super) async fn trim(
         let to = range.offset.checked_add(range.length).ok_or(NtStatus::INVALID_PARAMETER)?.min(size);
         f.stream.check_io(open.persistent, range.offset, range.length, true)?;
         if range.offset < to {
-            f.wrote();
+            f.note_write(&r.server.env);
             f.node.zero(&r.ctx(), range.offset..to).wait().await.map_err(status::of_vfs)?;
         }
         done += 1;

@@ -5,23 +5,63 @@
 //! - `>` (DOS_QM) one character, or none at a period or the name's end.
 //! - `"` (DOS_DOT) a period, or nothing at the name's end.
 
-/// Longest pattern, in characters: names are not longer.
+/// Longest pattern, in characters: names are not longer. Its places, of which there is one more, fit [`Places`].
 pub(super) const PATTERN_MAX: usize = 255;
 
 /// A search pattern.
+///
+/// A name is matched in one pass, without memory of its own: what was read of it may lead to several places in the
+/// expression, which are the bits of one number; each character moves all of them at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Pattern {
     text: String,
-    /// Folded.
-    expression: Vec<char>,
+    /// Characters of the expression: the place of its end.
+    length: usize,
+    star: Places,
+    dos_star: Places,
+    question: Places,
+    dos_question: Places,
+    dos_dot: Places,
+    /// Where each other character stands, folded; sorted.
+    literals: Vec<(char, Places)>,
 }
 
 impl Pattern {
     /// `None` when it is longer than names are. The empty pattern means all.
     pub(crate) fn new(text: &str) -> Option<Pattern> {
         let text = if text.is_empty() { "*" } else { text };
-        let expression: Vec<char> = text.chars().map(fold).collect();
-        (expression.len() <= PATTERN_MAX).then(|| Pattern { text: text.to_owned(), expression })
+        let mut p = Pattern {
+            text: text.to_owned(),
+            length: text.chars().count(),
+            star: Places::NONE,
+            dos_star: Places::NONE,
+            question: Places::NONE,
+            dos_question: Places::NONE,
+            dos_dot: Places::NONE,
+            literals: Vec::new(),
+        };
+        if p.length > PATTERN_MAX {
+            return None;
+        }
+        for (place, c) in text.chars().enumerate() {
+            match c {
+                '*' => p.star.add(place),
+                '<' => p.dos_star.add(place),
+                '?' => p.question.add(place),
+                '>' => p.dos_question.add(place),
+                '"' => p.dos_dot.add(place),
+                c => p.add_literal(fold(c), place),
+            }
+        }
+        Some(p)
+    }
+
+    fn add_literal(&mut self, c: char, place: usize) {
+        let at = self.literals.binary_search_by_key(&c, |(c, _)| *c).unwrap_or_else(|at| {
+            self.literals.insert(at, (c, Places::NONE));
+            at
+        });
+        self.literals[at].1.add(place);
     }
 
     /// The one name it matches, when it has no wildcard.
@@ -31,54 +71,93 @@ impl Pattern {
 
     /// Whether a name matches, without regard to case.
     pub(crate) fn matches(&self, name: &str) -> bool {
-        if self.expression == ['*'] {
+        if self.text == "*" {
             return true;
         }
-        let last_period = name.chars().enumerate().filter(|(_, c)| *c == '.').map(|(i, _)| i).last();
-        // The set of places in the expression that what was read of the name may lead to.
-        let mut places = vec![false; self.expression.len() + 1];
-        places[0] = true;
-        for (i, c) in name.chars().enumerate() {
-            self.skip_empty(&mut places, Some(c));
-            places = self.step(&places, fold(c), last_period == Some(i));
-            if !places.contains(&true) {
+        let last_period = name.rfind('.');
+        let mut places = Places::NONE;
+        places.add(0);
+        for (i, c) in name.char_indices() {
+            places = places.through(self.empty_before(Some(c)));
+            places = self.step(places, fold(c), last_period == Some(i));
+            if places == Places::NONE {
                 return false;
             }
         }
-        self.skip_empty(&mut places, None);
-        places[self.expression.len()]
+        places.through(self.empty_before(None)).has(self.length)
     }
 
-    /// Adds the places reached without reading: past `*` and `<`, past `>` before a period or the end, past `"` at
-    /// the end.
-    fn skip_empty(&self, places: &mut [bool], next: Option<char>) {
-        for (i, e) in self.expression.iter().enumerate() {
-            let empty = match e {
-                '*' | '<' => true,
-                '>' => matches!(next, None | Some('.')),
-                '"' => next.is_none(),
-                _ => false,
-            };
-            if places[i] && empty {
-                places[i + 1] = true;
-            }
+    /// The places that may be passed without reading: `*` and `<` always, `>` before a period or the end, `"` at the
+    /// end.
+    fn empty_before(&self, next: Option<char>) -> Places {
+        let always = self.star | self.dos_star;
+        match next {
+            None => always | self.dos_question | self.dos_dot,
+            Some('.') => always | self.dos_question,
+            Some(_) => always,
         }
     }
 
-    fn step(&self, places: &[bool], c: char, is_last_period: bool) -> Vec<bool> {
-        let mut next = vec![false; places.len()];
-        for (i, e) in self.expression.iter().enumerate().filter(|(i, _)| places[*i]) {
-            match e {
-                '*' => next[i] = true,
-                '<' if !is_last_period => next[i] = true,
-                '<' => {}
-                '?' => next[i + 1] = true,
-                '>' => next[i + 1] |= c != '.',
-                '"' => next[i + 1] |= c == '.',
-                _ => next[i + 1] |= *e == c,
-            }
+    /// Where a character leads.
+    fn step(&self, places: Places, c: char, is_last_period: bool) -> Places {
+        let stay = if is_last_period { self.star } else { self.star | self.dos_star };
+        let literal = self.literals.binary_search_by_key(&c, |(c, _)| *c);
+        let literal = literal.map_or(Places::NONE, |at| self.literals[at].1);
+        let advance = self.question | literal | if c == '.' { self.dos_dot } else { self.dos_question };
+        (places & stay) | (places & advance).next()
+    }
+}
+
+/// A set of places in an expression, as bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Places([u64; 4]);
+
+impl Places {
+    const NONE: Places = Places([0; 4]);
+
+    fn add(&mut self, place: usize) {
+        self.0[place / 64] |= 1 << (place % 64);
+    }
+
+    fn has(self, place: usize) -> bool {
+        self.0[place / 64] & 1 << (place % 64) != 0
+    }
+
+    /// Each one further.
+    fn next(self) -> Places {
+        let mut carry = 0;
+        Places(self.0.map(|word| {
+            let moved = word << 1 | carry;
+            carry = word >> 63;
+            moved
+        }))
+    }
+
+    /// With the places that can be reached through `empty` ones: adding a place to the run of empty places that it is
+    /// in carries a bit to the place behind the run.
+    fn through(self, empty: Places) -> Places {
+        let mut carry = false;
+        let mut sum = empty;
+        for (word, own) in sum.0.iter_mut().zip((self & empty).0) {
+            let (added, first) = word.overflowing_add(own);
+            let (added, second) = added.overflowing_add(u64::from(carry));
+            (*word, carry) = (added, first || second);
         }
-        next
+        self | Places(std::array::from_fn(|i| sum.0[i] ^ empty.0[i]))
+    }
+}
+
+impl std::ops::BitOr for Places {
+    type Output = Places;
+    fn bitor(self, other: Places) -> Places {
+        Places(std::array::from_fn(|i| self.0[i] | other.0[i]))
+    }
+}
+
+impl std::ops::BitAnd for Places {
+    type Output = Places;
+    fn bitand(self, other: Places) -> Places {
+        Places(std::array::from_fn(|i| self.0[i] & other.0[i]))
     }
 }
 
@@ -139,6 +218,9 @@ mod tests {
             assert_eq!(matches(pattern, name), expected, "{pattern:?} {name:?}");
         }
         assert!(Pattern::new(&"*".repeat(256)).is_none());
+        assert!(matches(&"*".repeat(255), &"a".repeat(255)));
+        assert!(matches(&"?".repeat(255), &"a".repeat(255)));
+        assert!(!matches(&"?".repeat(255), &"a".repeat(254)));
     }
 
     #[test]
@@ -175,6 +257,14 @@ mod tests {
         fn as_the_naive_model(e in "[*?<>\"A.]{0,7}", n in "[AB.]{0,7}") {
             let (ec, nc): (Vec<char>, Vec<char>) = (e.chars().collect(), n.chars().collect());
             prop_assert_eq!(matches(&e, &n), e.is_empty() || model(&ec, &nc));
+        }
+
+        /// Expressions of more than one word of places: what stands before shifts all of them.
+        #[test]
+        fn as_the_naive_model_further_on(e in "[*?<>\"A.]{0,7}", n in "[AB.]{0,7}", before in 50..248usize) {
+            let (ec, nc): (Vec<char>, Vec<char>) = (e.chars().collect(), n.chars().collect());
+            let before = "x".repeat(before);
+            prop_assert_eq!(matches(&format!("{before}{e}"), &format!("{before}{n}")), model(&ec, &nc));
         }
     }
 }

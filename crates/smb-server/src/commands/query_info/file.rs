@@ -42,8 +42,11 @@ pub(super) async fn query(
         C::MODE => mode(f).encode(&mut bytes),
         C::ALIGNMENT => FileAlignmentInformation::default().encode(&mut bytes),
         C::FULL_EA => return extended_attributes(r, f, q).await,
-        // MS-FSCC 2.4.5: there are no 8.3 names.
-        C::ALTERNATE_NAME | C::SHORT_NAME => return Err(NtStatus::OBJECT_NAME_NOT_FOUND),
+        C::ALTERNATE_NAME => {
+            let name = Utf16Buf::from(alternate_name(r, open, f)?.as_str());
+            encode_name(&FileNameInformation { name: name.as_utf16() }, &mut bytes)?;
+            return Ok(Answer::structure(bytes, NAME_FIXED));
+        }
         // MS-FSCC 2.4: for local use only, or of what is not here.
         C::NAME | C::OBJECT_ID | C::QUOTA | C::REPARSE_POINT | C::VALID_DATA_LENGTH | C::LINK => {
             return Err(NtStatus::NOT_SUPPORTED);
@@ -59,12 +62,24 @@ pub(super) async fn query(
             return Ok(Answer::structure(bytes, NAME_FIXED));
         }
         _ => {
-            let stat = f.stat(&r.ctx()).await.map_err(status::of_vfs)?;
+            let stat = f.stat(&r.ctx(), &r.server.env).await.map_err(status::of_vfs)?;
             return of_stat(open, f, class, &stat);
         }
     }
     let fixed = bytes.len();
     Ok(Answer::structure(bytes, fixed))
+}
+
+/// The 8.3 name of an open's file (MS-FSA 2.1.5.12.5): where there are none for long names, only what is one already.
+fn alternate_name(r: &Request, open: &Open, f: &FileOpen) -> Result<String, NtStatus> {
+    let path = f.file.path_of(open.persistent);
+    let name = path.name().ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
+    let opens = || r.tree.share.vfs().is_some_and(|vfs| vfs.info().short_names);
+    match vfs::short_name(name) {
+        None => Ok(name.to_owned()),
+        Some(short) if opens() => Ok(short),
+        Some(_) => Err(NtStatus::OBJECT_NAME_NOT_FOUND),
+    }
 }
 
 /// Rights that a class needs (MS-FSA 2.1.5.12).

@@ -103,7 +103,10 @@ pub(super) async fn query(r: &Request, open: &Open, q: &QueryInfoRequest<'_>) ->
                 physical_bytes_per_sector_for_atomicity: physical,
                 physical_bytes_per_sector_for_performance: physical,
                 effective_physical_bytes_per_sector_for_atomicity: physical,
-                flags: SectorSizeFlags::ALIGNED_DEVICE | SectorSizeFlags::PARTITION_ALIGNED_ON_DEVICE,
+                // FSCTL_FILE_LEVEL_TRIM frees space.
+                flags: SectorSizeFlags::ALIGNED_DEVICE
+                    | SectorSizeFlags::PARTITION_ALIGNED_ON_DEVICE
+                    | SectorSizeFlags::TRIM_ENABLED,
                 byte_offset_for_sector_alignment: 0,
                 byte_offset_for_partition_alignment: 0,
             }

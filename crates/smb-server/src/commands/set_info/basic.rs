@@ -16,7 +16,9 @@ pub(super) async fn set(r: &Request, open: &Open, f: &FileOpen, buffer: &[u8]) -
     let b = short(FileBasicInformation::decode(buffer))?;
     let attributes = attributes(b.file_attributes, f.node.kind())?;
     let _one = f.file.metadata().await;
-    let now = f.stat(&r.ctx()).await.map_err(status::of_vfs)?;
+    // Even when no time is set: what was written shows from now on.
+    f.write_time.flush();
+    let now = f.stat(&r.ctx(), &r.server.env).await.map_err(status::of_vfs)?;
     let created = match asked(b.creation_time)? {
         Asked::Set(t) => Some(t),
         _ => None,
@@ -40,6 +42,8 @@ pub(super) async fn set(r: &Request, open: &Open, f: &FileOpen, buffer: &[u8]) -
     let any = change.attributes.is_some()
         || [change.created, change.accessed, change.written, change.changed].iter().any(Option::is_some);
     if any {
+        // The change itself must not move a change time that this open keeps.
+        change.changed = change.changed.or(kept.changed);
         f.node.set_basic(&r.ctx(), change).wait().await.map_err(status::of_vfs)?;
         r.server.namespace.modified(open, f, changed(&change));
     }

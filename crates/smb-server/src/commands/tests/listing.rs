@@ -1,6 +1,9 @@
 use smb_wire::fscc::{DirectoryEntries, FileInfoClass};
 use smb_wire::msg::{QueryDirectoryFlags, QueryDirectoryRequest, QueryDirectoryResponse};
 
+use smb_wire::HEADER_LEN;
+use vfs::Data;
+
 use super::*;
 
 async fn query(
@@ -19,10 +22,17 @@ async fn query(
         output_buffer_length: room,
         ..Default::default()
     };
-    let reply = super::super::query_directory::handle(w.request(&q)).await;
+    let mut reply = super::super::query_directory::handle(w.request(&q)).await;
     if reply.status != NtStatus::SUCCESS {
         return Err(reply.status);
     }
+    // Long output is memory of the arena, not of the message.
+    let Data::Bufs(payload) = &reply.payload else { panic!("output is no file") };
+    let usage = w.server.arena.usage();
+    assert!(reply.message.len() <= HEADER_LEN + 8 + 4096);
+    assert!(usage.used >= arena::sg_len(payload));
+    let payload = arena::sg_to_vec(payload);
+    reply.message.extend(payload);
     let answer = success::<QueryDirectoryResponse<'_>>(&reply)?;
     let entries = DirectoryEntries::new(answer.buffer, class).expect("a directory class");
     Ok(entries.map(|e| e.expect("well-formed").name.to_string().expect("UTF-16")).collect())

@@ -167,10 +167,17 @@ async fn changes_go_through_where_writes_do() {
         trim.extend(4096_u64.to_le_bytes());
         trim.extend(4096_u64.to_le_bytes());
         assert_eq!(ioctl(&w, FsctlCode::FILE_LEVEL_TRIM, file_id, &trim).await, NtStatus::SUCCESS);
+        // Two chunks, from and to this file (MS-SMB2 2.2.31.1): durable together.
+        let mut copy = [file_id.persistent.to_le_bytes(), file_id.volatile.to_le_bytes(), [0; 8]].concat();
+        copy.extend([2, 0, 0, 0, 0, 0, 0, 0]);
+        for from in [0_u64, 2000] {
+            copy.extend([from.to_le_bytes(), (from + 50_000).to_le_bytes(), 1000_u64.to_le_bytes()].concat());
+        }
+        assert_eq!(ioctl(&w, FsctlCode::SRV_COPYCHUNK, file_id, &copy).await, NtStatus::SUCCESS);
         seen.flushes.load(Ordering::Relaxed) - before
     };
     let plain = w.create("f", How::CREATE).await;
     assert_eq!(changes(plain).await, 0);
     let through = w.create("f", How { options: CreateOptions::WRITE_THROUGH, ..How::OPEN }).await;
-    assert_eq!(changes(through).await, 4);
+    assert_eq!(changes(through).await, 5);
 }

@@ -26,6 +26,26 @@ async fn names_that_windows_cannot_have() {
     assert_eq!(root.node.is_empty(&c).wait().await, Ok(false), "it could not be removed");
 }
 
+/// A file is found by its short name, unless it shares that with another.
+#[tokio::test]
+async fn short_names() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (vfs, long) = (tree(dir.path()), "A long name.text");
+    let short = crate::short_name(long).expect("long");
+    assert_eq!(refusal(&*vfs, &short).await, Some(VfsError::NotFound));
+    std::fs::create_dir(dir.path().join(long)).expect("room");
+    std::fs::write(dir.path().join(long).join("f"), "").expect("room");
+    assert_eq!(existing(&*vfs, &short).await.path.name(), Some(long));
+    let below = existing(&*vfs, &format!("{}\\f", short.to_lowercase())).await;
+    assert_eq!(below.path.to_string(), format!("{long}\\f"));
+    let root = existing(&*vfs, "").await;
+    let entry = root.node.lookup(&Ctx::default(), &short).wait().await.expect("found");
+    assert_eq!(entry.name, long);
+    // Names that differ in case only have the same one.
+    std::fs::write(dir.path().join("a long name.text"), "").expect("room");
+    assert_eq!(refusal(&*vfs, &short).await, Some(VfsError::NotFound));
+}
+
 /// The look without regard to case stays right while others change the directory.
 #[tokio::test]
 async fn others_change_the_directory() {
