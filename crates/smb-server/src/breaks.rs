@@ -11,8 +11,8 @@ use smb_wire::{Guid, NtStatus};
 
 use crate::Server;
 use crate::durable::Kept;
-use crate::files::caching::{self, Contention, HolderId, LeaseId, Operation};
 use crate::files::FileState;
+use crate::files::caching::{self, Contention, HolderId, LeaseId, Operation};
 use crate::inbox::{Inbox, Notice};
 use crate::open::FileOpen;
 use crate::request::Request;

@@ -111,8 +111,7 @@ pub(crate) enum Looks {
 impl Looks {
     /// Of an open with this access.
     pub(crate) fn of(access: AccessMask) -> Looks {
-        let attributes =
-            AccessMask::READ_ATTRIBUTES | AccessMask::WRITE_ATTRIBUTES | AccessMask::SYNCHRONIZE;
+        let attributes = AccessMask::READ_ATTRIBUTES | AccessMask::WRITE_ATTRIBUTES | AccessMask::SYNCHRONIZE;
         match access {
             a if attributes.contains(a) => Looks::AttributesOnly,
             a if (attributes | AccessMask::READ_CONTROL).contains(a) => Looks::SecurityToo,
@@ -435,7 +434,11 @@ impl State {
         let compatible = self.members.iter().filter(of_stream).all(|m| m.mode.compatible(member.mode));
         let entry = self.streams.iter_mut().find(|e| e.stream.name == member.stream);
         let Some(entry) = entry else {
-            return if compatible { Ok(Vec::new()) } else { Err((NtStatus::SHARING_VIOLATION, Contention::default())) };
+            return if compatible {
+                Ok(Vec::new())
+            } else {
+                Err((NtStatus::SHARING_VIOLATION, Contention::default()))
+            };
         };
         let mut contend = |operation| entry.caching.contend(by, operation, joining.now);
         if !compatible {
@@ -714,13 +717,7 @@ impl StreamState {
     ///
     /// # Errors
     /// STATUS_FILE_LOCK_CONFLICT.
-    pub(crate) fn check_io(
-        &self,
-        open: u64,
-        offset: u64,
-        length: u64,
-        write: bool,
-    ) -> Result<(), NtStatus> {
+    pub(crate) fn check_io(&self, open: u64, offset: u64, length: u64, write: bool) -> Result<(), NtStatus> {
         if length == 0 || self.lock_count.load(Ordering::Acquire) == 0 {
             return Ok(());
         }

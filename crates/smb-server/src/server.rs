@@ -14,9 +14,9 @@ use smb_auth::mechanism::UserLookup;
 use thiserror::Error;
 use tokio::sync::Notify;
 
+use crate::breaks::{Clients, LeaseTable};
 use crate::commands::close::Loose;
 use crate::connection::{Credits, OVERHEAD, UNAUTHENTICATED_MAX};
-use crate::breaks::{Clients, LeaseTable};
 use crate::durable::SessionEnd;
 use crate::files::FileTable;
 use crate::opens::OpenTable;

@@ -18,8 +18,8 @@ use vfs::{
     VfsError, VfsPath,
 };
 
-pub(crate) use self::contexts::read_attributes;
 use self::contexts::Wanted;
+pub(crate) use self::contexts::read_attributes;
 use super::close::Loose;
 use super::metadata::{file_attributes, stored_attributes};
 use crate::access;
@@ -108,8 +108,7 @@ fn open_pipe(r: &Request, q: &CreateRequest<'_>, name: &str) -> Result<Reply, Nt
     let owner = Owner { session: Arc::clone(&r.session), tree: Arc::clone(&r.tree) };
     let (persistent, volatile) = (r.server.opens.persistent_id(), r.server.opens.number());
     let sequence = Sequence::new(r.header.channel_sequence());
-    let open =
-        Open::new(persistent, volatile, owner, granted.bits(), target, sequence, Created::default());
+    let open = Open::new(persistent, volatile, owner, granted.bits(), target, sequence, Created::default());
     let id = open.id();
     r.server.opens.insert(Arc::new(open));
     let limit = r.server.config.limits.opens_per_session;

@@ -149,7 +149,7 @@ impl Engine {
             return Outcome::Silent;
         }
         if header.command == Command::SESSION_SETUP {
-            return self.session_setup(&header, &message, &chain.whole, signing);
+            return self.session_setup(&header, &message, chain, signing);
         }
         // MS-SMB2 3.3.5.17: an ECHO needs no session.
         if header.command == Command::ECHO && !self.channels.contains_key(&header.session_id) {
@@ -175,7 +175,11 @@ impl Engine {
             Command::ECHO => return echo(&message),
             Command::LOGOFF => {
                 return match LogoffRequest::decode(&message) {
-                    Ok(_) => self.logoff(admitted.session),
+                    // MS-SMB2 3.3.5.6.
+                    Ok(_) => {
+                        let reply = Reply::ok(&LogoffResponse {});
+                        self.end_session(&admitted.session, SessionEnd::Disconnected, reply)
+                    }
                     Err(_) => NtStatus::INVALID_PARAMETER.into(),
                 };
             }
@@ -387,17 +391,17 @@ impl Engine {
         }
     }
 
-    /// MS-SMB2 3.3.5.6: ends the session on all its channels.
-    fn logoff(&mut self, session: Arc<Session>) -> Outcome {
+    /// Ends the session on all its channels and closes its opens, but for those that outlive it; then sends `reply`.
+    pub(super) fn end_session(&mut self, session: &Arc<Session>, how: SessionEnd, reply: Reply) -> Outcome {
         self.channels.remove(&session.id);
         if self.channels.is_empty() {
             self.unauthenticated = self.server.enter_unauthenticated(self.server.env.instant(self.now));
         }
         self.server.remove_session(session.id);
-        let closing = self.server.end_session(&session, SessionEnd::Disconnected);
+        let closing = self.server.end_session(session, how);
         later(async move {
             closing.await;
-            Reply::ok(&LogoffResponse {})
+            reply
         })
     }
 

@@ -50,7 +50,7 @@ impl Engine {
         for (i, f) in finished.iter_mut().enumerate() {
             let last = i + 1 == count;
             let start = message.head.len();
-            self.put_header(f);
+            self.put_header(f, encrypted.is_some());
             let body = std::mem::take(&mut f.reply.message);
             if start == 0 {
                 message.head = body;
@@ -84,8 +84,14 @@ impl Engine {
     }
 
     /// Fills the room for the header in front of the body.
-    fn put_header(&mut self, f: &mut Finished) {
+    fn put_header(&mut self, f: &mut Finished, encrypted: bool) {
         let mut h = f.header.response(f.reply.status, 0);
+        // A signed request without a key to sign its refusal: flag and signature return as they came, as Windows does.
+        // Clients that require signed replies drop the message otherwise, and never see the status.
+        if f.reply.status.is_error() && f.signing.is_none() && !encrypted {
+            h.flags |= f.header.flags & HeaderFlags::SIGNED;
+            h.signature = f.header.signature;
+        }
         self.credits.answered(self.charge(&f.header));
         // MS-SMB2 3.3.4.1.2: credits ride the interim response where there was one.
         h.credits = match f.async_id {
