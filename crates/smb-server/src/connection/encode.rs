@@ -139,28 +139,31 @@ impl Engine {
         let mut any = false;
         for slot in slots {
             let Some(mut chain) = self.parked.remove(&slot) else { continue };
-            // A request in the middle of a chain waits silently: its successors could not be answered in order.
-            if chain.waiting.len() == 0
-                && let Some(running) = &mut chain.running
-                && running.async_id.is_none()
-            {
-                running.async_id = Some(slot);
-                let header = running.header;
-                let credits = self.grant(&header);
-                let mut finished = std::mem::take(&mut chain.finished);
-                let mut interim = header.response(NtStatus::PENDING, credits);
-                interim.flags |= HeaderFlags::ASYNC;
-                interim.async_id = slot;
-                let encrypted = chain.encrypted.clone();
-                if !finished.is_empty() {
-                    self.send_finished(&mut finished, encrypted.as_ref());
-                }
-                self.send_raw(interim, encrypted.as_ref());
-                any = true;
+            if chain.waiting.len() > 0 {
+                refuse_to_wait(&mut chain);
+            } else {
+                any |= self.send_interim(slot, &mut chain);
             }
             self.parked.insert(slot, chain);
         }
         any
+    }
+
+    /// Sends the interim response of the last request of a chain, with what the chain has finished before it; false when
+    /// it was sent already.
+    fn send_interim(&mut self, slot: u64, chain: &mut Chain) -> bool {
+        let Some(running) = chain.running.as_mut().filter(|r| r.async_id.is_none()) else { return false };
+        running.async_id = Some(slot);
+        let header = running.header;
+        let credits = self.grant(&header);
+        let mut finished = std::mem::take(&mut chain.finished);
+        let mut interim = header.response(NtStatus::PENDING, credits);
+        interim.flags |= HeaderFlags::ASYNC;
+        interim.async_id = slot;
+        let encrypted = chain.encrypted.clone();
+        self.send_finished(&mut finished, encrypted.as_ref());
+        self.send_raw(interim, encrypted.as_ref());
+        true
     }
 
     /// Queues a message of a header and the error body. It is not signed (MS-SMB2 3.3.4.1.1 leaves interim responses
@@ -173,6 +176,16 @@ impl Engine {
             Some(session) => self.encrypt_out(session, message),
             None => self.push_out(message),
         }
+    }
+}
+
+/// MS-SMB2 3.3.5.2.7, note 266: in the middle of a compound Windows fails what would wait for long with
+/// STATUS_INTERNAL_ERROR, except a CREATE that breaks an oplock. A request that does not look at its cancellation ends
+/// by itself, and its chain waits for it.
+fn refuse_to_wait(chain: &mut Chain) {
+    if let Some(running) = chain.running.as_mut().filter(|r| r.header.command != Command::CREATE) {
+        running.refused = true;
+        running.cancel.cancel();
     }
 }
 

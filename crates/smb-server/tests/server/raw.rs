@@ -163,6 +163,11 @@ impl Raw {
         self.next_id
     }
 
+    /// Makes this the next request's message id; what it was.
+    pub fn swap_next_id(&mut self, id: u64) -> u64 {
+        std::mem::replace(&mut self.next_id, id)
+    }
+
     pub async fn call(&mut self, command: Command, body: &impl Encode) -> Option<(Header, Vec<u8>)> {
         let m = self.encode(command, 1, body, &[]);
         self.stream.write_all(&m).await.ok()?;
