@@ -1,7 +1,7 @@
 //! NTLMv2 (MS-NLMP): messages, responses, session security, and both ends as [mechanisms](crate::mechanism).
 //!
-//! NTLMv1, LM, anonymous log-on, OEM character sets and sessions without extended session security are refused, each
-//! with its own [`Refusal`]. The client's timestamp is not compared with the clock: the server challenge already makes
+//! NTLMv1, LM, anonymous log-on and sessions without extended session security are refused, each with its own
+//! [`Refusal`]. Of OEM character sets only ASCII is known. The client's timestamp is not compared with the clock: the server challenge already makes
 //! every exchange fresh, and a client with a wrong clock is not an attacker.
 
 mod av;
@@ -37,7 +37,7 @@ pub enum NtlmError {
     /// A field of the peer's message reaches beyond it.
     #[error("NTLM field reaches beyond its message")]
     FieldOutside,
-    /// A name in the peer's message has an odd number of bytes or more than 512.
+    /// A name in the peer's message has more than 512 bytes, or an odd number of them in UTF-16.
     #[error("malformed name")]
     BadName,
     /// The peer's list of attribute-value pairs has no end or an attribute of the wrong length.
@@ -66,9 +66,9 @@ pub enum Refusal {
     /// The client asked for the guest account.
     #[error("guest log-on is refused")]
     Guest,
-    /// The client cannot speak Unicode.
-    #[error("OEM character sets are refused")]
-    Oem,
+    /// The peer offers neither Unicode nor an OEM character set, or only one that we do not have.
+    #[error("no character set in common")]
+    CharacterSet,
     /// The client did not offer extended session security, or the server did not accept it.
     #[error("NTLM without extended session security is refused")]
     NoExtendedSessionSecurity,

@@ -127,7 +127,11 @@ mod tests {
             while let Some(Notice::SessionEnded(n)) = inbox.poll(cx) {
                 assert!(seen.insert(n));
             }
-            if seen.len() == 4 * EACH as usize { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+            if seen.len() == 4 * EACH as usize {
+                std::task::Poll::Ready(())
+            } else {
+                std::task::Poll::Pending
+            }
         })
         .await;
     }

@@ -81,11 +81,12 @@ impl Request {
     /// The open that a request names, or inherits in a compound (MS-SMB2 3.3.5.2.7.2).
     ///
     /// # Errors
-    /// STATUS_FILE_CLOSED when there is none, or it belongs to another tree connect.
+    /// STATUS_FILE_CLOSED when there is none, or it belongs to another tree connect; STATUS_INVALID_HANDLE when no request
+    /// before it in its compound had one.
     pub(crate) fn open(&self, id: FileId) -> Result<Arc<Open>, NtStatus> {
-        let id = match self.inherited {
-            Some(inherited) if self.is_related() => inherited,
-            _ => id,
+        let id = match self.is_related() {
+            true => self.inherited.ok_or(NtStatus::INVALID_HANDLE)?,
+            false => id,
         };
         let looked_up = self.looked_up.as_ref().filter(|o| o.id() == id).cloned();
         let open = looked_up.or_else(|| self.session_open(id)).ok_or(NtStatus::FILE_CLOSED)?;

@@ -2,7 +2,9 @@ use super::*;
 use crate::initiator::{Initiator, InitiatorStep};
 use crate::mechanism::{FailureKind, InitiateMechanism};
 use crate::ntlm::initiate::{ClientRandom, Credentials, NtlmInitiator};
-use crate::ntlm::{Authenticate, Challenge, Flags, Negotiate, NtHash, NtlmError, Refusal, utf16le};
+use crate::ntlm::{
+    Authenticate, Challenge, Flags, Negotiate, NtHash, NtlmError, Refusal, nt_proof, response_key_nt, utf16le,
+};
 use crate::spnego::SpnegoError;
 use crate::users::Table;
 use proptest::prelude::*;
@@ -172,13 +174,48 @@ fn old_protocols_are_refused() {
     assert_eq!(answer(&[1; 24], &[], 0x0008_0001, "alice"), Refusal::Lm.into());
     assert_eq!(answer(&[0], &[], 0x0008_0801, ""), Refusal::Anonymous.into());
     assert_eq!(answer(&[], &[2; 60], 0x0008_0801, "alice"), Refusal::Anonymous.into());
-    assert_eq!(answer(&[], &[2; 60], 0x0008_0000, "alice"), Refusal::Oem.into());
+    assert_eq!(answer(&[], &[2; 60], 0x0008_0000, "alice"), Refusal::CharacterSet.into());
     assert_eq!(answer(&[], &[2; 60], 0x0008_0001, "alice"), NtlmError::BadResponse.into());
 
     let negotiate =
         |flags: u32| failure(acceptor().step(&Negotiate { flags: Flags(flags) }.to_bytes(), &users()));
-    assert_eq!(negotiate(0x0008_0002), Refusal::Oem.into());
+    assert_eq!(negotiate(0x0008_0000), Refusal::CharacterSet.into());
     assert_eq!(negotiate(0x0000_0001), Refusal::NoExtendedSessionSecurity.into());
+}
+
+/// MS-NLMP 2.2.2.5, bits A and B: a client without Unicode sends its names in OEM characters, and its response is NTLMv2
+/// all the same. Only ASCII is known of them. A client may also turn to Unicode in its last message.
+#[test]
+fn names_in_oem_characters() {
+    const OEM: u32 = 0x0008_8206;
+    const UNICODE: u32 = OEM - 1;
+    let log_on = |flags: u32, user: &[u8], hashed: &str| {
+        let mut server = acceptor();
+        let offered = Negotiate { flags: Flags(OEM) }.to_bytes();
+        let Step::Continue(challenge) = server.step(&offered, &users()) else { panic!("challenge") };
+        let challenge = Challenge::parse(&challenge).unwrap();
+        assert!(challenge.flags.contains(Flags::OEM) && !challenge.flags.contains(Flags::UNICODE));
+        assert_eq!(challenge.target_name, b"SERVER");
+        let temp = [&[1, 1][..], &[0; 26], challenge.target_info, &[0; 4]].concat();
+        let domain = utf16le("HOME");
+        let key = response_key_nt(&NtHash::from_password("wonderland"), &utf16le(hashed), &domain);
+        let nt_response = [&nt_proof(&key, &challenge.server_challenge, &temp)[..], &temp].concat();
+        let message = Authenticate {
+            flags: Flags(flags),
+            lm_response: &[],
+            nt_response: &nt_response,
+            domain: if flags == UNICODE { &domain } else { b"HOME" },
+            user,
+            workstation: &[],
+            encrypted_session_key: &[],
+            mic: None,
+        };
+        server.step(&message.to_bytes(), &users())
+    };
+    let Step::Done { identity, .. } = log_on(OEM, b"alice", "alice") else { panic!("done") };
+    assert_eq!((&*identity.user, &*identity.domain), ("Alice", "HOME"));
+    assert!(matches!(log_on(UNICODE, &utf16le("alice"), "alice"), Step::Done { .. }));
+    assert_eq!(failure(log_on(OEM, b"alic\xE9", "alic\u{E9}")), AuthError::UnknownUser);
 }
 
 /// A user name that is not UTF-16 is nobody's, and does no harm.

@@ -84,9 +84,8 @@ impl NtlmAcceptor {
     // MS-NLMP 3.2.5.1.1
     fn on_negotiate(&mut self, token: &[u8]) -> Result<MechStep, AuthError> {
         let offered = Negotiate::parse(token)?.flags;
-        if !offered.contains(Flags::UNICODE) {
-            return Err(Refusal::Oem.into());
-        }
+        let character_set = [Flags::UNICODE, Flags::OEM].into_iter().find(|set| offered.contains(*set));
+        let character_set = character_set.ok_or(Refusal::CharacterSet)?;
         if !offered.contains(Flags::EXTENDED_SESSIONSECURITY) {
             return Err(Refusal::NoExtendedSessionSecurity.into());
         }
@@ -98,7 +97,7 @@ impl NtlmAcceptor {
             .union(Flags::KEY_56)
             .union(Flags::VERSION)
             .union(Flags::REQUEST_TARGET);
-        let flags = Flags::UNICODE
+        let flags = character_set
             .union(Flags::NTLM)
             .union(Flags::TARGET_TYPE_SERVER)
             .union(Flags::EXTENDED_SESSIONSECURITY)
@@ -107,7 +106,10 @@ impl NtlmAcceptor {
         let challenge = Challenge {
             flags,
             server_challenge: self.server_challenge,
-            target_name: &utf16le(&self.names.netbios),
+            target_name: &match character_set {
+                Flags::UNICODE => utf16le(&self.names.netbios),
+                _ => oem(&self.names.netbios),
+            },
             target_info: &self.names.target_info(self.now),
         }
         .to_bytes();
@@ -126,19 +128,22 @@ impl NtlmAcceptor {
         users: &dyn UserLookup,
     ) -> Result<MechStep, AuthError> {
         let message = Authenticate::parse(token)?;
-        let (user, well_formed) = text(message.user);
-        let (domain, _) = text(message.domain);
-        let (workstation, _) = text(message.workstation);
-        self.claimed =
-            Some(Claimed { user: user.clone(), domain: domain.clone(), workstation: workstation.clone() });
-        refuse(&message, &user)?;
+        let unicode = message.flags.contains(Flags::UNICODE);
+        let [user, domain, workstation] =
+            [message.user, message.domain, message.workstation].map(|name| Name::read(name, unicode));
+        self.claimed = Some(Claimed {
+            user: user.text.clone(),
+            domain: domain.text.clone(),
+            workstation: workstation.text.clone(),
+        });
+        refuse(&message, &user.text)?;
         let response = Ntlmv2Response::parse(message.nt_response)?;
 
-        let account = if well_formed { users.lookup(&user, &domain) } else { None };
+        let account = if user.well_formed { users.lookup(&user.text, &domain.text) } else { None };
         // An unknown user takes the same way as a wrong password, so that names cannot be found out by timing.
         let no_hash = NtHash::from_bytes([0x5a; 16]);
         let hash = account.as_ref().map_or(&no_hash, |account| &account.nt_hash);
-        let response_key = Zeroizing::new(response_key_nt(hash, message.user, message.domain));
+        let response_key = Zeroizing::new(response_key_nt(hash, &user.utf16, &domain.utf16));
         let proof = nt_proof(&response_key, &self.server_challenge, response.temp);
         let proved = verify_slices_are_equal(&proof, &response.proof).is_ok();
         let account = account.ok_or(AuthError::UnknownUser)?;
@@ -166,7 +171,12 @@ impl NtlmAcceptor {
         self.state = State::Done(SigningSession::new(*session_key, flags));
         Ok(MechStep::Done {
             token: None,
-            identity: Identity { user: account.name, domain, workstation, sid: account.sid },
+            identity: Identity {
+                user: account.name,
+                domain: domain.text,
+                workstation: workstation.text,
+                sid: account.sid,
+            },
             session_key: Zeroizing::new(session_key.to_vec()),
         })
     }
@@ -216,8 +226,8 @@ fn refuse(message: &Authenticate<'_>, user: &str) -> Result<(), Refusal> {
     if message.flags.contains(Flags::ANONYMOUS) || user.is_empty() {
         return Err(Refusal::Anonymous);
     }
-    if !message.flags.contains(Flags::UNICODE) {
-        return Err(Refusal::Oem);
+    if !message.flags.contains(Flags::UNICODE) && !message.flags.contains(Flags::OEM) {
+        return Err(Refusal::CharacterSet);
     }
     if user.eq_ignore_ascii_case("guest") {
         return Err(Refusal::Guest);
@@ -229,11 +239,35 @@ fn refuse(message: &Authenticate<'_>, user: &str) -> Result<(), Refusal> {
     }
 }
 
-/// UTF-16LE as text, and whether it was well-formed.
-fn text(bytes: &[u8]) -> (String, bool) {
-    let units: Vec<u16> = bytes.chunks_exact(2).map(|unit| u16::from_le_bytes([unit[0], unit[1]])).collect();
-    match String::from_utf16(&units) {
-        Ok(text) => (text, true),
-        Err(_) => (String::from_utf16_lossy(&units), false),
+/// A name of an AUTHENTICATE_MESSAGE.
+struct Name {
+    /// For people and for look-ups; U+FFFD where it was not well-formed.
+    text: String,
+    /// What NTLMv2 hashes (MS-NLMP 3.3.2): as sent, or converted from OEM.
+    utf16: Vec<u8>,
+    well_formed: bool,
+}
+
+impl Name {
+    /// Of an OEM character set only ASCII is known: which set it is the protocol does not say (MS-NLMP 2.2).
+    fn read(bytes: &[u8], unicode: bool) -> Name {
+        if !unicode {
+            let ascii = |b: u8| if b.is_ascii() { char::from(b) } else { char::REPLACEMENT_CHARACTER };
+            let text: String = bytes.iter().map(|b| ascii(*b)).collect();
+            return Name { utf16: utf16le(&text), text, well_formed: bytes.is_ascii() };
+        }
+        let units: Vec<u16> =
+            bytes.chunks_exact(2).map(|unit| u16::from_le_bytes([unit[0], unit[1]])).collect();
+        let text = String::from_utf16(&units);
+        Name {
+            well_formed: text.is_ok(),
+            text: text.unwrap_or_else(|_| String::from_utf16_lossy(&units)),
+            utf16: bytes.to_vec(),
+        }
     }
+}
+
+/// A name for a client without Unicode.
+fn oem(name: &str) -> Vec<u8> {
+    name.chars().map(|c| if c.is_ascii() { c as u8 } else { b'?' }).collect()
 }

@@ -75,7 +75,7 @@ impl NtlmInitiator {
     fn on_challenge(&mut self, negotiate: &[u8], token: &[u8]) -> Result<Vec<u8>, AuthError> {
         let challenge = Challenge::parse(token)?;
         if !challenge.flags.contains(Flags::UNICODE) {
-            return Err(Refusal::Oem.into());
+            return Err(Refusal::CharacterSet.into());
         }
         if !challenge.flags.contains(Flags::EXTENDED_SESSIONSECURITY) {
             return Err(Refusal::NoExtendedSessionSecurity.into());

@@ -9,6 +9,8 @@ pub struct Flags(pub u32);
 impl Flags {
     /// Names are UTF-16.
     pub const UNICODE: Self = Self(0x0000_0001);
+    /// Names are in the client's OEM character set.
+    pub const OEM: Self = Self(0x0000_0002);
     /// The client wants the target's name.
     pub const REQUEST_TARGET: Self = Self(0x0000_0004);
     /// Signing keys are wanted.
@@ -93,7 +95,7 @@ pub struct Challenge<'a> {
     pub flags: Flags,
     /// The server's random bytes.
     pub server_challenge: [u8; 8],
-    /// The target's name, UTF-16.
+    /// The target's name, encoded as the flags say.
     pub target_name: &'a [u8],
     /// Attribute-value pairs.
     pub target_info: &'a [u8],
@@ -137,11 +139,11 @@ pub struct Authenticate<'a> {
     pub lm_response: &'a [u8],
     /// NTLMv1 or NTLMv2 response.
     pub nt_response: &'a [u8],
-    /// The domain, UTF-16.
+    /// The domain, in UTF-16 if the flags say so, else in the client's OEM character set.
     pub domain: &'a [u8],
-    /// The user, UTF-16.
+    /// The user, encoded as the domain is.
     pub user: &'a [u8],
-    /// The client machine, UTF-16.
+    /// The client machine, encoded as the domain is.
     pub workstation: &'a [u8],
     /// The session key, RC4-encrypted.
     pub encrypted_session_key: &'a [u8],
@@ -152,22 +154,24 @@ pub struct Authenticate<'a> {
 /// Where the MIC lies in an AUTHENTICATE_MESSAGE.
 pub(super) const MIC_OFFSET: usize = 72;
 const AUTHENTICATE_FIXED: usize = 88;
-/// The longest name taken, bytes: 256 UTF-16 units.
+/// The longest name taken, in bytes: 256 UTF-16 units.
 const MAX_NAME: usize = 512;
 
 impl<'a> Authenticate<'a> {
-    /// Reads a message. Names have an even length of at most 512 bytes.
+    /// Reads a message. Names have at most 512 bytes, an even number of them in UTF-16.
     ///
     /// # Errors
     /// [`NtlmError`]: the peer's bytes are no AUTHENTICATE_MESSAGE.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, NtlmError> {
         check_type(bytes, 3)?;
+        let flags = Flags(u32_at(bytes, 60)?);
+        let unit = if flags.contains(Flags::UNICODE) { 2 } else { 1 };
         let name = |at| match field(bytes, at)? {
-            name if name.len() % 2 == 0 && name.len() <= MAX_NAME => Ok(name),
+            name if name.len() % unit == 0 && name.len() <= MAX_NAME => Ok(name),
             _ => Err(NtlmError::BadName),
         };
         Ok(Self {
-            flags: Flags(u32_at(bytes, 60)?),
+            flags,
             lm_response: field(bytes, 12)?,
             nt_response: field(bytes, 20)?,
             domain: name(28)?,

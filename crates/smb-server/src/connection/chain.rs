@@ -60,7 +60,8 @@ pub(super) struct Item {
 #[derive(Default)]
 pub(super) struct Related {
     pub(super) session_id: u64,
-    pub(super) tree_id: u32,
+    /// `None` while no operation named or made one.
+    pub(super) tree_id: Option<u32>,
     /// The open that the operation before worked on.
     pub(super) file_id: Option<FileId>,
     /// The failure of the operation that should have made `file_id`.
@@ -78,6 +79,8 @@ pub(super) struct Running {
     pub(super) invalidate: Option<Stag>,
     /// Its interim response was sent: the final one is asynchronous (MS-SMB2 3.3.4.2).
     pub(super) async_id: Option<u64>,
+    /// It would have gone on asynchronously in the middle of a compound, and was cancelled for that.
+    pub(super) refused: bool,
     /// Where a Pull goes on.
     pub(super) then: Option<AfterPull>,
     pub(super) counting: Option<Counting>,
@@ -95,7 +98,17 @@ impl Running {
         counting: Option<Counting>,
         sequenced: Option<Sequenced>,
     ) -> Running {
-        Running { header, signing, cancel, invalidate, async_id: None, then: None, counting, sequenced }
+        Running {
+            header,
+            signing,
+            cancel,
+            invalidate,
+            async_id: None,
+            refused: false,
+            then: None,
+            counting,
+            sequenced,
+        }
     }
 }
 

@@ -6,11 +6,10 @@ use std::sync::atomic::Ordering;
 use arena::Sg;
 use counters::Tally;
 use smb_auth::sign::SigningKey;
-use smb_wire::header::{RELATED_SESSION_ID, RELATED_TREE_ID};
 use smb_wire::msg::{EchoRequest, EchoResponse, LogoffRequest, LogoffResponse, TreeDisconnectRequest};
 use smb_wire::{Command, Decode, FileId, Header, HeaderFlags, NtStatus};
 
-use super::chain::{Chain, Finished, Item, Outcome, Running};
+use super::chain::{Chain, Finished, Item, Outcome, Related, Running};
 use super::counting::Counted;
 use super::encode::COMPOUND_MAX;
 use super::{Engine, Pull, Slotted};
@@ -134,22 +133,27 @@ impl Engine {
     ) -> Outcome {
         let message = chain.head.slice(item.range.clone());
         let mut header = item.header;
+        let is_signed = header.flags.contains(HeaderFlags::SIGNED);
         if header.command == Command::CANCEL {
-            // MS-SMB2 3.3.5.16: the same checks as for any request; what fails them is ignored.
-            if self.admit(chain, &header, &message, item).is_ok() {
+            // MS-SMB2 3.3.5.16: only a signed one is checked; one that fails the checks is ignored.
+            if !is_signed || self.admit(chain, &header, &message, item).is_ok() {
                 self.cancel(&header);
             }
             return Outcome::Silent;
         }
+        if !header.is_related() {
+            chain.related = Related::default();
+        }
         if header.command == Command::NEGOTIATE {
-            return self.negotiate(&message);
+            // MS-SMB2 3.3.5.2.4.
+            return if is_signed { NtStatus::INVALID_PARAMETER.into() } else { self.negotiate(&message) };
         }
         if self.negotiated.is_none() {
             self.ending = Some(super::ConnectionError::Protocol("a request before NEGOTIATE"));
             return Outcome::Silent;
         }
         if header.command == Command::SESSION_SETUP {
-            return self.session_setup(&header, &message, &chain.whole, signing);
+            return self.session_setup(&header, &message, chain, signing);
         }
         // MS-SMB2 3.3.5.17: an ECHO needs no session.
         if header.command == Command::ECHO && !self.channels.contains_key(&header.session_id) {
@@ -175,7 +179,11 @@ impl Engine {
             Command::ECHO => return echo(&message),
             Command::LOGOFF => {
                 return match LogoffRequest::decode(&message) {
-                    Ok(_) => self.logoff(admitted.session),
+                    // MS-SMB2 3.3.5.6.
+                    Ok(_) => {
+                        let reply = Reply::ok(&LogoffResponse {});
+                        self.end_session(&admitted.session, SessionEnd::Disconnected, reply)
+                    }
                     Err(_) => NtStatus::INVALID_PARAMETER.into(),
                 };
             }
@@ -194,12 +202,16 @@ impl Engine {
                     chain.encrypted.is_some(),
                 );
                 if let Outcome::Reply(Reply { tree_id: Some(id), .. }) = &outcome {
-                    chain.related.tree_id = *id;
+                    chain.related.tree_id = Some(*id);
                 }
                 return outcome;
             }
             _ => {}
         }
+        if header.is_related() && chain.related.tree_id.is_none() {
+            return NtStatus::INVALID_PARAMETER.into();
+        }
+        chain.related.tree_id = Some(header.tree_id);
         let (tree, tally) = match self.tree(&admitted.session, header.tree_id) {
             Ok(t) => t,
             Err(status) => return status.into(),
@@ -208,7 +220,6 @@ impl Engine {
         let inline = piped.as_ref().map_or(0, arena::Piped::len);
         let received = if chain.compound { item.range.len() } else { arena::sg_len(&chain.whole) + inline };
         self.counting = tally.map(|t| Counted::new(t, header.command, self.now, received));
-        chain.related.tree_id = header.tree_id;
         // MS-SMB2 3.3.5.2.11: a share that requires encryption gets nothing in the clear.
         if tree.share.encrypt && chain.encrypted.is_none() {
             return NtStatus::ACCESS_DENIED.into();
@@ -219,11 +230,11 @@ impl Engine {
             if let Some(status) = chain.related.failed.filter(|_| header.is_related()) {
                 return status.into();
             }
-            let id = inherited.unwrap_or(named);
-            chain.related.file_id = Some(id);
+            let id = if header.is_related() { inherited } else { Some(named) };
+            chain.related.file_id = id;
             // MS-SMB2 3.3.5.2.10. What is not open its handler says.
             if self.facts.dialect >= 0x0300
-                && let Some(open) = self.find_open(&admitted.session, id)
+                && let Some(open) = id.and_then(|id| self.find_open(&admitted.session, id))
             {
                 if header.command == Command::CLOSE {
                     self.forget_open(&admitted.session);
@@ -389,17 +400,17 @@ impl Engine {
         }
     }
 
-    /// MS-SMB2 3.3.5.6: ends the session on all its channels.
-    fn logoff(&mut self, session: Arc<Session>) -> Outcome {
+    /// Ends the session on all its channels and closes its opens, but for those that outlive it; then sends `reply`.
+    pub(super) fn end_session(&mut self, session: &Arc<Session>, how: SessionEnd, reply: Reply) -> Outcome {
         self.channels.remove(&session.id);
         if self.channels.is_empty() {
             self.unauthenticated = self.server.enter_unauthenticated(self.server.env.instant(self.now));
         }
         self.server.remove_session(session.id);
-        let closing = self.server.end_session(&session, SessionEnd::Disconnected);
+        let closing = self.server.end_session(session, how);
         later(async move {
             closing.await;
-            Reply::ok(&LogoffResponse {})
+            reply
         })
     }
 
@@ -410,30 +421,26 @@ impl Engine {
         } else {
             self.parked_ids.get(&header.message_id).copied()
         };
-        let running = slot.and_then(|s| self.parked.get(&s)).and_then(|c| c.running.as_ref());
-        if let Some(running) = running.filter(|r| r.header.session_id == header.session_id) {
+        // The session that a related request inherited counts, not the one in its header.
+        let chain =
+            slot.and_then(|s| self.parked.get(&s)).filter(|c| c.related.session_id == header.session_id);
+        if let Some(running) = chain.and_then(|c| c.running.as_ref()) {
             running.cancel.cancel();
         }
     }
 }
 
-/// MS-SMB2 3.3.5.2.7.2: a related operation takes session and tree from the one before it.
-fn inherit(chain: &mut Chain, header: &mut Header) -> Result<(), NtStatus> {
+/// MS-SMB2 3.3.5.2.7.2: a related operation takes session and tree from the one before it, whatever its own fields say.
+fn inherit(chain: &Chain, header: &mut Header) -> Result<(), NtStatus> {
     if !header.is_related() {
-        chain.related.file_id = None;
-        chain.related.failed = None;
         return Ok(());
     }
     // Neither the first operation of a chain nor one behind a session that does not exist has anything to inherit.
     if !chain.related.begun {
         return Err(NtStatus::INVALID_PARAMETER);
     }
-    if header.session_id == RELATED_SESSION_ID {
-        header.session_id = chain.related.session_id;
-    }
-    if header.tree_id == RELATED_TREE_ID {
-        header.tree_id = chain.related.tree_id;
-    }
+    header.session_id = chain.related.session_id;
+    header.tree_id = chain.related.tree_id.unwrap_or_default();
     Ok(())
 }
 
@@ -452,8 +459,11 @@ pub(super) fn verify(key: &SigningKey, segments: &[&[u8]], header: &Header) -> b
 }
 
 /// Notes the reply of a request that was parked.
-fn finish(chain: &mut Chain, running: Running, reply: Reply) {
-    let Running { header, signing, invalidate, async_id, counting, sequenced, .. } = running;
+fn finish(chain: &mut Chain, running: Running, mut reply: Reply) {
+    let Running { header, signing, invalidate, async_id, counting, sequenced, refused, .. } = running;
+    if refused && reply.status == NtStatus::CANCELLED {
+        reply = Reply::error(NtStatus::INTERNAL_ERROR);
+    }
     drop(sequenced);
     if let Some(counting) = counting {
         counting.end(&reply);

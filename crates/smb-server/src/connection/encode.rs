@@ -50,7 +50,7 @@ impl Engine {
         for (i, f) in finished.iter_mut().enumerate() {
             let last = i + 1 == count;
             let start = message.head.len();
-            self.put_header(f);
+            self.put_header(f, encrypted.is_some());
             let body = std::mem::take(&mut f.reply.message);
             if start == 0 {
                 message.head = body;
@@ -84,8 +84,14 @@ impl Engine {
     }
 
     /// Fills the room for the header in front of the body.
-    fn put_header(&mut self, f: &mut Finished) {
+    fn put_header(&mut self, f: &mut Finished, encrypted: bool) {
         let mut h = f.header.response(f.reply.status, 0);
+        // A signed request without a key to sign its refusal: flag and signature return as they came, as Windows does.
+        // Clients that require signed replies drop the message otherwise, and never see the status.
+        if f.reply.status.is_error() && f.signing.is_none() && !encrypted {
+            h.flags |= f.header.flags & HeaderFlags::SIGNED;
+            h.signature = f.header.signature;
+        }
         self.credits.answered(self.charge(&f.header));
         // MS-SMB2 3.3.4.1.2: credits ride the interim response where there was one.
         h.credits = match f.async_id {
@@ -133,28 +139,31 @@ impl Engine {
         let mut any = false;
         for slot in slots {
             let Some(mut chain) = self.parked.remove(&slot) else { continue };
-            // A request in the middle of a chain waits silently: its successors could not be answered in order.
-            if chain.waiting.len() == 0
-                && let Some(running) = &mut chain.running
-                && running.async_id.is_none()
-            {
-                running.async_id = Some(slot);
-                let header = running.header;
-                let credits = self.grant(&header);
-                let mut finished = std::mem::take(&mut chain.finished);
-                let mut interim = header.response(NtStatus::PENDING, credits);
-                interim.flags |= HeaderFlags::ASYNC;
-                interim.async_id = slot;
-                let encrypted = chain.encrypted.clone();
-                if !finished.is_empty() {
-                    self.send_finished(&mut finished, encrypted.as_ref());
-                }
-                self.send_raw(interim, encrypted.as_ref());
-                any = true;
+            if chain.waiting.len() > 0 {
+                refuse_to_wait(&mut chain);
+            } else {
+                any |= self.send_interim(slot, &mut chain);
             }
             self.parked.insert(slot, chain);
         }
         any
+    }
+
+    /// Sends the interim response of the last request of a chain, with what the chain has finished before it; false when
+    /// it was sent already.
+    fn send_interim(&mut self, slot: u64, chain: &mut Chain) -> bool {
+        let Some(running) = chain.running.as_mut().filter(|r| r.async_id.is_none()) else { return false };
+        running.async_id = Some(slot);
+        let header = running.header;
+        let credits = self.grant(&header);
+        let mut finished = std::mem::take(&mut chain.finished);
+        let mut interim = header.response(NtStatus::PENDING, credits);
+        interim.flags |= HeaderFlags::ASYNC;
+        interim.async_id = slot;
+        let encrypted = chain.encrypted.clone();
+        self.send_finished(&mut finished, encrypted.as_ref());
+        self.send_raw(interim, encrypted.as_ref());
+        true
     }
 
     /// Queues a message of a header and the error body. It is not signed (MS-SMB2 3.3.4.1.1 leaves interim responses
@@ -167,6 +176,16 @@ impl Engine {
             Some(session) => self.encrypt_out(session, message),
             None => self.push_out(message),
         }
+    }
+}
+
+/// MS-SMB2 3.3.5.2.7, note 266: in the middle of a compound Windows fails what would wait for long with
+/// STATUS_INTERNAL_ERROR, except a CREATE that breaks an oplock. A request that does not look at its cancellation ends
+/// by itself, and its chain waits for it.
+fn refuse_to_wait(chain: &mut Chain) {
+    if let Some(running) = chain.running.as_mut().filter(|r| r.header.command != Command::CREATE) {
+        running.refused = true;
+        running.cancel.cancel();
     }
 }
 

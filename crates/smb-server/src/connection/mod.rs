@@ -10,6 +10,7 @@
 //! 3. A message that came encrypted is answered encrypted; one that was signed is answered signed.
 //! 4. A chain is in exactly one place: being run, parked in `parked`, or turned into an [`OutMessage`].
 
+mod binding;
 mod chain;
 mod counting;
 mod credits;

@@ -163,8 +163,10 @@ impl Engine {
         if multi_credit {
             capabilities |= Capabilities::LARGE_MTU | Capabilities::LEASING;
         }
+        // MS-SMB2 3.3.5.4: only where the client offers it.
         if dialect >= 0x0300 {
-            capabilities |= Capabilities::MULTI_CHANNEL;
+            let offered = Capabilities::from_bits_retain(client_capabilities);
+            capabilities |= offered & Capabilities::MULTI_CHANNEL;
         }
         // MS-SMB2 2.2.4: in 3.1.1 encryption is a context, the flag belongs to 3.0 and 3.0.2.
         if matches!(dialect, 0x0300 | 0x0302) && cipher.is_some() {

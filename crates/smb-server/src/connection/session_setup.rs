@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use arena::Sg;
 use smb_auth::acceptor::{Acceptor, AcceptorConfig, Step};
 use smb_auth::crypt::{Opener, Sealer};
 use smb_auth::derive::{PreauthHash, Role, Schedule, SessionKeys};
@@ -11,16 +10,17 @@ use smb_auth::sign::SigningKey;
 use smb_wire::msg::{
     SecurityMode, SessionFlags, SessionSetupFlags, SessionSetupRequest, SessionSetupResponse,
 };
-use smb_wire::{Decode, Header, HeaderFlags, NtStatus};
+use smb_wire::{Decode, Header, NtStatus};
 
+use super::chain::Chain;
 use super::negotiate::Negotiated;
-use super::{Channel, Engine, HashInto, Outcome};
+use super::{Engine, HashInto, Outcome};
 use crate::Protection;
 use crate::durable::SessionEnd;
 use crate::identity::User;
 use crate::request::Reply;
 use crate::server::SessionId;
-use crate::session::{BindingFacts, ChannelFacts, Ciphers, Session};
+use crate::session::{BindingFacts, Ciphers, Session};
 
 /// An authentication in progress.
 pub(super) struct Setup {
@@ -29,7 +29,7 @@ pub(super) struct Setup {
     purpose: Purpose,
 }
 
-enum Purpose {
+pub(super) enum Purpose {
     /// Of this id, which is kept for it.
     New(SessionId),
     /// A further channel of a session.
@@ -46,7 +46,7 @@ impl Engine {
         &mut self,
         header: &Header,
         message: &[u8],
-        whole: &Sg,
+        chain: &Chain,
         signing: &mut Option<Arc<SigningKey>>,
     ) -> Outcome {
         *signing = self.signs_early(header);
@@ -54,7 +54,7 @@ impl Engine {
             return NtStatus::INVALID_PARAMETER.into();
         };
         let Some(negotiated) = self.negotiated else { return NtStatus::INVALID_PARAMETER.into() };
-        let id = match self.find_setup(header, &request, negotiated, whole, signing) {
+        let id = match self.find_setup(header, &request, negotiated, chain, signing) {
             Ok(id) => id,
             Err(status) => return status.into(),
         };
@@ -76,8 +76,12 @@ impl Engine {
                 let who = setup.acceptor.claimed().cloned().unwrap_or_default();
                 let peer = self.facts.peer;
                 tracing::warn!(%peer, user = %who.user, workstation = %who.workstation, "log-on refused: {error}");
-                self.setups.remove(&id);
-                self.with_session_id(id, Reply::error(of_auth(error)))
+                let reply = Reply { session_id: Some(id), ..Reply::error(of_auth(error)) };
+                match self.setups.remove(&id).map(|s| s.purpose) {
+                    // MS-SMB2 3.3.5.5.3: a failed re-authentication ends the session on all its channels.
+                    Some(Purpose::Again(session)) => self.end_session(&session, SessionEnd::Closed, reply),
+                    _ => Outcome::Reply(reply),
+                }
             }
             Step::Done { token, identity, session_key } => {
                 let Some(setup) = self.setups.remove(&id) else {
@@ -113,7 +117,7 @@ impl Engine {
         header: &Header,
         request: &SessionSetupRequest<'_>,
         negotiated: Negotiated,
-        whole: &Sg,
+        chain: &Chain,
         signing: &mut Option<Arc<SigningKey>>,
     ) -> Result<u64, NtStatus> {
         let id = header.session_id;
@@ -128,33 +132,29 @@ impl Engine {
             self.begin_setup(id, Purpose::New(reserved));
             return Ok(id);
         }
-        if binding && negotiated.dialect >= 0x0300 && !self.channels.contains_key(&id) {
-            let session = self.may_bind(header, negotiated, whole, signing)?;
+        if binding {
+            let session = self.may_bind(header, negotiated, chain, signing)?;
             if !self.setups.contains_key(&id) {
                 self.check_room()?;
                 self.begin_setup(id, Purpose::Bind(session));
             }
             return Ok(id);
         }
-        // MS-SMB2 3.3.5.5: binding a connection that is a channel already, or with an old dialect.
-        if binding {
-            return Err(NtStatus::REQUEST_NOT_ACCEPTED);
-        }
         if let Some(channel) = self.channels.get(&id) {
             let session = Arc::clone(&channel.session);
-            if header.flags.contains(HeaderFlags::SIGNED) {
-                let key = Arc::clone(&channel.signing);
-                if !super::dispatch::verify(&key, &segments(whole), header) {
-                    return Err(NtStatus::ACCESS_DENIED);
-                }
-                *signing = Some(key);
+            if session.is_ended() {
+                return Err(NtStatus::USER_SESSION_DELETED);
             }
+            self.may_reauthenticate(header, chain, signing)?;
             if !self.setups.contains_key(&id) {
                 self.begin_setup(id, Purpose::Again(session));
             }
             return Ok(id);
         }
-        if self.setups.contains_key(&id) { Ok(id) } else { Err(NtStatus::USER_SESSION_DELETED) }
+        match self.setups.get(&id).map(|s| &s.purpose) {
+            Some(Purpose::New(_)) => Ok(id),
+            _ => Err(NtStatus::USER_SESSION_DELETED),
+        }
     }
 
     /// Whether one more session or channel may begin here: those in progress count.
@@ -168,34 +168,6 @@ impl Engine {
             return Err(NtStatus::INSUFFICIENT_RESOURCES);
         }
         Ok(())
-    }
-
-    /// MS-SMB2 3.3.5.5, step 4: may this connection become a channel of the session?
-    fn may_bind(
-        &self,
-        header: &Header,
-        negotiated: Negotiated,
-        whole: &Sg,
-        signing: &mut Option<Arc<SigningKey>>,
-    ) -> Result<Arc<Session>, NtStatus> {
-        let session = self.server.session(header.session_id).ok_or(NtStatus::USER_SESSION_DELETED)?;
-        if session.binding.dialect != negotiated.dialect {
-            return Err(NtStatus::INVALID_PARAMETER);
-        }
-        if !header.flags.contains(HeaderFlags::SIGNED) {
-            return Err(NtStatus::INVALID_PARAMETER);
-        }
-        if session.binding.client_guid != self.facts.client_guid {
-            return Err(NtStatus::USER_SESSION_DELETED);
-        }
-        if session.binding.cipher != negotiated.cipher || session.signing.algorithm() != negotiated.signing {
-            return Err(NtStatus::INVALID_PARAMETER);
-        }
-        if !super::dispatch::verify(&session.signing, &segments(whole), header) {
-            return Err(NtStatus::ACCESS_DENIED);
-        }
-        *signing = Some(Arc::clone(&session.signing));
-        Ok(session)
     }
 
     fn begin_setup(&mut self, id: u64, purpose: Purpose) {
@@ -252,31 +224,8 @@ impl Engine {
         tracing::info!(peer = %self.facts.peer, user = %session.user.name, workstation = %session.user.workstation,
             dialect = %format_args!("{:#06x}", negotiated.dialect), session = %format_args!("{id:#x}"), "session set up");
         self.server.add_session(Arc::clone(&session), self.facts.peer);
-        self.add_channel(session, signing);
+        self.add_channel(session, signing)?;
         Ok(if encrypt { SessionFlags::ENCRYPT_DATA } else { SessionFlags::empty() })
-    }
-
-    /// MS-SMB2 3.3.5.5.3: this connection becomes a further channel; it signs with a key of its own.
-    fn bind(
-        &mut self,
-        session: &Arc<Session>,
-        identity: &Identity,
-        key: &SessionKey,
-        preauth: &PreauthHash,
-        negotiated: Negotiated,
-    ) -> Result<SessionFlags, NtStatus> {
-        if session.is_ended() {
-            return Err(NtStatus::USER_SESSION_DELETED);
-        }
-        if !session.user.is_account(identity) {
-            return Err(NtStatus::ACCESS_DENIED);
-        }
-        let keys = derive(key, preauth, negotiated)?;
-        let signing = Arc::new(SigningKey::new(negotiated.signing, &keys.signing));
-        self.add_channel(Arc::clone(session), signing);
-        tracing::info!(peer = %self.facts.peer, session = %format_args!("{:#x}", session.id),
-            transport = ?self.facts.transport, "channel bound");
-        Ok(if session.encrypt { SessionFlags::ENCRYPT_DATA } else { SessionFlags::empty() })
     }
 
     /// MS-SMB2 3.3.5.5.3: re-authentication keeps the keys; another user's is refused.
@@ -286,25 +235,6 @@ impl Engine {
         } else {
             Err(NtStatus::ACCESS_DENIED)
         }
-    }
-
-    fn add_channel(&mut self, session: Arc<Session>, signing: Arc<SigningKey>) {
-        session.channels.lock().push(ChannelFacts {
-            connection: self.facts.id,
-            peer: self.facts.peer,
-            transport: self.facts.transport,
-            credits: self.credits.shown(),
-            inbox: Arc::clone(&self.inbox),
-        });
-        self.unauthenticated = None;
-        self.channels
-            .insert(session.id, Channel {
-                session,
-                signing,
-                last_tree: None,
-                last_open: None,
-                tallies: Default::default(),
-            });
     }
 
     /// MS-SMB2 3.3.5.5.3: a client that reconnects ends the session it had before, if it is the same user's.
@@ -332,7 +262,11 @@ impl Engine {
     }
 }
 
-fn derive(key: &SessionKey, preauth: &PreauthHash, n: Negotiated) -> Result<SessionKeys, NtStatus> {
+pub(super) fn derive(
+    key: &SessionKey,
+    preauth: &PreauthHash,
+    n: Negotiated,
+) -> Result<SessionKeys, NtStatus> {
     let schedule = Schedule::for_dialect(n.dialect, preauth).ok_or(NtStatus::INTERNAL_ERROR)?;
     Ok(SessionKeys::derive(schedule, key, n.cipher, Role::Server))
 }
@@ -345,8 +279,4 @@ fn of_auth(error: AuthError) -> NtStatus {
         FailureKind::AccountDisabled => NtStatus::ACCOUNT_DISABLED,
         FailureKind::AccessDenied => NtStatus::ACCESS_DENIED,
     }
-}
-
-fn segments(whole: &Sg) -> smallvec::SmallVec<[&[u8]; 6]> {
-    whole.iter().map(|b| &**b).collect()
 }

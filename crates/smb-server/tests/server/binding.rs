@@ -6,7 +6,9 @@ use env::Env;
 use smb_auth::sign::{SigningAlgorithm, SigningKey};
 use smb_client::{ConnectOptions, OpenOptions, TransportKind};
 use smb_server::Limits;
+use smb_wire::header::OFFSET_SIGNATURE;
 use smb_wire::{HeaderFlags, NtStatus};
+use tokio::io::AsyncWriteExt;
 
 use crate::raw::{Binding, Raw};
 use crate::world::{World, credentials};
@@ -81,7 +83,6 @@ async fn who_may_not_bind() {
     let lost = Binding { session_id: right.session_id ^ 1, ..right.clone() };
     assert_eq!(bind(&world, 0x0302, 1, "alice", right.clone()).await, NtStatus::INVALID_PARAMETER);
     assert_eq!(bind(&world, 0x0210, 1, "alice", right.clone()).await, NtStatus::REQUEST_NOT_ACCEPTED);
-    assert_eq!(bind(&world, 0x0311, 2, "alice", right.clone()).await, NtStatus::USER_SESSION_DELETED);
     assert_eq!(bind(&world, 0x0311, 1, "bob", right.clone()).await, NtStatus::ACCESS_DENIED);
     assert_eq!(bind(&world, 0x0311, 1, "alice", nobody).await, NtStatus::INVALID_PARAMETER);
     assert_eq!(bind(&world, 0x0311, 1, "alice", forger).await, NtStatus::ACCESS_DENIED);
@@ -92,7 +93,81 @@ async fn who_may_not_bind() {
     first.signs = false;
     assert_eq!(first.read_status(file).await, Some(NtStatus::END_OF_FILE));
     assert_eq!(world.server.sessions()[0].channels.len(), 1);
-    assert_eq!(bind(&world, 0x0311, 1, "alice", right).await, NtStatus::SUCCESS);
+    assert_eq!(bind(&world, 0x0311, 1, "alice", right.clone()).await, NtStatus::SUCCESS);
+    // The client shows that it has the session's key: another ClientGuid does not matter, as with Windows.
+    assert_eq!(bind(&world, 0x0311, 2, "alice", right).await, NtStatus::SUCCESS);
+}
+
+/// AES-GMAC binds to AES-GMAC only; the other algorithms may differ between channels (smb2.session.bind_negative_smb3sign*
+/// show what Windows does).
+#[tokio::test]
+async fn channels_may_sign_differently() {
+    use SigningAlgorithm::{AesCmac, AesGmac, HmacSha256};
+    let world = world();
+    for (session, channel, expected) in [
+        (AesCmac, HmacSha256, NtStatus::SUCCESS),
+        (HmacSha256, AesCmac, NtStatus::SUCCESS),
+        (AesGmac, AesGmac, NtStatus::SUCCESS),
+        (AesGmac, AesCmac, NtStatus::REQUEST_OUT_OF_SEQUENCE),
+        (AesGmac, HmacSha256, NtStatus::REQUEST_OUT_OF_SEQUENCE),
+        (AesCmac, AesGmac, NtStatus::NOT_SUPPORTED),
+        (HmacSha256, AesGmac, NtStatus::NOT_SUPPORTED),
+    ] {
+        let mut first = Raw::new(world.dial().await.0);
+        first.algorithm = Some(session);
+        first.negotiate(0x0311, 1).await;
+        assert_eq!(first.log_on("alice", None).await, NtStatus::SUCCESS);
+        let mut second = Raw::new(world.dial().await.0);
+        second.algorithm = Some(channel);
+        second.negotiate(0x0311, 1).await;
+        assert_eq!(second.log_on("alice", Some(to(&first))).await, expected, "{session:?} and {channel:?}");
+    }
+}
+
+/// A session has 32 channels at most.
+#[tokio::test]
+async fn channels_are_bounded() {
+    let world = world();
+    let first = Raw::session(world.dial().await.0).await;
+    let mut channels = Vec::new();
+    for n in 2..=33 {
+        let mut raw = Raw::new(world.dial().await.0);
+        raw.negotiate(0x0311, 1).await;
+        let expected = if n <= 32 { NtStatus::SUCCESS } else { NtStatus::INSUFFICIENT_RESOURCES };
+        assert_eq!(raw.log_on("alice", Some(to(&first))).await, expected, "channel {n}");
+        channels.push(raw);
+    }
+}
+
+/// MS-SMB2 3.3.5.5.3: a failed re-authentication ends the session on all its channels; a failed binding leaves it as it was.
+#[tokio::test]
+async fn a_failed_reauthentication_ends_the_session() {
+    let world = world();
+    let mut first = Raw::session(world.dial().await.0).await;
+    first.tree("null").await;
+    let file = first.open("f").await;
+    assert_eq!(bind(&world, 0x0311, 1, "mallory", to(&first)).await, NtStatus::LOGON_FAILURE);
+    assert_eq!(first.read_status(file).await, Some(NtStatus::END_OF_FILE));
+    let mut second = Raw::new(world.dial().await.0);
+    second.negotiate(0x0311, 1).await;
+    assert_eq!(second.log_on("alice", Some(to(&first))).await, NtStatus::SUCCESS);
+    second.signs = true;
+    assert_eq!(second.log_on("mallory", None).await, NtStatus::LOGON_FAILURE);
+    assert!(world.server.sessions().is_empty() && world.server.opens().is_empty());
+    assert_eq!(first.read_status(file).await, Some(NtStatus::USER_SESSION_DELETED));
+}
+
+/// MS-SMB2 3.3.5.2.4: on a session that requires signing, only a signed request authenticates again.
+#[tokio::test]
+async fn reauthentication_is_signed() {
+    let world = world();
+    let mut raw = Raw::new(world.dial().await.0);
+    raw.requires_signing = true;
+    raw.negotiate(0x0311, 1).await;
+    assert_eq!(raw.log_on("alice", None).await, NtStatus::SUCCESS);
+    assert_eq!(raw.log_on("mallory", None).await, NtStatus::ACCESS_DENIED);
+    raw.signs = true;
+    assert_eq!(raw.echo().await, Some(NtStatus::SUCCESS), "the session is as it was");
 }
 
 /// LOGOFF on one channel ends the session on all (MS-SMB2 3.3.5.6).
@@ -177,13 +252,17 @@ async fn early_refusals_are_signed() {
         assert!(header.flags.contains(HeaderFlags::SIGNED), "{command:?}");
         key.verify(&[&m], header.message_id, true, false).expect("the server's signature");
     }
-    // Nobody gets a signature of a session whose key he does not show.
+    // A signature of a session is for clients with its key only: a refusal carries the flag and the signature of its
+    // request. A client that requires signed replies never sees the status without the flag.
     let mut stranger = Raw::new(world.dial().await.0);
     stranger.negotiate(0x0311, 2).await;
     (stranger.session_id, stranger.signs) = (raw.session_id, true);
     stranger.key = Some(Arc::new(SigningKey::new(SigningAlgorithm::AesCmac, &[5; 16])));
-    let refused = stranger.call(smb_wire::Command::SESSION_SETUP, &smb_wire::msg::EchoRequest {}).await;
-    assert!(!refused.expect("an answer").0.flags.contains(HeaderFlags::SIGNED));
+    let request = stranger.encode(smb_wire::Command::SESSION_SETUP, 1, &smb_wire::msg::EchoRequest {}, &[]);
+    stranger.stream.write_all(&request).await.expect("sent");
+    let (refused, _) = stranger.answer().await.expect("an answer");
+    assert!(refused.flags.contains(HeaderFlags::SIGNED));
+    assert_eq!(refused.signature, request[4 + OFFSET_SIGNATURE..][..16]);
 }
 
 /// What is listed of a session is how its requests come.

@@ -2,6 +2,7 @@
 
 mod binding;
 mod budget;
+mod compound;
 mod counters;
 mod lifecycle;
 mod piped;

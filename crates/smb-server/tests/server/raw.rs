@@ -46,7 +46,11 @@ pub struct Raw {
     pub signs: bool,
     /// The cipher that NEGOTIATE offers, and what came of it.
     pub offers: Option<Cipher>,
+    /// The signing algorithm that NEGOTIATE offers; the dialect's own otherwise.
+    pub algorithm: Option<SigningAlgorithm>,
     ciphers: Option<(Sealer, Opener)>,
+    /// What NEGOTIATE and SESSION_SETUP say.
+    pub requires_signing: bool,
     pub tree_id: u32,
     /// Of the next requests.
     pub flags: HeaderFlags,
@@ -75,7 +79,9 @@ impl Raw {
             key: None,
             signs: false,
             offers: None,
+            algorithm: None,
             ciphers: None,
+            requires_signing: false,
             tree_id: 0,
             flags: HeaderFlags::empty(),
             sequence: 0,
@@ -142,6 +148,12 @@ impl Raw {
         }
     }
 
+    fn security_mode(&self) -> SecurityMode {
+        let required =
+            if self.requires_signing { SecurityMode::SIGNING_REQUIRED } else { SecurityMode::empty() };
+        SecurityMode::SIGNING_ENABLED | required
+    }
+
     pub fn take_credits(&mut self, header: &Header) {
         self.credits += u32::from(header.credits);
     }
@@ -149,6 +161,11 @@ impl Raw {
     /// The next request's message id.
     pub fn next_id(&self) -> u64 {
         self.next_id
+    }
+
+    /// Makes this the next request's message id; what it was.
+    pub fn swap_next_id(&mut self, id: u64) -> u64 {
+        std::mem::replace(&mut self.next_id, id)
     }
 
     pub async fn call(&mut self, command: Command, body: &impl Encode) -> Option<(Header, Vec<u8>)> {
@@ -164,10 +181,14 @@ impl Raw {
             if let Some(cipher) = self.offers {
                 contexts.encryption(&[smb_wire::context::Cipher(cipher.to_wire())]).expect("it fits");
             }
+            if let Some(algorithm) = self.algorithm {
+                let id = smb_wire::context::SigningAlgorithm(algorithm.to_wire());
+                contexts.signing(&[id]).expect("it fits");
+            }
         }
         let dialects = dialect.to_le_bytes();
         let body = NegotiateRequest {
-            security_mode: SecurityMode::SIGNING_ENABLED,
+            security_mode: self.security_mode(),
             capabilities: if dialect < 0x0300 {
                 Capabilities::empty()
             } else {
@@ -205,7 +226,7 @@ impl Raw {
         loop {
             let body = SessionSetupRequest {
                 flags,
-                security_mode: SecurityMode::SIGNING_ENABLED,
+                security_mode: self.security_mode(),
                 capabilities: Capabilities::empty(),
                 channel: 0,
                 previous_session_id: 0,
@@ -235,7 +256,8 @@ impl Raw {
                     };
                     let schedule = Schedule::for_dialect(self.dialect, &preauth).expect("a dialect");
                     let keys = SessionKeys::derive(schedule, &session_key, self.offers, Role::Client);
-                    let algorithm = SigningAlgorithm::default_for_dialect(self.dialect);
+                    let algorithm =
+                        self.algorithm.unwrap_or(SigningAlgorithm::default_for_dialect(self.dialect));
                     let key = SigningKey::new(algorithm, &keys.signing);
                     // MS-SMB2 3.3.5.5.3: signed with the new channel's own key.
                     key.verify(&[&answer], header.message_id, true, false).expect("the server's signature");

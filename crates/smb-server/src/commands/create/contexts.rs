@@ -4,8 +4,8 @@
 //! (MS-SMB2 3.3.5.9).
 
 use smb_wire::context::{
-    CreateContexts, CreateContextsBuf, CreateRequestContext, CreateResponseContext, DiskId, DurableReconnectV2,
-    DurableRequestV2, DurableResponseV2, Lease, LeaseFlags, LeaseV2, MaximalAccess,
+    CreateContexts, CreateContextsBuf, CreateRequestContext, CreateResponseContext, DiskId,
+    DurableReconnectV2, DurableRequestV2, DurableResponseV2, Lease, LeaseFlags, LeaseV2, MaximalAccess,
 };
 use smb_wire::fscc::FullEas;
 use smb_wire::{AccessMask, FileId, FileTime, NtStatus};

@@ -1,0 +1,154 @@
+//! Further channels of a session, and who may authenticate again (MS-SMB2 3.3.5.5, 3.3.5.2.4).
+
+use std::sync::Arc;
+
+use smb_auth::derive::PreauthHash;
+use smb_auth::mechanism::{Identity, SessionKey};
+use smb_auth::sign::{SigningAlgorithm, SigningKey};
+use smb_wire::msg::SessionFlags;
+use smb_wire::{Header, HeaderFlags, NtStatus};
+
+use super::chain::Chain;
+use super::negotiate::Negotiated;
+use super::session_setup::derive;
+use super::{Channel, Engine};
+use crate::session::{ChannelFacts, Session};
+
+/// Channels of one session; Windows has the same limit.
+const CHANNELS_MAX: usize = 32;
+
+impl Engine {
+    /// MS-SMB2 3.3.5.5, step 4: whether this connection may become a channel of the session. The ClientGuid may differ, as
+    /// with Windows: the signature proves that the client has the session's key.
+    pub(super) fn may_bind(
+        &self,
+        header: &Header,
+        negotiated: Negotiated,
+        chain: &Chain,
+        signing: &mut Option<Arc<SigningKey>>,
+    ) -> Result<Arc<Session>, NtStatus> {
+        let session = self.server.session(header.session_id).ok_or(NtStatus::USER_SESSION_DELETED)?;
+        let channel = self.channels.get(&header.session_id);
+        // The signature comes first: a client that has the key gets signed refusals (3.3.4.1.1).
+        let key = channel.map_or(&session.signing, |c| &c.signing);
+        let is_signed = header.flags.contains(HeaderFlags::SIGNED);
+        let verified = is_signed && verify(key, chain, header);
+        if verified {
+            *signing = Some(Arc::clone(key));
+        }
+        // AES-GMAC on one side only is refused whatever the dialects, as Windows does. Other algorithms may differ:
+        // the channel signs with its connection's.
+        match (session.signing.algorithm(), negotiated.signing) {
+            (a, b) if a == b => {}
+            (SigningAlgorithm::AesGmac, _) => return Err(NtStatus::REQUEST_OUT_OF_SEQUENCE),
+            (_, SigningAlgorithm::AesGmac) => return Err(NtStatus::NOT_SUPPORTED),
+            _ => {}
+        }
+        if negotiated.dialect < 0x0300 {
+            return Err(NtStatus::REQUEST_NOT_ACCEPTED);
+        }
+        let same =
+            session.binding.dialect == negotiated.dialect && session.binding.cipher == negotiated.cipher;
+        if !same || !is_signed {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
+        if !verified {
+            return Err(NtStatus::ACCESS_DENIED);
+        }
+        if channel.is_some() {
+            return Err(NtStatus::REQUEST_NOT_ACCEPTED);
+        }
+        if session.channels.lock().len() >= CHANNELS_MAX {
+            return Err(NtStatus::INSUFFICIENT_RESOURCES);
+        }
+        Ok(session)
+    }
+
+    /// MS-SMB2 3.3.5.2.4, of a request to authenticate again on a channel of this connection.
+    pub(super) fn may_reauthenticate(
+        &self,
+        header: &Header,
+        chain: &Chain,
+        signing: &mut Option<Arc<SigningKey>>,
+    ) -> Result<(), NtStatus> {
+        let Some(channel) = self.channels.get(&header.session_id) else {
+            return Err(NtStatus::USER_SESSION_DELETED);
+        };
+        if let Some(encrypted) = &chain.encrypted {
+            return if encrypted.id == header.session_id {
+                Ok(())
+            } else {
+                Err(NtStatus::USER_SESSION_DELETED)
+            };
+        }
+        let is_signed = header.flags.contains(HeaderFlags::SIGNED);
+        if !is_signed && !channel.session.signing_required {
+            return Ok(());
+        }
+        *signing = Some(Arc::clone(&channel.signing));
+        if is_signed && verify(&channel.signing, chain, header) {
+            Ok(())
+        } else {
+            Err(NtStatus::ACCESS_DENIED)
+        }
+    }
+
+    /// MS-SMB2 3.3.5.5.3: this connection becomes a further channel; it signs with a key of its own.
+    pub(super) fn bind(
+        &mut self,
+        session: &Arc<Session>,
+        identity: &Identity,
+        key: &SessionKey,
+        preauth: &PreauthHash,
+        negotiated: Negotiated,
+    ) -> Result<SessionFlags, NtStatus> {
+        if session.is_ended() {
+            return Err(NtStatus::USER_SESSION_DELETED);
+        }
+        if !session.user.is_account(identity) {
+            return Err(NtStatus::ACCESS_DENIED);
+        }
+        let keys = derive(key, preauth, negotiated)?;
+        let signing = Arc::new(SigningKey::new(negotiated.signing, &keys.signing));
+        self.add_channel(Arc::clone(session), signing)?;
+        tracing::info!(peer = %self.facts.peer, session = %format_args!("{:#x}", session.id),
+            transport = ?self.facts.transport, "channel bound");
+        Ok(if session.encrypt { SessionFlags::ENCRYPT_DATA } else { SessionFlags::empty() })
+    }
+
+    /// Makes this connection a channel of the session.
+    ///
+    /// # Errors
+    /// STATUS_INSUFFICIENT_RESOURCES when the session has [`CHANNELS_MAX`] of them.
+    pub(super) fn add_channel(
+        &mut self,
+        session: Arc<Session>,
+        signing: Arc<SigningKey>,
+    ) -> Result<(), NtStatus> {
+        {
+            let mut channels = session.channels.lock();
+            if channels.len() >= CHANNELS_MAX {
+                return Err(NtStatus::INSUFFICIENT_RESOURCES);
+            }
+            channels.push(ChannelFacts {
+                connection: self.facts.id,
+                peer: self.facts.peer,
+                transport: self.facts.transport,
+                credits: self.credits.shown(),
+                inbox: Arc::clone(&self.inbox),
+            });
+        }
+        self.unauthenticated = None;
+        self.channels.insert(
+            session.id,
+            Channel { session, signing, last_tree: None, last_open: None, tallies: Default::default() },
+        );
+        Ok(())
+    }
+}
+
+/// Whether the signature of a whole message of one request is right.
+fn verify(key: &SigningKey, chain: &Chain, header: &Header) -> bool {
+    let segments: smallvec::SmallVec<[&[u8]; 6]> = chain.whole.iter().map(|b| &**b).collect();
+    super::dispatch::verify(key, &segments, header)
+}

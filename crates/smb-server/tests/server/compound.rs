@@ -1,0 +1,255 @@
+//! Compounds (MS-SMB2 3.3.5.2.7), CANCEL (3.3.5.16), and what NEGOTIATE offers (3.3.5.4).
+
+use env::Env;
+use smb_server::Limits;
+use smb_wire::header::{RELATED_SESSION_ID, RELATED_TREE_ID};
+use smb_wire::msg::{
+    CancelRequest, Capabilities, CloseRequest, CreateDisposition, CreateRequest, Dialects, FlushRequest,
+    ImpersonationLevel, LockElement, LockElements, LockFlags, LockRequest, NegotiateRequest,
+    NegotiateResponse, SecurityMode, TreeConnectRequest,
+};
+use smb_wire::{
+    AccessMask, Command, Decode, Encode, FileId, Guid, HeaderFlags, NtStatus, ShareAccess, Utf16Buf,
+};
+use tokio::io::AsyncWriteExt;
+
+use crate::raw::{Raw, message};
+use crate::world::World;
+
+fn world() -> World {
+    World::new(Env::real(), 64 << 20, Limits::default())
+}
+
+async fn session(world: &World) -> Raw {
+    let mut raw = Raw::session(world.dial().await.0).await;
+    raw.tree("ram").await;
+    raw
+}
+
+/// One message of framed requests.
+fn together(requests: &[Vec<u8>]) -> Vec<u8> {
+    let mut m = Vec::new();
+    smb_wire::chain(&mut m, requests.iter().map(|r| &r[4..]));
+    let mut framed = (m.len() as u32).to_be_bytes().to_vec();
+    framed.extend(m);
+    framed
+}
+
+/// Sends a compound; the statuses of all its replies.
+async fn statuses(raw: &mut Raw, requests: &[Vec<u8>]) -> Vec<NtStatus> {
+    raw.stream.write_all(&together(requests)).await.expect("sent");
+    let mut statuses = Vec::new();
+    while statuses.len() < requests.len() {
+        let (_, m) = message(&mut raw.stream).await.expect("an answer");
+        for item in smb_wire::compound::split(&m) {
+            let (header, _) = item.expect("sound");
+            raw.take_credits(&header);
+            if header.status != NtStatus::PENDING {
+                statuses.push(header.status);
+            }
+        }
+    }
+    statuses
+}
+
+fn create(raw: &mut Raw, name: &str) -> Vec<u8> {
+    let name = Utf16Buf::from(name);
+    let body = CreateRequest {
+        impersonation_level: ImpersonationLevel::IMPERSONATION,
+        desired_access: AccessMask::FILE_ALL_ACCESS,
+        share_access: ShareAccess::READ | ShareAccess::WRITE | ShareAccess::DELETE,
+        create_disposition: CreateDisposition::OPEN_IF,
+        name: name.as_utf16(),
+        ..CreateRequest::default()
+    };
+    raw.encode(Command::CREATE, 1, &body, &[])
+}
+
+/// A related request with these values where its session and its tree belong.
+fn related(raw: &mut Raw, session: u64, tree: u32, command: Command, body: &impl Encode) -> Vec<u8> {
+    let own = (raw.session_id, raw.tree_id, raw.flags);
+    (raw.session_id, raw.tree_id, raw.flags) = (session, tree, HeaderFlags::RELATED);
+    let m = raw.encode(command, 1, body, &[]);
+    (raw.session_id, raw.tree_id, raw.flags) = own;
+    m
+}
+
+fn close(file_id: FileId) -> CloseRequest {
+    CloseRequest { file_id, ..CloseRequest::default() }
+}
+
+const OTHER: FileId = FileId { persistent: 77, volatile: 78 };
+
+/// MS-SMB2 3.3.5.2.7.2: session, tree and open come from the operation before, whatever the fields say; an open that a
+/// compound made is closed by it.
+#[tokio::test]
+async fn related_operations_inherit_whatever_their_fields_say() {
+    let world = world();
+    let mut raw = session(&world).await;
+    for (session, tree, id) in [
+        (RELATED_SESSION_ID, RELATED_TREE_ID, FileId::NONE),
+        (0, 0, FileId::NONE),
+        (raw.session_id, raw.tree_id, OTHER),
+        (raw.session_id ^ 5, raw.tree_id ^ 5, OTHER),
+    ] {
+        let requests = [create(&mut raw, "f"), related(&mut raw, session, tree, Command::CLOSE, &close(id))];
+        assert_eq!(statuses(&mut raw, &requests).await, [NtStatus::SUCCESS; 2], "{session:#x} {tree:#x}");
+        assert!(world.server.opens().is_empty(), "{session:#x} {tree:#x}");
+    }
+}
+
+/// MS-SMB2 3.3.5.2.7.2: what a failed CREATE should have opened fails as the CREATE did; without any open before it an
+/// operation has an invalid handle, without any tree an invalid parameter.
+#[tokio::test]
+async fn related_operations_inherit_a_failure() {
+    let world = world();
+    let mut raw = session(&world).await;
+    let (id, tree) = (raw.session_id, raw.tree_id);
+    let requests = [
+        create(&mut raw, r"missing\f"),
+        related(&mut raw, id, tree, Command::FLUSH, &FlushRequest { file_id: OTHER, ..Default::default() }),
+        related(&mut raw, id, tree, Command::CLOSE, &close(OTHER)),
+    ];
+    assert_eq!(statuses(&mut raw, &requests).await, [NtStatus::OBJECT_PATH_NOT_FOUND; 3]);
+
+    let requests = [
+        raw.encode(Command::ECHO, 1, &smb_wire::msg::EchoRequest {}, &[]),
+        related(&mut raw, id, tree, Command::CLOSE, &close(OTHER)),
+    ];
+    assert_eq!(statuses(&mut raw, &requests).await, [NtStatus::SUCCESS, NtStatus::INVALID_PARAMETER]);
+
+    let mut raw = Raw::new(world.dial().await.0);
+    raw.negotiate(0x0302, 1).await;
+    assert_eq!(raw.log_on("alice", None).await, NtStatus::SUCCESS);
+    let path = Utf16Buf::from(r"\\world\ram");
+    let body = TreeConnectRequest { path: path.as_utf16(), ..TreeConnectRequest::default() };
+    let requests = [
+        raw.encode(Command::TREE_CONNECT, 1, &body, &[]),
+        related(&mut raw, 0, 0, Command::CLOSE, &close(OTHER)),
+        related(&mut raw, 0, 0, Command::CLOSE, &close(OTHER)),
+    ];
+    let said = statuses(&mut raw, &requests).await;
+    assert_eq!(said, [NtStatus::SUCCESS, NtStatus::INVALID_HANDLE, NtStatus::INVALID_HANDLE]);
+}
+
+/// A lock of the first byte.
+fn lock() -> Vec<u8> {
+    let mut locks = Vec::new();
+    LockElement { offset: 0, length: 1, flags: LockFlags::EXCLUSIVE_LOCK }.encode(&mut locks);
+    locks
+}
+
+/// MS-SMB2 3.3.5.2.7, note 266: the last operation of a compound may wait, and is answered with an interim response and
+/// cancelled as any other; one in the middle fails with STATUS_INTERNAL_ERROR, and those behind it go on.
+#[tokio::test]
+async fn only_the_last_of_a_compound_waits() {
+    let world = world();
+    let mut raw = session(&world).await;
+    let locks = lock();
+    let locks = LockElements::from_bytes(&locks).expect("one");
+    let held = LockRequest { lock_sequence: 0, file_id: raw.open("f").await, locks };
+    assert_eq!(raw.call(Command::LOCK, &held).await.expect("an answer").0.status, NtStatus::SUCCESS);
+
+    let wanted = LockRequest { file_id: FileId::NONE, ..held };
+    let requests = [
+        create(&mut raw, "f"),
+        related(&mut raw, RELATED_SESSION_ID, RELATED_TREE_ID, Command::LOCK, &wanted),
+        related(&mut raw, RELATED_SESSION_ID, RELATED_TREE_ID, Command::CLOSE, &close(FileId::NONE)),
+    ];
+    let said = statuses(&mut raw, &requests).await;
+    assert_eq!(said, [NtStatus::SUCCESS, NtStatus::INTERNAL_ERROR, NtStatus::SUCCESS]);
+    assert_eq!(world.server.opens().len(), 1);
+
+    let requests = [
+        create(&mut raw, "f"),
+        related(&mut raw, RELATED_SESSION_ID, RELATED_TREE_ID, Command::LOCK, &wanted),
+    ];
+    raw.stream.write_all(&together(&requests)).await.expect("sent");
+    let (created, _) = message(&mut raw.stream).await.expect("an answer");
+    let (interim, _) = message(&mut raw.stream).await.expect("an interim response");
+    assert_eq!((created.status, interim.status), (NtStatus::SUCCESS, NtStatus::PENDING));
+    cancel(&mut raw, interim.message_id).await;
+    let (cancelled, _) = message(&mut raw.stream).await.expect("an answer");
+    assert_eq!((cancelled.status, cancelled.message_id), (NtStatus::CANCELLED, interim.message_id));
+}
+
+/// Sends a CANCEL by MessageId; it uses up no id of its own.
+async fn cancel(raw: &mut Raw, message_id: u64) {
+    let next = raw.swap_next_id(message_id);
+    let m = raw.encode(Command::CANCEL, 0, &CancelRequest {}, &[]);
+    raw.swap_next_id(next);
+    raw.stream.write_all(&m).await.expect("sent");
+}
+
+/// MS-SMB2 3.3.5.16: a CANCEL need not be signed, even where every other request must be; a wrong signature is none.
+#[tokio::test]
+async fn an_unsigned_cancel_cancels() {
+    let world = world();
+    let mut raw = Raw::new(world.dial().await.0);
+    raw.requires_signing = true;
+    raw.negotiate(0x0311, 1).await;
+    assert_eq!(raw.log_on("alice", None).await, NtStatus::SUCCESS);
+    raw.signs = true;
+    raw.tree("ram").await;
+    let locks = lock();
+    let locks = LockElements::from_bytes(&locks).expect("one");
+    let held = LockRequest { lock_sequence: 0, file_id: raw.open("f").await, locks };
+    assert_eq!(raw.call(Command::LOCK, &held).await.expect("an answer").0.status, NtStatus::SUCCESS);
+    let wanted = LockRequest { file_id: raw.open("f").await, ..held };
+    let m = raw.encode(Command::LOCK, 1, &wanted, &[]);
+    raw.stream.write_all(&m).await.expect("sent");
+    let (interim, _) = message(&mut raw.stream).await.expect("an interim response");
+    assert_eq!(interim.status, NtStatus::PENDING);
+    raw.take_credits(&interim);
+
+    let right = raw.key.replace(std::sync::Arc::new(smb_auth::sign::SigningKey::new(
+        smb_auth::sign::SigningAlgorithm::AesCmac,
+        &[5; 16],
+    )));
+    cancel(&mut raw, interim.message_id).await;
+    raw.key = right;
+    assert_eq!(raw.echo().await, Some(NtStatus::SUCCESS), "the lock waits still");
+
+    raw.signs = false;
+    cancel(&mut raw, interim.message_id).await;
+    let (cancelled, _) = message(&mut raw.stream).await.expect("an answer");
+    assert_eq!((cancelled.status, cancelled.message_id), (NtStatus::CANCELLED, interim.message_id));
+}
+
+/// MS-SMB2 3.3.5.4: several channels, and encryption of 3.0, only for a client that offers them.
+#[tokio::test]
+async fn capabilities_are_those_that_the_client_offers() {
+    let world = world();
+    for offered in [
+        Capabilities::empty(),
+        Capabilities::MULTI_CHANNEL,
+        Capabilities::ENCRYPTION,
+        Capabilities::MULTI_CHANNEL | Capabilities::ENCRYPTION,
+    ] {
+        let mut raw = Raw::new(world.dial().await.0);
+        let dialects = 0x0302u16.to_le_bytes();
+        let body = NegotiateRequest {
+            security_mode: SecurityMode::SIGNING_ENABLED,
+            capabilities: offered,
+            client_guid: Guid([1; 16]),
+            dialects: Dialects::from_bytes(&dialects).expect("one"),
+            ..NegotiateRequest::default()
+        };
+        let (_, m) = raw.call(Command::NEGOTIATE, &body).await.expect("an answer");
+        let said = NegotiateResponse::decode(&m).expect("sound").capabilities;
+        assert_eq!(said & (Capabilities::MULTI_CHANNEL | Capabilities::ENCRYPTION), offered);
+    }
+}
+
+/// MS-SMB2 3.3.5.2.4: a signed NEGOTIATE is refused.
+#[tokio::test]
+async fn a_signed_negotiate_is_refused() {
+    let world = world();
+    let mut raw = Raw::new(world.dial().await.0);
+    raw.flags = HeaderFlags::SIGNED;
+    let dialects = 0x0302u16.to_le_bytes();
+    let dialects = Dialects::from_bytes(&dialects).expect("one");
+    let body = NegotiateRequest { dialects, ..NegotiateRequest::default() };
+    let (header, _) = raw.call(Command::NEGOTIATE, &body).await.expect("an answer");
+    assert_eq!(header.status, NtStatus::INVALID_PARAMETER);
+}
