@@ -21,19 +21,23 @@ pub mod conformance;
 mod error;
 mod fold;
 mod hostdir;
+mod identity;
 mod path;
 mod pool;
 mod ram;
+mod stream;
 mod types;
 
 pub use arena::Data;
 pub use error::VfsError;
 pub use hostdir::{HostDir, HostDirOptions};
+pub use identity::{FileKey, StreamKey, serial};
 pub use path::{PathError, VfsPath};
 pub use ram::{LEND_MIN, RamFs, RamOptions};
+pub use stream::{StreamName, StreamPart};
 pub use types::{
-    Attributes, BasicChange, DirEntry, ExtendedAttribute, Kind, NodeId, OpenMode, OpenRequest, Opened,
-    Rights, Space, Stat, Timestamp, VolumeInfo, Want,
+    Attributes, BasicChange, DirEntry, ExtendedAttribute, Kind, OpenMode, OpenRequest, Opened, Rights, Space,
+    Stat, Timestamp, VolumeInfo, Want,
 };
 
 use std::any::Any;
@@ -65,27 +69,27 @@ pub trait Vfs: Send + Sync + 'static {
     ///
     /// # Errors
     /// `Stale` when the name means another file by now, `NotEmpty`, …
-    fn remove(&self, c: &Ctx, path: &VfsPath, id: NodeId) -> Io<VfsResult<()>>;
+    fn remove(&self, c: &Ctx, path: &VfsPath, id: FileKey) -> Io<VfsResult<()>>;
 
     /// Renames `from` (the file `id`) to `to`, replacing a file there if `replace`. A change of case only is a
     /// rename.
     ///
     /// # Errors
     /// `Stale`, `Exists`, `PathNotFound`, `NotEmpty` or `IsDirectory` for what cannot be replaced, …
-    fn rename(&self, c: &Ctx, from: &VfsPath, id: NodeId, to: &VfsPath, replace: bool) -> Io<VfsResult<()>>;
+    fn rename(&self, c: &Ctx, from: &VfsPath, id: FileKey, to: &VfsPath, replace: bool) -> Io<VfsResult<()>>;
 
     /// Gives the file `id` at `from` a second name `to`.
     ///
     /// # Errors
     /// As [`Vfs::rename`]; `Unsupported` where there are no hard links, `IsDirectory` for a directory.
-    fn link(&self, c: &Ctx, from: &VfsPath, id: NodeId, to: &VfsPath, replace: bool) -> Io<VfsResult<()>>;
+    fn link(&self, c: &Ctx, from: &VfsPath, id: FileKey, to: &VfsPath, replace: bool) -> Io<VfsResult<()>>;
 }
 
 /// One open of a file or directory. Dropping it closes it. (`Any`, so that a backend knows its own in
 /// [`Node::copy_to`].)
 pub trait Node: Any + Send + Sync {
-    /// Which file this is: equal for all opens of one file, never reused while any is open.
-    fn id(&self) -> NodeId;
+    /// Which file this is: equal for all opens of one file, also after a restart.
+    fn id(&self) -> FileKey;
 
     /// What it is.
     fn kind(&self) -> Kind;

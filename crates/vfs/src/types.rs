@@ -5,16 +5,7 @@ use std::sync::Arc;
 use arena::Arena;
 use bitflags::bitflags;
 
-use crate::{Node, VfsPath};
-
-/// Identity of a file: the volume's serial number and the file's number on it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct NodeId {
-    /// The volume.
-    pub volume: u64,
-    /// The file on the volume.
-    pub file: u64,
-}
+use crate::{FileKey, Node, VfsPath};
 
 /// File or directory. Anything else (a device, a socket, a link that leads out) is not shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +71,7 @@ impl Attributes {
 #[derive(Clone, Copy, Debug)]
 pub struct Stat {
     /// Which file.
-    pub id: NodeId,
+    pub id: FileKey,
     /// What it is.
     pub kind: Kind,
     /// End of file, in bytes (0 for a directory).
@@ -145,8 +136,8 @@ pub struct VolumeInfo {
     pub label: String,
     /// File system name shown to clients; "NTFS" is what Windows programs look for.
     pub file_system: String,
-    /// Stable serial number.
-    pub serial: u64,
+    /// Which file system the root lies on ([`FileKey::volume`]); stable.
+    pub volume: u128,
     /// When it was made.
     pub created: Timestamp,
     /// Names differ by case.

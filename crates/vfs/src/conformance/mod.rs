@@ -21,7 +21,7 @@ use arena::{Arena, IoBuf, Sg, sg_to_vec};
 use env::Ctx;
 
 use crate::{
-    Attributes, Data, Kind, Node, NodeId, OpenMode, OpenRequest, Opened, Rights, Stat, Vfs, VfsError,
+    Attributes, Data, FileKey, Kind, Node, OpenMode, OpenRequest, Opened, Rights, Stat, Vfs, VfsError,
     VfsPath, VfsResult, Want,
 };
 
@@ -173,15 +173,15 @@ impl Subject {
         self.open(text, OpenMode::Open, None).await.err()
     }
 
-    async fn remove(&self, text: &str, id: NodeId) -> VfsResult<()> {
+    async fn remove(&self, text: &str, id: FileKey) -> VfsResult<()> {
         self.vfs.remove(&Ctx::default(), &path(text), id).wait().await
     }
 
-    async fn rename(&self, from: &str, id: NodeId, to: &str, replace: bool) -> VfsResult<()> {
+    async fn rename(&self, from: &str, id: FileKey, to: &str, replace: bool) -> VfsResult<()> {
         self.vfs.rename(&Ctx::default(), &path(from), id, &path(to), replace).wait().await
     }
 
-    async fn link(&self, from: &str, id: NodeId, to: &str, replace: bool) -> VfsResult<()> {
+    async fn link(&self, from: &str, id: FileKey, to: &str, replace: bool) -> VfsResult<()> {
         self.vfs.link(&Ctx::default(), &path(from), id, &path(to), replace).wait().await
     }
 

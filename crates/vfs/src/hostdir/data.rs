@@ -13,7 +13,7 @@ use super::node::{HostNode, Open, statx};
 use super::transfer::{failed, freeze, read_all, read_once, store_all, write_all, write_once};
 use super::{cached, listing, stored};
 use crate::{
-    BasicChange, Data, DirEntry, ExtendedAttribute, Kind, Node, NodeId, Stat, VfsError, VfsResult, Want,
+    BasicChange, Data, DirEntry, ExtendedAttribute, FileKey, Kind, Node, Stat, VfsError, VfsResult, Want,
 };
 
 /// Reads of this length and more ask for the file's size first, so as not to take memory for bytes that are not there.
@@ -61,7 +61,7 @@ impl HostNode {
 }
 
 impl Node for HostNode {
-    fn id(&self) -> NodeId {
+    fn id(&self) -> FileKey {
         self.open.shared.id
     }
 

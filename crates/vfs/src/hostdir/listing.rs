@@ -12,7 +12,7 @@ use super::node::{self, Open};
 use super::place::{self, Place};
 use super::stored::{Stored, Target};
 use super::{device, visible};
-use crate::{DirEntry, NodeId, Stat, VfsError, VfsResult};
+use crate::{DirEntry, Stat, VfsError, VfsResult};
 
 /// The position of one open directory.
 #[derive(Default)]
@@ -160,7 +160,7 @@ fn stat_of(
         Some(device) => device,
         None => tree.device(fd()?, number)?, // another file system is mounted there
     };
-    let id = NodeId { volume: device.volume, file: stat.stx_ino };
+    let id = device.key(stat);
     let stored = match tree.shared(id) {
         Some(shared) => *shared.stored.lock(),
         None => load(&device),

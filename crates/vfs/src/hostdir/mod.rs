@@ -10,7 +10,7 @@
 //! cannot have are shown, see [`visible`].
 //!
 //! **What Linux has no place for** (DOS attributes, creation time, security descriptors, extended attributes) is kept
-//! in `user.*` extended attributes; layout and fallbacks in [`stored`].
+//! in `user.*` extended attributes; layout and fallbacks in [`stored`]. Identities of files and file systems: [`volume`].
 //!
 //! **I/O model.** What cannot block is done at once: reads of cached data (`RWF_NOWAIT`), everything on a memory file
 //! system, metadata of an open file that is already loaded. The rest goes to a small pool of threads. Buffered
@@ -46,6 +46,7 @@ mod stored;
 mod transfer;
 mod unbuffered;
 mod visible;
+mod volume;
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -58,7 +59,7 @@ use parking_lot::Mutex;
 use rustix::fs::{Mode, OFlags};
 
 use crate::pool::Pool;
-use crate::{NodeId, OpenRequest, Opened, Space, Vfs, VfsError, VfsPath, VfsResult, VolumeInfo};
+use crate::{FileKey, OpenRequest, Opened, Space, Vfs, VfsError, VfsPath, VfsResult, VolumeInfo};
 use device::Device;
 use names::Names;
 use node::Shared;
@@ -115,7 +116,7 @@ struct Tree {
     /// All of them live in memory, so nothing blocks (known after the first look at each).
     all_memory: AtomicBool,
     /// The files that are open.
-    files: Mutex<HashMap<NodeId, Weak<Shared>>>,
+    files: Mutex<HashMap<FileKey, Weak<Shared>>>,
     /// One of these is held while the names in a directory change, so that the look without regard to case and the
     /// change are one step; which one follows from the directory's number.
     changing: [Mutex<()>; 16],
@@ -132,11 +133,11 @@ impl HostDir {
         // Known at once, rather than by every open failing: Linux before 5.6 and some sandboxes have no openat2.
         place::beneath(&root, ".", OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
         let stat = node::statx(&root)?;
-        let device = Arc::new(Device::of(&root, device::number(&stat), options.shared)?);
+        let device = Arc::new(Device::of(&root, options.shared)?);
         let info = VolumeInfo {
             label: options.label.clone(),
             file_system: "NTFS".into(),
-            serial: device.volume,
+            volume: device.volume,
             created: node::born(&stat),
             case_sensitive: false,
             sparse: true,
@@ -205,17 +206,17 @@ impl Vfs for HostDir {
         }
     }
 
-    fn remove(&self, _: &Ctx, path: &VfsPath, id: NodeId) -> Io<VfsResult<()>> {
+    fn remove(&self, _: &Ctx, path: &VfsPath, id: FileKey) -> Io<VfsResult<()>> {
         let path = path.clone();
         self.run(move |tree| tree.remove(&path, id))
     }
 
-    fn rename(&self, _: &Ctx, from: &VfsPath, id: NodeId, to: &VfsPath, replace: bool) -> Io<VfsResult<()>> {
+    fn rename(&self, _: &Ctx, from: &VfsPath, id: FileKey, to: &VfsPath, replace: bool) -> Io<VfsResult<()>> {
         let (from, to) = (from.clone(), to.clone());
         self.run(move |tree| tree.rename(&from, id, &to, replace))
     }
 
-    fn link(&self, _: &Ctx, from: &VfsPath, id: NodeId, to: &VfsPath, replace: bool) -> Io<VfsResult<()>> {
+    fn link(&self, _: &Ctx, from: &VfsPath, id: FileKey, to: &VfsPath, replace: bool) -> Io<VfsResult<()>> {
         let (from, to) = (from.clone(), to.clone());
         self.run(move |tree| tree.link(&from, id, &to, replace))
     }

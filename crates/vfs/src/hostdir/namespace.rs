@@ -9,7 +9,7 @@ use rustix::io::{self, Errno};
 
 use super::place::{Entry, Place, join, last, lstatx};
 use super::{Tree, device, node, visible};
-use crate::{Kind, NodeId, VfsError, VfsPath, VfsResult};
+use crate::{FileKey, Kind, VfsError, VfsPath, VfsResult};
 
 /// How many names of our own that mean other files are passed over.
 const LEFT_MAX: u32 = 16;
@@ -32,7 +32,7 @@ impl Tree {
     }
 
     /// See [`crate::Vfs::remove`].
-    pub(super) fn remove(&self, path: &VfsPath, id: NodeId) -> VfsResult<()> {
+    pub(super) fn remove(&self, path: &VfsPath, id: FileKey) -> VfsResult<()> {
         self.may_change()?;
         let (place, name) = self.above(path)?;
         let _changing = self.changing(&place.stat).lock();
@@ -51,7 +51,7 @@ impl Tree {
     }
 
     /// See [`crate::Vfs::rename`].
-    pub(super) fn rename(&self, from: &VfsPath, id: NodeId, to: &VfsPath, replace: bool) -> VfsResult<()> {
+    pub(super) fn rename(&self, from: &VfsPath, id: FileKey, to: &VfsPath, replace: bool) -> VfsResult<()> {
         self.may_change()?;
         let ((source, old), (place, name)) = (self.above(from)?, self.above(to)?);
         let _changing = self.changing_both(&source.stat, &place.stat);
@@ -91,7 +91,7 @@ impl Tree {
     }
 
     /// See [`crate::Vfs::link`].
-    pub(super) fn link(&self, from: &VfsPath, id: NodeId, to: &VfsPath, replace: bool) -> VfsResult<()> {
+    pub(super) fn link(&self, from: &VfsPath, id: FileKey, to: &VfsPath, replace: bool) -> VfsResult<()> {
         self.may_change()?;
         let ((source, old), (place, name)) = (self.above(from)?, self.above(to)?);
         let _changing = self.changing_both(&source.stat, &place.stat);
@@ -148,7 +148,7 @@ impl Tree {
         }
         let number = device::number(&stat);
         if let Some(device) = self.devices.lock().get(&number).cloned()
-            && let Some(shared) = self.shared(NodeId { volume: device.volume, file: stat.stx_ino })
+            && let Some(shared) = self.shared(device.key(&stat))
         {
             shared.slow_close.store(true, Ordering::Relaxed);
         }
@@ -164,16 +164,16 @@ impl Tree {
 
     /// # Errors
     /// `Stale` when the name means another file than `id`.
-    fn same_file(&self, entry: &Entry<'_>, id: NodeId) -> VfsResult<()> {
+    fn same_file(&self, entry: &Entry<'_>, id: FileKey) -> VfsResult<()> {
         let device = self.device(&entry.place.fd, device::number(&entry.place.stat))?;
         let number = device::number(&entry.stat);
-        let volume = if number == device::number(&entry.place.stat) {
-            device.volume
+        let device = if number == device::number(&entry.place.stat) {
+            device
         } else {
             // The root of another file system, or a link into one.
-            self.devices.lock().get(&number).ok_or(VfsError::Stale)?.volume
+            self.devices.lock().get(&number).cloned().ok_or(VfsError::Stale)?
         };
-        if (NodeId { volume, file: entry.stat.stx_ino }) == id { Ok(()) } else { Err(VfsError::Stale) }
+        if device.key(&entry.stat) == id { Ok(()) } else { Err(VfsError::Stale) }
     }
 }
 

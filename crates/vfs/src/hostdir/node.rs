@@ -15,7 +15,7 @@ use super::unbuffered::Direct;
 use super::{Tree, listing, reserved};
 use crate::pool::Line;
 use crate::{
-    Attributes, BasicChange, DirEntry, ExtendedAttribute, Kind, NodeId, Stat, Timestamp, VfsError, VfsResult,
+    Attributes, BasicChange, DirEntry, ExtendedAttribute, FileKey, Kind, Stat, Timestamp, VfsError, VfsResult,
 };
 
 /// One open.
@@ -40,7 +40,7 @@ pub(super) struct Open {
 /// What all opens of one file share.
 pub(super) struct Shared {
     pub(super) tree: Arc<Tree>,
-    pub(super) id: NodeId,
+    pub(super) id: FileKey,
     pub(super) device: Arc<Device>,
     /// Buffered writes, in order.
     pub(super) line: Arc<Line>,
@@ -222,8 +222,7 @@ impl Shared {
             let mut lost = self.lost.lock();
             if lost.is_none() {
                 tracing::error!(
-                    volume = self.id.volume,
-                    file = self.id.file,
+                    file = ?self.id,
                     "what was written to this file could not be stored: {e}"
                 );
             }
@@ -245,7 +244,7 @@ impl Tree {
         {
             return Ok(device);
         }
-        let device = Arc::new(Device::of(fd, number, self.options.shared)?);
+        let device = Arc::new(Device::of(fd, self.options.shared)?);
         if !device.memory {
             self.all_memory.store(false, Ordering::Relaxed);
         }
@@ -262,7 +261,7 @@ impl Tree {
     }
 
     /// What the opens of a file share, if it is open.
-    pub(super) fn shared(&self, id: NodeId) -> Option<Arc<Shared>> {
+    pub(super) fn shared(&self, id: FileKey) -> Option<Arc<Shared>> {
         self.files.lock().get(&id)?.upgrade()
     }
 
@@ -276,7 +275,7 @@ impl Tree {
         (fresh, writes): (bool, bool),
     ) -> VfsResult<(HostNode, Stat)> {
         let device = self.device(&fd, device::number(stat))?;
-        let id = NodeId { volume: device.volume, file: stat.stx_ino };
+        let id = device.key(stat);
         let shared = match self.shared(id) {
             Some(shared) => shared,
             None => {
@@ -351,7 +350,7 @@ pub(super) fn born(stat: &Statx) -> Timestamp {
 }
 
 /// The system's metadata and ours together.
-pub(super) fn convert(stat: &Statx, kind: Kind, id: NodeId, stored: &Stored) -> Stat {
+pub(super) fn convert(stat: &Statx, kind: Kind, id: FileKey, stored: &Stored) -> Stat {
     let time = |t: rustix::fs::StatxTimestamp| Timestamp { seconds: t.tv_sec, nanoseconds: t.tv_nsec };
     let dos = stored.dos(kind, stat);
     let mut attributes = dos.attributes & KEPT;

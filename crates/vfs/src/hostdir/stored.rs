@@ -247,7 +247,7 @@ fn set(fd: &OwnedFd, device: &Device, name: &[u8], value: &[u8]) -> VfsResult<()
             }
             if !device.refused.swap(true, Ordering::Relaxed) {
                 tracing::warn!(
-                    volume = device.volume,
+                    volume = %format_args!("{:032x}", device.volume),
                     attribute = %String::from_utf8_lossy(name),
                     bytes = value.len(),
                     "this file system does not keep an attribute of that size with a file ({e}); others are not logged"
@@ -332,7 +332,7 @@ fn refused(e: Errno, device: &Device) -> bool {
     let refused = matches!(e, Errno::OPNOTSUPP | Errno::NOSYS);
     if refused && device.attributes && !device.refused.swap(true, Ordering::Relaxed) {
         tracing::warn!(
-            volume = device.volume,
+            volume = %format_args!("{:032x}", device.volume),
             "this file system refuses user.* attributes that it took before: {e}"
         );
     }

@@ -3,6 +3,7 @@
 mod escapes;
 mod faults;
 mod foreign;
+mod identity;
 mod links;
 mod names;
 mod unbuffered;

@@ -8,7 +8,9 @@ use parking_lot::Mutex;
 
 use super::blocks::Blocks;
 use super::store::Store;
-use crate::{Attributes, BasicChange, ExtendedAttribute, Kind, NodeId, Stat, Timestamp, VfsError, VfsResult};
+use crate::{
+    Attributes, BasicChange, ExtendedAttribute, FileKey, Kind, Stat, Timestamp, VfsError, VfsResult,
+};
 
 /// What a file without data is charged, in bytes.
 const INODE_COST: u64 = 512;
@@ -25,7 +27,7 @@ const EXTENDED_MAX: u32 = 65_535;
 const DESCRIPTOR_MAX: usize = 256 << 10;
 
 pub(super) struct Inode {
-    pub(super) id: NodeId,
+    pub(super) id: FileKey,
     pub(super) kind: Kind,
     store: Arc<Store>,
     pub(super) state: Mutex<State>,
@@ -63,17 +65,17 @@ pub(super) struct Child {
 }
 
 impl Inode {
-    pub(super) fn file(id: NodeId, store: Arc<Store>, now: Timestamp, discards: bool) -> Inode {
+    pub(super) fn file(id: FileKey, store: Arc<Store>, now: Timestamp, discards: bool) -> Inode {
         let content =
             if discards { Content::Nothing } else { Content::Blocks(Blocks::new(Arc::clone(&store))) };
         Inode::new(id, Kind::File, store, now, content)
     }
 
-    pub(super) fn directory(id: NodeId, store: Arc<Store>, now: Timestamp) -> Inode {
+    pub(super) fn directory(id: FileKey, store: Arc<Store>, now: Timestamp) -> Inode {
         Inode::new(id, Kind::Directory, store, now, Content::Directory(BTreeMap::new()))
     }
 
-    fn new(id: NodeId, kind: Kind, store: Arc<Store>, now: Timestamp, content: Content) -> Inode {
+    fn new(id: FileKey, kind: Kind, store: Arc<Store>, now: Timestamp, content: Content) -> Inode {
         let state = State {
             size: 0,
             content,

@@ -26,7 +26,7 @@ use parking_lot::Mutex;
 
 use crate::fold::fold;
 use crate::{
-    Attributes, Kind, NodeId, OpenMode, OpenRequest, Opened, Space, Timestamp, Vfs, VfsError, VfsPath,
+    Attributes, FileKey, Kind, OpenMode, OpenRequest, Opened, Space, Timestamp, Vfs, VfsError, VfsPath,
     VfsResult, VolumeInfo,
 };
 use inode::{Child, Inode, name_cost};
@@ -92,11 +92,11 @@ impl RamFs {
 
     fn build(env: &Env, label: String, store: Store, discards: bool) -> Arc<RamFs> {
         let (now, store) = (now(env), Arc::new(store));
-        let serial = env.random_u64();
+        let volume = u128::from(env.random_u64());
         let info = VolumeInfo {
             label,
             file_system: "NTFS".into(),
-            serial,
+            volume,
             created: now,
             case_sensitive: false,
             sparse: true,
@@ -104,7 +104,7 @@ impl RamFs {
             name_max: 255,
             read_only: false,
         };
-        let root = Inode::directory(NodeId { volume: serial, file: 1 }, Arc::clone(&store), now);
+        let root = Inode::directory(FileKey { volume, file: 1 }, Arc::clone(&store), now);
         let tree = Tree {
             env: env.clone(),
             store,
@@ -134,15 +134,15 @@ impl Vfs for RamFs {
         Io::Done(self.tree.open(&request))
     }
 
-    fn remove(&self, _: &Ctx, path: &VfsPath, id: NodeId) -> Io<VfsResult<()>> {
+    fn remove(&self, _: &Ctx, path: &VfsPath, id: FileKey) -> Io<VfsResult<()>> {
         Io::Done(self.tree.remove(path, id))
     }
 
-    fn rename(&self, _: &Ctx, from: &VfsPath, id: NodeId, to: &VfsPath, replace: bool) -> Io<VfsResult<()>> {
+    fn rename(&self, _: &Ctx, from: &VfsPath, id: FileKey, to: &VfsPath, replace: bool) -> Io<VfsResult<()>> {
         Io::Done(self.tree.rename(from, id, to, replace))
     }
 
-    fn link(&self, _: &Ctx, from: &VfsPath, id: NodeId, to: &VfsPath, replace: bool) -> Io<VfsResult<()>> {
+    fn link(&self, _: &Ctx, from: &VfsPath, id: FileKey, to: &VfsPath, replace: bool) -> Io<VfsResult<()>> {
         Io::Done(self.tree.link(from, id, to, replace))
     }
 }
@@ -207,7 +207,7 @@ impl Tree {
 
     /// A new file without a name.
     fn create(&self, r: &OpenRequest) -> VfsResult<Arc<Inode>> {
-        let id = NodeId { volume: self.info.serial, file: self.next.fetch_add(1, Ordering::Relaxed) };
+        let id = FileKey { volume: self.info.volume, file: self.next.fetch_add(1, Ordering::Relaxed).into() };
         let store = Arc::clone(&self.store);
         let inode = match r.kind {
             Some(Kind::Directory) => Inode::directory(id, store, self.now()),
@@ -223,12 +223,12 @@ impl Tree {
     }
 
     /// The entry `name` of `directory`, which must be the file `id`.
-    fn entry(&self, directory: &Inode, name: &str, id: NodeId) -> VfsResult<Child> {
+    fn entry(&self, directory: &Inode, name: &str, id: FileKey) -> VfsResult<Child> {
         let child = directory.child(&fold(name)).ok_or(VfsError::NotFound)?;
         if child.inode.id == id { Ok(child) } else { Err(VfsError::Stale) }
     }
 
-    fn remove(&self, path: &VfsPath, id: NodeId) -> VfsResult<()> {
+    fn remove(&self, path: &VfsPath, id: FileKey) -> VfsResult<()> {
         let _names = self.names.lock();
         let (directory, name, _) = self.above(path)?;
         let child = self.entry(&directory, name, id)?;
@@ -240,7 +240,7 @@ impl Tree {
         Ok(())
     }
 
-    fn rename(&self, from: &VfsPath, id: NodeId, to: &VfsPath, replace: bool) -> VfsResult<()> {
+    fn rename(&self, from: &VfsPath, id: FileKey, to: &VfsPath, replace: bool) -> VfsResult<()> {
         let _names = self.names.lock();
         let ((source, old, _), (target, new, _)) = (self.above(from)?, self.above(to)?);
         let child = self.entry(&source, old, id)?;
@@ -262,7 +262,7 @@ impl Tree {
         Ok(())
     }
 
-    fn link(&self, from: &VfsPath, id: NodeId, to: &VfsPath, replace: bool) -> VfsResult<()> {
+    fn link(&self, from: &VfsPath, id: FileKey, to: &VfsPath, replace: bool) -> VfsResult<()> {
         let _names = self.names.lock();
         let ((source, old, _), (target, new, _)) = (self.above(from)?, self.above(to)?);
         let child = self.entry(&source, old, id)?;
@@ -289,7 +289,7 @@ impl Tree {
     }
 
     /// Whether the way to the last name of `path` goes through the directory `id`.
-    fn passes(&self, path: &VfsPath, id: NodeId) -> bool {
+    fn passes(&self, path: &VfsPath, id: FileKey) -> bool {
         let mut at = Arc::clone(&self.root);
         for part in path.components() {
             if at.id == id {

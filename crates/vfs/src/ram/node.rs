@@ -12,7 +12,7 @@ use super::Tree;
 use super::inode::{Child, Content, Inode, State};
 use crate::fold::fold;
 use crate::{
-    BasicChange, Data, DirEntry, ExtendedAttribute, Kind, Node, NodeId, Stat, VfsError, VfsResult, Want,
+    BasicChange, Data, DirEntry, ExtendedAttribute, FileKey, Kind, Node, Stat, VfsError, VfsResult, Want,
 };
 
 /// The shortest read that lends the file's own memory, in bytes; shorter ones are copied, which is cheaper than
@@ -161,7 +161,7 @@ impl State {
 }
 
 impl Node for RamNode {
-    fn id(&self) -> NodeId {
+    fn id(&self) -> FileKey {
         self.inode.id
     }
 
