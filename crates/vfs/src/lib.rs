@@ -37,7 +37,7 @@ pub use ram::{LEND_MIN, RamFs, RamOptions};
 pub use stream::{StreamName, StreamPart};
 pub use types::{
     Attributes, BasicChange, DirEntry, ExtendedAttribute, Kind, OpenMode, OpenRequest, Opened, Rights, Space,
-    Stat, Timestamp, VolumeInfo, Want,
+    Stat, StreamInfo, Timestamp, VolumeInfo, Want,
 };
 
 use std::any::Any;
@@ -62,7 +62,7 @@ pub trait Vfs: Send + Sync + 'static {
     /// that comes back is the one stored. Never truncates: the server does that after its share-mode check.
     ///
     /// # Errors
-    /// `NotFound` (last component), `PathNotFound` (an earlier one), `Exists`, `IsDirectory`, `NotDirectory`, …
+    /// `NotFound` (last component, or the stream), `Unsupported` for a stream where there are none, `PathNotFound` (an earlier one), `Exists`, `IsDirectory`, `NotDirectory`, …
     fn open(&self, c: &Ctx, request: OpenRequest) -> Io<VfsResult<Opened>>;
 
     /// Removes the name `path` of the file `id` (an empty directory too). Open nodes stay usable.
@@ -91,10 +91,11 @@ pub trait Node: Any + Send + Sync {
     /// Which file this is: equal for all opens of one file, also after a restart.
     fn id(&self) -> FileKey;
 
-    /// What it is.
+    /// What it is. A named stream is a file, also that of a directory.
     fn kind(&self) -> Kind;
 
-    /// Size, times, attributes now.
+    /// Size, times, attributes now. On a named stream the size and the allocation are the stream's, the rest is the
+    /// file's.
     fn stat(&self, c: &Ctx) -> Io<VfsResult<Stat>>;
 
     /// Sets what is `Some`; the rest stays.
@@ -167,6 +168,36 @@ pub trait Node: Any + Send + Sync {
 
     /// Whether a directory has no entries.
     fn is_empty(&self, c: &Ctx) -> Io<VfsResult<bool>>;
+
+    /// The named streams of the file or directory, in no order (MS-FSCC 2.4.49). The unnamed stream is not among them.
+    fn streams(&self, _: &Ctx) -> Io<VfsResult<Vec<StreamInfo>>> {
+        Io::Done(Ok(Vec::new()))
+    }
+
+    /// Removes a named stream. Nodes that are open on it may fail with `Stale` from then on.
+    ///
+    /// # Errors
+    /// `NotFound`, …
+    fn remove_stream(&self, _: &Ctx, _: &StreamName) -> Io<VfsResult<()>> {
+        Io::Done(Err(VfsError::Unsupported))
+    }
+
+    /// Renames the named stream `from` to `to`, or moves its data to the unnamed stream if `to` is `None`
+    /// (MS-FSA 2.1.5.15.12.1). A change of case only is a rename. Nodes that are open on `from` stay usable after a rename;
+    /// after a move to the unnamed stream they are open on a removed one.
+    ///
+    /// # Errors
+    /// `NotFound`; `Exists` when `to` exists and `replace` is false; `InvalidArgument` when it exists and is not empty, and
+    /// for the unnamed stream of a directory.
+    fn rename_stream(
+        &self,
+        _: &Ctx,
+        _from: &StreamName,
+        _to: Option<&StreamName>,
+        _replace: bool,
+    ) -> Io<VfsResult<()>> {
+        Io::Done(Err(VfsError::Unsupported))
+    }
 
     /// The security descriptor stored with the file, self-relative (MS-DTYP 2.4.6); `None` if none was ever set, or none
     /// can be: never because it cannot be read.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arena::Arena;
 use bitflags::bitflags;
 
-use crate::{FileKey, Node, VfsPath};
+use crate::{FileKey, Node, StreamName, VfsPath};
 
 /// File or directory. Anything else (a device, a socket, a link that leads out) is not shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,6 +129,17 @@ pub struct ExtendedAttribute {
     pub value: Vec<u8>,
 }
 
+/// One named stream.
+#[derive(Clone, Debug)]
+pub struct StreamInfo {
+    /// The name as stored.
+    pub name: StreamName,
+    /// End of data, in bytes.
+    pub size: u64,
+    /// Space taken, in bytes.
+    pub allocation: u64,
+}
+
 /// Facts about a mounted tree.
 #[derive(Clone, Debug)]
 pub struct VolumeInfo {
@@ -150,6 +161,8 @@ pub struct VolumeInfo {
     pub name_max: u32,
     /// Nothing may be changed.
     pub read_only: bool,
+    /// Files and directories can have named streams.
+    pub named_streams: bool,
 }
 
 /// Space, in bytes.
@@ -188,9 +201,12 @@ pub struct Rights {
 pub struct OpenRequest {
     /// Where.
     pub path: VfsPath,
+    /// A named stream of the file or directory at `path`; `mode` is about the stream then. Creating the stream of a file
+    /// that does not exist creates the file first.
+    pub stream: Option<StreamName>,
     /// Whether to create.
     pub mode: OpenMode,
-    /// What it must be; `None`: either (a creation makes a file).
+    /// What it must be; `None`: either (a creation makes a file). A stream is a file, whatever it is a stream of.
     pub kind: Option<Kind>,
     /// What it will be used for.
     pub rights: Rights,
@@ -206,10 +222,12 @@ pub struct OpenRequest {
 pub struct Opened {
     /// The node.
     pub node: Arc<dyn Node>,
-    /// Whether this call created it.
+    /// Whether this call created it: the stream, where one was asked for.
     pub created: bool,
     /// The path as stored (case and all).
     pub path: VfsPath,
+    /// The name as stored of the named stream that was asked for.
+    pub stream: Option<StreamName>,
     /// Its metadata after the open.
     pub stat: Stat,
 }

@@ -11,6 +11,7 @@ mod model;
 mod opening;
 mod renaming;
 mod space;
+mod streams;
 
 use std::any::Any;
 use std::future::Future;
@@ -81,6 +82,17 @@ const CHECKS: &[(&str, Check)] = &[
     ("space::zeroed", |s| Box::pin(space::zeroed(s))),
     ("space::reserved", |s| Box::pin(space::reserved(s))),
     ("space::copied", |s| Box::pin(space::copied(s))),
+    ("streams::opening", |s| Box::pin(streams::opening(s))),
+    ("streams::of_directories", |s| Box::pin(streams::of_directories(s))),
+    ("streams::contents", |s| Box::pin(streams::contents(s))),
+    ("streams::metadata", |s| Box::pin(streams::metadata(s))),
+    ("streams::beside_a_descriptor", |s| Box::pin(streams::beside_a_descriptor(s))),
+    ("streams::names", |s| Box::pin(streams::names(s))),
+    ("streams::removing", |s| Box::pin(streams::removing(s))),
+    ("streams::renaming", |s| Box::pin(streams::renaming(s))),
+    ("streams::with_the_file", |s| Box::pin(streams::with_the_file(s))),
+    ("streams::concurrent_writers", |s| Box::pin(streams::concurrent_writers(s))),
+    ("streams::random", |s| Box::pin(streams::random(s))),
     ("model::random", |s| Box::pin(model::random(s))),
 ];
 
@@ -141,6 +153,7 @@ impl Subject {
     async fn open(&self, text: &str, mode: OpenMode, kind: Option<Kind>) -> VfsResult<Opened> {
         let request = OpenRequest {
             path: path(text),
+            stream: None,
             mode,
             kind,
             rights: Rights { read: true, write: true },

@@ -162,6 +162,7 @@ pub(super) async fn at_once(s: &Subject) {
         let opens = (0..32).map(|i| {
             let request = OpenRequest {
                 path: path(&spelling(i)),
+                stream: None,
                 mode: OpenMode::OpenOrCreate,
                 kind: None,
                 rights: Rights { read: true, write: true },

@@ -144,6 +144,7 @@ impl HostDir {
             cluster: 4096,
             name_max: 255,
             read_only: options.read_only || device.read_only,
+            named_streams: false,
         };
         let tree = Tree {
             root: Arc::new(root),

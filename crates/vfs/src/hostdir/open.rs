@@ -20,6 +20,9 @@ impl Tree {
     /// `Busy` when a local process holds a lease on the file: a `patient` call waits until it is given up (the system
     /// sees to that, within a minute).
     pub(super) fn open(self: &Arc<Tree>, r: &OpenRequest, patient: bool) -> VfsResult<Opened> {
+        if r.stream.is_some() {
+            return Err(VfsError::Unsupported);
+        }
         for _ in 0..RACES {
             if let Some(opened) = self.try_open(r, patient)? {
                 return Ok(opened);
@@ -107,7 +110,7 @@ impl Tree {
             return Ok(None);
         }
         let (node, stat) = self.node(fd, &stat, kind, (false, r.rights.write && kind == Kind::File))?;
-        Ok(Some(Opened { node: Arc::new(node), created: false, path, stat }))
+        Ok(Some(Opened { node: Arc::new(node), created: false, path, stream: None, stat }))
     }
 
     /// Opens a file on which somebody has a lease, as soon as that is given up.
@@ -159,7 +162,13 @@ impl Tree {
         }
         let mut path = place.path;
         path.push(visible::shown(disk.as_bytes()).ok_or(VfsError::InvalidName)?.into_owned());
-        Ok(Some(Opened { node: Arc::new(node), created: true, path: VfsPath::from_parts(path), stat }))
+        Ok(Some(Opened {
+            node: Arc::new(node),
+            created: true,
+            path: VfsPath::from_parts(path),
+            stream: None,
+            stat,
+        }))
     }
 }
 

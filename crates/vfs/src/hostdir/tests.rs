@@ -32,6 +32,7 @@ fn path(text: &str) -> VfsPath {
 fn request(text: &str, mode: OpenMode, kind: Option<Kind>) -> OpenRequest {
     OpenRequest {
         path: path(text),
+        stream: None,
         mode,
         kind,
         rights: Rights { read: true, write: true },

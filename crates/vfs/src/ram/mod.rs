@@ -11,12 +11,14 @@
 //! **`null`.** The same tree, but reads lend one shared buffer of zeros and writes are dropped: for measuring
 //! everything above it. The buffer takes 1 MiB of the caller's arena for good.
 //!
-//! **Locks.** `names` first, then one file's state at a time; so no two files' states are locked together.
+//! **Locks.** `names` first, then one file's state at a time; then that of one of its streams; no two files' states are
+//! locked together.
 
 mod blocks;
 mod inode;
 mod node;
 mod store;
+mod streams;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,8 +28,8 @@ use parking_lot::Mutex;
 
 use crate::fold::fold;
 use crate::{
-    Attributes, FileKey, Kind, OpenMode, OpenRequest, Opened, Space, Timestamp, Vfs, VfsError, VfsPath,
-    VfsResult, VolumeInfo,
+    Attributes, FileKey, Kind, OpenMode, OpenRequest, Opened, Space, StreamName, Timestamp, Vfs, VfsError,
+    VfsPath, VfsResult, VolumeInfo,
 };
 use inode::{Child, Inode, name_cost};
 use node::RamNode;
@@ -103,6 +105,7 @@ impl RamFs {
             cluster: 4096,
             name_max: 255,
             read_only: false,
+            named_streams: true,
         };
         let root = Inode::directory(FileKey { volume, file: 1 }, Arc::clone(&store), now);
         let tree = Tree {
@@ -171,14 +174,52 @@ impl Tree {
 
     fn open(self: &Arc<Tree>, r: &OpenRequest) -> VfsResult<Opened> {
         let _names = self.names.lock();
+        match &r.stream {
+            Some(name) => self.open_stream(r, name),
+            None => self.open_file(r),
+        }
+    }
+
+    fn open_file(self: &Arc<Tree>, r: &OpenRequest) -> VfsResult<Opened> {
+        let (file, created, path) = self.find_or_create(r)?;
+        let stat = file.stat();
+        let node = Arc::new(RamNode::new(Arc::clone(self), file));
+        Ok(Opened { node, created, path, stream: None, stat })
+    }
+
+    /// Opens a named stream, and creates its file before it.
+    fn open_stream(self: &Arc<Tree>, r: &OpenRequest, name: &StreamName) -> VfsResult<Opened> {
+        if r.kind == Some(Kind::Directory) {
+            return Err(VfsError::NotDirectory);
+        }
+        let mode = if r.mode == OpenMode::Open { OpenMode::Open } else { OpenMode::OpenOrCreate };
+        let (file, _, path) = self.find_or_create(&OpenRequest { mode, kind: None, ..r.clone() })?;
+        let (name, stream, created) = match file.stream(name) {
+            Some(_) if r.mode == OpenMode::Create => return Err(VfsError::Exists),
+            Some((name, stream)) => (name, stream, false),
+            None if r.mode == OpenMode::Open => return Err(VfsError::NotFound),
+            None => {
+                let data = Inode::file(file.id, Arc::clone(&self.store), self.now(), self.discards);
+                (name.clone(), file.add_stream(name, data, self.now())?, true)
+            }
+        };
+        let node = RamNode::of_stream(Arc::clone(self), file, stream);
+        let stat = node.metadata();
+        Ok(Opened { node: Arc::new(node), created, path, stream: Some(name), stat })
+    }
+
+    /// The file at the request's path, whether it was created now, and its path as stored.
+    fn find_or_create(&self, r: &OpenRequest) -> VfsResult<(Arc<Inode>, bool, VfsPath)> {
         if r.path.is_root() {
-            return self.existing(Arc::clone(&self.root), VfsPath::root(), r);
+            allow(&self.root, r)?;
+            return Ok((Arc::clone(&self.root), false, VfsPath::root()));
         }
         let (directory, name, mut path) = self.above(&r.path)?;
         match directory.child(&fold(name)) {
             Some(child) => {
                 path.push(child.name);
-                self.existing(child.inode, VfsPath::from_parts(path), r)
+                allow(&child.inode, r)?;
+                Ok((child.inode, false, VfsPath::from_parts(path)))
             }
             None if r.mode == OpenMode::Open => Err(VfsError::NotFound),
             None => {
@@ -186,23 +227,9 @@ impl Tree {
                 self.store.charge(name_cost(name))?;
                 self.enter(&directory, name, &inode);
                 path.push(name.to_owned());
-                Ok(self.opened(inode, true, VfsPath::from_parts(path)))
+                Ok((inode, true, VfsPath::from_parts(path)))
             }
         }
-    }
-
-    fn existing(self: &Arc<Tree>, inode: Arc<Inode>, path: VfsPath, r: &OpenRequest) -> VfsResult<Opened> {
-        match (r.mode, r.kind, inode.kind) {
-            (OpenMode::Create, ..) => Err(VfsError::Exists),
-            (_, Some(Kind::File), Kind::Directory) => Err(VfsError::IsDirectory),
-            (_, Some(Kind::Directory), Kind::File) => Err(VfsError::NotDirectory),
-            _ => Ok(self.opened(inode, false, path)),
-        }
-    }
-
-    fn opened(self: &Arc<Tree>, inode: Arc<Inode>, created: bool, path: VfsPath) -> Opened {
-        let stat = inode.stat();
-        Opened { node: Arc::new(RamNode::new(Arc::clone(self), inode)), created, path, stat }
     }
 
     /// A new file without a name.
@@ -305,6 +332,16 @@ impl Tree {
 
     fn now(&self) -> Timestamp {
         now(&self.env)
+    }
+}
+
+/// Whether an existing file is what a request wants.
+fn allow(inode: &Inode, r: &OpenRequest) -> VfsResult<()> {
+    match (r.mode, r.kind, inode.kind) {
+        (OpenMode::Create, ..) => Err(VfsError::Exists),
+        (_, Some(Kind::File), Kind::Directory) => Err(VfsError::IsDirectory),
+        (_, Some(Kind::Directory), Kind::File) => Err(VfsError::NotDirectory),
+        _ => Ok(()),
     }
 }
 

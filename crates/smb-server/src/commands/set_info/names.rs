@@ -251,6 +251,7 @@ async fn find(r: &Request, path: &VfsPath) -> Result<Opened, VfsError> {
     let vfs = r.tree.share.vfs().ok_or(VfsError::Unsupported)?;
     let request = OpenRequest {
         path: path.clone(),
+        stream: None,
         mode: OpenMode::Open,
         kind: None,
         rights: Rights { read: false, write: false },

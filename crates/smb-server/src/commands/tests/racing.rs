@@ -137,6 +137,7 @@ async fn check_paths(w: &World, changing: &AtomicUsize) {
         let path = f.file.path_of(open.persistent);
         let request = OpenRequest {
             path: path.clone(),
+            stream: None,
             mode: vfs::OpenMode::Open,
             kind: None,
             rights: vfs::Rights { read: false, write: false },

@@ -11,7 +11,7 @@ use smb_wire::ioctl::ZeroData;
 use smb_wire::msg::{FsctlCode, IoctlFlags, IoctlRequest, SecurityInformation};
 use vfs::{
     BasicChange, Data, DirEntry, ExtendedAttribute, FileKey, Kind, Node, OpenRequest, Opened, Space, Stat,
-    Vfs, VfsPath, VfsResult, VolumeInfo, Want,
+    StreamInfo, StreamName, Vfs, VfsPath, VfsResult, VolumeInfo, Want,
 };
 
 use super::*;
@@ -81,6 +81,9 @@ impl Node for WatchedNode {
         is_empty(c: &Ctx) -> Io<VfsResult<bool>>;
         extended_attributes(c: &Ctx) -> Io<VfsResult<Vec<ExtendedAttribute>>>;
         set_extended_attributes(c: &Ctx, set: Vec<ExtendedAttribute>) -> Io<VfsResult<()>>;
+        streams(c: &Ctx) -> Io<VfsResult<Vec<StreamInfo>>>;
+        remove_stream(c: &Ctx, name: &StreamName) -> Io<VfsResult<()>>;
+        rename_stream(c: &Ctx, from: &StreamName, to: Option<&StreamName>, replace: bool) -> Io<VfsResult<()>>;
     }
 
     fn flush(&self, c: &Ctx) -> Io<VfsResult<()>> {
