@@ -62,7 +62,8 @@ pub trait Vfs: Send + Sync + 'static {
     /// that comes back is the one stored. Never truncates: the server does that after its share-mode check.
     ///
     /// # Errors
-    /// `NotFound` (last component, or the stream), `Unsupported` for a stream where there are none, `PathNotFound` (an earlier one), `Exists`, `IsDirectory`, `NotDirectory`, …
+    /// `NotFound` (last component, or the stream), `Unsupported` for a stream where there are none, `PathNotFound` (an
+    /// earlier one), `Exists`, `IsDirectory`, `NotDirectory`, …
     fn open(&self, c: &Ctx, request: OpenRequest) -> Io<VfsResult<Opened>>;
 
     /// Removes the name `path` of the file `id` (an empty directory too). Open nodes stay usable.
@@ -183,12 +184,12 @@ pub trait Node: Any + Send + Sync {
     }
 
     /// Renames the named stream `from` to `to`, or moves its data to the unnamed stream if `to` is `None`
-    /// (MS-FSA 2.1.5.15.12.1). A change of case only is a rename. Nodes that are open on `from` stay usable after a rename;
-    /// after a move to the unnamed stream they are open on a removed one.
+    /// (MS-FSA 2.1.5.15.12.1). A change of case only is a rename. Nodes that are open on `from` stay usable after a
+    /// rename; after a move to the unnamed stream they are open on a removed one.
     ///
     /// # Errors
-    /// `NotFound`; `Exists` when `to` exists and `replace` is false; `InvalidArgument` when it exists and is not empty, and
-    /// for the unnamed stream of a directory.
+    /// `NotFound`; `Exists` when `to` exists and `replace` is false; `InvalidArgument` when it exists and is not empty,
+    /// and for the unnamed stream of a directory.
     fn rename_stream(
         &self,
         _: &Ctx,
@@ -199,8 +200,8 @@ pub trait Node: Any + Send + Sync {
         Io::Done(Err(VfsError::Unsupported))
     }
 
-    /// The security descriptor stored with the file, self-relative (MS-DTYP 2.4.6); `None` if none was ever set, or none
-    /// can be: never because it cannot be read.
+    /// The security descriptor stored with the file, self-relative (MS-DTYP 2.4.6); `None` if none was ever set, or
+    /// none can be: never because it cannot be read.
     ///
     /// # Errors
     /// `Damaged` when there is one that cannot be understood, …

@@ -1,7 +1,7 @@
 //! Names of streams (MS-FSCC 2.1.5.3, 2.1.5.4).
 //!
-//! A path in a CREATE is `path[:stream[:type]]`. The type is `$DATA` or left out. `path::$DATA` is the unnamed stream, as
-//! is `path` alone. On a directory `:$I30:$INDEX_ALLOCATION` and `::$INDEX_ALLOCATION` mean the directory itself.
+//! A path in a CREATE is `path[:stream[:type]]`. The type is `$DATA` or left out. `path::$DATA` is the unnamed stream,
+//! as is `path` alone. On a directory `:$I30:$INDEX_ALLOCATION` and `::$INDEX_ALLOCATION` mean the directory itself.
 
 use std::fmt;
 use std::sync::Arc;
@@ -97,8 +97,8 @@ impl StreamPart {
 }
 
 impl VfsPath {
-    /// Parses `path[:stream[:type]]`, as a CREATE carries it: [`VfsPath::parse`] of what precedes the first colon of the
-    /// last component, and [`StreamPart::parse`] of the rest. An empty path with a stream is the root's stream.
+    /// Parses `path[:stream[:type]]`, as a CREATE carries it: [`VfsPath::parse`] of what precedes the first colon of
+    /// the last component, and [`StreamPart::parse`] of the rest. An empty path with a stream is the root's stream.
     ///
     /// # Errors
     /// See [`PathError`]; `Stream` for a colon in an earlier component and for a type that there is not.

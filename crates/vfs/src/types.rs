@@ -201,8 +201,8 @@ pub struct Rights {
 pub struct OpenRequest {
     /// Where.
     pub path: VfsPath,
-    /// A named stream of the file or directory at `path`; `mode` is about the stream then. Creating the stream of a file
-    /// that does not exist creates the file first.
+    /// A named stream of the file or directory at `path`; `mode` is about the stream then. Creating the stream of a
+    /// file that does not exist creates the file first.
     pub stream: Option<StreamName>,
     /// Whether to create.
     pub mode: OpenMode,

@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicBool;
 use rustix::fs::{StatVfsMountFlags, Statx};
 use rustix::io::Errno;
 
+use super::streams::store::Home;
 use super::volume;
 use crate::FileKey;
 
@@ -33,6 +34,8 @@ pub(super) struct Device {
     pub(super) told_cached: AtomicBool,
     /// It takes `user.*` attributes. Asked when it is first met; a refusal later is a failure, not the lack of them.
     pub(super) attributes: bool,
+    /// Where large streams are.
+    pub(super) home: Home,
     /// A refusal to keep something has been logged.
     pub(super) refused: AtomicBool,
 }
@@ -82,6 +85,7 @@ impl Device {
             direct: AtomicBool::new(!memory),
             told_cached: AtomicBool::new(false),
             attributes,
+            home: Home::default(),
             refused: AtomicBool::new(false),
         })
     }

@@ -10,7 +10,8 @@
 //! cannot have are shown, see [`visible`].
 //!
 //! **What Linux has no place for** (DOS attributes, creation time, security descriptors, extended attributes) is kept
-//! in `user.*` extended attributes; layout and fallbacks in [`stored`]. Identities of files and file systems: [`volume`].
+//! in `user.*` extended attributes; layout and fallbacks in [`stored`]. Identities of files and file systems:
+//! [`volume`]. Named streams: [`streams`].
 //!
 //! **I/O model.** What cannot block is done at once: reads of cached data (`RWF_NOWAIT`), everything on a memory file
 //! system, metadata of an open file that is already loaded. The rest goes to a small pool of threads. Buffered
@@ -43,13 +44,14 @@ mod open;
 mod place;
 mod reserved;
 mod stored;
+mod streams;
 mod transfer;
 mod unbuffered;
 mod visible;
 mod volume;
 
 use std::collections::HashMap;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -144,8 +146,9 @@ impl HostDir {
             cluster: 4096,
             name_max: 255,
             read_only: options.read_only || device.read_only,
-            named_streams: false,
+            named_streams: device.attributes,
         };
+        device.find_store(root.as_fd());
         let tree = Tree {
             root: Arc::new(root),
             root_device: device::number(&stat),

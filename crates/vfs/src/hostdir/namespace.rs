@@ -8,6 +8,7 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, Statx};
 use rustix::io::{self, Errno};
 
 use super::place::{Entry, Place, join, last, lstatx};
+use super::streams::store::{Doomed, refuse};
 use super::{Tree, device, node, visible};
 use crate::{FileKey, Kind, VfsError, VfsPath, VfsResult};
 
@@ -34,6 +35,7 @@ impl Tree {
     /// See [`crate::Vfs::remove`].
     pub(super) fn remove(&self, path: &VfsPath, id: FileKey) -> VfsResult<()> {
         self.may_change()?;
+        refuse(path)?;
         let (place, name) = self.above(path)?;
         let _changing = self.changing(&place.stat).lock();
         let entry = self.entry(&place, name)?;
@@ -43,7 +45,11 @@ impl Tree {
             Kind::Directory => AtFlags::REMOVEDIR,
             Kind::File => AtFlags::empty(),
         };
+        let doomed = self.doomed(&place, &entry.name)?;
         rustix::fs::unlinkat(&entry.place.fd, &*entry.name, flags)?;
+        if let Some(doomed) = doomed {
+            doomed.remove();
+        }
         if let Some(shared) = self.shared(id) {
             shared.slow_close.store(true, Ordering::Relaxed);
         }
@@ -53,6 +59,8 @@ impl Tree {
     /// See [`crate::Vfs::rename`].
     pub(super) fn rename(&self, from: &VfsPath, id: FileKey, to: &VfsPath, replace: bool) -> VfsResult<()> {
         self.may_change()?;
+        refuse(from)?;
+        refuse(to).map_err(|_| VfsError::AccessDenied)?;
         let ((source, old), (place, name)) = (self.above(from)?, self.above(to)?);
         let _changing = self.changing_both(&source.stat, &place.stat);
         let from = self.entry(&source, old)?;
@@ -78,7 +86,11 @@ impl Tree {
                     rustix::fs::unlinkat(&from.place.fd, &*from.name, AtFlags::empty())?;
                 } else {
                     // Over the old name first, so that there is no moment without the file.
+                    let doomed = self.doomed(&place, &there)?;
                     rustix::fs::renameat(&from.place.fd, &*from.name, &place.fd, &*there)?;
+                    if let Some(doomed) = doomed {
+                        doomed.remove();
+                    }
                 }
                 if there != name {
                     rustix::fs::renameat(&place.fd, &*there, &place.fd, name)?;
@@ -93,6 +105,8 @@ impl Tree {
     /// See [`crate::Vfs::link`].
     pub(super) fn link(&self, from: &VfsPath, id: FileKey, to: &VfsPath, replace: bool) -> VfsResult<()> {
         self.may_change()?;
+        refuse(from)?;
+        refuse(to).map_err(|_| VfsError::AccessDenied)?;
         let ((source, old), (place, name)) = (self.above(from)?, self.above(to)?);
         let _changing = self.changing_both(&source.stat, &place.stat);
         let from = self.entry(&source, old)?;
@@ -108,14 +122,25 @@ impl Tree {
         self.give_way(&from, &place, &there, replace)?;
         // Under a name of our own first, then over the old one: there is no moment without it.
         let beside = link_beside(&file, &from.stat, &place)?;
+        let doomed = self.doomed(&place, &there)?;
         let moved = rustix::fs::renameat(&place.fd, &*beside, &place.fd, &*there);
         // Two names of one file: the rename does nothing then (POSIX), and says that it succeeded.
         let _ = rustix::fs::unlinkat(&place.fd, &*beside, AtFlags::empty());
         moved?;
+        if let Some(doomed) = doomed {
+            doomed.remove();
+        }
         if there != name {
             rustix::fs::renameat(&place.fd, &*there, &place.fd, name)?;
         }
         Ok(())
+    }
+
+    /// The large streams of a file that is about to lose its name `name`.
+    fn doomed(&self, place: &Place, name: &str) -> VfsResult<Option<Doomed>> {
+        let stat = lstatx(&place.fd, name)?;
+        let device = self.devices.lock().get(&device::number(&stat)).cloned();
+        Ok(device.and_then(|device| Doomed::of(&device, &place.fd, name, &stat)))
     }
 
     /// The name in `place` that `name` (as on the disk) would meet.

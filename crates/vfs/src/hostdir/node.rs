@@ -12,7 +12,7 @@ use super::device::{self, Device};
 use super::listing::Listing;
 use super::stored::{self, Dos, KEPT, Stored};
 use super::unbuffered::Direct;
-use super::{Tree, listing, reserved};
+use super::{Tree, listing, reserved, volume};
 use crate::pool::Line;
 use crate::{
     Attributes, BasicChange, DirEntry, ExtendedAttribute, FileKey, Kind, Stat, Timestamp, VfsError, VfsResult,
@@ -101,6 +101,13 @@ impl Drop for Open {
     }
 }
 
+impl HostNode {
+    /// The same open once more.
+    pub(super) fn again(&self) -> HostNode {
+        HostNode { open: Arc::clone(&self.open) }
+    }
+}
+
 impl Open {
     pub(super) fn stat(&self) -> VfsResult<Stat> {
         let stat = statx(&*self.fd)?;
@@ -149,7 +156,12 @@ impl Open {
         if dos == before {
             return Ok(());
         }
-        match stored::set_dos(&self.fd, &self.shared.device, &dos) {
+        let set = || stored::set_dos(&self.fd, &self.shared.device, &dos);
+        let done = match set() {
+            Err(VfsError::AttributeTooLarge) if self.make_room()? => set(),
+            done => done,
+        };
+        match done {
             Ok(()) => self.shared.stored.lock().dos = Some(dos),
             Err(VfsError::Unsupported) if dos.attributes == before.attributes => {}
             Err(e) => return Err(e),
@@ -160,7 +172,11 @@ impl Open {
     pub(super) fn set_extended(&self, set: &[ExtendedAttribute]) -> VfsResult<()> {
         self.shared.tree.may_change()?;
         let _setting = self.shared.setting.lock();
-        let done = stored::set_extended(&self.fd, &self.shared.device, set);
+        let put = || stored::set_extended(&self.fd, &self.shared.device, set);
+        let done = match put() {
+            Err(VfsError::AttributeTooLarge) if self.make_room()? => put(),
+            done => done,
+        };
         let now = Stored::load(stored::Target::Fd(&self.fd), &self.shared.device);
         self.shared.stored.lock().ea_size = now.ea_size;
         done
@@ -168,7 +184,12 @@ impl Open {
 
     pub(super) fn set_security(&self, descriptor: &[u8]) -> VfsResult<()> {
         self.shared.tree.may_change()?;
-        stored::set_security(&self.fd, &self.shared.device, descriptor)
+        match stored::set_security(&self.fd, &self.shared.device, descriptor) {
+            Err(VfsError::AttributeTooLarge) if self.make_room()? => {
+                stored::set_security(&self.fd, &self.shared.device, descriptor)
+            }
+            done => done,
+        }
     }
 
     pub(super) fn flush(&self) -> VfsResult<()> {
@@ -244,7 +265,10 @@ impl Tree {
         {
             return Ok(device);
         }
-        let device = Arc::new(Device::of(fd, self.options.shared)?);
+        let device = Arc::new(Device::of(&fd, self.options.shared)?);
+        if let Ok(top) = volume::top(fd.as_fd()) {
+            device.find_store(top.as_fd());
+        }
         if !device.memory {
             self.all_memory.store(false, Ordering::Relaxed);
         }

@@ -153,6 +153,11 @@ fn stored(root: BorrowedFd<'_>) -> Result<u128, Errno> {
     }
 }
 
+/// The topmost directory of the file system of `fd` that is mounted.
+pub(super) fn top(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+    Mount::of(fd).ok_or(Errno::NOENT)?.open()
+}
+
 /// A line of `/proc/self/mountinfo`.
 struct Mount {
     /// Which directory of the file system it shows.
