@@ -32,7 +32,7 @@ use parking_lot::Mutex;
 use smb_wire::msg::{CompletionFilter, LeaseState};
 use smb_wire::{AccessMask, NtStatus};
 use tokio::sync::{Mutex as AsyncMutex, MutexGuard, Notify, oneshot};
-use vfs::{NodeId, VfsPath};
+use vfs::{FileKey, VfsPath};
 
 use self::caching::{Caching, Contention, Held, HolderId, LeaseId, Operation, Situation, Wish};
 use self::locks::{LockRange, LockRefusal, LockTable};
@@ -43,12 +43,12 @@ use crate::share::Share;
 /// All files that are open.
 #[derive(Default)]
 pub(crate) struct FileTable {
-    by_id: Mutex<HashMap<NodeId, Arc<FileState>>>,
+    by_id: Mutex<HashMap<FileKey, Arc<FileState>>>,
 }
 
 /// One open file.
 pub(crate) struct FileState {
-    id: NodeId,
+    id: FileKey,
     state: Mutex<State>,
     /// Held while this file is renamed.
     naming: AsyncMutex<()>,
@@ -165,7 +165,7 @@ pub(crate) struct Joined {
 pub(crate) struct Removal {
     pub(crate) share: Arc<Share>,
     pub(crate) path: VfsPath,
-    pub(crate) id: NodeId,
+    pub(crate) id: FileKey,
 }
 
 /// What an open leaves behind.
@@ -178,7 +178,7 @@ pub(crate) struct Left {
 }
 
 /// See [`FileTable::claim`].
-pub(crate) struct Claim<'t>(&'t FileTable, NodeId);
+pub(crate) struct Claim<'t>(&'t FileTable, FileKey);
 
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
@@ -196,7 +196,7 @@ impl FileTable {
     pub(crate) fn join(
         &self,
         namespace: &Namespace,
-        id: NodeId,
+        id: FileKey,
         snapshot: Snapshot,
         member: Member,
         joining: Joining,
@@ -266,7 +266,7 @@ impl FileTable {
     }
 
     /// A file that is open.
-    pub(crate) fn find(&self, id: NodeId) -> Option<Arc<FileState>> {
+    pub(crate) fn find(&self, id: FileKey) -> Option<Arc<FileState>> {
         self.by_id.lock().get(&id).cloned()
     }
 
@@ -277,7 +277,7 @@ impl FileTable {
     }
 
     /// Keeps a file from being opened while a rename replaces it; `None` when it is open.
-    pub(crate) fn claim(&self, id: NodeId) -> Option<Claim<'_>> {
+    pub(crate) fn claim(&self, id: FileKey) -> Option<Claim<'_>> {
         match self.by_id.lock().entry(id) {
             Entry::Occupied(_) => None,
             Entry::Vacant(v) => {
@@ -290,7 +290,7 @@ impl FileTable {
     }
 
     /// Whether an open in this mode could join a file, without joining it.
-    pub(crate) fn admits(&self, id: NodeId, mode: ShareMode) -> bool {
+    pub(crate) fn admits(&self, id: FileKey, mode: ShareMode) -> bool {
         let files = self.by_id.lock();
         files.get(&id).is_none_or(|f| f.state.lock().members.iter().all(|m| m.mode.compatible(mode)))
     }
@@ -313,7 +313,7 @@ impl FileTable {
     pub(crate) fn renamed(
         &self,
         share: &Arc<Share>,
-        id: NodeId,
+        id: FileKey,
         from: &VfsPath,
         to: &VfsPath,
         record: impl FnOnce(),
@@ -431,7 +431,7 @@ impl StreamEntry {
 }
 
 impl FileState {
-    fn new(id: NodeId) -> FileState {
+    fn new(id: FileKey) -> FileState {
         FileState {
             id,
             state: Mutex::default(),
@@ -551,7 +551,7 @@ impl FileState {
     }
 
     /// Which file it is.
-    pub(crate) fn id(&self) -> NodeId {
+    pub(crate) fn id(&self) -> FileKey {
         self.id
     }
 

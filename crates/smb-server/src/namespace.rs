@@ -33,7 +33,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use tokio::sync::{MutexGuard, OwnedRwLockReadGuard, OwnedRwLockWriteGuard};
-use vfs::{NodeId, VfsPath};
+use vfs::{FileKey, VfsPath};
 
 use self::log::{Key, Log};
 use crate::files::{FileState, FileTable};
@@ -83,7 +83,7 @@ impl Namespace {
         snapshot: Snapshot,
         share: &Arc<Share>,
         path: &VfsPath,
-        id: NodeId,
+        id: FileKey,
     ) -> bool {
         let moves = |(s, from): &(Arc<Share>, VfsPath)| Arc::ptr_eq(s, share) && path.starts_with(from);
         let moving = self.moving_count.load(Ordering::Acquire) > 0 && self.moving.lock().iter().any(moves);
@@ -155,7 +155,7 @@ impl<'n> Change<'n> {
     }
 
     /// Names what is about to change: a name, and the file that has it or gets it.
-    pub(crate) fn touch(&mut self, path: &VfsPath, id: NodeId) {
+    pub(crate) fn touch(&mut self, path: &VfsPath, id: FileKey) {
         for key in [Key::name(path), Key::File(id)] {
             if !self.keys.contains(&key) {
                 self.keys.push(key);
@@ -182,7 +182,7 @@ impl<'n> Change<'n> {
     }
 
     /// The backend has renamed: the opens of the file follow.
-    pub(crate) fn renamed(&self, files: &FileTable, id: NodeId, from: &VfsPath, to: &VfsPath) {
+    pub(crate) fn renamed(&self, files: &FileTable, id: FileKey, from: &VfsPath, to: &VfsPath) {
         // The change may go on: what the backend said before this is old already.
         files.renamed(&self.share, id, from, to, || self.namespace.log.record(&self.share, &self.keys));
         self.share.watches.renamed(from, to);

@@ -29,6 +29,7 @@ fn main() {
 fn request(path: &str, mode: OpenMode, kind: Kind) -> OpenRequest {
     OpenRequest {
         path: VfsPath::parse(path).expect("a legal path"),
+        stream: None,
         mode,
         kind: Some(kind),
         rights: Rights { read: true, write: true },

@@ -21,21 +21,25 @@ pub mod conformance;
 mod error;
 mod fold;
 mod hostdir;
+mod identity;
 mod path;
 mod pool;
 mod ram;
 mod short;
+mod stream;
 mod types;
 
 pub use arena::Data;
 pub use error::VfsError;
 pub use hostdir::{HostDir, HostDirOptions};
+pub use identity::{FileKey, StreamKey, serial};
 pub use path::{PathError, VfsPath};
 pub use ram::{LEND_MIN, RamFs, RamOptions};
 pub use short::{is_short, short_name};
+pub use stream::{StreamName, StreamPart};
 pub use types::{
-    Attributes, BasicChange, DirEntry, ExtendedAttribute, Kind, NodeId, OpenMode, OpenRequest, Opened,
-    Rights, Space, Stat, Timestamp, VolumeInfo, Want,
+    Attributes, BasicChange, DirEntry, ExtendedAttribute, Kind, OpenMode, OpenRequest, Opened, Rights, Space,
+    Stat, StreamInfo, Timestamp, VolumeInfo, Want,
 };
 
 use std::any::Any;
@@ -60,39 +64,41 @@ pub trait Vfs: Send + Sync + 'static {
     /// that comes back is the one stored. Never truncates: the server does that after its share-mode check.
     ///
     /// # Errors
-    /// `NotFound` (last component), `PathNotFound` (an earlier one), `Exists`, `IsDirectory`, `NotDirectory`, …
+    /// `NotFound` (last component, or the stream), `Unsupported` for a stream where there are none, `PathNotFound` (an
+    /// earlier one), `Exists`, `IsDirectory`, `NotDirectory`, …
     fn open(&self, c: &Ctx, request: OpenRequest) -> Io<VfsResult<Opened>>;
 
     /// Removes the name `path` of the file `id` (an empty directory too). Open nodes stay usable.
     ///
     /// # Errors
     /// `Stale` when the name means another file by now, `NotEmpty`, …
-    fn remove(&self, c: &Ctx, path: &VfsPath, id: NodeId) -> Io<VfsResult<()>>;
+    fn remove(&self, c: &Ctx, path: &VfsPath, id: FileKey) -> Io<VfsResult<()>>;
 
     /// Renames `from` (the file `id`) to `to`, replacing a file there if `replace`. A change of case only is a
     /// rename.
     ///
     /// # Errors
     /// `Stale`, `Exists`, `PathNotFound`, `NotEmpty` or `IsDirectory` for what cannot be replaced, …
-    fn rename(&self, c: &Ctx, from: &VfsPath, id: NodeId, to: &VfsPath, replace: bool) -> Io<VfsResult<()>>;
+    fn rename(&self, c: &Ctx, from: &VfsPath, id: FileKey, to: &VfsPath, replace: bool) -> Io<VfsResult<()>>;
 
     /// Gives the file `id` at `from` a second name `to`.
     ///
     /// # Errors
     /// As [`Vfs::rename`]; `Unsupported` where there are no hard links, `IsDirectory` for a directory.
-    fn link(&self, c: &Ctx, from: &VfsPath, id: NodeId, to: &VfsPath, replace: bool) -> Io<VfsResult<()>>;
+    fn link(&self, c: &Ctx, from: &VfsPath, id: FileKey, to: &VfsPath, replace: bool) -> Io<VfsResult<()>>;
 }
 
 /// One open of a file or directory. Dropping it closes it. (`Any`, so that a backend knows its own in
 /// [`Node::copy_to`].)
 pub trait Node: Any + Send + Sync {
-    /// Which file this is: equal for all opens of one file, never reused while any is open.
-    fn id(&self) -> NodeId;
+    /// Which file this is: equal for all opens of one file, also after a restart.
+    fn id(&self) -> FileKey;
 
-    /// What it is.
+    /// What it is. A named stream is a file, also that of a directory.
     fn kind(&self) -> Kind;
 
-    /// Size, times, attributes now.
+    /// Size, times, attributes now. On a named stream the size and the allocation are the stream's, the rest is the
+    /// file's.
     fn stat(&self, c: &Ctx) -> Io<VfsResult<Stat>>;
 
     /// Sets what is `Some`; the rest stays.
@@ -167,8 +173,38 @@ pub trait Node: Any + Send + Sync {
     /// Whether a directory has no entries.
     fn is_empty(&self, c: &Ctx) -> Io<VfsResult<bool>>;
 
-    /// The security descriptor stored with the file, self-relative (MS-DTYP 2.4.6); `None` if none was ever set, or none
-    /// can be: never because it cannot be read.
+    /// The named streams of the file or directory, in no order (MS-FSCC 2.4.49). The unnamed stream is not among them.
+    fn streams(&self, _: &Ctx) -> Io<VfsResult<Vec<StreamInfo>>> {
+        Io::Done(Ok(Vec::new()))
+    }
+
+    /// Removes a named stream. Nodes that are open on it may fail with `Stale` from then on.
+    ///
+    /// # Errors
+    /// `NotFound`, …
+    fn remove_stream(&self, _: &Ctx, _: &StreamName) -> Io<VfsResult<()>> {
+        Io::Done(Err(VfsError::Unsupported))
+    }
+
+    /// Renames the named stream `from` to `to`, or moves its data to the unnamed stream if `to` is `None`
+    /// (MS-FSA 2.1.5.15.12.1). A change of case only is a rename. Nodes that are open on `from` stay usable after a
+    /// rename; after a move to the unnamed stream they are open on a removed one.
+    ///
+    /// # Errors
+    /// `NotFound`; `Exists` when `to` exists and `replace` is false; `InvalidArgument` when it exists and is not empty,
+    /// and for the unnamed stream of a directory.
+    fn rename_stream(
+        &self,
+        _: &Ctx,
+        _from: &StreamName,
+        _to: Option<&StreamName>,
+        _replace: bool,
+    ) -> Io<VfsResult<()>> {
+        Io::Done(Err(VfsError::Unsupported))
+    }
+
+    /// The security descriptor stored with the file, self-relative (MS-DTYP 2.4.6); `None` if none was ever set, or
+    /// none can be: never because it cannot be read.
     ///
     /// # Errors
     /// `Damaged` when there is one that cannot be understood, …

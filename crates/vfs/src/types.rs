@@ -5,16 +5,7 @@ use std::sync::Arc;
 use arena::Arena;
 use bitflags::bitflags;
 
-use crate::{Node, VfsPath};
-
-/// Identity of a file: the volume's serial number and the file's number on it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct NodeId {
-    /// The volume.
-    pub volume: u64,
-    /// The file on the volume.
-    pub file: u64,
-}
+use crate::{FileKey, Node, StreamName, VfsPath};
 
 /// File or directory. Anything else (a device, a socket, a link that leads out) is not shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +71,7 @@ impl Attributes {
 #[derive(Clone, Copy, Debug)]
 pub struct Stat {
     /// Which file.
-    pub id: NodeId,
+    pub id: FileKey,
     /// What it is.
     pub kind: Kind,
     /// End of file, in bytes (0 for a directory).
@@ -138,6 +129,17 @@ pub struct ExtendedAttribute {
     pub value: Vec<u8>,
 }
 
+/// One named stream.
+#[derive(Clone, Debug)]
+pub struct StreamInfo {
+    /// The name as stored.
+    pub name: StreamName,
+    /// End of data, in bytes.
+    pub size: u64,
+    /// Space taken, in bytes.
+    pub allocation: u64,
+}
+
 /// Facts about a mounted tree.
 #[derive(Clone, Debug)]
 pub struct VolumeInfo {
@@ -145,8 +147,8 @@ pub struct VolumeInfo {
     pub label: String,
     /// File system name shown to clients; "NTFS" is what Windows programs look for.
     pub file_system: String,
-    /// Stable serial number.
-    pub serial: u64,
+    /// Which file system the root lies on ([`FileKey::volume`]); stable.
+    pub volume: u128,
     /// When it was made.
     pub created: Timestamp,
     /// Names differ by case.
@@ -161,6 +163,8 @@ pub struct VolumeInfo {
     pub read_only: bool,
     /// Files can be opened by [`crate::short_name`] too.
     pub short_names: bool,
+    /// Files and directories can have named streams.
+    pub named_streams: bool,
 }
 
 /// Space, in bytes.
@@ -199,9 +203,12 @@ pub struct Rights {
 pub struct OpenRequest {
     /// Where.
     pub path: VfsPath,
+    /// A named stream of the file or directory at `path`; `mode` is about the stream then. Creating the stream of a
+    /// file that does not exist creates the file first.
+    pub stream: Option<StreamName>,
     /// Whether to create.
     pub mode: OpenMode,
-    /// What it must be; `None`: either (a creation makes a file).
+    /// What it must be; `None`: either (a creation makes a file). A stream is a file, whatever it is a stream of.
     pub kind: Option<Kind>,
     /// What it will be used for.
     pub rights: Rights,
@@ -217,10 +224,12 @@ pub struct OpenRequest {
 pub struct Opened {
     /// The node.
     pub node: Arc<dyn Node>,
-    /// Whether this call created it.
+    /// Whether this call created it: the stream, where one was asked for.
     pub created: bool,
     /// The path as stored (case and all).
     pub path: VfsPath,
+    /// The name as stored of the named stream that was asked for.
+    pub stream: Option<StreamName>,
     /// Its metadata after the open.
     pub stat: Stat,
 }

@@ -395,6 +395,7 @@ impl<'a> Plan<'a> {
     fn request(&self, path: &VfsPath, mode: OpenMode, kind: Option<Kind>, rights: Rights) -> OpenRequest {
         OpenRequest {
             path: path.clone(),
+            stream: None,
             mode,
             kind,
             rights,

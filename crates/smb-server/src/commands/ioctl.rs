@@ -133,14 +133,11 @@ async fn of_file(
 /// An identifier that the file keeps: it is made of what makes it the file it is.
 fn object_id(f: &FileOpen) -> ObjectIdBuffer {
     let id = f.node.id();
-    let (mut object, mut volume) = ([0; 16], [0; 16]);
-    object[..8].copy_from_slice(&id.volume.to_le_bytes());
-    object[8..].copy_from_slice(&id.file.to_le_bytes());
-    volume[..8].copy_from_slice(&id.volume.to_le_bytes());
+    let (object, volume) = (Guid(id.file.to_le_bytes()), Guid(id.volume.to_le_bytes()));
     ObjectIdBuffer {
-        object_id: Guid(object),
-        birth_volume_id: Guid(volume),
-        birth_object_id: Guid(object),
+        object_id: object,
+        birth_volume_id: volume,
+        birth_object_id: object,
         domain_id: Guid::default(),
     }
 }

@@ -168,7 +168,7 @@ fn push(list: &mut DirectoryList<'_>, entry: &DirEntry, short: bool) -> Result<F
         allocation_size: s.allocation,
         file_attributes: file_attributes(s),
         ea_size: s.ea_size,
-        file_id: u128::from(s.id.file),
+        file_id: s.id.file,
         short_name: short.as_utf16(),
         name: name.as_utf16(),
         ..DirectoryEntry::default()

@@ -5,7 +5,7 @@ use smb_wire::{AccessMask, ShareAccess};
 use super::*;
 use crate::share::ShareTarget;
 
-pub(crate) const FILE: NodeId = NodeId { volume: 1, file: 1 };
+pub(crate) const FILE: FileKey = FileKey { volume: 1, file: 1 };
 
 pub(crate) fn share() -> Arc<Share> {
     Arc::new(Share {

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use rustc_hash::FxHasher;
-use vfs::{NodeId, VfsPath};
+use vfs::{FileKey, VfsPath};
 
 use crate::share::Share;
 
@@ -36,7 +36,7 @@ pub(super) enum Key {
     /// A name: the hash of its path without regard to case. Two names with one hash cost a retry, nothing else.
     Name(u64),
     /// A file, under whatever name and in whatever share.
-    File(NodeId),
+    File(FileKey),
     /// All names of the share.
     Tree,
 }
@@ -78,7 +78,7 @@ impl Log {
         snapshot: Snapshot,
         share: &Arc<Share>,
         path: &VfsPath,
-        id: NodeId,
+        id: FileKey,
     ) -> bool {
         if self.snapshot() == snapshot {
             return true;

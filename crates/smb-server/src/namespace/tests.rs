@@ -20,7 +20,7 @@ async fn an_open_that_a_change_overtook_starts_again() {
 #[tokio::test]
 async fn renames() {
     let (t, n, s, other) = (FileTable::default(), Namespace::default(), share(), share());
-    let id = |file| NodeId { volume: 1, file };
+    let id = |file| FileKey { volume: 1, file };
     let at = |file, m| join_at(&t, &n, id(file), n.snapshot(), m);
     let f = at(2, member(2, &s, "d\\f")).expect("joins");
     at(2, member(3, &s, "x")).expect("joins");
@@ -40,7 +40,7 @@ async fn renames() {
 #[tokio::test]
 async fn a_change_that_hangs_holds_up_its_own_share_only() {
     let (t, n, s, other) = (FileTable::default(), Namespace::default(), share(), share());
-    let (d, e) = (NodeId { volume: 1, file: 2 }, NodeId { volume: 2, file: 2 });
+    let (d, e) = (FileKey { volume: 1, file: 2 }, FileKey { volume: 2, file: 2 });
     let f = join_at(&t, &n, d, n.snapshot(), member(1, &s, "d")).expect("the first");
     let g = join_at(&t, &n, e, n.snapshot(), member(2, &other, "e")).expect("the first");
     let mut hangs = n.begin_rename(&s, &f.file, true).await;
@@ -63,7 +63,7 @@ async fn a_change_that_hangs_holds_up_its_own_share_only() {
 #[tokio::test]
 async fn a_change_concerns_its_name_and_its_file() {
     let (t, n, s, other) = (FileTable::default(), Namespace::default(), share(), share());
-    let id = |file| NodeId { volume: 1, file };
+    let id = |file| FileKey { volume: 1, file };
     let snapshot = n.snapshot();
     let mut change = n.begin_change(&s).await;
     change.touch(&path("a\\f"), id(2));
@@ -80,7 +80,7 @@ async fn a_change_concerns_its_name_and_its_file() {
 #[tokio::test]
 async fn the_log_is_bounded() {
     let (n, s) = (Namespace::default(), share());
-    let (first, one) = (n.snapshot(), NodeId { volume: 1, file: 2 });
+    let (first, one) = (n.snapshot(), FileKey { volume: 1, file: 2 });
     let mut changes = 0;
     while n.is_current(first, &s, &path("b"), FILE) {
         n.begin_change(&s).await.touch(&path("a"), one);

@@ -27,6 +27,7 @@ fn world(limits: Limits) -> World {
 fn look(path: vfs::VfsPath) -> vfs::OpenRequest {
     vfs::OpenRequest {
         path,
+        stream: None,
         mode: vfs::OpenMode::Open,
         kind: None,
         rights: vfs::Rights { read: false, write: false },

@@ -53,6 +53,7 @@ pub(super) async fn end_of_file(s: &Subject) {
     // Without the right to write the data can be read.
     let request = OpenRequest {
         path: path("f"),
+        stream: None,
         mode: OpenMode::Open,
         kind: None,
         rights: Rights { read: true, write: false },

@@ -93,6 +93,7 @@ pub(super) async fn attributes(s: &Subject) {
             let name = format!("{kind:?}{i}");
             let request = OpenRequest {
                 path: path(&name),
+                stream: None,
                 mode: OpenMode::Create,
                 kind: Some(kind),
                 rights: Rights { read: true, write: true },
@@ -135,6 +136,7 @@ pub(super) async fn security(s: &Subject) {
     let first = vec![1, 0, 4, 128, 0, 0];
     let request = OpenRequest {
         path: path("made with one"),
+        stream: None,
         mode: OpenMode::Create,
         kind: None,
         rights: Rights { read: true, write: true },
@@ -175,6 +177,7 @@ pub(super) async fn extended(s: &Subject) {
         |name: &str, value: &[u8]| ExtendedAttribute { flags: 0, name: name.into(), value: value.to_vec() };
     let request = OpenRequest {
         path: path("f"),
+        stream: None,
         mode: OpenMode::Create,
         kind: None,
         rights: Rights { read: true, write: true },

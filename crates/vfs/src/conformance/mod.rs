@@ -11,6 +11,7 @@ mod model;
 mod opening;
 mod renaming;
 mod space;
+mod streams;
 
 use std::any::Any;
 use std::future::Future;
@@ -21,7 +22,7 @@ use arena::{Arena, IoBuf, Sg, sg_to_vec};
 use env::Ctx;
 
 use crate::{
-    Attributes, Data, Kind, Node, NodeId, OpenMode, OpenRequest, Opened, Rights, Stat, Vfs, VfsError,
+    Attributes, Data, FileKey, Kind, Node, OpenMode, OpenRequest, Opened, Rights, Stat, Vfs, VfsError,
     VfsPath, VfsResult, Want,
 };
 
@@ -82,6 +83,17 @@ const CHECKS: &[(&str, Check)] = &[
     ("space::zeroed", |s| Box::pin(space::zeroed(s))),
     ("space::reserved", |s| Box::pin(space::reserved(s))),
     ("space::copied", |s| Box::pin(space::copied(s))),
+    ("streams::opening", |s| Box::pin(streams::opening(s))),
+    ("streams::of_directories", |s| Box::pin(streams::of_directories(s))),
+    ("streams::contents", |s| Box::pin(streams::contents(s))),
+    ("streams::metadata", |s| Box::pin(streams::metadata(s))),
+    ("streams::beside_a_descriptor", |s| Box::pin(streams::beside_a_descriptor(s))),
+    ("streams::names", |s| Box::pin(streams::names(s))),
+    ("streams::removing", |s| Box::pin(streams::removing(s))),
+    ("streams::renaming", |s| Box::pin(streams::renaming(s))),
+    ("streams::with_the_file", |s| Box::pin(streams::with_the_file(s))),
+    ("streams::concurrent_writers", |s| Box::pin(streams::concurrent_writers(s))),
+    ("streams::random", |s| Box::pin(streams::random(s))),
     ("model::random", |s| Box::pin(model::random(s))),
 ];
 
@@ -142,6 +154,7 @@ impl Subject {
     async fn open(&self, text: &str, mode: OpenMode, kind: Option<Kind>) -> VfsResult<Opened> {
         let request = OpenRequest {
             path: path(text),
+            stream: None,
             mode,
             kind,
             rights: Rights { read: true, write: true },
@@ -174,15 +187,15 @@ impl Subject {
         self.open(text, OpenMode::Open, None).await.err()
     }
 
-    async fn remove(&self, text: &str, id: NodeId) -> VfsResult<()> {
+    async fn remove(&self, text: &str, id: FileKey) -> VfsResult<()> {
         self.vfs.remove(&Ctx::default(), &path(text), id).wait().await
     }
 
-    async fn rename(&self, from: &str, id: NodeId, to: &str, replace: bool) -> VfsResult<()> {
+    async fn rename(&self, from: &str, id: FileKey, to: &str, replace: bool) -> VfsResult<()> {
         self.vfs.rename(&Ctx::default(), &path(from), id, &path(to), replace).wait().await
     }
 
-    async fn link(&self, from: &str, id: NodeId, to: &str, replace: bool) -> VfsResult<()> {
+    async fn link(&self, from: &str, id: FileKey, to: &str, replace: bool) -> VfsResult<()> {
         self.vfs.link(&Ctx::default(), &path(from), id, &path(to), replace).wait().await
     }
 

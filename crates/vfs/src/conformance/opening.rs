@@ -145,7 +145,7 @@ pub(super) async fn same_file(s: &Subject) {
     }
     let info = s.vfs.info();
     assert_eq!((info.case_sensitive, info.name_max), (false, 255));
-    assert_eq!(info.serial, s.vfs.info().serial);
+    assert_eq!(info.volume, s.vfs.info().volume);
     let space = s.vfs.space(&Ctx::default()).wait().await.expect("known");
     assert!(space.total >= space.free && space.free >= space.available && space.total > 0);
 }
@@ -162,6 +162,7 @@ pub(super) async fn at_once(s: &Subject) {
         let opens = (0..32).map(|i| {
             let request = OpenRequest {
                 path: path(&spelling(i)),
+                stream: None,
                 mode: OpenMode::OpenOrCreate,
                 kind: None,
                 rights: Rights { read: true, write: true },

@@ -13,7 +13,8 @@ use super::node::{HostNode, Open, statx};
 use super::transfer::{failed, freeze, read_all, read_once, store_all, write_all, write_once};
 use super::{cached, listing, stored};
 use crate::{
-    BasicChange, Data, DirEntry, ExtendedAttribute, Kind, Node, NodeId, Stat, VfsError, VfsResult, Want,
+    BasicChange, Data, DirEntry, ExtendedAttribute, FileKey, Kind, Node, Stat, StreamInfo, StreamName,
+    VfsError, VfsResult, Want,
 };
 
 /// Reads of this length and more ask for the file's size first, so as not to take memory for bytes that are not there.
@@ -27,7 +28,7 @@ pub(super) const OFFSET_MAX: u64 = i64::MAX as u64;
 
 impl HostNode {
     /// Does `work` where it may block, at once on a memory file system.
-    fn run<T: Send + 'static>(&self, work: impl FnOnce(&Open) -> T + Send + 'static) -> Io<T> {
+    pub(super) fn run<T: Send + 'static>(&self, work: impl FnOnce(&Open) -> T + Send + 'static) -> Io<T> {
         if self.open.shared.device.memory {
             return Io::Done(work(&self.open));
         }
@@ -36,7 +37,10 @@ impl HostNode {
     }
 
     /// As [`HostNode::run`] for what waits for the disk itself.
-    fn run_slow<T: Send + 'static>(&self, work: impl FnOnce(&Open) -> T + Send + 'static) -> Io<T> {
+    pub(super) fn run_slow<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Open) -> T + Send + 'static,
+    ) -> Io<T> {
         if self.open.shared.device.memory {
             return Io::Done(work(&self.open));
         }
@@ -61,7 +65,7 @@ impl HostNode {
 }
 
 impl Node for HostNode {
-    fn id(&self) -> NodeId {
+    fn id(&self) -> FileKey {
         self.open.shared.id
     }
 
@@ -257,6 +261,29 @@ impl Node for HostNode {
             open.must_be(Kind::Directory)?;
             listing::is_empty(open)
         })
+    }
+
+    fn streams(&self, _: &Ctx) -> Io<VfsResult<Vec<StreamInfo>>> {
+        if !self.open.shared.device.attributes {
+            return Io::Done(Ok(Vec::new()));
+        }
+        self.run(Open::streams)
+    }
+
+    fn remove_stream(&self, _: &Ctx, name: &StreamName) -> Io<VfsResult<()>> {
+        let name = name.clone();
+        self.run(move |open| open.remove_stream(&name))
+    }
+
+    fn rename_stream(
+        &self,
+        _: &Ctx,
+        from: &StreamName,
+        to: Option<&StreamName>,
+        replace: bool,
+    ) -> Io<VfsResult<()>> {
+        let (from, to) = (from.clone(), to.cloned());
+        self.run_slow(move |open| open.rename_stream(&from, to.as_ref(), replace))
     }
 
     fn security(&self, _: &Ctx) -> Io<VfsResult<Option<Vec<u8>>>> {

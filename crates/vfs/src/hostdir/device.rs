@@ -6,10 +6,14 @@ use std::sync::atomic::AtomicBool;
 use rustix::fs::{StatVfsMountFlags, Statx};
 use rustix::io::Errno;
 
+use super::streams::store::Home;
+use super::volume;
+use crate::FileKey;
+
 /// One mounted file system.
 pub(super) struct Device {
-    /// [`crate::NodeId::volume`] of its files.
-    pub(super) volume: u64,
+    /// [`FileKey::volume`] of its files.
+    pub(super) volume: u128,
     /// What statfs(2) calls it: its type and its own number.
     identity: (u64, u64),
     /// It lives in memory: nothing on it blocks.
@@ -30,6 +34,8 @@ pub(super) struct Device {
     pub(super) told_cached: AtomicBool,
     /// It takes `user.*` attributes. Asked when it is first met; a refusal later is a failure, not the lack of them.
     pub(super) attributes: bool,
+    /// Where large streams are.
+    pub(super) home: Home,
     /// A refusal to keep something has been logged.
     pub(super) refused: AtomicBool,
 }
@@ -52,24 +58,24 @@ const LOCAL: [u64; 10] = [
 ];
 
 impl Device {
-    /// Asks the system about the file system that `fd` (of device `number`) lies on; others change it too if
-    /// `shared`.
-    pub(super) fn of(fd: impl AsFd, number: u64, shared: bool) -> rustix::io::Result<Device> {
+    /// Asks the system about the file system that `fd` lies on; others change it too if `shared`.
+    pub(super) fn of(fd: impl AsFd, shared: bool) -> rustix::io::Result<Device> {
         let kind = rustix::fs::fstatfs(&fd)?.f_type as u64;
         let facts = rustix::fs::fstatvfs(&fd)?;
         let memory = MEMORY.contains(&kind) && !shared;
-        let volume = mix(number ^ mix(facts.f_fsid));
+        let identity = (kind, facts.f_fsid);
+        let volume = volume::identity(fd.as_fd(), identity);
         let attributes = takes_attributes(fd.as_fd());
         if !attributes {
             tracing::warn!(
-                volume,
+                volume = %format_args!("{volume:032x}"),
                 "this file system takes no user.* attributes: DOS attributes, creation times, security descriptors \
                  and extended attributes cannot be kept"
             );
         }
         Ok(Device {
             volume,
-            identity: (kind, facts.f_fsid),
+            identity,
             memory,
             local: memory || LOCAL.contains(&kind) && !shared,
             read_only: facts.f_flag.contains(StatVfsMountFlags::RDONLY),
@@ -79,12 +85,18 @@ impl Device {
             direct: AtomicBool::new(!memory),
             told_cached: AtomicBool::new(false),
             attributes,
+            home: Home::default(),
             refused: AtomicBool::new(false),
         })
     }
 }
 
 impl Device {
+    /// The identity of a file on it.
+    pub(super) fn key(&self, stat: &Statx) -> FileKey {
+        FileKey { volume: self.volume, file: volume::file(stat) }
+    }
+
     /// Whether `fd`, whose device has the same number, lies on it still: numbers are given again.
     pub(super) fn holds(&self, fd: impl AsFd) -> rustix::io::Result<bool> {
         let kind = rustix::fs::fstatfs(&fd)?.f_type as u64;
@@ -105,7 +117,7 @@ pub(super) fn number(s: &Statx) -> u64 {
 }
 
 /// Spreads the bits of a number over the whole word, one to one (the finaliser of SplitMix64).
-fn mix(n: u64) -> u64 {
+pub(super) fn mix(n: u64) -> u64 {
     let n = (n ^ (n >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let n = (n ^ (n >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     n ^ (n >> 31)

@@ -11,8 +11,9 @@ use rustix::io::{self, Errno};
 use super::node::{self, Known, Open};
 use super::place::{self, Place};
 use super::stored::{Stored, Target};
+use super::streams::is_store;
 use super::{device, visible};
-use crate::{DirEntry, NodeId, Stat, VfsError, VfsResult};
+use crate::{DirEntry, Stat, VfsError, VfsResult};
 
 /// The position of one open directory.
 #[derive(Default)]
@@ -73,6 +74,9 @@ pub(super) fn is_empty(open: &Open) -> VfsResult<bool> {
 /// One entry by name.
 pub(super) fn lookup(open: &Open, name: &str) -> VfsResult<DirEntry> {
     let tree = &open.shared.tree;
+    if is_store(name) {
+        return Err(VfsError::NotFound);
+    }
     if let Some(entry) = entry(open, &visible::stored(name))? {
         return Ok(entry);
     }
@@ -98,6 +102,7 @@ fn fill(open: &Open, waiting: &mut VecDeque<String>) -> VfsResult<bool> {
         match entry.file_name().to_bytes() {
             b"." | b".." => {}
             _ if !shown => {}
+            name if std::str::from_utf8(name).is_ok_and(is_store) => {}
             name => match std::str::from_utf8(name) {
                 Ok(name) => waiting.push_back(name.to_owned()),
                 Err(_) => skipped(),
@@ -160,7 +165,7 @@ fn stat_of(
         Some(device) => device,
         None => tree.device(fd()?, number)?, // another file system is mounted there
     };
-    let id = NodeId { volume: device.volume, file: stat.stx_ino };
+    let id = device.key(stat);
     let known = match tree.shared(id) {
         Some(shared) => shared.known(),
         None => Known { stored: load(&device), reserved: 0 },

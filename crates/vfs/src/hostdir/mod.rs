@@ -10,7 +10,8 @@
 //! cannot have are shown, see [`visible`].
 //!
 //! **What Linux has no place for** (DOS attributes, creation time, security descriptors, extended attributes) is kept
-//! in `user.*` extended attributes; layout and fallbacks in [`stored`].
+//! in `user.*` extended attributes; layout and fallbacks in [`stored`]. Identities of files and file systems:
+//! [`volume`]. Named streams: [`streams`].
 //!
 //! **I/O model.** What cannot block is done at once: reads of cached data (`RWF_NOWAIT`), everything on a memory file
 //! system, metadata of an open file that is already loaded. The rest goes to a small pool of threads. Buffered
@@ -43,12 +44,14 @@ mod open;
 mod place;
 mod reserved;
 mod stored;
+mod streams;
 mod transfer;
 mod unbuffered;
 mod visible;
+mod volume;
 
 use std::collections::HashMap;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -58,7 +61,7 @@ use parking_lot::Mutex;
 use rustix::fs::{Mode, OFlags};
 
 use crate::pool::Pool;
-use crate::{NodeId, OpenRequest, Opened, Space, Vfs, VfsError, VfsPath, VfsResult, VolumeInfo};
+use crate::{FileKey, OpenRequest, Opened, Space, Vfs, VfsError, VfsPath, VfsResult, VolumeInfo};
 use device::Device;
 use names::Names;
 use node::Shared;
@@ -115,7 +118,7 @@ struct Tree {
     /// All of them live in memory, so nothing blocks (known after the first look at each).
     all_memory: AtomicBool,
     /// The files that are open.
-    files: Mutex<HashMap<NodeId, Weak<Shared>>>,
+    files: Mutex<HashMap<FileKey, Weak<Shared>>>,
     /// One of these is held while the names in a directory change, so that the look without regard to case and the
     /// change are one step; which one follows from the directory's number.
     changing: [Mutex<()>; 16],
@@ -132,11 +135,11 @@ impl HostDir {
         // Known at once, rather than by every open failing: Linux before 5.6 and some sandboxes have no openat2.
         place::beneath(&root, ".", OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
         let stat = node::statx(&root)?;
-        let device = Arc::new(Device::of(&root, device::number(&stat), options.shared)?);
+        let device = Arc::new(Device::of(&root, options.shared)?);
         let info = VolumeInfo {
             label: options.label.clone(),
             file_system: "NTFS".into(),
-            serial: device.volume,
+            volume: device.volume,
             created: node::born(&stat),
             case_sensitive: false,
             sparse: true,
@@ -144,7 +147,9 @@ impl HostDir {
             name_max: 255,
             read_only: options.read_only || device.read_only,
             short_names: true,
+            named_streams: device.attributes,
         };
+        device.find_store(root.as_fd());
         let tree = Tree {
             root: Arc::new(root),
             root_device: device::number(&stat),
@@ -206,17 +211,17 @@ impl Vfs for HostDir {
         }
     }
 
-    fn remove(&self, _: &Ctx, path: &VfsPath, id: NodeId) -> Io<VfsResult<()>> {
+    fn remove(&self, _: &Ctx, path: &VfsPath, id: FileKey) -> Io<VfsResult<()>> {
         let path = path.clone();
         self.run(move |tree| tree.remove(&path, id))
     }
 
-    fn rename(&self, _: &Ctx, from: &VfsPath, id: NodeId, to: &VfsPath, replace: bool) -> Io<VfsResult<()>> {
+    fn rename(&self, _: &Ctx, from: &VfsPath, id: FileKey, to: &VfsPath, replace: bool) -> Io<VfsResult<()>> {
         let (from, to) = (from.clone(), to.clone());
         self.run(move |tree| tree.rename(&from, id, &to, replace))
     }
 
-    fn link(&self, _: &Ctx, from: &VfsPath, id: NodeId, to: &VfsPath, replace: bool) -> Io<VfsResult<()>> {
+    fn link(&self, _: &Ctx, from: &VfsPath, id: FileKey, to: &VfsPath, replace: bool) -> Io<VfsResult<()>> {
         let (from, to) = (from.clone(), to.clone());
         self.run(move |tree| tree.link(&from, id, &to, replace))
     }

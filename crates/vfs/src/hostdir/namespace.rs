@@ -8,8 +8,9 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, Statx};
 use rustix::io::{self, Errno};
 
 use super::place::{Entry, Place, join, last, lstatx};
+use super::streams::store::{Doomed, refuse};
 use super::{Tree, device, node, visible};
-use crate::{Kind, NodeId, VfsError, VfsPath, VfsResult};
+use crate::{FileKey, Kind, VfsError, VfsPath, VfsResult};
 
 /// How many names of our own that mean other files are passed over.
 const LEFT_MAX: u32 = 16;
@@ -32,8 +33,9 @@ impl Tree {
     }
 
     /// See [`crate::Vfs::remove`].
-    pub(super) fn remove(&self, path: &VfsPath, id: NodeId) -> VfsResult<()> {
+    pub(super) fn remove(&self, path: &VfsPath, id: FileKey) -> VfsResult<()> {
         self.may_change()?;
+        refuse(path)?;
         let (place, name) = self.above(path)?;
         let _changing = self.changing(&place.stat).lock();
         let entry = self.entry(&place, name)?;
@@ -43,7 +45,11 @@ impl Tree {
             Kind::Directory => AtFlags::REMOVEDIR,
             Kind::File => AtFlags::empty(),
         };
+        let doomed = self.doomed(&place, &entry.name)?;
         rustix::fs::unlinkat(&entry.place.fd, &*entry.name, flags)?;
+        if let Some(doomed) = doomed {
+            doomed.remove();
+        }
         if let Some(shared) = self.shared(id) {
             shared.slow_close.store(true, Ordering::Relaxed);
         }
@@ -51,8 +57,10 @@ impl Tree {
     }
 
     /// See [`crate::Vfs::rename`].
-    pub(super) fn rename(&self, from: &VfsPath, id: NodeId, to: &VfsPath, replace: bool) -> VfsResult<()> {
+    pub(super) fn rename(&self, from: &VfsPath, id: FileKey, to: &VfsPath, replace: bool) -> VfsResult<()> {
         self.may_change()?;
+        refuse(from)?;
+        refuse(to).map_err(|_| VfsError::AccessDenied)?;
         let ((source, old), (place, name)) = (self.above(from)?, self.above(to)?);
         let _changing = self.changing_both(&source.stat, &place.stat);
         let from = self.entry(&source, old)?;
@@ -78,7 +86,11 @@ impl Tree {
                     rustix::fs::unlinkat(&from.place.fd, &*from.name, AtFlags::empty())?;
                 } else {
                     // Over the old name first, so that there is no moment without the file.
+                    let doomed = self.doomed(&place, &there)?;
                     rustix::fs::renameat(&from.place.fd, &*from.name, &place.fd, &*there)?;
+                    if let Some(doomed) = doomed {
+                        doomed.remove();
+                    }
                 }
                 if there != name {
                     rustix::fs::renameat(&place.fd, &*there, &place.fd, name)?;
@@ -91,8 +103,10 @@ impl Tree {
     }
 
     /// See [`crate::Vfs::link`].
-    pub(super) fn link(&self, from: &VfsPath, id: NodeId, to: &VfsPath, replace: bool) -> VfsResult<()> {
+    pub(super) fn link(&self, from: &VfsPath, id: FileKey, to: &VfsPath, replace: bool) -> VfsResult<()> {
         self.may_change()?;
+        refuse(from)?;
+        refuse(to).map_err(|_| VfsError::AccessDenied)?;
         let ((source, old), (place, name)) = (self.above(from)?, self.above(to)?);
         let _changing = self.changing_both(&source.stat, &place.stat);
         let from = self.entry(&source, old)?;
@@ -108,14 +122,25 @@ impl Tree {
         self.give_way(&from, &place, &there, replace)?;
         // Under a name of our own first, then over the old one: there is no moment without it.
         let beside = link_beside(&file, &from.stat, &place)?;
+        let doomed = self.doomed(&place, &there)?;
         let moved = rustix::fs::renameat(&place.fd, &*beside, &place.fd, &*there);
         // Two names of one file: the rename does nothing then (POSIX), and says that it succeeded.
         let _ = rustix::fs::unlinkat(&place.fd, &*beside, AtFlags::empty());
         moved?;
+        if let Some(doomed) = doomed {
+            doomed.remove();
+        }
         if there != name {
             rustix::fs::renameat(&place.fd, &*there, &place.fd, name)?;
         }
         Ok(())
+    }
+
+    /// The large streams of a file that is about to lose its name `name`.
+    fn doomed(&self, place: &Place, name: &str) -> VfsResult<Option<Doomed>> {
+        let stat = lstatx(&place.fd, name)?;
+        let device = self.devices.lock().get(&device::number(&stat)).cloned();
+        Ok(device.and_then(|device| Doomed::of(&device, &place.fd, name, &stat)))
     }
 
     /// The name in `place` that `name` (as on the disk) would meet.
@@ -148,7 +173,7 @@ impl Tree {
         }
         let number = device::number(&stat);
         if let Some(device) = self.devices.lock().get(&number).cloned()
-            && let Some(shared) = self.shared(NodeId { volume: device.volume, file: stat.stx_ino })
+            && let Some(shared) = self.shared(device.key(&stat))
         {
             shared.slow_close.store(true, Ordering::Relaxed);
         }
@@ -164,16 +189,16 @@ impl Tree {
 
     /// # Errors
     /// `Stale` when the name means another file than `id`.
-    fn same_file(&self, entry: &Entry<'_>, id: NodeId) -> VfsResult<()> {
+    fn same_file(&self, entry: &Entry<'_>, id: FileKey) -> VfsResult<()> {
         let device = self.device(&entry.place.fd, device::number(&entry.place.stat))?;
         let number = device::number(&entry.stat);
-        let volume = if number == device::number(&entry.place.stat) {
-            device.volume
+        let device = if number == device::number(&entry.place.stat) {
+            device
         } else {
             // The root of another file system, or a link into one.
-            self.devices.lock().get(&number).ok_or(VfsError::Stale)?.volume
+            self.devices.lock().get(&number).cloned().ok_or(VfsError::Stale)?
         };
-        if (NodeId { volume, file: entry.stat.stx_ino }) == id { Ok(()) } else { Err(VfsError::Stale) }
+        if device.key(&entry.stat) == id { Ok(()) } else { Err(VfsError::Stale) }
     }
 }
 

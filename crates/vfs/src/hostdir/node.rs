@@ -12,10 +12,10 @@ use super::device::{self, Device};
 use super::listing::Listing;
 use super::stored::{self, Changed, Dos, KEPT, Stored};
 use super::unbuffered::Direct;
-use super::{Tree, listing, reserved};
+use super::{Tree, listing, reserved, volume};
 use crate::pool::Line;
 use crate::{
-    Attributes, BasicChange, DirEntry, ExtendedAttribute, Kind, NodeId, Stat, Timestamp, VfsError, VfsResult,
+    Attributes, BasicChange, DirEntry, ExtendedAttribute, FileKey, Kind, Stat, Timestamp, VfsError, VfsResult,
 };
 
 /// One open.
@@ -40,7 +40,7 @@ pub(super) struct Open {
 /// What all opens of one file share.
 pub(super) struct Shared {
     pub(super) tree: Arc<Tree>,
-    pub(super) id: NodeId,
+    pub(super) id: FileKey,
     pub(super) device: Arc<Device>,
     /// Buffered writes, in order.
     pub(super) line: Arc<Line>,
@@ -98,6 +98,13 @@ impl Drop for Open {
             drop(fd);
         };
         if device.memory { close() } else { drop(tree.pool.run(close)) }
+    }
+}
+
+impl HostNode {
+    /// The same open once more.
+    pub(super) fn again(&self) -> HostNode {
+        HostNode { open: Arc::clone(&self.open) }
     }
 }
 
@@ -172,7 +179,12 @@ impl Open {
         if dos == before {
             return Ok(());
         }
-        match stored::set_dos(&self.fd, &self.shared.device, &dos) {
+        let set = || stored::set_dos(&self.fd, &self.shared.device, &dos);
+        let done = match set() {
+            Err(VfsError::AttributeTooLarge) if self.make_room()? => set(),
+            done => done,
+        };
+        match done {
             Ok(()) => self.shared.stored.lock().dos = Some(dos),
             Err(VfsError::Unsupported) if dos.attributes == before.attributes => {}
             Err(e) => return Err(e),
@@ -183,7 +195,11 @@ impl Open {
     pub(super) fn set_extended(&self, set: &[ExtendedAttribute]) -> VfsResult<()> {
         self.shared.tree.may_change()?;
         let _setting = self.shared.setting.lock();
-        let done = stored::set_extended(&self.fd, &self.shared.device, set);
+        let put = || stored::set_extended(&self.fd, &self.shared.device, set);
+        let done = match put() {
+            Err(VfsError::AttributeTooLarge) if self.make_room()? => put(),
+            done => done,
+        };
         let now = Stored::load(stored::Target::Fd(&self.fd), &self.shared.device);
         self.shared.stored.lock().ea_size = now.ea_size;
         done
@@ -191,7 +207,12 @@ impl Open {
 
     pub(super) fn set_security(&self, descriptor: &[u8]) -> VfsResult<()> {
         self.shared.tree.may_change()?;
-        stored::set_security(&self.fd, &self.shared.device, descriptor)
+        match stored::set_security(&self.fd, &self.shared.device, descriptor) {
+            Err(VfsError::AttributeTooLarge) if self.make_room()? => {
+                stored::set_security(&self.fd, &self.shared.device, descriptor)
+            }
+            done => done,
+        }
     }
 
     pub(super) fn flush(&self) -> VfsResult<()> {
@@ -250,8 +271,7 @@ impl Shared {
             let mut lost = self.lost.lock();
             if lost.is_none() {
                 tracing::error!(
-                    volume = self.id.volume,
-                    file = self.id.file,
+                    file = ?self.id,
                     "what was written to this file could not be stored: {e}"
                 );
             }
@@ -273,7 +293,10 @@ impl Tree {
         {
             return Ok(device);
         }
-        let device = Arc::new(Device::of(fd, number, self.options.shared)?);
+        let device = Arc::new(Device::of(&fd, self.options.shared)?);
+        if let Ok(top) = volume::top(fd.as_fd()) {
+            device.find_store(top.as_fd());
+        }
         if !device.memory {
             self.all_memory.store(false, Ordering::Relaxed);
         }
@@ -290,7 +313,7 @@ impl Tree {
     }
 
     /// What the opens of a file share, if it is open.
-    pub(super) fn shared(&self, id: NodeId) -> Option<Arc<Shared>> {
+    pub(super) fn shared(&self, id: FileKey) -> Option<Arc<Shared>> {
         self.files.lock().get(&id)?.upgrade()
     }
 
@@ -304,7 +327,7 @@ impl Tree {
         (fresh, writes): (bool, bool),
     ) -> VfsResult<(HostNode, Stat)> {
         let device = self.device(&fd, device::number(stat))?;
-        let id = NodeId { volume: device.volume, file: stat.stx_ino };
+        let id = device.key(stat);
         let shared = match self.shared(id) {
             Some(shared) => shared,
             None => {
@@ -399,7 +422,7 @@ pub(super) struct Known {
 }
 
 /// The system's metadata and ours together.
-pub(super) fn convert(stat: &Statx, kind: Kind, id: NodeId, known: &Known) -> Stat {
+pub(super) fn convert(stat: &Statx, kind: Kind, id: FileKey, known: &Known) -> Stat {
     let time = |t: rustix::fs::StatxTimestamp| Timestamp { seconds: t.tv_sec, nanoseconds: t.tv_nsec };
     let dos = known.stored.dos(kind, stat);
     let mut attributes = dos.attributes & KEPT;

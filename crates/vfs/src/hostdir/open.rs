@@ -7,7 +7,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, Statx};
 use rustix::io::{self, Errno};
 
 use super::place::{self, Place, beneath};
-use super::{Tree, node, stored, visible};
+use super::{Tree, node, stored, streams, visible};
 use crate::{Attributes, Kind, OpenMode, OpenRequest, Opened, Rights, VfsError, VfsPath, VfsResult};
 
 /// How often an open that raced other changes of the tree is begun again.
@@ -20,6 +20,14 @@ impl Tree {
     /// `Busy` when a local process holds a lease on the file: a `patient` call waits until it is given up (the system
     /// sees to that, within a minute).
     pub(super) fn open(self: &Arc<Tree>, r: &OpenRequest, patient: bool) -> VfsResult<Opened> {
+        streams::store::refuse(&r.path)?;
+        match &r.stream {
+            Some(name) => self.open_stream(r, name, patient),
+            None => self.open_file(r, patient),
+        }
+    }
+
+    pub(super) fn open_file(self: &Arc<Tree>, r: &OpenRequest, patient: bool) -> VfsResult<Opened> {
         for _ in 0..RACES {
             if let Some(opened) = self.try_open(r, patient)? {
                 return Ok(opened);
@@ -107,7 +115,7 @@ impl Tree {
             return Ok(None);
         }
         let (node, stat) = self.node(fd, &stat, kind, (false, r.rights.write && kind == Kind::File))?;
-        Ok(Some(Opened { node: Arc::new(node), created: false, path, stat }))
+        Ok(Some(Opened { node: Arc::new(node), created: false, path, stream: None, stat }))
     }
 
     /// Opens a file on which somebody has a lease, as soon as that is given up.
@@ -159,7 +167,13 @@ impl Tree {
         }
         let mut path = place.path;
         path.push(visible::shown(disk.as_bytes()).ok_or(VfsError::InvalidName)?.into_owned());
-        Ok(Some(Opened { node: Arc::new(node), created: true, path: VfsPath::from_parts(path), stat }))
+        Ok(Some(Opened {
+            node: Arc::new(node),
+            created: true,
+            path: VfsPath::from_parts(path),
+            stream: None,
+            stat,
+        }))
     }
 }
 

@@ -4,6 +4,8 @@
 //! |----------------------|--------------------------------------------------------------------------------|
 //! | `user.causeway.dos`  | attributes and creation time, see the byte map below                           |
 //! | `user.causeway.sd`   | u16 version = 1, little-endian, then the self-relative security descriptor     |
+//! | `user.causeway.stream.*` | one named stream each, see [`super::streams`]                              |
+//! | `user.causeway.volume` | on the root of a file system without a UUID, see [`super::volume`]            |
 //! | `user.NAME`          | the value of the extended attribute NAME, as other SMB servers and `getfattr` see it |
 //!
 //! `user.causeway.dos`, 20 or 44 bytes, integers little-endian, in the order of their alignment. The last 24 bytes are
@@ -279,7 +281,7 @@ pub(super) fn set_extended(fd: &OwnedFd, device: &Device, set_these: &[ExtendedA
     Ok(())
 }
 
-fn set(fd: &OwnedFd, device: &Device, name: &[u8], value: &[u8]) -> VfsResult<()> {
+pub(super) fn set(fd: &OwnedFd, device: &Device, name: &[u8], value: &[u8]) -> VfsResult<()> {
     if !device.attributes {
         return Err(VfsError::Unsupported);
     }
@@ -292,7 +294,7 @@ fn set(fd: &OwnedFd, device: &Device, name: &[u8], value: &[u8]) -> VfsResult<()
             }
             if !device.refused.swap(true, Ordering::Relaxed) {
                 tracing::warn!(
-                    volume = device.volume,
+                    volume = %format_args!("{:032x}", device.volume),
                     attribute = %String::from_utf8_lossy(name),
                     bytes = value.len(),
                     "this file system does not keep an attribute of that size with a file ({e}); others are not logged"
@@ -305,7 +307,7 @@ fn set(fd: &OwnedFd, device: &Device, name: &[u8], value: &[u8]) -> VfsResult<()
     }
 }
 
-fn read(fd: &OwnedFd, name: &[u8]) -> io::Result<Vec<u8>> {
+pub(super) fn read(fd: &OwnedFd, name: &[u8]) -> io::Result<Vec<u8>> {
     let mut value = vec![0; 4096];
     loop {
         match rustix::fs::fgetxattr(fd, name, &mut value[..]) {
@@ -321,7 +323,7 @@ fn read(fd: &OwnedFd, name: &[u8]) -> io::Result<Vec<u8>> {
 
 impl Target<'_> {
     /// The names, each with a NUL at its end.
-    fn list(self) -> io::Result<Vec<u8>> {
+    pub(super) fn list(self) -> io::Result<Vec<u8>> {
         let mut small = [0; 512];
         match self.list_into(&mut small) {
             Ok(n) => return Ok(small[..n].to_vec()),
@@ -342,12 +344,20 @@ impl Target<'_> {
         }
     }
 
-    fn get(self, name: &str, b: &mut [u8]) -> io::Result<usize> {
+    pub(super) fn get(self, name: &str, b: &mut [u8]) -> io::Result<usize> {
         match self {
             Target::Fd(fd) => rustix::fs::fgetxattr(fd, name, b),
             Target::Path(path) => rustix::fs::lgetxattr(path, name, b),
             Target::Followed(path) => rustix::fs::getxattr(path, name, b),
         }
+    }
+
+    /// The value, however long it is.
+    pub(super) fn get_all(self, name: &str) -> io::Result<Vec<u8>> {
+        let mut value = vec![0; VALUE_MAX];
+        let n = self.get(name, &mut value)?;
+        value.truncate(n);
+        Ok(value)
     }
 
     fn size(self, name: &[u8]) -> io::Result<usize> {
@@ -359,7 +369,7 @@ impl Target<'_> {
     }
 }
 
-fn split(names: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub(super) fn split(names: &[u8]) -> impl Iterator<Item = &[u8]> {
     names.split(|b| *b == 0).filter(|n| !n.is_empty())
 }
 
@@ -377,7 +387,7 @@ fn refused(e: Errno, device: &Device) -> bool {
     let refused = matches!(e, Errno::OPNOTSUPP | Errno::NOSYS);
     if refused && device.attributes && !device.refused.swap(true, Ordering::Relaxed) {
         tracing::warn!(
-            volume = device.volume,
+            volume = %format_args!("{:032x}", device.volume),
             "this file system refuses user.* attributes that it took before: {e}"
         );
     }

@@ -3,8 +3,10 @@
 mod escapes;
 mod faults;
 mod foreign;
+mod identity;
 mod links;
 mod names;
+mod streams;
 mod unbuffered;
 mod waiting;
 
@@ -31,6 +33,7 @@ fn path(text: &str) -> VfsPath {
 fn request(text: &str, mode: OpenMode, kind: Option<Kind>) -> OpenRequest {
     OpenRequest {
         path: path(text),
+        stream: None,
         mode,
         kind,
         rights: Rights { read: true, write: true },

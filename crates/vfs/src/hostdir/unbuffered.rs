@@ -241,7 +241,7 @@ impl Device {
     fn tell_cached(&self, why: &str) {
         if !self.told_cached.swap(true, Ordering::Relaxed) {
             tracing::info!(
-                volume = self.volume,
+                volume = %format_args!("{:032x}", self.volume),
                 "unbuffered reads and writes go through the page cache here: {why}"
             );
         }

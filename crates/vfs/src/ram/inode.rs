@@ -8,10 +8,13 @@ use parking_lot::Mutex;
 
 use super::blocks::Blocks;
 use super::store::Store;
-use crate::{Attributes, BasicChange, ExtendedAttribute, Kind, NodeId, Stat, Timestamp, VfsError, VfsResult};
+use crate::{
+    Attributes, BasicChange, ExtendedAttribute, FileKey, Kind, Stat, StreamName, Timestamp, VfsError,
+    VfsResult,
+};
 
 /// What a file without data is charged, in bytes.
-const INODE_COST: u64 = 512;
+pub(super) const INODE_COST: u64 = 512;
 /// What a name is charged beside its length, in bytes.
 const NAME_COST: u64 = 128;
 /// What a name is charged, in bytes.
@@ -25,7 +28,7 @@ const EXTENDED_MAX: u32 = 65_535;
 const DESCRIPTOR_MAX: usize = 256 << 10;
 
 pub(super) struct Inode {
-    pub(super) id: NodeId,
+    pub(super) id: FileKey,
     pub(super) kind: Kind,
     store: Arc<Store>,
     pub(super) state: Mutex<State>,
@@ -42,6 +45,8 @@ pub(super) struct State {
     links: u32,
     security: Option<Vec<u8>>,
     extended: Vec<ExtendedAttribute>,
+    /// The named streams. Of each of these files only the size and the content are used.
+    pub(super) streams: Vec<(StreamName, Arc<Inode>)>,
     /// What the store is charged, without blocks and names.
     charged: u64,
 }
@@ -63,17 +68,17 @@ pub(super) struct Child {
 }
 
 impl Inode {
-    pub(super) fn file(id: NodeId, store: Arc<Store>, now: Timestamp, discards: bool) -> Inode {
+    pub(super) fn file(id: FileKey, store: Arc<Store>, now: Timestamp, discards: bool) -> Inode {
         let content =
             if discards { Content::Nothing } else { Content::Blocks(Blocks::new(Arc::clone(&store))) };
         Inode::new(id, Kind::File, store, now, content)
     }
 
-    pub(super) fn directory(id: NodeId, store: Arc<Store>, now: Timestamp) -> Inode {
+    pub(super) fn directory(id: FileKey, store: Arc<Store>, now: Timestamp) -> Inode {
         Inode::new(id, Kind::Directory, store, now, Content::Directory(BTreeMap::new()))
     }
 
-    fn new(id: NodeId, kind: Kind, store: Arc<Store>, now: Timestamp, content: Content) -> Inode {
+    fn new(id: FileKey, kind: Kind, store: Arc<Store>, now: Timestamp, content: Content) -> Inode {
         let state = State {
             size: 0,
             content,
@@ -85,6 +90,7 @@ impl Inode {
             links: if kind == Kind::Directory { 1 } else { 0 },
             security: None,
             extended: Vec::new(),
+            streams: Vec::new(),
             charged: 0,
         };
         Inode { id, kind, store, state: Mutex::new(state) }
@@ -115,11 +121,7 @@ impl Inode {
             id: self.id,
             kind: self.kind,
             size: state.size,
-            allocation: match &state.content {
-                Content::Blocks(blocks) => blocks.allocation(),
-                Content::Nothing => state.size.next_multiple_of(4096),
-                Content::Directory(_) => 0,
-            },
+            allocation: state.allocation(),
             links: state.links,
             attributes,
             created: state.created,
@@ -268,7 +270,7 @@ impl Inode {
         Ok(())
     }
 
-    fn recharge(&self, state: &mut State, before: u64, after: u64) -> VfsResult<()> {
+    pub(super) fn recharge(&self, state: &mut State, before: u64, after: u64) -> VfsResult<()> {
         self.store.charge(after)?;
         self.store.release(before);
         state.charged = state.charged + after - before;
@@ -290,6 +292,15 @@ impl Drop for Inode {
 }
 
 impl State {
+    /// Space taken by the data, in bytes.
+    pub(super) fn allocation(&self) -> u64 {
+        match &self.content {
+            Content::Blocks(blocks) => blocks.allocation(),
+            Content::Nothing => self.size.next_multiple_of(4096),
+            Content::Directory(_) => 0,
+        }
+    }
+
     /// Data was written or cut off.
     pub(super) fn data_changed(&mut self, now: Timestamp) {
         (self.written, self.changed) = (now, now);

@@ -11,12 +11,14 @@
 //! **`null`.** The same tree, but reads lend one shared buffer of zeros and writes are dropped: for measuring
 //! everything above it. The buffer takes 1 MiB of the caller's arena for good.
 //!
-//! **Locks.** `names` first, then one file's state at a time; so no two files' states are locked together.
+//! **Locks.** `names` first, then one file's state at a time; then that of one of its streams; no two files' states are
+//! locked together.
 
 mod blocks;
 mod inode;
 mod node;
 mod store;
+mod streams;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,8 +28,8 @@ use parking_lot::Mutex;
 
 use crate::fold::fold;
 use crate::{
-    Attributes, Kind, NodeId, OpenMode, OpenRequest, Opened, Space, Timestamp, Vfs, VfsError, VfsPath,
-    VfsResult, VolumeInfo,
+    Attributes, FileKey, Kind, OpenMode, OpenRequest, Opened, Space, StreamName, Timestamp, Vfs, VfsError,
+    VfsPath, VfsResult, VolumeInfo,
 };
 use inode::{Child, Inode, name_cost};
 use node::RamNode;
@@ -92,11 +94,11 @@ impl RamFs {
 
     fn build(env: &Env, label: String, store: Store, discards: bool) -> Arc<RamFs> {
         let (now, store) = (now(env), Arc::new(store));
-        let serial = env.random_u64();
+        let volume = u128::from(env.random_u64());
         let info = VolumeInfo {
             label,
             file_system: "NTFS".into(),
-            serial,
+            volume,
             created: now,
             case_sensitive: false,
             sparse: true,
@@ -104,8 +106,9 @@ impl RamFs {
             name_max: 255,
             read_only: false,
             short_names: false,
+            named_streams: true,
         };
-        let root = Inode::directory(NodeId { volume: serial, file: 1 }, Arc::clone(&store), now);
+        let root = Inode::directory(FileKey { volume, file: 1 }, Arc::clone(&store), now);
         let tree = Tree {
             env: env.clone(),
             store,
@@ -135,15 +138,15 @@ impl Vfs for RamFs {
         Io::Done(self.tree.open(&request))
     }
 
-    fn remove(&self, _: &Ctx, path: &VfsPath, id: NodeId) -> Io<VfsResult<()>> {
+    fn remove(&self, _: &Ctx, path: &VfsPath, id: FileKey) -> Io<VfsResult<()>> {
         Io::Done(self.tree.remove(path, id))
     }
 
-    fn rename(&self, _: &Ctx, from: &VfsPath, id: NodeId, to: &VfsPath, replace: bool) -> Io<VfsResult<()>> {
+    fn rename(&self, _: &Ctx, from: &VfsPath, id: FileKey, to: &VfsPath, replace: bool) -> Io<VfsResult<()>> {
         Io::Done(self.tree.rename(from, id, to, replace))
     }
 
-    fn link(&self, _: &Ctx, from: &VfsPath, id: NodeId, to: &VfsPath, replace: bool) -> Io<VfsResult<()>> {
+    fn link(&self, _: &Ctx, from: &VfsPath, id: FileKey, to: &VfsPath, replace: bool) -> Io<VfsResult<()>> {
         Io::Done(self.tree.link(from, id, to, replace))
     }
 }
@@ -172,14 +175,52 @@ impl Tree {
 
     fn open(self: &Arc<Tree>, r: &OpenRequest) -> VfsResult<Opened> {
         let _names = self.names.lock();
+        match &r.stream {
+            Some(name) => self.open_stream(r, name),
+            None => self.open_file(r),
+        }
+    }
+
+    fn open_file(self: &Arc<Tree>, r: &OpenRequest) -> VfsResult<Opened> {
+        let (file, created, path) = self.find_or_create(r)?;
+        let stat = file.stat();
+        let node = Arc::new(RamNode::new(Arc::clone(self), file));
+        Ok(Opened { node, created, path, stream: None, stat })
+    }
+
+    /// Opens a named stream, and creates its file before it.
+    fn open_stream(self: &Arc<Tree>, r: &OpenRequest, name: &StreamName) -> VfsResult<Opened> {
+        if r.kind == Some(Kind::Directory) {
+            return Err(VfsError::NotDirectory);
+        }
+        let mode = if r.mode == OpenMode::Open { OpenMode::Open } else { OpenMode::OpenOrCreate };
+        let (file, _, path) = self.find_or_create(&OpenRequest { mode, kind: None, ..r.clone() })?;
+        let (name, stream, created) = match file.stream(name) {
+            Some(_) if r.mode == OpenMode::Create => return Err(VfsError::Exists),
+            Some((name, stream)) => (name, stream, false),
+            None if r.mode == OpenMode::Open => return Err(VfsError::NotFound),
+            None => {
+                let data = Inode::file(file.id, Arc::clone(&self.store), self.now(), self.discards);
+                (name.clone(), file.add_stream(name, data, self.now())?, true)
+            }
+        };
+        let node = RamNode::of_stream(Arc::clone(self), file, stream);
+        let stat = node.metadata();
+        Ok(Opened { node: Arc::new(node), created, path, stream: Some(name), stat })
+    }
+
+    /// The file at the request's path, whether it was created now, and its path as stored.
+    fn find_or_create(&self, r: &OpenRequest) -> VfsResult<(Arc<Inode>, bool, VfsPath)> {
         if r.path.is_root() {
-            return self.existing(Arc::clone(&self.root), VfsPath::root(), r);
+            allow(&self.root, r)?;
+            return Ok((Arc::clone(&self.root), false, VfsPath::root()));
         }
         let (directory, name, mut path) = self.above(&r.path)?;
         match directory.child(&fold(name)) {
             Some(child) => {
                 path.push(child.name);
-                self.existing(child.inode, VfsPath::from_parts(path), r)
+                allow(&child.inode, r)?;
+                Ok((child.inode, false, VfsPath::from_parts(path)))
             }
             None if r.mode == OpenMode::Open => Err(VfsError::NotFound),
             None => {
@@ -187,28 +228,14 @@ impl Tree {
                 self.store.charge(name_cost(name))?;
                 self.enter(&directory, name, &inode);
                 path.push(name.to_owned());
-                Ok(self.opened(inode, true, VfsPath::from_parts(path)))
+                Ok((inode, true, VfsPath::from_parts(path)))
             }
         }
     }
 
-    fn existing(self: &Arc<Tree>, inode: Arc<Inode>, path: VfsPath, r: &OpenRequest) -> VfsResult<Opened> {
-        match (r.mode, r.kind, inode.kind) {
-            (OpenMode::Create, ..) => Err(VfsError::Exists),
-            (_, Some(Kind::File), Kind::Directory) => Err(VfsError::IsDirectory),
-            (_, Some(Kind::Directory), Kind::File) => Err(VfsError::NotDirectory),
-            _ => Ok(self.opened(inode, false, path)),
-        }
-    }
-
-    fn opened(self: &Arc<Tree>, inode: Arc<Inode>, created: bool, path: VfsPath) -> Opened {
-        let stat = inode.stat();
-        Opened { node: Arc::new(RamNode::new(Arc::clone(self), inode)), created, path, stat }
-    }
-
     /// A new file without a name.
     fn create(&self, r: &OpenRequest) -> VfsResult<Arc<Inode>> {
-        let id = NodeId { volume: self.info.serial, file: self.next.fetch_add(1, Ordering::Relaxed) };
+        let id = FileKey { volume: self.info.volume, file: self.next.fetch_add(1, Ordering::Relaxed).into() };
         let store = Arc::clone(&self.store);
         let inode = match r.kind {
             Some(Kind::Directory) => Inode::directory(id, store, self.now()),
@@ -224,12 +251,12 @@ impl Tree {
     }
 
     /// The entry `name` of `directory`, which must be the file `id`.
-    fn entry(&self, directory: &Inode, name: &str, id: NodeId) -> VfsResult<Child> {
+    fn entry(&self, directory: &Inode, name: &str, id: FileKey) -> VfsResult<Child> {
         let child = directory.child(&fold(name)).ok_or(VfsError::NotFound)?;
         if child.inode.id == id { Ok(child) } else { Err(VfsError::Stale) }
     }
 
-    fn remove(&self, path: &VfsPath, id: NodeId) -> VfsResult<()> {
+    fn remove(&self, path: &VfsPath, id: FileKey) -> VfsResult<()> {
         let _names = self.names.lock();
         let (directory, name, _) = self.above(path)?;
         let child = self.entry(&directory, name, id)?;
@@ -241,7 +268,7 @@ impl Tree {
         Ok(())
     }
 
-    fn rename(&self, from: &VfsPath, id: NodeId, to: &VfsPath, replace: bool) -> VfsResult<()> {
+    fn rename(&self, from: &VfsPath, id: FileKey, to: &VfsPath, replace: bool) -> VfsResult<()> {
         let _names = self.names.lock();
         let ((source, old, _), (target, new, _)) = (self.above(from)?, self.above(to)?);
         let child = self.entry(&source, old, id)?;
@@ -263,7 +290,7 @@ impl Tree {
         Ok(())
     }
 
-    fn link(&self, from: &VfsPath, id: NodeId, to: &VfsPath, replace: bool) -> VfsResult<()> {
+    fn link(&self, from: &VfsPath, id: FileKey, to: &VfsPath, replace: bool) -> VfsResult<()> {
         let _names = self.names.lock();
         let ((source, old, _), (target, new, _)) = (self.above(from)?, self.above(to)?);
         let child = self.entry(&source, old, id)?;
@@ -290,7 +317,7 @@ impl Tree {
     }
 
     /// Whether the way to the last name of `path` goes through the directory `id`.
-    fn passes(&self, path: &VfsPath, id: NodeId) -> bool {
+    fn passes(&self, path: &VfsPath, id: FileKey) -> bool {
         let mut at = Arc::clone(&self.root);
         for part in path.components() {
             if at.id == id {
@@ -306,6 +333,16 @@ impl Tree {
 
     fn now(&self) -> Timestamp {
         now(&self.env)
+    }
+}
+
+/// Whether an existing file is what a request wants.
+fn allow(inode: &Inode, r: &OpenRequest) -> VfsResult<()> {
+    match (r.mode, r.kind, inode.kind) {
+        (OpenMode::Create, ..) => Err(VfsError::Exists),
+        (_, Some(Kind::File), Kind::Directory) => Err(VfsError::IsDirectory),
+        (_, Some(Kind::Directory), Kind::File) => Err(VfsError::NotDirectory),
+        _ => Ok(()),
     }
 }
 

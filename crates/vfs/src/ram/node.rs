@@ -12,7 +12,8 @@ use super::Tree;
 use super::inode::{Child, Content, Inode, State};
 use crate::fold::fold;
 use crate::{
-    BasicChange, Data, DirEntry, ExtendedAttribute, Kind, Node, NodeId, Stat, VfsError, VfsResult, Want,
+    BasicChange, Data, DirEntry, ExtendedAttribute, FileKey, Kind, Node, Stat, StreamInfo, StreamName,
+    VfsError, VfsResult, Want,
 };
 
 /// The shortest read that lends the file's own memory, in bytes; shorter ones are copied, which is cheaper than
@@ -27,14 +28,32 @@ const COPY: u64 = 1 << 20;
 
 pub(super) struct RamNode {
     tree: Arc<Tree>,
+    /// What its data calls work on.
     inode: Arc<Inode>,
+    /// The file that a named stream belongs to.
+    owner: Option<Arc<Inode>>,
     /// The folded name of the entry listed last.
     listed: Mutex<Option<String>>,
 }
 
 impl RamNode {
     pub(super) fn new(tree: Arc<Tree>, inode: Arc<Inode>) -> RamNode {
-        RamNode { tree, inode, listed: Mutex::new(None) }
+        RamNode { tree, inode, owner: None, listed: Mutex::new(None) }
+    }
+
+    /// The node of a named stream of `owner`.
+    pub(super) fn of_stream(tree: Arc<Tree>, owner: Arc<Inode>, stream: Arc<Inode>) -> RamNode {
+        RamNode { tree, inode: stream, owner: Some(owner), listed: Mutex::new(None) }
+    }
+
+    /// The file: everything but the data belongs to it.
+    fn file(&self) -> &Arc<Inode> {
+        self.owner.as_ref().unwrap_or(&self.inode)
+    }
+
+    pub(super) fn metadata(&self) -> Stat {
+        let (file, data) = (self.file().stat(), self.inode.stat());
+        Stat { kind: self.inode.kind, size: data.size, allocation: data.allocation, ..file }
     }
 
     /// # Errors
@@ -53,6 +72,10 @@ impl RamNode {
         let mut state = self.inode.state.lock();
         let done = work(&mut state)?;
         state.data_changed(self.tree.now());
+        drop(state);
+        if let Some(owner) = &self.owner {
+            owner.state.lock().data_changed(self.tree.now());
+        }
         Ok(done)
     }
 
@@ -95,7 +118,7 @@ impl RamNode {
         target.must_be(Kind::File)?;
         let length = length.min(self.inode.state.lock().size.saturating_sub(from));
         let end = to.checked_add(length).filter(|end| *end <= SIZE_MAX).ok_or(VfsError::TooLarge)?;
-        if self.inode.id == target.inode.id && from < end && to < from + length {
+        if Arc::ptr_eq(&self.inode, &target.inode) && from < end && to < from + length {
             return Err(VfsError::Unsupported); // overlapping, as the system's own call refuses it
         }
         let mut done = 0;
@@ -161,7 +184,7 @@ impl State {
 }
 
 impl Node for RamNode {
-    fn id(&self) -> NodeId {
+    fn id(&self) -> FileKey {
         self.inode.id
     }
 
@@ -170,11 +193,11 @@ impl Node for RamNode {
     }
 
     fn stat(&self, _: &Ctx) -> Io<VfsResult<Stat>> {
-        Io::Done(Ok(self.inode.stat()))
+        Io::Done(Ok(self.metadata()))
     }
 
     fn set_basic(&self, _: &Ctx, change: BasicChange) -> Io<VfsResult<()>> {
-        self.inode.set_basic(&change, self.tree.now());
+        self.file().set_basic(&change, self.tree.now());
         Io::Done(Ok(()))
     }
 
@@ -201,7 +224,7 @@ impl Node for RamNode {
     fn set_sparse(&self, _: &Ctx, sparse: bool) -> Io<VfsResult<()>> {
         let done = self.must_be(Kind::File);
         if done.is_ok() {
-            self.inode.set_sparse(sparse, self.tree.now());
+            self.file().set_sparse(sparse, self.tree.now());
         }
         Io::Done(done)
     }
@@ -271,19 +294,37 @@ impl Node for RamNode {
         Io::Done(self.must_be(Kind::Directory).map(|()| !self.inode.has_children()))
     }
 
+    fn streams(&self, _: &Ctx) -> Io<VfsResult<Vec<StreamInfo>>> {
+        Io::Done(Ok(self.file().streams()))
+    }
+
+    fn remove_stream(&self, _: &Ctx, name: &StreamName) -> Io<VfsResult<()>> {
+        Io::Done(self.file().remove_stream(name, self.tree.now()))
+    }
+
+    fn rename_stream(
+        &self,
+        _: &Ctx,
+        from: &StreamName,
+        to: Option<&StreamName>,
+        replace: bool,
+    ) -> Io<VfsResult<()>> {
+        Io::Done(self.file().rename_stream(from, to, replace, self.tree.now()))
+    }
+
     fn security(&self, _: &Ctx) -> Io<VfsResult<Option<Vec<u8>>>> {
-        Io::Done(Ok(self.inode.security()))
+        Io::Done(Ok(self.file().security()))
     }
 
     fn set_security(&self, _: &Ctx, descriptor: Vec<u8>) -> Io<VfsResult<()>> {
-        Io::Done(self.inode.set_security(&descriptor, self.tree.now()))
+        Io::Done(self.file().set_security(&descriptor, self.tree.now()))
     }
 
     fn extended_attributes(&self, _: &Ctx) -> Io<VfsResult<Vec<ExtendedAttribute>>> {
-        Io::Done(Ok(self.inode.extended()))
+        Io::Done(Ok(self.file().extended()))
     }
 
     fn set_extended_attributes(&self, _: &Ctx, set: Vec<ExtendedAttribute>) -> Io<VfsResult<()>> {
-        Io::Done(self.inode.set_extended(&set, self.tree.now()))
+        Io::Done(self.file().set_extended(&set, self.tree.now()))
     }
 }

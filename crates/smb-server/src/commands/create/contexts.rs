@@ -9,7 +9,7 @@ use smb_wire::context::{
 };
 use smb_wire::fscc::FullEas;
 use smb_wire::{AccessMask, FileId, FileTime, NtStatus};
-use vfs::{ExtendedAttribute, NodeId};
+use vfs::{ExtendedAttribute, FileKey};
 
 use crate::files::caching::{Held, LeaseId, LeaseVersion};
 use crate::open::AppInstance;
@@ -115,7 +115,7 @@ pub(crate) fn read_attributes(bytes: &[u8]) -> Result<Vec<ExtendedAttribute>, Nt
 pub(super) struct Facts {
     pub(super) maximal: Option<AccessMask>,
     pub(super) written: FileTime,
-    pub(super) id: NodeId,
+    pub(super) id: FileKey,
     /// The lease that the open belongs to.
     pub(super) lease: Option<(LeaseId, Held)>,
     pub(super) durable: Option<DurableAnswer>,
@@ -143,8 +143,8 @@ pub(super) fn answer(wanted: &Wanted, facts: &Facts) -> CreateContextsBuf {
     }
     if wanted.disk_id {
         put(CreateResponseContext::OnDiskId(DiskId {
-            disk_file_id: facts.id.file,
-            volume_id: facts.id.volume,
+            disk_file_id: facts.id.number(),
+            volume_id: facts.id.serial(),
         }));
     }
     if let Some((id, held)) = facts.lease {

@@ -9,7 +9,7 @@ use smb_wire::context::{CreateContexts, DurableFlags, DurableResponseV2, Lease};
 use smb_wire::msg::{Capabilities, CreateAction, CreateRequest, CreateResponse, LeaseState, OplockLevel};
 use smb_wire::context::create::name;
 use smb_wire::{AccessMask, Decode, HEADER_LEN, HeaderFlags, NtStatus};
-use vfs::{Kind, NodeId, Stat};
+use vfs::{Kind, FileKey, Stat};
 
 use super::Plan;
 use super::contexts::{self, DurableAnswer, Facts, Wanted};
@@ -168,7 +168,7 @@ impl Plan<'_> {
 
     /// MS-SMB2 3.3.5.9 <301>: a file that a persistent open of an absent client has open is not available, unless that
     /// client caches the handle and can be asked to give it up.
-    pub(super) fn check_absent(&self, id: NodeId) -> Result<(), Refusal> {
+    pub(super) fn check_absent(&self, id: FileKey) -> Result<(), Refusal> {
         let Some(file) = self.r.server.files.find(id) else { return Ok(()) };
         for open in file.opens().into_iter().filter_map(|o| self.r.server.opens.find(o)) {
             let absent = open.is_away() && open.durable.lock().kept == Kept::Persistent;

@@ -102,7 +102,7 @@ fn of_stat(open: &Open, f: &FileOpen, class: FileInfoClass, s: &Stat) -> Result<
     match class {
         C::BASIC => basic(s).encode(&mut bytes),
         C::STANDARD => standard.encode(&mut bytes),
-        C::INTERNAL => FileInternalInformation { index_number: s.id.file }.encode(&mut bytes),
+        C::INTERNAL => FileInternalInformation { index_number: s.id.number() }.encode(&mut bytes),
         C::EA => FileEaInformation { ea_size: s.ea_size }.encode(&mut bytes),
         C::COMPRESSION => FileCompressionInformation {
             compressed_file_size: s.size,
@@ -122,17 +122,14 @@ fn of_stat(open: &Open, f: &FileOpen, class: FileInfoClass, s: &Stat) -> Result<
             directory: standard.directory,
         }
         .encode(&mut bytes),
-        C::ID => FileIdInformation {
-            volume_serial_number: s.id.volume,
-            file_id: u128::from(s.id.file).to_le_bytes(),
-        }
-        .encode(&mut bytes),
+        C::ID => FileIdInformation { volume_serial_number: s.id.serial(), file_id: s.id.file.to_le_bytes() }
+            .encode(&mut bytes),
         C::ALL => {
             let name = Utf16Buf::from(format!("\\{}", f.file.path_of(open.persistent)).as_str());
             let all = FileAllInformation {
                 basic: basic(s),
                 standard,
-                internal: FileInternalInformation { index_number: s.id.file },
+                internal: FileInternalInformation { index_number: s.id.number() },
                 ea: FileEaInformation { ea_size: s.ea_size },
                 access: access_of(open),
                 position: position(f),

@@ -31,7 +31,7 @@ pub(super) async fn query(r: &Request, open: &Open, q: &QueryInfoRequest<'_>) ->
             let label = Utf16Buf::from(info.label.as_str());
             let v = FsVolumeInformation {
                 creation_time: file_time(info.created),
-                serial_number: (info.serial ^ (info.serial >> 32)) as u32,
+                serial_number: short_serial(info.volume),
                 supports_objects: false,
                 label: label.as_utf16(),
             };
@@ -92,9 +92,8 @@ pub(super) async fn query(r: &Request, open: &Open, q: &QueryInfoRequest<'_>) ->
             .encode(&mut bytes);
         }
         FsInfoClass::OBJECT_ID => {
-            let mut id = [0; 16];
-            id[..8].copy_from_slice(&info.serial.to_le_bytes());
-            FsObjectIdInformation { object_id: Guid(id), extended_info: [[0; 16]; 3] }.encode(&mut bytes);
+            let id = Guid(info.volume.to_le_bytes());
+            FsObjectIdInformation { object_id: id, extended_info: [[0; 16]; 3] }.encode(&mut bytes);
         }
         FsInfoClass::SECTOR_SIZE => {
             let physical = info.cluster.max(SECTOR);
@@ -118,6 +117,12 @@ pub(super) async fn query(r: &Request, open: &Open, q: &QueryInfoRequest<'_>) ->
     }
     let fixed = bytes.len();
     Ok(Answer::structure(bytes, fixed))
+}
+
+/// The serial number in 32 bits.
+fn short_serial(volume: u128) -> u32 {
+    let serial = vfs::serial(volume);
+    (serial ^ (serial >> 32)) as u32
 }
 
 /// What this volume can do; nothing that is not there yet (named streams, reparse points, quotas).

@@ -3,7 +3,7 @@
 use smb_wire::fscc::{FileLinkInformation, FileRenameInformation, FileRenameInformationEx, RenameFlags};
 use smb_wire::msg::CompletionFilter;
 use smb_wire::{AccessMask, NtStatus, ShareAccess, Utf16Le, WireError};
-use vfs::{Attributes, Kind, NodeId, OpenMode, OpenRequest, Opened, Rights, Stat, VfsError, VfsPath};
+use vfs::{Attributes, FileKey, Kind, OpenMode, OpenRequest, Opened, Rights, Stat, VfsError, VfsPath};
 
 use super::require;
 use crate::access;
@@ -170,7 +170,7 @@ fn publish_rename(r: &Request, open: &Open, f: &FileOpen, from: &VfsPath, to: &V
 
 /// The path of a file that was just renamed, as the backend stores it: folders on the way may be written otherwise than
 /// the client wrote them, and what is open below a folder is found by its path.
-async fn stored_path(r: &Request, id: NodeId, path: &VfsPath) -> VfsPath {
+async fn stored_path(r: &Request, id: FileKey, path: &VfsPath) -> VfsPath {
     match find(r, path).await {
         Ok(opened) if opened.node.id() == id => opened.path,
         _ => path.clone(),
@@ -251,6 +251,7 @@ async fn find(r: &Request, path: &VfsPath) -> Result<Opened, VfsError> {
     let vfs = r.tree.share.vfs().ok_or(VfsError::Unsupported)?;
     let request = OpenRequest {
         path: path.clone(),
+        stream: None,
         mode: OpenMode::Open,
         kind: None,
         rights: Rights { read: false, write: false },

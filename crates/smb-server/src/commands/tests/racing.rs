@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use env::{Ctx, Env, Io};
 use smb_wire::fscc::{FileInfoClass, FileRenameInformation};
-use vfs::{NodeId, OpenRequest, Opened, Space, Vfs, VfsPath, VfsResult, VolumeInfo};
+use vfs::{FileKey, OpenRequest, Opened, Space, Vfs, VfsPath, VfsResult, VolumeInfo};
 
 use super::*;
 
@@ -59,17 +59,17 @@ impl Vfs for Yielding {
         self.slowly(move || inner.open(&c, request))
     }
 
-    fn remove(&self, c: &Ctx, path: &VfsPath, id: NodeId) -> Io<VfsResult<()>> {
+    fn remove(&self, c: &Ctx, path: &VfsPath, id: FileKey) -> Io<VfsResult<()>> {
         let (inner, c, path) = (Arc::clone(&self.inner), *c, path.clone());
         self.changes(move || inner.remove(&c, &path, id))
     }
 
-    fn rename(&self, c: &Ctx, from: &VfsPath, id: NodeId, to: &VfsPath, replace: bool) -> Io<VfsResult<()>> {
+    fn rename(&self, c: &Ctx, from: &VfsPath, id: FileKey, to: &VfsPath, replace: bool) -> Io<VfsResult<()>> {
         let (inner, c, from, to) = (Arc::clone(&self.inner), *c, from.clone(), to.clone());
         self.changes(move || inner.rename(&c, &from, id, &to, replace))
     }
 
-    fn link(&self, c: &Ctx, from: &VfsPath, id: NodeId, to: &VfsPath, replace: bool) -> Io<VfsResult<()>> {
+    fn link(&self, c: &Ctx, from: &VfsPath, id: FileKey, to: &VfsPath, replace: bool) -> Io<VfsResult<()>> {
         let (inner, c, from, to) = (Arc::clone(&self.inner), *c, from.clone(), to.clone());
         self.changes(move || inner.link(&c, &from, id, &to, replace))
     }
@@ -137,6 +137,7 @@ async fn check_paths(w: &World, changing: &AtomicUsize) {
         let path = f.file.path_of(open.persistent);
         let request = OpenRequest {
             path: path.clone(),
+            stream: None,
             mode: vfs::OpenMode::Open,
             kind: None,
             rights: vfs::Rights { read: false, write: false },

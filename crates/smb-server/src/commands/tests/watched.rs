@@ -10,8 +10,8 @@ use smb_wire::fscc::FileInfoClass;
 use smb_wire::ioctl::ZeroData;
 use smb_wire::msg::{FsctlCode, IoctlFlags, IoctlRequest, SecurityInformation};
 use vfs::{
-    BasicChange, Data, DirEntry, ExtendedAttribute, Kind, Node, NodeId, OpenRequest, Opened, Space, Stat,
-    Vfs, VfsPath, VfsResult, VolumeInfo, Want,
+    BasicChange, Data, DirEntry, ExtendedAttribute, FileKey, Kind, Node, OpenRequest, Opened, Space, Stat,
+    StreamInfo, StreamName, Vfs, VfsPath, VfsResult, VolumeInfo, Want,
 };
 
 use super::*;
@@ -47,9 +47,9 @@ impl Vfs for Watched {
     pass_on! {
         info() -> VolumeInfo;
         space(c: &Ctx) -> Io<VfsResult<Space>>;
-        remove(c: &Ctx, path: &VfsPath, id: NodeId) -> Io<VfsResult<()>>;
-        rename(c: &Ctx, from: &VfsPath, id: NodeId, to: &VfsPath, replace: bool) -> Io<VfsResult<()>>;
-        link(c: &Ctx, from: &VfsPath, id: NodeId, to: &VfsPath, replace: bool) -> Io<VfsResult<()>>;
+        remove(c: &Ctx, path: &VfsPath, id: FileKey) -> Io<VfsResult<()>>;
+        rename(c: &Ctx, from: &VfsPath, id: FileKey, to: &VfsPath, replace: bool) -> Io<VfsResult<()>>;
+        link(c: &Ctx, from: &VfsPath, id: FileKey, to: &VfsPath, replace: bool) -> Io<VfsResult<()>>;
     }
 
     fn open(&self, c: &Ctx, request: OpenRequest) -> Io<VfsResult<Opened>> {
@@ -64,7 +64,7 @@ impl Vfs for Watched {
 
 impl Node for WatchedNode {
     pass_on! {
-        id() -> NodeId;
+        id() -> FileKey;
         kind() -> Kind;
         stat(c: &Ctx) -> Io<VfsResult<Stat>>;
         set_basic(c: &Ctx, change: BasicChange) -> Io<VfsResult<()>>;
@@ -81,6 +81,9 @@ impl Node for WatchedNode {
         is_empty(c: &Ctx) -> Io<VfsResult<bool>>;
         extended_attributes(c: &Ctx) -> Io<VfsResult<Vec<ExtendedAttribute>>>;
         set_extended_attributes(c: &Ctx, set: Vec<ExtendedAttribute>) -> Io<VfsResult<()>>;
+        streams(c: &Ctx) -> Io<VfsResult<Vec<StreamInfo>>>;
+        remove_stream(c: &Ctx, name: &StreamName) -> Io<VfsResult<()>>;
+        rename_stream(c: &Ctx, from: &StreamName, to: Option<&StreamName>, replace: bool) -> Io<VfsResult<()>>;
     }
 
     fn flush(&self, c: &Ctx) -> Io<VfsResult<()>> {

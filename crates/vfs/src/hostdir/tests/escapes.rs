@@ -126,7 +126,7 @@ async fn a_race_with_a_link() {
                 inside += 1;
                 // A removal that loses the race is refused, and never takes the other file.
                 if i % 10 == 0 {
-                    let other = crate::NodeId { file: 1, ..opened.node.id() };
+                    let other = crate::FileKey { file: 1, ..opened.node.id() };
                     assert!(p.vfs.remove(&c, &path("d\\secret"), other).wait().await.is_err());
                 }
             }

@@ -1,0 +1,246 @@
+//! Named streams (MS-FSA 2.1.1.5): small ones in an extended attribute of the file, large ones in a file of their own.
+//!
+//! **Records.** Each stream has one extended attribute `user.causeway.stream.IDENTITY` of its file or directory, so it
+//! goes wherever the inode goes, renamed by any process. IDENTITY is 16 hexadecimal digits of a random number that no
+//! other stream has. The value ([`record`] has the byte map) is the stream's name and, up to [`INLINE_MAX`] bytes, its
+//! data. Reading Windows' `Zone.Identifier` or macOS' `AFP_AfpInfo` costs one system call more than finding it.
+//!
+//! **Sidecars.** A stream that grows beyond that moves to a file in `.causeway-streams` ([`store`]), named by the
+//! file's identity and the stream's, and stays there until it is removed. The same happens to all small streams of a
+//! file whose security descriptor or attributes need the space ([`Open::make_room`]).
+//!
+//! **Atomicity.** Every change of a record, and every access to data in one, holds the lock of its file
+//! ([`lock`]), which all trees of this process share: two shares that show one file serialise. Other processes that
+//! write streams are not excluded.
+//!
+//! **Crashes.** A sidecar is created, filled and (if it has data) synced before the record names it, and unlinked after
+//! the record is gone; the records of a file go with its inode, before its sidecars. So no record loses its data, and a
+//! crash leaves only sidecars that no record names. They are removed at the next start ([`store::Store::collect`]).
+//! FLUSH and write-through of a stream sync the sidecar, its directory and the file.
+//!
+//! **Copies by other programs.** What copies extended attributes (`cp --preserve=xattr`, `rsync -X`) copies small
+//! streams with the file. The record of a large one names a sidecar that the copy does not have: opening it is
+//! [`VfsError::Damaged`], it can be listed and removed.
+
+mod data;
+mod handle;
+mod node;
+mod record;
+pub(super) mod store;
+
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::{Mutex, MutexGuard};
+
+use super::Tree;
+use super::node::{HostNode, Open};
+use crate::{
+    FileKey, Kind, OpenMode, OpenRequest, Opened, Stat, StreamInfo, StreamName, VfsError, VfsResult,
+};
+use record::{Content, Record};
+
+pub(super) use node::StreamNode;
+pub(super) use store::is_store;
+
+/// The most data that is kept in a record, in bytes: what programs put there on every file is smaller, and ext4 has
+/// room for 4 KiB of attributes in all.
+const INLINE_MAX: usize = 1024;
+
+/// One open of a named stream.
+pub(super) struct Stream {
+    /// The file or directory, opened for reading.
+    file: Arc<Open>,
+    id: u64,
+    /// Where the data is, once that is a sidecar. It never moves back.
+    sidecar: OnceLock<HostNode>,
+    /// Data was written through this open.
+    wrote: AtomicBool,
+}
+
+/// Where the data of a stream is now.
+enum Place {
+    /// In the record, which is locked.
+    Inline(Record, MutexGuard<'static, ()>),
+    Sidecar(HostNode),
+}
+
+/// The lock of a file's streams, in all trees. It is held while the file system works.
+fn lock(file: FileKey) -> MutexGuard<'static, ()> {
+    static LOCKS: [Mutex<()>; 64] = [const { Mutex::new(()) }; 64];
+    LOCKS[(file.number() % LOCKS.len() as u64) as usize].lock()
+}
+
+impl Tree {
+    /// Opens a named stream, and creates its file before it.
+    pub(super) fn open_stream(
+        self: &Arc<Tree>,
+        r: &OpenRequest,
+        name: &StreamName,
+        patient: bool,
+    ) -> VfsResult<Opened> {
+        if !self.info.named_streams {
+            return Err(VfsError::Unsupported);
+        }
+        if r.kind == Some(Kind::Directory) {
+            return Err(VfsError::NotDirectory);
+        }
+        if r.mode != OpenMode::Open || r.rights.write {
+            self.may_change()?;
+        }
+        let mode = if r.mode == OpenMode::Open { OpenMode::Open } else { OpenMode::OpenOrCreate };
+        let mut of_file = OpenRequest { mode, kind: None, stream: None, ..r.clone() };
+        of_file.rights.write = false;
+        let opened = self.open_file(&of_file, patient)?;
+        let node: &dyn Any = &*opened.node;
+        let file = Arc::clone(&node.downcast_ref::<HostNode>().ok_or(VfsError::Stale)?.open);
+        let (name, id, created) = {
+            let _lock = lock(file.shared.id);
+            match record::find(&file, name)? {
+                Some(_) if r.mode == OpenMode::Create => return Err(VfsError::Exists),
+                Some(record) => (record.name, record.id, false),
+                None if r.mode == OpenMode::Open => return Err(VfsError::NotFound),
+                None => (name.clone(), record::create(&file, name)?, true),
+            }
+        };
+        let (sidecar, wrote) = (OnceLock::new(), AtomicBool::new(created));
+        let stream = Stream { file, id, sidecar, wrote };
+        let stat = stream.stat()?;
+        let node = Arc::new(StreamNode::new(stream));
+        Ok(Opened { node, created, path: opened.path, stream: Some(name), stat })
+    }
+}
+
+impl Open {
+    /// See [`crate::Node::streams`].
+    pub(super) fn streams(&self) -> VfsResult<Vec<StreamInfo>> {
+        let _lock = lock(self.shared.id);
+        let mut all = Vec::new();
+        for record in record::all(self)? {
+            let (size, allocation) = match record.content {
+                Content::Inline(data) => record::sizes(&data),
+                Content::Sidecar => store::sizes(self, record.id),
+            };
+            all.push(StreamInfo { name: record.name, size, allocation });
+        }
+        Ok(all)
+    }
+
+    /// See [`crate::Node::remove_stream`].
+    pub(super) fn remove_stream(&self, name: &StreamName) -> VfsResult<()> {
+        self.shared.tree.may_change()?;
+        let _lock = lock(self.shared.id);
+        let record = record::find(self, name)?.ok_or(VfsError::NotFound)?;
+        self.drop_stream(&record)
+    }
+
+    /// Removes a stream; its file's streams are locked.
+    fn drop_stream(&self, record: &Record) -> VfsResult<()> {
+        record::remove(self, record.id)?;
+        if matches!(record.content, Content::Sidecar) {
+            store::unlink(self.shared.id, record.id);
+        }
+        Ok(())
+    }
+
+    /// See [`crate::Node::rename_stream`].
+    pub(super) fn rename_stream(
+        &self,
+        from: &StreamName,
+        to: Option<&StreamName>,
+        replace: bool,
+    ) -> VfsResult<()> {
+        self.shared.tree.may_change()?;
+        let _lock = lock(self.shared.id);
+        let record = record::find(self, from)?.ok_or(VfsError::NotFound)?;
+        let Some(to) = to else { return self.move_to_unnamed(&record, replace) };
+        let other = record::find(self, to)?.filter(|other| other.id != record.id);
+        if let Some(other) = &other {
+            gives_way(self.size(other), replace)?;
+            // A crash between the two leaves an empty stream out, never one with data.
+            self.drop_stream(other)?;
+        }
+        record::set(self, &Record { name: to.clone(), ..record })
+    }
+
+    /// Moves the data of a stream to the unnamed stream. A crash leaves it in both, or part of it in the unnamed one.
+    fn move_to_unnamed(&self, record: &Record, replace: bool) -> VfsResult<()> {
+        if self.kind == Kind::Directory {
+            return Err(VfsError::InvalidArgument);
+        }
+        gives_way(self.stat()?.size, replace)?;
+        let file = data::writable(self)?;
+        match &record.content {
+            Content::Inline(bytes) => data::fill(&file, bytes)?,
+            Content::Sidecar => data::copy(&store::open(self, record.id)?.open.fd, &file)?,
+        }
+        rustix::fs::fsync(&file)?;
+        self.drop_stream(record)
+    }
+
+    /// Moves all small streams to sidecars, so that their space can be used for something else. Whether there were any.
+    pub(super) fn make_room(&self) -> VfsResult<bool> {
+        let _lock = lock(self.shared.id);
+        store::promote_all(self)
+    }
+
+    fn size(&self, record: &Record) -> u64 {
+        match &record.content {
+            Content::Inline(data) => data.len() as u64,
+            Content::Sidecar => store::sizes(self, record.id).0,
+        }
+    }
+}
+
+impl Stream {
+    /// Where the data is.
+    ///
+    /// # Errors
+    /// `Stale` when the stream was removed, `Damaged` when its sidecar is missing.
+    fn place(&self) -> VfsResult<Place> {
+        if let Some(node) = self.sidecar.get() {
+            return Ok(Place::Sidecar(node.again()));
+        }
+        let lock = lock(self.file.shared.id);
+        let record = record::read(&self.file, self.id)?.ok_or(VfsError::Stale)?;
+        match record.content {
+            Content::Inline(_) => Ok(Place::Inline(record, lock)),
+            Content::Sidecar => Ok(Place::Sidecar(self.moved(store::open(&self.file, self.id)?))),
+        }
+    }
+
+    /// The data is in a sidecar from now on.
+    fn moved(&self, node: HostNode) -> HostNode {
+        self.sidecar.get_or_init(|| node).again()
+    }
+
+    fn stat(&self) -> VfsResult<Stat> {
+        let stat = self.file.stat()?;
+        let (size, allocation, written) = match self.place()? {
+            Place::Inline(record, _) => {
+                let Content::Inline(data) = &record.content else { return Err(VfsError::Stale) };
+                let (size, allocation) = record::sizes(data);
+                (size, allocation, None)
+            }
+            Place::Sidecar(node) => {
+                let data = node.open.stat()?;
+                // The file's time follows at the close.
+                let written = self.wrote.load(Ordering::Relaxed).then_some(data.written);
+                (data.size, data.allocation, written)
+            }
+        };
+        let written = written.map_or(stat.written, |w| w.max(stat.written));
+        Ok(Stat { kind: Kind::File, size, allocation, written, ..stat })
+    }
+}
+
+/// Whether a stream of `size` bytes may be replaced by a renamed one (MS-FSA 2.1.5.15.12.1).
+fn gives_way(size: u64, replace: bool) -> VfsResult<()> {
+    match (replace, size) {
+        (false, _) => Err(VfsError::Exists),
+        (true, 0) => Ok(()),
+        (true, _) => Err(VfsError::InvalidArgument),
+    }
+}

@@ -1,0 +1,352 @@
+//! The directory of large streams.
+//!
+//! `.causeway-streams`, mode 0700, lies in the root of the tree, or, for a file system that is mounted below it, in
+//! that file system's topmost mounted directory. No client can list, open or create a name equal to it ([`is_store`]).
+//! It has one file, mode 0600, per large stream: `FILE-STREAM`, the file's number on its file system
+//! ([`crate::FileKey::file`], 32 hexadecimal digits) and the stream's identity (16). Its content is the stream's data,
+//! nothing else. Its extended attribute `user.causeway.stream-of` is u16 version = 1, little-endian, and the handle of
+//! the stream's file ([`super::handle`]), by which [`Store::collect`] finds out whether the file still exists.
+//!
+//! Trees whose roots lie on one file system share their stores while they are open ([`STORES`]), so a file that moves
+//! from one share to another, or is shown by two, has its streams in both.
+//!
+//! The directory is locked (flock): exclusively while orphans are collected, shared while it is used, so one
+//! server does not collect what another one is about to name.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, OnceLock, Weak};
+
+use parking_lot::Mutex;
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, RawDir, XattrFlags};
+use rustix::io::Errno;
+
+use super::record::{self, Content, Record};
+use super::{data, handle, lock};
+use crate::fold::is_folded;
+use crate::hostdir::device::Device;
+use crate::hostdir::node::{self, HostNode, Open};
+use crate::hostdir::place::{beneath, lstatx};
+use crate::hostdir::stored::Target;
+use crate::hostdir::volume;
+use crate::{FileKey, Kind, VfsError, VfsPath, VfsResult};
+
+/// The name of the directory.
+const NAME: &str = ".causeway-streams";
+const FOLDED: &str = ".CAUSEWAY-STREAMS";
+/// The attribute of a sidecar that says whose it is.
+const OWNER: &str = "user.causeway.stream-of";
+const VERSION: u16 = 1;
+
+/// All stores that are open in this process.
+static STORES: Mutex<Vec<Weak<Store>>> = Mutex::new(Vec::new());
+
+/// One directory of large streams.
+pub(in crate::hostdir) struct Store {
+    volume: u128,
+    /// Device and inode number.
+    place: (u64, u64),
+    fd: OwnedFd,
+}
+
+/// Whether a name is that of a store, which clients do not see.
+pub(in crate::hostdir) fn is_store(name: &str) -> bool {
+    is_folded(name, FOLDED)
+}
+
+/// # Errors
+/// `NotFound` or `PathNotFound` when the path leads to or through a store.
+pub(in crate::hostdir) fn refuse(path: &VfsPath) -> VfsResult<()> {
+    match path.components().iter().rposition(|name| is_store(name)) {
+        None => Ok(()),
+        Some(at) if at + 1 == path.components().len() => Err(VfsError::NotFound),
+        Some(_) => Err(VfsError::PathNotFound),
+    }
+}
+
+impl Store {
+    /// Opens the store in the directory `top` of the file system `volume`; `None` if there is none.
+    pub(in crate::hostdir) fn open(top: BorrowedFd<'_>, volume: u128) -> VfsResult<Option<Arc<Store>>> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = match rustix::fs::openat(top, NAME, flags, Mode::empty()) {
+            Ok(fd) => fd,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(e) => return Err(e.into()),
+        };
+        let stat = node::statx(&fd)?;
+        let place = (crate::hostdir::device::number(&stat), stat.stx_ino);
+        let mut stores = STORES.lock();
+        stores.retain(|s| s.strong_count() > 0);
+        if let Some(there) = stores.iter().filter_map(Weak::upgrade).find(|s| s.place == place) {
+            return Ok(Some(there));
+        }
+        let alone = rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive).is_ok();
+        let store = Arc::new(Store { volume, place, fd });
+        stores.push(Arc::downgrade(&store));
+        drop(stores);
+        if !alone {
+            store.share(); // waits until another server has collected
+            return Ok(Some(store));
+        }
+        let collector = Arc::clone(&store);
+        let work = move || {
+            collector.collect();
+            collector.share();
+        };
+        // On a thread: it looks at every sidecar.
+        if let Err(e) = std::thread::Builder::new().name("stream-orphans".into()).spawn(work) {
+            tracing::warn!("orphaned streams are not collected: {e}");
+            store.share();
+        }
+        Ok(Some(store))
+    }
+
+    /// Takes the shared lock, in place of the exclusive one.
+    fn share(&self) {
+        if let Err(e) = rustix::fs::flock(&self.fd, FlockOperation::LockShared) {
+            tracing::debug!("the directory of large streams is not locked: {e}");
+        }
+    }
+
+    /// Removes the sidecars that no record names: their file was removed by another program, or a crash came between
+    /// two steps. Returns how many. Without CAP_DAC_READ_SEARCH none can be found.
+    pub(in crate::hostdir) fn collect(&self) -> usize {
+        let mut removed = 0;
+        let listed = self.list();
+        for (name, file, id) in listed.unwrap_or_default() {
+            let key = FileKey { volume: self.volume, file };
+            let _lock = lock(key);
+            match self.is_orphan(&name, key, id) {
+                Ok(true) if rustix::fs::unlinkat(&self.fd, &*name, AtFlags::empty()).is_ok() => removed += 1,
+                Ok(_) => {}
+                Err(Errno::PERM) => {
+                    tracing::info!("orphaned streams are kept: finding them needs CAP_DAC_READ_SEARCH");
+                    break;
+                }
+                Err(e) => tracing::debug!(name, "a stream is kept, its file cannot be looked for: {e}"),
+            }
+        }
+        if removed > 0 {
+            tracing::info!(removed, "streams of files that no longer exist were removed");
+        }
+        removed
+    }
+
+    fn is_orphan(&self, name: &str, key: FileKey, id: u64) -> Result<bool, Errno> {
+        let path = format!("/proc/self/fd/{}/{name}", self.fd.as_raw_fd());
+        let owner = match Target::Path(&path).get_all(OWNER) {
+            Err(Errno::NOENT) => return Ok(false), // removed meanwhile
+            owner => owner?,
+        };
+        let stored = owner.strip_prefix(&VERSION.to_le_bytes()).ok_or(Errno::INVAL)?;
+        let file = match handle::open(self.fd.as_fd(), stored) {
+            Err(Errno::STALE) => return Ok(true),
+            file => file?,
+        };
+        if volume::file(&node::statx(&file)?) != key.file {
+            return Ok(true); // another file has its number
+        }
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        Ok(!record::names_sidecar(Target::Followed(&path), id))
+    }
+
+    /// The sidecars: name, file and stream.
+    fn list(&self) -> Result<Vec<(String, u128, u64)>, Errno> {
+        let fd = rustix::fs::openat(&self.fd, ".", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+        let mut buffer = vec![std::mem::MaybeUninit::uninit(); 32 << 10];
+        let (mut entries, mut all) = (RawDir::new(&fd, &mut buffer), Vec::new());
+        while let Some(entry) = entries.next() {
+            all.extend(entry?.file_name().to_str().ok().and_then(parse));
+        }
+        Ok(all)
+    }
+}
+
+fn name(file: u128, id: u64) -> String {
+    format!("{file:032x}-{id:016x}")
+}
+
+fn parse(text: &str) -> Option<(String, u128, u64)> {
+    let (file, id) = text.split_once('-')?;
+    let (file, id) = (u128::from_str_radix(file, 16).ok()?, u64::from_str_radix(id, 16).ok()?);
+    (name(file, id) == text).then(|| (text.to_owned(), file, id))
+}
+
+/// Where the stores of a file system are.
+#[derive(Default)]
+pub(in crate::hostdir) struct Home(OnceLock<Arc<Store>>);
+
+impl Device {
+    /// Opens the store in `top` if there is one.
+    pub(in crate::hostdir) fn find_store(&self, top: BorrowedFd<'_>) {
+        if !self.attributes || self.home.0.get().is_some() {
+            return;
+        }
+        match Store::open(top, self.volume) {
+            Ok(Some(store)) => drop(self.home.0.set(store)),
+            Ok(None) => {}
+            Err(e) => tracing::warn!("the directory of large streams cannot be opened: {e}"),
+        }
+    }
+
+    /// The store that new sidecars go to; makes it.
+    fn make_store(&self, file: &Open) -> VfsResult<&Arc<Store>> {
+        if let Some(store) = self.home.0.get() {
+            return Ok(store);
+        }
+        let tree = &file.shared.tree;
+        let stat = node::statx(&*file.fd)?;
+        let mounted;
+        let top = if crate::hostdir::device::number(&stat) == tree.root_device {
+            tree.root.as_fd()
+        } else {
+            mounted = volume::top(file.fd.as_fd()).map_err(VfsError::from)?;
+            mounted.as_fd()
+        };
+        match rustix::fs::mkdirat(top, NAME, Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(e) => return Err(e.into()),
+        }
+        let store = Store::open(top, self.volume)?.ok_or(VfsError::NotFound)?;
+        Ok(self.home.0.get_or_init(|| store))
+    }
+
+    /// All stores that may have a sidecar of a file here, this tree's first.
+    fn stores(&self) -> Vec<Arc<Store>> {
+        let mut all: Vec<Arc<Store>> = self.home.0.get().cloned().into_iter().collect();
+        for other in STORES.lock().iter().filter_map(Weak::upgrade) {
+            if other.volume == self.volume && all.iter().all(|s| s.place != other.place) {
+                all.push(other);
+            }
+        }
+        all
+    }
+}
+
+/// Opens the sidecar of a stream.
+///
+/// # Errors
+/// `Damaged` when it is missing.
+pub(super) fn open(file: &Open, id: u64) -> VfsResult<HostNode> {
+    let (tree, key) = (&file.shared.tree, file.shared.id);
+    let access = if tree.info.read_only { OFlags::RDONLY } else { OFlags::RDWR };
+    let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    for store in file.shared.device.stores() {
+        match rustix::fs::openat(&store.fd, name(key.file, id), flags, Mode::empty()) {
+            Ok(fd) => return opened(file, fd),
+            Err(Errno::NOENT) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    tracing::warn!(file = ?key, stream = %format_args!("{id:016x}"), "the data of a stream is missing");
+    Err(VfsError::Damaged)
+}
+
+fn opened(file: &Open, fd: OwnedFd) -> VfsResult<HostNode> {
+    let (tree, stat) = (&file.shared.tree, node::statx(&fd)?);
+    if node::kind(&stat) != Some(Kind::File) {
+        return Err(VfsError::Damaged);
+    }
+    Ok(tree.node(fd, &stat, Kind::File, (true, !tree.info.read_only))?.0)
+}
+
+/// Size and allocation of a sidecar, in bytes; nothing if it is missing.
+pub(super) fn sizes(file: &Open, id: u64) -> (u64, u64) {
+    let name = name(file.shared.id.file, id);
+    let found = file.shared.device.stores().into_iter().find_map(|s| lstatx(&s.fd, &name).ok());
+    found.map_or((0, 0), |s| (s.stx_size, s.stx_blocks.saturating_mul(512)))
+}
+
+/// Moves the data of a stream from its record to a new sidecar; the file's streams are locked.
+pub(super) fn promote(file: &Open, record: &Record) -> VfsResult<HostNode> {
+    let Content::Inline(bytes) = &record.content else { return open(file, record.id) };
+    let store = file.shared.device.make_store(file)?;
+    let name = name(file.shared.id.file, record.id);
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let fd = rustix::fs::openat(&store.fd, &*name, flags, Mode::RUSR | Mode::WUSR)?;
+    let moved = || {
+        match handle::of(file.fd.as_fd()) {
+            Ok(handle) => {
+                let owner = [&VERSION.to_le_bytes()[..], &handle].concat();
+                rustix::fs::fsetxattr(&fd, OWNER, &owner, XattrFlags::empty())?;
+            }
+            // It is kept for ever then, should the file be removed by another program.
+            Err(e) => tracing::debug!("the file of a stream has no handle: {e}"),
+        }
+        if !bytes.is_empty() {
+            data::fill(&fd, bytes)?;
+            rustix::fs::fsync(&fd)?;
+        }
+        record::set(file, &Record { content: Content::Sidecar, ..record.clone() })
+    };
+    if let Err(e) = moved() {
+        let _ = rustix::fs::unlinkat(&store.fd, &*name, AtFlags::empty());
+        return Err(e);
+    }
+    opened(file, fd)
+}
+
+/// Moves all streams of a file that have data to sidecars; whether there was one. The file's streams are locked.
+pub(super) fn promote_all(file: &Open) -> VfsResult<bool> {
+    let mut any = false;
+    for record in record::all(file)? {
+        if matches!(&record.content, Content::Inline(data) if !data.is_empty()) {
+            promote(file, &record)?;
+            any = true;
+        }
+    }
+    Ok(any)
+}
+
+/// Makes the names of sidecars of this file durable.
+pub(super) fn sync(file: &Open) -> VfsResult<()> {
+    for store in file.shared.device.stores() {
+        rustix::fs::fsync(&store.fd)?;
+    }
+    Ok(())
+}
+
+/// Removes a sidecar.
+pub(super) fn unlink(file: FileKey, id: u64) {
+    let stores: Vec<_> =
+        STORES.lock().iter().filter_map(Weak::upgrade).filter(|s| s.volume == file.volume).collect();
+    for store in stores {
+        match rustix::fs::unlinkat(&store.fd, name(file.file, id), AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(e) => tracing::warn!(?file, "the data of a removed stream is kept until the next start: {e}"),
+        }
+    }
+}
+
+/// The sidecars of a file that is about to lose a name, to be removed if that was the last one.
+pub(in crate::hostdir) struct Doomed {
+    file: OwnedFd,
+    key: FileKey,
+    ids: Vec<u64>,
+}
+
+impl Doomed {
+    /// Looks at `name` in `place`, which is the file `stat`, before it is unlinked.
+    pub(in crate::hostdir) fn of(
+        device: &Device,
+        place: &OwnedFd,
+        name: &str,
+        stat: &rustix::fs::Statx,
+    ) -> Option<Doomed> {
+        let last = node::kind(stat)? == Kind::Directory || stat.stx_nlink == 1;
+        if !last || !device.attributes || device.stores().is_empty() {
+            return None;
+        }
+        let file = beneath(place, name, OFlags::PATH | OFlags::NOFOLLOW, Mode::empty()).ok()?;
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let ids = record::ids(Target::Followed(&path)).ok()?;
+        (!ids.is_empty()).then(|| Doomed { key: device.key(stat), file, ids })
+    }
+
+    /// The name is gone.
+    pub(in crate::hostdir) fn remove(self) {
+        let _lock = lock(self.key);
+        if node::statx(&self.file).is_ok_and(|s| s.stx_nlink == 0) {
+            self.ids.iter().for_each(|id| unlink(self.key, *id));
+        }
+    }
+}
