@@ -59,7 +59,7 @@ pub(crate) fn join(t: &FileTable, n: &Namespace, member: Member) -> Result<Joine
 pub(crate) fn join_at(
     t: &FileTable,
     n: &Namespace,
-    id: NodeId,
+    id: FileKey,
     snapshot: Snapshot,
     member: Member,
 ) -> Result<Joined, Option<NtStatus>> {
