@@ -166,6 +166,11 @@ impl FileOpen {
         self.file.owe(CompletionFilter::SIZE | CompletionFilter::LAST_WRITE);
     }
 
+    /// Whether its stream, or its file, goes with the last open.
+    pub(crate) fn is_delete_pending(&self) -> bool {
+        self.stream.is_deleting() || self.file.is_delete_pending()
+    }
+
     /// Waits until nothing changes the file through this open any more, and lets nothing more begin.
     pub(crate) async fn shut(&self) {
         self.gate.shut().await;
