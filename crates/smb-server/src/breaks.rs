@@ -12,8 +12,8 @@ use smb_wire::{Command, Guid, NtStatus};
 use crate::Server;
 use crate::commands::create::keep::is_named;
 use crate::durable::Kept;
-use crate::files::FileState;
 use crate::files::caching::{self, Contention, HolderId, LeaseId, Operation};
+use crate::files::{FileState, StreamState};
 use crate::inbox::{Inbox, Notice};
 use crate::open::FileOpen;
 use crate::request::Request;
@@ -50,6 +50,7 @@ pub(crate) struct LeaseTable(Mutex<HashMap<LeaseId, LeasedFile>>);
 #[derive(Clone)]
 pub(crate) struct LeasedFile {
     pub(crate) file: Arc<FileState>,
+    pub(crate) stream: Arc<StreamState>,
 }
 
 impl LeaseTable {

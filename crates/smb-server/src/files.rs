@@ -12,7 +12,8 @@
 //! **Races** between opens and changes of names: see [`crate::namespace`].
 //!
 //! Invariants:
-//! 1. A state is in the table exactly while it has members, or its removal or a rename onto it is running.
+//! 1. A state is in the table exactly while it has members, or its removal, that of one of its streams, or a rename onto it
+//!    is running.
 //! 2. `delete_pending` is never cleared once `removing` is set, and nobody joins then.
 //! 3. Locks are held and waited for by members only, once [`FileTable::leave`] has returned; a list of members may be
 //!    locked when the table of locks is, not the other way round.
@@ -24,7 +25,7 @@ pub(crate) mod share_mode;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use env::Moment;
@@ -32,7 +33,7 @@ use parking_lot::Mutex;
 use smb_wire::msg::{CompletionFilter, LeaseState};
 use smb_wire::{AccessMask, NtStatus};
 use tokio::sync::{Mutex as AsyncMutex, MutexGuard, Notify, oneshot};
-use vfs::{FileKey, VfsPath};
+use vfs::{FileKey, StreamName, VfsPath};
 
 use self::caching::{Caching, Contention, Held, HolderId, LeaseId, Operation, Situation, Wish};
 use self::locks::{LockRange, LockRefusal, LockTable};
@@ -63,8 +64,10 @@ pub(crate) struct FileState {
 
 /// One stream of an open file.
 pub(crate) struct StreamState {
-    /// Its name, folded; `None` for the unnamed one.
-    name: Option<Arc<str>>,
+    /// It has a name; which one, may change ([`StreamEntry::name`]).
+    is_named: bool,
+    /// It goes with its last open (MS-FSA 2.1.1.5, IsDeleted). Of a named one only: the unnamed one is the file.
+    deleting: AtomicBool,
     locks: Mutex<LockTable>,
     /// Held locks: lets I/O skip the table when there are none.
     lock_count: AtomicUsize,
@@ -110,6 +113,8 @@ impl Looks {
 }
 
 struct StreamEntry {
+    /// Folded; `None` for the unnamed one.
+    name: Option<Arc<str>>,
     stream: Arc<StreamState>,
     caching: Caching,
 }
@@ -175,6 +180,8 @@ pub(crate) struct Left {
     pub(crate) lease_gone: Option<LeaseId>,
     /// The file is to be removed.
     pub(crate) remove: bool,
+    /// This stream is to be removed, and [`FileTable::stream_removed`] to be called.
+    pub(crate) remove_stream: Option<StreamName>,
 }
 
 /// See [`FileTable::claim`].
@@ -211,7 +218,8 @@ impl FileTable {
         if state.claimed {
             return Err(Refusal::Again);
         }
-        if state.delete_pending.is_some() {
+        let deleting = |e: &StreamEntry| e.name == member.stream && e.stream.is_deleting();
+        if state.delete_pending.is_some() || state.streams.iter().any(deleting) {
             return Err(Refusal::Status(NtStatus::DELETE_PENDING));
         }
         let admitted = state.admit(&member, joining);
@@ -244,19 +252,39 @@ impl FileTable {
         let mut state = file.state.lock();
         let Some(i) = state.members.iter().position(|m| m.open == open) else { return Left::default() };
         let member = state.members.swap_remove(i);
-        let lease_gone = state.stop_caching(&member);
-        if member.delete_on_close && state.delete_pending.is_none() {
+        let (lease_gone, remove_stream) = state.stop_caching(&member);
+        if member.delete_on_close && member.stream.is_none() && state.delete_pending.is_none() {
             state.delete_pending = Some((member.share, member.path));
         }
-        if !state.members.is_empty() {
-            return Left { lease_gone, remove: false };
+        let remove = FileTable::let_go(&mut files, file, &mut state);
+        Left { lease_gone, remove, remove_stream }
+    }
+
+    /// What follows when a member has left or a stream is removed: a file without either leaves the table. Whether it is
+    /// to be removed first.
+    fn let_go(files: &mut HashMap<FileKey, Arc<FileState>>, file: &FileState, state: &mut State) -> bool {
+        // A stream that is being removed has no member, and keeps its entry.
+        if !state.members.is_empty() || !state.streams.is_empty() {
+            return false;
         }
         if state.delete_pending.is_some() {
             state.removing = state.delete_pending.clone();
-            return Left { lease_gone, remove: true };
+            return true;
         }
         files.remove(&file.id);
-        Left { lease_gone, remove: false }
+        false
+    }
+
+    /// The removal of a stream that [`FileTable::leave`] asked for is done, or has failed. Whether the file is to be
+    /// removed now.
+    pub(crate) fn stream_removed(&self, file: &Arc<FileState>, stream: &StreamState) -> bool {
+        let mut files = self.by_id.lock();
+        let mut state = file.state.lock();
+        state.streams.retain(|e| !std::ptr::eq(&*e.stream, stream));
+        let remove = FileTable::let_go(&mut files, file, &mut state);
+        drop((state, files));
+        file.has_changed();
+        remove
     }
 
     /// The removal that [`FileTable::leave`] asked for is done, or has failed: the file may be opened again, if it is
@@ -346,9 +374,15 @@ impl State {
             _ => None,
         };
         let overwrites = joining.overwrites;
-        let of_stream = |m: &&Member| m.stream == member.stream;
-        let compatible = self.members.iter().filter(of_stream).all(|m| m.mode.compatible(member.mode));
-        let entry = self.streams.iter_mut().find(|e| e.stream.name == member.stream);
+        let compatible = self.members.iter().all(|m| match m.stream == member.stream {
+            true => m.mode.compatible(member.mode),
+            // MS-FSA 2.1.5.1.2.1: deleting the unnamed stream or the directory deletes all streams.
+            false => {
+                let spares = |a: &Member, b: &Member| a.stream.is_some() || b.mode.permits_deletion(a.mode);
+                spares(m, member) && spares(member, m)
+            }
+        });
+        let entry = self.streams.iter_mut().find(|e| e.name == member.stream);
         let Some(entry) = entry else {
             return if compatible {
                 Ok(Vec::new())
@@ -380,9 +414,9 @@ impl State {
 
     /// Adds a member that was admitted, and grants it what it asks for.
     fn add(&mut self, file: &Arc<FileState>, mut member: Member, joining: Joining) -> Joined {
-        let at = self.streams.iter().position(|e| e.stream.name == member.stream).unwrap_or_else(|| {
-            let stream = Arc::new(StreamState::new(member.stream.clone()));
-            self.streams.push(StreamEntry { stream, caching: Caching::default() });
+        let at = self.streams.iter().position(|e| e.name == member.stream).unwrap_or_else(|| {
+            let stream = Arc::new(StreamState::new(member.stream.is_some()));
+            self.streams.push(StreamEntry { name: member.stream.clone(), stream, caching: Caching::default() });
             self.streams.len() - 1
         });
         let own = match joining.wish {
@@ -404,19 +438,36 @@ impl State {
         Joined { file: Arc::clone(file), stream, caching }
     }
 
-    /// A member leaves its holder, and its stream if it was the last; the lease that is gone with it.
-    fn stop_caching(&mut self, member: &Member) -> Option<LeaseId> {
-        let at = self.streams.iter().position(|e| e.stream.name == member.stream)?;
+    /// A member leaves its holder, and its stream if it was the last; the lease that is gone with it, and the name of the
+    /// stream if that is to be removed.
+    fn stop_caching(&mut self, member: &Member) -> (Option<LeaseId>, Option<StreamName>) {
+        let Some(at) = self.streams.iter().position(|e| e.name == member.stream) else { return (None, None) };
         let entry = &mut self.streams[at];
         let gone = member.holder.filter(|id| entry.caching.leave(*id));
         entry.show();
-        if !self.members.iter().any(|m| m.stream == member.stream) {
-            self.streams.swap_remove(at);
+        if member.delete_on_close && member.stream.is_some() {
+            entry.stream.deleting.store(true, Ordering::Release);
         }
-        match gone {
+        let mut removed = None;
+        if !self.members.iter().any(|m| m.stream == member.stream) {
+            if entry.stream.is_deleting() {
+                removed = entry.name.as_deref().and_then(|name| StreamName::new(name).ok());
+            }
+            if removed.is_none() {
+                self.streams.swap_remove(at);
+            }
+        }
+        let lease = match gone {
             Some(HolderId::Lease(id)) => Some(id),
             _ => None,
-        }
+        };
+        (lease, removed)
+    }
+
+    /// The stream of a member, if that has a name.
+    fn named_stream(&self, open: u64) -> Option<&Arc<StreamState>> {
+        let member = self.members.iter().find(|m| m.open == open && m.stream.is_some())?;
+        self.streams.iter().find(|e| e.name == member.stream).map(|e| &e.stream)
     }
 
     fn show_caching(&self) {
@@ -615,18 +666,50 @@ impl FileState {
         if state.removing.is_some() {
             return;
         }
+        if let Some(stream) = state.named_stream(open) {
+            return stream.deleting.store(pending, Ordering::Release);
+        }
         let by = state.members.iter().find(|m| pending && m.open == open);
         let name = by.map(|m| (Arc::clone(&m.share), m.path.clone()));
         state.delete_pending = name;
     }
 
-    /// It goes with this open, if nobody else has it open.
+    /// It goes with this open, if nobody else has it open. Of an open of a named stream: that stream.
     pub(crate) fn delete_if_alone(&self, open: u64) {
         let mut state = self.state.lock();
+        if let Some(stream) = state.named_stream(open) {
+            let name = state.members.iter().find(|m| m.open == open).and_then(|m| m.stream.as_ref());
+            if state.members.iter().filter(|m| m.stream.as_ref() == name).count() == 1 {
+                stream.deleting.store(true, Ordering::Release);
+            }
+            return;
+        }
         if let [m] = state.members.as_slice()
             && m.open == open
         {
             state.delete_pending = Some((Arc::clone(&m.share), m.path.clone()));
+        }
+    }
+
+    /// The name of one of its streams, folded.
+    pub(crate) fn stream_name(&self, stream: &StreamState) -> Option<Arc<str>> {
+        let state = self.state.lock();
+        state.streams.iter().find(|e| std::ptr::eq(&*e.stream, stream)).and_then(|e| e.name.clone())
+    }
+
+    /// Whether a stream of this name is open or being removed.
+    pub(crate) fn has_stream(&self, name: &StreamName) -> bool {
+        self.state.lock().streams.iter().any(|e| e.name.as_ref() == Some(name.folded()))
+    }
+
+    /// A stream was renamed: its opens follow.
+    pub(crate) fn stream_renamed(&self, stream: &StreamState, to: &StreamName) {
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        let Some(entry) = state.streams.iter_mut().find(|e| std::ptr::eq(&*e.stream, stream)) else { return };
+        let from = entry.name.replace(Arc::clone(to.folded()));
+        for member in state.members.iter_mut().filter(|m| m.stream == from) {
+            member.stream.clone_from(&entry.name);
         }
     }
 
@@ -639,13 +722,24 @@ impl FileState {
 }
 
 impl StreamState {
-    fn new(name: Option<Arc<str>>) -> StreamState {
+    fn new(is_named: bool) -> StreamState {
         StreamState {
-            name,
+            is_named,
+            deleting: AtomicBool::new(false),
             locks: Mutex::default(),
             lock_count: AtomicUsize::new(0),
             cached_by: AtomicU64::new(0),
         }
+    }
+
+    /// Whether it has a name.
+    pub(crate) fn is_named(&self) -> bool {
+        self.is_named
+    }
+
+    /// Whether it goes when its last open does.
+    pub(crate) fn is_deleting(&self) -> bool {
+        self.deleting.load(Ordering::Acquire)
     }
 
     /// Whether anybody but the holder of this number caches the stream.

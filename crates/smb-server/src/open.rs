@@ -162,6 +162,11 @@ impl FileOpen {
         if self.write_through() { self.node.flush(ctx).wait().await } else { Ok(()) }
     }
 
+    /// Whether its stream, or its file, goes with the last open.
+    pub(crate) fn is_delete_pending(&self) -> bool {
+        self.stream.is_deleting() || self.file.is_delete_pending()
+    }
+
     /// Waits until nothing changes the file through this open any more, and lets nothing more begin.
     pub(crate) async fn shut(&self) {
         self.gate.shut().await;

@@ -39,7 +39,7 @@ pub(crate) fn of_vfs(e: VfsError) -> NtStatus {
 pub(crate) fn of_path(e: PathError) -> NtStatus {
     match e {
         PathError::Character | PathError::Component | PathError::TooLong => NtStatus::OBJECT_NAME_INVALID,
-        // Streams are a later feature; a volume without FILE_NAMED_STREAMS gives this.
+        // MS-FSA 2.1.5.1: a type of stream that there is not, or no name.
         PathError::Stream => NtStatus::OBJECT_NAME_INVALID,
     }
 }

@@ -173,9 +173,14 @@ pub trait Node: Any + Send + Sync {
     /// Whether a directory has no entries.
     fn is_empty(&self, c: &Ctx) -> Io<VfsResult<bool>>;
 
-    /// The named streams of the file or directory, in no order (MS-FSCC 2.4.49). The unnamed stream is not among them.
-    fn streams(&self, _: &Ctx) -> Io<VfsResult<Vec<StreamInfo>>> {
-        Io::Done(Ok(Vec::new()))
+    /// All data streams of the file or directory (MS-FSCC 2.4.49): the unnamed one first, which a directory does not
+    /// have, then the named ones in no order.
+    fn streams(&self, c: &Ctx) -> Io<VfsResult<Vec<StreamInfo>>> {
+        self.stat(c).map(|stat| {
+            let s = stat?;
+            let unnamed = StreamInfo { name: None, size: s.size, allocation: s.allocation };
+            Ok(if s.kind == Kind::File { vec![unnamed] } else { Vec::new() })
+        })
     }
 
     /// Removes a named stream. Nodes that are open on it may fail with `Stale` from then on.

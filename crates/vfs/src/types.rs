@@ -129,11 +129,11 @@ pub struct ExtendedAttribute {
     pub value: Vec<u8>,
 }
 
-/// One named stream.
+/// One data stream.
 #[derive(Clone, Debug)]
 pub struct StreamInfo {
-    /// The name as stored.
-    pub name: StreamName,
+    /// The name as stored; `None` is the unnamed stream.
+    pub name: Option<StreamName>,
     /// End of data, in bytes.
     pub size: u64,
     /// Space taken, in bytes.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use smb_wire::msg::{CloseFlags, CloseRequest, CloseResponse, CompletionFilter};
 use smb_wire::{Decode, NtStatus};
 use tokio::sync::oneshot;
-use vfs::{Attributes, Kind, Timestamp, VfsResult};
+use vfs::{Attributes, Kind, StreamName, Timestamp, VfsResult};
 
 use super::metadata::basic;
 use crate::Server;
@@ -130,7 +130,7 @@ async fn close_file(server: &Arc<Server>, open: &Arc<Open>, f: &FileOpen) -> Vfs
     if let Some(lease) = left.lease_gone {
         server.leases.forget(lease);
     }
-    if !left.remove {
+    if !left.remove && left.remove_stream.is_none() {
         // This open may have been the one that marks the directory for deletion.
         if let Some((share, path)) = directory
             && f.file.is_delete_pending()
@@ -143,11 +143,27 @@ async fn close_file(server: &Arc<Server>, open: &Arc<Open>, f: &FileOpen) -> Vfs
     let (done, wait) = oneshot::channel::<()>();
     let (server, open) = (Arc::clone(server), Arc::clone(open));
     server.env.clone().spawn(async move {
-        remove(&server, &open).await;
+        let remove_file = match left.remove_stream {
+            Some(name) => remove_stream(&server, &open, &name).await,
+            None => true,
+        };
+        if remove_file {
+            remove(&server, &open).await;
+        }
         drop(done);
     });
     let _ = wait.await;
     stored
+}
+
+/// Removes a named stream that its last open has left (MS-FSA 2.1.5.4, Stream Deletion). Whether the file is to be
+/// removed too.
+async fn remove_stream(server: &Server, open: &Open, name: &StreamName) -> bool {
+    let Some(f) = open.file() else { return false };
+    if let Err(e) = f.node.remove_stream(&env::Ctx::default(), name).wait().await {
+        tracing::debug!(stream = %name, "not removed at close: {e}");
+    }
+    server.files.stream_removed(&f.file, &f.stream)
 }
 
 /// Removes a file that its last open has left.
@@ -194,7 +210,7 @@ impl FileOpen {
         }
         let _one = self.file.metadata().await;
         let Ok(stat) = self.node.stat(ctx).wait().await else { return };
-        if !stat.attributes.contains(Attributes::ARCHIVE) {
+        if !stat.attributes.intersects(Attributes::ARCHIVE | Attributes::DIRECTORY) {
             change.attributes = Some((stat.attributes & Attributes::STORED) | Attributes::ARCHIVE);
             self.file.owe(CompletionFilter::ATTRIBUTES);
         }

@@ -20,7 +20,7 @@ use smb_wire::msg::{
 use smb_wire::{AccessMask, Decode, FileAttributes, NtStatus};
 use vfs::{
     Attributes, BasicChange, ExtendedAttribute, Kind, Node, OpenMode, OpenRequest, Opened, Rights, Vfs,
-    VfsError, VfsPath,
+    StreamName, VfsError, VfsPath,
 };
 
 use self::contexts::Wanted;
@@ -92,18 +92,21 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
     let wanted = contexts::read(q.contexts)?;
     if let Some(reconnect) = wanted.reconnect {
         // MS-SMB2 3.3.5.9.7, 3.3.5.9.12: the rest of the request is not looked at.
-        let path = VfsPath::parse(&name).unwrap_or_default();
+        let path = VfsPath::parse_stream(&name).map(|(path, _)| path).unwrap_or_default();
         return reconnect::run(r, &q, &path, reconnect, &wanted).await;
     }
     rules::check(&q)?;
     if name.split('\\').any(|part| part == "..") {
         return Err(NtStatus::OBJECT_PATH_SYNTAX_BAD);
     }
-    let path = VfsPath::parse(&name).map_err(status::of_path)?;
-    if q.create_options.contains(CreateOptions::DELETE_ON_CLOSE) && path.is_root() {
+    let (path, part) = VfsPath::parse_stream(&name).map_err(status::of_path)?;
+    let mut q = q;
+    let stream = rules::stream(part, &mut q.create_options, vfs.info().named_streams)?;
+    if q.create_options.contains(CreateOptions::DELETE_ON_CLOSE) && path.is_root() && stream.is_none() {
         return Err(NtStatus::CANNOT_DELETE);
     }
-    let plan = Plan::new(r, q, vfs, path, wanted)?;
+    let mut plan = Plan::new(r, q, vfs, path, wanted)?;
+    plan.stream = stream;
     let reserved = match plan.replayed()? {
         Replayed::Answer(open) => return plan.answer_again(&open).await,
         Replayed::New(reserved) => reserved,
@@ -170,6 +173,8 @@ struct Plan<'a> {
     q: CreateRequest<'a>,
     vfs: &'a Arc<dyn Vfs>,
     path: VfsPath,
+    /// The named stream that is to be opened.
+    stream: Option<StreamName>,
     wanted: Wanted,
     /// Without generic bits; may hold MAXIMUM_ALLOWED.
     desired: AccessMask,
@@ -213,7 +218,7 @@ impl<'a> Plan<'a> {
             return Err(NtStatus::ACCESS_DENIED);
         }
         let wish = keep::wish(r, &q, wanted.lease.as_ref())?;
-        Ok(Plan { r, q, vfs, path, wanted, desired, ceiling, wish, hold: Mutex::new(None) })
+        Ok(Plan { r, q, vfs, path, stream: None, wanted, desired, ceiling, wish, hold: Mutex::new(None) })
     }
 
     fn disposition(&self) -> CreateDisposition {
@@ -241,6 +246,7 @@ impl<'a> Plan<'a> {
                 AccessMask::empty()
             }
             CreateDisposition::SUPERSEDE => AccessMask::DELETE | AccessMask::WRITE_DATA,
+            _ if self.stream.is_some() => AccessMask::WRITE_DATA,
             _ => AccessMask::WRITE_DATA | AccessMask::WRITE_EA | AccessMask::WRITE_ATTRIBUTES,
         }
     }
@@ -294,7 +300,7 @@ impl<'a> Plan<'a> {
         let rights = Rights { read: false, write: false };
         for attempt in 0..ATTEMPTS {
             let snapshot = self.r.server.namespace.snapshot();
-            let request = self.request(&self.path, OpenMode::Open, None, rights);
+            let request = self.own_request(OpenMode::Open, None, rights);
             match self.vfs.open(&self.r.ctx(), request).wait().await {
                 Ok(o) if o.node.id() == found.opened.node.id() => found.opened.path = o.path,
                 // It has been moved away or deleted by now.
@@ -323,6 +329,13 @@ impl<'a> Plan<'a> {
     async fn undo(&self, found: &Found) {
         self.release();
         let (path, id) = (&found.opened.path, found.opened.node.id());
+        if let Some(name) = &self.stream {
+            let opened = self.r.server.files.find(id).is_some_and(|file| file.has_stream(name));
+            if !opened && let Err(e) = found.opened.node.remove_stream(&self.r.ctx(), name).wait().await {
+                tracing::debug!(%path, stream = %name, "not removed after a CREATE that failed: {e}");
+            }
+            return;
+        }
         let mut change = self.r.server.namespace.begin_change(&self.r.tree.share).await;
         let Some(_claim) = self.r.server.files.claim(id) else { return };
         change.touch(path, id);
@@ -350,7 +363,7 @@ impl<'a> Plan<'a> {
         let access = found.granted | self.implied();
         let member = Member {
             open: persistent,
-            stream: None,
+            stream: self.stream.as_ref().map(|name| Arc::clone(name.folded())),
             // Overwriting is judged like an open for writing.
             mode: ShareMode { access, share: self.q.share_access },
             looks: Looks::of(access),
@@ -371,11 +384,17 @@ impl<'a> Plan<'a> {
         let (joined, notices) = match self.wish {
             Wish::Lease(l) => server.leases.join(
                 l.id,
-                |leased| leased.file.id() == id,
+                |leased| {
+                    let stream = self.stream.as_ref().map(StreamName::folded);
+                    leased.file.id() == id && leased.file.stream_name(&leased.stream).as_ref() == stream
+                },
                 || Refusal::Status(NtStatus::INVALID_PARAMETER),
                 || {
                     let (joined, notices) = join()?;
-                    let leased = LeasedFile { file: Arc::clone(&joined.file) };
+                    let leased = LeasedFile {
+                        file: Arc::clone(&joined.file),
+                        stream: Arc::clone(&joined.stream),
+                    };
                     Ok(((joined, notices), leased))
                 },
             ),
@@ -405,6 +424,11 @@ impl<'a> Plan<'a> {
         }
     }
 
+    /// A request for what this CREATE names.
+    fn own_request(&self, mode: OpenMode, kind: Option<Kind>, rights: Rights) -> OpenRequest {
+        OpenRequest { stream: self.stream.clone(), ..self.request(&self.path, mode, kind, rights) }
+    }
+
     fn rights(&self) -> Rights {
         let all = self.desired | self.implied();
         let maximal = all.contains(AccessMask::MAXIMUM_ALLOWED);
@@ -418,7 +442,8 @@ impl<'a> Plan<'a> {
     /// Opens what exists; `None` when it does not and may be created.
     async fn open_existing(&self) -> Result<Option<Found>, NtStatus> {
         if self.disposition() == CreateDisposition::CREATE {
-            return if self.path.is_root() { Err(NtStatus::OBJECT_NAME_COLLISION) } else { Ok(None) };
+            let exists = self.path.is_root() && self.stream.is_none();
+            return if exists { Err(NtStatus::OBJECT_NAME_COLLISION) } else { Ok(None) };
         }
         let kind = match () {
             () if self.is_directory_wanted() => Some(Kind::Directory),
@@ -431,14 +456,14 @@ impl<'a> Plan<'a> {
         let ctx = self.r.ctx();
         let mut denied = AccessMask::empty();
         let mut opened =
-            self.vfs.open(&ctx, self.request(&self.path, OpenMode::Open, kind, rights)).wait().await;
+            self.vfs.open(&ctx, self.own_request(OpenMode::Open, kind, rights)).wait().await;
         if self.desired.contains(AccessMask::MAXIMUM_ALLOWED)
             && !self.desired.intersects(WRITES)
             && rights.write
             && matches!(opened, Err(VfsError::AccessDenied | VfsError::ReadOnly))
         {
             let rights = Rights { write: false, ..rights };
-            opened = self.vfs.open(&ctx, self.request(&self.path, OpenMode::Open, kind, rights)).wait().await;
+            opened = self.vfs.open(&ctx, self.own_request(OpenMode::Open, kind, rights)).wait().await;
             denied = WRITES;
         }
         let opened = match opened {
@@ -449,6 +474,9 @@ impl<'a> Plan<'a> {
         let attributes = file_attributes(&opened.stat);
         let is_directory = opened.stat.kind == Kind::Directory;
         rules::check_existing(attributes, &self.q, self.overwrites(), is_directory)?;
+        if self.stream.is_none() {
+            rules::check_replaced(attributes, &self.q, self.overwrites())?;
+        }
         if !is_directory && attributes.contains(FileAttributes::READONLY) {
             denied |= WRITES;
         }
@@ -512,6 +540,15 @@ impl<'a> Plan<'a> {
 
     /// Creates the file (MS-FSA 2.1.5.1.1); `None` when it exists by now and may be opened.
     async fn create(&self) -> Result<Option<Found>, NtStatus> {
+        if let Some(stream) = &self.stream {
+            let rights = Rights { read: false, write: false };
+            let file = self.request(&self.path, OpenMode::Open, None, rights);
+            match self.vfs.open(&self.r.ctx(), file).wait().await {
+                Ok(file) => return self.create_stream(file, stream).await,
+                Err(VfsError::NotFound) => {} // it is created with its file
+                Err(e) => return Err(status::of_vfs(e)),
+            }
+        }
         let parent = self.path.parent().ok_or(NtStatus::OBJECT_NAME_COLLISION)?;
         let directory = self.is_directory_wanted();
         let user = &self.r.session.user;
@@ -535,7 +572,7 @@ impl<'a> Plan<'a> {
             attributes: self.attributes_of_new(directory),
             security: Some(security.clone()),
             extended_attributes: self.wanted.extended_attributes.clone(),
-            ..self.request(&self.path, mode, Some(kind), Rights { read: true, write: !directory })
+            ..self.own_request(mode, Some(kind), Rights { read: true, write: !directory })
         };
         let opened = match self.vfs.open(&self.r.ctx(), request).wait().await {
             Ok(o) => o,
@@ -547,6 +584,37 @@ impl<'a> Plan<'a> {
             granted |= access::maximal(user, Some(&security)) & self.ceiling;
         }
         Ok(Some(Found { opened, granted, security: Some(security) }))
+    }
+
+    /// Creates a stream of a file that exists (MS-FSA 2.1.5.1.2, "Stream not found"); `None` when the stream exists by now
+    /// and may be opened.
+    async fn create_stream(&self, file: Opened, stream: &StreamName) -> Result<Option<Found>, NtStatus> {
+        let attributes = file_attributes(&file.stat);
+        let is_directory = file.stat.kind == Kind::Directory;
+        if !is_directory && attributes.contains(FileAttributes::READONLY) {
+            return Err(NtStatus::ACCESS_DENIED);
+        }
+        let security = access::stored(file.node.security(&self.r.ctx()).wait().await)?;
+        let granted = self.grant(security.as_deref(), AccessMask::empty()).await?;
+        let maximal = access::maximal(&self.r.session.user, security.as_deref()) & self.ceiling;
+        if !maximal.contains(AccessMask::WRITE_DATA) {
+            return Err(NtStatus::ACCESS_DENIED);
+        }
+        if self.vfs.info().read_only {
+            return Err(NtStatus::MEDIA_WRITE_PROTECTED);
+        }
+        // By the path as stored: it may have been another name of another case.
+        let rights = Rights { read: true, write: true };
+        let path = file.path;
+        let request = OpenRequest {
+            stream: Some(stream.clone()),
+            ..self.request(&path, OpenMode::Create, None, rights)
+        };
+        match self.vfs.open(&self.r.ctx(), request).wait().await {
+            Ok(opened) => Ok(Some(Found { opened, granted, security })),
+            Err(VfsError::Exists) if self.disposition() != CreateDisposition::CREATE => Ok(None),
+            Err(e) => Err(status::of_vfs(e)),
+        }
     }
 
     async fn refused_creation(&self) -> NtStatus {
@@ -594,6 +662,9 @@ impl<'a> Plan<'a> {
 
     /// MS-FSA 2.1.5.1.1, 2.1.5.1.2: what watchers are told of a new or overwritten file.
     fn publish(&self, open: &Open, found: &Found) {
+        if self.stream.is_some() {
+            return;
+        }
         let what = match found.opened.created {
             true => What::Added(found.opened.node.kind()),
             false if self.overwrites() => What::Modified(OVERWRITTEN),
@@ -638,6 +709,9 @@ impl<'a> Plan<'a> {
         let ctx = self.r.ctx();
         if replaced {
             node.set_len(&ctx, 0).wait().await?;
+        }
+        if replaced && self.stream.is_none() {
+            self.drop_streams(node).await?;
             let attributes = Some(self.attributes_of_new(false));
             node.set_basic(&ctx, BasicChange { attributes, ..BasicChange::default() }).wait().await?;
             let mut set = Vec::new();
@@ -654,6 +728,17 @@ impl<'a> Plan<'a> {
             node.set_allocation(&ctx, bytes).wait().await?;
         }
         node.stat(&ctx).wait().await
+    }
+
+    /// NTFS removes the named streams of a file that is overwritten, except those that are open.
+    async fn drop_streams(&self, node: &Arc<dyn Node>) -> Result<(), VfsError> {
+        let (ctx, file) = (self.r.ctx(), self.r.server.files.find(node.id()));
+        for name in node.streams(&ctx).wait().await?.into_iter().filter_map(|s| s.name) {
+            if !file.as_ref().is_some_and(|file| file.has_stream(&name)) {
+                node.remove_stream(&ctx, &name).wait().await?;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod basic;
 mod names;
+mod streams;
 
 use std::sync::atomic::Ordering;
 
@@ -215,7 +216,7 @@ async fn may_dispose(
     require(open, AccessMask::DELETE)?;
     if delete {
         let ctx = r.ctx();
-        if f.file.path_of(open.persistent).is_root() {
+        if f.file.path_of(open.persistent).is_root() && !f.stream.is_named() {
             return Err(NtStatus::CANNOT_DELETE);
         }
         let stat = f.node.stat(&ctx).wait().await.map_err(status::of_vfs)?;

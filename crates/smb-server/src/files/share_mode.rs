@@ -23,6 +23,13 @@ impl ShareMode {
         !self.takes_part() || !other.takes_part() || (self.permits(other) && other.permits(self))
     }
 
+    /// Whether an open of another stream with this mode may have its file deleted by `deleter` (MS-FSA 2.1.5.1.2.1).
+    pub(crate) fn permits_deletion(self, deleter: ShareMode) -> bool {
+        !deleter.access.contains(AccessMask::DELETE)
+            || !self.takes_part()
+            || self.share.contains(ShareAccess::DELETE)
+    }
+
     fn permits(self, other: ShareMode) -> bool {
         let allowed =
             |used: AccessMask, bit: ShareAccess| !other.access.intersects(used) || self.share.contains(bit);

@@ -36,7 +36,7 @@ impl Subject {
 
     async fn stream_names(&self, node: &dyn Node) -> Vec<String> {
         let all = node.streams(&Ctx::default()).wait().await.expect("a list of streams");
-        let mut names: Vec<String> = all.into_iter().map(|s| s.name.to_string()).collect();
+        let mut names: Vec<String> = all.into_iter().filter_map(|s| Some(s.name?.to_string())).collect();
         names.sort();
         names
     }
@@ -105,6 +105,7 @@ pub(super) async fn of_directories(s: &Subject) {
         return;
     }
     let directory = s.directory("d").await.node;
+    assert_eq!(directory.streams(&Ctx::default()).wait().await.expect("a list").len(), 0);
     for place in ["d", ""] {
         let stream = s.new_stream(place, "s").await;
         assert_eq!(stream.kind(), Kind::File);
@@ -144,7 +145,8 @@ pub(super) async fn contents(s: &Subject) {
     }
     s.expect(&*file, 0, 100, b"unnamed").await;
     let list = file.streams(&Ctx::default()).wait().await.expect("a list");
-    assert_eq!(list.iter().map(|i| i.size).collect::<Vec<_>>(), [3; LENGTHS.len()]);
+    assert_eq!((list[0].name.as_ref(), list[0].size), (None, 7), "the unnamed one first");
+    assert_eq!(list[1..].iter().map(|i| i.size).collect::<Vec<_>>(), [3; LENGTHS.len()]);
 }
 
 pub(super) async fn metadata(s: &Subject) {

@@ -264,9 +264,6 @@ impl Node for HostNode {
     }
 
     fn streams(&self, _: &Ctx) -> Io<VfsResult<Vec<StreamInfo>>> {
-        if !self.open.shared.device.attributes {
-            return Io::Done(Ok(Vec::new()));
-        }
         self.run(Open::streams)
     }
 

@@ -22,12 +22,12 @@ impl Inode {
     }
 
     pub(super) fn streams(&self) -> Vec<StreamInfo> {
-        let streams = self.state.lock().streams.clone();
-        let info = |(name, data): (StreamName, Arc<Inode>)| {
-            let state = data.state.lock();
-            StreamInfo { name, size: state.size, allocation: state.allocation() }
-        };
-        streams.into_iter().map(info).collect()
+        let state = self.state.lock();
+        let info =
+            |name, state: &State| StreamInfo { name, size: state.size, allocation: state.allocation() };
+        let unnamed = (self.kind == Kind::File).then(|| info(None, &state));
+        let named = state.streams.iter().map(|(name, data)| info(Some(name.clone()), &data.state.lock()));
+        unnamed.into_iter().chain(named).collect()
     }
 
     pub(super) fn remove_stream(&self, name: &StreamName, now: Timestamp) -> VfsResult<()> {

@@ -2,6 +2,7 @@
 
 use smb_wire::msg::{CreateDisposition, CreateOptions, CreateRequest, ImpersonationLevel};
 use smb_wire::{AccessMask, FileAttributes, NtStatus, ShareAccess};
+use vfs::{StreamName, StreamPart};
 
 /// Bits of an ACCESS_MASK that have no meaning.
 const ACCESS_INVALID: u32 = 0x0CE0_FE00;
@@ -95,12 +96,51 @@ pub(super) fn check_existing(
     if read_only && q.create_options.contains(CreateOptions::DELETE_ON_CLOSE) {
         return Err(NtStatus::CANNOT_DELETE);
     }
+    Ok(())
+}
+
+/// Whether an existing file with these attributes may be overwritten by the unnamed stream (MS-FSA 2.1.5.1.2).
+///
+/// # Errors
+/// ACCESS_DENIED.
+pub(super) fn check_replaced(
+    existing: FileAttributes,
+    q: &CreateRequest<'_>,
+    overwrites: bool,
+) -> Result<(), NtStatus> {
     // Overwriting must not lose "hidden" and "system": who overwrites has to ask for them again.
     let kept = FileAttributes::HIDDEN | FileAttributes::SYSTEM;
     if overwrites && !q.file_attributes.contains(existing & kept) {
         return Err(NtStatus::ACCESS_DENIED);
     }
     Ok(())
+}
+
+/// The named stream that a name asks for; what follows for the kind of file goes into `options`.
+///
+/// # Errors
+/// NOT_A_DIRECTORY, FILE_IS_A_DIRECTORY: options that contradict the name. OBJECT_NAME_INVALID on a volume without streams.
+pub(super) fn stream(
+    part: StreamPart,
+    options: &mut CreateOptions,
+    has_streams: bool,
+) -> Result<Option<StreamName>, NtStatus> {
+    let (directory, file) = (CreateOptions::DIRECTORY_FILE, CreateOptions::NON_DIRECTORY_FILE);
+    match part {
+        StreamPart::None => Ok(None),
+        StreamPart::Directory if options.contains(file) => Err(NtStatus::FILE_IS_A_DIRECTORY),
+        StreamPart::Directory => {
+            *options |= directory;
+            Ok(None)
+        }
+        StreamPart::Named(_) if !has_streams => Err(NtStatus::OBJECT_NAME_INVALID),
+        StreamPart::Unnamed | StreamPart::Named(_) if options.contains(directory) => Err(NtStatus::NOT_A_DIRECTORY),
+        StreamPart::Unnamed => {
+            *options |= file;
+            Ok(None)
+        }
+        StreamPart::Named(name) => Ok(Some(name)),
+    }
 }
 
 #[cfg(test)]
@@ -171,9 +211,9 @@ mod tests {
         );
         assert_eq!(check_existing(FileAttributes::READONLY, &write, false, true), Ok(()));
         assert_eq!(check_existing(FileAttributes::READONLY, &request(), false, false), Ok(()));
-        assert_eq!(check_existing(FileAttributes::HIDDEN, &write, true, false), Err(NtStatus::ACCESS_DENIED));
+        assert_eq!(check_replaced(FileAttributes::HIDDEN, &write, true), Err(NtStatus::ACCESS_DENIED));
         let again = CreateRequest { file_attributes: FileAttributes::HIDDEN, ..write };
-        assert_eq!(check_existing(FileAttributes::HIDDEN, &again, true, false), Ok(()));
+        assert_eq!(check_replaced(FileAttributes::HIDDEN, &again, true), Ok(()));
         let delete = CreateRequest { create_options: CreateOptions::DELETE_ON_CLOSE, ..request() };
         assert_eq!(
             check_existing(FileAttributes::READONLY, &delete, false, false),

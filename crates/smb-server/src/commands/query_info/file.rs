@@ -11,7 +11,7 @@ use smb_wire::fscc::{
 };
 use smb_wire::msg::{CreateOptions, QueryInfoFlags, QueryInfoRequest};
 use smb_wire::{AccessMask, NtStatus, Utf16Buf};
-use vfs::{Kind, Stat};
+use vfs::Stat;
 
 use super::Answer;
 use crate::commands::metadata::{basic, file_attributes, standard};
@@ -41,6 +41,7 @@ pub(super) async fn query(
         C::POSITION => position(f).encode(&mut bytes),
         C::MODE => mode(f).encode(&mut bytes),
         C::ALIGNMENT => FileAlignmentInformation::default().encode(&mut bytes),
+        C::STREAM => return streams(r, f, q).await,
         C::FULL_EA => return extended_attributes(r, f, q).await,
         C::ALTERNATE_NAME => {
             let name = Utf16Buf::from(alternate_name(r, open, f)?.as_str());
@@ -98,7 +99,7 @@ fn check_access(open: &Open, class: FileInfoClass) -> Result<(), NtStatus> {
 fn of_stat(open: &Open, f: &FileOpen, class: FileInfoClass, s: &Stat) -> Result<Answer, NtStatus> {
     use FileInfoClass as C;
     let mut bytes = Vec::new();
-    let standard = standard(s, f.file.is_delete_pending());
+    let standard = standard(s, f.is_delete_pending());
     match class {
         C::BASIC => basic(s).encode(&mut bytes),
         C::STANDARD => standard.encode(&mut bytes),
@@ -140,7 +141,6 @@ fn of_stat(open: &Open, f: &FileOpen, class: FileInfoClass, s: &Stat) -> Result<
             all.encode(&mut bytes).map_err(|_| NtStatus::INTERNAL_ERROR)?;
             return Ok(Answer::structure(bytes, ALL_FIXED));
         }
-        C::STREAM => return Ok(Answer { bytes: streams(s)?, fixed: STREAM_FIXED, complete: true }),
         _ => return Err(NtStatus::INVALID_INFO_CLASS),
     }
     let fixed = bytes.len();
@@ -160,15 +160,24 @@ fn network_open(s: &Stat) -> FileNetworkOpenInformation {
     }
 }
 
-/// The unnamed stream of a file; a directory has none.
-fn streams(s: &Stat) -> Result<Vec<u8>, NtStatus> {
-    let mut bytes = Vec::new();
-    if s.kind == Kind::File {
-        let name = Utf16Buf::from("::$DATA");
+/// FileStreamInformation (MS-FSA 2.1.5.12.28): those that fit.
+async fn streams(r: &Request, f: &FileOpen, q: &QueryInfoRequest<'_>) -> Result<Answer, NtStatus> {
+    let (mut bytes, mut complete) = (Vec::new(), true);
+    let mut list = StreamList::new(&mut bytes, q.output_buffer_length as usize);
+    for (i, s) in f.node.streams(&r.ctx()).wait().await.map_err(status::of_vfs)?.into_iter().enumerate() {
+        let name = Utf16Buf::from(format!(":{}:$DATA", s.name.as_ref().map_or("", |n| n.as_str())).as_str());
         let entry = StreamEntry { size: s.size, allocation_size: s.allocation, name: name.as_utf16() };
-        StreamList::new(&mut bytes, usize::MAX).push(&entry).map_err(|_| NtStatus::INTERNAL_ERROR)?;
+        if list.push(&entry).map_err(|_| NtStatus::INTERNAL_ERROR)? == Fits::No {
+            complete = false;
+            if i > 0 {
+                break;
+            }
+            // Not even the first: what of it fits.
+            StreamList::new(&mut bytes, usize::MAX).push(&entry).map_err(|_| NtStatus::INTERNAL_ERROR)?;
+            break;
+        }
     }
-    Ok(bytes)
+    Ok(Answer { bytes, fixed: STREAM_FIXED, complete })
 }
 
 fn access_of(open: &Open) -> FileAccessInformation {

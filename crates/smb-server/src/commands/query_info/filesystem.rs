@@ -125,13 +125,14 @@ fn short_serial(volume: u128) -> u32 {
     (serial ^ (serial >> 32)) as u32
 }
 
-/// What this volume can do; nothing that is not there yet (named streams, reparse points, quotas).
+/// What this volume can do; nothing that is not there yet (reparse points, quotas).
 fn attributes(info: &VolumeInfo) -> FileSystemAttributes {
     use FileSystemAttributes as A;
     let mut a =
         A::CASE_PRESERVED_NAMES | A::UNICODE_ON_DISK | A::PERSISTENT_ACLS | A::SUPPORTS_EXTENDED_ATTRIBUTES;
     a.set(A::CASE_SENSITIVE_SEARCH, info.case_sensitive);
     a.set(A::SUPPORTS_SPARSE_FILES, info.sparse);
+    a.set(A::NAMED_STREAMS, info.named_streams);
     a.set(A::READ_ONLY_VOLUME, info.read_only);
     a
 }

@@ -5,7 +5,7 @@ use smb_wire::msg::CompletionFilter;
 use smb_wire::{AccessMask, NtStatus, ShareAccess, Utf16Le, WireError};
 use vfs::{Attributes, FileKey, Kind, OpenMode, OpenRequest, Opened, Rights, Stat, VfsError, VfsPath};
 
-use super::require;
+use super::{require, streams};
 use crate::access;
 use crate::files::Claim;
 use crate::files::caching::Operation;
@@ -28,14 +28,20 @@ struct Target {
 
 pub(super) async fn rename(r: &Request, open: &Open, f: &FileOpen, buffer: &[u8]) -> Result<(), NtStatus> {
     let q = decoded(buffer, FileRenameInformation::decode)?;
+    if let Some(renamed) = streams::rename(r, open, f, q.name, q.replace_if_exists).await {
+        return renamed;
+    }
     let path = target(q.root_directory, q.name)?;
     rename_to(r, open, f, Target { path, replace: q.replace_if_exists, replace_read_only: false }).await
 }
 
 pub(super) async fn rename_ex(r: &Request, open: &Open, f: &FileOpen, buffer: &[u8]) -> Result<(), NtStatus> {
     let q = decoded(buffer, FileRenameInformationEx::decode)?;
-    let path = target(q.root_directory, q.name)?;
     let replace = q.flags.contains(RenameFlags::REPLACE_IF_EXISTS);
+    if let Some(renamed) = streams::rename(r, open, f, q.name, replace).await {
+        return renamed;
+    }
+    let path = target(q.root_directory, q.name)?;
     let replace_read_only = q.flags.contains(RenameFlags::IGNORE_READONLY_ATTRIBUTE);
     rename_to(r, open, f, Target { path, replace, replace_read_only }).await
 }

@@ -116,14 +116,21 @@ impl Tree {
 impl Open {
     /// See [`crate::Node::streams`].
     pub(super) fn streams(&self) -> VfsResult<Vec<StreamInfo>> {
-        let _lock = lock(self.shared.id);
         let mut all = Vec::new();
+        if self.kind == Kind::File {
+            let stat = self.stat()?;
+            all.push(StreamInfo { name: None, size: stat.size, allocation: stat.allocation });
+        }
+        if !self.shared.device.attributes {
+            return Ok(all);
+        }
+        let _lock = lock(self.shared.id);
         for record in record::all(self)? {
             let (size, allocation) = match record.content {
                 Content::Inline(data) => record::sizes(&data),
                 Content::Sidecar => store::sizes(self, record.id),
             };
-            all.push(StreamInfo { name: record.name, size, allocation });
+            all.push(StreamInfo { name: Some(record.name), size, allocation });
         }
         Ok(all)
     }
