@@ -274,7 +274,8 @@ pub fn put_policy_information(
                     w.sid(&sid);
                 }
             }
-            PolicyInformation::ServerRole(role) => w.u16(role),
+            // Aligned as the largest arm of the union is (C706 14.3.8).
+            PolicyInformation::ServerRole(role) => w.u16_at_4(role),
             PolicyInformation::DnsDomain { name } => {
                 w.string_header(name)?;
                 w.string_header("")?; // DNS name of the domain, and of the forest

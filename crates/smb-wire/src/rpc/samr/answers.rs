@@ -222,12 +222,13 @@ pub fn put_domain(
             }
             3 => w.old_large_integer(i64::MIN),
             5 => w.unicode_string(domain.name)?,
-            7 => w.u16(STATE_ROLE[1] as u16),
+            // A union is aligned as its largest arm is (C706 14.3.8): these enumerations do not lie behind its switch.
+            7 => w.u16_at_4(STATE_ROLE[1] as u16),
             8 => {
                 w.old_large_integer(0);
                 w.old_large_integer(0);
             }
-            _ => w.u16(STATE_ROLE[0] as u16),
+            _ => w.u16_at_4(STATE_ROLE[0] as u16),
         }
     }
     w.u32(domain.err().unwrap_or(NtStatus::SUCCESS).0);
@@ -326,8 +327,8 @@ pub fn put_user(
 
 /// SAMPR_USER_ALL_INFORMATION (MS-SAMR 2.2.6.6).
 fn put_user_all(w: &mut NdrWriter<'_>, user: &UserInformation<'_>) -> Result<(), WireError> {
-    /// Fields that are filled in: names, identifiers, times, hours, counts, account control (MS-SAMR 2.2.1.8).
-    const WHICH: u32 = 0x0010_3D87 | 0x0080_0000;
+    /// Fields that are filled in: all but secrets and the security descriptor (MS-SAMR 2.2.1.8).
+    const WHICH: u32 = 0x00FF_FFFF;
     /// UnitsPerWeek in hours, all of them allowed.
     const HOURS: u16 = 168;
     // Last log-on, log-off, password set, account expires, password can and must be changed.
