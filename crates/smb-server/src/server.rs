@@ -366,7 +366,11 @@ impl Server {
     pub(crate) fn trees_of(&self, session: u64) -> Vec<TreeInfo> {
         let Some(session) = self.session(session) else { return Vec::new() };
         let mut opens: HashMap<u32, usize> = HashMap::new();
-        session.opens().iter().for_each(|open| *opens.entry(open.tree.id).or_default() += 1);
+        for persistent in session.opens() {
+            if let Some(owner) = self.opens.find(persistent).and_then(|open| open.owner()) {
+                *opens.entry(owner.tree.id).or_default() += 1;
+            }
+        }
         let mut list: Vec<_> = session
             .trees()
             .iter()

@@ -120,7 +120,7 @@ pub(super) fn files(
         admit::<FileEntry>(c, e)?;
         let (base, user) = (qualifier(base_path)?, qualifier(user)?);
         let opens = c.server.opens().into_iter().map(|o| FileEntry {
-            id: o.id.1 as u32,
+            id: o.id.0 as u32,
             permissions: permissions(o.access),
             locks: o.locks as u32,
             path: format!("{}\\{}", o.share, o.path).trim_end_matches('\\').to_owned(),
