@@ -1,20 +1,57 @@
 use smb_wire::msg::EchoRequest;
+use smb_wire::rpc::ndr::NdrWriter;
 use smb_wire::rpc::pdu::{BindAck, fault_status, put_bind, put_request, response_stub};
 use smb_wire::rpc::srvsvc::{OP_SHARE_ENUM, ShareEnumResponse, Win32, put_share_enum_request};
 
 use super::*;
 use crate::commands::tests::{World, user};
 
+mod names;
+mod sessions;
+
 fn bound(server: &Arc<Server>) -> Pipe {
-    let pipe = Pipe::open(server, "SrvSvc", &user(1000)).expect("exists");
+    bound_to(server, "SrvSvc", SyntaxId::SRVSVC, &user(1000))
+}
+
+/// A pipe on which the interface is bound.
+fn bound_to(server: &Arc<Server>, name: &str, interface: SyntaxId, caller: &User) -> Pipe {
+    let pipe = Pipe::open(server, name, caller).expect("exists");
     let mut bind = Vec::new();
-    put_bind(&mut bind, 1, 4280, SyntaxId::SRVSVC).expect("fits");
+    put_bind(&mut bind, 1, 4280, interface).expect("fits");
     let (answer, more) = exchange(&pipe, &bind, 4096).expect("answered");
     let pdu = Pdu::decode(&answer).expect("a PDU");
     assert_eq!((pdu.pdu_type, more), (PduType::BIND_ACK, false));
     let ack = BindAck::decode(pdu.body).expect("well-formed");
     assert!(ack.results().all(|r| r == ContextResult::ACCEPTED));
     pipe
+}
+
+/// A call: the stub of its answer, from as many fragments as it has.
+fn call(pipe: &Pipe, opnum: u16, stub: &[u8]) -> Result<Vec<u8>, FaultStatus> {
+    let mut request = Vec::new();
+    put_request(&mut request, 7, 0, opnum, stub).expect("fits");
+    pipe.write(&request).expect("taken");
+    let mut answer = Vec::new();
+    while let Ok((message, false)) = pipe.try_read(usize::from(FRAGMENT_MAX)) {
+        let pdu = Pdu::decode(&message).expect("a PDU");
+        if pdu.pdu_type == PduType::FAULT {
+            return Err(fault_status(&pdu).expect("a fault"));
+        }
+        answer.extend_from_slice(response_stub(&pdu).expect("a response"));
+    }
+    Ok(answer)
+}
+
+/// A stub.
+fn stub(fill: impl FnOnce(&mut NdrWriter<'_>)) -> Vec<u8> {
+    let mut out = Vec::new();
+    fill(&mut NdrWriter::new(&mut out));
+    out
+}
+
+/// The status at the end of an answer.
+fn status(answer: &[u8]) -> u32 {
+    u32::from_le_bytes(*answer.last_chunk().expect("a status"))
 }
 
 /// Writes a message and reads the answer.
