@@ -9,6 +9,7 @@ use zeroize::Zeroizing;
 use crate::ntlm::{NtHash, NtlmError, Refusal};
 use crate::sid::Sid;
 use crate::spnego::{Oid, SpnegoError};
+use crate::users::UserInfo;
 
 /// A mechanism's session key: 16 bytes from NTLM. Wiped when dropped. Goes into
 /// [`SessionKeys::derive`](crate::derive::SessionKeys::derive).
@@ -29,9 +30,37 @@ impl FileTime {
 
 /// Where accounts come from.
 pub trait UserLookup {
+    /// The SID of the machine, of which its accounts' SIDs are made. `None`: the one that the account of a session has.
+    fn machine_sid(&self) -> Option<Sid> {
+        None
+    }
+
+    /// Every account, for lists and for names of SIDs; an implementation may list none.
+    fn users(&self) -> Vec<UserInfo> {
+        Vec::new()
+    }
+
+    /// Every local group: of the machine, and the BUILTIN ones (`S-1-5-32-x`) that have members.
+    fn groups(&self) -> Vec<GroupInfo> {
+        Vec::new()
+    }
+
     /// The account that a client named, or `None`. Names compare without regard to case. The caller takes the same
     /// time over a wrong password as over an unknown name, so this should be quick either way.
     fn lookup(&self, user: &str, domain: &str) -> Option<Account>;
+}
+
+/// A local group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupInfo {
+    /// Its name.
+    pub name: String,
+    /// A text for people.
+    pub comment: String,
+    /// Its SID.
+    pub sid: Sid,
+    /// The SIDs of its members.
+    pub members: Vec<Sid>,
 }
 
 /// What is known of an account.

@@ -268,6 +268,14 @@ impl Table {
 }
 
 impl UserLookup for Table {
+    fn machine_sid(&self) -> Option<Sid> {
+        Some(self.machine_sid.clone())
+    }
+
+    fn users(&self) -> Vec<UserInfo> {
+        self.list()
+    }
+
     /// The domain decides nothing: every account is the machine's own. `name@domain` finds `name`.
     fn lookup(&self, user: &str, _domain: &str) -> Option<Account> {
         let name = user.split_once('@').map_or(user, |(name, _)| name);
@@ -391,6 +399,14 @@ impl UserFile {
 }
 
 impl UserLookup for UserFile {
+    fn machine_sid(&self) -> Option<Sid> {
+        Some(self.table().machine_sid.clone())
+    }
+
+    fn users(&self) -> Vec<UserInfo> {
+        self.list()
+    }
+
     fn lookup(&self, user: &str, domain: &str) -> Option<Account> {
         self.table().lookup(user, domain)
     }

@@ -10,6 +10,7 @@ use env::Env;
 use smb_auth::mechanism::{Account, UserLookup};
 use smb_auth::ntlm::NtHash;
 use smb_auth::sid::Sid;
+use smb_auth::users::UserInfo;
 use smb_server::{Interface, Interfaces, Limits, Protection, Server, ServerConfig, ShareConfig};
 use tokio::net::TcpListener;
 use vfs::{HostDir, HostDirOptions};
@@ -18,6 +19,11 @@ use vfs::{HostDir, HostDirOptions};
 struct Alice;
 
 impl UserLookup for Alice {
+    fn users(&self) -> Vec<UserInfo> {
+        let sid = Sid::machine([1, 2, 3]).account(1000);
+        vec![UserInfo { name: "alice".into(), full_name: "Alice Liddell".into(), sid, disabled: false }]
+    }
+
     fn lookup(&self, user: &str, _domain: &str) -> Option<Account> {
         user.eq_ignore_ascii_case("alice").then(|| Account {
             name: "alice".into(),

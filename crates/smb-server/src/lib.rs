@@ -33,6 +33,7 @@ mod open;
 mod opens;
 mod pipes;
 mod replay;
+mod principals;
 mod request;
 mod server;
 mod session;

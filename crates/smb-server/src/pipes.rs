@@ -1,28 +1,38 @@
-//! Named pipes of IPC$: srvsvc and wkssvc, served in memory.
+//! Named pipes of IPC$: srvsvc, wkssvc, lsarpc and samr, served in memory.
 //!
 //! A client writes PDUs of connection-oriented DCE/RPC (MS-RPCE) and reads the answers; every fragment of an answer is
-//! one message of the pipe. A call is executed while its last fragment is written, so nothing here waits.
+//! one message of the pipe. A call is executed while its last fragment is written, for the user who opened the pipe. A
+//! read of an empty pipe waits for a message.
 //!
 //! **Bounds.** [`FRAGMENT_MAX`] for a PDU that is not there whole yet, [`STUB_MAX`] for a call that comes in fragments,
-//! [`OUTPUT_MAX`] for answers that nobody reads.
+//! [`OUTPUT_MAX`] for answers that are not read, [`handles::HANDLES_MAX`] for context handles.
 //!
 //! **Errors.** What is no PDU breaks the pipe, as Windows does: from then on it is disconnected. A call that cannot be
 //! understood or does not exist gets a fault.
 
+mod handles;
+mod lsarpc;
+mod samr;
 mod srvsvc;
 mod wkssvc;
 
 use std::collections::VecDeque;
+use std::pin::pin;
 use std::sync::{Arc, Weak};
 
+use futures_util::future::{Either, select};
 use parking_lot::Mutex;
 use smb_wire::rpc::SyntaxId;
 use smb_wire::rpc::pdu::{
     self, Bind, BindAck, ContextResult, FaultStatus, MAX_CONTEXTS, PDU_HEADER_LEN, Pdu, PduFlags, PduType,
 };
 use smb_wire::{NtStatus, WireError};
+use tokio::sync::Notify;
 
+use self::handles::Handles;
 use crate::Server;
+use crate::identity::User;
+use crate::request::Request;
 
 /// Bytes of a PDU at most, in both directions: what Windows takes.
 const FRAGMENT_MAX: u16 = 5840;
@@ -30,9 +40,9 @@ const FRAGMENT_MAX: u16 = 5840;
 const STUB_MAX: usize = 256 << 10;
 /// Bytes of answers that wait to be read.
 const OUTPUT_MAX: usize = 1 << 20;
-/// STATUS_PIPE_EMPTY (MS-ERREF 2.3): nothing to read.
-const PIPE_EMPTY: NtStatus = NtStatus(0xC000_00D9);
 
+/// The workgroup of a machine that is in no domain.
+const WORKGROUP: &str = "WORKGROUP";
 /// The version shown to clients, major and minor: that of the Windows releases whose behaviour is followed here.
 const VERSION: (u32, u32) = (10, 0);
 
@@ -41,12 +51,18 @@ pub(crate) struct Pipe {
     service: Service,
     /// A pipe does not keep its server alive.
     server: Weak<Server>,
+    /// The user for whom calls are executed.
+    caller: User,
     state: Mutex<State>,
+    /// Wakes reads that wait.
+    changed: Notify,
 }
 
-/// What is at the other end.
+/// The interface at the other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Service {
+    Lsarpc,
+    Samr,
     Srvsvc,
     Wkssvc,
 }
@@ -64,7 +80,11 @@ struct State {
     /// Messages to be read.
     output: VecDeque<Vec<u8>>,
     output_bytes: usize,
+    /// Context handles that the client has.
+    handles: Handles,
     broken: bool,
+    /// The open of the pipe is closed.
+    closed: bool,
 }
 
 struct Call {
@@ -72,6 +92,15 @@ struct Call {
     context: u16,
     opnum: u16,
     stub: Vec<u8>,
+}
+
+/// A call that is executed.
+struct Context<'a> {
+    server: &'a Arc<Server>,
+    caller: &'a User,
+    handles: &'a mut Handles,
+    opnum: u16,
+    stub: &'a [u8],
 }
 
 /// What can be seen of a pipe without reading it.
@@ -87,6 +116,9 @@ impl Service {
         match () {
             () if is("srvsvc") => Some(Service::Srvsvc),
             () if is("wkssvc") => Some(Service::Wkssvc),
+            // MS-LSAD 2.1 and MS-LSAT 2.1: two names of one end point.
+            () if is("lsarpc") || is("lsass") => Some(Service::Lsarpc),
+            () if is("samr") => Some(Service::Samr),
             () => None,
         }
     }
@@ -95,14 +127,17 @@ impl Service {
         match self {
             Service::Srvsvc => SyntaxId::SRVSVC,
             Service::Wkssvc => SyntaxId::WKSSVC,
+            Service::Lsarpc => SyntaxId::LSARPC,
+            Service::Samr => SyntaxId::SAMR,
         }
     }
 
-    /// The pipe's own name, for BIND_ACK (Windows' names: both services live in one process).
+    /// The pipe's own name, for BIND_ACK (Windows' names: some services live in one process).
     fn address(self) -> &'static str {
         match self {
             Service::Srvsvc => "\\PIPE\\srvsvc",
             Service::Wkssvc => "\\PIPE\\wkssvc",
+            Service::Lsarpc | Service::Samr => "\\PIPE\\lsass",
         }
     }
 }
@@ -113,9 +148,15 @@ impl Pipe {
         Service::named(name).is_some()
     }
 
-    /// Opens a pipe; `None` when there is none of that name.
-    pub(crate) fn open(server: &Arc<Server>, name: &str) -> Option<Pipe> {
-        Some(Pipe { service: Service::named(name)?, server: Arc::downgrade(server), state: Mutex::default() })
+    /// Opens a pipe for `caller`; `None` when there is none of that name.
+    pub(crate) fn open(server: &Arc<Server>, name: &str, caller: &User) -> Option<Pipe> {
+        Some(Pipe {
+            service: Service::named(name)?,
+            server: Arc::downgrade(server),
+            caller: caller.clone(),
+            state: Mutex::default(),
+            changed: Notify::new(),
+        })
     }
 
     /// Takes PDUs, or parts of them, and executes the calls that are complete; the number of bytes taken, which is
@@ -124,6 +165,12 @@ impl Pipe {
     /// # Errors
     /// PIPE_DISCONNECTED once something came that is no PDU; INSUFFICIENT_RESOURCES while too many answers wait.
     pub(crate) fn write(&self, data: &[u8]) -> Result<u32, NtStatus> {
+        let taken = self.take_bytes(data);
+        self.changed.notify_waiters();
+        taken
+    }
+
+    fn take_bytes(&self, data: &[u8]) -> Result<u32, NtStatus> {
         let mut s = self.state.lock();
         if s.broken {
             return Err(NtStatus::PIPE_DISCONNECTED);
@@ -153,14 +200,18 @@ impl Pipe {
         Ok(data.len() as u32)
     }
 
-    /// The next message, or as much of it as `max` allows; whether the rest of it is left.
+    /// The next message, or as much of it as `max` allows; whether there is more of it.
     ///
     /// # Errors
-    /// PIPE_EMPTY when nothing waits, PIPE_DISCONNECTED as [`Pipe::write`].
-    pub(crate) fn read(&self, max: usize) -> Result<(Vec<u8>, bool), NtStatus> {
+    /// PIPE_EMPTY when there is none, PIPE_BROKEN after [`Pipe::close`], PIPE_DISCONNECTED as [`Pipe::write`].
+    fn try_read(&self, max: usize) -> Result<(Vec<u8>, bool), NtStatus> {
         let mut s = self.state.lock();
         let Some(mut message) = s.output.pop_front() else {
-            return Err(if s.broken { NtStatus::PIPE_DISCONNECTED } else { PIPE_EMPTY });
+            return Err(match (s.closed, s.broken) {
+                (true, _) => NtStatus::PIPE_BROKEN,
+                (false, true) => NtStatus::PIPE_DISCONNECTED,
+                (false, false) => NtStatus::PIPE_EMPTY,
+            });
         };
         let rest = message.split_off(message.len().min(max));
         s.output_bytes -= message.len();
@@ -171,16 +222,50 @@ impl Pipe {
         Ok((message, more))
     }
 
+    /// The same for the request `r`, which waits while there is no message: with an interim response, until it is
+    /// cancelled or the pipe is closed (MS-SMB2 3.3.4.2, 3.3.5.12).
+    ///
+    /// # Errors
+    /// CANCELLED, PIPE_BROKEN, PIPE_DISCONNECTED.
+    pub(crate) async fn read(&self, r: &Request, max: usize) -> Result<(Vec<u8>, bool), NtStatus> {
+        let mut announced = false;
+        loop {
+            let changed = pin!(self.changed.notified());
+            match self.try_read(max) {
+                Err(NtStatus::PIPE_EMPTY) => {}
+                done => return done,
+            }
+            if !announced {
+                r.pending.announce();
+                announced = true;
+            }
+            if let Either::Right(_) = select(changed, pin!(r.cancel.cancelled())).await {
+                return Err(NtStatus::CANCELLED);
+            }
+        }
+    }
+
     /// Writes a message and reads the answer, in one (FSCTL_PIPE_TRANSCEIVE, MS-FSCC 2.3.50).
     ///
     /// # Errors
-    /// PIPE_BUSY while an earlier answer waits, and those of [`Pipe::write`] and [`Pipe::read`].
-    pub(crate) fn transceive(&self, data: &[u8], max: usize) -> Result<(Vec<u8>, bool), NtStatus> {
+    /// PIPE_BUSY while there is an earlier answer, and those of [`Pipe::write`] and [`Pipe::read`].
+    pub(crate) async fn transceive(
+        &self,
+        r: &Request,
+        data: &[u8],
+        max: usize,
+    ) -> Result<(Vec<u8>, bool), NtStatus> {
         if !self.state.lock().output.is_empty() {
             return Err(NtStatus::PIPE_BUSY);
         }
         self.write(data)?;
-        self.read(max)
+        self.read(r, max).await
+    }
+
+    /// Ends reads that wait: the open is closed.
+    pub(crate) fn close(&self) {
+        self.state.lock().closed = true;
+        self.changed.notify_waiters();
     }
 
     pub(crate) fn peek(&self) -> Peek {
@@ -254,7 +339,7 @@ impl Pipe {
         if !s.contexts.contains(&call.context) {
             return s.fault(call.id, call.context, FaultStatus::UNKNOWN_INTERFACE);
         }
-        match self.execute(&call) {
+        match self.execute(&mut s.handles, &call) {
             Ok(stub) => {
                 let mut out = Vec::new();
                 pdu::put_response(&mut out, call.id, call.context, &stub, s.client_fragment)?;
@@ -265,11 +350,15 @@ impl Pipe {
         }
     }
 
-    fn execute(&self, call: &Call) -> Result<Vec<u8>, FaultStatus> {
+    fn execute(&self, handles: &mut Handles, call: &Call) -> Result<Vec<u8>, FaultStatus> {
         let server = self.server.upgrade().ok_or(FaultStatus::ACCESS_DENIED)?;
+        let context =
+            Context { server: &server, caller: &self.caller, handles, opnum: call.opnum, stub: &call.stub };
         match self.service {
-            Service::Srvsvc => srvsvc::execute(&server, call.opnum, &call.stub),
+            Service::Srvsvc => srvsvc::execute(context),
             Service::Wkssvc => wkssvc::execute(&server, call.opnum, &call.stub),
+            Service::Lsarpc => lsarpc::execute(context),
+            Service::Samr => samr::execute(context),
         }
     }
 }

@@ -260,6 +260,11 @@ impl Cancel {
         Cancel { inner: lasting.then(Arc::default) }
     }
 
+    /// For a request that may wait, whatever its command.
+    pub(crate) fn lasting() -> Cancel {
+        Cancel { inner: Some(Arc::default()) }
+    }
+
     /// Gives the request up: its client asks for that, or nobody is left to be answered.
     pub(crate) fn cancel(&self) {
         self.set(CANCELLED);

@@ -99,6 +99,16 @@ pub struct ShareInfo {
     pub hidden: bool,
 }
 
+/// A tree connect, for listings.
+pub(crate) struct TreeInfo {
+    pub(crate) id: u32,
+    pub(crate) share: String,
+    /// The share is IPC$.
+    pub(crate) pipes: bool,
+    /// Opens of files and pipes.
+    pub(crate) opens: usize,
+}
+
 /// A session, for listings.
 #[derive(Debug, Clone)]
 pub struct SessionInfo {
@@ -349,6 +359,29 @@ impl Server {
             });
         }
         list.sort_by_key(|o| o.id.0);
+        list
+    }
+
+    /// The tree connects of a session, by id.
+    pub(crate) fn trees_of(&self, session: u64) -> Vec<TreeInfo> {
+        let Some(session) = self.session(session) else { return Vec::new() };
+        let mut opens: HashMap<u32, usize> = HashMap::new();
+        for persistent in session.opens() {
+            if let Some(owner) = self.opens.find(persistent).and_then(|open| open.owner()) {
+                *opens.entry(owner.tree.id).or_default() += 1;
+            }
+        }
+        let mut list: Vec<_> = session
+            .trees()
+            .iter()
+            .map(|tree| TreeInfo {
+                id: tree.id,
+                share: tree.share.name.clone(),
+                pipes: tree.share.vfs().is_none(),
+                opens: opens.get(&tree.id).copied().unwrap_or_default(),
+            })
+            .collect();
+        list.sort_by_key(|t| t.id);
         list
     }
 

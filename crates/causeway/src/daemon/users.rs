@@ -3,8 +3,9 @@
 use std::path::Path;
 
 use env::Env;
-use smb_auth::mechanism::{Account, UserLookup};
-use smb_auth::users::{UserFile, UserFileError};
+use smb_auth::mechanism::{Account, GroupInfo, UserLookup};
+use smb_auth::sid::Sid;
+use smb_auth::users::{UserFile, UserFileError, UserInfo};
 
 /// The users who may log on.
 pub(super) struct Users {
@@ -21,14 +22,31 @@ impl Users {
     pub(super) fn file(&self) -> &UserFile {
         &self.file
     }
-}
 
-impl UserLookup for Users {
-    fn lookup(&self, user: &str, domain: &str) -> Option<Account> {
+    /// The file as it is on disk now.
+    fn current(&self) -> &UserFile {
         if let Err(error) = self.file.reload_if_changed() {
             tracing::error!("the users stay as they were: {error}");
         }
-        self.file.lookup(user, domain)
+        &self.file
+    }
+}
+
+impl UserLookup for Users {
+    fn machine_sid(&self) -> Option<Sid> {
+        self.file.machine_sid()
+    }
+
+    fn users(&self) -> Vec<UserInfo> {
+        self.current().users()
+    }
+
+    fn groups(&self) -> Vec<GroupInfo> {
+        self.current().groups()
+    }
+
+    fn lookup(&self, user: &str, domain: &str) -> Option<Account> {
+        self.current().lookup(user, domain)
     }
 }
 

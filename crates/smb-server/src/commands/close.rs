@@ -97,11 +97,14 @@ impl Drop for Loose {
 }
 
 /// Closes an open that has been taken out of its session: gives back its locks, and removes the file when it was the
-/// last open of one that is to be deleted. A pipe has nothing to do.
+/// last open of one that is to be deleted. Reads that wait for a pipe end.
 ///
 /// # Errors
 /// Something that was written through it is not stored; it is closed all the same.
 pub(crate) async fn close_open(server: &Arc<Server>, open: &Arc<Open>) -> VfsResult<()> {
+    if let Some(pipe) = open.pipe() {
+        pipe.close();
+    }
     match open.file() {
         Some(f) => close_file(server, open, f).await,
         None => Ok(()),

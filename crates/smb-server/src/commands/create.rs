@@ -140,7 +140,7 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
 /// Opens a pipe of IPC$ (MS-SMB2 3.3.5.9: the share is of type pipe).
 fn open_pipe(r: &Request, q: &CreateRequest<'_>, name: &str) -> Result<Reply, NtStatus> {
     let name = name.strip_prefix('\\').unwrap_or(name);
-    let pipe = Pipe::open(&r.server, name).ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
+    let pipe = Pipe::open(&r.server, name, &r.session.user).ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
     let granted = match q.desired_access.map_generic() {
         a if a.contains(AccessMask::MAXIMUM_ALLOWED) => AccessMask::FILE_ALL_ACCESS,
         a => a,

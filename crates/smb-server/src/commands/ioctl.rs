@@ -84,7 +84,7 @@ async fn dispatch(r: &Request, q: &IoctlRequest<'_>) -> Result<Output, NtStatus>
     // MS-SMB2 3.3.5.15: all others need an open.
     let open = r.open(q.file_id)?;
     match (q.ctl_code, open.file()) {
-        (F::PIPE_TRANSCEIVE, _) => pipe::transceive(&open, q),
+        (F::PIPE_TRANSCEIVE, _) => pipe::transceive(r, &open, q).await,
         (F::PIPE_PEEK, _) => pipe::peek(&open, room),
         (_, None) => Err(FS_DRIVER_REQUIRED),
         (_, Some(f)) => of_file(r, q, &open, f, room).await,

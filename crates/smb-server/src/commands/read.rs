@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use arena::Sg;
+use arena::{IoBuf, Sg};
 use env::Io;
 use smb_direct::BufferDescriptorV1;
 use smb_wire::msg::{Channel, ReadFlags, ReadRequest, ReadResponse};
@@ -19,14 +19,33 @@ use crate::status;
 
 /// Starts a READ; complete at once where the data is at hand. `plain` says that the reply is alone in its message and
 /// neither signed nor encrypted, so that its payload may come straight from a file.
-pub(crate) fn start(r: Request, plain: bool) -> Outcome {
+pub(crate) fn start(mut r: Request, plain: bool) -> Outcome {
     match begin(&r, plain) {
-        Ok(outcome) => outcome,
+        Ok(Begun::Outcome(outcome)) => outcome,
+        Ok(Begun::Pipe(open, length)) => {
+            r.message = IoBuf::from(Vec::new()); // a part of a receive chunk, which may be needed before long
+            Outcome::Pending(Box::pin(async move { of_pipe(&r, &open, length).await.into() }))
+        }
         Err(status) => status.into(),
     }
 }
 
-fn begin(r: &Request, plain: bool) -> Result<Outcome, NtStatus> {
+enum Begun {
+    Outcome(Outcome),
+    /// A read of a pipe, which may have to wait for a message of at most so many bytes.
+    Pipe(Arc<Open>, u32),
+}
+
+async fn of_pipe(r: &Request, open: &Open, length: u32) -> Result<Reply, NtStatus> {
+    let pipe = open.pipe().ok_or(NtStatus::INVALID_DEVICE_REQUEST)?;
+    let (data, more) = pipe.read(r, length as usize).await?;
+    let status = if more { NtStatus::BUFFER_OVERFLOW } else { NtStatus::SUCCESS };
+    let mut reply = Reply::with_status(status, &ReadResponse::inline(data.len() as u32));
+    reply.payload = Data::Bufs([data.into()].into_iter().collect());
+    Ok(reply)
+}
+
+fn begin(r: &Request, plain: bool) -> Result<Begun, NtStatus> {
     let q = ReadRequest::decode(&r.message).map_err(|_| NtStatus::INVALID_PARAMETER)?;
     let by_rdma = q.channel != Channel::NONE;
     let limit = if by_rdma { r.facts.max_io } else { r.facts.max_inline() };
@@ -35,12 +54,8 @@ fn begin(r: &Request, plain: bool) -> Result<Outcome, NtStatus> {
     }
     super::check_charge(r, q.length)?;
     let open = r.open(q.file_id)?;
-    if let Some(pipe) = open.pipe() {
-        let (data, more) = pipe.read(q.length as usize)?;
-        let status = if more { NtStatus::BUFFER_OVERFLOW } else { NtStatus::SUCCESS };
-        let mut reply = Reply::with_status(status, &ReadResponse::inline(data.len() as u32));
-        reply.payload = Data::Bufs([data.into()].into_iter().collect());
-        return Ok(Outcome::Reply(reply));
+    if open.pipe().is_some() {
+        return Ok(Begun::Pipe(open, q.length));
     }
     let Some(file) = open.file() else { return Err(NtStatus::INVALID_DEVICE_REQUEST) };
     check(&open, file, &q)?;
@@ -52,10 +67,10 @@ fn begin(r: &Request, plain: bool) -> Result<Outcome, NtStatus> {
     let io = file.node.read(&c, q.offset, want);
     // The open stays alive until its read is done, whatever the client closes meanwhile.
     let job = Job { open, offset: q.offset, length: q.length, minimum: q.minimum_count, push };
-    Ok(match io {
+    Ok(Begun::Outcome(match io {
         Io::Done(result) => Outcome::Reply(job.finish(result)),
         Io::Pending(future) => Outcome::Pending(Box::pin(async move { job.finish(future.await) })),
-    })
+    }))
 }
 
 fn check(open: &Open, file: &FileOpen, q: &ReadRequest<'_>) -> Result<(), NtStatus> {

@@ -142,7 +142,7 @@ impl World {
         World { server: Arc::clone(&self.server), facts: Arc::clone(&self.facts), session, tree }
     }
 
-    pub(super) fn request(&self, body: &impl Encode) -> Request {
+    pub(crate) fn request(&self, body: &impl Encode) -> Request {
         let mut message = Vec::new();
         let mut m = MessageBuilder::new(&mut message);
         m.push(&Header::default(), body).expect("fits");

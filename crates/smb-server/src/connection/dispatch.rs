@@ -36,10 +36,10 @@ impl Engine {
                 self.send_finished(&mut finished, chain.encrypted.as_ref());
             }
             let mut signing = None;
-            let cancel = Cancel::of(item.header.command);
+            let mut cancel = Cancel::of(item.header.command);
             let slot = self.next_slot;
             self.next_slot += 1;
-            let outcome = self.start_request(&mut chain, &item, slot, &cancel, &mut signing);
+            let outcome = self.start_request(&mut chain, &item, slot, &mut cancel, &mut signing);
             let counting = match (self.counting.take(), &outcome) {
                 (Some(counted), Outcome::Reply(reply)) => {
                     self.looked = Some(counted.answered(reply));
@@ -128,7 +128,7 @@ impl Engine {
         chain: &mut Chain,
         item: &Item,
         slot: u64,
-        cancel: &Cancel,
+        cancel: &mut Cancel,
         signing: &mut Option<Arc<SigningKey>>,
     ) -> Outcome {
         let message = chain.head.slice(item.range.clone());
@@ -258,10 +258,16 @@ impl Engine {
             }
             return commands::tree::disconnect(&self.server, &admitted.session, &tree);
         }
+        // A message of a pipe may be waited for as long as a lock.
+        let of_pipe = tree.share.vfs().is_none() && matches!(header.command, Command::READ | Command::IOCTL);
+        if of_pipe {
+            *cancel = Cancel::lasting();
+        }
         let message = match header.command {
             // They may wait for as long as other clients like, so there are not many of them.
-            Command::LOCK | Command::CHANGE_NOTIFY
-                if self.parked.len() >= self.server.config.limits.pending_per_connection / 2 =>
+            command
+                if (of_pipe || matches!(command, Command::LOCK | Command::CHANGE_NOTIFY))
+                    && self.parked.len() >= self.server.config.limits.pending_per_connection / 2 =>
             {
                 return NtStatus::INSUFFICIENT_RESOURCES.into();
             }

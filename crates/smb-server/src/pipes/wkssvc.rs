@@ -5,16 +5,13 @@ use smb_wire::rpc::wkssvc::{Request, WorkstationInfo, put_wksta_get_info};
 
 use crate::Server;
 
-/// The workgroup of a machine that is in no domain.
-const WORKGROUP: &str = "WORKGROUP";
-
 /// Executes a call; its answer's stub.
 pub(super) fn execute(server: &Server, opnum: u16, stub: &[u8]) -> Result<Vec<u8>, FaultStatus> {
     match Request::decode(opnum, stub).map_err(|_| FaultStatus::BAD_STUB_DATA)? {
         Request::WkstaGetInfo { level } => {
             let info = WorkstationInfo {
                 computer_name: &server.config.name,
-                domain: WORKGROUP,
+                domain: super::WORKGROUP,
                 version_major: super::VERSION.0,
                 version_minor: super::VERSION.1,
             };

@@ -1,10 +1,13 @@
-//! DCE/RPC over named pipes (MS-RPCE, C706), as far as listing shares and asking who the server is needs it.
+//! DCE/RPC over named pipes (MS-RPCE, C706), as far as clients of a file server need it.
 //!
-//! A pipe's bytes are PDUs ([`pdu`]); a request's stub is NDR ([`ndr`]), 32-bit, little-endian; [`srvsvc`] and
-//! [`wkssvc`] are the two interfaces. No call here is authenticated at the RPC level: the SMB session is.
+//! A pipe's bytes are PDUs ([`pdu`]); a request's stub is NDR ([`ndr`]), 32-bit, little-endian. The interfaces are
+//! [`srvsvc`] and [`wkssvc`] (shares, sessions, the machine), [`lsarpc`] (names of SIDs) and [`samr`] (accounts). No call
+//! here is authenticated at the RPC level: the SMB session is.
 
+pub mod lsarpc;
 pub mod ndr;
 pub mod pdu;
+pub mod samr;
 pub mod srvsvc;
 pub mod wkssvc;
 
@@ -44,6 +47,17 @@ impl SyntaxId {
         1,
     );
 
+    /// lsarpc: 12345778-1234-abcd-ef00-0123456789ab, version 0 (MS-LSAD 1.9).
+    pub const LSARPC: Self = Self::new(
+        [0x78, 0x57, 0x34, 0x12, 0x34, 0x12, 0xCD, 0xAB, 0xEF, 0x00, 0x01, 0x23, 0x45, 0x67, 0x89, 0xAB],
+        0,
+    );
+    /// samr: 12345778-1234-abcd-ef00-0123456789ac, version 1 (MS-SAMR 1.9).
+    pub const SAMR: Self = Self::new(
+        [0x78, 0x57, 0x34, 0x12, 0x34, 0x12, 0xCD, 0xAB, 0xEF, 0x00, 0x01, 0x23, 0x45, 0x67, 0x89, 0xAC],
+        1,
+    );
+
     const fn new(uuid: [u8; 16], major: u16) -> Self {
         Self { uuid: crate::Guid(uuid), major, minor: 0 }
     }
@@ -55,6 +69,41 @@ impl SyntaxId {
             return None;
         };
         (self.major == 1).then_some(u16::from_le_bytes([low, high]))
+    }
+}
+
+record! {
+    /// A context handle (C706 14.2.16.6): what a server keeps for a client between calls.
+    pub struct ContextHandle [20] {
+        /// Attributes: 0.
+        pub attributes: u32,
+        /// The server's name for it; all zeros for none.
+        pub uuid: crate::Guid,
+    }
+}
+
+impl ContextHandle {
+    /// No handle: the answer of a call that closes one, or opens none.
+    pub const NULL: Self = Self { attributes: 0, uuid: crate::Guid([0; 16]) };
+}
+
+crate::macros::open_enum! {
+    /// What a SID belongs to: SID_NAME_USE (MS-LSAT 2.2.13, MS-SAMR 2.2.2.3).
+    pub struct SidNameUse(u16) {
+        /// A user.
+        USER = 1,
+        /// A group of a domain.
+        GROUP = 2,
+        /// A domain.
+        DOMAIN = 3,
+        /// A local group.
+        ALIAS = 4,
+        /// One of the well-known SIDs.
+        WELL_KNOWN_GROUP = 5,
+        /// Nothing that is known.
+        UNKNOWN = 8,
+        /// An integrity level.
+        LABEL = 10,
     }
 }
 

@@ -1,6 +1,8 @@
 //! NDR in 32 bits, little-endian (C706 chapter 14), as far as the calls here need it.
 
-use crate::cursor::{Field, Reader, fit_u32, pad};
+use super::ContextHandle;
+use crate::cursor::{Field, Reader, fit_u16, fit_u32, pad};
+use crate::security::Sid;
 use crate::{Utf16Le, WireError};
 
 /// Characters of a string in a request at most, terminator included: paths and server names are shorter.
@@ -23,6 +25,110 @@ impl<'a> NdrReader<'a> {
     pub fn u32(&mut self) -> Result<u32, WireError> {
         self.0.align(4);
         self.0.get()
+    }
+
+    /// An aligned 16-bit value; an enumeration has this size too (C706 14.2.9).
+    ///
+    /// # Errors
+    /// `Truncated`.
+    pub fn u16(&mut self) -> Result<u16, WireError> {
+        self.0.align(2);
+        self.0.get()
+    }
+
+    /// A byte.
+    ///
+    /// # Errors
+    /// `Truncated`.
+    pub fn u8(&mut self) -> Result<u8, WireError> {
+        self.0.get()
+    }
+
+    /// A context handle.
+    ///
+    /// # Errors
+    /// `Truncated`.
+    pub fn handle(&mut self) -> Result<ContextHandle, WireError> {
+        self.0.align(4);
+        self.0.get()
+    }
+
+    /// The element count of a conformant array.
+    ///
+    /// # Errors
+    /// `Truncated`; `TooLarge` above `max`.
+    pub fn count(&mut self, what: &'static str, max: usize) -> Result<usize, WireError> {
+        let len = self.u32()? as usize;
+        if len > max { Err(WireError::TooLarge { what, len, max }) } else { Ok(len) }
+    }
+
+    /// The fixed part of an RPC_UNICODE_STRING (MS-DTYP 2.3.10).
+    ///
+    /// # Errors
+    /// `Truncated`; `Malformed` for an odd length, or one above the maximum.
+    pub fn string_header(&mut self) -> Result<StringHeader, WireError> {
+        self.0.align(4);
+        let (length, maximum) = (self.u16()?, self.u16()?);
+        if length % 2 != 0 || length > maximum {
+            return Err(WireError::malformed("RPC_UNICODE_STRING length"));
+        }
+        Ok(StringHeader { length, present: self.pointer()? })
+    }
+
+    /// The characters that belong to `header`.
+    ///
+    /// # Errors
+    /// What is wrong with the peer's bytes.
+    pub fn string_buffer(&mut self, header: StringHeader) -> Result<Utf16Le<'a>, WireError> {
+        if !header.present {
+            return if header.length == 0 {
+                Ok(Utf16Le::EMPTY)
+            } else {
+                Err(WireError::malformed("RPC_UNICODE_STRING buffer"))
+            };
+        }
+        let (max, offset, len) = (self.u32()?, self.u32()?, self.u32()?);
+        if offset != 0 || len > max || len != u32::from(header.length / 2) {
+            return Err(WireError::malformed("RPC_UNICODE_STRING buffer"));
+        }
+        Utf16Le::new(self.0.take(header.length.into())?, "RPC_UNICODE_STRING")
+    }
+
+    /// An RPC_UNICODE_STRING at the top level of a call.
+    ///
+    /// # Errors
+    /// What is wrong with the peer's bytes.
+    pub fn unicode_string(&mut self) -> Result<Utf16Le<'a>, WireError> {
+        let header = self.string_header()?;
+        self.string_buffer(header)
+    }
+
+    /// An array of RPC_UNICODE_STRING, `count` of them: first the fixed parts, then the characters.
+    ///
+    /// # Errors
+    /// What is wrong with the peer's bytes.
+    pub fn unicode_strings(&mut self, count: usize) -> Result<Vec<Utf16Le<'a>>, WireError> {
+        // Not sized by `count` before the bytes are seen to be there.
+        let mut headers = Vec::new();
+        for _ in 0..count {
+            headers.push(self.string_header()?);
+        }
+        headers.into_iter().map(|header| self.string_buffer(header)).collect()
+    }
+
+    /// An RPC_SID (MS-DTYP 2.4.2.3): its count comes twice.
+    ///
+    /// # Errors
+    /// What is wrong with the peer's bytes.
+    pub fn sid(&mut self) -> Result<Sid, WireError> {
+        let count = self.u32()?;
+        let sid: Sid = Sid::decode(self.0.rest())?;
+        self.0.skip(sid.len())?;
+        if sid.sub_authorities().len() as u32 == count {
+            Ok(sid)
+        } else {
+            Err(WireError::malformed("RPC_SID"))
+        }
     }
 
     /// Whether a pointer is not null.
@@ -63,6 +169,15 @@ impl<'a> NdrReader<'a> {
     }
 }
 
+/// The fixed part of an RPC_UNICODE_STRING.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StringHeader {
+    /// Bytes.
+    length: u16,
+    /// The buffer is not null.
+    present: bool,
+}
+
 /// Writes a stub at the end of a buffer.
 #[derive(Debug)]
 pub struct NdrWriter<'v> {
@@ -82,6 +197,100 @@ impl<'v> NdrWriter<'v> {
     pub fn u32(&mut self, value: u32) {
         pad(self.out, self.start, 4);
         value.put(self.out);
+    }
+
+    /// An aligned 16-bit value.
+    pub fn u16(&mut self, value: u16) {
+        pad(self.out, self.start, 2);
+        value.put(self.out);
+    }
+
+    /// A 16-bit value that begins a structure with 32-bit members.
+    pub fn u16_at_4(&mut self, value: u16) {
+        pad(self.out, self.start, 4);
+        value.put(self.out);
+    }
+
+    /// A byte.
+    pub fn u8(&mut self, value: u8) {
+        self.out.push(value);
+    }
+
+    /// A 64-bit number of the old kind, two aligned halves (MS-SAMR 2.2.2.2).
+    pub fn old_large_integer(&mut self, value: i64) {
+        self.u32(value as u32);
+        self.u32((value >> 32) as u32);
+    }
+
+    /// A context handle.
+    pub fn handle(&mut self, handle: ContextHandle) {
+        pad(self.out, self.start, 4);
+        handle.put(self.out);
+    }
+
+    /// The fixed part of an RPC_UNICODE_STRING; an empty one has no buffer.
+    ///
+    /// # Errors
+    /// `Unencodable`.
+    pub fn string_header(&mut self, s: &str) -> Result<(), WireError> {
+        let len = fit_u16(crate::len_utf16(s), "RPC_UNICODE_STRING")?;
+        pad(self.out, self.start, 4);
+        self.u16(len);
+        self.u16(len);
+        self.pointer(len != 0);
+        Ok(())
+    }
+
+    /// The characters that the pointer of [`NdrWriter::string_header`] points to.
+    ///
+    /// # Errors
+    /// `Unencodable`.
+    pub fn string_buffer(&mut self, s: &str) -> Result<(), WireError> {
+        let len = fit_u32(crate::len_utf16(s) / 2, "RPC_UNICODE_STRING")?;
+        if len != 0 {
+            self.u32(len);
+            self.u32(0);
+            self.u32(len);
+            crate::put_str(self.out, s);
+        }
+        Ok(())
+    }
+
+    /// An RPC_UNICODE_STRING by itself.
+    ///
+    /// # Errors
+    /// `Unencodable`.
+    pub fn unicode_string(&mut self, s: &str) -> Result<(), WireError> {
+        self.string_header(s)?;
+        self.string_buffer(s)
+    }
+
+    /// A GUID.
+    pub fn guid(&mut self, guid: crate::Guid) {
+        pad(self.out, self.start, 4);
+        guid.put(self.out);
+    }
+
+    /// A count, a pointer to an array of pointers to SIDs, and the SIDs: LSAPR_ACCOUNT_ENUM_BUFFER, SAMPR_PSID_ARRAY.
+    ///
+    /// # Errors
+    /// `Unencodable`.
+    pub fn sid_array(&mut self, sids: &[Sid]) -> Result<(), WireError> {
+        let count = fit_u32(sids.len(), "SIDs")?;
+        self.u32(count);
+        self.pointer(count != 0);
+        if count != 0 {
+            self.u32(count);
+            sids.iter().for_each(|_| self.pointer(true));
+            sids.iter().for_each(|sid| self.sid(sid));
+        }
+        Ok(())
+    }
+
+    /// An RPC_SID.
+    pub fn sid(&mut self, sid: &Sid) {
+        self.u32(sid.sub_authorities().len() as u32);
+        sid.encode(self.out);
     }
 
     /// A pointer: a referent that no other has, or null.

@@ -78,6 +78,8 @@ open_enum! {
         UNKNOWN_INTERFACE = 0x1C01_0003,
         /// Protocol error.
         PROTOCOL_ERROR = 0x1C01_000B,
+        /// There is no such context handle.
+        CONTEXT_MISMATCH = 0x1C00_001A,
         /// The stub could not be decoded.
         BAD_STUB_DATA = 0x0000_06F7,
         /// Access denied.

@@ -1,20 +1,53 @@
-//! srvsvc (MS-SRVS): NetrShareEnum, NetrShareGetInfo, NetrServerGetInfo.
+//! srvsvc (MS-SRVS): shares, sessions, opens, the server and its clock, names of resources. Nothing is changed by it.
 
-use super::ndr::{NdrReader, NdrWriter};
-use crate::cursor::{Field, Reader, fit_u32};
+mod client;
+mod names;
+mod server;
+mod sessions;
+mod shares;
+
+pub use client::*;
+pub use names::*;
+pub use server::*;
+pub use sessions::*;
+pub use shares::*;
+
+use super::ndr::NdrReader;
 use crate::macros::open_enum;
 use crate::{Utf16Le, WireError};
 
+/// NetrConnectionEnum (MS-SRVS 3.1.4.1).
+pub const OP_CONNECTION_ENUM: u16 = 8;
+/// NetrFileEnum (MS-SRVS 3.1.4.2).
+pub const OP_FILE_ENUM: u16 = 9;
+/// NetrFileClose (MS-SRVS 3.1.4.4).
+pub const OP_FILE_CLOSE: u16 = 11;
+/// NetrSessionEnum (MS-SRVS 3.1.4.5).
+pub const OP_SESSION_ENUM: u16 = 12;
+/// NetrSessionDel (MS-SRVS 3.1.4.6).
+pub const OP_SESSION_DEL: u16 = 13;
+/// NetrShareAdd (MS-SRVS 3.1.4.7).
+pub const OP_SHARE_ADD: u16 = 14;
 /// NetrShareEnum (MS-SRVS 3.1.4.8).
 pub const OP_SHARE_ENUM: u16 = 15;
 /// NetrShareGetInfo (MS-SRVS 3.1.4.10).
 pub const OP_SHARE_GET_INFO: u16 = 16;
+/// NetrShareSetInfo (MS-SRVS 3.1.4.11).
+pub const OP_SHARE_SET_INFO: u16 = 17;
+/// NetrShareDel (MS-SRVS 3.1.4.12).
+pub const OP_SHARE_DEL: u16 = 18;
 /// NetrServerGetInfo (MS-SRVS 3.1.4.17).
 pub const OP_SERVER_GET_INFO: u16 = 21;
+/// NetrServerSetInfo (MS-SRVS 3.1.4.18).
+pub const OP_SERVER_SET_INFO: u16 = 22;
+/// NetrRemoteTOD (MS-SRVS 3.1.4.21).
+pub const OP_REMOTE_TOD: u16 = 28;
+/// NetprNameValidate (MS-SRVS 3.1.4.32).
+pub const OP_NAME_VALIDATE: u16 = 33;
+/// NetprNameCanonicalize (MS-SRVS 3.1.4.33).
+pub const OP_NAME_CANONICALIZE: u16 = 34;
 /// NetrShareEnumSticky (MS-SRVS 3.1.4.9): as NetrShareEnum.
 pub const OP_SHARE_ENUM_STICKY: u16 = 36;
-/// Shares in one answer at most, for readers.
-pub const MAX_SHARES: usize = 65_536;
 
 open_enum! {
     /// Win32 error codes that these calls return.
@@ -27,10 +60,20 @@ open_enum! {
         NOT_SUPPORTED = 50,
         /// Invalid parameter.
         INVALID_PARAMETER = 87,
+        /// The name is not valid.
+        INVALID_NAME = 123,
         /// The level is not known.
         INVALID_LEVEL = 124,
         /// More entries follow.
         MORE_DATA = 234,
+        /// The buffer is too small.
+        NERR_BUF_TOO_SMALL = 2123,
+        /// No session has the user.
+        NERR_USER_NOT_FOUND = 2221,
+        /// No session comes from the client.
+        NERR_CLIENT_NAME_NOT_FOUND = 2312,
+        /// A computer's name does not begin with two backslashes.
+        NERR_INVALID_COMPUTER = 2351,
         /// There is no such share.
         NERR_NET_NAME_NOT_FOUND = 2310,
     }
@@ -48,12 +91,23 @@ pub mod share_type {
     pub const SPECIAL: u32 = 0x8000_0000;
 }
 
+/// What the enumerations of sessions, opens and tree connects have in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Enumeration {
+    /// The level.
+    pub level: u32,
+    /// Bytes of the answer, about; all ones for everything.
+    pub preferred_maximum_length: u32,
+    /// Where to go on.
+    pub resume_handle: Option<u32>,
+}
+
 /// A request, decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Request<'a> {
     /// NetrShareEnum, also the sticky one.
     ShareEnum {
-        /// 0, 1, 2, 501, 502.
+        /// 0, 1, 2, 501, 502, 503.
         level: u32,
         /// Bytes of the answer, about; all ones for everything.
         preferred_maximum_length: u32,
@@ -72,6 +126,58 @@ pub enum Request<'a> {
         /// 100, 101, 102.
         level: u32,
     },
+    /// NetrSessionEnum.
+    SessionEnum {
+        /// Only sessions of this client, in the form `\\\\client`.
+        client: Option<Utf16Le<'a>>,
+        /// Only sessions of this user.
+        user: Option<Utf16Le<'a>>,
+        /// Levels 0, 1, 2, 10, 502.
+        enumeration: Enumeration,
+    },
+    /// NetrFileEnum.
+    FileEnum {
+        /// Only opens below this path.
+        base_path: Option<Utf16Le<'a>>,
+        /// Only opens of this user.
+        user: Option<Utf16Le<'a>>,
+        /// Levels 2, 3.
+        enumeration: Enumeration,
+    },
+    /// NetrConnectionEnum.
+    ConnectionEnum {
+        /// A share, or a client in the form `\\\\client`.
+        qualifier: Option<Utf16Le<'a>>,
+        /// Levels 0, 1.
+        enumeration: Enumeration,
+    },
+    /// NetrRemoteTOD.
+    RemoteTimeOfDay,
+    /// NetprNameValidate.
+    NameValidate {
+        /// The name.
+        name: Utf16Le<'a>,
+        /// One of [`NameType`].
+        name_type: NameType,
+        /// Reserved.
+        flags: u32,
+    },
+    /// NetprNameCanonicalize.
+    NameCanonicalize {
+        /// The name.
+        name: Utf16Le<'a>,
+        /// Characters that the answer has room for.
+        room: u32,
+        /// One of [`NameType`].
+        name_type: NameType,
+        /// 1: room for any name; 0x80000000: old rules.
+        flags: u32,
+    },
+    /// An operation that would change something: not decoded, refused.
+    Change {
+        /// The answer tells which parameter is at fault, before its status.
+        with_parameter: bool,
+    },
     /// An operation that is not here; answered with a fault.
     Unknown(u16),
 }
@@ -86,19 +192,7 @@ impl<'a> Request<'a> {
         match opnum {
             OP_SHARE_ENUM | OP_SHARE_ENUM_STICKY => {
                 r.unique_string()?;
-                let (level, switch) = (r.u32()?, r.u32()?);
-                if level != switch {
-                    return Err(WireError::malformed("SHARE_ENUM_STRUCT level"));
-                }
-                if r.pointer()? {
-                    // The container of a request is empty: no client has shares to tell.
-                    let (entries, buffer) = (r.u32()?, r.pointer()?);
-                    if entries != 0 || (buffer && r.u32()? != 0) {
-                        return Err(WireError::malformed("SHARE_INFO container in a request"));
-                    }
-                }
-                let preferred_maximum_length = r.u32()?;
-                let resume_handle = if r.pointer()? { Some(r.u32()?) } else { None };
+                let Enumeration { level, preferred_maximum_length, resume_handle } = enumeration(&mut r)?;
                 Ok(Self::ShareEnum { level, preferred_maximum_length, resume_handle })
             }
             OP_SHARE_GET_INFO => {
@@ -110,320 +204,55 @@ impl<'a> Request<'a> {
                 r.unique_string()?;
                 Ok(Self::ServerGetInfo { level: r.u32()? })
             }
+            OP_SESSION_ENUM => {
+                r.unique_string()?;
+                let (client, user) = (r.unique_string()?, r.unique_string()?);
+                Ok(Self::SessionEnum { client, user, enumeration: enumeration(&mut r)? })
+            }
+            OP_FILE_ENUM => {
+                r.unique_string()?;
+                let (base_path, user) = (r.unique_string()?, r.unique_string()?);
+                Ok(Self::FileEnum { base_path, user, enumeration: enumeration(&mut r)? })
+            }
+            OP_CONNECTION_ENUM => {
+                r.unique_string()?;
+                let qualifier = r.unique_string()?;
+                Ok(Self::ConnectionEnum { qualifier, enumeration: enumeration(&mut r)? })
+            }
+            OP_REMOTE_TOD => Ok(Self::RemoteTimeOfDay),
+            OP_NAME_VALIDATE => {
+                r.unique_string()?;
+                let name = r.string()?;
+                Ok(Self::NameValidate { name, name_type: NameType(r.u32()?), flags: r.u32()? })
+            }
+            OP_NAME_CANONICALIZE => {
+                r.unique_string()?;
+                let name = r.string()?;
+                let room = r.count("canonical name", MAX_CANONICAL)? as u32;
+                Ok(Self::NameCanonicalize { name, room, name_type: NameType(r.u32()?), flags: r.u32()? })
+            }
+            OP_SHARE_ADD | OP_SHARE_SET_INFO | OP_SERVER_SET_INFO => {
+                Ok(Self::Change { with_parameter: true })
+            }
+            OP_SHARE_DEL | OP_SESSION_DEL | OP_FILE_CLOSE => Ok(Self::Change { with_parameter: false }),
             _ => Ok(Self::Unknown(opnum)),
         }
     }
 }
 
-/// A share, as the levels show it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct ShareInfo<'a> {
-    /// Name.
-    pub name: &'a str,
-    /// One of [`share_type`].
-    pub share_type: u32,
-    /// Remark.
-    pub remark: &'a str,
-    /// Connections allowed; all ones for no limit.
-    pub max_uses: u32,
-    /// Connections.
-    pub current_uses: u32,
-    /// Path on the server; empty where that is nobody's business.
-    pub path: &'a str,
-    /// Flags of levels 501 and 1005: the low half of [`crate::msg::ShareFlags`].
-    pub flags: u32,
-    /// Security descriptor, self-relative, of level 502.
-    pub security_descriptor: Option<&'a [u8]>,
-}
-
-/// Whether NetrShareEnum has the level.
-pub const fn is_share_enum_level(level: u32) -> bool {
-    matches!(level, 0 | 1 | 2 | 501 | 502)
-}
-
-impl ShareInfo<'_> {
-    /// The part of the structure that lies in the array.
-    fn put_fixed(&self, w: &mut NdrWriter<'_>, level: u32) {
-        if level == 1005 {
-            w.u32(self.flags);
-            return;
-        }
-        w.pointer(true);
-        if level == 0 {
-            return;
-        }
-        w.u32(self.share_type);
-        w.pointer(true);
-        match level {
-            501 => w.u32(self.flags),
-            2 | 502 => {
-                w.u32(0); // permissions: of share-level security, which there is no more
-                w.u32(self.max_uses);
-                w.u32(self.current_uses);
-                w.pointer(true);
-                w.pointer(false); // password
-            }
-            _ => {}
-        }
-        if level == 502 {
-            w.u32(self.security_descriptor.map_or(0, |sd| sd.len() as u32));
-            w.pointer(self.security_descriptor.is_some());
+/// The structure of an enumeration, with an empty container: no client has entries to tell.
+fn enumeration(r: &mut NdrReader<'_>) -> Result<Enumeration, WireError> {
+    let (level, switch) = (r.u32()?, r.u32()?);
+    if level != switch {
+        return Err(WireError::malformed("enumeration level"));
+    }
+    if r.pointer()? {
+        let (entries, buffer) = (r.u32()?, r.pointer()?);
+        if entries != 0 || (buffer && r.u32()? != 0) {
+            return Err(WireError::malformed("container in a request"));
         }
     }
-
-    /// What its pointers point to.
-    fn put_deferred(&self, w: &mut NdrWriter<'_>, level: u32) -> Result<(), WireError> {
-        if level == 1005 {
-            return Ok(());
-        }
-        w.string(self.name)?;
-        if level == 0 {
-            return Ok(());
-        }
-        w.string(self.remark)?;
-        if matches!(level, 2 | 502) {
-            w.string(self.path)?;
-        }
-        match self.security_descriptor {
-            Some(sd) if level == 502 => w.bytes(sd),
-            _ => Ok(()),
-        }
-    }
-}
-
-/// Appends the stub of an answer to NetrShareEnum. A level that [`is_share_enum_level`] denies is answered with no
-/// entries, whatever `shares` holds: pass [`Win32::INVALID_LEVEL`] as `status`.
-///
-/// # Errors
-/// `Unencodable`.
-pub fn put_share_enum(
-    out: &mut Vec<u8>,
-    level: u32,
-    shares: &[ShareInfo<'_>],
-    total_entries: u32,
-    resume_handle: Option<u32>,
-    status: Win32,
-) -> Result<(), WireError> {
-    let mut w = NdrWriter::new(out);
-    w.u32(level);
-    w.u32(level);
-    let known = is_share_enum_level(level);
-    w.pointer(known);
-    if known {
-        let count = fit_u32(shares.len(), "shares")?;
-        w.u32(count);
-        w.pointer(true);
-        w.u32(count);
-        shares.iter().for_each(|share| share.put_fixed(&mut w, level));
-        shares.iter().try_for_each(|share| share.put_deferred(&mut w, level))?;
-    }
-    w.u32(total_entries);
-    w.pointer(resume_handle.is_some());
-    if let Some(resume) = resume_handle {
-        w.u32(resume);
-    }
-    w.u32(status.0);
-    Ok(())
-}
-
-/// Appends the stub of an answer to NetrShareGetInfo: the share, or the reason why there is none.
-///
-/// # Errors
-/// `Unencodable`.
-pub fn put_share_get_info(
-    out: &mut Vec<u8>,
-    level: u32,
-    share: Result<&ShareInfo<'_>, Win32>,
-) -> Result<(), WireError> {
-    let share = share.and_then(|share| {
-        if level == 1005 || is_share_enum_level(level) { Ok(share) } else { Err(Win32::INVALID_LEVEL) }
-    });
-    let mut w = NdrWriter::new(out);
-    w.u32(level);
-    w.pointer(share.is_ok());
-    if let Ok(share) = share {
-        share.put_fixed(&mut w, level);
-        share.put_deferred(&mut w, level)?;
-    }
-    w.u32(share.err().unwrap_or(Win32::SUCCESS).0);
-    Ok(())
-}
-
-/// A server, as the levels of NetrServerGetInfo show it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct ServerInfo<'a> {
-    /// Name.
-    pub name: &'a str,
-    /// Comment.
-    pub comment: &'a str,
-    /// Version, major.
-    pub version_major: u32,
-    /// Version, minor.
-    pub version_minor: u32,
-    /// SV_TYPE_ bits: 1 workstation, 2 server, 0x1000 NT, 0x8000 member.
-    pub server_type: u32,
-}
-
-/// PLATFORM_ID_NT (MS-SRVS 2.2.2.6).
-const PLATFORM_ID_NT: u32 = 500;
-
-/// Appends the stub of an answer to NetrServerGetInfo; a level other than 100, 101 and 102 is refused in it.
-///
-/// # Errors
-/// `Unencodable`.
-pub fn put_server_get_info(out: &mut Vec<u8>, level: u32, server: &ServerInfo<'_>) -> Result<(), WireError> {
-    let mut w = NdrWriter::new(out);
-    w.u32(level);
-    let known = matches!(level, 100..=102);
-    w.pointer(known);
-    if !known {
-        w.u32(Win32::INVALID_LEVEL.0);
-        return Ok(());
-    }
-    w.u32(PLATFORM_ID_NT);
-    w.pointer(true);
-    if level >= 101 {
-        w.u32(server.version_major);
-        w.u32(server.version_minor);
-        w.u32(server.server_type);
-        w.pointer(true);
-    }
-    if level == 102 {
-        w.u32(u32::MAX); // users: no limit
-        w.u32(15); // minutes until an idle session is closed
-        w.u32(0); // not hidden
-        w.u32(240); // seconds between announcements, their variation in ms, licences
-        w.u32(3000);
-        w.u32(0);
-        w.pointer(true);
-    }
-    w.string(server.name)?;
-    if level >= 101 {
-        w.string(server.comment)?;
-    }
-    if level == 102 {
-        w.string("c:\\")?; // where home directories are: asked for by nobody
-    }
-    w.u32(Win32::SUCCESS.0);
-    Ok(())
-}
-
-/// Appends the stub of a request of NetrShareEnum for everything.
-///
-/// # Errors
-/// `Unencodable`.
-pub fn put_share_enum_request(
-    out: &mut Vec<u8>,
-    server: &str,
-    level: u32,
-    resume_handle: Option<u32>,
-) -> Result<(), WireError> {
-    let mut w = NdrWriter::new(out);
-    w.unique_string(Some(server))?;
-    w.u32(level);
-    w.u32(level);
-    w.pointer(true);
-    w.u32(0);
-    w.pointer(false);
-    w.u32(u32::MAX);
-    w.pointer(resume_handle.is_some());
-    if let Some(resume) = resume_handle {
-        w.u32(resume);
-    }
-    Ok(())
-}
-
-/// A share of an answer of level 1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct ShareEntry<'a> {
-    /// Name.
-    pub name: Utf16Le<'a>,
-    /// One of [`share_type`].
-    pub share_type: u32,
-    /// Remark.
-    pub remark: Utf16Le<'a>,
-}
-
-/// An answer of level 1 to NetrShareEnum. The array is borrowed, its strings are behind it.
-#[derive(Debug, Clone)]
-pub struct ShareEnumResponse<'a> {
-    entries: &'a [u8],
-    strings: NdrReader<'a>,
-    /// Shares that there are.
-    pub total_entries: u32,
-    /// Where to go on.
-    pub resume_handle: Option<u32>,
-    /// SUCCESS, MORE_DATA, or why there is nothing.
-    pub status: Win32,
-}
-
-/// Pointer, type, pointer.
-const ENTRY_1_LEN: usize = 12;
-
-impl<'a> ShareEnumResponse<'a> {
-    /// Decodes a stub.
-    ///
-    /// # Errors
-    /// What is wrong with the peer's bytes.
-    pub fn decode(stub: &'a [u8]) -> Result<Self, WireError> {
-        let mut r = NdrReader::new(stub);
-        if r.u32()? != 1 || r.u32()? != 1 {
-            return Err(WireError::malformed("SHARE_ENUM_STRUCT level"));
-        }
-        let mut entries: &[u8] = &[];
-        if r.pointer()? {
-            let count = r.u32()? as usize;
-            if r.pointer()? {
-                if r.u32()? as usize != count {
-                    return Err(WireError::malformed("SHARE_INFO_1 count"));
-                }
-                if count > MAX_SHARES {
-                    return Err(WireError::TooLarge { what: "shares", len: count, max: MAX_SHARES });
-                }
-                entries = r.take(count * ENTRY_1_LEN)?;
-            }
-        }
-        let mut this =
-            Self { entries, strings: r, total_entries: 0, resume_handle: None, status: Win32::SUCCESS };
-        let mut shares = this.shares();
-        shares.by_ref().try_for_each(|share| share.map(|_| ()))?;
-        let mut r = shares.strings;
-        this.total_entries = r.u32()?;
-        this.resume_handle = if r.pointer()? { Some(r.u32()?) } else { None };
-        this.status = Win32(r.u32()?);
-        Ok(this)
-    }
-
-    /// The shares.
-    pub fn shares(&self) -> ShareEntries<'a> {
-        ShareEntries { entries: self.entries, strings: self.strings.clone() }
-    }
-}
-
-/// Walks the shares of an answer; ends after the first error.
-#[derive(Debug, Clone)]
-pub struct ShareEntries<'a> {
-    entries: &'a [u8],
-    strings: NdrReader<'a>,
-}
-
-impl<'a> Iterator for ShareEntries<'a> {
-    type Item = Result<ShareEntry<'a>, WireError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let (entry, rest) = self.entries.split_at_checked(ENTRY_1_LEN)?;
-        self.entries = rest;
-        let mut step = || {
-            let mut r = Reader::new(entry, "SHARE_INFO_1");
-            let (name, share_type, remark): (u32, u32, u32) = (r.get()?, u32::get(&mut r)?, r.get()?);
-            let mut string =
-                |referent| if referent == 0 { Ok(Utf16Le::EMPTY) } else { self.strings.string() };
-            Ok(ShareEntry { name: string(name)?, share_type, remark: string(remark)? })
-        };
-        let item = step();
-        if item.is_err() {
-            self.entries = &[];
-        }
-        Some(item)
-    }
+    let preferred_maximum_length = r.u32()?;
+    let resume_handle = if r.pointer()? { Some(r.u32()?) } else { None };
+    Ok(Enumeration { level, preferred_maximum_length, resume_handle })
 }

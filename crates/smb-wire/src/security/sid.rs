@@ -35,7 +35,8 @@ impl Sid {
     /// `S-1-5-32-545`, users.
     pub const BUILTIN_USERS: Self = Self::well_known(5, &[32, 545]);
 
-    const fn well_known(authority: u8, sub: &[u32]) -> Self {
+    /// A SID that is written in the source: at most [`MAX_SUB_AUTHORITIES`].
+    pub const fn well_known(authority: u8, sub: &[u32]) -> Self {
         let mut sub_authorities = [0; MAX_SUB_AUTHORITIES];
         let mut i = 0;
         while i < sub.len() {

@@ -7,7 +7,7 @@ use smb_wire::fscc::notify::{Change, ChangeList, Changes};
 use smb_wire::fscc::*;
 use smb_wire::ioctl::*;
 use smb_wire::rpc::pdu::{self, Bind, BindAck, ContextResult, Pdu, PduType};
-use smb_wire::rpc::{SyntaxId, srvsvc, wkssvc};
+use smb_wire::rpc::{SyntaxId, lsarpc, samr, srvsvc, wkssvc};
 use smb_wire::security::{Acl, SecurityDescriptor, SecurityDescriptorBuf, Sid};
 use smb_wire::transform::TransformFields;
 use smb_wire::{Command, Decode, HEADER_LEN, Header, HeaderFlags, NtStatus, WireError, compound, frame};
@@ -386,6 +386,17 @@ pub fn rpc(bytes: &[u8]) {
 fn stub(opnum: u16, stub: &[u8]) {
     let _ = srvsvc::Request::decode(opnum, stub);
     let _ = wkssvc::Request::decode(opnum, stub);
+    match lsarpc::Request::decode(opnum, stub) {
+        Ok(lsarpc::Request::LookupNames { names, .. }) => assert!(names.len() <= lsarpc::MAX_NAMES),
+        Ok(lsarpc::Request::LookupSids { sids, .. }) => assert!(8 * sids.len() <= stub.len()),
+        _ => {}
+    }
+    match samr::Request::decode(opnum, stub) {
+        Ok(samr::Request::LookupNames { names, .. }) => assert!(names.len() <= samr::MAX_LOOKUP),
+        Ok(samr::Request::LookupIds { ids, .. }) => assert!(ids.len() <= samr::MAX_LOOKUP),
+        Ok(samr::Request::AliasMembership { sids, .. }) => assert!(sids.len() <= samr::MAX_SIDS),
+        _ => {}
+    }
     if let Ok(response) = srvsvc::ShareEnumResponse::decode(stub) {
         assert!(drain(response.shares()).len() <= srvsvc::MAX_SHARES);
     }

@@ -10,9 +10,9 @@ use crate::pipes::Pipe;
 use crate::request::Request;
 
 /// Writes a message and reads the answer.
-pub(super) fn transceive(open: &Open, q: &IoctlRequest<'_>) -> Result<Output, NtStatus> {
+pub(super) async fn transceive(r: &Request, open: &Open, q: &IoctlRequest<'_>) -> Result<Output, NtStatus> {
     let pipe = open.pipe().ok_or(NtStatus::INVALID_DEVICE_REQUEST)?;
-    let (bytes, more) = pipe.transceive(q.input, q.max_output_response as usize)?;
+    let (bytes, more) = pipe.transceive(r, q.input, q.max_output_response as usize).await?;
     let status = if more { NtStatus::BUFFER_OVERFLOW } else { NtStatus::SUCCESS };
     Ok(Output { status, bytes })
 }
