@@ -631,4 +631,8 @@ fn credits_grow_with_use_and_shrink_on_demand() {
         assert_eq!((p.receives_wanted(), p.poll_transmit(Time::ZERO)), (0, None));
     }
     assert_eq!((p.posted(), p.granted), (2, 2));
+    // Once there is room again the peer has what it used before, not a few at first: a peer that spends those on requests
+    // has none to grant with.
+    p.set_credit_target(u16::MAX);
+    assert_eq!(p.receives_wanted(), 253);
 }

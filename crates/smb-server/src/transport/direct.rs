@@ -114,8 +114,9 @@ const ARRIVED_MAX: usize = 16_384;
 const ARRIVED_BYTES_MAX: usize = 16 << 20;
 /// Messages up to this length, in bytes, do not lie in a receive buffer.
 const SHORT: usize = 512;
-/// Bytes from which on the peer gets one credit at a time.
-const ARRIVED_BYTES_HIGH: usize = 1 << 20;
+/// Bytes from which on the peer gets one credit at a time: more than a message or two, which arrive and go at once. Linux
+/// spends the few credits that it then has on requests, and has none to grant with.
+const ARRIVED_BYTES_HIGH: usize = 4 << 20;
 
 impl DirectConnection {
     fn new(server: &Arc<Server>, direct: SmbDirect, engine: Engine) -> DirectConnection {
