@@ -59,7 +59,7 @@ def folder_for(name):
 
 @pytest.fixture(scope="module")
 def server(kind, scratch):
-    """One server for the whole module, with signing and encryption as the client likes."""
+    """One server for the whole module, with signing and encryption as shipped."""
     running = kind(scratch / "server").start()
     yield running
     finish([running])
@@ -67,7 +67,7 @@ def server(kind, scratch):
 
 @pytest.fixture
 def serve(request, kind, scratch):
-    """Starts a server of the test's own: serve(signing="required")."""
+    """Starts a server of the test's own: serve(encryption="required")."""
     started = []
 
     def start(launch=True, **settings):

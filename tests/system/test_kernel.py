@@ -3,6 +3,7 @@
 Against smbd only the TCP half runs; against ksmbd (in a second guest) both do.
 """
 
+import hashlib
 import shutil
 import tarfile
 
@@ -111,6 +112,45 @@ def test_mount(small_frames, transport, kernel):
     """Mounts, works, unmounts; DebugData says what it went over. Two kernels, ordinary frames."""
     out = small_frames(BASICS.format(options=options(transport), transport=transport), transport, kernel=kernel, timeout=180)
     assert "DONE" in out, out
+
+
+SIZES = """
+mnt /mnt/x rdma{options}
+over rdma
+grep -m1 ' cifs ' /proc/mounts | tr , '\n' | grep -E '^(rsize|wsize|sign|seal)'
+head -c {size} /dev/urandom > /tmp/a
+cp /tmp/a /mnt/x/big; umount /mnt/x; mnt /mnt/x rdma{options}
+cp /mnt/x/big /tmp/b; cmp /tmp/a /tmp/b || fail "copied there and back"
+rm /tmp/b
+dd if=/tmp/a of=/mnt/x/direct bs=8M oflag=direct 2>/dev/null || fail "written past the cache"
+dd if=/mnt/x/direct bs=8M iflag=direct of=/tmp/b 2>/dev/null || fail "read past the cache"
+cmp /tmp/a /tmp/b || fail "copied past the cache"
+sha256sum < /tmp/a
+umount /mnt/x; clean; echo DONE
+"""
+
+
+@pytest.mark.parametrize("kernel", [UML, QEMU], ids=["um", "qemu"])
+@pytest.mark.parametrize("signing,options", [(None, ""), (None, ",sign"), (None, ",seal"), ("enabled", ""), ("enabled", ",seal")],
+                         ids=["default", "sign", "seal", "unsigned", "unsigned-seal"])
+def test_default_sizes_over_rdma(kind, serve, signing, options, kernel):
+    """100 MiB there and back with the kernel's own rsize and wsize, through its cache and past it (MS-SMB2 3.3.5.12).
+
+    Signed, the kernel sends and takes payload inside messages as long as either side takes. Sealed without signing, its
+    READs and WRITEs are MaxReadSize and MaxWriteSize long, also inside messages. With neither it uses RDMA: that takes a
+    server that does not require signing.
+    """
+    if kind.name != "causeway":
+        pytest.skip("smbd has no SMB Direct; ksmbd's shipped settings differ")
+    size = 100 << 20
+    with Network(mtu=4000) as network:
+        relaxed = {} if signing is None else {"signing": signing}
+        server = serve(host=guest.HOST, port=445, iwarp_port=5445, prefix=network.prefix, **relaxed)
+        out = Place(network, server)(SIZES.format(options=options, size=size), "rdma", kernel=kernel, timeout=400)
+        assert "DONE" in out, out
+        for file in ("big", "direct"):
+            with open(server.path() / file, "rb") as data:
+                assert hashlib.file_digest(data, "sha256").hexdigest() in out, file
 
 
 @pytest.mark.parametrize("option", ["vers=2.1", "vers=3.0", "vers=3.0.2", "seal", "sec=ntlmsspi", "cache=strict", "cache=loose", "nolease", "mfsymlinks", "rsize=65536\\,wsize=65536", "nobrl", "nosparse"])

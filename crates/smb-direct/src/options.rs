@@ -18,7 +18,8 @@ pub struct SmbDirectOptions {
     pub max_send_size: u32,
     /// The longest message received: the size of a receive buffer. The peer's preferred send size lowers it.
     pub max_receive_size: u32,
-    /// The longest upper-layer message received, in fragments; at least 131,072.
+    /// The longest upper-layer message received, in fragments; at least 131,072. The default holds a WRITE of 1 MiB with
+    /// what comes before its payload, encrypted or not.
     pub max_fragmented_size: u32,
     /// The longest RDMA transfer for one request.
     pub max_read_write_size: u32,
@@ -47,7 +48,7 @@ impl Default for SmbDirectOptions {
             send_credit_target: 255,
             max_send_size: 8192,
             max_receive_size: 4096,
-            max_fragmented_size: 1 << 20,
+            max_fragmented_size: (1 << 20) + (64 << 10),
             max_read_write_size: 8 << 20,
             max_queued_messages: 8192,
             max_queued_transfers: 8192,

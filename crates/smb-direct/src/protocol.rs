@@ -269,10 +269,9 @@ impl Protocol {
     }
 
     /// Sets how many receives are posted at most; `granted` ones cannot be taken back, so a lower number takes
-    /// effect as the peer uses its credits.
+    /// effect as the peer uses its credits. A higher one takes effect at once, up to what the peer used before.
     pub fn set_credit_target(&mut self, target: u16) {
         self.ceiling = u32::from(target).clamp(1, u32::from(self.options.receive_credit_max));
-        self.target = self.target.min(self.ceiling);
     }
 
     /// Queues an upper-layer message of `length` bytes (MS-SMBD 3.1.4.2).
@@ -437,7 +436,7 @@ impl Protocol {
 
     /// Receives that are wanted posted, apart from the one for the last credit's grant.
     fn receive_target(&self) -> u32 {
-        self.target.min(self.peer_target).max(1)
+        self.target.min(self.ceiling).min(self.peer_target).max(1)
     }
 
     /// Receives that are wanted posted (MS-SMBD 3.1.5.9): whoever holds one credit and has something to send posts
@@ -509,7 +508,7 @@ impl Protocol {
         let last = self.fragment(&m, length)?;
         self.grant = Grant::Data;
         if self.granted <= self.low_mark() {
-            self.target = (self.target * 2).min(self.ceiling);
+            self.target = self.target.max((self.target * 2).min(self.ceiling));
         }
         Ok(Received::Data { offset: m.data_offset, length: m.data_length, last })
     }

@@ -5,11 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use arena::{Arena, Class, IoBuf, Sg, SgMut, passes};
+use smb_auth::crypt::TRANSFORM_LEN;
+use smb_wire::msg::ReadResponse;
 use smb_wire::{Command, Encode, FileId, Guid, HEADER_LEN, Header, MessageBuilder, NtStatus};
 use tokio::sync::Notify;
 use vfs::Data;
 
 use crate::Server;
+use crate::connection::OVERHEAD;
 use crate::inbox::Inbox;
 use crate::open::Open;
 use crate::session::Session;
@@ -33,8 +36,10 @@ pub(crate) struct ConnectionFacts {
     pub(crate) server_capabilities: u32,
     pub(crate) server_security_mode: u16,
     pub(crate) max_io: u32,
-    /// The longest payload inside a reply, in bytes: less than `max_io` where the transport's messages are short.
-    pub(crate) inline_max: u32,
+    /// The longest READ, in bytes: less than `max_io` where an encrypted answer would not fit a message of the client.
+    pub(crate) max_read: u32,
+    /// The longest message that the client takes, in bytes.
+    pub(crate) send_max: u32,
     pub(crate) peer: SocketAddr,
     pub(crate) local: SocketAddr,
     pub(crate) transport: crate::TransportKind,
@@ -47,12 +52,14 @@ pub(crate) struct ConnectionFacts {
 impl ConnectionFacts {
     /// The longest payload of a request or reply that is neither READ nor WRITE, in bytes (MS-SMB2 2.2.4).
     pub(crate) fn max_transact(&self) -> u32 {
-        TRANSACT_MAX.min(self.max_inline())
+        TRANSACT_MAX.min(self.max_io).min(self.send_max.saturating_sub(OVERHEAD as u32))
     }
 
-    /// The longest payload of a READ inside its reply, in bytes.
-    pub(crate) fn max_inline(&self) -> u32 {
-        self.max_io.min(self.inline_max)
+    /// The longest payload inside a READ response, in bytes. What comes before it is known to the byte: clients compute
+    /// their largest READ from the message that they take (MS-SMBD 3.1.5.2).
+    pub(crate) fn max_inline_read(&self, encrypted: bool) -> u32 {
+        let transform = if encrypted { TRANSFORM_LEN } else { 0 };
+        self.max_read.min(self.send_max.saturating_sub((transform + ReadResponse::HEAD_LEN) as u32))
     }
 }
 

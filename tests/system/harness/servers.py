@@ -31,9 +31,9 @@ def free_port():
 class Server:
     """What a test may ask of either server."""
 
-    def __init__(self, folder, *, host="127.0.0.1", port=None, iwarp_port=None, signing="enabled", encryption="enabled",
+    def __init__(self, folder, *, host="127.0.0.1", port=None, iwarp_port=None, signing="required", encryption="enabled",
                  shares=("files",), prefix=(), settings=None, plain=False):
-        """`plain`: smbd as it comes, without the modules that the tests need. `prefix` is put before the command (to enter a network namespace); `settings` go to the server as they are."""
+        """Signing and encryption are as Causeway ships; a test that relaxes them says why. `plain`: smbd as it comes, without the modules that the tests need. `prefix` is put before the command (to enter a network namespace); `settings` go to the server as they are."""
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.sockets = tempfile.TemporaryDirectory(prefix="causeway-")

@@ -350,7 +350,7 @@ fn hostile_data_transfers() {
         let m = DataTransfer { data_offset: offset, data_length: length, ..ok };
         assert_eq!(verdict(m, 124), Violation::DataOutside { offset, length, message: 124 });
     }
-    let limit = 1 << 20;
+    let limit = options().max_fragmented_size;
     assert_eq!(verdict(data(100, limit), 124), Violation::FragmentedTooLong(u64::from(limit) + 100));
     assert_eq!(verdict(data(100, u32::MAX), 124), Violation::FragmentedTooLong(u64::from(u32::MAX) + 100));
     let mut p = established(options());
@@ -478,7 +478,7 @@ fn hostile_negotiate_responses() {
         max_send_size: 1364,
         max_receive_size: 1364,
         max_fragmented_send_size: 173_910,
-        max_fragmented_receive_size: 1 << 20,
+        max_fragmented_receive_size: options().max_fragmented_size,
         max_read_write_size: 1 << 20,
     };
     assert_eq!(p.limits(), limits);
@@ -631,4 +631,8 @@ fn credits_grow_with_use_and_shrink_on_demand() {
         assert_eq!((p.receives_wanted(), p.poll_transmit(Time::ZERO)), (0, None));
     }
     assert_eq!((p.posted(), p.granted), (2, 2));
+    // Once there is room again the peer has what it used before, not a few at first: a peer that spends those on requests
+    // has none to grant with.
+    p.set_credit_target(u16::MAX);
+    assert_eq!(p.receives_wanted(), 253);
 }

@@ -200,7 +200,7 @@ async fn rule_breakers_are_cut_off() {
     let arena = Arena::new(8 << 20).expect("a mapping");
     for (message, want) in [
         (vec![1; 7], Violation::DataLength(7)),
-        (data(100, 1 << 20), Violation::FragmentedTooLong((1 << 20) + 100)),
+        (data(100, 2 << 20), Violation::FragmentedTooLong((2 << 20) + 100)),
         (data(1341, 0), Violation::TooLong(1365)),
         ([&data(10, 0)[..12], &[25], &data(10, 0)[13..]].concat(), Violation::DataOffset(25)),
     ] {

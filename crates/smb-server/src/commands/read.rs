@@ -48,7 +48,9 @@ async fn of_pipe(r: &Request, open: &Open, length: u32) -> Result<Reply, NtStatu
 fn begin(r: &Request, plain: bool) -> Result<Begun, NtStatus> {
     let q = ReadRequest::decode(&r.message).map_err(|_| NtStatus::INVALID_PARAMETER)?;
     let by_rdma = q.channel != Channel::NONE;
-    let limit = if by_rdma { r.facts.max_io } else { r.facts.max_inline() };
+    // A response that the client's messages cannot hold is refused, never cut: to Linux's page cache and to Windows a short
+    // answer is the end of the file, and what follows reads as zeros.
+    let limit = if by_rdma { r.facts.max_read } else { r.facts.max_inline_read(r.encrypted) };
     if q.length > limit {
         return Err(NtStatus::INVALID_PARAMETER);
     }

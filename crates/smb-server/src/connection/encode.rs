@@ -16,8 +16,9 @@ use crate::session::Session;
 
 /// The body of an error reply: structure size 9, no contexts, no data (MS-SMB2 2.2.2).
 const ERROR_BODY: [u8; 9] = [9, 0, 0, 0, 0, 0, 0, 0, 0];
-/// Replies are put together into one message up to this size, in bytes.
-pub(super) const COMPOUND_MAX: usize = 128 << 10;
+/// Replies are put together into one message up to this size, in bytes: with padding and a transform header that is less
+/// than the 128 KiB that every SMB Direct peer takes (MS-SMBD 3.1.5.2).
+pub(super) const COMPOUND_MAX: usize = 96 << 10;
 
 impl Engine {
     /// Turns a chain whose requests are all done into a message, if any of them has a reply.

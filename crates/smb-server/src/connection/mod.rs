@@ -157,14 +157,28 @@ pub(crate) const UNAUTHENTICATED_MAX: usize = (16 << 10) - 4;
 /// What a message may be longer than its payload: headers, contexts, padding, transform header, in bytes.
 pub(crate) const OVERHEAD: usize = 64 << 10;
 
+/// What a transport's messages can hold, in bytes.
+#[derive(Clone, Copy)]
+pub(crate) struct MessageLimits {
+    /// The longest payload of a READ or WRITE.
+    pub(crate) max_io: u32,
+    /// The longest message that the peer takes.
+    pub(crate) send_max: u32,
+}
+
+impl MessageLimits {
+    /// For a transport whose messages are longer than any of ours.
+    pub(crate) const NONE: MessageLimits = MessageLimits { max_io: u32::MAX, send_max: u32::MAX };
+}
+
 impl Engine {
-    /// A new connection. `inline_max` is the longest payload that fits a message of the transport.
+    /// A new connection.
     pub(crate) fn new(
         admitted: Admitted,
         transport: TransportKind,
         peer: SocketAddr,
         local: SocketAddr,
-        inline_max: u32,
+        limits: MessageLimits,
     ) -> Engine {
         let Admitted { server, id, guard, unauthenticated } = admitted;
         let now = server.env.moment();
@@ -176,8 +190,9 @@ impl Engine {
             client_security_mode: 0,
             server_capabilities: 0,
             server_security_mode: 0,
-            max_io: server.config.limits.max_io,
-            inline_max,
+            max_io: server.config.limits.max_io.min(limits.max_io),
+            max_read: server.config.limits.max_io.min(limits.max_io),
+            send_max: limits.send_max,
             peer,
             local,
             transport,

@@ -28,6 +28,8 @@ pub(super) struct Negotiated {
 const DIALECTS: [u16; 5] = [0x0311, 0x0302, 0x0300, 0x0210, 0x0202];
 /// Before large MTU, no transfer is larger than this, in bytes (MS-SMB2 3.3.5.4).
 const SMALL_IO: u32 = 65_536;
+/// The page of a client's cache, in bytes: its largest READ is a multiple.
+const PAGE: u32 = 4096;
 /// Salt of the pre-authentication context, in bytes.
 const SALT: usize = 32;
 
@@ -176,6 +178,14 @@ impl Engine {
         if self.server.config.signing == Protection::Required {
             mode |= SecurityMode::SIGNING_REQUIRED;
         }
+        let max_io = if multi_credit { self.facts.max_io } else { self.facts.max_io.min(SMALL_IO) };
+        let signs = (client_security_mode | mode.bits()) & SecurityMode::SIGNING_REQUIRED.bits() != 0;
+        // Over SMB Direct, Linux seals READs of MaxReadSize without RDMA and without regard to what its own messages hold,
+        // unless signing is required: then it minds that.
+        let max_read = match cipher {
+            Some(_) if !signs => max_io.min(self.facts.max_inline_read(true) & !(PAGE - 1)),
+            _ => max_io,
+        };
         self.facts = Arc::new(ConnectionFacts {
             dialect,
             client_guid,
@@ -183,7 +193,8 @@ impl Engine {
             client_security_mode,
             server_capabilities: capabilities.bits(),
             server_security_mode: mode.bits(),
-            max_io: if multi_credit { self.server.config.limits.max_io } else { SMALL_IO },
+            max_io,
+            max_read,
             multi_credit,
             ..(*self.facts).clone()
         });
@@ -205,7 +216,7 @@ impl Engine {
             server_guid: self.server.config.guid,
             capabilities: Capabilities::from_bits_retain(self.facts.server_capabilities),
             max_transact_size: self.facts.max_transact(),
-            max_read_size: self.facts.max_io,
+            max_read_size: self.facts.max_read,
             max_write_size: self.facts.max_io,
             system_time: FileTime::from_unix(now.as_secs() as i64, now.subsec_nanos()),
             // MS-SMB2 3.3.5.4 wants zero here.

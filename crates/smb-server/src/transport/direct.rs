@@ -14,7 +14,7 @@ use smb_wire::NtStatus;
 use vfs::Data;
 
 use super::{Admitted, Deadlines, Ending, TURNS, guarded, report};
-use crate::connection::{ConnectionError, Engine, OVERHEAD, OutMessage, Pull};
+use crate::connection::{ConnectionError, Engine, MessageLimits, OVERHEAD, OutMessage, Pull};
 use crate::{Server, TransportKind};
 
 impl Server {
@@ -29,10 +29,8 @@ impl Server {
 }
 
 pub(super) async fn serve(admitted: Admitted, direct: SmbDirect, peer: SocketAddr, local: SocketAddr) {
-    // A message that is longer than the client reassembles cannot be sent.
-    let inline_max = direct.limits().max_fragmented_send_size.saturating_sub(OVERHEAD as u32);
     let server = Arc::clone(&admitted.server);
-    let engine = Engine::new(admitted, TransportKind::Rdma, peer, local, inline_max);
+    let engine = Engine::new(admitted, TransportKind::Rdma, peer, local, message_limits(&direct));
     let id = engine.id();
     tracing::debug!(%peer, connection = id, "connected over SMB Direct");
     let _counted = counted(&server, &direct, local, peer);
@@ -48,6 +46,16 @@ pub(super) async fn serve(admitted: Admitted, direct: SmbDirect, peer: SocketAdd
     // What was said last leaves before the queue pair goes.
     while direct.event().await.is_ok() {}
     engine.end().await;
+}
+
+/// A client that seals its session sends a WRITE of MaxWriteSize inside one message, whatever it does with RDMA
+/// otherwise: so the largest I/O is what a message that we take can hold (MS-SMB2 3.3.5.4, MS-SMBD 3.1.5.2).
+fn message_limits(direct: &SmbDirect) -> MessageLimits {
+    let limits = direct.limits();
+    MessageLimits {
+        max_io: limits.max_fragmented_receive_size.saturating_sub(OVERHEAD as u32),
+        send_max: limits.max_fragmented_send_size,
+    }
 }
 
 /// The connection among the performance counters, by both its addresses, as long as this lives.
@@ -106,8 +114,9 @@ const ARRIVED_MAX: usize = 16_384;
 const ARRIVED_BYTES_MAX: usize = 16 << 20;
 /// Messages up to this length, in bytes, do not lie in a receive buffer.
 const SHORT: usize = 512;
-/// Bytes from which on the peer gets one credit at a time.
-const ARRIVED_BYTES_HIGH: usize = 1 << 20;
+/// Bytes from which on the peer gets one credit at a time: more than a message or two, which arrive and go at once. Linux
+/// spends the few credits that it then has on requests, and has none to grant with.
+const ARRIVED_BYTES_HIGH: usize = 4 << 20;
 
 impl DirectConnection {
     fn new(server: &Arc<Server>, direct: SmbDirect, engine: Engine) -> DirectConnection {
@@ -367,9 +376,10 @@ mod tests {
         let (accepted, _client) =
             tokio::join!(SmbDirect::accept(a.0, a.1, a.2, a.3), SmbDirect::connect(b.0, b.1, b.2, b.3));
         let nowhere = SocketAddr::from(([127, 0, 0, 1], 5445));
+        let accepted = accepted.expect("negotiated");
         let admitted = server.admit().expect("taken");
-        let engine = Engine::new(admitted, TransportKind::Rdma, nowhere, nowhere, 1 << 20);
-        let mut connection = DirectConnection::new(server, accepted.expect("negotiated"), engine);
+        let engine = Engine::new(admitted, TransportKind::Rdma, nowhere, nowhere, message_limits(&accepted));
+        let mut connection = DirectConnection::new(server, accepted, engine);
         let now = env.moment();
         let mut arrive = |length: usize| {
             let data = [IoBuf::from(vec![0; length])].into_iter().collect();

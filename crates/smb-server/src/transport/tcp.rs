@@ -12,7 +12,7 @@ use smb_tcp::{End, Filled, Receiver, Sender};
 use tokio::net::TcpStream;
 
 use super::{Deadlines, Ending, TURNS, guarded, report};
-use crate::connection::{ConnectionError, Engine};
+use crate::connection::{ConnectionError, Engine, MessageLimits};
 use crate::{Server, TransportKind};
 
 impl Server {
@@ -24,7 +24,7 @@ impl Server {
             tracing::warn!(%peer, "connection refused: {}", ConnectionError::Refused);
             return;
         };
-        let engine = Engine::new(admitted, TransportKind::Tcp, peer, local, u32::MAX);
+        let engine = Engine::new(admitted, TransportKind::Tcp, peer, local, MessageLimits::NONE);
         // Replies are gathered by us; waiting for more in the kernel only adds delay.
         let _ = stream.set_nodelay(true);
         let id = engine.id();

@@ -319,16 +319,23 @@ async fn who_leaves_half_a_message_is_cut() {
 
 /// A connection over SMB Direct whose requests are made by `raw`, and what is left of its client: it is in nobody's hand
 /// once `burst` has said the last that it does.
-struct Piped {
-    raw: Raw,
+pub(crate) struct Piped {
+    pub(crate) raw: Raw,
     burst: tokio::sync::oneshot::Sender<Vec<Vec<u8>>>,
     client: tokio::task::JoinHandle<smb_direct::SmbDirect>,
     serving: tokio::task::JoinHandle<()>,
 }
 
 async fn piped(world: &World) -> Piped {
+    let mut piped = connected(world, smb_direct::SmbDirectOptions::default()).await;
+    piped.raw.negotiate(0x0311, 1).await;
+    assert_eq!(piped.raw.log_on("alice", None).await, NtStatus::SUCCESS);
+    piped
+}
+
+/// The same before NEGOTIATE, with the client's own SMB Direct options.
+pub(crate) async fn connected(world: &World, options: smb_direct::SmbDirectOptions) -> Piped {
     let (queue_pair, serving) = world.queue_pair();
-    let options = smb_direct::SmbDirectOptions::default();
     let connecting =
         smb_direct::SmbDirect::connect(queue_pair, world.arena.clone(), world.env.clone(), options);
     let mut direct = connecting.await.expect("connected");
@@ -366,7 +373,7 @@ async fn piped(world: &World) -> Piped {
             }
         }
     });
-    let raw = Raw::session(ours.expect("connected")).await;
+    let raw = Raw::new(ours.expect("connected"));
     Piped { raw, burst, client, serving }
 }
 

@@ -4,6 +4,7 @@ mod binding;
 mod budget;
 mod compound;
 mod counters;
+mod inline;
 mod lifecycle;
 mod piped;
 mod raw;

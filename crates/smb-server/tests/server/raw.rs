@@ -51,6 +51,8 @@ pub struct Raw {
     ciphers: Option<(Sealer, Opener)>,
     /// What NEGOTIATE and SESSION_SETUP say.
     pub requires_signing: bool,
+    /// MaxReadSize of the server's answer, in bytes.
+    pub max_read: u32,
     pub tree_id: u32,
     /// Of the next requests.
     pub flags: HeaderFlags,
@@ -82,6 +84,7 @@ impl Raw {
             algorithm: None,
             ciphers: None,
             requires_signing: false,
+            max_read: 0,
             tree_id: 0,
             flags: HeaderFlags::empty(),
             sequence: 0,
@@ -202,7 +205,9 @@ impl Raw {
         self.stream.write_all(&m).await.expect("sent");
         let (header, answer) = self.answer().await.expect("an answer");
         assert_eq!(header.status, NtStatus::SUCCESS);
-        assert_eq!(NegotiateResponse::decode(&answer).expect("sound").dialect.0, dialect);
+        let response = NegotiateResponse::decode(&answer).expect("sound");
+        assert_eq!(response.dialect.0, dialect);
+        self.max_read = response.max_read_size;
         self.dialect = dialect;
         self.preauth.update(&[&m[4..]]);
         self.preauth.update(&[&answer]);
