@@ -133,6 +133,13 @@ impl Pool {
     }
 }
 
+impl Line {
+    /// Whether all that was put into it has been done.
+    pub(crate) fn is_idle(&self) -> bool {
+        !self.state.lock().draining
+    }
+}
+
 impl Drop for Pool {
     /// Threads finish what is queued and end by themselves; nobody waits for them.
     fn drop(&mut self) {

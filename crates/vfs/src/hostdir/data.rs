@@ -9,8 +9,9 @@ use arena::{Class, Piped, Sg};
 use env::{Ctx, Io};
 use rustix::io::{Errno, ReadWriteFlags};
 
+use super::job::Job;
 use super::node::{HostNode, Open, statx};
-use super::transfer::{failed, freeze, read_all, read_once, store_all, write_all, write_once};
+use super::transfer::{failed, freeze, read_once, store_all, write_all, write_once};
 use super::{cached, listing, stored};
 use crate::{
     BasicChange, Data, DirEntry, ExtendedAttribute, Kind, Node, NodeId, Stat, VfsError, VfsResult, Want,
@@ -33,15 +34,6 @@ impl HostNode {
         }
         let open = Arc::clone(&self.open);
         Io::Pending(self.open.shared.tree.pool.run(move || work(&open)))
-    }
-
-    /// As [`HostNode::run`] for what waits for the disk itself.
-    fn run_slow<T: Send + 'static>(&self, work: impl FnOnce(&Open) -> T + Send + 'static) -> Io<T> {
-        if self.open.shared.device.memory {
-            return Io::Done(work(&self.open));
-        }
-        let open = Arc::clone(&self.open);
-        Io::Pending(self.open.shared.tree.pool.run_slow(move || work(&open)))
     }
 
     /// As [`HostNode::run`] for changes of a file's data.
@@ -108,9 +100,9 @@ impl Node for HostNode {
             return Io::Done(Err(VfsError::TooLarge));
         };
         let device = &open.shared.device;
-        let flags = if c.flags.write_through { ReadWriteFlags::DSYNC } else { ReadWriteFlags::empty() };
+        let flags = ReadWriteFlags::empty();
         if device.memory || total == 0 {
-            return Io::Done(write_all(&open.fd, offset, &src, 0, ReadWriteFlags::empty()).map(|()| total));
+            return Io::Done(write_all(&open.fd, offset, &src, 0, flags).map(|()| total));
         }
         open.wrote();
         if c.flags.unbuffered
@@ -121,11 +113,7 @@ impl Node for HostNode {
         let tree = &open.shared.tree;
         if c.flags.write_through {
             // Not in the line: several flushes at a time share the disk's work.
-            return self.run_slow(move |open| {
-                open.shared.intact()?;
-                write_all(&open.fd, offset, &src, 0, flags).map_err(|e| open.shared.failed(e))?;
-                Ok(total)
-            });
+            return Job::write(Arc::clone(open), offset, src, true).start(move |_| total);
         }
         let mut done = 0;
         if device.nowait_writes.load(Ordering::Relaxed) {
@@ -172,20 +160,14 @@ impl Node for HostNode {
     }
 
     fn flush(&self, _: &Ctx) -> Io<VfsResult<()>> {
-        self.run_slow(Open::flush)
+        self.sync()
     }
 
     fn close(&self, _: &Ctx) -> Io<VfsResult<()>> {
         if !self.open.unsettled() {
             return Io::Done(Ok(()));
         }
-        let open = Arc::clone(&self.open);
-        Io::pending(async move {
-            let tree = Arc::clone(&open.shared.tree);
-            // Behind the writes that were issued before.
-            tree.pool.run_in(&open.shared.line, || ()).await;
-            tree.pool.run_slow(move || open.flush()).await
-        })
+        self.sync()
     }
 
     fn set_len(&self, _: &Ctx, len: u64) -> Io<VfsResult<()>> {
@@ -272,6 +254,19 @@ impl Node for HostNode {
 }
 
 impl HostNode {
+    /// Makes everything written durable, the buffered writes that were issued before and still wait included.
+    fn sync(&self) -> Io<VfsResult<()>> {
+        let sync = Job::sync(Arc::clone(&self.open));
+        if self.open.shared.line.is_idle() {
+            return sync.start(drop);
+        }
+        let shared = Arc::clone(&self.open.shared);
+        Io::pending(async move {
+            shared.tree.pool.run_in(&shared.line, || ()).await;
+            sync.start(drop).wait().await
+        })
+    }
+
     /// Reads `length` bytes, more than none: at once if they are in memory.
     fn read_some(&self, offset: u64, length: usize, want: Want<'_>) -> Io<VfsResult<Data>> {
         let open = &self.open;
@@ -283,9 +278,6 @@ impl HostNode {
         };
         let device = &open.shared.device;
         let mut done = 0;
-        if device.memory {
-            return Io::Done(read_all(&open.fd, offset, bufs, 0, length).map(Data::Bufs));
-        }
         if device.nowait_reads.load(Ordering::Relaxed) {
             match read_once(&open.fd, offset, &mut bufs, 0, length, ReadWriteFlags::NOWAIT) {
                 Ok(n) if n == length || open.ends_at(offset + n as u64) => {
@@ -297,9 +289,7 @@ impl HostNode {
                 Err(e) => return Io::Done(Err(e.into())),
             }
         }
-        let fd = Arc::clone(&open.fd);
-        let read = move || read_all(&fd, offset, bufs, done, length).map(Data::Bufs);
-        Io::Pending(open.shared.tree.pool.run(read))
+        Job::read(Arc::clone(open), offset, bufs, done, length).start(Data::Bufs)
     }
 
     /// Nothing is known to be in memory (a network's file system): all of it where it may block.
@@ -314,8 +304,7 @@ impl HostNode {
                 return Err(VfsError::NoMemory);
             }
             let bufs = arena.alloc_sg(length, Class::Payload).await;
-            let fd = Arc::clone(&open.fd);
-            pool.run(move || read_all(&fd, offset, bufs, 0, length).map(Data::Bufs)).await
+            Job::read(open, offset, bufs, 0, length).start(Data::Bufs).wait().await
         })
     }
 
@@ -327,9 +316,7 @@ impl HostNode {
         let (open, arena) = (Arc::clone(&self.open), want.arena.clone());
         Io::pending(async move {
             let bufs = arena.alloc_sg(length, Class::Payload).await;
-            let fd = Arc::clone(&open.fd);
-            let read = move || read_all(&fd, offset, bufs, 0, length).map(Data::Bufs);
-            if open.shared.device.memory { read() } else { open.shared.tree.pool.run(read).await }
+            Job::read(open, offset, bufs, 0, length).start(Data::Bufs).wait().await
         })
     }
 }

@@ -35,6 +35,7 @@ mod data;
 mod device;
 mod errno;
 mod extents;
+mod job;
 mod listing;
 mod names;
 mod namespace;
@@ -42,6 +43,7 @@ mod node;
 mod open;
 mod place;
 mod reserved;
+mod ring;
 mod stored;
 mod transfer;
 mod unbuffered;
@@ -73,6 +75,8 @@ pub struct HostDirOptions {
     /// Other machines change the directory too, though its file system looks like a local one: nothing is taken from
     /// what was seen before. (NFS and the like are known to be so.)
     pub shared: bool,
+    /// Use io_uring, where the system has it, for what waits for a disk.
+    pub io_uring: bool,
     /// Threads for what may block; started on demand.
     pub threads: usize,
     /// Permission bits of new files, before the umask.
@@ -87,6 +91,7 @@ impl Default for HostDirOptions {
             label: "Causeway".into(),
             read_only: false,
             shared: false,
+            io_uring: true,
             threads: 8,
             file_mode: 0o666,
             directory_mode: 0o777,

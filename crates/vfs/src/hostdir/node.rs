@@ -171,16 +171,6 @@ impl Open {
         stored::set_security(&self.fd, &self.shared.device, descriptor)
     }
 
-    pub(super) fn flush(&self) -> VfsResult<()> {
-        self.shared.intact()?;
-        match rustix::fs::fsync(&*self.fd) {
-            // Some file systems cannot sync a directory.
-            Err(io::Errno::INVAL) if self.kind == Kind::Directory => Ok(()),
-            Err(e) => Err(self.shared.failed(e.into())),
-            Ok(()) => Ok(()),
-        }
-    }
-
     /// Something was written: where the file system tells of a failure only at the end, somebody must ask.
     pub(super) fn wrote(&self) {
         if !self.shared.device.local {
