@@ -247,9 +247,7 @@ impl Job {
             }
             Err(Errno::INVAL | Errno::OPNOTSUPP) if self.direct => self.buffered(), // not this part of the file
             // Some file systems cannot sync a directory.
-            Err(Errno::INVAL)
-                if matches!(self.work, Work::Sync) && self.open.kind == Kind::Directory =>
-            {
+            Err(Errno::INVAL) if matches!(self.work, Work::Sync) && self.open.kind == Kind::Directory => {
                 Next::End(Ok(()))
             }
             Err(e) if self.through => Next::End(Err(self.open.shared.failed(e.into()))),

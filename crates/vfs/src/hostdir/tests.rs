@@ -5,6 +5,7 @@ mod faults;
 mod foreign;
 mod links;
 mod names;
+mod ring;
 mod unbuffered;
 mod waiting;
 
