@@ -9,6 +9,7 @@ use arena::{Class, Piped, Sg};
 use env::{Ctx, Io};
 use rustix::io::{Errno, ReadWriteFlags};
 
+use super::groups::Buffered;
 use super::job::Job;
 use super::node::{HostNode, Open, statx};
 use super::transfer::{failed, freeze, read_once, store_all, write_all, write_once};
@@ -116,7 +117,8 @@ impl Node for HostNode {
             return Job::write(Arc::clone(open), offset, src, true).start(move |_| total);
         }
         let mut done = 0;
-        if device.nowait_writes.load(Ordering::Relaxed) {
+        let turn = Buffered::join(&open.shared);
+        if device.nowait_writes.load(Ordering::Relaxed) && turn.may_start() {
             match write_once(&open.fd, offset, &src, 0, ReadWriteFlags::NOWAIT) {
                 Ok(n) if n == length => return Io::Done(Ok(total)),
                 Ok(n) => done = n,
@@ -127,7 +129,10 @@ impl Node for HostNode {
         }
         let fd = Arc::clone(&open.fd);
         let line = &open.shared.line;
-        Io::Pending(tree.pool.run_in(line, move || write_all(&fd, offset, &src, done, flags).map(|()| total)))
+        Io::Pending(tree.pool.run_in(line, move || {
+            turn.wait();
+            write_all(&fd, offset, &src, done, flags).map(|()| total)
+        }))
     }
 
     fn write_piped(&self, c: &Ctx, offset: u64, src: Piped) -> Io<VfsResult<u32>> {
@@ -146,9 +151,12 @@ impl Node for HostNode {
             return Io::Done(Err(VfsError::TooLarge));
         };
         open.wrote();
-        let open = Arc::clone(open);
+        let (open, turn) = (Arc::clone(open), Buffered::join(&open.shared));
         let line = Arc::clone(&open.shared.line);
-        let job = move || store_all(&open.fd, offset, src, &open.shared.device.splices).map(|()| total);
+        let job = move || {
+            turn.wait();
+            store_all(&open.fd, offset, src, &open.shared.device.splices).map(|()| total)
+        };
         Io::Pending(self.open.shared.tree.pool.run_in(&line, job))
     }
 
@@ -213,8 +221,14 @@ impl Node for HostNode {
             return Io::Done(Err(e));
         }
         target.open.wrote();
-        let target = Arc::clone(&target.open);
-        self.run(move |open| open.copy_to(from, &target, to, length))
+        // In the pool unless both are in memory.
+        let node = if self.open.shared.device.memory { target } else { self };
+        let turn = Buffered::join(&target.open.shared);
+        let (open, target) = (Arc::clone(&self.open), Arc::clone(&target.open));
+        node.run(move |_| {
+            turn.wait();
+            open.copy_to(from, &target, to, length)
+        })
     }
 
     fn list(&self, _: &Ctx, restart: bool, limit: usize) -> Io<VfsResult<Vec<DirEntry>>> {

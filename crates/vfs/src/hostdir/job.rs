@@ -11,6 +11,7 @@ use std::io::IoSlice;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use arena::passes::{self, Pass};
 use arena::{Sg, SgMut, sg_len, sg_slice};
@@ -19,9 +20,9 @@ use rustix::io::{self, Errno, ReadWriteFlags};
 use smallvec::SmallVec;
 
 use super::node::Open;
-use super::ring;
 use super::transfer::{freeze, read_once, write_once};
 use super::unbuffered::Direct;
+use super::{groups, ring};
 use crate::{Kind, VfsError, VfsResult};
 
 /// What one write takes of payload that has to be moved first, in bytes.
@@ -45,6 +46,15 @@ pub(super) struct Job {
     done: usize,
     /// Calls that the kernel asked to repeat.
     repeats: u32,
+    /// Its group of the file's writes, if it is in one.
+    group: Group,
+}
+
+enum Group {
+    None,
+    Buffered(groups::Buffered),
+    /// Kept until the job has ended.
+    Direct(#[expect(dead_code, reason = "dropping it leaves")] groups::Direct),
 }
 
 pub(super) enum Work {
@@ -87,7 +97,17 @@ impl Job {
     }
 
     fn new(open: Arc<Open>, work: Work, offset: u64, length: usize) -> Job {
-        Job { open, work, direct: false, through: false, offset, length, done: 0, repeats: 0 }
+        Job {
+            open,
+            work,
+            direct: false,
+            through: false,
+            offset,
+            length,
+            done: 0,
+            repeats: 0,
+            group: Group::None,
+        }
     }
 
     /// The same past the page cache.
@@ -97,10 +117,9 @@ impl Job {
 
     /// Issues it; `result` makes its result of what was read (nothing for writes and syncs).
     pub(super) fn start<T: Send + 'static>(
-        self,
+        mut self,
         result: impl FnOnce(Sg) -> T + Send + 'static,
     ) -> Io<VfsResult<T>> {
-        let tree = Arc::clone(&self.open.shared.tree);
         if !matches!(self.work, Work::Sync) && self.done >= self.length {
             return Io::Done(self.finish(Ok(())).map(result)); // the end of the file
         }
@@ -110,18 +129,18 @@ impl Job {
         if let Err(e) = self.may_start() {
             return Io::Done(Err(e));
         }
-        // Opening the second descriptor waits for the disk.
-        let is_ready = !self.direct || self.open.direct.get().is_some();
-        let job = match is_ready && tree.options.io_uring {
-            true => match ring::submit(self) {
-                Ok(issued) => {
-                    let lost = Err(VfsError::Io(Errno::CANCELED.raw_os_error()));
-                    return Io::pending(async move { issued.await.unwrap_or(lost).map(result) });
-                }
-                Err(job) => job,
-            },
-            false => self,
+        let submitted = if self.may_use_ring() { ring::submit(self) } else { Err(self) };
+        let job = match submitted {
+            Ok(issued) => {
+                let lost = Err(VfsError::Io(Errno::CANCELED.raw_os_error()));
+                return Io::pending(async move { issued.await.unwrap_or(lost).map(result) });
+            }
+            Err(mut job) => {
+                job.leave_direct();
+                job
+            }
         };
+        let tree = Arc::clone(&job.open.shared.tree);
         let issued = match job.work {
             Work::Read(_) => tree.pool.run(move || job.run()),
             _ => tree.pool.run_slow(move || job.run()),
@@ -129,9 +148,40 @@ impl Job {
         Io::pending(async move { issued.await.map(result) })
     }
 
+    /// Whether the ring may have it; joins its group of the file's writes.
+    fn may_use_ring(&mut self) -> bool {
+        let file = &self.open.shared;
+        // Opening the second descriptor waits for the disk.
+        let is_ready = file.tree.options.io_uring && (!self.direct || self.open.direct.get().is_some());
+        let (group, may) = match self.work {
+            Work::Write(..) if !self.direct => {
+                let buffered = groups::Buffered::join(file);
+                let may = is_ready && buffered.may_start();
+                (Group::Buffered(buffered), may)
+            }
+            Work::Write(..) if is_ready => match groups::Direct::try_join(file) {
+                Some(direct) => (Group::Direct(direct), true),
+                None => (Group::None, false),
+            },
+            _ => (Group::None, is_ready),
+        };
+        self.group = group;
+        may
+    }
+
+    /// On a thread of its own it keeps the inode's lock, and needs no group.
+    fn leave_direct(&mut self) {
+        if let Group::Direct(_) = self.group {
+            self.group = Group::None;
+        }
+    }
+
     /// Makes all calls on this thread.
     pub(super) fn run(mut self) -> VfsResult<Sg> {
         self.may_start()?;
+        if let Group::Buffered(buffered) = &self.group {
+            buffered.wait();
+        }
         loop {
             self.prepare();
             let outcome = self.call();
@@ -188,9 +238,17 @@ impl Job {
         &self.work
     }
 
-    /// Whether it waits until a disk has stored what lies in the page cache.
-    pub(super) fn waits_for_cache(&self) -> bool {
-        self.through && !self.direct
+    /// Whether its next call holds a thread as long as the disk takes: syncs, write-throughs by the page cache, and reads
+    /// by it on a file system that cannot say that it would block.
+    pub(super) fn holds_thread(&self) -> bool {
+        !self.direct && (self.through || self.is_blocking_read())
+    }
+
+    /// Whether its next call, a read, would block in spite of being asked not to.
+    pub(super) fn is_blocking_read(&self) -> bool {
+        let device = &self.open.shared.device;
+        let says_so = device.local && device.nowait_reads.load(Ordering::Relaxed);
+        !self.direct && matches!(self.work, Work::Read(_)) && !says_so
     }
 
     fn call(&mut self) -> io::Result<usize> {

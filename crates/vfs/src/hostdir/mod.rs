@@ -13,10 +13,12 @@
 //! in `user.*` extended attributes; layout and fallbacks in [`stored`].
 //!
 //! **I/O model.** What cannot block is done at once: reads of cached data (`RWF_NOWAIT`), everything on a memory file
-//! system, metadata of an open file that is already loaded. The rest goes to a small pool of threads. Buffered
-//! writes to one file go through one line, because the kernel would serialise them anyway; where the file system
-//! takes `RWF_NOWAIT` writes (XFS, Btrfs) they are tried at once first. Syncs, and opens that a lease holds up, take
-//! at most half of the threads. Closing is the pool's where it may block. Call it inside a Tokio runtime.
+//! system, metadata of an open file that is already loaded. Reads that miss the cache, unbuffered I/O, write-through and
+//! syncs are [`job`]s, which go through the io_uring of the runtime ([`ring`]). The rest goes to a small pool of
+//! threads, and so do jobs where there is no io_uring. Buffered writes to one file go through one line of the pool,
+//! because the kernel would serialise them anyway; where the file system takes `RWF_NOWAIT` writes (XFS, Btrfs) they are
+//! tried at once first. Opens that a lease holds up take at most half of the threads. Closing is the pool's where it may
+//! block. Call it inside a Tokio runtime that has its I/O driver.
 //!
 //! **Unbuffered I/O** ([`env::IoFlags::unbuffered`]) goes past the page cache where it can: see [`unbuffered`].
 //!
@@ -35,6 +37,7 @@ mod data;
 mod device;
 mod errno;
 mod extents;
+mod groups;
 mod job;
 mod listing;
 mod names;

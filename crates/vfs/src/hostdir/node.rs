@@ -9,6 +9,7 @@ use rustix::fs::{AtFlags, FileType, Statx, StatxFlags, Timespec, Timestamps, UTI
 use rustix::io;
 
 use super::device::{self, Device};
+use super::groups::Groups;
 use super::listing::Listing;
 use super::stored::{self, Dos, KEPT, Stored};
 use super::unbuffered::Direct;
@@ -44,6 +45,7 @@ pub(super) struct Shared {
     pub(super) device: Arc<Device>,
     /// Buffered writes, in order.
     pub(super) line: Arc<Line>,
+    pub(super) groups: Groups,
     pub(super) stored: Mutex<Stored>,
     /// Held while stored metadata is read, changed and written, which may block; `stored` is not.
     setting: Mutex<()>,
@@ -277,6 +279,7 @@ impl Tree {
                     id,
                     device,
                     line: Arc::default(),
+                    groups: Groups::default(),
                     stored,
                     setting: Mutex::new(()),
                     slow_close: AtomicBool::new(false),

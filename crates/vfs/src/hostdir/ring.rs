@@ -8,8 +8,8 @@
 //!
 //! **Bounds.** At most [`IN_KERNEL_MAX`] jobs are in the kernel, the others wait here in order; how many those can be
 //! is bounded by the credits that the callers grant. What the file system cannot do without blocking is done by the
-//! kernel's threads for this ring, [`KERNEL_THREADS`] at most. Syncs and write-throughs by the page cache, which hold
-//! such a thread as long as the disk takes, have half of them: so slow ones leave the others running.
+//! kernel's threads for this ring, [`KERNEL_THREADS`] at most. What holds such a thread as long as the disk takes (syncs,
+//! write-throughs by the page cache) has half of them: so slow ones leave the others running.
 //!
 //! **Cancelling.** A dropped future loses the result. The job, its buffers and its file stay in their slot until the
 //! job has ended. The end of a runtime waits for its jobs, [`DRAIN_SECONDS`] without a completion at most.
@@ -304,7 +304,7 @@ impl Ring {
             }
             let accepted = self.slots[slot as usize].as_mut().expect("a job that is due is in its slot");
             accepted.job.prepare();
-            if accepted.job.waits_for_cache() && !accepted.is_slow {
+            if accepted.job.holds_thread() && !accepted.is_slow {
                 if self.slow == SLOW_MAX {
                     self.parked.push_back(slot);
                     continue;
@@ -312,7 +312,9 @@ impl Ring {
                 self.slow += 1;
                 accepted.is_slow = true;
             }
-            let entry = accepted.entry().user_data(u64::from(slot));
+            let blocks = accepted.job.is_blocking_read();
+            let flags = if blocks { squeue::Flags::ASYNC } else { squeue::Flags::empty() };
+            let entry = accepted.entry().user_data(u64::from(slot)).flags(flags);
             self.in_kernel += 1;
             // SAFETY: what the entry names lives in its slot until its completion (invariant 1).
             unsafe { self.ring.submission().push(&entry) }.expect("there is room, as was just seen");

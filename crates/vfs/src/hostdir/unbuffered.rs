@@ -47,8 +47,9 @@ impl HostNode {
         if length > want.arena.usage().budget / 2 {
             return Some(Io::Done(Err(VfsError::NoMemory)));
         }
-        let (open, arena) = (Arc::clone(open), want.arena.clone());
+        let open = Arc::clone(open);
         if !open.shared.device.local {
+            let arena = want.arena.clone();
             return Some(Io::pending(async move {
                 let (pool, size) = (&open.shared.tree.pool, Arc::clone(&open));
                 let length = pool.run(move || size.read_sectors(offset, length)).await?;
@@ -61,13 +62,14 @@ impl HostNode {
             Ok(length) => length,
             Err(e) => return Some(Io::Done(Err(e))),
         };
-        Some(match arena.try_alloc_sg(length, Class::Payload) {
-            Some(bufs) => Job::read(open, offset, bufs, 0, length).past_cache().start(Data::Bufs),
-            None => Io::pending(async move {
-                let bufs = arena.alloc_sg(length, Class::Payload).await;
-                Job::read(open, offset, bufs, 0, length).past_cache().start(Data::Bufs).wait().await
-            }),
-        })
+        if let Some(bufs) = want.arena.try_alloc_sg(length, Class::Payload) {
+            return Some(Job::read(open, offset, bufs, 0, length).past_cache().start(Data::Bufs));
+        }
+        let arena = want.arena.clone();
+        Some(Io::pending(async move {
+            let bufs = arena.alloc_sg(length, Class::Payload).await;
+            Job::read(open, offset, bufs, 0, length).past_cache().start(Data::Bufs).wait().await
+        }))
     }
 
     /// A write past the cache, of no more than `u32::MAX` bytes, which may be; `None` where it cannot go so.
@@ -81,7 +83,7 @@ impl HostNode {
         if !open.shared.device.passes_cache() || !is_aligned(offset, length, SECTOR_MIN) {
             return None;
         }
-        // Not in the line: the kernel orders it behind what it overtakes, and a disk has more than one thing to do.
+        // Not in the line: a disk has more than one thing to do. What it overtakes excludes it: see `groups`.
         let write = Job::write(Arc::clone(open), offset, src.clone(), through).past_cache();
         Some(write.start(move |_| length as u32))
     }
