@@ -49,6 +49,8 @@ pub(crate) struct Region {
     bytes: usize,
     reserve_pages: usize,
     buddy: Mutex<Buddy>,
+    /// The buddy's free pages, written under its lock, read without it.
+    free_pages: AtomicUsize,
     freed: Notify,
     waiting: AtomicUsize,
 }
@@ -86,6 +88,7 @@ impl Arena {
             bytes,
             reserve_pages: pages / 16,
             buddy: Mutex::new(Buddy::new(pages)),
+            free_pages: AtomicUsize::new(pages),
             freed: Notify::new(),
             waiting: AtomicUsize::new(0),
         };
@@ -118,7 +121,9 @@ impl Arena {
             if class == Class::Payload && buddy.free_pages() < pages + self.region.reserve_pages {
                 return None;
             }
-            buddy.take(pages)?
+            let page = buddy.take(pages)?;
+            self.region.note_free(&buddy);
+            page
         };
         Some(IoBufMut::new(Arc::clone(&self.region), page, pages))
     }
@@ -145,6 +150,7 @@ impl Arena {
                 taken.push((page, pages));
                 left = left.saturating_sub(pages * CHUNK_MIN);
             }
+            self.region.note_free(&buddy);
         }
         Some(
             taken
@@ -174,9 +180,9 @@ impl Arena {
         }
     }
 
-    /// How full it is.
+    /// How full it is, without a lock: a moment ago, where other threads use it.
     pub fn usage(&self) -> Usage {
-        let free = self.region.buddy.lock().free_pages() * CHUNK_MIN;
+        let free = self.region.free_pages.load(Ordering::Relaxed) * CHUNK_MIN;
         Usage {
             budget: self.region.bytes,
             used: self.region.bytes - free,
@@ -199,8 +205,17 @@ impl Region {
         unsafe { self.base.add(page * CHUNK_MIN) }
     }
 
+    /// Publishes how much is free; called with the lock held.
+    fn note_free(&self, buddy: &Buddy) {
+        self.free_pages.store(buddy.free_pages(), Ordering::Relaxed);
+    }
+
     pub(crate) fn give(&self, page: usize, pages: usize) {
-        self.buddy.lock().give(page, pages);
+        {
+            let mut buddy = self.buddy.lock();
+            buddy.give(page, pages);
+            self.note_free(&buddy);
+        }
         if self.waiting.load(Ordering::Acquire) > 0 {
             self.freed.notify_one();
         }

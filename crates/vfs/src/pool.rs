@@ -11,8 +11,8 @@
 //!
 //! Time is the real one here, not [`env::Env`]'s: what runs on these threads is never replayed.
 //!
-//! **What waits for the disk itself** ([`Pool::run_slow`]: a sync, a write-through, an open that somebody's lease holds
-//! up) takes at most half of the threads, so that reads, writes and opens go on beside it.
+//! **What waits for others or for the disk itself** ([`Pool::run_slow`]: an open that a lease holds up; without io_uring
+//! also a sync, a write-through, an unbuffered write) takes at most half of the threads: the others stay free for the rest.
 //!
 //! **Bounds.** The queue is not bounded here: what waits in it is bounded by the credits that the callers grant.
 //!
@@ -130,6 +130,13 @@ impl Pool {
             self.shared.submit(Task::Line(Arc::clone(line)));
         }
         Box::pin(Wait(job))
+    }
+}
+
+impl Line {
+    /// Whether all that was put into it has been done.
+    pub(crate) fn is_idle(&self) -> bool {
+        !self.state.lock().draining
     }
 }
 

@@ -157,13 +157,13 @@ async fn reads_wait() {
     let call = share_enum();
     let (read, ()) = tokio::join!(pipe.read(&r, 4096), async {
         tokio::task::yield_now().await;
-        assert_eq!(r.pending.announced.lock().len(), 1, "announced once");
+        assert_eq!(r.pending.inbox.take_pending().len(), 1, "announced once");
         pipe.write(&call[..10]).expect("a part");
         tokio::task::yield_now().await;
         pipe.write(&call[10..]).expect("the rest");
     });
     assert!(read.is_ok());
-    assert_eq!(r.pending.announced.lock().len(), 1, "announced once");
+    assert_eq!(r.pending.inbox.take_pending().len(), 1, "announced once");
     let (read, ()) = tokio::join!(pipe.read(&r, 4096), async { r.cancel.cancel() });
     assert_eq!(read.err(), Some(NtStatus::CANCELLED));
     let r = w.request(&EchoRequest {});

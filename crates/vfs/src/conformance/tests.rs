@@ -16,11 +16,10 @@ fn takes_attributes(path: &Path) -> bool {
     rustix::fs::setxattr(path, "user.try", b"1", rustix::fs::XattrFlags::empty()).is_ok()
 }
 
-fn host(above: &Path, shared: bool) -> Subject {
+fn host(above: &Path, options: HostDirOptions) -> Subject {
     let directory = tempfile::tempdir_in(above).expect("a directory");
     let keeps_metadata = takes_attributes(directory.path());
-    let vfs =
-        HostDir::open(directory.path(), HostDirOptions { shared, ..Default::default() }).expect("a tree");
+    let vfs = HostDir::open(directory.path(), options).expect("a tree");
     Subject {
         vfs,
         arena: arena(),
@@ -64,14 +63,22 @@ async fn null() {
 
 #[tokio::test]
 async fn hostdir() {
-    run_all(|| host(&std::env::temp_dir(), false)).await;
+    run_all(|| host(&std::env::temp_dir(), HostDirOptions::default())).await;
 }
 
 /// As on a network's file system: nothing is done at once, nothing is remembered.
 #[tokio::test]
 async fn hostdir_shared_with_others() {
     // Making 10,000 files reads the directory 10,000 times then: right, but not for a test.
-    run_some(|| host(&std::env::temp_dir(), true), |name| name != "listing::ten_thousand").await;
+    let options = || HostDirOptions { shared: true, ..Default::default() };
+    run_some(|| host(&std::env::temp_dir(), options()), |name| name != "listing::ten_thousand").await;
+}
+
+/// As where the system forbids io_uring.
+#[tokio::test]
+async fn hostdir_without_io_uring() {
+    let options = || HostDirOptions { io_uring: false, ..Default::default() };
+    run_some(|| host(&std::env::temp_dir(), options()), |name| name.starts_with("data::")).await;
 }
 
 /// On a file system in memory, where everything is done at once.
@@ -82,5 +89,5 @@ async fn hostdir_in_memory() {
         eprintln!("SKIPPED: there is no /dev/shm here, so hostdir was not tried on tmpfs");
         return;
     }
-    run_all(|| host(memory, false)).await;
+    run_all(|| host(memory, HostDirOptions::default())).await;
 }

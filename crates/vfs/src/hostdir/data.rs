@@ -9,8 +9,10 @@ use arena::{Class, Piped, Sg};
 use env::{Ctx, Io};
 use rustix::io::{Errno, ReadWriteFlags};
 
+use super::groups::Buffered;
+use super::job::Job;
 use super::node::{HostNode, Open, statx};
-use super::transfer::{failed, freeze, read_all, read_once, store_all, write_all, write_once};
+use super::transfer::{failed, freeze, read_once, store_all, write_all, write_once};
 use super::{cached, listing, stored};
 use crate::{
     BasicChange, Data, DirEntry, ExtendedAttribute, FileKey, Kind, Node, Stat, StreamInfo, StreamName,
@@ -112,9 +114,9 @@ impl Node for HostNode {
             return Io::Done(Err(VfsError::TooLarge));
         };
         let device = &open.shared.device;
-        let flags = if c.flags.write_through { ReadWriteFlags::DSYNC } else { ReadWriteFlags::empty() };
+        let flags = ReadWriteFlags::empty();
         if device.memory || total == 0 {
-            return Io::Done(write_all(&open.fd, offset, &src, 0, ReadWriteFlags::empty()).map(|()| total));
+            return Io::Done(write_all(&open.fd, offset, &src, 0, flags).map(|()| total));
         }
         open.wrote();
         if c.flags.unbuffered
@@ -125,14 +127,11 @@ impl Node for HostNode {
         let tree = &open.shared.tree;
         if c.flags.write_through {
             // Not in the line: several flushes at a time share the disk's work.
-            return self.run_slow(move |open| {
-                open.shared.intact()?;
-                write_all(&open.fd, offset, &src, 0, flags).map_err(|e| open.shared.failed(e))?;
-                Ok(total)
-            });
+            return Job::write(Arc::clone(open), offset, src, true).start(move |_| total);
         }
         let mut done = 0;
-        if device.nowait_writes.load(Ordering::Relaxed) {
+        let turn = Buffered::join(&open.shared);
+        if device.nowait_writes.load(Ordering::Relaxed) && turn.may_start() {
             match write_once(&open.fd, offset, &src, 0, ReadWriteFlags::NOWAIT) {
                 Ok(n) if n == length => return Io::Done(Ok(total)),
                 Ok(n) => done = n,
@@ -143,7 +142,10 @@ impl Node for HostNode {
         }
         let fd = Arc::clone(&open.fd);
         let line = &open.shared.line;
-        Io::Pending(tree.pool.run_in(line, move || write_all(&fd, offset, &src, done, flags).map(|()| total)))
+        Io::Pending(tree.pool.run_in(line, move || {
+            turn.wait();
+            write_all(&fd, offset, &src, done, flags).map(|()| total)
+        }))
     }
 
     fn write_piped(&self, c: &Ctx, offset: u64, src: Piped) -> Io<VfsResult<u32>> {
@@ -162,9 +164,12 @@ impl Node for HostNode {
             return Io::Done(Err(VfsError::TooLarge));
         };
         open.wrote();
-        let open = Arc::clone(open);
+        let (open, turn) = (Arc::clone(open), Buffered::join(&open.shared));
         let line = Arc::clone(&open.shared.line);
-        let job = move || store_all(&open.fd, offset, src, &open.shared.device.splices).map(|()| total);
+        let job = move || {
+            turn.wait();
+            store_all(&open.fd, offset, src, &open.shared.device.splices).map(|()| total)
+        };
         Io::Pending(self.open.shared.tree.pool.run_in(&line, job))
     }
 
@@ -176,20 +181,14 @@ impl Node for HostNode {
     }
 
     fn flush(&self, _: &Ctx) -> Io<VfsResult<()>> {
-        self.run_slow(Open::flush)
+        self.sync()
     }
 
     fn close(&self, _: &Ctx) -> Io<VfsResult<()>> {
         if !self.open.unsettled() {
             return Io::Done(Ok(()));
         }
-        let open = Arc::clone(&self.open);
-        Io::pending(async move {
-            let tree = Arc::clone(&open.shared.tree);
-            // Behind the writes that were issued before.
-            tree.pool.run_in(&open.shared.line, || ()).await;
-            tree.pool.run_slow(move || open.flush()).await
-        })
+        self.sync()
     }
 
     fn set_len(&self, _: &Ctx, len: u64) -> Io<VfsResult<()>> {
@@ -240,8 +239,14 @@ impl Node for HostNode {
             return Io::Done(Err(e));
         }
         target.open.wrote();
-        let target = Arc::clone(&target.open);
-        self.run(move |open| open.copy_to(from, &target, to, length))
+        // In the pool unless both are in memory.
+        let node = if self.open.shared.device.memory { target } else { self };
+        let turn = Buffered::join(&target.open.shared);
+        let (open, target) = (Arc::clone(&self.open), Arc::clone(&target.open));
+        node.run(move |_| {
+            turn.wait();
+            open.copy_to(from, &target, to, length)
+        })
     }
 
     fn list(&self, _: &Ctx, restart: bool, limit: usize) -> Io<VfsResult<Vec<DirEntry>>> {
@@ -301,6 +306,19 @@ impl Node for HostNode {
 }
 
 impl HostNode {
+    /// Makes everything written durable, the buffered writes that were issued before and still wait included.
+    fn sync(&self) -> Io<VfsResult<()>> {
+        let sync = Job::sync(Arc::clone(&self.open));
+        if self.open.shared.line.is_idle() {
+            return sync.start(drop);
+        }
+        let shared = Arc::clone(&self.open.shared);
+        Io::pending(async move {
+            shared.tree.pool.run_in(&shared.line, || ()).await;
+            sync.start(drop).wait().await
+        })
+    }
+
     /// Reads `length` bytes, more than none: at once if they are in memory.
     fn read_some(&self, offset: u64, length: usize, want: Want<'_>) -> Io<VfsResult<Data>> {
         let open = &self.open;
@@ -312,9 +330,6 @@ impl HostNode {
         };
         let device = &open.shared.device;
         let mut done = 0;
-        if device.memory {
-            return Io::Done(read_all(&open.fd, offset, bufs, 0, length).map(Data::Bufs));
-        }
         if device.nowait_reads.load(Ordering::Relaxed) {
             match read_once(&open.fd, offset, &mut bufs, 0, length, ReadWriteFlags::NOWAIT) {
                 Ok(n) if n == length || open.ends_at(offset + n as u64) => {
@@ -326,9 +341,7 @@ impl HostNode {
                 Err(e) => return Io::Done(Err(e.into())),
             }
         }
-        let fd = Arc::clone(&open.fd);
-        let read = move || read_all(&fd, offset, bufs, done, length).map(Data::Bufs);
-        Io::Pending(open.shared.tree.pool.run(read))
+        Job::read(Arc::clone(open), offset, bufs, done, length).start(Data::Bufs)
     }
 
     /// Nothing is known to be in memory (a network's file system): all of it where it may block.
@@ -343,8 +356,7 @@ impl HostNode {
                 return Err(VfsError::NoMemory);
             }
             let bufs = arena.alloc_sg(length, Class::Payload).await;
-            let fd = Arc::clone(&open.fd);
-            pool.run(move || read_all(&fd, offset, bufs, 0, length).map(Data::Bufs)).await
+            Job::read(open, offset, bufs, 0, length).start(Data::Bufs).wait().await
         })
     }
 
@@ -356,9 +368,7 @@ impl HostNode {
         let (open, arena) = (Arc::clone(&self.open), want.arena.clone());
         Io::pending(async move {
             let bufs = arena.alloc_sg(length, Class::Payload).await;
-            let fd = Arc::clone(&open.fd);
-            let read = move || read_all(&fd, offset, bufs, 0, length).map(Data::Bufs);
-            if open.shared.device.memory { read() } else { open.shared.tree.pool.run(read).await }
+            Job::read(open, offset, bufs, 0, length).start(Data::Bufs).wait().await
         })
     }
 }

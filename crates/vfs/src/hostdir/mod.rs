@@ -14,10 +14,12 @@
 //! [`volume`]. Named streams: [`streams`].
 //!
 //! **I/O model.** What cannot block is done at once: reads of cached data (`RWF_NOWAIT`), everything on a memory file
-//! system, metadata of an open file that is already loaded. The rest goes to a small pool of threads. Buffered
-//! writes to one file go through one line, because the kernel would serialise them anyway; where the file system
-//! takes `RWF_NOWAIT` writes (XFS, Btrfs) they are tried at once first. Syncs, and opens that a lease holds up, take
-//! at most half of the threads. Closing is the pool's where it may block. Call it inside a Tokio runtime.
+//! system, metadata of an open file that is already loaded. Reads that miss the cache, unbuffered I/O, write-through and
+//! syncs are [`job`]s, which go through the io_uring of the runtime ([`ring`]). The rest goes to a small pool of
+//! threads, and so do jobs where there is no io_uring. Buffered writes to one file go through one line of the pool,
+//! because the kernel would serialise them anyway; where the file system takes `RWF_NOWAIT` writes (XFS, Btrfs) they are
+//! tried at once first. Opens that a lease holds up take at most half of the threads. Closing is the pool's where it may
+//! block. Call it inside a Tokio runtime that has its I/O driver.
 //!
 //! **Unbuffered I/O** ([`env::IoFlags::unbuffered`]) goes past the page cache where it can: see [`unbuffered`].
 //!
@@ -36,6 +38,8 @@ mod data;
 mod device;
 mod errno;
 mod extents;
+mod groups;
+mod job;
 mod listing;
 mod names;
 mod namespace;
@@ -43,6 +47,7 @@ mod node;
 mod open;
 mod place;
 mod reserved;
+mod ring;
 mod stored;
 mod streams;
 mod transfer;
@@ -76,6 +81,8 @@ pub struct HostDirOptions {
     /// Other machines change the directory too, though its file system looks like a local one: nothing is taken from
     /// what was seen before. (NFS and the like are known to be so.)
     pub shared: bool,
+    /// Use io_uring, where the system has it, for what waits for a disk.
+    pub io_uring: bool,
     /// Threads for what may block; started on demand.
     pub threads: usize,
     /// Permission bits of new files, before the umask.
@@ -90,6 +97,7 @@ impl Default for HostDirOptions {
             label: "Causeway".into(),
             read_only: false,
             shared: false,
+            io_uring: true,
             threads: 8,
             file_mode: 0o666,
             directory_mode: 0o777,

@@ -9,6 +9,7 @@ use rustix::fs::{AtFlags, FileType, Statx, StatxFlags, Timespec, Timestamps, UTI
 use rustix::io;
 
 use super::device::{self, Device};
+use super::groups::Groups;
 use super::listing::Listing;
 use super::stored::{self, Changed, Dos, KEPT, Stored};
 use super::unbuffered::Direct;
@@ -44,6 +45,7 @@ pub(super) struct Shared {
     pub(super) device: Arc<Device>,
     /// Buffered writes, in order.
     pub(super) line: Arc<Line>,
+    pub(super) groups: Groups,
     pub(super) stored: Mutex<Stored>,
     /// Held while stored metadata is read, changed and written, which may block; `stored` is not.
     setting: Mutex<()>,
@@ -215,14 +217,10 @@ impl Open {
         }
     }
 
+    /// Makes everything written to the file durable; it waits for the disk.
     pub(super) fn flush(&self) -> VfsResult<()> {
         self.shared.intact()?;
-        match rustix::fs::fsync(&*self.fd) {
-            // Some file systems cannot sync a directory.
-            Err(io::Errno::INVAL) if self.kind == Kind::Directory => Ok(()),
-            Err(e) => Err(self.shared.failed(e.into())),
-            Ok(()) => Ok(()),
-        }
+        rustix::fs::fsync(&*self.fd).map_err(|e| self.shared.failed(e.into()))
     }
 
     /// Something was written: where the file system tells of a failure only at the end, somebody must ask.
@@ -338,6 +336,7 @@ impl Tree {
                     id,
                     device,
                     line: Arc::default(),
+                    groups: Groups::default(),
                     stored,
                     setting: Mutex::new(()),
                     slow_close: AtomicBool::new(false),

@@ -6,6 +6,7 @@ mod foreign;
 mod identity;
 mod links;
 mod names;
+mod ring;
 mod streams;
 mod unbuffered;
 mod waiting;

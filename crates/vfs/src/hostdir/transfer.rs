@@ -40,25 +40,6 @@ pub(super) fn read_once(
     io::preadv2(fd, &mut parts, offset + done as u64, flags)
 }
 
-/// Reads on until `length` or the end of the file.
-pub(super) fn read_all(
-    fd: &OwnedFd,
-    offset: u64,
-    mut bufs: SgMut,
-    mut done: usize,
-    length: usize,
-) -> VfsResult<Sg> {
-    while done < length {
-        match read_once(fd, offset, &mut bufs, done, length, ReadWriteFlags::empty()) {
-            Ok(0) => break,
-            Ok(n) => done += n,
-            Err(Errno::INTR) => {}
-            Err(e) => return Err(e.into()),
-        }
-    }
-    Ok(freeze(bufs, done))
-}
-
 /// The first `filled` bytes, immutable.
 pub(super) fn freeze(bufs: SgMut, filled: usize) -> Sg {
     let (mut left, mut out) = (filled, Sg::new());

@@ -1,44 +1,41 @@
 //! I/O past the page cache: what opens with FILE_NO_INTERMEDIATE_BUFFERING ask for, and single READs and WRITEs with the
 //! UNBUFFERED flag (MS-SMB2 2.2.19, 2.2.21).
 //!
-//! It goes by a second descriptor of the same file, opened with `O_DIRECT` when an open needs it first, in the pool: it waits
+//! It goes by a second descriptor of the same file, opened with `O_DIRECT` when an open needs it first, in the pool: that waits
 //! for the disk. The kernel keeps it coherent with the cache: what is dirty there is written before a read, and what
 //! a write overtakes is dropped. That it passes the cache makes nothing durable: see write-through.
 //!
 //! What cannot go so goes as any other I/O: offsets and lengths that are no multiples of the file's sector, file
 //! systems in memory, those without `O_DIRECT`. For the latter two the log says it once. Payload that does not lie at
-//! sectors in memory, as what came by TCP, passes through a buffer of [`PIECE`] bytes at most.
+//! sectors in memory, as what came by TCP, is copied, 1 MiB at a time.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use arena::passes::{self, Pass};
-use arena::{CHUNK_MIN, Class, IoBuf, Sg, SgMut, sg_len, sg_slice};
+use arena::{CHUNK_MIN, Class, IoBuf, Sg, sg_len};
 use env::Io;
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
-use rustix::io::{Errno, ReadWriteFlags};
+use rustix::io::Errno;
 
 use super::device::Device;
+use super::job::Job;
 use super::node::{HostNode, Open};
-use super::transfer::{freeze, read_all, read_once, write_all, write_once};
 use crate::{Data, VfsError, VfsResult, Want};
 
 /// A file's second descriptor.
 pub(super) struct Direct {
-    fd: OwnedFd,
+    pub(super) fd: OwnedFd,
     /// What addresses in memory are multiples of, in bytes.
-    memory: usize,
+    pub(super) memory: usize,
     /// What offsets and lengths are multiples of, in bytes.
-    sector: usize,
+    pub(super) sector: usize,
 }
 
 /// The smallest sector there is, in bytes: what is no multiple of it need not be tried.
 const SECTOR_MIN: usize = 512;
 /// Both alignments where the kernel does not tell them (before 6.1, or a file system that does not say).
 const ASSUMED: usize = 4096;
-/// What one write takes of payload that has to be moved first, in bytes.
-const PIECE: usize = 1 << 20;
 
 impl HostNode {
     /// A read past the cache; `None` where that cannot be.
@@ -50,13 +47,14 @@ impl HostNode {
         if length > want.arena.usage().budget / 2 {
             return Some(Io::Done(Err(VfsError::NoMemory)));
         }
-        let (open, arena) = (Arc::clone(open), want.arena.clone());
+        let open = Arc::clone(open);
         if !open.shared.device.local {
+            let arena = want.arena.clone();
             return Some(Io::pending(async move {
                 let (pool, size) = (&open.shared.tree.pool, Arc::clone(&open));
                 let length = pool.run(move || size.read_sectors(offset, length)).await?;
-                let (bufs, read) = (arena.alloc_sg(length, Class::Payload).await, Arc::clone(&open));
-                pool.run(move || read.read_direct(offset, bufs, length)).await
+                let bufs = arena.alloc_sg(length, Class::Payload).await;
+                Job::read(open, offset, bufs, 0, length).past_cache().start(Data::Bufs).wait().await
             }));
         }
         let length = match open.read_sectors(offset, length) {
@@ -64,14 +62,14 @@ impl HostNode {
             Ok(length) => length,
             Err(e) => return Some(Io::Done(Err(e))),
         };
-        let tree = Arc::clone(&open.shared.tree);
-        Some(match arena.try_alloc_sg(length, Class::Payload) {
-            Some(bufs) => Io::Pending(tree.pool.run(move || open.read_direct(offset, bufs, length))),
-            None => Io::pending(async move {
-                let bufs = arena.alloc_sg(length, Class::Payload).await;
-                tree.pool.run(move || open.read_direct(offset, bufs, length)).await
-            }),
-        })
+        if let Some(bufs) = want.arena.try_alloc_sg(length, Class::Payload) {
+            return Some(Job::read(open, offset, bufs, 0, length).past_cache().start(Data::Bufs));
+        }
+        let arena = want.arena.clone();
+        Some(Io::pending(async move {
+            let bufs = arena.alloc_sg(length, Class::Payload).await;
+            Job::read(open, offset, bufs, 0, length).past_cache().start(Data::Bufs).wait().await
+        }))
     }
 
     /// A write past the cache, of no more than `u32::MAX` bytes, which may be; `None` where it cannot go so.
@@ -85,16 +83,9 @@ impl HostNode {
         if !open.shared.device.passes_cache() || !is_aligned(offset, length, SECTOR_MIN) {
             return None;
         }
-        let (open, src, tree) = (Arc::clone(open), src.clone(), Arc::clone(&open.shared.tree));
-        // Not in the line: the kernel orders it behind what it overtakes, and a disk has more than one thing to do.
-        Some(Io::Pending(tree.pool.run_slow(move || {
-            if !through {
-                return open.write_direct(offset, &src, ReadWriteFlags::empty()).map(|()| length as u32);
-            }
-            open.shared.intact()?;
-            let done = open.write_direct(offset, &src, ReadWriteFlags::DSYNC);
-            done.map(|()| length as u32).map_err(|e| open.shared.failed(e))
-        })))
+        // Not in the line: a disk has more than one thing to do. What it overtakes excludes it: see `groups`.
+        let write = Job::write(Arc::clone(open), offset, src.clone(), through).past_cache();
+        Some(write.start(move |_| length as u32))
     }
 }
 
@@ -105,39 +96,9 @@ impl Open {
         Ok(length.min(there.next_multiple_of(ASSUMED)))
     }
 
-    /// Reads up to `length` bytes, fewer only at the end of the file. It waits for the disk.
-    fn read_direct(&self, offset: u64, mut bufs: SgMut, length: usize) -> VfsResult<Data> {
-        let mut done = 0;
-        if let Some(direct) = self.direct(offset, length) {
-            while done < length {
-                match read_once(&direct.fd, offset, &mut bufs, done, length, ReadWriteFlags::empty()) {
-                    // It ends in a sector only where the file does.
-                    Ok(n) if n == 0 || !n.is_multiple_of(direct.sector) => {
-                        return Ok(Data::Bufs(freeze(bufs, done + n)));
-                    }
-                    Ok(n) => done += n,
-                    Err(Errno::INTR) => {}
-                    Err(Errno::INVAL | Errno::OPNOTSUPP) => break, // not this part of the file
-                    Err(e) => return Err(e.into()),
-                }
-            }
-        }
-        read_all(&self.fd, offset, bufs, done, length).map(Data::Bufs)
-    }
-
-    /// Writes all of `src`. It waits for the disk.
-    fn write_direct(&self, offset: u64, src: &Sg, flags: ReadWriteFlags) -> VfsResult<()> {
-        let mut done = 0;
-        if let Some(direct) = self.direct(offset, sg_len(src)) {
-            done = direct.write(offset, src, flags)?;
-        }
-        write_all(&self.fd, offset, src, done, flags)
-    }
-
-    /// The second descriptor, if there can be one and it takes this range.
-    fn direct(&self, offset: u64, length: usize) -> Option<&Direct> {
-        let direct = self.direct.get_or_init(|| Direct::of(&self.fd, &self.shared.device)).as_ref()?;
-        is_aligned(offset, length, direct.sector).then_some(direct)
+    /// The second descriptor, if there can be one. The first call waits for the disk.
+    pub(super) fn second(&self) -> Option<&Direct> {
+        self.direct.get_or_init(|| Direct::of(&self.fd, &self.shared.device)).as_ref()
     }
 }
 
@@ -157,7 +118,11 @@ impl Direct {
         let access = rustix::fs::fcntl_getfl(fd).ok()? & OFlags::RWMODE;
         let flags = access | OFlags::DIRECT | OFlags::NONBLOCK | OFlags::CLOEXEC;
         match rustix::fs::open(format!("/proc/self/fd/{}", fd.as_raw_fd()), flags, Mode::empty()) {
-            Ok(fd) => Some(Direct { fd, memory, sector }),
+            Ok(fd) => {
+                // It was for the open only: on file systems that cannot do without blocking, io_uring would block then.
+                rustix::fs::fcntl_setfl(&fd, access | OFlags::DIRECT).ok()?;
+                Some(Direct { fd, memory, sector })
+            }
             Err(Errno::INVAL | Errno::OPNOTSUPP) => {
                 device.direct.store(false, Ordering::Relaxed);
                 device.tell_cached("the file system has no O_DIRECT");
@@ -170,61 +135,17 @@ impl Direct {
         }
     }
 
-    /// Writes `src`; how many bytes, from its beginning, which are less where the rest cannot go so.
-    fn write(&self, offset: u64, src: &Sg, flags: ReadWriteFlags) -> VfsResult<usize> {
+    /// Whether it takes this range of a file.
+    pub(super) fn takes_range(&self, offset: u64, length: usize) -> bool {
+        is_aligned(offset, length, self.sector)
+    }
+
+    /// Whether it takes this payload from where it lies.
+    pub(super) fn takes(&self, src: &Sg) -> bool {
         let fits = |b: &IoBuf| {
             (b.as_ptr() as usize).is_multiple_of(self.memory) && b.len().is_multiple_of(self.sector)
         };
-        if src.iter().all(fits) {
-            return self.write_part(offset, src, flags);
-        }
-        let (length, mut done) = (sg_len(src), 0);
-        let mut room = vec![0; PIECE.min(length) + self.memory];
-        let start = room.as_ptr().align_offset(self.memory);
-        while done < length {
-            let n = PIECE.min(length - done);
-            let mut at = start;
-            for part in sg_slice(src, done, n) {
-                room[at..at + part.len()].copy_from_slice(&part);
-                at += part.len();
-            }
-            passes::count(Pass::Copy, n);
-            let written = self.write_bytes(offset + done as u64, &room[start..start + n], flags)?;
-            done += written;
-            if written < n {
-                break;
-            }
-        }
-        Ok(done)
-    }
-
-    fn write_part(&self, offset: u64, src: &Sg, flags: ReadWriteFlags) -> VfsResult<usize> {
-        self.repeat(sg_len(src), |done| write_once(&self.fd, offset, src, done, flags))
-    }
-
-    fn write_bytes(&self, offset: u64, bytes: &[u8], flags: ReadWriteFlags) -> VfsResult<usize> {
-        self.repeat(bytes.len(), |done| {
-            let rest = [std::io::IoSlice::new(&bytes[done..])];
-            rustix::io::pwritev2(&self.fd, &rest, offset + done as u64, flags)
-        })
-    }
-
-    /// Calls `write` until it has written `length` bytes or is refused.
-    fn repeat(
-        &self,
-        length: usize,
-        mut write: impl FnMut(usize) -> rustix::io::Result<usize>,
-    ) -> VfsResult<usize> {
-        let mut done = 0;
-        while done < length && done.is_multiple_of(self.sector) {
-            match write(done) {
-                Ok(0) | Err(Errno::INVAL | Errno::OPNOTSUPP) => break,
-                Ok(n) => done += n,
-                Err(Errno::INTR) => {}
-                Err(e) => return Err(e.into()),
-            }
-        }
-        Ok(done)
+        src.iter().all(fits)
     }
 }
 

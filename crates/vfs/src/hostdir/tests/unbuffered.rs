@@ -9,11 +9,11 @@ use super::*;
 use crate::hostdir::cached;
 use crate::hostdir::node::HostNode;
 
-const PAST: Ctx =
+pub(super) const PAST: Ctx =
     Ctx { deadline: None, epoch: env::Epoch(0), flags: IoFlags { write_through: false, unbuffered: true } };
 
 /// A directory whose file system has a page cache to go past, and says so; `None`, said, where there is none.
-fn disk() -> Option<tempfile::TempDir> {
+pub(super) fn disk() -> Option<tempfile::TempDir> {
     // Beside what is built: the temporary directory may be in memory.
     let place = std::env::current_exe().expect("this program");
     let dir = tempfile::tempdir_in(place.parent().expect("a directory")).expect("a directory");
@@ -27,7 +27,7 @@ fn disk() -> Option<tempfile::TempDir> {
     Some(dir)
 }
 
-fn host(node: &Arc<dyn Node>) -> &HostNode {
+pub(super) fn host(node: &Arc<dyn Node>) -> &HostNode {
     let node: &dyn std::any::Any = &**node;
     node.downcast_ref::<HostNode>().expect("ours")
 }
@@ -45,7 +45,7 @@ fn forget(node: &Arc<dyn Node>, length: usize) {
     assert_eq!(in_cache(node, length), 0);
 }
 
-async fn read_at(node: &Arc<dyn Node>, c: &Ctx, offset: u64, length: u32) -> VfsResult<Vec<u8>> {
+pub(super) async fn read_at(node: &Arc<dyn Node>, c: &Ctx, offset: u64, length: u32) -> VfsResult<Vec<u8>> {
     let arena = arena();
     // A descriptor would be read through the cache by who sends it, though it is welcome.
     let file_ok = c.flags.unbuffered && (offset | u64::from(length)).is_multiple_of(512);
@@ -56,7 +56,7 @@ async fn read_at(node: &Arc<dyn Node>, c: &Ctx, offset: u64, length: u32) -> Vfs
 }
 
 /// Bytes in the arena's memory, at a sector, or anywhere else.
-fn payload_at(arena: &Arena, bytes: &[u8], aligned: bool) -> Sg {
+pub(super) fn payload_at(arena: &Arena, bytes: &[u8], aligned: bool) -> Sg {
     if aligned {
         let mut bufs = arena.try_alloc_sg(bytes.len(), Class::Payload).expect("room");
         let mut rest = bytes;
@@ -148,11 +148,12 @@ async fn ends_and_holes() {
 #[tokio::test]
 async fn as_the_model() {
     let Some(dir) = disk() else { return };
-    for seed in 0..4 {
+    for (seed, io_uring) in (0..4).flat_map(|seed| [(seed, true), (seed, false)]) {
         let random = Env::simulated(seed);
         let name = format!("f{seed}");
         std::fs::write(dir.path().join(&name), "").expect("room");
-        let vfs = tree(dir.path());
+        let options = HostDirOptions { io_uring, ..Default::default() };
+        let vfs = HostDir::open(dir.path(), options).expect("a directory");
         let (one, other) = (existing(&*vfs, &name).await.node, existing(&*vfs, &name).await.node);
         let (arena, mut model) = (arena(), Vec::new());
         for step in 0..150 {

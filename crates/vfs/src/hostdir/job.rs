@@ -1,0 +1,365 @@
+//! One read, write or sync that may wait for a disk, with all that it needs until it has ended.
+//!
+//! A [`Job`] is a loop of system calls: [`Job::judge`] says after each whether another one follows. The [`ring`] makes
+//! the calls through io_uring; without one, [`Job::run`] makes them on a thread of the pool. A job is issued by
+//! [`Job::start`] and ends by itself: dropping the future that it gives loses the result only.
+//!
+//! A job past the page cache goes by the file's second descriptor until the file system refuses, and from there on by
+//! the first one.
+
+use std::io::IoSlice;
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use arena::passes::{self, Pass};
+use arena::{Sg, SgMut, sg_len, sg_slice};
+use env::Io;
+use rustix::io::{self, Errno, ReadWriteFlags};
+use smallvec::SmallVec;
+
+use super::node::Open;
+use super::transfer::{freeze, read_once, write_once};
+use super::unbuffered::Direct;
+use super::{groups, ring};
+use crate::{Kind, VfsError, VfsResult};
+
+/// What one write takes of payload that has to be moved first, in bytes.
+const PIECE: usize = 1 << 20;
+/// The most parts in memory of one call (IOV_MAX).
+const PARTS_MAX: usize = 1024;
+/// How often the kernel may ask to repeat a call.
+const REPEATS_MAX: u32 = 1000;
+
+/// A read, write or sync that has not ended.
+pub(super) struct Job {
+    open: Arc<Open>,
+    work: Work,
+    /// It goes past the page cache.
+    direct: bool,
+    /// It is durable before it completes.
+    through: bool,
+    offset: u64,
+    length: usize,
+    /// Bytes done by earlier calls.
+    done: usize,
+    /// Calls that the kernel asked to repeat.
+    repeats: u32,
+    /// Its group of the file's writes, if it is in one.
+    group: Group,
+}
+
+enum Group {
+    None,
+    Buffered(groups::Buffered),
+    /// Kept until the job has ended.
+    Direct(#[expect(dead_code, reason = "dropping it leaves")] groups::Direct),
+}
+
+pub(super) enum Work {
+    Read(SgMut),
+    /// The payload, and a copy of a part of it where the device cannot take it from where it lies.
+    Write(Sg, Option<Aligned>),
+    Sync,
+}
+
+/// A part of a payload, copied to an address that the device can read from.
+pub(super) struct Aligned {
+    room: Vec<u8>,
+    /// Where the copy begins in `room`.
+    start: usize,
+    /// Which bytes of the payload these are.
+    part: Range<usize>,
+}
+
+/// What follows a call.
+pub(super) enum Next {
+    Call,
+    /// The job has ended.
+    End(VfsResult<()>),
+}
+
+impl Job {
+    /// A read of `length` bytes into `bufs` from byte `done` on.
+    pub(super) fn read(open: Arc<Open>, offset: u64, bufs: SgMut, done: usize, length: usize) -> Job {
+        Job { done, ..Job::new(open, Work::Read(bufs), offset, length) }
+    }
+
+    pub(super) fn write(open: Arc<Open>, offset: u64, src: Sg, through: bool) -> Job {
+        let length = sg_len(&src);
+        Job { through, ..Job::new(open, Work::Write(src, None), offset, length) }
+    }
+
+    /// Makes everything written to the file durable.
+    pub(super) fn sync(open: Arc<Open>) -> Job {
+        Job { through: true, ..Job::new(open, Work::Sync, 0, 0) }
+    }
+
+    fn new(open: Arc<Open>, work: Work, offset: u64, length: usize) -> Job {
+        Job {
+            open,
+            work,
+            direct: false,
+            through: false,
+            offset,
+            length,
+            done: 0,
+            repeats: 0,
+            group: Group::None,
+        }
+    }
+
+    /// The same past the page cache.
+    pub(super) fn past_cache(self) -> Job {
+        Job { direct: true, ..self }
+    }
+
+    /// Issues it; `result` makes its result of what was read (nothing for writes and syncs).
+    pub(super) fn start<T: Send + 'static>(
+        mut self,
+        result: impl FnOnce(Sg) -> T + Send + 'static,
+    ) -> Io<VfsResult<T>> {
+        if !matches!(self.work, Work::Sync) && self.done >= self.length {
+            return Io::Done(self.finish(Ok(())).map(result)); // the end of the file
+        }
+        if self.open.shared.device.memory {
+            return Io::Done(self.run().map(result));
+        }
+        if let Err(e) = self.may_start() {
+            return Io::Done(Err(e));
+        }
+        let submitted = if self.may_use_ring() { ring::submit(self) } else { Err(self) };
+        let job = match submitted {
+            Ok(issued) => {
+                let lost = Err(VfsError::Io(Errno::CANCELED.raw_os_error()));
+                return Io::pending(async move { issued.await.unwrap_or(lost).map(result) });
+            }
+            Err(mut job) => {
+                job.leave_direct();
+                job
+            }
+        };
+        let tree = Arc::clone(&job.open.shared.tree);
+        let issued = match job.work {
+            Work::Read(_) => tree.pool.run(move || job.run()),
+            _ => tree.pool.run_slow(move || job.run()),
+        };
+        Io::pending(async move { issued.await.map(result) })
+    }
+
+    /// Whether the ring may have it; joins its group of the file's writes.
+    fn may_use_ring(&mut self) -> bool {
+        let file = &self.open.shared;
+        // Opening the second descriptor waits for the disk.
+        let is_ready = file.tree.options.io_uring && (!self.direct || self.open.direct.get().is_some());
+        let (group, may) = match self.work {
+            Work::Write(..) if !self.direct => {
+                let buffered = groups::Buffered::join(file);
+                let may = is_ready && buffered.may_start();
+                (Group::Buffered(buffered), may)
+            }
+            Work::Write(..) if is_ready => match groups::Direct::try_join(file) {
+                Some(direct) => (Group::Direct(direct), true),
+                None => (Group::None, false),
+            },
+            _ => (Group::None, is_ready),
+        };
+        self.group = group;
+        may
+    }
+
+    /// On a thread of its own it keeps the inode's lock, and needs no group.
+    fn leave_direct(&mut self) {
+        if let Group::Direct(_) = self.group {
+            self.group = Group::None;
+        }
+    }
+
+    /// Makes all calls on this thread.
+    pub(super) fn run(mut self) -> VfsResult<Sg> {
+        self.may_start()?;
+        if let Group::Buffered(buffered) = &self.group {
+            buffered.wait();
+        }
+        loop {
+            self.prepare();
+            let outcome = self.call();
+            if let Next::End(result) = self.judge(outcome) {
+                return self.finish(result);
+            }
+        }
+    }
+
+    /// # Errors
+    /// What is durable only after what was lost cannot be durable.
+    fn may_start(&self) -> VfsResult<()> {
+        if self.through { self.open.shared.intact() } else { Ok(()) }
+    }
+
+    /// Readies the next call.
+    pub(super) fn prepare(&mut self) {
+        if self.direct && self.second().is_none() {
+            self.direct = false;
+        }
+        let direct = if self.direct { self.open.second() } else { None };
+        if let Work::Write(src, aligned) = &mut self.work {
+            *aligned = match (direct, aligned.take()) {
+                (Some(_), Some(a)) if a.part.contains(&self.done) => Some(a),
+                (Some(direct), _) if !direct.takes(src) => Some(Aligned::copy(src, self.done, direct.memory)),
+                _ => None,
+            };
+        }
+    }
+
+    /// The second descriptor, if there is one that takes this range.
+    fn second(&self) -> Option<&Direct> {
+        self.open.second().filter(|direct| direct.takes_range(self.offset, self.length))
+    }
+
+    /// The descriptor that the next call is for.
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        match self.open.direct.get() {
+            Some(Some(direct)) if self.direct => direct.fd.as_fd(),
+            _ => self.open.fd.as_fd(),
+        }
+    }
+
+    /// Where the next call begins in the file.
+    pub(super) fn position(&self) -> u64 {
+        self.offset + self.done as u64
+    }
+
+    pub(super) fn flags(&self) -> ReadWriteFlags {
+        if self.through { ReadWriteFlags::DSYNC } else { ReadWriteFlags::empty() }
+    }
+
+    pub(super) fn work(&self) -> &Work {
+        &self.work
+    }
+
+    /// Whether its next call holds a thread as long as the disk takes: syncs, write-throughs by the page cache, and reads
+    /// by it on a file system that cannot say that it would block.
+    pub(super) fn holds_thread(&self) -> bool {
+        !self.direct && (self.through || self.is_blocking_read())
+    }
+
+    /// Whether its next call, a read, would block in spite of being asked not to.
+    pub(super) fn is_blocking_read(&self) -> bool {
+        let device = &self.open.shared.device;
+        let says_so = device.local && device.nowait_reads.load(Ordering::Relaxed);
+        !self.direct && matches!(self.work, Work::Read(_)) && !says_so
+    }
+
+    fn call(&mut self) -> io::Result<usize> {
+        let (at, flags) = (self.position(), self.flags());
+        let fd = match self.open.direct.get() {
+            Some(Some(direct)) if self.direct => &direct.fd,
+            _ => &*self.open.fd,
+        };
+        match &mut self.work {
+            Work::Read(bufs) => read_once(fd, self.offset, bufs, self.done, self.length, flags),
+            Work::Write(_, Some(aligned)) => {
+                io::pwritev2(fd, &[IoSlice::new(aligned.from(self.done))], at, flags)
+            }
+            Work::Write(src, None) => write_once(fd, self.offset, src, self.done, flags),
+            Work::Sync => rustix::fs::fsync(fd).map(|()| 0),
+        }
+    }
+
+    /// The memory of the next call, in order. It belongs to the job, and stays where it is when the job is moved.
+    pub(super) fn memory(&mut self) -> SmallVec<[libc::iovec; 2]> {
+        let mut out: SmallVec<[libc::iovec; 2]> = SmallVec::new();
+        let (mut skip, mut left) = (self.done, self.length - self.done);
+        let mut add = |p: *mut u8, n: usize| {
+            let skipped = skip.min(n);
+            let n = (n - skipped).min(left);
+            skip -= skipped;
+            if n > 0 && out.len() < PARTS_MAX {
+                left -= n;
+                out.push(libc::iovec { iov_base: p.wrapping_add(skipped).cast(), iov_len: n });
+            }
+        };
+        match &mut self.work {
+            Work::Read(bufs) => bufs.iter_mut().for_each(|b| {
+                let space = b.space();
+                add(space.as_mut_ptr(), space.len());
+            }),
+            // The kernel only reads from it.
+            Work::Write(_, Some(aligned)) => {
+                let rest = aligned.from(self.done);
+                out.push(libc::iovec { iov_base: rest.as_ptr().cast_mut().cast(), iov_len: rest.len() });
+            }
+            Work::Write(src, None) => src.iter().for_each(|b| add(b.as_ptr().cast_mut(), b.len())),
+            Work::Sync => {}
+        }
+        out
+    }
+
+    /// Takes the outcome of a call: the number of bytes, or the system's error.
+    pub(super) fn judge(&mut self, outcome: io::Result<usize>) -> Next {
+        match outcome {
+            Err(Errno::INTR | Errno::AGAIN) if self.repeats < REPEATS_MAX => {
+                self.repeats += 1;
+                Next::Call
+            }
+            Err(Errno::INVAL | Errno::OPNOTSUPP) if self.direct => self.buffered(), // not this part of the file
+            // Some file systems cannot sync a directory.
+            Err(Errno::INVAL) if matches!(self.work, Work::Sync) && self.open.kind == Kind::Directory => {
+                Next::End(Ok(()))
+            }
+            Err(e) if self.through => Next::End(Err(self.open.shared.failed(e.into()))),
+            Err(e) => Next::End(Err(e.into())),
+            Ok(n) => self.advance(n),
+        }
+    }
+
+    fn advance(&mut self, n: usize) -> Next {
+        self.done += n;
+        let whole_sectors = !self.direct || self.second().is_some_and(|d| n.is_multiple_of(d.sector));
+        match self.work {
+            Work::Sync => Next::End(Ok(())),
+            // It ends in a sector only where the file does.
+            Work::Read(_) if n == 0 || !whole_sectors => Next::End(Ok(())),
+            _ if self.done >= self.length => Next::End(Ok(())),
+            Work::Write(..) if self.direct && (n == 0 || !whole_sectors) => self.buffered(),
+            Work::Write(..) if n == 0 => Next::End(Err(VfsError::Io(Errno::IO.raw_os_error()))),
+            _ => Next::Call,
+        }
+    }
+
+    /// The rest goes through the page cache.
+    fn buffered(&mut self) -> Next {
+        self.direct = false;
+        Next::Call
+    }
+
+    /// What was read, once the job has ended.
+    pub(super) fn finish(self, result: VfsResult<()>) -> VfsResult<Sg> {
+        result?;
+        match self.work {
+            Work::Read(bufs) => Ok(freeze(bufs, self.done)),
+            Work::Write(..) | Work::Sync => Ok(Sg::new()),
+        }
+    }
+}
+
+impl Aligned {
+    /// Copies what follows the first `done` bytes of `src`, at most [`PIECE`], to a multiple of `memory`.
+    fn copy(src: &Sg, done: usize, memory: usize) -> Aligned {
+        let length = PIECE.min(sg_len(src) - done);
+        let mut room: Vec<u8> = Vec::with_capacity(length + memory);
+        let start = room.as_ptr().align_offset(memory);
+        room.resize(start, 0);
+        for part in sg_slice(src, done, length) {
+            room.extend_from_slice(&part);
+        }
+        passes::count(Pass::Copy, length);
+        Aligned { room, start, part: done..done + length }
+    }
+
+    /// The copy of what follows the first `done` bytes of the payload.
+    fn from(&self, done: usize) -> &[u8] {
+        &self.room[self.start + done - self.part.start..]
+    }
+}
