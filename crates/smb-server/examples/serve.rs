@@ -1,5 +1,6 @@
-//! A server of directories on TCP, in thirty lines of set-up: `serve PORT NAME=DIRECTORY…`. One user, `alice`, with the
-//! password `correct horse 7`. Signing is required, as in the program's default configuration.
+//! A server of directories on TCP, in thirty lines of set-up: `serve PORT NAME=DIRECTORY… [--journal FILE]`. One user,
+//! `alice`, with the password `correct horse 7`. Signing is required, as in the program's default configuration. With a
+//! journal clients may have persistent handles.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -11,7 +12,9 @@ use smb_auth::mechanism::{Account, UserLookup};
 use smb_auth::ntlm::NtHash;
 use smb_auth::sid::Sid;
 use smb_auth::users::UserInfo;
-use smb_server::{Interface, Interfaces, Limits, Protection, Server, ServerConfig, ShareConfig};
+use smb_server::{
+    FileJournal, Interface, Interfaces, Limits, OpenJournal, Protection, Server, ServerConfig, ShareConfig,
+};
 use tokio::net::TcpListener;
 use vfs::{HostDir, HostDirOptions};
 
@@ -43,13 +46,21 @@ impl Interfaces for Alice {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> std::io::Result<()> {
-    let mut arguments = std::env::args().skip(1);
+    let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+    let mut journal: Option<Arc<dyn OpenJournal>> = None;
+    if let Some(at) = arguments.iter().position(|a| a == "--journal") {
+        let path = arguments.drain(at..).nth(1).expect("--journal FILE");
+        journal = Some(FileJournal::open(Path::new(&path))?);
+    }
+    let continuous = journal.is_some();
+    let mut arguments = arguments.into_iter();
     let port = arguments.next().and_then(|p| p.parse().ok()).expect("usage: serve PORT NAME=DIRECTORY…");
     let env = Env::real();
     let config = ServerConfig {
         name: "EXAMPLE".into(),
         guid: smb_wire::Guid(env.random()),
-        boot: 1,
+        boot: u32::from_le_bytes(env.random()),
+        journal,
         signing: Protection::Required,
         encryption: Protection::Enabled,
         dialect_min: 0x0202,
@@ -68,10 +79,11 @@ async fn main() -> std::io::Result<()> {
             read_only: false,
             encrypt: false,
             hidden: false,
-            continuous: false,
+            continuous,
         };
         server.add_share(share).expect("each name once");
     }
+    server.restore_opens().await;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await?;
     println!("ready");
     loop {

@@ -79,6 +79,11 @@ impl LeaseTable {
         Ok(joined)
     }
 
+    /// A lease from before the server was started again.
+    pub(crate) fn restore(&self, id: LeaseId, leased: LeasedFile) {
+        self.0.lock().insert(id, leased);
+    }
+
     /// Forgets a lease whose last open has left.
     pub(crate) fn forget(&self, id: LeaseId) {
         let mut leases = self.0.lock();

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use smb_wire::Guid;
 use vfs::Vfs;
 
+use crate::journal::OpenJournal;
+
 /// Whether messages are signed (encrypted) and whether a client that does not is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protection {
@@ -26,6 +28,8 @@ pub struct ServerConfig {
     pub guid: Guid,
     /// Counts the server's starts: part of every persistent FileId, so that none is met again after a restart.
     pub boot: u32,
+    /// Where persistent opens are kept; without it there are none.
+    pub journal: Option<Arc<dyn OpenJournal>>,
     /// Signing; [`Protection::Off`] means the same as enabled: SMB2 always allows it.
     pub signing: Protection,
     /// Encryption.

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use env::Moment;
+use smb_wire::Guid;
 use smb_wire::msg::LeaseState;
 
 use crate::Server;
@@ -52,6 +53,17 @@ pub(crate) struct Durable {
     absences: u64,
 }
 
+impl Durable {
+    /// The number of an absence that began before the server was started again.
+    pub(crate) const FIRST_ABSENCE: u64 = 1;
+
+    /// Of an open whose client is away since before the server was started again.
+    pub(crate) fn away(kept: Kept, timeout: Duration) -> Durable {
+        let presence = Presence::Away(Durable::FIRST_ABSENCE);
+        Durable { kept, timeout, presence, absences: Durable::FIRST_ABSENCE }
+    }
+}
+
 /// How a session ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SessionEnd {
@@ -65,6 +77,8 @@ pub(crate) enum SessionEnd {
 pub(crate) const DURABLE_TIMEOUT: Duration = Duration::from_secs(120);
 /// The most that a client may ask for (MS-SMB2 3.3.5.9.10, 3.3.5.15.9).
 pub(crate) const TIMEOUT_MAX: Duration = Duration::from_secs(300);
+/// A resilient open that asks for no time (MS-SMB2 3.3.5.15.9, what Windows gives).
+pub(crate) const RESILIENT_DEFAULT: Duration = Duration::from_secs(120);
 /// What one gets that asks for no time (MS-SMB2 3.3.5.9.10 <344>).
 pub(crate) const TIMEOUT_DEFAULT: Duration = Duration::from_secs(180);
 
@@ -127,6 +141,7 @@ impl Server {
         }
         self.opens.remove(open.persistent);
         self.creates.forget(open);
+        self.forget_stored(open);
         Some(Loose::new(self, Arc::clone(open)))
     }
 
@@ -148,6 +163,16 @@ impl Server {
                 open.close().await;
             }
         }
+    }
+
+    /// The persistent open of an absent client that a CREATE of this name made.
+    pub(crate) fn find_persistent(&self, create_guid: Guid) -> Option<Arc<Open>> {
+        let is_it = |open: &Arc<Open>| {
+            open.created.create_guid == Some(create_guid)
+                && open.durable.lock().kept == Kept::Persistent
+                && open.is_away()
+        };
+        self.opens.all().into_iter().find(is_it)
     }
 
     /// Disconnects an open that stays without its connection, and starts its time; false for one that does not stay.

@@ -35,7 +35,7 @@ use smb_wire::{AccessMask, NtStatus};
 use tokio::sync::{Mutex as AsyncMutex, MutexGuard, Notify, oneshot};
 use vfs::{FileKey, StreamName, VfsPath};
 
-use self::caching::{Caching, Contention, Held, HolderId, LeaseId, Operation, Situation, Wish};
+use self::caching::{Restored, Caching, Contention, Held, HolderId, LeaseId, Operation, Situation, Wish};
 use self::locks::{LockRange, LockRefusal, LockTable};
 use self::share_mode::ShareMode;
 use crate::namespace::{Namespace, Snapshot};
@@ -237,6 +237,29 @@ impl FileTable {
         }
     }
 
+    /// Adds an open that was there before the server was started again, with all that it had.
+    pub(crate) fn restore(
+        &self,
+        id: FileKey,
+        mut member: Member,
+        caching: Option<Restored>,
+        locks: Vec<(LockRange, bool)>,
+    ) -> Joined {
+        let mut files = self.by_id.lock();
+        let file = Arc::clone(files.entry(id).or_insert_with(|| Arc::new(FileState::new(id))));
+        let mut state = file.state.lock();
+        let at = state.stream_entry(&member.stream);
+        let entry = &mut state.streams[at];
+        let held = caching.map(|c| (c.id, entry.caching.restore(c)));
+        member.holder = caching.map(|c| c.id);
+        entry.stream.with_locks(|t| t.restore(member.open, locks));
+        entry.show();
+        let stream = Arc::clone(&entry.stream);
+        state.members.push(member);
+        drop(state);
+        Joined { file, stream, caching: held }
+    }
+
     /// Takes an open out of its file, with its locks (MS-FSA 2.1.5.4). When it is true, the file is to be removed from
     /// the backend under [`FileState::removal`], and [`FileTable::removed`] to be called. Also whether its lease is gone.
     pub(crate) fn leave(&self, file: &Arc<FileState>, stream: &StreamState, open: u64) -> Left {
@@ -412,13 +435,18 @@ impl State {
         }
     }
 
+    /// Where a stream is among those that are open.
+    fn stream_entry(&mut self, name: &Option<Arc<str>>) -> usize {
+        self.streams.iter().position(|e| e.name == *name).unwrap_or_else(|| {
+            let stream = Arc::new(StreamState::new(name.is_some()));
+            self.streams.push(StreamEntry { name: name.clone(), stream, caching: Caching::default() });
+            self.streams.len() - 1
+        })
+    }
+
     /// Adds a member that was admitted, and grants it what it asks for.
     fn add(&mut self, file: &Arc<FileState>, mut member: Member, joining: Joining) -> Joined {
-        let at = self.streams.iter().position(|e| e.name == member.stream).unwrap_or_else(|| {
-            let stream = Arc::new(StreamState::new(member.stream.is_some()));
-            self.streams.push(StreamEntry { name: member.stream.clone(), stream, caching: Caching::default() });
-            self.streams.len() - 1
-        });
+        let at = self.stream_entry(&member.stream);
         let own = match joining.wish {
             Wish::Lease(l) => Some(HolderId::Lease(l.id)),
             _ => None,
@@ -601,6 +629,17 @@ impl FileState {
         state.members.iter().find(|m| m.open == open).map(|m| (Arc::clone(&m.share), m.path.clone()))
     }
 
+    /// The name of the stream that an open is of.
+    pub(crate) fn stream_of(&self, open: u64) -> Option<Arc<str>> {
+        self.state.lock().members.iter().find(|m| m.open == open)?.stream.clone()
+    }
+
+    /// Whether an open takes the file with it when it is closed.
+    pub(crate) fn deletes_on_close(&self, open: u64) -> bool {
+        let state = self.state.lock();
+        state.delete_pending.is_some() || state.members.iter().any(|m| m.open == open && m.delete_on_close)
+    }
+
     /// Which file it is.
     pub(crate) fn id(&self) -> FileKey {
         self.id
@@ -746,6 +785,11 @@ impl StreamState {
     pub(crate) fn is_cached_by_others(&self, token: u64) -> bool {
         let by = self.cached_by.load(Ordering::Acquire);
         by != 0 && by != token
+    }
+
+    /// The byte-range locks that an open holds, in order: offset, length, exclusive.
+    pub(crate) fn locks_held_by(&self, open: u64) -> Vec<(u64, u64, bool)> {
+        self.locks.lock().list(open)
     }
 
     /// Byte-range locks that an open holds.

@@ -28,6 +28,7 @@ mod durable;
 mod files;
 mod identity;
 mod inbox;
+mod journal;
 mod namespace;
 mod open;
 mod opens;
@@ -42,6 +43,7 @@ mod status;
 mod transport;
 
 pub use config::{Interface, Interfaces, Limits, Protection, ServerConfig, ShareConfig};
+pub use journal::{CachingRecord, FileJournal, JournalResult, OpenJournal, OpenRecord};
 pub use connection::{ConnectionError, Credits};
 pub use server::{ChannelInfo, OpenInfo, Server, SessionInfo, ShareError, ShareInfo, Totals, TransportKind};
 pub use transport::{Admitted, SetupEnded};

@@ -25,7 +25,7 @@ use crate::files::caching::HolderId;
 use crate::files::{FileState, Joined, StreamState};
 use crate::pipes::Pipe;
 use crate::session::Session;
-use crate::share::{OpenCounted, Tree};
+use crate::share::{OpenCounted, Share, Tree};
 
 /// An open of a file, directory or pipe (MS-SMB2 3.3.1.10).
 ///
@@ -213,6 +213,31 @@ impl Open {
             tree_id: AtomicU32::new(owner.tree.id),
             _counted: OpenCounted::new(&owner.tree.share),
             owner: Mutex::new(Some(owner)),
+            access,
+            target,
+            sequence,
+            created,
+            durable: Mutex::default(),
+            replayable: AtomicBool::new(false),
+            lock_sequences: Mutex::default(),
+        }
+    }
+
+    /// An open whose client is away, from before the server was started again.
+    pub(crate) fn absent(
+        persistent: u64,
+        share: &Share,
+        access: u32,
+        target: OpenTarget,
+        sequence: Sequence,
+        created: Created,
+    ) -> Open {
+        Open {
+            persistent,
+            volatile: AtomicU64::new(0),
+            tree_id: AtomicU32::new(0),
+            _counted: OpenCounted::new(share),
+            owner: Mutex::new(None),
             access,
             target,
             sequence,

@@ -88,6 +88,13 @@ impl Drop for Reserved {
 }
 
 impl CreateTable {
+    /// The name of an open from before the server was started again.
+    pub(crate) fn restore(&self, open: &Open) {
+        if let Some(create) = open.created.create_guid {
+            self.0.lock().insert((open.created.client, create), State::Done(open.persistent));
+        }
+    }
+
     /// An open is closed: its name is free.
     pub(crate) fn forget(&self, open: &Open) {
         let Some(create) = open.created.create_guid else { return };

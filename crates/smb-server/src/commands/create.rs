@@ -402,7 +402,7 @@ impl<'a> Plan<'a> {
         }?;
         server.send_breaks(&joined.file, &notices);
         let node = Arc::clone(&found.opened.node);
-        let target = OpenTarget::File(FileOpen::new(node, joined, self.q.create_options));
+        let target = OpenTarget::File(FileOpen::new(node, joined, self.options()));
         let owner = Owner { session: Arc::clone(&self.r.session), tree: Arc::clone(&self.r.tree) };
         let sequence = Sequence::new(self.r.header.channel_sequence());
         let access = found.granted.bits();
@@ -647,6 +647,12 @@ impl<'a> Plan<'a> {
             self.r.server.opens.remove(open.persistent);
             Plan::give_up(loose, found.opened.created).await;
             return Err(NtStatus::INSUFFICIENT_RESOURCES);
+        }
+        if let Err(s) = self.r.server.store_open(&open).await {
+            self.r.session.remove_open(open.persistent);
+            self.r.server.opens.remove(open.persistent);
+            Plan::give_up(loose, found.opened.created).await;
+            return Err(s);
         }
         if let Some(reserved) = reserved {
             reserved.made(open.persistent);

@@ -9,12 +9,14 @@ mod pipe;
 mod ranges;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use smb_wire::fscc::CompressionFormat;
 use smb_wire::ioctl::{ObjectIdBuffer, SnapshotArray};
 use smb_wire::msg::{FsctlCode, IoctlFlags, IoctlRequest, IoctlResponse};
 use smb_wire::{AccessMask, Decode, Guid, NtStatus};
 
+use crate::durable::{Kept, RESILIENT_DEFAULT, TIMEOUT_MAX};
 use crate::open::{FileOpen, Open, Pass};
 use crate::request::{Reply, Request};
 
@@ -124,8 +126,7 @@ async fn of_file(
         }
         // MS-FSA 2.1.5.10.14: no reparse points.
         F::GET_REPARSE_POINT | F::DELETE_REPARSE_POINT => Err(NtStatus::NOT_A_REPARSE_POINT),
-        // MS-SMB2 3.3.5.15.9: resilient handles are not there yet, and the client goes on without.
-        F::LMR_REQUEST_RESILIENCY => Err(NtStatus::INVALID_DEVICE_REQUEST),
+        F::LMR_REQUEST_RESILIENCY => resiliency(r, open, q.input),
         _ => Err(NtStatus::INVALID_DEVICE_REQUEST),
     }
 }
@@ -140,6 +141,23 @@ fn object_id(f: &FileOpen) -> ObjectIdBuffer {
         birth_object_id: object,
         domain_id: Guid::default(),
     }
+}
+
+/// MS-SMB2 3.3.5.15.9: the open stays without its connection, for the time that the client asks.
+fn resiliency(r: &Request, open: &Open, input: &[u8]) -> Result<Output, NtStatus> {
+    if r.facts.dialect == 0x0202 {
+        return Err(NtStatus::INVALID_DEVICE_REQUEST);
+    }
+    let timeout = input.first_chunk::<8>().ok_or(NtStatus::INVALID_PARAMETER)?;
+    let ms = u32::from_le_bytes([timeout[0], timeout[1], timeout[2], timeout[3]]);
+    let asked = Duration::from_millis(ms.into());
+    if asked > TIMEOUT_MAX {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    let mut durable = open.durable.lock();
+    durable.kept = Kept::Resilient;
+    durable.timeout = if ms == 0 { RESILIENT_DEFAULT } else { asked };
+    Ok(Output::none())
 }
 
 fn set_compression(open: &Open, input: &[u8]) -> Result<Output, NtStatus> {

@@ -55,6 +55,7 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
     if verifies {
         open.lock_sequences.lock().note(q.lock_sequence);
     }
+    r.server.store_open(&open).await?;
     Ok(Reply::ok(&LockResponse {}))
 }
 

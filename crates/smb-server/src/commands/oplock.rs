@@ -13,15 +13,15 @@ use crate::request::{Reply, Request};
 /// Handles an OPLOCK_BREAK.
 pub(crate) async fn handle(r: Request) -> Reply {
     let result = match is_lease_break(&r.message) {
-        Ok(true) => lease(&r),
-        Ok(false) => oplock(&r),
+        Ok(true) => lease(&r).await,
+        Ok(false) => oplock(&r).await,
         Err(_) => Err(NtStatus::INVALID_PARAMETER),
     };
     result.into()
 }
 
 /// MS-SMB2 3.3.5.22.1.
-fn oplock(r: &Request) -> Result<Reply, NtStatus> {
+async fn oplock(r: &Request) -> Result<Reply, NtStatus> {
     let q = OplockBreak::decode(&r.message).map_err(|_| NtStatus::INVALID_PARAMETER)?;
     let open = r.open(q.file_id)?;
     let f = open.file().ok_or(NtStatus::INVALID_OPLOCK_PROTOCOL)?;
@@ -46,6 +46,7 @@ fn oplock(r: &Request) -> Result<Reply, NtStatus> {
         Ok(more) => {
             let level = if more.is_some() { OplockLevel::NONE } else { level_of(kept) };
             r.server.send_breaks(&f.file, more.as_slice());
+            r.server.store_open(&open).await?;
             Ok(Reply::ok(&OplockBreak { oplock_level: level, file_id: open.id() }))
         }
         Err(Refused::TooMuch) => {
@@ -57,7 +58,7 @@ fn oplock(r: &Request) -> Result<Reply, NtStatus> {
 }
 
 /// MS-SMB2 3.3.5.22.2.
-fn lease(r: &Request) -> Result<Reply, NtStatus> {
+async fn lease(r: &Request) -> Result<Reply, NtStatus> {
     let q = LeaseBreakAcknowledgment::decode(&r.message).map_err(|_| NtStatus::INVALID_PARAMETER)?;
     let id = LeaseId { client: r.facts.client_guid, key: q.lease_key };
     let leased = r.server.leases.find(id).ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
@@ -70,6 +71,9 @@ fn lease(r: &Request) -> Result<Reply, NtStatus> {
     match leased.file.acknowledge(holder, q.lease_state, r.server.env.moment()) {
         Ok(more) => {
             r.server.send_breaks(&leased.file, more.as_slice());
+            for open in leased.file.opens_of(holder).into_iter().filter_map(|id| r.server.opens.find(id)) {
+                r.server.store_open(&open).await?;
+            }
             Ok(Reply::ok(&LeaseBreakAcknowledgment {
                 flags: LeaseBreakFlags::empty(),
                 lease_key: q.lease_key,

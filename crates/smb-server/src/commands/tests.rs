@@ -77,6 +77,7 @@ impl World {
             name: "TEST".into(),
             guid: Guid([1; 16]),
             boot: 1,
+            journal: None,
             signing: Protection::Enabled,
             encryption: Protection::Enabled,
             dialect_min: 0x0202,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use smb_wire::msg::{
-    ShareCapabilities, ShareFlags, ShareType, TreeConnectRequest, TreeConnectResponse, TreeDisconnectResponse,
+    Capabilities, ShareCapabilities, ShareFlags, ShareType, TreeConnectRequest, TreeConnectResponse, TreeDisconnectResponse,
 };
 use smb_wire::{AccessMask, Decode, NtStatus};
 
@@ -55,12 +55,12 @@ fn try_connect(
     let tree = session
         .add_tree(server.config.limits.trees_per_session, |id| Tree::new(id, Arc::clone(&share), maximal))
         .ok_or(NtStatus::INSUFFICIENT_RESOURCES)?;
-    let mut reply = Reply::ok(&response(&share, maximal));
+    let mut reply = Reply::ok(&response(facts, &share, maximal));
     reply.tree_id = Some(tree.id);
     Ok(reply)
 }
 
-fn response(share: &Share, maximal: u32) -> TreeConnectResponse {
+fn response(facts: &ConnectionFacts, share: &Share, maximal: u32) -> TreeConnectResponse {
     let mut flags = ShareFlags::empty();
     let share_type = match share.vfs() {
         Some(_) => ShareType::DISK,
@@ -73,10 +73,14 @@ fn response(share: &Share, maximal: u32) -> TreeConnectResponse {
     if share.encrypt {
         flags |= ShareFlags::ENCRYPT_DATA;
     }
+    // MS-SMB2 3.3.5.7: only beside the connection's capability, or clients ask for what they do not get.
+    let persistent = facts.server_capabilities & Capabilities::PERSISTENT_HANDLES.bits() != 0;
+    let mut capabilities = ShareCapabilities::empty();
+    capabilities.set(ShareCapabilities::CONTINUOUS_AVAILABILITY, share.continuous && persistent);
     TreeConnectResponse {
         share_type,
         share_flags: flags,
-        capabilities: ShareCapabilities::empty(),
+        capabilities,
         maximal_access: AccessMask::from_bits_retain(maximal),
     }
 }

@@ -169,6 +169,9 @@ impl Engine {
         if dialect >= 0x0300 {
             let offered = Capabilities::from_bits_retain(client_capabilities);
             capabilities |= offered & Capabilities::MULTI_CHANNEL;
+            if self.server.config.journal.is_some() {
+                capabilities |= offered & Capabilities::PERSISTENT_HANDLES;
+            }
         }
         // MS-SMB2 2.2.4: in 3.1.1 encryption is a context, the flag belongs to 3.0 and 3.0.2.
         if matches!(dialect, 0x0300 | 0x0302) && cipher.is_some() {

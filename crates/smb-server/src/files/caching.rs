@@ -127,6 +127,15 @@ pub(crate) struct Held {
     pub(crate) version: LeaseVersion,
 }
 
+/// A holder from before the server was started again.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Restored {
+    pub(crate) id: HolderId,
+    pub(crate) token: u64,
+    pub(crate) state: LeaseState,
+    pub(crate) version: LeaseVersion,
+}
+
 /// Why an acknowledgement is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
@@ -191,14 +200,21 @@ impl Caching {
         self.holders.iter().find(|h| h.id == id).map(Holder::held)
     }
 
-    /// The legacy level that an open's oplock stands for.
-    pub(crate) fn level(&self, id: HolderId) -> OplockLevel {
-        level_of(self.held(id).map_or(NONE, |h| h.state))
-    }
-
-    /// Whether a client still owes an acknowledgement.
-    pub(crate) fn is_breaking(&self) -> bool {
-        self.holders.iter().any(|h| h.breaking.is_some())
+    /// Gives an open what it had before the server was started again; what its holder has.
+    pub(crate) fn restore(&mut self, r: Restored) -> Held {
+        if let Some(holder) = self.holders.iter_mut().find(|h| h.id == r.id) {
+            holder.opens += 1;
+            return holder.held();
+        }
+        let patience = match r.id {
+            HolderId::Oplock(_) => ACKNOWLEDGE_PERSISTENT_OPLOCK,
+            HolderId::Lease(_) => ACKNOWLEDGE_PERSISTENT_LEASE,
+        };
+        let Restored { id, token, state, version } = r;
+        let holder = Holder { id, token, state, breaking: None, version, opens: 1, patience };
+        let held = holder.held();
+        self.holders.push(holder);
+        held
     }
 
     /// Breaks what stands in the way of an operation of `by`.

@@ -87,6 +87,18 @@ impl LockTable {
         self.held.iter().filter(|l| l.owner == owner).count()
     }
 
+    /// What an open holds, in order: offset, length, exclusive.
+    pub(crate) fn list(&self, owner: u64) -> Vec<(u64, u64, bool)> {
+        let mine = self.held.iter().filter(|l| l.owner == owner);
+        mine.map(|l| (l.range.offset, l.range.length, l.exclusive)).collect()
+    }
+
+    /// Gives an open what it held before the server was started again.
+    pub(crate) fn restore(&mut self, owner: u64, locks: Vec<(LockRange, bool)>) {
+        let room = HELD_MAX.saturating_sub(self.held.len());
+        self.held.extend(locks.into_iter().take(room).map(|(range, exclusive)| Lock { owner, range, exclusive }));
+    }
+
     /// Takes a lock if nothing is in the way.
     pub(crate) fn try_lock(
         &mut self,

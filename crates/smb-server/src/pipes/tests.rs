@@ -163,7 +163,7 @@ async fn reads_wait() {
         pipe.write(&call[10..]).expect("the rest");
     });
     assert!(read.is_ok());
-    assert_eq!(r.pending.inbox.take_pending().len(), 1, "announced once");
+    assert!(r.pending.inbox.take_pending().is_empty(), "announced once");
     let (read, ()) = tokio::join!(pipe.read(&r, 4096), async { r.cancel.cancel() });
     assert_eq!(read.err(), Some(NtStatus::CANCELLED));
     let r = w.request(&EchoRequest {});

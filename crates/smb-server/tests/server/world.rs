@@ -60,6 +60,7 @@ impl World {
             name: "WORLD".into(),
             guid: smb_wire::Guid([7; 16]),
             boot: 1,
+            journal: None,
             signing: Protection::Enabled,
             encryption: Protection::Enabled,
             dialect_min: 0x0202,

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use smb_wire::context::{CreateContexts, DurableFlags, DurableResponseV2, Lease};
-use smb_wire::msg::{Capabilities, CreateAction, CreateRequest, CreateResponse, LeaseState, OplockLevel};
+use smb_wire::msg::{Capabilities, CreateAction, CreateOptions, CreateRequest, CreateResponse, LeaseState, OplockLevel};
 use smb_wire::context::create::name;
 use smb_wire::{AccessMask, Decode, HEADER_LEN, HeaderFlags, NtStatus};
 use vfs::{Kind, FileKey, Stat};
@@ -21,7 +21,7 @@ use crate::files::caching::{
     ACKNOWLEDGE_PERSISTENT_LEASE, ACKNOWLEDGE_PERSISTENT_OPLOCK, HolderId, LeaseId, LeaseVersion, LeaseWish,
     Wish, level_of,
 };
-use crate::open::{Created, Open};
+use crate::open::{Created, Open, Owner};
 use crate::replay::{Named, Reserved};
 use crate::request::{Reply, Request};
 
@@ -70,10 +70,19 @@ impl Plan<'_> {
             app_instance: self.wanted.app_instance,
             desired_access: self.q.desired_access.bits(),
             share_access: self.q.share_access.bits(),
-            options: self.q.create_options.bits(),
+            options: self.options().bits(),
             action,
             user: Some(self.r.session.user.sid),
         }
+    }
+
+    /// The CreateOptions that count: on a continuously available share every write is durable before it is answered
+    /// (MS-SMB2 3.3.5.9).
+    pub(super) fn options(&self) -> CreateOptions {
+        let persistent = Capabilities::PERSISTENT_HANDLES.bits();
+        let through =
+            self.r.tree.share.continuous && self.r.facts.server_capabilities & persistent != 0;
+        self.q.create_options | if through { CreateOptions::WRITE_THROUGH } else { CreateOptions::empty() }
     }
 
     fn wants_persistent(&self) -> bool {
@@ -97,6 +106,12 @@ impl Plan<'_> {
     pub(super) fn replayed(&self) -> Result<Replayed, NtStatus> {
         let Some(durable) = self.wanted.durable_v2 else { return Ok(Replayed::New(None)) };
         let is_replay = self.r.header.flags.contains(HeaderFlags::REPLAY) && self.r.facts.dialect >= 0x0300;
+        if is_replay
+            && self.wants_persistent()
+            && let Some(open) = self.r.server.find_persistent(durable.create_guid)
+        {
+            return self.take_over(&open).map(|()| Replayed::Answer(open));
+        }
         match self.r.server.name_create(self.r.facts.client_guid, durable.create_guid) {
             Named::New(reserved) => Ok(Replayed::New(Some(reserved))),
             Named::Running if is_replay => Err(NtStatus::FILE_NOT_AVAILABLE),
@@ -105,6 +120,24 @@ impl Plan<'_> {
             Named::Made(_) if !is_replay => Err(NtStatus::DUPLICATE_OBJECTID),
             Named::Made(open) => self.check_replay(&open).map(|()| Replayed::Answer(open)),
         }
+    }
+
+    /// MS-SMB2 3.3.5.9: a replayed CREATE finds the persistent open of a client that is away, after the server was started
+    /// again for example, and takes it over.
+    fn take_over(&self, open: &Open) -> Result<(), NtStatus> {
+        if open.created.user != Some(self.r.session.user.sid) {
+            return Err(NtStatus::ACCESS_DENIED);
+        }
+        let asked = self.created(open.created.action);
+        let facts = |c: &Created| (c.options, c.desired_access, c.share_access);
+        if facts(&asked) != facts(&open.created) {
+            return Err(NtStatus::CONTEXT_MISMATCH);
+        }
+        let owner = Owner { session: Arc::clone(&self.r.session), tree: Arc::clone(&self.r.tree) };
+        let limit = self.r.server.config.limits.opens_per_session;
+        let taken = open.reconnect(owner, self.r.server.opens.number())
+            && self.r.session.add_open(limit, open.persistent, &self.r.tree);
+        if taken { Ok(()) } else { Err(NtStatus::FILE_NOT_AVAILABLE) }
     }
 
     fn check_replay(&self, open: &Open) -> Result<(), NtStatus> {

@@ -48,7 +48,10 @@ pub(super) async fn run(
 fn find(r: &Request, wanted: Reconnect) -> Option<Arc<Open>> {
     match wanted {
         Reconnect::V1(id) => r.server.opens.find(id.persistent),
-        Reconnect::V2(q) => r.server.opens.find(q.file_id.persistent),
+        Reconnect::V2(q) => r.server.opens.find(q.file_id.persistent).or_else(|| {
+            let persistent = q.flags.contains(DurableFlags::PERSISTENT) && r.tree.share.continuous;
+            persistent.then(|| r.server.find_persistent(q.create_guid))?
+        }),
     }
 }
 

@@ -1,0 +1,317 @@
+//! Persistent opens on stable storage (MS-SMB2 3.3.1.10 Open.IsPersistent): what survives a crash of the server.
+//!
+//! [`OpenRecord`] is all that a persistent open is. An [`OpenJournal`] has the record on stable storage before the reply
+//! of the CREATE, LOCK, lease acknowledgement or SET_INFO that changed it; READs and WRITEs write no record. A CLOSE
+//! takes the record out without waiting for that: after a crash at that moment the file has one open more until its time
+//! is over.
+//!
+//! [`FileJournal`] is a file on this machine. A cluster brings another implementation, which moves with the owner of the
+//! file system.
+
+mod file;
+
+pub use file::FileJournal;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use env::BoxFuture;
+use serde::{Deserialize, Serialize};
+use smb_wire::msg::{CreateAction, LeaseState, OplockLevel};
+use smb_wire::security::Sid;
+use smb_wire::{AccessMask, Guid, NtStatus, ShareAccess};
+use vfs::{FileKey, Kind, OpenMode, OpenRequest, Opened, Rights, StreamName, VfsPath};
+
+use crate::Server;
+use crate::breaks::LeasedFile;
+use crate::durable::{Durable, Kept};
+use crate::files::caching::{HolderId, LeaseId, LeaseVersion, Restored, level_of, state_of};
+use crate::files::locks::LockRange;
+use crate::files::share_mode::ShareMode;
+use crate::files::{Looks, Member};
+use crate::open::{AppInstance, Created, FileOpen, LockSequences, Open, OpenTarget, Sequence};
+use crate::share::Share;
+
+/// Why a record is not stored.
+pub type JournalResult = Result<(), std::io::Error>;
+
+/// Where records of persistent opens are kept.
+pub trait OpenJournal: Send + Sync + std::fmt::Debug {
+    /// Stores a record in place of the one with the same id; complete once it is on stable storage. The call itself
+    /// begins the work: it goes on when the future is dropped.
+    fn put(&self, record: &OpenRecord) -> BoxFuture<JournalResult>;
+
+    /// Forgets a record, soon.
+    fn remove(&self, id: u64);
+
+    /// All records, as they were when the journal was opened. Each is given out once.
+    fn take_all(&self) -> Vec<OpenRecord>;
+}
+
+/// All that a persistent open is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenRecord {
+    /// The persistent half of its FileId.
+    pub id: u64,
+    /// The share's name.
+    pub share: String,
+    /// The path in the share, with backslashes.
+    pub path: String,
+    /// The stream's name.
+    pub stream: Option<String>,
+    /// FileKey: volume and file, as hexadecimal numbers.
+    pub file: (String, String),
+    /// It is an open of a directory.
+    pub directory: bool,
+    /// ClientGuid of the connection that made it.
+    pub client: [u8; 16],
+    /// The client's name for its CREATE.
+    pub create_guid: [u8; 16],
+    /// The user's SID.
+    pub user: Vec<u8>,
+    /// AppInstanceId.
+    pub app_instance: Option<[u8; 16]>,
+    /// AppInstanceVersion, high and low half.
+    pub app_version: Option<(u64, u64)>,
+    /// DesiredAccess of the CREATE.
+    pub desired_access: u32,
+    /// Granted access.
+    pub access: u32,
+    /// ShareAccess of the CREATE.
+    pub share_access: u32,
+    /// CreateOptions of the CREATE.
+    pub options: u32,
+    /// CreateAction of its answer.
+    pub action: u32,
+    /// How long it is kept without a connection, in ms.
+    pub timeout_ms: u64,
+    /// It deletes its file when it is closed.
+    pub delete_on_close: bool,
+    /// What the client may cache: a lease, or the oplock level.
+    pub caching: Option<CachingRecord>,
+    /// Byte-range locks: offset, length, exclusive; in order.
+    pub locks: Vec<(u64, u64, bool)>,
+    /// Numbers of the LOCK requests carried out (MS-SMB2 3.3.1.10 LockSequenceArray).
+    pub lock_sequences: Vec<u8>,
+}
+
+/// Caching rights in a record.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CachingRecord {
+    /// An oplock of this level.
+    Oplock(u8),
+    /// A lease.
+    Lease {
+        /// LeaseKey.
+        key: [u8; 16],
+        /// LeaseState.
+        state: u32,
+        /// Version 2: epoch and ParentLeaseKey.
+        v2: Option<(u16, Option<[u8; 16]>)>,
+    },
+}
+
+impl Open {
+    /// The record of a persistent open; `None` for others.
+    pub(crate) fn record(&self) -> Option<OpenRecord> {
+        let durable = *self.durable.lock();
+        let f = self.file()?;
+        if durable.kept != Kept::Persistent {
+            return None;
+        }
+        let (share, path) = f.file.place_of(self.persistent)?;
+        let key = f.file.id();
+        let app = self.created.app_instance;
+        Some(OpenRecord {
+            id: self.persistent,
+            share: share.name.clone(),
+            path: path.to_string(),
+            stream: f.file.stream_of(self.persistent).map(|name| name.to_string()),
+            file: (format!("{:x}", key.volume), format!("{:x}", key.file)),
+            directory: f.node.kind() == Kind::Directory,
+            client: self.created.client.0,
+            create_guid: self.created.create_guid.unwrap_or_default().0,
+            user: self.created.user.map(encoded).unwrap_or_default(),
+            app_instance: app.map(|a| a.id.0),
+            app_version: app.and_then(|a| a.version),
+            desired_access: self.created.desired_access,
+            access: self.access,
+            share_access: self.created.share_access,
+            options: self.created.options,
+            action: self.created.action.0,
+            timeout_ms: durable.timeout.as_millis() as u64,
+            delete_on_close: f.file.deletes_on_close(self.persistent),
+            caching: f.holder.and_then(|id| caching_record(id, f)),
+            locks: f.stream.locks_held_by(self.persistent),
+            lock_sequences: self.lock_sequences.lock().bytes().to_vec(),
+        })
+    }
+}
+
+fn encoded(sid: Sid) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(sid.len());
+    sid.encode(&mut bytes);
+    bytes
+}
+
+fn caching_record(id: HolderId, f: &FileOpen) -> Option<CachingRecord> {
+    let held = f.file.held(id)?;
+    Some(match id {
+        HolderId::Oplock(_) => CachingRecord::Oplock(level_of(held.state).0),
+        HolderId::Lease(lease) => CachingRecord::Lease {
+            key: lease.key.0,
+            state: held.state.bits(),
+            v2: match held.version {
+                LeaseVersion::V1 => None,
+                LeaseVersion::V2 { parent, epoch } => Some((epoch, parent.map(|p| p.0))),
+            },
+        },
+    })
+}
+
+impl Server {
+    /// Stores what a persistent open is now, before its request is answered; nothing for others.
+    ///
+    /// # Errors
+    /// INSUFFICIENT_RESOURCES when it cannot be stored (the log has the reason).
+    pub(crate) async fn store_open(&self, open: &Open) -> Result<(), NtStatus> {
+        let Some(journal) = &self.config.journal else { return Ok(()) };
+        let Some(record) = open.record() else { return Ok(()) };
+        journal.put(&record).await.map_err(|e| {
+            tracing::error!("a persistent open cannot be stored: {e}");
+            NtStatus::INSUFFICIENT_RESOURCES
+        })
+    }
+
+    /// Forgets the record of an open that is closed.
+    pub(crate) fn forget_stored(&self, open: &Open) {
+        if let Some(journal) = &self.config.journal
+            && open.durable.lock().kept == Kept::Persistent
+        {
+            journal.remove(open.persistent);
+        }
+    }
+
+    /// Brings back the persistent opens that the journal has: after all shares were added, and before connections are
+    /// taken, so that no other open comes first. How many there are, and how many could not be brought back.
+    pub async fn restore_opens(self: &Arc<Self>) -> (usize, usize) {
+        let Some(journal) = self.config.journal.clone() else { return (0, 0) };
+        let (mut restored, mut lost) = (0, 0);
+        for record in journal.take_all() {
+            match self.restore(&record).await {
+                Ok(()) => restored += 1,
+                Err(why) => {
+                    lost += 1;
+                    tracing::warn!(share = ?record.share, path = ?record.path,
+                        "a persistent open is lost: {why}");
+                    journal.remove(record.id);
+                }
+            }
+        }
+        (restored, lost)
+    }
+
+    async fn restore(self: &Arc<Self>, record: &OpenRecord) -> Result<(), &'static str> {
+        let share = self.share(&record.share).filter(|s| s.continuous);
+        let share = share.ok_or("there is no such share, or it is not continuously available")?;
+        let opened = open_again(&share, record).await?;
+        let access = AccessMask::from_bits_retain(record.access);
+        let id = holder_of(record);
+        let token = self.opens.number();
+        let stream = record.stream.as_deref().and_then(|s| StreamName::new(s).ok());
+        let member = Member {
+            open: record.id,
+            stream: stream.as_ref().map(|s| Arc::clone(s.folded())),
+            mode: ShareMode { access, share: ShareAccess::from_bits_retain(record.share_access) },
+            looks: Looks::of(access),
+            holder: None,
+            share: Arc::clone(&share),
+            path: opened.path.clone(),
+            delete_on_close: record.delete_on_close,
+        };
+        let caching = id.map(|id| Restored { id, token, state: state_in(record), version: version_in(record) });
+        let locks = record.locks.iter().filter_map(|(o, l, x)| Some((LockRange::new(*o, *l)?, *x))).collect();
+        let joined = self.files.restore(opened.node.id(), member, caching, locks);
+        if let Some(HolderId::Lease(lease)) = id {
+            self.leases.restore(lease, LeasedFile { file: Arc::clone(&joined.file), stream: Arc::clone(&joined.stream) });
+        }
+        let options = smb_wire::msg::CreateOptions::from_bits_retain(record.options);
+        let target = OpenTarget::File(FileOpen::new(opened.node, joined, options));
+        let created = created_in(record);
+        let mut open = Open::absent(record.id, &share, record.access, target, Sequence::new(0), created);
+        open.durable = Durable::away(Kept::Persistent, Duration::from_millis(record.timeout_ms)).into();
+        if let Ok(bytes) = record.lock_sequences.as_slice().try_into() {
+            open.lock_sequences = LockSequences::from_bytes(bytes).into();
+        }
+        open.replayable.store(true, Ordering::Relaxed);
+        let open = Arc::new(open);
+        self.opens.insert(Arc::clone(&open));
+        self.creates.restore(&open);
+        // Its time begins again: nobody could come back while the server was down.
+        self.expire_later(&open, Durable::FIRST_ABSENCE, Duration::from_millis(record.timeout_ms));
+        Ok(())
+    }
+}
+
+/// Opens a record's file by its path, and makes sure that it is the same file.
+async fn open_again(share: &Share, record: &OpenRecord) -> Result<Opened, &'static str> {
+    let vfs = share.vfs().ok_or("the share has no files")?;
+    let path = VfsPath::parse(&record.path).map_err(|_| "its path is not valid")?;
+    let access = AccessMask::from_bits_retain(record.access);
+    let writes = access.intersects(AccessMask::WRITE_DATA | AccessMask::APPEND_DATA) && !record.directory;
+    let request = OpenRequest {
+        path,
+        stream: record.stream.as_deref().and_then(|s| StreamName::new(s).ok()),
+        mode: OpenMode::Open,
+        kind: Some(if record.directory { Kind::Directory } else { Kind::File }),
+        rights: Rights { read: true, write: writes },
+        attributes: vfs::Attributes::empty(),
+        security: None,
+        extended_attributes: Vec::new(),
+    };
+    let opened =
+        vfs.open(&env::Ctx::default(), request).wait().await.map_err(|_| "its file cannot be opened")?;
+    let number = |text: &str| u128::from_str_radix(text, 16).unwrap_or_default();
+    let key = FileKey { volume: number(&record.file.0), file: number(&record.file.1) };
+    if opened.node.id() == key { Ok(opened) } else { Err("another file has its name") }
+}
+
+fn holder_of(record: &OpenRecord) -> Option<HolderId> {
+    Some(match record.caching.as_ref()? {
+        CachingRecord::Oplock(_) => HolderId::Oplock(record.id),
+        CachingRecord::Lease { key, .. } => {
+            HolderId::Lease(LeaseId { client: Guid(record.client), key: Guid(*key) })
+        }
+    })
+}
+
+fn state_in(record: &OpenRecord) -> LeaseState {
+    match &record.caching {
+        Some(CachingRecord::Oplock(level)) => state_of(OplockLevel(*level)),
+        Some(CachingRecord::Lease { state, .. }) => LeaseState::from_bits_retain(*state),
+        None => LeaseState::empty(),
+    }
+}
+
+fn version_in(record: &OpenRecord) -> LeaseVersion {
+    match &record.caching {
+        Some(CachingRecord::Lease { v2: Some((epoch, parent)), .. }) => {
+            LeaseVersion::V2 { parent: parent.map(Guid), epoch: *epoch }
+        }
+        _ => LeaseVersion::V1,
+    }
+}
+
+fn created_in(record: &OpenRecord) -> Created {
+    Created {
+        client: Guid(record.client),
+        create_guid: Some(Guid(record.create_guid)),
+        app_instance: record.app_instance.map(|id| AppInstance { id: Guid(id), version: record.app_version }),
+        desired_access: record.desired_access,
+        share_access: record.share_access,
+        options: record.options,
+        action: CreateAction(record.action),
+        user: Sid::decode(&record.user).ok(),
+    }
+}

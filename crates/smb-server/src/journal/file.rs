@@ -1,0 +1,331 @@
+//! A journal in one file of this machine.
+//!
+//! ```text
+//! 0   8 bytes   "CWOPENS1"
+//! 8   records, one after the other:
+//!     0  u32 LE   length of the text
+//!     4  u32 LE   CRC32C of the text
+//!     8  text     JSON: {"Put": OpenRecord} or {"Remove": id}
+//! ```
+//!
+//! Records are appended by one thread, which writes all that wait and syncs once: many opens share one sync. What a crash
+//! leaves half written at the end is cut off when the file is opened; nothing behind it was acknowledged. When most of the
+//! file is out of date, it is written anew beside and renamed.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use env::BoxFuture;
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
+
+use super::{JournalResult, OpenJournal, OpenRecord};
+
+const MAGIC: &[u8; 8] = b"CWOPENS1";
+/// The longest record that is believed, in bytes.
+const RECORD_MAX: u32 = 1 << 20;
+/// A file shorter than this is not written anew, in bytes.
+const COMPACT_MIN: u64 = 1 << 20;
+/// Changes that go into one write at most.
+const BATCH: usize = 1024;
+
+#[derive(Serialize, Deserialize)]
+enum Entry {
+    Put(Box<OpenRecord>),
+    Remove(u64),
+}
+
+/// One change and its answer.
+#[derive(Debug)]
+struct Change {
+    id: u64,
+    /// `None` removes.
+    record: Option<Vec<u8>>,
+    done: Option<oneshot::Sender<JournalResult>>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct FileJournal {
+    changes: Sender<Change>,
+    found: Mutex<Vec<OpenRecord>>,
+}
+
+impl FileJournal {
+    /// Opens the journal at `path`, making it when there is none. Blocks: call it at start.
+    ///
+    /// # Errors
+    /// The system's; InvalidData when the file is something else.
+    pub fn open(path: &Path) -> io::Result<Arc<FileJournal>> {
+        let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        let (records, end) = read(&mut file)?;
+        file.set_len(end)?;
+        file.seek(SeekFrom::Start(end))?;
+        if end == 0 {
+            file.write_all(MAGIC)?;
+        }
+        file.sync_all()?;
+        sync_folder(path)?;
+        let live = records.iter().map(|(id, r)| (*id, frame(&put_text(r)))).collect();
+        let length = end.max(MAGIC.len() as u64);
+        let writer = Writer { path: path.to_owned(), file, length, live, failed: None };
+        let (changes, receiver) = channel();
+        std::thread::Builder::new().name("open-journal".into()).spawn(move || writer.run(&receiver))?;
+        Ok(Arc::new(FileJournal { changes, found: Mutex::new(records.into_values().collect()) }))
+    }
+}
+
+impl OpenJournal for FileJournal {
+    fn put(&self, record: &OpenRecord) -> BoxFuture<JournalResult> {
+        let (done, wait) = oneshot::channel();
+        let change = Change { id: record.id, record: Some(frame(&put_text(record))), done: Some(done) };
+        let sent = self.changes.send(change).is_ok();
+        Box::pin(async move {
+            let gone = || io::Error::other("the journal's thread has ended");
+            if sent { wait.await.unwrap_or_else(|_| Err(gone())) } else { Err(gone()) }
+        })
+    }
+
+    fn remove(&self, id: u64) {
+        let _ = self.changes.send(Change { id, record: None, done: None });
+    }
+
+    fn take_all(&self) -> Vec<OpenRecord> {
+        std::mem::take(&mut self.found.lock())
+    }
+}
+
+struct Writer {
+    path: PathBuf,
+    file: File,
+    length: u64,
+    /// The newest record of each open, framed.
+    live: BTreeMap<u64, Vec<u8>>,
+    /// A write or sync failed: what is in the file is not known any more.
+    failed: Option<io::ErrorKind>,
+}
+
+impl Writer {
+    fn run(mut self, changes: &Receiver<Change>) {
+        while let Ok(first) = changes.recv() {
+            let more = std::iter::from_fn(|| changes.try_recv().ok()).take(BATCH - 1);
+            let batch: Vec<Change> = std::iter::once(first).chain(more).collect();
+            let result = self.write(&batch);
+            for done in batch.into_iter().filter_map(|c| c.done) {
+                let _ = done.send(result.as_ref().map_err(|e| io::Error::from(e.kind())).copied());
+            }
+        }
+    }
+
+    fn write(&mut self, batch: &[Change]) -> JournalResult {
+        if let Some(kind) = self.failed {
+            return Err(kind.into());
+        }
+        let mut bytes = Vec::new();
+        for change in batch {
+            match &change.record {
+                Some(record) => {
+                    bytes.extend_from_slice(record);
+                    self.live.insert(change.id, record.clone());
+                }
+                None => {
+                    let text = serde_json::to_vec(&Entry::Remove(change.id)).expect("a number is JSON");
+                    bytes.extend_from_slice(&frame(&text));
+                    self.live.remove(&change.id);
+                }
+            }
+        }
+        let result = self.append(&bytes);
+        if let Err(e) = &result {
+            tracing::error!(path = %self.path.display(), "the journal of persistent opens cannot be written: {e}");
+            self.failed = Some(e.kind());
+        }
+        result
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> JournalResult {
+        let live: usize = self.live.values().map(Vec::len).sum();
+        if self.length > COMPACT_MIN && self.length > 4 * live as u64 {
+            return self.compact();
+        }
+        self.file.write_all(bytes)?;
+        self.file.sync_data()?;
+        self.length += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Writes the newest records, and no others, to a new file.
+    fn compact(&mut self) -> JournalResult {
+        let beside = self.path.with_extension("new");
+        let mut file = File::create(&beside)?;
+        let mut bytes = MAGIC.to_vec();
+        self.live.values().for_each(|record| bytes.extend_from_slice(record));
+        file.write_all(&bytes)?;
+        file.sync_all()?;
+        std::fs::rename(&beside, &self.path)?;
+        sync_folder(&self.path)?;
+        (self.file, self.length) = (file, bytes.len() as u64);
+        Ok(())
+    }
+}
+
+fn put_text(record: &OpenRecord) -> Vec<u8> {
+    serde_json::to_vec(&Entry::Put(Box::new(record.clone()))).expect("a record is JSON")
+}
+
+fn frame(text: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(8 + text.len());
+    bytes.extend_from_slice(&(text.len() as u32).to_le_bytes());
+    bytes.extend_from_slice(&crc(text).to_le_bytes());
+    bytes.extend_from_slice(text);
+    bytes
+}
+
+fn crc(text: &[u8]) -> u32 {
+    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, text) as u32
+}
+
+/// The newest records, and where the last whole one ends.
+fn read(file: &mut File) -> io::Result<(BTreeMap<u64, OpenRecord>, u64)> {
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    let mut records = BTreeMap::new();
+    if bytes.is_empty() {
+        return Ok((records, 0));
+    }
+    if !bytes.starts_with(MAGIC) {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "not a journal of persistent opens"));
+    }
+    let mut at = MAGIC.len();
+    while let Some((entry, length)) = entry_at(&bytes[at..]) {
+        match entry {
+            Entry::Put(record) => drop(records.insert(record.id, *record)),
+            Entry::Remove(id) => drop(records.remove(&id)),
+        }
+        at += length;
+    }
+    Ok((records, at as u64))
+}
+
+/// The entry at the start of `bytes` and its length; `None` at the end, or where a crash cut one off.
+fn entry_at(bytes: &[u8]) -> Option<(Entry, usize)> {
+    let word = |at: usize| bytes.get(at..at + 4).and_then(|b| b.try_into().ok()).map(u32::from_le_bytes);
+    let (length, sum) = (word(0)?, word(4)?);
+    if length > RECORD_MAX {
+        return None;
+    }
+    let text = bytes.get(8..8 + length as usize)?;
+    if crc(text) != sum {
+        return None;
+    }
+    Some((serde_json::from_slice(text).ok()?, 8 + text.len()))
+}
+
+fn sync_folder(path: &Path) -> io::Result<()> {
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(folder)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(id: u64) -> OpenRecord {
+        OpenRecord {
+            id,
+            share: "vms".into(),
+            path: format!("disk{id}.vhdx"),
+            stream: None,
+            file: ("1".into(), "ff".into()),
+            directory: false,
+            client: [1; 16],
+            create_guid: [2; 16],
+            user: vec![1, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0],
+            app_instance: None,
+            app_version: None,
+            desired_access: 3,
+            access: 3,
+            share_access: 1,
+            options: 0,
+            action: 1,
+            timeout_ms: 180_000,
+            delete_on_close: false,
+            caching: None,
+            locks: vec![(0, 10, true)],
+            lock_sequences: vec![0xFF; 64],
+        }
+    }
+
+    fn found(path: &Path) -> Vec<u64> {
+        let mut ids: Vec<u64> =
+            FileJournal::open(path).expect("opens").take_all().iter().map(|r| r.id).collect();
+        ids.sort_unstable();
+        ids
+    }
+
+    #[tokio::test]
+    async fn what_was_put_is_found_again() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("opens.journal");
+        let journal = FileJournal::open(&path).expect("made");
+        assert!(journal.take_all().is_empty());
+        for id in [1, 2, 3] {
+            journal.put(&record(id)).await.expect("stored");
+        }
+        journal.remove(2);
+        let changed = OpenRecord { locks: Vec::new(), ..record(3) };
+        journal.put(&changed).await.expect("stored");
+        let again = FileJournal::open(&path).expect("opens");
+        assert_eq!(again.take_all(), [record(1), changed]);
+        assert!(again.take_all().is_empty(), "given out once");
+    }
+
+    /// Cut anywhere: the whole records before the cut are found, and what is put after is found too.
+    #[tokio::test]
+    async fn what_a_crash_cuts_off_was_not_acknowledged() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("opens.journal");
+        let journal = FileJournal::open(&path).expect("made");
+        journal.put(&record(1)).await.expect("stored");
+        let one = std::fs::metadata(&path).expect("there").len();
+        journal.put(&record(2)).await.expect("stored");
+        let whole = std::fs::read(&path).expect("there");
+        for cut in (one..whole.len() as u64).step_by(7) {
+            let path = folder.path().join(format!("cut{cut}"));
+            std::fs::write(&path, &whole[..cut as usize]).expect("room");
+            assert_eq!(found(&path), [1], "cut at {cut}");
+            FileJournal::open(&path).expect("opens").put(&record(9)).await.expect("stored");
+            assert_eq!(found(&path), [1, 9], "cut at {cut}");
+        }
+        let mut rotten = whole.clone();
+        rotten[one as usize + 20] ^= 1;
+        std::fs::write(&path, rotten).expect("room");
+        assert_eq!(found(&path), [1]);
+        std::fs::write(&path, "something else").expect("room");
+        assert!(FileJournal::open(&path).is_err());
+    }
+
+    #[tokio::test]
+    async fn it_does_not_grow_for_ever() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("opens.journal");
+        let journal = FileJournal::open(&path).expect("made");
+        journal.put(&record(1)).await.expect("stored");
+        for n in 0..20 {
+            let all: Vec<_> = (0..500).map(|k| journal.put(&record(100 + n * 500 + k))).collect();
+            for (k, put) in all.into_iter().enumerate() {
+                put.await.expect("stored");
+                journal.remove(100 + n * 500 + k as u64);
+            }
+        }
+        journal.put(&record(2)).await.expect("stored");
+        let length = std::fs::metadata(&path).expect("there").len();
+        assert!(length < 2 * COMPACT_MIN, "{length}");
+        assert_eq!(found(&path), [1, 2]);
+    }
+}
