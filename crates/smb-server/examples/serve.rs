@@ -1,4 +1,5 @@
-//! A server of directories on TCP, in thirty lines of set-up: `serve PORT NAME=DIRECTORY…`. One user, `alice`, with the
+//! A server of directories on TCP, in thirty lines of set-up: `serve PORT NAME=DIRECTORY…`. A name that begins with `-`
+//! (which clients leave out) has access-based enumeration. One user, `alice`, with the
 //! password `correct horse 7`. Signing is required, as in the program's default configuration.
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -11,7 +12,9 @@ use smb_auth::mechanism::{Account, UserLookup};
 use smb_auth::ntlm::NtHash;
 use smb_auth::sid::Sid;
 use smb_auth::users::UserInfo;
-use smb_server::{Interface, Interfaces, Limits, Protection, Server, ServerConfig, ShareConfig};
+use smb_server::{
+    Interface, Interfaces, Limits, Protection, Server, ServerConfig, ShareConfig, ShareProtection,
+};
 use tokio::net::TcpListener;
 use vfs::{HostDir, HostDirOptions};
 
@@ -61,6 +64,7 @@ async fn main() -> std::io::Result<()> {
     for argument in arguments {
         let (name, directory) = argument.split_once('=').expect("a share is NAME=DIRECTORY");
         let vfs = HostDir::open(Path::new(directory), HostDirOptions::default())?;
+        let (access_based_enumeration, name) = name.strip_prefix('-').map_or((false, name), |n| (true, n));
         let share = ShareConfig {
             name: name.into(),
             comment: String::new(),
@@ -70,7 +74,8 @@ async fn main() -> std::io::Result<()> {
             hidden: false,
             continuous: false,
         };
-        server.add_share(share).expect("each name once");
+        let protection = ShareProtection { grants: None, access_based_enumeration };
+        server.add_protected_share(share, protection).expect("each name once");
     }
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await?;
     println!("ready");

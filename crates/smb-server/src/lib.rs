@@ -31,6 +31,7 @@ mod inbox;
 mod namespace;
 mod open;
 mod opens;
+mod permission;
 mod pipes;
 mod replay;
 mod principals;
@@ -43,5 +44,6 @@ mod transport;
 
 pub use config::{Interface, Interfaces, Limits, Protection, ServerConfig, ShareConfig};
 pub use connection::{ConnectionError, Credits};
+pub use permission::{ShareGrant, ShareLevel, ShareProtection};
 pub use server::{ChannelInfo, OpenInfo, Server, SessionInfo, ShareError, ShareInfo, Totals, TransportKind};
 pub use transport::{Admitted, SetupEnded};
