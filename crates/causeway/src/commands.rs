@@ -9,6 +9,7 @@ mod disk;
 mod enclosure;
 mod event;
 mod get;
+pub(crate) mod group;
 mod health;
 mod job;
 mod ls;
@@ -65,12 +66,15 @@ enum Command {
     /// Check a configuration, or print an example
     #[command(subcommand)]
     Config(config::ConfigCommand),
-    /// Add, list and remove shares
+    /// Add, list and remove shares; set who may use them
     #[command(subcommand)]
     Share(share::ShareCommand),
     /// Add, list, change and remove users
     #[command(subcommand)]
     User(user::UserCommand),
+    /// Add, list, fill and remove groups of users
+    #[command(subcommand)]
+    Group(group::GroupCommand),
     /// List and close sessions
     #[command(subcommand)]
     Session(session::SessionCommand),
@@ -138,6 +142,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Command::Config(command) => config::run(command, out),
         Command::Share(command) => block_on(share::run(command, out)),
         Command::User(command) => block_on(user::run(command, out)),
+        Command::Group(command) => block_on(group::run(command, out)),
         Command::Session(command) => block_on(session::run(command, out)),
         Command::Open(command) => block_on(open::run(command, out)),
         Command::Disk(command) => block_on(disk::run(command, out)),

@@ -4,6 +4,7 @@
 //! and leaves its comments alone. The keys are explained in [`example::EXAMPLE`], which `causeway config example`
 //! prints and which a test parses, so that the two cannot drift.
 
+mod acl;
 pub mod edit;
 pub mod example;
 mod problem;
@@ -21,6 +22,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub use acl::{AclEntry, AclLevel};
 pub use problem::{ConfigError, Problem, ProblemKind, Problems, Severity};
 pub use section::check_share;
 pub use size::{format_size, parse_size};
@@ -99,6 +101,12 @@ pub struct ShareSection {
     /// Left out of listings. Names that end in `$` are hidden unless the file says otherwise.
     #[serde(default)]
     pub hidden: bool,
+    /// Who may use it, and how; `None`: everyone who may log on, fully.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub acl: Option<Vec<AclEntry>>,
+    /// Listings leave out what a user may not read.
+    #[serde(default)]
+    pub access_based: bool,
 }
 
 /// What a share stands on.

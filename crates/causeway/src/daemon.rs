@@ -230,7 +230,7 @@ async fn run(config_path: PathBuf, config: Config, started: impl FnOnce(&Daemon)
     for section in &config.shares {
         let running = Running::start(section, &env)
             .map_err(|source| ServeError::Share { name: section.name.clone(), source })?;
-        server.add_share(running.config())?;
+        server.add_protected_share(running.config(), running.protection())?;
         shares.insert(section.name.to_lowercase(), running);
     }
     let workers = Workers::start(&config.server, &server, &arena, &env)
@@ -327,6 +327,7 @@ fn server_config(config: &Config, bound: &[listen::Bound], env: &Env) -> ServerC
     ServerConfig {
         name: s.name.clone(),
         guid: Guid(env.random()),
+        boot: u32::from_le_bytes(env.random()),
         signing: protection(s.signing),
         encryption: protection(s.encryption),
         dialect_min: s.min_dialect.0,

@@ -33,6 +33,9 @@ pub enum Failure {
         /// Where it should.
         socket: PathBuf,
     },
+    /// Nothing to set for a share.
+    #[error("nothing to set: no --grant, no --deny and no --to-path")]
+    NoAcl,
     /// The daemon.
     #[error(transparent)]
     Serve(#[from] Box<ServeError>),
@@ -182,6 +185,10 @@ impl Failure {
                 "is it running? systemctl status causeway, or pass --control, or work on the file with --users FILE"
                     .to_owned(),
             ),
+            Failure::NoAcl => Some("grant something, for instance --grant Everyone=read".to_owned()),
+            Failure::Users(UserFileError::NoSuchGroup { .. } | UserFileError::NoSuchMember { .. }) => {
+                Some("see causeway group list".to_owned())
+            }
             Failure::NoJobs(_) => Some("it has ended, or never was: see causeway job list".to_owned()),
             Failure::NoDisk(_) => Some("see causeway disk list".to_owned()),
             Failure::Redundancy { .. } => Some("leave --redundancy out, or choose --resiliency mirror".to_owned()),

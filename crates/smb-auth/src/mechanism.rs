@@ -48,6 +48,37 @@ pub trait UserLookup {
     /// The account that a client named, or `None`. Names compare without regard to case. The caller takes the same
     /// time over a wrong password as over an unknown name, so this should be quick either way.
     fn lookup(&self, user: &str, domain: &str) -> Option<Account>;
+
+    /// What the account `user`, a name that [`lookup`](Self::lookup) gave, is beside itself. Asked at a log-on.
+    fn membership(&self, _user: &str) -> Membership {
+        Membership::default()
+    }
+
+    /// The account or local group of this name.
+    fn principal(&self, _name: &str) -> Option<Sid> {
+        None
+    }
+
+    /// The account that is mapped to a number of the machine's users: how files of that user are shown.
+    fn owner_of(&self, _uid: u32) -> Option<Sid> {
+        None
+    }
+
+    /// The local group that is mapped to a number of the machine's groups.
+    fn group_of(&self, _gid: u32) -> Option<Sid> {
+        None
+    }
+}
+
+/// What an account is beside itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Membership {
+    /// The local groups that it is in.
+    pub groups: Vec<Sid>,
+    /// The machine's user that it is mapped to.
+    pub uid: Option<u32>,
+    /// The machine's groups that it is in.
+    pub gids: Vec<u32>,
 }
 
 /// A local group.

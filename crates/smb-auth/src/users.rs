@@ -12,12 +12,17 @@
 //! nt_hash = "8846f7eaee8fb117ad06bdd830b7586c"
 //! full_name = "Alice Liddell"   # optional
 //! disabled = false              # optional
+//!
+//! [[group]]                     # optional
+//! name = "staff"
+//! rid = 1001                    # 544: the administrators
+//! members = ["alice"]
 //! ```
 //!
 //! 1. An NT hash is as good as the password, so the file is created with mode 0600 and is refused when others can read
 //!    or write it.
 //! 2. The machine's SID is drawn once, when the file is created; relative identifiers begin at 1000 and are never given
-//!    twice, so a deleted user's files do not fall to the next one created.
+//!    twice, so a deleted user's files do not fall to the next one created. Users and groups share them, and share names.
 //! 3. A change is all or nothing: written beside the file, synced, renamed over it, the folder synced. Changes by
 //!    several processes queue on a lock of the folder.
 //! 4. Readers see one consistent table; [`UserFile::reload_if_changed`] fetches what another process wrote.
@@ -28,13 +33,16 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 
-use crate::mechanism::{Account, UserLookup};
+use crate::mechanism::{Account, GroupInfo, Membership, UserLookup};
 use crate::ntlm::{NtHash, upcase};
 use crate::sid::Sid;
 
 mod file;
+mod groups;
 
 use file::Stamp;
+use groups::Group;
+pub use groups::{ADMINISTRATORS, LocalGroup};
 
 /// The first relative identifier given to a user.
 pub const FIRST_RID: u32 = 1000;
@@ -97,8 +105,8 @@ pub enum UserFileError {
         /// The name.
         name: Box<str>,
     },
-    /// The caller wants to add a user who exists.
-    #[error("user {name:?} exists")]
+    /// The caller wants to add a user or group that exists.
+    #[error("a user or group {name:?} exists")]
     Exists {
         /// The name.
         name: Box<str>,
@@ -108,6 +116,20 @@ pub enum UserFileError {
     NoSuchUser {
         /// The name.
         name: Box<str>,
+    },
+    /// The caller names a group that does not exist.
+    #[error("there is no group {name:?}")]
+    NoSuchGroup {
+        /// The name.
+        name: Box<str>,
+    },
+    /// The caller names somebody who is not in the group.
+    #[error("{member:?} is not in the group {group:?}")]
+    NoSuchMember {
+        /// The group.
+        group: Box<str>,
+        /// Who is not in it.
+        member: Box<str>,
     },
     /// Every relative identifier is used.
     #[error("no relative identifier is left")]
@@ -165,6 +187,8 @@ pub struct Table {
     next_rid: u32,
     /// By [`fold`]ed name.
     users: BTreeMap<Vec<u16>, User>,
+    /// By [`fold`]ed name.
+    groups: BTreeMap<Vec<u16>, Group>,
 }
 
 #[derive(Clone, Debug)]
@@ -179,7 +203,12 @@ struct User {
 impl Table {
     /// No users, on a machine whose SID is made of `random`.
     pub fn new(random: [u32; 3]) -> Self {
-        Self { machine_sid: Sid::machine(random), next_rid: FIRST_RID, users: BTreeMap::new() }
+        Self {
+            machine_sid: Sid::machine(random),
+            next_rid: FIRST_RID,
+            users: BTreeMap::new(),
+            groups: BTreeMap::new(),
+        }
     }
 
     /// Adds a user and returns the SID given.
@@ -187,14 +216,7 @@ impl Table {
     /// # Errors
     /// [`UserFileError::BadName`], [`UserFileError::Exists`], [`UserFileError::RidsExhausted`].
     pub fn add(&mut self, name: &str, nt_hash: NtHash, full_name: &str) -> Result<Sid, UserFileError> {
-        if !allowed(name) {
-            return Err(UserFileError::BadName { name: name.into() });
-        }
-        if self.users.contains_key(&fold(name)) {
-            return Err(UserFileError::Exists { name: name.into() });
-        }
-        let rid = self.next_rid;
-        self.next_rid = rid.checked_add(1).ok_or(UserFileError::RidsExhausted)?;
+        let rid = self.new_rid(name)?;
         let user = User { name: name.into(), rid, nt_hash, full_name: full_name.into(), disabled: false };
         self.users.insert(fold(name), user);
         Ok(self.machine_sid.account(rid))
@@ -205,7 +227,9 @@ impl Table {
     /// # Errors
     /// [`UserFileError::NoSuchUser`].
     pub fn remove(&mut self, name: &str) -> Result<(), UserFileError> {
-        self.users.remove(&fold(name)).map(|_| ()).ok_or_else(|| no_such_user(name))
+        self.users.remove(&fold(name)).ok_or_else(|| no_such_user(name))?;
+        self.groups.values_mut().for_each(|group| drop(group.members.remove(&fold(name))));
+        Ok(())
     }
 
     /// Gives a user a new password.
@@ -248,20 +272,38 @@ impl Table {
         self.users.get_mut(&fold(name)).ok_or_else(|| no_such_user(name))
     }
 
+    /// A relative identifier for a new user or group of this name.
+    fn new_rid(&mut self, name: &str) -> Result<u32, UserFileError> {
+        if !allowed(name) {
+            return Err(UserFileError::BadName { name: name.into() });
+        }
+        if self.users.contains_key(&fold(name)) || self.groups.contains_key(&fold(name)) {
+            return Err(UserFileError::Exists { name: name.into() });
+        }
+        let rid = self.next_rid;
+        self.next_rid = rid.checked_add(1).ok_or(UserFileError::RidsExhausted)?;
+        Ok(rid)
+    }
+
     /// Checks what the file's grammar does not.
     fn check(&self) -> Result<(), (Box<str>, EntryFault)> {
         let mut rids = BTreeSet::new();
-        for user in self.users.values() {
-            let fault = if !allowed(&user.name) {
+        let users = self.users.values().map(|user| (&user.name, user.rid, false));
+        let groups = self.groups.values().map(|group| (&group.name, group.rid, true));
+        for (name, rid, is_group) in users.chain(groups) {
+            let builtin = is_group && rid == groups::ADMINISTRATORS_RID;
+            let fault = if !allowed(name) {
                 EntryFault::Name
-            } else if user.rid < FIRST_RID || user.rid >= self.next_rid {
+            } else if is_group && self.users.contains_key(&fold(name)) {
+                EntryFault::DuplicateName
+            } else if !builtin && (rid < FIRST_RID || rid >= self.next_rid) {
                 EntryFault::Rid
-            } else if !rids.insert(user.rid) {
+            } else if !rids.insert(rid) {
                 EntryFault::DuplicateRid
             } else {
                 continue;
             };
-            return Err((user.name.as_str().into(), fault));
+            return Err((name.as_str().into(), fault));
         }
         Ok(())
     }
@@ -276,6 +318,10 @@ impl UserLookup for Table {
         self.list()
     }
 
+    fn groups(&self) -> Vec<GroupInfo> {
+        self.group_infos()
+    }
+
     /// The domain decides nothing: every account is the machine's own. `name@domain` finds `name`.
     fn lookup(&self, user: &str, _domain: &str) -> Option<Account> {
         let name = user.split_once('@').map_or(user, |(name, _)| name);
@@ -285,6 +331,15 @@ impl UserLookup for Table {
             sid: self.machine_sid.account(user.rid),
             disabled: user.disabled,
         })
+    }
+
+    fn membership(&self, user: &str) -> Membership {
+        Membership { groups: self.groups_of(user), ..Membership::default() }
+    }
+
+    fn principal(&self, name: &str) -> Option<Sid> {
+        let user = self.users.get(&fold(name)).map(|user| self.machine_sid.account(user.rid));
+        user.or_else(|| self.groups.get(&fold(name)).map(|group| group.sid(&self.machine_sid)))
     }
 }
 
@@ -407,8 +462,20 @@ impl UserLookup for UserFile {
         self.list()
     }
 
+    fn groups(&self) -> Vec<GroupInfo> {
+        self.table().groups()
+    }
+
     fn lookup(&self, user: &str, domain: &str) -> Option<Account> {
         self.table().lookup(user, domain)
+    }
+
+    fn membership(&self, user: &str) -> Membership {
+        self.table().membership(user)
+    }
+
+    fn principal(&self, name: &str) -> Option<Sid> {
+        self.table().principal(name)
     }
 }
 

@@ -1,6 +1,7 @@
-//! A server of directories on TCP, in thirty lines of set-up: `serve PORT NAME=DIRECTORY… [--journal FILE]`. One user,
-//! `alice`, with the password `correct horse 7`. Signing is required, as in the program's default configuration. With a
-//! journal clients may have persistent handles.
+//! A server of directories on TCP, in a few lines of set-up: `serve PORT NAME=DIRECTORY… [--journal FILE]`. A name that
+//! begins with `-` (which clients leave out) has access-based enumeration. One user, `alice`, with the password
+//! `correct horse 7`. Signing is required, as in the program's default configuration. With a journal clients may have
+//! persistent handles.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -14,6 +15,7 @@ use smb_auth::sid::Sid;
 use smb_auth::users::UserInfo;
 use smb_server::{
     FileJournal, Interface, Interfaces, Limits, OpenJournal, Protection, Server, ServerConfig, ShareConfig,
+    ShareProtection,
 };
 use tokio::net::TcpListener;
 use vfs::{HostDir, HostDirOptions};
@@ -72,6 +74,7 @@ async fn main() -> std::io::Result<()> {
     for argument in arguments {
         let (name, directory) = argument.split_once('=').expect("a share is NAME=DIRECTORY");
         let vfs = HostDir::open(Path::new(directory), HostDirOptions::default())?;
+        let (access_based_enumeration, name) = name.strip_prefix('-').map_or((false, name), |n| (true, n));
         let share = ShareConfig {
             name: name.into(),
             comment: String::new(),
@@ -81,7 +84,8 @@ async fn main() -> std::io::Result<()> {
             hidden: false,
             continuous,
         };
-        server.add_share(share).expect("each name once");
+        let protection = ShareProtection { grants: None, access_based_enumeration };
+        server.add_protected_share(share, protection).expect("each name once");
     }
     server.restore_opens().await;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await?;

@@ -1,21 +1,29 @@
 //! Who may do what: security descriptors of files (MS-DTYP 2.4.6, 2.5.3).
 //!
-//! A file keeps the self-relative descriptor that it was created with or given later. A file that never had one (it
-//! was there before it was shared) has [`default`]: owned by the administrators, full control for everyone, inherited
-//! by what is made below. A new file gets what its creator sends, else what its folder's entries pass on, else full
-//! control for its owner and the system; its owner is the user of the session. Mandatory labels and central access
+//! A file keeps the self-relative descriptor that it was created with or given later. For a file that never had one (it
+//! was there before it was shared) one is computed from its owner, group and mode ([`posix`]); where the backend has
+//! none of these (`ram`), it has [`default`]: owned by the administrators, full control for everyone, inherited by what
+//! is made below. A new file gets what its creator sends, else what its folder's entries pass on, else full control for
+//! its owner and the system; its owner is the user of the session. Mandatory labels and central access
 //! policies are kept and not judged; a SACL is kept and audits nothing.
 //!
 //! Access is judged here and not by the system's permissions: the backend works as the server's own user.
 
+use std::sync::Arc;
+
+use smb_auth::mechanism::UserLookup;
 use smb_wire::msg::SecurityInformation;
 use smb_wire::security::{
     Ace, AceFlags, AceType, Acl, AclBuf, ControlFlags, SecurityDescriptor, SecurityDescriptorBuf, Sid,
 };
 use smb_wire::{AccessMask, NtStatus};
-use vfs::{VfsError, VfsResult};
+use vfs::{EntrySecurity, Kind, Node, Opened, Posix, Stat, VfsError, VfsResult};
+
+pub(crate) mod nfs;
+pub(crate) mod posix;
 
 use crate::identity::User;
+use crate::request::Request;
 use crate::status;
 
 /// `S-1-3-4`: an entry for it replaces what an owner may do by being the owner (MS-DTYP 2.4.2.4).
@@ -26,7 +34,7 @@ fn owner_rights() -> Sid {
 /// What an owner may do whatever the DACL says.
 const OWNER_MAY: AccessMask = AccessMask::READ_CONTROL.union(AccessMask::WRITE_DAC);
 
-/// The descriptor of a file that has none.
+/// The descriptor of a file that has none, where no owner and mode are known.
 pub(crate) fn default() -> SecurityDescriptorBuf {
     let mut dacl = AclBuf::new();
     let flags = AceFlags::OBJECT_INHERIT | AceFlags::CONTAINER_INHERIT;
@@ -56,12 +64,69 @@ pub(crate) fn effective(stored: Option<&[u8]>) -> SecurityDescriptorBuf {
     }
 }
 
+/// The descriptor of a file, to be judged: the stored one, else the one that follows from owner, group and mode; `None`
+/// where there are neither.
+///
+/// # Errors
+/// The call failed for a reason that is not the file's.
+pub(crate) async fn descriptor(
+    r: &Request,
+    node: &Arc<dyn Node>,
+    stat: &Stat,
+) -> Result<Option<Vec<u8>>, NtStatus> {
+    let stored = stored(node.security(&r.ctx()).wait().await)?;
+    Ok(stored.or_else(|| computed(stat, &*r.server.users)))
+}
+
+/// [`descriptor`] of an open file, whose owner, group and mode are looked at again.
+///
+/// # Errors
+/// As [`descriptor`].
+pub(crate) async fn descriptor_now(r: &Request, node: &Arc<dyn Node>) -> Result<Option<Vec<u8>>, NtStatus> {
+    if let Some(stored) = stored(node.security(&r.ctx()).wait().await)? {
+        return Ok(Some(stored));
+    }
+    let stat = node.stat(&r.ctx()).wait().await.map_err(status::of_vfs)?;
+    Ok(computed(&stat, &*r.server.users))
+}
+
+fn computed(stat: &Stat, accounts: &dyn UserLookup) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    posix::descriptor(&stat.posix?, stat.kind, accounts).encode(&mut bytes);
+    Some(bytes)
+}
+
+/// Whether access-based enumeration shows an entry: who may not read it does not see it.
+pub(crate) fn shows(r: &Request, security: EntrySecurity, stat: &Stat) -> bool {
+    let Ok(stored) = stored(security) else { return false };
+    let descriptor = stored.or_else(|| computed(stat, &*r.server.users));
+    maximal(&r.session.user, descriptor.as_deref()).contains(SEEN_WITH)
+}
+
+/// The rights to read data, attributes and extended attributes, all of which are needed to see an entry.
+const SEEN_WITH: AccessMask =
+    AccessMask::READ_DATA.union(AccessMask::READ_EA).union(AccessMask::READ_ATTRIBUTES);
+
+/// Whether a user may pass the directories that lead to a file. As on Windows, every user may pass a directory that has
+/// a descriptor (SeChangeNotifyPrivilege); a directory without one is passed with its execute bit, as locally.
+///
+/// # Errors
+/// ACCESS_DENIED.
+pub(crate) fn may_reach(r: &Request, found: &Opened) -> Result<(), NtStatus> {
+    let user = &r.session.user;
+    let passes = |p: &Posix| {
+        let d = posix::descriptor(p, Kind::Directory, &*r.server.users);
+        of_buf(user, &d).contains(AccessMask::EXECUTE)
+    };
+    if found.closed.iter().all(passes) { Ok(()) } else { Err(NtStatus::ACCESS_DENIED) }
+}
+
 /// The descriptor that a backend has stored with a file, to be judged. One that cannot be read is not "none", which
 /// would let everybody in: it counts as one that lets the administrators in, who can set another, and nobody else.
 ///
 /// # Errors
 /// The call failed for a reason that is not the file's.
-pub(crate) fn stored(read: VfsResult<Option<Vec<u8>>>) -> Result<Option<Vec<u8>>, NtStatus> {
+fn stored(read: VfsResult<Option<Vec<u8>>>) -> Result<Option<Vec<u8>>, NtStatus> {
     match read {
         Ok(stored) => Ok(stored),
         Err(e @ (VfsError::Damaged | VfsError::Io(_) | VfsError::Unsupported)) => {
@@ -78,6 +143,7 @@ impl User {
         self.sid == *sid || self.groups.contains(sid)
     }
 
+    /// Whether the user is an administrator of this server.
     pub(crate) fn is_administrator(&self) -> bool {
         self.is(&Sid::BUILTIN_ADMINISTRATORS)
     }
@@ -107,6 +173,10 @@ pub(crate) fn maximal(user: &User, stored: Option<&[u8]>) -> AccessMask {
     }
 }
 
+fn of_buf(user: &User, d: &SecurityDescriptorBuf) -> AccessMask {
+    of_descriptor(user, d.owner.as_ref(), d.dacl.is_none(), d.dacl.as_ref().map(AclBuf::as_acl))
+}
+
 fn of_descriptor(user: &User, owner: Option<&Sid>, open_to_all: bool, dacl: Option<Acl<'_>>) -> AccessMask {
     let mut allowed = AccessMask::empty();
     if user.is_administrator() {
@@ -117,17 +187,22 @@ fn of_descriptor(user: &User, owner: Option<&Sid>, open_to_all: bool, dacl: Opti
         return allowed | AccessMask::FILE_ALL_ACCESS;
     }
     let is_owner = owner.is_some_and(|o| user.is(o));
-    let entries = || {
-        dacl.into_iter()
-            .flat_map(|d| d.iter())
-            .map_while(Result::ok)
-            .filter(|a| !a.flags.contains(AceFlags::INHERIT_ONLY))
-    };
-    if is_owner && !entries().any(|a| a.sid == owner_rights()) {
+    let limited = dacl.is_some_and(|d| entries(d).any(|a| a.sid == owner_rights()));
+    if is_owner && !limited {
         allowed |= OWNER_MAY;
     }
+    dacl.map_or(allowed, |d| of_dacl(user, is_owner, d, allowed))
+}
+
+/// The entries that mean this file.
+fn entries(dacl: Acl<'_>) -> impl Iterator<Item = Ace<'_>> {
+    dacl.iter().map_while(Result::ok).filter(|a| !a.flags.contains(AceFlags::INHERIT_ONLY))
+}
+
+/// What a list's entries allow, beside what is allowed already (MS-DTYP 2.5.3.2).
+pub(crate) fn of_dacl(user: &User, is_owner: bool, dacl: Acl<'_>, mut allowed: AccessMask) -> AccessMask {
     let mut denied = AccessMask::empty();
-    for ace in entries() {
+    for ace in entries(dacl) {
         if !(user.is(&ace.sid) || (is_owner && ace.sid == owner_rights())) {
             continue;
         }
@@ -176,7 +251,9 @@ pub(crate) fn for_new(
         replace(user, &mut new, parts, &sent)?;
     }
     if !has_dacl {
-        let (owner, group) = (new.owner.unwrap_or(user.sid), new.group.unwrap_or(user.sid));
+        // A POSIX owner may be nobody here: "creator owner" is the user then.
+        let owner = new.owner.filter(|o| !nfs::is_owner(o) || user.is(o)).unwrap_or(user.sid);
+        let group = new.group.unwrap_or(user.sid);
         let auto = parent.control.contains(ControlFlags::DACL_AUTO_INHERITED);
         let inherited = parent.dacl.as_ref().map(|d| inherit(d.as_acl(), auto, &owner, &group, directory));
         new.control |= ControlFlags::DACL_PRESENT;
@@ -318,8 +395,8 @@ fn replace(
 ) -> Result<(), NtStatus> {
     if parts.contains(SecurityInformation::OWNER) {
         let owner = sent.owner.ok_or(NtStatus::INVALID_OWNER)?;
-        // Only to oneself, unless one may give files away (SeRestorePrivilege).
-        if !(user.is(&owner) || d.owner == Some(owner) || user.is_administrator()) {
+        // Only to oneself, unless one may give files away (SeRestorePrivilege). A POSIX owner is a name: see `nfs`.
+        if !(user.is(&owner) || d.owner == Some(owner) || user.is_administrator() || nfs::is_owner(&owner)) {
             return Err(NtStatus::INVALID_OWNER);
         }
     }

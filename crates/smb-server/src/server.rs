@@ -14,6 +14,7 @@ use smb_auth::mechanism::UserLookup;
 use thiserror::Error;
 use tokio::sync::Notify;
 
+use crate::ShareProtection;
 use crate::breaks::{Clients, LeaseTable};
 use crate::commands::close::Loose;
 use crate::connection::{Credits, OVERHEAD, UNAUTHENTICATED_MAX};
@@ -80,6 +81,9 @@ pub enum ShareError {
     /// reserved (IPC$).
     #[error("'{0}' cannot be a share's name")]
     Name(String),
+    /// The directory does not take a descriptor.
+    #[error("the directory's descriptor cannot be set: {0}")]
+    Path(vfs::VfsError),
 }
 
 /// A share, for listings.
@@ -252,6 +256,18 @@ impl Server {
     /// # Errors
     /// See [`ShareError`].
     pub fn add_share(&self, share: ShareConfig) -> Result<(), ShareError> {
+        self.add_protected_share(share, ShareProtection::default())
+    }
+
+    /// [`Server::add_share`] of a share that is protected from the first moment.
+    ///
+    /// # Errors
+    /// See [`ShareError`].
+    pub fn add_protected_share(
+        &self,
+        share: ShareConfig,
+        protection: ShareProtection,
+    ) -> Result<(), ShareError> {
         let name = share.name.clone();
         if !is_share_name(&name) {
             return Err(ShareError::Name(name));
@@ -261,8 +277,53 @@ impl Server {
             return Err(ShareError::Exists(name));
         }
         let counted = self.registry.server_shares.lasting(&name, &[&name]);
-        shares.insert(fold(&name), Arc::new(Share::disk(share, counted)));
+        let share = Share::disk(share, counted);
+        *share.protection.write() = protection;
+        shares.insert(fold(&name), Arc::new(share));
         Ok(())
+    }
+
+    /// Changes who may use a share, and how: for tree connects from now on.
+    ///
+    /// # Errors
+    /// [`ShareError::NotFound`].
+    pub fn protect_share(&self, name: &str, protection: ShareProtection) -> Result<(), ShareError> {
+        *self.disk_share(name)?.protection.write() = protection;
+        Ok(())
+    }
+
+    /// Whether a name of a [`crate::ShareGrant`] means somebody now.
+    pub fn is_principal(&self, name: &str) -> bool {
+        crate::permission::principal(name, &*self.users).is_some()
+    }
+
+    /// Makes a share's permission the descriptor of its root directory, which what is made there inherits. What is there
+    /// already keeps its own.
+    ///
+    /// # Errors
+    /// [`ShareError::NotFound`], [`ShareError::Path`].
+    pub async fn copy_permission_to_path(&self, name: &str) -> Result<(), ShareError> {
+        let share = self.disk_share(name)?;
+        let Some(vfs) = share.vfs() else { return Err(ShareError::NotFound(name.to_owned())) };
+        let descriptor = share.protection.read().descriptor_of_root(&*self.users);
+        let root = vfs::OpenRequest {
+            path: vfs::VfsPath::root(),
+            stream: None,
+            mode: vfs::OpenMode::Open,
+            kind: Some(vfs::Kind::Directory),
+            rights: vfs::Rights { read: false, write: false },
+            attributes: vfs::Attributes::empty(),
+            security: None,
+            extended_attributes: Vec::new(),
+        };
+        let ctx = env::Ctx::default();
+        let root = vfs.open(&ctx, root).wait().await.map_err(ShareError::Path)?.node;
+        root.set_security(&ctx, descriptor).wait().await.map_err(ShareError::Path)
+    }
+
+    fn disk_share(&self, name: &str) -> Result<Arc<Share>, ShareError> {
+        let found = self.shares.read().get(&fold(name)).filter(|s| s.vfs().is_some()).cloned();
+        found.ok_or_else(|| ShareError::NotFound(name.to_owned()))
     }
 
     /// Takes a share away: its opens are closed, later requests get STATUS_NETWORK_NAME_DELETED.

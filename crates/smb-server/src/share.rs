@@ -5,19 +5,22 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use counters::Instance;
 use counters::requests::{FILES_OPEN, FILES_OPENED, TREES};
-use tokio::sync::RwLock;
+use parking_lot::RwLock;
 use vfs::Vfs;
 
-use crate::ShareConfig;
 use crate::namespace::Watches;
+use crate::{ShareConfig, ShareProtection};
 
-/// A share as the server keeps it. Immutable but for being removed; changing a share is removing and adding it.
+/// A share as the server keeps it. Immutable but for its protection and for being removed; changing anything else of a
+/// share is removing and adding it.
 pub(crate) struct Share {
     pub(crate) name: String,
     pub(crate) comment: String,
     pub(crate) read_only: bool,
     pub(crate) encrypt: bool,
     pub(crate) hidden: bool,
+    /// Who may use it, and how. Judged at each tree connect; trees that are connected keep what they were granted.
+    pub(crate) protection: RwLock<ShareProtection>,
     /// Handles may be persistent (MS-SMB2 3.3.1.6 IsCA).
     pub(crate) continuous: bool,
     pub(crate) target: ShareTarget,
@@ -26,7 +29,7 @@ pub(crate) struct Share {
     /// Tree connects now.
     pub(crate) users: AtomicUsize,
     /// Held for writing while a directory is renamed, for reading while any other name changes: see `namespace`.
-    pub(crate) names: Arc<RwLock<()>>,
+    pub(crate) names: Arc<tokio::sync::RwLock<()>>,
     /// What its clients watch for changes.
     pub(crate) watches: Watches,
     /// Lives longer than the share: its counts go on when the name comes back.
@@ -49,6 +52,7 @@ impl Share {
             read_only: c.read_only,
             encrypt: c.encrypt,
             hidden: c.hidden,
+            protection: RwLock::default(),
             continuous: c.continuous,
             target: ShareTarget::Disk(c.vfs),
             removed: AtomicBool::new(false),
@@ -66,6 +70,7 @@ impl Share {
             read_only: false,
             encrypt: false,
             hidden: true,
+            protection: RwLock::default(),
             continuous: false,
             target: ShareTarget::Pipes,
             removed: AtomicBool::new(false),

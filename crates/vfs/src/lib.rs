@@ -38,8 +38,8 @@ pub use ram::{LEND_MIN, RamFs, RamOptions};
 pub use short::{is_short, short_name};
 pub use stream::{StreamName, StreamPart};
 pub use types::{
-    Attributes, BasicChange, DirEntry, ExtendedAttribute, Kind, OpenMode, OpenRequest, Opened, Rights, Space,
-    Stat, StreamInfo, Timestamp, VolumeInfo, Want,
+    Attributes, BasicChange, DirEntry, ExtendedAttribute, Kind, OpenMode, OpenRequest, Opened, Posix, Rights,
+    Space, Stat, StreamInfo, Timestamp, VolumeInfo, Want,
 };
 
 use std::any::Any;
@@ -87,6 +87,9 @@ pub trait Vfs: Send + Sync + 'static {
     /// As [`Vfs::rename`]; `Unsupported` where there are no hard links, `IsDirectory` for a directory.
     fn link(&self, c: &Ctx, from: &VfsPath, id: FileKey, to: &VfsPath, replace: bool) -> Io<VfsResult<()>>;
 }
+
+/// The security descriptor of one entry of a directory: see [`Node::entry_security`].
+pub type EntrySecurity = VfsResult<Option<Vec<u8>>>;
 
 /// One open of a file or directory. Dropping it closes it. (`Any`, so that a backend knows its own in
 /// [`Node::copy_to`].)
@@ -214,6 +217,15 @@ pub trait Node: Any + Send + Sync {
     /// # Errors
     /// `Damaged` when there is one that cannot be understood, …
     fn security(&self, c: &Ctx) -> Io<VfsResult<Option<Vec<u8>>>>;
+
+    /// [`Node::security`] of entries of a directory by their names as listed, in their order. One that cannot be looked at
+    /// is an error of its own.
+    ///
+    /// # Errors
+    /// `NotDirectory`.
+    fn entry_security(&self, _: &Ctx, names: Vec<String>) -> Io<VfsResult<Vec<EntrySecurity>>> {
+        Io::Done(Ok(names.iter().map(|_| Err(VfsError::Unsupported)).collect()))
+    }
 
     /// Stores a security descriptor.
     ///

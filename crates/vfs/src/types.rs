@@ -92,6 +92,22 @@ pub struct Stat {
     pub changed: Timestamp,
     /// Size of the extended attributes as FILE_FULL_EA_INFORMATION, in bytes.
     pub ea_size: u32,
+    /// Owner, group and mode, where the backend has them: what decides who may do what with a file that has no
+    /// security descriptor.
+    pub posix: Option<Posix>,
+}
+
+/// Owner, group and permission bits of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Posix {
+    /// The owner's number.
+    pub uid: u32,
+    /// The group's number.
+    pub gid: u32,
+    /// `0o7777`: set-uid, set-gid, sticky, and three bits each for owner, group and others. Where the file has a POSIX
+    /// access control list, the group's bits are those of its entry for the owning group, and the others' bits are no
+    /// more than any of its named entries has.
+    pub mode: u32,
 }
 
 /// Times and attributes to set; `None` leaves one as it is.
@@ -232,6 +248,9 @@ pub struct Opened {
     pub stream: Option<StreamName>,
     /// Its metadata after the open.
     pub stat: Stat,
+    /// Of the directories that the path leads through (the root first, not the file itself): those without a security
+    /// descriptor that have no execute bit for owner, group or others, so that not everybody may pass.
+    pub closed: Vec<Posix>,
 }
 
 /// Where read payload may come from.

@@ -1,13 +1,14 @@
-//! `causeway share add|list|remove` (`New-SmbShare`, `Get-SmbShare`, `Remove-SmbShare`).
+//! `causeway share add|list|remove` (`New-SmbShare`, `Get-SmbShare`, `Remove-SmbShare`), `set-acl|get-acl`
+//! (`Grant-SmbShareAccess`, `Get-SmbShareAccess`, `Set-SmbPathAcl`).
 
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
 use super::{ControlArgs, absolute};
-use crate::config::{Backend, ShareSection, parse_size};
+use crate::config::{AclEntry, AclLevel, Backend, ShareSection, parse_size};
 use crate::control::client::segment;
-use crate::control::types::{Changed, NewShare, ShareStatus};
+use crate::control::types::{Changed, NewAcl, NewShare, ShareAccess, ShareStatus};
 use crate::failure::Failure;
 use crate::output::Output;
 
@@ -19,6 +20,25 @@ pub(super) enum ShareCommand {
     /// List the shares
     #[command(visible_alias = "ls")]
     List(ControlArgs),
+    /// Set who may use a share, in place of what was set before; for connections from now on
+    SetAcl {
+        /// The share
+        name: String,
+        #[command(flatten)]
+        acl: AclArgs,
+        /// Make it the descriptor of the shared directory too (Set-SmbPathAcl); without --grant and --deny, what is set
+        #[arg(long)]
+        to_path: bool,
+        #[command(flatten)]
+        control: ControlArgs,
+    },
+    /// Show who may use a share
+    GetAcl {
+        /// The share
+        name: String,
+        #[command(flatten)]
+        control: ControlArgs,
+    },
     /// Stop sharing; open files are closed, the files stay
     #[command(visible_alias = "rm")]
     Remove {
@@ -54,11 +74,41 @@ pub(super) struct AddArgs {
     /// Leave it out of listings
     #[arg(long)]
     hidden: bool,
+    /// Leave out of listings what a user may not read
+    #[arg(long)]
+    access_based: bool,
+    #[command(flatten)]
+    acl: AclArgs,
     /// Only until the server ends
     #[arg(long)]
     temporary: bool,
     #[command(flatten)]
     control: ControlArgs,
+}
+
+/// Who may use a share, and how.
+#[derive(Debug, Args)]
+struct AclArgs {
+    /// Let a user or group read, change or do everything; more than once for several
+    #[arg(long, value_name = "NAME=read|change|full", value_parser = granted)]
+    grant: Vec<AclEntry>,
+    /// Refuse a user or group, whatever else is granted
+    #[arg(long, value_name = "NAME")]
+    deny: Vec<String>,
+}
+
+impl AclArgs {
+    /// The list, if one was given.
+    fn entries(self) -> Option<Vec<AclEntry>> {
+        let denied = self.deny.into_iter().map(|name| AclEntry { name, level: AclLevel::Deny });
+        let all: Vec<AclEntry> = denied.chain(self.grant).collect();
+        (!all.is_empty()).then_some(all)
+    }
+}
+
+fn granted(text: &str) -> Result<AclEntry, &'static str> {
+    let entry: AclEntry = text.parse().map_err(|_| "write it like alice=read, alice=change or alice=full")?;
+    if entry.level == AclLevel::Deny { Err("use --deny alice") } else { Ok(entry) }
 }
 
 fn size(text: &str) -> Result<u64, &'static str> {
@@ -75,6 +125,20 @@ pub(super) async fn run(command: ShareCommand, out: Output) -> Result<(), Failur
             let path = format!("/v1/shares/{}", segment(&name));
             let changed: Changed = control.client().delete(&path).await?;
             Ok(out.done(&changed, &changed.done)?)
+        }
+        ShareCommand::SetAcl { name, acl, to_path, control } => {
+            let change = NewAcl { acl: acl.entries(), to_path };
+            if change.acl.is_none() && !to_path {
+                return Err(Failure::NoAcl);
+            }
+            let path = format!("/v1/shares/{}/acl", segment(&name));
+            let changed: Changed = control.client().put(&path, &change).await?;
+            Ok(out.done(&changed, &changed.done)?)
+        }
+        ShareCommand::GetAcl { name, control } => {
+            let path = format!("/v1/shares/{}/acl", segment(&name));
+            let entries: Vec<ShareAccess> = control.client().get(&path).await?;
+            Ok(out.list(&entries)?)
         }
         ShareCommand::Add(args) => {
             let control = args.control.client();
@@ -95,6 +159,8 @@ fn new_share(args: AddArgs) -> Result<NewShare, Failure> {
         encrypt: args.encrypt,
         size: args.size,
         hidden: args.hidden,
+        acl: args.acl.entries(),
+        access_based: args.access_based,
     };
     Ok(NewShare { share, temporary: args.temporary })
 }

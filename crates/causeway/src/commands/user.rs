@@ -9,7 +9,7 @@ use smb_auth::ntlm::NtHash;
 use smb_auth::users::UserFile;
 
 use super::ControlArgs;
-use crate::control::client::{ControlError, segment};
+use crate::control::client::{ControlClient, ControlError, segment};
 use crate::control::types::{Changed, NewUser, UserChange, UserStatus};
 use crate::daemon::open_or_create_users;
 use crate::failure::Failure;
@@ -76,6 +76,17 @@ pub(super) struct Place {
     users: Option<PathBuf>,
     #[command(flatten)]
     control: ControlArgs,
+}
+
+impl Place {
+    /// The file to work on without a server.
+    pub(super) fn file(&self) -> Option<&Path> {
+        self.users.as_deref()
+    }
+
+    pub(super) fn control(&self) -> ControlClient {
+        self.control.client()
+    }
 }
 
 pub(super) async fn run(command: UserCommand, out: Output) -> Result<(), Failure> {
@@ -157,7 +168,7 @@ async fn set_enabled(name: String, enabled: bool, place: &Place, out: Output) ->
 }
 
 /// Users can be changed without a server.
-fn offline(e: ControlError) -> Failure {
+pub(super) fn offline(e: ControlError) -> Failure {
     match e {
         ControlError::NotRunning { socket } => Failure::NoServerForUsers { socket },
         other => other.into(),
@@ -169,6 +180,6 @@ fn create_directory(file: &Path) -> Result<(), Failure> {
     std::fs::create_dir_all(dir).map_err(|source| Failure::Local { path: dir.to_owned(), source })
 }
 
-fn done(text: String) -> Changed {
+pub(super) fn done(text: String) -> Changed {
     Changed { done: text, notes: Vec::new() }
 }

@@ -6,10 +6,10 @@ use std::io::Write;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
-use toml_edit::{ArrayOfTables, DocumentMut, Item, Table, value};
+use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table, value};
 
 use super::section::same_name;
-use super::{ConfigError, Problem, ProblemKind, Problems, ShareSection, format_size};
+use super::{AclEntry, ConfigError, Problem, ProblemKind, Problems, ShareSection, format_size};
 
 /// Appends a share to the file, replacing one of that name.
 ///
@@ -21,6 +21,20 @@ pub fn put_share(path: &Path, share: &ShareSection) -> Result<(), ConfigError> {
         let shares = doc.entry("share").or_insert(Item::ArrayOfTables(ArrayOfTables::new()));
         if let Some(list) = shares.as_array_of_tables_mut() {
             list.push(table_of(share));
+        }
+    })
+}
+
+/// Sets who may use a share in the file, if it is there.
+///
+/// # Errors
+/// When the file cannot be read, is no TOML, or cannot be written.
+pub fn set_acl(path: &Path, name: &str, acl: &[AclEntry]) -> Result<(), ConfigError> {
+    change(path, |doc| {
+        let Some(shares) = doc.get_mut("share").and_then(Item::as_array_of_tables_mut) else { return };
+        let is_it = |t: &&mut Table| t.get("name").and_then(Item::as_str).is_some_and(|n| same_name(n, name));
+        if let Some(share) = shares.iter_mut().find(is_it) {
+            share["acl"] = list_of(acl);
         }
     })
 }
@@ -112,5 +126,15 @@ fn table_of(share: &ShareSection) -> Table {
     if share.hidden != share.name.ends_with('$') {
         t["hidden"] = value(share.hidden);
     }
+    if let Some(acl) = &share.acl {
+        t["acl"] = list_of(acl);
+    }
+    if share.access_based {
+        t["access_based"] = value(true);
+    }
     t
+}
+
+fn list_of(acl: &[AclEntry]) -> Item {
+    value(acl.iter().map(ToString::to_string).collect::<Array>())
 }

@@ -70,6 +70,10 @@ path = "/srv/files"
 # read_only = false
 # encrypt = false           # only encrypted sessions
 # hidden = false
+# Who may use it, and how: users, groups (causeway group), Everyone or SIDs with read, change, full or deny. What a user
+# may do with a file is decided by the file as well: docs/access.md.
+# acl = ["Everyone=full"]
+# access_based = false      # listings leave out what a user may not read
 
 # [[share]]
 # name = "scratch"

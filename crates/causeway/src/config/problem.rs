@@ -151,6 +151,12 @@ pub enum ProblemKind {
         /// The most.
         most: String,
     },
+    /// No entry of a share's permission.
+    #[error("{found:?} is not an entry: write it like \"NAME=read\", with read, change, full or deny")]
+    Acl {
+        /// What is there.
+        found: String,
+    },
     /// A name that cannot be one.
     #[error("{name:?} cannot be a name: {rule}")]
     Name {

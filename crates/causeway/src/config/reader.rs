@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::{Problem, ProblemKind, Problems, parse_size};
+use super::{AclEntry, Problem, ProblemKind, Problems, parse_size};
 
 /// A file being read: its lines, and what was found wrong so far.
 pub(super) struct Source<'a> {
@@ -232,6 +232,26 @@ impl<'a, 't> Table<'a, 't> {
                 }
                 DeValue::String(s) => out.push(s.clone().into_owned()),
                 other => drop(self.wrong_type::<()>(key, &item.span(), other, "a path", example)),
+            }
+        }
+        Some(out)
+    }
+
+    /// A list of who may use a share, and how.
+    pub(super) fn acl(&self, key: &'static str, example: &'static str) -> Option<Vec<AclEntry>> {
+        let v = self.value(key)?;
+        let DeValue::Array(items) = v.get_ref() else {
+            return self.wrong_type(key, &v.span(), v.get_ref(), "a list of texts", example);
+        };
+        let mut out = Vec::new();
+        for item in items.iter() {
+            let DeValue::String(s) = item.get_ref() else {
+                drop(self.wrong_type::<()>(key, &item.span(), item.get_ref(), "a text", example));
+                continue;
+            };
+            match s.parse() {
+                Ok(entry) => out.push(entry),
+                Err(_) => self.report(&item.span(), key, ProblemKind::Acl { found: s.clone().into_owned() }),
             }
         }
         Some(out)

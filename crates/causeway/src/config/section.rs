@@ -251,6 +251,8 @@ fn read_share(t: Table<'_, '_>, name: String, server: &ServerSection) -> ShareSe
         encrypt: false,
         size: None,
         hidden,
+        acl: None,
+        access_based: false,
     };
     const BACKENDS: [(Backend, &str); 3] =
         [(Backend::Hostdir, "hostdir"), (Backend::Ram, "ram"), (Backend::Null, "null")];
@@ -295,6 +297,10 @@ fn read_share(t: Table<'_, '_>, name: String, server: &ServerSection) -> ShareSe
     }
     if let Some(b) = t.boolean("hidden", "hidden = true") {
         s.hidden = b.value;
+    }
+    s.acl = t.acl("acl", "acl = [\"staff=change\"]");
+    if let Some(b) = t.boolean("access_based", "access_based = true") {
+        s.access_based = b.value;
     }
     if let Some(b) = t.boolean("encrypt", "encrypt = true") {
         s.encrypt = b.value;

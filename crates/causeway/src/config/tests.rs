@@ -238,6 +238,8 @@ fn editing_keeps_comments() {
         encrypt: false,
         size: Some(64 << 20),
         hidden: false,
+        acl: Some(vec!["staff=change".parse().expect("an entry")]),
+        access_based: true,
     };
     edit::put_share(&file, &share).expect("added");
     let text = std::fs::read_to_string(&file).expect("read");
@@ -249,6 +251,12 @@ fn editing_keeps_comments() {
     edit::put_share(&file, &ShareSection { comment: "other".to_owned(), ..share.clone() }).expect("replaced");
     let (config, _) = parse(&std::fs::read_to_string(&file).expect("read"), "c.toml");
     assert_eq!(config.shares.len(), 2);
+    assert_eq!(config.shares[1].comment, "other");
+
+    let acl = ["bob=deny", "Everyone=read"].map(|e| e.parse().expect("an entry"));
+    edit::set_acl(&file, "TWO", &acl).expect("changed");
+    let (config, _) = parse(&std::fs::read_to_string(&file).expect("read"), "c.toml");
+    assert_eq!(config.shares[1].acl.as_deref(), Some(&acl[..]));
     assert_eq!(config.shares[1].comment, "other");
 
     edit::remove_share(&file, "TWO").expect("removed");
@@ -271,6 +279,8 @@ fn editing_an_inline_list_works_and_the_mode_stays() {
         encrypt: false,
         size: None,
         hidden: false,
+        acl: None,
+        access_based: false,
     };
     edit::put_share(&file, &share).expect("added");
     let (config, problems) = parse(&std::fs::read_to_string(&file).expect("read"), "c.toml");

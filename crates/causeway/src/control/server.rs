@@ -17,8 +17,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 
 use super::types::{
-    Changed, Fault, NewShare, NewUser, OpenStatus, ServerStatus, SessionStatus, ShareStatus, UserChange,
-    UserStatus,
+    Changed, Fault, GroupStatus, NewAcl, NewGroup, NewShare, NewUser, OpenStatus, ServerStatus,
+    SessionStatus, ShareAccess, ShareStatus, UserChange, UserStatus,
 };
 use crate::daemon::{AdminError, Daemon};
 
@@ -75,12 +75,16 @@ fn router(daemon: Arc<Daemon>) -> Router {
         .route("/v1/server", get(server))
         .route("/v1/shares", get(shares).post(add_share))
         .route("/v1/shares/{name}", delete(remove_share))
+        .route("/v1/shares/{name}/acl", get(share_acl).put(set_share_acl))
         .route("/v1/sessions", get(sessions))
         .route("/v1/sessions/{id}", delete(close_session))
         .route("/v1/opens", get(opens))
         .route("/v1/opens/{id}", delete(close_open))
         .route("/v1/users", get(users).post(add_user))
         .route("/v1/users/{name}", put(change_password).patch(change_user).delete(remove_user))
+        .route("/v1/groups", get(groups).post(add_group))
+        .route("/v1/groups/{name}", delete(remove_group))
+        .route("/v1/groups/{name}/members/{user}", put(add_member).delete(remove_member))
         .merge(super::storage::routes::router())
         .route("/v1/reload", post(reload))
         .route("/v1/counters", get(counted))
@@ -157,6 +161,44 @@ async fn change_user(
 
 async fn remove_user(State(d): State<Arc<Daemon>>, Segment(name): Segment<String>) -> Answer<Changed> {
     d.remove_user(name).await.map(Json)
+}
+
+async fn share_acl(State(d): State<Arc<Daemon>>, Segment(name): Segment<String>) -> Answer<Vec<ShareAccess>> {
+    d.share_acl(&name).map(Json)
+}
+
+async fn set_share_acl(
+    State(d): State<Arc<Daemon>>,
+    Segment(name): Segment<String>,
+    Json(new): Json<NewAcl>,
+) -> Answer<Changed> {
+    d.set_share_acl(&name, new).await.map(Json)
+}
+
+async fn groups(State(d): State<Arc<Daemon>>) -> Answer<Vec<GroupStatus>> {
+    d.groups().await.map(Json)
+}
+
+async fn add_group(State(d): State<Arc<Daemon>>, Json(new): Json<NewGroup>) -> Answer<Changed> {
+    d.add_group(new.name).await.map(Json)
+}
+
+async fn remove_group(State(d): State<Arc<Daemon>>, Segment(name): Segment<String>) -> Answer<Changed> {
+    d.remove_group(name).await.map(Json)
+}
+
+async fn add_member(
+    State(d): State<Arc<Daemon>>,
+    Segment((group, user)): Segment<(String, String)>,
+) -> Answer<Changed> {
+    d.change_member(group, user, true).await.map(Json)
+}
+
+async fn remove_member(
+    State(d): State<Arc<Daemon>>,
+    Segment((group, user)): Segment<(String, String)>,
+) -> Answer<Changed> {
+    d.change_member(group, user, false).await.map(Json)
 }
 
 async fn reload(State(d): State<Arc<Daemon>>) -> Answer<Changed> {

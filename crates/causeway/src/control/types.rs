@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::{Backend, ShareSection, format_size};
+use crate::config::{AclEntry, AclLevel, Backend, ShareSection, format_size};
 use crate::output::{Row, human_seconds};
 
 /// Why a request was refused.
@@ -146,6 +146,30 @@ pub struct NewShare {
     pub temporary: bool,
 }
 
+/// Who may use a share from now on.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct NewAcl {
+    /// The list, in place of the one that was set; `None`: that one stays.
+    #[serde(default)]
+    pub acl: Option<Vec<AclEntry>>,
+    /// The list becomes the descriptor of the shared directory too.
+    #[serde(default)]
+    pub to_path: bool,
+}
+
+/// What somebody may do on a share.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ShareAccess {
+    /// The share.
+    pub share: String,
+    /// A user, a group, Everyone, or a SID.
+    pub account: String,
+    /// What it may do.
+    pub access: AclLevel,
+    /// There is such a user or group; nothing is granted to others.
+    pub known: bool,
+}
+
 /// One session.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SessionStatus {
@@ -236,6 +260,24 @@ pub struct UserChange {
     pub enabled: bool,
 }
 
+/// A group.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct GroupStatus {
+    /// Its name.
+    pub name: String,
+    /// What it is in security descriptors.
+    pub sid: String,
+    /// The users in it.
+    pub members: Vec<String>,
+}
+
+/// A group to add.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct NewGroup {
+    /// Its name.
+    pub name: String,
+}
+
 /// What a change did.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Changed {
@@ -270,6 +312,22 @@ impl Row for ShareStatus {
             yes(s.read_only),
             yes(s.encrypt),
             self.users.to_string(),
+        ]
+    }
+}
+
+/// As `Get-SmbShareAccess`.
+impl Row for ShareAccess {
+    const COLUMNS: &'static [&'static str] = &["Name", "AccountName", "AccessControlType", "AccessRight"];
+
+    fn cells(&self) -> Vec<String> {
+        let denied = self.access == AclLevel::Deny;
+        let right = if denied { AclLevel::Full } else { self.access };
+        vec![
+            self.share.clone(),
+            if self.known { self.account.clone() } else { format!("{} (unknown)", self.account) },
+            if denied { "Deny" } else { "Allow" }.to_owned(),
+            right.to_string(),
         ]
     }
 }
@@ -349,6 +407,15 @@ impl Row for UserStatus {
 
     fn cells(&self) -> Vec<String> {
         vec![self.name.clone(), yes(self.enabled)]
+    }
+}
+
+/// As `Get-LocalGroup` and `Get-LocalGroupMember`.
+impl Row for GroupStatus {
+    const COLUMNS: &'static [&'static str] = &["Name", "SID", "Members"];
+
+    fn cells(&self) -> Vec<String> {
+        vec![self.name.clone(), self.sid.clone(), self.members.join(", ")]
     }
 }
 

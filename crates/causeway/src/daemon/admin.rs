@@ -10,10 +10,13 @@ use thiserror::Error;
 
 use super::Daemon;
 use super::backends::Running;
-use crate::config::{self, ConfigError, Dialect, ProblemKind, ShareSection, check_share, edit};
+use crate::commands::group;
+use crate::config::{
+    self, AclEntry, AclLevel, ConfigError, Dialect, ProblemKind, ShareSection, check_share, edit,
+};
 use crate::control::types::{
-    Changed, Channel, Credits, Memory, NewShare, NewUser, OpenStatus, Passes, ServerStatus, SessionStatus,
-    ShareStatus, Totals, UserChange, UserStatus,
+    Changed, Channel, Credits, GroupStatus, Memory, NewAcl, NewShare, NewUser, OpenStatus, Passes,
+    ServerStatus, SessionStatus, ShareAccess, ShareStatus, Totals, UserChange, UserStatus,
 };
 
 /// Why a request was refused.
@@ -69,7 +72,11 @@ impl AdminError {
             }
             AdminError::Share(ShareError::NotFound(_))
             | AdminError::NotFound { .. }
-            | AdminError::Users(UserFileError::NoSuchUser { .. }) => StatusCode::NOT_FOUND,
+            | AdminError::Users(
+                UserFileError::NoSuchUser { .. }
+                | UserFileError::NoSuchGroup { .. }
+                | UserFileError::NoSuchMember { .. },
+            ) => StatusCode::NOT_FOUND,
             AdminError::Share(ShareError::Exists(_)) | AdminError::Users(UserFileError::Exists { .. }) => {
                 StatusCode::CONFLICT
             }
@@ -77,7 +84,9 @@ impl AdminError {
                 StatusCode::BAD_REQUEST
             }
             AdminError::Stopping => StatusCode::SERVICE_UNAVAILABLE,
-            AdminError::Config(_) | AdminError::Users(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            AdminError::Config(_) | AdminError::Users(_) | AdminError::Share(ShareError::Path(_)) => {
+                StatusCode::INTERNAL_SERVER_ERROR
+            }
         }
     }
 
@@ -92,6 +101,12 @@ impl AdminError {
                 "choose another name, or change its password: causeway user passwd NAME"
             }
             AdminError::Users(UserFileError::NoSuchUser { .. }) => "see causeway user list",
+            AdminError::Users(UserFileError::NoSuchGroup { .. } | UserFileError::NoSuchMember { .. }) => {
+                "see causeway group list"
+            }
+            AdminError::Share(ShareError::Path(_)) => {
+                "share a directory of a file system with extended attributes (ext4, XFS, Btrfs)"
+            }
             AdminError::NotFound { what: "session", .. } => "see causeway session list",
             AdminError::NotFound { .. } => "see causeway open list",
             AdminError::Backend { .. } => {
@@ -171,7 +186,7 @@ impl Daemon {
         let _one = self.changing.lock().await;
         let mut running = self.backend(None, &share)?;
         running.temporary = temporary;
-        self.server.add_share(running.config())?;
+        self.server.add_protected_share(running.config(), running.protection())?;
         if !temporary {
             let (path, section) = (self.config_path.clone(), share.clone());
             if let Err(e) = blocking(move || edit::put_share(&path, &section)).await {
@@ -203,6 +218,74 @@ impl Daemon {
         Ok(done(format!("share {name} removed")))
     }
 
+    /// Who may use a share.
+    ///
+    /// # Errors
+    /// When there is no such share.
+    pub fn share_acl(&self, name: &str) -> Result<Vec<ShareAccess>, AdminError> {
+        let share = self.running(name)?.section;
+        let everyone = || vec![AclEntry { name: "Everyone".to_owned(), level: AclLevel::Full }];
+        let row = |e: AclEntry| ShareAccess {
+            share: share.name.clone(),
+            known: self.server.is_principal(&e.name),
+            account: e.name,
+            access: e.level,
+        };
+        Ok(share.acl.unwrap_or_else(everyone).into_iter().map(row).collect())
+    }
+
+    /// Sets who may use a share, here and in the file; and makes that the descriptor of its directory.
+    ///
+    /// # Errors
+    /// See [`AdminError`].
+    pub async fn set_share_acl(&self, name: &str, new: NewAcl) -> Result<Changed, AdminError> {
+        let _one = self.changing.lock().await;
+        let running = self.running(name)?;
+        let name = running.section.name.clone();
+        let mut notes = Vec::new();
+        if let Some(acl) = new.acl {
+            for entry in acl.iter().filter(|e| !self.server.is_principal(&e.name)) {
+                notes.push(format!(
+                    "there is no user or group {:?} yet: it is granted nothing until then",
+                    entry.name
+                ));
+            }
+            if !running.temporary {
+                let (path, name, acl) = (self.config_path.clone(), name.clone(), acl.clone());
+                blocking(move || edit::set_acl(&path, &name, &acl)).await?;
+            }
+            let access_based = running.section.access_based;
+            self.protect(running, Some(acl), access_based)?;
+            tracing::info!(share = name, "permission of the share changed");
+        }
+        if new.to_path {
+            self.server.copy_permission_to_path(&name).await?;
+            tracing::info!(share = name, "permission of the share copied to its directory");
+            return Ok(Changed {
+                done: format!("permission of share {name} set, for its directory too"),
+                notes,
+            });
+        }
+        Ok(Changed { done: format!("permission of share {name} set, for connections from now on"), notes })
+    }
+
+    fn running(&self, name: &str) -> Result<Running, AdminError> {
+        let found = self.shares.lock().get(&name.to_lowercase()).cloned();
+        Ok(found.ok_or_else(|| ShareError::NotFound(name.to_owned()))?)
+    }
+
+    fn protect(
+        &self,
+        mut share: Running,
+        acl: Option<Vec<AclEntry>>,
+        access_based: bool,
+    ) -> Result<(), AdminError> {
+        (share.section.acl, share.section.access_based) = (acl, access_based);
+        self.server.protect_share(&share.section.name, share.protection())?;
+        self.shares.lock().insert(share.section.name.to_lowercase(), share);
+        Ok(())
+    }
+
     /// Reads users and shares again.
     ///
     /// # Errors
@@ -228,6 +311,11 @@ impl Daemon {
             if before.is_some_and(|b| b.section == *section) {
                 continue;
             }
+            if let Some(b) = before.filter(|b| b.differs_in_protection_only(section)) {
+                self.protect(b.clone(), section.acl.clone(), section.access_based)?;
+                changed += 1;
+                continue;
+            }
             let running = self.backend(before, section)?;
             if before.is_some() {
                 self.server.remove_share(&section.name).await?;
@@ -235,7 +323,7 @@ impl Daemon {
             } else {
                 added += 1;
             }
-            self.server.add_share(running.config())?;
+            self.server.add_protected_share(running.config(), running.protection())?;
             self.shares.lock().insert(section.name.to_lowercase(), running);
         }
         let done =
@@ -334,6 +422,57 @@ impl Daemon {
         }
         let closed = self.close_sessions_of(&name).await;
         Ok(done(format!("user {name} disabled, {closed} sessions closed")))
+    }
+
+    /// All groups, by name.
+    ///
+    /// # Errors
+    /// When the file has changed and cannot be read.
+    pub async fn groups(&self) -> Result<Vec<GroupStatus>, AdminError> {
+        let users = Arc::clone(&self.users);
+        let list =
+            blocking(move || users.file().reload_if_changed().map(|_| users.file().table().local_groups())).await?;
+        Ok(list.into_iter().map(group::status).collect())
+    }
+
+    /// Adds a group.
+    ///
+    /// # Errors
+    /// See [`AdminError`].
+    pub async fn add_group(&self, name: String) -> Result<Changed, AdminError> {
+        let (users, new) = (Arc::clone(&self.users), name.clone());
+        blocking(move || users.file().add_group(&new)).await?;
+        Ok(done(format!("group {name} added")))
+    }
+
+    /// Removes a group.
+    ///
+    /// # Errors
+    /// See [`AdminError`].
+    pub async fn remove_group(&self, name: String) -> Result<Changed, AdminError> {
+        let (users, old) = (Arc::clone(&self.users), name.clone());
+        blocking(move || users.file().remove_group(&old)).await?;
+        Ok(done(format!("group {name} removed")))
+    }
+
+    /// Puts a user into a group, or takes one out.
+    ///
+    /// # Errors
+    /// See [`AdminError`].
+    pub async fn change_member(
+        &self,
+        group: String,
+        user: String,
+        join: bool,
+    ) -> Result<Changed, AdminError> {
+        let (users, g, u) = (Arc::clone(&self.users), group.clone(), user.clone());
+        blocking(move || match join {
+            true => users.file().add_member(&g, &u),
+            false => users.file().remove_member(&g, &u),
+        })
+        .await?;
+        let what = if join { "added to" } else { "removed from" };
+        Ok(done(format!("{user} {what} group {group}")))
     }
 
     async fn close_sessions_of(&self, name: &str) -> usize {

@@ -4,10 +4,10 @@ use std::io;
 use std::sync::Arc;
 
 use env::Env;
-use smb_server::ShareConfig;
+use smb_server::{ShareConfig, ShareGrant, ShareLevel, ShareProtection};
 use vfs::{HostDir, HostDirOptions, RamFs, RamOptions, Vfs};
 
-use crate::config::{Backend, ShareSection};
+use crate::config::{AclEntry, AclLevel, Backend, ShareSection};
 
 /// A share and its backend.
 #[derive(Clone)]
@@ -62,6 +62,30 @@ impl Running {
             read_only: s.read_only,
             encrypt: s.encrypt,
             hidden: s.hidden,
+            continuous: false,
         }
+    }
+
+    /// Who may use it, and how.
+    pub(super) fn protection(&self) -> ShareProtection {
+        let grant = |e: &AclEntry| {
+            let level = match e.level {
+                AclLevel::Deny => ShareLevel::Deny,
+                AclLevel::Read => ShareLevel::Read,
+                AclLevel::Change => ShareLevel::Change,
+                AclLevel::Full => ShareLevel::Full,
+            };
+            ShareGrant { name: e.name.clone(), level }
+        };
+        ShareProtection {
+            grants: self.section.acl.as_ref().map(|acl| acl.iter().map(grant).collect()),
+            access_based_enumeration: self.section.access_based,
+        }
+    }
+
+    /// Whether a changed configuration changes nothing but who may use it.
+    pub(super) fn differs_in_protection_only(&self, section: &ShareSection) -> bool {
+        let (acl, access_based) = (section.acl.clone(), section.access_based);
+        ShareSection { acl, access_based, ..self.section.clone() } == *section
     }
 }

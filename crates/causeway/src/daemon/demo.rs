@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{self, IsTerminal, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use env::Env;
@@ -54,6 +54,8 @@ fn write(place: &Path, password: &str, env: &Env) -> Result<PathBuf, ServeError>
     let system = |source| ServeError::System { what: "temporary directory", source };
     let files = place.join("files");
     fs::create_dir(&files).map_err(system)?;
+    // The demonstration's user is nobody on this machine: what others may do, it may.
+    fs::set_permissions(&files, fs::Permissions::from_mode(0o777)).map_err(system)?;
     fs::write(files.join("welcome.txt"), "This file came over SMB from a causeway server.\n")
         .map_err(system)?;
     let users = place.join("users.toml");

@@ -1,21 +1,49 @@
 //! The file of users as the server sees it: what another process writes to it counts from the next log-on.
+//!
+//! An account is mapped to the machine's user of the same name, if there is one ([`machine`]), and a local group to the
+//! machine's group of the same name: files of that user and group are the account's and the group's.
 
+mod machine;
+
+use std::collections::HashMap;
 use std::path::Path;
 
 use env::Env;
-use smb_auth::mechanism::{Account, GroupInfo, UserLookup};
+use parking_lot::RwLock;
+use smb_auth::mechanism::{Account, GroupInfo, Membership, UserLookup};
 use smb_auth::sid::Sid;
-use smb_auth::users::{UserFile, UserFileError, UserInfo};
+use smb_auth::users::{LocalGroup, Table, UserFile, UserFileError, UserInfo};
 
 /// The users who may log on.
 pub(super) struct Users {
     file: UserFile,
+    owners: RwLock<Owners>,
+}
+
+/// Which accounts the machine's numbers stand for: read again when the file of users has changed.
+#[derive(Default)]
+struct Owners {
+    users: HashMap<u32, Sid>,
+    groups: HashMap<u32, Sid>,
+}
+
+impl Owners {
+    fn of(table: &Table) -> Owners {
+        let mapped = |user: smb_auth::users::UserInfo| Some((machine::user(&user.name)?.uid, user.sid));
+        let mapped_group = |g: LocalGroup| Some((machine::group(&g.name)?, g.sid));
+        Owners {
+            users: table.list().into_iter().filter_map(mapped).collect(),
+            groups: table.local_groups().into_iter().filter_map(mapped_group).collect(),
+        }
+    }
 }
 
 impl Users {
     /// Opens the file, or makes one without users where there is none.
     pub(super) fn open(path: &Path, env: &Env) -> Result<Users, UserFileError> {
-        Ok(Users { file: open_or_create(path, env)? })
+        let file = open_or_create(path, env)?;
+        let owners = RwLock::new(Owners::of(&file.table()));
+        Ok(Users { file, owners })
     }
 
     /// The file, for changes and listings.
@@ -25,8 +53,10 @@ impl Users {
 
     /// The file as it is on disk now.
     fn current(&self) -> &UserFile {
-        if let Err(error) = self.file.reload_if_changed() {
-            tracing::error!("the users stay as they were: {error}");
+        match self.file.reload_if_changed() {
+            Ok(false) => {}
+            Ok(true) => *self.owners.write() = Owners::of(&self.file.table()),
+            Err(error) => tracing::error!("the users stay as they were: {error}"),
         }
         &self.file
     }
@@ -47,6 +77,30 @@ impl UserLookup for Users {
 
     fn lookup(&self, user: &str, domain: &str) -> Option<Account> {
         self.current().lookup(user, domain)
+    }
+
+    fn membership(&self, user: &str) -> Membership {
+        let mut membership = self.file.membership(user);
+        if let Some(m) = machine::user(user) {
+            (membership.uid, membership.gids) = (Some(m.uid), m.gids);
+        }
+        // Who is in the local group is in the machine's group of that name.
+        let owners = self.owners.read();
+        let mapped = owners.groups.iter().filter(|(_, sid)| membership.groups.contains(sid));
+        membership.gids.extend(mapped.map(|(gid, _)| *gid));
+        membership
+    }
+
+    fn principal(&self, name: &str) -> Option<Sid> {
+        self.file.principal(name)
+    }
+
+    fn owner_of(&self, uid: u32) -> Option<Sid> {
+        self.owners.read().users.get(&uid).cloned()
+    }
+
+    fn group_of(&self, gid: u32) -> Option<Sid> {
+        self.owners.read().groups.get(&gid).cloned()
     }
 }
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-use super::{EntryFault, Table, User, UserFileError, fold};
+use super::{EntryFault, Group, Table, User, UserFileError, fold};
 use crate::ntlm::NtHash;
 use crate::sid::Sid;
 
@@ -44,6 +44,17 @@ struct Document {
     next_rid: u32,
     #[serde(default)]
     user: Vec<Entry>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    group: Vec<GroupEntry>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GroupEntry {
+    name: String,
+    rid: u32,
+    #[serde(default)]
+    members: Vec<String>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -161,7 +172,15 @@ fn parse(path: &Path, text: &str) -> Result<Table, UserFileError> {
             return Err(bad(&other.name, EntryFault::DuplicateName));
         }
     }
-    let table = Table { machine_sid, next_rid: document.next_rid, users };
+    let mut groups = BTreeMap::new();
+    for entry in document.group {
+        let members = entry.members.into_iter().map(|name| (fold(&name), name)).collect();
+        let group = Group { name: entry.name, rid: entry.rid, members };
+        if let Some(other) = groups.insert(fold(&group.name), group) {
+            return Err(bad(&other.name, EntryFault::DuplicateName));
+        }
+    }
+    let table = Table { machine_sid, next_rid: document.next_rid, users, groups };
     table.check().map_err(|(name, fault)| bad(&name, fault))?;
     Ok(table)
 }
@@ -178,6 +197,15 @@ fn render(table: &Table) -> Zeroizing<String> {
         machine_sid: table.machine_sid.to_string(),
         next_rid: table.next_rid,
         user: user.collect(),
+        group: table
+            .groups
+            .values()
+            .map(|group| GroupEntry {
+                name: group.name.clone(),
+                rid: group.rid,
+                members: group.members.values().cloned().collect(),
+            })
+            .collect(),
     };
     let body = Zeroizing::new(toml::to_string(&document).expect("tables of plain values are TOML"));
     Zeroizing::new(format!("{HEADER}{}", *body))

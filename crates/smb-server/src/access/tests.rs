@@ -1,3 +1,5 @@
+mod linux;
+
 use super::*;
 
 const ALLOW: AceType = AceType::ACCESS_ALLOWED;

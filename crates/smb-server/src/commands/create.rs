@@ -203,7 +203,9 @@ impl<'a> Plan<'a> {
         wanted: Wanted,
     ) -> Result<Plan<'a>, NtStatus> {
         let desired = q.desired_access.map_generic();
-        let ceiling = AccessMask::from_bits_retain(r.tree.maximal_access);
+        let mut ceiling = AccessMask::from_bits_retain(r.tree.maximal_access);
+        // A privilege, which no share grants.
+        ceiling.set(AccessMask::ACCESS_SYSTEM_SECURITY, r.session.user.is_administrator());
         // MS-SMB2 3.3.5.9: more than the share allows is refused before the file is looked at.
         let special = AccessMask::MAXIMUM_ALLOWED | AccessMask::ACCESS_SYSTEM_SECURITY;
         if !ceiling.contains(desired & !special) {
@@ -480,7 +482,8 @@ impl<'a> Plan<'a> {
         if !is_directory && attributes.contains(FileAttributes::READONLY) {
             denied |= WRITES;
         }
-        let security = access::stored(opened.node.security(&ctx).wait().await)?;
+        access::may_reach(self.r, &opened)?;
+        let security = access::descriptor(self.r, &opened.node, &opened.stat).await?;
         let granted = self.grant(security.as_deref(), denied).await?;
         // MAXIMUM_ALLOWED may come to less than what deleting needs (MS-FSA 2.1.5.1.2.1).
         if self.q.create_options.contains(CreateOptions::DELETE_ON_CLOSE)
@@ -505,7 +508,8 @@ impl<'a> Plan<'a> {
         if wanted.intersects(from_parent)
             && let Some(parent) = self.path.parent()
         {
-            let of_parent = access::maximal(user, self.security_of(&parent).await?.as_deref()) & self.ceiling;
+            // What the share allows of it is judged below: "change" has no right to delete children, and may delete.
+            let of_parent = access::maximal(user, self.security_of(&parent).await?.as_deref());
             if of_parent.contains(AccessMask::DELETE_CHILD) {
                 extra |= AccessMask::DELETE & self.ceiling;
             }
@@ -529,13 +533,14 @@ impl<'a> Plan<'a> {
         let q = self.request(directory, OpenMode::Open, Some(Kind::Directory), rights);
         let ctx = self.r.ctx();
         let parent = match self.vfs.open(&ctx, q).wait().await {
-            Ok(o) => o.node,
+            Ok(o) => o,
             Err(VfsError::NotFound) => return Err(NtStatus::OBJECT_PATH_NOT_FOUND),
             // MS-FSA 2.1.5.1: a file on the way.
             Err(VfsError::NotDirectory) => return Err(NtStatus::OBJECT_PATH_NOT_FOUND),
             Err(e) => return Err(status::of_vfs(e)),
         };
-        access::stored(parent.security(&ctx).wait().await)
+        access::may_reach(self.r, &parent)?;
+        access::descriptor(self.r, &parent.node, &parent.stat).await
     }
 
     /// Creates the file (MS-FSA 2.1.5.1.1); `None` when it exists by now and may be opened.
@@ -594,7 +599,8 @@ impl<'a> Plan<'a> {
         if !is_directory && attributes.contains(FileAttributes::READONLY) {
             return Err(NtStatus::ACCESS_DENIED);
         }
-        let security = access::stored(file.node.security(&self.r.ctx()).wait().await)?;
+        access::may_reach(self.r, &file)?;
+        let security = access::descriptor(self.r, &file.node, &file.stat).await?;
         let granted = self.grant(security.as_deref(), AccessMask::empty()).await?;
         let maximal = access::maximal(&self.r.session.user, security.as_deref()) & self.ceiling;
         if !maximal.contains(AccessMask::WRITE_DATA) {

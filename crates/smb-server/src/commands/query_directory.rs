@@ -10,6 +10,7 @@ use vfs::{DirEntry, Kind, VfsError};
 
 use self::pattern::Pattern;
 use super::metadata::{file_attributes, file_time};
+use crate::access;
 use crate::open::{Enumeration, FileOpen};
 use crate::request::{Reply, Request};
 use crate::status;
@@ -129,7 +130,7 @@ async fn more(r: &Request, f: &FileOpen, e: &mut Enumeration) -> Result<bool, Nt
         if let Some(name) = pattern.literal().filter(|n| !matches!(*n, "." | "..")) {
             e.finished = true;
             match f.node.lookup(&ctx, name).wait().await {
-                Ok(entry) => e.waiting.push_back(entry),
+                Ok(entry) => e.waiting.extend(visible(r, f, vec![entry]).await?),
                 Err(VfsError::NotFound | VfsError::InvalidName | VfsError::NameTooLong) => {}
                 Err(error) => return Err(status::of_vfs(error)),
             }
@@ -139,11 +140,26 @@ async fn more(r: &Request, f: &FileOpen, e: &mut Enumeration) -> Result<bool, Nt
         let batch = f.node.list(&ctx, !e.begun, BATCH).wait().await.map_err(status::of_vfs)?;
         e.begun = true;
         e.finished = batch.is_empty();
-        e.waiting.extend(batch.into_iter().filter(|entry| pattern.matches(&entry.name)));
+        let matching = batch.into_iter().filter(|entry| pattern.matches(&entry.name)).collect();
+        e.waiting.extend(visible(r, f, matching).await?);
         // A long directory in which nothing matches does not hold up the other connections of this worker.
         tokio::task::yield_now().await;
     }
     Ok(!e.waiting.is_empty())
+}
+
+/// The entries that the user sees: on a share with access-based enumeration, those that the user may read.
+async fn visible(r: &Request, f: &FileOpen, entries: Vec<DirEntry>) -> Result<Vec<DirEntry>, NtStatus> {
+    if !r.tree.share.protection.read().access_based_enumeration {
+        return Ok(entries);
+    }
+    let names = entries.iter().map(|e| e.name.clone()).collect();
+    let all = f.node.entry_security(&r.ctx(), names).wait().await.map_err(status::of_vfs)?;
+    let shown = entries
+        .into_iter()
+        .zip(all)
+        .filter_map(|(entry, security)| access::shows(r, security, &entry.stat).then_some(entry));
+    Ok(shown.collect())
 }
 
 /// Whether an entry of a class has a short name, in a share where files can be opened by it.

@@ -86,7 +86,7 @@ async fn security(
     if !granted.contains(access::needed_to_query(parts)) {
         return Err(NtStatus::ACCESS_DENIED);
     }
-    let stored = access::stored(f.node.security(&r.ctx()).wait().await)?;
+    let stored = access::descriptor_now(r, &f.node).await?;
     let mut bytes = Vec::new();
     access::effective(stored.as_deref()).encode_parts(parts, &mut bytes);
     if bytes.len() > room {

@@ -245,7 +245,7 @@ async fn security(
     }
     let ctx = r.ctx();
     let _one = f.file.metadata().await;
-    let stored = access::stored(f.node.security(&ctx).wait().await)?;
+    let stored = access::descriptor_now(r, &f.node).await?;
     let new = access::changed(&r.session.user, stored.as_deref(), parts, sent)?;
     f.node.set_security(&ctx, new).wait().await.map_err(status::of_vfs)?;
     r.server.namespace.modified(open, f, CompletionFilter::SECURITY);

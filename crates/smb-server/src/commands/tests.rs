@@ -5,6 +5,8 @@ mod creating;
 mod information;
 mod listing;
 mod locking;
+mod owners;
+mod permissions;
 mod racing;
 mod renaming;
 mod watched;

@@ -51,7 +51,14 @@ fn try_connect(
     if session.encrypt && !encrypted {
         return Err(NtStatus::ACCESS_DENIED);
     }
-    let maximal = if share.read_only { READ_ACCESS } else { ALL_ACCESS };
+    let ceiling = if share.read_only { READ_ACCESS } else { ALL_ACCESS };
+    let maximal = ceiling & share.protection.read().granted(&session.user, &*server.users).bits();
+    // MS-SMB2 3.3.5.7: a user who is granted nothing does not connect.
+    if share.vfs().is_some() && maximal == 0 {
+        tracing::info!(peer = %facts.peer, user = %session.user.name, share = %share.name,
+            "tree connect refused: the share grants the user nothing");
+        return Err(NtStatus::ACCESS_DENIED);
+    }
     let tree = session
         .add_tree(server.config.limits.trees_per_session, |id| Tree::new(id, Arc::clone(&share), maximal))
         .ok_or(NtStatus::INSUFFICIENT_RESOURCES)?;
@@ -72,6 +79,9 @@ fn response(facts: &ConnectionFacts, share: &Share, maximal: u32) -> TreeConnect
     };
     if share.encrypt {
         flags |= ShareFlags::ENCRYPT_DATA;
+    }
+    if share.protection.read().access_based_enumeration {
+        flags |= ShareFlags::ACCESS_BASED_DIRECTORY_ENUM;
     }
     // MS-SMB2 3.3.5.7: only beside the connection's capability, or clients ask for what they do not get.
     let persistent = facts.server_capabilities & Capabilities::PERSISTENT_HANDLES.bits() != 0;

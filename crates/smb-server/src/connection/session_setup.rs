@@ -207,9 +207,10 @@ impl Engine {
             || request.security_mode.contains(asked)
             || self.facts.client_security_mode & asked.bits() != 0;
         let signing = Arc::new(SigningKey::new(negotiated.signing, &keys.signing));
+        let membership = self.server.users.membership(&identity.user);
         let session = Arc::new(Session::new(
             id,
-            User::new(identity),
+            User::new(identity, &membership),
             BindingFacts {
                 dialect: negotiated.dialect,
                 client_guid: self.facts.client_guid,

@@ -14,6 +14,7 @@ pub(crate) fn share() -> Arc<Share> {
         read_only: false,
         encrypt: false,
         hidden: false,
+        protection: Default::default(),
         continuous: false,
         target: ShareTarget::Pipes,
         removed: AtomicBool::new(false),

@@ -6,9 +6,8 @@ use arena::{IoBuf, Sg};
 use env::Env;
 use smb_client::{ConnectOptions, OpenOptions};
 use smb_server::{Limits, ShareConfig};
-use vfs::{HostDir, HostDirOptions};
 
-use crate::world::{World, credentials};
+use crate::world::{World, credentials, open_to_all};
 
 const IO: usize = 300_000;
 const COUNT: usize = 24;
@@ -30,7 +29,7 @@ fn world(folder: &Path) -> World {
     let share = ShareConfig {
         name: "disk".into(),
         comment: String::new(),
-        vfs: HostDir::open(folder, HostDirOptions::default()).expect("a folder"),
+        vfs: open_to_all(folder),
         read_only: false,
         encrypt: false,
         hidden: false,

@@ -1,15 +1,12 @@
 //! FILE_NO_INTERMEDIATE_BUFFERING on a directory (MS-SMB2 2.2.13, 2.2.19, 2.2.21): the bytes that come back, from opens
 //! that go past the cache and opens that do not, over both transports.
 
-use std::sync::Arc;
-
 use arena::{IoBuf, Sg, sg_to_vec};
 use env::Env;
 use smb_client::{Client, ConnectOptions, File, OpenOptions};
 use smb_server::{Limits, ShareConfig};
-use vfs::{HostDir, HostDirOptions, Vfs};
 
-use crate::world::{World, credentials};
+use crate::world::{World, credentials, open_to_all};
 
 /// Files' ends in the test, in bytes.
 const END: u64 = 400_000;
@@ -57,7 +54,7 @@ async fn what_goes_past_the_cache_comes_back() {
     // Beside what is built: the temporary directory may be in memory, where there is nothing to go past.
     let place = std::env::current_exe().expect("this program");
     let dir = tempfile::tempdir_in(place.parent().expect("a directory")).expect("a directory");
-    let vfs: Arc<dyn Vfs> = HostDir::open(dir.path(), HostDirOptions::default()).expect("a directory");
+    let vfs = open_to_all(dir.path());
     let (name, comment) = ("dir".into(), String::new());
     let share = ShareConfig { name, comment, vfs, read_only: false, encrypt: false, hidden: false, continuous: false };
     world.server.add_share(share).expect("a new name");

@@ -15,8 +15,8 @@ use super::node::{HostNode, Open, statx};
 use super::transfer::{failed, freeze, read_once, store_all, write_all, write_once};
 use super::{cached, listing, stored};
 use crate::{
-    BasicChange, Data, DirEntry, ExtendedAttribute, FileKey, Kind, Node, Stat, StreamInfo, StreamName,
-    VfsError, VfsResult, Want,
+    BasicChange, Data, DirEntry, EntrySecurity, ExtendedAttribute, FileKey, Kind, Node, Stat, StreamInfo,
+    StreamName, VfsError, VfsResult, Want,
 };
 
 /// Reads of this length and more ask for the file's size first, so as not to take memory for bytes that are not there.
@@ -290,6 +290,13 @@ impl Node for HostNode {
 
     fn security(&self, _: &Ctx) -> Io<VfsResult<Option<Vec<u8>>>> {
         self.run(|open| stored::security(&open.fd, &open.shared.device))
+    }
+
+    fn entry_security(&self, _: &Ctx, names: Vec<String>) -> Io<VfsResult<Vec<EntrySecurity>>> {
+        self.run(move |open| {
+            open.must_be(Kind::Directory)?;
+            Ok(names.iter().map(|name| listing::security(open, name)).collect())
+        })
     }
 
     fn set_security(&self, _: &Ctx, descriptor: Vec<u8>) -> Io<VfsResult<()>> {

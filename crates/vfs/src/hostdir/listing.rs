@@ -10,10 +10,10 @@ use rustix::io::{self, Errno};
 
 use super::node::{self, Known, Open};
 use super::place::{self, Place};
-use super::stored::{Stored, Target};
+use super::stored::{self, Stored, Target};
 use super::streams::is_store;
 use super::{device, visible};
-use crate::{DirEntry, Stat, VfsError, VfsResult};
+use crate::{DirEntry, EntrySecurity, Stat, VfsError, VfsResult};
 
 /// The position of one open directory.
 #[derive(Default)]
@@ -63,8 +63,11 @@ pub(super) fn is_empty(open: &Open) -> VfsResult<bool> {
     let mut buffer = vec![MaybeUninit::uninit(); 1024];
     let mut entries = RawDir::new(&fd, &mut buffer);
     while let Some(entry) = entries.next() {
-        // Every entry counts, seen or not: the system would refuse to remove the directory.
-        if !matches!(entry?.file_name().to_bytes(), b"." | b"..") {
+        // Every entry counts, seen or not: the system would refuse to remove the directory. But what a crash left of a
+        // new file goes with it.
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if !matches!(name, b"." | b"..") && !name.starts_with(visible::TEMPORARY.as_bytes()) {
             return Ok(false);
         }
     }
@@ -87,6 +90,14 @@ pub(super) fn lookup(open: &Open, name: &str) -> VfsResult<DirEntry> {
     entry(open, &found)?.ok_or(VfsError::NotFound)
 }
 
+/// The security descriptor of an entry by its name as listed. A link that leads out of the directory is an error.
+pub(super) fn security(open: &Open, name: &str) -> EntrySecurity {
+    let name = visible::stored(name);
+    let fd = place::beneath(&open.fd, &name, OFlags::PATH, Mode::empty()).map_err(place::last)?;
+    let device = open.shared.tree.device(&fd, device::number(&node::statx(&fd)?))?;
+    stored::security_of(Target::Followed(&format!("/proc/self/fd/{}", fd.as_raw_fd())), &device)
+}
+
 /// Asks the kernel for more names; false at the end.
 fn fill(open: &Open, waiting: &mut VecDeque<String>) -> VfsResult<bool> {
     let mut buffer = vec![MaybeUninit::uninit(); BUFFER];
@@ -104,6 +115,7 @@ fn fill(open: &Open, waiting: &mut VecDeque<String>) -> VfsResult<bool> {
             _ if !shown => {}
             name if std::str::from_utf8(name).is_ok_and(is_store) => {}
             name => match std::str::from_utf8(name) {
+                Ok(name) if visible::is_temporary(name) => {}
                 Ok(name) => waiting.push_back(name.to_owned()),
                 Err(_) => skipped(),
             },

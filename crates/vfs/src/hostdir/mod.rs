@@ -27,6 +27,8 @@
 //! are evicted before they are sent are read by the sender, at most the bytes of that read; and when the file is closed
 //! before they are sent, the sender closes the descriptor.
 //!
+//! **A new file is seen only with all that belongs to it** (descriptor, attributes): see [`fresh`].
+//!
 //! **What is lost is said to all.** A failed sync fails every later sync of the file until nobody has it open.
 //!
 //! **What another process does to the tree** is seen: names by inotify, data and times at once; but attributes kept
@@ -38,6 +40,7 @@ mod data;
 mod device;
 mod errno;
 mod extents;
+mod fresh;
 mod groups;
 mod job;
 mod listing;
@@ -46,6 +49,7 @@ mod namespace;
 mod node;
 mod open;
 mod place;
+mod posix;
 mod reserved;
 mod ring;
 mod stored;
@@ -119,6 +123,8 @@ struct Tree {
     options: HostDirOptions,
     pool: Pool,
     names: Names,
+    /// Where it was when it was opened.
+    root_path: String,
     /// The number of the root's file system.
     root_device: u64,
     /// The file systems met below the root, by device number.
@@ -127,6 +133,8 @@ struct Tree {
     all_memory: AtomicBool,
     /// The files that are open.
     files: Mutex<HashMap<FileKey, Weak<Shared>>>,
+    /// What this tree's new files are called until they have their names: no other tree's are.
+    temporary: String,
     /// One of these is held while the names in a directory change, so that the look without regard to case and the
     /// change are one step; which one follows from the directory's number.
     changing: [Mutex<()>; 16],
@@ -159,6 +167,7 @@ impl HostDir {
         };
         device.find_store(root.as_fd());
         let tree = Tree {
+            root_path: posix::real_path(&root).unwrap_or_default(),
             root: Arc::new(root),
             root_device: device::number(&stat),
             pool: Pool::new(options.threads),
@@ -166,6 +175,7 @@ impl HostDir {
             devices: Mutex::new(HashMap::from([(device::number(&stat), Arc::clone(&device))])),
             all_memory: AtomicBool::new(device.memory),
             files: Mutex::default(),
+            temporary: fresh::temporary_name(),
             changing: Default::default(),
             info,
             options,

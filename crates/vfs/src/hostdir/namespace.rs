@@ -9,7 +9,7 @@ use rustix::io::{self, Errno};
 
 use super::place::{Entry, Place, join, last, lstatx};
 use super::streams::store::{Doomed, refuse};
-use super::{Tree, device, node, visible};
+use super::{Tree, device, fresh, node, visible};
 use crate::{FileKey, Kind, VfsError, VfsPath, VfsResult};
 
 /// How many names of our own that mean other files are passed over.
@@ -46,7 +46,12 @@ impl Tree {
             Kind::File => AtFlags::empty(),
         };
         let doomed = self.doomed(&place, &entry.name)?;
-        rustix::fs::unlinkat(&entry.place.fd, &*entry.name, flags)?;
+        match rustix::fs::unlinkat(&entry.place.fd, &*entry.name, flags) {
+            Err(Errno::NOTEMPTY) if fresh::clear(&entry.place.fd, &entry.name) => {
+                rustix::fs::unlinkat(&entry.place.fd, &*entry.name, flags)?;
+            }
+            done => done?,
+        }
         if let Some(doomed) = doomed {
             doomed.remove();
         }
@@ -99,7 +104,7 @@ impl Tree {
             }
             None => {}
         }
-        move_to_new(&from, &place, name)
+        move_to_new(&from.place.fd, &from.name, &place, name)
     }
 
     /// See [`crate::Vfs::link`].
@@ -209,19 +214,19 @@ fn node_type(entry: &Entry<'_>) -> VfsResult<Kind> {
 }
 
 /// Renames to a name that is free.
-fn move_to_new(from: &Entry<'_>, place: &Place, name: &str) -> VfsResult<()> {
-    let (old, new) = (&from.place.fd, &place.fd);
-    match rustix::fs::renameat_with(old, &*from.name, new, name, RenameFlags::NOREPLACE) {
+pub(super) fn move_to_new(old: &OwnedFd, from: &str, place: &Place, name: &str) -> VfsResult<()> {
+    let new = &place.fd;
+    match rustix::fs::renameat_with(old, from, new, name, RenameFlags::NOREPLACE) {
         // Not on this file system; the names are ours for the moment.
         Err(Errno::INVAL) if matches!(lstatx(new, name), Err(Errno::NOENT)) => {
-            Ok(rustix::fs::renameat(old, &*from.name, new, name)?)
+            Ok(rustix::fs::renameat(old, from, new, name)?)
         }
         done => Ok(done?),
     }
 }
 
-/// Gives a file (opened with `O_PATH`) a name that is free.
-fn link_to_new(file: &OwnedFd, place: &Place, name: &str) -> io::Result<()> {
+/// Gives a file (opened with `O_PATH`, or without a name) a name that is free.
+pub(super) fn link_to_new(file: &OwnedFd, place: &Place, name: &str) -> io::Result<()> {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     rustix::fs::linkat(CWD, path, &place.fd, name, AtFlags::SYMLINK_FOLLOW)
 }

@@ -13,7 +13,7 @@ use super::groups::Groups;
 use super::listing::Listing;
 use super::stored::{self, Changed, Dos, KEPT, Stored};
 use super::unbuffered::Direct;
-use super::{Tree, listing, reserved, volume};
+use super::{Tree, listing, posix, reserved, volume};
 use crate::pool::Line;
 use crate::{
     Attributes, BasicChange, DirEntry, ExtendedAttribute, FileKey, Kind, Stat, Timestamp, VfsError, VfsResult,
@@ -439,6 +439,7 @@ pub(super) fn convert(stat: &Statx, kind: Kind, id: FileKey, known: &Known) -> S
         written: time(stat.stx_mtime),
         changed: dos.changed_at(changed(stat)),
         ea_size: known.stored.ea_size,
+        posix: Some(posix::of(stat, &known.stored)),
     }
 }
 

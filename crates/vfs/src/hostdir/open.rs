@@ -3,10 +3,10 @@
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, Mode, OFlags, Statx};
+use rustix::fs::{Mode, OFlags, Statx};
 use rustix::io::{self, Errno};
 
-use super::place::{self, Place, beneath};
+use super::place::{self, Place};
 use super::{Tree, node, stored, streams, visible};
 use crate::{Attributes, Kind, OpenMode, OpenRequest, Opened, Rights, VfsError, VfsPath, VfsResult};
 
@@ -114,8 +114,9 @@ impl Tree {
         if identity(&stat) != identity(seen) {
             return Ok(None);
         }
+        let Some(closed) = self.closed(&fd, disk)? else { return Ok(None) };
         let (node, stat) = self.node(fd, &stat, kind, (false, r.rights.write && kind == Kind::File))?;
-        Ok(Some(Opened { node: Arc::new(node), created: false, path, stream: None, stat }))
+        Ok(Some(Opened { node: Arc::new(node), created: false, path, stream: None, stat, closed }))
     }
 
     /// Opens a file on which somebody has a lease, as soon as that is given up.
@@ -129,51 +130,32 @@ impl Tree {
         rustix::fs::open(format!("/proc/self/fd/{}", held.as_raw_fd()), flags, Mode::empty())
     }
 
-    /// Makes `name` in `place`, whose names we hold.
+    /// Makes `name` in `place`, whose names we hold. It gets its name when it has all else: see [`fresh`].
     fn create(self: &Arc<Tree>, place: Place, name: &str, r: &OpenRequest) -> VfsResult<Option<Opened>> {
         self.may_change()?;
         let disk = visible::stored(name);
         let kind = r.kind.unwrap_or(Kind::File);
-        let made = match kind {
-            Kind::Directory => {
-                let mode = Mode::from_raw_mode(self.options.directory_mode & 0o7777);
-                rustix::fs::mkdirat(&place.fd, &*disk, mode).and_then(|()| {
-                    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
-                    beneath(&place.fd, &disk, flags, Mode::empty())
-                })
-            }
-            Kind::File => {
-                let mode = Mode::from_raw_mode(self.options.file_mode & 0o7777);
-                let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
-                beneath(&place.fd, &disk, flags, mode)
-            }
-        };
-        let fd = match made {
-            Ok(fd) => fd,
+        let made = match self.make(&place, &disk, kind) {
+            Ok(made) => made,
             Err(Errno::EXIST) => return Ok(None),
             Err(Errno::NOENT) => return Err(VfsError::PathNotFound), // the directory was removed meanwhile
             Err(e) => return Err(e.into()),
         };
+        let (fd, unnamed) = made;
         let stat = node::statx(&fd)?;
-        let (node, mut stat) = self.node(fd, &stat, kind, (true, kind == Kind::File))?;
-        match furnish(&node.open, r, stat.attributes) {
-            Ok(false) => {}
-            Ok(true) => stat = node.open.stat()?,
-            Err(e) => {
-                let flags = if kind == Kind::Directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
-                let _ = rustix::fs::unlinkat(&place.fd, &*disk, flags);
-                return Err(e);
-            }
+        let (node, stat) = self.node(fd, &stat, kind, (true, kind == Kind::File))?;
+        let done = furnish(&node.open, r, stat.attributes)
+            .and_then(|()| unnamed.give_name(&place, &node.open.fd, &disk));
+        if let Err(e) = done {
+            unnamed.discard(&place);
+            // Somebody else has made it, or cleared up after us with the directory.
+            return if matches!(e, VfsError::Exists | VfsError::NotFound) { Ok(None) } else { Err(e) };
         }
+        let stat = node.open.stat()?;
         let mut path = place.path;
         path.push(visible::shown(disk.as_bytes()).ok_or(VfsError::InvalidName)?.into_owned());
-        Ok(Some(Opened {
-            node: Arc::new(node),
-            created: true,
-            path: VfsPath::from_parts(path),
-            stream: None,
-            stat,
-        }))
+        let (path, closed) = (VfsPath::from_parts(path), Vec::new());
+        Ok(Some(Opened { node: Arc::new(node), created: true, path, stream: None, stat, closed }))
     }
 }
 
@@ -191,9 +173,8 @@ fn flags(kind: Kind, rights: Rights) -> OFlags {
     }
 }
 
-/// Gives a new file, which has `attributes`, what it was asked to have; whether that changed anything.
-fn furnish(open: &node::Open, r: &OpenRequest, attributes: Attributes) -> VfsResult<bool> {
-    let mut changed = false;
+/// Gives a new file, which has `attributes`, what it was asked to have.
+fn furnish(open: &node::Open, r: &OpenRequest, attributes: Attributes) -> VfsResult<()> {
     let quietly = |done: VfsResult<()>| match done {
         // Said when the file system was met. One that refuses now what it takes elsewhere makes no open file.
         Err(VfsError::Unsupported) if !open.shared.device.attributes => Ok(()),
@@ -203,15 +184,12 @@ fn furnish(open: &node::Open, r: &OpenRequest, attributes: Attributes) -> VfsRes
     if wanted != attributes & Attributes::STORED {
         let change = crate::BasicChange { attributes: Some(wanted), ..Default::default() };
         quietly(open.set_basic(&change))?;
-        changed = true;
     }
     if let Some(descriptor) = &r.security {
         quietly(stored::set_security(&open.fd, &open.shared.device, descriptor))?;
-        changed = true;
     }
     if !r.extended_attributes.is_empty() {
         open.set_extended(&r.extended_attributes)?;
-        changed = true;
     }
-    Ok(changed)
+    Ok(())
 }

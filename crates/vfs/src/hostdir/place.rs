@@ -53,7 +53,11 @@ impl Tree {
     pub(super) fn disk_path(parts: &[String]) -> VfsResult<String> {
         let mut disk = String::with_capacity(parts.iter().map(|p| p.len() + 1).sum());
         for part in parts {
-            push(&mut disk, &visible::stored(part));
+            let name = visible::stored(part);
+            if visible::is_temporary(&name) {
+                return Err(VfsError::NotFound);
+            }
+            push(&mut disk, &name);
         }
         if disk.len() > PATH_MAX { Err(VfsError::NameTooLong) } else { Ok(disk) }
     }
@@ -108,6 +112,9 @@ impl Tree {
     /// `PathNotFound`, `Escapes`; `AccessDenied` for the root, which has no name.
     pub(super) fn above<'a>(&self, path: &'a VfsPath) -> VfsResult<(Place, &'a str)> {
         let (name, above) = path.components().split_last().ok_or(VfsError::AccessDenied)?;
+        if visible::is_temporary(&visible::stored(name)) {
+            return Err(VfsError::AccessDenied);
+        }
         Ok((self.directory(above)?, name))
     }
 

@@ -34,7 +34,7 @@
 //! Where the file system takes no `user.*` attributes, those defaults are all there is: setting other attributes, a
 //! security descriptor or an extended attribute is `Unsupported`, a creation time is ignored, and attributes and
 //! descriptor of a new file are dropped; one line in the log says so. Elsewhere a descriptor that cannot be read, or is
-//! of another version, is an error and never "none", which would open the file to everybody. FILE_NEED_EA is not kept. Names of extended
+//! of another version, is an error and never "none", which would let the mode decide. FILE_NEED_EA is not kept. Names of extended
 //! attributes match without regard to ASCII case; those that begin with `causeway.` are ours, hidden and refused.
 
 use std::os::fd::OwnedFd;
@@ -44,6 +44,7 @@ use rustix::fs::{Statx, XattrFlags};
 use rustix::io::{self, Errno};
 
 use super::device::Device;
+use super::posix::{self, Narrowed};
 use crate::{Attributes, ExtendedAttribute, Kind, Timestamp, VfsError, VfsResult};
 
 const DOS: &str = "user.causeway.dos";
@@ -70,6 +71,8 @@ pub(super) struct Stored {
     pub(super) dos: Option<Dos>,
     /// As FILE_FULL_EA_INFORMATION, in bytes.
     pub(super) ea_size: u32,
+    /// What its POSIX access control list makes of the mode, where it has one.
+    pub(super) acl: Option<Narrowed>,
 }
 
 /// The record `user.causeway.dos`.
@@ -186,6 +189,10 @@ impl Stored {
             if name == DOS.as_bytes() {
                 let mut record = [0; LONG + 1];
                 stored.dos = target.get(DOS, &mut record).ok().and_then(|n| Dos::decode(&record[..n]));
+            } else if name == posix::ACL.as_bytes() {
+                let mut list = vec![0; posix::ACL_MAX];
+                let read = target.get(posix::ACL, &mut list);
+                stored.acl = Some(read.map_or(Narrowed::UNREADABLE, |n| Narrowed::decode(&list[..n])));
             } else if let Some(shown) = shown(name)
                 && let Ok(size) = target.size(name)
             {
@@ -202,12 +209,24 @@ pub(super) fn set_dos(fd: &OwnedFd, device: &Device, dos: &Dos) -> VfsResult<()>
     set(fd, device, DOS.as_bytes(), &dos.encode())
 }
 
-/// The security descriptor. `None`, which opens the file to everybody, only where it is certain that there is none.
+/// The security descriptor. `None`, which lets the mode decide, only where it is certain that there is none.
 pub(super) fn security(fd: &OwnedFd, device: &Device) -> VfsResult<Option<Vec<u8>>> {
     if !device.attributes {
         return Ok(None);
     }
-    let mut value = match read(fd, SECURITY.as_bytes()) {
+    as_security(read(fd, SECURITY.as_bytes()), device)
+}
+
+/// [`security`] of any target.
+pub(super) fn security_of(target: Target<'_>, device: &Device) -> VfsResult<Option<Vec<u8>>> {
+    if !device.attributes {
+        return Ok(None);
+    }
+    as_security(target.get_all(SECURITY), device)
+}
+
+fn as_security(read: io::Result<Vec<u8>>, device: &Device) -> VfsResult<Option<Vec<u8>>> {
+    let mut value = match read {
         Ok(value) => value,
         Err(Errno::NODATA) => return Ok(None),
         Err(e) if refused(e, device) => return Err(VfsError::Damaged),
@@ -218,6 +237,11 @@ pub(super) fn security(fd: &OwnedFd, device: &Device) -> VfsResult<Option<Vec<u8
         Some(version) if version == VERSION.to_le_bytes() => Ok(Some(value.split_off(2))),
         _ => Err(VfsError::Damaged),
     }
+}
+
+/// Whether a file has a security descriptor; not where that cannot be found out.
+pub(super) fn has_security(target: Target<'_>, device: &Device) -> bool {
+    device.attributes && target.size(SECURITY.as_bytes()).is_ok()
 }
 
 /// Stores a security descriptor.

@@ -3,9 +3,11 @@
 mod escapes;
 mod faults;
 mod foreign;
+mod fresh;
 mod identity;
 mod links;
 mod names;
+mod owners;
 mod ring;
 mod streams;
 mod unbuffered;

@@ -13,16 +13,28 @@
 //! | `<`            | U+F023          | last dot    | U+F029 |
 //! | `>`            | U+F024          |             |        |
 //!
-//! Names that are not UTF-8, or longer than 255 UTF-16 units, are not shown.
+//! Names that are not UTF-8, or longer than 255 UTF-16 units, are not shown; nor are those that begin as the names that
+//! new files have before they have all that belongs to them ([`is_temporary`]).
 
 use std::borrow::Cow;
 
 /// The longest name shown, in UTF-16 units (MS-FSCC 2.1.5).
 const SHOWN_MAX: usize = 255;
 
+/// How the names of new files begin that have not all that belongs to them yet.
+pub(super) const TEMPORARY: &str = ".causeway-new-";
+
+/// Whether a name on the disk is one that no client sees or gives.
+pub(super) fn is_temporary(disk: &str) -> bool {
+    disk.starts_with(TEMPORARY)
+}
+
 /// A name as clients see it; `None` if they cannot.
 pub(super) fn shown(disk: &[u8]) -> Option<Cow<'_, str>> {
     let name = std::str::from_utf8(disk).ok()?;
+    if is_temporary(name) {
+        return None;
+    }
     if name.len() > SHOWN_MAX && name.encode_utf16().count() > SHOWN_MAX {
         return None;
     }

@@ -129,6 +129,7 @@ impl Inode {
             written: state.written,
             changed: state.changed,
             ea_size: extended_size(&state.extended),
+            posix: None,
         }
     }
 

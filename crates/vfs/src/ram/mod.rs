@@ -185,7 +185,7 @@ impl Tree {
         let (file, created, path) = self.find_or_create(r)?;
         let stat = file.stat();
         let node = Arc::new(RamNode::new(Arc::clone(self), file));
-        Ok(Opened { node, created, path, stream: None, stat })
+        Ok(Opened { node, created, path, stream: None, stat, closed: Vec::new() })
     }
 
     /// Opens a named stream, and creates its file before it.
@@ -206,7 +206,7 @@ impl Tree {
         };
         let node = RamNode::of_stream(Arc::clone(self), file, stream);
         let stat = node.metadata();
-        Ok(Opened { node: Arc::new(node), created, path, stream: Some(name), stat })
+        Ok(Opened { node: Arc::new(node), created, path, stream: Some(name), stat, closed: Vec::new() })
     }
 
     /// The file at the request's path, whether it was created now, and its path as stored.

@@ -12,8 +12,8 @@ use super::Tree;
 use super::inode::{Child, Content, Inode, State};
 use crate::fold::fold;
 use crate::{
-    BasicChange, Data, DirEntry, ExtendedAttribute, FileKey, Kind, Node, Stat, StreamInfo, StreamName,
-    VfsError, VfsResult, Want,
+    BasicChange, Data, DirEntry, EntrySecurity, ExtendedAttribute, FileKey, Kind, Node, Stat, StreamInfo,
+    StreamName, VfsError, VfsResult, Want,
 };
 
 /// The shortest read that lends the file's own memory, in bytes; shorter ones are copied, which is cheaper than
@@ -314,6 +314,13 @@ impl Node for RamNode {
 
     fn security(&self, _: &Ctx) -> Io<VfsResult<Option<Vec<u8>>>> {
         Io::Done(Ok(self.file().security()))
+    }
+
+    fn entry_security(&self, _: &Ctx, names: Vec<String>) -> Io<VfsResult<Vec<EntrySecurity>>> {
+        let of = |name: &String| {
+            self.inode.child(&fold(name)).map(|c| c.inode.security()).ok_or(VfsError::NotFound)
+        };
+        Io::Done(self.must_be(Kind::Directory).map(|()| names.iter().map(of).collect()))
     }
 
     fn set_security(&self, _: &Ctx, descriptor: Vec<u8>) -> Io<VfsResult<()>> {

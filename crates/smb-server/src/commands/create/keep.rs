@@ -188,7 +188,7 @@ impl Plan<'_> {
             {
                 return Err(NtStatus::FILE_FORCED_CLOSED);
             }
-            let security = access::stored(f.node.security(&self.r.ctx()).wait().await)?;
+            let security = access::descriptor_now(self.r, &f.node).await?;
             let maximal = access::maximal(&self.r.session.user, security.as_deref());
             if maximal.contains(AccessMask::GENERIC_READ.map_generic())
                 && let Some(open) = self.r.server.release(&open)

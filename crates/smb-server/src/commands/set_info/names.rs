@@ -3,7 +3,7 @@
 use smb_wire::fscc::{FileLinkInformation, FileRenameInformation, FileRenameInformationEx, RenameFlags};
 use smb_wire::msg::CompletionFilter;
 use smb_wire::{AccessMask, NtStatus, ShareAccess, Utf16Le, WireError};
-use vfs::{Attributes, FileKey, Kind, OpenMode, OpenRequest, Opened, Rights, Stat, VfsError, VfsPath};
+use vfs::{Attributes, FileKey, Kind, OpenMode, OpenRequest, Opened, Rights, VfsError, VfsPath};
 
 use super::{require, streams};
 use crate::access;
@@ -60,7 +60,7 @@ pub(super) async fn link(r: &Request, open: &Open, f: &FileOpen, buffer: &[u8]) 
     // gives nobody more of it than its descriptor does. What is needed is needed on the folder.
     let vfs = r.tree.share.vfs().ok_or(NtStatus::INVALID_DEVICE_REQUEST)?;
     writable_tree(r)?;
-    check_folder(r, &to.path, false).await?;
+    let folder = check_folder(r, &to.path, false).await?;
     r.contend(f, Operation::Names).await?;
     let mut change = r.server.namespace.begin_change(&r.tree.share).await;
     change.touch(&to.path, f.node.id());
@@ -69,7 +69,7 @@ pub(super) async fn link(r: &Request, open: &Open, f: &FileOpen, buffer: &[u8]) 
         return Err(NtStatus::ACCESS_DENIED);
     }
     for _ in 0..ATTEMPTS {
-        let replaced = check_replaced(r, f, &to).await?;
+        let replaced = check_replaced(r, f, &to, folder).await?;
         let from = f.file.path_of(open.persistent);
         match vfs.link(&r.ctx(), &from, f.node.id(), &to.path, to.replace && replaced.is_there()).wait().await
         {
@@ -129,7 +129,7 @@ async fn rename_to(r: &Request, open: &Open, f: &FileOpen, to: Target) -> Result
         return Err(NtStatus::ACCESS_DENIED);
     }
     r.contend(f, Operation::Names).await?;
-    check_folder(r, &to.path, directory).await?;
+    let folder = check_folder(r, &to.path, directory).await?;
     let files = &r.server.files;
     let mut change = r.server.namespace.begin_rename(share, &f.file, directory).await;
     let (from, id) = (f.file.path_of(open.persistent), f.node.id());
@@ -143,7 +143,7 @@ async fn rename_to(r: &Request, open: &Open, f: &FileOpen, to: Target) -> Result
         return Err(NtStatus::ACCESS_DENIED);
     }
     for _ in 0..ATTEMPTS {
-        let replaced = check_replaced(r, f, &to).await?;
+        let replaced = check_replaced(r, f, &to, folder).await?;
         match vfs.rename(&r.ctx(), &from, id, &to.path, to.replace && replaced.is_there()).wait().await {
             // Made in the meantime: it is judged like one that was there.
             Err(VfsError::Exists) if to.replace && !replaced.is_there() => {}
@@ -201,21 +201,24 @@ impl Replaced<'_> {
     }
 }
 
-/// Whether the user may put something into the folder that the new name lies in.
-async fn check_folder(r: &Request, path: &VfsPath, directory: bool) -> Result<(), NtStatus> {
+/// Whether the user may put something into the folder that the new name lies in; all that the user may do with it.
+async fn check_folder(r: &Request, path: &VfsPath, directory: bool) -> Result<AccessMask, NtStatus> {
     let folder = path.parent().ok_or(NtStatus::OBJECT_NAME_INVALID)?;
     let needed = if directory { AccessMask::APPEND_DATA } else { AccessMask::WRITE_DATA };
-    match look(r, &folder).await {
-        Ok((node, stat)) if stat.kind == Kind::Directory => {
-            let stored = access::stored(node.security(&r.ctx()).wait().await)?;
-            if !access::maximal(&r.session.user, stored.as_deref()).contains(needed) {
+    match find(r, &folder).await {
+        Ok(found) if found.stat.kind == Kind::Directory => {
+            access::may_reach(r, &found)?;
+            let descriptor = access::descriptor(r, &found.node, &found.stat).await?;
+            let allowed = access::maximal(&r.session.user, descriptor.as_deref());
+            if !allowed.contains(needed) {
                 return Err(NtStatus::ACCESS_DENIED);
             }
             // The folder is opened for the time of the rename, and keeps it from going away: Windows shares it for
             // reading and writing only, and asks for the right to delete itself.
             let held =
                 ShareMode { access: AccessMask::DELETE, share: ShareAccess::READ | ShareAccess::WRITE };
-            if r.server.files.admits(node.id(), held) { Ok(()) } else { Err(NtStatus::SHARING_VIOLATION) }
+            let admitted = r.server.files.admits(found.node.id(), held);
+            if admitted { Ok(allowed) } else { Err(NtStatus::SHARING_VIOLATION) }
         }
         Ok(_) | Err(VfsError::NotFound | VfsError::NotDirectory) => Err(NtStatus::OBJECT_PATH_NOT_FOUND),
         Err(e) => Err(status::of_vfs(e)),
@@ -223,10 +226,16 @@ async fn check_folder(r: &Request, path: &VfsPath, directory: bool) -> Result<()
 }
 
 /// Judges the file that has the new name already (MS-FSA 2.1.5.15.11): the file itself under another case may be
-/// renamed; a directory, a read-only or an open file is not replaced, and none becomes open while it is.
-async fn check_replaced<'r>(r: &'r Request, f: &FileOpen, to: &Target) -> Result<Replaced<'r>, NtStatus> {
-    let (node, stat) = match look(r, &to.path).await {
-        Ok(found) => found,
+/// renamed; a directory, a read-only or an open file is not replaced, and none becomes open while it is. `folder` is what
+/// the user may do with the folder: who may delete its children may replace them.
+async fn check_replaced<'r>(
+    r: &'r Request,
+    f: &FileOpen,
+    to: &Target,
+    folder: AccessMask,
+) -> Result<Replaced<'r>, NtStatus> {
+    let (node, stat) = match find(r, &to.path).await {
+        Ok(found) => (found.node, found.stat),
         Err(VfsError::NotFound) => return Ok(Replaced::Nothing),
         Err(e) => return Err(status::of_vfs(e)),
     };
@@ -241,16 +250,12 @@ async fn check_replaced<'r>(r: &'r Request, f: &FileOpen, to: &Target) -> Result
         return Err(NtStatus::ACCESS_DENIED);
     }
     let _claim = r.server.files.claim(node.id()).ok_or(NtStatus::ACCESS_DENIED)?;
-    let stored = access::stored(node.security(&r.ctx()).wait().await)?;
-    if !access::maximal(&r.session.user, stored.as_deref()).contains(AccessMask::DELETE) {
+    let descriptor = access::descriptor(r, &node, &stat).await?;
+    let allowed = access::maximal(&r.session.user, descriptor.as_deref());
+    if !allowed.contains(AccessMask::DELETE) && !folder.contains(AccessMask::DELETE_CHILD) {
         return Err(NtStatus::ACCESS_DENIED);
     }
     Ok(Replaced::Another { _claim })
-}
-
-async fn look(r: &Request, path: &VfsPath) -> Result<(std::sync::Arc<dyn vfs::Node>, Stat), VfsError> {
-    let opened = find(r, path).await?;
-    Ok((opened.node, opened.stat))
 }
 
 async fn find(r: &Request, path: &VfsPath) -> Result<Opened, VfsError> {

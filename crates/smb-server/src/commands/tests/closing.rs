@@ -89,7 +89,8 @@ fn what_is_not_stored_is_told_at_close() {
     let dir = std::env::temp_dir().join(format!("smb-server-disk-{}", std::process::id()));
     std::fs::create_dir(&dir).expect("a directory");
     let script = "(mount -t tmpfs -o size=1m none $1 && truncate -s 32M $1/i \
-        && mkfs.ext4 -q -O ^has_journal -N 16 -m 0 $1/i && mkdir $1/m && mount -o loop $1/i $1/m) || exit 77; \
+        && mkfs.ext4 -q -O ^has_journal -N 16 -m 0 $1/i && mkdir $1/m && mount -o loop $1/i $1/m \
+        && chmod 777 $1/m) || exit 77; \
         exec \"$2\" --exact commands::tests::closing::what_is_not_stored_inner --nocapture";
     let this = std::env::current_exe().expect("a name");
     let run = std::process::Command::new("unshare")

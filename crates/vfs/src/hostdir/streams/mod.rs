@@ -109,7 +109,8 @@ impl Tree {
         let stream = Stream { file, id, sidecar, wrote };
         let stat = stream.stat()?;
         let node = Arc::new(StreamNode::new(stream));
-        Ok(Opened { node, created, path: opened.path, stream: Some(name), stat })
+        let (path, closed) = (opened.path, opened.closed);
+        Ok(Opened { node, created, path, stream: Some(name), stat, closed })
     }
 }
 

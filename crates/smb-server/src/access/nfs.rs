@@ -1,0 +1,42 @@
+//! Owner, group and mode as SIDs of `S-1-5-88`: how the Linux client (`idsfromsid`, `modefromsid`) and Windows' NFS
+//! server write POSIX identities into a descriptor.
+//!
+//! | SID                | place               | meaning                                                           |
+//! |--------------------|---------------------|-------------------------------------------------------------------|
+//! | `S-1-5-88-1-UID`   | owner, entry        | the user with that number; in the token of the account mapped to it |
+//! | `S-1-5-88-2-GID`   | group, entry        | the group with that number; in the tokens of its members          |
+//! | `S-1-5-88-3-MODE`  | entry without rights | file type and permission bits, for clients: they decide nothing here |
+//!
+//! A client's numbers need not be the server's. So anybody may name such an owner: it is kept, and has an owner's rights
+//! only for the account that this server maps to the number.
+
+use smb_wire::security::Sid;
+
+const NFS: u32 = 88;
+const OWNER: u32 = 1;
+const GROUP: u32 = 2;
+const MODE: u32 = 3;
+
+/// `S-1-5-88-1-UID`.
+pub(crate) fn owner(uid: u32) -> Sid {
+    sid(OWNER, uid)
+}
+
+/// `S-1-5-88-2-GID`.
+pub(crate) fn group(gid: u32) -> Sid {
+    sid(GROUP, gid)
+}
+
+/// `S-1-5-88-3-MODE`.
+pub(crate) fn mode(bits: u32) -> Sid {
+    sid(MODE, bits)
+}
+
+/// Whether a SID is an `S-1-5-88-1-UID`.
+pub(crate) fn is_owner(s: &Sid) -> bool {
+    s.authority() == 5 && matches!(s.sub_authorities(), [NFS, OWNER, _])
+}
+
+fn sid(part: u32, value: u32) -> Sid {
+    Sid::new(5, &[NFS, part, value]).expect("three sub-authorities")
+}

@@ -1,0 +1,114 @@
+//! The descriptor of a file that has none stored: computed from owner, group and mode (docs/access.md).
+//!
+//! The entries, in this order, of which those without rights are left out:
+//!
+//! | entry                              | rights                                                      | passed on by a directory |
+//! |------------------------------------|-------------------------------------------------------------|------------|
+//! | deny `S-1-5-88-1`, `-2`, `-3`      | none: owner, group and mode for the Linux client ([`nfs`])   | no         |
+//! | allow Creator Owner (of a directory) | all                                                       | only so    |
+//! | allow Administrators               | all                                                         | yes        |
+//! | deny the owner                     | what group or others have and the owner has not             | no         |
+//! | allow the owner                    | the owner's bits                                            | no         |
+//! | deny the group                     | what others have and the group has not                      | yes        |
+//! | allow the group                    | the group's bits                                            | yes        |
+//! | allow Everyone                     | the others' bits                                            | yes        |
+
+use smb_auth::mechanism::UserLookup;
+use smb_wire::AccessMask;
+use smb_wire::security::{Ace, AceFlags, AceType, AclBuf, ControlFlags, SecurityDescriptorBuf, Sid};
+use vfs::{Kind, Posix};
+
+use super::nfs;
+use crate::identity;
+
+/// What every class with a bit has beside it; never denied.
+const ALWAYS: AccessMask =
+    AccessMask::READ_CONTROL.union(AccessMask::SYNCHRONIZE).union(AccessMask::READ_ATTRIBUTES);
+const STICKY: u32 = 0o1000;
+const INHERITED: AceFlags = AceFlags::OBJECT_INHERIT.union(AceFlags::CONTAINER_INHERIT);
+
+/// The machine's user `S-1-22-1-UID`.
+pub(crate) fn user_sid(uid: u32) -> Sid {
+    Sid::new(22, &[1, uid]).expect("two sub-authorities")
+}
+
+/// The machine's group `S-1-22-2-GID`.
+pub(crate) fn group_sid(gid: u32) -> Sid {
+    Sid::new(22, &[2, gid]).expect("two sub-authorities")
+}
+
+/// The descriptor of a file with this owner, group and mode.
+pub(crate) fn descriptor(p: &Posix, kind: Kind, accounts: &dyn UserLookup) -> SecurityDescriptorBuf {
+    let owner = accounts.owner_of(p.uid).map_or_else(|| user_sid(p.uid), |s| identity::sid_of(&s));
+    let group = accounts.group_of(p.gid).map_or_else(|| group_sid(p.gid), |s| identity::sid_of(&s));
+    SecurityDescriptorBuf {
+        control: ControlFlags::DACL_PRESENT | ControlFlags::DACL_AUTO_INHERITED,
+        owner: Some(owner),
+        group: Some(group),
+        sacl: None,
+        dacl: Some(dacl(p, kind, &owner, &group)),
+    }
+}
+
+fn dacl(p: &Posix, kind: Kind, owner: &Sid, group: &Sid) -> AclBuf {
+    let directory = kind == Kind::Directory;
+    let passed_on = if directory { INHERITED } else { AceFlags::empty() };
+    let none = AceFlags::empty();
+    let of = |shift: u32| rights(p.mode >> shift & 7, directory, p.mode & STICKY != 0);
+    let (of_owner, of_group, of_others) = (owners(p.mode >> 6 & 7, directory), of(3), of(0));
+    let mut acl = AclBuf::new();
+    let mut push = |ace_type, flags, mask: AccessMask, sid: Sid| {
+        acl.push(&Ace::new(ace_type, flags, mask, sid)).expect("ten short entries fit");
+    };
+    let format = if directory { 0o040_000 } else { 0o100_000 };
+    for sid in [nfs::owner(p.uid), nfs::group(p.gid), nfs::mode(format | p.mode)] {
+        push(AceType::ACCESS_DENIED, none, AccessMask::empty(), sid);
+    }
+    let all = AccessMask::FILE_ALL_ACCESS;
+    // First, so that no denial of a group keeps a creator from its own file.
+    if directory {
+        push(AceType::ACCESS_ALLOWED, INHERITED | AceFlags::INHERIT_ONLY, all, Sid::CREATOR_OWNER);
+    }
+    let entries = [
+        (AceType::ACCESS_ALLOWED, passed_on, all, Sid::BUILTIN_ADMINISTRATORS),
+        (AceType::ACCESS_DENIED, none, (of_group | of_others) & !of_owner & !ALWAYS, *owner),
+        (AceType::ACCESS_ALLOWED, none, of_owner, *owner),
+        (AceType::ACCESS_DENIED, passed_on, of_others & !of_group & !ALWAYS, *group),
+        (AceType::ACCESS_ALLOWED, passed_on, of_group, *group),
+        (AceType::ACCESS_ALLOWED, passed_on, of_others, Sid::EVERYONE),
+    ];
+    for (ace_type, flags, mask, sid) in entries.into_iter().filter(|e| !e.2.is_empty()) {
+        push(ace_type, flags, mask, sid);
+    }
+    acl
+}
+
+/// What three bits allow. To read a file is to execute it: what a program is, Windows sees by its name. Who may write a
+/// directory may delete what is in it, unless it is sticky.
+fn rights(bits: u32, directory: bool, sticky: bool) -> AccessMask {
+    let mut mask = AccessMask::empty();
+    if bits & 4 != 0 {
+        mask |= AccessMask::FILE_GENERIC_READ;
+        mask.set(AccessMask::EXECUTE, !directory);
+    }
+    if bits & 2 != 0 {
+        mask |= AccessMask::FILE_GENERIC_WRITE | AccessMask::READ_ATTRIBUTES;
+        mask.set(AccessMask::DELETE_CHILD, directory && !sticky);
+    }
+    if bits & 1 != 0 {
+        mask |= AccessMask::FILE_GENERIC_EXECUTE;
+    }
+    mask
+}
+
+/// What the owner's bits allow: beside that, to see and change the mode and the times, and with the bit to write,
+/// to delete.
+fn owners(bits: u32, directory: bool) -> AccessMask {
+    let change = AccessMask::WRITE_DAC | AccessMask::WRITE_OWNER | AccessMask::WRITE_ATTRIBUTES;
+    let mut mask = rights(bits, directory, false) | ALWAYS | change;
+    mask.set(AccessMask::DELETE, bits & 2 != 0);
+    mask
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,137 @@
+//! New files get their names last, so that nobody ever meets one without its security descriptor.
+//!
+//! | what                                          | is made                       | gets its name by          |
+//! |-----------------------------------------------|-------------------------------|---------------------------|
+//! | a file                                        | without a name (`O_TMPFILE`)  | `linkat`                  |
+//! | a file, where the file system has no such     | under a temporary name        | a rename that replaces nothing |
+//! | a directory                                   | under a temporary name        | the same                  |
+//! | either, where no descriptor can be kept       | under its name                | –                         |
+//!
+//! Temporary names ([`visible::TEMPORARY`]) are neither shown nor opened. A crash may leave an empty file or
+//! directory under one: it goes with its directory ([`clear`]), or with the next file that is made there.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{AtFlags, Mode, OFlags, RawDir};
+use rustix::io::{self, Errno};
+
+use super::place::{Place, beneath};
+use super::{Tree, device, namespace, visible};
+use crate::{Kind, VfsResult};
+
+/// A new file that has not its name yet.
+pub(super) enum Unnamed<'t> {
+    /// It has none at all.
+    None,
+    /// It has a temporary one.
+    Temporary(&'t str),
+    /// It has its name, because nothing is to be done before.
+    Named(String, Kind),
+}
+
+/// A name that no other tree has, of this process or another, on this machine or another.
+pub(super) fn temporary_name() -> String {
+    // Seeded by the system.
+    let random = RandomState::new().build_hasher().finish();
+    format!("{}{random:016x}", visible::TEMPORARY)
+}
+
+impl Tree {
+    /// Makes what will be `name` in `place`, whose names we hold.
+    ///
+    /// # Errors
+    /// The system's; EXIST when there is such a name.
+    pub(super) fn make(&self, place: &Place, name: &str, kind: Kind) -> io::Result<(OwnedFd, Unnamed<'_>)> {
+        let device = self.device(&place.fd, device::number(&place.stat))?;
+        if !device.attributes {
+            return Ok((self.make_as(place, name, kind)?, Unnamed::Named(name.to_owned(), kind)));
+        }
+        if kind == Kind::File {
+            let mode = Mode::from_raw_mode(self.options.file_mode & 0o7777);
+            match beneath(&place.fd, ".", OFlags::RDWR | OFlags::TMPFILE, mode) {
+                Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {}
+                done => return Ok((done?, Unnamed::None)),
+            }
+        }
+        let temporary = &*self.temporary;
+        let fd = match self.make_as(place, temporary, kind) {
+            // Left by a call that could not clear up: no other is under way, as the directory's names are ours.
+            Err(Errno::EXIST) => {
+                remove(&place.fd, temporary);
+                self.make_as(place, temporary, kind)?
+            }
+            done => done?,
+        };
+        Ok((fd, Unnamed::Temporary(temporary)))
+    }
+
+    pub(super) fn make_as(&self, place: &Place, name: &str, kind: Kind) -> io::Result<OwnedFd> {
+        match kind {
+            Kind::Directory => {
+                let mode = Mode::from_raw_mode(self.options.directory_mode & 0o7777);
+                rustix::fs::mkdirat(&place.fd, name, mode)?;
+                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
+                beneath(&place.fd, name, flags, Mode::empty())
+            }
+            Kind::File => {
+                let mode = Mode::from_raw_mode(self.options.file_mode & 0o7777);
+                let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+                beneath(&place.fd, name, flags, mode)
+            }
+        }
+    }
+}
+
+impl Unnamed<'_> {
+    /// Gives the new file `fd` its name.
+    ///
+    /// # Errors
+    /// `Exists` when somebody else has taken it; `NotFound` when the file, or the directory, is gone.
+    pub(super) fn give_name(&self, place: &Place, fd: &OwnedFd, name: &str) -> VfsResult<()> {
+        match self {
+            Unnamed::None => Ok(namespace::link_to_new(fd, place, name)?),
+            Unnamed::Temporary(temporary) => namespace::move_to_new(&place.fd, temporary, place, name),
+            Unnamed::Named(..) => Ok(()),
+        }
+    }
+
+    /// Removes a new file that does not get its name, or should not have it.
+    pub(super) fn discard(&self, place: &Place) {
+        match self {
+            Unnamed::None => {}
+            Unnamed::Temporary(name) => remove(&place.fd, name),
+            Unnamed::Named(name, kind) => {
+                let flags = if *kind == Kind::Directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+                let _ = rustix::fs::unlinkat(&place.fd, &**name, flags);
+            }
+        }
+    }
+}
+
+/// Removes what crashes have left under temporary names in the directory `name`; whether there was something.
+pub(super) fn clear(above: &OwnedFd, name: &str) -> bool {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
+    let Ok(directory) = beneath(above, name, flags, Mode::empty()) else { return false };
+    let mut buffer = vec![MaybeUninit::uninit(); 4096];
+    let mut entries = RawDir::new(&directory, &mut buffer);
+    let mut left = Vec::new();
+    while let Some(Ok(entry)) = entries.next() {
+        match entry.file_name().to_str() {
+            Ok("." | "..") => {}
+            Ok(name) if visible::is_temporary(name) => left.push(name.to_owned()),
+            // It is not to be removed after all.
+            _ => return false,
+        }
+    }
+    left.iter().for_each(|name| remove(&directory, name));
+    !left.is_empty()
+}
+
+/// Removes a file or an empty directory.
+fn remove(directory: &OwnedFd, name: &str) {
+    if rustix::fs::unlinkat(directory, name, AtFlags::empty()).is_err() {
+        let _ = rustix::fs::unlinkat(directory, name, AtFlags::REMOVEDIR);
+    }
+}

@@ -1,0 +1,158 @@
+//! Owner, group and mode of files, and the directories on the way to them.
+//!
+//! The server reads and writes as its own user, so the system does not check a user's right to pass a directory. For
+//! directories without a security descriptor this module reports those that not everybody may pass
+//! ([`crate::Opened::closed`]), by the path on which the file really lies: a symbolic link opens no other way.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use rustix::fs::{Mode, OFlags, Statx};
+use rustix::io::Errno;
+
+use super::stored::{self, Stored, Target};
+use super::{Tree, device, node, place};
+use crate::{Posix, VfsResult};
+
+/// A file's POSIX access control list.
+pub(super) const ACL: &str = "system.posix_acl_access";
+/// The largest list read, in bytes: 1,000 entries, more than ext4 keeps.
+pub(super) const ACL_MAX: usize = 4 + 8 * 1000;
+
+/// An execute bit for owner, group and others: everybody may pass a directory.
+const PASSABLE: u16 = 0o111;
+
+/// What a POSIX access control list leaves of a mode's bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Narrowed {
+    /// The owning group's: in the mode, the list's mask stands in their place.
+    group: u32,
+    /// The most that the others may have, so that no named entry is worse off by not being looked at.
+    others: u32,
+}
+
+impl Narrowed {
+    /// Of a list that cannot be read: nothing.
+    pub(super) const UNREADABLE: Narrowed = Narrowed { group: 0, others: 0 };
+
+    /// Reads a list as the kernel gives it: a version (2, 32 bits), then entries of tag (16 bits), permissions (16 bits)
+    /// and number (32 bits), little-endian.
+    pub(super) fn decode(list: &[u8]) -> Narrowed {
+        const USER: u16 = 2;
+        const GROUP_OWNER: u16 = 4;
+        const GROUP: u16 = 8;
+        const MASK: u16 = 0x10;
+        let Some((head, entries)) = list.split_first_chunk::<4>() else { return Narrowed::UNREADABLE };
+        if u32::from_le_bytes(*head) != 2 {
+            return Narrowed::UNREADABLE;
+        }
+        let entries = entries.chunks_exact(8).map(|e| {
+            let bits = u32::from(u16::from_le_bytes([e[2], e[3]]) & 7);
+            (u16::from_le_bytes([e[0], e[1]]), bits)
+        });
+        let of = |tag: u16| entries.clone().find(|e| e.0 == tag).map_or(7, |e| e.1);
+        let mask = of(MASK);
+        let named = entries.clone().filter(|e| matches!(e.0, USER | GROUP));
+        Narrowed {
+            group: of(GROUP_OWNER) & mask,
+            others: named.fold(7, |least, (_, bits)| least & bits & mask),
+        }
+    }
+}
+
+/// Owner, group and mode of a file.
+pub(super) fn of(stat: &Statx, stored: &Stored) -> Posix {
+    let mut mode = u32::from(stat.stx_mode) & 0o7777;
+    if let Some(acl) = stored.acl {
+        mode = mode & !0o077 | acl.group << 3 | mode & acl.others;
+    }
+    Posix { uid: stat.stx_uid, gid: stat.stx_gid, mode }
+}
+
+/// Where an open file lies.
+pub(super) fn real_path(fd: &OwnedFd) -> Option<String> {
+    rustix::fs::readlink(format!("/proc/self/fd/{}", fd.as_raw_fd()), Vec::new()).ok()?.into_string().ok()
+}
+
+impl Tree {
+    /// [`crate::Opened::closed`] of the file `fd`, opened as `disk`; `None` when it was moved meanwhile.
+    pub(super) fn closed(&self, fd: &OwnedFd, disk: &str) -> VfsResult<Option<Vec<Posix>>> {
+        if disk.is_empty() {
+            return Ok(Some(Vec::new()));
+        }
+        let real = self.real_disk_path(fd);
+        let path = real.as_deref().unwrap_or(disk);
+        let mut closed = Vec::new();
+        let root = node::statx(&*self.root)?;
+        if root.stx_mode & PASSABLE != PASSABLE {
+            let dir = self.at("", OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
+            closed.extend(self.closed_directory(&dir, &root)?);
+        }
+        for (at, _) in path.match_indices('/') {
+            let dir = match self.at(&path[..at], OFlags::PATH | OFlags::DIRECTORY, Mode::empty()) {
+                Ok(dir) => dir,
+                Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
+                Err(e) => return Err(place::last(e)),
+            };
+            let stat = node::statx(&dir)?;
+            if stat.stx_mode & PASSABLE != PASSABLE {
+                closed.extend(self.closed_directory(&dir, &stat)?);
+            }
+        }
+        Ok(Some(closed))
+    }
+
+    /// The path below the root on which a file really lies; `None` if that is not known.
+    fn real_disk_path(&self, fd: &OwnedFd) -> Option<String> {
+        let real = real_path(fd)?;
+        let below = |root: &str| {
+            let rest = real.strip_prefix(root.trim_end_matches('/'))?.strip_prefix('/')?;
+            Some(rest.to_owned())
+        };
+        // The root may have been moved since it was opened.
+        below(&self.root_path).or_else(|| below(&real_path(&self.root)?))
+    }
+
+    fn closed_directory(&self, dir: &OwnedFd, stat: &Statx) -> VfsResult<Option<Posix>> {
+        let device = self.device(dir, device::number(stat))?;
+        let path = format!("/proc/self/fd/{}", dir.as_raw_fd());
+        if stored::has_security(Target::Followed(&path), &device) {
+            return Ok(None);
+        }
+        Ok(Some(of(stat, &Stored::load(Target::Followed(&path), &device))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Narrowed;
+
+    #[test]
+    fn lists() {
+        let entry = |tag: u16, bits: u16, id: u32| {
+            [&tag.to_le_bytes()[..], &bits.to_le_bytes(), &id.to_le_bytes()].concat()
+        };
+        let list =
+            |entries: &[Vec<u8>]| Narrowed::decode(&[&2u32.to_le_bytes()[..], &entries.concat()].concat());
+        let none = u32::MAX;
+        // user::rw-, user:1000:rw-, group::---, mask::rw-, other::r--: `ls` shows rw-rw-r--.
+        let named = list(&[
+            entry(1, 6, none),
+            entry(2, 6, 1000),
+            entry(4, 0, none),
+            entry(0x10, 6, none),
+            entry(0x20, 4, none),
+        ]);
+        assert_eq!(named, Narrowed { group: 0, others: 6 });
+        // Somebody is shut out by name: then the others are, for want of names.
+        let shut = list(&[entry(2, 0, 1000), entry(4, 5, none), entry(0x10, 7, none), entry(0x20, 5, none)]);
+        assert_eq!(shut, Narrowed { group: 5, others: 0 });
+        assert_eq!(
+            list(&[entry(4, 7, none), entry(0x10, 4, none)]),
+            Narrowed { group: 4, others: 7 },
+            "mask"
+        );
+        for bad in [&[][..], &[2, 0, 0], &[3, 0, 0, 0, 1, 0, 7, 0]] {
+            assert_eq!(Narrowed::decode(bad), Narrowed::UNREADABLE);
+        }
+    }
+}

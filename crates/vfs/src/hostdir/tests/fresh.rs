@@ -1,0 +1,119 @@
+//! New files are met only with all that belongs to them.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use super::*;
+use crate::hostdir::fresh::Unnamed;
+use crate::hostdir::visible::TEMPORARY;
+
+const SECURITY: &[u8] = &[7; 40];
+
+fn furnished(name: &str, kind: Kind) -> OpenRequest {
+    OpenRequest { security: Some(SECURITY.to_vec()), ..request(name, OpenMode::Create, Some(kind)) }
+}
+
+/// Where extended attributes are kept: not everywhere the temporary directory is.
+fn scratch() -> Option<tempfile::TempDir> {
+    let dir = tempfile::tempdir().expect("a directory");
+    let kept = rustix::fs::setxattr(dir.path(), "user.test", b"1", rustix::fs::XattrFlags::empty());
+    kept.is_ok().then_some(dir)
+}
+
+/// What is on the disk under a temporary name.
+fn temporary(dir: &Path) -> Vec<String> {
+    let names = std::fs::read_dir(dir).expect("there").map(|e| e.expect("read").file_name());
+    names.filter_map(|n| n.into_string().ok()).filter(|n| n.starts_with(TEMPORARY)).collect()
+}
+
+/// Another opener and another lister, as fast as they can, while files and directories are made and removed.
+#[test]
+fn nobody_meets_a_file_without_its_descriptor() {
+    let Some(dir) = scratch() else { return };
+    let done = AtomicBool::new(false);
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().expect("threads");
+    thread::scope(|s| {
+        let watcher = |listing: bool| {
+            let (done, dir) = (&done, dir.path());
+            move || {
+                let tree = tree(dir);
+                runtime().block_on(async {
+                    let mut met = 0;
+                    while !done.load(Ordering::Relaxed) {
+                        if listing {
+                            for name in listed(&*tree, "").await {
+                                assert!(["file", "dir"].contains(&&*name), "{name}");
+                            }
+                        }
+                        for name in ["file", "DIR"] {
+                            let Ok(found) = open(&*tree, name, OpenMode::Open).await else { continue };
+                            let security = found.node.security(&Ctx::default()).wait().await;
+                            assert_eq!(security.expect("readable").as_deref(), Some(SECURITY), "{name}");
+                            met += 1;
+                        }
+                    }
+                    met
+                })
+            }
+        };
+        let watchers = [s.spawn(watcher(false)), s.spawn(watcher(true))];
+        let tree = tree(dir.path());
+        runtime().block_on(async {
+            for _ in 0..2000 {
+                for (name, kind) in [("file", Kind::File), ("dir", Kind::Directory)] {
+                    let c = Ctx::default();
+                    let made = tree.open(&c, furnished(name, kind)).wait().await.expect("free");
+                    assert!(made.created && made.stat.links == 1);
+                    tree.remove(&c, &path(name), made.node.id()).wait().await.expect("there");
+                }
+            }
+        });
+        done.store(true, Ordering::Relaxed);
+        let met: usize = watchers.into_iter().map(|w| w.join().expect("no panic")).sum();
+        eprintln!("met {met} times");
+    });
+    assert!(temporary(dir.path()).is_empty());
+}
+
+/// Where there are no files without a name, a temporary one serves.
+#[tokio::test]
+async fn a_file_by_way_of_a_temporary_name() {
+    let Some(dir) = scratch() else { return };
+    let host = tree(dir.path());
+    let place = host.tree.directory(&[]).expect("the root");
+    let by_name = |tree: &Arc<crate::hostdir::Tree>| {
+        let fd = tree.make_as(&place, &tree.temporary, Kind::File).expect("free");
+        assert_eq!(temporary(dir.path()).len(), 1);
+        fd
+    };
+    let fd = by_name(&host.tree);
+    assert_eq!(listed(&*host, "").await, Vec::<String>::new(), "nobody sees it");
+    let name = host.tree.temporary.clone();
+    assert_eq!(refusal(&*host, &name).await, Some(VfsError::NotFound), "nor opens it");
+    let unnamed = Unnamed::Temporary(&host.tree.temporary);
+    unnamed.give_name(&place, &fd, "f").expect("free");
+    assert_eq!(listed(&*host, "").await, ["f"]);
+    let fd = by_name(&host.tree);
+    assert_eq!(unnamed.give_name(&place, &fd, "f"), Err(VfsError::Exists));
+    unnamed.discard(&place);
+    assert!(temporary(dir.path()).is_empty());
+}
+
+/// What a crash has left is no hindrance: not to the next file, nor to removing the directory.
+#[tokio::test]
+async fn after_a_crash() {
+    let Some(dir) = scratch() else { return };
+    let host = tree(dir.path());
+    std::fs::create_dir_all(dir.path().join("d").join(&host.tree.temporary)).expect("room");
+    std::fs::write(dir.path().join("d").join(format!("{TEMPORARY}of-another")), "").expect("room");
+    let c = Ctx::default();
+    let d = existing(&*host, "d").await.node;
+    assert_eq!(d.is_empty(&c).wait().await, Ok(true));
+    let made = host.open(&c, furnished("d\\new", Kind::Directory)).wait().await.expect("made");
+    host.remove(&c, &path("d\\new"), made.node.id()).wait().await.expect("empty");
+    host.remove(&c, &path("d"), d.id()).wait().await.expect("empty for clients");
+    let f = open(&*host, "f", OpenMode::Create).await.expect("made").node;
+    let hidden = path(&format!("{TEMPORARY}mine"));
+    let renamed = host.rename(&c, &path("f"), f.id(), &hidden, false).wait().await;
+    assert_eq!(renamed, Err(VfsError::AccessDenied), "no client hides a file");
+}
