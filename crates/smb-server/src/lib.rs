@@ -25,6 +25,7 @@ mod commands;
 mod config;
 mod connection;
 mod durable;
+mod failed_logons;
 mod files;
 mod identity;
 mod inbox;

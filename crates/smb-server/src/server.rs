@@ -19,6 +19,7 @@ use crate::breaks::{Clients, LeaseTable};
 use crate::commands::close::Loose;
 use crate::connection::{Credits, OVERHEAD, UNAUTHENTICATED_MAX};
 use crate::durable::SessionEnd;
+use crate::failed_logons::FailedLogons;
 use crate::files::FileTable;
 use crate::namespace::Namespace;
 use crate::opens::OpenTable;
@@ -38,6 +39,7 @@ pub struct Server {
     pub(crate) started: Moment,
     pub(crate) files: FileTable,
     pub(crate) namespace: Namespace,
+    pub(crate) failed_logons: FailedLogons,
     shares: RwLock<HashMap<String, Arc<Share>>>,
     sessions: Mutex<HashMap<u64, Arc<Session>>>,
     /// Ids of sessions that are being set up.
@@ -230,6 +232,7 @@ impl Server {
             started: env.moment(),
             files: FileTable::default(),
             namespace: Namespace::default(),
+            failed_logons: FailedLogons::default(),
             shares: RwLock::new(shares),
             sessions: Mutex::default(),
             reserved_ids: Mutex::default(),

@@ -119,7 +119,7 @@ async fn close_file(server: &Arc<Server>, open: &Arc<Open>, f: &FileOpen) -> Vfs
     if let Err(e) = stored {
         let path = f.file.path_of(open.persistent);
         let share = f.file.share_of(open.persistent);
-        tracing::error!(%path, %share, "closed, but what was written is not stored: {e}");
+        tracing::error!(path = ?path.to_string(), ?share, "closed, but what was written is not stored: {e}");
     }
     server.namespace.publish_owed(open, f);
     let directory = match f.node.kind() {
@@ -192,7 +192,8 @@ async fn remove_name(removal: &Removal) -> bool {
     let Some(vfs) = removal.share.vfs() else { return false };
     let removed = vfs.remove(&env::Ctx::default(), &removal.path, removal.id).wait().await;
     if let Err(e) = &removed {
-        tracing::debug!(path = %removal.path, share = %removal.share.name, "not removed at close: {e}");
+        let (path, share) = (removal.path.to_string(), &removal.share.name);
+        tracing::debug!(?path, ?share, "not removed at close: {e}");
     }
     removed.is_ok()
 }

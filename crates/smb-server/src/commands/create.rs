@@ -342,7 +342,7 @@ impl<'a> Plan<'a> {
         let Some(_claim) = self.r.server.files.claim(id) else { return };
         change.touch(path, id);
         if let Err(e) = self.vfs.remove(&self.r.ctx(), path, id).wait().await {
-            tracing::debug!(%path, "not removed after a CREATE that failed: {e}");
+            tracing::debug!(path = ?path.to_string(), "not removed after a CREATE that failed: {e}");
         }
         // Before the claim: an open that asked the backend until now must not join after.
         drop(change);

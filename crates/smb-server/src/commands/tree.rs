@@ -44,7 +44,7 @@ fn try_connect(
     let share = server.share(name).ok_or(NtStatus::BAD_NETWORK_NAME)?;
     // MS-SMB2 3.3.5.7: a share that requires encryption is for clients that can.
     if share.encrypt && session.ciphers.is_none() {
-        tracing::warn!(peer = %facts.peer, user = %session.user.name, share = %share.name,
+        tracing::warn!(peer = %facts.peer, user = ?session.user.name, share = ?share.name,
             "refused: the share requires encryption and the client's dialect has none");
         return Err(NtStatus::ACCESS_DENIED);
     }

@@ -153,7 +153,7 @@ impl Engine {
             return Outcome::Silent;
         }
         if header.command == Command::SESSION_SETUP {
-            return self.session_setup(&header, &message, chain, signing);
+            return self.session_setup(&header, &message, chain, cancel, signing);
         }
         // MS-SMB2 3.3.5.17: an ECHO needs no session.
         if header.command == Command::ECHO && !self.channels.contains_key(&header.session_id) {

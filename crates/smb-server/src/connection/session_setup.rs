@@ -1,7 +1,10 @@
 //! SESSION_SETUP (MS-SMB2 3.3.5.5): new sessions, further channels, re-authentication.
 
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
+use futures_util::future::select;
 use smb_auth::acceptor::{Acceptor, AcceptorConfig, Step};
 use smb_auth::crypt::{Opener, Sealer};
 use smb_auth::derive::{PreauthHash, Role, Schedule, SessionKeys};
@@ -17,8 +20,9 @@ use super::negotiate::Negotiated;
 use super::{Engine, HashInto, Outcome};
 use crate::Protection;
 use crate::durable::SessionEnd;
+use crate::failed_logons::Failed;
 use crate::identity::User;
-use crate::request::Reply;
+use crate::request::{Cancel, Reply};
 use crate::server::SessionId;
 use crate::session::{BindingFacts, Ciphers, Session};
 
@@ -47,6 +51,7 @@ impl Engine {
         header: &Header,
         message: &[u8],
         chain: &Chain,
+        cancel: &Cancel,
         signing: &mut Option<Arc<SigningKey>>,
     ) -> Outcome {
         *signing = self.signs_early(header);
@@ -58,6 +63,16 @@ impl Engine {
             Ok(id) => id,
             Err(status) => return status.into(),
         };
+        let peer = self.facts.peer;
+        let now = self.server.env.instant(self.now);
+        if let Err(refused) = self.server.failed_logons.check(peer.ip(), now) {
+            self.setups.remove(&id);
+            // Not each of them: an attacker must not fill the log.
+            if refused.is_power_of_two() {
+                tracing::warn!(%peer, refused, "log-ons refused unread: too many from this address have failed");
+            }
+            return self.with_session_id(id, Reply::error(NtStatus::REQUEST_NOT_ACCEPTED));
+        }
         let users = Arc::clone(&self.server.users);
         let Some(setup) = self.setups.get_mut(&id) else { return NtStatus::USER_SESSION_DELETED.into() };
         if negotiated.dialect == 0x0311 {
@@ -74,14 +89,20 @@ impl Engine {
             }
             Step::Failed(error) => {
                 let who = setup.acceptor.claimed().cloned().unwrap_or_default();
-                let peer = self.facts.peer;
-                tracing::warn!(%peer, user = %who.user, workstation = %who.workstation, "log-on refused: {error}");
+                // No secret is guessed where a null session is wanted.
+                let failed = match error.kind() {
+                    FailureKind::AccessDenied => Failed::default(),
+                    _ => self.server.failed_logons.failed(peer.ip(), now),
+                };
+                tracing::warn!(%peer, user = ?who.user, workstation = ?who.workstation, failures = failed.count,
+                    "log-on refused: {error}");
                 let reply = Reply { session_id: Some(id), ..Reply::error(of_auth(error)) };
-                match self.setups.remove(&id).map(|s| s.purpose) {
+                let outcome = match self.setups.remove(&id).map(|s| s.purpose) {
                     // MS-SMB2 3.3.5.5.3: a failed re-authentication ends the session on all its channels.
                     Some(Purpose::Again(session)) => self.end_session(&session, SessionEnd::Closed, reply),
                     _ => Outcome::Reply(reply),
-                }
+                };
+                self.hold_back(outcome, failed.delay, cancel.clone())
             }
             Step::Done { token, identity, session_key } => {
                 let Some(setup) = self.setups.remove(&id) else {
@@ -98,6 +119,7 @@ impl Engine {
                     Ok(flags) => flags,
                     Err(status) => return self.with_session_id(id, Reply::error(status)),
                 };
+                self.server.failed_logons.succeeded(peer.ip());
                 // MS-SMB2 3.3.5.5.3: the final response is signed with the new channel's key.
                 *signing = self.channels.get(&id).map(|c| Arc::clone(&c.signing));
                 let response = SessionSetupResponse { session_flags: flags, security_buffer: &token };
@@ -109,6 +131,23 @@ impl Engine {
                 self.with_session_id(id, reply)
             }
         }
+    }
+
+    /// Holds an answer back for this time, unless the connection ends before.
+    fn hold_back(&self, outcome: Outcome, delay: Duration, cancel: Cancel) -> Outcome {
+        if delay.is_zero() {
+            return outcome;
+        }
+        let env = self.server.env.clone();
+        Outcome::Pending(Box::pin(async move {
+            let reply = match outcome {
+                Outcome::Pending(reply) => reply.await,
+                Outcome::Reply(reply) => reply,
+                Outcome::Pull { .. } | Outcome::Silent => unreachable!("a SESSION_SETUP is answered"),
+            };
+            select(pin!(env.sleep(delay)), pin!(cancel.cancelled())).await;
+            reply
+        }))
     }
 
     /// The authentication that a request continues, or a new one.
@@ -191,7 +230,7 @@ impl Engine {
         let config = &self.server.config;
         let encrypt = config.encryption == Protection::Required;
         if encrypt && negotiated.cipher.is_none() {
-            tracing::warn!(peer = %self.facts.peer, user = %identity.user,
+            tracing::warn!(peer = %self.facts.peer, user = ?identity.user,
                 "log-on refused: encryption is required and the client offers none (SMB 3.0 or later is needed)");
             return Err(NtStatus::ACCESS_DENIED);
         }
@@ -222,7 +261,8 @@ impl Engine {
             signing_required,
             self.server.env.instant(self.now),
         ));
-        tracing::info!(peer = %self.facts.peer, user = %session.user.name, workstation = %session.user.workstation,
+        tracing::info!(peer = %self.facts.peer, user = ?session.user.name,
+            workstation = ?session.user.workstation,
             dialect = %format_args!("{:#06x}", negotiated.dialect), session = %format_args!("{id:#x}"), "session set up");
         self.server.add_session(Arc::clone(&session), self.facts.peer);
         self.add_channel(session, signing)?;

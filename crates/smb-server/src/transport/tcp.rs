@@ -39,18 +39,19 @@ impl Server {
     }
 }
 
-/// Seconds of silence after which the kernel asks whether a client is still there, and between its questions.
-const KEEP_ALIVE_S: u64 = 60;
-/// Seconds for which sent data, or such a question, may stay unacknowledged.
-const LOST_S: u32 = 180;
+/// Silence after which the kernel asks whether a client is still there, and time between its questions.
+const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(20), Duration::from_secs(10));
+/// For how long sent data, or such a question, may stay unacknowledged. A client that has vanished loses its connection
+/// within a minute, and with it all opens that are not durable.
+const LOST: Duration = Duration::from_secs(50);
 
-/// A client that has lost its power must not keep its opens and locks for ever.
+/// A client that has lost its power must not keep its opens and locks for ever. One that is idle answers the kernel's
+/// questions, and stays.
 fn keep_alive(stream: &TcpStream) {
-    let every = Duration::from_secs(KEEP_ALIVE_S);
     let done = sockopt::set_socket_keepalive(stream, true)
-        .and_then(|()| sockopt::set_tcp_keepidle(stream, every))
-        .and_then(|()| sockopt::set_tcp_keepintvl(stream, every))
-        .and_then(|()| sockopt::set_tcp_user_timeout(stream, LOST_S * 1000));
+        .and_then(|()| sockopt::set_tcp_keepidle(stream, KEEP_ALIVE.0))
+        .and_then(|()| sockopt::set_tcp_keepintvl(stream, KEEP_ALIVE.1))
+        .and_then(|()| sockopt::set_tcp_user_timeout(stream, LOST.as_millis() as u32));
     if let Err(e) = done {
         tracing::warn!("a client that vanishes will not be noticed: {e}");
     }
@@ -186,5 +187,28 @@ impl TcpConnection {
         let now = self.env.moment();
         let _ = self.send(cx, now);
         Poll::Ready(Err(error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::net::TcpListener;
+
+    /// Linux gives a silent peer up at the first unanswered question that comes when `TCP_USER_TIMEOUT` has passed.
+    #[tokio::test]
+    async fn a_vanished_client_is_lost_within_a_minute() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("bound");
+        let (stream, _served) = tokio::join!(TcpStream::connect(address), listener.accept());
+        let stream = stream.expect("connected");
+        keep_alive(&stream);
+        assert!(sockopt::socket_keepalive(&stream).expect("an option"));
+        let idle = sockopt::tcp_keepidle(&stream).expect("an option");
+        let every = sockopt::tcp_keepintvl(&stream).expect("an option");
+        let lost = Duration::from_millis(sockopt::tcp_user_timeout(&stream).expect("an option").into());
+        let questions = (lost - idle).as_secs().div_ceil(every.as_secs()) as u32;
+        assert!(questions > 1, "one lost packet loses no client");
+        assert!(lost.max(idle + every * questions) < Duration::from_secs(60));
     }
 }

@@ -6,6 +6,7 @@ mod compound;
 mod counters;
 mod inline;
 mod lifecycle;
+mod logons;
 mod piped;
 mod raw;
 mod replay;

@@ -319,7 +319,7 @@ pub(super) fn set(fd: &OwnedFd, device: &Device, name: &[u8], value: &[u8]) -> V
             if !device.refused.swap(true, Ordering::Relaxed) {
                 tracing::warn!(
                     volume = %format_args!("{:032x}", device.volume),
-                    attribute = %String::from_utf8_lossy(name),
+                    attribute = ?String::from_utf8_lossy(name),
                     bytes = value.len(),
                     "this file system does not keep an attribute of that size with a file ({e}); others are not logged"
                 );

@@ -1,0 +1,173 @@
+//! Failed log-ons by address: from the fourth on, the answers come later and later, one after the other, and when too many
+//! wait for theirs, log-ons of that address are refused unread. So guessing costs time on however many connections.
+//!
+//! Invariants:
+//! 1. There are at most [`ADDRESSES_MAX`] entries; at the bound the one that failed last the longest time ago makes room.
+//! 2. An answer is held back for at most [`WAIT_MAX`] and [`DELAY_MAX`] together.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+/// Addresses that are remembered.
+const ADDRESSES_MAX: usize = 4096;
+/// Failures in a row that are answered at once: somebody mistyped.
+const FREE: u32 = 3;
+/// What the first answer after these waits; each further one waits twice as long as the one before.
+const DELAY_MIN: Duration = Duration::from_millis(500);
+/// What an answer waits after the one before at most.
+const DELAY_MAX: Duration = Duration::from_secs(4);
+/// Log-ons are refused while the next answer would have to wait for longer than this.
+const WAIT_MAX: Duration = Duration::from_secs(10);
+/// An address without failures for so long starts anew.
+const FORGOTTEN: Duration = Duration::from_secs(900);
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct FailedLogons {
+    addresses: Mutex<HashMap<IpAddr, Failures>>,
+}
+
+struct Failures {
+    count: u32,
+    last: Instant,
+    /// When the last answer that is held back is sent.
+    answered: Instant,
+    /// Log-ons refused since the last failure.
+    refused: u64,
+}
+
+/// A failure that was noted.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Failed {
+    /// Failures of the address in a row.
+    pub(crate) count: u32,
+    /// What the answer waits.
+    pub(crate) delay: Duration,
+}
+
+impl FailedLogons {
+    /// Whether the address may log on now.
+    ///
+    /// # Errors
+    /// How many log-ons of the address were refused since its last failure, this one included.
+    pub(crate) fn check(&self, address: IpAddr, now: Instant) -> Result<(), u64> {
+        let mut addresses = self.addresses.lock();
+        match addresses.get_mut(&network(address)) {
+            Some(f) if f.answered.saturating_duration_since(now) > WAIT_MAX => {
+                f.refused += 1;
+                Err(f.refused)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Notes a failure.
+    pub(crate) fn failed(&self, address: IpAddr, now: Instant) -> Failed {
+        let mut addresses = self.addresses.lock();
+        let address = network(address);
+        if addresses.len() >= ADDRESSES_MAX && !addresses.contains_key(&address) {
+            let oldest = addresses.iter().min_by_key(|(_, f)| f.last).map(|(a, _)| *a);
+            oldest.map(|a| addresses.remove(&a));
+        }
+        let new = Failures { count: 0, last: now, answered: now, refused: 0 };
+        let f = addresses.entry(address).or_insert(new);
+        if now.saturating_duration_since(f.last) >= FORGOTTEN {
+            f.count = 0;
+        }
+        f.count = f.count.saturating_add(1);
+        (f.last, f.refused) = (now, 0);
+        if f.count > FREE {
+            let doublings = (f.count - FREE - 1).min(16);
+            f.answered = f.answered.max(now) + DELAY_MIN.saturating_mul(1 << doublings).min(DELAY_MAX);
+        }
+        Failed { count: f.count, delay: f.answered.saturating_duration_since(now) }
+    }
+
+    /// Somebody at the address has logged on.
+    pub(crate) fn succeeded(&self, address: IpAddr) {
+        self.addresses.lock().remove(&network(address));
+    }
+}
+
+/// What counts as one address: of IPv6 the first 64 bits, as a host has all others.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & !u128::from(u64::MAX))),
+        v4 => v4,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(n: u32) -> IpAddr {
+        IpAddr::from((0x0a00_0000 + n).to_be_bytes())
+    }
+
+    fn now() -> Instant {
+        env::Env::simulated(1).now()
+    }
+
+    #[test]
+    fn answers_come_later_and_later() {
+        let (table, mut now) = (FailedLogons::default(), now());
+        let mut delays = Vec::new();
+        for count in 1..=9 {
+            let failed = table.failed(address(1), now);
+            assert_eq!(failed.count, count);
+            delays.push(failed.delay.as_millis());
+            now += failed.delay;
+        }
+        assert_eq!(delays, [0, 0, 0, 500, 1000, 2000, 4000, 4000, 4000]);
+        assert_eq!(table.failed(address(2), now).delay, Duration::ZERO, "another address");
+        assert_eq!(table.failed(address(1), now + FORGOTTEN), Failed { count: 1, delay: Duration::ZERO });
+        table.failed(address(2), now);
+        table.succeeded(address(2));
+        assert_eq!(table.failed(address(2), now).count, 1);
+    }
+
+    /// Guesses on many connections at once wait for each other, and soon are refused.
+    #[test]
+    fn guesses_at_once_take_no_less_time() {
+        let (table, now) = (FailedLogons::default(), now());
+        let mut last = Duration::ZERO;
+        let mut guesses = 0;
+        while table.check(address(1), now).is_ok() {
+            last = table.failed(address(1), now).delay;
+            guesses += 1;
+        }
+        assert_eq!((guesses, last), (FREE + 5, Duration::from_millis(11_500)));
+        assert_eq!(table.check(address(1), now), Err(2));
+        assert_eq!(table.check(address(2), now), Ok(()));
+        assert_eq!(table.check(address(1), now + Duration::from_secs(2)), Ok(()));
+    }
+
+    #[test]
+    fn the_table_is_bounded() {
+        let (table, now) = (FailedLogons::default(), now());
+        for n in 0..ADDRESSES_MAX as u32 {
+            table.failed(address(n), now + Duration::from_millis(n.into()));
+        }
+        let later = now + Duration::from_secs(60);
+        table.failed(address(0), later);
+        table.failed(address(1 << 20), later);
+        assert_eq!(table.addresses.lock().len(), ADDRESSES_MAX);
+        assert_eq!(table.failed(address(0), later).count, 3, "the oldest made room: address 1");
+        assert_eq!(table.failed(address(1), later).count, 1);
+    }
+
+    #[test]
+    fn a_host_of_ipv6_is_one_address() {
+        let (table, now) = (FailedLogons::default(), now());
+        let parse = |a: &str| a.parse::<IpAddr>().expect("an address");
+        table.failed(parse("2001:db8::1"), now);
+        assert_eq!(table.failed(parse("2001:db8::ffff:2"), now).count, 2);
+        assert_eq!(table.failed(parse("2001:db8:0:1::1"), now).count, 1);
+        table.failed(parse("::ffff:10.0.0.1"), now);
+        assert_eq!(table.failed(address(1), now).count, 2);
+    }
+}
