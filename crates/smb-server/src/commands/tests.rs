@@ -9,6 +9,7 @@ mod owners;
 mod permissions;
 mod racing;
 mod renaming;
+mod times;
 mod watched;
 
 use std::net::{Ipv4Addr, SocketAddr};

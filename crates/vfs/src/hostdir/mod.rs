@@ -50,6 +50,7 @@ mod node;
 mod open;
 mod place;
 mod posix;
+mod reflink;
 mod reserved;
 mod ring;
 mod stored;
@@ -162,6 +163,7 @@ impl HostDir {
             cluster: node::CLUSTER as u32,
             name_max: 255,
             read_only: options.read_only || device.read_only,
+            reflinks: !options.read_only && reflink::supported(&root),
             short_names: true,
             named_streams: device.attributes,
         };

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use smb_wire::context::create::name;
 use smb_wire::context::{CreateContexts, DurableFlags, DurableResponseV2, Lease};
 use smb_wire::msg::{Capabilities, CreateAction, CreateOptions, CreateRequest, CreateResponse, LeaseState, OplockLevel};
-use smb_wire::context::create::name;
 use smb_wire::{AccessMask, Decode, HEADER_LEN, HeaderFlags, NtStatus};
-use vfs::{Kind, FileKey, Stat};
+use vfs::{FileKey, Kind, Stat};
 
 use super::Plan;
 use super::contexts::{self, DurableAnswer, Facts, Wanted};
