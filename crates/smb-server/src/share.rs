@@ -1,6 +1,6 @@
 //! Shares and tree connects.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use counters::Instance;
@@ -9,7 +9,7 @@ use tokio::sync::RwLock;
 use vfs::Vfs;
 
 use crate::ShareConfig;
-use crate::namespace::Watches;
+use crate::namespace::{Outside, Watches};
 
 /// A share as the server keeps it. Immutable but for being removed; changing a share is removing and adding it.
 pub(crate) struct Share {
@@ -29,6 +29,8 @@ pub(crate) struct Share {
     pub(crate) names: Arc<RwLock<()>>,
     /// What its clients watch for changes.
     pub(crate) watches: Watches,
+    /// What other programs change in it, once something was watched.
+    pub(crate) outside: OnceLock<Outside>,
     /// Lives longer than the share: its counts go on when the name comes back.
     pub(crate) counted: Arc<Instance>,
 }
@@ -55,6 +57,7 @@ impl Share {
             users: AtomicUsize::new(0),
             names: Arc::default(),
             watches: Watches::default(),
+            outside: OnceLock::new(),
             counted,
         }
     }
@@ -72,6 +75,7 @@ impl Share {
             users: AtomicUsize::new(0),
             names: Arc::default(),
             watches: Watches::default(),
+            outside: OnceLock::new(),
             counted,
         }
     }

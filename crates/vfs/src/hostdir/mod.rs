@@ -34,6 +34,7 @@
 //! are not atomic against other processes (Linux has no call for that), only against this backend.
 
 mod cached;
+mod changes;
 mod data;
 mod device;
 mod errno;
@@ -66,7 +67,11 @@ use parking_lot::Mutex;
 use rustix::fs::{Mode, OFlags};
 
 use crate::pool::Pool;
-use crate::{FileKey, OpenRequest, Opened, Space, Vfs, VfsError, VfsPath, VfsResult, VolumeInfo};
+use crate::{
+    FileKey, OpenRequest, Opened, ReportChange, Space, Vfs, VfsError, VfsPath, VfsResult, VolumeInfo,
+    WatchGuard,
+};
+use changes::Changes;
 use device::Device;
 use names::Names;
 use node::Shared;
@@ -130,6 +135,8 @@ struct Tree {
     /// One of these is held while the names in a directory change, so that the look without regard to case and the
     /// change are one step; which one follows from the directory's number.
     changing: [Mutex<()>; 16],
+    /// Directories that are watched for changes, while there are some.
+    changes: Mutex<Weak<Changes>>,
     info: VolumeInfo,
 }
 
@@ -167,6 +174,7 @@ impl HostDir {
             all_memory: AtomicBool::new(device.memory),
             files: Mutex::default(),
             changing: Default::default(),
+            changes: Mutex::default(),
             info,
             options,
         };
@@ -232,6 +240,16 @@ impl Vfs for HostDir {
     fn link(&self, _: &Ctx, from: &VfsPath, id: FileKey, to: &VfsPath, replace: bool) -> Io<VfsResult<()>> {
         let (from, to) = (from.clone(), to.clone());
         self.run(move |tree| tree.link(&from, id, &to, replace))
+    }
+
+    fn watch(&self, directory: &VfsPath, tree: bool, report: &ReportChange) -> Option<WatchGuard> {
+        let mut running = self.tree.changes.lock();
+        let changes = match running.upgrade() {
+            Some(changes) => changes,
+            None => Arc::new(Changes::start(&self.tree)?),
+        };
+        *running = Arc::downgrade(&changes);
+        Some(Box::new(changes.watch(directory, tree, report)))
     }
 }
 
