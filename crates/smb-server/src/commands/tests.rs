@@ -5,6 +5,7 @@ mod creating;
 mod information;
 mod listing;
 mod locking;
+mod notifying;
 mod racing;
 mod renaming;
 mod watched;

@@ -23,6 +23,8 @@ use crate::{Kind, ReportChange, TreeChange, VfsPath};
 
 /// Directories that one tree watches at most.
 const WATCHES_MAX: usize = 8192;
+/// What the names begin with that this backend makes for itself.
+const OWN_PREFIX: &str = ".causeway-";
 
 const SEEN: WatchFlags = WatchFlags::CREATE
     .union(WatchFlags::DELETE)
@@ -333,7 +335,7 @@ impl Watcher {
 
 /// The path of an entry as clients see it; `None` for one that they do not see, and for those of this backend.
 fn child(directory: &[String], disk: &str) -> Option<VfsPath> {
-    if disk.is_empty() || disk.starts_with(super::namespace::OWN_PREFIX) {
+    if disk.is_empty() || disk.starts_with(OWN_PREFIX) {
         return None;
     }
     let name = visible::shown(disk.as_bytes())?;

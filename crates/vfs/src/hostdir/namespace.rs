@@ -12,8 +12,6 @@ use super::streams::store::{Doomed, refuse};
 use super::{Tree, device, node, visible};
 use crate::{FileKey, Kind, VfsError, VfsPath, VfsResult};
 
-/// What names of our own begin with.
-pub(super) const OWN_PREFIX: &str = ".causeway-link-";
 /// How many names of our own that mean other files are passed over.
 const LEFT_MAX: u32 = 16;
 
@@ -232,7 +230,7 @@ fn link_to_new(file: &OwnedFd, place: &Place, name: &str) -> io::Result<()> {
 fn link_beside(file: &OwnedFd, stat: &Statx, place: &Place) -> VfsResult<String> {
     let mut left = 0;
     loop {
-        let name = format!("{OWN_PREFIX}{:016x}-{:016x}-{left}", stat.stx_ino, place.stat.stx_ino);
+        let name = format!(".causeway-link-{:016x}-{:016x}-{left}", stat.stx_ino, place.stat.stx_ino);
         match link_to_new(file, place, &name) {
             Ok(()) => return Ok(name),
             // Left by a server that was killed between two steps: then it is another name of this very file.
