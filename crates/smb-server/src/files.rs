@@ -22,7 +22,7 @@ pub(crate) mod caching;
 pub(crate) mod locks;
 pub(crate) mod share_mode;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -344,6 +344,17 @@ impl FileTable {
     pub(crate) fn admits(&self, id: FileKey, mode: ShareMode) -> bool {
         let files = self.by_id.lock();
         files.get(&id).is_none_or(|f| f.state.lock().members.iter().all(|m| m.mode.compatible(mode)))
+    }
+
+    /// The paths of all opens of a share.
+    pub(crate) fn open_paths(&self, share: &Arc<Share>) -> HashSet<VfsPath> {
+        let files = self.by_id.lock();
+        let mut paths = HashSet::new();
+        for file in files.values() {
+            let state = file.state.lock();
+            paths.extend(state.members.iter().filter(|m| Arc::ptr_eq(&m.share, share)).map(|m| m.path.clone()));
+        }
+        paths
     }
 
     /// Whether anything below a directory is open or about to be removed.

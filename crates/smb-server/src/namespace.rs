@@ -21,10 +21,12 @@
 mod event;
 mod log;
 mod modified;
+mod outside;
 mod watch;
 
 pub(crate) use event::{Event, What};
 pub(crate) use log::Snapshot;
+pub(crate) use outside::Outside;
 pub(crate) use watch::{Report, Scope, Waiting, Watches};
 
 use std::sync::Arc;
@@ -126,9 +128,18 @@ impl Namespace {
     /// Tells the watchers of a share what has happened. Call it after the backend has done it, and for a rename before
     /// its [`Change`] ends, so that the events of one name come in order.
     pub(crate) fn publish(&self, share: &Share, event: &Event<'_>) {
-        if share.watches.any() {
-            share.watches.report(&event.notices());
+        if !share.watches.any() {
+            return;
         }
+        if event.by.is_some()
+            && let Some(outside) = share.outside.get()
+        {
+            match event.what {
+                What::Renamed { to, .. } => outside.made(&[event.path, to]),
+                _ => outside.made(&[event.path]),
+            }
+        }
+        share.watches.report(&event.notices());
     }
 
     /// Waits until no directory of a share is being renamed: what an open does that starts again.

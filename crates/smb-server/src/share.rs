@@ -1,6 +1,6 @@
 //! Shares and tree connects.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use counters::Instance;
@@ -8,7 +8,7 @@ use counters::requests::{FILES_OPEN, FILES_OPENED, TREES};
 use parking_lot::RwLock;
 use vfs::Vfs;
 
-use crate::namespace::Watches;
+use crate::namespace::{Outside, Watches};
 use crate::{ShareConfig, ShareProtection};
 
 /// A share as the server keeps it. Immutable but for its protection and for being removed; changing anything else of a
@@ -32,6 +32,8 @@ pub(crate) struct Share {
     pub(crate) names: Arc<tokio::sync::RwLock<()>>,
     /// What its clients watch for changes.
     pub(crate) watches: Watches,
+    /// What other programs change in it, once something was watched.
+    pub(crate) outside: OnceLock<Outside>,
     /// Lives longer than the share: its counts go on when the name comes back.
     pub(crate) counted: Arc<Instance>,
 }
@@ -59,6 +61,7 @@ impl Share {
             users: AtomicUsize::new(0),
             names: Arc::default(),
             watches: Watches::default(),
+            outside: OnceLock::new(),
             counted,
         }
     }
@@ -77,6 +80,7 @@ impl Share {
             users: AtomicUsize::new(0),
             names: Arc::default(),
             watches: Watches::default(),
+            outside: OnceLock::new(),
             counted,
         }
     }

@@ -28,6 +28,7 @@ mod ram;
 mod short;
 mod stream;
 mod types;
+mod watch;
 
 pub use arena::Data;
 pub use error::VfsError;
@@ -41,6 +42,7 @@ pub use types::{
     Attributes, BasicChange, DirEntry, ExtendedAttribute, Kind, OpenMode, OpenRequest, Opened, Posix, Rights,
     Space, Stat, StreamInfo, Timestamp, VolumeInfo, Want,
 };
+pub use watch::{ReportChange, TreeChange, WatchGuard};
 
 use std::any::Any;
 use std::ops::Range;
@@ -86,6 +88,13 @@ pub trait Vfs: Send + Sync + 'static {
     /// # Errors
     /// As [`Vfs::rename`]; `Unsupported` where there are no hard links, `IsDirectory` for a directory.
     fn link(&self, c: &Ctx, from: &VfsPath, id: FileKey, to: &VfsPath, replace: bool) -> Io<VfsResult<()>>;
+
+    /// Reports changes of a directory's entries, and with `tree` of everything below it, until the guard is dropped:
+    /// those that other programs make, and those that are made through this backend too. A change that several watches
+    /// with one `report` see is reported once. `None` where changes from outside do not happen or cannot be seen.
+    fn watch(&self, _directory: &VfsPath, _tree: bool, _report: &ReportChange) -> Option<WatchGuard> {
+        None
+    }
 }
 
 /// The security descriptor of one entry of a directory: see [`Node::entry_security`].

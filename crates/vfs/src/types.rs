@@ -8,7 +8,7 @@ use bitflags::bitflags;
 use crate::{FileKey, Node, StreamName, VfsPath};
 
 /// File or directory. Anything else (a device, a socket, a link that leads out) is not shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// A file.
     File,

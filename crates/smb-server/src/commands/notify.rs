@@ -7,9 +7,9 @@ use smb_wire::fscc::Fits;
 use smb_wire::fscc::notify::{Change, ChangeList, NotifyAction};
 use smb_wire::msg::{ChangeNotifyFlags, ChangeNotifyRequest, ChangeNotifyResponse};
 use smb_wire::{AccessMask, Decode, NtStatus, Utf16Buf};
-use vfs::Kind;
+use vfs::{Kind, VfsPath};
 
-use crate::namespace::{Report, Scope, Waiting};
+use crate::namespace::{Outside, Report, Scope, Waiting};
 use crate::open::Pass;
 use crate::request::{Reply, Request};
 
@@ -44,7 +44,8 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
         if f.file.is_delete_pending() {
             return Err(NtStatus::DELETE_PENDING);
         }
-        share.watches.request(open.persistent, f.file.path_of(open.persistent), scope)
+        let outside = |path: &VfsPath| Outside::watch(&r.server, share, path, scope.tree);
+        share.watches.request(open.persistent, f.file.path_of(open.persistent), scope, outside)
     };
     match waiting.ready() {
         Some(report) => answer(report, room),

@@ -5,6 +5,7 @@ mod creating;
 mod information;
 mod listing;
 mod locking;
+mod notifying;
 mod owners;
 mod permissions;
 mod racing;

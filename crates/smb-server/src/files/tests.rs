@@ -21,6 +21,7 @@ pub(crate) fn share() -> Arc<Share> {
         users: AtomicUsize::new(0),
         names: Arc::default(),
         watches: Default::default(),
+        outside: Default::default(),
         counted: counters::Registry::new(env::Env::real()).server_shares.lasting("s", &["s"]),
     })
 }

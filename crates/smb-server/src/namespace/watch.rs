@@ -19,7 +19,7 @@ use smb_wire::NtStatus;
 use smb_wire::fscc::notify::NotifyAction;
 use smb_wire::msg::CompletionFilter;
 use tokio::sync::oneshot;
-use vfs::VfsPath;
+use vfs::{VfsPath, WatchGuard};
 
 use super::event::Notice;
 
@@ -58,6 +58,8 @@ struct Watch {
     overflowed: bool,
     /// Requests in the order in which they came.
     waiting: VecDeque<(u64, oneshot::Sender<Report>)>,
+    /// Has the backend report what other programs change.
+    _outside: Option<WatchGuard>,
 }
 
 /// What to watch.
@@ -95,8 +97,15 @@ impl Watches {
         self.count.load(Ordering::Acquire) > 0
     }
 
-    /// Asks for the next events of an open's directory; `scope` counts in an open's first request only.
-    pub(crate) fn request(&self, open: u64, path: VfsPath, scope: Scope) -> Waiting<'_> {
+    /// Asks for the next events of an open's directory; `scope` counts in an open's first request only. `outside` is
+    /// called in the first request, too: it has the backend report changes of the directory.
+    pub(crate) fn request(
+        &self,
+        open: u64,
+        path: VfsPath,
+        scope: Scope,
+        outside: impl FnOnce(&VfsPath) -> Option<WatchGuard>,
+    ) -> Waiting<'_> {
         let (send, report) = oneshot::channel();
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
@@ -105,7 +114,8 @@ impl Watches {
         let watch = inner.by_open.entry(open).or_insert_with(|| {
             inner.by_path.entry(path.clone()).or_default().push(open);
             self.count.fetch_add(1, Ordering::AcqRel);
-            Watch::new(path, scope)
+            let guard = outside(&path);
+            Watch::new(path, scope, guard)
         });
         watch.waiting.push_back((request, send));
         inner.bytes -= watch.deliver();
@@ -197,7 +207,7 @@ impl Watches {
 }
 
 impl Watch {
-    fn new(path: VfsPath, scope: Scope) -> Watch {
+    fn new(path: VfsPath, scope: Scope, _outside: Option<WatchGuard>) -> Watch {
         Watch {
             path,
             filter: scope.filter,
@@ -207,6 +217,7 @@ impl Watch {
             bytes: 0,
             overflowed: false,
             waiting: VecDeque::new(),
+            _outside,
         }
     }
 

@@ -36,6 +36,7 @@
 //! are not atomic against other processes (Linux has no call for that), only against this backend.
 
 mod cached;
+mod changes;
 mod data;
 mod device;
 mod errno;
@@ -71,7 +72,11 @@ use parking_lot::Mutex;
 use rustix::fs::{Mode, OFlags};
 
 use crate::pool::Pool;
-use crate::{FileKey, OpenRequest, Opened, Space, Vfs, VfsError, VfsPath, VfsResult, VolumeInfo};
+use crate::{
+    FileKey, OpenRequest, Opened, ReportChange, Space, Vfs, VfsError, VfsPath, VfsResult, VolumeInfo,
+    WatchGuard,
+};
+use changes::Changes;
 use device::Device;
 use names::Names;
 use node::Shared;
@@ -139,6 +144,8 @@ struct Tree {
     /// One of these is held while the names in a directory change, so that the look without regard to case and the
     /// change are one step; which one follows from the directory's number.
     changing: [Mutex<()>; 16],
+    /// Directories that are watched for changes, while there are some.
+    changes: Mutex<Weak<Changes>>,
     info: VolumeInfo,
 }
 
@@ -179,6 +186,7 @@ impl HostDir {
             files: Mutex::default(),
             temporary: fresh::temporary_name(),
             changing: Default::default(),
+            changes: Mutex::default(),
             info,
             options,
         };
@@ -244,6 +252,16 @@ impl Vfs for HostDir {
     fn link(&self, _: &Ctx, from: &VfsPath, id: FileKey, to: &VfsPath, replace: bool) -> Io<VfsResult<()>> {
         let (from, to) = (from.clone(), to.clone());
         self.run(move |tree| tree.link(&from, id, &to, replace))
+    }
+
+    fn watch(&self, directory: &VfsPath, tree: bool, report: &ReportChange) -> Option<WatchGuard> {
+        let mut running = self.tree.changes.lock();
+        let changes = match running.upgrade() {
+            Some(changes) => changes,
+            None => Arc::new(Changes::start(&self.tree)?),
+        };
+        *running = Arc::downgrade(&changes);
+        Some(Box::new(changes.watch(directory, tree, report)))
     }
 }
 

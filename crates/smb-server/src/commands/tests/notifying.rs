@@ -1,0 +1,235 @@
+//! CHANGE_NOTIFY (MS-SMB2 3.3.5.19, MS-FSA 2.1.5.11).
+
+use std::future::Future;
+use std::path::Path;
+use std::pin::Pin;
+use std::time::Duration;
+
+use arena::Sg;
+use smb_wire::fscc::notify::{Changes, NotifyAction as A};
+use smb_wire::fscc::{FileInfoClass, FileRenameInformation};
+use smb_wire::msg::{
+    ChangeNotifyFlags, ChangeNotifyRequest, ChangeNotifyResponse, CompletionFilter as F, WriteRequest,
+};
+
+use super::*;
+use crate::connection::Outcome;
+
+const NAMES: F = F::FILE_NAME.union(F::DIR_NAME);
+
+fn notify(w: &World, file_id: FileId, tree: bool, completion_filter: F, output: u32) -> Request {
+    let flags = if tree { ChangeNotifyFlags::WATCH_TREE } else { ChangeNotifyFlags::empty() };
+    w.request(&ChangeNotifyRequest { flags, output_buffer_length: output, file_id, completion_filter })
+}
+
+type Pending = Pin<Box<dyn Future<Output = Reply> + Send>>;
+
+/// A request that has reached its queue.
+fn ask(w: &World, id: FileId, tree: bool, filter: F, output: u32) -> Pending {
+    let mut pending: Pending = Box::pin(crate::commands::notify::handle(notify(w, id, tree, filter, output)));
+    assert!(futures_util::FutureExt::now_or_never(&mut pending).is_none(), "nothing has happened yet");
+    pending
+}
+
+/// A request whose answer is there.
+async fn told(w: &World, id: FileId, tree: bool, filter: F) -> Vec<(A, String)> {
+    events(&crate::commands::notify::handle(notify(w, id, tree, filter, 4096)).await)
+}
+
+fn events(reply: &Reply) -> Vec<(A, String)> {
+    assert_eq!(reply.status, NtStatus::SUCCESS);
+    let body = ChangeNotifyResponse::decode(&reply.message).expect("our own reply");
+    let events = Changes::new(body.buffer).map(|c| c.expect("our own list"));
+    events.map(|c| (c.action, c.name.to_string().expect("UTF-16"))).collect()
+}
+
+fn event(action: A, name: &str) -> (A, String) {
+    (action, name.into())
+}
+
+async fn touch(w: &World, path: &str) {
+    let id = w.create(path, How::CREATE).await;
+    w.close(id).await;
+}
+
+async fn rename(w: &World, id: FileId, to: &str) -> NtStatus {
+    let (name, mut bytes) = (Utf16Buf::from(to), Vec::new());
+    let q = FileRenameInformation { replace_if_exists: true, root_directory: 0, name: name.as_utf16() };
+    q.encode(&mut bytes).expect("fits");
+    w.set(id, FileInfoClass::RENAME.0, &bytes).await
+}
+
+/// A directory `d`, opened so that names may be moved into it.
+async fn world() -> (World, FileId) {
+    let w = World::new();
+    let d = w.create("d", How { access: ALL & !AccessMask::DELETE, ..How::MKDIR }).await;
+    (w, d)
+}
+
+// MS-SMB2 3.3.1.3: one change answers the oldest request; what comes between requests is kept.
+#[tokio::test(start_paused = true)]
+async fn changes_are_told_and_kept() {
+    let (w, d) = world().await;
+    let (first, second) = (ask(&w, d, false, NAMES, 4096), ask(&w, d, false, NAMES, 4096));
+    touch(&w, "d\\f").await;
+    assert_eq!(events(&first.await), [event(A::ADDED, "f")]);
+    let f = w.create("d\\f", How::OPEN).await;
+    assert_eq!(rename(&w, f, "d\\g").await, NtStatus::SUCCESS);
+    let renamed = [event(A::RENAMED_OLD_NAME, "f"), event(A::RENAMED_NEW_NAME, "g")];
+    assert_eq!(events(&second.await), renamed, "a rename's two halves come together");
+    assert_eq!(rename(&w, f, "h").await, NtStatus::SUCCESS);
+    assert_eq!(rename(&w, f, "d\\h").await, NtStatus::SUCCESS);
+    w.close(f).await;
+    let e = w.create("d\\e", How { options: CreateOptions::DELETE_ON_CLOSE, ..How::MKDIR });
+    w.close(e.await).await;
+    touch(&w, "d\\h2").await;
+    let kept = [
+        event(A::REMOVED, "g"),
+        event(A::ADDED, "h"),
+        event(A::ADDED, "e"),
+        event(A::REMOVED, "e"),
+        event(A::ADDED, "h2"),
+    ];
+    assert_eq!(told(&w, d, false, NAMES).await, kept);
+}
+
+// MS-FSA 2.1.4.1: below the directory only with WATCH_TREE; the first request's filter and depth count.
+#[tokio::test(start_paused = true)]
+async fn trees_and_filters() {
+    let (w, d) = world().await;
+    let top = w.create("", How::OPEN).await;
+    let e = w.create("d\\e", How::MKDIR).await;
+    let flat = ask(&w, d, false, F::DIR_NAME, 4096);
+    let deep = ask(&w, top, true, NAMES, 4096);
+    touch(&w, "d\\e\\f").await;
+    assert_eq!(events(&deep.await), [event(A::ADDED, "d\\e\\f")]);
+    touch(&w, "d\\g").await;
+    let x = w.create("d\\x", How::MKDIR).await;
+    assert_eq!(events(&flat.await), [event(A::ADDED, "x")]);
+    drop(ask(&w, d, true, NAMES, 4096));
+    touch(&w, "d\\h").await;
+    touch(&w, "d\\x\\i").await;
+    w.close(x).await;
+    w.close(e).await;
+    let y = w.create("d\\y", How::MKDIR).await;
+    assert_eq!(told(&w, d, true, NAMES).await, [event(A::ADDED, "y")]);
+    w.close(y).await;
+}
+
+// MS-FSA 2.1.5.3, 2.1.5.4: what a WRITE has changed is told with the close, once.
+#[tokio::test(start_paused = true)]
+async fn writes_are_told_at_close() {
+    let (w, d) = world().await;
+    touch(&w, "d\\f").await;
+    let (any, size) = (ask(&w, d, false, F::all(), 4096), w.create("d", How::OPEN).await);
+    let size = ask(&w, size, false, F::SIZE, 4096);
+    let f = w.create("d\\f", How::OPEN).await;
+    for offset in 0..3 {
+        let data_offset = WriteRequest::HEAD_LEN as u16;
+        let q = WriteRequest { length: 1, data_offset, offset, file_id: f, ..Default::default() };
+        let request = w.request(&q);
+        let mut message = request.message.to_vec();
+        message.resize(WriteRequest::HEAD_LEN + 1, 7);
+        let whole: Sg = [IoBuf::from(message)].into_iter().collect();
+        let Outcome::Reply(reply) = crate::commands::write::start(request, &whole, None) else {
+            panic!("memory does not wait")
+        };
+        assert_eq!(reply.status, NtStatus::SUCCESS);
+    }
+    w.close(f).await;
+    assert_eq!(events(&any.await), [event(A::MODIFIED, "f")]);
+    assert_eq!(events(&size.await), [event(A::MODIFIED, "f")]);
+}
+
+// MS-FSA 2.1.5.11.1: events that do not fit are dropped, and the client lists the directory.
+#[tokio::test(start_paused = true)]
+async fn overflow() {
+    let (w, d) = world().await;
+    drop(ask(&w, d, false, NAMES, 64));
+    for i in 0..8 {
+        touch(&w, &format!("d\\file{i}")).await;
+    }
+    let reply = crate::commands::notify::handle(notify(&w, d, false, NAMES, 4096)).await;
+    assert_eq!(reply.status, NtStatus::NOTIFY_ENUM_DIR);
+    touch(&w, "d\\g").await;
+    assert_eq!(told(&w, d, false, NAMES).await, [event(A::ADDED, "g")], "it begins anew");
+    let none = ask(&w, d, false, NAMES, 0);
+    touch(&w, "d\\h").await;
+    assert_eq!(none.await.status, NtStatus::NOTIFY_ENUM_DIR, "the client wants no details");
+}
+
+// MS-SMB2 3.3.5.16, 3.3.5.10; MS-FSA 2.1.5.15.3.
+#[tokio::test(start_paused = true)]
+async fn watches_end() {
+    let (w, d) = world().await;
+    let request = notify(&w, d, false, NAMES, 4096);
+    let cancel = request.cancel.clone();
+    let mut pending: Pending = Box::pin(crate::commands::notify::handle(request));
+    assert!(futures_util::FutureExt::now_or_never(&mut pending).is_none());
+    cancel.cancel();
+    assert_eq!(pending.await.status, NtStatus::CANCELLED);
+    let other = w.create("d", How::OPEN).await;
+    let (closes, goes) = (ask(&w, d, false, NAMES, 4096), ask(&w, other, false, NAMES, 4096));
+    w.close(d).await;
+    assert_eq!(closes.await.status, NtStatus::NOTIFY_CLEANUP);
+    let d = w.create("d", How::OPEN).await;
+    assert_eq!(w.set(d, FileInfoClass::DISPOSITION.0, &[1]).await, NtStatus::SUCCESS);
+    assert_eq!(goes.await.status, NtStatus::DELETE_PENDING);
+    let late = crate::commands::notify::handle(notify(&w, other, false, NAMES, 4096)).await;
+    assert_eq!(late.status, NtStatus::DELETE_PENDING);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_may_watch_what() {
+    let (w, _) = world().await;
+    let f = w.create("f", How::CREATE).await;
+    let status = async |id| crate::commands::notify::handle(notify(&w, id, false, NAMES, 64)).await.status;
+    assert_eq!(status(f).await, NtStatus::INVALID_PARAMETER);
+    let blind = w.create("d", How { access: AccessMask::READ_ATTRIBUTES, ..How::OPEN }).await;
+    assert_eq!(status(blind).await, NtStatus::ACCESS_DENIED);
+}
+
+/// A share on a real directory.
+fn hosted(w: World, directory: &Path) -> World {
+    let vfs = vfs::HostDir::open(directory, vfs::HostDirOptions::default()).expect("a directory");
+    w.server.add_share(ShareConfig { name: "disk".into(), ..World::share_on(vfs) }).expect("another name");
+    let share = w.server.share("disk").expect("added");
+    let tree = w.session.add_tree(2, |id| Tree::new(id, share, ALL.bits())).expect("the second");
+    World { tree, ..w }
+}
+
+/// What is told until `last` is.
+async fn until(w: &World, id: FileId, last: &str) -> Vec<(A, String)> {
+    let mut all = Vec::new();
+    while !all.iter().any(|(_, name)| name == last) {
+        let told = told(w, id, true, F::all());
+        all.extend(tokio::time::timeout(Duration::from_secs(30), told).await.expect("it is told"));
+    }
+    all
+}
+
+// What other programs change is told, what the server changes is told once.
+#[tokio::test]
+async fn changes_from_outside() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let w = hosted(World::new(), directory.path());
+    let top = w.create("", How::OPEN).await;
+    drop(ask(&w, top, true, F::all(), 4096));
+    // Until the system watches it.
+    let probe = async {
+        for i in 0.. {
+            std::fs::write(directory.path().join(format!("probe{i}")), "").expect("written");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let first = told(&w, top, true, F::all());
+    futures_util::future::select(std::pin::pin!(first), std::pin::pin!(probe)).await;
+    touch(&w, "own").await;
+    std::fs::write(directory.path().join("foreign"), "x").expect("written");
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    std::fs::write(directory.path().join("end"), "x").expect("written");
+    let all = until(&w, top, "end").await;
+    let of = |name: &str| all.iter().filter(|(_, n)| n == name).map(|(a, _)| *a).collect::<Vec<_>>();
+    assert_eq!(of("own"), [A::ADDED]);
+    assert_eq!(of("foreign"), [A::ADDED, A::MODIFIED]);
+}

@@ -1,0 +1,178 @@
+//! Changes of a share that other programs make (`Vfs::watch`).
+//!
+//! The backend reports what the server does, too. So each report waits for [`DELAY`], until the server has published what
+//! it did, and is dropped when the server has published a change of the same name lately ([`RECENT`]), or has the file
+//! open whose data or metadata changed. What another program does to the same name in that time is not seen.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::Hasher;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use env::{Env, Moment};
+use parking_lot::Mutex;
+use rustc_hash::FxHasher;
+use smb_wire::msg::CompletionFilter;
+use tokio::sync::Notify;
+use vfs::{ReportChange, TreeChange, VfsPath, WatchGuard};
+
+use super::{Event, Namespace, What};
+use crate::Server;
+use crate::share::Share;
+
+/// How long a report waits for the server to publish the same change.
+const DELAY: Duration = Duration::from_millis(100);
+/// For how long a name that the server has changed is its own.
+const RECENT: Duration = Duration::from_secs(2);
+/// Names that are remembered for so long at most.
+const NAMES_MAX: usize = 4096;
+/// Reports that wait at most; after more than that, all watches overflow.
+const REPORTS_MAX: usize = 4096;
+
+/// What is known of changes from outside a share.
+pub(crate) struct Outside {
+    env: Env,
+    inbox: Arc<Inbox>,
+    /// One for all watches: a change is reported once.
+    report: ReportChange,
+    /// Names that the server has changed lately, by their hash.
+    made: Mutex<HashMap<u64, Moment>>,
+}
+
+#[derive(Default)]
+struct Inbox {
+    reports: Mutex<Vec<TreeChange>>,
+    arrived: Notify,
+}
+
+impl Outside {
+    /// Watches a directory of a share.
+    pub(crate) fn watch(
+        server: &Arc<Server>,
+        share: &Arc<Share>,
+        path: &VfsPath,
+        tree: bool,
+    ) -> Option<WatchGuard> {
+        let outside = share.outside.get_or_init(|| Outside::start(server, share));
+        share.vfs()?.watch(path, tree, &outside.report)
+    }
+
+    fn start(server: &Arc<Server>, share: &Arc<Share>) -> Outside {
+        let (env, inbox) = (server.env.clone(), Arc::<Inbox>::default());
+        env.spawn(Arc::clone(&inbox).run(env.clone(), Arc::downgrade(server), Arc::downgrade(share)));
+        let theirs = Arc::clone(&inbox);
+        let report: ReportChange = Arc::new(move |change| theirs.put(change));
+        Outside { env, inbox, report, made: Mutex::default() }
+    }
+
+    /// The server has published a change of these names.
+    pub(super) fn made(&self, names: &[&VfsPath]) {
+        let now = self.env.moment();
+        let mut made = self.made.lock();
+        if made.len() >= NAMES_MAX {
+            made.retain(|_, at| is_recent(*at, now));
+        }
+        if made.len() < NAMES_MAX {
+            made.extend(names.iter().map(|n| (hash(n), now)));
+        }
+    }
+
+    fn is_own(&self, change: &TreeChange) -> bool {
+        let now = self.env.moment();
+        let made = self.made.lock();
+        let own = |name: &VfsPath| made.get(&hash(name)).is_some_and(|at| is_recent(*at, now));
+        match change {
+            TreeChange::Renamed { from, to, .. } => own(from) || own(to),
+            TreeChange::Added(path, _)
+            | TreeChange::Removed(path, _)
+            | TreeChange::Data(path)
+            | TreeChange::Metadata(path) => own(path),
+            TreeChange::Lost => false,
+        }
+    }
+}
+
+impl Drop for Outside {
+    fn drop(&mut self) {
+        // Its task finds the share gone.
+        self.inbox.arrived.notify_one();
+    }
+}
+
+fn hash(name: &VfsPath) -> u64 {
+    let mut hasher = FxHasher::default();
+    name.hash_folded(&mut hasher);
+    hasher.finish()
+}
+
+fn is_recent(at: Moment, now: Moment) -> bool {
+    u128::from(now.ns_since(at)) < RECENT.as_nanos()
+}
+
+impl Inbox {
+    fn put(&self, change: TreeChange) {
+        let mut reports = self.reports.lock();
+        if reports.len() >= REPORTS_MAX {
+            reports.clear();
+            reports.push(TreeChange::Lost);
+        } else if reports.last() != Some(&change) {
+            reports.push(change);
+        }
+        drop(reports);
+        self.arrived.notify_one();
+    }
+
+    async fn run(self: Arc<Self>, env: Env, server: Weak<Server>, share: Weak<Share>) {
+        loop {
+            self.arrived.notified().await;
+            env.sleep(DELAY).await;
+            let (Some(server), Some(share)) = (server.upgrade(), share.upgrade()) else { return };
+            let reports = std::mem::take(&mut *self.reports.lock());
+            server.namespace.publish_outside(&server, &share, reports);
+        }
+    }
+}
+
+impl Namespace {
+    fn publish_outside(&self, server: &Server, share: &Arc<Share>, reports: Vec<TreeChange>) {
+        let Some(outside) = share.outside.get() else { return };
+        let content = |c: &TreeChange| matches!(c, TreeChange::Data(_) | TreeChange::Metadata(_));
+        let open = match reports.iter().any(content) {
+            true => server.files.open_paths(share),
+            false => HashSet::new(),
+        };
+        let mut modified = HashSet::new();
+        for change in reports {
+            if outside.is_own(&change) {
+                continue;
+            }
+            let (path, what) = match &change {
+                TreeChange::Lost => {
+                    share.watches.lost();
+                    continue;
+                }
+                TreeChange::Data(path) | TreeChange::Metadata(path) if open.contains(path) => continue,
+                TreeChange::Added(path, kind) => (path, What::Added(*kind)),
+                TreeChange::Removed(path, kind) => (path, What::Removed(*kind)),
+                TreeChange::Renamed { from, to, kind } => {
+                    (from, What::Renamed { to, kind: *kind, replaced: false })
+                }
+                TreeChange::Data(path) => (path, What::Modified(DATA)),
+                TreeChange::Metadata(path) => (path, What::Modified(METADATA)),
+            };
+            // Of many writes one is enough.
+            if content(&change) && !modified.insert(change.clone()) {
+                continue;
+            }
+            self.publish(share, &Event { path, what, by: None });
+        }
+    }
+}
+
+const DATA: CompletionFilter = CompletionFilter::SIZE.union(CompletionFilter::LAST_WRITE);
+/// Which part of it the system does not say.
+const METADATA: CompletionFilter = CompletionFilter::ATTRIBUTES
+    .union(CompletionFilter::LAST_WRITE)
+    .union(CompletionFilter::CREATION)
+    .union(CompletionFilter::EA)
+    .union(CompletionFilter::SECURITY);

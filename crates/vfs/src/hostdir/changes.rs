@@ -1,0 +1,448 @@
+//! Watching directories for changes, whatever program makes them: inotify, one instance and one thread for each tree.
+//!
+//! The thread starts with the first watch and ends with the last: users may have few inotify instances
+//! (`fs.inotify.max_user_instances`). It owns all state; others send it [`Command`]s. A watch of a whole tree is one inotify watch for each directory in it, at most [`WATCHES_MAX`] for all watches of the tree:
+//! directories past that are not seen. Directories that come later are added when their creation is read. Symbolic links
+//! are not followed. On file systems that other machines change (NFS, …) only this machine's changes are seen.
+
+use std::collections::HashMap;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
+use rustix::fs::{FileType, Mode, OFlags, RawDir};
+use rustix::io::Errno;
+
+use super::place::beneath;
+use super::{Tree, visible};
+use crate::{Kind, ReportChange, TreeChange, VfsPath};
+
+/// Directories that one tree watches at most.
+const WATCHES_MAX: usize = 8192;
+/// What the names begin with that this backend makes for itself.
+const OWN_PREFIX: &str = ".causeway-";
+
+const SEEN: WatchFlags = WatchFlags::CREATE
+    .union(WatchFlags::DELETE)
+    .union(WatchFlags::MOVE)
+    .union(WatchFlags::MODIFY)
+    .union(WatchFlags::ATTRIB)
+    .union(WatchFlags::ONLYDIR)
+    .union(WatchFlags::EXCL_UNLINK);
+
+/// The way to a tree's thread.
+pub(super) struct Changes {
+    mailbox: Arc<Mailbox>,
+    next: AtomicU64,
+}
+
+struct Mailbox {
+    wake: OwnedFd,
+    commands: Mutex<Vec<Command>>,
+}
+
+enum Command {
+    Add { id: u64, directory: VfsPath, tree: bool, report: ReportChange },
+    Remove { id: u64 },
+    End,
+}
+
+/// One watch; dropping it ends it.
+pub(super) struct Guard {
+    changes: Arc<Changes>,
+    id: u64,
+}
+
+/// What the thread knows.
+struct Watcher {
+    tree: Weak<Tree>,
+    queue: OwnedFd,
+    watches: HashMap<u64, Watched>,
+    directories: HashMap<i32, Directory>,
+}
+
+struct Watched {
+    tree: bool,
+    report: ReportChange,
+}
+
+/// A directory with an inotify watch.
+struct Directory {
+    /// Its path as clients see it.
+    path: Vec<String>,
+    /// The watches that it belongs to.
+    watches: Vec<u64>,
+}
+
+/// An event of inotify, copied out of its buffer.
+struct Event {
+    directory: i32,
+    flags: ReadFlags,
+    cookie: u32,
+    name: String,
+}
+
+impl Changes {
+    /// Starts the thread; `None` when there is no inotify instance to be had.
+    pub(super) fn start(tree: &Arc<Tree>) -> Option<Changes> {
+        let queue = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC);
+        let queue = queue
+            .inspect_err(|e| tracing::warn!("changes from outside are not seen: no inotify instance: {e}"))
+            .ok()?;
+        let wake = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).ok()?;
+        let mailbox = Arc::new(Mailbox { wake, commands: Mutex::default() });
+        let watcher = Watcher {
+            tree: Arc::downgrade(tree),
+            queue,
+            watches: HashMap::new(),
+            directories: HashMap::new(),
+        };
+        let theirs = Arc::clone(&mailbox);
+        std::thread::Builder::new().name("vfs-changes".into()).spawn(move || watcher.work(&theirs)).ok()?;
+        Some(Changes { mailbox, next: AtomicU64::new(1) })
+    }
+
+    pub(super) fn watch(self: &Arc<Self>, directory: &VfsPath, tree: bool, report: &ReportChange) -> Guard {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let (directory, report) = (directory.clone(), Arc::clone(report));
+        self.mailbox.send(Command::Add { id, directory, tree, report });
+        Guard { changes: Arc::clone(self), id }
+    }
+}
+
+impl Drop for Changes {
+    fn drop(&mut self) {
+        self.mailbox.send(Command::End);
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.changes.mailbox.send(Command::Remove { id: self.id });
+    }
+}
+
+impl Mailbox {
+    fn send(&self, command: Command) {
+        self.commands.lock().push(command);
+        let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
+    }
+
+    fn take(&self) -> Vec<Command> {
+        let _ = rustix::io::read(&self.wake, &mut [0; 8]);
+        std::mem::take(&mut *self.commands.lock())
+    }
+}
+
+impl Watcher {
+    fn work(mut self, mailbox: &Mailbox) {
+        loop {
+            let mut wait =
+                [PollFd::new(&self.queue, PollFlags::IN), PollFd::new(&mailbox.wake, PollFlags::IN)];
+            match poll(&mut wait, None) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => {
+                    tracing::warn!("changes from outside are not seen any more: {error}");
+                    return;
+                }
+            }
+            for command in mailbox.take() {
+                match command {
+                    Command::Add { id, directory, tree, report } => {
+                        self.watches.insert(id, Watched { tree, report });
+                        self.add(id, directory.components().to_vec(), tree, None);
+                    }
+                    Command::Remove { id } => self.remove(id),
+                    Command::End => return,
+                }
+            }
+            self.read();
+        }
+    }
+
+    /// Watches a directory, and with `tree` what is below it. Entries that it has already go into `found`, if given.
+    fn add(&mut self, id: u64, path: Vec<String>, tree: bool, mut found: Option<&mut Vec<TreeChange>>) {
+        let Some(this) = self.tree.upgrade() else { return };
+        let mut waiting = vec![path];
+        while let Some(path) = waiting.pop() {
+            let Ok(place) = this.directory(&path) else { continue };
+            let link = format!("/proc/self/fd/{}", place.fd.as_raw_fd());
+            let Ok(watch) = inotify::add_watch(&self.queue, link, SEEN) else { continue };
+            if self.directories.len() >= WATCHES_MAX && !self.directories.contains_key(&watch) {
+                let _ = inotify::remove_watch(&self.queue, watch);
+                tracing::debug!("more than {WATCHES_MAX} directories: {} is not watched", place.disk);
+                return;
+            }
+            let directory = self.directories.entry(watch);
+            let directory =
+                directory.or_insert_with(|| Directory { path: path.clone(), watches: Vec::new() });
+            if !directory.watches.contains(&id) {
+                directory.watches.push(id);
+            }
+            if !tree {
+                return;
+            }
+            each_entry(&place.fd, |name, kind| {
+                let Some(path) = child(&path, name) else { return };
+                if kind == Kind::Directory {
+                    waiting.push(path.components().to_vec());
+                }
+                if let Some(found) = &mut found {
+                    found.push(TreeChange::Added(path, kind));
+                }
+            });
+        }
+    }
+
+    fn remove(&mut self, id: u64) {
+        self.watches.remove(&id);
+        let queue = &self.queue;
+        self.directories.retain(|watch, directory| {
+            directory.watches.retain(|w| *w != id);
+            let used = !directory.watches.is_empty();
+            if !used {
+                let _ = inotify::remove_watch(queue, *watch);
+            }
+            used
+        });
+    }
+
+    /// Reports what the kernel has queued.
+    fn read(&mut self) {
+        let mut events = Vec::new();
+        let mut buffer = [MaybeUninit::uninit(); 8192];
+        let mut reader = inotify::Reader::new(&self.queue, &mut buffer);
+        let mut lost = false;
+        loop {
+            match reader.next() {
+                Ok(e) if e.events().contains(ReadFlags::QUEUE_OVERFLOW) => lost = true,
+                Ok(e) => events.push(Event {
+                    directory: e.wd(),
+                    flags: e.events(),
+                    cookie: e.cookie(),
+                    name: e.file_name().and_then(|n| n.to_str().ok()).unwrap_or_default().to_owned(),
+                }),
+                Err(Errno::INTR) => {}
+                Err(_) => break,
+            }
+        }
+        let mut events = events.into_iter().peekable();
+        while let Some(event) = events.next() {
+            if event.flags.contains(ReadFlags::IGNORED) {
+                self.directories.remove(&event.directory);
+                continue;
+            }
+            // The two halves of a rename follow each other.
+            let moved = event.flags.contains(ReadFlags::MOVED_FROM);
+            let other = events.next_if(|next| {
+                moved && next.flags.contains(ReadFlags::MOVED_TO) && next.cookie == event.cookie
+            });
+            self.happened(&event, other.as_ref());
+        }
+        if lost {
+            let all: Vec<u64> = self.watches.keys().copied().collect();
+            self.report(&all, &TreeChange::Lost);
+        }
+    }
+
+    fn happened(&mut self, event: &Event, other: Option<&Event>) {
+        let Some(directory) = self.directories.get(&event.directory) else { return };
+        let Some(path) = child(&directory.path, &event.name) else { return };
+        let mut watches = directory.watches.clone();
+        let kind = match event.flags.contains(ReadFlags::ISDIR) {
+            true => Kind::Directory,
+            false => Kind::File,
+        };
+        let target = other.and_then(|o| {
+            let directory = self.directories.get(&o.directory)?;
+            Some((child(&directory.path, &o.name)?, directory.watches.clone()))
+        });
+        let change = match target {
+            Some((to, more)) => {
+                watches.extend(more);
+                if kind == Kind::Directory {
+                    self.rebase(&path, &to);
+                }
+                TreeChange::Renamed { from: path, to, kind }
+            }
+            None if event.flags.intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO) => {
+                TreeChange::Added(path, kind)
+            }
+            None if event.flags.intersects(ReadFlags::DELETE | ReadFlags::MOVED_FROM) => {
+                if kind == Kind::Directory {
+                    self.forget_below(&path);
+                }
+                TreeChange::Removed(path, kind)
+            }
+            None if event.flags.contains(ReadFlags::MODIFY) => TreeChange::Data(path),
+            None => TreeChange::Metadata(path),
+        };
+        self.report(&watches, &change);
+        if let TreeChange::Added(path, Kind::Directory) = change {
+            self.added(&path, &watches);
+        }
+    }
+
+    /// A directory has come: trees grow by it. What is in it already is reported, some of it perhaps twice.
+    fn added(&mut self, path: &VfsPath, watches: &[u64]) {
+        let mut found = Vec::new();
+        for id in watches {
+            if self.watches.get(id).is_some_and(|w| w.tree) {
+                let first = found.is_empty().then_some(&mut found);
+                self.add(*id, path.components().to_vec(), true, first);
+            }
+        }
+        for change in found {
+            self.report(watches, &change);
+        }
+    }
+
+    /// A directory has another name: what is below it has another path.
+    fn rebase(&mut self, from: &VfsPath, to: &VfsPath) {
+        for directory in self.directories.values_mut() {
+            if let Some(rest) = directory.path.strip_prefix(from.components()) {
+                directory.path = to.components().iter().chain(rest).cloned().collect();
+            }
+        }
+    }
+
+    fn forget_below(&mut self, path: &VfsPath) {
+        let queue = &self.queue;
+        self.directories.retain(|watch, directory| {
+            let below = directory.path.starts_with(path.components());
+            if below {
+                let _ = inotify::remove_watch(queue, *watch);
+            }
+            !below
+        });
+    }
+
+    /// Calls each report of these watches once.
+    fn report(&self, watches: &[u64], change: &TreeChange) {
+        let mut called: Vec<&ReportChange> = Vec::new();
+        for watched in watches.iter().filter_map(|id| self.watches.get(id)) {
+            if !called.iter().any(|r| Arc::ptr_eq(r, &watched.report)) {
+                (watched.report)(change.clone());
+                called.push(&watched.report);
+            }
+        }
+    }
+}
+
+/// The path of an entry as clients see it; `None` for one that they do not see, and for those of this backend.
+fn child(directory: &[String], disk: &str) -> Option<VfsPath> {
+    if disk.is_empty() || disk.starts_with(OWN_PREFIX) {
+        return None;
+    }
+    let name = visible::shown(disk.as_bytes())?;
+    VfsPath::from_parts(directory.to_vec()).join(&name).ok()
+}
+
+/// Calls `each` with the name and kind of every entry of a directory (opened with `O_PATH`).
+fn each_entry(fd: &OwnedFd, mut each: impl FnMut(&str, Kind)) {
+    let Ok(fd) = beneath(fd, ".", OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()) else { return };
+    let mut buffer = vec![MaybeUninit::uninit(); 32 << 10];
+    let mut entries = RawDir::new(&fd, &mut buffer);
+    while let Some(Ok(entry)) = entries.next() {
+        let Ok(name) = entry.file_name().to_str() else { continue };
+        if matches!(name, "." | "..") {
+            continue;
+        }
+        match entry.file_type() {
+            FileType::Directory => each(name, Kind::Directory),
+            FileType::RegularFile => each(name, Kind::File),
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{HostDir, HostDirOptions, Vfs};
+
+    fn path(text: &str) -> VfsPath {
+        VfsPath::parse(text).expect("legal")
+    }
+
+    struct Seen(mpsc::Receiver<TreeChange>);
+
+    impl Seen {
+        fn on(vfs: &HostDir, at: &str, tree: bool) -> (Seen, crate::WatchGuard) {
+            let (send, receive) = mpsc::channel();
+            let report: ReportChange = Arc::new(move |change| {
+                let _ = send.send(change);
+            });
+            let guard = vfs.watch(&path(at), tree, &report).expect("there is inotify");
+            (Seen(receive), guard)
+        }
+
+        /// The next change that is not one of metadata or data.
+        fn next(&self) -> TreeChange {
+            loop {
+                match self.0.recv_timeout(Duration::from_secs(20)).expect("something happens") {
+                    TreeChange::Data(_) | TreeChange::Metadata(_) => {}
+                    change => return change,
+                }
+            }
+        }
+    }
+
+    /// Waits until the thread has taken all commands.
+    fn settle(vfs: &HostDir, at: &std::path::Path, seen: &Seen) {
+        for i in 0.. {
+            std::fs::write(at.join(format!("probe{i}")), "").expect("written");
+            if seen.0.recv_timeout(Duration::from_millis(50)).is_ok() {
+                break;
+            }
+        }
+        let _ = vfs;
+        while seen.0.recv_timeout(Duration::from_millis(200)).is_ok() {}
+    }
+
+    #[test]
+    fn another_program_changes_a_directory() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let vfs = HostDir::open(dir.path(), HostDirOptions::default()).expect("opens");
+        std::fs::create_dir(dir.path().join("Sub")).expect("made");
+        let (seen, guard) = Seen::on(&vfs, "sub", false);
+        let at = dir.path().join("Sub");
+        settle(&vfs, &at, &seen);
+        std::fs::write(at.join("f"), "x").expect("written");
+        assert_eq!(seen.next(), TreeChange::Added(path("sub\\f"), Kind::File));
+        std::fs::rename(at.join("f"), at.join("g")).expect("renamed");
+        let (from, to, kind) = (path("sub\\f"), path("sub\\g"), Kind::File);
+        assert_eq!(seen.next(), TreeChange::Renamed { from, to, kind });
+        std::fs::rename(at.join("g"), dir.path().join("g")).expect("moved out");
+        assert_eq!(seen.next(), TreeChange::Removed(path("sub\\g"), Kind::File));
+        std::fs::create_dir_all(at.join("d\\e")).expect("a name that clients see otherwise");
+        assert!(matches!(seen.next(), TreeChange::Added(_, Kind::Directory)));
+        drop(guard);
+        assert!(seen.0.recv_timeout(Duration::from_secs(20)).is_err(), "the report is dropped");
+    }
+
+    #[test]
+    fn a_tree_grows() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let vfs = HostDir::open(dir.path(), HostDirOptions::default()).expect("opens");
+        let (seen, _guard) = Seen::on(&vfs, "", true);
+        settle(&vfs, dir.path(), &seen);
+        std::fs::create_dir(dir.path().join("a")).expect("made");
+        std::fs::write(dir.path().join("a/f"), "").expect("written");
+        assert_eq!(seen.next(), TreeChange::Added(path("a"), Kind::Directory));
+        assert_eq!(seen.next(), TreeChange::Added(path("a\\f"), Kind::File));
+        while seen.0.recv_timeout(Duration::from_millis(200)).is_ok() {}
+        std::fs::rename(dir.path().join("a"), dir.path().join("b")).expect("renamed");
+        std::fs::write(dir.path().join("b/g"), "").expect("written");
+        let (from, to, kind) = (path("a"), path("b"), Kind::Directory);
+        assert_eq!(seen.next(), TreeChange::Renamed { from, to, kind });
+        assert_eq!(seen.next(), TreeChange::Added(path("b\\g"), Kind::File));
+    }
+}

@@ -1,0 +1,36 @@
+//! What a backend reports of changes to a tree.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use crate::{Kind, VfsPath};
+
+/// A change of a watched directory's entries: see [`crate::Vfs::watch`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum TreeChange {
+    /// A name was added.
+    Added(VfsPath, Kind),
+    /// A name was removed.
+    Removed(VfsPath, Kind),
+    /// A name was changed.
+    Renamed {
+        /// The old name.
+        from: VfsPath,
+        /// The new name.
+        to: VfsPath,
+        /// What has it.
+        kind: Kind,
+    },
+    /// A file's data was changed.
+    Data(VfsPath),
+    /// A file's or directory's metadata was changed.
+    Metadata(VfsPath),
+    /// Changes were lost: anything may have changed.
+    Lost,
+}
+
+/// Is called with each change, on a thread of the backend: it must not block.
+pub type ReportChange = Arc<dyn Fn(TreeChange) + Send + Sync>;
+
+/// A directory that is being watched; dropping it ends that.
+pub type WatchGuard = Box<dyn Any + Send + Sync>;
