@@ -85,6 +85,8 @@ pub(crate) struct AppInstance {
 pub(crate) enum OpenTarget {
     File(FileOpen),
     Pipe(Pipe),
+    /// The index of quotas of a share, which has none.
+    QuotaIndex,
 }
 
 /// An open of a file or directory.
@@ -291,7 +293,7 @@ impl Open {
     pub(crate) fn file(&self) -> Option<&FileOpen> {
         match &self.target {
             OpenTarget::File(f) => Some(f),
-            OpenTarget::Pipe(_) => None,
+            OpenTarget::Pipe(_) | OpenTarget::QuotaIndex => None,
         }
     }
 
@@ -299,7 +301,7 @@ impl Open {
     pub(crate) fn pipe(&self) -> Option<&Pipe> {
         match &self.target {
             OpenTarget::Pipe(p) => Some(p),
-            OpenTarget::File(_) => None,
+            OpenTarget::File(_) | OpenTarget::QuotaIndex => None,
         }
     }
 }

@@ -163,6 +163,23 @@ pub trait Node: Any + Send + Sync {
     fn copy_to(&self, c: &Ctx, from: u64, target: &Arc<dyn Node>, to: u64, length: u64)
     -> Io<VfsResult<u64>>;
 
+    /// Makes `length` bytes at `to` of `target` share the blocks of those at `from` of this file, all or nothing; both
+    /// begin at clusters. The target is extended as by a write.
+    ///
+    /// # Errors
+    /// `Unsupported` where [`VolumeInfo::reflinks`] is false, or `target` is of another kind; `InvalidArgument` for
+    /// ranges that are not aligned, overlap, or end behind this file.
+    fn clone_to(
+        &self,
+        _: &Ctx,
+        _from: u64,
+        _target: &Arc<dyn Node>,
+        _to: u64,
+        _length: u64,
+    ) -> Io<VfsResult<()>> {
+        Io::Done(Err(VfsError::Unsupported))
+    }
+
     /// The next entries of a directory, about `limit` of them, from the beginning if `restart`; none at the end. An
     /// entry that existed all the time is seen once; `.` and `..` are not reported.
     fn list(&self, c: &Ctx, restart: bool, limit: usize) -> Io<VfsResult<Vec<DirEntry>>>;

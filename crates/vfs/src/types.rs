@@ -161,6 +161,8 @@ pub struct VolumeInfo {
     pub name_max: u32,
     /// Nothing may be changed.
     pub read_only: bool,
+    /// Files can share blocks: [`Node::clone_to`].
+    pub reflinks: bool,
     /// Files can be opened by [`crate::short_name`] too.
     pub short_names: bool,
     /// Files and directories can have named streams.

@@ -45,6 +45,9 @@ const ATTEMPTS: usize = 64;
 /// After so many attempts that lost, names do not change until it has won.
 const PATIENCE: usize = 4;
 
+/// The index of quotas on NTFS, which clients open to ask for quotas.
+const QUOTA_INDEX: &str = "$Extend\\$Quota:$Q:$INDEX_ALLOCATION";
+
 /// Rights that the backend must open a file for writing for.
 const WRITES: AccessMask = AccessMask::WRITE_DATA.union(AccessMask::APPEND_DATA);
 /// Rights that need the file's data.
@@ -96,6 +99,9 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
         return reconnect::run(r, &q, &path, reconnect, &wanted).await;
     }
     rules::check(&q)?;
+    if name.eq_ignore_ascii_case(QUOTA_INDEX) {
+        return open_quota_index(r, &q);
+    }
     if name.split('\\').any(|part| part == "..") {
         return Err(NtStatus::OBJECT_PATH_SYNTAX_BAD);
     }
@@ -141,11 +147,34 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
 fn open_pipe(r: &Request, q: &CreateRequest<'_>, name: &str) -> Result<Reply, NtStatus> {
     let name = name.strip_prefix('\\').unwrap_or(name);
     let pipe = Pipe::open(&r.server, name, &r.session.user).ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
+    let body = CreateResponse {
+        allocation_size: 4096,
+        file_attributes: FileAttributes::NORMAL,
+        ..CreateResponse::default()
+    };
+    open_without_file(r, q, OpenTarget::Pipe(pipe), body)
+}
+
+/// Opens the index of quotas, of which there are none: it has no times and no data.
+fn open_quota_index(r: &Request, q: &CreateRequest<'_>) -> Result<Reply, NtStatus> {
+    use FileAttributes as A;
+    let body = CreateResponse {
+        file_attributes: A::HIDDEN | A::SYSTEM | A::DIRECTORY | A::ARCHIVE,
+        ..CreateResponse::default()
+    };
+    open_without_file(r, q, OpenTarget::QuotaIndex, body)
+}
+
+fn open_without_file(
+    r: &Request,
+    q: &CreateRequest<'_>,
+    target: OpenTarget,
+    body: CreateResponse<'_>,
+) -> Result<Reply, NtStatus> {
     let granted = match q.desired_access.map_generic() {
         a if a.contains(AccessMask::MAXIMUM_ALLOWED) => AccessMask::FILE_ALL_ACCESS,
         a => a,
     };
-    let target = OpenTarget::Pipe(pipe);
     let owner = Owner { session: Arc::clone(&r.session), tree: Arc::clone(&r.tree) };
     let (persistent, volatile) = (r.server.opens.persistent_id(), r.server.opens.number());
     let sequence = Sequence::new(r.header.channel_sequence());
@@ -157,13 +186,7 @@ fn open_pipe(r: &Request, q: &CreateRequest<'_>, name: &str) -> Result<Reply, Nt
         r.server.opens.remove(persistent);
         return Err(NtStatus::INSUFFICIENT_RESOURCES);
     }
-    let body = CreateResponse {
-        create_action: CreateAction::OPENED,
-        allocation_size: 4096,
-        file_attributes: FileAttributes::NORMAL,
-        file_id: id,
-        ..CreateResponse::default()
-    };
+    let body = CreateResponse { create_action: CreateAction::OPENED, file_id: id, ..body };
     Ok(Reply { file_id: Some(id), ..Reply::ok(&body) })
 }
 

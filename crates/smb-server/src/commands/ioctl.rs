@@ -4,6 +4,7 @@
 //! STATUS_FS_DRIVER_REQUIRED on IPC$ (3.3.5.15: "the underlying object store does not support it").
 
 mod copychunk;
+mod extents;
 mod network;
 mod pipe;
 mod ranges;
@@ -106,6 +107,7 @@ async fn of_file(
         F::SRV_REQUEST_RESUME_KEY => copychunk::resume_key(open, room),
         F::SRV_COPYCHUNK => copychunk::copy(r, open, f, q, false).await,
         F::SRV_COPYCHUNK_WRITE => copychunk::copy(r, open, f, q, true).await,
+        F::DUPLICATE_EXTENTS_TO_FILE => extents::duplicate(r, open, f, q.input).await,
         F::SET_SPARSE => ranges::set_sparse(r, open, f, q.input).await,
         F::SET_ZERO_DATA => ranges::zero(r, open, f, q.input).await,
         F::QUERY_ALLOCATED_RANGES => ranges::allocated(r, open, f, q.input, room).await,

@@ -46,7 +46,8 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
     let answer = match q.info_type {
         InfoType::FILE => match open.file() {
             Some(f) => file::query(r, &open, f, &q).await?,
-            None => file::of_pipe(&open, &q)?,
+            None if open.pipe().is_some() => file::of_pipe(&open, &q)?,
+            None => return Err(NtStatus::INVALID_DEVICE_REQUEST),
         },
         InfoType::FILESYSTEM => filesystem::query(r, &open, &q).await?,
         InfoType::SECURITY => {

@@ -7,6 +7,7 @@ mod listing;
 mod locking;
 mod racing;
 mod renaming;
+mod times;
 mod watched;
 
 use std::net::{Ipv4Addr, SocketAddr};

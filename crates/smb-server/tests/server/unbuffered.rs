@@ -59,7 +59,15 @@ async fn what_goes_past_the_cache_comes_back() {
     let dir = tempfile::tempdir_in(place.parent().expect("a directory")).expect("a directory");
     let vfs: Arc<dyn Vfs> = HostDir::open(dir.path(), HostDirOptions::default()).expect("a directory");
     let (name, comment) = ("dir".into(), String::new());
-    let share = ShareConfig { name, comment, vfs, read_only: false, encrypt: false, hidden: false, continuous: false };
+    let share = ShareConfig {
+        name,
+        comment,
+        vfs,
+        read_only: false,
+        encrypt: false,
+        hidden: false,
+        continuous: false,
+    };
     world.server.add_share(share).expect("a new name");
 
     let client = world.client(ConnectOptions::new(credentials("alice"))).await;

@@ -83,6 +83,31 @@ pub(super) async fn reserved(s: &Subject) {
     s.expect(&*f.node, 0, 20_000, &data[..4000]).await;
 }
 
+/// Blocks are shared where the backend can, and writing one file does not change the other.
+pub(super) async fn cloned(s: &Subject) {
+    const UNIT: usize = 64 << 10;
+    let (c, from, to) = (Ctx::default(), s.file("from").await, s.file("to").await);
+    let data = pattern(16, 4 * UNIT);
+    s.write(&*from.node, 0, &data).await;
+    let clone = async |a: usize, node, b: usize, length: usize| {
+        from.node.clone_to(&c, a as u64, node, b as u64, length as u64).wait().await
+    };
+    if !s.vfs.info().reflinks {
+        assert_eq!(clone(0, &to.node, 0, UNIT).await, Err(VfsError::Unsupported));
+        return;
+    }
+    assert_eq!(clone(UNIT, &to.node, 2 * UNIT, 2 * UNIT).await, Ok(()));
+    assert_eq!(s.stat(&*to.node).await.size, 4 * UNIT as u64, "extended");
+    assert_eq!(clone(3 * UNIT, &to.node, 0, UNIT).await, Ok(()));
+    s.write(&*from.node, 0, &vec![1; 4 * UNIT]).await;
+    let expected = [&data[3 * UNIT..], &vec![0; UNIT], &data[UNIT..3 * UNIT]].concat();
+    s.expect(&*to.node, 0, 5 * UNIT as u32, &expected).await;
+    for (a, length) in [(1, UNIT), (0, UNIT + 1), (4 * UNIT, UNIT), (3 * UNIT, 2 * UNIT)] {
+        assert_eq!(clone(a, &to.node, 0, length).await, Err(VfsError::InvalidArgument), "{a} {length}");
+    }
+    s.expect(&*to.node, 0, 5 * UNIT as u32, &expected).await;
+}
+
 /// Copied in the backend, or refused where it cannot.
 pub(super) async fn copied(s: &Subject) {
     let (c, from, to) = (Ctx::default(), s.file("from").await, s.file("to").await);

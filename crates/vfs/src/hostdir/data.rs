@@ -13,7 +13,7 @@ use super::groups::Buffered;
 use super::job::Job;
 use super::node::{HostNode, Open, statx};
 use super::transfer::{failed, freeze, read_once, store_all, write_all, write_once};
-use super::{cached, listing, stored};
+use super::{cached, listing, reflink, stored};
 use crate::{
     BasicChange, Data, DirEntry, ExtendedAttribute, FileKey, Kind, Node, Stat, StreamInfo, StreamName,
     VfsError, VfsResult, Want,
@@ -246,6 +246,31 @@ impl Node for HostNode {
         node.run(move |_| {
             turn.wait();
             open.copy_to(from, &target, to, length)
+        })
+    }
+
+    fn clone_to(
+        &self,
+        _: &Ctx,
+        from: u64,
+        target: &Arc<dyn Node>,
+        to: u64,
+        length: u64,
+    ) -> Io<VfsResult<()>> {
+        let target: &dyn std::any::Any = &**target;
+        let Some(target) = target.downcast_ref::<HostNode>() else {
+            return Io::Done(Err(VfsError::Unsupported));
+        };
+        let allowed = self.open.must_be(Kind::File).and_then(|()| target.open.shared.tree.may_change());
+        if let Err(e) = allowed {
+            return Io::Done(Err(e));
+        }
+        target.open.wrote();
+        let turn = Buffered::join(&target.open.shared);
+        let target = Arc::clone(&target.open);
+        self.run(move |open| {
+            turn.wait();
+            Ok(reflink::clone_range(open.fd.as_fd(), from, target.fd.as_fd(), to, length)?)
         })
     }
 

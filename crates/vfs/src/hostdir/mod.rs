@@ -46,6 +46,7 @@ mod namespace;
 mod node;
 mod open;
 mod place;
+mod reflink;
 mod reserved;
 mod ring;
 mod stored;
@@ -154,6 +155,7 @@ impl HostDir {
             cluster: node::CLUSTER as u32,
             name_max: 255,
             read_only: options.read_only || device.read_only,
+            reflinks: !options.read_only && reflink::supported(&root),
             short_names: true,
             named_streams: device.attributes,
         };

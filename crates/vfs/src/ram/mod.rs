@@ -105,6 +105,7 @@ impl RamFs {
             cluster: 4096,
             name_max: 255,
             read_only: false,
+            reflinks: false,
             short_names: false,
             named_streams: true,
         };

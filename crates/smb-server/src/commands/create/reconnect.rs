@@ -79,7 +79,9 @@ fn check(
     }
     if let Reconnect::V2(d) = wanted {
         let persistent = d.flags.contains(DurableFlags::PERSISTENT);
-        if open.created.create_guid.unwrap_or_default() != d.create_guid || (kept == Kept::Persistent && !persistent) {
+        if open.created.create_guid.unwrap_or_default() != d.create_guid
+            || (kept == Kept::Persistent && !persistent)
+        {
             return Err(NOT_FOUND);
         }
         if kept != Kept::Persistent && persistent {

@@ -133,6 +133,7 @@ fn attributes(info: &VolumeInfo) -> FileSystemAttributes {
     a.set(A::CASE_SENSITIVE_SEARCH, info.case_sensitive);
     a.set(A::SUPPORTS_SPARSE_FILES, info.sparse);
     a.set(A::NAMED_STREAMS, info.named_streams);
+    a.set(A::SUPPORTS_BLOCK_REFCOUNTING, info.reflinks);
     a.set(A::READ_ONLY_VOLUME, info.read_only);
     a
 }
