@@ -113,8 +113,8 @@ impl Looks {
 }
 
 struct StreamEntry {
-    /// Folded; `None` for the unnamed one.
-    name: Option<Arc<str>>,
+    /// `None` for the unnamed one.
+    name: Option<StreamName>,
     stream: Arc<StreamState>,
     caching: Caching,
 }
@@ -123,8 +123,8 @@ struct StreamEntry {
 pub(crate) struct Member {
     /// The persistent half of its FileId.
     pub(crate) open: u64,
-    /// The stream's name, folded.
-    pub(crate) stream: Option<Arc<str>>,
+    /// The stream's name; `None` for the unnamed one.
+    pub(crate) stream: Option<StreamName>,
     pub(crate) mode: ShareMode,
     /// How little it does: such opens take no caching right from others.
     pub(crate) looks: Looks,
@@ -490,7 +490,7 @@ impl State {
         let mut removed = None;
         if !self.members.iter().any(|m| m.stream == member.stream) {
             if entry.stream.is_deleting() {
-                removed = entry.name.as_deref().and_then(|name| StreamName::new(name).ok());
+                removed.clone_from(&entry.name);
             }
             if removed.is_none() {
                 self.streams.swap_remove(at);
@@ -741,15 +741,15 @@ impl FileState {
         }
     }
 
-    /// The name of one of its streams, folded.
-    pub(crate) fn stream_name(&self, stream: &StreamState) -> Option<Arc<str>> {
+    /// The name of one of its streams; `None` for the unnamed one.
+    pub(crate) fn stream_name(&self, stream: &StreamState) -> Option<StreamName> {
         let state = self.state.lock();
         state.streams.iter().find(|e| std::ptr::eq(&*e.stream, stream)).and_then(|e| e.name.clone())
     }
 
     /// Whether a stream of this name is open or being removed.
     pub(crate) fn has_stream(&self, name: &StreamName) -> bool {
-        self.state.lock().streams.iter().any(|e| e.name.as_ref() == Some(name.folded()))
+        self.state.lock().streams.iter().any(|e| e.name.as_ref() == Some(name))
     }
 
     /// A stream was renamed: its opens follow.
@@ -757,7 +757,7 @@ impl FileState {
         let mut state = self.state.lock();
         let state = &mut *state;
         let Some(entry) = state.streams.iter_mut().find(|e| std::ptr::eq(&*e.stream, stream)) else { return };
-        let from = entry.name.replace(Arc::clone(to.folded()));
+        let from = entry.name.replace(to.clone());
         for member in state.members.iter_mut().filter(|m| m.stream == from) {
             member.stream.clone_from(&entry.name);
         }

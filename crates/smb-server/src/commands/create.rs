@@ -388,7 +388,7 @@ impl<'a> Plan<'a> {
         let access = found.granted | self.implied();
         let member = Member {
             open: persistent,
-            stream: self.stream.as_ref().map(|name| Arc::clone(name.folded())),
+            stream: found.opened.stream.clone(),
             // Overwriting is judged like an open for writing.
             mode: ShareMode { access, share: self.q.share_access },
             looks: Looks::of(access),
@@ -410,8 +410,7 @@ impl<'a> Plan<'a> {
             Wish::Lease(l) => server.leases.join(
                 l.id,
                 |leased| {
-                    let stream = self.stream.as_ref().map(StreamName::folded);
-                    leased.file.id() == id && leased.file.stream_name(&leased.stream).as_ref() == stream
+                    leased.file.id() == id && leased.file.stream_name(&leased.stream) == self.stream
                 },
                 || Refusal::Status(NtStatus::INVALID_PARAMETER),
                 || {

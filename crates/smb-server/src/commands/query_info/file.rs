@@ -58,7 +58,7 @@ pub(super) async fn query(
             if r.facts.dialect < 0x0311 {
                 return Err(NtStatus::NOT_SUPPORTED);
             }
-            let name = Utf16Buf::from(full_name(r, open, f).await?.as_str());
+            let name = Utf16Buf::from(name_of(open, f).as_str());
             encode_name(&FileNameInformation { name: name.as_utf16() }, &mut bytes)?;
             return Ok(Answer::structure(bytes, NAME_FIXED));
         }
@@ -69,18 +69,6 @@ pub(super) async fn query(
     }
     let fixed = bytes.len();
     Ok(Answer::structure(bytes, fixed))
-}
-
-/// The name of an open's file in its share, and that of the stream if it is a named one, both as stored.
-async fn full_name(r: &Request, open: &Open, f: &FileOpen) -> Result<String, NtStatus> {
-    let mut name = f.file.path_of(open.persistent).to_string();
-    if let Some(folded) = f.file.stream_name(&f.stream) {
-        let streams = f.node.streams(&r.ctx()).wait().await.map_err(status::of_vfs)?;
-        let stored = streams.into_iter().filter_map(|s| s.name).find(|s| *s.folded() == folded);
-        name.push(':');
-        name.push_str(stored.as_ref().map_or(&*folded, |s| s.as_str()));
-    }
-    Ok(name)
 }
 
 /// The 8.3 name of an open's file (MS-FSA 2.1.5.12.5): where there are none for long names, only what is one already.
@@ -138,7 +126,7 @@ fn of_stat(open: &Open, f: &FileOpen, class: FileInfoClass, s: &Stat) -> Result<
         C::ID => FileIdInformation { volume_serial_number: s.id.serial(), file_id: s.id.file.to_le_bytes() }
             .encode(&mut bytes),
         C::ALL => {
-            let name = Utf16Buf::from(format!("\\{}", f.file.path_of(open.persistent)).as_str());
+            let name = Utf16Buf::from(format!("\\{}", name_of(open, f)).as_str());
             let all = FileAllInformation {
                 basic: basic(s),
                 standard,
@@ -190,6 +178,15 @@ async fn streams(r: &Request, f: &FileOpen, q: &QueryInfoRequest<'_>) -> Result<
         }
     }
     Ok(Answer { bytes, fixed: STREAM_FIXED, complete })
+}
+
+/// The path of an open, with the name of its stream (MS-FSA 2.1.5.12.1, 2.1.5.12.20).
+fn name_of(open: &Open, f: &FileOpen) -> String {
+    let path = f.file.path_of(open.persistent);
+    match f.file.stream_name(&f.stream) {
+        Some(stream) => format!("{path}:{stream}"),
+        None => path.to_string(),
+    }
 }
 
 fn access_of(open: &Open) -> FileAccessInformation {

@@ -1,7 +1,7 @@
 //! Renames of named streams (MS-FSA 2.1.5.15.12.1).
 
 use smb_wire::{AccessMask, NtStatus, Utf16Le};
-use vfs::{PathError, StreamName, StreamPart};
+use vfs::{PathError, StreamPart};
 
 use super::require;
 use crate::open::{FileOpen, Open};
@@ -44,9 +44,9 @@ async fn rename_to(
     };
     // The unnamed stream of a file stays where it is: its data would have to be copied.
     let from = f.file.stream_name(&f.stream).ok_or(NtStatus::INVALID_PARAMETER)?;
-    let from = StreamName::new(&from).map_err(|_| NtStatus::INVALID_PARAMETER)?;
     let _one = f.file.metadata().await;
     match &to {
+        // MS-FSA 2.1.5.15.12.1: case apart, it has this name.
         Some(to) if *to == from => return Ok(()),
         Some(to) if replace && f.file.has_stream(to) => return Err(NtStatus::INVALID_PARAMETER),
         _ => {}
