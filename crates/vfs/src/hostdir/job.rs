@@ -76,6 +76,8 @@ pub(super) struct Aligned {
 /// What follows a call.
 pub(super) enum Next {
     Call,
+    /// The rest of a write goes through the page cache: other writes may exclude it.
+    Buffered,
     /// The job has ended.
     End(VfsResult<()>),
 }
@@ -186,7 +188,7 @@ impl Job {
             self.prepare();
             let outcome = self.call();
             if let Next::End(result) = self.judge(outcome) {
-                return self.finish(result);
+                return self.finish(result); // what is refused past the cache continues with the inode's lock
             }
         }
     }
@@ -331,7 +333,14 @@ impl Job {
     /// The rest goes through the page cache.
     fn buffered(&mut self) -> Next {
         self.direct = false;
-        Next::Call
+        if matches!(self.work, Work::Write(..)) { Next::Buffered } else { Next::Call }
+    }
+
+    /// Continues in the pool, and calls `then` with the result there.
+    pub(super) fn continue_in_pool(mut self, then: impl FnOnce(VfsResult<Sg>) + Send + 'static) {
+        let file = Arc::clone(&self.open.shared);
+        self.group = Group::Buffered(groups::Buffered::join(&file));
+        drop(file.tree.pool.run_slow(move || then(self.run())));
     }
 
     /// What was read, once the job has ended.

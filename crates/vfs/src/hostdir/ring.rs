@@ -8,15 +8,16 @@
 //!
 //! **Bounds.** At most [`IN_KERNEL_MAX`] jobs are in the kernel, the others wait here in order; how many those can be
 //! is bounded by the credits that the callers grant. What the file system cannot do without blocking is done by the
-//! kernel's threads for this ring, [`KERNEL_THREADS`] at most. What holds such a thread as long as the disk takes (syncs,
-//! write-throughs by the page cache) has half of them: so slow ones leave the others running.
+//! kernel's threads for this ring, [`KERNEL_THREADS`] at most. What holds such a thread as long as the disk takes
+//! (syncs, write-throughs by the page cache) has half of them: so slow ones leave the others running.
 //!
 //! **Cancelling.** A dropped future loses the result. The job, its buffers and its file stay in their slot until the
 //! job has ended. The end of a runtime waits for its jobs, [`DRAIN_SECONDS`] without a completion at most.
 //!
 //! **Unsafe.** Invariants:
 //! 1. a job lies in `slots` from when it is accepted until its last completion; it owns the file and the buffers that
-//!    its entry names, and nothing touches them while the entry is in the kernel; the slot has the entry's list of them;
+//!    its entry names, and nothing touches them while the entry is in the kernel; the slot has the entry's list of
+//!    them;
 //! 2. jobs that are in the kernel when the ring is dropped are leaked.
 #![allow(unsafe_code)]
 
@@ -83,13 +84,16 @@ struct Ring {
     due: VecDeque<u32>,
     /// Those that wait because `slow` is at its limit.
     parked: VecDeque<u32>,
-    /// Jobs that have ended. Their callers are woken outside of the lock.
-    ended: Vec<(Accepted, VfsResult<()>)>,
+    /// Jobs that the ring is done with. Their callers are woken outside of the lock.
+    ended: Vec<(Accepted, End)>,
     /// The driver's, while it sleeps.
     driver: Option<Waker>,
     /// The driver has ended, and takes no job any more.
     closed: bool,
 }
+
+/// How a job left the ring: with its result, or `None` where the pool does the rest.
+type End = Option<VfsResult<()>>;
 
 /// A job that has not ended.
 struct Accepted {
@@ -247,9 +251,13 @@ impl Drop for Driver {
 }
 
 /// Gives the results to the callers.
-fn deliver(ended: Vec<(Accepted, VfsResult<()>)>) {
-    for (Accepted { job, reply, .. }, result) in ended {
-        let _ = reply.send(job.finish(result));
+fn deliver(ended: Vec<(Accepted, End)>) {
+    for (Accepted { job, reply, .. }, end) in ended {
+        let send = |result| drop(reply.send(result));
+        match end {
+            Some(result) => send(job.finish(result)),
+            None => job.continue_in_pool(send),
+        }
     }
 }
 
@@ -281,7 +289,7 @@ impl Ring {
             }
             let taken = self.reap();
             if taken == 0 || self.due.is_empty() {
-                // Entries that the kernel had no memory for, and completions that it had no room for, are asked for again.
+                // Entries that the kernel had no memory for, and completions that it had no room for: once more.
                 let queue = self.ring.submission();
                 return !queue.is_empty() || queue.cq_overflow();
             }
@@ -335,27 +343,28 @@ impl Ring {
             let outcome = usize::try_from(result).map_err(|_| Errno::from_raw_os_error(-result));
             match accepted.job.judge(outcome) {
                 Next::Call => self.due.push_back(slot),
-                Next::End(result) => self.end(slot, result),
+                Next::Buffered => self.end(slot, None),
+                Next::End(result) => self.end(slot, Some(result)),
             }
         }
     }
 
-    /// Takes a job that has ended out of its slot.
-    fn end(&mut self, slot: u32, result: VfsResult<()>) {
+    /// Takes a job that the ring is done with out of its slot.
+    fn end(&mut self, slot: u32, end: End) {
         let accepted = self.slots[slot as usize].take().expect("a job that ends is in its slot");
         self.free.push(slot);
         if accepted.is_slow {
             self.slow -= 1;
             self.due.extend(self.parked.pop_front());
         }
-        self.ended.push((accepted, result));
+        self.ended.push((accepted, end));
     }
 
     /// The ring takes no entries any more: what was not submitted fails.
     fn fail_due(&mut self, error: &io::Error) {
         let error = Errno::from_io_error(error).unwrap_or(Errno::IO);
         while let Some(slot) = self.due.pop_front() {
-            self.end(slot, Err(error.into()));
+            self.end(slot, Some(Err(error.into())));
         }
     }
 

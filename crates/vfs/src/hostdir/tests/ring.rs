@@ -17,6 +17,7 @@ use crate::hostdir::device::{self, Device};
 use crate::hostdir::job::Job;
 use crate::hostdir::node::{Open, statx};
 use crate::hostdir::ring::{IN_KERNEL_MAX, SLOW_MAX, load};
+use crate::hostdir::unbuffered::Direct;
 
 const THROUGH: Ctx = Ctx { flags: IoFlags { write_through: true, unbuffered: false }, ..PAST };
 
@@ -332,6 +333,31 @@ async fn both_kinds_of_writes_at_once() {
         let wrong: Vec<_> = (0..128).filter(|i| now[i * 512] != round).collect();
         assert!(wrong.is_empty(), "round {round}: {wrong:?}");
     }
+}
+
+/// What the file system refuses past the cache (here: memory that no device can read from) goes through it.
+#[tokio::test]
+async fn refused_past_the_cache() {
+    let Some(dir) = disk() else { return };
+    std::fs::write(dir.path().join("f"), [0; 1 << 16]).expect("room");
+    let vfs = tree(dir.path());
+    let node = existing(&*vfs, "f").await.node;
+    let direct = rustix::fs::OFlags::DIRECT | rustix::fs::OFlags::RDWR;
+    let fd = rustix::fs::open(dir.path().join("f"), direct, rustix::fs::Mode::empty()).expect("opened");
+    let second = Some(Direct { fd, memory: 1, sector: 512 });
+    assert!(host(&node).open.direct.set(second).is_ok(), "it has none yet");
+    let write = |i: u64, c| {
+        let data = unbuffered::payload_at(&arena(), &[i as u8; 4096], false);
+        tokio::spawn(node.write(&c, i * 4096, data).wait())
+    };
+    let through = Ctx { flags: IoFlags { write_through: true, unbuffered: true }, ..PAST };
+    let writes: Vec<_> = (1..16).map(|i| write(i, if i % 2 == 0 { PAST } else { through })).collect();
+    for write in writes {
+        assert_eq!(write.await.expect("no panic"), Ok(4096));
+    }
+    node.flush(&Ctx::default()).wait().await.expect("flushed");
+    let now = std::fs::read(dir.path().join("f")).expect("there");
+    assert!((0..16).all(|i| now[i * 4096..][..4096] == [i as u8; 4096]));
 }
 
 /// Without io_uring all of it goes by the pool.
