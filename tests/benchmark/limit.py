@@ -75,7 +75,7 @@ def measure(place, *, rows, runs, seconds):
     """Runs all and prints a table; {carrier: {row: {medians, runs, ratio, server_ratio, met}}}."""
     everything = {}
     with tempfile.TemporaryDirectory(dir=place) as folder:
-        server = NullServer(Path(folder) / "null", iwarp_port=free_port()).start()
+        server = NullServer(Path(folder) / "null", iwarp_port=free_port(), signing="enabled").start()
         listener = Listener()
         try:
             print(f"{'':<7}{'':<12}{'':<6}{'IOPS':>9} {'IOPS/core':>10} {'server alone':>12} {'client µs':>9} {'server µs':>9}")

@@ -1,6 +1,8 @@
 """The Linux kernel's client, mounting over TCP and over SMB Direct (soft iWARP) in a guest.
 
-Against smbd only the TCP half runs; against ksmbd (in a second guest) both do.
+Servers have the shipped settings, so signing is required; then Linux moves no payload by RDMA. `offload` is SMB Direct to
+a server that requires none, with payload by RDMA. Against smbd only the TCP half runs; against ksmbd (in a second guest)
+all do, and `offload` is as `rdma`.
 """
 
 import hashlib
@@ -14,7 +16,7 @@ from harness.guest import QEMU, UML, Network, boot
 
 pytestmark = pytest.mark.skipif(guest.why_not() is not None, reason=str(guest.why_not()))
 
-TRANSPORTS = ["tcp", "rdma"]
+TRANSPORTS = ["tcp", "rdma", "offload"]
 
 PREAMBLE = """
 set -e
@@ -30,7 +32,7 @@ mnt() {{
 direct() {{ grep -qE '^RDMA$|SMBDirect .*protocol version' /proc/fs/cifs/DebugData && grep -A4 -m1 -E 'SMBDirect' /proc/fs/cifs/DebugData; }}
 over() {{
   case $1 in
-  rdma) direct || {{ cat /proc/fs/cifs/DebugData; fail "not mounted over SMB Direct"; }}; grep -m1 ' cifs ' /proc/mounts | grep -q ',rdma' || fail "no rdma in /proc/mounts" ;;
+  rdma|offload) direct || {{ cat /proc/fs/cifs/DebugData; fail "not mounted over SMB Direct"; }}; grep -m1 ' cifs ' /proc/mounts | grep -q ',rdma' || fail "no rdma in /proc/mounts" ;;
   tcp) ! direct || fail "mounted over SMB Direct" ;;
   esac
 }}
@@ -44,15 +46,21 @@ RDMA = "rdma link add siw0 type siw netdev $ETH\nping -c 1 -W 10 $SERVER > /dev/
 class Place:
     """A network and a server in it."""
 
-    def __init__(self, network, server):
-        self.network, self.server = network, server
+    def __init__(self, network, server, unsigned=None):
+        """`unsigned`: the server that requires no signing, for `offload`."""
+        self.network, self.server, self.unsigned = network, server, unsigned
 
     def __call__(self, script, transport=None, **options):
         """Runs a script in a client guest; for rdma, soft iWARP is set up first."""
-        if transport == "rdma" and self.server.name == "smbd":
+        server = self.unsigned if transport == "offload" else self.server
+        if is_direct(transport) and server.name == "smbd":
             pytest.skip("smbd has no SMB Direct")
-        setup = RDMA if transport == "rdma" else ""
-        return boot(self.network, PREAMBLE.format(server=self.server) + setup + script, **options).out
+        setup = RDMA if is_direct(transport) else ""
+        return boot(self.network, PREAMBLE.format(server=server) + setup + script, **options).out
+
+
+def is_direct(transport):
+    return transport in ("rdma", "offload")
 
 
 @pytest.fixture(scope="module")
@@ -72,20 +80,26 @@ def small_frames(kind, scratch):
 
 def placed(kind, folder, network):
     if kind.name == "ksmbd":
-        server = kind(folder, network=network)
+        server = unsigned = kind(folder, network=network)
+    elif kind.name == "smbd":
+        server = unsigned = kind(folder, host=guest.HOST, port=445, prefix=network.prefix, settings={"server multi channel support": "yes"})
     else:
-        options = {"settings": {"server multi channel support": "yes"}} if kind.name == "smbd" else {"iwarp_port": 5445}
-        server = kind(folder, host=guest.HOST, port=445, prefix=network.prefix, **options)
-    server.start()
-    yield Place(network, server)
-    assert server.is_running(), f"the server ended: {server.said()[-3000:]}"
-    assert "panicked at" not in server.said(), server.log
-    server.stop()
-    shutil.rmtree(server.folder / "shares", ignore_errors=True)
+        options = {"port": 445, "iwarp_port": 5445, "prefix": network.prefix}
+        server = kind(folder, host=guest.HOST, **options)
+        unsigned = kind(folder.with_name(f"{folder.name}-unsigned"), host=guest.HOST_TOO, signing="enabled", **options)
+    servers = {server.folder: server, unsigned.folder: unsigned}.values()
+    for one in servers:
+        one.start()
+    yield Place(network, server, unsigned)
+    for one in servers:
+        assert one.is_running(), f"the server ended: {one.said()[-3000:]}"
+        assert "panicked at" not in one.said(), one.log
+        one.stop()
+        shutil.rmtree(one.folder / "shares", ignore_errors=True)
 
 
 def options(transport, more=""):
-    return ("rdma," if transport == "rdma" else "") + "cache=none,actimeo=1" + (f",{more}" if more else "")
+    return ("rdma," if is_direct(transport) else "") + "cache=none,actimeo=1" + (f",{more}" if more else "")
 
 
 BASICS = """
@@ -252,7 +266,7 @@ def test_random_operations(place, transport, mode):
     """tests/fsx: random operations against a model in memory."""
     cache = "cache=strict" if not mode else "cache=none"
     script = f"""
-mnt /mnt/x {"rdma," if transport == "rdma" else ""}{cache}
+mnt /mnt/x {"rdma," if is_direct(transport) else ""}{cache}
 over {transport}
 mkdir /mnt/x/fsx-$$
 for seed in 1 2 3; do /files/fsx /mnt/x/fsx-$$ $seed 700 {mode} || fail "fsx seed $seed"; done
@@ -264,12 +278,13 @@ rmdir /mnt/x/fsx-$$; umount /mnt/x; clean; echo DONE
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_the_server_comes_back(kind, scratch, transport):
     """kill -9 under a mount: the kernel reconnects to the new server, the same way, and its data is there."""
-    if kind.name == "ksmbd" or kind.name == "smbd" and transport == "rdma":
+    if kind.name == "ksmbd" or kind.name == "smbd" and is_direct(transport):
         pytest.skip("a server that is killed and started again with SMB Direct")
     with Network(mtu=4000) as network:
+        relaxed = {"signing": "enabled"} if transport == "offload" else {}
         server = kind(scratch / f"back-{transport}", host=guest.HOST, port=445, prefix=network.prefix,
-                      **({} if kind.name == "smbd" else {"iwarp_port": 5445})).start()
-        script = PREAMBLE.format(server=server) + (RDMA if transport == "rdma" else "") + f"""
+                      **({} if kind.name == "smbd" else {"iwarp_port": 5445}), **relaxed).start()
+        script = PREAMBLE.format(server=server) + (RDMA if is_direct(transport) else "") + f"""
 mnt /mnt/x {options(transport, "echo_interval=1")}
 head -c 500000 /dev/urandom > /tmp/a; cp /tmp/a /mnt/x/a; sync
 echo MOUNTED

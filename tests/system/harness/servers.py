@@ -32,15 +32,15 @@ class Server:
     """What a test may ask of either server."""
 
     def __init__(self, folder, *, host="127.0.0.1", port=None, iwarp_port=None, signing="required", encryption="enabled",
-                 shares=("files",), prefix=(), settings=None, plain=False):
-        """Signing and encryption are as Causeway ships; a test that relaxes them says why. `plain`: smbd as it comes, without the modules that the tests need. `prefix` is put before the command (to enter a network namespace); `settings` go to the server as they are."""
+                 shares=("files",), prefix=(), settings=None, share_settings=None, plain=False):
+        """Signing and encryption are as Causeway ships; a test that relaxes them says why. `plain`: smbd as it comes, without the modules that the tests need. `prefix` is put before the command (to enter a network namespace); `settings` go to the server as they are, `share_settings` to each share."""
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.sockets = tempfile.TemporaryDirectory(prefix="causeway-")
         self.host, self.port, self.iwarp_port = host, port or free_port(), iwarp_port
         self.signing, self.encryption = signing, encryption
         self.shares, self.prefix = list(shares), list(prefix)
-        self.settings, self.plain = dict(settings or {}), plain
+        self.settings, self.share_settings, self.plain = dict(settings or {}), dict(share_settings or {}), plain
         self.storage = {"devices": []}
         self.user, self.password, self.share = "alice", "correct horse 7", self.shares[0]
         self.log = self.folder / "server.log"
@@ -151,6 +151,7 @@ class Causeway(Server):
         for share in self.shares:
             lines += ["[[share]]", f"name = {json.dumps(share)}", 'backend = "hostdir"',
                       f"path = {json.dumps(str(self.path(share)))}", f'comment = "The {share} share"']
+            lines += [f"{key} = {json.dumps(value)}" for key, value in self.share_settings.items()]
         self.config = self.folder / "causeway.toml"
         self.config.write_text("\n".join(lines) + "\n")
         users = self.folder / "users.toml"
@@ -191,6 +192,7 @@ class Smbd(Server):
         lines = ["[global]"] + [f"{key} = {value}" for key, value in settings.items()]
         for share in self.shares:
             lines += [f"[{share}]", f"path = {self.path(share)}", "read only = no", f"comment = The {share} share"]
+            lines += [f"{key} = {value}" for key, value in self.share_settings.items()]
         self.config = self.folder / "smb.conf"
         self.config.write_text("\n".join(lines) + "\n")
         if not (state / "private" / "passdb.tdb").exists():

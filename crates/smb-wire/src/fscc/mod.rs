@@ -13,6 +13,7 @@ mod filesystem;
 mod list;
 mod names;
 pub mod notify;
+mod posix;
 mod stream;
 
 pub use directory::{DirectoryEntries, DirectoryEntry, DirectoryList, directory_fixed_len};
@@ -33,6 +34,10 @@ pub use filesystem::{
 pub use list::{Fits, ListBuilder};
 pub use names::{
     FileLinkInformation, FileNameInformation, FileRenameInformation, FileRenameInformationEx, RenameFlags,
+};
+pub use posix::{
+    FsPosixInformation, PosixCreateRequest, PosixCreateResponse, PosixDirectoryEntries, PosixDirectoryEntry,
+    PosixInformation,
 };
 pub use stream::{StreamEntries, StreamEntry, StreamList};
 
@@ -125,7 +130,7 @@ open_enum! {
         DISPOSITION_EX = 64,
         /// [`FileRenameInformationEx`].
         RENAME_EX = 65,
-        /// POSIX extensions (not MS-FSCC).
+        /// [`PosixInformation`], [`PosixDirectoryEntry`] (not MS-FSCC).
         POSIX = 100,
     }
 }
@@ -153,7 +158,7 @@ open_enum! {
         DRIVER_PATH = 9,
         /// [`FsSectorSizeInformation`].
         SECTOR_SIZE = 11,
-        /// POSIX extensions (not MS-FSCC).
+        /// [`FsPosixInformation`] (not MS-FSCC).
         POSIX = 100,
     }
 }

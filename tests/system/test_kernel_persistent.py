@@ -1,0 +1,83 @@
+"""Persistent handles under kill -9: the Linux kernel's client runs fio with verification over a mount with
+`persistenthandles,hard`, and the server is killed and started again meanwhile. No I/O may fail, no block may differ, and
+none may take longer than STALL_MAX_SECONDS."""
+
+import json
+import random
+import re
+import shutil
+import time
+
+import pytest
+
+from harness import guest
+from harness.guest import QEMU, UML, Network
+from test_kernel import PREAMBLE, RDMA
+
+pytestmark = [
+    pytest.mark.skipif(guest.why_not() is not None, reason=str(guest.why_not())),
+    pytest.mark.skip(reason="the server has no persistent handles yet"),
+]
+
+KILLS = 10
+STALL_MAX_SECONDS = 5
+# What the server's configuration says of such a share.
+SHARE = {"continuous": True}
+
+# fio runs again and again until the host says that it is enough. Each run writes, reads back what it wrote, and tells
+# its longest I/O.
+SCRIPT = """
+mnt /mnt/x {options}
+over {transport}
+grep -q 'CONTINUOUS AVAILABILITY' /proc/fs/cifs/DebugData || {{ cat /proc/fs/cifs/DebugData; fail "no persistent handles"; }}
+echo MOUNTED
+n=0
+until [ -e /mnt/x/enough ]; do
+  n=$((n+1))
+  fio --directory=/mnt/x --size=8m --rw=randrw --ioengine=libaio --verify=crc32c --verify_fatal=1 --verify_backlog=256 \
+      --randseed=$n --name=small --bs=4k --iodepth=8 --direct=1 --name=large --bs=256k --iodepth=2 --direct=1 --name=cached --bs=16k \
+      --output-format=json --output=/tmp/o || {{ cat /tmp/o; fail "fio, run $n"; }}
+  echo RUN; cat /tmp/o; echo END
+done
+rm -f /mnt/x/small.* /mnt/x/large.* /mnt/x/cached.*
+umount /mnt/x; clean; echo DONE
+"""
+
+
+def stalls(out):
+    """The longest I/O of each run of fio, in seconds."""
+    longest = []
+    for run in re.findall(r"^RUN\n(.*?)^END\n", out, re.M | re.S):
+        jobs = json.loads(run[run.index("{"):])["jobs"]
+        assert all(job["error"] == 0 for job in jobs), run
+        longest.append(max(job[way]["lat_ns"]["max"] for job in jobs for way in ("read", "write")) / 1e9)
+    return longest
+
+
+@pytest.mark.parametrize("kernel", [UML, QEMU], ids=["um", "qemu"])
+@pytest.mark.parametrize("transport", ["tcp", "rdma"])
+def test_fio_while_the_server_is_killed(kind, serve, transport, kernel):
+    """MS-SMB2 3.3.5.9.7, 3.3.5.9.12: every open is reclaimed after each of ten kills."""
+    chance = random.Random(21)
+    with Network(mtu=4000) as network:
+        server = serve(host=guest.HOST, port=445, iwarp_port=5445, prefix=network.prefix, share_settings=SHARE)
+        options = ("rdma," if transport == "rdma" else "") + "persistenthandles,hard,actimeo=1"
+        script = PREAMBLE.format(server=server) + (RDMA if transport == "rdma" else "") + SCRIPT.format(options=options, transport=transport)
+        client = guest.Guest(network, script, kernel=kernel)
+        try:
+            guest.until(lambda: "MOUNTED" in client.said() or client.process.poll() is not None, timeout=120, what="the mount")
+            for _ in range(KILLS):
+                time.sleep(chance.uniform(1, 4))
+                if client.process.poll() is not None:
+                    break
+                server.kill()
+                server.start()
+            (server.path() / "enough").touch()
+            result = client.wait(300)
+        finally:
+            client.kill()
+            shutil.rmtree(client.work, ignore_errors=True)
+        assert result.status == 0 and "DONE" in result.out, result
+        longest = stalls(result.out)
+        print(f"{len(longest)} runs, longest I/O of each in seconds: {longest}")
+        assert max(longest) < STALL_MAX_SECONDS, longest
