@@ -39,8 +39,13 @@ def bind(server, pipe, interface):
 
 
 def test_domains(rpcclient):
-    """MS-LSAD 3.1.4.4.3."""
+    """MS-LSAD 3.1.4.4.4: a workgroup has no SID."""
     assert "Domain Sid: (NULL SID)" in rpcclient("lsaquery").out
+
+
+@pytest.mark.smbd_differs("does not have LsarQueryInformationPolicy2")
+def test_dns_domain(rpcclient):
+    """MS-LSAD 3.1.4.4.3."""
     assert "Domain NetBios Name:" in rpcclient("lsaquery 12").out
 
 
@@ -49,6 +54,7 @@ def test_user_name(rpcclient, server, machine):
     assert f"Account Name: {server.user}, Authority Name: {machine[0]}" in rpcclient("getusername").out
 
 
+@pytest.mark.smbd_differs("knows the user by its username map only")
 def test_names_of_sids(rpcclient, server, machine, alice):
     """MS-LSAT 3.1.4.9 to 3.1.4.11."""
     out = rpcclient(f"lookupsids {alice} S-1-1-0 S-1-3-0 S-1-5-18 S-1-5-32-544 S-1-22-1-5 {machine[1]}-4444 S-1-5-21-9-9-9-9").out
@@ -59,6 +65,7 @@ def test_names_of_sids(rpcclient, server, machine, alice):
     assert "S-1-5-21-9-9-9-9 *unknown*\\*unknown* (8)" in out
 
 
+@pytest.mark.smbd_differs("knows the user by its username map only")
 def test_sids_of_names(rpcclient, server, machine, alice):
     """MS-LSAT 3.1.4.5 to 3.1.4.8: alone and with a domain, whatever the case; LsarLookupNames4 is a domain controller's."""
     out = rpcclient(f"lookupnames {server.user.upper()} everyone {machine[0]} nobody-at-all").out
@@ -110,6 +117,7 @@ def test_a_user(rpcclient, server, alice):
     assert "NT_STATUS_NO_SUCH_USER" in rpcclient("queryuser 99999", status=None).out
 
 
+@pytest.mark.smbd_differs("knows the user by its username map only")
 def test_every_class(server, machine, alice):
     """MS-SAMR 2.2.3.17, 2.2.6.29: impacket reads each class that there is."""
     rpc = bind(server, r"\samr", samr.MSRPC_UUID_SAMR)
@@ -137,7 +145,7 @@ def test_the_server(rpcclient, server):
     assert srvs.hNetrRemoteTOD(rpc)["BufferPtr"]["tod_elapsedt"] > 1_700_000_000
 
 
-@pytest.mark.smbd_differs("lists sessions to everybody, and validates no names")
+@pytest.mark.smbd_differs("lists sessions to every user, and validates no names")
 def test_refused_to_users(rpcclient, server):
     """MS-SRVS 3.1.4.1, 3.1.4.2, 3.1.4.5: for administrators; names that are not valid (3.1.4.32)."""
     assert "WERR_INVALID_NAME" in rpcclient("netnamevalidate a/b 9", status=None).out

@@ -16,6 +16,7 @@ mod samr;
 mod srvsvc;
 mod wkssvc;
 
+use std::cell::OnceCell;
 use std::collections::VecDeque;
 use std::pin::pin;
 use std::sync::{Arc, Weak};
@@ -32,6 +33,7 @@ use tokio::sync::Notify;
 use self::handles::Handles;
 use crate::Server;
 use crate::identity::User;
+use crate::principals::Directory;
 use crate::request::Request;
 
 /// Bytes of a PDU at most, in both directions: what Windows takes.
@@ -99,8 +101,16 @@ struct Context<'a> {
     server: &'a Arc<Server>,
     caller: &'a User,
     handles: &'a mut Handles,
+    directory: &'a OnceCell<Directory>,
     opnum: u16,
     stub: &'a [u8],
+}
+
+impl<'a> Context<'a> {
+    /// Users and groups, listed once for all calls of a write.
+    fn directory(&self) -> &'a Directory {
+        self.directory.get_or_init(|| Directory::new(self.server, self.caller))
+    }
 }
 
 /// What can be seen of a pipe without reading it.
@@ -179,6 +189,7 @@ impl Pipe {
             return Err(NtStatus::INSUFFICIENT_RESOURCES);
         }
         s.input.extend_from_slice(data);
+        let directory = OnceCell::new();
         let input = std::mem::take(&mut s.input);
         let mut rest = input.as_slice();
         loop {
@@ -192,7 +203,7 @@ impl Pipe {
                 s.broken = true;
                 return Err(NtStatus::PIPE_DISCONNECTED);
             }
-            if let Err(e) = self.take(&mut s, &pdu) {
+            if let Err(e) = self.take(&mut s, &pdu, &directory) {
                 return Err(self.break_off(&mut s, &e));
             }
         }
@@ -283,10 +294,10 @@ impl Pipe {
         NtStatus::PIPE_DISCONNECTED
     }
 
-    fn take(&self, s: &mut State, pdu: &Pdu<'_>) -> Result<(), WireError> {
+    fn take(&self, s: &mut State, pdu: &Pdu<'_>, directory: &OnceCell<Directory>) -> Result<(), WireError> {
         match pdu.pdu_type {
             PduType::BIND | PduType::ALTER_CONTEXT => self.bind(s, pdu),
-            PduType::REQUEST => self.request(s, pdu),
+            PduType::REQUEST => self.request(s, pdu, directory),
             // Calls are never running when a cancel comes; the session authenticates, RPC does not.
             _ => Ok(()),
         }
@@ -317,7 +328,12 @@ impl Pipe {
         Ok(())
     }
 
-    fn request(&self, s: &mut State, pdu: &Pdu<'_>) -> Result<(), WireError> {
+    fn request(
+        &self,
+        s: &mut State,
+        pdu: &Pdu<'_>,
+        directory: &OnceCell<Directory>,
+    ) -> Result<(), WireError> {
         let q = pdu::Request::decode(pdu)?;
         let mut call = if pdu.flags.contains(PduFlags::FIRST_FRAG) {
             Call { id: pdu.call_id, context: q.context_id, opnum: q.opnum, stub: Vec::new() }
@@ -339,7 +355,7 @@ impl Pipe {
         if !s.contexts.contains(&call.context) {
             return s.fault(call.id, call.context, FaultStatus::UNKNOWN_INTERFACE);
         }
-        match self.execute(&mut s.handles, &call) {
+        match self.execute(&mut s.handles, directory, &call) {
             Ok(stub) => {
                 let mut out = Vec::new();
                 pdu::put_response(&mut out, call.id, call.context, &stub, s.client_fragment)?;
@@ -350,10 +366,21 @@ impl Pipe {
         }
     }
 
-    fn execute(&self, handles: &mut Handles, call: &Call) -> Result<Vec<u8>, FaultStatus> {
+    fn execute(
+        &self,
+        handles: &mut Handles,
+        directory: &OnceCell<Directory>,
+        call: &Call,
+    ) -> Result<Vec<u8>, FaultStatus> {
         let server = self.server.upgrade().ok_or(FaultStatus::ACCESS_DENIED)?;
-        let context =
-            Context { server: &server, caller: &self.caller, handles, opnum: call.opnum, stub: &call.stub };
+        let context = Context {
+            server: &server,
+            caller: &self.caller,
+            handles,
+            directory,
+            opnum: call.opnum,
+            stub: &call.stub,
+        };
         match self.service {
             Service::Srvsvc => srvsvc::execute(context),
             Service::Wkssvc => wkssvc::execute(&server, call.opnum, &call.stub),

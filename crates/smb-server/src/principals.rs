@@ -1,7 +1,7 @@
 //! Names of SIDs and SIDs of names (MS-LSAT 3.1.1.1): well-known ones, the BUILTIN groups, the machine's users and
 //! groups, and numbers of Unix users and groups (`S-1-22-1-uid`, `S-1-22-2-gid`).
 //!
-//! A [`Directory`] is a snapshot for one call: it is made of what [`UserLookup`](smb_auth::mechanism::UserLookup) lists.
+//! A [`Directory`] is a snapshot for the calls of one message: it is made of what [`UserLookup`](smb_auth::mechanism::UserLookup) lists.
 
 mod well_known;
 
@@ -305,7 +305,7 @@ fn fold(name: &str) -> String {
 }
 
 fn same(a: &str, b: &str) -> bool {
-    a.eq_ignore_ascii_case(b) || fold(a) == fold(b)
+    a.eq_ignore_ascii_case(b) || !(a.is_ascii() && b.is_ascii()) && fold(a) == fold(b)
 }
 
 #[cfg(test)]

@@ -29,7 +29,6 @@ pub(super) fn execute(c: Context<'_>) -> Result<Vec<u8>, FaultStatus> {
 type Answered = Result<Result<(), WireError>, FaultStatus>;
 
 fn answer(c: Context<'_>, request: &Request<'_>, out: &mut Vec<u8>) -> Answered {
-    let directory = || Directory::new(c.server, c.caller);
     Ok(match request {
         Request::OpenPolicy { desired_access } => {
             let opened = c.handles.open(Object::Policy, *desired_access, c.caller);
@@ -44,8 +43,7 @@ fn answer(c: Context<'_>, request: &Request<'_>, out: &mut Vec<u8>) -> Answered 
         }
         Request::QueryInformationPolicy { policy, class } => {
             let allowed = policy_with(c.handles, *policy, VIEW_LOCAL_INFORMATION)?;
-            let directory = directory();
-            let information = allowed.and_then(|()| information(&directory, *class));
+            let information = allowed.and_then(|()| information(c.directory(), *class));
             lsarpc::put_policy_information(out, *class, information)
         }
         Request::EnumerateAccounts { policy, resume } => {
@@ -62,16 +60,16 @@ fn answer(c: Context<'_>, request: &Request<'_>, out: &mut Vec<u8>) -> Answered 
             }
         }
         Request::LookupSids { policy, sids, level } => match lookup_allowed(c.handles, *policy, *level)? {
-            Ok(()) => lookup_sids(&directory(), c.opnum, sids, out),
+            Ok(()) => lookup_sids(c.directory(), c.opnum, sids, out),
             Err(status) => lsarpc::put_lookup_sids(out, c.opnum, &[], &[], status),
         },
         Request::LookupNames { policy, names, level } => match lookup_allowed(c.handles, *policy, *level)? {
-            Ok(()) => lookup_names(&directory(), c.opnum, names, out),
+            Ok(()) => lookup_names(c.directory(), c.opnum, names, out),
             Err(status) => lsarpc::put_lookup_names(out, c.opnum, &[], &[], status),
         },
         Request::GetUserName { with_domain } => {
             // MS-LSAT 3.1.4.4: the account as the directory has it.
-            let directory = directory();
+            let directory = c.directory();
             let found = directory.by_sid(&c.caller.sid);
             let name = found.as_ref().map_or(c.caller.name.as_str(), |p| &p.name);
             let domain = found.as_ref().map_or(directory.name.as_str(), |p| &p.domain.name);

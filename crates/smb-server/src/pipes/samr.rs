@@ -50,8 +50,7 @@ fn answer(
     request: &Request<'_>,
     out: &mut Vec<u8>,
 ) -> Result<Result<(), WireError>, FaultStatus> {
-    let directory = Directory::new(c.server, c.caller);
-    let d = &directory;
+    let d = c.directory();
     Ok(match request {
         Request::Connect { desired_access } => put_opened(out, open(c, Ok(Object::Server), *desired_access)),
         Request::Connect5 { desired_access, version } => {

@@ -33,8 +33,10 @@ fn outcome(answer: &[u8]) -> (Win32, u32, u32, u32) {
     let mut r = NdrReader::new(answer);
     let (_, _, container) = (r.u32(), r.u32(), r.pointer().expect("a container or none"));
     let given = if container { r.u32().expect("a count") } else { 0 };
-    let tail: Vec<u32> =
-        answer[answer.len() - 16..].chunks_exact(4).map(|c| u32::from_le_bytes(c.try_into().expect("4"))).collect();
+    let tail: Vec<u32> = answer[answer.len() - 16..]
+        .chunks_exact(4)
+        .map(|c| u32::from_le_bytes(c.try_into().expect("4")))
+        .collect();
     (Win32(tail[3]), given, tail[0], tail[2])
 }
 
