@@ -447,7 +447,7 @@ impl State {
     }
 
     /// Where a stream is among those that are open.
-    fn stream_entry(&mut self, name: &Option<Arc<str>>) -> usize {
+    fn stream_entry(&mut self, name: &Option<StreamName>) -> usize {
         self.streams.iter().position(|e| e.name == *name).unwrap_or_else(|| {
             let stream = Arc::new(StreamState::new(name.is_some()));
             self.streams.push(StreamEntry { name: name.clone(), stream, caching: Caching::default() });
@@ -641,7 +641,7 @@ impl FileState {
     }
 
     /// The name of the stream that an open is of.
-    pub(crate) fn stream_of(&self, open: u64) -> Option<Arc<str>> {
+    pub(crate) fn stream_of(&self, open: u64) -> Option<StreamName> {
         self.state.lock().members.iter().find(|m| m.open == open)?.stream.clone()
     }
 

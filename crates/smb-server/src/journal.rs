@@ -127,7 +127,7 @@ impl Open {
             id: self.persistent,
             share: share.name.clone(),
             path: path.to_string(),
-            stream: f.file.stream_of(self.persistent).map(|name| name.to_string()),
+            stream: f.file.stream_of(self.persistent).map(|name| name.as_str().to_owned()),
             file: (format!("{:x}", key.volume), format!("{:x}", key.file)),
             directory: f.node.kind() == Kind::Directory,
             client: self.created.client.0,
@@ -219,10 +219,9 @@ impl Server {
         let access = AccessMask::from_bits_retain(record.access);
         let id = holder_of(record);
         let token = self.opens.number();
-        let stream = record.stream.as_deref().and_then(|s| StreamName::new(s).ok());
         let member = Member {
             open: record.id,
-            stream: stream.as_ref().map(|s| Arc::clone(s.folded())),
+            stream: record.stream.as_deref().and_then(|s| StreamName::new(s).ok()),
             mode: ShareMode { access, share: ShareAccess::from_bits_retain(record.share_access) },
             looks: Looks::of(access),
             holder: None,
