@@ -95,6 +95,9 @@ pub struct ShareSection {
     /// Only encrypted sessions may use it.
     #[serde(default)]
     pub encrypt: bool,
+    /// Clients may have handles that survive a restart of the server.
+    #[serde(default)]
+    pub continuous_availability: bool,
     /// The capacity of a `ram`, in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<u64>,

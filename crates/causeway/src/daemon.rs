@@ -16,6 +16,7 @@ mod backends;
 pub mod demo;
 mod direct;
 mod events;
+mod identity;
 mod interfaces;
 mod listen;
 mod notify;
@@ -38,12 +39,12 @@ use parking_lot::Mutex;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use smb_auth::users::UserFileError;
 use smb_server::{Limits, Server, ServerConfig};
-use smb_wire::Guid;
 use thiserror::Error;
 
 pub use admin::AdminError;
 use backends::Running;
 pub use events::Events;
+use identity::Identity;
 use storage::Storage;
 pub use storage::StorageError;
 use users::Users;
@@ -117,6 +118,14 @@ pub enum ServeError {
         /// The system's reason.
         source: io::Error,
     },
+    /// The folder for what is kept over a restart cannot be used.
+    #[error("server.state, {}: {source}", path.display())]
+    State {
+        /// Which.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
     /// Payload memory cannot be mapped.
     #[error("{} of payload memory cannot be had: {source}", config::format_size(*bytes))]
     Memory {
@@ -168,6 +177,11 @@ impl ServeError {
             ServeError::Share { .. } => {
                 Some("make the directory readable for the server, or change its path".to_owned())
             }
+            ServeError::State { .. } => Some(
+                "make the folder readable and writable for the server, or set server.state to another one; a damaged \
+                 server.json or opens.journal there may be moved away: persistent handles of clients are lost then"
+                    .to_owned(),
+            ),
             ServeError::Memory { .. } => Some("lower server.memory".to_owned()),
             ServeError::Users(_) | ServeError::ShareRefused(_) | ServeError::System { .. } => None,
         }
@@ -215,9 +229,11 @@ async fn run(config_path: PathBuf, config: Config, started: impl FnOnce(&Daemon)
     };
     // Among the counters from the beginning, not from its first connection on.
     counters::provider(rdma::iwarp::PROVIDER);
+    let identity = Identity::open(config.server.state.as_deref(), &env)
+        .map_err(|source| ServeError::State { path: config.server.state.clone().unwrap_or_default(), source })?;
     let users = Arc::new(Users::open(&config.server.users, &env)?);
     let server = Server::new(
-        server_config(&config, &bound, &env),
+        server_config(&config, &bound, identity),
         Arc::clone(&users) as _,
         arena.clone(),
         env.clone(),
@@ -232,6 +248,10 @@ async fn run(config_path: PathBuf, config: Config, started: impl FnOnce(&Daemon)
             .map_err(|source| ServeError::Share { name: section.name.clone(), source })?;
         server.add_protected_share(running.config(), running.protection())?;
         shares.insert(section.name.to_lowercase(), running);
+    }
+    let (restored, lost) = server.restore_opens().await;
+    if restored + lost > 0 {
+        tracing::info!(restored, lost, "persistent opens of the last run");
     }
     let workers = Workers::start(&config.server, &server, &arena, &env)
         .map_err(|source| ServeError::System { what: "thread", source })?;
@@ -316,7 +336,7 @@ impl Daemon {
     }
 }
 
-fn server_config(config: &Config, bound: &[listen::Bound], env: &Env) -> ServerConfig {
+fn server_config(config: &Config, bound: &[listen::Bound], identity: Identity) -> ServerConfig {
     let protection = |p| match p {
         Protection::Off => smb_server::Protection::Off,
         Protection::Enabled => smb_server::Protection::Enabled,
@@ -326,8 +346,9 @@ fn server_config(config: &Config, bound: &[listen::Bound], env: &Env) -> ServerC
     let rdma = if s.announce_rdma { listen::addresses(bound, listen::Transport::Iwarp) } else { Vec::new() };
     ServerConfig {
         name: s.name.clone(),
-        guid: Guid(env.random()),
-        boot: u32::from_le_bytes(env.random()),
+        guid: identity.guid,
+        boot: identity.boot,
+        journal: identity.journal,
         signing: protection(s.signing),
         encryption: protection(s.encryption),
         dialect_min: s.min_dialect.0,

@@ -250,12 +250,11 @@ pub(crate) struct Cancel {
 
 #[derive(Default)]
 struct CancelState {
-    /// [`WANTED`], [`ABANDONED`] or [`CANCELLED`].
+    /// 0, [`ABANDONED`] or [`CANCELLED`].
     set: AtomicU8,
     wake: Notify,
 }
 
-const WANTED: u8 = 0;
 /// The connection is gone, the session is not: what the client may ask again elsewhere goes on.
 const ABANDONED: u8 = 1;
 const CANCELLED: u8 = 2;

@@ -71,6 +71,10 @@ pub(super) struct AddArgs {
     /// Refuse sessions that are not encrypted
     #[arg(long)]
     encrypt: bool,
+    /// Let clients have handles that survive a restart of the server (for Hyper-V and SQL Server); writes are durable
+    /// before they are answered
+    #[arg(long)]
+    continuous_availability: bool,
     /// Leave it out of listings
     #[arg(long)]
     hidden: bool,
@@ -88,7 +92,7 @@ pub(super) struct AddArgs {
 
 /// Who may use a share, and how.
 #[derive(Debug, Args)]
-struct AclArgs {
+pub(super) struct AclArgs {
     /// Let a user or group read, change or do everything; more than once for several
     #[arg(long, value_name = "NAME=read|change|full", value_parser = granted)]
     grant: Vec<AclEntry>,
@@ -157,6 +161,7 @@ fn new_share(args: AddArgs) -> Result<NewShare, Failure> {
         comment: args.comment,
         read_only: args.read_only,
         encrypt: args.encrypt,
+        continuous_availability: args.continuous_availability,
         size: args.size,
         hidden: args.hidden,
         acl: args.acl.entries(),

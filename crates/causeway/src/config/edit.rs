@@ -118,7 +118,11 @@ fn table_of(share: &ShareSection) -> Table {
     if !share.comment.is_empty() {
         t["comment"] = value(&share.comment);
     }
-    for (key, set) in [("read_only", share.read_only), ("encrypt", share.encrypt)] {
+    for (key, set) in [
+        ("read_only", share.read_only),
+        ("encrypt", share.encrypt),
+        ("continuous_availability", share.continuous_availability),
+    ] {
         if set {
             t[key] = value(true);
         }

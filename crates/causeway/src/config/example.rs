@@ -69,6 +69,9 @@ path = "/srv/files"
 # comment = ""
 # read_only = false
 # encrypt = false           # only encrypted sessions
+# Handles that survive a restart of the server, for Hyper-V and SQL Server. Needs server.state; every write is durable
+# before it is answered.
+# continuous_availability = false
 # hidden = false
 # Who may use it, and how: users, groups (causeway group), Everyone or SIDs with read, change, full or deny. What a user
 # may do with a file is decided by the file as well: docs/access.md.

@@ -246,7 +246,7 @@ impl<'a, 't> Table<'a, 't> {
         let mut out = Vec::new();
         for item in items.iter() {
             let DeValue::String(s) = item.get_ref() else {
-                drop(self.wrong_type::<()>(key, &item.span(), item.get_ref(), "a text", example));
+                let _ = self.wrong_type::<()>(key, &item.span(), item.get_ref(), "a text", example);
                 continue;
             };
             match s.parse() {

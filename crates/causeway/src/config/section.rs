@@ -249,6 +249,7 @@ fn read_share(t: Table<'_, '_>, name: String, server: &ServerSection) -> ShareSe
         comment: String::new(),
         read_only: false,
         encrypt: false,
+        continuous_availability: false,
         size: None,
         hidden,
         acl: None,
@@ -301,6 +302,9 @@ fn read_share(t: Table<'_, '_>, name: String, server: &ServerSection) -> ShareSe
     s.acl = t.acl("acl", "acl = [\"staff=change\"]");
     if let Some(b) = t.boolean("access_based", "access_based = true") {
         s.access_based = b.value;
+    }
+    if let Some(b) = t.boolean("continuous_availability", "continuous_availability = true") {
+        s.continuous_availability = b.value;
     }
     if let Some(b) = t.boolean("encrypt", "encrypt = true") {
         s.encrypt = b.value;

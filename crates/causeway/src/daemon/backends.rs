@@ -62,7 +62,7 @@ impl Running {
             read_only: s.read_only,
             encrypt: s.encrypt,
             hidden: s.hidden,
-            continuous: false,
+            continuous: s.continuous_availability,
         }
     }
 

@@ -89,6 +89,8 @@ impl Peer {
         let config = ServerConfig {
             name: "PEER".into(),
             guid: smb_wire::Guid([7; 16]),
+            boot: 1,
+            journal: None,
             signing: settings.signing,
             encryption: settings.encryption,
             dialect_min: 0x0202,
@@ -106,6 +108,7 @@ impl Peer {
                     read_only: false,
                     encrypt,
                     hidden: false,
+                    continuous: false,
                 })
                 .expect("a new name");
         }
