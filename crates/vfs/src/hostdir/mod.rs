@@ -31,6 +31,8 @@
 //!
 //! **What is lost is said to all.** A failed sync fails every later sync of the file until nobody has it open.
 //!
+//! **Changes by other programs** are reported while a directory is watched ([`Vfs::watch`]): see [`changes`].
+//!
 //! **What another process does to the tree** is seen: names by inotify, data and times at once; but attributes kept
 //! in `user.*` are re-read only when a file is opened. Checks of identity before [`Vfs::remove`] and [`Vfs::rename`]
 //! are not atomic against other processes (Linux has no call for that), only against this backend.
