@@ -19,6 +19,8 @@ const ERROR_BODY: [u8; 9] = [9, 0, 0, 0, 0, 0, 0, 0, 0];
 /// Replies are put together into one message up to this size, in bytes: with padding and a transform header that is less
 /// than the 128 KiB that every SMB Direct peer takes (MS-SMBD 3.1.5.2).
 pub(super) const COMPOUND_MAX: usize = 96 << 10;
+/// The largest payload of the last reply of a compound that is copied for the sake of its padding, in bytes.
+const PADDED_MAX: usize = 4096;
 
 impl Engine {
     /// Turns a chain whose requests are all done into a message, if any of them has a reply.
@@ -63,13 +65,17 @@ impl Engine {
             }
             message.invalidate = message.invalidate.or(f.invalidate);
             let payload = std::mem::replace(&mut f.reply.payload, Data::Bufs(Sg::new()));
-            if last {
-                message.payload = payload;
-            } else {
+            // MS-SMB2 3.3.4.1.3: the last reply of a compound is padded too. Where that would copy much it is not.
+            let pads_last = start > 0 && payload.len() <= PADDED_MAX;
+            if !last || pads_last {
                 inline(&mut message.head, payload);
                 while !(message.head.len() - start).is_multiple_of(8) {
                     message.head.push(0);
                 }
+            } else {
+                message.payload = payload;
+            }
+            if !last {
                 let next = (message.head.len() - start) as u32;
                 message.head[start + OFFSET_NEXT_COMMAND..][..4].copy_from_slice(&next.to_le_bytes());
             }
