@@ -10,6 +10,7 @@ mod owners;
 mod permissions;
 mod racing;
 mod renaming;
+mod streams;
 mod times;
 mod watched;
 

@@ -31,7 +31,9 @@ async fn names() {
         ("\\f", NtStatus::INVALID_PARAMETER),
         ("a\\\\b", NtStatus::OBJECT_NAME_INVALID),
         ("a*", NtStatus::OBJECT_NAME_INVALID),
-        ("f:stream", NtStatus::OBJECT_NAME_INVALID),
+        ("f:", NtStatus::OBJECT_NAME_INVALID),
+        ("f:s:$OTHER", NtStatus::OBJECT_NAME_INVALID),
+        ("f:s\\g", NtStatus::OBJECT_NAME_INVALID),
         ("a\\..\\b", NtStatus::OBJECT_PATH_SYNTAX_BAD),
         ("missing\\f", NtStatus::OBJECT_PATH_NOT_FOUND),
     ] {
