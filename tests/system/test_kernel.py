@@ -303,5 +303,5 @@ umount /mnt/x; echo DONE
         finally:
             client.kill()
             shutil.rmtree(client.work, ignore_errors=True)
-        assert result.status == 0 and "DONE" in result.out, result
+        assert result.status == 0 and "DONE" in result.out, str(result)
         assert server.stop() is not None

@@ -77,7 +77,7 @@ def test_fio_while_the_server_is_killed(kind, serve, transport, kernel):
         finally:
             client.kill()
             shutil.rmtree(client.work, ignore_errors=True)
-        assert result.status == 0 and "DONE" in result.out, result
+        assert result.status == 0 and "DONE" in result.out, str(result)
         longest = stalls(result.out)
         print(f"{len(longest)} runs, longest I/O of each in seconds: {longest}")
         assert max(longest) < STALL_MAX_SECONDS, longest
