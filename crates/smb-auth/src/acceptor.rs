@@ -17,12 +17,19 @@ use crate::spnego::{self, NegState, NegTokenInit, NegTokenResp, Oid, Token};
 #[derive(Clone, Debug)]
 pub struct AcceptorConfig {
     names: Arc<ServerNames>,
+    anonymous: bool,
 }
 
 impl AcceptorConfig {
     /// A stand-alone server on the machine called `host`.
     pub fn new(host: &str) -> Self {
-        Self { names: Arc::new(ServerNames::standalone(host)) }
+        Self { names: Arc::new(ServerNames::standalone(host)), anonymous: false }
+    }
+
+    /// Accepts null sessions too: an [`Identity`] with [`Sid::anonymous`](crate::sid::Sid::anonymous).
+    pub fn with_anonymous(mut self) -> Self {
+        self.anonymous = true;
+        self
     }
 
     /// The names that challenges carry.
@@ -127,7 +134,8 @@ impl Acceptor {
     fn mechanism(&self, oid: Oid<'_>) -> Option<Box<dyn AcceptMechanism>> {
         match oid {
             Oid::NTLMSSP => {
-                Some(Box::new(NtlmAcceptor::new(self.config.names.clone(), self.server_challenge, self.now)))
+                let acceptor = NtlmAcceptor::new(self.config.names.clone(), self.server_challenge, self.now);
+                Some(Box::new(acceptor.with_anonymous(self.config.anonymous)))
             }
             _ => None,
         }

@@ -30,6 +30,11 @@ impl Sid {
         Self { sub_authorities }
     }
 
+    /// ANONYMOUS LOGON (MS-DTYP 2.4.2.4).
+    pub fn anonymous() -> Self {
+        Self { sub_authorities: vec![7] }
+    }
+
     /// The numbers after `S-1-5-`.
     pub fn sub_authorities(&self) -> &[u32] {
         &self.sub_authorities

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 
 /// Addresses that are remembered.
 const ADDRESSES_MAX: usize = 4096;
-/// Failures in a row that are answered at once: somebody mistyped.
+/// Failures in a row that are answered at once: people mistype.
 const FREE: u32 = 3;
 /// What the first answer after these waits; each further one waits twice as long as the one before.
 const DELAY_MIN: Duration = Duration::from_millis(500);
@@ -86,7 +86,7 @@ impl FailedLogons {
         Failed { count: f.count, delay: f.answered.saturating_duration_since(now) }
     }
 
-    /// Somebody at the address has logged on.
+    /// Clears the failures of an address from which a log-on has succeeded.
     pub(crate) fn succeeded(&self, address: IpAddr) {
         self.addresses.lock().remove(&network(address));
     }

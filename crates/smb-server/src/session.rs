@@ -45,6 +45,8 @@ pub(crate) struct Session {
     opens: Mutex<FxHashSet<u64>>,
     next_tree: AtomicU64,
     ended: AtomicBool,
+    /// Its client has authenticated again anonymously: it may use what is open, and open nothing (Session.IsAnonymous).
+    anonymous: AtomicBool,
     /// How the last request was protected: see [`Session::saw`].
     protection: AtomicU8,
     /// In microseconds since the server started; for listings.
@@ -112,10 +114,19 @@ impl Session {
             opens: Mutex::default(),
             next_tree: AtomicU64::new(1),
             ended: AtomicBool::new(false),
+            anonymous: AtomicBool::new(false),
             protection: AtomicU8::new(Protected::No as u8),
             last_used_us: AtomicU64::new(0),
             counted: OnceLock::new(),
         }
+    }
+
+    pub(crate) fn is_anonymous(&self) -> bool {
+        self.anonymous.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_anonymous(&self, anonymous: bool) {
+        self.anonymous.store(anonymous, Ordering::Release);
     }
 
     pub(crate) fn is_ended(&self) -> bool {

@@ -218,6 +218,30 @@ fn names_in_oem_characters() {
     assert_eq!(failure(log_on(OEM, b"alic\xE9", "alic\u{E9}")), AuthError::UnknownUser);
 }
 
+/// MS-NLMP 3.2.5.1.2: a null session is refused, unless the server wants it.
+#[test]
+fn anonymous_only_where_it_is_accepted() {
+    let log_on = |config: AcceptorConfig| {
+        let mut server = Acceptor::new(&config, [1; 8], NOW);
+        let flags = Flags(0x0008_0801);
+        assert!(matches!(server.step(&Negotiate { flags }.to_bytes(), &users()), Step::Continue(_)));
+        let message = Authenticate {
+            flags,
+            lm_response: &[0],
+            nt_response: &[],
+            domain: &[],
+            user: &[],
+            workstation: &[],
+            encrypted_session_key: &[],
+            mic: None,
+        };
+        server.step(&message.to_bytes(), &users())
+    };
+    assert_eq!(failure(log_on(config())), Refusal::Anonymous.into());
+    let Step::Done { identity, .. } = log_on(config().with_anonymous()) else { panic!("done") };
+    assert_eq!(identity.sid.to_string(), "S-1-5-7");
+}
+
 /// A user name that is not UTF-16 is nobody's, and does no harm.
 #[test]
 fn ill_formed_names() {

@@ -11,6 +11,7 @@ use super::{
     utf16le,
 };
 use crate::mechanism::{AcceptMechanism, AuthError, Claimed, FileTime, Identity, MechStep, UserLookup};
+use crate::sid::Sid;
 use crate::spnego::Oid;
 
 /// Names a stand-alone server gives itself in challenges.
@@ -64,6 +65,7 @@ pub struct NtlmAcceptor {
     names: Arc<ServerNames>,
     server_challenge: [u8; 8],
     now: FileTime,
+    anonymous: bool,
     state: State,
     claimed: Option<Claimed>,
 }
@@ -78,7 +80,13 @@ enum State {
 impl NtlmAcceptor {
     /// Starts an exchange. `server_challenge` must be random and new.
     pub fn new(names: Arc<ServerNames>, server_challenge: [u8; 8], now: FileTime) -> Self {
-        Self { names, server_challenge, now, state: State::AwaitNegotiate, claimed: None }
+        Self { names, server_challenge, now, anonymous: false, state: State::AwaitNegotiate, claimed: None }
+    }
+
+    /// Whether null sessions are accepted.
+    pub fn with_anonymous(mut self, accepted: bool) -> Self {
+        self.anonymous = accepted;
+        self
     }
 
     // MS-NLMP 3.2.5.1.1
@@ -136,6 +144,9 @@ impl NtlmAcceptor {
             domain: domain.text.clone(),
             workstation: workstation.text.clone(),
         });
+        if self.anonymous && is_anonymous(&message) {
+            return self.on_anonymous(&message, offered);
+        }
         refuse(&message, &user.text)?;
         let response = Ntlmv2Response::parse(message.nt_response)?;
 
@@ -152,11 +163,7 @@ impl NtlmAcceptor {
         }
 
         let flags = message.flags.intersection(offered);
-        let encrypted = if flags.contains(Flags::KEY_EXCH) {
-            Some(message.encrypted_session_key.try_into().map_err(|_| NtlmError::BadSessionKey)?)
-        } else {
-            None
-        };
+        let encrypted = exchanged_key(&message, flags)?;
         let base = Zeroizing::new(session_base_key(&response_key, &proof));
         let session_key = Zeroizing::new(exported_session_key(&base, encrypted));
         // The flag lies within what the proof covers: nobody on the way can clear it.
@@ -176,6 +183,25 @@ impl NtlmAcceptor {
                 domain: domain.text,
                 workstation: workstation.text,
                 sid: account.sid,
+            },
+            session_key: Zeroizing::new(session_key.to_vec()),
+        })
+    }
+
+    /// A null session: nothing is proved, and the key that protects its exchange is known to everybody.
+    // MS-NLMP 3.2.5.1.2
+    fn on_anonymous(&mut self, message: &Authenticate<'_>, offered: Flags) -> Result<MechStep, AuthError> {
+        let flags = message.flags.intersection(offered);
+        let encrypted = exchanged_key(message, flags)?;
+        let session_key = Zeroizing::new(exported_session_key(&[0; 16], encrypted));
+        self.state = State::Done(SigningSession::new(*session_key, flags));
+        Ok(MechStep::Done {
+            token: None,
+            identity: Identity {
+                user: "ANONYMOUS LOGON".into(),
+                domain: String::new(),
+                workstation: String::new(),
+                sid: Sid::anonymous(),
             },
             session_key: Zeroizing::new(session_key.to_vec()),
         })
@@ -217,6 +243,19 @@ impl AcceptMechanism for NtlmAcceptor {
     fn claimed(&self) -> Option<&Claimed> {
         self.claimed.as_ref()
     }
+}
+
+/// The session key that the client chose, where keys are exchanged.
+fn exchanged_key(message: &Authenticate<'_>, flags: Flags) -> Result<Option<[u8; 16]>, NtlmError> {
+    if !flags.contains(Flags::KEY_EXCH) {
+        return Ok(None);
+    }
+    message.encrypted_session_key.try_into().map(Some).map_err(|_| NtlmError::BadSessionKey)
+}
+
+/// MS-NLMP 3.2.5.1.2: neither a user nor a response.
+fn is_anonymous(message: &Authenticate<'_>) -> bool {
+    message.user.is_empty() && message.nt_response.is_empty() && matches!(message.lm_response, [] | [0])
 }
 
 /// What is refused whatever the account.

@@ -58,6 +58,9 @@ impl Engine {
         if channel.is_some() {
             return Err(NtStatus::REQUEST_NOT_ACCEPTED);
         }
+        if session.is_anonymous() {
+            return Err(NtStatus::NOT_SUPPORTED);
+        }
         if session.channels.lock().len() >= CHANNELS_MAX {
             return Err(NtStatus::INSUFFICIENT_RESOURCES);
         }

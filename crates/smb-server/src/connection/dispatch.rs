@@ -187,6 +187,7 @@ impl Engine {
                     Err(_) => NtStatus::INVALID_PARAMETER.into(),
                 };
             }
+            Command::TREE_CONNECT if admitted.session.is_anonymous() => return NtStatus::ACCESS_DENIED.into(),
             Command::TREE_CONNECT => {
                 // MS-SMB2 3.3.5.7: in 3.1.1 it is protected, or the negotiation might have been tampered with.
                 if self.facts.dialect == 0x0311 && signing.is_none() && chain.encrypted.is_none() {
@@ -296,6 +297,7 @@ impl Engine {
         match header.command {
             Command::READ => commands::read::start(request, plain),
             Command::WRITE => commands::write::start(request, &chain.whole, piped),
+            Command::CREATE if request.session.is_anonymous() => NtStatus::ACCESS_DENIED.into(),
             Command::CREATE => later(commands::create::handle(request)),
             Command::CLOSE => later(commands::close::handle(request)),
             Command::FLUSH => later(commands::flush::handle(request)),

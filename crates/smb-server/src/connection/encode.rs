@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use arena::Sg;
 use arena::passes::{self, Pass};
+use arena::{IoBuf, Sg};
 use smallvec::SmallVec;
 use smb_auth::sign::SigningKey;
 use smb_wire::header::{OFFSET_FLAGS, OFFSET_NEXT_COMMAND, OFFSET_SIGNATURE};
@@ -65,6 +65,9 @@ impl Engine {
             let payload = std::mem::replace(&mut f.reply.payload, Data::Bufs(Sg::new()));
             if last {
                 message.payload = payload;
+                if count > 1 {
+                    pad_last(&mut message, start);
+                }
             } else {
                 inline(&mut message.head, payload);
                 while !(message.head.len() - start).is_multiple_of(8) {
@@ -206,6 +209,16 @@ fn sign(key: &SigningKey, message: &mut OutMessage, start: usize, last: bool, me
         key.sign(&segments, message_id, true, false).expect("the first segment holds the header")
     };
     message.head[start + OFFSET_SIGNATURE..][..16].copy_from_slice(&signature);
+}
+
+/// MS-SMB2 3.3.4.1.3: the last of several responses, which begins at `start` of the head, fills whole units of 8 bytes.
+fn pad_last(message: &mut OutMessage, start: usize) {
+    let length = message.len() - start;
+    let padding = vec![0; length.next_multiple_of(8) - length];
+    match &mut message.payload {
+        Data::Bufs(sg) if !sg.is_empty() && !padding.is_empty() => sg.push(IoBuf::from(padding)),
+        _ => message.head.extend_from_slice(&padding),
+    }
 }
 
 /// Puts payload into the head: inside a compound there is no other place.

@@ -9,6 +9,7 @@ use smb_auth::acceptor::{Acceptor, AcceptorConfig, Step};
 use smb_auth::crypt::{Opener, Sealer};
 use smb_auth::derive::{PreauthHash, Role, Schedule, SessionKeys};
 use smb_auth::mechanism::{AuthError, FailureKind, FileTime, Identity, SessionKey};
+use smb_auth::sid::Sid;
 use smb_auth::sign::SigningKey;
 use smb_wire::msg::{
     SecurityMode, SessionFlags, SessionSetupFlags, SessionSetupRequest, SessionSetupResponse,
@@ -210,7 +211,10 @@ impl Engine {
     }
 
     fn begin_setup(&mut self, id: u64, purpose: Purpose) {
-        let config = AcceptorConfig::new(&self.server.config.name);
+        let mut config = AcceptorConfig::new(&self.server.config.name);
+        if matches!(purpose, Purpose::Again(_)) {
+            config = config.with_anonymous();
+        }
         let now = FileTime::from_unix(self.server.env.unix_time());
         let acceptor = Acceptor::new(&config, self.server.env.random(), now);
         self.setups.insert(id, Setup { acceptor, preauth: self.preauth, purpose });
@@ -269,13 +273,15 @@ impl Engine {
         Ok(if encrypt { SessionFlags::ENCRYPT_DATA } else { SessionFlags::empty() })
     }
 
-    /// MS-SMB2 3.3.5.5.3: re-authentication keeps the keys; another user's is refused.
+    /// MS-SMB2 3.3.5.5.3: re-authentication keeps the keys. It may be anonymous, with no rights until the account logs on
+    /// again; another account is refused.
     fn again(&mut self, session: &Arc<Session>, identity: &Identity) -> Result<SessionFlags, NtStatus> {
-        if session.user.is_account(identity) {
-            Ok(SessionFlags::empty())
-        } else {
-            Err(NtStatus::ACCESS_DENIED)
+        let anonymous = identity.sid == Sid::anonymous();
+        if !anonymous && !session.user.is_account(identity) {
+            return Err(NtStatus::ACCESS_DENIED);
         }
+        session.set_anonymous(anonymous);
+        Ok(SessionFlags::empty())
     }
 
     /// MS-SMB2 3.3.5.5.3: a client that reconnects ends the session it had before, if it is the same user's.

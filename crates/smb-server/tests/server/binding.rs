@@ -7,7 +7,7 @@ use smb_auth::sign::{SigningAlgorithm, SigningKey};
 use smb_client::{ConnectOptions, OpenOptions, TransportKind};
 use smb_server::Limits;
 use smb_wire::header::OFFSET_SIGNATURE;
-use smb_wire::{HeaderFlags, NtStatus};
+use smb_wire::{AccessMask, HeaderFlags, NtStatus};
 use tokio::io::AsyncWriteExt;
 
 use crate::raw::{Binding, Raw};
@@ -155,6 +155,28 @@ async fn a_failed_reauthentication_ends_the_session() {
     assert_eq!(second.log_on("mallory", None).await, NtStatus::LOGON_FAILURE);
     assert!(world.server.sessions().is_empty() && world.server.opens().is_empty());
     assert_eq!(first.read_status(file).await, Some(NtStatus::USER_SESSION_DELETED));
+}
+
+/// A session whose client has authenticated again anonymously keeps what is open, and opens nothing until its account logs
+/// on again; no other account may take it (smb2.session.reauth2 shows what Windows does).
+#[tokio::test]
+async fn anonymous_reauthentication() {
+    let world = world();
+    let mut raw = Raw::session(world.dial().await.0).await;
+    raw.tree("null").await;
+    let file = raw.open("f").await;
+    raw.signs = true;
+    assert_eq!(raw.log_on("bob", None).await, NtStatus::ACCESS_DENIED);
+    assert_eq!(raw.log_on_anonymously().await, NtStatus::SUCCESS);
+    assert_eq!(raw.read_status(file).await, Some(NtStatus::END_OF_FILE));
+    assert_eq!(raw.create("g", AccessMask::READ_DATA).await.0, NtStatus::ACCESS_DENIED);
+    assert_eq!(bind(&world, 0x0311, 1, "alice", to(&raw)).await, NtStatus::NOT_SUPPORTED);
+    assert_eq!(raw.log_on("alice", None).await, NtStatus::SUCCESS);
+    assert_eq!(raw.create("g", AccessMask::READ_DATA).await.0, NtStatus::SUCCESS);
+    // A new session cannot be anonymous.
+    let mut raw = Raw::new(world.dial().await.0);
+    raw.negotiate(0x0311, 1).await;
+    assert_eq!(raw.log_on_anonymously().await, NtStatus::ACCESS_DENIED);
 }
 
 /// MS-SMB2 3.3.5.2.4: on a session that requires signing, only a signed request authenticates again.

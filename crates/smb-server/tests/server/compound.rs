@@ -6,7 +6,7 @@ use smb_wire::header::{RELATED_SESSION_ID, RELATED_TREE_ID};
 use smb_wire::msg::{
     CancelRequest, Capabilities, CloseRequest, CreateDisposition, CreateRequest, Dialects, FlushRequest,
     ImpersonationLevel, LockElement, LockElements, LockFlags, LockRequest, NegotiateRequest,
-    NegotiateResponse, SecurityMode, TreeConnectRequest,
+    NegotiateResponse, ReadRequest, SecurityMode, TreeConnectRequest,
 };
 use smb_wire::{
     AccessMask, Command, Decode, Encode, FileId, Guid, HeaderFlags, NtStatus, ShareAccess, Utf16Buf,
@@ -96,6 +96,23 @@ async fn related_operations_inherit_whatever_their_fields_say() {
         assert_eq!(statuses(&mut raw, &requests).await, [NtStatus::SUCCESS; 2], "{session:#x} {tree:#x}");
         assert!(world.server.opens().is_empty(), "{session:#x} {tree:#x}");
     }
+}
+
+/// MS-SMB2 3.3.4.1.3: each response of a compound fills whole units of 8 bytes, the last one too.
+#[tokio::test]
+async fn responses_are_padded() {
+    let world = world();
+    let mut raw = session(&world).await;
+    let file = raw.open("f").await;
+    let m = raw.write(file, 0, b"123");
+    raw.stream.write_all(&m).await.expect("sent");
+    assert_eq!(raw.answer().await.expect("an answer").0.status, NtStatus::SUCCESS);
+    let body = ReadRequest { file_id: file, length: 3, ..ReadRequest::default() };
+    let requests = [create(&mut raw, "f"), related(&mut raw, 0, 0, Command::READ, &body)];
+    raw.stream.write_all(&together(&requests)).await.expect("sent");
+    let (_, m) = message(&mut raw.stream).await.expect("an answer");
+    let last = smb_wire::compound::split(&m).last().expect("two").expect("sound").1;
+    assert_eq!(m[last][smb_wire::HEADER_LEN + 16..], *b"123\0\0\0\0\0");
 }
 
 /// MS-SMB2 3.3.5.2.7.2: what a failed CREATE should have opened fails as the CREATE did; without any open before it an

@@ -8,6 +8,7 @@ use smb_auth::derive::{PreauthHash, Role, Schedule, SessionKeys};
 use smb_auth::initiator::{Initiator, InitiatorStep};
 use smb_auth::mechanism::FileTime;
 use smb_auth::ntlm::initiate::ClientRandom;
+use smb_auth::ntlm::{Authenticate, Flags, Negotiate};
 use smb_auth::sign::{SigningAlgorithm, SigningKey};
 use smb_wire::context::{HashAlgorithm, NegotiateContextsBuf};
 use smb_wire::header::{OFFSET_FLAGS, OFFSET_SIGNATURE};
@@ -222,6 +223,7 @@ impl Raw {
         let mut token = initiator.first_token(&[]).expect("a token");
         let mut preauth = self.preauth;
         let mut flags = SessionSetupFlags::empty();
+        let again = binding.is_none() && self.key.is_some();
         if let Some(b) = binding {
             flags = SessionSetupFlags::BINDING;
             self.session_id = b.session_id;
@@ -252,6 +254,8 @@ impl Raw {
                     };
                     token = next;
                 }
+                // MS-SMB2 3.3.5.5.3: a session keeps its keys.
+                NtStatus::SUCCESS if again => return NtStatus::SUCCESS,
                 NtStatus::SUCCESS => {
                     let body = SessionSetupResponse::decode(&answer).expect("sound");
                     let InitiatorStep::Done { session_key } =
@@ -282,6 +286,33 @@ impl Raw {
         }
     }
 
+    /// Asks for a null session, by NTLM without SPNEGO.
+    pub async fn log_on_anonymously(&mut self) -> NtStatus {
+        let flags = Flags::UNICODE.union(Flags::EXTENDED_SESSIONSECURITY).union(Flags::ANONYMOUS);
+        let negotiate = Negotiate { flags }.to_bytes();
+        let authenticate = Authenticate {
+            flags,
+            lm_response: &[0],
+            nt_response: &[],
+            domain: &[],
+            user: &[],
+            workstation: &[],
+            encrypted_session_key: &[],
+            mic: None,
+        };
+        let mut status = NtStatus::SUCCESS;
+        for token in [negotiate, authenticate.to_bytes()] {
+            let body = SessionSetupRequest {
+                security_mode: self.security_mode(),
+                security_buffer: &token,
+                ..SessionSetupRequest::default()
+            };
+            let (header, _) = self.call(Command::SESSION_SETUP, &body).await.expect("an answer");
+            (status, self.session_id) = (header.status, header.session_id);
+        }
+        status
+    }
+
     /// Negotiates 3.1.1 and logs on as alice.
     pub async fn session(stream: TcpStream) -> Raw {
         let mut raw = Raw::new(stream);
@@ -305,6 +336,13 @@ impl Raw {
     }
 
     pub async fn open_for(&mut self, name: &str, desired_access: AccessMask) -> FileId {
+        let (status, m) = self.create(name, desired_access).await;
+        assert_eq!(status, NtStatus::SUCCESS);
+        CreateResponse::decode(&m).expect("sound").file_id
+    }
+
+    /// The status of a CREATE, and the answer.
+    pub async fn create(&mut self, name: &str, desired_access: AccessMask) -> (NtStatus, Vec<u8>) {
         let name = Utf16Buf::from(name);
         let body = CreateRequest {
             impersonation_level: ImpersonationLevel::IMPERSONATION,
@@ -315,8 +353,7 @@ impl Raw {
             ..CreateRequest::default()
         };
         let (header, m) = self.call(Command::CREATE, &body).await.expect("an answer");
-        assert_eq!(header.status, NtStatus::SUCCESS);
-        CreateResponse::decode(&m).expect("sound").file_id
+        (header.status, m)
     }
 
     /// A READ, not sent yet.
