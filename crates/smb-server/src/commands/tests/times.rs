@@ -140,7 +140,7 @@ async fn the_index_of_quotas() {
     w.close(index).await;
 }
 
-// MS-SMB2 2.2.4: MaxTransactSize.
+// MS-SMB2 2.2.4: MaxTransactSize. A QUERY_DIRECTORY may ask for as much as a READ, and gets no more than that.
 #[tokio::test]
 async fn no_more_than_a_mebibyte() {
     let w = World::new();
@@ -149,7 +149,11 @@ async fn no_more_than_a_mebibyte() {
     assert_eq!(w.set(f, FileInfoClass::FULL_EA.0, &too_long).await, NtStatus::INVALID_PARAMETER);
     let d = w.create("", How::OPEN).await;
     let pattern = Utf16Buf::from("*");
-    for (room, status) in [(1 << 20, NtStatus::SUCCESS), ((1 << 20) + 1, NtStatus::INVALID_PARAMETER)] {
+    for (room, status) in [
+        (1 << 20, NtStatus::SUCCESS),
+        ((1 << 20) + 1, NtStatus::NO_MORE_FILES),
+        (u32::MAX, NtStatus::INVALID_PARAMETER),
+    ] {
         let q = QueryDirectoryRequest {
             info_class: FileInfoClass::NAMES.0,
             file_id: d,
