@@ -229,8 +229,9 @@ async fn run(config_path: PathBuf, config: Config, started: impl FnOnce(&Daemon)
     };
     // Among the counters from the beginning, not from its first connection on.
     counters::provider(rdma::iwarp::PROVIDER);
-    let identity = Identity::open(config.server.state.as_deref(), &env)
-        .map_err(|source| ServeError::State { path: config.server.state.clone().unwrap_or_default(), source })?;
+    let identity = Identity::open(config.server.state.as_deref(), &env).map_err(|source| {
+        ServeError::State { path: config.server.state.clone().unwrap_or_default(), source }
+    })?;
     let users = Arc::new(Users::open(&config.server.users, &env)?);
     let server = Server::new(
         server_config(&config, &bound, identity),

@@ -22,8 +22,8 @@ pub(crate) mod caching;
 pub(crate) mod locks;
 pub(crate) mod share_mode;
 
-use std::collections::{HashMap, HashSet};
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -35,7 +35,7 @@ use smb_wire::{AccessMask, NtStatus};
 use tokio::sync::{Mutex as AsyncMutex, MutexGuard, Notify, oneshot};
 use vfs::{FileKey, StreamName, VfsPath};
 
-use self::caching::{Restored, Caching, Contention, Held, HolderId, LeaseId, Operation, Situation, Wish};
+use self::caching::{Caching, Contention, Held, HolderId, LeaseId, Operation, Restored, Situation, Wish};
 use self::locks::{LockRange, LockRefusal, LockTable};
 use self::share_mode::ShareMode;
 use crate::namespace::{Namespace, Snapshot};
@@ -352,7 +352,9 @@ impl FileTable {
         let mut paths = HashSet::new();
         for file in files.values() {
             let state = file.state.lock();
-            paths.extend(state.members.iter().filter(|m| Arc::ptr_eq(&m.share, share)).map(|m| m.path.clone()));
+            paths.extend(
+                state.members.iter().filter(|m| Arc::ptr_eq(&m.share, share)).map(|m| m.path.clone()),
+            );
         }
         paths
     }

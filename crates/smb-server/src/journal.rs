@@ -229,11 +229,15 @@ impl Server {
             path: opened.path.clone(),
             delete_on_close: record.delete_on_close,
         };
-        let caching = id.map(|id| Restored { id, token, state: state_in(record), version: version_in(record) });
+        let caching =
+            id.map(|id| Restored { id, token, state: state_in(record), version: version_in(record) });
         let locks = record.locks.iter().filter_map(|(o, l, x)| Some((LockRange::new(*o, *l)?, *x))).collect();
         let joined = self.files.restore(opened.node.id(), member, caching, locks);
         if let Some(HolderId::Lease(lease)) = id {
-            self.leases.restore(lease, LeasedFile { file: Arc::clone(&joined.file), stream: Arc::clone(&joined.stream) });
+            self.leases.restore(
+                lease,
+                LeasedFile { file: Arc::clone(&joined.file), stream: Arc::clone(&joined.stream) },
+            );
         }
         let options = smb_wire::msg::CreateOptions::from_bits_retain(record.options);
         let target = OpenTarget::File(FileOpen::new(opened.node, joined, options));

@@ -1,7 +1,7 @@
 //! Shares and tree connects.
 
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use counters::Instance;
 use counters::requests::{FILES_OPEN, FILES_OPENED, TREES};

@@ -431,7 +431,8 @@ impl Daemon {
     pub async fn groups(&self) -> Result<Vec<GroupStatus>, AdminError> {
         let users = Arc::clone(&self.users);
         let list =
-            blocking(move || users.file().reload_if_changed().map(|_| users.file().table().local_groups())).await?;
+            blocking(move || users.file().reload_if_changed().map(|_| users.file().table().local_groups()))
+                .await?;
         Ok(list.into_iter().map(group::status).collect())
     }
 
@@ -555,7 +556,7 @@ fn session_status(s: &SessionInfo) -> SessionStatus {
 
 fn open_status(o: OpenInfo) -> OpenStatus {
     OpenStatus {
-        id: o.id.1,
+        id: o.id.0,
         session: format!("{:016x}", o.session),
         user: o.user,
         share: o.share,

@@ -75,7 +75,8 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let env = Env::real();
         let open = |state| Identity::open(state, &env).map(|i| (i.guid, i.boot, i.journal.is_some()));
-        let (first, second) = (open(Some(folder.path())).expect("made"), open(Some(folder.path())).expect("there"));
+        let (first, second) =
+            (open(Some(folder.path())).expect("made"), open(Some(folder.path())).expect("there"));
         assert_eq!((first.0, first.1 + 1, true), (second.0, second.1, second.2));
         let (a, b) = (open(None).expect("made"), open(None).expect("made"));
         assert!(a.0 != b.0 && !a.2);

@@ -19,8 +19,8 @@ use smb_wire::msg::{
 };
 use smb_wire::{AccessMask, Decode, FileAttributes, NtStatus};
 use vfs::{
-    Attributes, BasicChange, ExtendedAttribute, Kind, Node, OpenMode, OpenRequest, Opened, Rights, Vfs,
-    StreamName, VfsError, VfsPath,
+    Attributes, BasicChange, ExtendedAttribute, Kind, Node, OpenMode, OpenRequest, Opened, Rights,
+    StreamName, Vfs, VfsError, VfsPath,
 };
 
 use self::contexts::Wanted;
@@ -409,16 +409,12 @@ impl<'a> Plan<'a> {
         let (joined, notices) = match self.wish {
             Wish::Lease(l) => server.leases.join(
                 l.id,
-                |leased| {
-                    leased.file.id() == id && leased.file.stream_name(&leased.stream) == self.stream
-                },
+                |leased| leased.file.id() == id && leased.file.stream_name(&leased.stream) == self.stream,
                 || Refusal::Status(NtStatus::INVALID_PARAMETER),
                 || {
                     let (joined, notices) = join()?;
-                    let leased = LeasedFile {
-                        file: Arc::clone(&joined.file),
-                        stream: Arc::clone(&joined.stream),
-                    };
+                    let leased =
+                        LeasedFile { file: Arc::clone(&joined.file), stream: Arc::clone(&joined.stream) };
                     Ok(((joined, notices), leased))
                 },
             ),
@@ -479,8 +475,7 @@ impl<'a> Plan<'a> {
         let rights = self.rights();
         let ctx = self.r.ctx();
         let mut denied = AccessMask::empty();
-        let mut opened =
-            self.vfs.open(&ctx, self.own_request(OpenMode::Open, kind, rights)).wait().await;
+        let mut opened = self.vfs.open(&ctx, self.own_request(OpenMode::Open, kind, rights)).wait().await;
         if self.desired.contains(AccessMask::MAXIMUM_ALLOWED)
             && !self.desired.intersects(WRITES)
             && rights.write

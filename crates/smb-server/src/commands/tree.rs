@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use smb_wire::msg::{
-    Capabilities, ShareCapabilities, ShareFlags, ShareType, TreeConnectRequest, TreeConnectResponse, TreeDisconnectResponse,
+    Capabilities, ShareCapabilities, ShareFlags, ShareType, TreeConnectRequest, TreeConnectResponse,
+    TreeDisconnectResponse,
 };
 use smb_wire::{AccessMask, Decode, NtStatus};
 

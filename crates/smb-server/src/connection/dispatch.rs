@@ -187,7 +187,9 @@ impl Engine {
                     Err(_) => NtStatus::INVALID_PARAMETER.into(),
                 };
             }
-            Command::TREE_CONNECT if admitted.session.is_anonymous() => return NtStatus::ACCESS_DENIED.into(),
+            Command::TREE_CONNECT if admitted.session.is_anonymous() => {
+                return NtStatus::ACCESS_DENIED.into();
+            }
             Command::TREE_CONNECT => {
                 // MS-SMB2 3.3.5.7: in 3.1.1 it is protected, or the negotiation might have been tampered with.
                 if self.facts.dialect == 0x0311 && signing.is_none() && chain.encrypted.is_none() {

@@ -225,7 +225,7 @@ impl Caching {
         let spares_leases = operation == Operation::OpenSecurity;
         let concerns = |h: &&mut Holder| match Some(h.id) == by {
             true => operation == Operation::Data && h.breaks_by_itself(),
-            false => !(spares_leases && !h.is_oplock()),
+            false => !spares_leases || h.is_oplock(),
         };
         for holder in self.holders.iter_mut().filter(concerns) {
             result.notices.extend(holder.give_up(takes, now));

@@ -96,7 +96,11 @@ impl LockTable {
     /// Gives an open what it held before the server was started again.
     pub(crate) fn restore(&mut self, owner: u64, locks: Vec<(LockRange, bool)>) {
         let room = HELD_MAX.saturating_sub(self.held.len());
-        self.held.extend(locks.into_iter().take(room).map(|(range, exclusive)| Lock { owner, range, exclusive }));
+        self.held.extend(locks.into_iter().take(room).map(|(range, exclusive)| Lock {
+            owner,
+            range,
+            exclusive,
+        }));
     }
 
     /// Takes a lock if nothing is in the way.

@@ -124,7 +124,7 @@ async fn related_operations_inherit_a_failure() {
     let (id, tree) = (raw.session_id, raw.tree_id);
     let requests = [
         create(&mut raw, r"missing\f"),
-        related(&mut raw, id, tree, Command::FLUSH, &FlushRequest { file_id: OTHER, ..Default::default() }),
+        related(&mut raw, id, tree, Command::FLUSH, &FlushRequest { file_id: OTHER }),
         related(&mut raw, id, tree, Command::CLOSE, &close(OTHER)),
     ];
     assert_eq!(statuses(&mut raw, &requests).await, [NtStatus::OBJECT_PATH_NOT_FOUND; 3]);

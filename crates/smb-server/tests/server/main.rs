@@ -4,6 +4,7 @@ mod binding;
 mod budget;
 mod compound;
 mod counters;
+mod folder;
 mod inline;
 mod lifecycle;
 mod logons;

@@ -7,7 +7,8 @@ use env::Env;
 use smb_client::{ConnectOptions, OpenOptions};
 use smb_server::{Limits, ShareConfig};
 
-use crate::world::{World, credentials, open_to_all};
+use crate::folder::open_to_all;
+use crate::world::{World, credentials};
 
 const IO: usize = 300_000;
 const COUNT: usize = 24;

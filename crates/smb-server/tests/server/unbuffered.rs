@@ -6,7 +6,8 @@ use env::Env;
 use smb_client::{Client, ConnectOptions, File, OpenOptions};
 use smb_server::{Limits, ShareConfig};
 
-use crate::world::{World, credentials, open_to_all};
+use crate::folder::open_to_all;
+use crate::world::{World, credentials};
 
 /// Files' ends in the test, in bytes.
 const END: u64 = 400_000;

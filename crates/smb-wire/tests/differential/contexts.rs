@@ -12,7 +12,7 @@ use crate::{file_id, guid};
 
 proptest! {
     #[test]
-    fn chains(list in vec((vec(any::<u8>(), 1..20), vec(any::<u8>(), 0..40)), 1..6)) {
+    fn chains(list in vec((vec(any::<u8>(), 4..20), vec(any::<u8>(), 0..40)), 1..6)) {
         let mut buf = CreateContextsBuf::new();
         for (name, data) in &list {
             buf.push(name, data).unwrap();

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use smb_wire::context::create::name;
 use smb_wire::context::{CreateContexts, DurableFlags, DurableResponseV2, Lease};
-use smb_wire::msg::{Capabilities, CreateAction, CreateOptions, CreateRequest, CreateResponse, LeaseState, OplockLevel};
+use smb_wire::msg::{
+    Capabilities, CreateAction, CreateOptions, CreateRequest, CreateResponse, LeaseState, OplockLevel,
+};
 use smb_wire::{AccessMask, Decode, HEADER_LEN, HeaderFlags, NtStatus};
 use vfs::{FileKey, Kind, Stat};
 
@@ -80,8 +82,7 @@ impl Plan<'_> {
     /// (MS-SMB2 3.3.5.9).
     pub(super) fn options(&self) -> CreateOptions {
         let persistent = Capabilities::PERSISTENT_HANDLES.bits();
-        let through =
-            self.r.tree.share.continuous && self.r.facts.server_capabilities & persistent != 0;
+        let through = self.r.tree.share.continuous && self.r.facts.server_capabilities & persistent != 0;
         self.q.create_options | if through { CreateOptions::WRITE_THROUGH } else { CreateOptions::empty() }
     }
 

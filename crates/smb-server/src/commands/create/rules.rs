@@ -134,7 +134,9 @@ pub(super) fn stream(
             Ok(None)
         }
         StreamPart::Named(_) if !has_streams => Err(NtStatus::OBJECT_NAME_INVALID),
-        StreamPart::Unnamed | StreamPart::Named(_) if options.contains(directory) => Err(NtStatus::NOT_A_DIRECTORY),
+        StreamPart::Unnamed | StreamPart::Named(_) if options.contains(directory) => {
+            Err(NtStatus::NOT_A_DIRECTORY)
+        }
         StreamPart::Unnamed => {
             *options |= file;
             Ok(None)

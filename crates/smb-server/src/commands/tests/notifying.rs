@@ -1,6 +1,7 @@
 //! CHANGE_NOTIFY (MS-SMB2 3.3.5.19, MS-FSA 2.1.5.11).
 
 use std::future::Future;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::pin::Pin;
 use std::time::Duration;
@@ -212,6 +213,7 @@ async fn until(w: &World, id: FileId, last: &str) -> Vec<(A, String)> {
 #[tokio::test]
 async fn changes_from_outside() {
     let directory = tempfile::tempdir().expect("a directory");
+    std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o777)).expect("ours");
     let w = hosted(World::new(), directory.path());
     let top = w.create("", How::OPEN).await;
     drop(ask(&w, top, true, F::all(), 4096));
