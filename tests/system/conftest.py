@@ -11,6 +11,8 @@ from harness import PEERS, ROOT
 from harness.servers import SERVERS
 from harness.smbclient import SmbClient
 
+# What tests put into a share's folder is the users' too; the servers run with the usual mask.
+os.umask(0)
 os.environ["PATH"] = f"{PEERS / 'bin'}:{os.environ['PATH']}:/usr/sbin:/sbin"
 
 

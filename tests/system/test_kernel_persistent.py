@@ -14,15 +14,12 @@ from harness import guest
 from harness.guest import QEMU, UML, Network
 from test_kernel import PREAMBLE, RDMA
 
-pytestmark = [
-    pytest.mark.skipif(guest.why_not() is not None, reason=str(guest.why_not())),
-    pytest.mark.skip(reason="the server has no persistent handles yet"),
-]
+pytestmark = pytest.mark.skipif(guest.why_not() is not None, reason=str(guest.why_not()))
 
 KILLS = 10
 STALL_MAX_SECONDS = 5
 # What the server's configuration says of such a share.
-SHARE = {"continuous": True}
+SHARE = {"continuous_availability": True}
 
 # fio runs again and again until the host says that it is enough. Each run writes, reads back what it wrote, and tells
 # its longest I/O.

@@ -384,7 +384,8 @@ def test_authenticated_requests(server, command, body):
     except p.Status as refused:
         assert refused.got != 0
     except Exception as ended:  # noqa: BLE001 - what the library raises when the connection has gone
-        assert "closed" in str(ended).lower() or "reset" in str(ended).lower(), ended
+        # A refusal that cannot be signed has the request's own signature, which this library takes for forged.
+        assert any(word in str(ended).lower() for word in ("closed", "reset", "signature")), ended
     else:
         pytest.fail("it was taken")
     finally:

@@ -19,7 +19,6 @@ pytestmark = pytest.mark.skipif(not Causeway.binary.exists(), reason="causeway i
 def machine(serve):
     server = serve(launch=False)
     server.storage = {"devices": [str(server.folder / "disks" / "*.disk")]}
-    server.settings["state"] = str(server.folder / "state")
     return Machine(server.start())
 
 

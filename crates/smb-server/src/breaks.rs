@@ -130,16 +130,20 @@ impl Server {
     }
 
     /// MS-SMB2 3.3.4.6, 3.3.4.7: nobody can be told. Persistent opens keep what they have until their client is back; a
-    /// durable open without a client is closed.
+    /// durable open without a client is closed. Who waits for the break waits for the close.
     fn give_up_holder(self: &Arc<Self>, file: &Arc<FileState>, notice: &caching::Notice) {
         let opens: Vec<_> =
             file.opens_of(notice.holder).into_iter().filter_map(|id| self.opens.find(id)).collect();
         if notice.acknowledge && opens.iter().any(|o| o.durable.lock().kept == Kept::Persistent) {
             return;
         }
-        file.revoke(notice.holder);
         for open in opens {
-            self.close_away(&open);
+            match open.owner() {
+                Some(owner) if owner.session.is_reachable() => file.revoke(notice.holder),
+                // Its last connection has ended; the end of the session closes it, as its handle is not cached any more.
+                Some(_) => {}
+                None => self.close_away(&open),
+            }
         }
     }
 }

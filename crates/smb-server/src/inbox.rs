@@ -61,6 +61,11 @@ impl Inbox {
         true
     }
 
+    /// Whether the connection has ended.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.state.lock().closed
+    }
+
     /// Takes the next notice; when there is none, the task of `cx` is woken by the next one.
     pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Option<Notice> {
         // Registered first: a notice that comes in between wakes the task.

@@ -206,6 +206,11 @@ impl Session {
         self.channels.lock().iter().any(|c| c.inbox.send(notice))
     }
 
+    /// Whether it has a connection that has not ended.
+    pub(crate) fn is_reachable(&self) -> bool {
+        self.channels.lock().iter().any(|c| !c.inbox.is_closed())
+    }
+
     pub(crate) fn open_count(&self) -> usize {
         self.opens.lock().len()
     }

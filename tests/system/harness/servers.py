@@ -84,7 +84,7 @@ class Server:
             self.may_end = False
             self.process = subprocess.Popen(
                 self.prefix + self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                env={**os.environ, "RUST_BACKTRACE": "1"}, start_new_session=True)
+                env={**os.environ, "RUST_BACKTRACE": "1"}, start_new_session=True, umask=0o022)
 
     def is_up(self):
         if self.process.poll() is not None:
@@ -139,7 +139,9 @@ class Causeway(Server):
             "signing": self.signing,
             "encryption": self.encryption,
             "memory": "256MiB",
+            "state": str(self.folder / "state"),
         }
+        (self.folder / "state").mkdir(mode=0o700, exist_ok=True)
         if self.iwarp_port:
             server["iwarp"] = [f"{self.host}:{self.iwarp_port}"]
         server.update(self.settings)

@@ -4,6 +4,7 @@ Each test is a process of its own with a folder of its own, so that one that han
 the next.
 """
 
+import fnmatch
 import functools
 import re
 import tomllib
@@ -12,11 +13,14 @@ from pathlib import Path
 from . import ROOT
 from .programs import Failed, run
 
-SUITES = ["smb2.connect", "smb2.read", "smb2.rw", "smb2.create", "smb2.dir", "smb2.compound", "smb2.credits", "smb2.mkdir",
-          "smb2.maxfid", "smb2.tcon", "smb2.secleak", "smb2.session-id"]
+# Suites that are no test of a server's answers: load, listings of what a server knows, and what only Samba has.
+EXCLUDED = {f"smb2.{name}" for name in (
+    "aio_delay", "async_dosmode", "bench", "bench-echo", "bench-oplock", "bench-path-contention-shared", "bench-session-setup",
+    "change_notify_disabled", "check-sharemode", "durable-v2-delay", "hold-oplock", "hold-sharemode", "kernel-oplocks", "mangle",
+    "notify-inotify", "openattr", "samba3misc", "scan", "scan-find", "scan-getinfo", "scan-setinfo", "timestamp_resolution")}
 DEADLINE_SECONDS = 60
-# These do much, by design.
-DEADLINES = {"smb2.maxfid": 300, "smb2.dir.large-files": 180, "smb2.create.gentest": 180}
+# The first three do much, by design; the last would wait for an event that does not come, once for each filter.
+DEADLINES = {"smb2.maxfid": 300, "smb2.dir.large-files": 180, "smb2.create.gentest": 180, "smb2.notify.mask": 10}
 OUTCOME = re.compile(r"^(success|failure|error|skip): (\S+)(?: \[\n(.*?)\n\])?", re.M | re.S)
 
 
@@ -27,16 +31,29 @@ def listed():
     return [re.sub(r"\.([^.]+)\.\1$", r".\1", name) for name in names]
 
 
+def suites():
+    return sorted({".".join(name.split(".")[:2]) for name in listed()} - EXCLUDED)
+
+
 def tests_of(suite):
     return [name for name in listed() if name == suite or name.startswith(suite + ".")]
 
 
-def known_failures(server_name):
-    """{test: reason}; and those of them that an older smbtorture does not have."""
-    suffix = "" if server_name == "causeway" else f"-{server_name}"
-    known = tomllib.loads((ROOT / "tests" / "smbtorture" / f"known-failures{suffix}.toml").read_text())
-    newer = known.pop("newer", {})
-    return known | newer, set(newer)
+class KnownFailures:
+    """Reasons by test; a name may be a pattern. `newer` are the names that an older smbtorture does not have."""
+
+    def __init__(self, server_name):
+        suffix = "" if server_name == "causeway" else f"-{server_name}"
+        self.reasons = tomllib.loads((ROOT / "tests" / "smbtorture" / f"known-failures{suffix}.toml").read_text())
+        self.newer = self.reasons.pop("newer", {})
+
+    def reason(self, test):
+        named = self.reasons | self.newer
+        return next((named[name] for name in named if fnmatch.fnmatchcase(test, name)), None)
+
+    def unused(self, tests):
+        """Names that are no test of these."""
+        return [name for name in self.reasons if not fnmatch.filter(tests, name)]
 
 
 class Outcome:

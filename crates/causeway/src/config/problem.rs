@@ -229,6 +229,11 @@ pub enum ProblemKind {
         /// What to change.
         cure: &'static str,
     },
+    /// Continuous availability wanted without a place for the opens.
+    #[error(
+        "needs a directory that keeps the opens over a restart: set server.state = \"/var/lib/causeway\""
+    )]
+    NoState,
     /// No shares.
     #[error(
         "there are no shares, so there is nothing to see: add [[share]], or run causeway share add NAME PATH"

@@ -305,6 +305,9 @@ fn read_share(t: Table<'_, '_>, name: String, server: &ServerSection) -> ShareSe
     }
     if let Some(b) = t.boolean("continuous_availability", "continuous_availability = true") {
         s.continuous_availability = b.value;
+        if b.value && server.state.is_none() {
+            t.report(&b.at, "continuous_availability", ProblemKind::NoState);
+        }
     }
     if let Some(b) = t.boolean("encrypt", "encrypt = true") {
         s.encrypt = b.value;
@@ -355,6 +358,9 @@ pub fn check_share(
     if share.encrypt && server.encryption == Protection::Off {
         let cure = "set server.encryption = \"enabled\"";
         return Err(("encrypt", ProblemKind::NoEncryption { why: "off", cure }));
+    }
+    if share.continuous_availability && server.state.is_none() {
+        return Err(("continuous_availability", ProblemKind::NoState));
     }
     share.hidden |= share.name.ends_with('$');
     Ok(())

@@ -108,6 +108,17 @@ fn a_share_that_must_encrypt_needs_encryption() {
 }
 
 #[test]
+fn continuous_availability_needs_a_place_for_the_opens() {
+    let share = "[[share]]\nname = \"s\"\nbackend = \"null\"\ncontinuous_availability = true\n";
+    assert_eq!(
+        problems(&format!("[server]\nusers = \"/dev/null\"\n{share}")),
+        "c.toml:6: share.s.continuous_availability: needs a directory that keeps the opens over a restart: set \
+         server.state = \"/var/lib/causeway\""
+    );
+    assert_eq!(problems(&format!("[server]\nusers = \"/dev/null\"\nstate = \"/tmp\"\n{share}")), "");
+}
+
+#[test]
 fn broken_toml_has_a_line_too() {
     let said = problems("[server]\nusers = \"/dev/null\"\nname = \"a\n");
     assert!(said.starts_with("c.toml:3: "), "{said}");

@@ -18,13 +18,22 @@ pub struct Place {
 }
 
 pub const PASSWORD: &str = "correct horse";
+/// Puts a file into the share's directory that its users may write to.
+fn lay(path: impl AsRef<Path>, bytes: impl AsRef<[u8]>) {
+    fs::write(&path, bytes).expect("written");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).expect("ours");
+}
+
 /// As `--resume` has it, in bytes.
 const BLOCK: usize = 64 << 20;
 
 impl Place {
     pub fn new(name: &str) -> Place {
         let dir = Scratch::new(name);
-        fs::create_dir(dir.path("files")).expect("made");
+        let files = dir.path("files");
+        fs::create_dir(&files).expect("made");
+        // Its users are none of this system, so what everybody may do counts.
+        fs::set_permissions(&files, fs::Permissions::from_mode(0o777)).expect("ours");
         let shares = format!(
             "[[share]]\nname = \"files\"\npath = {:?}\n[[share]]\nname = \"ram\"\nbackend = \"ram\"\n\
              [[share]]\nname = \"fixed\"\npath = {:?}\nread_only = true\n",
@@ -325,19 +334,19 @@ fn a_get_goes_on_where_it_can() {
     assert_eq!(get(), 0); // nothing there
 
     // One block and a torn piece behind it.
-    fs::write(&part, [&all[..BLOCK], b"torn"].concat()).expect("written");
-    fs::write(format!("{part}.state"), &state).expect("written");
+    lay(&part, [&all[..BLOCK], b"torn"].concat());
+    lay(format!("{part}.state"), &state);
     assert_eq!(get(), BLOCK as u64);
 
     // The same, but the block is not what it was.
-    fs::write(&part, &all[..BLOCK]).expect("written");
+    lay(&part, &all[..BLOCK]);
     fs::File::options().write(true).open(&part).and_then(|f| f.write_all_at(b"!", 4711)).expect("written");
-    fs::write(format!("{part}.state"), &state).expect("written");
+    lay(format!("{part}.state"), &state);
     assert_eq!(get(), 0);
 
     // The same, but the source is another.
-    fs::write(&part, &all[..BLOCK]).expect("written");
-    fs::write(format!("{part}.state"), state.replace(&changed.to_string(), "1")).expect("written");
+    lay(&part, &all[..BLOCK]);
+    lay(format!("{part}.state"), state.replace(&changed.to_string(), "1"));
     assert_eq!(get(), 0);
 }
 
@@ -358,19 +367,19 @@ fn a_put_goes_on_where_it_can() {
     assert_eq!(put(), 0); // nothing there
 
     // The server's end: one block and a torn piece behind it.
-    fs::write(&part, [&all[..BLOCK], b"torn"].concat()).expect("written");
-    fs::write(format!("{part}.state"), &state).expect("written");
+    lay(&part, [&all[..BLOCK], b"torn"].concat());
+    lay(format!("{part}.state"), &state);
     assert_eq!(put(), BLOCK as u64);
 
     // The same, but the server has lost part of the block.
-    fs::write(&part, &all[..BLOCK - 1]).expect("written");
-    fs::write(format!("{part}.state"), &state).expect("written");
+    lay(&part, &all[..BLOCK - 1]);
+    lay(format!("{part}.state"), &state);
     assert_eq!(put(), 0);
 
     // The same, but the block is not what it was.
-    fs::write(&part, &all[..BLOCK]).expect("written");
+    lay(&part, &all[..BLOCK]);
     fs::File::options().write(true).open(&part).and_then(|f| f.write_all_at(b"!", 4711)).expect("written");
-    fs::write(format!("{part}.state"), &state).expect("written");
+    lay(format!("{part}.state"), &state);
     assert_eq!(put(), 0);
 }
 
@@ -456,7 +465,7 @@ fn holes_stay_holes() {
     fs::write(&back, noise(300_000)).expect("written");
     let hole = p.dir.path("hole");
     fs::File::create(&hole).and_then(|f| f.set_len(300_000)).expect("made");
-    fs::write(p.dir.path("files/hole"), noise(300_000)).expect("written");
+    lay(p.dir.path("files/hole"), noise(300_000));
     p.done(&["put", &hole, &p.url("files/hole")]);
     p.done(&["get", &p.url("files/hole"), &back]);
     assert!(fs::read(p.dir.path("files/hole")).expect("read") == [0; 300_000]);
@@ -466,8 +475,8 @@ fn holes_stay_holes() {
     let meta = fs::metadata(&source).expect("there");
     let changed = meta.mtime() * 1_000_000_000 + meta.mtime_nsec();
     let state = state(size, changed, &[&original[..BLOCK], &original[BLOCK..2 * BLOCK]]);
-    fs::write(p.dir.path("files/holes.part"), &original[..2 * BLOCK]).expect("written");
-    fs::write(p.dir.path("files/holes.part.state"), &state).expect("written");
+    lay(p.dir.path("files/holes.part"), &original[..2 * BLOCK]);
+    lay(p.dir.path("files/holes.part.state"), &state);
     let put = p.json(&["put", "--resume", &source, &p.url("files/holes")]);
     assert_eq!(put["resumed_bytes"], 2 * BLOCK, "{put}");
     assert!(fs::read(p.dir.path("files/holes")).expect("read") == original);
@@ -486,7 +495,7 @@ fn holes_stay_holes() {
 #[test]
 fn an_administrator_sees_and_ends_a_session() {
     let p = Place::new("admin");
-    fs::write(p.dir.path("files/large"), noise(8 << 20)).expect("written");
+    lay(p.dir.path("files/large"), noise(8 << 20));
     // A reader that does not read: `cat` into a pipe that nobody empties stays logged on, with the file open.
     let mut cat = crate::program::start(
         &["cat", &p.url("files/large"), "--transport", "tcp"],

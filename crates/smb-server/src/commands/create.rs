@@ -397,19 +397,30 @@ impl<'a> Plan<'a> {
             path: found.opened.path.clone(),
             delete_on_close: self.q.create_options.contains(CreateOptions::DELETE_ON_CLOSE),
         };
+        let directory = found.opened.stat.kind == Kind::Directory;
+        let wish = self.wish_for(directory);
         let joining = Joining {
-            wish: self.wish,
+            wish,
             overwrites: self.overwrites(),
-            directory: found.opened.stat.kind == Kind::Directory,
+            directory,
             token: opens.number(),
             patience: self.patience(),
             now: server.env.moment(),
         };
+        let is_this = |leased: &LeasedFile| {
+            leased.file.id() == id && leased.file.stream_name(&leased.stream) == self.stream
+        };
+        // A lease's key names one file, also where no lease is granted.
+        if let Wish::Lease(l) = self.wish
+            && server.leases.find(l.id).is_some_and(|leased| !is_this(&leased))
+        {
+            return Err(Refusal::Status(NtStatus::INVALID_PARAMETER));
+        }
         let join = || server.files.join(&server.namespace, id, snapshot, member, joining);
-        let (joined, notices) = match self.wish {
+        let (joined, notices) = match wish {
             Wish::Lease(l) => server.leases.join(
                 l.id,
-                |leased| leased.file.id() == id && leased.file.stream_name(&leased.stream) == self.stream,
+                is_this,
                 || Refusal::Status(NtStatus::INVALID_PARAMETER),
                 || {
                     let (joined, notices) = join()?;

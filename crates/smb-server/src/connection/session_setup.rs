@@ -90,10 +90,12 @@ impl Engine {
             }
             Step::Failed(error) => {
                 let who = setup.acceptor.claimed().cloned().unwrap_or_default();
-                // No secret is guessed where a null session is wanted.
+                // A token that makes no sense and a null session guess no secret.
                 let failed = match error.kind() {
-                    FailureKind::AccessDenied => Failed::default(),
-                    _ => self.server.failed_logons.failed(peer.ip(), now),
+                    FailureKind::AccessDenied | FailureKind::Malformed => Failed::default(),
+                    FailureKind::LogonFailure | FailureKind::AccountDisabled => {
+                        self.server.failed_logons.failed(peer.ip(), now)
+                    }
                 };
                 tracing::warn!(%peer, user = ?who.user, workstation = ?who.workstation, failures = failed.count,
                     "log-on refused: {error}");

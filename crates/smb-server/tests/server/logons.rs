@@ -2,7 +2,7 @@
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use env::Env;
 use futures_util::stream::{FuturesUnordered, StreamExt};

@@ -86,6 +86,14 @@ impl Plan<'_> {
         self.q.create_options | if through { CreateOptions::WRITE_THROUGH } else { CreateOptions::empty() }
     }
 
+    /// What is wished of the file that was found: directory leasing is not negotiated (MS-SMB2 3.3.5.9.8, 3.3.5.9.11).
+    pub(super) fn wish_for(&self, directory: bool) -> Wish {
+        match self.wish {
+            Wish::Lease(_) if directory => Wish::Nothing,
+            wish => wish,
+        }
+    }
+
     fn wants_persistent(&self) -> bool {
         let persistent = Capabilities::PERSISTENT_HANDLES.bits();
         self.r.tree.share.continuous
@@ -149,7 +157,8 @@ impl Plan<'_> {
             Some(HolderId::Lease(id)) => Some(id),
             _ => None,
         };
-        let asked = if let Wish::Lease(l) = self.wish { Some(l.id) } else { None };
+        let directory = open.file().is_some_and(|f| f.node.kind() == Kind::Directory);
+        let asked = if let Wish::Lease(l) = self.wish_for(directory) { Some(l.id) } else { None };
         if held != asked {
             return Err(NtStatus::ACCESS_DENIED);
         }

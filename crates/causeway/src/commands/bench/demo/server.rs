@@ -1,9 +1,9 @@
 //! A server for the demonstrations: on loopback, in a process and a directory of its own, with a share on a directory and
 //! one on nothing. It ends and the directory goes when this is dropped, or by [`leave`].
 
-use std::fs::{self, DirBuilder};
+use std::fs::{self, DirBuilder, Permissions};
 use std::io::{self, BufRead, BufReader};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -156,6 +156,8 @@ impl Server {
 fn write(place: &Path, password: NtHash, env: &Env) -> io::Result<PathBuf> {
     let (files, users, config) = (place.join("files"), place.join("users.toml"), place.join("causeway.toml"));
     fs::create_dir(&files)?;
+    // The user is nobody on this machine: what others may do, it may. Around it is a directory of ours alone.
+    fs::set_permissions(&files, Permissions::from_mode(0o777))?;
     let random = std::array::from_fn(|_| u32::from_le_bytes(env.random()));
     let table = UserFile::create(&users, random).map_err(io::Error::other)?;
     table.add(USER, password, "Demonstrations").map_err(io::Error::other)?;
