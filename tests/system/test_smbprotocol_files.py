@@ -244,7 +244,7 @@ def test_directory_enumeration_restarts_and_goes_on(client):
 
 
 def test_unknown_directory_class(client):
-    with client.folder() as d:
+    with client.folder(access=p.READ) as d:
         d.list(info_class=99, status=p.INVALID_INFO_CLASS)
 
 

@@ -53,7 +53,7 @@ def test_all_information(file):
     assert info[:36] == file.query(p.FILE, 4)[:36]
     assert struct.unpack_from("<Q", info, 48)[0] == 5000
     assert info[64:72] == file.query(p.FILE, 6)[:8]
-    assert struct.unpack_from("<I", info, 76)[0] == p.ALL
+    assert struct.unpack_from("<I", info, 76)[0] == p.CHANGE
     length = struct.unpack_from("<I", info, 96)[0]
     assert info[100 : 100 + length].decode("utf-16-le").rpartition("\\")[2] == "information"
 
@@ -186,8 +186,9 @@ def security_descriptor(sid_authority, access):
 def test_security_descriptor_round_trip(client, file):
     """MS-SMB2 3.3.5.21.3, 3.3.5.20.3: what is set is what comes back."""
     descriptor, sid = security_descriptor(1234, 0x00120089)
-    file.set(p.SECURITY, 0, descriptor, additional=4)
     file.close()
+    with client.open("information", access=p.ALL, disposition=p.OPEN) as f:
+        f.set(p.SECURITY, 0, descriptor, additional=4)
     with client.open("information", disposition=p.OPEN) as f:
         back = f.query(p.SECURITY, 0, additional=7)
         assert sid in back and struct.pack("<I", 0x00120089) in back

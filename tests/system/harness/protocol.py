@@ -54,6 +54,8 @@ USER_SESSION_DELETED = 0xC0000203
 
 # MS-SMB2 2.2.13.1.1, 2.2.13
 READ, WRITE, DELETE, ALL = 0x00120089, 0x00120116, 0x00010000, 0x001F01FF
+# What the owner of a share lets its users do with what lies there: all but changing who may do what.
+CHANGE = READ | WRITE | DELETE | 0xA0
 SHARE_NONE, SHARE_ALL = 0, 7
 SUPERSEDE, OPEN, CREATE, OPEN_IF, OVERWRITE, OVERWRITE_IF = range(6)
 DIRECTORY, NON_DIRECTORY, DELETE_ON_CLOSE = 0x1, 0x40, 0x1000
@@ -229,7 +231,7 @@ class Client:
     def call(self, command, body, status=SUCCESS, payload=0):
         return self.receive(self.send(command, body, payload), status, what=f"command {command}")
 
-    def create_body(self, name, access=ALL, disposition=OPEN_IF, options=0, share=SHARE_ALL, attributes=0, contexts=b"", oplock=0):
+    def create_body(self, name, access=CHANGE, disposition=OPEN_IF, options=0, share=SHARE_ALL, attributes=0, contexts=b"", oplock=0):
         wide = name.encode("utf-16-le")
         body = struct.pack("<HBBIQQIIIIIHH", 57, 0, oplock, 2, 0, 0, access, attributes, share, disposition, options,
                            HEADER + 56, len(wide))
@@ -237,7 +239,7 @@ class Client:
         start = HEADER + 56 + len(wide) + len(padding) if contexts else 0
         return body + struct.pack("<II", start, len(contexts)) + ((wide + padding + contexts) or b"\0")
 
-    def open(self, name, access=ALL, disposition=OPEN_IF, options=0, status=SUCCESS, **more):
+    def open(self, name, access=CHANGE, disposition=OPEN_IF, options=0, status=SUCCESS, **more):
         reply = self.call(Commands.SMB2_CREATE, self.create_body(name, access, disposition, options, **more), status)
         return File(self, reply[64:80], reply) if status == SUCCESS else None
 

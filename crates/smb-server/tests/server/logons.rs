@@ -8,6 +8,7 @@ use env::Env;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use smb_server::Limits;
 use smb_wire::NtStatus;
+use tokio::time::Instant;
 
 use crate::raw::Raw;
 use crate::world::World;

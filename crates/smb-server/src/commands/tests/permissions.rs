@@ -36,7 +36,7 @@ async fn the_ceiling_of_a_tree() {
     let w = World::new();
     let (mut me, mut other) = (w.another(1000), w.another(1001));
     for world in [&mut me, &mut other] {
-        Arc::get_mut(&mut world.session).map(|s| s.user.groups.push(Sid::EVERYONE));
+        Arc::get_mut(&mut world.session).expect("its only holder").user.groups.push(Sid::EVERYONE);
     }
     assert_eq!(connect(&me).map(|a| a.0), Ok(AccessMask::FILE_ALL_ACCESS), "no list");
     protect(&w, &[(me.session.user.sid, ShareLevel::Read)], false);

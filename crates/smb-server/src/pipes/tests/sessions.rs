@@ -41,6 +41,9 @@ fn outcome(answer: &[u8]) -> (Win32, u32, u32, u32) {
 }
 
 // MS-SRVS 3.1.4.1, 3.1.4.2, 3.1.4.5: for administrators only.
+/// Operation, names, level; the status and how many are told.
+type Case<'a> = (u16, &'a [Option<&'a str>], u32, Win32, u32);
+
 #[tokio::test(start_paused = true)]
 async fn administrators_see_sessions() {
     let w = World::new();
@@ -48,7 +51,7 @@ async fn administrators_see_sessions() {
     let one = bound_to(&w.server, "srvsvc", SyntaxId::SRVSVC, &user(1000));
     let all = bound_to(&w.server, "srvsvc", SyntaxId::SRVSVC, &administrator());
     let two = [None, None];
-    let cases: [(u16, &[Option<&str>], u32, Win32, u32); 15] = [
+    let cases: [Case<'_>; 15] = [
         (srvsvc::OP_SESSION_ENUM, &two, 0, Win32::SUCCESS, 3),
         (srvsvc::OP_SESSION_ENUM, &two, 1, Win32::SUCCESS, 3),
         (srvsvc::OP_SESSION_ENUM, &two, 2, Win32::SUCCESS, 3),
