@@ -1,10 +1,10 @@
 # Every target installs what it needs first (scripts/setup), asks nothing, and leaves nothing running.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo run test lint bench fuzz soak guest
+.PHONY: help setup demo run test lint bench conformance fuzz soak guest
 
 help: ## this list
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## install everything that building and testing need
 	@scripts/setup build demo test bench
@@ -28,6 +28,11 @@ lint: ## format, clippy, licences, house rules
 bench: ## beside smbd, beside no SMB at all, and pools beside fio; BENCH=--write: into docs/performance.md
 	@scripts/setup build bench
 	@scripts/bench $(BENCH)
+
+conformance: ## all of smbtorture against Causeway and smbd, into docs/conformance.md (10 minutes)
+	@scripts/setup build test
+	@cargo build --quiet -p causeway
+	@scripts/conformance --write
 
 fuzz: ## every fuzz target for a minute
 	@scripts/setup build

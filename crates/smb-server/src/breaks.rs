@@ -137,12 +137,18 @@ impl Server {
         if notice.acknowledge && opens.iter().any(|o| o.durable.lock().kept == Kept::Persistent) {
             return;
         }
+        // Its CREATE is not answered yet: the answer says what is left.
+        if opens.is_empty() {
+            file.revoke(notice.holder);
+        }
         for open in opens {
             match open.owner() {
                 Some(owner) if owner.session.is_reachable() => file.revoke(notice.holder),
                 // Its last connection has ended; the end of the session closes it, as its handle is not cached any more.
                 Some(_) => {}
-                None => self.close_away(&open),
+                // Resilient and persistent ones stay: they have lost what they cached.
+                None if open.durable.lock().kept == Kept::Durable => self.close_away(&open),
+                None => file.revoke(notice.holder),
             }
         }
     }

@@ -194,6 +194,15 @@ impl Server {
         true
     }
 
+    /// Undoes a reconnect whose session cannot have the open.
+    pub(crate) async fn disconnect_or_close(self: &Arc<Self>, open: &Arc<Open>) {
+        if !self.disconnect(open)
+            && let Some(open) = self.release(open)
+        {
+            open.close().await;
+        }
+    }
+
     /// Closes an open that nobody has reconnected to when its time is over (MS-SMB2 3.3.6.2, 3.3.6.4).
     pub(crate) fn expire_later(self: &Arc<Self>, open: &Arc<Open>, absence: u64, after: Duration) {
         let (server, open) = (Arc::downgrade(self), Arc::downgrade(open));

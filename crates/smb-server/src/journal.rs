@@ -29,7 +29,7 @@ use crate::durable::{Durable, Kept};
 use crate::files::caching::{HolderId, LeaseId, LeaseVersion, Restored, level_of, state_of};
 use crate::files::locks::LockRange;
 use crate::files::share_mode::ShareMode;
-use crate::files::{Looks, Member};
+use crate::files::{FileState, Looks, Member};
 use crate::open::{AppInstance, Created, FileOpen, LockSequences, Open, OpenTarget, Sequence};
 use crate::share::Share;
 
@@ -182,6 +182,20 @@ impl Server {
             tracing::error!("a persistent open cannot be stored: {e}");
             NtStatus::INSUFFICIENT_RESOURCES
         })
+    }
+
+    /// Stores all opens of a file, after a change of what they share: its name, and whether it is to be deleted.
+    ///
+    /// # Errors
+    /// Those of [`Server::store_open`].
+    pub(crate) async fn store_opens_of(&self, file: &FileState) -> Result<(), NtStatus> {
+        if self.config.journal.is_none() {
+            return Ok(());
+        }
+        for open in file.opens().into_iter().filter_map(|id| self.opens.find(id)) {
+            self.store_open(&open).await?;
+        }
+        Ok(())
     }
 
     /// Forgets the record of an open that is closed.

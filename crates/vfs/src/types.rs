@@ -232,7 +232,8 @@ pub struct OpenRequest {
     pub rights: Rights,
     /// Attributes of a new file.
     pub attributes: Attributes,
-    /// Security descriptor of a new file, self-relative.
+    /// Security descriptor of a new file, self-relative. With one, [`OpenMode::Create`] of a named stream makes its file,
+    /// too: [`VfsError::Stale`] when that is there already.
     pub security: Option<Vec<u8>>,
     /// Extended attributes of a new file.
     pub extended_attributes: Vec<ExtendedAttribute>,

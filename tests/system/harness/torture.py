@@ -4,10 +4,12 @@ Each test is a process of its own with a folder of its own, so that one that han
 the next.
 """
 
+import contextlib
 import fnmatch
 import functools
 import re
 import tomllib
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from . import ROOT
@@ -21,6 +23,9 @@ EXCLUDED = {f"smb2.{name}" for name in (
 DEADLINE_SECONDS = 60
 # The first three do much, by design; the last would wait for an event that does not come, once for each filter.
 DEADLINES = {"smb2.maxfid": 300, "smb2.dir.large-files": 180, "smb2.create.gentest": 180, "smb2.notify.mask": 10}
+# They wait more than they compute. The longest go first.
+AT_ONCE = 3
+LONGEST = ["smb2.lease", "smb2.replay", "smb2.oplock"]
 OUTCOME = re.compile(r"^(success|failure|error|skip): (\S+)(?: \[\n(.*?)\n\])?", re.M | re.S)
 
 
@@ -81,3 +86,32 @@ def run_test(server, test, share):
         return Outcome("lost", "it ended without a result", out)
     state, _, reason = found[-1]
     return Outcome(state, reason.strip(), out)
+
+
+def suite_of(test):
+    return ".".join(test.split(".")[:2])
+
+
+def shares():
+    """A share for each suite, so that suites can run side by side."""
+    return [suite.removeprefix("smb2.") for suite in suites()]
+
+
+@contextlib.contextmanager
+def running(server, tests):
+    """{test: future of its Outcome}; the tests of a suite run one after the other. What has not begun at the end does not."""
+    outcomes = {test: Future() for test in tests}
+
+    def run_suite(suite):
+        for test, outcome in outcomes.items():
+            if suite_of(test) == suite and outcome.set_running_or_notify_cancel():
+                outcome.set_result(run_test(server, test, suite.removeprefix("smb2.")))
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        for suite in sorted(dict.fromkeys(map(suite_of, tests)), key=lambda suite: suite not in LONGEST):
+            pool.submit(run_suite, suite)
+        try:
+            yield outcomes
+        finally:
+            for outcome in outcomes.values():
+                outcome.cancel()

@@ -113,7 +113,7 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
     }
     let mut plan = Plan::new(r, q, vfs, path, wanted)?;
     plan.stream = stream;
-    let reserved = match plan.replayed()? {
+    let reserved = match plan.replayed().await? {
         Replayed::Answer(open) => return plan.answer_again(&open).await,
         Replayed::New(reserved) => reserved,
     };
@@ -610,6 +610,8 @@ impl<'a> Plan<'a> {
         let opened = match self.vfs.open(&self.r.ctx(), request).wait().await {
             Ok(o) => o,
             Err(VfsError::Exists) if self.disposition() != CreateDisposition::CREATE => return Ok(None),
+            // The stream's file is there by now.
+            Err(VfsError::Stale) if self.stream.is_some() => return Ok(None),
             Err(e) => return Err(status::of_vfs(e)),
         };
         let mut granted = self.desired & !AccessMask::MAXIMUM_ALLOWED;
@@ -639,13 +641,18 @@ impl<'a> Plan<'a> {
         }
         // By the path as stored: it may have been another name of another case.
         let rights = Rights { read: true, write: true };
-        let path = file.path;
+        let (id, path) = (file.node.id(), file.path);
         let request = OpenRequest {
             stream: Some(stream.clone()),
             ..self.request(&path, OpenMode::Create, None, rights)
         };
         match self.vfs.open(&self.r.ctx(), request).wait().await {
-            Ok(opened) => Ok(Some(Found { opened, granted, security })),
+            Ok(opened) if opened.node.id() == id => Ok(Some(Found { opened, granted, security })),
+            // The name is another file's by now, which has not been judged.
+            Ok(opened) => {
+                opened.node.remove_stream(&self.r.ctx(), stream).wait().await.map_err(status::of_vfs)?;
+                Ok(None)
+            }
             Err(VfsError::Exists) if self.disposition() != CreateDisposition::CREATE => Ok(None),
             Err(e) => Err(status::of_vfs(e)),
         }

@@ -157,7 +157,10 @@ fn resiliency(r: &Request, open: &Open, input: &[u8]) -> Result<Output, NtStatus
         return Err(NtStatus::INVALID_PARAMETER);
     }
     let mut durable = open.durable.lock();
-    durable.kept = Kept::Resilient;
+    // A persistent handle is more than this one.
+    if durable.kept != Kept::Persistent {
+        durable.kept = Kept::Resilient;
+    }
     durable.timeout = if ms == 0 { RESILIENT_DEFAULT } else { asked };
     Ok(Output::none())
 }

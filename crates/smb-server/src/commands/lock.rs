@@ -39,6 +39,8 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
     }
     let verifies = verifies_sequences(r, &open);
     if verifies && open.lock_sequences.lock().is_repeated(q.lock_sequence) {
+        // The one that is repeated may not be stored yet.
+        r.server.store_open(&open).await?;
         return Ok(Reply::ok(&LockResponse {}));
     }
     let elements: Vec<LockElement> = q.locks.iter().collect();

@@ -182,7 +182,7 @@ async fn disposition_ex(r: &Request, open: &Open, f: &FileOpen, buffer: &[u8]) -
     } else {
         set_delete_pending(open, f, delete);
     }
-    r.server.store_open(open).await
+    r.server.store_opens_of(&f.file).await
 }
 
 /// FileDispositionInformation (MS-FSA 2.1.5.15.3).
@@ -192,7 +192,7 @@ async fn dispose(r: &Request, open: &Open, f: &FileOpen, delete: bool) -> Result
         r.contend(f, Operation::Names).await?;
     }
     set_delete_pending(open, f, delete);
-    r.server.store_open(open).await
+    r.server.store_opens_of(&f.file).await
 }
 
 fn set_delete_pending(open: &Open, f: &FileOpen, delete: bool) {

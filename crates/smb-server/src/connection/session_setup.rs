@@ -111,6 +111,8 @@ impl Engine {
                 let Some(setup) = self.setups.remove(&id) else {
                     return NtStatus::USER_SESSION_DELETED.into();
                 };
+                // Not for an anonymous re-authentication, which shows no secret.
+                let shows_secret = matches!(setup.purpose, Purpose::New(_));
                 let done = match setup.purpose {
                     Purpose::New(_reserved) => {
                         self.establish(id, identity, &session_key, &setup.preauth, &request, negotiated)
@@ -122,7 +124,9 @@ impl Engine {
                     Ok(flags) => flags,
                     Err(status) => return self.with_session_id(id, Reply::error(status)),
                 };
-                self.server.failed_logons.succeeded(peer.ip());
+                if shows_secret {
+                    self.server.failed_logons.succeeded(peer.ip());
+                }
                 // MS-SMB2 3.3.5.5.3: the final response is signed with the new channel's key.
                 *signing = self.channels.get(&id).map(|c| Arc::clone(&c.signing));
                 let response = SessionSetupResponse { session_flags: flags, security_buffer: &token };

@@ -203,6 +203,13 @@ impl Caching {
     /// Gives an open what it had before the server was started again; what its holder has.
     pub(crate) fn restore(&mut self, r: Restored) -> Held {
         if let Some(holder) = self.holders.iter_mut().find(|h| h.id == r.id) {
+            // Each open's record is from when it was stored: together the lease is what the latest of them says.
+            if let (LeaseVersion::V2 { epoch, .. }, LeaseVersion::V2 { epoch: of_this, .. }) =
+                (&mut holder.version, r.version)
+            {
+                *epoch = (*epoch).max(of_this);
+            }
+            holder.state |= r.state;
             holder.opens += 1;
             return holder.held();
         }

@@ -24,6 +24,7 @@ use smallvec::SmallVec;
 
 use super::device::{self, Device};
 use super::place::beneath;
+use super::streams::is_store;
 use super::visible;
 use crate::fold::{fold, is_folded};
 use crate::{VfsResult, short_name};
@@ -321,7 +322,7 @@ pub(super) fn find_short(fd: &OwnedFd, short: &str) -> VfsResult<Option<String>>
     let mut found: SmallVec<[String; 1]> = SmallVec::new();
     each_name(fd, |disk| {
         let made = visible::shown(disk.as_bytes()).and_then(|shown| short_name(&shown));
-        if made.is_some_and(|made| made.eq_ignore_ascii_case(short)) {
+        if made.is_some_and(|made| made.eq_ignore_ascii_case(short)) && !is_store(disk) {
             found.push(disk.to_owned());
         }
         found.len() < 2

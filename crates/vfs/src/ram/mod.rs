@@ -194,8 +194,16 @@ impl Tree {
         if r.kind == Some(Kind::Directory) {
             return Err(VfsError::NotDirectory);
         }
-        let mode = if r.mode == OpenMode::Open { OpenMode::Open } else { OpenMode::OpenOrCreate };
-        let (file, _, path) = self.find_or_create(&OpenRequest { mode, kind: None, ..r.clone() })?;
+        // With a descriptor of its own the file is new: one that is there by now has not been judged.
+        let together = r.mode == OpenMode::Create && r.security.is_some();
+        let mode = match r.mode {
+            OpenMode::Open => OpenMode::Open,
+            _ if together => OpenMode::Create,
+            _ => OpenMode::OpenOrCreate,
+        };
+        let look_again = |e| if together && e == VfsError::Exists { VfsError::Stale } else { e };
+        let (file, _, path) =
+            self.find_or_create(&OpenRequest { mode, kind: None, ..r.clone() }).map_err(look_again)?;
         let (name, stream, created) = match file.stream(name) {
             Some(_) if r.mode == OpenMode::Create => return Err(VfsError::Exists),
             Some((name, stream)) => (name, stream, false),

@@ -112,14 +112,14 @@ impl Plan<'_> {
     }
 
     /// MS-SMB2 3.3.5.9: a request that is sent again is answered by the open that it made.
-    pub(super) fn replayed(&self) -> Result<Replayed, NtStatus> {
+    pub(super) async fn replayed(&self) -> Result<Replayed, NtStatus> {
         let Some(durable) = self.wanted.durable_v2 else { return Ok(Replayed::New(None)) };
         let is_replay = self.r.header.flags.contains(HeaderFlags::REPLAY) && self.r.facts.dialect >= 0x0300;
         if is_replay
             && self.wants_persistent()
             && let Some(open) = self.r.server.find_persistent(durable.create_guid)
         {
-            return self.take_over(&open).map(|()| Replayed::Answer(open));
+            return self.take_over(&open).await.map(|()| Replayed::Answer(open));
         }
         match self.r.server.name_create(self.r.facts.client_guid, durable.create_guid) {
             Named::New(reserved) => Ok(Replayed::New(Some(reserved))),
@@ -133,8 +133,9 @@ impl Plan<'_> {
 
     /// MS-SMB2 3.3.5.9: a replayed CREATE finds the persistent open of a client that is away, after the server was started
     /// again for example, and takes it over.
-    fn take_over(&self, open: &Open) -> Result<(), NtStatus> {
-        if open.created.user != Some(self.r.session.user.sid) {
+    async fn take_over(&self, open: &Arc<Open>) -> Result<(), NtStatus> {
+        let here = open.file().is_some_and(|f| f.file.is_of_share(open.persistent, &self.r.tree.share));
+        if open.created.user != Some(self.r.session.user.sid) || !here {
             return Err(NtStatus::ACCESS_DENIED);
         }
         let asked = self.created(open.created.action);
@@ -144,9 +145,14 @@ impl Plan<'_> {
         }
         let owner = Owner { session: Arc::clone(&self.r.session), tree: Arc::clone(&self.r.tree) };
         let limit = self.r.server.config.limits.opens_per_session;
-        let taken = open.reconnect(owner, self.r.server.opens.number())
-            && self.r.session.add_open(limit, open.persistent, &self.r.tree);
-        if taken { Ok(()) } else { Err(NtStatus::FILE_NOT_AVAILABLE) }
+        if !open.reconnect(owner, self.r.server.opens.number()) {
+            return Err(NtStatus::FILE_NOT_AVAILABLE);
+        }
+        if !self.r.session.add_open(limit, open.persistent, &self.r.tree) {
+            self.r.server.disconnect_or_close(open).await;
+            return Err(NtStatus::INSUFFICIENT_RESOURCES);
+        }
+        Ok(())
     }
 
     fn check_replay(&self, open: &Open) -> Result<(), NtStatus> {

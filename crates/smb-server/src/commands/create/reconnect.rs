@@ -35,10 +35,8 @@ pub(super) async fn run(
     }
     let limit = r.server.config.limits.opens_per_session;
     if !r.session.add_open(limit, open.persistent, &r.tree) {
-        // The session has ended meanwhile: the open is away again, or closed.
-        if let Some(open) = r.server.release(&open) {
-            open.close().await;
-        }
+        // The session has ended meanwhile, or has no room: the client is away as before.
+        r.server.disconnect_or_close(&open).await;
         return Err(NtStatus::INSUFFICIENT_RESOURCES);
     }
     let stat = f.stat(&r.ctx(), &r.server.env).await.map_err(status::of_vfs)?;

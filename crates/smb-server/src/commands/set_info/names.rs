@@ -157,7 +157,7 @@ async fn rename_to(r: &Request, open: &Open, f: &FileOpen, to: Target) -> Result
                 change.renamed(files, id, &to.path, &stored);
                 publish_rename(r, open, f, &from, &stored, matches!(replaced, Replaced::Another { .. }));
                 drop(change);
-                return Ok(());
+                return r.server.store_opens_of(&f.file).await;
             }
         }
     }

@@ -55,5 +55,5 @@ async fn rename_to(
     if let Some(to) = &to {
         f.file.stream_renamed(&f.stream, to);
     }
-    Ok(())
+    r.server.store_opens_of(&f.file).await
 }

@@ -215,7 +215,7 @@ async fn changes_from_outside() {
     let directory = tempfile::tempdir().expect("a directory");
     std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o777)).expect("ours");
     let w = hosted(World::new(), directory.path());
-    let top = w.create("", How::OPEN).await;
+    let top = w.create("", How { access: AccessMask::READ_DATA, ..How::OPEN }).await;
     drop(ask(&w, top, true, F::all(), 4096));
     // Until the system watches it.
     let probe = async {

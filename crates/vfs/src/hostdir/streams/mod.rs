@@ -90,10 +90,17 @@ impl Tree {
         if r.mode != OpenMode::Open || r.rights.write {
             self.may_change()?;
         }
-        let mode = if r.mode == OpenMode::Open { OpenMode::Open } else { OpenMode::OpenOrCreate };
+        // With a descriptor of its own the file is new: one that is there by now has not been judged.
+        let together = r.mode == OpenMode::Create && r.security.is_some();
+        let mode = match r.mode {
+            OpenMode::Open => OpenMode::Open,
+            _ if together => OpenMode::Create,
+            _ => OpenMode::OpenOrCreate,
+        };
+        let look_again = |e| if together && e == VfsError::Exists { VfsError::Stale } else { e };
         let mut of_file = OpenRequest { mode, kind: None, stream: None, ..r.clone() };
         of_file.rights.write = false;
-        let opened = self.open_file(&of_file, patient)?;
+        let opened = self.open_file(&of_file, patient).map_err(look_again)?;
         let node: &dyn Any = &*opened.node;
         let file = Arc::clone(&node.downcast_ref::<HostNode>().ok_or(VfsError::Stale)?.open);
         let (name, id, created) = {
