@@ -16,6 +16,7 @@ pub use context::{BoxFuture, Ctx, Epoch, Io, IoFlags};
 
 use std::future::Future;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
@@ -171,6 +172,16 @@ impl Env {
     ) -> impl Future<Output = T> + Send + 'static {
         let task = tokio::spawn(task);
         async move { task.await.expect("a task ends before its worker") }
+    }
+
+    /// As [`Env::run`], but the task begins in the first poll of what is returned: what it does before it has to wait comes
+    /// before all that the polling task does later.
+    pub async fn run_begun<T: Send + 'static>(&self, task: impl Future<Output = T> + Send + 'static) -> T {
+        let mut task = Box::pin(task);
+        match std::future::poll_fn(|cx| Poll::Ready(task.as_mut().poll(cx))).await {
+            Poll::Ready(done) => done,
+            Poll::Pending => self.run(task).await,
+        }
     }
 
     /// Starts a task on this worker; it ends by itself. What it panics with is reported by the runtime.

@@ -67,7 +67,8 @@ pub(crate) async fn handle(r: Request) -> Reply {
     // A client that loses this channel sends the request again on another one, and must find this one at work or done: it
     // goes on whatever becomes of the connection.
     let cancel = r.cancel.clone();
-    let task = r.server.env.clone().run(async move { run(&r).await.into() });
+    let env = r.server.env.clone();
+    let task = env.run_begun(async move { run(&r).await.into() });
     match select(pin!(task), pin!(abandoned(&cancel))).await {
         Either::Left((reply, _)) => reply,
         Either::Right(_) => Reply::error(NtStatus::CANCELLED),

@@ -14,7 +14,6 @@ use smb_wire::msg::{
     CompletionFilter, CreateOptions, InfoType, SecurityInformation, SetInfoRequest, SetInfoResponse,
 };
 use smb_wire::{AccessMask, Decode, NtStatus, WireError};
-use tokio::sync::oneshot;
 use vfs::{Attributes, Kind};
 
 use super::create::read_attributes;
@@ -45,11 +44,8 @@ pub(crate) async fn handle(r: Request) -> Reply {
     }
     // In a task of its own: once the backend has renamed, the paths of the file's opens must follow, whatever becomes of
     // the connection.
-    let (answer, wait) = oneshot::channel();
-    r.server.env.clone().spawn(async move {
-        let _ = answer.send(run(&r).await.into());
-    });
-    wait.await.unwrap_or_else(|_| Reply::error(NtStatus::INTERNAL_ERROR))
+    let env = r.server.env.clone();
+    env.run_begun(async move { run(&r).await.into() }).await
 }
 
 fn changes_names(r: &Request) -> bool {

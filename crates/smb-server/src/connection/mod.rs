@@ -293,9 +293,10 @@ impl Engine {
         let mut any = false;
         loop {
             any |= self.seal_waiting(cx);
+            let next = self.running.poll_next_unpin(cx);
+            // A break that a request has caused goes before the replies of those that came after it.
             any |= self.take_notices(cx);
             self.ended()?;
-            let next = self.running.poll_next_unpin(cx);
             any |= self.send_interims();
             match next {
                 Poll::Ready(Some((slot, reply))) => {
