@@ -251,6 +251,9 @@ impl Watcher {
 
     fn happened(&mut self, event: &Event, other: Option<&Event>) {
         let Some(directory) = self.directories.get(&event.directory) else { return };
+        if self.is_unnamed(directory, event) {
+            return;
+        }
         let Some(path) = child(&directory.path, &event.name) else { return };
         let mut watches = directory.watches.clone();
         let kind = match event.flags.contains(ReadFlags::ISDIR) {
@@ -285,6 +288,18 @@ impl Watcher {
         if let TreeChange::Added(path, Kind::Directory) = change {
             self.added(&path, &watches);
         }
+    }
+
+    /// Whether an event is of a file that was opened without a name (`O_TMPFILE`), as this backend makes all its files: the
+    /// kernel calls it `#` and its inode number, for as long as it is open, whatever name it has got since.
+    fn is_unnamed(&self, directory: &Directory, event: &Event) -> bool {
+        let named = ReadFlags::CREATE | ReadFlags::DELETE | ReadFlags::MOVED_FROM | ReadFlags::MOVED_TO;
+        let number = event.name.strip_prefix('#');
+        if event.flags.intersects(named) || !number.is_some_and(|n| n.bytes().all(|b| b.is_ascii_digit())) {
+            return false;
+        }
+        let place = self.tree.upgrade().and_then(|tree| tree.directory(&directory.path).ok());
+        place.is_none_or(|p| beneath(&p.fd, &event.name, OFlags::PATH, Mode::empty()).is_err())
     }
 
     /// A directory has come: trees grow by it. What is in it already is reported, some of it perhaps twice.
@@ -426,6 +441,36 @@ mod tests {
         assert!(matches!(seen.next(), TreeChange::Added(_, Kind::Directory)));
         drop(guard);
         assert!(seen.0.recv_timeout(Duration::from_secs(20)).is_err(), "the report is dropped");
+    }
+
+    /// A file made under no name and named later has only its last name for those who watch.
+    #[test]
+    fn a_file_without_a_name() {
+        use std::io::Write;
+        use std::os::unix::fs::OpenOptionsExt;
+
+        let dir = tempfile::tempdir().expect("a directory");
+        let vfs = HostDir::open(dir.path(), HostDirOptions::default()).expect("opens");
+        let (seen, _guard) = Seen::on(&vfs, "", false);
+        settle(&vfs, dir.path(), &seen);
+        let flags = OFlags::TMPFILE.bits() as i32;
+        let file = std::fs::File::options().write(true).custom_flags(flags).open(dir.path());
+        let mut file = file.expect("a file system with O_TMPFILE");
+        file.write_all(b"x").expect("written");
+        let proc = format!("/proc/self/fd/{}", file.as_raw_fd());
+        rustix::fs::linkat(CWD, proc, CWD, dir.path().join("named"), rustix::fs::AtFlags::SYMLINK_FOLLOW)
+            .expect("linked");
+        file.write_all(b"y").expect("written");
+        std::fs::write(dir.path().join("#17"), "").expect("a file that looks alike");
+        let mut paths = Vec::new();
+        while let Ok(change) = seen.0.recv_timeout(Duration::from_millis(500)) {
+            match change {
+                TreeChange::Added(path, _) | TreeChange::Data(path) | TreeChange::Metadata(path) => paths.push(path),
+                other => panic!("{other:?}"),
+            }
+        }
+        paths.dedup();
+        assert_eq!(paths, [path("named"), path("#17")]);
     }
 
     #[test]
