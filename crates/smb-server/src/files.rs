@@ -30,7 +30,7 @@ use std::time::Duration;
 
 use env::Moment;
 use parking_lot::Mutex;
-use smb_wire::msg::{CompletionFilter, LeaseState};
+use smb_wire::msg::{CompletionFilter, LeaseKey, LeaseState};
 use smb_wire::{AccessMask, NtStatus};
 use tokio::sync::{Mutex as AsyncMutex, MutexGuard, Notify, oneshot};
 use vfs::{FileKey, StreamName, VfsPath};
@@ -82,9 +82,9 @@ struct State {
     streams: Vec<StreamEntry>,
     /// The name that is to be removed with the last open: that of the open which said so, whatever name the last one
     /// knows the file by.
-    delete_pending: Option<(Arc<Share>, VfsPath)>,
+    delete_pending: Option<Removal>,
     /// As `delete_pending`, once the last open has gone and the name is being removed.
-    removing: Option<(Arc<Share>, VfsPath)>,
+    removing: Option<Removal>,
     /// Nobody has it open, and a rename is about to replace it.
     claimed: bool,
 }
@@ -130,6 +130,8 @@ pub(crate) struct Member {
     pub(crate) looks: Looks,
     /// What it caches by, once it has joined.
     pub(crate) holder: Option<HolderId>,
+    /// The lease on its directory that what happens through it does not break.
+    pub(crate) parent_lease: Option<LeaseKey>,
     pub(crate) share: Arc<Share>,
     pub(crate) path: VfsPath,
     /// Opened with FILE_DELETE_ON_CLOSE, or told so later.
@@ -164,13 +166,29 @@ pub(crate) struct Joined {
     pub(crate) file: Arc<FileState>,
     pub(crate) stream: Arc<StreamState>,
     pub(crate) caching: Option<(HolderId, Held)>,
+    pub(crate) parent_lease: Option<LeaseKey>,
 }
 
-/// The name that the last open leaves to be removed.
+/// A name that is to be removed with the last open.
+#[derive(Clone)]
 pub(crate) struct Removal {
     pub(crate) share: Arc<Share>,
     pub(crate) path: VfsPath,
     pub(crate) id: FileKey,
+    /// That of the open which said so.
+    pub(crate) parent_lease: Option<LeaseKey>,
+}
+
+impl Member {
+    /// The removal of its name.
+    fn removal(&self, id: FileKey) -> Removal {
+        Removal {
+            share: Arc::clone(&self.share),
+            path: self.path.clone(),
+            id,
+            parent_lease: self.parent_lease,
+        }
+    }
 }
 
 /// What an open leaves behind.
@@ -255,9 +273,10 @@ impl FileTable {
         entry.stream.with_locks(|t| t.restore(member.open, locks));
         entry.show();
         let stream = Arc::clone(&entry.stream);
+        let parent_lease = member.parent_lease;
         state.members.push(member);
         drop(state);
-        Joined { file, stream, caching: held }
+        Joined { file, stream, caching: held, parent_lease }
     }
 
     /// Takes an open out of its file, with its locks (MS-FSA 2.1.5.4). When it is true, the file is to be removed from
@@ -277,7 +296,7 @@ impl FileTable {
         let member = state.members.swap_remove(i);
         let (lease_gone, remove_stream) = state.stop_caching(&member);
         if member.delete_on_close && member.stream.is_none() && state.delete_pending.is_none() {
-            state.delete_pending = Some((member.share, member.path));
+            state.delete_pending = Some(member.removal(file.id));
         }
         let remove = FileTable::let_go(&mut files, file, &mut state);
         Left { lease_gone, remove, remove_stream }
@@ -341,9 +360,25 @@ impl FileTable {
     }
 
     /// Whether an open in this mode could join a file, without joining it.
-    pub(crate) fn admits(&self, id: FileKey, mode: ShareMode) -> bool {
+    ///
+    /// # Errors
+    /// What it would be refused with: who keeps handles open for later is asked to close them.
+    pub(crate) fn admits(&self, id: FileKey, mode: ShareMode, now: Moment) -> Result<(), Refusal> {
         let files = self.by_id.lock();
-        files.get(&id).is_none_or(|f| f.state.lock().members.iter().all(|m| m.mode.compatible(mode)))
+        let Some(file) = files.get(&id) else { return Ok(()) };
+        let mut state = file.state.lock();
+        if state.members.iter().all(|m| m.mode.compatible(mode)) {
+            return Ok(());
+        }
+        let unnamed = state.streams.iter_mut().find(|e| e.name.is_none());
+        let mut contention = unnamed.map_or_else(Contention::default, |e| {
+            e.caching.contend(None, Operation::Sharing { overwrites: false }, now)
+        });
+        state.show_caching();
+        contention.seen = file.changes.load(Ordering::Acquire);
+        let (file, status) = (Arc::clone(file), NtStatus::SHARING_VIOLATION);
+        drop(state);
+        Err(Refusal::Contended { file, contention, status })
     }
 
     /// The paths of all opens of a share.
@@ -368,7 +403,7 @@ impl FileTable {
             let state = f.state.lock();
             // What is about to be removed is found by its path, and so holds its place too.
             state.members.iter().any(|m| below(&m.share, &m.path))
-                || state.delete_pending.as_ref().is_some_and(|(share, path)| below(share, path))
+                || state.delete_pending.as_ref().is_some_and(|r| below(&r.share, &r.path))
         })
     }
 
@@ -388,7 +423,7 @@ impl FileTable {
             let mut state = file.state.lock();
             let state = &mut *state;
             let members = state.members.iter_mut().map(|m| (&m.share, &mut m.path));
-            let marked = state.delete_pending.iter_mut().map(|(share, path)| (&*share, path));
+            let marked = state.delete_pending.iter_mut().map(|r| (&r.share, &mut r.path));
             for (s, path) in members.chain(marked) {
                 if Arc::ptr_eq(s, share) && *path == *from {
                     *path = to.clone();
@@ -475,8 +510,9 @@ impl State {
         entry.show();
         member.holder = caching.map(|(id, _)| id);
         let stream = Arc::clone(&entry.stream);
+        let parent_lease = member.parent_lease;
         self.members.push(member);
-        Joined { file: Arc::clone(file), stream, caching }
+        Joined { file: Arc::clone(file), stream, caching, parent_lease }
     }
 
     /// A member leaves its holder, and its stream if it was the last; the lease that is gone with it, and the name of the
@@ -707,9 +743,7 @@ impl FileState {
 
     /// What is to be removed, after [`FileTable::leave`] has said so.
     pub(crate) fn removal(&self) -> Option<Removal> {
-        let state = self.state.lock();
-        let (share, path) = state.removing.as_ref()?;
-        Some(Removal { share: Arc::clone(share), path: path.clone(), id: self.id })
+        self.state.lock().removing.clone()
     }
 
     /// FileDispositionInformation: whether it goes with its last open (MS-FSA 2.1.5.15.3).
@@ -722,8 +756,8 @@ impl FileState {
             return stream.deleting.store(pending, Ordering::Release);
         }
         let by = state.members.iter().find(|m| pending && m.open == open);
-        let name = by.map(|m| (Arc::clone(&m.share), m.path.clone()));
-        state.delete_pending = name;
+        let removal = by.map(|m| m.removal(self.id));
+        state.delete_pending = removal;
     }
 
     /// It goes with this open, if nobody else has it open. Of an open of a named stream: that stream.
@@ -739,7 +773,7 @@ impl FileState {
         if let [m] = state.members.as_slice()
             && m.open == open
         {
-            state.delete_pending = Some((Arc::clone(&m.share), m.path.clone()));
+            state.delete_pending = Some(m.removal(self.id));
         }
     }
 

@@ -239,6 +239,10 @@ impl Server {
             mode: ShareMode { access, share: ShareAccess::from_bits_retain(record.share_access) },
             looks: Looks::of(access),
             holder: None,
+            parent_lease: match version_in(record) {
+                LeaseVersion::V2 { parent, .. } => parent,
+                LeaseVersion::V1 => None,
+            },
             share: Arc::clone(&share),
             path: opened.path.clone(),
             delete_on_close: record.delete_on_close,
@@ -265,6 +269,9 @@ impl Server {
         let open = Arc::new(open);
         self.opens.insert(Arc::clone(&open));
         self.creates.restore(&open);
+        if let Some(f) = open.file() {
+            self.note_leased_directory(&open, f);
+        }
         // Its time begins again: nobody could come back while the server was down.
         self.expire_later(&open, Durable::FIRST_ABSENCE, Duration::from_millis(record.timeout_ms));
         Ok(())

@@ -1,9 +1,8 @@
 //! The gateway for changes of the namespace: every rename, removal and link of every share passes here, and what has
 //! changed is published to the watchers of its directory.
 //!
-//! **Watchers.** [`Namespace::publish`] reports an [`Event`] to the share's [`Watches`] (CHANGE_NOTIFY). Directory leases
-//! (MS-SMB2 3.3.4.7) will be broken there too: the event has the path, whose parent is the directory, and the open that
-//! the change came through, whose ParentLeaseKey spares its own lease.
+//! **Watchers.** [`Server::publish`] reports an [`Event`] to the share's [`Watches`] (CHANGE_NOTIFY), and breaks the leases
+//! on the directory that it happened in ([`LeasedDirectories`]).
 //!
 //! **Races.** Nothing is locked while the backend works. An open takes a [`Snapshot`], asks the backend, and joins its
 //! file with that snapshot; a change of the same name or file that began or ended meanwhile makes it start again
@@ -19,12 +18,14 @@
 //! 2. A change is in the log before the backend is asked, when the paths of opens follow, and when it ends.
 
 mod event;
+mod leases;
 mod log;
 mod modified;
 mod outside;
 mod watch;
 
-pub(crate) use event::{Event, What};
+pub(crate) use event::{Event, Origin, What};
+pub(crate) use leases::LeasedDirectories;
 pub(crate) use log::Snapshot;
 pub(crate) use outside::Outside;
 pub(crate) use watch::{Report, Scope, Waiting, Watches};
@@ -34,11 +35,16 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use smallvec::SmallVec;
+use smb_wire::msg::LeaseKey;
 use tokio::sync::{MutexGuard, OwnedRwLockReadGuard, OwnedRwLockWriteGuard};
-use vfs::{FileKey, VfsPath};
+use vfs::{FileKey, Kind, VfsPath};
 
 use self::log::{Key, Log};
+use crate::Server;
+use crate::breaks::LeasedFile;
+use crate::files::caching::{HolderId, Operation};
 use crate::files::{FileState, FileTable};
+use crate::open::{FileOpen, Open};
 use crate::share::Share;
 
 /// The names of all shares.
@@ -125,23 +131,6 @@ impl Namespace {
         Change::new(self, share, tree, Some(file.naming().await))
     }
 
-    /// Tells the watchers of a share what has happened. Call it after the backend has done it, and for a rename before
-    /// its [`Change`] ends, so that the events of one name come in order.
-    pub(crate) fn publish(&self, share: &Share, event: &Event<'_>) {
-        if !share.watches.any() {
-            return;
-        }
-        if event.by.is_some()
-            && let Some(outside) = share.outside.get()
-        {
-            match event.what {
-                What::Renamed { to, .. } => outside.made(&[event.path, to]),
-                _ => outside.made(&[event.path]),
-            }
-        }
-        share.watches.report(&event.notices());
-    }
-
     /// Waits until no directory of a share is being renamed: what an open does that starts again.
     pub(crate) async fn settled(&self, share: &Share) {
         drop(share.names.read().await);
@@ -151,6 +140,73 @@ impl Namespace {
     /// changes again and again.
     pub(crate) async fn hold(&self, share: &Share) -> Hold {
         Hold { _lock: Arc::clone(&share.names).write_owned().await }
+    }
+}
+
+impl Server {
+    /// Tells the watchers of a share what has happened, and breaks leases on its directory. Call it after the backend has
+    /// done it, and for a rename before its [`Change`] ends, so that the events of one name come in order.
+    pub(crate) fn publish(self: &Arc<Self>, share: &Share, event: &Event<'_>) {
+        if !share.is_watched() {
+            return;
+        }
+        let parent_lease = match event.origin {
+            Origin::Outside => None,
+            Origin::Open { parent_lease } => {
+                if let Some(outside) = share.outside.get() {
+                    match event.what {
+                        What::Renamed { to, .. } => outside.made(&[event.path, to]),
+                        _ => outside.made(&[event.path]),
+                    }
+                }
+                parent_lease
+            }
+        };
+        let notices = event.notices();
+        share.watches.report(&notices);
+        for directory in share.leases.concerned(&notices) {
+            self.break_directory(&directory, parent_lease);
+        }
+    }
+
+    /// Of what happened in a share something was not noted: who watches or caches a directory must list it again.
+    fn publish_lost(self: &Arc<Self>, share: &Share) {
+        share.watches.lost();
+        for directory in share.leases.all() {
+            self.break_directory(&directory, None);
+        }
+    }
+
+    fn break_directory(self: &Arc<Self>, directory: &LeasedFile, parent_lease: Option<LeaseKey>) {
+        let LeasedFile { file, stream } = directory;
+        let now = self.env.moment();
+        let contention = file.contend(stream, None, Operation::Entries { parent_lease }, now);
+        self.send_breaks(file, &contention.notices);
+    }
+
+    /// Notes the lease that an open of a directory holds, so that changes in the directory break it.
+    pub(crate) fn note_leased_directory(self: &Arc<Self>, open: &Open, f: &FileOpen) {
+        let leased = f.node.kind() == Kind::Directory && matches!(f.holder, Some(HolderId::Lease(_)));
+        if !leased {
+            return;
+        }
+        let directory = LeasedFile { file: Arc::clone(&f.file), stream: Arc::clone(&f.stream) };
+        while let Some((share, path)) = f.file.place_of(open.persistent) {
+            let outside = Outside::watch(self, &share, &path, false);
+            share.leases.add(open.persistent, path.clone(), directory.clone(), outside);
+            // It may have been renamed meanwhile.
+            if f.file.path_of(open.persistent) == path {
+                return;
+            }
+            share.leases.remove(open.persistent);
+        }
+    }
+}
+
+impl Share {
+    /// Whether anybody is to be told of changes.
+    fn is_watched(&self) -> bool {
+        self.watches.any() || self.leases.any()
     }
 }
 
@@ -197,6 +253,7 @@ impl<'n> Change<'n> {
         // The change may go on: what the backend said before this is old already.
         files.renamed(&self.share, id, from, to, || self.namespace.log.record(&self.share, &self.keys));
         self.share.watches.renamed(from, to);
+        self.share.leases.renamed(from, to);
     }
 
     fn stop_moving(&mut self) {

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use env::{Env, Io};
 use parking_lot::Mutex;
-use smb_wire::msg::{CompletionFilter, CreateAction, CreateOptions};
+use smb_wire::msg::{CompletionFilter, CreateAction, CreateOptions, LeaseKey};
 use smb_wire::security::Sid;
 use smb_wire::{FileId, Guid};
 use vfs::{BasicChange, DirEntry, Node, Stat, VfsResult};
@@ -23,6 +23,7 @@ use crate::commands::query_directory::pattern::Pattern;
 use crate::durable::Durable;
 use crate::files::caching::HolderId;
 use crate::files::{FileState, Joined, StreamState};
+use crate::namespace::Origin;
 use crate::pipes::Pipe;
 use crate::session::Session;
 use crate::share::{OpenCounted, Share, Tree};
@@ -98,6 +99,8 @@ pub(crate) struct FileOpen {
     /// of data.
     pub(crate) holder: Option<HolderId>,
     pub(crate) token: u64,
+    /// The lease on its directory that what happens through it does not break.
+    pub(crate) parent_lease: Option<LeaseKey>,
     /// Past the cache: FILE_NO_INTERMEDIATE_BUFFERING.
     pub(crate) unbuffered: bool,
     /// FilePositionInformation.
@@ -133,12 +136,13 @@ pub(crate) struct Enumeration {
 impl FileOpen {
     /// An open of `node` as a CREATE asked for it.
     pub(crate) fn new(node: Arc<dyn Node>, joined: Joined, options: CreateOptions) -> FileOpen {
-        let Joined { file, stream, caching } = joined;
+        let Joined { file, stream, caching, parent_lease } = joined;
         FileOpen {
             node,
             file,
             stream,
             holder: caching.map(|(id, _)| id),
+            parent_lease,
             token: caching.map_or(0, |(_, held)| held.token),
             unbuffered: options.contains(CreateOptions::NO_INTERMEDIATE_BUFFERING),
             position: AtomicU64::new(0),
@@ -162,6 +166,11 @@ impl FileOpen {
     /// As [`Node::flush`].
     pub(crate) async fn write_out(&self, ctx: &env::Ctx) -> VfsResult<()> {
         if self.write_through() { self.node.flush(ctx).wait().await } else { Ok(()) }
+    }
+
+    /// Where changes made through it come from.
+    pub(crate) fn origin(&self) -> Origin {
+        Origin::Open { parent_lease: self.parent_lease }
     }
 
     /// Whether its stream, or its file, goes with the last open.

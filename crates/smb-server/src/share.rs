@@ -8,7 +8,7 @@ use counters::requests::{FILES_OPEN, FILES_OPENED, TREES};
 use parking_lot::RwLock;
 use vfs::Vfs;
 
-use crate::namespace::{Outside, Watches};
+use crate::namespace::{LeasedDirectories, Outside, Watches};
 use crate::{ShareConfig, ShareProtection};
 
 /// A share as the server keeps it. Immutable but for its protection and for being removed; changing anything else of a
@@ -32,6 +32,7 @@ pub(crate) struct Share {
     pub(crate) names: Arc<tokio::sync::RwLock<()>>,
     /// What its clients watch for changes.
     pub(crate) watches: Watches,
+    pub(crate) leases: LeasedDirectories,
     /// What other programs change in it, once something was watched.
     pub(crate) outside: OnceLock<Outside>,
     /// Lives longer than the share: its counts go on when the name comes back.
@@ -61,6 +62,7 @@ impl Share {
             users: AtomicUsize::new(0),
             names: Arc::default(),
             watches: Watches::default(),
+            leases: LeasedDirectories::default(),
             outside: OnceLock::new(),
             counted,
         }
@@ -80,6 +82,7 @@ impl Share {
             users: AtomicUsize::new(0),
             names: Arc::default(),
             watches: Watches::default(),
+            leases: LeasedDirectories::default(),
             outside: OnceLock::new(),
             counted,
         }

@@ -10,7 +10,7 @@ use vfs::{Attributes, Kind, StreamName, Timestamp, VfsResult};
 use super::metadata::basic;
 use crate::Server;
 use crate::files::Removal;
-use crate::namespace::{Event, What};
+use crate::namespace::{Event, Origin, What};
 use crate::open::{FileOpen, Open};
 use crate::request::{Reply, Request};
 use crate::status;
@@ -121,13 +121,14 @@ async fn close_file(server: &Arc<Server>, open: &Arc<Open>, f: &FileOpen) -> Vfs
         let share = f.file.share_of(open.persistent);
         tracing::error!(path = ?path.to_string(), ?share, "closed, but what was written is not stored: {e}");
     }
-    server.namespace.publish_owed(open, f);
+    server.publish_owed(open, f);
     let directory = match f.node.kind() {
         Kind::Directory => f.file.place_of(open.persistent),
         Kind::File => None,
     };
     if let Some((share, _)) = &directory {
         share.watches.closed(open.persistent);
+        share.leases.remove(open.persistent);
     }
     let left = server.files.leave(&f.file, &f.stream, open.persistent);
     if let Some(lease) = left.lease_gone {
@@ -170,7 +171,7 @@ async fn remove_stream(server: &Server, open: &Open, name: &StreamName) -> bool 
 }
 
 /// Removes a file that its last open has left.
-async fn remove(server: &Server, open: &Open) {
+async fn remove(server: &Arc<Server>, open: &Open) {
     let Some(f) = open.file() else { return };
     // Its name may change until then, its share does not.
     if let Some(Removal { share, .. }) = f.file.removal() {
@@ -178,8 +179,11 @@ async fn remove(server: &Server, open: &Open) {
         if let Some(removal) = f.file.removal() {
             change.touch(&removal.path, removal.id);
             if remove_name(&removal).await {
-                let (what, by) = (What::Removed(f.node.kind()), Some(open.persistent));
-                server.namespace.publish(&removal.share, &Event { path: &removal.path, what, by });
+                // Who marked it and who closed it last must both hold the lease that is not broken.
+                let parent_lease = f.parent_lease.filter(|key| removal.parent_lease == Some(*key));
+                let origin = Origin::Open { parent_lease };
+                let what = What::Removed(f.node.kind());
+                server.publish(&removal.share, &Event { path: &removal.path, what, origin });
             }
         }
     }

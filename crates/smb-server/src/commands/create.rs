@@ -38,7 +38,7 @@ use crate::pipes::Pipe;
 use crate::replay::Reserved;
 use crate::request::{Cancel, Reply, Request};
 use crate::status;
-use keep::Replayed;
+use keep::{Replayed, parent_lease};
 
 /// How often an open starts again because its name changed meanwhile.
 const ATTEMPTS: usize = 64;
@@ -387,6 +387,8 @@ impl<'a> Plan<'a> {
             self.check_absent(id)?;
         }
         let access = found.granted | self.implied();
+        let directory = found.opened.stat.kind == Kind::Directory;
+        let wish = self.wish_for(directory);
         let member = Member {
             open: persistent,
             stream: found.opened.stream.clone(),
@@ -394,12 +396,11 @@ impl<'a> Plan<'a> {
             mode: ShareMode { access, share: self.q.share_access },
             looks: Looks::of(access),
             holder: None,
+            parent_lease: parent_lease(self.wish),
             share: Arc::clone(&self.r.tree.share),
             path: found.opened.path.clone(),
             delete_on_close: self.q.create_options.contains(CreateOptions::DELETE_ON_CLOSE),
         };
-        let directory = found.opened.stat.kind == Kind::Directory;
-        let wish = self.wish_for(directory);
         let joining = Joining {
             wish,
             overwrites: self.overwrites(),
@@ -700,6 +701,9 @@ impl<'a> Plan<'a> {
             reserved.made(open.persistent);
         }
         loose.keep();
+        if let Some(f) = open.file() {
+            self.r.server.note_leased_directory(&open, f);
+        }
         self.publish(&open, &found);
         let maximal = self
             .wanted
@@ -718,8 +722,9 @@ impl<'a> Plan<'a> {
             false if self.overwrites() => What::Modified(OVERWRITTEN),
             false => return,
         };
-        let event = Event { path: &found.opened.path, what, by: Some(open.persistent) };
-        self.r.server.namespace.publish(&self.r.tree.share, &event);
+        let Some(f) = open.file() else { return };
+        let event = Event { path: &found.opened.path, what, origin: f.origin() };
+        self.r.server.publish(&self.r.tree.share, &event);
     }
 
     fn action(&self, created: bool) -> CreateAction {

@@ -84,7 +84,7 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
 
 async fn file(r: &Request, open: &Open, f: &FileOpen, q: &SetInfoRequest<'_>) -> Result<(), NtStatus> {
     use FileInfoClass as C;
-    let (ctx, namespace) = (r.ctx(), &r.server.namespace);
+    let ctx = r.ctx();
     match FileInfoClass(q.info_class) {
         C::BASIC => basic::set(r, open, f, q.buffer).await,
         C::RENAME => names::rename(r, open, f, q.buffer).await,
@@ -101,7 +101,7 @@ async fn file(r: &Request, open: &Open, f: &FileOpen, q: &SetInfoRequest<'_>) ->
             f.changes_data(&r.server);
             f.node.set_len(&ctx, size).wait().await.map_err(status::of_vfs)?;
             f.write_time.change();
-            namespace.modified(open, f, CompletionFilter::SIZE | CompletionFilter::LAST_WRITE);
+            r.server.modified(open, f, CompletionFilter::SIZE | CompletionFilter::LAST_WRITE);
             f.write_out(&ctx).await.map_err(status::of_vfs)
         }
         C::ALLOCATION => {
@@ -110,7 +110,7 @@ async fn file(r: &Request, open: &Open, f: &FileOpen, q: &SetInfoRequest<'_>) ->
             f.changes_data(&r.server);
             f.node.set_allocation(&ctx, size).wait().await.map_err(status::of_vfs)?;
             f.write_time.change();
-            namespace.modified(open, f, CompletionFilter::SIZE);
+            r.server.modified(open, f, CompletionFilter::SIZE);
             f.write_out(&ctx).await.map_err(status::of_vfs)
         }
         C::POSITION => {
@@ -130,7 +130,7 @@ async fn file(r: &Request, open: &Open, f: &FileOpen, q: &SetInfoRequest<'_>) ->
             require(open, AccessMask::WRITE_EA)?;
             let set = read_attributes(q.buffer)?;
             f.node.set_extended_attributes(&ctx, set).wait().await.map_err(status::of_vfs)?;
-            namespace.modified(open, f, CompletionFilter::EA);
+            r.server.modified(open, f, CompletionFilter::EA);
             Ok(())
         }
         // MS-FSA 2.1.5.15.16: needs SeManageVolumePrivilege, which nobody has over the network.
@@ -244,7 +244,7 @@ async fn security(
     let stored = access::descriptor_now(r, &f.node).await?;
     let new = access::changed(&r.session.user, stored.as_deref(), parts, sent)?;
     f.node.set_security(&ctx, new).wait().await.map_err(status::of_vfs)?;
-    r.server.namespace.modified(open, f, CompletionFilter::SECURITY);
+    r.server.modified(open, f, CompletionFilter::SECURITY);
     Ok(())
 }
 

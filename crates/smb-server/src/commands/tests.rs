@@ -2,6 +2,7 @@
 
 mod closing;
 mod creating;
+mod directory_leases;
 mod information;
 mod listing;
 mod locking;

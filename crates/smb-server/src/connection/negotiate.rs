@@ -168,7 +168,7 @@ impl Engine {
         // MS-SMB2 3.3.5.4: only where the client offers it.
         if dialect >= 0x0300 {
             let offered = Capabilities::from_bits_retain(client_capabilities);
-            capabilities |= offered & Capabilities::MULTI_CHANNEL;
+            capabilities |= offered & (Capabilities::MULTI_CHANNEL | Capabilities::DIRECTORY_LEASING);
             if self.server.config.journal.is_some() {
                 capabilities |= offered & Capabilities::PERSISTENT_HANDLES;
             }

@@ -79,6 +79,9 @@ pub(crate) enum Operation {
     Data,
     /// The file is renamed, gets another name, or is to be deleted.
     Names,
+    /// An entry of the directory changes, through an open that names the lease of this key as its parent's. Nobody is
+    /// waited for.
+    Entries { parent_lease: Option<LeaseKey> },
 }
 
 impl Operation {
@@ -89,7 +92,7 @@ impl Operation {
             Operation::Open { overwrites: true } => (R | W | H, W),
             Operation::Sharing { overwrites: false } => (H, H),
             Operation::Sharing { overwrites: true } => (R | W | H, H),
-            Operation::Data => (R | W | H, NONE),
+            Operation::Data | Operation::Entries { .. } => (R | W | H, NONE),
             Operation::Names => (H, H),
         }
     }
@@ -230,9 +233,11 @@ impl Caching {
         let (takes, waits) = operation.takes();
         let mut result = Contention::default();
         let spares_leases = operation == Operation::OpenSecurity;
-        let concerns = |h: &&mut Holder| match Some(h.id) == by {
-            true => operation == Operation::Data && h.breaks_by_itself(),
-            false => !spares_leases || h.is_oplock(),
+        let concerns = |h: &&mut Holder| match operation {
+            // Its client knows what it does itself (MS-FSA 2.1.4.12.2: equal keys).
+            Operation::Entries { parent_lease } => parent_lease.is_none_or(|key| !h.is_lease_of(key)),
+            _ if Some(h.id) == by => operation == Operation::Data && h.breaks_by_itself(),
+            _ => !spares_leases || h.is_oplock(),
         };
         for holder in self.holders.iter_mut().filter(concerns) {
             result.notices.extend(holder.give_up(takes, now));
@@ -383,6 +388,10 @@ impl Holder {
 
     fn is_oplock(&self) -> bool {
         matches!(self.id, HolderId::Oplock(_))
+    }
+
+    fn is_lease_of(&self, key: LeaseKey) -> bool {
+        matches!(self.id, HolderId::Lease(id) if id.key == key)
     }
 
     /// A change of data breaks LEVEL_II of all opens, the one that makes it included (MS-FSA 2.1.4.12, WRITE).

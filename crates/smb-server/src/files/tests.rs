@@ -21,6 +21,7 @@ pub(crate) fn share() -> Arc<Share> {
         users: AtomicUsize::new(0),
         names: Arc::default(),
         watches: Default::default(),
+        leases: Default::default(),
         outside: Default::default(),
         counted: counters::Registry::new(env::Env::real()).server_shares.lasting("s", &["s"]),
     })
@@ -37,6 +38,7 @@ pub(crate) fn member(open: u64, share: &Arc<Share>, at: &str) -> Member {
         mode: ShareMode { access: AccessMask::READ_DATA, share: ShareAccess::READ },
         looks: Looks::No,
         holder: None,
+        parent_lease: None,
         share: Arc::clone(share),
         path: path(at),
         delete_on_close: false,

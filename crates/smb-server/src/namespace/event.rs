@@ -2,7 +2,7 @@
 
 use smallvec::{SmallVec, smallvec};
 use smb_wire::fscc::notify::NotifyAction;
-use smb_wire::msg::CompletionFilter;
+use smb_wire::msg::{CompletionFilter, LeaseKey};
 use vfs::{Kind, VfsPath};
 
 /// A change that has happened: see [`super::Namespace::publish`].
@@ -11,9 +11,17 @@ pub(crate) struct Event<'a> {
     /// The name that changed; in a rename the old one.
     pub(crate) path: &'a VfsPath,
     pub(crate) what: What<'a>,
-    /// The open that the change came through (the persistent half of its FileId): its own lease is not broken by it.
-    /// `None` for a change that was made outside the server.
-    pub(crate) by: Option<u64>,
+    pub(crate) origin: Origin,
+}
+
+/// Where a change came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// An open of the server. The lease of this key on the directory is not broken by it: the open was made by who holds
+    /// that lease (MS-SMB2 2.2.13.2.10, ParentLeaseKey).
+    Open { parent_lease: Option<LeaseKey> },
+    /// Another program.
+    Outside,
 }
 
 /// What happened to the name.

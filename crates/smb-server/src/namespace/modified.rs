@@ -5,27 +5,30 @@
 
 use smb_wire::msg::CompletionFilter;
 
-use super::{Event, Namespace, What};
+use std::sync::Arc;
+
+use super::{Event, What};
+use crate::Server;
 use crate::open::{FileOpen, Open};
 
-impl Namespace {
+impl Server {
     /// Publishes that something of a file has changed through an open, and what the file owes.
-    pub(crate) fn modified(&self, open: &Open, f: &FileOpen, filter: CompletionFilter) {
+    pub(crate) fn modified(self: &Arc<Self>, open: &Open, f: &FileOpen, filter: CompletionFilter) {
         f.file.owe(filter);
         self.publish_owed(open, f);
     }
 
     /// Publishes what a file owes, under the name by which `open` knows it.
-    pub(crate) fn publish_owed(&self, open: &Open, f: &FileOpen) {
+    pub(crate) fn publish_owed(self: &Arc<Self>, open: &Open, f: &FileOpen) {
         if !f.file.owes() {
             return;
         }
         let Some((share, path)) = f.file.place_of(open.persistent) else { return };
         // While nothing is watched it stays owed: a watch may begin before the file is closed.
-        if !share.watches.any() {
+        if !share.is_watched() {
             return;
         }
         let what = What::Modified(f.file.take_owed());
-        self.publish(&share, &Event { path: &path, what, by: Some(open.persistent) });
+        self.publish(&share, &Event { path: &path, what, origin: f.origin() });
     }
 }

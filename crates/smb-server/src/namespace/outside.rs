@@ -16,7 +16,7 @@ use smb_wire::msg::CompletionFilter;
 use tokio::sync::Notify;
 use vfs::{ReportChange, TreeChange, VfsPath, WatchGuard};
 
-use super::{Event, Namespace, What};
+use super::{Event, Origin, What};
 use crate::Server;
 use crate::share::Share;
 
@@ -128,17 +128,17 @@ impl Inbox {
             env.sleep(DELAY).await;
             let (Some(server), Some(share)) = (server.upgrade(), share.upgrade()) else { return };
             let reports = std::mem::take(&mut *self.reports.lock());
-            server.namespace.publish_outside(&server, &share, reports);
+            server.publish_outside(&share, reports);
         }
     }
 }
 
-impl Namespace {
-    fn publish_outside(&self, server: &Server, share: &Arc<Share>, reports: Vec<TreeChange>) {
+impl Server {
+    fn publish_outside(self: &Arc<Self>, share: &Arc<Share>, reports: Vec<TreeChange>) {
         let Some(outside) = share.outside.get() else { return };
         let content = |c: &TreeChange| matches!(c, TreeChange::Data(_) | TreeChange::Metadata(_));
         let open = match reports.iter().any(content) {
-            true => server.files.open_paths(share),
+            true => self.files.open_paths(share),
             false => HashSet::new(),
         };
         let mut modified = HashSet::new();
@@ -148,7 +148,7 @@ impl Namespace {
             }
             let (path, what) = match &change {
                 TreeChange::Lost => {
-                    share.watches.lost();
+                    self.publish_lost(share);
                     continue;
                 }
                 TreeChange::Data(path) | TreeChange::Metadata(path) if open.contains(path) => continue,
@@ -164,7 +164,7 @@ impl Namespace {
             if content(&change) && !modified.insert(change.clone()) {
                 continue;
             }
-            self.publish(share, &Event { path, what, by: None });
+            self.publish(share, &Event { path, what, origin: Origin::Outside });
         }
     }
 }

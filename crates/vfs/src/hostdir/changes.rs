@@ -458,14 +458,22 @@ mod tests {
         let mut file = file.expect("a file system with O_TMPFILE");
         file.write_all(b"x").expect("written");
         let proc = format!("/proc/self/fd/{}", file.as_raw_fd());
-        rustix::fs::linkat(CWD, proc, CWD, dir.path().join("named"), rustix::fs::AtFlags::SYMLINK_FOLLOW)
-            .expect("linked");
+        rustix::fs::linkat(
+            rustix::fs::CWD,
+            proc,
+            rustix::fs::CWD,
+            dir.path().join("named"),
+            rustix::fs::AtFlags::SYMLINK_FOLLOW,
+        )
+        .expect("linked");
         file.write_all(b"y").expect("written");
         std::fs::write(dir.path().join("#17"), "").expect("a file that looks alike");
         let mut paths = Vec::new();
         while let Ok(change) = seen.0.recv_timeout(Duration::from_millis(500)) {
             match change {
-                TreeChange::Added(path, _) | TreeChange::Data(path) | TreeChange::Metadata(path) => paths.push(path),
+                TreeChange::Added(path, _) | TreeChange::Data(path) | TreeChange::Metadata(path) => {
+                    paths.push(path)
+                }
                 other => panic!("{other:?}"),
             }
         }

@@ -8,7 +8,8 @@ use std::time::Duration;
 use smb_wire::context::create::name;
 use smb_wire::context::{CreateContexts, DurableFlags, DurableResponseV2, Lease};
 use smb_wire::msg::{
-    Capabilities, CreateAction, CreateOptions, CreateRequest, CreateResponse, LeaseState, OplockLevel,
+    Capabilities, CreateAction, CreateOptions, CreateRequest, CreateResponse, LeaseKey, LeaseState,
+    OplockLevel,
 };
 use smb_wire::{AccessMask, Decode, HEADER_LEN, HeaderFlags, NtStatus};
 use vfs::{FileKey, Kind, Stat};
@@ -50,6 +51,14 @@ pub(super) fn wish(r: &Request, q: &CreateRequest<'_>, lease: Option<&Lease>) ->
     Ok(Wish::Lease(LeaseWish { id, state: lease.state, version }))
 }
 
+/// The lease on its directory that an open names.
+pub(super) fn parent_lease(wish: Wish) -> Option<LeaseKey> {
+    match wish {
+        Wish::Lease(LeaseWish { version: LeaseVersion::V2 { parent, .. }, .. }) => parent,
+        _ => None,
+    }
+}
+
 /// Whether a CREATE has a name by which it may be sent again.
 pub(crate) fn is_named(r: &Request) -> bool {
     let named = |q: CreateRequest<'_>| q.contexts.raw().any(|c| c.is_ok_and(|c| c.name == name::DH2_Q));
@@ -86,10 +95,17 @@ impl Plan<'_> {
         self.q.create_options | if through { CreateOptions::WRITE_THROUGH } else { CreateOptions::empty() }
     }
 
-    /// What is wished of the file that was found: directory leasing is not negotiated (MS-SMB2 3.3.5.9.8, 3.3.5.9.11).
+    /// What is wished of the file that was found. On a directory there are leases of version 2 only, without writing, if
+    /// they were negotiated (MS-SMB2 3.3.5.9.8, 3.3.5.9.11; MS-FSA 2.1.5.18).
     pub(super) fn wish_for(&self, directory: bool) -> Wish {
+        let negotiated = self.r.facts.server_capabilities & Capabilities::DIRECTORY_LEASING.bits() != 0;
         match self.wish {
-            Wish::Lease(_) if directory => Wish::Nothing,
+            Wish::Lease(lease) if directory => match lease.version {
+                LeaseVersion::V2 { .. } if negotiated => {
+                    Wish::Lease(LeaseWish { state: lease.state - LeaseState::WRITE_CACHING, ..lease })
+                }
+                _ => Wish::Nothing,
+            },
             wish => wish,
         }
     }

@@ -32,7 +32,7 @@ pub(super) async fn set_sparse(
     file_only(f)?;
     require_any(open, AccessMask::WRITE_DATA | AccessMask::APPEND_DATA | AccessMask::WRITE_ATTRIBUTES)?;
     f.node.set_sparse(&r.ctx(), sparse_requested(input)).wait().await.map_err(status::of_vfs)?;
-    r.server.namespace.modified(open, f, CompletionFilter::ATTRIBUTES);
+    r.server.modified(open, f, CompletionFilter::ATTRIBUTES);
     Ok(Output::none())
 }
 

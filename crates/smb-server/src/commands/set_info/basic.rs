@@ -45,7 +45,7 @@ pub(super) async fn set(r: &Request, open: &Open, f: &FileOpen, buffer: &[u8]) -
         // The change itself must not move a change time that this open keeps.
         change.changed = change.changed.or(kept.changed);
         f.node.set_basic(&r.ctx(), change).wait().await.map_err(status::of_vfs)?;
-        r.server.namespace.modified(open, f, changed(&change));
+        r.server.modified(open, f, changed(&change));
     }
     Ok(())
 }

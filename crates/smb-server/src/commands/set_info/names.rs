@@ -7,9 +7,9 @@ use vfs::{Attributes, FileKey, Kind, OpenMode, OpenRequest, Opened, Rights, VfsE
 
 use super::{require, streams};
 use crate::access;
-use crate::files::Claim;
 use crate::files::caching::Operation;
 use crate::files::share_mode::ShareMode;
+use crate::files::{Claim, Refusal};
 use crate::namespace::{Event, What};
 use crate::open::{FileOpen, Open};
 use crate::request::Request;
@@ -60,10 +60,15 @@ pub(super) async fn link(r: &Request, open: &Open, f: &FileOpen, buffer: &[u8]) 
     // gives nobody more of it than its descriptor does. What is needed is needed on the folder.
     let vfs = r.tree.share.vfs().ok_or(NtStatus::INVALID_DEVICE_REQUEST)?;
     writable_tree(r)?;
-    let folder = check_folder(r, &to.path, false).await?;
-    r.contend(f, Operation::Names).await?;
-    let mut change = r.server.namespace.begin_change(&r.tree.share).await;
-    change.touch(&to.path, f.node.id());
+    let (_change, folder) = loop {
+        open_folder(r, &to.path, false).await?;
+        r.contend(f, Operation::Names).await?;
+        let mut change = r.server.namespace.begin_change(&r.tree.share).await;
+        change.touch(&to.path, f.node.id());
+        if let Some(folder) = check_folder_again(r, &to.path, false).await? {
+            break (change, folder);
+        }
+    };
     // MS-FSA 2.1.5.15.6, MS-FSCC 2.4.28: a file that is deleted gets no further name.
     if f.file.is_delete_pending() {
         return Err(NtStatus::ACCESS_DENIED);
@@ -80,8 +85,7 @@ pub(super) async fn link(r: &Request, open: &Open, f: &FileOpen, buffer: &[u8]) 
                     Replaced::Another { .. } => What::Replaced,
                     Replaced::Nothing | Replaced::Itself => What::Added(Kind::File),
                 };
-                let by = Some(open.persistent);
-                r.server.namespace.publish(&r.tree.share, &Event { path: &to.path, what, by });
+                r.server.publish(&r.tree.share, &Event { path: &to.path, what, origin: f.origin() });
                 return Ok(());
             }
         }
@@ -128,13 +132,18 @@ async fn rename_to(r: &Request, open: &Open, f: &FileOpen, to: Target) -> Result
     if from.is_root() || (directory && to.path.starts_with(&from) && to.path != from) {
         return Err(NtStatus::ACCESS_DENIED);
     }
-    r.contend(f, Operation::Names).await?;
-    let folder = check_folder(r, &to.path, directory).await?;
-    let files = &r.server.files;
-    let mut change = r.server.namespace.begin_rename(share, &f.file, directory).await;
-    let (from, id) = (f.file.path_of(open.persistent), f.node.id());
-    change.touch(&from, id);
-    change.touch(&to.path, id);
+    let (files, id) = (&r.server.files, f.node.id());
+    let (mut change, from, folder) = loop {
+        r.contend(f, Operation::Names).await?;
+        open_folder(r, &to.path, directory).await?;
+        let mut change = r.server.namespace.begin_rename(share, &f.file, directory).await;
+        let from = f.file.path_of(open.persistent);
+        change.touch(&from, id);
+        change.touch(&to.path, id);
+        if let Some(folder) = check_folder_again(r, &to.path, directory).await? {
+            break (change, from, folder);
+        }
+    };
     if f.file.is_delete_pending() {
         return Err(NtStatus::DELETE_PENDING);
     }
@@ -155,7 +164,7 @@ async fn rename_to(r: &Request, open: &Open, f: &FileOpen, to: Target) -> Result
                 change.renamed(files, id, &from, &to.path);
                 let stored = stored_path(r, id, &to.path).await;
                 change.renamed(files, id, &to.path, &stored);
-                publish_rename(r, open, f, &from, &stored, matches!(replaced, Replaced::Another { .. }));
+                publish_rename(r, f, &from, &stored, matches!(replaced, Replaced::Another { .. }));
                 drop(change);
                 return r.server.store_opens_of(&f.file).await;
             }
@@ -164,10 +173,10 @@ async fn rename_to(r: &Request, open: &Open, f: &FileOpen, to: Target) -> Result
     Err(NtStatus::ACCESS_DENIED)
 }
 
-fn publish_rename(r: &Request, open: &Open, f: &FileOpen, from: &VfsPath, to: &VfsPath, replaced: bool) {
+fn publish_rename(r: &Request, f: &FileOpen, from: &VfsPath, to: &VfsPath, replaced: bool) {
     let kind = f.node.kind();
-    let (what, by) = (What::Renamed { to, kind, replaced }, Some(open.persistent));
-    r.server.namespace.publish(&r.tree.share, &Event { path: from, what, by });
+    let what = What::Renamed { to, kind, replaced };
+    r.server.publish(&r.tree.share, &Event { path: from, what, origin: f.origin() });
     // MS-FSA 2.1.5.15.12: it wants archiving, which is published when it is closed.
     if kind == Kind::File {
         f.file.owe(CompletionFilter::ATTRIBUTES);
@@ -201,27 +210,65 @@ impl Replaced<'_> {
     }
 }
 
+/// [`check_folder`], which waits for those who keep handles of the folder open for later.
+async fn open_folder(r: &Request, path: &VfsPath, directory: bool) -> Result<(), NtStatus> {
+    loop {
+        match check_folder(r, path, directory).await {
+            Ok(_) => return Ok(()),
+            Err(Refusal::Status(s)) => return Err(s),
+            Err(Refusal::Again) => {}
+            Err(Refusal::Contended { file, contention, status }) => {
+                r.server.send_breaks(&file, &contention.notices);
+                if contention.wait_until.is_none() {
+                    return Err(status);
+                }
+                r.wait_for_breaks(&file, &contention).await?;
+            }
+        }
+    }
+}
+
+/// [`check_folder`] once names stay what they are; `None` when the folder must be waited for again.
+async fn check_folder_again(
+    r: &Request,
+    path: &VfsPath,
+    directory: bool,
+) -> Result<Option<AccessMask>, NtStatus> {
+    match check_folder(r, path, directory).await {
+        Ok(allowed) => Ok(Some(allowed)),
+        Err(Refusal::Status(s)) => Err(s),
+        Err(Refusal::Again) => Ok(None),
+        Err(Refusal::Contended { file, contention, .. }) => {
+            r.server.send_breaks(&file, &contention.notices);
+            Ok(None)
+        }
+    }
+}
+
 /// Whether the user may put something into the folder that the new name lies in; all that the user may do with it.
-async fn check_folder(r: &Request, path: &VfsPath, directory: bool) -> Result<AccessMask, NtStatus> {
-    let folder = path.parent().ok_or(NtStatus::OBJECT_NAME_INVALID)?;
+async fn check_folder(r: &Request, path: &VfsPath, directory: bool) -> Result<AccessMask, Refusal> {
+    let status = Refusal::Status;
+    let folder = path.parent().ok_or(status(NtStatus::OBJECT_NAME_INVALID))?;
     let needed = if directory { AccessMask::APPEND_DATA } else { AccessMask::WRITE_DATA };
     match find(r, &folder).await {
         Ok(found) if found.stat.kind == Kind::Directory => {
-            access::may_reach(r, &found)?;
-            let descriptor = access::descriptor(r, &found.node, &found.stat).await?;
+            access::may_reach(r, &found).map_err(status)?;
+            let descriptor = access::descriptor(r, &found.node, &found.stat).await.map_err(status)?;
             let allowed = access::maximal(&r.session.user, descriptor.as_deref());
             if !allowed.contains(needed) {
-                return Err(NtStatus::ACCESS_DENIED);
+                return Err(status(NtStatus::ACCESS_DENIED));
             }
             // The folder is opened for the time of the rename, and keeps it from going away: Windows shares it for
             // reading and writing only, and asks for the right to delete itself.
             let held =
                 ShareMode { access: AccessMask::DELETE, share: ShareAccess::READ | ShareAccess::WRITE };
-            let admitted = r.server.files.admits(found.node.id(), held);
-            if admitted { Ok(allowed) } else { Err(NtStatus::SHARING_VIOLATION) }
+            r.server.files.admits(found.node.id(), held, r.server.env.moment())?;
+            Ok(allowed)
         }
-        Ok(_) | Err(VfsError::NotFound | VfsError::NotDirectory) => Err(NtStatus::OBJECT_PATH_NOT_FOUND),
-        Err(e) => Err(status::of_vfs(e)),
+        Ok(_) | Err(VfsError::NotFound | VfsError::NotDirectory) => {
+            Err(status(NtStatus::OBJECT_PATH_NOT_FOUND))
+        }
+        Err(e) => Err(status(crate::status::of_vfs(e))),
     }
 }
 

@@ -1,0 +1,291 @@
+//! Leases on directories (MS-SMB2 3.3.5.9.11, MS-FSA 2.1.5.18): what is granted, and what of the entries breaks them.
+//!
+//! What is expected is what Windows does, as Samba's smb2.dirlease says.
+
+use std::task::{Context, Waker};
+
+use smb_wire::context::{
+    CreateContextsBuf, CreateRequestContext, CreateResponseContext, Lease, LeaseFlags, LeaseV2,
+};
+use smb_wire::fscc::{
+    FileDispositionInformation, FileEndOfFileInformation, FileInfoClass, FileLinkInformation,
+    FileRenameInformation,
+};
+use smb_wire::msg::{
+    Capabilities, LeaseBreakAcknowledgment, LeaseBreakFlags, LeaseBreakNotification, LeaseKey, LeaseState,
+    OplockLevel,
+};
+
+use super::*;
+use crate::inbox::{Inbox, Notice};
+
+const RH: LeaseState = LeaseState::READ_CACHING.union(LeaseState::HANDLE_CACHING);
+const RWH: LeaseState = RH.union(LeaseState::WRITE_CACHING);
+const DIR: LeaseKey = Guid([0xD1; 16]);
+const OTHER: LeaseKey = Guid([0xD2; 16]);
+const NO_DELETE: AccessMask = AccessMask::READ_DATA.union(AccessMask::READ_ATTRIBUTES);
+
+struct Leases {
+    w: World,
+    inbox: Arc<Inbox>,
+    keys: u8,
+}
+
+impl Leases {
+    fn new(capabilities: Capabilities) -> Leases {
+        let mut w = World::new();
+        let facts = Arc::get_mut(&mut w.facts).expect("not shared yet");
+        facts.server_capabilities = capabilities.bits();
+        let inbox = Arc::<Inbox>::default();
+        w.server.clients.add(w.facts.client_guid, &inbox);
+        Leases { w, inbox, keys: 0 }
+    }
+
+    async fn try_open(
+        &self,
+        path: &str,
+        how: How,
+        lease: Lease,
+    ) -> Result<(FileId, Option<LeaseState>), NtStatus> {
+        let mut contexts = CreateContextsBuf::new();
+        contexts.request(&CreateRequestContext::Lease(lease)).expect("it fits");
+        let name = Utf16Buf::from(path);
+        let q = CreateRequest {
+            impersonation_level: ImpersonationLevel::IMPERSONATION,
+            desired_access: how.access,
+            share_access: how.share,
+            create_disposition: how.disposition,
+            create_options: how.options,
+            oplock_level: OplockLevel::LEASE,
+            name: name.as_utf16(),
+            contexts: contexts.as_contexts(),
+            ..CreateRequest::default()
+        };
+        let reply = crate::commands::create::handle(self.w.request(&q)).await;
+        let a = success::<CreateResponse<'_>>(&reply)?;
+        let granted = a.contexts.responses().find_map(|c| match c.expect("well-formed") {
+            CreateResponseContext::Lease(l) => Some(l.state),
+            _ => None,
+        });
+        Ok((a.file_id, granted))
+    }
+
+    /// Opens a directory with a lease.
+    async fn lease(&self, path: &str, key: LeaseKey, access: AccessMask) -> FileId {
+        let how = How { access, options: CreateOptions::DIRECTORY_FILE, ..How::OPEN_IF };
+        let (id, granted) = self.try_open(path, how, lease(key, RWH, None)).await.expect("opened");
+        assert_eq!(granted, Some(RH), "never W");
+        id
+    }
+
+    /// Opens a file that names the lease of its directory.
+    async fn file(&mut self, path: &str, how: How, parent: Option<LeaseKey>) -> FileId {
+        self.keys += 1;
+        let key = Guid([self.keys; 16]);
+        self.try_open(path, how, lease(key, LeaseState::READ_CACHING, parent)).await.expect("opened").0
+    }
+
+    /// The next break, if there is one.
+    fn broken(&self) -> Option<LeaseBreakNotification> {
+        match self.inbox.poll(&mut Context::from_waker(Waker::noop()))? {
+            Notice::LeaseBreak(b) => Some(b),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn acknowledge(&self, b: LeaseBreakNotification) {
+        let ack = LeaseBreakAcknowledgment {
+            flags: LeaseBreakFlags::empty(),
+            lease_key: b.lease_key,
+            lease_state: b.new_lease_state,
+            lease_duration: 0,
+        };
+        assert_eq!(crate::commands::oplock::handle(self.w.request(&ack)).await.status, NtStatus::SUCCESS);
+    }
+
+    /// Which leases are broken to nothing now, in order of their keys; they are acknowledged.
+    async fn all_broken(&self) -> Vec<LeaseKey> {
+        let mut keys = Vec::new();
+        while let Some(b) = self.broken() {
+            assert_eq!((b.current_lease_state, b.new_lease_state), (RH, LeaseState::empty()));
+            self.acknowledge(b).await;
+            keys.push(b.lease_key);
+        }
+        keys.sort_by_key(|k| k.0);
+        keys
+    }
+}
+
+fn lease(key: LeaseKey, state: LeaseState, parent: Option<LeaseKey>) -> Lease {
+    let flags = if parent.is_some() { LeaseFlags::PARENT_LEASE_KEY_SET } else { LeaseFlags::empty() };
+    let v2 = LeaseV2 { parent_lease_key: parent.unwrap_or_default(), epoch: 0 };
+    Lease { key, state, flags, v2: Some(v2) }
+}
+
+fn rename_to(path: &str) -> Vec<u8> {
+    let (name, mut bytes) = (Utf16Buf::from(path), Vec::new());
+    let q = FileRenameInformation { replace_if_exists: false, root_directory: 0, name: name.as_utf16() };
+    q.encode(&mut bytes).expect("fits");
+    bytes
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_granted() {
+    let l = Leases::new(Capabilities::LEASING | Capabilities::DIRECTORY_LEASING);
+    let how = How { options: CreateOptions::DIRECTORY_FILE, ..How::OPEN_IF };
+    for (wanted, granted) in [
+        (RWH, RH),
+        (RH, RH),
+        (LeaseState::READ_CACHING | LeaseState::WRITE_CACHING, LeaseState::READ_CACHING),
+        (LeaseState::READ_CACHING, LeaseState::READ_CACHING),
+    ] {
+        let (id, got) = l.try_open("d", how, lease(DIR, wanted, None)).await.expect("opened");
+        assert_eq!(got, Some(granted));
+        l.w.close(id).await;
+    }
+    let v1 = Lease { v2: None, ..lease(DIR, RH, None) };
+    assert_eq!(l.try_open("d", how, v1).await.expect("opened").1, None, "version 1 is for files");
+    let l = Leases::new(Capabilities::LEASING);
+    assert_eq!(l.try_open("d", how, lease(DIR, RH, None)).await.expect("opened").1, None, "not negotiated");
+}
+
+/// A change through an open that names the lease as its directory's breaks others only.
+#[tokio::test(start_paused = true)]
+async fn changes_of_entries() {
+    let mut l = Leases::new(Capabilities::LEASING | Capabilities::DIRECTORY_LEASING);
+    let dir = l.lease("d", DIR, NO_DELETE).await;
+    l.w.create("d\\sub", How::MKDIR).await;
+    assert_eq!(l.all_broken().await, [DIR], "a directory is made in it");
+    for (i, (parent, broken)) in
+        [(Some(DIR), vec![]), (Some(OTHER), vec![DIR]), (None, vec![DIR])].into_iter().enumerate()
+    {
+        let path = format!("d\\f{i}");
+        let again = async |l: &Leases| {
+            let id = l.lease("d", DIR, NO_DELETE).await;
+            l.w.close(id).await;
+        };
+        again(&l).await;
+        let f = l.file(&path, How::CREATE, parent).await;
+        assert_eq!(l.all_broken().await, broken, "created, {parent:?}");
+        again(&l).await;
+        let mut size = Vec::new();
+        FileEndOfFileInformation { end_of_file: 7 }.encode(&mut size);
+        assert_eq!(l.w.set(f, FileInfoClass::END_OF_FILE.0, &size).await, NtStatus::SUCCESS);
+        assert_eq!(l.all_broken().await, broken, "its size, {parent:?}");
+        again(&l).await;
+        let (name, mut bytes) = (Utf16Buf::from(format!("d\\g{i}").as_str()), Vec::new());
+        let q = FileLinkInformation { replace_if_exists: false, root_directory: 0, name: name.as_utf16() };
+        q.encode(&mut bytes).expect("fits");
+        assert_eq!(l.w.set(f, FileInfoClass::LINK.0, &bytes).await, NtStatus::SUCCESS);
+        assert_eq!(l.all_broken().await, broken, "another name, {parent:?}");
+        l.w.close(f).await;
+        again(&l).await;
+        let overwrite = How { disposition: CreateDisposition::OVERWRITE, ..How::OPEN };
+        let f = l.file(&path, overwrite, parent).await;
+        assert_eq!(l.all_broken().await, broken, "overwritten, {parent:?}");
+        l.w.close(f).await;
+    }
+    l.w.close(dir).await;
+    l.w.create("d\\last", How::CREATE).await;
+    assert_eq!(l.all_broken().await, [], "the lease has gone");
+}
+
+/// Each of the two directories is judged by itself; of one directory there is one break.
+#[tokio::test(start_paused = true)]
+async fn renames() {
+    let mut l = Leases::new(Capabilities::LEASING | Capabilities::DIRECTORY_LEASING);
+    for (to, parent, broken) in [
+        ("a\\g", Some(DIR), vec![]),
+        ("a\\g", None, vec![DIR]),
+        ("b\\g", Some(DIR), vec![OTHER]),
+        ("b\\g", Some(OTHER), vec![DIR]),
+        ("b\\g", None, vec![DIR, OTHER]),
+    ] {
+        let (a, b) = (l.lease("a", DIR, NO_DELETE).await, l.lease("b", OTHER, NO_DELETE).await);
+        let f = l.file("a\\f", How::CREATE, Some(DIR)).await;
+        l.w.close(f).await;
+        assert_eq!(l.all_broken().await, []);
+        let f = l.file("a\\f", How::OPEN, parent).await;
+        assert_eq!(l.w.set(f, FileInfoClass::RENAME.0, &rename_to(to)).await, NtStatus::SUCCESS);
+        assert_eq!(l.all_broken().await, broken, "{to}, {parent:?}");
+        for id in [a, b, f] {
+            l.w.close(id).await;
+        }
+        let f = l.w.create(to, How { options: CreateOptions::DELETE_ON_CLOSE, ..How::OPEN }).await;
+        l.w.close(f).await;
+    }
+}
+
+/// A removal spares the lease that both who marked the file and who closed it last have named.
+#[tokio::test(start_paused = true)]
+async fn removals() {
+    let mut l = Leases::new(Capabilities::LEASING | Capabilities::DIRECTORY_LEASING);
+    for on_create in [false, true] {
+        for (last, broken) in [(DIR, vec![OTHER]), (OTHER, vec![DIR, OTHER])] {
+            let (a, b) = (l.lease("d", DIR, NO_DELETE).await, l.lease("d", OTHER, NO_DELETE).await);
+            let f = l.w.create("d\\f", How::CREATE).await;
+            l.w.close(f).await;
+            l.all_broken().await;
+            for key in [DIR, OTHER] {
+                let again = l.lease("d", key, NO_DELETE).await;
+                l.w.close(again).await;
+            }
+            let options = if on_create { CreateOptions::DELETE_ON_CLOSE } else { CreateOptions::empty() };
+            // The last to be opened would not come after the mark.
+            let closer = l.file("d\\f", How::OPEN, Some(last)).await;
+            let marker = l.file("d\\f", How { options, ..How::OPEN }, Some(DIR)).await;
+            if !on_create {
+                let mut mark = Vec::new();
+                FileDispositionInformation { delete_pending: true }.encode(&mut mark);
+                assert_eq!(l.w.set(marker, FileInfoClass::DISPOSITION.0, &mark).await, NtStatus::SUCCESS);
+            }
+            assert_eq!(l.all_broken().await, [], "it is still there");
+            l.w.close(marker).await;
+            assert_eq!(l.all_broken().await, [], "it is still there");
+            l.w.close(closer).await;
+            assert_eq!(l.all_broken().await, broken, "{on_create} {last:?}");
+            l.w.close(a).await;
+            l.w.close(b).await;
+        }
+    }
+}
+
+/// A file is moved into a directory that is open for deletion: who keeps the handle for later is asked to close it
+/// (MS-FSA 2.1.5.15.11).
+#[tokio::test(start_paused = true)]
+async fn a_handle_kept_for_later_gives_way_to_a_rename() {
+    let l = Leases::new(Capabilities::LEASING | Capabilities::DIRECTORY_LEASING);
+    let f = l.w.create("f", How::CREATE).await;
+    for closes in [false, true] {
+        let dir = l.lease("d", DIR, AccessMask::DELETE).await;
+        let to = rename_to("d\\f");
+        let rename = l.w.set(f, FileInfoClass::RENAME.0, &to);
+        let answer = async {
+            let b = loop {
+                match l.broken() {
+                    Some(b) => break b,
+                    None => tokio::task::yield_now().await,
+                }
+            };
+            assert_eq!((b.lease_key, b.new_lease_state), (DIR, LeaseState::READ_CACHING));
+            if closes { l.w.close(dir).await } else { l.acknowledge(b).await }
+        };
+        let (status, ()) = tokio::join!(rename, answer);
+        if closes {
+            assert_eq!(status, NtStatus::SUCCESS);
+        } else {
+            assert_eq!(status, NtStatus::SHARING_VIOLATION, "it stays open");
+            l.w.close(dir).await;
+        }
+    }
+}
+
+/// A directory that is renamed keeps its lease, under its new name.
+#[tokio::test(start_paused = true)]
+async fn of_a_directory_that_is_renamed() {
+    let l = Leases::new(Capabilities::LEASING | Capabilities::DIRECTORY_LEASING);
+    let dir = l.lease("d", DIR, ALL).await;
+    assert_eq!(l.w.set(dir, FileInfoClass::RENAME.0, &rename_to("e")).await, NtStatus::SUCCESS);
+    l.w.create("e\\f", How::CREATE).await;
+    assert_eq!(l.all_broken().await, [DIR]);
+}
