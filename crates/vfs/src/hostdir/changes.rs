@@ -1,9 +1,10 @@
 //! Watching directories for changes, whatever program makes them: inotify, one instance and one thread for each tree.
 //!
 //! The thread starts with the first watch and ends with the last: users may have few inotify instances
-//! (`fs.inotify.max_user_instances`). It owns all state; others send it [`Command`]s. A watch of a whole tree is one inotify watch for each directory in it, at most [`WATCHES_MAX`] for all watches of the tree:
-//! directories past that are not seen. Directories that come later are added when their creation is read. Symbolic links
-//! are not followed. On file systems that other machines change (NFS, …) only this machine's changes are seen.
+//! (`fs.inotify.max_user_instances`). It owns all state; others send it [`Command`]s. A watch of a whole
+//! tree is one inotify watch for each directory in it, at most [`WATCHES_MAX`] for all watches of the tree: directories
+//! past that are not seen. Directories that come later are added when their creation is read. Symbolic links are not
+//! followed. On file systems that other machines change (NFS, …) only this machine's changes are seen.
 
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
@@ -127,8 +128,18 @@ impl Drop for Guard {
 }
 
 impl Mailbox {
+    /// A watch that ends before it has begun leaves nothing: what waits here is no more than what is watched.
     fn send(&self, command: Command) {
-        self.commands.lock().push(command);
+        let mut commands = self.commands.lock();
+        if let Command::Remove { id } = command
+            && let Some(at) =
+                commands.iter().position(|c| matches!(c, Command::Add { id: i, .. } if *i == id))
+        {
+            commands.remove(at);
+            return;
+        }
+        commands.push(command);
+        drop(commands);
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
     }
 

@@ -9,6 +9,7 @@ use rustix::io::{self, Errno};
 
 use super::place::{Entry, Place, join, last, lstatx};
 use super::streams::store::{Doomed, refuse};
+use super::visible::TEMPORARY;
 use super::{Tree, device, fresh, node, visible};
 use crate::{FileKey, Kind, VfsError, VfsPath, VfsResult};
 
@@ -235,7 +236,7 @@ pub(super) fn link_to_new(file: &OwnedFd, place: &Place, name: &str) -> io::Resu
 fn link_beside(file: &OwnedFd, stat: &Statx, place: &Place) -> VfsResult<String> {
     let mut left = 0;
     loop {
-        let name = format!(".causeway-link-{:016x}-{:016x}-{left}", stat.stx_ino, place.stat.stx_ino);
+        let name = format!("{TEMPORARY}link-{:016x}-{:016x}-{left}", stat.stx_ino, place.stat.stx_ino);
         match link_to_new(file, place, &name) {
             Ok(()) => return Ok(name),
             // Left by a server that was killed between two steps: then it is another name of this very file.

@@ -3,6 +3,7 @@
 use std::os::unix::fs::symlink;
 
 use super::*;
+use crate::hostdir::visible::TEMPORARY;
 
 /// `file` with "data", and links to it, directly and by another link.
 fn linked() -> (tempfile::TempDir, Arc<HostDir>) {
@@ -73,7 +74,7 @@ async fn names_left_by_a_crash() {
     let (c, at) = (Ctx::default(), |name: &str| dir.path().join(name));
     std::fs::write(at("old"), "old").expect("room");
     let number = |name: &str| std::fs::metadata(at(name)).expect("there").ino();
-    let beside = |n| format!(".causeway-link-{:016x}-{:016x}-{n}", number("file"), number("."));
+    let beside = |n| format!("{TEMPORARY}link-{:016x}-{:016x}-{n}", number("file"), number("."));
     std::fs::write(at(&beside(0)), "somebody's").expect("room");
     std::fs::hard_link(at("file"), at(&beside(1))).expect("a name");
     let id = existing(&*vfs, "file").await.node.id();
