@@ -1,5 +1,6 @@
 """What `make bench` measures: `smbd` is Causeway beside Samba's smbd, `limit` Causeway beside the fabric without SMB,
-`unbuffered` unbuffered I/O beside fio on the same file, `pool` spaces beside fio on the raw disks, which `devices` makes, `document` writes the results into docs/performance.md. scripts/bench is the command."""
+`names` operations on names beside smbd, `unbuffered` unbuffered I/O beside fio on the same file, `pool` spaces beside fio on the
+raw disks, which `devices` makes, `document` writes the results into docs/performance.md. scripts/bench is the command."""
 
 import os
 import statistics

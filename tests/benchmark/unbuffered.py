@@ -51,7 +51,7 @@ def measure(place, *, rows, runs, seconds):
     """Runs all and prints a table; {row: {medians, runs, iops_ratio, cpu_ratio, met}}."""
     everything = {}
     with tempfile.TemporaryDirectory(dir=place) as folder:
-        server = DiskServer(Path(folder) / "unbuffered").start()
+        server = DiskServer(Path(folder) / "unbuffered", signing="enabled").start()
         file = server.path() / "data"
         try:
             with open(file, "wb") as f:

@@ -1,0 +1,41 @@
+// Package procs reads what processes have cost.
+package procs
+
+import (
+	"os"
+	"strconv"
+	"strings"
+)
+
+// CPU is the processor time, in seconds, of the process root and all processes that descend from it (smbd forks one for each
+// client).
+func CPU(root int) float64 {
+	entries, _ := os.ReadDir("/proc")
+	parent, cpu := map[int]int{}, map[int]float64{}
+	for _, entry := range entries {
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil {
+			continue
+		}
+		stat, err := os.ReadFile("/proc/" + entry.Name() + "/stat")
+		if err != nil {
+			continue
+		}
+		text := string(stat)
+		fields := strings.Fields(text[strings.LastIndex(text, ")")+2:])
+		parent[pid], _ = strconv.Atoi(fields[1])
+		user, _ := strconv.Atoi(fields[11])
+		system, _ := strconv.Atoi(fields[12])
+		cpu[pid] = float64(user+system) / 100
+	}
+	total := 0.0
+	for pid := range cpu {
+		for p := pid; p > 1; p = parent[p] {
+			if p == root {
+				total += cpu[pid]
+				break
+			}
+		}
+	}
+	return total
+}
