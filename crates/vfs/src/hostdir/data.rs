@@ -314,6 +314,10 @@ impl Node for HostNode {
     }
 
     fn security(&self, _: &Ctx) -> Io<VfsResult<Option<Vec<u8>>>> {
+        // Read with the inode, and kept with it.
+        if self.open.shared.device.local {
+            return Io::Done(stored::security(&self.open.fd, &self.open.shared.device));
+        }
         self.run(|open| stored::security(&open.fd, &open.shared.device))
     }
 

@@ -14,7 +14,8 @@
 //! [`volume`]. Named streams: [`streams`].
 //!
 //! **I/O model.** What cannot block is done at once: reads of cached data (`RWF_NOWAIT`), everything on a memory file
-//! system, metadata of an open file that is already loaded. Reads that miss the cache, unbuffered I/O, write-through and
+//! system, metadata of an open file that is already loaded, opens that need no right to write of names that the kernel
+//! knows (`RESOLVE_CACHED`). Reads that miss the cache, unbuffered I/O, write-through and
 //! syncs are [`job`]s, which go through the io_uring of the runtime ([`ring`]). The rest goes to a small pool of
 //! threads, and so do jobs where there is no io_uring. Buffered writes to one file go through one line of the pool,
 //! because the kernel would serialise them anyway; where the file system takes `RWF_NOWAIT` writes (XFS, Btrfs) they are
@@ -23,7 +24,8 @@
 //!
 //! **Unbuffered I/O** ([`env::IoFlags::unbuffered`]) goes past the page cache where it can: see [`unbuffered`].
 //!
-//! **Where a caller may wait for a disk all the same.** A large cached read is answered with a descriptor. Pages that
+//! **Where a caller may wait for a disk all the same.** Extended attributes of a local file that do not fit into its inode
+//! lie in a block of their own, which may have left memory before the inode has. A large cached read is answered with a descriptor. Pages that
 //! are evicted before they are sent are read by the sender, at most the bytes of that read; and when the file is closed
 //! before they are sent, the sender closes the descriptor.
 //!
@@ -75,8 +77,8 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::pool::Pool;
 use crate::{
-    FileKey, OpenRequest, Opened, ReportChange, Space, Vfs, VfsError, VfsPath, VfsResult, VolumeInfo,
-    WatchGuard,
+    FileKey, OpenMode, OpenRequest, Opened, ReportChange, Space, Vfs, VfsError, VfsPath, VfsResult,
+    VolumeInfo, WatchGuard,
 };
 use changes::Changes;
 use device::Device;
@@ -229,7 +231,12 @@ impl Vfs for HostDir {
             let open = Arc::clone(&tree);
             tree.pool.run_slow(move || open.open(&again, true))
         };
-        match self.run(move |tree| tree.open(&request, false)) {
+        let looks = request.mode == OpenMode::Open && !request.rights.write && request.stream.is_none();
+        let opened = match looks && self.tree.is_known(&request.path) {
+            true => Io::Done(self.tree.open(&request, false)),
+            false => self.run(move |tree| tree.open(&request, false)),
+        };
+        match opened {
             Io::Done(Err(VfsError::Busy)) => Io::Pending(patiently()),
             Io::Done(done) => Io::Done(done),
             Io::Pending(first) => Io::pending(async move {

@@ -49,6 +49,21 @@ impl Tree {
         node::statx(&self.at(disk, OFlags::PATH, Mode::empty())?)
     }
 
+    /// Whether the kernel knows what `path` means without asking a disk, and has its metadata: opening it to read does not
+    /// wait then. False when in doubt.
+    pub(super) fn is_known(&self, path: &VfsPath) -> bool {
+        let Ok(mut disk) = Self::disk_path(path.components()) else { return false };
+        if disk.is_empty() {
+            disk.push('.');
+        }
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let Ok(fd) = openat2(&self.root, &disk, flags, Mode::empty(), BENEATH | ResolveFlags::CACHED) else {
+            return false;
+        };
+        let stat = node::statx(&fd);
+        stat.is_ok_and(|s| self.known_device(device::number(&s)).is_some_and(|d| d.local))
+    }
+
     /// The path on the disk when all names are taken as they are.
     pub(super) fn disk_path(parts: &[String]) -> VfsResult<String> {
         let mut disk = String::with_capacity(parts.iter().map(|p| p.len() + 1).sum());
