@@ -10,7 +10,6 @@ from harness.guest import QEMU, UML
 from test_kernel import place  # noqa: F401 - a fixture
 
 pytestmark = pytest.mark.skipif(guest.why_not() is not None, reason=str(guest.why_not()))
-UNIX_SIDS = pytest.mark.skip(reason="the server takes no owner of S-1-5-88 yet: creating a file fails with EIO")
 POSIX = pytest.mark.skip(reason="the server has no POSIX extensions yet")
 
 # Files and folders are created with the option alone, then changed; a new mount sees the same.
@@ -50,7 +49,6 @@ CASES = {
 }
 
 
-@UNIX_SIDS
 @pytest.mark.parametrize("kernel", [UML, QEMU], ids=["um", "qemu"])
 @pytest.mark.parametrize("case", CASES)
 def test_unix_sids(place, case, kernel):  # noqa: F811
