@@ -34,7 +34,7 @@ pub use arena::Data;
 pub use error::VfsError;
 pub use hostdir::{HostDir, HostDirOptions};
 pub use identity::{FileKey, StreamKey, serial};
-pub use path::{PathError, VfsPath};
+pub use path::{PathError, VfsPath, posix_name};
 pub use ram::{LEND_MIN, RamFs, RamOptions};
 pub use short::{is_short, short_name};
 pub use stream::{StreamName, StreamPart};
@@ -62,11 +62,12 @@ pub trait Vfs: Send + Sync + 'static {
     /// Free and total space, in bytes.
     fn space(&self, c: &Ctx) -> Io<VfsResult<Space>>;
 
-    /// Opens or creates. Names match without regard to case where [`VolumeInfo::case_sensitive`] is false; the path
-    /// that comes back is the one stored. Never truncates: the server does that after its share-mode check.
+    /// Opens or creates. Names match without regard to case where [`VolumeInfo::case_sensitive`] is false, unless the
+    /// path is exact ([`VfsPath::is_exact`]); the path that comes back is the one stored. Never truncates: the server does that after its share-mode check.
     ///
     /// # Errors
-    /// `NotFound` (last component, or the stream), `Unsupported` for a stream where there are none, `PathNotFound` (an
+    /// `NotFound` (last component, or the stream), `AccessDenied` for an exact name that a backend cannot keep beside one
+    /// that differs in case only, `Unsupported` for a stream where there are none, `PathNotFound` (an
     /// earlier one), `Exists`, `IsDirectory`, `NotDirectory`, …
     fn open(&self, c: &Ctx, request: OpenRequest) -> Io<VfsResult<Opened>>;
 
@@ -77,7 +78,7 @@ pub trait Vfs: Send + Sync + 'static {
     fn remove(&self, c: &Ctx, path: &VfsPath, id: FileKey) -> Io<VfsResult<()>>;
 
     /// Renames `from` (the file `id`) to `to`, replacing a file there if `replace`. A change of case only is a
-    /// rename.
+    /// rename. If `to` is exact, a file there whose name differs in case stays.
     ///
     /// # Errors
     /// `Stale`, `Exists`, `PathNotFound`, `NotEmpty` or `IsDirectory` for what cannot be replaced, …

@@ -3,17 +3,22 @@
 //! Invariant: a [`VfsPath`] has no empty, `.` or `..` component and no separator, NUL or control character inside a
 //! component, so joining it to a root cannot leave the root by its text.
 
+use std::borrow::Cow;
+use std::cmp::Ordering;
 use std::fmt;
-use std::hash::Hasher;
+use std::hash::{Hash, Hasher};
 
 use thiserror::Error;
 
 use crate::fold::{fold, fold_char};
+use crate::hostdir::visible;
 
-/// A path relative to a share's root, as validated components; the root itself has none.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+/// A path relative to a share's root, as validated components; the root itself has none. Whether it is exact
+/// ([`VfsPath::parse_posix`]) plays no part in comparisons.
+#[derive(Clone, Debug, Default)]
 pub struct VfsPath {
     parts: Vec<String>,
+    exact: bool,
 }
 
 /// Why a text is no path.
@@ -63,13 +68,44 @@ impl VfsPath {
             check_name(part)?;
             parts.push(part.to_owned());
         }
-        Ok(VfsPath { parts })
+        Ok(VfsPath { parts, exact: false })
+    }
+
+    /// Parses a path as a client with POSIX extensions sends it: characters that Windows forbids may stand in names, and
+    /// are kept as the characters that stand for them on the other opens ([`posix_name`]). The path is exact: names that
+    /// differ in case only are different names.
+    ///
+    /// # Errors
+    /// See [`PathError`].
+    pub fn parse_posix(text: &str) -> Result<VfsPath, PathError> {
+        if text.encode_utf16().count() > PATH_MAX {
+            return Err(PathError::TooLong);
+        }
+        let mut parts = Vec::new();
+        if !text.is_empty() {
+            let text = text.strip_suffix(['\\', '/']).unwrap_or(text);
+            for part in text.split(['\\', '/']) {
+                let shown = match part {
+                    "" | "." | ".." => return Err(PathError::Component),
+                    _ if part.contains('\0') => return Err(PathError::Character),
+                    part => visible::shown_always(part),
+                };
+                check_name(&shown)?;
+                parts.push(shown.into_owned());
+            }
+        }
+        Ok(VfsPath { parts, exact: true })
     }
 
     /// A path of names that a backend has checked.
     pub(crate) fn from_parts(parts: Vec<String>) -> VfsPath {
         debug_assert!(parts.iter().all(|p| check_name(p).is_ok()));
-        VfsPath { parts }
+        VfsPath { parts, exact: false }
+    }
+
+    /// Whether its names match to the letter only.
+    pub fn is_exact(&self) -> bool {
+        self.exact
     }
 
     /// The path one deeper.
@@ -80,7 +116,7 @@ impl VfsPath {
         check_name(name)?;
         let mut parts = self.parts.clone();
         parts.push(name.to_owned());
-        Ok(VfsPath { parts })
+        Ok(VfsPath { parts, exact: self.exact })
     }
 
     /// Whether it is the root.
@@ -101,7 +137,7 @@ impl VfsPath {
     /// The path above; `None` for the root.
     pub fn parent(&self) -> Option<VfsPath> {
         let (_, above) = self.parts.split_last()?;
-        Some(VfsPath { parts: above.to_vec() })
+        Some(VfsPath { parts: above.to_vec(), exact: self.exact })
     }
 
     /// Hashes the path without regard to case: paths that differ in case only have one hash.
@@ -128,7 +164,42 @@ impl VfsPath {
     /// `self` with its beginning `from` replaced by `to`, when it lies under `from`.
     pub fn rebased(&self, from: &VfsPath, to: &VfsPath) -> Option<VfsPath> {
         let rest = self.parts.strip_prefix(from.parts.as_slice())?;
-        Some(VfsPath { parts: to.parts.iter().chain(rest).cloned().collect() })
+        Some(VfsPath { parts: to.parts.iter().chain(rest).cloned().collect(), exact: self.exact })
+    }
+}
+
+impl PartialEq for VfsPath {
+    fn eq(&self, other: &VfsPath) -> bool {
+        self.parts == other.parts
+    }
+}
+
+impl Eq for VfsPath {}
+
+impl Hash for VfsPath {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.parts.hash(state);
+    }
+}
+
+impl PartialOrd for VfsPath {
+    fn partial_cmp(&self, other: &VfsPath) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for VfsPath {
+    fn cmp(&self, other: &VfsPath) -> Ordering {
+        self.parts.cmp(&other.parts)
+    }
+}
+
+/// A name as a client with POSIX extensions sees it: with the characters that Windows forbids, apart from the backslash,
+/// which separates names for these clients too.
+pub fn posix_name(shown: &str) -> Cow<'_, str> {
+    match visible::stored(shown) {
+        Cow::Owned(name) if name.contains('\\') => Cow::Owned(name.replace('\\', "\u{f026}")),
+        name => name,
     }
 }
 
@@ -181,6 +252,24 @@ mod tests {
         }
         assert_eq!(VfsPath::parse("a:b"), Err(PathError::Stream));
         assert!(VfsPath::parse(&"x".repeat(256)).is_err());
+    }
+
+    #[test]
+    fn posix_names() {
+        let parse = |text: &str| VfsPath::parse_posix(text).map(|p| p.to_string());
+        assert_eq!(parse("a:b\\c*?.").as_deref(), Ok("a\u{f022}b\\c\u{f021}\u{f025}\u{f029}"));
+        // Sent with the characters that stand for them, they mean the same.
+        assert_eq!(parse("a\u{f022}b"), parse("a:b"));
+        assert_eq!(posix_name("c\u{f021}\u{f025}\u{f029}"), "c*?.");
+        assert_eq!(posix_name("back\u{f026}slash"), "back\u{f026}slash");
+        for bad in ["..", "a\\..\\b", ".", "\\a", "a\\\\b", "a\0b"] {
+            assert!(parse(bad).is_err(), "{bad:?}");
+        }
+        assert!(parse(&":".repeat(256)).is_err());
+        let exact = VfsPath::parse_posix("a\\b").expect("legal");
+        let plain = VfsPath::parse("a\\b").expect("legal");
+        assert!(exact.is_exact() && exact.parent().expect("has one").is_exact() && !plain.is_exact());
+        assert_eq!(exact, plain, "how a path is meant plays no part in comparisons");
     }
 
     #[test]

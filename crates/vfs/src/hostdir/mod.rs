@@ -62,7 +62,7 @@ mod stored;
 mod streams;
 mod transfer;
 mod unbuffered;
-mod visible;
+pub(crate) mod visible;
 mod volume;
 
 use std::collections::HashMap;

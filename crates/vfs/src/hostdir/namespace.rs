@@ -77,7 +77,7 @@ impl Tree {
         }
         let name = &*visible::stored(name);
         let within = same(&from.place.stat, &place.stat);
-        match self.taken(&place, name)? {
+        match self.taken(&place, name, to.is_exact())? {
             Some(there) if within && there == from.name && there == name => return Ok(()),
             Some(there) if within && there == from.name => {} // a change of case only
             Some(there) => {
@@ -122,7 +122,7 @@ impl Tree {
         }
         let file = self.file_of(&from)?;
         let name = &*visible::stored(name);
-        let Some(there) = self.taken(&place, name)? else {
+        let Some(there) = self.taken(&place, name, to.is_exact())? else {
             return Ok(link_to_new(&file, &place, name)?);
         };
         self.give_way(&from, &place, &there, replace)?;
@@ -149,10 +149,11 @@ impl Tree {
         Ok(device.and_then(|device| Doomed::of(&device, &place.fd, name, &stat)))
     }
 
-    /// The name in `place` that `name` (as on the disk) would meet.
-    fn taken(&self, place: &Place, name: &str) -> VfsResult<Option<String>> {
+    /// The name in `place` that `name` (as on the disk) would meet; with `exact`, only itself.
+    fn taken(&self, place: &Place, name: &str, exact: bool) -> VfsResult<Option<String>> {
         match lstatx(&place.fd, name) {
             Ok(_) => Ok(Some(name.to_owned())),
+            Err(Errno::NOENT) if exact => Ok(None),
             Err(Errno::NOENT) => {
                 let shown = visible::shown(name.as_bytes()).ok_or(VfsError::InvalidName)?;
                 self.find(place, &shown)

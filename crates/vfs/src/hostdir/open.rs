@@ -44,10 +44,11 @@ impl Tree {
         match (self.peek(&disk), parts.split_last()) {
             (Ok(stat), _) => self.open_existing(&disk, r.path.clone(), &stat, r, patient),
             (Err(Errno::NOENT | Errno::NOTDIR), Some((name, above))) => {
-                let place = self.directory(above)?;
+                let place = self.directory_for(&r.path, above)?;
                 // Nobody may add a name that differs in case only between our look and our change.
                 let _changing = (r.mode != OpenMode::Open).then(|| self.changing(&place.stat).lock());
-                match self.find(&place, name)? {
+                let found = if r.path.is_exact() { None } else { self.find(&place, name)? };
+                match found {
                     Some(found) => self.open_found(place, &found, r, patient),
                     None if r.mode == OpenMode::Open => Err(VfsError::NotFound),
                     None => self.create(place, name, r),

@@ -105,6 +105,15 @@ impl Tree {
         Ok(place)
     }
 
+    /// The directory `above`, the beginning of `path`: exactly that if the path is exact.
+    ///
+    /// # Errors
+    /// As [`Tree::directory`].
+    pub(super) fn directory_for(&self, path: &VfsPath, above: &[String]) -> VfsResult<Place> {
+        let place = self.directory(above)?;
+        if path.is_exact() && place.path != above { Err(VfsError::PathNotFound) } else { Ok(place) }
+    }
+
     fn place(&self, disk: String, path: Vec<String>) -> io::Result<Place> {
         let fd = self.at(&disk, OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
         let stat = node::statx(&fd)?;
@@ -130,7 +139,7 @@ impl Tree {
         if visible::is_temporary(&visible::stored(name)) {
             return Err(VfsError::AccessDenied);
         }
-        Ok((self.directory(above)?, name))
+        Ok((self.directory_for(path, above)?, name))
     }
 
     /// The entry that clients call `name` in `place`.

@@ -25,12 +25,12 @@ const SHOWN_MAX: usize = 255;
 pub(super) const TEMPORARY: &str = ".causeway-new-";
 
 /// Whether a name on the disk is one that no client sees or gives.
-pub(super) fn is_temporary(disk: &str) -> bool {
+pub(crate) fn is_temporary(disk: &str) -> bool {
     disk.starts_with(TEMPORARY)
 }
 
 /// A name as clients see it; `None` if they cannot.
-pub(super) fn shown(disk: &[u8]) -> Option<Cow<'_, str>> {
+pub(crate) fn shown(disk: &[u8]) -> Option<Cow<'_, str>> {
     let name = std::str::from_utf8(disk).ok()?;
     if is_temporary(name) {
         return None;
@@ -38,16 +38,21 @@ pub(super) fn shown(disk: &[u8]) -> Option<Cow<'_, str>> {
     if name.len() > SHOWN_MAX && name.encode_utf16().count() > SHOWN_MAX {
         return None;
     }
+    Some(shown_always(name))
+}
+
+/// A name as clients see it, whatever it is.
+pub(crate) fn shown_always(name: &str) -> Cow<'_, str> {
     let special = |b: u8| b < 0x20 || matches!(b, b'"' | b'*' | b':' | b'<' | b'>' | b'?' | b'\\' | b'|');
-    if !disk.iter().copied().any(special) && !name.ends_with([' ', '.']) {
-        return Some(Cow::Borrowed(name));
+    if !name.bytes().any(special) && !name.ends_with([' ', '.']) {
+        return Cow::Borrowed(name);
     }
     let last = name.char_indices().next_back().map(|(i, _)| i);
-    Some(name.char_indices().map(|(i, c)| show(c, Some(i) == last)).collect())
+    name.char_indices().map(|(i, c)| show(c, Some(i) == last)).collect()
 }
 
 /// The name on the disk for one that a client gave.
-pub(super) fn stored(shown: &str) -> Cow<'_, str> {
+pub(crate) fn stored(shown: &str) -> Cow<'_, str> {
     // U+F0xx begins with 0xEF in UTF-8.
     if !shown.as_bytes().contains(&0xEF) {
         return Cow::Borrowed(shown);

@@ -154,11 +154,11 @@ impl Vfs for RamFs {
 
 impl Tree {
     /// The directory `parts`, and the names on the way as stored.
-    fn walk(&self, parts: &[String]) -> VfsResult<(Arc<Inode>, Vec<String>)> {
+    fn walk(&self, parts: &[String], exact: bool) -> VfsResult<(Arc<Inode>, Vec<String>)> {
         let (mut at, mut path) = (Arc::clone(&self.root), Vec::with_capacity(parts.len() + 1));
         for part in parts {
             let child = at.child(&fold(part)).ok_or(VfsError::PathNotFound)?;
-            if child.inode.kind != Kind::Directory {
+            if child.inode.kind != Kind::Directory || (exact && child.name != *part) {
                 return Err(VfsError::PathNotFound);
             }
             path.push(child.name);
@@ -170,7 +170,7 @@ impl Tree {
     /// The directory that holds the last name of `path`, that name, and the path of the directory.
     fn above<'a>(&self, path: &'a VfsPath) -> VfsResult<(Arc<Inode>, &'a str, Vec<String>)> {
         let (name, above) = path.components().split_last().ok_or(VfsError::AccessDenied)?;
-        let (directory, path) = self.walk(above)?;
+        let (directory, path) = self.walk(above, path.is_exact())?;
         Ok((directory, name, path))
     }
 
@@ -226,6 +226,10 @@ impl Tree {
         }
         let (directory, name, mut path) = self.above(&r.path)?;
         match directory.child(&fold(name)) {
+            // Names that differ in case only are one here.
+            Some(child) if r.path.is_exact() && child.name != *name => {
+                Err(if r.mode == OpenMode::Open { VfsError::NotFound } else { VfsError::AccessDenied })
+            }
             Some(child) => {
                 path.push(child.name);
                 allow(&child.inode, r)?;
@@ -287,6 +291,7 @@ impl Tree {
         let same_entry = source.id == target.id && fold(old) == fold(new);
         let there = target.child(&fold(new)).filter(|_| !same_entry);
         if let Some(there) = &there {
+            exactly(there, to)?;
             give_way(there, child.inode.kind, replace)?;
         }
         let (before, after) = (name_cost(&child.name), name_cost(new));
@@ -308,6 +313,7 @@ impl Tree {
         }
         let there = target.child(&fold(new));
         if let Some(there) = &there {
+            exactly(there, to)?;
             give_way(there, child.inode.kind, replace)?;
         }
         self.store.charge(name_cost(new))?;
@@ -353,6 +359,12 @@ fn allow(inode: &Inode, r: &OpenRequest) -> VfsResult<()> {
         (_, Some(Kind::Directory), Kind::File) => Err(VfsError::NotDirectory),
         _ => Ok(()),
     }
+}
+
+/// Whether `there` is what `to` means; an exact name cannot be kept beside one that differs in case only.
+fn exactly(there: &Child, to: &VfsPath) -> VfsResult<()> {
+    let other = to.is_exact() && to.name() != Some(&*there.name);
+    if other { Err(VfsError::AccessDenied) } else { Ok(()) }
 }
 
 /// Whether `there` may be replaced by a `kind`: not without leave, and never a directory, nor by one.

@@ -26,6 +26,33 @@ async fn names_that_windows_cannot_have() {
     assert_eq!(root.node.is_empty(&c).wait().await, Ok(false), "it could not be removed");
 }
 
+/// Exact paths: names that differ in case only are two, and those of other opens find the one that is written so.
+#[tokio::test]
+async fn exact_names() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (vfs, c) = (tree(dir.path()), Ctx::default());
+    let exact = |text: &str, mode| {
+        let path = VfsPath::parse_posix(text).expect("legal");
+        vfs.open(&c, OpenRequest { path, ..request("", mode, None) }).wait()
+    };
+    let error = |opened: VfsResult<Opened>| opened.err();
+    for name in ["Case", "case", "a:b"] {
+        assert!(exact(name, OpenMode::Create).await.expect("free").created, "{name}");
+        assert_eq!(error(exact(name, OpenMode::Create).await), Some(VfsError::Exists));
+    }
+    assert_eq!(listed(&*vfs, "").await, ["Case", "a\u{f022}b", "case"]);
+    assert_eq!(error(exact("CASE", OpenMode::Open).await), Some(VfsError::NotFound));
+    assert_eq!(existing(&*vfs, "case").await.path.name(), Some("case"));
+    assert_eq!(existing(&*vfs, "CASE").await.path.name(), Some("Case"));
+    std::fs::create_dir(dir.path().join("Folder")).expect("room");
+    assert_eq!(error(exact("folder\\x", OpenMode::Create).await), Some(VfsError::PathNotFound));
+    // A rename meets the exact name only.
+    let from = existing(&*vfs, "a\u{f022}b").await;
+    let (old, new) = (from.path.clone(), VfsPath::parse_posix("CASE").expect("legal"));
+    vfs.rename(&c, &old, from.node.id(), &new, true).wait().await.expect("free");
+    assert_eq!(listed(&*vfs, "").await, ["CASE", "Case", "Folder", "case"]);
+}
+
 /// A file is found by its short name, unless it shares that with another.
 #[tokio::test]
 async fn short_names() {
