@@ -258,6 +258,8 @@ pub enum NegotiateContext<'a> {
     RdmaTransform(IdList<'a, RdmaTransform>),
     /// 2.2.3.1.7.
     Signing(IdList<'a, SigningAlgorithm>),
+    /// Versions of the POSIX extensions, 16 bytes each (not MS-SMB2).
+    Posix(&'a [u8]),
     /// To be ignored.
     Unknown(RawNegotiateContext<'a>),
 }
@@ -298,6 +300,7 @@ impl<'a> RawNegotiateContext<'a> {
                 let count = r.get()?;
                 NegotiateContext::Signing(IdList::take(&mut r, count)?)
             }
+            NegotiateContextType::POSIX_EXTENSIONS => NegotiateContext::Posix(self.data),
             _ => NegotiateContext::Unknown(self),
         })
     }
@@ -405,6 +408,14 @@ impl NegotiateContextsBuf {
         self.ids(NegotiateContextType::SIGNING_CAPABILITIES, algorithms, &[])
     }
 
+    /// POSIX extensions of the one version that there is.
+    ///
+    /// # Errors
+    /// None in practice.
+    pub fn posix(&mut self) -> Result<&mut Self, WireError> {
+        self.push(NegotiateContextType::POSIX_EXTENSIONS, super::create::name::POSIX)
+    }
+
     /// A count, fixed bytes behind it, then identifiers.
     fn ids<T: Field>(
         &mut self,
@@ -417,5 +428,25 @@ impl NegotiateContextsBuf {
         data.extend_from_slice(between);
         ids.iter().for_each(|x| x.put(&mut data));
         self.push(context_type, &data)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What Linux sends for POSIX extensions: the type, 16 bytes of data, the version.
+    #[test]
+    fn posix_golden() {
+        let mut buf = NegotiateContextsBuf::new();
+        buf.posix().expect("short");
+        let golden = [
+            0x00, 0x01, 0x10, 0x00, 0, 0, 0, 0, //
+            0x93, 0xAD, 0x25, 0x50, 0x9C, 0xB4, 0x11, 0xE7, 0xB4, 0x23, 0x83, 0xDE, 0x96, 0x8B, 0xCD, 0x7C,
+        ];
+        let contexts = buf.as_contexts();
+        assert_eq!(contexts.as_bytes(), golden);
+        let found: Vec<_> = contexts.iter().collect();
+        assert_eq!(found, [Ok(NegotiateContext::Posix(&golden[8..]))]);
     }
 }

@@ -125,7 +125,7 @@ pub fn negotiate_contexts(bytes: &[u8]) {
             NegotiateContext::Signing(list) => assert_eq!(list.iter().len(), list.len()),
             NegotiateContext::RdmaTransform(list) => assert_eq!(list.iter().len(), list.len()),
             NegotiateContext::NetName(name) => drop(name.to_string()),
-            NegotiateContext::Transport(_) | NegotiateContext::Unknown(_) => {}
+            NegotiateContext::Transport(_) | NegotiateContext::Posix(_) | NegotiateContext::Unknown(_) => {}
         }
     }
 }
