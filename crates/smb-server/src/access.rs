@@ -21,6 +21,7 @@ use vfs::{EntrySecurity, Kind, Node, Opened, Posix, Stat, VfsError, VfsResult};
 
 pub(crate) mod nfs;
 pub(crate) mod posix;
+pub(crate) mod unix;
 
 use crate::identity::User;
 use crate::request::Request;
@@ -101,6 +102,11 @@ pub(crate) fn shows(r: &Request, security: EntrySecurity, stat: &Stat) -> bool {
     let Ok(stored) = stored(security) else { return false };
     let descriptor = stored.or_else(|| computed(stat, &*r.server.users));
     maximal(&r.session.user, descriptor.as_deref()).contains(SEEN_WITH)
+}
+
+/// The descriptor of an entry of a directory; that of one that cannot be looked at lets nobody in.
+pub(crate) fn of_entry(r: &Request, security: EntrySecurity, stat: &Stat) -> Option<Vec<u8>> {
+    stored(security).unwrap_or_else(|_| Some(Vec::new())).or_else(|| computed(stat, &*r.server.users))
 }
 
 /// The rights to read data, attributes and extended attributes, all of which are needed to see an entry.

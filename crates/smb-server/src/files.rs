@@ -14,7 +14,7 @@
 //! Invariants:
 //! 1. A state is in the table exactly while it has members, or its removal, that of one of its streams, or a rename onto it
 //!    is running.
-//! 2. `delete_pending` is never cleared once `removing` is set, and nobody joins then.
+//! 2. `delete_pending` is not cleared before `removing` is, when the removal has ended, and no open joins until then.
 //! 3. Locks are held and waited for by members only, once [`FileTable::leave`] has returned; a list of members may be
 //!    locked when the table of locks is, not the other way round.
 
@@ -83,7 +83,8 @@ struct State {
     /// The name that is to be removed with the last open: that of the open which said so, whatever name the last one
     /// knows the file by.
     delete_pending: Option<Removal>,
-    /// As `delete_pending`, once the last open has gone and the name is being removed.
+    /// As `delete_pending`, once the last open has gone and the name is being removed. Opens with POSIX extensions may
+    /// be left.
     removing: Option<Removal>,
     /// Nobody has it open, and a rename is about to replace it.
     claimed: bool,
@@ -132,6 +133,8 @@ pub(crate) struct Member {
     pub(crate) holder: Option<HolderId>,
     /// The lease on its directory that what happens through it does not break.
     pub(crate) parent_lease: Option<LeaseKey>,
+    /// Opened with POSIX extensions: it does not keep a file's name from being removed or replaced.
+    pub(crate) posix: bool,
     pub(crate) share: Arc<Share>,
     pub(crate) path: VfsPath,
     /// Opened with FILE_DELETE_ON_CLOSE, or told so later.
@@ -167,6 +170,7 @@ pub(crate) struct Joined {
     pub(crate) stream: Arc<StreamState>,
     pub(crate) caching: Option<(HolderId, Held)>,
     pub(crate) parent_lease: Option<LeaseKey>,
+    pub(crate) posix: bool,
 }
 
 /// A name that is to be removed with the last open.
@@ -273,10 +277,10 @@ impl FileTable {
         entry.stream.with_locks(|t| t.restore(member.open, locks));
         entry.show();
         let stream = Arc::clone(&entry.stream);
-        let parent_lease = member.parent_lease;
+        let (parent_lease, posix) = (member.parent_lease, member.posix);
         state.members.push(member);
         drop(state);
-        Joined { file, stream, caching: held, parent_lease }
+        Joined { file, stream, caching: held, parent_lease, posix }
     }
 
     /// Takes an open out of its file, with its locks (MS-FSA 2.1.5.4). When it is true, the file is to be removed from
@@ -295,16 +299,26 @@ impl FileTable {
         let Some(i) = state.members.iter().position(|m| m.open == open) else { return Left::default() };
         let member = state.members.swap_remove(i);
         let (lease_gone, remove_stream) = state.stop_caching(&member);
+        let member_is_posix = member.posix;
         if member.delete_on_close && member.stream.is_none() && state.delete_pending.is_none() {
             state.delete_pending = Some(member.removal(file.id));
         }
-        let remove = FileTable::let_go(&mut files, file, &mut state);
+        let remove = if member_is_posix && state.may_unlink() {
+            state.removing = state.delete_pending.clone();
+            true
+        } else {
+            FileTable::let_go(&mut files, file, &mut state)
+        };
         Left { lease_gone, remove, remove_stream }
     }
 
     /// What follows when a member has left or a stream is removed: a file without either leaves the table. Whether it is
     /// to be removed first.
     fn let_go(files: &mut HashMap<FileKey, Arc<FileState>>, file: &FileState, state: &mut State) -> bool {
+        // Its name is being removed: `removed` does the rest.
+        if state.removing.is_some() {
+            return false;
+        }
         // A stream that is being removed has no member, and keeps its entry.
         if !state.members.is_empty() || !state.streams.is_empty() {
             return false;
@@ -330,9 +344,12 @@ impl FileTable {
     }
 
     /// The removal that [`FileTable::leave`] asked for is done, or has failed: the file may be opened again, if it is
-    /// still there.
+    /// still there. Its other opens stay.
     pub(crate) fn removed(&self, file: &Arc<FileState>) {
-        self.by_id.lock().remove(&file.id);
+        let mut files = self.by_id.lock();
+        let mut state = file.state.lock();
+        (state.removing, state.delete_pending) = (None, None);
+        FileTable::let_go(&mut files, file, &mut state);
     }
 
     /// A file that is open.
@@ -357,6 +374,15 @@ impl FileTable {
                 Some(Claim(self, id))
             }
         }
+    }
+
+    /// Whether every open of a file has POSIX extensions.
+    pub(crate) fn all_posix(&self, id: FileKey) -> bool {
+        let files = self.by_id.lock();
+        files.get(&id).is_some_and(|f| {
+            let state = f.state.lock();
+            !state.claimed && state.delete_pending.is_none() && state.members.iter().all(|m| m.posix)
+        })
     }
 
     /// Whether an open in this mode could join a file, without joining it.
@@ -510,9 +536,17 @@ impl State {
         entry.show();
         member.holder = caching.map(|(id, _)| id);
         let stream = Arc::clone(&entry.stream);
-        let parent_lease = member.parent_lease;
+        let (parent_lease, posix) = (member.parent_lease, member.posix);
         self.members.push(member);
-        Joined { file: Arc::clone(file), stream, caching, parent_lease }
+        Joined { file: Arc::clone(file), stream, caching, parent_lease, posix }
+    }
+
+    /// Whether the name goes before the last open does: every open has POSIX extensions.
+    fn may_unlink(&self) -> bool {
+        self.delete_pending.is_some()
+            && self.removing.is_none()
+            && !self.members.is_empty()
+            && self.members.iter().all(|m| m.posix)
     }
 
     /// A member leaves its holder, and its stream if it was the last; the lease that is gone with it, and the name of the

@@ -243,6 +243,8 @@ impl Server {
                 LeaseVersion::V2 { parent, .. } => parent,
                 LeaseVersion::V1 => None,
             },
+            // Not in the journal: such an open keeps its file's name from then on.
+            posix: false,
             share: Arc::clone(&share),
             path: opened.path.clone(),
             delete_on_close: record.delete_on_close,

@@ -98,6 +98,8 @@ pub(crate) struct FileOpen {
     /// What it caches by: an oplock of its own, or a lease. Its number is compared with the stream's before each change
     /// of data.
     pub(crate) holder: Option<HolderId>,
+    /// Opened with POSIX extensions: names are exact, and a mode that is set decides who may do what.
+    pub(crate) posix: bool,
     pub(crate) token: u64,
     /// The lease on its directory that what happens through it does not break.
     pub(crate) parent_lease: Option<LeaseKey>,
@@ -136,13 +138,14 @@ pub(crate) struct Enumeration {
 impl FileOpen {
     /// An open of `node` as a CREATE asked for it.
     pub(crate) fn new(node: Arc<dyn Node>, joined: Joined, options: CreateOptions) -> FileOpen {
-        let Joined { file, stream, caching, parent_lease } = joined;
+        let Joined { file, stream, caching, parent_lease, posix } = joined;
         FileOpen {
             node,
             file,
             stream,
             holder: caching.map(|(id, _)| id),
             parent_lease,
+            posix,
             token: caching.map_or(0, |(_, held)| held.token),
             unbuffered: options.contains(CreateOptions::NO_INTERMEDIATE_BUFFERING),
             position: AtomicU64::new(0),

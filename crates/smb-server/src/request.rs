@@ -45,6 +45,8 @@ pub(crate) struct ConnectionFacts {
     pub(crate) transport: crate::TransportKind,
     /// Several credits per request are understood (dialect 2.1 and later).
     pub(crate) multi_credit: bool,
+    /// POSIX extensions were negotiated.
+    pub(crate) posix: bool,
     /// The last WRITE went to a file that prefers its payload in a pipe: the one thing here that changes.
     pub(crate) pipes: Arc<AtomicBool>,
 }

@@ -5,7 +5,7 @@
 //! |--------------------|---------------------|-------------------------------------------------------------------|
 //! | `S-1-5-88-1-UID`   | owner, entry        | the user with that number; in the token of the account mapped to it |
 //! | `S-1-5-88-2-GID`   | group, entry        | the group with that number; in the tokens of its members          |
-//! | `S-1-5-88-3-MODE`  | entry without rights | file type and permission bits, for clients: they decide nothing here |
+//! | `S-1-5-88-3-MODE`  | entry without rights | file type and permission bits, for clients: they decide nothing here, but for [`unix`](super::unix) |
 //!
 //! A client's numbers need not be the server's. So anybody may name such an owner: it is kept, and has an owner's rights
 //! only for the account that this server maps to the number.
@@ -35,6 +35,28 @@ pub(crate) fn mode(bits: u32) -> Sid {
 /// Whether a SID is an `S-1-5-88-1-UID`.
 pub(crate) fn is_owner(s: &Sid) -> bool {
     s.authority() == 5 && matches!(s.sub_authorities(), [NFS, OWNER, _])
+}
+
+/// The number in an `S-1-5-88-1-UID`.
+pub(crate) fn uid_of(s: &Sid) -> Option<u32> {
+    value(s, OWNER)
+}
+
+/// The number in an `S-1-5-88-2-GID`.
+pub(crate) fn gid_of(s: &Sid) -> Option<u32> {
+    value(s, GROUP)
+}
+
+/// The mode in an `S-1-5-88-3-MODE`.
+pub(crate) fn mode_of(s: &Sid) -> Option<u32> {
+    value(s, MODE)
+}
+
+fn value(s: &Sid, wanted: u32) -> Option<u32> {
+    match s.sub_authorities() {
+        [NFS, part, value] if s.authority() == 5 && *part == wanted => Some(*value),
+        _ => None,
+    }
 }
 
 fn sid(part: u32, value: u32) -> Sid {

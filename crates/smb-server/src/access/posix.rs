@@ -46,22 +46,30 @@ pub(crate) fn descriptor(p: &Posix, kind: Kind, accounts: &dyn UserLookup) -> Se
         owner: Some(owner),
         group: Some(group),
         sacl: None,
-        dacl: Some(dacl(p, kind, &owner, &group)),
+        dacl: Some(dacl((Some(p.uid), Some(p.gid)), p.mode, kind, &owner, &group)),
     }
 }
 
-fn dacl(p: &Posix, kind: Kind, owner: &Sid, group: &Sid) -> AclBuf {
+/// The entries for a mode. The numbers of owner and group are shown to the Linux client where they are known.
+pub(super) fn dacl(
+    ids: (Option<u32>, Option<u32>),
+    mode: u32,
+    kind: Kind,
+    owner: &Sid,
+    group: &Sid,
+) -> AclBuf {
     let directory = kind == Kind::Directory;
     let passed_on = if directory { INHERITED } else { AceFlags::empty() };
     let none = AceFlags::empty();
-    let of = |shift: u32| rights(p.mode >> shift & 7, directory, p.mode & STICKY != 0);
-    let (of_owner, of_group, of_others) = (owners(p.mode >> 6 & 7, directory), of(3), of(0));
+    let of = |shift: u32| rights(mode >> shift & 7, directory, mode & STICKY != 0);
+    let (of_owner, of_group, of_others) = (owners(mode >> 6 & 7, directory), of(3), of(0));
     let mut acl = AclBuf::new();
     let mut push = |ace_type, flags, mask: AccessMask, sid: Sid| {
         acl.push(&Ace::new(ace_type, flags, mask, sid)).expect("ten short entries fit");
     };
     let format = if directory { 0o040_000 } else { 0o100_000 };
-    for sid in [nfs::owner(p.uid), nfs::group(p.gid), nfs::mode(format | p.mode)] {
+    let ids = [ids.0.map(nfs::owner), ids.1.map(nfs::group), Some(nfs::mode(format | mode))];
+    for sid in ids.into_iter().flatten() {
         push(AceType::ACCESS_DENIED, none, AccessMask::empty(), sid);
     }
     let all = AccessMask::FILE_ALL_ACCESS;

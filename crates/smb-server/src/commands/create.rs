@@ -14,19 +14,20 @@ use std::sync::Arc;
 
 use futures_util::future::{Either, select};
 use parking_lot::Mutex;
+use smb_wire::fscc::PosixCreateResponse;
 use smb_wire::msg::{
     CompletionFilter, CreateAction, CreateDisposition, CreateOptions, CreateRequest, CreateResponse,
 };
 use smb_wire::{AccessMask, Decode, FileAttributes, NtStatus};
 use vfs::{
     Attributes, BasicChange, ExtendedAttribute, Kind, Node, OpenMode, OpenRequest, Opened, Rights,
-    StreamName, Vfs, VfsError, VfsPath,
+    StreamName, StreamPart, Vfs, VfsError, VfsPath,
 };
 
 use self::contexts::Wanted;
 pub(crate) use self::contexts::read_attributes;
 use super::close::Loose;
-use super::metadata::{file_attributes, stored_attributes};
+use super::metadata::{file_attributes, posix_created, stored_attributes};
 use crate::access;
 use crate::breaks::LeasedFile;
 use crate::files::caching::Wish;
@@ -93,10 +94,14 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
     if name.starts_with('\\') {
         return Err(NtStatus::INVALID_PARAMETER);
     }
-    let wanted = contexts::read(q.contexts)?;
+    let wanted = contexts::read(q.contexts, r.facts.posix)?;
+    let parse = || match wanted.posix {
+        Some(_) => VfsPath::parse_posix(&name).map(|path| (path, StreamPart::None)),
+        None => VfsPath::parse_stream(&name),
+    };
     if let Some(reconnect) = wanted.reconnect {
         // MS-SMB2 3.3.5.9.7, 3.3.5.9.12: the rest of the request is not looked at.
-        let path = VfsPath::parse_stream(&name).map(|(path, _)| path).unwrap_or_default();
+        let path = parse().map(|(path, _)| path).unwrap_or_default();
         return reconnect::run(r, &q, &path, reconnect, &wanted).await;
     }
     rules::check(&q)?;
@@ -106,7 +111,7 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
     if name.split('\\').any(|part| part == "..") {
         return Err(NtStatus::OBJECT_PATH_SYNTAX_BAD);
     }
-    let (path, part) = VfsPath::parse_stream(&name).map_err(status::of_path)?;
+    let (path, part) = parse().map_err(status::of_path)?;
     let mut q = q;
     let stream = rules::stream(part, &mut q.create_options, vfs.info().named_streams)?;
     if q.create_options.contains(CreateOptions::DELETE_ON_CLOSE) && path.is_root() && stream.is_none() {
@@ -397,6 +402,7 @@ impl<'a> Plan<'a> {
             looks: Looks::of(access),
             holder: None,
             parent_lease: parent_lease(self.wish),
+            posix: self.wanted.posix.is_some(),
             share: Arc::clone(&self.r.tree.share),
             path: found.opened.path.clone(),
             delete_on_close: self.q.create_options.contains(CreateOptions::DELETE_ON_CLOSE),
@@ -602,6 +608,10 @@ impl<'a> Plan<'a> {
         }
         let security = access::for_new(user, parents.as_deref(), self.wanted.security.as_deref(), directory)?;
         let kind = if directory { Kind::Directory } else { Kind::File };
+        let security = match self.wanted.posix {
+            Some(mode) => access::unix::for_new(user, &security, mode, kind),
+            None => security,
+        };
         let mode = OpenMode::Create;
         let request = OpenRequest {
             attributes: self.attributes_of_new(directory),
@@ -709,7 +719,13 @@ impl<'a> Plan<'a> {
             .wanted
             .maximal_access
             .map(|_| access::maximal(&self.r.session.user, found.security.as_deref()) & self.ceiling);
-        Ok(keep::answer(&open, &stat, &self.wanted, maximal, open.created.action, true))
+        let posix = self.posix_facts(&stat, found.security.as_deref());
+        Ok(keep::answer(&open, &stat, &self.wanted, maximal, open.created.action, true, posix))
+    }
+
+    /// What the answer says of the file to a client with POSIX extensions.
+    fn posix_facts(&self, stat: &vfs::Stat, security: Option<&[u8]>) -> Option<PosixCreateResponse> {
+        self.wanted.posix.map(|_| posix_created(&self.r.session.user, stat, security))
     }
 
     /// MS-FSA 2.1.5.1.1, 2.1.5.1.2: what watchers are told of a new or overwritten file.

@@ -1,8 +1,11 @@
 //! From the backend's metadata to what goes on the wire.
 
-use smb_wire::fscc::{FileBasicInformation, FileStandardInformation};
+use smb_wire::fscc::{FileBasicInformation, FileStandardInformation, PosixCreateResponse, PosixInformation};
 use smb_wire::{FileAttributes, FileTime};
 use vfs::{Attributes, Kind, Stat, Timestamp};
+
+use crate::access::unix;
+use crate::identity::User;
 
 /// A time on the wire.
 pub(crate) fn file_time(t: Timestamp) -> FileTime {
@@ -51,5 +54,37 @@ pub(crate) fn standard(s: &Stat, delete_pending: bool) -> FileStandardInformatio
         number_of_links: if delete_pending { s.links.saturating_sub(1) } else { s.links },
         delete_pending,
         directory: s.kind == Kind::Directory,
+    }
+}
+
+/// What POSIX knows of a file with this descriptor.
+pub(crate) fn posix_created(user: &User, s: &Stat, descriptor: Option<&[u8]>) -> PosixCreateResponse {
+    /// The type of a file, in the bits above the permissions: a regular file is 0.
+    const DIRECTORY: u32 = 0x1000;
+    let unix = unix::of(user, descriptor);
+    PosixCreateResponse {
+        hard_links: s.links,
+        reparse_tag: 0,
+        mode: unix.mode | if s.kind == Kind::Directory { DIRECTORY } else { 0 },
+        owner: unix.owner,
+        group: unix.group,
+    }
+}
+
+/// FilePosixInformation.
+pub(crate) fn posix(user: &User, s: &Stat, descriptor: Option<&[u8]>) -> PosixInformation {
+    let b = basic(s);
+    PosixInformation {
+        creation_time: b.creation_time,
+        last_access_time: b.last_access_time,
+        last_write_time: b.last_write_time,
+        change_time: b.change_time,
+        end_of_file: s.size,
+        allocation_size: s.allocation,
+        file_attributes: b.file_attributes,
+        inode: s.id.number(),
+        // Of a device file, of which there are none.
+        device: 0,
+        created: posix_created(user, s, descriptor),
     }
 }

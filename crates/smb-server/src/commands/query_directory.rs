@@ -1,6 +1,7 @@
 //! QUERY_DIRECTORY (MS-SMB2 3.3.5.18, MS-FSA 2.1.5.6.3).
 
 pub(crate) mod pattern;
+mod posix;
 
 use arena::Class;
 use smb_wire::fscc::{DirectoryEntry, DirectoryList, FileInfoClass, Fits, directory_fixed_len};
@@ -38,7 +39,9 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
     }
     super::check_charge(r, q.output_buffer_length)?;
     let class = FileInfoClass(q.info_class);
-    let fixed = directory_fixed_len(class).ok_or(NtStatus::INVALID_INFO_CLASS)?;
+    let posix = class == FileInfoClass::POSIX && r.facts.posix;
+    let fixed = if posix { Some(posix::FIXED) } else { directory_fixed_len(class) };
+    let fixed = fixed.ok_or(NtStatus::INVALID_INFO_CLASS)?;
     if (q.output_buffer_length as usize) < fixed {
         return Err(NtStatus::INFO_LENGTH_MISMATCH);
     }
@@ -54,7 +57,10 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
     let room = q.output_buffer_length.min(r.facts.max_transact()) as usize;
     // Before the directory is read: what is made meanwhile is charged too.
     let memory = r.server.arena.alloc_sg(room, Class::Payload).await;
-    let out = fill(r, f, e, class, room, single).await?;
+    let out = match posix {
+        true => posix::fill(r, f, e, room, single).await?,
+        false => fill(r, f, e, class, room, single).await?,
+    };
     let reply = Reply::with_status(out.status, &QueryDirectoryResponse { buffer: &out.bytes });
     Ok(reply.charged_to(memory, &r.server.arena, out.bytes.len()))
 }
@@ -132,6 +138,8 @@ async fn more(r: &Request, f: &FileOpen, e: &mut Enumeration) -> Result<bool, Nt
         if let Some(name) = pattern.literal().filter(|n| !matches!(*n, "." | "..")) {
             e.finished = true;
             match f.node.lookup(&ctx, name).wait().await {
+                // To the letter.
+                Ok(entry) if f.posix && entry.name != name => {}
                 Ok(entry) => e.waiting.extend(visible(r, f, vec![entry]).await?),
                 Err(VfsError::NotFound | VfsError::InvalidName | VfsError::NameTooLong) => {}
                 Err(error) => return Err(status::of_vfs(error)),

@@ -243,6 +243,7 @@ async fn security(
     let _one = f.file.metadata().await;
     let stored = access::descriptor_now(r, &f.node).await?;
     let new = access::changed(&r.session.user, stored.as_deref(), parts, sent)?;
+    let new = if f.posix { access::unix::changed(&r.session.user, new, f.node.kind()) } else { new };
     f.node.set_security(&ctx, new).wait().await.map_err(status::of_vfs)?;
     r.server.modified(open, f, CompletionFilter::SECURITY);
     Ok(())

@@ -9,6 +9,7 @@ mod locking;
 mod notifying;
 mod owners;
 mod permissions;
+mod posix;
 mod racing;
 mod renaming;
 mod streams;
@@ -111,6 +112,7 @@ impl World {
             local: any,
             transport: TransportKind::Tcp,
             multi_credit: false,
+            posix: true,
             pipes: Arc::default(),
         };
         let (session, tree) = World::connect(&server, 1, user(1000));

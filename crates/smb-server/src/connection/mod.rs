@@ -197,6 +197,7 @@ impl Engine {
             local,
             transport,
             multi_credit: false,
+            posix: false,
             pipes: Arc::default(),
         };
         Engine {

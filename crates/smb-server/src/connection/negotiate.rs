@@ -7,7 +7,7 @@ use smb_auth::crypt::Cipher;
 use smb_auth::sign::SigningAlgorithm;
 use smb_wire::context::{
     Cipher as WireCipher, HashAlgorithm, NegotiateContext, NegotiateContextsBuf,
-    SigningAlgorithm as WireSigning,
+    SigningAlgorithm as WireSigning, create,
 };
 use smb_wire::msg::{Capabilities, Dialect, NegotiateRequest, NegotiateResponse, SecurityMode};
 use smb_wire::{Command, Decode, FileTime, Guid, Header, NtStatus};
@@ -39,6 +39,8 @@ struct Offer {
     preauth: Option<bool>,
     ciphers: Option<Option<Cipher>>,
     signing: Option<Option<SigningAlgorithm>>,
+    /// POSIX extensions of the version that is known here.
+    posix: bool,
 }
 
 impl Engine {
@@ -125,6 +127,9 @@ impl Engine {
             request.capabilities.bits(),
             request.security_mode.bits(),
         );
+        if offer.posix {
+            self.facts = Arc::new(ConnectionFacts { posix: true, ..(*self.facts).clone() });
+        }
         self.answer(message, &offer)
     }
 
@@ -253,6 +258,9 @@ impl Engine {
                         return Err(NtStatus::INVALID_PARAMETER);
                     }
                 }
+                NegotiateContext::Posix(versions) => {
+                    offer.posix = versions.chunks_exact(16).any(|v| v == create::name::POSIX);
+                }
                 // Compression and RDMA transforms are not offered; the rest is to be ignored.
                 _ => {}
             }
@@ -276,6 +284,9 @@ impl Engine {
         }
         if let Some(Some(chosen)) = offer.signing {
             out.signing(&[WireSigning(chosen.to_wire())]).expect(FITS);
+        }
+        if offer.posix {
+            out.posix().expect(FITS);
         }
         out
     }

@@ -39,6 +39,7 @@ pub(crate) fn member(open: u64, share: &Arc<Share>, at: &str) -> Member {
         looks: Looks::No,
         holder: None,
         parent_lease: None,
+        posix: false,
         share: Arc::clone(share),
         path: path(at),
         delete_on_close: false,

@@ -1,13 +1,13 @@
 //! Create contexts (MS-SMB2 2.2.13.2, 2.2.14.2): what a request asks for beside the open, and what is answered.
 //!
-//! Apple's and the POSIX extensions are not there yet: their contexts are ignored as those of a server without them
-//! (MS-SMB2 3.3.5.9).
+//! Apple's extensions are not there yet: their context is ignored as that of a server without them (MS-SMB2 3.3.5.9). The
+//! context of POSIX extensions counts where they were negotiated.
 
 use smb_wire::context::{
     CreateContexts, CreateContextsBuf, CreateRequestContext, CreateResponseContext, DiskId,
     DurableReconnectV2, DurableRequestV2, DurableResponseV2, Lease, LeaseFlags, LeaseV2, MaximalAccess,
 };
-use smb_wire::fscc::FullEas;
+use smb_wire::fscc::{FullEas, PosixCreateRequest, PosixCreateResponse};
 use smb_wire::{AccessMask, FileId, FileTime, NtStatus};
 use vfs::{ExtendedAttribute, FileKey};
 
@@ -31,6 +31,8 @@ pub(super) struct Wanted {
     pub(super) durable_v2: Option<DurableRequestV2>,
     pub(super) reconnect: Option<Reconnect>,
     pub(super) app_instance: Option<AppInstance>,
+    /// POSIX extensions, with the mode of a new file.
+    pub(super) posix: Option<u32>,
 }
 
 /// A durable open that a client has come back for.
@@ -44,7 +46,7 @@ pub(super) enum Reconnect {
 ///
 /// # Errors
 /// INVALID_PARAMETER for a broken list and for contexts that exclude each other, OBJECT_NAME_NOT_FOUND for a snapshot.
-pub(super) fn read(contexts: CreateContexts<'_>) -> Result<Wanted, NtStatus> {
+pub(super) fn read(contexts: CreateContexts<'_>, posix: bool) -> Result<Wanted, NtStatus> {
     let mut w = Wanted::default();
     let (mut app_id, mut app_version) = (None, None);
     for context in contexts.requests() {
@@ -71,6 +73,10 @@ pub(super) fn read(contexts: CreateContexts<'_>) -> Result<Wanted, NtStatus> {
             CreateRequestContext::Lease(lease) => w.lease = Some(lease),
             CreateRequestContext::AppInstanceId(id) => app_id = Some(id),
             CreateRequestContext::AppInstanceVersion(v) => app_version = Some((v.high, v.low)),
+            CreateRequestContext::Posix(bytes) if posix => {
+                let q = PosixCreateRequest::decode(bytes).map_err(|_| NtStatus::INVALID_PARAMETER)?;
+                w.posix = Some(q.mode);
+            }
             CreateRequestContext::SvhdxOpenDevice(_)
             | CreateRequestContext::Aapl(_)
             | CreateRequestContext::Posix(_)
@@ -119,6 +125,7 @@ pub(super) struct Facts {
     /// The lease that the open belongs to.
     pub(super) lease: Option<(LeaseId, Held)>,
     pub(super) durable: Option<DurableAnswer>,
+    pub(super) posix: Option<PosixCreateResponse>,
 }
 
 /// A durable handle that was granted.
@@ -154,6 +161,11 @@ pub(super) fn answer(wanted: &Wanted, facts: &Facts) -> CreateContextsBuf {
         Some(DurableAnswer::V1) => put(CreateResponseContext::Durable),
         Some(DurableAnswer::V2(answer)) => put(CreateResponseContext::DurableV2(answer)),
         None => {}
+    }
+    if let Some(posix) = facts.posix {
+        let mut data = Vec::with_capacity(posix.len());
+        posix.encode(&mut data);
+        put(CreateResponseContext::Posix(&data));
     }
     buf
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use smb_wire::context::create::name;
 use smb_wire::context::{CreateContexts, DurableFlags, DurableResponseV2, Lease};
+use smb_wire::fscc::PosixCreateResponse;
 use smb_wire::msg::{
     Capabilities, CreateAction, CreateOptions, CreateRequest, CreateResponse, LeaseKey, LeaseState,
     OplockLevel,
@@ -200,7 +201,8 @@ impl Plan<'_> {
         let level = self.q.oplock_level;
         let durable = matches!(level, OplockLevel::BATCH | OplockLevel::LEASE)
             || open.durable.lock().kept == Kept::Persistent;
-        let reply = answer(open, &stat, &self.wanted, None, open.created.action, durable);
+        let posix = self.posix_facts(&stat, access::descriptor_now(self.r, &f.node).await?.as_deref());
+        let reply = answer(open, &stat, &self.wanted, None, open.created.action, durable, posix);
         Ok(if level == OplockLevel::LEASE { reply } else { with_level(reply, level) })
     }
 
@@ -287,6 +289,7 @@ pub(super) fn answer(
     maximal: Option<AccessMask>,
     action: CreateAction,
     durable: bool,
+    posix: Option<PosixCreateResponse>,
 ) -> Reply {
     let b = basic(stat);
     let held = open.file().and_then(|f| f.holder.and_then(|id| Some((id, f.file.held(id)?))));
@@ -301,6 +304,7 @@ pub(super) fn answer(
         id: stat.id,
         lease,
         durable: if durable { durable_answer(open, wanted) } else { None },
+        posix,
     };
     let contexts = contexts::answer(wanted, &facts);
     let body = CreateResponse {

@@ -9,6 +9,8 @@ use vfs::VfsPath;
 
 use super::contexts::{Reconnect, Wanted};
 use super::keep;
+use crate::access;
+use crate::commands::metadata::posix_created;
 use crate::durable::Kept;
 use crate::files::caching::{HolderId, LeaseVersion, level_of};
 use crate::open::{FileOpen, Open, Owner};
@@ -40,7 +42,14 @@ pub(super) async fn run(
         return Err(NtStatus::INSUFFICIENT_RESOURCES);
     }
     let stat = f.stat(&r.ctx(), &r.server.env).await.map_err(status::of_vfs)?;
-    Ok(keep::answer(&open, &stat, contexts, None, CreateAction::OPENED, false))
+    let posix = match contexts.posix {
+        Some(_) => {
+            let security = access::descriptor_now(r, &f.node).await?;
+            Some(posix_created(&r.session.user, &stat, security.as_deref()))
+        }
+        None => None,
+    };
+    Ok(keep::answer(&open, &stat, contexts, None, CreateAction::OPENED, false, posix))
 }
 
 fn find(r: &Request, wanted: Reconnect) -> Option<Arc<Open>> {

@@ -14,7 +14,8 @@ use smb_wire::{AccessMask, NtStatus, Utf16Buf};
 use vfs::Stat;
 
 use super::Answer;
-use crate::commands::metadata::{basic, file_attributes, standard};
+use crate::access;
+use crate::commands::metadata::{basic, file_attributes, posix, standard};
 use crate::open::{FileOpen, Open};
 use crate::request::Request;
 use crate::status;
@@ -62,6 +63,11 @@ pub(super) async fn query(
             encode_name(&FileNameInformation { name: name.as_utf16() }, &mut bytes)?;
             return Ok(Answer::structure(bytes, NAME_FIXED));
         }
+        C::POSIX if r.facts.posix => {
+            let stat = f.stat(&r.ctx(), &r.server.env).await.map_err(status::of_vfs)?;
+            let security = access::descriptor_now(r, &f.node).await?;
+            posix(&r.session.user, &stat, security.as_deref()).encode(&mut bytes);
+        }
         _ => {
             let stat = f.stat(&r.ctx(), &r.server.env).await.map_err(status::of_vfs)?;
             return of_stat(open, f, class, &stat);
@@ -87,7 +93,7 @@ fn alternate_name(r: &Request, open: &Open, f: &FileOpen) -> Result<String, NtSt
 fn check_access(open: &Open, class: FileInfoClass) -> Result<(), NtStatus> {
     use FileInfoClass as C;
     let needed = match class {
-        C::BASIC | C::ALL | C::NETWORK_OPEN | C::ATTRIBUTE_TAG => AccessMask::READ_ATTRIBUTES,
+        C::BASIC | C::ALL | C::NETWORK_OPEN | C::ATTRIBUTE_TAG | C::POSIX => AccessMask::READ_ATTRIBUTES,
         C::FULL_EA => AccessMask::READ_EA,
         _ => AccessMask::empty(),
     };

@@ -3,7 +3,7 @@
 use smb_wire::fscc::{
     DeviceCharacteristics, DeviceType, FileSystemAttributes, FileSystemControlFlags, FsAttributeInformation,
     FsControlInformation, FsDeviceInformation, FsFullSizeInformation, FsInfoClass, FsObjectIdInformation,
-    FsSectorSizeInformation, FsSizeInformation, FsVolumeInformation, SectorSizeFlags,
+    FsPosixInformation, FsSectorSizeInformation, FsSizeInformation, FsVolumeInformation, SectorSizeFlags,
 };
 use smb_wire::msg::QueryInfoRequest;
 use smb_wire::{AccessMask, Guid, NtStatus, Utf16Buf};
@@ -108,6 +108,22 @@ pub(super) async fn query(r: &Request, open: &Open, q: &QueryInfoRequest<'_>) ->
                     | SectorSizeFlags::TRIM_ENABLED,
                 byte_offset_for_sector_alignment: 0,
                 byte_offset_for_partition_alignment: 0,
+            }
+            .encode(&mut bytes);
+        }
+        FsInfoClass::POSIX if r.facts.posix => {
+            let s = vfs.space(&r.ctx()).wait().await.map_err(status::of_vfs)?;
+            let block_size = info.cluster.max(SECTOR);
+            let blocks = |bytes: u64| bytes / u64::from(block_size);
+            FsPosixInformation {
+                optimal_transfer_size: block_size,
+                block_size,
+                total_blocks: blocks(s.total),
+                blocks_available: blocks(s.free),
+                user_blocks_available: blocks(s.available),
+                total_files: u64::MAX,
+                free_files: u64::MAX,
+                identifier: vfs::serial(info.volume),
             }
             .encode(&mut bytes);
         }

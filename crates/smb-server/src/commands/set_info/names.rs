@@ -31,7 +31,7 @@ pub(super) async fn rename(r: &Request, open: &Open, f: &FileOpen, buffer: &[u8]
     if let Some(renamed) = streams::rename(r, open, f, q.name, q.replace_if_exists).await {
         return renamed;
     }
-    let path = target(q.root_directory, q.name)?;
+    let path = target(f, q.root_directory, q.name)?;
     rename_to(r, open, f, Target { path, replace: q.replace_if_exists, replace_read_only: false }).await
 }
 
@@ -41,7 +41,7 @@ pub(super) async fn rename_ex(r: &Request, open: &Open, f: &FileOpen, buffer: &[
     if let Some(renamed) = streams::rename(r, open, f, q.name, replace).await {
         return renamed;
     }
-    let path = target(q.root_directory, q.name)?;
+    let path = target(f, q.root_directory, q.name)?;
     let replace_read_only = q.flags.contains(RenameFlags::IGNORE_READONLY_ATTRIBUTE);
     rename_to(r, open, f, Target { path, replace, replace_read_only }).await
 }
@@ -49,7 +49,7 @@ pub(super) async fn rename_ex(r: &Request, open: &Open, f: &FileOpen, buffer: &[
 pub(super) async fn link(r: &Request, open: &Open, f: &FileOpen, buffer: &[u8]) -> Result<(), NtStatus> {
     let q = decoded(buffer, FileLinkInformation::decode)?;
     let to = Target {
-        path: target(q.root_directory, q.name)?,
+        path: target(f, q.root_directory, q.name)?,
         replace: q.replace_if_exists,
         replace_read_only: false,
     };
@@ -62,7 +62,11 @@ pub(super) async fn link(r: &Request, open: &Open, f: &FileOpen, buffer: &[u8]) 
     writable_tree(r)?;
     let (_change, folder) = loop {
         open_folder(r, &to.path, false).await?;
-        r.contend(f, Operation::Names).await?;
+        // For POSIX a second name is nothing that a cached handle is in the way of. The Linux client, which keeps the handle
+        // of a file that it has closed, would have to give it up in the middle of the compound that asks for the link.
+        if !f.posix {
+            r.contend(f, Operation::Names).await?;
+        }
         let mut change = r.server.namespace.begin_change(&r.tree.share).await;
         change.touch(&to.path, f.node.id());
         if let Some(folder) = check_folder_again(r, &to.path, false).await? {
@@ -104,14 +108,15 @@ fn decoded<'a, T>(
 }
 
 /// The new path: from the share's root; some clients put a backslash in front.
-fn target(root_directory: u64, name: Utf16Le<'_>) -> Result<VfsPath, NtStatus> {
+fn target(f: &FileOpen, root_directory: u64, name: Utf16Le<'_>) -> Result<VfsPath, NtStatus> {
     // MS-FSCC 2.4.42.2: zero over the network.
     if root_directory != 0 {
         return Err(NtStatus::INVALID_PARAMETER);
     }
     let name = name.to_string().map_err(|_| NtStatus::OBJECT_NAME_INVALID)?;
     let name = name.strip_prefix('\\').unwrap_or(&name);
-    let path = VfsPath::parse(name).map_err(status::of_path)?;
+    let parsed = if f.posix { VfsPath::parse_posix(name) } else { VfsPath::parse(name) };
+    let path = parsed.map_err(status::of_path)?;
     if path.is_root() { Err(NtStatus::OBJECT_NAME_INVALID) } else { Ok(path) }
 }
 
@@ -200,7 +205,8 @@ enum Replaced<'t> {
     Itself,
     /// A file that may be replaced, and is not opened until that is done.
     Another {
-        _claim: Claim<'t>,
+        /// `None` when all its opens have POSIX extensions: they stay, and only the name changes its file.
+        _claim: Option<Claim<'t>>,
     },
 }
 
@@ -296,7 +302,10 @@ async fn check_replaced<'r>(
     if stat.kind == Kind::Directory || read_only {
         return Err(NtStatus::ACCESS_DENIED);
     }
-    let _claim = r.server.files.claim(node.id()).ok_or(NtStatus::ACCESS_DENIED)?;
+    let _claim = r.server.files.claim(node.id());
+    if _claim.is_none() && !(f.posix && r.server.files.all_posix(node.id())) {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
     let descriptor = access::descriptor(r, &node, &stat).await?;
     let allowed = access::maximal(&r.session.user, descriptor.as_deref());
     if !allowed.contains(AccessMask::DELETE) && !folder.contains(AccessMask::DELETE_CHILD) {

@@ -16,7 +16,8 @@ pub(super) async fn rename(
     name: Utf16Le<'_>,
     replace: bool,
 ) -> Option<Result<(), NtStatus>> {
-    let Ok(name) = name.to_string() else { return None };
+    // With POSIX extensions a colon is a character like others.
+    let name = if f.posix { return None } else { name.to_string().ok()? };
     match name.starts_with(':') {
         true => Some(rename_to(r, open, f, &name, replace).await),
         // As Windows answers: the open stream keeps its file where it is.

@@ -1,0 +1,220 @@
+//! POSIX extensions: owner, group and mode; names to the letter; names that go while a file is open.
+
+use smb_wire::context::{CreateContextsBuf, CreateRequestContext, CreateResponseContext};
+use smb_wire::fscc::{
+    DispositionFlags, FileDispositionInformationEx, FileInfoClass, FileRenameInformation, FsInfoClass,
+    FsPosixInformation, PosixCreateRequest, PosixCreateResponse, PosixDirectoryEntries, PosixInformation,
+};
+use smb_wire::msg::{
+    QueryDirectoryRequest, QueryDirectoryResponse, QueryInfoRequest, QueryInfoResponse, SecurityInformation,
+};
+use smb_wire::security::{Ace, AceFlags, AceType, AclBuf, ControlFlags, SecurityDescriptorBuf};
+
+use super::*;
+use crate::access::nfs;
+
+/// A world whose share is a directory, and whose connection has the extensions.
+fn world_on(dir: &std::path::Path) -> World {
+    let w = World::new();
+    let vfs = vfs::HostDir::open(dir, vfs::HostDirOptions::default()).expect("a directory");
+    w.server.add_share(ShareConfig { name: "disk".into(), ..World::share_on(vfs) }).expect("another name");
+    std::fs::set_permissions(dir, std::os::unix::fs::PermissionsExt::from_mode(0o777)).expect("ours");
+    let (session, _) = World::connect(&w.server, 77, user(1000));
+    let share = w.server.share("disk").expect("added");
+    let tree = session.add_tree(2, |id| Tree::new(id, share, ALL.bits())).expect("the second");
+    World { server: Arc::clone(&w.server), facts: Arc::clone(&w.facts), session, tree }
+}
+
+/// An open to read.
+const READ: How = How { access: AccessMask::READ_DATA.union(AccessMask::READ_ATTRIBUTES), ..How::OPEN };
+
+/// Opens with the context; what the answer's context says.
+async fn open(
+    w: &World,
+    path: &str,
+    how: How,
+    mode: u32,
+) -> Result<(FileId, Option<PosixCreateResponse>), NtStatus> {
+    let (name, mut data, mut contexts) = (Utf16Buf::from(path), Vec::new(), CreateContextsBuf::new());
+    PosixCreateRequest { mode }.encode(&mut data);
+    contexts.request(&CreateRequestContext::Posix(&data)).expect("short");
+    let q = CreateRequest {
+        impersonation_level: ImpersonationLevel::IMPERSONATION,
+        desired_access: how.access,
+        share_access: how.share,
+        create_disposition: how.disposition,
+        create_options: how.options,
+        name: name.as_utf16(),
+        contexts: contexts.as_contexts(),
+        ..CreateRequest::default()
+    };
+    let reply = super::super::create::handle(w.request(&q)).await;
+    let a = success::<CreateResponse<'_>>(&reply)?;
+    let posix = a.contexts.responses().map(|c| c.expect("ours")).find_map(|c| match c {
+        CreateResponseContext::Posix(bytes) => Some(PosixCreateResponse::decode(bytes).expect("ours")),
+        _ => None,
+    });
+    Ok((a.file_id, posix))
+}
+
+async fn made(w: &World, path: &str) -> FileId {
+    open(w, path, How::CREATE, 0o644).await.unwrap_or_else(|s| panic!("{path}: {s}")).0
+}
+
+async fn query(w: &World, file_id: FileId, info_type: InfoType, class: u8) -> Result<Vec<u8>, NtStatus> {
+    let q = QueryInfoRequest {
+        info_type,
+        info_class: class,
+        output_buffer_length: 4096,
+        file_id,
+        ..QueryInfoRequest::default()
+    };
+    let reply = super::super::query_info::handle(w.request(&q)).await;
+    Ok(success::<QueryInfoResponse<'_>>(&reply)?.buffer.to_vec())
+}
+
+async fn names(w: &World) -> Vec<(String, u32)> {
+    let (root, _) = open(w, "", READ, 0).await.expect("there");
+    let pattern = Utf16Buf::from("*");
+    let q = QueryDirectoryRequest {
+        info_class: FileInfoClass::POSIX.0,
+        file_id: root,
+        output_buffer_length: 65_536,
+        pattern: pattern.as_utf16(),
+        ..QueryDirectoryRequest::default()
+    };
+    let reply = super::super::query_directory::handle(w.request(&q)).await;
+    let listed = success::<QueryDirectoryResponse<'_>>(&reply).expect("listed");
+    let mut names: Vec<_> = PosixDirectoryEntries::new(listed.buffer)
+        .map(|e| e.expect("ours"))
+        .map(|e| (e.name.to_string().expect("UTF-16"), e.information.created.mode))
+        .filter(|(name, _)| !name.starts_with('.'))
+        .collect();
+    names.sort();
+    w.close(root).await;
+    names
+}
+
+#[tokio::test]
+async fn modes_and_names() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let w = world_on(dir.path());
+    for (name, how, mode, seen) in [
+        ("File", How::CREATE, 0o100_640, 0o640),
+        ("file", How::CREATE, 0o600, 0o600),
+        ("a:b?", How::CREATE, 0o755, 0o755),
+        ("folder", How::MKDIR, 0o700, 0o10_700),
+    ] {
+        let (id, posix) = open(&w, name, how, mode).await.unwrap_or_else(|s| panic!("{name}: {s}"));
+        let posix = posix.expect("the context is answered");
+        assert_eq!((posix.mode, posix.owner), (seen, w.session.user.sid), "{name}");
+        let class = FileInfoClass::POSIX.0;
+        let bytes = query(&w, id, InfoType::FILE, class).await.expect("known");
+        assert_eq!(PosixInformation::decode(&bytes).expect("ours").created, posix);
+        w.close(id).await;
+    }
+    let listed = [("File", 0o640), ("a:b?", 0o755), ("file", 0o600), ("folder", 0o10_700)];
+    assert_eq!(names(&w).await, listed.map(|(n, m)| (n.to_owned(), m)));
+    assert_eq!(open(&w, "FILE", How::OPEN, 0).await.err(), Some(NtStatus::OBJECT_NAME_NOT_FOUND));
+    assert!(w.exists("FILE").await, "without the context case does not count");
+    assert!(w.exists("a\u{f022}b\u{f025}").await, "without it the name has other characters");
+    let (root, _) = open(&w, "", READ, 0).await.expect("there");
+    let bytes = query(&w, root, InfoType::FILESYSTEM, FsInfoClass::POSIX.0).await.expect("known");
+    assert!(FsPosixInformation::decode(&bytes).expect("ours").total_blocks > 0);
+}
+
+/// Linux' chmod: a list with nothing but the mode.
+#[tokio::test]
+async fn a_mode_that_is_set_decides() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let w = world_on(dir.path());
+    let (id, _) = open(&w, "f", How::CREATE, 0o600).await.expect("free");
+    let (session, _) = World::connect(&w.server, 78, user(1001));
+    let tree = session.add_tree(2, |id| Tree::new(id, Arc::clone(&w.tree.share), ALL.bits())).expect("fits");
+    let other = World { server: Arc::clone(&w.server), facts: Arc::clone(&w.facts), session, tree };
+    assert_eq!(other.try_create("f", READ).await.err(), Some(NtStatus::ACCESS_DENIED));
+    let mut dacl = AclBuf::new();
+    let (none, mode) = (AccessMask::empty(), nfs::mode(0o100_644));
+    dacl.push(&Ace::new(AceType::ACCESS_ALLOWED, AceFlags::empty(), none, mode)).expect("one");
+    let d = SecurityDescriptorBuf {
+        control: ControlFlags::DACL_PRESENT,
+        dacl: Some(dacl),
+        ..SecurityDescriptorBuf::default()
+    };
+    let mut buffer = Vec::new();
+    d.encode(&mut buffer);
+    let q = SetInfoRequest {
+        info_type: InfoType::SECURITY,
+        file_id: id,
+        additional_information: SecurityInformation::DACL,
+        buffer: &buffer,
+        ..SetInfoRequest::default()
+    };
+    assert_eq!(super::super::set_info::handle(w.request(&q)).await.status, NtStatus::SUCCESS);
+    let (_, posix) =
+        open(&w, "f", How { access: AccessMask::READ_ATTRIBUTES, ..How::OPEN }, 0).await.expect("there");
+    assert_eq!(posix.expect("answered").mode, 0o644);
+    other.try_create("f", READ).await.expect("others may read");
+}
+
+#[tokio::test]
+async fn only_where_it_was_negotiated() {
+    let mut w = World::new();
+    Arc::get_mut(&mut w.facts).expect("alone").posix = false;
+    let (id, posix) = open(&w, "f", How::CREATE, 0o600).await.expect("an ordinary file");
+    assert_eq!(posix, None);
+    assert_eq!(
+        query(&w, id, InfoType::FILE, FileInfoClass::POSIX.0).await,
+        Err(NtStatus::INVALID_INFO_CLASS)
+    );
+    assert_eq!(open(&w, "a:b:c", How::CREATE, 0o600).await.err(), Some(NtStatus::OBJECT_NAME_INVALID));
+}
+
+async fn unlink(w: &World, path: &str) {
+    let (id, _) = open(w, path, How { access: AccessMask::DELETE, ..How::OPEN }, 0).await.expect("there");
+    let mut buffer = Vec::new();
+    let flags = DispositionFlags::DELETE | DispositionFlags::POSIX_SEMANTICS;
+    FileDispositionInformationEx { flags }.encode(&mut buffer);
+    assert_eq!(w.set(id, FileInfoClass::DISPOSITION_EX.0, &buffer).await, NtStatus::SUCCESS);
+    w.close(id).await;
+}
+
+#[tokio::test]
+async fn a_name_goes_while_the_file_is_open() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let w = world_on(dir.path());
+    let first = made(&w, "f").await;
+    unlink(&w, "f").await;
+    assert!(!dir.path().join("f").exists());
+    // The name is free; closing the old file takes nothing with it.
+    let second = made(&w, "f").await;
+    w.close(first).await;
+    w.close(second).await;
+    assert!(dir.path().join("f").exists());
+    assert_eq!(w.server.files.open_files(), 0);
+    // An open without the extensions keeps the name.
+    let plain = w.create("f", READ).await;
+    unlink(&w, "f").await;
+    assert_eq!(open(&w, "f", READ, 0).await.err(), Some(NtStatus::DELETE_PENDING));
+    w.close(plain).await;
+    assert!(!dir.path().join("f").exists());
+}
+
+#[tokio::test]
+async fn a_rename_replaces_an_open_file() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let w = world_on(dir.path());
+    let mut buffer = Vec::new();
+    let name = Utf16Buf::from("onto");
+    let q = FileRenameInformation { replace_if_exists: true, name: name.as_utf16(), ..Default::default() };
+    q.encode(&mut buffer).expect("short");
+    let (from, onto) = (made(&w, "from").await, made(&w, "onto").await);
+    assert_eq!(w.set(from, FileInfoClass::RENAME.0, &buffer).await, NtStatus::SUCCESS);
+    w.close(onto).await;
+    w.close(from).await;
+    assert_eq!(names(&w).await, [("onto".to_owned(), 0o644)]);
+    // What is open without the extensions is not replaced.
+    let (from, onto) = (made(&w, "from").await, w.create("onto", READ).await);
+    assert_eq!(w.set(from, FileInfoClass::RENAME.0, &buffer).await, NtStatus::ACCESS_DENIED);
+    w.close(onto).await;
+}
