@@ -3,11 +3,13 @@
 //! A message borrows the bytes of its contexts; iterating decodes them one by one. What this crate does not know
 //! comes out as unknown and is for the receiver to ignore (MS-SMB2 2.2.3.1, 2.2.13.2).
 
+mod aapl;
 pub mod create;
 mod durable;
 mod lease;
 pub mod negotiate;
 
+pub use aapl::{AaplAnswer, AaplCapabilities, AaplCommand, AaplParts, AaplQuery, AaplVolumeCapabilities};
 pub use create::{
     AppInstanceId, AppInstanceVersion, CreateContexts, CreateContextsBuf, CreateRequestContext,
     CreateResponseContext, DiskId, MAX_CREATE_CONTEXTS, MaximalAccess, RawCreateContext,

@@ -1,0 +1,195 @@
+//! Apple's create context `AAPL` (not MS-SMB2): what a macOS client and a server tell each other at the first open of a
+//! share.
+//!
+//! ```text
+//! request    0 command (u32)   4 reserved   8 asked for (u64)   16 client's capabilities (u64)           = 24
+//! response   0 command (u32)   4 reserved   8 answered (u64), then for each bit of that, in this order:
+//!            server's capabilities (u64); the volume's (u64); reserved (u32), length (u32), model in UTF-16
+//! ```
+
+use crate::cursor::{Field, Reader, fit_u32};
+use crate::macros::{flag_set, open_enum, record};
+use crate::{Utf16Le, WireError};
+
+open_enum! {
+    /// What a context asks for.
+    pub struct AaplCommand(u32) {
+        /// What the server and the volume can do.
+        SERVER_QUERY = 1,
+        /// The path of a file by its number.
+        RESOLVE_ID = 2,
+    }
+}
+
+flag_set! {
+    /// The parts of a server query.
+    pub struct AaplParts: u64 {
+        /// What the server can do.
+        const SERVER_CAPABILITIES = 1;
+        /// What the volume can do.
+        const VOLUME_CAPABILITIES = 2;
+        /// The machine's model.
+        const MODEL = 4;
+    }
+}
+
+flag_set! {
+    /// What a client or server can do.
+    pub struct AaplCapabilities: u64 {
+        /// Listings with a Mac's attributes.
+        const READ_DIRECTORY_ATTRIBUTES = 1;
+        /// Copies of whole files with FSCTL_SRV_COPYCHUNK.
+        const COPY_FILE = 2;
+        /// Names and permissions are those of a Unix.
+        const UNIX_BASED = 4;
+        /// Modes in access control lists.
+        const NFS_ACE = 8;
+    }
+}
+
+flag_set! {
+    /// What a volume can do.
+    pub struct AaplVolumeCapabilities: u64 {
+        /// [`AaplCommand::RESOLVE_ID`].
+        const RESOLVE_ID = 1;
+        /// Names differ by case.
+        const CASE_SENSITIVE = 2;
+        /// A flush reaches the medium.
+        const FULL_SYNC = 4;
+    }
+}
+
+record! {
+    /// A server query.
+    pub struct AaplQuery [24] {
+        /// What is asked for.
+        pub command: AaplCommand => pad 4,
+        /// The parts that are asked for.
+        pub parts: AaplParts,
+        /// What the client can do.
+        pub client: AaplCapabilities,
+    }
+}
+
+/// The answer to a server query; a part that is `None` was not asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct AaplAnswer<'a> {
+    /// What the server can do.
+    pub server: Option<AaplCapabilities>,
+    /// What the volume can do.
+    pub volume: Option<AaplVolumeCapabilities>,
+    /// The machine's model.
+    pub model: Option<Utf16Le<'a>>,
+}
+
+impl<'a> AaplAnswer<'a> {
+    /// Decodes the data of the context.
+    ///
+    /// # Errors
+    /// What is wrong with the peer's bytes; another command than a server query is.
+    pub fn decode(bytes: &'a [u8]) -> Result<Self, WireError> {
+        const WHAT: &str = "AAPL answer";
+        let mut r = Reader::new(bytes, WHAT);
+        let command: AaplCommand = r.get()?;
+        if command != AaplCommand::SERVER_QUERY {
+            return Err(WireError::malformed("AAPL command"));
+        }
+        r.skip(4)?;
+        let parts: AaplParts = r.get()?;
+        let mut answer = Self::default();
+        if parts.contains(AaplParts::SERVER_CAPABILITIES) {
+            answer.server = Some(r.get()?);
+        }
+        if parts.contains(AaplParts::VOLUME_CAPABILITIES) {
+            answer.volume = Some(r.get()?);
+        }
+        if parts.contains(AaplParts::MODEL) {
+            r.skip(4)?;
+            let length: u32 = r.get()?;
+            answer.model = Some(Utf16Le::new(r.take(length as usize)?, WHAT)?);
+        }
+        Ok(answer)
+    }
+
+    /// Appends the data of the context to `out`.
+    ///
+    /// # Errors
+    /// `Unencodable` when the model is too long for its field.
+    pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), WireError> {
+        let mut parts = AaplParts::empty();
+        parts.set(AaplParts::SERVER_CAPABILITIES, self.server.is_some());
+        parts.set(AaplParts::VOLUME_CAPABILITIES, self.volume.is_some());
+        parts.set(AaplParts::MODEL, self.model.is_some());
+        AaplCommand::SERVER_QUERY.put(out);
+        0u32.put(out);
+        parts.put(out);
+        if let Some(server) = self.server {
+            server.put(out);
+        }
+        if let Some(volume) = self.volume {
+            volume.put(out);
+        }
+        if let Some(model) = self.model {
+            0u32.put(out);
+            fit_u32(model.len(), "model")?.put(out);
+            out.extend_from_slice(model.as_bytes());
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Utf16Buf;
+
+    /// What a Mac sends: all three parts, and all that it can do.
+    const QUERY: [u8; 24] = [
+        1, 0, 0, 0, 0, 0, 0, 0, //
+        7, 0, 0, 0, 0, 0, 0, 0, //
+        15, 0, 0, 0, 0, 0, 0, 0,
+    ];
+
+    const ANSWER: [u8; 44] = [
+        1, 0, 0, 0, 0, 0, 0, 0, //
+        7, 0, 0, 0, 0, 0, 0, 0, //
+        4, 0, 0, 0, 0, 0, 0, 0, //
+        2, 0, 0, 0, 0, 0, 0, 0, //
+        0, 0, 0, 0, 4, 0, 0, 0, b'P', 0, b'C', 0,
+    ];
+
+    #[test]
+    fn golden() {
+        let query = AaplQuery::decode(&QUERY).expect("sound");
+        assert_eq!((query.command, query.parts.bits()), (AaplCommand::SERVER_QUERY, 7));
+        assert!(query.client.contains(AaplCapabilities::READ_DIRECTORY_ATTRIBUTES));
+        let mut out = Vec::new();
+        query.encode(&mut out);
+        assert_eq!(out, QUERY);
+
+        let model = Utf16Buf::from("PC");
+        let all = AaplAnswer {
+            server: Some(AaplCapabilities::UNIX_BASED),
+            volume: Some(AaplVolumeCapabilities::CASE_SENSITIVE),
+            model: Some(model.as_utf16()),
+        };
+        out.clear();
+        all.encode(&mut out).expect("short");
+        assert_eq!(out, ANSWER);
+        assert_eq!(AaplAnswer::decode(&ANSWER), Ok(all));
+        for cut in 0..ANSWER.len() {
+            assert!(AaplAnswer::decode(&ANSWER[..cut]).is_err(), "{cut} bytes");
+        }
+    }
+
+    #[test]
+    fn parts_that_were_not_asked_for() {
+        let mut out = Vec::new();
+        let only = AaplAnswer { volume: Some(AaplVolumeCapabilities::empty()), ..AaplAnswer::default() };
+        only.encode(&mut out).expect("short");
+        assert_eq!(out, [1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(AaplAnswer::decode(&out), Ok(only));
+        let resolve = [2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        assert!(AaplAnswer::decode(&resolve).is_err());
+    }
+}
