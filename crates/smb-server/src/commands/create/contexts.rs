@@ -1,14 +1,15 @@
 //! Create contexts (MS-SMB2 2.2.13.2, 2.2.14.2): what a request asks for beside the open, and what is answered.
 //!
-//! Apple's extensions are not there yet: their context is ignored as that of a server without them (MS-SMB2 3.3.5.9). The
-//! context of POSIX extensions counts where they were negotiated.
+//! The context of POSIX extensions counts where they were negotiated. A Mac's `AAPL` is answered with what the server can
+//! do: it is Unix-based. Attributes in listings are not there yet, so they are not offered.
 
 use smb_wire::context::{
-    CreateContexts, CreateContextsBuf, CreateRequestContext, CreateResponseContext, DiskId,
-    DurableReconnectV2, DurableRequestV2, DurableResponseV2, Lease, LeaseFlags, LeaseV2, MaximalAccess,
+    AaplAnswer, AaplCapabilities, AaplCommand, AaplParts, AaplQuery, AaplVolumeCapabilities, CreateContexts,
+    CreateContextsBuf, CreateRequestContext, CreateResponseContext, DiskId, DurableReconnectV2,
+    DurableRequestV2, DurableResponseV2, Lease, LeaseFlags, LeaseV2, MaximalAccess,
 };
 use smb_wire::fscc::{FullEas, PosixCreateRequest, PosixCreateResponse};
-use smb_wire::{AccessMask, FileId, FileTime, NtStatus};
+use smb_wire::{AccessMask, FileId, FileTime, NtStatus, Utf16Buf};
 use vfs::{ExtendedAttribute, FileKey};
 
 use crate::files::caching::{Held, LeaseId, LeaseVersion};
@@ -33,6 +34,8 @@ pub(super) struct Wanted {
     pub(super) app_instance: Option<AppInstance>,
     /// POSIX extensions, with the mode of a new file.
     pub(super) posix: Option<u32>,
+    /// What a Mac asks for.
+    pub(super) aapl: Option<AaplParts>,
 }
 
 /// A durable open that a client has come back for.
@@ -77,8 +80,8 @@ pub(super) fn read(contexts: CreateContexts<'_>, posix: bool) -> Result<Wanted, 
                 let q = PosixCreateRequest::decode(bytes).map_err(|_| NtStatus::INVALID_PARAMETER)?;
                 w.posix = Some(q.mode);
             }
+            CreateRequestContext::Aapl(bytes) => w.aapl = Some(read_aapl(bytes)?),
             CreateRequestContext::SvhdxOpenDevice(_)
-            | CreateRequestContext::Aapl(_)
             | CreateRequestContext::Posix(_)
             | CreateRequestContext::Unknown(_) => {}
         }
@@ -89,6 +92,15 @@ pub(super) fn read(contexts: CreateContexts<'_>, posix: bool) -> Result<Wanted, 
     let v2 = w.durable_v2.is_some() && (w.durable || w.reconnect.is_some());
     let reconnect_v2 = matches!(w.reconnect, Some(Reconnect::V2(_))) && w.durable;
     if v2 || reconnect_v2 { Err(NtStatus::INVALID_PARAMETER) } else { Ok(w) }
+}
+
+/// What a Mac asks for. As with Samba, what is no server query fails the CREATE: the client asks that only of a server
+/// that said it could do more.
+fn read_aapl(bytes: &[u8]) -> Result<AaplParts, NtStatus> {
+    match AaplQuery::decode(bytes) {
+        Ok(q) if q.command == AaplCommand::SERVER_QUERY && bytes.len() == AaplQuery::LEN => Ok(q.parts),
+        _ => Err(NtStatus::INVALID_PARAMETER),
+    }
 }
 
 impl Wanted {
@@ -116,6 +128,9 @@ pub(crate) fn read_attributes(bytes: &[u8]) -> Result<Vec<ExtendedAttribute>, Nt
     }
     Ok(list)
 }
+
+/// The model of machine that a Mac shows.
+const MODEL: &str = "Causeway";
 
 /// Facts for the answer.
 pub(super) struct Facts {
@@ -162,6 +177,19 @@ pub(super) fn answer(wanted: &Wanted, facts: &Facts) -> CreateContextsBuf {
         Some(DurableAnswer::V2(answer)) => put(CreateResponseContext::DurableV2(answer)),
         None => {}
     }
+    if let Some(parts) = wanted.aapl {
+        let model = Utf16Buf::from(MODEL);
+        let asked = |part| parts.contains(part);
+        let data = AaplAnswer {
+            server: asked(AaplParts::SERVER_CAPABILITIES).then_some(AaplCapabilities::UNIX_BASED),
+            // Names do not differ by case.
+            volume: asked(AaplParts::VOLUME_CAPABILITIES).then_some(AaplVolumeCapabilities::empty()),
+            model: asked(AaplParts::MODEL).then_some(model.as_utf16()),
+        };
+        let mut bytes = Vec::new();
+        data.encode(&mut bytes).expect("a short model");
+        put(CreateResponseContext::Aapl(&bytes));
+    }
     if let Some(posix) = facts.posix {
         let mut data = Vec::with_capacity(posix.len());
         posix.encode(&mut data);
@@ -182,4 +210,51 @@ fn lease(id: LeaseId, held: Held) -> Lease {
         }
     };
     Lease { key: id.key, state: held.state, flags, v2 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(bytes: &[u8]) -> Result<Wanted, NtStatus> {
+        let mut contexts = CreateContextsBuf::new();
+        contexts.request(&CreateRequestContext::Aapl(bytes)).expect("short");
+        read(contexts.as_contexts(), false)
+    }
+
+    #[test]
+    fn a_mac_learns_what_it_asks_for() {
+        let facts = Facts {
+            maximal: None,
+            written: FileTime::default(),
+            id: FileKey { volume: 1, file: 1 },
+            lease: None,
+            durable: None,
+            posix: None,
+        };
+        for parts in 0..8 {
+            let mut query = Vec::new();
+            let parts = AaplParts::from_bits_retain(parts);
+            let (command, client) = (AaplCommand::SERVER_QUERY, AaplCapabilities::from_bits_retain(15));
+            AaplQuery { command, parts, client }.encode(&mut query);
+            let contexts = answer(&asked(&query).expect("a query"), &facts);
+            let answers: Vec<_> = contexts.as_contexts().responses().collect();
+            let [Ok(CreateResponseContext::Aapl(bytes))] = answers[..] else { panic!("{answers:?}") };
+            let a = AaplAnswer::decode(bytes).expect("ours");
+            let given = (a.server.is_some(), a.volume.is_some(), a.model.is_some());
+            let all = [AaplParts::SERVER_CAPABILITIES, AaplParts::VOLUME_CAPABILITIES, AaplParts::MODEL];
+            assert_eq!(given, all.map(|p| parts.contains(p)).into());
+            assert_eq!(a.server.unwrap_or(AaplCapabilities::UNIX_BASED), AaplCapabilities::UNIX_BASED);
+        }
+    }
+
+    #[test]
+    fn what_is_no_query() {
+        let query = [1u8, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 15, 0, 0, 0, 0, 0, 0, 0];
+        let mut resolve = query;
+        resolve[0] = 2;
+        for bad in [&query[..23], &resolve, &[], &[&query[..], &[0]].concat()] {
+            assert_eq!(asked(bad).err(), Some(NtStatus::INVALID_PARAMETER), "{bad:?}");
+        }
+    }
 }
