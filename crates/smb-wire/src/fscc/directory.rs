@@ -13,7 +13,7 @@
 use super::FileInfoClass;
 use super::list::{Fits, ListBuilder, split_entry};
 use crate::cursor::{Field, Reader, fit_u32, zeros};
-use crate::{FileAttributes, FileTime, Utf16Le, WireError};
+use crate::{AccessMask, FileAttributes, FileTime, Utf16Le, WireError};
 
 /// One entry of a directory listing. What the class does not carry is ignored when written and zero when read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -45,6 +45,25 @@ pub struct DirectoryEntry<'a> {
     /// The name.
     pub name: Utf16Le<'a>,
 }
+
+/// What a Mac finds in an entry of FileIdBothDirectoryInformation in place of EaSize and short name, where that was
+/// agreed on (create context `AAPL`, not MS-SMB2).
+///
+/// ```text
+/// EaSize: maximal access   ShortNameLength: 0   ShortName: 0 length of the resource fork (u64)   8 Finder's information
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct MacAttributes {
+    /// What the user may do with the file.
+    pub maximal_access: AccessMask,
+    /// Bytes of the resource fork.
+    pub resource_length: u64,
+    /// Type, creator, flags, extended flags, and when it was added, as Finder writes them (big-endian).
+    pub finder: [u8; 16],
+}
+
+/// Where the short name is in an entry of FileIdBothDirectoryInformation.
+const SHORT_NAME_AT: usize = 70;
 
 /// Bytes of the field for the short name.
 const SHORT_NAME_LEN: usize = 24;
@@ -188,6 +207,27 @@ impl<'v> DirectoryList<'v> {
         Ok(self.list.push(self.fixed + entry.name.len(), |out| entry.put(class, out)))
     }
 
+    /// As [`DirectoryList::push`], of an entry for a Mac.
+    ///
+    /// # Errors
+    /// `Unencodable` when the name is too long for its field.
+    ///
+    /// # Panics
+    /// When the class is not FileIdBothDirectoryInformation.
+    pub fn push_mac(&mut self, entry: &DirectoryEntry<'_>, mac: &MacAttributes) -> Result<Fits, WireError> {
+        assert_eq!(self.class, FileInfoClass::ID_BOTH_DIRECTORY, "only this class has room for a Mac");
+        fit_u32(entry.name.len(), "file name")?;
+        let ea_size = mac.maximal_access.bits();
+        let entry = DirectoryEntry { ea_size, short_name: Utf16Le::default(), ..*entry };
+        let class = self.class;
+        Ok(self.list.push(self.fixed + entry.name.len(), |out| {
+            let at = out.len() + SHORT_NAME_AT;
+            entry.put(class, out);
+            out[at..at + 8].copy_from_slice(&mac.resource_length.to_le_bytes());
+            out[at + 8..at + SHORT_NAME_LEN].copy_from_slice(&mac.finder);
+        }))
+    }
+
     /// Bytes so far.
     pub fn len(&self) -> usize {
         self.list.len()
@@ -304,6 +344,39 @@ mod tests {
             assert_eq!(read.reparse_tag, if is_extended(class) { 9 } else { 0 }, "{class:?}");
         }
         assert!(DirectoryList::new(&mut Vec::new(), FileInfoClass::BASIC, 1).is_none());
+    }
+
+    #[test]
+    fn a_mac_s_entry_golden() {
+        let name = Utf16Buf::from("ab");
+        let entry = DirectoryEntry {
+            end_of_file: 6,
+            file_attributes: FileAttributes::ARCHIVE,
+            file_id: 11,
+            name: name.as_utf16(),
+            ..Default::default()
+        };
+        let mac = MacAttributes {
+            maximal_access: AccessMask::from_bits_retain(0x001F_01FF),
+            resource_length: 286,
+            finder: *b"TEXTttxt\x40\0\0\0\0\0\0\x09",
+        };
+        let mut out = vec![0xEE; 3];
+        let mut list = DirectoryList::new(&mut out, FileInfoClass::ID_BOTH_DIRECTORY, 108).unwrap();
+        assert_eq!(list.push_mac(&entry, &mac), Ok(Fits::Yes));
+        assert_eq!(list.push_mac(&entry, &mac), Ok(Fits::No));
+        let golden: [&[u8]; 9] = [
+            &[0; 40],
+            &[6, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x20, 0, 0, 0],
+            &[4, 0, 0, 0],
+            &[0xFF, 1, 0x1F, 0],
+            &[0, 0],
+            &[30, 1, 0, 0, 0, 0, 0, 0],
+            b"TEXTttxt\x40\0\0\0\0\0\0\x09",
+            &[0, 0, 11, 0, 0, 0, 0, 0, 0, 0],
+            b"a\0b\0",
+        ];
+        assert_eq!(out[3..], golden.concat());
     }
 
     #[test]

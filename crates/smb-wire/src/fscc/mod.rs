@@ -16,7 +16,7 @@ pub mod notify;
 mod posix;
 mod stream;
 
-pub use directory::{DirectoryEntries, DirectoryEntry, DirectoryList, directory_fixed_len};
+pub use directory::{DirectoryEntries, DirectoryEntry, DirectoryList, MacAttributes, directory_fixed_len};
 pub use ea::{EaFlags, EaList, FullEa, FullEas, GetEaList, GetEas, MAX_EAS};
 pub use file::{
     CompressionFormat, DispositionFlags, FileAccessInformation, FileAlignmentInformation, FileAllInformation,
