@@ -108,13 +108,16 @@ pub(crate) struct Tree {
     pub(crate) share: Arc<Share>,
     /// What the session's user may do on this share at most (an ACCESS_MASK).
     pub(crate) maximal_access: u32,
+    /// A Mac has asked for its attributes in listings, and will take them for that.
+    pub(crate) mac_listings: AtomicBool,
 }
 
 impl Tree {
     pub(crate) fn new(id: u32, share: Arc<Share>, maximal_access: u32) -> Tree {
         share.users.fetch_add(1, Ordering::Relaxed);
         share.counted.add(TREES, 1);
-        Tree { gone: AtomicBool::new(false), id, share, maximal_access }
+        let (gone, mac_listings) = (AtomicBool::new(false), AtomicBool::new(false));
+        Tree { gone, id, share, maximal_access, mac_listings }
     }
 
     /// Disconnects it; its opens are taken out of the session after this.

@@ -719,6 +719,9 @@ impl<'a> Plan<'a> {
             .wanted
             .maximal_access
             .map(|_| access::maximal(&self.r.session.user, found.security.as_deref()) & self.ceiling);
+        if self.wanted.wants_mac_listings() && self.vfs.info().named_streams {
+            self.r.tree.mac_listings.store(true, std::sync::atomic::Ordering::Relaxed);
+        }
         let posix = self.posix_facts(&stat, found.security.as_deref());
         Ok(keep::answer(&open, &stat, &self.wanted, maximal, open.created.action, true, posix))
     }

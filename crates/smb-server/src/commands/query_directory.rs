@@ -1,13 +1,18 @@
 //! QUERY_DIRECTORY (MS-SMB2 3.3.5.18, MS-FSA 2.1.5.6.3).
 
+mod mac;
 pub(crate) mod pattern;
 mod posix;
 
+use std::sync::atomic::Ordering;
+
 use arena::Class;
-use smb_wire::fscc::{DirectoryEntry, DirectoryList, FileInfoClass, Fits, directory_fixed_len};
+use smb_wire::fscc::{
+    DirectoryEntry, DirectoryList, FileInfoClass, Fits, MacAttributes, directory_fixed_len,
+};
 use smb_wire::msg::{QueryDirectoryFlags, QueryDirectoryRequest, QueryDirectoryResponse};
 use smb_wire::{AccessMask, Decode, NtStatus, Utf16Buf};
-use vfs::{DirEntry, Kind, VfsError};
+use vfs::{DirEntry, Kind, VfsError, VfsPath};
 
 use self::pattern::Pattern;
 use super::metadata::{file_attributes, file_time};
@@ -57,9 +62,11 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
     let room = q.output_buffer_length.min(r.facts.max_transact()) as usize;
     // Before the directory is read: what is made meanwhile is charged too.
     let memory = r.server.arena.alloc_sg(room, Class::Payload).await;
+    let mac = class == FileInfoClass::ID_BOTH_DIRECTORY && r.tree.mac_listings.load(Ordering::Relaxed);
+    let mac = mac.then(|| f.file.path_of(open.persistent));
     let out = match posix {
         true => posix::fill(r, f, e, room, single).await?,
-        false => fill(r, f, e, class, room, single).await?,
+        false => fill(r, f, e, class, room, single, mac.as_ref()).await?,
     };
     let reply = Reply::with_status(out.status, &QueryDirectoryResponse { buffer: &out.bytes });
     Ok(reply.charged_to(memory, &r.server.arena, out.bytes.len()))
@@ -93,13 +100,18 @@ async fn fill(
     class: FileInfoClass,
     room: usize,
     single: bool,
+    mac: Option<&VfsPath>,
 ) -> Result<Listing, NtStatus> {
     let mut bytes = Vec::with_capacity(room.min(64 << 10));
     let mut list = DirectoryList::new(&mut bytes, class, room).ok_or(NtStatus::INVALID_INFO_CLASS)?;
     let short = shows_short_names(r, class);
     'full: while !e.waiting.is_empty() || more(r, f, e).await? {
         while let Some(entry) = e.waiting.front() {
-            if push(&mut list, entry, short)? == Fits::No {
+            let mac = match mac {
+                Some(directory) => Some(mac::attributes(r, f, directory, entry).await),
+                None => None,
+            };
+            if push(&mut list, entry, short, mac.as_ref())? == Fits::No {
                 break 'full;
             }
             e.waiting.pop_front();
@@ -119,7 +131,7 @@ async fn fill(
     // MS-FSA 2.1.5.6.3: the first entry alone is too long: as much of it as there is room for.
     let mut bytes = Vec::new();
     if let Some(mut list) = DirectoryList::new(&mut bytes, class, usize::MAX) {
-        push(&mut list, entry, short)?;
+        push(&mut list, entry, short, None)?;
     }
     bytes.truncate(room);
     Ok(Listing { status: NtStatus::BUFFER_OVERFLOW, bytes })
@@ -179,7 +191,12 @@ fn shows_short_names(r: &Request, class: FileInfoClass) -> bool {
         && r.tree.share.vfs().is_some_and(|vfs| vfs.info().short_names)
 }
 
-fn push(list: &mut DirectoryList<'_>, entry: &DirEntry, short: bool) -> Result<Fits, NtStatus> {
+fn push(
+    list: &mut DirectoryList<'_>,
+    entry: &DirEntry,
+    short: bool,
+    mac: Option<&MacAttributes>,
+) -> Result<Fits, NtStatus> {
     let s = &entry.stat;
     let name = Utf16Buf::from(entry.name.as_str());
     let dots = matches!(&*entry.name, "." | "..");
@@ -199,5 +216,9 @@ fn push(list: &mut DirectoryList<'_>, entry: &DirEntry, short: bool) -> Result<F
         name: name.as_utf16(),
         ..DirectoryEntry::default()
     };
-    list.push(&wire).map_err(|_| NtStatus::INTERNAL_ERROR)
+    let pushed = match mac {
+        Some(mac) => list.push_mac(&wire, mac),
+        None => list.push(&wire),
+    };
+    pushed.map_err(|_| NtStatus::INTERNAL_ERROR)
 }

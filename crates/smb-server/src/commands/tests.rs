@@ -6,6 +6,7 @@ mod directory_leases;
 mod information;
 mod listing;
 mod locking;
+mod mac;
 mod notifying;
 mod owners;
 mod permissions;

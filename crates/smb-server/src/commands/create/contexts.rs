@@ -1,7 +1,7 @@
 //! Create contexts (MS-SMB2 2.2.13.2, 2.2.14.2): what a request asks for beside the open, and what is answered.
 //!
 //! The context of POSIX extensions counts where they were negotiated. A Mac's `AAPL` is answered with what the server can
-//! do: it is Unix-based. Attributes in listings are not there yet, so they are not offered.
+//! do: it is Unix-based, and its listings have a Mac's attributes where files have named streams.
 
 use smb_wire::context::{
     AaplAnswer, AaplCapabilities, AaplCommand, AaplParts, AaplQuery, AaplVolumeCapabilities, CreateContexts,
@@ -35,7 +35,7 @@ pub(super) struct Wanted {
     /// POSIX extensions, with the mode of a new file.
     pub(super) posix: Option<u32>,
     /// What a Mac asks for.
-    pub(super) aapl: Option<AaplParts>,
+    pub(super) aapl: Option<AaplQuery>,
 }
 
 /// A durable open that a client has come back for.
@@ -96,14 +96,22 @@ pub(super) fn read(contexts: CreateContexts<'_>, posix: bool) -> Result<Wanted, 
 
 /// What a Mac asks for. As with Samba, what is no server query fails the CREATE: the client asks that only of a server
 /// that said it could do more.
-fn read_aapl(bytes: &[u8]) -> Result<AaplParts, NtStatus> {
+fn read_aapl(bytes: &[u8]) -> Result<AaplQuery, NtStatus> {
     match AaplQuery::decode(bytes) {
-        Ok(q) if q.command == AaplCommand::SERVER_QUERY && bytes.len() == AaplQuery::LEN => Ok(q.parts),
+        Ok(q) if q.command == AaplCommand::SERVER_QUERY && bytes.len() == AaplQuery::LEN => Ok(q),
         _ => Err(NtStatus::INVALID_PARAMETER),
     }
 }
 
 impl Wanted {
+    /// Whether a Mac asks for its attributes in listings: it looks for the answer then.
+    pub(super) fn wants_mac_listings(&self) -> bool {
+        self.aapl.is_some_and(|q| {
+            q.parts.contains(AaplParts::SERVER_CAPABILITIES)
+                && q.client.contains(AaplCapabilities::READ_DIRECTORY_ATTRIBUTES)
+        })
+    }
+
     fn set_reconnect(&mut self, reconnect: Reconnect) -> Result<(), NtStatus> {
         if self.reconnect.replace(reconnect).is_some() { Err(NtStatus::INVALID_PARAMETER) } else { Ok(()) }
     }
@@ -141,6 +149,8 @@ pub(super) struct Facts {
     pub(super) lease: Option<(LeaseId, Held)>,
     pub(super) durable: Option<DurableAnswer>,
     pub(super) posix: Option<PosixCreateResponse>,
+    /// Listings have a Mac's attributes.
+    pub(super) mac_listings: bool,
 }
 
 /// A durable handle that was granted.
@@ -177,11 +187,13 @@ pub(super) fn answer(wanted: &Wanted, facts: &Facts) -> CreateContextsBuf {
         Some(DurableAnswer::V2(answer)) => put(CreateResponseContext::DurableV2(answer)),
         None => {}
     }
-    if let Some(parts) = wanted.aapl {
+    if let Some(query) = wanted.aapl {
         let model = Utf16Buf::from(MODEL);
-        let asked = |part| parts.contains(part);
+        let asked = |part| query.parts.contains(part);
+        let mut server = AaplCapabilities::UNIX_BASED;
+        server.set(AaplCapabilities::READ_DIRECTORY_ATTRIBUTES, facts.mac_listings);
         let data = AaplAnswer {
-            server: asked(AaplParts::SERVER_CAPABILITIES).then_some(AaplCapabilities::UNIX_BASED),
+            server: asked(AaplParts::SERVER_CAPABILITIES).then_some(server),
             // Names do not differ by case.
             volume: asked(AaplParts::VOLUME_CAPABILITIES).then_some(AaplVolumeCapabilities::empty()),
             model: asked(AaplParts::MODEL).then_some(model.as_utf16()),
@@ -231,6 +243,7 @@ mod tests {
             lease: None,
             durable: None,
             posix: None,
+            mac_listings: false,
         };
         for parts in 0..8 {
             let mut query = Vec::new();

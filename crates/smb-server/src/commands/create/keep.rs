@@ -305,6 +305,8 @@ pub(super) fn answer(
         lease,
         durable: if durable { durable_answer(open, wanted) } else { None },
         posix,
+        mac_listings: wanted.aapl.is_some()
+            && open.owner().is_some_and(|o| o.tree.mac_listings.load(Ordering::Relaxed)),
     };
     let contexts = contexts::answer(wanted, &facts);
     let body = CreateResponse {
