@@ -1,7 +1,12 @@
 """Go's go-smb2, as a Go program uses it (tests/goload/files), and the load generator of `make bench`."""
 
+import collections
 import re
+import resource
+import socket
+import struct
 import subprocess
+import threading
 import time
 
 import pytest
@@ -63,6 +68,74 @@ def test_a_crowd_within_one_memory_budget(kind, serve):
     assert crowd.returncode == 0 and f"{CROWD} clients, 0 failed" in out, out
     if kind.name == "causeway":
         assert peak < 256 << 10, f"{peak >> 10} MiB resident with a budget of 64 MiB"
+
+
+IDLE = 10_000
+
+
+@pytest.mark.smbd_differs("a process for each client: ten thousand take more memory than a test should")
+def test_ten_thousand_idle_connections(kind, serve):
+    """Each is logged on and has a share, and signs. The server holds less than a gibibyte, and answers one more at once."""
+    if kind.name != "causeway":
+        pytest.skip("a process for each client")
+    server = serve()
+    out = run(["goidle", "-addr", f"{server.host}:{server.port}", "-share", server.share, "-user", server.user, "-pass", server.password,
+               "-n", IDLE, "-pid", server.pid], timeout=180).out
+    print(out)
+    assert f"idle sessions={IDLE} " in out, out
+    assert float(re.search(r" rss_mib=([\d.]+)", out)[1]) < 1024, out
+
+
+FLOOD = 3000
+
+
+@pytest.mark.parametrize("flood", ["silent", "half a message", "a negotiation", "garbage"])
+@pytest.mark.smbd_differs("it forks for each")
+def test_floods_leave_clients_served(kind, serve, flood):
+    """Thousands of connections that never log on, made again as fast as they are ended: a client that has logged on goes on
+    reading, and another one can log on."""
+    if kind.name != "causeway":
+        pytest.skip("a process for each client")
+    server = serve()
+    # MS-SMB2 2.2.3: a NEGOTIATE for 2.1, behind the header of 64 bytes and the length of four.
+    header = b"\xfeSMB" + struct.pack("<HHIHHIIQIIQ16x", 64, 0, 0, 0, 1, 0, 0, 0, 0xFEFF, 0, 0)
+    negotiate = header + struct.pack("<HHHHI16sQH", 36, 1, 1, 0, 0, bytes(16), 0, 0x0210)
+    sent = {"silent": b"", "half a message": b"\0\0\0\x40\xfeSMB", "a negotiation": struct.pack(">I", len(negotiate)) + negotiate,
+            "garbage": bytes(range(200))}[flood]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+    over, made = threading.Event(), 0
+
+    def flow():
+        nonlocal made
+        open_ones = collections.deque()
+        while not over.is_set():
+            try:
+                one = socket.create_connection((server.host, server.port), timeout=5)
+                one.sendall(sent)
+                open_ones.append(one)
+                made += 1
+            except OSError:
+                pass
+            if len(open_ones) > FLOOD // 4:
+                open_ones.popleft().close()
+        for one in open_ones:
+            one.close()
+
+    flows = [threading.Thread(target=flow) for _ in range(4)]
+    for one in flows:
+        one.start()
+    try:
+        time.sleep(1)
+        out = run(["goload", "-addr", f"{server.host}:{server.port}", "-share", server.share, "-user", server.user, "-pass", server.password,
+                   "-mode", "randread", "-bs", 8192, "-size", 16 << 20, "-secs", 4, "-pid", server.pid], timeout=60).out
+    finally:
+        over.set()
+        for one in flows:
+            one.join()
+    print(made, "connections;", out)
+    assert made > FLOOD, f"{made} connections are no flood"
+    # The flood takes its share of two processors, and no more.
+    assert float(re.search(r"iops=(\d+)", out)[1]) > 200, out
 
 
 def resident_kib(pid):

@@ -30,6 +30,9 @@ exec 9< held
 [ "$(cat held)" = one ] && [ "$(cat closed)" = one ] || fail "read"
 [ "$(ls folder)" = "$(printf 'first\\nsecond')" ] || fail "listed"
 ls folder > /dev/null; ls -l folder > /dev/null
+# The client keeps the closed file's handle under its lease for a moment: the link has to ask for it.
+ln closed linked || fail "a link to a file that was just closed"
+[ "$(cat linked)" = one ] || fail "what is linked"
 # 6.12 does not tell.
 ! grep -q '<lease' /proc/fs/cifs/open_files || grep -E 'held R' /proc/fs/cifs/open_files || {{ cat /proc/fs/cifs/open_files; fail "no lease"; }}
 echo READY > /mnt/x/ready

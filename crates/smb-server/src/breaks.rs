@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::{Either, select};
 use parking_lot::Mutex;
@@ -17,6 +18,9 @@ use crate::files::{FileState, StreamState};
 use crate::inbox::{Inbox, Notice};
 use crate::open::FileOpen;
 use crate::request::Request;
+
+/// How long a break is waited for in the middle of a compound.
+const COMPOUND_PATIENCE: Duration = Duration::from_millis(500);
 
 /// The connections of each client, by ClientGuid: leases belong to a client, not to a session.
 #[derive(Default)]
@@ -162,8 +166,16 @@ impl Request {
     /// CANCELLED; INSUFFICIENT_RESOURCES when too many requests of the connection wait already.
     pub(crate) async fn wait_for_breaks(&self, file: &FileState, c: &Contention) -> Result<(), NtStatus> {
         let Some(until) = c.wait_until else { return Ok(()) };
-        self.pending.announce();
         let env = &self.server.env;
+        // In the middle of a compound it may not be pending, and is refused (MS-SMB2 3.3.5.2.7 <266>). The Linux client
+        // sends a LINK there, and answers the break of its own handle at once.
+        if self.in_compound && self.header.next_command != 0 {
+            let answered = pin!(file.changed_since(c.seen));
+            if let Either::Left(_) = select(answered, pin!(env.sleep(COMPOUND_PATIENCE))).await {
+                return Ok(());
+            }
+        }
+        self.pending.announce();
         let over = pin!(select(
             Box::pin(file.changed_since(c.seen)),
             Box::pin(env.sleep_until(self.server.until(until)))

@@ -39,3 +39,15 @@ func CPU(root int) float64 {
 	}
 	return total
 }
+
+// RSS is the memory, in KiB, that a process holds.
+func RSS(pid int) float64 {
+	status, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+	for _, line := range strings.Split(string(status), "\n") {
+		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "VmRSS:" {
+			kib, _ := strconv.ParseFloat(fields[1], 64)
+			return kib
+		}
+	}
+	return 0
+}
