@@ -24,6 +24,8 @@ pub(crate) enum Notice {
     LeaseBreak(LeaseBreakNotification),
     /// The session has ended on another connection, or by an administrator.
     SessionEnded(u64),
+    /// Others want to log on, and this connection has been given its time.
+    Crowded,
 }
 
 /// See the module.

@@ -1,6 +1,6 @@
 //! The server: what all connections share.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -21,6 +21,7 @@ use crate::connection::{Credits, OVERHEAD, UNAUTHENTICATED_MAX};
 use crate::durable::SessionEnd;
 use crate::failed_logons::FailedLogons;
 use crate::files::FileTable;
+use crate::inbox::{Inbox, Notice};
 use crate::namespace::Namespace;
 use crate::opens::OpenTable;
 use crate::replay::CreateTable;
@@ -51,6 +52,8 @@ pub struct Server {
     next_connection: AtomicU64,
     connections: AtomicUsize,
     unauthenticated: AtomicUsize,
+    /// Those of them that can be ended, by age.
+    newcomers: Mutex<BTreeMap<u64, Arc<Inbox>>>,
     accepted: AtomicU64,
     /// Requests that name no tree connect, so that no share counts them.
     unshared: AtomicU64,
@@ -243,6 +246,7 @@ impl Server {
             next_connection: AtomicU64::new(1),
             connections: AtomicUsize::new(0),
             unauthenticated: AtomicUsize::new(0),
+            newcomers: Mutex::default(),
             accepted: AtomicU64::new(0),
             unshared: AtomicU64::new(0),
             draining: AtomicBool::new(false),
@@ -566,8 +570,18 @@ impl Server {
     /// Counts a connection on which nobody is logged on; `None` at the bound for these: they can hold memory too.
     pub(crate) fn enter_unauthenticated(self: &Arc<Self>, now: Instant) -> Option<Unauthenticated> {
         let n = self.unauthenticated.fetch_add(1, Ordering::AcqRel);
-        let guard = Unauthenticated { server: Arc::clone(self), since: now };
-        (n < self.config.limits.unauthenticated).then_some(guard)
+        let id = self.next_connection.fetch_add(1, Ordering::Relaxed);
+        let guard = Unauthenticated { server: Arc::clone(self), id, since: now };
+        let most = self.config.limits.unauthenticated;
+        // A flood of such connections would keep everybody out: the oldest goes instead, as who means to log on does so at
+        // once. Those that are on their way out count until they have gone.
+        (n < most || n < 2 * most && self.end_oldest_newcomer()).then_some(guard)
+    }
+
+    /// Ends the oldest connection on which nobody is logged on; false when there is none that can be ended.
+    fn end_oldest_newcomer(&self) -> bool {
+        let oldest = self.newcomers.lock().pop_first();
+        oldest.is_some_and(|(_, inbox)| inbox.send(Notice::Crowded))
     }
 
     pub(crate) fn share(&self, name: &str) -> Option<Arc<Share>> {
@@ -649,11 +663,21 @@ impl Drop for SessionId {
 /// A connection on which nobody is logged on, counted for as long as it lives.
 pub(crate) struct Unauthenticated {
     server: Arc<Server>,
+    /// In order of age.
+    id: u64,
     pub(crate) since: Instant,
+}
+
+impl Unauthenticated {
+    /// From now on the connection can be ended for another one, by this inbox.
+    pub(crate) fn may_end(&self, inbox: &Arc<Inbox>) {
+        self.server.newcomers.lock().insert(self.id, Arc::clone(inbox));
+    }
 }
 
 impl Drop for Unauthenticated {
     fn drop(&mut self) {
+        self.server.newcomers.lock().remove(&self.id);
         self.server.unauthenticated.fetch_sub(1, Ordering::AcqRel);
     }
 }

@@ -332,9 +332,7 @@ impl Engine {
         if session.is_ended() {
             // It was ended elsewhere: on another channel, or by an administrator.
             self.channels.remove(&header.session_id);
-            if self.channels.is_empty() {
-                self.unauthenticated = self.server.enter_unauthenticated(self.server.env.instant(self.now));
-            }
+            self.look_who_is_left();
             return Err((NtStatus::USER_SESSION_DELETED, signing));
         }
         match &chain.encrypted {
@@ -413,9 +411,7 @@ impl Engine {
     /// Ends the session on all its channels and closes its opens, but for those that outlive it; then sends `reply`.
     pub(super) fn end_session(&mut self, session: &Arc<Session>, how: SessionEnd, reply: Reply) -> Outcome {
         self.channels.remove(&session.id);
-        if self.channels.is_empty() {
-            self.unauthenticated = self.server.enter_unauthenticated(self.server.env.instant(self.now));
-        }
+        self.look_who_is_left();
         self.server.remove_session(session.id);
         let closing = self.server.end_session(session, how);
         later(async move {

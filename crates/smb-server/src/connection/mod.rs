@@ -182,6 +182,8 @@ impl Engine {
     ) -> Engine {
         let Admitted { server, id, guard, unauthenticated } = admitted;
         let now = server.env.moment();
+        let inbox = Arc::<Inbox>::default();
+        unauthenticated.may_end(&inbox);
         let facts = ConnectionFacts {
             id,
             dialect: 0,
@@ -212,7 +214,7 @@ impl Engine {
             parked_ids: FxHashMap::default(),
             running: FuturesUnordered::new(),
             next_slot: 1,
-            inbox: Arc::default(),
+            inbox,
             out: VecDeque::new(),
             scratch: Vec::new(),
             out_bytes: 0,
@@ -378,6 +380,16 @@ impl Engine {
         for session in ending {
             self.server.remove_session(session.id);
             self.server.end_session(&session, SessionEnd::Disconnected).await;
+        }
+    }
+
+    /// A session of the connection is gone: when it was the last one, the connection counts as one without again.
+    fn look_who_is_left(&mut self) {
+        if self.channels.is_empty() {
+            self.unauthenticated = self.server.enter_unauthenticated(self.server.env.instant(self.now));
+            if let Some(unauthenticated) = &self.unauthenticated {
+                unauthenticated.may_end(&self.inbox);
+            }
         }
     }
 

@@ -6,7 +6,7 @@ use std::task::Context;
 use smb_wire::msg::OplockBreak;
 use smb_wire::{Command, Encode, Header, HeaderFlags, MessageBuilder};
 
-use super::{Engine, OutMessage};
+use super::{ConnectionError, Engine, OutMessage};
 use crate::inbox::Notice;
 use crate::session::Session;
 
@@ -29,6 +29,11 @@ impl Engine {
                 // It belongs to no session, and so is sent as it is (MS-SMB2 3.3.4.7).
                 Notice::LeaseBreak(body) => self.notify(&body, None),
                 Notice::SessionEnded(id) => self.session_ended(id),
+                Notice::Crowded if self.unauthenticated.is_some() => {
+                    self.ending = Some(ConnectionError::Crowded);
+                }
+                // Somebody has logged on in that moment.
+                Notice::Crowded => {}
             }
         }
         any
@@ -59,9 +64,7 @@ impl Engine {
         let ended = self.channels.get(&id).is_some_and(|c| c.session.is_ended());
         if ended {
             self.channels.remove(&id);
-            if self.channels.is_empty() {
-                self.unauthenticated = self.server.enter_unauthenticated(self.server.env.instant(self.now));
-            }
+            self.look_who_is_left();
         }
     }
 }
