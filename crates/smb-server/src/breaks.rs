@@ -16,8 +16,11 @@ use crate::durable::Kept;
 use crate::files::caching::{self, Contention, HolderId, LeaseId, Operation};
 use crate::files::{FileState, StreamState};
 use crate::inbox::{Inbox, Notice};
-use crate::open::FileOpen;
+use crate::open::{FileOpen, Open};
 use crate::request::Request;
+
+/// After this time the reply of a CREATE has been sent.
+const BEHIND_THE_REPLY: Duration = Duration::from_millis(50);
 
 /// How long a break is waited for in the middle of a compound.
 const COMPOUND_PATIENCE: Duration = Duration::from_millis(500);
@@ -131,6 +134,45 @@ impl Server {
                 self.clients.send(id.client, Notice::LeaseBreak(message))
             }
         }
+    }
+
+    /// A connection of this client has ended with a notice that it had not sent: another one of its session, or of the
+    /// client, sends it (MS-SMB2 3.3.4.6, 3.3.4.7).
+    pub(crate) fn send_again(self: &Arc<Self>, client: Guid, notice: Notice) {
+        match notice {
+            Notice::LeaseBreak(m) if !self.clients.send(client, notice) => {
+                let id = LeaseId { client, key: m.lease_key };
+                let Some(leased) = self.leases.find(id) else { return };
+                let lost = caching::Notice {
+                    holder: HolderId::Lease(id),
+                    from: m.current_lease_state,
+                    to: m.new_lease_state,
+                    acknowledge: m.flags.contains(LeaseBreakFlags::ACK_REQUIRED),
+                    epoch: m.new_epoch,
+                };
+                self.give_up_holder(&leased.file, &lost);
+            }
+            // Without another connection the session ends, and closes or keeps what it had open.
+            Notice::OplockBreak { session, .. } => {
+                let _ = self.session(session).is_some_and(|s| s.send(notice));
+            }
+            Notice::LeaseBreak(_) | Notice::SessionEnded(_) | Notice::Crowded => {}
+        }
+    }
+
+    /// A client has come back to an open. What was broken while it was away it is told now, behind the reply that gives it
+    /// the open's new name, and has its whole time to answer.
+    pub(crate) fn send_missed_break(self: &Arc<Self>, open: &Arc<Open>) {
+        let Some(id) = open.file().and_then(|f| f.holder) else { return };
+        let (server, open) = (Arc::downgrade(self), Arc::clone(open));
+        let env = self.env.clone();
+        self.env.spawn(async move {
+            env.sleep(BEHIND_THE_REPLY).await;
+            let (Some(server), Some(f)) = (server.upgrade(), open.file()) else { return };
+            if let Some(notice) = f.file.remind(id, env.moment()) {
+                server.send_breaks(&f.file, &[notice]);
+            }
+        });
     }
 
     /// MS-SMB2 3.3.4.6, 3.3.4.7: nobody can be told. Persistent opens keep what they have until their client is back; a

@@ -658,6 +658,11 @@ impl FileState {
         self.with_holder(id, |c| c.acknowledge(id, kept, now)).unwrap_or(Err(caching::Refused::NotBreaking))
     }
 
+    /// A break that is under way, to be told again; see [`Caching::remind`].
+    pub(crate) fn remind(&self, id: HolderId, now: Moment) -> Option<caching::Notice> {
+        self.with_holder(id, |c| c.remind(id, now)).flatten()
+    }
+
     /// A holder cannot be reached, or broke the rules: it has nothing any more.
     pub(crate) fn revoke(&self, id: HolderId) {
         self.with_holder(id, |c| c.revoke(id));

@@ -86,11 +86,11 @@ impl Inbox {
         std::mem::take(&mut self.state.lock().pending)
     }
 
-    /// The connection ends: nothing is taken any more. What it had not sent is lost with the connection.
-    pub(crate) fn close(&self) {
+    /// The connection ends: nothing is taken any more. What it had not sent, to be sent another way.
+    pub(crate) fn close(&self) -> VecDeque<Notice> {
         let mut state = self.state.lock();
         state.closed = true;
-        state.notices.clear();
+        std::mem::take(&mut state.notices)
     }
 }
 
@@ -111,7 +111,7 @@ mod tests {
         let mut cx = Context::from_waker(Waker::noop());
         assert!(matches!(inbox.poll(&mut cx), Some(Notice::SessionEnded(0))));
         assert!(inbox.send(Notice::SessionEnded(7)), "there is room again");
-        inbox.close();
+        assert_eq!(inbox.close().len(), NOTICES_MAX);
         assert!(!inbox.send(Notice::SessionEnded(8)));
         assert!(inbox.poll(&mut cx).is_none());
     }

@@ -349,7 +349,7 @@ impl Engine {
     /// Ends what the connection holds: sessions without another channel are closed with all their opens (MS-SMB2
     /// 3.3.7.1). Requests still running are cancelled where that is possible, waited for, and not answered.
     pub(crate) async fn end(mut self) {
-        self.inbox.close();
+        let unsent = self.inbox.close();
         self.server.clients.remove(self.facts.client_guid, &self.inbox);
         let id = self.facts.id;
         let mut ending = Vec::new();
@@ -361,6 +361,9 @@ impl Engine {
             if last {
                 ending.push(channel.session);
             }
+        }
+        for notice in unsent {
+            self.server.send_again(self.facts.client_guid, notice);
         }
         for running in self.parked.values().filter_map(|chain| chain.running.as_ref()) {
             let over = ending.iter().any(|s| s.id == running.header.session_id);

@@ -355,6 +355,15 @@ impl Caching {
         Ok(notice)
     }
 
+    /// A client is back that was away while something of it was broken: what to tell it. It has its whole time to answer.
+    pub(crate) fn remind(&mut self, id: HolderId, now: Moment) -> Option<Notice> {
+        let holder = self.holders.iter_mut().find(|h| h.id == id)?;
+        let breaking = holder.breaking.as_mut()?;
+        breaking.until = now.after(holder.patience);
+        let epoch = if let LeaseVersion::V2 { epoch, .. } = holder.version { epoch } else { 0 };
+        Some(Notice { holder: id, from: holder.state, to: breaking.to, acknowledge: true, epoch })
+    }
+
     /// The client cannot be reached, or did not answer properly: the holder has nothing any more.
     pub(crate) fn revoke(&mut self, id: HolderId) {
         if let Some(holder) = self.holders.iter_mut().find(|h| h.id == id) {

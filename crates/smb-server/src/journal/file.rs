@@ -9,12 +9,14 @@
 //! ```
 //!
 //! Records are appended by one thread, which writes all that wait and syncs once: many opens share one sync. What a crash
-//! leaves half written at the end is cut off when the file is opened; nothing behind it was acknowledged. When most of the
-//! file is out of date, it is written anew beside and renamed.
+//! leaves half written at the end is cut off when the file is opened; nothing behind it was acknowledged. What cannot be read
+//! in the middle is skipped: the file is kept beside as `*.damaged`, and written anew. When most of the file is out of date,
+//! it is written anew beside and renamed.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -63,7 +65,14 @@ impl FileJournal {
     /// The system's; InvalidData when the file is something else.
     pub fn open(path: &Path) -> io::Result<Arc<FileJournal>> {
         let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
-        let (records, end) = read(&mut file)?;
+        let Found { records, end, damaged } = read(&mut file)?;
+        for at in &damaged {
+            tracing::error!(path = %path.display(), "bytes {} to {} of the journal of persistent opens cannot be read: what \
+                one open had then is lost; its client opens the file again", at.start, at.end);
+        }
+        if !damaged.is_empty() {
+            std::fs::copy(path, path.with_extension("damaged"))?;
+        }
         file.set_len(end)?;
         file.seek(SeekFrom::Start(end))?;
         if end == 0 {
@@ -73,7 +82,10 @@ impl FileJournal {
         sync_folder(path)?;
         let live = records.iter().map(|(id, r)| (*id, frame(&put_text(r)))).collect();
         let length = end.max(MAGIC.len() as u64);
-        let writer = Writer { path: path.to_owned(), file, length, live, failed: None };
+        let mut writer = Writer { path: path.to_owned(), file, length, live, failed: None };
+        if !damaged.is_empty() {
+            writer.compact()?;
+        }
         let (changes, receiver) = channel();
         std::thread::Builder::new().name("open-journal".into()).spawn(move || writer.run(&receiver))?;
         Ok(Arc::new(FileJournal { changes, found: Mutex::new(records.into_values().collect()) }))
@@ -190,26 +202,43 @@ fn crc(text: &[u8]) -> u32 {
     crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, text) as u32
 }
 
-/// The newest records, and where the last whole one ends.
-fn read(file: &mut File) -> io::Result<(BTreeMap<u64, OpenRecord>, u64)> {
+/// What is in a journal.
+struct Found {
+    /// The newest of each open.
+    records: BTreeMap<u64, OpenRecord>,
+    /// Where the last whole entry ends.
+    end: u64,
+    /// Bytes between whole entries that are none.
+    damaged: Vec<Range<usize>>,
+}
+
+fn read(file: &mut File) -> io::Result<Found> {
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes)?;
-    let mut records = BTreeMap::new();
-    if bytes.is_empty() {
-        return Ok((records, 0));
+    let mut found = Found { records: BTreeMap::new(), end: 0, damaged: Vec::new() };
+    // A crash while it was made: no open had been stored.
+    if bytes.len() < MAGIC.len() && (MAGIC.starts_with(&bytes) || bytes.iter().all(|b| *b == 0)) {
+        return Ok(found);
     }
     if !bytes.starts_with(MAGIC) {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "not a journal of persistent opens"));
     }
     let mut at = MAGIC.len();
-    while let Some((entry, length)) = entry_at(&bytes[at..]) {
-        match entry {
-            Entry::Put(record) => drop(records.insert(record.id, *record)),
-            Entry::Remove(id) => drop(records.remove(&id)),
+    found.end = at as u64;
+    while at < bytes.len() {
+        let Some(next) = (at..bytes.len()).find(|at| entry_at(&bytes[*at..]).is_some()) else { break };
+        if next > at {
+            found.damaged.push(at..next);
         }
-        at += length;
+        let Some((entry, length)) = entry_at(&bytes[next..]) else { break };
+        match entry {
+            Entry::Put(record) => drop(found.records.insert(record.id, *record)),
+            Entry::Remove(id) => drop(found.records.remove(&id)),
+        }
+        at = next + length;
+        found.end = at as u64;
     }
-    Ok((records, at as u64))
+    Ok(found)
 }
 
 /// The entry at the start of `bytes` and its length; `None` at the end, or where a crash cut one off.
@@ -220,7 +249,8 @@ fn entry_at(bytes: &[u8]) -> Option<(Entry, usize)> {
         return None;
     }
     let text = bytes.get(8..8 + length as usize)?;
-    if crc(text) != sum {
+    // The braces first: they are cheaper to look at.
+    if text.first() != Some(&b'{') || text.last() != Some(&b'}') || crc(text) != sum {
         return None;
     }
     Some((serde_json::from_slice(text).ok()?, 8 + text.len()))
@@ -308,6 +338,41 @@ mod tests {
         assert_eq!(found(&path), [1]);
         std::fs::write(&path, "something else").expect("room");
         assert!(FileJournal::open(&path).is_err());
+    }
+
+    /// What follows a damaged entry is found, and stays found; the damaged file is kept.
+    #[tokio::test]
+    async fn damage_in_the_middle_costs_one_record() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("opens.journal");
+        let journal = FileJournal::open(&path).expect("made");
+        let mut ends = Vec::new();
+        for id in [1, 2, 3] {
+            journal.put(&record(id)).await.expect("stored");
+            ends.push(std::fs::metadata(&path).expect("there").len() as usize);
+        }
+        let whole = std::fs::read(&path).expect("there");
+        for at in (ends[0]..ends[1]).step_by(23) {
+            let mut damaged = whole.clone();
+            damaged[at] ^= 0x55;
+            std::fs::write(&path, &damaged).expect("room");
+            assert_eq!(found(&path), [1, 3], "byte {at}");
+            assert_eq!(std::fs::read(path.with_extension("damaged")).expect("kept"), damaged);
+            assert_eq!(found(&path), [1, 3], "byte {at}, again");
+        }
+        std::fs::write(&path, [&whole[..ends[0]], &[0; 4096], &whole[ends[0]..]].concat()).expect("room");
+        assert_eq!(found(&path), [1, 2, 3], "zeros between them");
+    }
+
+    #[tokio::test]
+    async fn a_crash_while_it_was_made() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("opens.journal");
+        for begun in [&b""[..], b"CWO", &[0; 5]] {
+            std::fs::write(&path, begun).expect("room");
+            FileJournal::open(&path).expect("opens").put(&record(7)).await.expect("stored");
+            assert_eq!(found(&path), [7], "{begun:?}");
+        }
     }
 
     #[tokio::test]

@@ -169,6 +169,14 @@ impl Plan<'_> {
             self.r.server.disconnect_or_close(open).await;
             return Err(NtStatus::INSUFFICIENT_RESOURCES);
         }
+        // The CREATE that made it may still be waiting for its record.
+        if let Err(e) = self.r.server.store_open(open).await {
+            if let Some(open) = self.r.server.release(open) {
+                open.close().await;
+            }
+            return Err(e);
+        }
+        self.r.server.send_missed_break(open);
         Ok(())
     }
 

@@ -49,6 +49,7 @@ pub(super) async fn run(
         }
         None => None,
     };
+    r.server.send_missed_break(&open);
     Ok(keep::answer(&open, &stat, contexts, None, CreateAction::OPENED, false, posix))
 }
 

@@ -289,3 +289,19 @@ async fn of_a_directory_that_is_renamed() {
     l.w.create("e\\f", How::CREATE).await;
     assert_eq!(l.all_broken().await, [DIR]);
 }
+
+/// A break that a dying connection has not sent goes by another one of the client (MS-SMB2 3.3.4.7).
+#[tokio::test(start_paused = true)]
+async fn another_connection_sends_what_one_has_not() {
+    let l = Leases::new(Capabilities::LEASING | Capabilities::DIRECTORY_LEASING);
+    l.lease("d", DIR, NO_DELETE).await;
+    l.w.create("d\\f", How::CREATE).await;
+    let (client, second) = (l.w.facts.client_guid, Arc::<Inbox>::default());
+    l.w.server.clients.add(client, &second);
+    l.w.server.clients.remove(client, &l.inbox);
+    for notice in l.inbox.close() {
+        l.w.server.send_again(client, notice);
+    }
+    let sent = second.poll(&mut Context::from_waker(Waker::noop()));
+    assert!(matches!(sent, Some(Notice::LeaseBreak(b)) if b.lease_key == DIR), "{sent:?}");
+}

@@ -183,3 +183,22 @@ proptest! {
         }
     }
 }
+
+// A client that was away while its lease was broken has the whole time from when it is told.
+#[test]
+fn a_break_that_was_missed_is_told_again() {
+    let mut c = Caching::default();
+    let wish = lease(A, R | W | H);
+    c.grant(1, wish, ALONE, 1, Some(ACKNOWLEDGE_PERSISTENT_LEASE)).expect("granted");
+    assert_eq!(c.remind(A, NOW), None, "nothing was missed");
+    let first = c.contend(None, Operation::Open { overwrites: false }, NOW);
+    assert_eq!(first.wait_until, Some(NOW.after(ACKNOWLEDGE_PERSISTENT_LEASE)));
+    let back = NOW.after(ACKNOWLEDGE_PERSISTENT_LEASE / 2);
+    let notice = c.remind(A, back).expect("it is breaking");
+    assert_eq!((notice.from, notice.to, notice.acknowledge), (R | W | H, R | H, true));
+    assert_eq!(notice.epoch, first.notices[0].epoch, "it is the same break");
+    let late = NOW.after(ACKNOWLEDGE_PERSISTENT_LEASE + Duration::from_secs(1));
+    let second = c.contend(None, Operation::Open { overwrites: false }, late);
+    assert_eq!(second.wait_until, Some(back.after(ACKNOWLEDGE_PERSISTENT_LEASE)));
+    assert_eq!(c.acknowledge(A, R | H, late), Ok(None));
+}
