@@ -177,8 +177,16 @@ impl Server {
     /// INSUFFICIENT_RESOURCES when it cannot be stored (the log has the reason).
     pub(crate) async fn store_open(&self, open: &Open) -> Result<(), NtStatus> {
         let Some(journal) = &self.config.journal else { return Ok(()) };
-        let Some(record) = open.record() else { return Ok(()) };
-        journal.put(&record).await.map_err(|e| {
+        let put = {
+            // One at a time: what is stored last is what it is last, and nothing is stored of one that is closed.
+            let forgotten = open.forgotten.lock();
+            if *forgotten {
+                return Ok(());
+            }
+            let Some(record) = open.record() else { return Ok(()) };
+            journal.put(&record)
+        };
+        put.await.map_err(|e| {
             tracing::error!("a persistent open cannot be stored: {e}");
             NtStatus::INSUFFICIENT_RESOURCES
         })
@@ -203,6 +211,8 @@ impl Server {
         if let Some(journal) = &self.config.journal
             && open.durable.lock().kept == Kept::Persistent
         {
+            let mut forgotten = open.forgotten.lock();
+            *forgotten = true;
             journal.remove(open.persistent);
         }
     }

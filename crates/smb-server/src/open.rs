@@ -49,6 +49,8 @@ pub(crate) struct Open {
     pub(crate) durable: Mutex<Durable>,
     /// Whether a CREATE that is sent again is answered by this open (MS-SMB2 3.3.5.9).
     pub(crate) replayable: AtomicBool,
+    /// Its record has been removed from the journal. Held while one is put there.
+    pub(crate) forgotten: Mutex<bool>,
     /// Results of LOCK requests that may be sent again (MS-SMB2 3.3.5.14).
     pub(crate) lock_sequences: Mutex<LockSequences>,
     pub(crate) _counted: OpenCounted,
@@ -233,6 +235,7 @@ impl Open {
             created,
             durable: Mutex::default(),
             replayable: AtomicBool::new(false),
+            forgotten: Mutex::new(false),
             lock_sequences: Mutex::default(),
         }
     }
@@ -258,6 +261,7 @@ impl Open {
             created,
             durable: Mutex::default(),
             replayable: AtomicBool::new(false),
+            forgotten: Mutex::new(false),
             lock_sequences: Mutex::default(),
         }
     }
