@@ -13,12 +13,12 @@ TESTS = [test for suite in torture.suites() for test in torture.tests_of(suite)]
 def outcomes(kind, scratch, request):
     """(the server's name, what comes of each test that was chosen)"""
     items = [item for item in request.session.items if item.path == request.path and hasattr(item, "callspec")]
-    server = kind(scratch / "server", shares=torture.shares()).start()
-    with torture.running(server, [item.callspec.params["test"] for item in items]) as outcomes:
-        yield server.name, outcomes
-    assert server.is_running(), f"the server ended: {server.said()[-2000:]}"
-    assert "panicked at" not in server.said(), server.log
-    server.stop()
+    with torture.environment(kind, scratch / "server") as server:
+        with torture.running(server, [item.callspec.params["test"] for item in items]) as outcomes:
+            yield server.name, outcomes
+        assert server.is_running(), f"the server ended: {server.said()[-2000:]}"
+        assert "panicked at" not in server.said(), server.log
+        server.stop()
 
 
 @pytest.mark.skipif(not TESTS, reason="no smbtorture here")

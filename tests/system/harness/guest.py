@@ -70,28 +70,23 @@ def unpacked(pattern):
     return place
 
 
-class Network:
-    """A network namespace. `prefix` before a command runs it inside."""
+class Namespace:
+    """A network namespace with a loopback device, and with `mounts` a mount namespace too. `prefix` before a command runs
+    it inside."""
 
-    def __init__(self, mtu=1500):
-        self.mtu = mtu
+    def __init__(self, mounts=False):
         users = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+        kinds = ["--net", *(["--mount"] if mounts else [])]
         # It ends when its standard input does: with us, whatever becomes of us.
-        self.holder = subprocess.Popen(["unshare", *users, "--net", "cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
+        self.holder = subprocess.Popen(["unshare", *users, *kinds, "cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
                                        stderr=subprocess.PIPE, start_new_session=True)
         ours = os.readlink("/proc/self/ns/net")
         path = f"/proc/{self.holder.pid}/ns/net"
         until(lambda: self.holder.poll() is not None or os.readlink(path) != ours and self.is_cat(), timeout=10, what="a network namespace")
         if self.holder.poll() is not None:
             raise Failed(self.holder.stderr.read().decode())
-        self.prefix = ["nsenter", f"--target={self.holder.pid}", "--net", *(["--user", "--preserve-credentials"] if users else []), "--"]
-        self.ip("link set lo up", "link add br0 type bridge", f"addr add {HOST}/24 dev br0", f"addr add {HOST_TOO}/24 dev br0")
-        for n in (0, 1):
-            self.ip(f"tuntap add tap{n} mode tap", f"link add h{n} type veth peer name g{n}")
-            for device in (f"tap{n}", f"h{n}"):
-                self.ip(f"link set {device} mtu {mtu} master br0 up")
-            self.ip(f"link set g{n} mtu {mtu} up")
-        self.ip(f"link set br0 mtu {mtu} up")
+        self.prefix = ["nsenter", f"--target={self.holder.pid}", *kinds, *(["--user", "--preserve-credentials"] if users else []), "--"]
+        self.ip("link set lo up")
 
     def is_cat(self):
         try:
@@ -108,6 +103,21 @@ class Network:
     def close(self):
         self.holder.stdin.close()
         self.holder.wait(10)
+
+
+class Network(Namespace):
+    """A network namespace with the bridge and the devices of guests."""
+
+    def __init__(self, mtu=1500):
+        super().__init__()
+        self.mtu = mtu
+        self.ip("link add br0 type bridge", f"addr add {HOST}/24 dev br0", f"addr add {HOST_TOO}/24 dev br0")
+        for n in (0, 1):
+            self.ip(f"tuntap add tap{n} mode tap", f"link add h{n} type veth peer name g{n}")
+            for device in (f"tap{n}", f"h{n}"):
+                self.ip(f"link set {device} mtu {mtu} master br0 up")
+            self.ip(f"link set g{n} mtu {mtu} up")
+        self.ip(f"link set br0 mtu {mtu} up")
 
     def __enter__(self):
         return self

@@ -32,8 +32,8 @@ class Server:
     """What a test may ask of either server."""
 
     def __init__(self, folder, *, host="127.0.0.1", port=None, iwarp_port=None, signing="required", encryption="enabled",
-                 shares=("files",), prefix=(), settings=None, share_settings=None, plain=False):
-        """Signing and encryption are as Causeway ships; a test that relaxes them says why. `plain`: smbd as it comes, without the modules that the tests need. `prefix` is put before the command (to enter a network namespace); `settings` go to the server as they are, `share_settings` to each share."""
+                 shares=("files",), prefix=(), settings=None, share_settings=None, plain=False, settings_of=None, more_users=()):
+        """Signing and encryption are as Causeway ships; a test that relaxes them says why. `plain`: smbd as it comes, without the modules that the tests need. `prefix` is put before the command (to enter a network namespace); `settings` go to the server as they are, `share_settings` to each share, `settings_of` by name to one share. `more_users` have the user's password."""
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.sockets = tempfile.TemporaryDirectory(prefix="causeway-")
@@ -41,6 +41,7 @@ class Server:
         self.signing, self.encryption = signing, encryption
         self.shares, self.prefix = list(shares), list(prefix)
         self.settings, self.share_settings, self.plain = dict(settings or {}), dict(share_settings or {}), plain
+        self.settings_of, self.more_users = dict(settings_of or {}), list(more_users)
         self.storage = {"devices": []}
         self.user, self.password, self.share = "alice", "correct horse 7", self.shares[0]
         self.log = self.folder / "server.log"
@@ -153,13 +154,15 @@ class Causeway(Server):
         for share in self.shares:
             lines += ["[[share]]", f"name = {json.dumps(share)}", 'backend = "hostdir"',
                       f"path = {json.dumps(str(self.path(share)))}", f'comment = "The {share} share"']
-            lines += [f"{key} = {json.dumps(value)}" for key, value in self.share_settings.items()]
+            own = self.share_settings | self.settings_of.get(share, {})
+            lines += [f"{key} = {json.dumps(value)}" for key, value in own.items()]
         self.config = self.folder / "causeway.toml"
         self.config.write_text("\n".join(lines) + "\n")
         users = self.folder / "users.toml"
         if not users.exists():
-            run([self.binary, "user", "add", self.user, "--password-stdin", "--users", users],
-                stdin=(self.password + "\n").encode())
+            for user in (self.user, *self.more_users):
+                run([self.binary, "user", "add", user, "--password-stdin", "--users", users],
+                    stdin=(self.password + "\n").encode())
 
     def command(self):
         return [str(self.binary), "serve", "--config", str(self.config)]
@@ -177,7 +180,10 @@ class Smbd(Server):
         account = getpass.getuser()
         state = Path(self.sockets.name)
         (state / "private").mkdir(mode=0o700, exist_ok=True)
-        (self.folder / "usermap").write_text(f"!{account} = {self.user}\n")
+        # Every user of smbd is an account of the machine; `nobody` is there anyway.
+        accounts = [account, *(["nobody"] if self.more_users else [])]
+        names = [self.user, " ".join(self.more_users)]
+        (self.folder / "usermap").write_text("".join(f"!{a} = {n}\n" for a, n in zip(accounts, names)))
         settings = {
             "netbios name": "SMBD", "workgroup": "TEST", "server role": "standalone", "disable netbios": "yes",
             "smb ports": self.port, "interfaces": self.host, "bind interfaces only": "yes",
@@ -194,12 +200,14 @@ class Smbd(Server):
         lines = ["[global]"] + [f"{key} = {value}" for key, value in settings.items()]
         for share in self.shares:
             lines += [f"[{share}]", f"path = {self.path(share)}", "read only = no", f"comment = The {share} share"]
-            lines += [f"{key} = {value}" for key, value in self.share_settings.items()]
+            own = self.share_settings | self.settings_of.get(share, {})
+            lines += [f"{key} = {value}" for key, value in own.items()]
         self.config = self.folder / "smb.conf"
         self.config.write_text("\n".join(lines) + "\n")
         if not (state / "private" / "passdb.tdb").exists():
             secret = (self.password + "\n") * 2
-            run(["smbpasswd", "-c", self.config, "-L", "-s", "-a", account], stdin=secret.encode())
+            for account in accounts:
+                run(["smbpasswd", "-c", self.config, "-L", "-s", "-a", account], stdin=secret.encode())
 
     def command(self):
         return ["smbd", "--foreground", "--no-process-group", f"--configfile={self.config}", "--debug-stdout"]

@@ -2,17 +2,23 @@
 
 Each test is a process of its own with a folder of its own, so that one that hangs or leaves files behind cannot spoil
 the next.
+
+`environment` is what the tests want to find: a network namespace in which they may block connections with iptables, a
+second user, and shares that they ask for by name. What cannot be made here (without root: a file system that shares blocks
+between files) is left out, and the tests for it skip.
 """
 
 import contextlib
 import fnmatch
 import functools
 import re
+import shutil
 import tomllib
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from . import ROOT
+from .guest import Namespace
 from .programs import Failed, run
 
 # Suites that are no test of a server's answers: load, listings of what a server knows, and what only Samba has.
@@ -26,6 +32,21 @@ DEADLINES = {"smb2.maxfid": 300, "smb2.dir.large-files": 180, "smb2.create.gente
 # They wait more than they compute. The longest go first.
 AT_ONCE = 3
 LONGEST = ["smb2.lease", "smb2.replay", "smb2.oplock"]
+SECOND_USER = "user2"
+# Shares beside those of the suites: one whose folder nobody may read, one that lists what a user may read only.
+NO_PERMISSION, ACCESS_BASED, CONTINUOUS = "noperm", "hideunread", "continuous"
+# Tests that are about a property of the share that they are given.
+SHARE_OF = {"smb2.replay.replay5": CONTINUOUS}
+OPTIONS = {
+    "smb2.ea.acl_xattr": ["acl_xattr_name=security.NTACL"],
+    "smb2.set-sparse-ioctl": ["filename=sparse"],
+    "smb2.zero-data-ioctl": ["filename=zeroed", "offset=4096", "beyond_final_zero=8192"],
+}
+SETTINGS_OF = {
+    "causeway": {ACCESS_BASED: {"access_based": True}, CONTINUOUS: {"continuous_availability": True}},
+    "smbd": {ACCESS_BASED: {"hide unreadable": "yes", "access based share enum": "yes"}},
+}
+NEEDS_BLOCKING = "FSCTL_SMBTORTURE_FORCE_UNACKED_TIMEOUT failed"
 OUTCOME = re.compile(r"^(success|failure|error|skip): (\S+)(?: \[\n(.*?)\n\])?", re.M | re.S)
 
 
@@ -70,13 +91,16 @@ class Outcome:
 
 def run_test(server, test, share):
     """Runs one test; never raises for what the test says."""
+    share = SHARE_OF.get(test, share)
+    options = ["progress=no", f"use_iptables={'yes' if server.prefix else 'no'}", f"user2name={SECOND_USER}",
+               f"user2password={server.password}", *OPTIONS.get(test, [])]
     config = Path(server.folder) / "smbtorture.conf"
     if not config.exists():
         config.write_text("[global]\nname resolve order = host\nclient min protocol = SMB2_02\n"
                           f"lock directory = {server.folder}\ncache directory = {server.folder}\n")
     deadline = DEADLINES.get(test, DEADLINE_SECONDS)
     command = [*server.prefix, "smbtorture", server.unc(share), "-s", config, "-p", server.port, "--format=subunit",
-               "--option=torture:progress=no", "-U", f"{server.user}%{server.password}", "--seed=1", test]
+               *(f"--option=torture:{option}" for option in options), "-U", f"{server.user}%{server.password}", "--seed=1", test]
     try:
         out = run(command, status=None, timeout=deadline, cwd=server.folder).out
     except Failed as late:
@@ -85,6 +109,8 @@ def run_test(server, test, share):
     if not found:
         return Outcome("lost", "it ended without a result", out)
     state, _, reason = found[-1]
+    if state != "success" and NEEDS_BLOCKING in out:
+        return Outcome("skip", "no network namespace with iptables can be made here", out)
     return Outcome(state, reason.strip(), out)
 
 
@@ -93,8 +119,58 @@ def suite_of(test):
 
 
 def shares():
-    """A share for each suite, so that suites can run side by side."""
-    return [suite.removeprefix("smb2.") for suite in suites()]
+    """A share for each suite, so that suites can run side by side, and those that tests ask for by name."""
+    return [suite.removeprefix("smb2.") for suite in suites()] + [NO_PERMISSION, ACCESS_BASED, CONTINUOUS]
+
+
+def namespace(folder):
+    """A namespace with a standard port of its own where tests can block connections; `None` where it cannot be made."""
+    if not shutil.which("iptables"):
+        return None
+    try:
+        made = Namespace(mounts=True)
+    except Failed:
+        return None
+    # Entering a mount namespace changes the working directory.
+    made.prefix.insert(1, f"--wd={folder}")
+    try:
+        made.run("iptables", "-L", "OUTPUT")
+    except Failed:
+        made.close()
+        return None
+    return made
+
+
+def mount_reflinks(inside, image, folder):
+    """Mounts a file system that shares blocks between files (XFS), inside the namespace only; nothing where that fails."""
+    with open(image, "wb") as file:
+        file.truncate(512 << 20)
+    with contextlib.suppress(Failed, FileNotFoundError):
+        run(["mkfs.xfs", "-q", "-m", "reflink=1", image])
+        inside.run("mount", "-o", "loop", image, folder)
+        inside.run("chmod", "0777", folder)
+
+
+@contextlib.contextmanager
+def environment(kind, folder):
+    """A server of this kind that is ready for every suite."""
+    folder = Path(folder).absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    inside = namespace(folder)
+    place = {"prefix": inside.prefix, "port": 445} if inside else {}
+    try:
+        server = kind(folder, shares=shares(), more_users=[SECOND_USER], settings_of=SETTINGS_OF[kind.name], **place)
+        server.path(NO_PERMISSION).chmod(0)
+        if inside:
+            mount_reflinks(inside, folder / "reflinks.xfs", server.path("ioctl"))
+        server.start()
+        # zero-data-ioctl wants a file that its user owns.
+        run([*server.prefix, "smbclient", server.unc("zero-data-ioctl"), "-p", server.port,
+             "-U", f"{server.user}%{server.password}", "-c", f"put {__file__} zeroed"])
+        yield server
+    finally:
+        if inside:
+            inside.close()
 
 
 @contextlib.contextmanager
