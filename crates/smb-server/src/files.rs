@@ -14,7 +14,8 @@
 //! Invariants:
 //! 1. A state is in the table exactly while it has members, or its removal, that of one of its streams, or a rename onto it
 //!    is running.
-//! 2. `delete_pending` is not cleared before `removing` is, when the removal has ended, and no open joins until then.
+//! 2. `delete_pending` is not cleared before `removing` is, when the removal has ended, and no open joins until then: it
+//!    waits for [`FileTable::removed`].
 //! 3. Locks are held and waited for by members only, once [`FileTable::leave`] has returned; a list of members may be
 //!    locked when the table of locks is, not the other way round.
 
@@ -41,6 +42,9 @@ use self::share_mode::ShareMode;
 use crate::namespace::{Namespace, Snapshot};
 use crate::share::Share;
 
+/// How long an open waits for the removal of the file that it found. MS-FSA has CLOSE remove the file at once.
+const REMOVAL_WAIT: Duration = Duration::from_secs(5);
+
 /// All files that are open.
 #[derive(Default)]
 pub(crate) struct FileTable {
@@ -55,7 +59,7 @@ pub(crate) struct FileState {
     naming: AsyncMutex<()>,
     /// Held while something of its metadata is read, changed and stored again: see [`FileState::metadata`].
     metadata: AsyncMutex<()>,
-    /// Opens that left and breaks that ended; what waits for one asks again.
+    /// Opens that left, breaks that ended and removals that are done; what waits for one asks again.
     changes: AtomicU64,
     changed: Notify,
     /// What of it has changed without being published: a CompletionFilter, see `namespace::modified`.
@@ -145,7 +149,7 @@ pub(crate) struct Member {
 pub(crate) enum Refusal {
     /// Names changed while the backend was asked: ask again.
     Again,
-    /// Others have what the open needs: send them the notices. Then, if there is something to wait for, wait
+    /// Others have what the open needs (send them the notices), or the file is being removed. Then, if there is something to wait for, wait
     /// ([`FileState::changed_since`]) and ask again; otherwise `status` is the answer.
     Contended { file: Arc<FileState>, contention: Contention, status: NtStatus },
     /// STATUS_DELETE_PENDING, …
@@ -241,8 +245,22 @@ impl FileTable {
             return Err(Refusal::Again);
         }
         let deleting = |e: &StreamEntry| e.name == member.stream && e.stream.is_deleting();
-        if state.delete_pending.is_some() || state.streams.iter().any(deleting) {
-            return Err(Refusal::Status(NtStatus::DELETE_PENDING));
+        let file_goes = state.delete_pending.is_some();
+        if file_goes || state.streams.iter().any(deleting) {
+            let status = NtStatus::DELETE_PENDING;
+            let opened = state.members.iter().any(|m| file_goes || m.stream == member.stream);
+            if opened && state.removing.is_none() {
+                return Err(Refusal::Status(status));
+            }
+            // The last open has been closed, or the removal has begun without that: it ends soon.
+            let seen = file.changes.load(Ordering::Acquire);
+            let wait_until = Some(joining.now.after(REMOVAL_WAIT));
+            drop(state);
+            return Err(Refusal::Contended {
+                file,
+                contention: Contention { notices: Vec::new(), seen, wait_until },
+                status,
+            });
         }
         let admitted = state.admit(&member, joining);
         match admitted {
@@ -350,6 +368,8 @@ impl FileTable {
         let mut state = file.state.lock();
         (state.removing, state.delete_pending) = (None, None);
         FileTable::let_go(&mut files, file, &mut state);
+        drop((state, files));
+        file.has_changed();
     }
 
     /// A file that is open.
@@ -605,7 +625,7 @@ impl FileState {
         }
     }
 
-    /// Completes when an open has left or a break has ended since `seen` changes.
+    /// Completes when an open has left, a break has ended or a removal is done since `seen` changes.
     pub(crate) async fn changed_since(&self, seen: u64) {
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());

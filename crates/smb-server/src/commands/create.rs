@@ -125,6 +125,7 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
     };
     plan.close_instance().await?;
     let mut races = 0;
+    let mut removal_deadline = None;
     loop {
         match plan.attempt().await {
             Ok(done) => {
@@ -137,9 +138,14 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
             }
             Err(Refusal::Again) => return Err(NtStatus::SHARING_VIOLATION),
             Err(Refusal::Status(s)) => return Err(s),
-            Err(Refusal::Contended { file, contention, status }) => {
+            Err(Refusal::Contended { file, mut contention, status }) => {
                 plan.release();
                 r.server.send_breaks(&file, &contention.notices);
+                if status == NtStatus::DELETE_PENDING {
+                    // However often the file changes meanwhile, the wait for its removal ends.
+                    removal_deadline = removal_deadline.or(contention.wait_until);
+                    contention.wait_until = removal_deadline.filter(|until| r.server.env.moment() < *until);
+                }
                 if contention.wait_until.is_none() {
                     return Err(status);
                 }

@@ -74,6 +74,26 @@ pub(crate) fn join_at(
     })
 }
 
+// An open that meets a file between the close of its last open and the end of the removal waits for the removal. While
+// another open keeps the file, DELETE_PENDING is the answer at once.
+#[tokio::test]
+async fn an_open_waits_for_a_removal_that_is_running() {
+    let (t, n, s) = (FileTable::default(), Namespace::default(), share());
+    let Joined { file: f, stream, .. } = join(&t, &n, member(1, &s, "f")).expect("the first");
+    f.set_delete_on_close(1, true);
+    f.set_delete_pending(1, true);
+    let refusal = t.join(&n, FILE, n.snapshot(), member(2, &s, "f"), PLAIN).err();
+    assert!(matches!(refusal, Some(Refusal::Status(NtStatus::DELETE_PENDING))));
+    assert!(t.leave(&f, &stream, 1).remove);
+    let refusal = t.join(&n, FILE, n.snapshot(), member(2, &s, "f"), PLAIN).err();
+    let Some(Refusal::Contended { file, contention, status }) = refusal else { panic!("it is to wait") };
+    assert_eq!(status, NtStatus::DELETE_PENDING);
+    assert_eq!(contention.wait_until, Some(PLAIN.now.after(REMOVAL_WAIT)));
+    assert!(contention.notices.is_empty());
+    tokio::join!(file.changed_since(contention.seen), async { t.removed(&f) });
+    join(&t, &n, member(2, &s, "f")).expect("it is gone, and another file may have its number");
+}
+
 #[test]
 fn nobody_joins_a_file_that_is_being_removed() {
     let (t, n, s) = (FileTable::default(), Namespace::default(), share());
