@@ -157,6 +157,12 @@ def mount_reflinks(inside, image, folder):
         inside.run("chmod", "0777", folder)
 
 
+def mount_without_streams(inside, folder):
+    """Mounts a file system without extended attributes (ramfs), and so without named streams; nothing where that fails."""
+    with contextlib.suppress(Failed):
+        inside.run("mount", "-t", "ramfs", "-o", "mode=0777", "none", folder)
+
+
 @contextlib.contextmanager
 def environment(kind, folder):
     """A server of this kind that is ready for every suite."""
@@ -169,6 +175,7 @@ def environment(kind, folder):
         server.path(NO_PERMISSION).chmod(0)
         if inside:
             mount_reflinks(inside, folder / "reflinks.xfs", server.path("ioctl"))
+            mount_without_streams(inside, server.path("create_no_streams"))
         server.start()
         # zero-data-ioctl wants a file that its user owns.
         run([*server.prefix, "smbclient", server.unc("zero-data-ioctl"), "-p", server.port,

@@ -128,12 +128,13 @@ pub(super) fn stream(
     let (directory, file) = (CreateOptions::DIRECTORY_FILE, CreateOptions::NON_DIRECTORY_FILE);
     match part {
         StreamPart::None => Ok(None),
+        // There the colon is part of no legal name, with or without a stream's name behind it.
+        _ if !has_streams => Err(NtStatus::OBJECT_NAME_INVALID),
         StreamPart::Directory if options.contains(file) => Err(NtStatus::FILE_IS_A_DIRECTORY),
         StreamPart::Directory => {
             *options |= directory;
             Ok(None)
         }
-        StreamPart::Named(_) if !has_streams => Err(NtStatus::OBJECT_NAME_INVALID),
         StreamPart::Unnamed | StreamPart::Named(_) if options.contains(directory) => {
             Err(NtStatus::NOT_A_DIRECTORY)
         }
