@@ -3,9 +3,9 @@
 Each test is a process of its own with a folder of its own, so that one that hangs or leaves files behind cannot spoil
 the next.
 
-`environment` is what the tests want to find: a network namespace in which they may block connections with iptables, a
-second user, and shares that they ask for by name. What cannot be made here (without root: a file system that shares blocks
-between files) is left out, and the tests for it skip.
+`environment` makes what the tests ask for: a network namespace in which they block connections with iptables, a second
+user, and shares that they name. What cannot be made (without root: a file system that shares blocks between files) is left
+out, and the tests for it skip.
 """
 
 import contextlib
@@ -33,7 +33,8 @@ DEADLINES = {"smb2.maxfid": 300, "smb2.dir.large-files": 180, "smb2.create.gente
 AT_ONCE = 3
 LONGEST = ["smb2.lease", "smb2.replay", "smb2.oplock"]
 SECOND_USER = "user2"
-# Shares beside those of the suites: one whose folder nobody may read, one that lists what a user may read only.
+# Shares beside those of the suites: its folder is closed to all users; listings show only what the user may read; handles
+# survive a restart of the server.
 NO_PERMISSION, ACCESS_BASED, CONTINUOUS = "noperm", "hideunread", "continuous"
 # Tests that are about a property of the share that they are given.
 SHARE_OF = {"smb2.replay.replay5": CONTINUOUS}
@@ -47,8 +48,8 @@ SETTINGS_OF = {
     "causeway": {ACCESS_BASED: {"access_based": True}, CONTINUOUS: {"continuous_availability": True}},
     "smbd": {ACCESS_BASED: {"hide unreadable": "yes", "access based share enum": "yes"}},
 }
-# They wait for the server to notice that a client's TCP acknowledges nothing: more than 35 s each where it does not. They are
-# run without iptables, so that they fail at once.
+# These tests want the server to notice that a client's TCP acknowledges nothing. Causeway does not, and each test would run
+# for more than 35 s before it fails. They run without iptables and fail at once.
 UNACKNOWLEDGED = {"smb2.oplock.batch22b", *(f"smb2.multichannel.{name}" for name in (
     "leases.test2", "leases.test4", "oplocks.test2", "oplocks.test3_windows", "oplocks.test3_specification"))}
 NEEDS_BLOCKING = "FSCTL_SMBTORTURE_FORCE_UNACKED_TIMEOUT failed"
@@ -96,6 +97,8 @@ class Outcome:
 
 def run_test(server, test, share):
     """Runs one test; never raises for what the test says."""
+    if missing := server.missing.get(suite_of(test)):
+        return Outcome("skip", missing, "")
     share = SHARE_OF.get(test, share)
     blocking = bool(server.prefix) and test not in UNACKNOWLEDGED
     options = ["progress=no", f"use_iptables={'yes' if blocking else 'no'}", f"user2name={SECOND_USER}",
@@ -130,7 +133,8 @@ def shares():
 
 
 def namespace(folder):
-    """A namespace with a standard port of its own where tests can block connections; `None` where it cannot be made."""
+    """A namespace in which tests can block connections and the server can have the standard port; `None` where it cannot be
+    made."""
     if not shutil.which("iptables"):
         return None
     try:
@@ -158,14 +162,17 @@ def mount_reflinks(inside, image, folder):
 
 
 def mount_without_streams(inside, folder):
-    """Mounts a file system without extended attributes (ramfs), and so without named streams; nothing where that fails."""
-    with contextlib.suppress(Failed):
+    """Mounts a file system without extended attributes (ramfs), and so without named streams. Whether that succeeded."""
+    try:
         inside.run("mount", "-t", "ramfs", "-o", "mode=0777", "none", folder)
+    except Failed:
+        return False
+    return True
 
 
 @contextlib.contextmanager
 def environment(kind, folder):
-    """A server of this kind that is ready for every suite."""
+    """A started server of this kind with all that the suites ask for. The caller stops it."""
     folder = Path(folder).absolute()
     folder.mkdir(parents=True, exist_ok=True)
     inside = namespace(folder)
@@ -173,9 +180,11 @@ def environment(kind, folder):
     try:
         server = kind(folder, shares=shares(), more_users=[SECOND_USER], settings_of=SETTINGS_OF[kind.name], **place)
         server.path(NO_PERMISSION).chmod(0)
+        server.missing = {}
         if inside:
             mount_reflinks(inside, folder / "reflinks.xfs", server.path("ioctl"))
-            mount_without_streams(inside, server.path("create_no_streams"))
+        if not inside or not mount_without_streams(inside, server.path("create_no_streams")):
+            server.missing["smb2.create_no_streams"] = "no file system without named streams can be mounted here"
         server.start()
         # zero-data-ioctl wants a file that its user owns.
         run([*server.prefix, "smbclient", server.unc("zero-data-ioctl"), "-p", server.port,
