@@ -21,6 +21,7 @@
 
 pub(crate) mod caching;
 pub(crate) mod locks;
+mod removal;
 pub(crate) mod share_mode;
 
 use std::collections::hash_map::Entry;
@@ -41,9 +42,6 @@ use self::locks::{LockRange, LockRefusal, LockTable};
 use self::share_mode::ShareMode;
 use crate::namespace::{Namespace, Snapshot};
 use crate::share::Share;
-
-/// How long an open waits for the removal of the file that it found. MS-FSA has CLOSE remove the file at once.
-const REMOVAL_WAIT: Duration = Duration::from_secs(5);
 
 /// All files that are open.
 #[derive(Default)]
@@ -244,23 +242,8 @@ impl FileTable {
         if state.claimed {
             return Err(Refusal::Again);
         }
-        let deleting = |e: &StreamEntry| e.name == member.stream && e.stream.is_deleting();
-        let file_goes = state.delete_pending.is_some();
-        if file_goes || state.streams.iter().any(deleting) {
-            let status = NtStatus::DELETE_PENDING;
-            let opened = state.members.iter().any(|m| file_goes || m.stream == member.stream);
-            if opened && state.removing.is_none() {
-                return Err(Refusal::Status(status));
-            }
-            // The last open has been closed, or the removal has begun without that: it ends soon.
-            let seen = file.changes.load(Ordering::Acquire);
-            let wait_until = Some(joining.now.after(REMOVAL_WAIT));
-            drop(state);
-            return Err(Refusal::Contended {
-                file,
-                contention: Contention { notices: Vec::new(), seen, wait_until },
-                status,
-            });
+        if let Some(refusal) = state.refused_by_removal(&file, &member, joining.now) {
+            return Err(refusal);
         }
         let admitted = state.admit(&member, joining);
         match admitted {

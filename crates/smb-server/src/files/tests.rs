@@ -88,7 +88,7 @@ async fn an_open_waits_for_a_removal_that_is_running() {
     let refusal = t.join(&n, FILE, n.snapshot(), member(2, &s, "f"), PLAIN).err();
     let Some(Refusal::Contended { file, contention, status }) = refusal else { panic!("it is to wait") };
     assert_eq!(status, NtStatus::DELETE_PENDING);
-    assert_eq!(contention.wait_until, Some(PLAIN.now.after(REMOVAL_WAIT)));
+    assert_eq!(contention.wait_until, Some(PLAIN.now.after(removal::REMOVAL_WAIT)));
     assert!(contention.notices.is_empty());
     tokio::join!(file.changed_since(contention.seen), async { t.removed(&f) });
     join(&t, &n, member(2, &s, "f")).expect("it is gone, and another file may have its number");
