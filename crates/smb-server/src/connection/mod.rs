@@ -151,6 +151,8 @@ pub(crate) struct Pull {
 const OUT_HIGH: usize = 4 << 20;
 /// Messages waiting to be sent above which no further request is started.
 const OUT_MESSAGES: usize = 2048;
+/// Replies to requests that had to wait that are sent together.
+const GROUP: usize = 8;
 /// The longest message taken before anybody has logged on, in bytes: with its framing what a receiver begins with. A
 /// NEGOTIATE has some hundred bytes, a message of NTLM's some thousand.
 pub(crate) const UNAUTHENTICATED_MAX: usize = (16 << 10) - 4;
@@ -294,7 +296,12 @@ impl Engine {
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>, now: Moment) -> Poll<Result<(), ConnectionError>> {
         self.now = now;
         let mut any = false;
+        let mut finished = 0;
         loop {
+            // What a disk has done is sent in small groups, so that the client asks for more while the rest is made ready.
+            if finished == GROUP {
+                return Poll::Ready(Ok(()));
+            }
             any |= self.seal_waiting(cx);
             let next = self.running.poll_next_unpin(cx);
             // A break that a request has caused goes before the replies of those that came after it.
@@ -303,7 +310,7 @@ impl Engine {
             any |= self.send_interims();
             match next {
                 Poll::Ready(Some((slot, reply))) => {
-                    any = true;
+                    (any, finished) = (true, finished + 1);
                     self.finished(slot, reply);
                     self.ended()?;
                 }
