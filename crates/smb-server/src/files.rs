@@ -275,12 +275,12 @@ impl FileTable {
         let entry = &mut state.streams[at];
         let held = caching.map(|c| (c.id, entry.caching.restore(c)));
         member.holder = caching.map(|c| c.id);
-        entry.stream.with_locks(|t| t.restore(member.open, locks));
         entry.show();
         let stream = Arc::clone(&entry.stream);
-        let (parent_lease, posix) = (member.parent_lease, member.posix);
+        let (open, parent_lease, posix) = (member.open, member.parent_lease, member.posix);
         state.members.push(member);
-        drop(state);
+        drop((state, files));
+        stream.with_locks(|t| t.restore(open, locks));
         Joined { file, stream, caching: held, parent_lease, posix }
     }
 

@@ -702,21 +702,26 @@ impl<'a> Plan<'a> {
         self.keep(&open);
         self.r.server.opens.insert(Arc::clone(&open));
         let limit = self.r.server.config.limits.opens_per_session;
-        if !self.r.session.add_open(limit, open.persistent, &self.r.tree) {
-            self.r.server.opens.remove(open.persistent);
-            Plan::give_up(loose, found.opened.created).await;
-            return Err(NtStatus::INSUFFICIENT_RESOURCES);
-        }
-        if let Err(s) = self.r.server.store_open(&open).await {
-            self.r.session.remove_open(open.persistent);
-            self.r.server.opens.remove(open.persistent);
-            Plan::give_up(loose, found.opened.created).await;
+        // From here on others can find it, and close it.
+        loose.keep();
+        let stored = match self.r.session.add_open(limit, open.persistent, &self.r.tree) {
+            true => self.r.server.store_open(&open).await,
+            false => Err(NtStatus::INSUFFICIENT_RESOURCES),
+        };
+        if let Err(s) = stored {
+            if let Some(loose) = self.r.server.release(&open) {
+                Plan::give_up(loose, found.opened.created).await;
+            }
             return Err(s);
         }
         if let Some(reserved) = reserved {
             reserved.made(open.persistent);
+            // A TREE_DISCONNECT or the end of the session may have closed it meanwhile, before it had this name.
+            if self.r.server.opens.find(open.persistent).is_none() {
+                self.r.server.creates.forget(&open);
+                return Err(NtStatus::FILE_CLOSED);
+            }
         }
-        loose.keep();
         if let Some(f) = open.file() {
             self.r.server.note_leased_directory(&open, f);
         }

@@ -214,17 +214,18 @@ impl Caching {
             }
             holder.state |= r.state;
             holder.opens += 1;
-            return holder.held();
+        } else {
+            self.holders.push(Holder::restored(r));
         }
-        let patience = match r.id {
-            HolderId::Oplock(_) => ACKNOWLEDGE_PERSISTENT_OPLOCK,
-            HolderId::Lease(_) => ACKNOWLEDGE_PERSISTENT_LEASE,
-        };
-        let Restored { id, token, state, version } = r;
-        let holder = Holder { id, token, state, breaking: None, version, opens: 1, patience };
-        let held = holder.held();
-        self.holders.push(holder);
-        held
+        // What a holder lost by not answering is not stored. Where the records say that one writes beside others, one of
+        // them is such a holder, and which is not known: none caches until its client has asked again.
+        if self.holders.len() > 1 && self.holders.iter().any(|h| h.state.contains(W)) {
+            for holder in &mut self.holders {
+                holder.state = NONE;
+                holder.count_change();
+            }
+        }
+        self.held(r.id).expect("restored")
     }
 
     /// Breaks what stands in the way of an operation of `by`.
@@ -386,6 +387,15 @@ impl Caching {
 }
 
 impl Holder {
+    fn restored(r: Restored) -> Holder {
+        let patience = match r.id {
+            HolderId::Oplock(_) => ACKNOWLEDGE_PERSISTENT_OPLOCK,
+            HolderId::Lease(_) => ACKNOWLEDGE_PERSISTENT_LEASE,
+        };
+        let Restored { id, token, state, version } = r;
+        Holder { id, token, state, breaking: None, version, opens: 1, patience }
+    }
+
     fn held(&self) -> Held {
         Held {
             token: self.token,

@@ -41,6 +41,21 @@ pub(super) async fn run(
         r.server.disconnect_or_close(&open).await;
         return Err(NtStatus::INSUFFICIENT_RESOURCES);
     }
+    match answer(r, contexts, &open, f).await {
+        Ok(reply) => {
+            r.server.send_missed_break(&open);
+            Ok(reply)
+        }
+        Err(s) => {
+            // The client does not have it: it is away as before.
+            r.session.remove_open(open.persistent);
+            r.server.disconnect_or_close(&open).await;
+            Err(s)
+        }
+    }
+}
+
+async fn answer(r: &Request, contexts: &Wanted, open: &Open, f: &FileOpen) -> Result<Reply, NtStatus> {
     let stat = f.stat(&r.ctx(), &r.server.env).await.map_err(status::of_vfs)?;
     let posix = match contexts.posix {
         Some(_) => {
@@ -49,8 +64,7 @@ pub(super) async fn run(
         }
         None => None,
     };
-    r.server.send_missed_break(&open);
-    Ok(keep::answer(&open, &stat, contexts, None, CreateAction::OPENED, false, posix))
+    Ok(keep::answer(open, &stat, contexts, None, CreateAction::OPENED, false, posix))
 }
 
 fn find(r: &Request, wanted: Reconnect) -> Option<Arc<Open>> {

@@ -202,3 +202,19 @@ fn a_break_that_was_missed_is_told_again() {
     assert_eq!(second.wait_until, Some(back.after(ACKNOWLEDGE_PERSISTENT_LEASE)));
     assert_eq!(c.acknowledge(A, R | H, late), Ok(None));
 }
+
+// One of two that are recorded as writing had lost it before the crash: invariant 1 holds after a restart.
+#[test]
+fn of_two_writers_from_before_a_restart_neither_caches() {
+    let mut c = Caching::default();
+    let restored =
+        |id, state| Restored { id, token: 1, state, version: LeaseVersion::V2 { parent: None, epoch: 3 } };
+    assert_eq!(c.restore(restored(A, R | W | H)).state, R | W | H);
+    assert_eq!(c.restore(restored(B, R | W | H)).state, NONE);
+    assert_eq!(c.restore(restored(A, R | W | H)).state, NONE, "another open of the lease");
+    assert_eq!(c.held(A).map(|h| h.state), Some(NONE));
+    let mut c = Caching::default();
+    c.restore(restored(A, R | H));
+    assert_eq!(c.restore(restored(B, R | H)).state, R | H, "readers stay");
+    assert_eq!(c.held(A).map(|h| h.state), Some(R | H));
+}
