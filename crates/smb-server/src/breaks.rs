@@ -19,8 +19,8 @@ use crate::inbox::{Inbox, Notice};
 use crate::open::{FileOpen, Open};
 use crate::request::Request;
 
-/// After this time the reply of a CREATE has been sent.
-const BEHIND_THE_REPLY: Duration = Duration::from_millis(50);
+/// After this time the reply of a reconnect has been sent, and the client knows the open's FileId.
+const AFTER_THE_REPLY: Duration = Duration::from_millis(50);
 
 /// How long a break is waited for in the middle of a compound.
 const COMPOUND_PATIENCE: Duration = Duration::from_millis(500);
@@ -136,8 +136,8 @@ impl Server {
         }
     }
 
-    /// A connection of this client has ended with a notice that it had not sent: another one of its session, or of the
-    /// client, sends it (MS-SMB2 3.3.4.6, 3.3.4.7).
+    /// Sends a notice that was still queued when a connection of this client ended: over another channel of the session, or
+    /// another connection of the client (MS-SMB2 3.3.4.6, 3.3.4.7).
     pub(crate) fn send_again(self: &Arc<Self>, client: Guid, notice: Notice) {
         match notice {
             Notice::LeaseBreak(m) if !self.clients.send(client, notice) => {
@@ -160,14 +160,14 @@ impl Server {
         }
     }
 
-    /// A client has come back to an open. What was broken while it was away it is told now, behind the reply that gives it
-    /// the open's new name, and has its whole time to answer.
+    /// A client has reconnected to an open: sends the break that it missed, after the reply that has the open's new FileId.
+    /// The acknowledgement timer starts again.
     pub(crate) fn send_missed_break(self: &Arc<Self>, open: &Arc<Open>) {
         let Some(id) = open.file().and_then(|f| f.holder) else { return };
         let (server, open) = (Arc::downgrade(self), Arc::clone(open));
         let env = self.env.clone();
         self.env.spawn(async move {
-            env.sleep(BEHIND_THE_REPLY).await;
+            env.sleep(AFTER_THE_REPLY).await;
             let (Some(server), Some(f)) = (server.upgrade(), open.file()) else { return };
             if let Some(notice) = f.file.remind(id, env.moment()) {
                 server.send_breaks(&f.file, &[notice]);

@@ -391,7 +391,7 @@ impl FileTable {
     /// Whether an open in this mode could join a file, without joining it.
     ///
     /// # Errors
-    /// What it would be refused with: who keeps handles open for later is asked to close them.
+    /// The refusal that the open would get, with notices for holders of handle leases.
     pub(crate) fn admits(&self, id: FileKey, mode: ShareMode, now: Moment) -> Result<(), Refusal> {
         let files = self.by_id.lock();
         let Some(file) = files.get(&id) else { return Ok(()) };
@@ -661,7 +661,7 @@ impl FileState {
         self.with_holder(id, |c| c.acknowledge(id, kept, now)).unwrap_or(Err(caching::Refused::NotBreaking))
     }
 
-    /// A break that is under way, to be told again; see [`Caching::remind`].
+    /// The notice of a break in progress; see [`Caching::remind`].
     pub(crate) fn remind(&self, id: HolderId, now: Moment) -> Option<caching::Notice> {
         self.with_holder(id, |c| c.remind(id, now)).flatten()
     }

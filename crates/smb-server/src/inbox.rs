@@ -24,7 +24,7 @@ pub(crate) enum Notice {
     LeaseBreak(LeaseBreakNotification),
     /// The session has ended on another connection, or by an administrator.
     SessionEnded(u64),
-    /// Others want to log on, and this connection has been given its time.
+    /// The limit of unauthenticated connections is reached, and this is the oldest.
     Crowded,
 }
 
@@ -86,7 +86,7 @@ impl Inbox {
         std::mem::take(&mut self.state.lock().pending)
     }
 
-    /// The connection ends: nothing is taken any more. What it had not sent, to be sent another way.
+    /// The connection ends: nothing is taken any more. Returns the notices that were not sent, for another connection.
     pub(crate) fn close(&self) -> VecDeque<Notice> {
         let mut state = self.state.lock();
         state.closed = true;

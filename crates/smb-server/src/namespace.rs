@@ -169,7 +169,7 @@ impl Server {
         }
     }
 
-    /// Of what happened in a share something was not noted: who watches or caches a directory must list it again.
+    /// Events of a share were lost: its watchers must list their directories again, and all directory leases are broken.
     fn publish_lost(self: &Arc<Self>, share: &Share) {
         share.watches.lost();
         for directory in share.leases.all() {
@@ -204,7 +204,7 @@ impl Server {
 }
 
 impl Share {
-    /// Whether anybody is to be told of changes.
+    /// Whether it has watches or directory leases.
     fn is_watched(&self) -> bool {
         self.watches.any() || self.leases.any()
     }

@@ -52,8 +52,8 @@ pub struct Server {
     next_connection: AtomicU64,
     connections: AtomicUsize,
     unauthenticated: AtomicUsize,
-    /// Those of them that can be ended, by age.
-    newcomers: Mutex<BTreeMap<u64, Arc<Inbox>>>,
+    /// Of those that can be closed for another, by age.
+    unauthenticated_inboxes: Mutex<BTreeMap<u64, Arc<Inbox>>>,
     accepted: AtomicU64,
     /// Requests that name no tree connect, so that no share counts them.
     unshared: AtomicU64,
@@ -246,7 +246,7 @@ impl Server {
             next_connection: AtomicU64::new(1),
             connections: AtomicUsize::new(0),
             unauthenticated: AtomicUsize::new(0),
-            newcomers: Mutex::default(),
+            unauthenticated_inboxes: Mutex::default(),
             accepted: AtomicU64::new(0),
             unshared: AtomicU64::new(0),
             draining: AtomicBool::new(false),
@@ -573,14 +573,14 @@ impl Server {
         let id = self.next_connection.fetch_add(1, Ordering::Relaxed);
         let guard = Unauthenticated { server: Arc::clone(self), id, since: now };
         let most = self.config.limits.unauthenticated;
-        // A flood of such connections would keep everybody out: the oldest goes instead, as who means to log on does so at
-        // once. Those that are on their way out count until they have gone.
-        (n < most || n < 2 * most && self.end_oldest_newcomer()).then_some(guard)
+        // At the limit the oldest is closed and the new one taken: a client that means to log on does so at once, and a flood
+        // of connections must not keep it out. One that is being closed counts until it is gone.
+        (n < most || n < 2 * most && self.close_oldest_unauthenticated()).then_some(guard)
     }
 
-    /// Ends the oldest connection on which nobody is logged on; false when there is none that can be ended.
-    fn end_oldest_newcomer(&self) -> bool {
-        let oldest = self.newcomers.lock().pop_first();
+    /// Closes the oldest unauthenticated connection; false when there is none that can be closed.
+    fn close_oldest_unauthenticated(&self) -> bool {
+        let oldest = self.unauthenticated_inboxes.lock().pop_first();
         oldest.is_some_and(|(_, inbox)| inbox.send(Notice::Crowded))
     }
 
@@ -669,15 +669,15 @@ pub(crate) struct Unauthenticated {
 }
 
 impl Unauthenticated {
-    /// From now on the connection can be ended for another one, by this inbox.
-    pub(crate) fn may_end(&self, inbox: &Arc<Inbox>) {
-        self.server.newcomers.lock().insert(self.id, Arc::clone(inbox));
+    /// From now on the connection can be closed for another one, with a notice to this inbox.
+    pub(crate) fn may_be_closed(&self, inbox: &Arc<Inbox>) {
+        self.server.unauthenticated_inboxes.lock().insert(self.id, Arc::clone(inbox));
     }
 }
 
 impl Drop for Unauthenticated {
     fn drop(&mut self) {
-        self.server.newcomers.lock().remove(&self.id);
+        self.server.unauthenticated_inboxes.lock().remove(&self.id);
         self.server.unauthenticated.fetch_sub(1, Ordering::AcqRel);
     }
 }

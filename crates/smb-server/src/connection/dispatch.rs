@@ -332,7 +332,7 @@ impl Engine {
         if session.is_ended() {
             // It was ended elsewhere: on another channel, or by an administrator.
             self.channels.remove(&header.session_id);
-            self.look_who_is_left();
+            self.session_removed();
             return Err((NtStatus::USER_SESSION_DELETED, signing));
         }
         match &chain.encrypted {
@@ -411,7 +411,7 @@ impl Engine {
     /// Ends the session on all its channels and closes its opens, but for those that outlive it; then sends `reply`.
     pub(super) fn end_session(&mut self, session: &Arc<Session>, how: SessionEnd, reply: Reply) -> Outcome {
         self.channels.remove(&session.id);
-        self.look_who_is_left();
+        self.session_removed();
         self.server.remove_session(session.id);
         let closing = self.server.end_session(session, how);
         later(async move {

@@ -30,8 +30,8 @@ pub enum ConnectionError {
         /// The ids from the oldest unused one to the end of what was granted.
         window: std::ops::Range<u64>,
     },
-    /// Nobody had logged on yet, and it was the oldest such connection when there was no room for another.
-    #[error("nobody has logged on, and others want to")]
+    /// It was the oldest unauthenticated connection when the limit of those was reached.
+    #[error("closed: the limit of unauthenticated connections is reached, and it is the oldest")]
     Crowded,
     /// An encrypted message that does not decrypt (MS-SMB2 3.3.5.2.1.1).
     #[error("an encrypted message does not decrypt")]

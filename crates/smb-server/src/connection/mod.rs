@@ -185,7 +185,7 @@ impl Engine {
         let Admitted { server, id, guard, unauthenticated } = admitted;
         let now = server.env.moment();
         let inbox = Arc::<Inbox>::default();
-        unauthenticated.may_end(&inbox);
+        unauthenticated.may_be_closed(&inbox);
         let facts = ConnectionFacts {
             id,
             dialect: 0,
@@ -298,7 +298,7 @@ impl Engine {
         let mut any = false;
         let mut finished = 0;
         loop {
-            // What a disk has done is sent in small groups, so that the client asks for more while the rest is made ready.
+            // Completed I/O is answered in small groups, so that the client sends its next requests while the rest is encoded.
             if finished == GROUP {
                 return Poll::Ready(Ok(()));
             }
@@ -393,12 +393,12 @@ impl Engine {
         }
     }
 
-    /// A session of the connection is gone: when it was the last one, the connection counts as one without again.
-    fn look_who_is_left(&mut self) {
+    /// A session of the connection has ended: after the last one it is an unauthenticated connection again.
+    fn session_removed(&mut self) {
         if self.channels.is_empty() {
             self.unauthenticated = self.server.enter_unauthenticated(self.server.env.instant(self.now));
             if let Some(unauthenticated) = &self.unauthenticated {
-                unauthenticated.may_end(&self.inbox);
+                unauthenticated.may_be_closed(&self.inbox);
             }
         }
     }

@@ -64,7 +64,7 @@ impl Engine {
         let ended = self.channels.get(&id).is_some_and(|c| c.session.is_ended());
         if ended {
             self.channels.remove(&id);
-            self.look_who_is_left();
+            self.session_removed();
         }
     }
 }

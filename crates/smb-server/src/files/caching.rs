@@ -79,8 +79,8 @@ pub(crate) enum Operation {
     Data,
     /// The file is renamed, gets another name, or is to be deleted.
     Names,
-    /// An entry of the directory changes, through an open that names the lease of this key as its parent's. Nobody is
-    /// waited for.
+    /// An entry of the directory changes, through an open with this ParentLeaseKey. The change does not wait for
+    /// acknowledgements.
     Entries { parent_lease: Option<LeaseKey> },
 }
 
@@ -217,8 +217,8 @@ impl Caching {
         } else {
             self.holders.push(Holder::restored(r));
         }
-        // What a holder lost by not answering is not stored. Where the records say that one writes beside others, one of
-        // them is such a holder, and which is not known: none caches until its client has asked again.
+        // The expiry of a break is not stored. When the records have a write-caching holder beside others, one of them has
+        // expired, and which one is unknown: none caches until its client asks again.
         if self.holders.len() > 1 && self.holders.iter().any(|h| h.state.contains(W)) {
             for holder in &mut self.holders {
                 holder.state = NONE;
@@ -235,7 +235,7 @@ impl Caching {
         let mut result = Contention::default();
         let spares_leases = operation == Operation::OpenSecurity;
         let concerns = |h: &&mut Holder| match operation {
-            // Its client knows what it does itself (MS-FSA 2.1.4.12.2: equal keys).
+            // The client that holds the lease made the change (MS-FSA 2.1.4.12.2: equal keys).
             Operation::Entries { parent_lease } => parent_lease.is_none_or(|key| !h.is_lease_of(key)),
             _ if Some(h.id) == by => operation == Operation::Data && h.breaks_by_itself(),
             _ => !spares_leases || h.is_oplock(),
@@ -356,7 +356,7 @@ impl Caching {
         Ok(notice)
     }
 
-    /// A client is back that was away while something of it was broken: what to tell it. It has its whole time to answer.
+    /// The notice of a break in progress, for a client that has reconnected. The acknowledgement timer starts again.
     pub(crate) fn remind(&mut self, id: HolderId, now: Moment) -> Option<Notice> {
         let holder = self.holders.iter_mut().find(|h| h.id == id)?;
         let breaking = holder.breaking.as_mut()?;

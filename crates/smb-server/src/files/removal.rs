@@ -1,4 +1,4 @@
-//! What an open is told that meets a file, or a stream, which is marked for deletion or being removed.
+//! How a CREATE is answered when its file, or its stream, is marked for deletion or being removed.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,4 +1,4 @@
-//! Leased directories of a share: who caches what a directory holds (MS-SMB2 3.3.1.4, MS-FSA 2.1.5.18).
+//! Leases on directories of a share, by path: clients cache listings under them (MS-SMB2 3.3.1.4, MS-FSA 2.1.5.18).
 //!
 //! A lease on a directory is held and broken as one on a file (`files::caching`). What is special is what breaks it: any
 //! change of an entry of the directory, through whatever open of the entry. This table finds the lease by the directory's

@@ -47,7 +47,7 @@ use crate::VfsResult;
 
 const SUBMISSIONS: u32 = 256;
 const COMPLETIONS: u32 = 4096;
-/// Jobs that wait for the driver at most before they are given to the kernel without it.
+/// With so many jobs due they are submitted at once, without the driver.
 const EAGER: usize = 8;
 /// The most jobs that are in the kernel.
 pub(super) const IN_KERNEL_MAX: usize = 1024;
@@ -125,10 +125,10 @@ pub(super) fn submit(job: Job) -> Result<oneshot::Receiver<VfsResult<arena::Sg>>
     }
     let (reply, result) = oneshot::channel();
     ring.accept(Accepted { job, reply, list: List::default(), is_slow: false });
-    // Many that come at once: the disk begins with the first while the last are still being read from their messages.
+    // Of a batch of requests the disk begins with the first while the last ones are still being decoded.
     if ring.due.len() >= EAGER {
         ring.push_due();
-        // What the kernel does not take now, the driver gives it again.
+        // What the kernel does not take now, the driver submits again.
         let _ = ring.ring.submit();
     }
     let driver = ring.driver.take();

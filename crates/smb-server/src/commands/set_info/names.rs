@@ -216,7 +216,7 @@ impl Replaced<'_> {
     }
 }
 
-/// [`check_folder`], which waits for those who keep handles of the folder open for later.
+/// As [`check_folder`]; waits for breaks of handle leases on the folder.
 async fn open_folder(r: &Request, path: &VfsPath, directory: bool) -> Result<(), NtStatus> {
     loop {
         match check_folder(r, path, directory).await {
@@ -234,7 +234,7 @@ async fn open_folder(r: &Request, path: &VfsPath, directory: bool) -> Result<(),
     }
 }
 
-/// [`check_folder`] once names stay what they are; `None` when the folder must be waited for again.
+/// As [`check_folder`], with the names locked; `None` when a handle lease on the folder must be broken first.
 async fn check_folder_again(
     r: &Request,
     path: &VfsPath,

@@ -216,7 +216,8 @@ async fn renames() {
     }
 }
 
-/// A removal spares the lease that both who marked the file and who closed it last have named.
+/// A removal does not break the lease that is the ParentLeaseKey of both the open that marked the file and the last one
+/// closed.
 #[tokio::test(start_paused = true)]
 async fn removals() {
     let mut l = Leases::new(Capabilities::LEASING | Capabilities::DIRECTORY_LEASING);
@@ -250,10 +251,10 @@ async fn removals() {
     }
 }
 
-/// A file is moved into a directory that is open for deletion: who keeps the handle for later is asked to close it
+/// A file is moved into a directory that is open for deletion under a handle lease: the lease is broken first
 /// (MS-FSA 2.1.5.15.11).
 #[tokio::test(start_paused = true)]
-async fn a_handle_kept_for_later_gives_way_to_a_rename() {
+async fn a_rename_breaks_the_handle_lease_of_its_target_folder() {
     let l = Leases::new(Capabilities::LEASING | Capabilities::DIRECTORY_LEASING);
     let f = l.w.create("f", How::CREATE).await;
     for closes in [false, true] {
@@ -290,9 +291,9 @@ async fn of_a_directory_that_is_renamed() {
     assert_eq!(l.all_broken().await, [DIR]);
 }
 
-/// A break that a dying connection has not sent goes by another one of the client (MS-SMB2 3.3.4.7).
+/// A break that was queued on a connection which ended is sent over another one of the client (MS-SMB2 3.3.4.7).
 #[tokio::test(start_paused = true)]
-async fn another_connection_sends_what_one_has_not() {
+async fn queued_breaks_move_to_another_connection() {
     let l = Leases::new(Capabilities::LEASING | Capabilities::DIRECTORY_LEASING);
     l.lease("d", DIR, NO_DELETE).await;
     l.w.create("d\\f", How::CREATE).await;

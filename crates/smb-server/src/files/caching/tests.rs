@@ -184,9 +184,9 @@ proptest! {
     }
 }
 
-// A client that was away while its lease was broken has the whole time from when it is told.
+// The acknowledgement timer of a missed break starts when the notice is sent again.
 #[test]
-fn a_break_that_was_missed_is_told_again() {
+fn a_missed_break_is_sent_again() {
     let mut c = Caching::default();
     let wish = lease(A, R | W | H);
     c.grant(1, wish, ALONE, 1, Some(ACKNOWLEDGE_PERSISTENT_LEASE)).expect("granted");
