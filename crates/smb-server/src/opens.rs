@@ -20,12 +20,18 @@ pub(crate) struct OpenTable {
     /// Counts the runs of the server, so that a persistent id is not met again after a restart.
     boot: u32,
     next: AtomicU64,
+    next_persistent: AtomicU64,
 }
 
 impl OpenTable {
     /// A table of the server's run number `boot`.
     pub(crate) fn new(boot: u32) -> OpenTable {
-        OpenTable { shards: std::array::from_fn(|_| Mutex::default()), boot, next: AtomicU64::new(1) }
+        OpenTable {
+            shards: std::array::from_fn(|_| Mutex::default()),
+            boot,
+            next: AtomicU64::new(1),
+            next_persistent: AtomicU64::new(1),
+        }
     }
 
     /// A number that nothing else of this run has: the volatile half of a FileId, the token of a caching holder.
@@ -33,9 +39,16 @@ impl OpenTable {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The persistent half of a new open's FileId.
+    /// The persistent half of a new open's FileId. After 2^32 opens of one run the numbers begin again; those that are in
+    /// use are left out.
     pub(crate) fn persistent_id(&self) -> u64 {
-        u64::from(self.boot) << 32 | (self.number() & 0xFFFF_FFFF)
+        loop {
+            let number = self.next_persistent.fetch_add(1, Ordering::Relaxed) & 0xFFFF_FFFF;
+            let id = u64::from(self.boot) << 32 | number;
+            if self.find(id).is_none() {
+                return id;
+            }
+        }
     }
 
     pub(crate) fn insert(&self, open: Arc<Open>) {
