@@ -19,10 +19,11 @@ seen() {{
   what=$1; shift; began=$(cut -d. -f1 /proc/uptime)
   until eval "$@"; do
     [ $(($(cut -d. -f1 /proc/uptime) - began)) -lt 20 ] || {{ ls -l /mnt/x /mnt/x/folder; cat /proc/fs/cifs/open_files; fail "not seen: $what"; }}
-    sleep 0.2
+    sleep $PAUSE
   done
   echo SEEN $what after $(($(cut -d. -f1 /proc/uptime) - began)) s
 }}
+PAUSE=0.2
 mnt /mnt/x
 cd /mnt/x
 echo one > held; echo one > closed; mkdir folder; echo 1 > folder/first; echo 1 > folder/second
@@ -39,7 +40,11 @@ echo READY > /mnt/x/ready
 seen "a file made on the host" '[ -e folder/third ]'
 seen "a file removed on the host" '[ ! -e folder/first ]'
 seen "a file renamed on the host" '[ "$(ls folder)" = "$(printf "renamed\\nthird")" ]'
+# The client keeps a file open for a second after its close. While a file is open under a lease, the server does not break
+# the lease for a write on the host.
+PAUSE=3
 seen "a closed file written on the host" '[ "$(cat closed)" = two ]'
+PAUSE=0.2
 echo HOST-DONE
 seen "an open file written by another client" '[ "$(cat held)" = three ]'
 seen "a file made by another client" '[ -e folder/fourth ]'

@@ -57,7 +57,21 @@ def stalls(out):
 
 @pytest.mark.parametrize("transport", ["tcp", "rdma"])
 def test_fio_while_the_server_is_killed(kind, serve, transport):
-    """MS-SMB2 3.3.5.9.7, 3.3.5.9.12: every open is reclaimed after each of ten kills."""
+    """MS-SMB2 3.3.5.9.7, 3.3.5.9.12: every open is reclaimed after each of ten kills. A guest that hangs is booted once more;
+    what fio reports, an error or a mismatch, is final."""
+    for _ in range(2):
+        result, server_said = run_fio(serve, transport)
+        if result.status != guest.STOPPED:
+            break
+    said = re.sub(r"^RUN\n.*?^END\n", "", result.out, flags=re.M | re.S)
+    assert result.status == 0 and "DONE" in result.out, f"status {result.status}\n{said[-4000:]}\n{server_said}"
+    longest = stalls(result.out)
+    print(f"{len(longest)} runs, longest I/O of each in seconds: {longest}")
+    assert max(longest) < STALL_MAX_SECONDS, longest
+
+
+def run_fio(serve, transport):
+    """The guest's result, and the end of the server's log."""
     chance = random.Random(21)
     with Network(mtu=4000) as network:
         server = serve(host=guest.HOST, port=445, iwarp_port=5445, prefix=network.prefix, share_settings=SHARE)
@@ -77,8 +91,4 @@ def test_fio_while_the_server_is_killed(kind, serve, transport):
         finally:
             client.kill()
             shutil.rmtree(client.work, ignore_errors=True)
-        said = re.sub(r"^RUN\n.*?^END\n", "", result.out, flags=re.M | re.S)
-        assert result.status == 0 and "DONE" in result.out, f"status {result.status}\n{said[-4000:]}\n{server.said()[-2000:]}"
-        longest = stalls(result.out)
-        print(f"{len(longest)} runs, longest I/O of each in seconds: {longest}")
-        assert max(longest) < STALL_MAX_SECONDS, longest
+        return result, server.said()[-2000:]
