@@ -77,8 +77,8 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::pool::Pool;
 use crate::{
-    FileKey, OpenMode, OpenRequest, Opened, ReportChange, Space, Vfs, VfsError, VfsPath, VfsResult,
-    VolumeInfo, WatchGuard,
+    FileKey, OpenRequest, Opened, ReportChange, Space, Vfs, VfsError, VfsPath, VfsResult, VolumeInfo,
+    WatchGuard,
 };
 use changes::Changes;
 use device::Device;
@@ -231,10 +231,9 @@ impl Vfs for HostDir {
             let open = Arc::clone(&tree);
             tree.pool.run_slow(move || open.open(&again, true))
         };
-        let looks = request.mode == OpenMode::Open && !request.rights.write && request.stream.is_none();
-        let opened = match looks && self.tree.is_known(&request.path) {
-            true => Io::Done(self.tree.open(&request, false)),
-            false => self.run(move |tree| tree.open(&request, false)),
+        let opened = match self.tree.open_cached(&request) {
+            Some(opened) => Io::Done(opened),
+            None => self.run(move |tree| tree.open(&request, false)),
         };
         match opened {
             Io::Done(Err(VfsError::Busy)) => Io::Pending(patiently()),

@@ -27,6 +27,19 @@ impl Tree {
         }
     }
 
+    /// Opens what is there, if that waits for no disk: a name that the kernel has in memory, without a right to write, and
+    /// no stream. `None` for all else, and when the tree changed meanwhile.
+    pub(super) fn open_cached(self: &Arc<Tree>, r: &OpenRequest) -> Option<VfsResult<Opened>> {
+        if r.mode != OpenMode::Open || r.rights.write || r.stream.is_some() {
+            return None;
+        }
+        if let Err(e) = streams::store::refuse(&r.path) {
+            return Some(Err(e));
+        }
+        let (disk, stat) = self.peek_cached(&r.path)?;
+        self.open_existing(&disk, r.path.clone(), &stat, r, false).transpose()
+    }
+
     pub(super) fn open_file(self: &Arc<Tree>, r: &OpenRequest, patient: bool) -> VfsResult<Opened> {
         for _ in 0..RACES {
             if let Some(opened) = self.try_open(r, patient)? {

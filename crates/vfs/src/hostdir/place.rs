@@ -49,19 +49,14 @@ impl Tree {
         node::statx(&self.at(disk, OFlags::PATH, Mode::empty())?)
     }
 
-    /// Whether the kernel knows what `path` means without asking a disk, and has its metadata: opening it to read does not
-    /// wait then. False when in doubt.
-    pub(super) fn is_known(&self, path: &VfsPath) -> bool {
-        let Ok(mut disk) = Self::disk_path(path.components()) else { return false };
-        if disk.is_empty() {
-            disk.push('.');
-        }
-        let flags = OFlags::PATH | OFlags::CLOEXEC;
-        let Ok(fd) = openat2(&self.root, &disk, flags, Mode::empty(), BENEATH | ResolveFlags::CACHED) else {
-            return false;
-        };
-        let stat = node::statx(&fd);
-        stat.is_ok_and(|s| self.known_device(device::number(&s)).is_some_and(|d| d.local))
+    /// The path on the disk and the metadata of what `path` means exactly, if the kernel has both in memory: opening it to
+    /// read does not wait then. `None` when in doubt.
+    pub(super) fn peek_cached(&self, path: &VfsPath) -> Option<(String, Statx)> {
+        let disk = Self::disk_path(path.components()).ok()?;
+        let (at, flags) = (if disk.is_empty() { "." } else { &disk }, OFlags::PATH | OFlags::CLOEXEC);
+        let fd = openat2(&self.root, at, flags, Mode::empty(), BENEATH | ResolveFlags::CACHED).ok()?;
+        let stat = node::statx(&fd).ok()?;
+        self.known_device(device::number(&stat))?.local.then_some((disk, stat))
     }
 
     /// The path on the disk when all names are taken as they are.
