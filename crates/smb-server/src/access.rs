@@ -104,7 +104,7 @@ pub(crate) fn shows(r: &Request, security: EntrySecurity, stat: &Stat) -> bool {
     maximal(&r.session.user, descriptor.as_deref()).contains(SEEN_WITH)
 }
 
-/// The descriptor of an entry of a directory; that of one that cannot be looked at lets nobody in.
+/// The security descriptor of a directory entry. One that cannot be read counts as empty, which grants no access.
 pub(crate) fn of_entry(r: &Request, security: EntrySecurity, stat: &Stat) -> Option<Vec<u8>> {
     stored(security).unwrap_or_else(|_| Some(Vec::new())).or_else(|| computed(stat, &*r.server.users))
 }

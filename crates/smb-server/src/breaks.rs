@@ -140,23 +140,23 @@ impl Server {
     /// another connection of the client (MS-SMB2 3.3.4.6, 3.3.4.7).
     pub(crate) fn send_again(self: &Arc<Self>, client: Guid, notice: Notice) {
         match notice {
-            Notice::LeaseBreak(m) if !self.clients.send(client, notice) => {
+            Notice::LeaseBreak(m) => {
                 let id = LeaseId { client, key: m.lease_key };
                 let Some(leased) = self.leases.find(id) else { return };
-                let lost = caching::Notice {
+                let notice = caching::Notice {
                     holder: HolderId::Lease(id),
                     from: m.current_lease_state,
                     to: m.new_lease_state,
                     acknowledge: m.flags.contains(LeaseBreakFlags::ACK_REQUIRED),
                     epoch: m.new_epoch,
                 };
-                self.give_up_holder(&leased.file, &lost);
+                self.send_breaks(&leased.file, &[notice]);
             }
             // Without another connection the session ends, and closes or keeps what it had open.
             Notice::OplockBreak { session, .. } => {
                 let _ = self.session(session).is_some_and(|s| s.send(notice));
             }
-            Notice::LeaseBreak(_) | Notice::SessionEnded(_) | Notice::Crowded => {}
+            Notice::SessionEnded(_) | Notice::Crowded => {}
         }
     }
 

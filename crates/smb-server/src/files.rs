@@ -395,18 +395,16 @@ impl FileTable {
     pub(crate) fn admits(&self, id: FileKey, mode: ShareMode, now: Moment) -> Result<(), Refusal> {
         let files = self.by_id.lock();
         let Some(file) = files.get(&id) else { return Ok(()) };
-        let mut state = file.state.lock();
+        let state = file.state.lock();
         if state.members.iter().all(|m| m.mode.compatible(mode)) {
             return Ok(());
         }
-        let unnamed = state.streams.iter_mut().find(|e| e.name.is_none());
-        let mut contention = unnamed.map_or_else(Contention::default, |e| {
-            e.caching.contend(None, Operation::Sharing { overwrites: false }, now)
-        });
-        state.show_caching();
-        contention.seen = file.changes.load(Ordering::Acquire);
-        let (file, status) = (Arc::clone(file), NtStatus::SHARING_VIOLATION);
+        let unnamed = state.streams.iter().find(|e| e.name.is_none()).map(|e| Arc::clone(&e.stream));
         drop(state);
+        // No open comes or goes in between: the table is locked.
+        let sharing = Operation::Sharing { overwrites: false };
+        let contention = unnamed.map(|s| file.contend(&s, None, sharing, now)).unwrap_or_default();
+        let (file, status) = (Arc::clone(file), NtStatus::SHARING_VIOLATION);
         Err(Refusal::Contended { file, contention, status })
     }
 

@@ -14,7 +14,6 @@ use std::sync::Arc;
 
 use futures_util::future::{Either, select};
 use parking_lot::Mutex;
-use smb_wire::fscc::PosixCreateResponse;
 use smb_wire::msg::{
     CompletionFilter, CreateAction, CreateDisposition, CreateOptions, CreateRequest, CreateResponse,
 };
@@ -733,13 +732,9 @@ impl<'a> Plan<'a> {
         if self.wanted.wants_mac_listings() && self.vfs.info().named_streams {
             self.r.tree.mac_listings.store(true, std::sync::atomic::Ordering::Relaxed);
         }
-        let posix = self.posix_facts(&stat, found.security.as_deref());
+        let posix =
+            self.wanted.posix.map(|_| posix_created(&self.r.session.user, &stat, found.security.as_deref()));
         Ok(keep::answer(&open, &stat, &self.wanted, maximal, open.created.action, true, posix))
-    }
-
-    /// What the answer says of the file to a client with POSIX extensions.
-    fn posix_facts(&self, stat: &vfs::Stat, security: Option<&[u8]>) -> Option<PosixCreateResponse> {
-        self.wanted.posix.map(|_| posix_created(&self.r.session.user, stat, security))
     }
 
     /// MS-FSA 2.1.5.1.1, 2.1.5.1.2: what watchers are told of a new or overwritten file.

@@ -24,9 +24,11 @@ use arena::{Arena, IoBuf};
 use env::Env;
 use smb_auth::mechanism::{Account, UserLookup};
 use smb_auth::sign::{SigningAlgorithm, SigningKey};
+use smb_wire::context::CreateContextsBuf;
 use smb_wire::msg::{
     CloseRequest, CreateDisposition, CreateOptions, CreateRequest, CreateResponse, FlushRequest,
-    ImpersonationLevel, InfoType, LockElement, LockElements, LockFlags, LockRequest, SetInfoRequest,
+    ImpersonationLevel, InfoType, LockElement, LockElements, LockFlags, LockRequest, OplockLevel,
+    SetInfoRequest,
 };
 use smb_wire::security::Sid;
 use smb_wire::{
@@ -174,7 +176,14 @@ impl World {
         }
     }
 
-    pub(super) async fn try_create(&self, path: &str, how: How) -> Result<Created, NtStatus> {
+    /// The reply of a CREATE with contexts.
+    pub(super) async fn create_with(
+        &self,
+        path: &str,
+        how: How,
+        oplock_level: OplockLevel,
+        contexts: &CreateContextsBuf,
+    ) -> Reply {
         let name = Utf16Buf::from(path);
         let q = CreateRequest {
             impersonation_level: ImpersonationLevel::IMPERSONATION,
@@ -182,10 +191,16 @@ impl World {
             share_access: how.share,
             create_disposition: how.disposition,
             create_options: how.options,
+            oplock_level,
             name: name.as_utf16(),
+            contexts: contexts.as_contexts(),
             ..CreateRequest::default()
         };
-        let reply = super::create::handle(self.request(&q)).await;
+        super::create::handle(self.request(&q)).await
+    }
+
+    pub(super) async fn try_create(&self, path: &str, how: How) -> Result<Created, NtStatus> {
+        let reply = self.create_with(path, how, OplockLevel::NONE, &CreateContextsBuf::new()).await;
         let a = success::<CreateResponse<'_>>(&reply)?;
         Ok(Created { id: a.file_id, action: a.create_action })
     }

@@ -32,7 +32,7 @@ impl Engine {
                 Notice::Crowded if self.unauthenticated.is_some() => {
                     self.ending = Some(ConnectionError::Crowded);
                 }
-                // Somebody has logged on in that moment.
+                // A session was set up on it meanwhile.
                 Notice::Crowded => {}
             }
         }

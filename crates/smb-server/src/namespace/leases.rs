@@ -4,8 +4,10 @@
 //! change of an entry of the directory, through whatever open of the entry. This table finds the lease by the directory's
 //! path.
 //!
-//! Invariant: an open that holds a lease on a directory is in the table under its path, from before its CREATE is answered
-//! until it is closed.
+//! Invariants:
+//! 1. An open that holds a lease on a directory is in the table under its path, from before its CREATE is answered until it
+//!    is closed.
+//! 2. An open is in `by_path` under its path in `by_open`; `count` is their number.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,7 +25,13 @@ use crate::breaks::LeasedFile;
 pub(crate) struct LeasedDirectories {
     /// Opens in the table: a change looks at nothing else while there are none.
     count: AtomicUsize,
-    by_path: Mutex<HashMap<VfsPath, SmallVec<[Leased; 1]>>>,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    by_path: HashMap<VfsPath, SmallVec<[Leased; 1]>>,
+    by_open: HashMap<u64, VfsPath>,
 }
 
 struct Leased {
@@ -41,7 +49,9 @@ impl LeasedDirectories {
     }
 
     pub(crate) fn add(&self, open: u64, path: VfsPath, directory: LeasedFile, outside: Option<WatchGuard>) {
-        self.by_path.lock().entry(path).or_default().push(Leased { open, directory, _outside: outside });
+        let mut inner = self.inner.lock();
+        inner.by_open.insert(open, path.clone());
+        inner.by_path.entry(path).or_default().push(Leased { open, directory, _outside: outside });
         self.count.fetch_add(1, Ordering::AcqRel);
     }
 
@@ -50,20 +60,26 @@ impl LeasedDirectories {
         if !self.any() {
             return;
         }
-        self.by_path.lock().retain(|_, list| {
-            let before = list.len();
+        let mut inner = self.inner.lock();
+        let Some(path) = inner.by_open.remove(&open) else { return };
+        self.count.fetch_sub(1, Ordering::AcqRel);
+        if let Some(list) = inner.by_path.get_mut(&path) {
             list.retain(|l| l.open != open);
-            self.count.fetch_sub(before - list.len(), Ordering::AcqRel);
-            !list.is_empty()
-        });
+            if list.is_empty() {
+                inner.by_path.remove(&path);
+            }
+        }
     }
 
     /// A directory has another name. Nothing below it is open.
     pub(super) fn renamed(&self, from: &VfsPath, to: &VfsPath) {
         if self.any() {
-            let mut by_path = self.by_path.lock();
-            let Some(list) = by_path.remove(from) else { return };
-            by_path.entry(to.clone()).or_default().extend(list);
+            let mut inner = self.inner.lock();
+            let Some(list) = inner.by_path.remove(from) else { return };
+            for leased in &list {
+                inner.by_open.insert(leased.open, to.clone());
+            }
+            inner.by_path.entry(to.clone()).or_default().extend(list);
         }
     }
 
@@ -73,7 +89,7 @@ impl LeasedDirectories {
         if !self.any() {
             return found;
         }
-        let by_path = self.by_path.lock();
+        let by_path = &self.inner.lock().by_path;
         for parent in notices.iter().filter_map(|(_, path, _)| path.parent()) {
             for leased in by_path.get(&parent).into_iter().flatten() {
                 if !found.iter().any(|f| Arc::ptr_eq(&f.file, &leased.directory.file)) {
@@ -86,6 +102,6 @@ impl LeasedDirectories {
 
     /// All of them.
     pub(super) fn all(&self) -> Vec<LeasedFile> {
-        self.by_path.lock().values().flatten().map(|l| l.directory.clone()).collect()
+        self.inner.lock().by_path.values().flatten().map(|l| l.directory.clone()).collect()
     }
 }

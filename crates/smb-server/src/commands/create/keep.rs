@@ -18,14 +18,14 @@ use vfs::{FileKey, Kind, Stat};
 use super::Plan;
 use super::contexts::{self, DurableAnswer, Facts, Wanted};
 use crate::access;
-use crate::commands::metadata::basic;
+use crate::commands::metadata::{basic, posix_created};
 use crate::durable::{DURABLE_TIMEOUT, Kept, TIMEOUT_DEFAULT, TIMEOUT_MAX};
 use crate::files::Refusal;
 use crate::files::caching::{
     ACKNOWLEDGE_PERSISTENT_LEASE, ACKNOWLEDGE_PERSISTENT_OPLOCK, HolderId, LeaseId, LeaseVersion, LeaseWish,
     Wish, level_of,
 };
-use crate::open::{Created, Open, Owner};
+use crate::open::{Created, FileOpen, Open, Owner};
 use crate::replay::{Named, Reserved};
 use crate::request::{Reply, Request};
 
@@ -209,7 +209,7 @@ impl Plan<'_> {
         let level = self.q.oplock_level;
         let durable = matches!(level, OplockLevel::BATCH | OplockLevel::LEASE)
             || open.durable.lock().kept == Kept::Persistent;
-        let posix = self.posix_facts(&stat, access::descriptor_now(self.r, &f.node).await?.as_deref());
+        let posix = posix_now(self.r, &self.wanted, f, &stat).await?;
         let reply = answer(open, &stat, &self.wanted, None, open.created.action, durable, posix);
         Ok(if level == OplockLevel::LEASE { reply } else { with_level(reply, level) })
     }
@@ -287,6 +287,20 @@ impl Plan<'_> {
             durable.timeout = DURABLE_TIMEOUT;
         }
     }
+}
+
+/// What the answer says to a client with POSIX extensions of a file that was opened before.
+pub(super) async fn posix_now(
+    r: &Request,
+    wanted: &Wanted,
+    f: &FileOpen,
+    stat: &Stat,
+) -> Result<Option<PosixCreateResponse>, NtStatus> {
+    if wanted.posix.is_none() {
+        return Ok(None);
+    }
+    let security = access::descriptor_now(r, &f.node).await?;
+    Ok(Some(posix_created(&r.session.user, stat, security.as_deref())))
 }
 
 /// The reply of a CREATE that gave `open`. `durable` says whether a durable handle is mentioned.

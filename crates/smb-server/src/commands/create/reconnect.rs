@@ -9,8 +9,6 @@ use vfs::VfsPath;
 
 use super::contexts::{Reconnect, Wanted};
 use super::keep;
-use crate::access;
-use crate::commands::metadata::posix_created;
 use crate::durable::Kept;
 use crate::files::caching::{HolderId, LeaseVersion, level_of};
 use crate::open::{FileOpen, Open, Owner};
@@ -57,13 +55,7 @@ pub(super) async fn run(
 
 async fn answer(r: &Request, contexts: &Wanted, open: &Open, f: &FileOpen) -> Result<Reply, NtStatus> {
     let stat = f.stat(&r.ctx(), &r.server.env).await.map_err(status::of_vfs)?;
-    let posix = match contexts.posix {
-        Some(_) => {
-            let security = access::descriptor_now(r, &f.node).await?;
-            Some(posix_created(&r.session.user, &stat, security.as_deref()))
-        }
-        None => None,
-    };
+    let posix = keep::posix_now(r, contexts, f, &stat).await?;
     Ok(keep::answer(open, &stat, contexts, None, CreateAction::OPENED, false, posix))
 }
 

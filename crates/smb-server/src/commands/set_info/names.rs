@@ -61,7 +61,10 @@ pub(super) async fn link(r: &Request, open: &Open, f: &FileOpen, buffer: &[u8]) 
     let vfs = r.tree.share.vfs().ok_or(NtStatus::INVALID_DEVICE_REQUEST)?;
     writable_tree(r)?;
     let (_change, folder) = loop {
-        open_folder(r, &to.path, false).await?;
+        if let Err(refusal) = check_folder(r, &to.path, false).await {
+            wait_for_folder(r, refusal).await?;
+            continue;
+        }
         // For POSIX a second name is nothing that a cached handle is in the way of. The Linux client, which keeps the handle
         // of a file that it has closed, would have to give it up in the middle of the compound that asks for the link.
         if !f.posix {
@@ -69,8 +72,13 @@ pub(super) async fn link(r: &Request, open: &Open, f: &FileOpen, buffer: &[u8]) 
         }
         let mut change = r.server.namespace.begin_change(&r.tree.share).await;
         change.touch(&to.path, f.node.id());
-        if let Some(folder) = check_folder_again(r, &to.path, false).await? {
-            break (change, folder);
+        // Again: from here on the names stay what they are.
+        match check_folder(r, &to.path, false).await {
+            Ok(folder) => break (change, folder),
+            Err(refusal) => {
+                drop(change);
+                wait_for_folder(r, refusal).await?;
+            }
         }
     };
     // MS-FSA 2.1.5.15.6, MS-FSCC 2.4.28: a file that is deleted gets no further name.
@@ -140,13 +148,16 @@ async fn rename_to(r: &Request, open: &Open, f: &FileOpen, to: Target) -> Result
     let (files, id) = (&r.server.files, f.node.id());
     let (mut change, from, folder) = loop {
         r.contend(f, Operation::Names).await?;
-        open_folder(r, &to.path, directory).await?;
         let mut change = r.server.namespace.begin_rename(share, &f.file, directory).await;
         let from = f.file.path_of(open.persistent);
         change.touch(&from, id);
         change.touch(&to.path, id);
-        if let Some(folder) = check_folder_again(r, &to.path, directory).await? {
-            break (change, from, folder);
+        match check_folder(r, &to.path, directory).await {
+            Ok(folder) => break (change, from, folder),
+            Err(refusal) => {
+                drop(change);
+                wait_for_folder(r, refusal).await?;
+            }
         }
     };
     if f.file.is_delete_pending() {
@@ -216,37 +227,18 @@ impl Replaced<'_> {
     }
 }
 
-/// As [`check_folder`]; waits for breaks of handle leases on the folder.
-async fn open_folder(r: &Request, path: &VfsPath, directory: bool) -> Result<(), NtStatus> {
-    loop {
-        match check_folder(r, path, directory).await {
-            Ok(_) => return Ok(()),
-            Err(Refusal::Status(s)) => return Err(s),
-            Err(Refusal::Again) => {}
-            Err(Refusal::Contended { file, contention, status }) => {
-                r.server.send_breaks(&file, &contention.notices);
-                if contention.wait_until.is_none() {
-                    return Err(status);
-                }
-                r.wait_for_breaks(&file, &contention).await?;
-            }
-        }
-    }
-}
-
-/// As [`check_folder`], with the names locked; `None` when a handle lease on the folder must be broken first.
-async fn check_folder_again(
-    r: &Request,
-    path: &VfsPath,
-    directory: bool,
-) -> Result<Option<AccessMask>, NtStatus> {
-    match check_folder(r, path, directory).await {
-        Ok(allowed) => Ok(Some(allowed)),
-        Err(Refusal::Status(s)) => Err(s),
-        Err(Refusal::Again) => Ok(None),
-        Err(Refusal::Contended { file, contention, .. }) => {
+/// Waits for the breaks of handle leases that a folder was refused for; any other refusal is final. Call it without a
+/// `Change`, which others wait for.
+async fn wait_for_folder(r: &Request, refusal: Refusal) -> Result<(), NtStatus> {
+    match refusal {
+        Refusal::Again => Ok(()),
+        Refusal::Status(s) => Err(s),
+        Refusal::Contended { file, contention, status } => {
             r.server.send_breaks(&file, &contention.notices);
-            Ok(None)
+            if contention.wait_until.is_none() {
+                return Err(status);
+            }
+            r.wait_for_breaks(&file, &contention).await
         }
     }
 }

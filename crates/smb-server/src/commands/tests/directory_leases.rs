@@ -49,19 +49,7 @@ impl Leases {
     ) -> Result<(FileId, Option<LeaseState>), NtStatus> {
         let mut contexts = CreateContextsBuf::new();
         contexts.request(&CreateRequestContext::Lease(lease)).expect("it fits");
-        let name = Utf16Buf::from(path);
-        let q = CreateRequest {
-            impersonation_level: ImpersonationLevel::IMPERSONATION,
-            desired_access: how.access,
-            share_access: how.share,
-            create_disposition: how.disposition,
-            create_options: how.options,
-            oplock_level: OplockLevel::LEASE,
-            name: name.as_utf16(),
-            contexts: contexts.as_contexts(),
-            ..CreateRequest::default()
-        };
-        let reply = crate::commands::create::handle(self.w.request(&q)).await;
+        let reply = self.w.create_with(path, how, OplockLevel::LEASE, &contexts).await;
         let a = success::<CreateResponse<'_>>(&reply)?;
         let granted = a.contexts.responses().find_map(|c| match c.expect("well-formed") {
             CreateResponseContext::Lease(l) => Some(l.state),

@@ -66,7 +66,7 @@ async fn listings() {
     information[40..42].copy_from_slice(&[1, 2]);
     write(&w, "f:AFP_AfpInfo", &information).await;
 
-    // Who does not ask gets what others get.
+    // A client that does not ask for READ_DIRECTORY_ATTRIBUTES gets the ordinary listing.
     assert_eq!(greet(&w, AaplCapabilities::empty()).await, AaplCapabilities::UNIX_BASED);
     let plain = entry(&w, "f").await;
     assert_eq!(plain[64..94], [0; 30]);

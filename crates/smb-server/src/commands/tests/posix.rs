@@ -35,20 +35,10 @@ async fn open(
     how: How,
     mode: u32,
 ) -> Result<(FileId, Option<PosixCreateResponse>), NtStatus> {
-    let (name, mut data, mut contexts) = (Utf16Buf::from(path), Vec::new(), CreateContextsBuf::new());
+    let (mut data, mut contexts) = (Vec::new(), CreateContextsBuf::new());
     PosixCreateRequest { mode }.encode(&mut data);
     contexts.request(&CreateRequestContext::Posix(&data)).expect("short");
-    let q = CreateRequest {
-        impersonation_level: ImpersonationLevel::IMPERSONATION,
-        desired_access: how.access,
-        share_access: how.share,
-        create_disposition: how.disposition,
-        create_options: how.options,
-        name: name.as_utf16(),
-        contexts: contexts.as_contexts(),
-        ..CreateRequest::default()
-    };
-    let reply = super::super::create::handle(w.request(&q)).await;
+    let reply = w.create_with(path, how, OplockLevel::NONE, &contexts).await;
     let a = success::<CreateResponse<'_>>(&reply)?;
     let posix = a.contexts.responses().map(|c| c.expect("ours")).find_map(|c| match c {
         CreateResponseContext::Posix(bytes) => Some(PosixCreateResponse::decode(bytes).expect("ours")),
