@@ -7,7 +7,6 @@
 package main
 
 import (
-	"context"
 	"flag"
 	"fmt"
 	"os"
@@ -15,28 +14,17 @@ import (
 	"sync/atomic"
 	"time"
 
+	"causeway-peers/peer"
 	"causeway-peers/procs"
 
 	smb2 "github.com/cloudsoda/go-smb2"
 )
 
 func main() {
-	addr := flag.String("addr", "", "")
-	share := flag.String("share", "", "")
-	user := flag.String("user", "", "")
-	pass := flag.String("pass", "", "")
+	server := peer.Flags()
 	n := flag.Int("n", 10000, "connections")
-	pid := flag.Int("pid", 0, "the server's process")
 	flag.Parse()
-	logOn := func() (*smb2.Session, *smb2.Share) {
-		dialer := &smb2.Dialer{Initiator: &smb2.NTLMInitiator{User: *user, Password: *pass}}
-		session, err := dialer.Dial(context.Background(), *addr)
-		must(err)
-		fs, err := session.Mount(*share)
-		must(err)
-		return session, fs
-	}
-	before := procs.RSS(*pid)
+	before := procs.RSS(*server.Pid)
 	sessions := make([]*smb2.Session, *n)
 	var next atomic.Int64
 	var all sync.WaitGroup
@@ -45,16 +33,19 @@ func main() {
 		go func() {
 			defer all.Done()
 			for i := int(next.Add(1)) - 1; i < *n; i = int(next.Add(1)) - 1 {
-				sessions[i], _ = logOn()
+				session, _, err := server.LogOn()
+				must(err)
+				sessions[i] = session
 			}
 		}()
 	}
 	all.Wait()
 	time.Sleep(time.Second)
-	rss := procs.RSS(*pid)
+	rss := procs.RSS(*server.Pid)
 	began := time.Now()
-	_, fs := logOn()
-	_, err := fs.ReadDir("")
+	_, fs, err := server.LogOn()
+	must(err)
+	_, err = fs.ReadDir("")
 	must(err)
 	fmt.Printf("idle sessions=%d before_mib=%.1f rss_mib=%.1f per_session_kib=%.1f answered=%v\n", *n, before/1024, rss/1024,
 		(rss-before)/float64(*n), time.Since(began))

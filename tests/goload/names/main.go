@@ -8,7 +8,6 @@
 package main
 
 import (
-	"context"
 	"flag"
 	"fmt"
 	"os"
@@ -16,37 +15,29 @@ import (
 	"sync/atomic"
 	"time"
 
+	"causeway-peers/peer"
 	"causeway-peers/procs"
-
-	smb2 "github.com/cloudsoda/go-smb2"
 )
 
 const listings = 20
 
 func main() {
-	addr := flag.String("addr", "", "")
-	share := flag.String("share", "", "")
-	user := flag.String("user", "", "")
-	pass := flag.String("pass", "", "")
+	server := peer.Flags()
 	n := flag.Int("n", 10000, "files")
 	qd := flag.Int("qd", 32, "operations at once")
-	pid := flag.Int("pid", 0, "the server's process")
 	flag.Parse()
-	dialer := &smb2.Dialer{Initiator: &smb2.NTLMInitiator{User: *user, Password: *pass}}
-	session, err := dialer.Dial(context.Background(), *addr)
-	must(err)
-	fs, err := session.Mount(*share)
+	session, fs, err := server.LogOn()
 	must(err)
 	folder := fmt.Sprintf("names-%d", os.Getpid())
 	must(fs.Mkdir(folder, 0o755))
 	name := func(i int) string { return fmt.Sprintf("%s\\file-%07d.dat", folder, i) }
 	renamed := func(i int) string { return fmt.Sprintf("%s\\renamed-%07d.dat", folder, i) }
 
-	run := func(what string, count, at_once int, op func(i int) error) {
-		cpu, mine, began := procs.CPU(*pid), procs.CPU(os.Getpid()), time.Now()
+	run := func(what string, count, atOnce int, op func(i int) error) {
+		cpu, mine, began := procs.CPU(*server.Pid), procs.CPU(os.Getpid()), time.Now()
 		var next atomic.Int64
 		var all sync.WaitGroup
-		for q := 0; q < at_once; q++ {
+		for q := 0; q < atOnce; q++ {
 			all.Add(1)
 			go func() {
 				defer all.Done()
@@ -58,7 +49,7 @@ func main() {
 		all.Wait()
 		took, ops := time.Since(began).Seconds(), float64(count)
 		fmt.Printf("%s ops=%d ops/s=%.0f server_cpu_us/op=%.1f client_cpu_us/op=%.1f\n", what, count, ops/took,
-			(procs.CPU(*pid)-cpu)*1e6/ops, (procs.CPU(os.Getpid())-mine)*1e6/ops)
+			(procs.CPU(*server.Pid)-cpu)*1e6/ops, (procs.CPU(os.Getpid())-mine)*1e6/ops)
 	}
 	run("create", *n, *qd, func(i int) error {
 		f, err := fs.Create(name(i))
