@@ -64,7 +64,8 @@ def test_fio_while_the_server_is_killed(kind, serve, transport):
         if result.status != guest.STOPPED:
             break
     said = re.sub(r"^RUN\n.*?^END\n", "", result.out, flags=re.M | re.S)
-    assert result.status == 0 and "DONE" in result.out, f"status {result.status}\n{said[-4000:]}\n{server_said}"
+    why = re.findall(r"^FAILED: .*", said, re.M)
+    assert result.status == 0 and "DONE" in result.out, f"status {result.status} {why}\n{said[-4000:]}\n{server_said}"
     longest = stalls(result.out)
     print(f"{len(longest)} runs, longest I/O of each in seconds: {longest}")
     assert max(longest) < STALL_MAX_SECONDS, longest
