@@ -44,6 +44,11 @@ impl Clients {
         }
     }
 
+    /// How many connections a client has.
+    pub(crate) fn connections(&self, client: Guid) -> usize {
+        self.0.lock().get(&client).map_or(0, Vec::len)
+    }
+
     /// Sends to the first of a client's connections that takes it.
     fn send(&self, client: Guid, notice: Notice) -> bool {
         self.0.lock().get(&client).is_some_and(|list| list.iter().any(|inbox| inbox.send(notice)))
@@ -136,25 +141,29 @@ impl Server {
         }
     }
 
-    /// Sends a notice that was still queued when a connection of this client ended: over another channel of the session, or
-    /// another connection of the client (MS-SMB2 3.3.4.6, 3.3.4.7).
+    /// Sends a notice that may not have arrived when a connection of this client ended, if it is still of use: over
+    /// another channel of the session, or another connection of the client (MS-SMB2 3.3.4.6, 3.3.4.7).
     pub(crate) fn send_again(self: &Arc<Self>, client: Guid, notice: Notice) {
         match notice {
             Notice::LeaseBreak(m) => {
-                let id = LeaseId { client, key: m.lease_key };
-                let Some(leased) = self.leases.find(id) else { return };
-                let notice = caching::Notice {
-                    holder: HolderId::Lease(id),
-                    from: m.current_lease_state,
-                    to: m.new_lease_state,
-                    acknowledge: m.flags.contains(LeaseBreakFlags::ACK_REQUIRED),
-                    epoch: m.new_epoch,
-                };
+                let id = HolderId::Lease(LeaseId { client, key: m.lease_key });
+                let Some(leased) = self.leases.find(LeaseId { client, key: m.lease_key }) else { return };
+                let acknowledge = m.flags.contains(LeaseBreakFlags::ACK_REQUIRED);
+                if acknowledge && !leased.file.held(id).is_some_and(|held| held.breaking) {
+                    return;
+                }
+                let (from, to) = (m.current_lease_state, m.new_lease_state);
+                let notice = caching::Notice { holder: id, from, to, acknowledge, epoch: m.new_epoch };
                 self.send_breaks(&leased.file, &[notice]);
             }
             // Without another connection the session ends, and closes or keeps what it had open.
-            Notice::OplockBreak { session, .. } => {
-                let _ = self.session(session).is_some_and(|s| s.send(notice));
+            Notice::OplockBreak { session, file_id, .. } => {
+                let Some(open) = self.opens.find(file_id.persistent) else { return };
+                // One from level II to none leaves nothing to be acknowledged.
+                let held = open.file().and_then(|f| f.file.held(HolderId::Oplock(file_id.persistent)));
+                if held.is_none_or(|held| held.breaking) {
+                    let _ = self.session(session).is_some_and(|s| s.send(notice));
+                }
             }
             Notice::SessionEnded(_) | Notice::Crowded => {}
         }

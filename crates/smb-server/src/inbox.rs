@@ -13,7 +13,7 @@ use smb_wire::FileId;
 use smb_wire::msg::{LeaseBreakNotification, OplockLevel};
 
 /// Notices that wait in one inbox at most. Each open or lease of a client waits with one, mostly.
-const NOTICES_MAX: usize = 16_384;
+pub(crate) const NOTICES_MAX: usize = 16_384;
 
 /// Something for a client, or for its connection.
 #[derive(Clone, Copy, Debug)]

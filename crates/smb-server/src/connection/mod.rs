@@ -28,6 +28,7 @@ pub(crate) use chain::Outcome;
 pub use credits::Credits;
 pub(crate) use credits::Shown;
 pub use error::ConnectionError;
+pub(crate) use notices::LOST;
 pub(crate) use outgoing::OutMessage;
 
 use std::collections::{HashMap, VecDeque};
@@ -83,6 +84,9 @@ pub(crate) struct Engine {
     next_slot: u64,
     /// What other threads have to say.
     inbox: Arc<Inbox>,
+    sent: notices::Sent,
+    /// See [`Engine::is_urgent`].
+    urgent: bool,
     out: VecDeque<OutMessage>,
     /// Where headers are encoded.
     scratch: Vec<u8>,
@@ -217,6 +221,8 @@ impl Engine {
             running: FuturesUnordered::new(),
             next_slot: 1,
             inbox,
+            sent: notices::Sent::default(),
+            urgent: false,
             out: VecDeque::new(),
             scratch: Vec::new(),
             out_bytes: 0,
@@ -280,6 +286,8 @@ impl Engine {
         piped: Option<Piped>,
     ) -> Result<(), ConnectionError> {
         self.now = now;
+        // Its peer lives, and has acknowledged what arrived before.
+        self.urgent = false;
         self.receive(message, piped)?;
         self.ended()
     }
@@ -369,7 +377,7 @@ impl Engine {
                 ending.push(channel.session);
             }
         }
-        for notice in unsent {
+        for notice in self.sent.unsure(self.server.env.moment()).chain(unsent) {
             self.server.send_again(self.facts.client_guid, notice);
         }
         for running in self.parked.values().filter_map(|chain| chain.running.as_ref()) {

@@ -1,17 +1,40 @@
 //! Messages that no request asked for (MS-SMB2 3.3.4.6, 3.3.4.7).
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Context;
+use std::time::Duration;
 
+use env::Moment;
 use smb_wire::msg::OplockBreak;
 use smb_wire::{Command, Encode, Header, HeaderFlags, MessageBuilder};
 
 use super::{ConnectionError, Engine, OutMessage};
-use crate::inbox::Notice;
+use crate::inbox::{NOTICES_MAX, Notice};
 use crate::session::Session;
 
 /// MessageId of a notification (MS-SMB2 3.3.4.6).
 const UNSOLICITED: u64 = u64::MAX;
+/// For how long a transport may keep a message that its peer has not acknowledged, before the connection ends.
+pub(crate) const LOST: Duration = Duration::from_secs(50);
+
+/// Notices of breaks that may not have arrived, the oldest first.
+#[derive(Default)]
+pub(super) struct Sent(VecDeque<(Moment, Notice)>);
+
+impl Sent {
+    fn push(&mut self, now: Moment, notice: Notice) {
+        while self.0.front().is_some_and(|(sent, _)| sent.after(LOST) <= now) || self.0.len() >= NOTICES_MAX {
+            self.0.pop_front();
+        }
+        self.0.push_back((now, notice));
+    }
+
+    /// Those that may not have arrived.
+    pub(super) fn unsure(self, now: Moment) -> impl Iterator<Item = Notice> {
+        self.0.into_iter().filter(move |(sent, _)| sent.after(LOST) > now).map(|(_, notice)| notice)
+    }
+}
 
 impl Engine {
     /// Turns what waits in the inbox into messages; whether there was any.
@@ -23,11 +46,17 @@ impl Engine {
                 Notice::OplockBreak { session, file_id, level } => {
                     let body = OplockBreak { oplock_level: level, file_id };
                     let session = self.channels.get(&session).map(|c| Arc::clone(&c.session));
+                    self.urgent |= session.as_ref().is_some_and(|s| s.channels.lock().len() > 1);
+                    self.sent.push(self.now, notice);
                     let encrypting = session.filter(|s| s.encrypt);
                     self.notify(&body, encrypting.as_ref());
                 }
                 // It belongs to no session, and so is sent as it is (MS-SMB2 3.3.4.7).
-                Notice::LeaseBreak(body) => self.notify(&body, None),
+                Notice::LeaseBreak(body) => {
+                    self.urgent |= self.server.clients.connections(self.facts.client_guid) > 1;
+                    self.sent.push(self.now, notice);
+                    self.notify(&body, None);
+                }
                 Notice::SessionEnded(id) => self.session_ended(id),
                 Notice::Crowded if self.unauthenticated.is_some() => {
                     self.ending = Some(ConnectionError::Crowded);
@@ -37,6 +66,12 @@ impl Engine {
             }
         }
         any
+    }
+
+    /// Whether a break was sent after the last message from this client, which has another connection that could carry
+    /// it: if nothing is acknowledged here, this connection must end soon (MS-SMB2 3.3.4.6, 3.3.4.7).
+    pub(crate) fn is_urgent(&self) -> bool {
+        self.urgent
     }
 
     /// Queues a notification; it is not signed (MS-SMB2 3.3.4.6, 3.3.4.7).

@@ -12,7 +12,7 @@ use smb_tcp::{End, Filled, Receiver, Sender};
 use tokio::net::TcpStream;
 
 use super::{Deadlines, Ending, TURNS, guarded, report};
-use crate::connection::{ConnectionError, Engine, MessageLimits};
+use crate::connection::{ConnectionError, Engine, LOST, MessageLimits};
 use crate::{Server, TransportKind};
 
 impl Server {
@@ -41,9 +41,9 @@ impl Server {
 
 /// Silence after which the kernel asks whether a client is still there, and time between its questions.
 const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(20), Duration::from_secs(10));
-/// For how long sent data, or such a question, may stay unacknowledged. A client that has vanished loses its connection
-/// within a minute, and with it all opens that are not durable.
-const LOST: Duration = Duration::from_secs(50);
+/// The same as [`LOST`], once a break was sent that another connection of the client could carry: well below the 35 s that
+/// a client has to acknowledge a break.
+const LOST_SOON: Duration = Duration::from_secs(6);
 
 /// A client that has lost its power must not keep its opens and locks for ever. One that is idle answers the kernel's
 /// questions, and stays.
@@ -51,6 +51,8 @@ fn keep_alive(stream: &TcpStream) {
     let done = sockopt::set_socket_keepalive(stream, true)
         .and_then(|()| sockopt::set_tcp_keepidle(stream, KEEP_ALIVE.0))
         .and_then(|()| sockopt::set_tcp_keepintvl(stream, KEEP_ALIVE.1))
+        // For how long sent data, or such a question, may stay unacknowledged. A client that has vanished loses its connection
+        // within a minute, and with it all opens that are not durable.
         .and_then(|()| sockopt::set_tcp_user_timeout(stream, LOST.as_millis() as u32));
     if let Err(e) = done {
         tracing::warn!("a client that vanishes will not be noticed: {e}");
@@ -70,6 +72,8 @@ struct TcpConnection {
     deadlines: Deadlines,
     /// Bytes received when that was looked at last.
     received: u64,
+    /// Its peer must acknowledge what is sent within [`LOST_SOON`].
+    urgent: bool,
     ended: bool,
 }
 
@@ -89,6 +93,7 @@ impl TcpConnection {
             ending: Ending::new(server),
             deadlines: Deadlines::new(server),
             received: 0,
+            urgent: false,
             ended: false,
         }
     }
@@ -166,6 +171,11 @@ impl TcpConnection {
     fn send(&mut self, cx: &mut Context<'_>, now: Moment) -> Result<bool, ConnectionError> {
         while let Some(message) = self.engine.pop() {
             self.sender.push(message.head, message.payload);
+        }
+        if self.engine.is_urgent() != self.urgent {
+            self.urgent = !self.urgent;
+            let lost = if self.urgent { LOST_SOON } else { LOST };
+            let _ = sockopt::set_tcp_user_timeout(&self.stream, lost.as_millis() as u32);
         }
         if self.sender.is_empty() {
             self.deadlines.sending(now, false, false);

@@ -7,7 +7,8 @@ use smb_auth::sign::{SigningAlgorithm, SigningKey};
 use smb_client::{ConnectOptions, OpenOptions, TransportKind};
 use smb_server::Limits;
 use smb_wire::header::OFFSET_SIGNATURE;
-use smb_wire::{AccessMask, HeaderFlags, NtStatus};
+use smb_wire::msg::{OplockBreak, OplockLevel};
+use smb_wire::{AccessMask, Command, Decode, HeaderFlags, NtStatus};
 use tokio::io::AsyncWriteExt;
 
 use crate::raw::{Binding, Raw};
@@ -192,6 +193,46 @@ async fn reauthentication_is_signed() {
     assert_eq!(raw.echo().await, Some(NtStatus::SUCCESS), "the session is as it was");
 }
 
+/// A break that was sent, and perhaps lost with its connection, is sent again over another channel of the session (MS-SMB2
+/// 3.3.4.6); an acknowledged one is not.
+#[tokio::test]
+async fn a_break_that_may_be_lost_is_sent_again() {
+    for acknowledged in [false, true] {
+        let world = world();
+        let (stream, first_serving) = world.dial().await;
+        let mut first = Raw::session(stream).await;
+        first.tree("null").await;
+        first.oplock = OplockLevel::BATCH;
+        let file = first.open("f").await;
+        let mut second = Raw::new(world.dial().await.0);
+        second.negotiate(0x0311, 1).await;
+        assert_eq!(second.log_on("alice", Some(to(&first))).await, NtStatus::SUCCESS);
+
+        let mut other = Raw::new(world.dial().await.0);
+        other.negotiate(0x0311, 2).await;
+        assert_eq!(other.log_on("alice", None).await, NtStatus::SUCCESS);
+        other.tree("null").await;
+        let opening = tokio::spawn(async move { other.open("f").await });
+        assert_eq!(first.answer().await.expect("a break").0.command, Command::OPLOCK_BREAK);
+        if acknowledged {
+            let body = OplockBreak { oplock_level: OplockLevel::LEVEL_II, file_id: file };
+            let answer = first.call(Command::OPLOCK_BREAK, &body).await.expect("an answer");
+            assert_eq!(answer.0.status, NtStatus::SUCCESS);
+        }
+        drop(first);
+        first_serving.await.expect("served");
+        if acknowledged {
+            assert_eq!(second.echo().await, Some(NtStatus::SUCCESS), "the next message is no break");
+        } else {
+            let (header, m) = second.answer().await.expect("a break");
+            assert_eq!((header.command, header.message_id), (Command::OPLOCK_BREAK, u64::MAX));
+            assert_eq!(OplockBreak::decode(&m).expect("sound").file_id, file);
+            drop(second);
+        }
+        opening.await.expect("opened");
+    }
+}
+
 /// LOGOFF on one channel ends the session on all (MS-SMB2 3.3.5.6).
 #[tokio::test]
 async fn logoff_ends_every_channel() {
@@ -202,7 +243,7 @@ async fn logoff_ends_every_channel() {
     let mut second = Raw::new(world.dial().await.0);
     second.negotiate(0x0311, 1).await;
     assert_eq!(second.log_on("alice", Some(to(&first))).await, NtStatus::SUCCESS);
-    let said = second.call(smb_wire::Command::LOGOFF, &smb_wire::msg::LogoffRequest {}).await;
+    let said = second.call(Command::LOGOFF, &smb_wire::msg::LogoffRequest {}).await;
     assert_eq!(said.expect("an answer").0.status, NtStatus::SUCCESS);
     assert!(world.server.sessions().is_empty() && world.server.opens().is_empty());
     assert_eq!(first.read_status(file).await, Some(NtStatus::USER_SESSION_DELETED));

@@ -14,8 +14,8 @@ use smb_wire::context::{HashAlgorithm, NegotiateContextsBuf};
 use smb_wire::header::{OFFSET_FLAGS, OFFSET_SIGNATURE};
 use smb_wire::msg::{
     Capabilities, CreateDisposition, CreateRequest, CreateResponse, Dialects, EchoRequest,
-    ImpersonationLevel, NegotiateRequest, NegotiateResponse, ReadRequest, SecurityMode, SessionSetupFlags,
-    SessionSetupRequest, SessionSetupResponse, TreeConnectRequest, WriteRequest,
+    ImpersonationLevel, NegotiateRequest, NegotiateResponse, OplockLevel, ReadRequest, SecurityMode,
+    SessionSetupFlags, SessionSetupRequest, SessionSetupResponse, TreeConnectRequest, WriteRequest,
 };
 use smb_wire::{
     AccessMask, Command, Decode, Encode, FileId, Guid, Header, HeaderFlags, MessageBuilder, NtStatus,
@@ -57,6 +57,8 @@ pub struct Raw {
     pub tree_id: u32,
     /// Of the next requests.
     pub flags: HeaderFlags,
+    /// What CREATE asks for.
+    pub oplock: OplockLevel,
     /// ChannelSequence of the next requests.
     pub sequence: u16,
     /// What the server has granted and was not used.
@@ -88,6 +90,7 @@ impl Raw {
             max_read: 0,
             tree_id: 0,
             flags: HeaderFlags::empty(),
+            oplock: OplockLevel::NONE,
             sequence: 0,
             credits: 1,
             next_id: 0,
@@ -347,6 +350,7 @@ impl Raw {
         let body = CreateRequest {
             impersonation_level: ImpersonationLevel::IMPERSONATION,
             desired_access,
+            oplock_level: self.oplock,
             share_access: ShareAccess::READ | ShareAccess::WRITE | ShareAccess::DELETE,
             create_disposition: CreateDisposition::OPEN_IF,
             name: name.as_utf16(),
