@@ -1,5 +1,6 @@
 //! Listing a directory: getdents on the node's own descriptor, metadata of each entry beside it.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -8,6 +9,7 @@ use std::sync::Once;
 use rustix::fs::{FileType, Mode, OFlags, RawDir, SeekFrom, Statx};
 use rustix::io::{self, Errno};
 
+use super::inside::Inside;
 use super::node::{self, Known, Open};
 use super::place::{self, Place};
 use super::stored::{self, Stored, Target};
@@ -40,6 +42,7 @@ pub(super) fn next(open: &Open, restart: bool, limit: usize) -> VfsResult<Vec<Di
         listing.waiting.clear();
         rustix::fs::seek(&*open.fd, SeekFrom::Start(0))?;
     }
+    let inside = Inside::enter(&open.fd);
     let mut out = Vec::new();
     while out.len() < limit.max(1) {
         let Some(name) = listing.waiting.pop_front() else {
@@ -48,7 +51,7 @@ pub(super) fn next(open: &Open, restart: bool, limit: usize) -> VfsResult<Vec<Di
             }
             break;
         };
-        match entry(open, &name) {
+        match entry(open, &name, inside.as_ref()) {
             Ok(entry) => out.extend(entry),
             // One that cannot be looked at hides itself, not the others.
             Err(error) => unreadable(&name, error),
@@ -80,14 +83,14 @@ pub(super) fn lookup(open: &Open, name: &str) -> VfsResult<DirEntry> {
     if is_store(name) {
         return Err(VfsError::NotFound);
     }
-    if let Some(entry) = entry(open, &visible::stored(name))? {
+    if let Some(entry) = entry(open, &visible::stored(name), None)? {
         return Ok(entry);
     }
     let fd = place::beneath(&open.fd, ".", OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
     let stat = node::statx(&fd)?;
     let place = Place { fd, disk: String::new(), path: Vec::new(), stat };
     let found = tree.find(&place, name)?.ok_or(VfsError::NotFound)?;
-    entry(open, &found)?.ok_or(VfsError::NotFound)
+    entry(open, &found, None)?.ok_or(VfsError::NotFound)
 }
 
 /// The security descriptor of an entry by its name as listed. A link that leads out of the directory is an error.
@@ -127,8 +130,8 @@ fn fill(open: &Open, waiting: &mut VecDeque<String>) -> VfsResult<bool> {
     Ok(any)
 }
 
-/// An entry by its name on the disk; `None` if it is gone or not shown.
-fn entry(open: &Open, name: &str) -> VfsResult<Option<DirEntry>> {
+/// An entry by its name on the disk; `None` if it is gone or not shown. `inside`: this thread is in the directory.
+fn entry(open: &Open, name: &str, inside: Option<&Inside>) -> VfsResult<Option<DirEntry>> {
     let Some(shown) = visible::shown(name.as_bytes()) else {
         skipped();
         return Ok(None);
@@ -141,7 +144,10 @@ fn entry(open: &Open, name: &str) -> VfsResult<Option<DirEntry>> {
     let found = if FileType::from_raw_mode(stat.stx_mode.into()) == FileType::Symlink {
         linked(open, name)
     } else {
-        let path = format!("/proc/self/fd/{}/{name}", open.fd.as_raw_fd());
+        let path = match inside {
+            Some(_) => Cow::Borrowed(name),
+            None => Cow::Owned(format!("/proc/self/fd/{}/{name}", open.fd.as_raw_fd())),
+        };
         let fd = || place::beneath(&open.fd, name, OFlags::PATH | OFlags::NOFOLLOW, Mode::empty());
         stat_of(open, &stat, fd, |device| Stored::load(Target::Path(&path), device))?
     };

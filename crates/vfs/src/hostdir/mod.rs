@@ -48,6 +48,7 @@ mod extents;
 mod fresh;
 mod groups;
 mod job;
+mod inside;
 mod listing;
 mod names;
 mod namespace;
