@@ -28,12 +28,20 @@ pub(crate) struct Inner {
     pub(crate) tree: Tree,
     pub(crate) id: FileId,
     opened: Metadata,
+    persistent: bool,
     closed: AtomicBool,
 }
 
 impl File {
-    pub(crate) fn new(tree: Tree, id: FileId, opened: Metadata) -> File {
-        File { inner: Arc::new(Inner { tree, id, opened, closed: AtomicBool::new(false) }) }
+    pub(crate) fn new(tree: Tree, id: FileId, opened: Metadata, persistent: bool) -> File {
+        let closed = AtomicBool::new(false);
+        File { inner: Arc::new(Inner { tree, id, opened, persistent, closed }) }
+    }
+
+    /// Whether the server keeps the handle through its own restart: see [`crate::OpenOptions::persistent`]. This client does
+    /// not reclaim it yet.
+    pub fn is_persistent(&self) -> bool {
+        self.inner.persistent
     }
 
     /// What was known of it when it was opened.

@@ -17,6 +17,9 @@ pub struct OpenOptions {
     pub options: CreateOptions,
     /// Attributes of a file that is created.
     pub attributes: FileAttributes,
+    /// Whether a persistent handle is asked for (MS-SMB2 3.2.4.3.5). A server that has none for this share gives a durable
+    /// or an ordinary one.
+    pub persistent: bool,
 }
 
 impl OpenOptions {
@@ -27,6 +30,7 @@ impl OpenOptions {
             disposition,
             options,
             attributes: FileAttributes::empty(),
+            persistent: false,
         }
     }
 

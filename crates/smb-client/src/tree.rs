@@ -3,6 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use smb_wire::context::{
+    CreateContextsBuf, CreateRequestContext, CreateResponseContext, DurableFlags, DurableRequestV2,
+};
 use smb_wire::fscc::{
     FileDispositionInformation, FileInfoClass, FileRenameInformation, FsFullSizeInformation, FsInfoClass,
 };
@@ -11,7 +14,7 @@ use smb_wire::msg::{
     IoctlRequest, IoctlResponse, OplockLevel, ShareFlags, ShareType, TreeConnectRequest, TreeConnectResponse,
     TreeDisconnectRequest,
 };
-use smb_wire::{Command, FileId, NtStatus, Utf16Buf};
+use smb_wire::{Command, FileId, Guid, NtStatus, Utf16Buf};
 
 use crate::client::Client;
 use crate::connection::{Call, Counted, Request, Response};
@@ -84,6 +87,12 @@ impl Tree {
     /// [`RequestError`].
     pub async fn open(&self, path: &str, options: OpenOptions) -> Result<File, RequestError> {
         let name = path::encode(path)?;
+        let mut contexts = CreateContextsBuf::new();
+        if options.persistent {
+            let create_guid = Guid(self.inner.client.inner.env.random());
+            let durable = DurableRequestV2 { timeout_ms: 0, flags: DurableFlags::PERSISTENT, create_guid };
+            contexts.request(&CreateRequestContext::DurableV2(durable)).map_err(RequestError::Unencodable)?;
+        }
         let body = CreateRequest {
             oplock_level: OplockLevel::NONE,
             impersonation_level: ImpersonationLevel::IMPERSONATION,
@@ -93,11 +102,18 @@ impl Tree {
             create_disposition: options.disposition,
             create_options: options.options,
             name: name.as_utf16(),
+            contexts: contexts.as_contexts(),
             ..CreateRequest::default()
         };
         let response = self.call(Request::new(Command::CREATE, &body)?).await?;
         let answer: CreateResponse<'_> = response.body()?;
-        Ok(File::new(self.clone(), answer.file_id, Metadata::from(&answer)))
+        let mut persistent = false;
+        for context in answer.contexts.responses() {
+            if let CreateResponseContext::DurableV2(granted) = context? {
+                persistent = granted.flags.contains(DurableFlags::PERSISTENT);
+            }
+        }
+        Ok(File::new(self.clone(), answer.file_id, Metadata::from(&answer), persistent))
     }
 
     /// Makes a directory.

@@ -1,0 +1,69 @@
+//! What opening and closing a file costs: one existing file for each of many in flight, opened and closed in turns.
+//! `handles HOST:PORT SHARE [ordinary|persistent] [DEPTH] [SECONDS]`, with the user in `SMB_USER` and the password in
+//! `SMB_PASSWORD`. It fails if the share has no persistent handles and they were asked for.
+
+use std::error::Error;
+use std::time::{Duration, Instant};
+
+use arena::Arena;
+use env::Env;
+use futures_util::future::try_join_all;
+use smb_client::{
+    Client, ConnectOptions, Credentials, NtHash, OpenOptions, RequestError, TransportChoice, Tree,
+};
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [server, share, rest @ ..] = &arguments[..] else {
+        return Err("usage: handles HOST:PORT SHARE [ordinary|persistent] [DEPTH] [SECONDS]".into());
+    };
+    let persistent = rest.first().is_some_and(|kind| kind == "persistent");
+    let depth: usize = rest.get(1).map_or(Ok(64), |n| n.parse())?;
+    let seconds = rest.get(2).map_or(Ok(3), |n| n.parse())?;
+    let mut options = ConnectOptions::new(Credentials {
+        user: std::env::var("SMB_USER")?,
+        domain: String::new(),
+        nt_hash: NtHash::from_password(&std::env::var("SMB_PASSWORD")?),
+        workstation: String::new(),
+    });
+    let (host, port) = server.rsplit_once(':').ok_or("HOST:PORT")?;
+    options.port = port.parse()?;
+    options.transport = TransportChoice::Tcp;
+    let env = Env::real();
+    let client = Client::connect(host, options, Arena::new(64 << 20)?, env.clone()).await?;
+    let tree = client.tree(share).await?;
+    for n in 0..depth {
+        tree.open(&name(n), OpenOptions::create()).await?.close().await?;
+    }
+    let began = env.now();
+    let end = began + Duration::from_secs(seconds);
+    let done = try_join_all((0..depth).map(|n| in_turns(&env, &tree, name(n), persistent, end))).await?;
+    let took = env.now() - began;
+    println!("{:.0} opens and closes per second", done.iter().sum::<u64>() as f64 / took.as_secs_f64());
+    client.logoff().await?;
+    Ok(())
+}
+
+fn name(n: usize) -> String {
+    format!("handle-{n}")
+}
+
+/// Opens and closes a file until a time; how often.
+async fn in_turns(
+    env: &Env,
+    tree: &Tree,
+    name: String,
+    persistent: bool,
+    end: Instant,
+) -> Result<u64, RequestError> {
+    let options = OpenOptions { persistent, ..OpenOptions::write() };
+    let mut done = 0;
+    while env.now() < end {
+        let file = tree.open(&name, options).await?;
+        assert_eq!(file.is_persistent(), persistent, "the share has no persistent handles");
+        file.close().await?;
+        done += 1;
+    }
+    Ok(done)
+}
