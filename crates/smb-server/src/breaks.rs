@@ -268,9 +268,10 @@ impl FileOpen {
     /// Data of the stream changes: others must not read what they cached any more. Nothing waits.
     #[inline]
     pub(crate) fn changes_data(&self, server: &Arc<Server>) {
+        let now = server.env.moment();
+        self.file.note_change(now);
         if self.stream.is_cached_by_others(self.token) {
-            let contention =
-                self.file.contend(&self.stream, self.holder, Operation::Data, server.env.moment());
+            let contention = self.file.contend(&self.stream, self.holder, Operation::Data, now);
             server.send_breaks(&self.file, &contention.notices);
         }
     }

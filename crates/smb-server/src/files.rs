@@ -24,10 +24,10 @@ pub(crate) mod locks;
 mod removal;
 pub(crate) mod share_mode;
 
+use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use env::Moment;
@@ -35,7 +35,7 @@ use parking_lot::Mutex;
 use smb_wire::msg::{CompletionFilter, LeaseKey, LeaseState};
 use smb_wire::{AccessMask, NtStatus};
 use tokio::sync::{Mutex as AsyncMutex, MutexGuard, Notify, oneshot};
-use vfs::{FileKey, StreamName, VfsPath};
+use vfs::{FileKey, StreamName, VfsPath, WatchGuard};
 
 use self::caching::{Caching, Contention, Held, HolderId, LeaseId, Operation, Restored, Situation, Wish};
 use self::locks::{LockRange, LockRefusal, LockTable};
@@ -62,6 +62,10 @@ pub(crate) struct FileState {
     changed: Notify,
     /// What of it has changed without being published: a CompletionFilter, see `namespace::modified`.
     owed: AtomicU32,
+    /// When the server began to change its data the last time, in ns since [`Moment::START`]; 0 for never.
+    changed_at: AtomicU64,
+    /// Set once somebody has cached it: changes that other programs make in its folder are reported.
+    folder: OnceLock<Arc<WatchGuard>>,
 }
 
 /// One stream of an open file.
@@ -408,15 +412,14 @@ impl FileTable {
         Err(Refusal::Contended { file, contention, status })
     }
 
-    /// The paths of all opens of a share.
-    pub(crate) fn open_paths(&self, share: &Arc<Share>) -> HashSet<VfsPath> {
+    /// The open files of a share by their paths.
+    pub(crate) fn open_paths(&self, share: &Arc<Share>) -> HashMap<VfsPath, Arc<FileState>> {
         let files = self.by_id.lock();
-        let mut paths = HashSet::new();
+        let mut paths = HashMap::new();
         for file in files.values() {
             let state = file.state.lock();
-            paths.extend(
-                state.members.iter().filter(|m| Arc::ptr_eq(&m.share, share)).map(|m| m.path.clone()),
-            );
+            let members = state.members.iter().filter(|m| Arc::ptr_eq(&m.share, share));
+            paths.extend(members.map(|m| (m.path.clone(), Arc::clone(file))));
         }
         paths
     }
@@ -603,7 +606,39 @@ impl FileState {
             changes: AtomicU64::new(0),
             changed: Notify::new(),
             owed: AtomicU32::new(0),
+            changed_at: AtomicU64::new(0),
+            folder: OnceLock::new(),
         }
+    }
+
+    /// The server begins to change data of the file.
+    #[inline]
+    pub(crate) fn note_change(&self, now: Moment) {
+        self.changed_at.store(now.ns_since(Moment::START), Ordering::Relaxed);
+    }
+
+    /// Whether the server has begun to change data of the file within this time.
+    pub(crate) fn has_changed_within(&self, time: Duration, now: Moment) -> bool {
+        let at = self.changed_at.load(Ordering::Relaxed);
+        at != 0 && Duration::from_nanos(now.ns_since(Moment::START).saturating_sub(at)) < time
+    }
+
+    /// Somebody caches the file: `watch` watches its folder, the first time.
+    pub(crate) fn watch_folder(&self, watch: impl FnOnce() -> Option<Arc<WatchGuard>>) {
+        if self.folder.get().is_none()
+            && let Some(guard) = watch()
+        {
+            let _ = self.folder.set(guard);
+        }
+    }
+
+    /// Data of the unnamed stream was changed by another program: what this takes from those who cache it.
+    pub(crate) fn data_changed_outside(&self, now: Moment) -> Contention {
+        let mut state = self.state.lock();
+        let unnamed = state.streams.iter_mut().find(|e| e.name.is_none());
+        let contention = unnamed.map(|e| e.caching.contend(None, Operation::Data, now)).unwrap_or_default();
+        state.show_caching();
+        contention
     }
 
     /// Completes when an open has left, a break has ended or a removal is done since `seen` changes.

@@ -282,7 +282,7 @@ impl Server {
         self.opens.insert(Arc::clone(&open));
         self.creates.restore(&open);
         if let Some(f) = open.file() {
-            self.note_leased_directory(&open, f);
+            self.note_cached(&open, f);
         }
         // Its time begins again: nobody could come back while the server was down.
         self.expire_later(&open, Durable::FIRST_ABSENCE, Duration::from_millis(record.timeout_ms));

@@ -184,10 +184,18 @@ impl Server {
         self.send_breaks(file, &contention.notices);
     }
 
-    /// Notes the lease that an open of a directory holds, so that changes in the directory break it.
-    pub(crate) fn note_leased_directory(self: &Arc<Self>, open: &Open, f: &FileOpen) {
-        let leased = f.node.kind() == Kind::Directory && matches!(f.holder, Some(HolderId::Lease(_)));
-        if !leased {
+    /// Notes that an open's client caches something of it, so that changes which other programs make break that: its data,
+    /// or of a directory the entries.
+    pub(crate) fn note_cached(self: &Arc<Self>, open: &Open, f: &FileOpen) {
+        let Some(holder) = f.holder else { return };
+        if f.node.kind() == Kind::File {
+            f.file.watch_folder(|| {
+                let (share, path) = f.file.place_of(open.persistent)?;
+                Outside::watch_folder(self, &share, &path.parent()?)
+            });
+            return;
+        }
+        if matches!(holder, HolderId::Oplock(_)) {
             return;
         }
         let directory = LeasedFile { file: Arc::clone(&f.file), stream: Arc::clone(&f.stream) };

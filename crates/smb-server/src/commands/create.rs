@@ -722,7 +722,7 @@ impl<'a> Plan<'a> {
             }
         }
         if let Some(f) = open.file() {
-            self.r.server.note_leased_directory(&open, f);
+            self.r.server.note_cached(&open, f);
         }
         self.publish(&open, &found);
         let maximal = self
@@ -771,7 +771,10 @@ impl<'a> Plan<'a> {
             return Ok(found.opened.stat);
         }
         let _one = match open.file() {
-            Some(f) => Some(f.file.metadata().await),
+            Some(f) => {
+                f.file.note_change(self.r.server.env.moment());
+                Some(f.file.metadata().await)
+            }
             None => None,
         };
         self.overwrite(node, replaced, found.opened.stat.ea_size, allocation).await.map_err(status::of_vfs)

@@ -1,10 +1,11 @@
 //! Changes of a share that other programs make (`Vfs::watch`).
 //!
 //! The backend reports what the server does, too. So each report waits for [`DELAY`], until the server has published what
-//! it did, and is dropped when the server has published a change of the same name lately ([`RECENT`]), or has the file
-//! open whose data or metadata changed. What another program does to the same name in that time is not seen.
+//! it did, and is dropped when the server has published a change of the same name lately ([`RECENT`]), has changed data
+//! of that file lately, or has the file open whose metadata changed. What another program does to the same name in that
+//! time is not seen.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::Hasher;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -28,6 +29,8 @@ const RECENT: Duration = Duration::from_secs(2);
 const NAMES_MAX: usize = 4096;
 /// Reports that wait at most; after more than that, all watches overflow.
 const REPORTS_MAX: usize = 4096;
+/// Folders of cached files that stay watched when their last file is closed: those used last.
+const FOLDERS_MAX: usize = 16;
 
 /// What is known of changes from outside a share.
 pub(crate) struct Outside {
@@ -37,6 +40,8 @@ pub(crate) struct Outside {
     report: ReportChange,
     /// Names that the server has changed lately, by their hash.
     made: Mutex<HashMap<u64, Moment>>,
+    /// Watches of the folders of cached files, the latest at the end.
+    folders: Mutex<VecDeque<(VfsPath, Arc<WatchGuard>)>>,
 }
 
 #[derive(Default)]
@@ -62,7 +67,26 @@ impl Outside {
         env.spawn(Arc::clone(&inbox).run(env.clone(), Arc::downgrade(server), Arc::downgrade(share)));
         let theirs = Arc::clone(&inbox);
         let report: ReportChange = Arc::new(move |change| theirs.put(change));
-        Outside { env, inbox, report, made: Mutex::default() }
+        Outside { env, inbox, report, made: Mutex::default(), folders: Mutex::default() }
+    }
+
+    /// Watches the folder of a file that is cached. One watch serves all files of a folder, and the next one that is opened.
+    pub(super) fn watch_folder(
+        server: &Arc<Server>,
+        share: &Arc<Share>,
+        folder: &VfsPath,
+    ) -> Option<Arc<WatchGuard>> {
+        let outside = share.outside.get_or_init(|| Outside::start(server, share));
+        let mut folders = outside.folders.lock();
+        if let Some((_, guard)) = folders.iter().find(|(path, _)| path == folder) {
+            return Some(Arc::clone(guard));
+        }
+        let guard = Arc::new(Outside::watch(server, share, folder, false)?);
+        if folders.len() >= FOLDERS_MAX {
+            folders.pop_front();
+        }
+        folders.push_back((folder.clone(), Arc::clone(&guard)));
+        Some(guard)
     }
 
     /// The server has published a change of these names.
@@ -139,11 +163,18 @@ impl Server {
         let content = |c: &TreeChange| matches!(c, TreeChange::Data(_) | TreeChange::Metadata(_));
         let open = match reports.iter().any(content) {
             true => self.files.open_paths(share),
-            false => HashSet::new(),
+            false => HashMap::new(),
         };
+        let now = self.env.moment();
         let mut modified = HashSet::new();
         for change in reports {
-            if outside.is_own(&change) {
+            let own = match &change {
+                // What the server publishes of an open file comes later than what it has done.
+                TreeChange::Data(path) => open.get(path).map(|file| file.has_changed_within(RECENT, now)),
+                TreeChange::Metadata(path) => open.get(path).map(|_| true),
+                _ => None,
+            };
+            if own.unwrap_or_else(|| outside.is_own(&change)) {
                 continue;
             }
             let (path, what) = match &change {
@@ -151,7 +182,6 @@ impl Server {
                     self.publish_lost(share);
                     continue;
                 }
-                TreeChange::Data(path) | TreeChange::Metadata(path) if open.contains(path) => continue,
                 TreeChange::Added(path, kind) => (path, What::Added(*kind)),
                 TreeChange::Removed(path, kind) => (path, What::Removed(*kind)),
                 TreeChange::Renamed { from, to, kind } => {
@@ -163,6 +193,11 @@ impl Server {
             // Of many writes one is enough.
             if content(&change) && !modified.insert(change.clone()) {
                 continue;
+            }
+            if let TreeChange::Data(path) = &change
+                && let Some(file) = open.get(path)
+            {
+                self.send_breaks(file, &file.data_changed_outside(now).notices);
             }
             self.publish(share, &Event { path, what, origin: Origin::Outside });
         }

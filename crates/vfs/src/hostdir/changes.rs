@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::fs::{FileType, Mode, OFlags, RawDir};
 use rustix::io::Errno;
@@ -24,6 +24,8 @@ use crate::{Kind, ReportChange, TreeChange, VfsPath};
 
 /// Directories that one tree watches at most.
 const WATCHES_MAX: usize = 8192;
+/// For how long events are gathered before they are read.
+const GATHER: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 /// What the names begin with that this backend makes for itself.
 const OWN_PREFIX: &str = ".causeway-";
 
@@ -160,6 +162,10 @@ impl Watcher {
                     tracing::warn!("changes from outside are not seen any more: {error}");
                     return;
                 }
+            }
+            // Of the many events of a file that is being written, few are left after this: one follows the other unread.
+            if wait[0].revents().contains(PollFlags::IN) {
+                let _ = poll(&mut wait[1..], Some(&GATHER));
             }
             for command in mailbox.take() {
                 match command {

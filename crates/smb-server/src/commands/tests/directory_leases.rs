@@ -2,7 +2,9 @@
 //!
 //! What is expected is what Windows does, as Samba's smb2.dirlease says.
 
+use std::os::unix::fs::PermissionsExt;
 use std::task::{Context, Waker};
+use std::time::Duration;
 
 use smb_wire::context::{
     CreateContextsBuf, CreateRequestContext, CreateResponseContext, Lease, LeaseFlags, LeaseV2,
@@ -16,6 +18,7 @@ use smb_wire::msg::{
     OplockLevel,
 };
 
+use super::notifying::hosted;
 use super::*;
 use crate::inbox::{Inbox, Notice};
 
@@ -293,4 +296,33 @@ async fn queued_breaks_move_to_another_connection() {
     }
     let sent = second.poll(&mut Context::from_waker(Waker::noop()));
     assert!(matches!(sent, Some(Notice::LeaseBreak(b)) if b.lease_key == DIR), "{sent:?}");
+}
+
+/// What a client caches of a file ends when another program writes to it, and not when the server does.
+#[tokio::test]
+async fn a_file_that_another_program_writes() {
+    let directory = tempfile::tempdir().expect("a directory");
+    std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o777)).expect("ours");
+    let l = Leases::new(Capabilities::DIRECTORY_LEASING);
+    let l = Leases { w: hosted(l.w, directory.path()), ..l };
+    let (id, granted) = l.try_open("f", How::OPEN_IF, lease(OTHER, RWH, None)).await.expect("created");
+    assert_eq!(granted, Some(RWH));
+    // The system watches the folder soon after; the server's own write is not one of another program.
+    let size = FileEndOfFileInformation { end_of_file: 100 };
+    let mut bytes = Vec::new();
+    size.encode(&mut bytes);
+    assert_eq!(l.w.set(id, FileInfoClass::END_OF_FILE.0, &bytes).await, NtStatus::SUCCESS);
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(l.broken().is_none());
+    let broken = tokio::time::timeout(Duration::from_secs(20), async {
+        loop {
+            std::fs::write(directory.path().join("f"), "theirs").expect("written");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            if let Some(b) = l.broken() {
+                return b;
+            }
+        }
+    });
+    let broken = broken.await.expect("a break");
+    assert_eq!((broken.lease_key, broken.new_lease_state), (OTHER, LeaseState::empty()));
 }

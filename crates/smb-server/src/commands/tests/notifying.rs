@@ -191,7 +191,7 @@ async fn who_may_watch_what() {
 }
 
 /// A share on a real directory.
-fn hosted(w: World, directory: &Path) -> World {
+pub(super) fn hosted(w: World, directory: &Path) -> World {
     let vfs = vfs::HostDir::open(directory, vfs::HostDirOptions::default()).expect("a directory");
     w.server.add_share(ShareConfig { name: "disk".into(), ..World::share_on(vfs) }).expect("another name");
     let share = w.server.share("disk").expect("added");
