@@ -161,6 +161,15 @@ pub trait Node: Any + Send + Sync {
     /// Marks the file sparse or not (an attribute; a sparse file's zeroed ranges give their space back).
     fn set_sparse(&self, c: &Ctx, sparse: bool) -> Io<VfsResult<()>>;
 
+    /// Compresses the file, or what is created in the directory from now on; or ends that. Data that is there already
+    /// may stay as it is.
+    ///
+    /// # Errors
+    /// `Unsupported` where [`VolumeInfo::compression`] is false, or this file cannot be compressed.
+    fn set_compressed(&self, _: &Ctx, _compressed: bool) -> Io<VfsResult<()>> {
+        Io::Done(Err(VfsError::Unsupported))
+    }
+
     /// Makes a range read as zero, giving its space back where the backend can. Does not move the end of file.
     fn zero(&self, c: &Ctx, range: Range<u64>) -> Io<VfsResult<()>>;
 

@@ -80,7 +80,7 @@ pub struct Stat {
     pub allocation: u64,
     /// Number of names.
     pub links: u32,
-    /// Stored attributes plus `DIRECTORY` and `SPARSE_FILE` where they hold; never `NORMAL`.
+    /// Stored attributes plus `DIRECTORY`, `SPARSE_FILE` and `COMPRESSED` where they hold; never `NORMAL`.
     pub attributes: Attributes,
     /// Creation.
     pub created: Timestamp,
@@ -179,6 +179,8 @@ pub struct VolumeInfo {
     pub read_only: bool,
     /// Files can share blocks: [`Node::clone_to`].
     pub reflinks: bool,
+    /// Files can be compressed: [`Node::set_compressed`].
+    pub compression: bool,
     /// Files can be opened by [`crate::short_name`] too.
     pub short_names: bool,
     /// Files and directories can have named streams.

@@ -37,10 +37,14 @@ AT_ONCE = 3
 LONGEST = ["smb2.lease", "smb2.replay", "smb2.oplock"]
 SECOND_USER = "user2"
 # Shares beside those of the suites: its folder is closed to all users; listings show only what the user may read; handles
-# survive a restart of the server.
-NO_PERMISSION, ACCESS_BASED, CONTINUOUS = "noperm", "hideunread", "continuous"
+# survive a restart of the server; files cannot be compressed.
+NO_PERMISSION, ACCESS_BASED, CONTINUOUS, NOT_COMPRESSING = "noperm", "hideunread", "continuous", "plain"
 # Tests that are about a property of the share that they are given.
-SHARE_OF = {"smb2.replay.replay5": CONTINUOUS}
+SHARE_OF = {
+    "smb2.replay.replay5": CONTINUOUS,
+    # The share of the other tests of this suite compresses files.
+    **dict.fromkeys(("smb2.ioctl.compress_notsup_get", "smb2.ioctl.compress_notsup_set"), NOT_COMPRESSING),
+}
 OPTIONS = {
     "smb2.set-sparse-ioctl": ["filename=sparse"],
     "smb2.zero-data-ioctl": ["filename=zeroed", "offset=4096", "beyond_final_zero=8192"],
@@ -128,7 +132,7 @@ def suite_of(test):
 
 def shares():
     """A share for each suite, so that suites can run side by side, and those that tests ask for by name."""
-    return [suite.removeprefix("smb2.") for suite in suites()] + [NO_PERMISSION, ACCESS_BASED, CONTINUOUS]
+    return [suite.removeprefix("smb2.") for suite in suites()] + [NO_PERMISSION, ACCESS_BASED, CONTINUOUS, NOT_COMPRESSING]
 
 
 def namespace(folder):
@@ -154,11 +158,12 @@ def namespace(folder):
 
 
 def mount_reflinks(inside, image, folder):
-    """Mounts a file system that shares blocks between files (XFS), inside the namespace only; nothing where that fails."""
+    """Mounts a file system that shares blocks between files and compresses them (Btrfs), inside the namespace only; nothing
+    where that fails."""
     with open(image, "wb") as file:
         file.truncate(512 << 20)
     with contextlib.suppress(Failed, FileNotFoundError):
-        run(["mkfs.xfs", "-q", "-m", "reflink=1", image])
+        run(["mkfs.btrfs", "-q", image])
         inside.run("mount", "-o", "loop", image, folder)
         inside.run("chmod", "0777", folder)
 
@@ -184,7 +189,7 @@ def environment(kind, folder):
         server.path(NO_PERMISSION).chmod(0)
         server.missing = {}
         if inside:
-            mount_reflinks(inside, folder / "reflinks.xfs", server.path("ioctl"))
+            mount_reflinks(inside, folder / "reflinks.btrfs", server.path("ioctl"))
         else:
             server.missing["smb2.multichannel.bugs.bug_15346"] = "connects to port 445, and no network namespace can be made here"
         if not inside or not mount_without_streams(inside, server.path("create_no_streams")):

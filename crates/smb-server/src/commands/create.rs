@@ -624,13 +624,19 @@ impl<'a> Plan<'a> {
             extended_attributes: self.wanted.extended_attributes.clone(),
             ..self.own_request(mode, Some(kind), Rights { read: true, write: !directory })
         };
-        let opened = match self.vfs.open(&self.r.ctx(), request).wait().await {
+        let mut opened = match self.vfs.open(&self.r.ctx(), request).wait().await {
             Ok(o) => o,
             Err(VfsError::Exists) if self.disposition() != CreateDisposition::CREATE => return Ok(None),
             // The stream's file is there by now.
             Err(VfsError::Stale) if self.stream.is_some() => return Ok(None),
             Err(e) => return Err(status::of_vfs(e)),
         };
+        // MS-FSA 2.1.5.1.1: the compression that it has from its folder.
+        let compressed = opened.stat.attributes.contains(Attributes::COMPRESSED);
+        if compressed && self.q.create_options.contains(CreateOptions::NO_COMPRESSION) {
+            opened.node.set_compressed(&self.r.ctx(), false).wait().await.map_err(status::of_vfs)?;
+            opened.stat.attributes.remove(Attributes::COMPRESSED);
+        }
         let mut granted = self.desired & !AccessMask::MAXIMUM_ALLOWED;
         if self.desired.contains(AccessMask::MAXIMUM_ALLOWED) {
             granted |= access::maximal(user, Some(&security)) & self.ceiling;

@@ -3,6 +3,7 @@
 //! What is not here gets what a server without it gives: STATUS_INVALID_DEVICE_REQUEST on a disk share,
 //! STATUS_FS_DRIVER_REQUIRED on IPC$ (3.3.5.15: "the underlying object store does not support it").
 
+mod compression;
 mod copychunk;
 mod extents;
 mod network;
@@ -12,7 +13,6 @@ mod ranges;
 use std::sync::Arc;
 use std::time::Duration;
 
-use smb_wire::fscc::CompressionFormat;
 use smb_wire::ioctl::{ObjectIdBuffer, SnapshotArray};
 use smb_wire::msg::{FsctlCode, IoctlFlags, IoctlRequest, IoctlResponse};
 use smb_wire::{AccessMask, Decode, Guid, NtStatus};
@@ -117,9 +117,8 @@ async fn of_file(
             object_id(f).encode(&mut bytes);
             Output::whole(bytes, room)
         }
-        // MS-FSA 2.1.5.10.9, .10.36: a volume without compression is one whose files are not compressed.
-        F::GET_COMPRESSION => Output::whole(CompressionFormat::NONE.0.to_le_bytes().to_vec(), room),
-        F::SET_COMPRESSION => set_compression(open, q.input),
+        F::GET_COMPRESSION => compression::get(r, f, room).await,
+        F::SET_COMPRESSION => compression::set(r, open, f, q.input).await,
         // MS-SMB2 3.3.5.15.1: no snapshots.
         F::SRV_ENUMERATE_SNAPSHOTS => {
             let mut bytes = Vec::new();
@@ -163,15 +162,6 @@ fn resiliency(r: &Request, open: &Open, input: &[u8]) -> Result<Output, NtStatus
     }
     durable.timeout = if ms == 0 { RESILIENT_DEFAULT } else { asked };
     Ok(Output::none())
-}
-
-fn set_compression(open: &Open, input: &[u8]) -> Result<Output, NtStatus> {
-    let format = input.first_chunk::<2>().ok_or(NtStatus::INVALID_PARAMETER)?;
-    require_any(open, AccessMask::WRITE_DATA)?;
-    match CompressionFormat(u16::from_le_bytes(*format)) {
-        CompressionFormat::NONE => Ok(Output::none()),
-        _ => Err(NtStatus::NOT_SUPPORTED),
-    }
 }
 
 /// At least one of these rights.

@@ -1,6 +1,8 @@
 //! From the backend's metadata to what goes on the wire.
 
-use smb_wire::fscc::{FileBasicInformation, FileStandardInformation, PosixCreateResponse, PosixInformation};
+use smb_wire::fscc::{
+    CompressionFormat, FileBasicInformation, FileStandardInformation, PosixCreateResponse, PosixInformation,
+};
 use smb_wire::{FileAttributes, FileTime};
 use vfs::{Attributes, Kind, Stat, Timestamp};
 
@@ -33,6 +35,12 @@ pub(crate) fn file_attributes(s: &Stat) -> FileAttributes {
 /// Attributes to store, of what a client sends.
 pub(crate) fn stored_attributes(a: FileAttributes) -> Attributes {
     Attributes::from_bits_truncate(a.bits()) & Attributes::STORED
+}
+
+/// How the file is compressed (MS-FSA 2.1.5.10.9): LZNT1 is what NTFS has, whatever the backend uses.
+pub(crate) fn compression_format(s: &Stat) -> CompressionFormat {
+    let compressed = s.attributes.contains(Attributes::COMPRESSED);
+    if compressed { CompressionFormat::LZNT1 } else { CompressionFormat::NONE }
 }
 
 /// FileBasicInformation.

@@ -84,6 +84,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("space::reserved", |s| Box::pin(space::reserved(s))),
     ("space::copied", |s| Box::pin(space::copied(s))),
     ("space::cloned", |s| Box::pin(space::cloned(s))),
+    ("space::compressed", |s| Box::pin(space::compressed(s))),
     ("streams::opening", |s| Box::pin(streams::opening(s))),
     ("streams::of_directories", |s| Box::pin(streams::of_directories(s))),
     ("streams::contents", |s| Box::pin(streams::contents(s))),

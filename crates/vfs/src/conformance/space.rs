@@ -1,11 +1,12 @@
 //! Holes, reservations, copies.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use env::Ctx;
 
 use super::{Subject, pattern};
-use crate::VfsError;
+use crate::{Attributes, Node, VfsError};
 
 /// Far behind 4 GiB, without the space before.
 pub(super) async fn sparse(s: &Subject) {
@@ -106,6 +107,31 @@ pub(super) async fn cloned(s: &Subject) {
         assert_eq!(clone(a, &to.node, 0, length).await, Err(VfsError::InvalidArgument), "{a} {length}");
     }
     s.expect(&*to.node, 0, 5 * UNIT as u32, &expected).await;
+}
+
+/// A file is compressed where the backend can, and a new one is as its directory is.
+pub(super) async fn compressed(s: &Subject) {
+    let (c, directory, before) = (Ctx::default(), s.directory("d").await, s.file("d\\before").await);
+    let set = async |node: &Arc<dyn Node>, compressed| node.set_compressed(&c, compressed).wait().await;
+    let is = async |node: &Arc<dyn Node>| s.stat(&**node).await.attributes.contains(Attributes::COMPRESSED);
+    assert!(!is(&before.node).await);
+    if !s.vfs.info().compression {
+        assert_eq!(set(&before.node, true).await, Err(VfsError::Unsupported));
+        return;
+    }
+    assert_eq!(set(&directory.node, true).await, Ok(()));
+    let inherits = s.file("d\\inherits").await;
+    assert_eq!(
+        (is(&directory.node).await, is(&before.node).await, is(&inherits.node).await),
+        (true, false, true)
+    );
+    let data = vec![7; 100_000];
+    s.write(&*inherits.node, 0, &data).await;
+    assert_eq!(set(&inherits.node, false).await, Ok(()));
+    assert!(!is(&inherits.node).await);
+    s.expect(&*inherits.node, 0, 100_000, &data).await;
+    assert_eq!(set(&directory.node, false).await, Ok(()));
+    assert!(!is(&s.file("d\\after").await.node).await);
 }
 
 /// Copied in the backend, or refused where it cannot.

@@ -214,6 +214,10 @@ impl Node for HostNode {
         self.change(move |open| open.set_sparse(sparse))
     }
 
+    fn set_compressed(&self, _: &Ctx, compressed: bool) -> Io<VfsResult<()>> {
+        self.run(move |open| open.set_compressed(compressed))
+    }
+
     fn zero(&self, _: &Ctx, range: Range<u64>) -> Io<VfsResult<()>> {
         self.change(move |open| open.zero(range))
     }

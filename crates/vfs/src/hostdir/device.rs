@@ -97,6 +97,11 @@ impl Device {
         FileKey { volume: self.volume, file: volume::file(stat) }
     }
 
+    /// Whether its files can be compressed one by one: other file systems keep the flag without effect, or not at all.
+    pub(super) fn compresses(&self) -> bool {
+        self.identity.0 == volume::BTRFS && !self.read_only
+    }
+
     /// Whether `fd`, whose device has the same number, lies on it still: numbers are given again.
     pub(super) fn holds(&self, fd: impl AsFd) -> rustix::io::Result<bool> {
         let kind = rustix::fs::fstatfs(&fd)?.f_type as u64;

@@ -41,6 +41,7 @@
 
 mod cached;
 mod changes;
+mod compression;
 mod data;
 mod device;
 mod errno;
@@ -176,6 +177,7 @@ impl HostDir {
             name_max: 255,
             read_only: options.read_only || device.read_only,
             reflinks: !options.read_only && reflink::supported(&root),
+            compression: device.compresses(),
             short_names: true,
             named_streams: device.attributes,
         };

@@ -13,7 +13,7 @@ use super::groups::Groups;
 use super::listing::Listing;
 use super::stored::{self, Changed, Dos, KEPT, Stored};
 use super::unbuffered::Direct;
-use super::{Tree, listing, posix, reserved, volume};
+use super::{Tree, compression, listing, posix, reserved, volume};
 use crate::pool::Line;
 use crate::{
     Attributes, BasicChange, DirEntry, ExtendedAttribute, FileKey, Kind, Stat, Timestamp, VfsError, VfsResult,
@@ -426,6 +426,7 @@ pub(super) fn convert(stat: &Statx, kind: Kind, id: FileKey, known: &Known) -> S
     let dos = known.stored.dos(kind, stat);
     let mut attributes = dos.attributes & KEPT;
     attributes.set(Attributes::DIRECTORY, kind == Kind::Directory);
+    attributes.set(Attributes::COMPRESSED, compression::is_compressed(stat));
     let data = kind == Kind::File;
     Stat {
         id,

@@ -32,7 +32,7 @@ use super::node;
 const ATTRIBUTE: &str = "user.causeway.volume";
 const VERSION: u16 = 1;
 
-const BTRFS: u64 = 0x9123_683e;
+pub(super) const BTRFS: u64 = 0x9123_683e;
 
 /// `f_type` of file systems whose `f_fsid` is made from their UUID.
 const FSID_FROM_UUID: [u64; 5] = [

@@ -106,6 +106,7 @@ impl RamFs {
             name_max: 255,
             read_only: false,
             reflinks: false,
+            compression: false,
             short_names: false,
             named_streams: true,
         };

@@ -110,7 +110,11 @@ pub(super) async fn trim(
         return Err(NtStatus::INVALID_PARAMETER);
     }
     let mut done = 0;
-    let size = f.node.stat(&r.ctx()).wait().await.map_err(status::of_vfs)?.size;
+    let stat = f.node.stat(&r.ctx()).wait().await.map_err(status::of_vfs)?;
+    if stat.attributes.contains(Attributes::COMPRESSED) {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    let size = stat.size;
     f.changes_data(&r.server);
     for range in t.ranges.iter() {
         let to = range.offset.checked_add(range.length).ok_or(NtStatus::INVALID_PARAMETER)?.min(size);

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use smb_wire::fscc::{
-    CompressionFormat, EaFlags, EaList, FileAccessInformation, FileAlignmentInformation, FileAllInformation,
+    EaFlags, EaList, FileAccessInformation, FileAlignmentInformation, FileAllInformation,
     FileAttributeTagInformation, FileCompressionInformation, FileEaInformation, FileIdInformation,
     FileInfoClass, FileInternalInformation, FileModeInformation, FileNameInformation,
     FileNetworkOpenInformation, FilePipeInformation, FilePipeLocalInformation, FilePositionInformation,
@@ -15,7 +15,7 @@ use vfs::Stat;
 
 use super::Answer;
 use crate::access;
-use crate::commands::metadata::{basic, file_attributes, posix, standard};
+use crate::commands::metadata::{basic, compression_format, file_attributes, posix, standard};
 use crate::open::{FileOpen, Open};
 use crate::request::Request;
 use crate::status;
@@ -113,7 +113,7 @@ fn of_stat(open: &Open, f: &FileOpen, class: FileInfoClass, s: &Stat) -> Result<
         C::EA => FileEaInformation { ea_size: s.ea_size }.encode(&mut bytes),
         C::COMPRESSION => FileCompressionInformation {
             compressed_file_size: s.size,
-            compression_format: CompressionFormat::NONE,
+            compression_format: compression_format(s),
             ..FileCompressionInformation::default()
         }
         .encode(&mut bytes),

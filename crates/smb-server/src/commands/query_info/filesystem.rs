@@ -150,6 +150,7 @@ fn attributes(info: &VolumeInfo) -> FileSystemAttributes {
     a.set(A::SUPPORTS_SPARSE_FILES, info.sparse);
     a.set(A::NAMED_STREAMS, info.named_streams);
     a.set(A::SUPPORTS_BLOCK_REFCOUNTING, info.reflinks);
+    a.set(A::FILE_COMPRESSION, info.compression);
     a.set(A::READ_ONLY_VOLUME, info.read_only);
     a
 }

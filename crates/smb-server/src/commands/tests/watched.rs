@@ -73,6 +73,7 @@ impl Node for WatchedNode {
         set_len(c: &Ctx, len: u64) -> Io<VfsResult<()>>;
         set_allocation(c: &Ctx, len: u64) -> Io<VfsResult<()>>;
         set_sparse(c: &Ctx, sparse: bool) -> Io<VfsResult<()>>;
+        set_compressed(c: &Ctx, compressed: bool) -> Io<VfsResult<()>>;
         zero(c: &Ctx, range: Range<u64>) -> Io<VfsResult<()>>;
         allocated(c: &Ctx, range: Range<u64>, limit: usize) -> Io<VfsResult<Vec<Range<u64>>>>;
         copy_to(c: &Ctx, from: u64, target: &Arc<dyn Node>, to: u64, length: u64) -> Io<VfsResult<u64>>;

@@ -1,0 +1,39 @@
+//! Compression by the file system (Btrfs): a flag of the inode, which new files take from their directory.
+
+use rustix::fs::{IFlags, Statx, StatxAttributes};
+use rustix::io::Errno;
+
+use super::node::Open;
+use crate::{VfsError, VfsResult};
+
+/// `FS_NOCOMP_FL`. With it the flag for compression is refused.
+const NEVER_COMPRESSED: IFlags = IFlags::from_bits_retain(0x400);
+
+/// Whether the file system compresses what is written to the file, or what is created in the directory.
+pub(super) fn is_compressed(stat: &Statx) -> bool {
+    stat.stx_attributes.contains(StatxAttributes::COMPRESSED)
+}
+
+impl Open {
+    /// See [`crate::Node::set_compressed`].
+    pub(super) fn set_compressed(&self, compressed: bool) -> VfsResult<()> {
+        self.shared.tree.may_change()?;
+        if !self.shared.device.compresses() {
+            return Err(VfsError::Unsupported);
+        }
+        let before = rustix::fs::ioctl_getflags(&*self.fd)?;
+        let mut flags = before;
+        flags.set(IFlags::COMPRESSED, compressed);
+        if compressed {
+            flags.remove(NEVER_COMPRESSED);
+        }
+        if flags == before {
+            return Ok(());
+        }
+        match rustix::fs::ioctl_setflags(&*self.fd, flags) {
+            // A file that is never copied on write cannot be compressed.
+            Err(Errno::INVAL) => Err(VfsError::Unsupported),
+            done => Ok(done?),
+        }
+    }
+}
