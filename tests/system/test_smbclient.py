@@ -2,10 +2,13 @@
 
 import os
 import random
+import re
+import shutil
 
 import pytest
 
 from harness.programs import run
+from harness.servers import SNAPSHOT_SETTINGS
 from harness.smbclient import SmbClient
 
 DIALECTS = ["SMB2_02", "SMB2_10", "SMB3_00", "SMB3_02", "SMB3_11"]
@@ -212,3 +215,30 @@ def test_a_tree_by_tar(server, smbclient, tmp_path):
     run(["diff", "-r", tree, tmp_path / "tree"])
     smbclient("deltree tree")
     assert not tree.exists()
+
+
+def test_previous_versions(kind, serve, tmp_path):
+    """MS-SMB2 3.3.5.9.4, 3.3.5.15.1: snapshots are listed for a file, and read."""
+    server = serve(share_settings=SNAPSHOT_SETTINGS[kind.name])
+    smbclient, folder = SmbClient(server), server.path() / ".snapshots"
+    assert "@GMT" not in smbclient("allinfo .").out
+    versions = {"@GMT-2020.02.29-00.00.00": 1000, "@GMT-2024.01.01-06.30.00": 2000}
+    for number, (name, size) in enumerate(versions.items()):
+        source = make_file(tmp_path / name, size, number)
+        smbclient(f"put {source} f", "mkdir d", f"put {source} d/f", status=None)
+        shutil.copytree(server.path(), folder / name, ignore=shutil.ignore_patterns(".snapshots"))
+    smbclient("del f", "del d/f")
+    assert set(re.findall("@GMT-[0-9.-]+", smbclient("allinfo d").out)) == set(versions)
+    for name, size in versions.items():
+        assert size == smbclient.ls(rf"{name}\f")["f"][1] == smbclient.ls(rf"{name}\d\*")["f"][1]
+        for path in ("f", r"d\f"):
+            smbclient(rf"get {name}\{path} {tmp_path / 'back'}")
+            assert (tmp_path / "back").read_bytes() == (tmp_path / name).read_bytes()
+    if kind.name == "smbd":
+        return  # It writes to a snapshot in this configuration.
+    name = min(versions)
+    for refused in (rf"put {tmp_path / 'back'} {name}\f", rf"del {name}\f", rf"mkdir {name}\new",
+                    rf"rename {name}\f {name}\g"):
+        assert "NT_STATUS_" in smbclient(refused, status=None).out, refused
+    assert (folder / name / "f").read_bytes() == (tmp_path / name).read_bytes()
+    assert sorted(path.name for path in (folder / name).iterdir()) == ["d", "f"]

@@ -86,6 +86,9 @@ pub struct ShareSection {
     /// The directory of a `hostdir`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<PathBuf>,
+    /// The folder of a `hostdir`'s snapshots, from its root or absolute.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshots: Option<PathBuf>,
     /// Shown to clients.
     #[serde(default)]
     pub comment: String,

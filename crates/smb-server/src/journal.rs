@@ -270,7 +270,7 @@ impl Server {
             );
         }
         let options = smb_wire::msg::CreateOptions::from_bits_retain(record.options);
-        let target = OpenTarget::File(FileOpen::new(opened.node, joined, options));
+        let target = OpenTarget::File(FileOpen::new(opened.node, Arc::clone(&share), joined, options));
         let created = created_in(record);
         let mut open = Open::absent(record.id, &share, record.access, target, Sequence::new(0), created);
         open.durable = Durable::away(Kept::Persistent, Duration::from_millis(record.timeout_ms)).into();

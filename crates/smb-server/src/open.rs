@@ -97,6 +97,8 @@ pub(crate) struct FileOpen {
     pub(crate) node: Arc<dyn Node>,
     pub(crate) file: Arc<FileState>,
     pub(crate) stream: Arc<StreamState>,
+    /// The share of its tree connect, or the snapshot of that share which it was opened in.
+    pub(crate) share: Arc<Share>,
     /// What it caches by: an oplock of its own, or a lease. Its number is compared with the stream's before each change
     /// of data.
     pub(crate) holder: Option<HolderId>,
@@ -139,12 +141,18 @@ pub(crate) struct Enumeration {
 
 impl FileOpen {
     /// An open of `node` as a CREATE asked for it.
-    pub(crate) fn new(node: Arc<dyn Node>, joined: Joined, options: CreateOptions) -> FileOpen {
+    pub(crate) fn new(
+        node: Arc<dyn Node>,
+        share: Arc<Share>,
+        joined: Joined,
+        options: CreateOptions,
+    ) -> FileOpen {
         let Joined { file, stream, caching, parent_lease, posix } = joined;
         FileOpen {
             node,
             file,
             stream,
+            share,
             holder: caching.map(|(id, _)| id),
             parent_lease,
             posix,

@@ -1,12 +1,13 @@
 //! Shares and tree connects.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use counters::Instance;
 use counters::requests::{FILES_OPEN, FILES_OPENED, TREES};
-use parking_lot::RwLock;
-use vfs::Vfs;
+use parking_lot::{Mutex, RwLock};
+use vfs::{SnapshotTime, Vfs, VfsResult};
 
 use crate::namespace::{LeasedDirectories, Outside, Watches};
 use crate::{ShareConfig, ShareProtection};
@@ -24,6 +25,10 @@ pub(crate) struct Share {
     /// Handles may be persistent (MS-SMB2 3.3.1.6 IsCA).
     pub(crate) continuous: bool,
     pub(crate) target: ShareTarget,
+    /// It is a snapshot of another share, for those who have something open in it: nothing in it changes.
+    pub(crate) is_snapshot: bool,
+    /// Its own snapshots that something is open in.
+    snapshots: Mutex<HashMap<SnapshotTime, Weak<Share>>>,
     /// Set once, when it was taken away: requests on it get STATUS_NETWORK_NAME_DELETED.
     pub(crate) removed: AtomicBool,
     /// Tree connects now.
@@ -50,14 +55,36 @@ pub(crate) enum ShareTarget {
 impl Share {
     pub(crate) fn disk(c: ShareConfig, counted: Arc<Instance>) -> Share {
         Share {
-            name: c.name,
             comment: c.comment,
             read_only: c.read_only,
             encrypt: c.encrypt,
             hidden: c.hidden,
-            protection: RwLock::default(),
             continuous: c.continuous,
-            target: ShareTarget::Disk(c.vfs),
+            ..Share::of(c.name, ShareTarget::Disk(c.vfs), counted)
+        }
+    }
+
+    pub(crate) fn pipes(counted: Arc<Instance>) -> Share {
+        let target = ShareTarget::Pipes;
+        Share {
+            comment: "Remote IPC".to_owned(),
+            hidden: true,
+            ..Share::of("IPC$".to_owned(), target, counted)
+        }
+    }
+
+    fn of(name: String, target: ShareTarget, counted: Arc<Instance>) -> Share {
+        Share {
+            name,
+            comment: String::new(),
+            read_only: false,
+            encrypt: false,
+            hidden: false,
+            protection: RwLock::default(),
+            continuous: false,
+            target,
+            is_snapshot: false,
+            snapshots: Mutex::default(),
             removed: AtomicBool::new(false),
             users: AtomicUsize::new(0),
             names: Arc::default(),
@@ -68,24 +95,34 @@ impl Share {
         }
     }
 
-    pub(crate) fn pipes(counted: Arc<Instance>) -> Share {
-        Share {
-            name: "IPC$".to_owned(),
-            comment: "Remote IPC".to_owned(),
-            read_only: false,
-            encrypt: false,
-            hidden: true,
-            protection: RwLock::default(),
-            continuous: false,
-            target: ShareTarget::Pipes,
-            removed: AtomicBool::new(false),
-            users: AtomicUsize::new(0),
-            names: Arc::default(),
-            watches: Watches::default(),
-            leases: LeasedDirectories::default(),
-            outside: OnceLock::new(),
-            counted,
+    /// The share as it was at that time: a share of its own, so that files, names, leases and watches of both never meet.
+    /// It is dropped with the last open in it.
+    ///
+    /// # Errors
+    /// As [`Vfs::snapshot`].
+    pub(crate) async fn snapshot(&self, c: &env::Ctx, at: SnapshotTime) -> VfsResult<Arc<Share>> {
+        let known = |all: &HashMap<_, Weak<Share>>| all.get(&at).and_then(Weak::upgrade);
+        if let Some(share) = known(&self.snapshots.lock()) {
+            return Ok(share);
         }
+        let vfs = match self.vfs() {
+            Some(vfs) => vfs.snapshot(c, at).wait().await?,
+            None => return Err(vfs::VfsError::NotFound),
+        };
+        let mut all = self.snapshots.lock();
+        if let Some(share) = known(&all) {
+            return Ok(share); // another open was faster
+        }
+        let counted = Arc::clone(&self.counted);
+        let new = Share {
+            read_only: true,
+            is_snapshot: true,
+            ..Share::of(self.name.clone(), ShareTarget::Disk(vfs), counted)
+        };
+        let new = Arc::new(new);
+        all.retain(|_, share| share.strong_count() > 0);
+        all.insert(at, Arc::downgrade(&new));
+        Ok(new)
     }
 
     pub(crate) fn vfs(&self) -> Option<&Arc<dyn Vfs>> {

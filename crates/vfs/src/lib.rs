@@ -26,6 +26,7 @@ mod path;
 mod pool;
 mod ram;
 mod short;
+mod snapshot;
 mod stream;
 mod types;
 mod watch;
@@ -37,6 +38,7 @@ pub use identity::{FileKey, StreamKey, serial};
 pub use path::{PathError, VfsPath, posix_name};
 pub use ram::{LEND_MIN, RamFs, RamOptions};
 pub use short::{is_short, short_name};
+pub use snapshot::SnapshotTime;
 pub use stream::{StreamName, StreamPart};
 pub use types::{
     Attributes, BasicChange, DirEntry, ExtendedAttribute, Kind, OpenMode, OpenRequest, Opened, Posix, Rights,
@@ -89,6 +91,20 @@ pub trait Vfs: Send + Sync + 'static {
     /// # Errors
     /// As [`Vfs::rename`]; `Unsupported` where there are no hard links, `IsDirectory` for a directory.
     fn link(&self, c: &Ctx, from: &VfsPath, id: FileKey, to: &VfsPath, replace: bool) -> Io<VfsResult<()>>;
+
+    /// The earlier states of the tree that can be opened now, the newest first.
+    fn snapshots(&self, _: &Ctx) -> Io<VfsResult<Vec<SnapshotTime>>> {
+        Io::Done(Ok(Vec::new()))
+    }
+
+    /// The tree as it was at that time, read-only. Its files are others than those of this tree: they have other identities.
+    /// The snapshot is held open as long as what is returned, and what is open in it.
+    ///
+    /// # Errors
+    /// `NotFound` when there is no snapshot of that time, …
+    fn snapshot(&self, _: &Ctx, _: SnapshotTime) -> Io<VfsResult<Arc<dyn Vfs>>> {
+        Io::Done(Err(VfsError::NotFound))
+    }
 
     /// Reports changes of a directory's entries, and with `tree` of everything below it, until the guard is dropped:
     /// those that other programs make, and those that are made through this backend too. A change that several watches

@@ -181,6 +181,8 @@ pub struct VolumeInfo {
     pub reflinks: bool,
     /// Files can be compressed: [`Node::set_compressed`].
     pub compression: bool,
+    /// There may be snapshots: [`crate::Vfs::snapshots`].
+    pub snapshots: bool,
     /// Files can be opened by [`crate::short_name`] too.
     pub short_names: bool,
     /// Files and directories can have named streams.

@@ -276,4 +276,10 @@ ss -ltn; echo ksmbd ready; wait
         shutil.rmtree(self.guest.work, ignore_errors=True)
 
 
+# A share whose folder has snapshots in `.snapshots`.
+SNAPSHOT_SETTINGS = {
+    "causeway": {"snapshots": ".snapshots"},
+    "smbd": {"vfs objects": "shadow_copy2 acl_xattr streams_xattr", "shadow:snapdir": ".snapshots",
+             "shadow:snapdirseverywhere": "yes"},
+}
 SERVERS = {"causeway": Causeway, "smbd": Smbd, "ksmbd": Ksmbd}

@@ -11,6 +11,7 @@ out, and the tests for it skip.
 import contextlib
 import fnmatch
 import functools
+import os
 import re
 import shutil
 import tomllib
@@ -20,6 +21,8 @@ from pathlib import Path
 from . import ROOT
 from .guest import Namespace
 from .programs import Failed, run
+from .servers import SNAPSHOT_SETTINGS
+from .smbclient import SmbClient
 
 # Suites that are no test of a server's answers: load, listings of what a server knows, and what only Samba has.
 EXCLUDED = {f"smb2.{name}" for name in (
@@ -45,15 +48,21 @@ SHARE_OF = {
     # The share of the other tests of this suite compresses files.
     **dict.fromkeys(("smb2.ioctl.compress_notsup_get", "smb2.ioctl.compress_notsup_set"), NOT_COMPRESSING),
 }
+# The share of smb2.twrp has one snapshot.
+SNAPSHOT = "@GMT-2015.10.31-19.40.30"
+TWRP = ["twrp_file=foo", "twrp_stream=bar", "twrp_stream_size=3", f"twrp_snapshot={SNAPSHOT}"]
 OPTIONS = {
+    **{f"smb2.twrp.{name}": TWRP for name in ("write", "stream", "openroot", "listdir")},
     "smb2.set-sparse-ioctl": ["filename=sparse"],
     "smb2.zero-data-ioctl": ["filename=zeroed", "offset=4096", "beyond_final_zero=8192"],
 }
 # The extended attribute in which each server keeps security descriptors: clients must not reach it.
 DESCRIPTOR_ATTRIBUTE = {"causeway": "causeway.sd", "smbd": "security.NTACL"}
 SETTINGS_OF = {
-    "causeway": {ACCESS_BASED: {"access_based": True}, CONTINUOUS: {"continuous_availability": True}},
-    "smbd": {ACCESS_BASED: {"hide unreadable": "yes", "access based share enum": "yes"}},
+    "causeway": {ACCESS_BASED: {"access_based": True}, CONTINUOUS: {"continuous_availability": True},
+                 "twrp": SNAPSHOT_SETTINGS["causeway"]},
+    "smbd": {ACCESS_BASED: {"hide unreadable": "yes", "access based share enum": "yes"},
+             "twrp": SNAPSHOT_SETTINGS["smbd"]},
 }
 NEEDS_BLOCKING = "FSCTL_SMBTORTURE_FORCE_UNACKED_TIMEOUT failed"
 OUTCOME = re.compile(r"^(success|failure|error|skip): (\S+)(?: \[\n(.*?)\n\])?", re.M | re.S)
@@ -177,6 +186,13 @@ def mount_without_streams(inside, folder):
     return True
 
 
+def take_snapshot(share):
+    """Copies a share's files into a snapshot, but for one that the snapshot shares with it: a hard link, as rsync makes."""
+    snapshot, linked = share / ".snapshots" / SNAPSHOT, Path("subdir") / "hardlink"
+    shutil.copytree(share, snapshot, ignore=shutil.ignore_patterns(".snapshots", linked.name))
+    os.link(share / linked, snapshot / linked)
+
+
 @contextlib.contextmanager
 def environment(kind, folder):
     """A started server of this kind with all that the suites ask for. The caller stops it."""
@@ -195,9 +211,13 @@ def environment(kind, folder):
         if not inside or not mount_without_streams(inside, server.path("create_no_streams")):
             server.missing["smb2.create_no_streams.no_stream"] = "no file system without named streams can be mounted here"
         server.start()
+        smbclient = SmbClient(server, share="zero-data-ioctl")
         # zero-data-ioctl wants a file that its user owns.
-        run([*server.prefix, "smbclient", server.unc("zero-data-ioctl"), "-p", server.port,
-             "-U", f"{server.user}%{server.password}", "-c", f"put {__file__} zeroed"])
+        smbclient(f"put {__file__} zeroed")
+        smbclient.share = "twrp"
+        (stream := folder / "stream").write_bytes(b"baz")
+        smbclient(f"put {__file__} foo", f"put {stream} foo:bar", "mkdir subdir", f"put {__file__} subdir/hardlink")
+        take_snapshot(server.path("twrp"))
         yield server
     finally:
         if inside:

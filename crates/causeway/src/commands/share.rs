@@ -62,6 +62,9 @@ pub(super) struct AddArgs {
     /// Capacity of a ram share, such as 512MiB
     #[arg(long, value_parser = size)]
     size: Option<u64>,
+    /// The folder of snapshots of a directory, which clients show as previous versions; from its root, or absolute
+    #[arg(long)]
+    snapshots: Option<PathBuf>,
     /// Shown to clients
     #[arg(long, default_value = "")]
     comment: String,
@@ -158,6 +161,7 @@ fn new_share(args: AddArgs) -> Result<NewShare, Failure> {
         name: args.name,
         backend: args.backend,
         path: args.path.map(absolute).transpose()?,
+        snapshots: args.snapshots,
         comment: args.comment,
         read_only: args.read_only,
         encrypt: args.encrypt,

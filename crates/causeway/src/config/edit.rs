@@ -112,6 +112,9 @@ fn table_of(share: &ShareSection) -> Table {
     if let Some(p) = &share.path {
         t["path"] = value(p.display().to_string());
     }
+    if let Some(folder) = &share.snapshots {
+        t["snapshots"] = value(folder.display().to_string());
+    }
     if let Some(n) = share.size {
         t["size"] = value(format_size(n));
     }

@@ -66,6 +66,8 @@ iwarp = ["0.0.0.0:5445"]
 name = "files"              # one ending in $ is hidden
 # backend = "hostdir"       # a directory; or "ram" (memory) or "null" (nothing, for measuring)
 path = "/srv/files"
+# The folder of snapshots, which clients show as previous versions: docs/snapshots.md.
+# snapshots = ".snapshots"
 # comment = ""
 # read_only = false
 # encrypt = false           # only encrypted sessions

@@ -246,6 +246,7 @@ fn read_share(t: Table<'_, '_>, name: String, server: &ServerSection) -> ShareSe
         name,
         backend: Backend::Hostdir,
         path: None,
+        snapshots: None,
         comment: String::new(),
         read_only: false,
         encrypt: false,
@@ -279,6 +280,13 @@ fn read_share(t: Table<'_, '_>, name: String, server: &ServerSection) -> ShareSe
             );
         }
         (_, None) => {}
+    }
+    if let Some(folder) = t.string("snapshots", "snapshots = \".snapshots\"") {
+        if s.backend != Backend::Hostdir {
+            let kind = ProblemKind::NotForBackend { backend: s.backend.as_str(), other: "hostdir" };
+            t.report(&folder.at, "snapshots", kind);
+        }
+        s.snapshots = Some(folder.value.into());
     }
     let size = t.size("size", RAM_SIZE, "size = \"1GiB\"");
     match (s.backend, size) {
@@ -343,6 +351,10 @@ pub fn check_share(
             return Err(("path", ProblemKind::NotForBackend { backend: b.as_str(), other: "hostdir" }));
         }
         (_, None) => {}
+    }
+    if share.snapshots.is_some() && share.backend != Backend::Hostdir {
+        let kind = ProblemKind::NotForBackend { backend: share.backend.as_str(), other: "hostdir" };
+        return Err(("snapshots", kind));
     }
     match (share.backend, share.size) {
         (Backend::Ram, None) => share.size = Some(RAM_DEFAULT),

@@ -108,6 +108,22 @@ fn a_share_that_must_encrypt_needs_encryption() {
 }
 
 #[test]
+fn snapshots_are_of_a_directory() {
+    let (config, found) = parse(
+        "[server]\nusers = \"/dev/null\"\n[[share]]\nname = \"s\"\npath = \"/tmp\"\nsnapshots = \".snapshots\"\n",
+        "c.toml",
+    );
+    assert_eq!(found.to_string(), "");
+    assert_eq!(config.shares[0].snapshots.as_deref(), Some(std::path::Path::new(".snapshots")));
+    let text =
+        "[server]\nusers = \"/dev/null\"\n[[share]]\nname = \"s\"\nbackend = \"null\"\nsnapshots = \"s\"\n";
+    assert_eq!(
+        problems(text),
+        "c.toml:6: share.s.snapshots: means nothing for backend \"null\": remove it, or use backend = \"hostdir\""
+    );
+}
+
+#[test]
 fn continuous_availability_needs_a_place_for_the_opens() {
     let share = "[[share]]\nname = \"s\"\nbackend = \"null\"\ncontinuous_availability = true\n";
     assert_eq!(
@@ -244,6 +260,7 @@ fn editing_keeps_comments() {
         name: "two".to_owned(),
         backend: Backend::Ram,
         path: None,
+        snapshots: None,
         comment: "Scratch \"space\"".to_owned(),
         read_only: true,
         encrypt: false,
@@ -286,6 +303,7 @@ fn editing_an_inline_list_works_and_the_mode_stays() {
         name: "two".to_owned(),
         backend: Backend::Null,
         path: None,
+        snapshots: None,
         comment: String::new(),
         read_only: false,
         encrypt: false,

@@ -27,6 +27,7 @@ impl Running {
                 let options = HostDirOptions {
                     label: section.name.clone(),
                     read_only: section.read_only,
+                    snapshots: section.snapshots.clone(),
                     ..HostDirOptions::default()
                 };
                 HostDir::open(path, options)?
@@ -44,7 +45,7 @@ impl Running {
     /// stay unless its size changes.
     pub(super) fn restart(&self, section: &ShareSection, env: &Env) -> io::Result<Running> {
         let (a, b) = (&self.section, section);
-        let same = (a.backend, &a.path, a.size) == (b.backend, &b.path, b.size)
+        let same = (a.backend, &a.path, &a.snapshots, a.size) == (b.backend, &b.path, &b.snapshots, b.size)
             && (a.backend != Backend::Hostdir || a.read_only == b.read_only);
         if same {
             return Ok(Running { section: section.clone(), temporary: false, vfs: Arc::clone(&self.vfs) });

@@ -8,6 +8,7 @@ mod contexts;
 pub(crate) mod keep;
 mod reconnect;
 mod rules;
+mod snapshot;
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -37,6 +38,7 @@ use crate::open::{Created, FileOpen, Open, OpenTarget, Owner, Sequence};
 use crate::pipes::Pipe;
 use crate::replay::Reserved;
 use crate::request::{Cancel, Reply, Request};
+use crate::share::Share;
 use crate::status;
 use keep::{Replayed, parent_lease};
 
@@ -93,7 +95,11 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
     if name.starts_with('\\') {
         return Err(NtStatus::INVALID_PARAMETER);
     }
-    let wanted = contexts::read(q.contexts, r.facts.posix)?;
+    let mut wanted = contexts::read(q.contexts, r.facts.posix)?;
+    let name = match vfs.info().snapshots {
+        true => snapshot::take_token(name, &mut wanted),
+        false => name,
+    };
     let parse = || match wanted.posix {
         Some(_) => VfsPath::parse_posix(&name).map(|path| (path, StreamPart::None)),
         None => VfsPath::parse_stream(&name),
@@ -112,11 +118,17 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
     }
     let (path, part) = parse().map_err(status::of_path)?;
     let mut q = q;
+    let share = match wanted.snapshot {
+        Some(at) => snapshot::open(r, at, &mut q, &mut wanted).await?,
+        None => Arc::clone(&r.tree.share),
+    };
+    let vfs = share.vfs().ok_or(NtStatus::INTERNAL_ERROR)?;
     let stream = rules::stream(part, &mut q.create_options, vfs.info().named_streams)?;
     if q.create_options.contains(CreateOptions::DELETE_ON_CLOSE) && path.is_root() && stream.is_none() {
         return Err(NtStatus::CANNOT_DELETE);
     }
-    let mut plan = Plan::new(r, q, vfs, path, wanted)?;
+    let mut plan = Plan::new(r, q, (&share, vfs), path, wanted)?;
+    rules::check_volume(&plan.q, vfs.info().read_only)?;
     plan.stream = stream;
     let reserved = match plan.replayed().await? {
         Replayed::Answer(open) => return plan.answer_again(&open).await,
@@ -205,6 +217,8 @@ fn open_without_file(
 struct Plan<'a> {
     r: &'a Request,
     q: CreateRequest<'a>,
+    /// The share of the tree connect, or a snapshot of it.
+    share: &'a Arc<Share>,
     vfs: &'a Arc<dyn Vfs>,
     path: VfsPath,
     /// The named stream that is to be opened.
@@ -232,7 +246,7 @@ impl<'a> Plan<'a> {
     fn new(
         r: &'a Request,
         q: CreateRequest<'a>,
-        vfs: &'a Arc<dyn Vfs>,
+        (share, vfs): (&'a Arc<Share>, &'a Arc<dyn Vfs>),
         path: VfsPath,
         wanted: Wanted,
     ) -> Result<Plan<'a>, NtStatus> {
@@ -254,7 +268,19 @@ impl<'a> Plan<'a> {
             return Err(NtStatus::ACCESS_DENIED);
         }
         let wish = keep::wish(r, &q, wanted.lease.as_ref())?;
-        Ok(Plan { r, q, vfs, path, stream: None, wanted, desired, ceiling, wish, hold: Mutex::new(None) })
+        Ok(Plan {
+            r,
+            q,
+            share,
+            vfs,
+            path,
+            stream: None,
+            wanted,
+            desired,
+            ceiling,
+            wish,
+            hold: Mutex::new(None),
+        })
     }
 
     fn disposition(&self) -> CreateDisposition {
@@ -289,7 +315,7 @@ impl<'a> Plan<'a> {
 
     /// An attempt lost against a change of names: waits until the next one has a chance.
     async fn lost(&self, attempt: usize) {
-        let (namespace, share) = (&self.r.server.namespace, &self.r.tree.share);
+        let (namespace, share) = (&self.r.server.namespace, self.share);
         if self.hold.lock().is_some() {
             return;
         }
@@ -372,7 +398,7 @@ impl<'a> Plan<'a> {
             }
             return;
         }
-        let mut change = self.r.server.namespace.begin_change(&self.r.tree.share).await;
+        let mut change = self.r.server.namespace.begin_change(self.share).await;
         let Some(_claim) = self.r.server.files.claim(id) else { return };
         change.touch(path, id);
         if let Err(e) = self.vfs.remove(&self.r.ctx(), path, id).wait().await {
@@ -393,7 +419,7 @@ impl<'a> Plan<'a> {
     fn join(&self, found: &Found, snapshot: Snapshot) -> Result<Loose, Refusal> {
         let (server, opens) = (&self.r.server, &self.r.server.opens);
         let (id, persistent) = (found.opened.node.id(), opens.persistent_id());
-        if self.r.tree.share.continuous {
+        if self.share.continuous {
             self.check_absent(id)?;
         }
         let access = found.granted | self.implied();
@@ -408,7 +434,7 @@ impl<'a> Plan<'a> {
             holder: None,
             parent_lease: parent_lease(self.wish),
             posix: self.wanted.posix.is_some(),
-            share: Arc::clone(&self.r.tree.share),
+            share: Arc::clone(self.share),
             path: found.opened.path.clone(),
             delete_on_close: self.q.create_options.contains(CreateOptions::DELETE_ON_CLOSE),
         };
@@ -446,7 +472,7 @@ impl<'a> Plan<'a> {
         }?;
         server.send_breaks(&joined.file, &notices);
         let node = Arc::clone(&found.opened.node);
-        let target = OpenTarget::File(FileOpen::new(node, joined, self.options()));
+        let target = OpenTarget::File(FileOpen::new(node, Arc::clone(self.share), joined, self.options()));
         let owner = Owner { session: Arc::clone(&self.r.session), tree: Arc::clone(&self.r.tree) };
         let sequence = Sequence::new(self.r.header.channel_sequence());
         let access = found.granted.bits();
@@ -755,7 +781,7 @@ impl<'a> Plan<'a> {
         };
         let Some(f) = open.file() else { return };
         let event = Event { path: &found.opened.path, what, origin: f.origin() };
-        self.r.server.publish(&self.r.tree.share, &event);
+        self.r.server.publish(self.share, &event);
     }
 
     fn action(&self, created: bool) -> CreateAction {

@@ -9,11 +9,12 @@ mod extents;
 mod network;
 mod pipe;
 mod ranges;
+mod snapshots;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use smb_wire::ioctl::{ObjectIdBuffer, SnapshotArray};
+use smb_wire::ioctl::ObjectIdBuffer;
 use smb_wire::msg::{FsctlCode, IoctlFlags, IoctlRequest, IoctlResponse};
 use smb_wire::{AccessMask, Decode, Guid, NtStatus};
 
@@ -119,12 +120,7 @@ async fn of_file(
         }
         F::GET_COMPRESSION => compression::get(r, f, room).await,
         F::SET_COMPRESSION => compression::set(r, open, f, q.input).await,
-        // MS-SMB2 3.3.5.15.1: no snapshots.
-        F::SRV_ENUMERATE_SNAPSHOTS => {
-            let mut bytes = Vec::new();
-            SnapshotArray { array_size: 2, ..SnapshotArray::default() }.encode(&mut bytes);
-            if bytes.len() > room { Err(NtStatus::INVALID_PARAMETER) } else { Ok(Output::of(bytes)) }
-        }
+        F::SRV_ENUMERATE_SNAPSHOTS => snapshots::list(r, room).await,
         // MS-FSA 2.1.5.10.14: no reparse points.
         F::GET_REPARSE_POINT | F::DELETE_REPARSE_POINT => Err(NtStatus::NOT_A_REPARSE_POINT),
         F::LMR_REQUEST_RESILIENCY => resiliency(r, open, q.input),

@@ -36,7 +36,7 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
         tree: q.flags.contains(ChangeNotifyFlags::WATCH_TREE),
         buffer: room,
     };
-    let share = &r.tree.share;
+    let share = &f.share;
     let mut waiting = {
         // A CLOSE either ends the watch after this, or there is none.
         let _pass = Pass::new(&open).ok_or(NtStatus::FILE_CLOSED)?;

@@ -72,6 +72,7 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
         },
         InfoType::SECURITY => {
             let f = open.file().ok_or(NtStatus::NOT_SUPPORTED)?;
+            check_volume(f)?;
             security(r, &open, f, q.additional_information, q.buffer).await?;
         }
         // Label, quota defaults and object id of the volume are set on the server, not by its clients.
@@ -82,10 +83,20 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
     Ok(Reply::ok(&SetInfoResponse {}))
 }
 
+/// MS-FSA 2.1.5.15, 2.1.5.17: nothing changes on a volume that is read-only.
+fn check_volume(f: &FileOpen) -> Result<(), NtStatus> {
+    if f.share.is_snapshot { Err(NtStatus::MEDIA_WRITE_PROTECTED) } else { Ok(()) }
+}
+
 async fn file(r: &Request, open: &Open, f: &FileOpen, q: &SetInfoRequest<'_>) -> Result<(), NtStatus> {
     use FileInfoClass as C;
     let ctx = r.ctx();
-    match FileInfoClass(q.info_class) {
+    let class = FileInfoClass(q.info_class);
+    // What is set of the open itself changes no file.
+    if !matches!(class, C::POSITION | C::MODE) {
+        check_volume(f)?;
+    }
+    match class {
         C::BASIC => basic::set(r, open, f, q.buffer).await,
         C::RENAME => names::rename(r, open, f, q.buffer).await,
         C::RENAME_EX => names::rename_ex(r, open, f, q.buffer).await,

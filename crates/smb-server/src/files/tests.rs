@@ -1,30 +1,12 @@
-use std::sync::atomic::{AtomicBool, AtomicUsize};
-
 use smb_wire::{AccessMask, ShareAccess};
 
 use super::*;
-use crate::share::ShareTarget;
 
 pub(crate) const FILE: FileKey = FileKey { volume: 1, file: 1 };
 
 pub(crate) fn share() -> Arc<Share> {
-    Arc::new(Share {
-        name: "s".into(),
-        comment: String::new(),
-        read_only: false,
-        encrypt: false,
-        hidden: false,
-        protection: Default::default(),
-        continuous: false,
-        target: ShareTarget::Pipes,
-        removed: AtomicBool::new(false),
-        users: AtomicUsize::new(0),
-        names: Arc::default(),
-        watches: Default::default(),
-        leases: Default::default(),
-        outside: Default::default(),
-        counted: counters::Registry::new(env::Env::real()).server_shares.lasting("s", &["s"]),
-    })
+    let counted = counters::Registry::new(env::Env::real()).server_shares.lasting("s", &["s"]);
+    Arc::new(Share::pipes(counted))
 }
 
 pub(crate) fn path(text: &str) -> VfsPath {

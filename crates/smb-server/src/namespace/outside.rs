@@ -51,13 +51,16 @@ struct Inbox {
 }
 
 impl Outside {
-    /// Watches a directory of a share.
+    /// Watches a directory of a share. In a snapshot nothing changes.
     pub(crate) fn watch(
         server: &Arc<Server>,
         share: &Arc<Share>,
         path: &VfsPath,
         tree: bool,
     ) -> Option<WatchGuard> {
+        if share.is_snapshot {
+            return None;
+        }
         let outside = share.outside.get_or_init(|| Outside::start(server, share));
         share.vfs()?.watch(path, tree, &outside.report)
     }

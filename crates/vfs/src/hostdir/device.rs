@@ -7,7 +7,7 @@ use rustix::fs::{StatVfsMountFlags, Statx};
 use rustix::io::Errno;
 
 use super::streams::store::Home;
-use super::volume;
+use super::{HostDirOptions, volume};
 use crate::FileKey;
 
 /// One mounted file system.
@@ -20,7 +20,7 @@ pub(super) struct Device {
     pub(super) memory: bool,
     /// The metadata of an open file is in memory, and inotify sees every change.
     pub(super) local: bool,
-    /// Mounted read-only.
+    /// Mounted read-only, or not to be changed by this tree.
     pub(super) read_only: bool,
     /// Buffered `RWF_NOWAIT` reads have not been refused yet.
     pub(super) nowait_reads: AtomicBool,
@@ -58,13 +58,15 @@ const LOCAL: [u64; 10] = [
 ];
 
 impl Device {
-    /// Asks the system about the file system that `fd` lies on; others change it too if `shared`.
-    pub(super) fn of(fd: impl AsFd, shared: bool) -> rustix::io::Result<Device> {
+    /// Asks the system about the file system that `fd`, of a tree with these options, lies on.
+    pub(super) fn of(fd: impl AsFd, options: &HostDirOptions) -> rustix::io::Result<Device> {
+        let shared = options.shared;
         let kind = rustix::fs::fstatfs(&fd)?.f_type as u64;
         let facts = rustix::fs::fstatvfs(&fd)?;
         let memory = MEMORY.contains(&kind) && !shared;
         let identity = (kind, facts.f_fsid);
-        let volume = volume::identity(fd.as_fd(), identity);
+        let salt = options.snapshot_of.map_or(0, volume::of_snapshot);
+        let volume = volume::identity(fd.as_fd(), identity) ^ salt;
         let attributes = takes_attributes(fd.as_fd());
         if !attributes {
             tracing::warn!(
@@ -78,7 +80,7 @@ impl Device {
             identity,
             memory,
             local: memory || LOCAL.contains(&kind) && !shared,
-            read_only: facts.f_flag.contains(StatVfsMountFlags::RDONLY),
+            read_only: options.read_only || facts.f_flag.contains(StatVfsMountFlags::RDONLY),
             splices: AtomicBool::new(true),
             nowait_reads: AtomicBool::new(!memory),
             nowait_writes: AtomicBool::new(!memory),

@@ -60,6 +60,7 @@ mod posix;
 mod reflink;
 mod reserved;
 mod ring;
+mod snapshots;
 mod stored;
 mod streams;
 mod transfer;
@@ -69,7 +70,7 @@ mod volume;
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -79,8 +80,8 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::pool::Pool;
 use crate::{
-    FileKey, OpenRequest, Opened, ReportChange, Space, Vfs, VfsError, VfsPath, VfsResult, VolumeInfo,
-    WatchGuard,
+    FileKey, OpenRequest, Opened, ReportChange, SnapshotTime, Space, Vfs, VfsError, VfsPath, VfsResult,
+    VolumeInfo, WatchGuard,
 };
 use changes::Changes;
 use device::Device;
@@ -97,6 +98,11 @@ pub struct HostDirOptions {
     /// Other machines change the directory too, though its file system looks like a local one: nothing is taken from
     /// what was seen before. (NFS and the like are known to be so.)
     pub shared: bool,
+    /// The folder of the snapshots: see [`snapshots`]. A relative path begins at the tree's root.
+    pub snapshots: Option<PathBuf>,
+    /// The tree is a snapshot of that time of another tree. It is read-only, and its files are others than the files that
+    /// they were, though the file system may say that they are the same.
+    pub snapshot_of: Option<SnapshotTime>,
     /// Use io_uring, where the system has it, for what waits for a disk.
     pub io_uring: bool,
     /// Threads for what may block; started on demand.
@@ -113,6 +119,8 @@ impl Default for HostDirOptions {
             label: "Causeway".into(),
             read_only: false,
             shared: false,
+            snapshots: None,
+            snapshot_of: None,
             io_uring: true,
             threads: 8,
             file_mode: 0o666,
@@ -162,10 +170,15 @@ impl HostDir {
     /// The system's, when `path` is not a directory that can be opened, or there is no openat2(2).
     pub fn open(path: &Path, options: HostDirOptions) -> std::io::Result<Arc<HostDir>> {
         let root = rustix::fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        HostDir::of(root, options)
+    }
+
+    /// The tree below an open directory.
+    fn of(root: OwnedFd, options: HostDirOptions) -> std::io::Result<Arc<HostDir>> {
         // Known at once, rather than by every open failing: Linux before 5.6 and some sandboxes have no openat2.
         place::beneath(&root, ".", OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
         let stat = node::statx(&root)?;
-        let device = Arc::new(Device::of(&root, options.shared)?);
+        let device = Arc::new(Device::of(&root, &options)?);
         let info = VolumeInfo {
             label: options.label.clone(),
             file_system: "NTFS".into(),
@@ -175,9 +188,10 @@ impl HostDir {
             sparse: true,
             cluster: node::CLUSTER as u32,
             name_max: 255,
-            read_only: options.read_only || device.read_only,
-            reflinks: !options.read_only && reflink::supported(&root),
+            read_only: device.read_only,
+            reflinks: !device.read_only && reflink::supported(&root),
             compression: device.compresses(),
+            snapshots: options.snapshots.is_some(),
             short_names: true,
             named_streams: device.attributes,
         };
@@ -263,6 +277,14 @@ impl Vfs for HostDir {
     fn link(&self, _: &Ctx, from: &VfsPath, id: FileKey, to: &VfsPath, replace: bool) -> Io<VfsResult<()>> {
         let (from, to) = (from.clone(), to.clone());
         self.run(move |tree| tree.link(&from, id, &to, replace))
+    }
+
+    fn snapshots(&self, _: &Ctx) -> Io<VfsResult<Vec<SnapshotTime>>> {
+        self.run(|tree| tree.snapshots())
+    }
+
+    fn snapshot(&self, _: &Ctx, at: SnapshotTime) -> Io<VfsResult<Arc<dyn Vfs>>> {
+        self.run(move |tree| tree.snapshot(at))
     }
 
     fn watch(&self, directory: &VfsPath, tree: bool, report: &ReportChange) -> Option<WatchGuard> {

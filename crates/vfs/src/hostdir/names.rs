@@ -362,7 +362,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::hostdir::node;
+    use crate::hostdir::{HostDirOptions, node};
 
     thread_local! {
         /// How often this thread has read a directory.
@@ -373,7 +373,7 @@ mod tests {
         let fd =
             rustix::fs::open(path, OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).expect("a directory");
         let stat = node::statx(&fd).expect("there");
-        let device = Device::of(&fd, false).expect("known");
+        let device = Device::of(&fd, &HostDirOptions::default()).expect("known");
         (fd, stat, device)
     }
 

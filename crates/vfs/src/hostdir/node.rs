@@ -291,7 +291,7 @@ impl Tree {
         {
             return Ok(device);
         }
-        let device = Arc::new(Device::of(&fd, self.options.shared)?);
+        let device = Arc::new(Device::of(&fd, &self.options)?);
         if let Ok(top) = volume::top(fd.as_fd()) {
             device.find_store(top.as_fd());
         }

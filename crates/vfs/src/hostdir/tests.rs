@@ -9,6 +9,7 @@ mod links;
 mod names;
 mod owners;
 mod ring;
+mod snapshots;
 mod streams;
 mod unbuffered;
 mod waiting;

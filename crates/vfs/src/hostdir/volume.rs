@@ -12,6 +12,8 @@
 //! Each subvolume of Btrfs numbers its files for itself, so it counts as a file system: the UUID is combined with
 //! `f_fsid`, which contains the subvolume's number.
 //!
+//! A snapshot ([`super::snapshots`]) counts as a file system of its own, wherever it lies: [`of_snapshot`].
+//!
 //! A file is its inode number in the low 64 bits and its time of birth in the high 64 bits: nanoseconds since 1970 as a
 //! two's complement, 0 where the file system has none. So a file that gets the number of a removed one differs from it,
 //! unless it is made within the same tick of the kernel's clock (1 to 10 ms).
@@ -27,6 +29,7 @@ use rustix::ioctl::{self, Getter};
 
 use super::device::{mix, number};
 use super::node;
+use crate::SnapshotTime;
 
 /// Where the random identity of a file system without a UUID is stored.
 const ATTRIBUTE: &str = "user.causeway.volume";
@@ -222,6 +225,12 @@ fn reopen(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     let mut path = String::from("/proc/self/fd/");
     let _ = write!(path, "{}", fd.as_raw_fd());
     rustix::fs::open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// What makes the identity of a file system another one in its snapshot of that time. A snapshot may have hard links to the
+/// files of the tree that it was taken of, and a copy of a file system has its UUID.
+pub(super) fn of_snapshot(at: SnapshotTime) -> u128 {
+    spread(mix(at.seconds() as u64))
 }
 
 /// 128 bits made of 64, one to one.

@@ -107,6 +107,7 @@ impl RamFs {
             read_only: false,
             reflinks: false,
             compression: false,
+            snapshots: false,
             short_names: false,
             named_streams: true,
         };

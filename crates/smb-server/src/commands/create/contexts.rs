@@ -10,8 +10,9 @@ use smb_wire::context::{
 };
 use smb_wire::fscc::{FullEas, PosixCreateRequest, PosixCreateResponse};
 use smb_wire::{AccessMask, FileId, FileTime, NtStatus, Utf16Buf};
-use vfs::{ExtendedAttribute, FileKey};
+use vfs::{ExtendedAttribute, FileKey, SnapshotTime};
 
+use crate::commands::metadata::timestamp;
 use crate::files::caching::{Held, LeaseId, LeaseVersion};
 use crate::open::AppInstance;
 
@@ -26,6 +27,8 @@ pub(super) struct Wanted {
     /// Maximal access, unless the file was last changed at the time given.
     pub(super) maximal_access: Option<Option<FileTime>>,
     pub(super) disk_id: bool,
+    /// The file as it was then.
+    pub(super) snapshot: Option<SnapshotTime>,
     pub(super) lease: Option<Lease>,
     /// A durable handle of version 1.
     pub(super) durable: bool,
@@ -48,7 +51,7 @@ pub(super) enum Reconnect {
 /// Reads the contexts.
 ///
 /// # Errors
-/// INVALID_PARAMETER for a broken list and for contexts that exclude each other, OBJECT_NAME_NOT_FOUND for a snapshot.
+/// INVALID_PARAMETER for a broken list and for contexts that exclude each other.
 pub(super) fn read(contexts: CreateContexts<'_>, posix: bool) -> Result<Wanted, NtStatus> {
     let mut w = Wanted::default();
     let (mut app_id, mut app_version) = (None, None);
@@ -67,8 +70,7 @@ pub(super) fn read(contexts: CreateContexts<'_>, posix: bool) -> Result<Wanted, 
             }
             CreateRequestContext::MaximalAccess(since) => w.maximal_access = Some(since),
             CreateRequestContext::QueryOnDiskId => w.disk_id = true,
-            // MS-SMB2 3.3.5.9.4: no snapshot of that time.
-            CreateRequestContext::Timewarp(_) => return Err(NtStatus::OBJECT_NAME_NOT_FOUND),
+            CreateRequestContext::Timewarp(at) => w.snapshot = Some(SnapshotTime::at(timestamp(at))),
             CreateRequestContext::DurableReconnect(id) => w.set_reconnect(Reconnect::V1(id))?,
             CreateRequestContext::DurableReconnectV2(q) => w.set_reconnect(Reconnect::V2(q))?,
             CreateRequestContext::Durable => w.durable = true,

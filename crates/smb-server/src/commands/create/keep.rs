@@ -92,7 +92,7 @@ impl Plan<'_> {
     /// (MS-SMB2 3.3.5.9).
     pub(super) fn options(&self) -> CreateOptions {
         let persistent = Capabilities::PERSISTENT_HANDLES.bits();
-        let through = self.r.tree.share.continuous && self.r.facts.server_capabilities & persistent != 0;
+        let through = self.share.continuous && self.r.facts.server_capabilities & persistent != 0;
         self.q.create_options | if through { CreateOptions::WRITE_THROUGH } else { CreateOptions::empty() }
     }
 
@@ -113,7 +113,7 @@ impl Plan<'_> {
 
     fn wants_persistent(&self) -> bool {
         let persistent = Capabilities::PERSISTENT_HANDLES.bits();
-        self.r.tree.share.continuous
+        self.share.continuous
             && self.r.facts.server_capabilities & persistent != 0
             && self.wanted.durable_v2.is_some_and(|d| d.flags.contains(DurableFlags::PERSISTENT))
     }
@@ -151,7 +151,7 @@ impl Plan<'_> {
     /// MS-SMB2 3.3.5.9: a replayed CREATE finds the persistent open of a client that is away, after the server was started
     /// again for example, and takes it over.
     async fn take_over(&self, open: &Arc<Open>) -> Result<(), NtStatus> {
-        let here = open.file().is_some_and(|f| f.file.is_of_share(open.persistent, &self.r.tree.share));
+        let here = open.file().is_some_and(|f| f.file.is_of_share(open.persistent, self.share));
         if open.created.user != Some(self.r.session.user.sid) || !here {
             return Err(NtStatus::ACCESS_DENIED);
         }
@@ -220,7 +220,7 @@ impl Plan<'_> {
         for open in self.r.server.opens.all() {
             let Some(old) = open.created.app_instance.filter(|o| o.id == instance.id) else { continue };
             let Some(f) = open.file() else { continue };
-            let same_file = f.file.is_known_as(open.persistent, &self.r.tree.share, &self.path);
+            let same_file = f.file.is_known_as(open.persistent, self.share, &self.path);
             if !same_file || open.created.client == self.r.facts.client_guid {
                 continue;
             }

@@ -75,6 +75,20 @@ fn check_access(access: AccessMask, options: CreateOptions) -> Result<(), NtStat
     Ok(())
 }
 
+/// What a volume that may not be changed refuses whatever the file is (MS-FSA 2.1.5.1, 2.1.5.1.2.1).
+///
+/// # Errors
+/// MEDIA_WRITE_PROTECTED, CANNOT_DELETE.
+pub(super) fn check_volume(q: &CreateRequest<'_>, read_only: bool) -> Result<(), NtStatus> {
+    use CreateDisposition as D;
+    match q.create_disposition {
+        _ if !read_only => Ok(()),
+        D::CREATE | D::SUPERSEDE | D::OVERWRITE | D::OVERWRITE_IF => Err(NtStatus::MEDIA_WRITE_PROTECTED),
+        _ if q.create_options.contains(CreateOptions::DELETE_ON_CLOSE) => Err(NtStatus::CANNOT_DELETE),
+        _ => Ok(()),
+    }
+}
+
 /// What an existing file with these attributes lets be done (MS-FSA 2.1.5.1.2).
 ///
 /// # Errors

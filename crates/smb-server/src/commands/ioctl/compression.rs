@@ -22,7 +22,7 @@ pub(super) async fn set(r: &Request, open: &Open, f: &FileOpen, input: &[u8]) ->
     if format > Format::LZNT1 {
         return Err(NtStatus::INVALID_PARAMETER);
     }
-    let info = r.tree.share.vfs().map(|vfs| vfs.info()).ok_or(NtStatus::INVALID_DEVICE_REQUEST)?;
+    let info = f.share.vfs().map(|vfs| vfs.info()).ok_or(NtStatus::INVALID_DEVICE_REQUEST)?;
     if info.read_only {
         return Err(NtStatus::MEDIA_WRITE_PROTECTED);
     }

@@ -47,7 +47,7 @@ pub(super) async fn attributes(
     if !mac.maximal_access.contains(AccessMask::READ_DATA) {
         return mac;
     }
-    let (Ok(path), Some(vfs)) = (directory.join(&entry.name), r.tree.share.vfs()) else { return mac };
+    let (Ok(path), Some(vfs)) = (directory.join(&entry.name), f.share.vfs()) else { return mac };
     let Ok(opened) = vfs.open(&r.ctx(), request(&path, None)).wait().await else { return mac };
     // The name may be another file's by now, which was not judged.
     if opened.node.id() != entry.stat.id {

@@ -6,7 +6,7 @@ use vfs::Data;
 
 use super::*;
 
-async fn query(
+pub(super) async fn query(
     w: &World,
     file_id: FileId,
     pattern: &str,

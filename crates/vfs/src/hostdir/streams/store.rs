@@ -64,8 +64,13 @@ pub(in crate::hostdir) fn refuse(path: &VfsPath) -> VfsResult<()> {
 }
 
 impl Store {
-    /// Opens the store in the directory `top` of the file system `volume`; `None` if there is none.
-    pub(in crate::hostdir) fn open(top: BorrowedFd<'_>, volume: u128) -> VfsResult<Option<Arc<Store>>> {
+    /// Opens the store in the directory `top` of the file system `volume`; `None` if there is none. Orphans are collected
+    /// if it may be changed.
+    pub(in crate::hostdir) fn open(
+        top: BorrowedFd<'_>,
+        volume: u128,
+        read_only: bool,
+    ) -> VfsResult<Option<Arc<Store>>> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = match rustix::fs::openat(top, NAME, flags, Mode::empty()) {
             Ok(fd) => fd,
@@ -83,6 +88,10 @@ impl Store {
         let store = Arc::new(Store { volume, place, fd });
         stores.push(Arc::downgrade(&store));
         drop(stores);
+        if read_only {
+            store.share();
+            return Ok(Some(store));
+        }
         if !alone {
             store.share(); // waits until another server has collected
             return Ok(Some(store));
@@ -181,7 +190,7 @@ impl Device {
         if !self.attributes || self.home.0.get().is_some() {
             return;
         }
-        match Store::open(top, self.volume) {
+        match Store::open(top, self.volume, self.read_only) {
             Ok(Some(store)) => drop(self.home.0.set(store)),
             Ok(None) => {}
             Err(e) => tracing::warn!("the directory of large streams cannot be opened: {e}"),
@@ -206,7 +215,7 @@ impl Device {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(e) => return Err(e.into()),
         }
-        let store = Store::open(top, self.volume)?.ok_or(VfsError::NotFound)?;
+        let store = Store::open(top, self.volume, self.read_only)?.ok_or(VfsError::NotFound)?;
         Ok(self.home.0.get_or_init(|| store))
     }
 

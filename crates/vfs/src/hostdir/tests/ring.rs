@@ -37,7 +37,7 @@ fn slow_writes(vfs: &HostDir) -> (Arc<Open>, std::io::PipeReader) {
 fn opened(vfs: &HostDir, fd: OwnedFd) -> Arc<Open> {
     let stat = statx(&fd).expect("a pipe");
     let number = device::number(&stat);
-    let mut pipes = Device::of(&fd, false).expect("pipes");
+    let mut pipes = Device::of(&fd, &HostDirOptions::default()).expect("pipes");
     pipes.local = true;
     vfs.tree.devices.lock().insert(number, Arc::new(pipes));
     Arc::clone(&vfs.tree.node(fd, &stat, Kind::File, (true, true)).expect("a node").0.open)

@@ -64,7 +64,8 @@ fn records(file: &Path) -> Vec<String> {
 /// Collects orphans, as a start of the server does. `None` where the system does not let this process find them.
 fn collect(dir: &Path, vfs: &HostDir) -> Option<usize> {
     let top = rustix::fs::open(dir, OFlags::PATH, Mode::empty()).expect("there");
-    let store = Store::open(top.as_fd(), vfs.tree.info.volume).expect("it opens").expect("there is one");
+    let store =
+        Store::open(top.as_fd(), vfs.tree.info.volume, false).expect("it opens").expect("there is one");
     if !rustix::process::geteuid().is_root() {
         eprintln!("SKIPPED: orphans are not found without CAP_DAC_READ_SEARCH");
         return None;

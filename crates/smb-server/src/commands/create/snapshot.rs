@@ -1,0 +1,64 @@
+//! Opens in a snapshot of the share (MS-SMB2 3.3.5.9.4): previous versions of files.
+
+use std::sync::Arc;
+
+use smb_wire::NtStatus;
+use smb_wire::msg::{CreateRequest, OplockLevel};
+use vfs::SnapshotTime;
+
+use super::contexts::Wanted;
+use crate::request::Request;
+use crate::share::Share;
+use crate::status;
+
+/// Takes the first @GMT token out of a name: it asks for what SMB2_CREATE_TIMEWARP_TOKEN asks for.
+pub(super) fn take_token(name: String, wanted: &mut Wanted) -> String {
+    let mut parts: Vec<&str> = name.split('\\').collect();
+    let found = parts.iter().enumerate().find_map(|(i, part)| Some((i, SnapshotTime::parse(part)?)));
+    let Some((i, at)) = found else { return name };
+    parts.remove(i);
+    wanted.snapshot = wanted.snapshot.or(Some(at));
+    parts.join("\\")
+}
+
+/// The snapshot. Nothing changes in it, so a client that opens a file there gets no right to cache it, and its handle goes
+/// with the connection.
+///
+/// # Errors
+/// OBJECT_NAME_NOT_FOUND when there is none of that time, …
+pub(super) async fn open(
+    r: &Request,
+    at: SnapshotTime,
+    q: &mut CreateRequest<'_>,
+    wanted: &mut Wanted,
+) -> Result<Arc<Share>, NtStatus> {
+    let share = r.tree.share.snapshot(&r.ctx(), at).await.map_err(status::of_vfs)?;
+    q.oplock_level = OplockLevel::NONE;
+    (wanted.lease, wanted.durable, wanted.durable_v2, wanted.app_instance) = (None, false, None, None);
+    Ok(share)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_in_names() {
+        let token = "@GMT-2015.10.31-19.40.30";
+        for (name, rest) in [
+            ("T", ""),
+            ("T\\a\\b", "a\\b"),
+            ("a\\T\\b", "a\\b"),
+            ("a\\T", "a"),
+            ("T\\T", token),
+            ("aT\\b", "a@GMT-2015.10.31-19.40.30\\b"),
+            ("a", "a"),
+        ] {
+            let mut wanted = Wanted::default();
+            let name = name.replace('T', token);
+            assert_eq!(take_token(name.clone(), &mut wanted), rest);
+            let expected = if name == rest { None } else { SnapshotTime::parse(token) };
+            assert_eq!(wanted.snapshot, expected, "{name}");
+        }
+    }
+}
