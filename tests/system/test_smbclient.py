@@ -7,7 +7,8 @@ import shutil
 
 import pytest
 
-from harness.programs import run
+from harness.guest import Namespace
+from harness.programs import Failed, run
 from harness.servers import SNAPSHOT_SETTINGS
 from harness.smbclient import SmbClient
 
@@ -242,3 +243,27 @@ def test_previous_versions(kind, serve, tmp_path):
         assert "NT_STATUS_" in smbclient(refused, status=None).out, refused
     assert (folder / name / "f").read_bytes() == (tmp_path / name).read_bytes()
     assert sorted(path.name for path in (folder / name).iterdir()) == ["d", "f"]
+
+
+@pytest.mark.smbd_differs("it has the quotas of the machine's file system, if it has any")
+def test_quotas(serve):
+    """MS-SMB2 3.3.5.20.4: smbcquotas, which knows the standard port only, finds that there are no quotas."""
+    try:
+        inside = Namespace()
+    except Failed as e:
+        pytest.skip(f"no network namespace can be made here: {e}")
+    try:
+        server = serve(port=445, prefix=inside.prefix)
+        SmbClient(server)("ls")
+        account = ["-s", server.folder / "smbclient.conf", "-U", f"{server.user}%{server.password}"]
+
+        def quotas(*options, status=0):
+            return inside.run("smbcquotas", server.unc(), *account, *options, status=status).out
+
+        assert re.search(r"alice +: +0/ +NO LIMIT/ +NO LIMIT", quotas("-u", "alice"))
+        assert quotas("-L") == ""
+        assert re.search(r"Quotas Enabled: +Off", quotas("-F"))
+        assert "NT_STATUS_ACCESS_DENIED" in quotas("-S", "UQLIM:alice:1000/2000", status="failure")
+        server.stop()
+    finally:
+        inside.close()

@@ -2,6 +2,7 @@
 
 mod file;
 mod filesystem;
+mod quota;
 
 use smb_wire::msg::{
     ErrorId, ErrorResponse, InfoType, QueryInfoRequest, QueryInfoResponse, RawErrorContext,
@@ -54,8 +55,7 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
             let f = open.file().ok_or(NtStatus::NOT_SUPPORTED)?;
             return security(r, &open, f, q.additional_information, room).await;
         }
-        // MS-SMB2 3.3.5.20.4: a volume without quotas.
-        InfoType::QUOTA => return Err(NtStatus::NOT_SUPPORTED),
+        InfoType::QUOTA => return quota::query(r, &open, &q).await,
         _ => return Err(NtStatus::INVALID_PARAMETER),
     };
     fit(r, answer, room).await

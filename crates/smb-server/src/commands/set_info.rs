@@ -77,6 +77,8 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
         }
         // Label, quota defaults and object id of the volume are set on the server, not by its clients.
         InfoType::FILESYSTEM => return Err(NtStatus::ACCESS_DENIED),
+        // MS-SMB2 3.3.5.21.4
+        InfoType::QUOTA if !r.session.user.is_administrator() => return Err(NtStatus::ACCESS_DENIED),
         InfoType::QUOTA => return Err(NtStatus::NOT_SUPPORTED),
         _ => return Err(NtStatus::INVALID_PARAMETER),
     }

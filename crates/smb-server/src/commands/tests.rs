@@ -11,6 +11,7 @@ mod notifying;
 mod owners;
 mod permissions;
 mod posix;
+mod quotas;
 mod racing;
 mod renaming;
 mod snapshots;

@@ -14,6 +14,7 @@ mod list;
 mod names;
 pub mod notify;
 mod posix;
+mod quota;
 mod stream;
 
 pub use directory::{DirectoryEntries, DirectoryEntry, DirectoryList, MacAttributes, directory_fixed_len};
@@ -39,6 +40,7 @@ pub use posix::{
     FsPosixInformation, PosixCreateRequest, PosixCreateResponse, PosixDirectoryEntries, PosixDirectoryEntry,
     PosixInformation,
 };
+pub use quota::{GetQuotas, MAX_QUOTAS, QuotaInformation, QuotaList};
 pub use stream::{StreamEntries, StreamEntry, StreamList};
 
 use crate::macros::open_enum;

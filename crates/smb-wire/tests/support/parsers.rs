@@ -254,6 +254,8 @@ pub fn fscc(bytes: &[u8]) {
     names.iter().for_each(|name| list.push(name).unwrap());
     assert_eq!(drain(GetEas::new(&again)), names);
 
+    assert!(drain(GetQuotas::new(bytes)).len() <= MAX_QUOTAS);
+
     let (mut again, streams) = (Vec::new(), drain(StreamEntries::new(bytes)));
     let mut list = StreamList::new(&mut again, usize::MAX);
     streams.iter().for_each(|stream: &StreamEntry<'_>| assert_eq!(list.push(stream), Ok(Fits::Yes)));

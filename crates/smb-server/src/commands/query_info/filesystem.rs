@@ -141,11 +141,14 @@ fn short_serial(volume: u128) -> u32 {
     (serial ^ (serial >> 32)) as u32
 }
 
-/// What this volume can do; nothing that is not there yet (reparse points, quotas).
+/// What this volume can do; nothing that is not there yet (reparse points). NTFS has quotas on every volume, on or off.
 fn attributes(info: &VolumeInfo) -> FileSystemAttributes {
     use FileSystemAttributes as A;
-    let mut a =
-        A::CASE_PRESERVED_NAMES | A::UNICODE_ON_DISK | A::PERSISTENT_ACLS | A::SUPPORTS_EXTENDED_ATTRIBUTES;
+    let mut a = A::CASE_PRESERVED_NAMES
+        | A::UNICODE_ON_DISK
+        | A::PERSISTENT_ACLS
+        | A::SUPPORTS_EXTENDED_ATTRIBUTES
+        | A::VOLUME_QUOTAS;
     a.set(A::CASE_SENSITIVE_SEARCH, info.case_sensitive);
     a.set(A::SUPPORTS_SPARSE_FILES, info.sparse);
     a.set(A::NAMED_STREAMS, info.named_streams);
