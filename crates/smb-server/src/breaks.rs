@@ -176,7 +176,7 @@ impl Server {
     }
 
     /// A client has reconnected to an open: the break that it may have missed, to be sent after the reply, which has the
-    /// open's new FileId ([`Reply::then`]). The acknowledgement timer starts again.
+    /// open's new FileId ([`crate::request::Reply::then`]). The acknowledgement timer starts again.
     pub(crate) fn missed_break(&self, open: &Open) -> Option<Notice> {
         let f = open.file()?;
         let notice = f.file.remind(f.holder?, self.env.moment())?;
