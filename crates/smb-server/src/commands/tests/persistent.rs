@@ -5,6 +5,7 @@ mod breaking;
 mod expiring;
 mod failing;
 mod restoring;
+mod scale;
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -25,6 +26,7 @@ use super::*;
 use crate::durable::SessionEnd;
 use crate::inbox::{Inbox, Notice};
 use crate::journal::memory::MemoryJournal;
+use crate::journal::{CachingRecord, OpenRecord};
 
 const R: LeaseState = LeaseState::READ_CACHING;
 const RH: LeaseState = R.union(LeaseState::HANDLE_CACHING);
