@@ -12,15 +12,12 @@ use smb_wire::{Command, Guid, NtStatus};
 
 use crate::Server;
 use crate::commands::create::keep::is_named;
-use crate::durable::Kept;
+use crate::durable::{Kept, TIMEOUT_MAX};
 use crate::files::caching::{self, Contention, HolderId, LeaseId, Operation};
 use crate::files::{FileState, StreamState};
 use crate::inbox::{Inbox, Notice};
 use crate::open::{FileOpen, Open};
 use crate::request::Request;
-
-/// After this time the reply of a reconnect has been sent, and the client knows the open's FileId.
-const AFTER_THE_REPLY: Duration = Duration::from_millis(50);
 
 /// How long a break is waited for in the middle of a compound.
 const COMPOUND_PATIENCE: Duration = Duration::from_millis(500);
@@ -117,28 +114,37 @@ impl Server {
     }
 
     fn send_break(&self, notice: &caching::Notice) -> bool {
+        let Some(message) = self.message_of(notice) else { return false };
         match notice.holder {
             HolderId::Oplock(open) => {
-                let Some(open) = self.opens.find(open) else { return false };
-                let Some(owner) = open.owner() else { return false };
-                let level = caching::level_of(notice.to);
-                let notice = Notice::OplockBreak { session: owner.session.id, file_id: open.id(), level };
-                owner.session.send(notice)
+                let owner = self.opens.find(open).and_then(|open| open.owner());
+                owner.is_some_and(|owner| owner.session.send(message))
+            }
+            HolderId::Lease(id) => self.clients.send(id.client, message),
+        }
+    }
+
+    /// What a client is sent of a break; `None` for an open that no session owns.
+    fn message_of(&self, notice: &caching::Notice) -> Option<Notice> {
+        Some(match notice.holder {
+            HolderId::Oplock(open) => {
+                let open = self.opens.find(open)?;
+                let (session, level) = (open.owner()?.session.id, caching::level_of(notice.to));
+                Notice::OplockBreak { session, file_id: open.id(), level }
             }
             HolderId::Lease(id) => {
                 let mut flags = LeaseBreakFlags::empty();
                 flags.set(LeaseBreakFlags::ACK_REQUIRED, notice.acknowledge);
-                let message = LeaseBreakNotification {
+                Notice::LeaseBreak(LeaseBreakNotification {
                     new_epoch: notice.epoch,
                     flags,
                     lease_key: id.key,
                     current_lease_state: notice.from,
                     new_lease_state: notice.to,
                     ..LeaseBreakNotification::default()
-                };
-                self.clients.send(id.client, Notice::LeaseBreak(message))
+                })
             }
-        }
+        })
     }
 
     /// Sends a notice that may not have arrived when a connection of this client ended, if it is still of use: over
@@ -169,19 +175,26 @@ impl Server {
         }
     }
 
-    /// A client has reconnected to an open: sends the break that it missed, after the reply that has the open's new FileId.
-    /// The acknowledgement timer starts again.
-    pub(crate) fn send_missed_break(self: &Arc<Self>, open: &Arc<Open>) {
-        let Some(id) = open.file().and_then(|f| f.holder) else { return };
-        let (server, open) = (Arc::downgrade(self), Arc::clone(open));
-        let env = self.env.clone();
-        self.env.spawn(async move {
-            env.sleep(AFTER_THE_REPLY).await;
-            let (Some(server), Some(f)) = (server.upgrade(), open.file()) else { return };
-            if let Some(notice) = f.file.remind(id, env.moment()) {
-                server.send_breaks(&f.file, &[notice]);
-            }
-        });
+    /// A client has reconnected to an open: the break that it may have missed, to be sent after the reply, which has the
+    /// open's new FileId ([`crate::request::Reply::then`]). The acknowledgement timer starts again.
+    pub(crate) fn missed_break(&self, open: &Open) -> Option<Notice> {
+        let f = open.file()?;
+        let notice = f.file.remind(f.holder?, self.env.moment())?;
+        self.message_of(&notice)
+    }
+
+    /// The client of a persistent open is away. While all opens of its holder are, the timer of a break does not run (MS-SMB2
+    /// 3.3.4.7: the timer starts when the notification is sent): the client is back within `timeout`, or they are closed.
+    pub(crate) fn suspend_break(&self, open: &Open, timeout: Duration) {
+        let Some((f, id)) = open.file().and_then(|f| Some((f, f.holder?))) else { return };
+        if open.durable.lock().kept != Kept::Persistent {
+            return;
+        }
+        let mut opens = f.file.opens_of(id).into_iter().filter_map(|id| self.opens.find(id));
+        if opens.all(|o| o.is_away()) {
+            f.file
+                .suspend_break(id, self.env.moment().after(timeout + caching::ACKNOWLEDGE_PERSISTENT_LEASE));
+        }
     }
 
     /// MS-SMB2 3.3.4.6, 3.3.4.7: nobody can be told. Persistent opens keep what they have until their client is back; a
@@ -189,7 +202,9 @@ impl Server {
     fn give_up_holder(self: &Arc<Self>, file: &Arc<FileState>, notice: &caching::Notice) {
         let opens: Vec<_> =
             file.opens_of(notice.holder).into_iter().filter_map(|id| self.opens.find(id)).collect();
-        if notice.acknowledge && opens.iter().any(|o| o.durable.lock().kept == Kept::Persistent) {
+        let persistent = opens.iter().find(|o| o.durable.lock().kept == Kept::Persistent);
+        if let Some(open) = persistent.filter(|_| notice.acknowledge) {
+            self.suspend_break(open, TIMEOUT_MAX);
             return;
         }
         // Its CREATE is not answered yet: the answer says what is left.
@@ -214,7 +229,7 @@ impl Request {
     /// pending, and may cancel it.
     ///
     /// # Errors
-    /// CANCELLED; INSUFFICIENT_RESOURCES when too many requests of the connection wait already.
+    /// CANCELLED.
     pub(crate) async fn wait_for_breaks(&self, file: &FileState, c: &Contention) -> Result<(), NtStatus> {
         let Some(until) = c.wait_until else { return Ok(()) };
         let env = &self.server.env;
@@ -250,14 +265,14 @@ impl Request {
     /// Takes from others what an operation of an open needs, and waits until it is gone.
     ///
     /// # Errors
-    /// As [`Request::wait_for_breaks`].
+    /// As [`Request::wait_for_breaks`] and [`Server::store_lost_caching`].
     pub(crate) async fn contend(&self, f: &FileOpen, operation: Operation) -> Result<(), NtStatus> {
         loop {
             let now = self.server.env.moment();
             let contention = f.file.contend(&f.stream, f.holder, operation, now);
             self.server.send_breaks(&f.file, &contention.notices);
             if contention.wait_until.is_none() {
-                return Ok(());
+                return self.server.store_lost_caching(&f.file).await;
             }
             self.wait_for_breaks(&f.file, &contention).await?;
         }

@@ -15,6 +15,7 @@ use smb_wire::msg::LeaseState;
 
 use crate::Server;
 use crate::commands::close::Loose;
+use crate::journal::Forgotten;
 use crate::open::{Open, Owner};
 use crate::session::Session;
 
@@ -39,6 +40,8 @@ pub(crate) enum Presence {
     Here,
     /// The client is away; the number tells one absence from another.
     Away(u64),
+    /// Its time is over, and that is being stored: the client does not get it any more, and others must not use the file yet.
+    Ending,
     /// It is being closed.
     Closing,
 }
@@ -99,7 +102,7 @@ impl Open {
     fn begin_close(&self, absence: Option<u64>) -> bool {
         let mut durable = self.durable.lock();
         let may = match (durable.presence, absence) {
-            (Presence::Closing, _) => false,
+            (Presence::Ending | Presence::Closing, _) => false,
             (Presence::Away(n), Some(absence)) => n == absence,
             (Presence::Here, Some(_)) => false,
             (_, None) => true,
@@ -120,29 +123,44 @@ impl Open {
         true
     }
 
+    /// Begins to end it, if its client is still away as it was.
+    fn begin_end(&self, absence: u64) -> bool {
+        let mut durable = self.durable.lock();
+        let may = durable.presence == Presence::Away(absence);
+        if may {
+            durable.presence = Presence::Ending;
+        }
+        may
+    }
+
+    /// Its end could not be stored: its client is away as before. The number of the new absence.
+    fn stays_away(&self) -> u64 {
+        let mut durable = self.durable.lock();
+        durable.absences += 1;
+        durable.presence = Presence::Away(durable.absences);
+        durable.absences
+    }
+
     /// Whether its client is away.
     pub(crate) fn is_away(&self) -> bool {
-        matches!(self.durable.lock().presence, Presence::Away(_))
+        matches!(self.durable.lock().presence, Presence::Away(_) | Presence::Ending)
     }
 }
 
 impl Server {
     /// Takes an open out of the server's tables, to close it; `None` when it is being closed already.
     pub(crate) fn release(self: &Arc<Self>, open: &Arc<Open>) -> Option<Loose> {
-        self.release_if(open, None)
+        open.begin_close(None).then(|| self.detach(open, self.forget_stored(open)))
     }
 
-    fn release_if(self: &Arc<Self>, open: &Arc<Open>, absence: Option<u64>) -> Option<Loose> {
-        if !open.begin_close(absence) {
-            return None;
-        }
+    /// Takes an open that is being closed out of the tables. `forgotten` completes when its record is gone.
+    fn detach(self: &Arc<Self>, open: &Arc<Open>, forgotten: Forgotten) -> Loose {
         if let Some(owner) = open.take_owner() {
             owner.session.remove_open(open.persistent);
         }
         self.opens.remove(open.persistent);
         self.creates.forget(open);
-        self.forget_stored(open);
-        Some(Loose::new(self, Arc::clone(open)))
+        Loose::forgotten(self, Arc::clone(open), forgotten)
     }
 
     /// Ends a session's part of its opens. What must be closed is closed when the future completes; should it be dropped,
@@ -167,12 +185,8 @@ impl Server {
 
     /// The persistent open of an absent client that a CREATE of this name made.
     pub(crate) fn find_persistent(&self, create_guid: Guid) -> Option<Arc<Open>> {
-        let is_it = |open: &Arc<Open>| {
-            open.created.create_guid == Some(create_guid)
-                && open.durable.lock().kept == Kept::Persistent
-                && open.is_away()
-        };
-        self.opens.all().into_iter().find(is_it)
+        let is_it = |open: &Arc<Open>| open.durable.lock().kept == Kept::Persistent && open.is_away();
+        self.opens.made_by(create_guid).into_iter().find(is_it)
     }
 
     /// Disconnects an open that stays without its connection, and starts its time; false for one that does not stay.
@@ -190,6 +204,7 @@ impl Server {
             (durable.timeout, durable.absences)
         };
         open.take_owner();
+        self.suspend_break(open, timeout);
         self.expire_later(open, absence, timeout);
         true
     }
@@ -208,21 +223,42 @@ impl Server {
         let (server, open) = (Arc::downgrade(self), Arc::downgrade(open));
         let env = self.env.clone();
         self.env.spawn(async move {
-            env.sleep(after).await;
-            let (Some(server), Some(open)) = (server.upgrade(), open.upgrade()) else { return };
-            if let Some(open) = server.release_if(&open, Some(absence)) {
-                open.close().await;
+            let mut absence = Some(absence);
+            while let Some(this) = absence {
+                env.sleep(after).await;
+                let (Some(server), Some(open)) = (server.upgrade(), open.upgrade()) else { return };
+                absence = server.expire(&open, this).await;
             }
         });
+    }
+
+    /// Closes an open at the end of an absence. Its end is stored first: after a restart its client must not find it again,
+    /// when others have used the file since. If that fails, the open stays until the end of another absence, which is
+    /// returned.
+    async fn expire(self: &Arc<Self>, open: &Arc<Open>, absence: u64) -> Option<u64> {
+        if !open.begin_end(absence) {
+            return None;
+        }
+        if let Err(e) = self.forget_stored(open).await {
+            tracing::error!("the end of a persistent open cannot be stored; the open stays: {e}");
+            *open.forgotten.lock() = false;
+            let absence = open.stays_away();
+            // Part of the removal may be on stable storage.
+            let _ = self.store_open(open).await;
+            return Some(absence);
+        }
+        open.durable.lock().presence = Presence::Closing;
+        self.detach(open, Box::pin(std::future::ready(Ok(())))).close().await;
+        None
     }
 
     /// Closes an open whose client is away; nothing when it has come back, or nobody waits for it.
     pub(crate) fn close_away(self: &Arc<Self>, open: &Arc<Open>) {
         let presence = open.durable.lock().presence;
         if let Presence::Away(absence) = presence
-            && let Some(open) = self.release_if(open, Some(absence))
+            && open.begin_close(Some(absence))
         {
-            self.env.spawn(open.close());
+            self.env.spawn(self.detach(open, self.forget_stored(open)).close());
         }
     }
 

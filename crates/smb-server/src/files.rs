@@ -37,7 +37,9 @@ use smb_wire::{AccessMask, NtStatus};
 use tokio::sync::{Mutex as AsyncMutex, MutexGuard, Notify, oneshot};
 use vfs::{FileKey, StreamName, VfsPath, WatchGuard};
 
-use self::caching::{Caching, Contention, Held, HolderId, LeaseId, Operation, Restored, Situation, Wish};
+use self::caching::{
+    Caching, Contention, Held, HolderId, LeaseId, Loss, Operation, Restored, Situation, Wish,
+};
 use self::locks::{LockRange, LockRefusal, LockTable};
 use self::share_mode::ShareMode;
 use crate::namespace::{Namespace, Snapshot};
@@ -704,6 +706,24 @@ impl FileState {
         self.with_holder(id, |c| c.revoke(id));
     }
 
+    /// A holder's client is away: see [`Caching::suspend`].
+    pub(crate) fn suspend_break(&self, id: HolderId, until: Moment) {
+        let mut state = self.state.lock();
+        if let Some(entry) = state.streams.iter_mut().find(|e| e.caching.held(id).is_some()) {
+            entry.caching.suspend(id, until);
+        }
+    }
+
+    /// What holders have lost that is not stored yet.
+    pub(crate) fn unstored_losses(&self) -> Vec<Loss> {
+        self.state.lock().streams.iter().flat_map(|e| e.caching.unstored_losses()).copied().collect()
+    }
+
+    /// See [`FileState::unstored_losses`].
+    pub(crate) fn loss_is_stored(&self, loss: Loss) {
+        self.state.lock().streams.iter_mut().for_each(|e| e.caching.loss_is_stored(loss));
+    }
+
     /// What a holder has now.
     pub(crate) fn held(&self, id: HolderId) -> Option<Held> {
         self.state.lock().streams.iter().find_map(|e| e.caching.held(id))
@@ -758,10 +778,17 @@ impl FileState {
         self.state.lock().members.iter().find(|m| m.open == open)?.stream.clone()
     }
 
-    /// Whether an open takes the file with it when it is closed.
+    /// Whether an open takes the file, or its stream, with it when it is closed.
     pub(crate) fn deletes_on_close(&self, open: u64) -> bool {
-        let state = self.state.lock();
-        state.delete_pending.is_some() || state.members.iter().any(|m| m.open == open && m.delete_on_close)
+        self.state.lock().members.iter().any(|m| m.open == open && m.delete_on_close)
+    }
+
+    /// The file goes with its last open, under the name that this open knows it by.
+    pub(crate) fn delete_with_last(&self, open: u64) {
+        let mut state = self.state.lock();
+        if let Some(member) = state.members.iter().find(|m| m.open == open) {
+            state.delete_pending = Some(member.removal(self.id));
+        }
     }
 
     /// Which file it is.
@@ -835,15 +862,18 @@ impl FileState {
         state.delete_pending = removal;
     }
 
-    /// It goes with this open, if nobody else has it open. Of an open of a named stream: that stream.
-    pub(crate) fn delete_if_alone(&self, open: u64) {
+    /// It goes with this open, if nobody else has it open. Of an open of a named stream: that stream, and with `whole` the
+    /// file too.
+    pub(crate) fn delete_if_alone(&self, open: u64, whole: bool) {
         let mut state = self.state.lock();
         if let Some(stream) = state.named_stream(open) {
             let name = state.members.iter().find(|m| m.open == open).and_then(|m| m.stream.as_ref());
             if state.members.iter().filter(|m| m.stream.as_ref() == name).count() == 1 {
                 stream.deleting.store(true, Ordering::Release);
             }
-            return;
+            if !whole {
+                return;
+            }
         }
         if let [m] = state.members.as_slice()
             && m.open == open

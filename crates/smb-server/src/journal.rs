@@ -9,6 +9,8 @@
 //! file system.
 
 mod file;
+#[cfg(test)]
+pub(crate) mod memory;
 
 pub use file::FileJournal;
 
@@ -36,14 +38,18 @@ use crate::share::Share;
 /// Why a record is not stored.
 pub type JournalResult = Result<(), std::io::Error>;
 
+/// Completes when a record is gone from stable storage.
+pub(crate) type Forgotten = BoxFuture<JournalResult>;
+
 /// Where records of persistent opens are kept.
 pub trait OpenJournal: Send + Sync + std::fmt::Debug {
     /// Stores a record in place of the one with the same id; complete once it is on stable storage. The call itself
     /// begins the work: it goes on when the future is dropped.
     fn put(&self, record: &OpenRecord) -> BoxFuture<JournalResult>;
 
-    /// Forgets a record, soon.
-    fn remove(&self, id: u64);
+    /// Removes a record; complete once that is on stable storage. As with [`OpenJournal::put`] the call itself begins the
+    /// work. Changes reach stable storage in the order of the calls.
+    fn remove(&self, id: u64) -> BoxFuture<JournalResult>;
 
     /// All records, as they were when the journal was opened. Each is given out once.
     fn take_all(&self) -> Vec<OpenRecord>;
@@ -86,8 +92,14 @@ pub struct OpenRecord {
     pub action: u32,
     /// How long it is kept without a connection, in ms.
     pub timeout_ms: u64,
-    /// It deletes its file when it is closed.
+    /// It deletes its file, or its stream, when it is closed.
     pub delete_on_close: bool,
+    /// Its file goes with the last open.
+    #[serde(default)]
+    pub delete_pending: bool,
+    /// It has POSIX extensions.
+    #[serde(default)]
+    pub posix: bool,
     /// What the client may cache: a lease, or the oplock level.
     pub caching: Option<CachingRecord>,
     /// Byte-range locks: offset, length, exclusive; in order.
@@ -141,7 +153,9 @@ impl Open {
             options: self.created.options,
             action: self.created.action.0,
             timeout_ms: durable.timeout.as_millis() as u64,
-            delete_on_close: f.file.deletes_on_close(self.persistent),
+            delete_on_close: f.file.deletes_on_close(self.persistent) || f.stream.is_deleting(),
+            delete_pending: f.file.is_delete_pending(),
+            posix: f.posix,
             caching: f.holder.and_then(|id| caching_record(id, f)),
             locks: f.stream.locks_held_by(self.persistent),
             lock_sequences: self.lock_sequences.lock().bytes().to_vec(),
@@ -207,14 +221,33 @@ impl Server {
     }
 
     /// Forgets the record of an open that is closed.
-    pub(crate) fn forget_stored(&self, open: &Open) {
+    pub(crate) fn forget_stored(&self, open: &Open) -> Forgotten {
         if let Some(journal) = &self.config.journal
             && open.durable.lock().kept == Kept::Persistent
         {
             let mut forgotten = open.forgotten.lock();
             *forgotten = true;
-            journal.remove(open.persistent);
+            return journal.remove(open.persistent);
         }
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    /// Stores what holders of caching rights on a file have lost, before anything is done that relies on it: after a restart
+    /// two clients would otherwise cache what excludes each other.
+    ///
+    /// # Errors
+    /// Those of [`Server::store_open`]; the loss stays to be stored.
+    pub(crate) async fn store_lost_caching(&self, file: &FileState) -> Result<(), NtStatus> {
+        if self.config.journal.is_none() {
+            return Ok(());
+        }
+        for lost in file.unstored_losses() {
+            for open in file.opens_of(lost.holder).into_iter().filter_map(|id| self.opens.find(id)) {
+                self.store_open(&open).await?;
+            }
+            file.loss_is_stored(lost);
+        }
+        Ok(())
     }
 
     /// Brings back the persistent opens that the journal has: after all shares were added, and before connections are
@@ -229,7 +262,7 @@ impl Server {
                     lost += 1;
                     tracing::warn!(share = ?record.share, path = ?record.path,
                         "a persistent open is lost: {why}");
-                    journal.remove(record.id);
+                    drop(journal.remove(record.id));
                 }
             }
         }
@@ -253,8 +286,7 @@ impl Server {
                 LeaseVersion::V2 { parent, .. } => parent,
                 LeaseVersion::V1 => None,
             },
-            // Not in the journal: such an open keeps its file's name from then on.
-            posix: false,
+            posix: record.posix,
             share: Arc::clone(&share),
             path: opened.path.clone(),
             delete_on_close: record.delete_on_close,
@@ -263,6 +295,9 @@ impl Server {
             id.map(|id| Restored { id, token, state: state_in(record), version: version_in(record) });
         let locks = record.locks.iter().filter_map(|(o, l, x)| Some((LockRange::new(*o, *l)?, *x))).collect();
         let joined = self.files.restore(opened.node.id(), member, caching, locks);
+        if record.delete_pending {
+            joined.file.delete_with_last(record.id);
+        }
         if let Some(HolderId::Lease(lease)) = id {
             self.leases.restore(
                 lease,
@@ -293,7 +328,8 @@ impl Server {
 /// Opens a record's file by its path, and makes sure that it is the same file.
 async fn open_again(share: &Share, record: &OpenRecord) -> Result<Opened, &'static str> {
     let vfs = share.vfs().ok_or("the share has no files")?;
-    let path = VfsPath::parse(&record.path).map_err(|_| "its path is not valid")?;
+    let parse = if record.posix { VfsPath::parse_posix } else { VfsPath::parse };
+    let path = parse(&record.path).map_err(|_| "its path is not valid")?;
     let access = AccessMask::from_bits_retain(record.access);
     let writes = access.intersects(AccessMask::WRITE_DATA | AccessMask::APPEND_DATA) && !record.directory;
     let request = OpenRequest {

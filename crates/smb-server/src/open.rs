@@ -51,6 +51,8 @@ pub(crate) struct Open {
     pub(crate) replayable: AtomicBool,
     /// Its record has been removed from the journal. Held while one is put there.
     pub(crate) forgotten: Mutex<bool>,
+    /// Held from the note of a LOCK request's number until it is stored, or undone.
+    pub(crate) locking: tokio::sync::Mutex<()>,
     /// Results of LOCK requests that may be sent again (MS-SMB2 3.3.5.14).
     pub(crate) lock_sequences: Mutex<LockSequences>,
     pub(crate) _counted: OpenCounted,
@@ -244,6 +246,7 @@ impl Open {
             durable: Mutex::default(),
             replayable: AtomicBool::new(false),
             forgotten: Mutex::new(false),
+            locking: tokio::sync::Mutex::default(),
             lock_sequences: Mutex::default(),
         }
     }
@@ -270,6 +273,7 @@ impl Open {
             durable: Mutex::default(),
             replayable: AtomicBool::new(false),
             forgotten: Mutex::new(false),
+            locking: tokio::sync::Mutex::default(),
             lock_sequences: Mutex::default(),
         }
     }

@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
-use smb_wire::FileId;
+use smallvec::SmallVec;
+use smb_wire::{FileId, Guid};
 
 use crate::open::Open;
 
@@ -17,10 +18,39 @@ const SHARDS: usize = 64;
 
 pub(crate) struct OpenTable {
     shards: [Mutex<FxHashMap<u64, Arc<Open>>>; SHARDS],
+    by_create: Index,
+    by_instance: Index,
     /// Counts the runs of the server, so that a persistent id is not met again after a restart.
     boot: u32,
     next: AtomicU64,
     next_persistent: AtomicU64,
+}
+
+/// The persistent ids of the opens that have a name.
+#[derive(Default)]
+struct Index(Mutex<FxHashMap<Guid, SmallVec<[u64; 2]>>>);
+
+impl Index {
+    fn insert(&self, name: Option<Guid>, open: u64) {
+        if let Some(name) = name {
+            self.0.lock().entry(name).or_default().push(open);
+        }
+    }
+
+    fn remove(&self, name: Option<Guid>, open: u64) {
+        let Some(name) = name else { return };
+        let mut names = self.0.lock();
+        if let Some(opens) = names.get_mut(&name) {
+            opens.retain(|o| *o != open);
+            if opens.is_empty() {
+                names.remove(&name);
+            }
+        }
+    }
+
+    fn find(&self, name: Guid) -> SmallVec<[u64; 2]> {
+        self.0.lock().get(&name).cloned().unwrap_or_default()
+    }
 }
 
 impl OpenTable {
@@ -28,6 +58,8 @@ impl OpenTable {
     pub(crate) fn new(boot: u32) -> OpenTable {
         OpenTable {
             shards: std::array::from_fn(|_| Mutex::default()),
+            by_create: Index::default(),
+            by_instance: Index::default(),
             boot,
             next: AtomicU64::new(1),
             next_persistent: AtomicU64::new(1),
@@ -52,11 +84,27 @@ impl OpenTable {
     }
 
     pub(crate) fn insert(&self, open: Arc<Open>) {
+        self.by_create.insert(open.created.create_guid, open.persistent);
+        self.by_instance.insert(open.created.app_instance.map(|a| a.id), open.persistent);
         self.shard(open.persistent).lock().insert(open.persistent, open);
     }
 
-    pub(crate) fn remove(&self, persistent: u64) -> Option<Arc<Open>> {
-        self.shard(persistent).lock().remove(&persistent)
+    pub(crate) fn remove(&self, persistent: u64) {
+        let removed = self.shard(persistent).lock().remove(&persistent);
+        if let Some(open) = removed {
+            self.by_create.remove(open.created.create_guid, persistent);
+            self.by_instance.remove(open.created.app_instance.map(|a| a.id), persistent);
+        }
+    }
+
+    /// The opens that CREATEs of this CreateGuid made.
+    pub(crate) fn made_by(&self, create_guid: Guid) -> Vec<Arc<Open>> {
+        self.by_create.find(create_guid).into_iter().filter_map(|id| self.find(id)).collect()
+    }
+
+    /// The opens of this AppInstanceId.
+    pub(crate) fn of_instance(&self, id: Guid) -> Vec<Arc<Open>> {
+        self.by_instance.find(id).into_iter().filter_map(|id| self.find(id)).collect()
     }
 
     /// The open with this persistent id, whether it has a session or not.

@@ -13,7 +13,7 @@ use vfs::Data;
 
 use crate::Server;
 use crate::connection::OVERHEAD;
-use crate::inbox::Inbox;
+use crate::inbox::{Inbox, Notice};
 use crate::open::Open;
 use crate::session::Session;
 use crate::share::Tree;
@@ -137,6 +137,8 @@ pub(crate) struct Reply {
     pub(crate) session_id: Option<u64>,
     /// Payload to place in the client's memory before this reply is sent.
     pub(crate) push: Option<Push>,
+    /// Sent after this reply, on the same connection.
+    pub(crate) then: Option<Notice>,
     /// End the connection without a reply, for this reason (MS-SMB2 3.3.5.15.12).
     pub(crate) drop_connection: Option<&'static str>,
 }
@@ -232,6 +234,7 @@ impl Reply {
             tree_id: None,
             session_id: None,
             push: None,
+            then: None,
             drop_connection: None,
         }
     }

@@ -10,6 +10,7 @@ use vfs::{Attributes, Kind, StreamName, Timestamp, VfsResult};
 use super::metadata::basic;
 use crate::Server;
 use crate::files::Removal;
+use crate::journal::Forgotten;
 use crate::namespace::{Event, Origin, What};
 use crate::open::{FileOpen, Open};
 use crate::request::{Reply, Request};
@@ -54,20 +55,34 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
 pub(crate) struct Loose {
     server: Arc<Server>,
     open: Arc<Open>,
+    /// Completes when the journal has forgotten it.
+    forgotten: Option<Forgotten>,
     done: bool,
 }
 
 impl Loose {
     pub(crate) fn new(server: &Arc<Server>, open: Arc<Open>) -> Loose {
-        Loose { server: Arc::clone(server), open, done: false }
+        Loose { server: Arc::clone(server), open, forgotten: None, done: false }
+    }
+
+    /// One whose record is being removed from the journal.
+    pub(crate) fn forgotten(server: &Arc<Server>, open: Arc<Open>, forgotten: Forgotten) -> Loose {
+        Loose { server: Arc::clone(server), open, forgotten: Some(forgotten), done: false }
     }
 
     pub(crate) fn get(&self) -> &Arc<Open> {
         &self.open
     }
 
-    /// Closes it; nobody hears of a failure but the log.
-    pub(crate) async fn close(self) {
+    /// Closes it without its client having asked for that; only the log has a failure. That it is closed is stored first:
+    /// after a restart its client must not find it again, when others have used the file since.
+    pub(crate) async fn close(mut self) {
+        if let Some(forgotten) = &mut self.forgotten
+            && let Err(e) = forgotten.await
+        {
+            tracing::error!("closed, but its client may find the open again after a restart: {e}");
+        }
+        self.forgotten = None;
         let _ = self.finish().await;
     }
 
@@ -89,7 +104,11 @@ impl Drop for Loose {
     fn drop(&mut self) {
         if !self.done {
             let (server, open) = (Arc::clone(&self.server), Arc::clone(&self.open));
+            let forgotten = self.forgotten.take();
             self.server.env.spawn(async move {
+                if let Some(forgotten) = forgotten {
+                    let _ = forgotten.await; // as in `close`
+                }
                 let _ = close_open(&server, &open).await; // logged there
             });
         }

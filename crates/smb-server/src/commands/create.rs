@@ -132,6 +132,7 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
     plan.stream = stream;
     let reserved = match plan.replayed().await? {
         Replayed::Answer(open) => return plan.answer_again(&open).await,
+        Replayed::TakenOver(open) => return plan.answer_taken_over(&open).await,
         Replayed::New(reserved) => reserved,
     };
     plan.close_instance().await?;
@@ -237,6 +238,8 @@ struct Plan<'a> {
 /// What the backend found, and what it may be used for.
 struct Found {
     opened: Opened,
+    /// This CREATE made the file: not only the stream that it opens.
+    made_file: bool,
     granted: AccessMask,
     /// Its security descriptor.
     security: Option<Vec<u8>>,
@@ -396,7 +399,9 @@ impl<'a> Plan<'a> {
             if !opened && let Err(e) = found.opened.node.remove_stream(&self.r.ctx(), name).wait().await {
                 tracing::debug!(%path, stream = %name, "not removed after a CREATE that failed: {e}");
             }
-            return;
+            if !found.made_file {
+                return;
+            }
         }
         let mut change = self.r.server.namespace.begin_change(self.share).await;
         let Some(_claim) = self.r.server.files.claim(id) else { return };
@@ -409,9 +414,11 @@ impl<'a> Plan<'a> {
     }
 
     /// Closes an open that no client will hear of, and takes back what it has made.
-    async fn give_up(loose: Loose, created: bool) {
-        if created && let Some(f) = loose.get().file() {
-            f.file.delete_if_alone(loose.get().persistent);
+    async fn give_up(loose: Loose, found: &Found) {
+        if found.opened.created
+            && let Some(f) = loose.get().file()
+        {
+            f.file.delete_if_alone(loose.get().persistent, found.made_file);
         }
         loose.close().await;
     }
@@ -558,7 +565,7 @@ impl<'a> Plan<'a> {
         {
             return Err(NtStatus::ACCESS_DENIED);
         }
-        Ok(Some(Found { opened, granted, security }))
+        Ok(Some(Found { opened, made_file: false, granted, security }))
     }
 
     /// Judges the descriptor of an existing file (MS-FSA 2.1.5.1.2.1), and where it does not suffice, its folder's:
@@ -667,7 +674,7 @@ impl<'a> Plan<'a> {
         if self.desired.contains(AccessMask::MAXIMUM_ALLOWED) {
             granted |= access::maximal(user, Some(&security)) & self.ceiling;
         }
-        Ok(Some(Found { opened, granted, security: Some(security) }))
+        Ok(Some(Found { opened, made_file: true, granted, security: Some(security) }))
     }
 
     /// Creates a stream of a file that exists (MS-FSA 2.1.5.1.2, "Stream not found"); `None` when the stream exists by now
@@ -696,7 +703,9 @@ impl<'a> Plan<'a> {
             ..self.request(&path, OpenMode::Create, None, rights)
         };
         match self.vfs.open(&self.r.ctx(), request).wait().await {
-            Ok(opened) if opened.node.id() == id => Ok(Some(Found { opened, granted, security })),
+            Ok(opened) if opened.node.id() == id => {
+                Ok(Some(Found { opened, made_file: false, granted, security }))
+            }
             // The name is another file's by now, which has not been judged.
             Ok(opened) => {
                 opened.node.remove_stream(&self.r.ctx(), stream).wait().await.map_err(status::of_vfs)?;
@@ -722,10 +731,17 @@ impl<'a> Plan<'a> {
     /// Overwrites and reserves space as asked, hands the open to the session, and answers.
     async fn finish(&self, done: Done, reserved: Option<Reserved>) -> Result<Reply, NtStatus> {
         let Done { open: loose, found } = done;
-        let stat = match self.change(loose.get(), &found).await {
+        let changed = match loose.get().file() {
+            Some(f) => match self.r.server.store_lost_caching(&f.file).await {
+                Ok(()) => self.change(f, &found).await,
+                Err(s) => Err(s),
+            },
+            None => Err(NtStatus::INVALID_DEVICE_REQUEST),
+        };
+        let stat = match changed {
             Ok(stat) => stat,
             Err(s) => {
-                Plan::give_up(loose, found.opened.created).await;
+                Plan::give_up(loose, &found).await;
                 return Err(s);
             }
         };
@@ -741,7 +757,7 @@ impl<'a> Plan<'a> {
         };
         if let Err(s) = stored {
             if let Some(loose) = self.r.server.release(&open) {
-                Plan::give_up(loose, found.opened.created).await;
+                Plan::give_up(loose, &found).await;
             }
             return Err(s);
         }
@@ -794,7 +810,7 @@ impl<'a> Plan<'a> {
     }
 
     /// MS-FSA 2.1.5.1.2.3: what overwriting does to a file, and AllocationSize to a new or overwritten one.
-    async fn change(&self, open: &Open, found: &Found) -> Result<vfs::Stat, NtStatus> {
+    async fn change(&self, f: &FileOpen, found: &Found) -> Result<vfs::Stat, NtStatus> {
         let (created, node) = (found.opened.created, &found.opened.node);
         let replaced = self.overwrites() && !created;
         let reserves = node.kind() == Kind::File && (created || replaced);
@@ -802,13 +818,8 @@ impl<'a> Plan<'a> {
         if !replaced && allocation.is_none() {
             return Ok(found.opened.stat);
         }
-        let _one = match open.file() {
-            Some(f) => {
-                f.file.note_change(self.r.server.env.moment());
-                Some(f.file.metadata().await)
-            }
-            None => None,
-        };
+        f.file.note_change(self.r.server.env.moment());
+        let _one = f.file.metadata().await;
         self.overwrite(node, replaced, found.opened.stat.ea_size, allocation).await.map_err(status::of_vfs)
     }
 

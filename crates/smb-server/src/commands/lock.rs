@@ -38,9 +38,7 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
         return Err(NtStatus::ACCESS_DENIED);
     }
     let verifies = verifies_sequences(r, &open);
-    if verifies && open.lock_sequences.lock().is_repeated(q.lock_sequence) {
-        // The one that is repeated may not be stored yet.
-        r.server.store_open(&open).await?;
+    if verifies && is_repeated(r, &open, q.lock_sequence).await? {
         return Ok(Reply::ok(&LockResponse {}));
     }
     let elements: Vec<LockElement> = q.locks.iter().collect();
@@ -49,17 +47,51 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
     }
     let first = elements.first().ok_or(NtStatus::INVALID_PARAMETER)?;
     // MS-SMB2 3.3.5.14: the first one decides whether this is about locking or unlocking.
+    let number = verifies.then_some(q.lock_sequence);
     if first.flags.contains(LockFlags::UNLOCK) {
-        unlock(&open, f, &elements)?;
+        let unlocked = unlock(&open, f, &elements);
+        store(r, &open, number.filter(|_| unlocked.is_ok()), || {}).await?;
+        unlocked?;
     } else {
-        lock(r, &open, f, &elements).await?;
+        let taken = lock(r, &open, f, &elements).await?;
+        let undo = || {
+            taken.iter().for_each(|(range, x)| f.stream.undo_lock(open.persistent, *range, *x));
+            number.into_iter().for_each(|n| open.lock_sequences.lock().forget(n));
+        };
+        store(r, &open, number, undo).await?;
     }
-    if verifies {
-        open.lock_sequences.lock().note(q.lock_sequence);
-    }
-    r.server.store_open(&open).await?;
     Ok(Reply::ok(&LockResponse {}))
 }
+
+/// Whether a request was carried out already. The first one may not be stored yet: it is waited for, and stored.
+async fn is_repeated(r: &Request, open: &Open, number: u32) -> Result<bool, NtStatus> {
+    let _one = open.locking.lock().await;
+    if !open.lock_sequences.lock().is_repeated(number) {
+        return Ok(false);
+    }
+    r.server.store_open(open).await?;
+    Ok(true)
+}
+
+/// Notes that a request was carried out, and stores what the open has now. If that fails, the request fails: locks that it
+/// has taken are undone, and sent again it is carried out. What was unlocked stays so, for another open may have locked it
+/// since; such a request is noted, and sent again it is only stored.
+async fn store(r: &Request, open: &Open, number: Option<u32>, undo: impl FnOnce()) -> Result<(), NtStatus> {
+    let _one = open.locking.lock().await;
+    if let Some(number) = number {
+        open.lock_sequences.lock().note(number);
+    }
+    let stored = r.server.store_open(open).await;
+    if stored.is_err() {
+        undo();
+        // Part of the record that failed may be on stable storage.
+        let _ = r.server.store_open(open).await;
+    }
+    stored
+}
+
+/// A lock that a request has taken: whether it is exclusive.
+type Taken = (LockRange, bool);
 
 /// MS-SMB2 3.3.5.14: whether a client may send LOCK requests again.
 fn verifies_sequences(r: &Request, open: &Open) -> bool {
@@ -84,7 +116,12 @@ fn unlock(open: &Open, f: &FileOpen, elements: &[LockElement]) -> Result<(), NtS
 }
 
 /// MS-SMB2 3.3.5.14.2: all or none; only a single lock may wait.
-async fn lock(r: &Request, open: &Open, f: &FileOpen, elements: &[LockElement]) -> Result<(), NtStatus> {
+async fn lock(
+    r: &Request,
+    open: &Open,
+    f: &FileOpen,
+    elements: &[LockElement],
+) -> Result<Vec<Taken>, NtStatus> {
     let mut wanted = Vec::with_capacity(elements.len());
     for e in elements {
         let at_once = e.flags.contains(LockFlags::FAIL_IMMEDIATELY);
@@ -103,10 +140,10 @@ async fn lock(r: &Request, open: &Open, f: &FileOpen, elements: &[LockElement]) 
     f.changes_data(&r.server);
     let owner = open.persistent;
     if let [(range, exclusive, false)] = wanted[..] {
-        return match f.stream.lock_or_wait(&f.file, owner, range, exclusive).map_err(refused)? {
-            None => Ok(()),
-            Some(wait) => wait_for(r, wait).await,
-        };
+        if let Some(wait) = f.stream.lock_or_wait(&f.file, owner, range, exclusive).map_err(refused)? {
+            wait_for(r, wait).await?;
+        }
+        return Ok(vec![(range, exclusive)]);
     }
     for (i, (range, exclusive, _)) in wanted.iter().enumerate() {
         if let Err(e) = f.stream.try_lock(&f.file, owner, *range, *exclusive) {
@@ -116,7 +153,7 @@ async fn lock(r: &Request, open: &Open, f: &FileOpen, elements: &[LockElement]) 
             return Err(refused(e));
         }
     }
-    Ok(())
+    Ok(wanted.into_iter().map(|(range, exclusive, _)| (range, exclusive)).collect())
 }
 
 fn refused(e: LockRefusal) -> NtStatus {

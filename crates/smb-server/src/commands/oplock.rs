@@ -7,6 +7,7 @@ use smb_wire::msg::{
 };
 use smb_wire::{Decode, NtStatus};
 
+use crate::files::FileState;
 use crate::files::caching::{HolderId, LeaseId, Refused, level_of, state_of};
 use crate::request::{Reply, Request};
 
@@ -46,7 +47,7 @@ async fn oplock(r: &Request) -> Result<Reply, NtStatus> {
         Ok(more) => {
             let level = if more.is_some() { OplockLevel::NONE } else { level_of(kept) };
             r.server.send_breaks(&f.file, more.as_slice());
-            r.server.store_open(&open).await?;
+            store_loss(r, &f.file).await;
             Ok(Reply::ok(&OplockBreak { oplock_level: level, file_id: open.id() }))
         }
         Err(Refused::TooMuch) => {
@@ -54,6 +55,16 @@ async fn oplock(r: &Request) -> Result<Reply, NtStatus> {
             Err(NtStatus::REQUEST_NOT_ACCEPTED)
         }
         Err(Refused::NotBreaking) => Err(NtStatus::INVALID_OPLOCK_PROTOCOL),
+    }
+}
+
+/// Stores what a client has just given up. If that fails, the acknowledgement is answered with success all the same: the
+/// client has given its rights up in any case. The record has more than the client until then, which is safe: after a
+/// restart the client is told what the record has, and nothing was done meanwhile that relies on the loss
+/// ([`crate::Server::store_lost_caching`]).
+async fn store_loss(r: &Request, file: &FileState) {
+    if r.server.store_lost_caching(file).await.is_err() {
+        tracing::warn!("what a client gave up is not stored: requests that wait for it fail until it is");
     }
 }
 
@@ -71,9 +82,7 @@ async fn lease(r: &Request) -> Result<Reply, NtStatus> {
     match leased.file.acknowledge(holder, q.lease_state, r.server.env.moment()) {
         Ok(more) => {
             r.server.send_breaks(&leased.file, more.as_slice());
-            for open in leased.file.opens_of(holder).into_iter().filter_map(|id| r.server.opens.find(id)) {
-                r.server.store_open(&open).await?;
-            }
+            store_loss(r, &leased.file).await;
             Ok(Reply::ok(&LeaseBreakAcknowledgment {
                 flags: LeaseBreakFlags::empty(),
                 lease_key: q.lease_key,

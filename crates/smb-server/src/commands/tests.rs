@@ -10,6 +10,7 @@ mod mac;
 mod notifying;
 mod owners;
 mod permissions;
+mod persistent;
 mod posix;
 mod quotas;
 mod racing;
@@ -42,7 +43,9 @@ use crate::identity::User;
 use crate::request::{Cancel, ConnectionFacts, Pending, Reply, Request};
 use crate::session::{BindingFacts, Session};
 use crate::share::Tree;
-use crate::{Interface, Interfaces, Limits, Protection, Server, ServerConfig, ShareConfig, TransportKind};
+use crate::{
+    Interface, Interfaces, Limits, OpenJournal, Protection, Server, ServerConfig, ShareConfig, TransportKind,
+};
 
 /// Everything that an open may ask for.
 pub(super) const ALL: AccessMask = AccessMask::FILE_ALL_ACCESS;
@@ -85,11 +88,17 @@ pub(crate) fn user(rid: u32) -> User {
 impl World {
     pub(crate) fn new() -> World {
         let env = Env::simulated(7);
+        let vfs = RamFs::new(&env, RamOptions::default()).expect("address space");
+        World::on(env, World::share_on(vfs), None, 1)
+    }
+
+    /// A server with this share, in its run number `boot`.
+    fn on(env: Env, share: ShareConfig, journal: Option<Arc<dyn OpenJournal>>, boot: u32) -> World {
         let config = ServerConfig {
             name: "TEST".into(),
             guid: Guid([1; 16]),
-            boot: 1,
-            journal: None,
+            boot,
+            journal,
             signing: Protection::Enabled,
             encryption: Protection::Enabled,
             dialect_min: 0x0202,
@@ -98,9 +107,8 @@ impl World {
             limits: Limits::default(),
         };
         let arena = Arena::new(16 << 20).expect("a small mapping");
-        let vfs = RamFs::new(&env, RamOptions::default()).expect("address space");
-        let server = Server::new(config, Arc::new(Nobody), arena, env.clone());
-        server.add_share(World::share_on(vfs)).expect("the first of its name");
+        let server = Server::new(config, Arc::new(Nobody), arena, env);
+        server.add_share(share).expect("the first of its name");
         let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 445));
         let facts = ConnectionFacts {
             id: 1,

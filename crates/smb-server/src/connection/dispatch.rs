@@ -268,8 +268,13 @@ impl Engine {
         }
         let message = match header.command {
             // They may wait for as long as other clients like, so there are not many of them.
+            // A CREATE or a rename (SET_INFO) waits for the breaks of other clients.
             command
-                if (of_pipe || matches!(command, Command::LOCK | Command::CHANGE_NOTIFY))
+                if (of_pipe
+                    || matches!(
+                        command,
+                        Command::LOCK | Command::CHANGE_NOTIFY | Command::CREATE | Command::SET_INFO
+                    ))
                     && self.parked.len() >= self.server.config.limits.pending_per_connection / 2 =>
             {
                 return NtStatus::INSUFFICIENT_RESOURCES.into();

@@ -62,6 +62,7 @@ impl Engine {
                 message.pushes.push(push);
             }
             message.invalidate = message.invalidate.or(f.invalidate);
+            message.then.extend(f.reply.then.take());
             let payload = std::mem::replace(&mut f.reply.payload, Data::Bufs(Sg::new()));
             if last {
                 message.payload = payload;

@@ -428,9 +428,13 @@ impl Engine {
         self.ending.take().map_or(Ok(()), Err)
     }
 
-    fn push_out(&mut self, message: OutMessage) {
+    fn push_out(&mut self, mut message: OutMessage) {
+        let then = std::mem::take(&mut message.then);
         self.out_bytes += message.cost();
         self.out.push_back(message);
+        for notice in then {
+            self.deliver(notice);
+        }
     }
 
     /// The most credits one reply may grant now: few when payload memory is short, so that clients slow down.

@@ -42,30 +42,35 @@ impl Engine {
         let mut any = false;
         while let Some(notice) = self.inbox.poll(cx) {
             any = true;
-            match notice {
-                Notice::OplockBreak { session, file_id, level } => {
-                    let body = OplockBreak { oplock_level: level, file_id };
-                    let session = self.channels.get(&session).map(|c| Arc::clone(&c.session));
-                    self.urgent |= session.as_ref().is_some_and(|s| s.channels.lock().len() > 1);
-                    self.sent.push(self.now, notice);
-                    let encrypting = session.filter(|s| s.encrypt);
-                    self.notify(&body, encrypting.as_ref());
-                }
-                // It belongs to no session, and so is sent as it is (MS-SMB2 3.3.4.7).
-                Notice::LeaseBreak(body) => {
-                    self.urgent |= self.server.clients.connections(self.facts.client_guid) > 1;
-                    self.sent.push(self.now, notice);
-                    self.notify(&body, None);
-                }
-                Notice::SessionEnded(id) => self.session_ended(id),
-                Notice::Crowded if self.unauthenticated.is_some() => {
-                    self.ending = Some(ConnectionError::Crowded);
-                }
-                // A session was set up on it meanwhile.
-                Notice::Crowded => {}
-            }
+            self.deliver(notice);
         }
         any
+    }
+
+    /// Carries out a notice.
+    pub(super) fn deliver(&mut self, notice: Notice) {
+        match notice {
+            Notice::OplockBreak { session, file_id, level } => {
+                let body = OplockBreak { oplock_level: level, file_id };
+                let session = self.channels.get(&session).map(|c| Arc::clone(&c.session));
+                self.urgent |= session.as_ref().is_some_and(|s| s.channels.lock().len() > 1);
+                self.sent.push(self.now, notice);
+                let encrypting = session.filter(|s| s.encrypt);
+                self.notify(&body, encrypting.as_ref());
+            }
+            // It belongs to no session, and so is sent as it is (MS-SMB2 3.3.4.7).
+            Notice::LeaseBreak(body) => {
+                self.urgent |= self.server.clients.connections(self.facts.client_guid) > 1;
+                self.sent.push(self.now, notice);
+                self.notify(&body, None);
+            }
+            Notice::SessionEnded(id) => self.session_ended(id),
+            Notice::Crowded if self.unauthenticated.is_some() => {
+                self.ending = Some(ConnectionError::Crowded);
+            }
+            // A session was set up on it meanwhile.
+            Notice::Crowded => {}
+        }
     }
 
     /// Whether a break was sent after the last message from this client, which has another connection that could carry

@@ -5,6 +5,7 @@ use rdma::Stag;
 use smallvec::SmallVec;
 use vfs::Data;
 
+use crate::inbox::Notice;
 use crate::request::Push;
 
 /// One transport message: a head, then payload. Whoever sends it adds the transport's framing.
@@ -18,12 +19,20 @@ pub(crate) struct OutMessage {
     pub(crate) pushes: SmallVec<[Push; 1]>,
     /// The client's steering tag that this message invalidates.
     pub(crate) invalidate: Option<Stag>,
+    /// Notices that follow it.
+    pub(crate) then: Vec<Notice>,
 }
 
 impl OutMessage {
     /// A message without payload.
     pub(crate) fn plain(head: Vec<u8>) -> OutMessage {
-        OutMessage { head, payload: Data::Bufs(Sg::new()), pushes: SmallVec::new(), invalidate: None }
+        OutMessage {
+            head,
+            payload: Data::Bufs(Sg::new()),
+            pushes: SmallVec::new(),
+            invalidate: None,
+            then: Vec::new(),
+        }
     }
 
     /// Bytes that it holds: what goes on the wire, and what is pushed.

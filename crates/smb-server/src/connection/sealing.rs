@@ -196,6 +196,7 @@ fn sealed(header: [u8; TRANSFORM_LEN], body: Sg, of: &mut OutMessage) -> OutMess
         payload: Data::Bufs(body),
         pushes: std::mem::take(&mut of.pushes),
         invalidate: of.invalidate,
+        then: std::mem::take(&mut of.then),
     }
 }
 

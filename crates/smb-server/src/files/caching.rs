@@ -28,6 +28,9 @@ pub(crate) const ACKNOWLEDGE: Duration = Duration::from_secs(35);
 pub(crate) const ACKNOWLEDGE_PERSISTENT_OPLOCK: Duration = Duration::from_secs(60);
 pub(crate) const ACKNOWLEDGE_PERSISTENT_LEASE: Duration = Duration::from_secs(180);
 
+/// What a restart adds to the epoch of a lease whose breaks may have been missed.
+const MISSED_BREAKS: u16 = 2;
+
 /// The name of a lease: no two clients share one (MS-SMB2 3.3.1.11).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct LeaseId {
@@ -152,6 +155,17 @@ pub(crate) enum Refused {
 #[derive(Debug, Default)]
 pub(crate) struct Caching {
     holders: Vec<Holder>,
+    /// What holders have lost that is not stored yet, each holder once.
+    unstored: Vec<Loss>,
+    losses: u64,
+}
+
+/// A holder has lost rights: an acknowledgement, a missed one, or a client that cannot be reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Loss {
+    pub(crate) holder: HolderId,
+    /// Tells a later loss of the same holder from this one.
+    number: u64,
 }
 
 #[derive(Debug)]
@@ -207,18 +221,20 @@ impl Caching {
     pub(crate) fn restore(&mut self, r: Restored) -> Held {
         if let Some(holder) = self.holders.iter_mut().find(|h| h.id == r.id) {
             // Each open's record is from when it was stored: together the lease is what the latest of them says.
-            if let (LeaseVersion::V2 { epoch, .. }, LeaseVersion::V2 { epoch: of_this, .. }) =
-                (&mut holder.version, r.version)
-            {
-                *epoch = (*epoch).max(of_this);
-            }
-            holder.state |= r.state;
             holder.opens += 1;
+            let (state, version) = restored(r);
+            holder.state |= state;
+            // The client knows the latest epoch, whichever open it came with.
+            if let (LeaseVersion::V2 { epoch, .. }, LeaseVersion::V2 { epoch: of_this, .. }) =
+                (&mut holder.version, version)
+            {
+                *epoch = if state.contains(W) { of_this } else { (*epoch).max(of_this) };
+            }
         } else {
             self.holders.push(Holder::restored(r));
         }
-        // The expiry of a break is not stored. When the records have a write-caching holder beside others, one of them has
-        // expired, and which one is unknown: none caches until its client asks again.
+        // A loss is stored before another holder is granted anything: a write-caching holder beside others comes from a
+        // damaged journal only. Which of them is out of date is unknown: none caches until its client asks again.
         if self.holders.len() > 1 && self.holders.iter().any(|h| h.state.contains(W)) {
             for holder in &mut self.holders {
                 holder.state = NONE;
@@ -324,13 +340,16 @@ impl Caching {
 
     /// Takes an open out of its holder; true when the holder is gone with it.
     pub(crate) fn leave(&mut self, id: HolderId) -> bool {
-        let Some(at) = self.holders.iter().position(|h| h.id == id) else { return true };
-        self.holders[at].opens -= 1;
-        let gone = self.holders[at].opens == 0;
-        if gone {
+        let at = self.holders.iter().position(|h| h.id == id);
+        if let Some(at) = at {
+            self.holders[at].opens -= 1;
+            if self.holders[at].opens > 0 {
+                return false;
+            }
             self.holders.swap_remove(at);
         }
-        gone
+        self.unstored.retain(|l| l.holder != id);
+        true
     }
 
     /// A client acknowledges, and keeps `kept`. A notice when operations since want more (MS-SMB2 3.3.5.22).
@@ -353,7 +372,33 @@ impl Caching {
         holder.state = kept;
         let notice = if breaking.must.contains(kept) { None } else { Some(holder.step_down(breaking, now)) };
         self.holders.retain(|h| !h.is_over());
+        self.note_loss(id);
         Ok(notice)
+    }
+
+    fn note_loss(&mut self, holder: HolderId) {
+        self.losses += 1;
+        self.unstored.retain(|l| l.holder != holder);
+        self.unstored.push(Loss { holder, number: self.losses });
+    }
+
+    /// What is to be stored before anything relies on it.
+    pub(crate) fn unstored_losses(&self) -> &[Loss] {
+        &self.unstored
+    }
+
+    /// The records of a holder's opens have a loss.
+    pub(crate) fn loss_is_stored(&mut self, loss: Loss) {
+        self.unstored.retain(|l| *l != loss);
+    }
+
+    /// The client of a holder is away: it cannot acknowledge, and its timer begins when it is back ([`Caching::remind`]).
+    /// Until `until` it is back, or its opens are closed.
+    pub(crate) fn suspend(&mut self, id: HolderId, until: Moment) {
+        let holder = self.holders.iter_mut().find(|h| h.id == id);
+        if let Some(breaking) = holder.and_then(|h| h.breaking.as_mut()) {
+            breaking.until = breaking.until.max(until);
+        }
     }
 
     /// The notice of a break in progress, for a client that has reconnected. The acknowledgement timer starts again.
@@ -370,19 +415,34 @@ impl Caching {
         if let Some(holder) = self.holders.iter_mut().find(|h| h.id == id) {
             (holder.state, holder.breaking) = (NONE, None);
             holder.count_change();
+            self.note_loss(id);
         }
         self.holders.retain(|h| !h.is_over());
     }
 
     /// Clients that did not acknowledge in time have nothing any more (MS-SMB2 3.3.6.1, 3.3.6.5).
     fn expire(&mut self, now: Moment) {
-        for holder in &mut self.holders {
-            if holder.breaking.is_some_and(|b| b.until <= now) {
-                (holder.state, holder.breaking) = (NONE, None);
-                holder.count_change();
-            }
+        while let Some(holder) = self.holders.iter_mut().find(|h| h.breaking.is_some_and(|b| b.until <= now))
+        {
+            (holder.state, holder.breaking) = (NONE, None);
+            holder.count_change();
+            let id = holder.id;
+            self.note_loss(id);
         }
         self.holders.retain(|h| !h.is_over());
+    }
+}
+
+/// What a holder's record means after a restart. Breaks for changes of data need no acknowledgement, and are not stored:
+/// where the holder has no W, others may have changed the data since its record was stored. An epoch that is ahead by more
+/// than one makes the client purge its cache (MS-SMB2 3.2.5.7.5); a client without epochs caches nothing until it asks again.
+fn restored(r: Restored) -> (LeaseState, LeaseVersion) {
+    match r.version {
+        _ if r.state.contains(W) => (r.state, r.version),
+        LeaseVersion::V2 { parent, epoch } => {
+            (r.state, LeaseVersion::V2 { parent, epoch: epoch.wrapping_add(MISSED_BREAKS) })
+        }
+        LeaseVersion::V1 => (NONE, LeaseVersion::V1),
     }
 }
 
@@ -392,7 +452,8 @@ impl Holder {
             HolderId::Oplock(_) => ACKNOWLEDGE_PERSISTENT_OPLOCK,
             HolderId::Lease(_) => ACKNOWLEDGE_PERSISTENT_LEASE,
         };
-        let Restored { id, token, state, version } = r;
+        let Restored { id, token, .. } = r;
+        let (state, version) = restored(r);
         Holder { id, token, state, breaking: None, version, opens: 1, patience }
     }
 

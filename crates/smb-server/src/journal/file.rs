@@ -10,7 +10,7 @@
 //!
 //! Records are appended by one thread, which writes all that wait and syncs once: many opens share one sync. What a crash
 //! leaves half written at the end is cut off when the file is opened; nothing behind it was acknowledged. What cannot be read
-//! in the middle is skipped: the file is kept beside as `*.damaged`, and written anew. When most of the file is out of date,
+//! in the middle is skipped: the file is kept beside as `*.damaged-1`, `*.damaged-2` …, and written anew. When most of the file is out of date,
 //! it is written anew beside and renamed.
 
 use std::collections::BTreeMap;
@@ -48,7 +48,7 @@ struct Change {
     id: u64,
     /// `None` removes.
     record: Option<Vec<u8>>,
-    done: Option<oneshot::Sender<JournalResult>>,
+    done: oneshot::Sender<JournalResult>,
 }
 
 /// See the module.
@@ -71,7 +71,8 @@ impl FileJournal {
                 one open had then is lost; its client opens the file again", at.start, at.end);
         }
         if !damaged.is_empty() {
-            std::fs::copy(path, path.with_extension("damaged"))?;
+            let kept = keep_damaged(path, &mut file)?;
+            tracing::error!(path = %kept.display(), "the damaged journal is kept here");
         }
         file.set_len(end)?;
         file.seek(SeekFrom::Start(end))?;
@@ -82,7 +83,8 @@ impl FileJournal {
         sync_folder(path)?;
         let live = records.iter().map(|(id, r)| (*id, frame(&put_text(r)))).collect();
         let length = end.max(MAGIC.len() as u64);
-        let mut writer = Writer { path: path.to_owned(), file, length, live, failed: None };
+        let mut writer = Writer { path: path.to_owned(), file, length, live, live_bytes: 0, failed: None };
+        writer.live_bytes = writer.live.values().map(Vec::len).sum();
         if !damaged.is_empty() {
             writer.compact()?;
         }
@@ -90,21 +92,24 @@ impl FileJournal {
         std::thread::Builder::new().name("open-journal".into()).spawn(move || writer.run(&receiver))?;
         Ok(Arc::new(FileJournal { changes, found: Mutex::new(records.into_values().collect()) }))
     }
-}
 
-impl OpenJournal for FileJournal {
-    fn put(&self, record: &OpenRecord) -> BoxFuture<JournalResult> {
+    fn change(&self, id: u64, record: Option<Vec<u8>>) -> BoxFuture<JournalResult> {
         let (done, wait) = oneshot::channel();
-        let change = Change { id: record.id, record: Some(frame(&put_text(record))), done: Some(done) };
-        let sent = self.changes.send(change).is_ok();
+        let sent = self.changes.send(Change { id, record, done }).is_ok();
         Box::pin(async move {
             let gone = || io::Error::other("the journal's thread has ended");
             if sent { wait.await.unwrap_or_else(|_| Err(gone())) } else { Err(gone()) }
         })
     }
+}
 
-    fn remove(&self, id: u64) {
-        let _ = self.changes.send(Change { id, record: None, done: None });
+impl OpenJournal for FileJournal {
+    fn put(&self, record: &OpenRecord) -> BoxFuture<JournalResult> {
+        self.change(record.id, Some(frame(&put_text(record))))
+    }
+
+    fn remove(&self, id: u64) -> BoxFuture<JournalResult> {
+        self.change(id, None)
     }
 
     fn take_all(&self) -> Vec<OpenRecord> {
@@ -118,6 +123,8 @@ struct Writer {
     length: u64,
     /// The newest record of each open, framed.
     live: BTreeMap<u64, Vec<u8>>,
+    /// Their length.
+    live_bytes: usize,
     /// A write or sync failed: what is in the file is not known any more.
     failed: Option<io::ErrorKind>,
 }
@@ -128,8 +135,8 @@ impl Writer {
             let more = std::iter::from_fn(|| changes.try_recv().ok()).take(BATCH - 1);
             let batch: Vec<Change> = std::iter::once(first).chain(more).collect();
             let result = self.write(&batch);
-            for done in batch.into_iter().filter_map(|c| c.done) {
-                let _ = done.send(result.as_ref().map_err(|e| io::Error::from(e.kind())).copied());
+            for change in batch {
+                let _ = change.done.send(result.as_ref().map_err(|e| io::Error::from(e.kind())).copied());
             }
         }
     }
@@ -143,12 +150,13 @@ impl Writer {
             match &change.record {
                 Some(record) => {
                     bytes.extend_from_slice(record);
-                    self.live.insert(change.id, record.clone());
+                    self.live_bytes += record.len();
+                    self.live_bytes -= self.live.insert(change.id, record.clone()).map_or(0, |old| old.len());
                 }
                 None => {
                     let text = serde_json::to_vec(&Entry::Remove(change.id)).expect("a number is JSON");
                     bytes.extend_from_slice(&frame(&text));
-                    self.live.remove(&change.id);
+                    self.live_bytes -= self.live.remove(&change.id).map_or(0, |old| old.len());
                 }
             }
         }
@@ -161,8 +169,7 @@ impl Writer {
     }
 
     fn append(&mut self, bytes: &[u8]) -> JournalResult {
-        let live: usize = self.live.values().map(Vec::len).sum();
-        if self.length > COMPACT_MIN && self.length > 4 * live as u64 {
+        if self.length > COMPACT_MIN && self.length > 4 * self.live_bytes as u64 {
             return self.compact();
         }
         self.file.write_all(bytes)?;
@@ -217,7 +224,7 @@ fn read(file: &mut File) -> io::Result<Found> {
     file.read_to_end(&mut bytes)?;
     let mut found = Found { records: BTreeMap::new(), end: 0, damaged: Vec::new() };
     // A crash while it was made: no open had been stored.
-    if bytes.len() < MAGIC.len() && (MAGIC.starts_with(&bytes) || bytes.iter().all(|b| *b == 0)) {
+    if bytes.len() <= MAGIC.len() && (MAGIC.starts_with(&bytes) || bytes.iter().all(|b| *b == 0)) {
         return Ok(found);
     }
     if !bytes.starts_with(MAGIC) {
@@ -226,11 +233,11 @@ fn read(file: &mut File) -> io::Result<Found> {
     let mut at = MAGIC.len();
     found.end = at as u64;
     while at < bytes.len() {
-        let Some(next) = (at..bytes.len()).find(|at| entry_at(&bytes[*at..]).is_some()) else { break };
+        let next = (at..bytes.len()).find_map(|at| entry_at(&bytes[at..]).map(|entry| (at, entry)));
+        let Some((next, (entry, length))) = next else { break };
         if next > at {
             found.damaged.push(at..next);
         }
-        let Some((entry, length)) = entry_at(&bytes[next..]) else { break };
         match entry {
             Entry::Put(record) => drop(found.records.insert(record.id, *record)),
             Entry::Remove(id) => drop(found.records.remove(&id)),
@@ -254,6 +261,24 @@ fn entry_at(bytes: &[u8]) -> Option<(Entry, usize)> {
         return None;
     }
     Some((serde_json::from_slice(text).ok()?, 8 + text.len()))
+}
+
+/// Copies a damaged journal beside it, under a name that no copy has yet; durable on return.
+fn keep_damaged(path: &Path, file: &mut File) -> io::Result<PathBuf> {
+    let mut number = 1_u32;
+    let (kept, mut copy) = loop {
+        let kept = path.with_extension(format!("damaged-{number}"));
+        match OpenOptions::new().write(true).create_new(true).open(&kept) {
+            Ok(copy) => break (kept, copy),
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => number += 1,
+            Err(e) => return Err(e),
+        }
+    };
+    file.rewind()?;
+    io::copy(file, &mut copy)?;
+    copy.sync_all()?;
+    sync_folder(&kept)?;
+    Ok(kept)
 }
 
 fn sync_folder(path: &Path) -> io::Result<()> {
@@ -285,6 +310,8 @@ mod tests {
             action: 1,
             timeout_ms: 180_000,
             delete_on_close: false,
+            delete_pending: false,
+            posix: false,
             caching: None,
             locks: vec![(0, 10, true)],
             lock_sequences: vec![0xFF; 64],
@@ -307,7 +334,7 @@ mod tests {
         for id in [1, 2, 3] {
             journal.put(&record(id)).await.expect("stored");
         }
-        journal.remove(2);
+        drop(journal.remove(2));
         let changed = OpenRecord { locks: Vec::new(), ..record(3) };
         journal.put(&changed).await.expect("stored");
         let again = FileJournal::open(&path).expect("opens");
@@ -352,12 +379,13 @@ mod tests {
             ends.push(std::fs::metadata(&path).expect("there").len() as usize);
         }
         let whole = std::fs::read(&path).expect("there");
-        for at in (ends[0]..ends[1]).step_by(23) {
+        for (n, at) in (ends[0]..ends[1]).step_by(23).enumerate() {
             let mut damaged = whole.clone();
             damaged[at] ^= 0x55;
             std::fs::write(&path, &damaged).expect("room");
             assert_eq!(found(&path), [1, 3], "byte {at}");
-            assert_eq!(std::fs::read(path.with_extension("damaged")).expect("kept"), damaged);
+            let kept = path.with_extension(format!("damaged-{}", n + 1));
+            assert_eq!(std::fs::read(kept).expect("kept"), damaged);
             assert_eq!(found(&path), [1, 3], "byte {at}, again");
         }
         std::fs::write(&path, [&whole[..ends[0]], &[0; 4096], &whole[ends[0]..]].concat()).expect("room");
@@ -368,7 +396,7 @@ mod tests {
     async fn a_crash_while_it_was_made() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("opens.journal");
-        for begun in [&b""[..], b"CWO", &[0; 5]] {
+        for begun in [&b""[..], b"CWO", &[0; 5], &[0; 8], MAGIC] {
             std::fs::write(&path, begun).expect("room");
             FileJournal::open(&path).expect("opens").put(&record(7)).await.expect("stored");
             assert_eq!(found(&path), [7], "{begun:?}");
@@ -385,7 +413,7 @@ mod tests {
             let all: Vec<_> = (0..500).map(|k| journal.put(&record(100 + n * 500 + k))).collect();
             for (k, put) in all.into_iter().enumerate() {
                 put.await.expect("stored");
-                journal.remove(100 + n * 500 + k as u64);
+                drop(journal.remove(100 + n * 500 + k as u64));
             }
         }
         journal.put(&record(2)).await.expect("stored");

@@ -36,6 +36,13 @@ impl LockSequences {
         }
     }
 
+    /// The request with this LockSequence field was undone: sent again, it is carried out.
+    pub(crate) fn forget(&mut self, field: u32) {
+        if let Some((place, _)) = self.place(field) {
+            *place = INVALID;
+        }
+    }
+
     /// MS-SMB2 2.2.26: the low four bits are the number, the others the place; place 0 has none.
     fn place(&mut self, field: u32) -> Option<(&mut u8, u8)> {
         let at = (field >> 4).checked_sub(1)? as usize;

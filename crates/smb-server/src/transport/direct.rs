@@ -317,7 +317,7 @@ impl DirectConnection {
         {
             let Some(message) = self.engine.pop() else { break };
             any = true;
-            let OutMessage { head, payload, pushes, invalidate } = message;
+            let OutMessage { head, payload, pushes, invalidate, .. } = message;
             for push in pushes {
                 let length = arena::sg_len(&push.data);
                 self.direct.rdma_write(PUSH | length as u64, push.data, &push.to)?;

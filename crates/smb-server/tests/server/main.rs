@@ -8,6 +8,7 @@ mod folder;
 mod inline;
 mod lifecycle;
 mod logons;
+mod persistent;
 mod piped;
 mod raw;
 mod replay;

@@ -199,7 +199,7 @@ impl Raw {
             capabilities: if dialect < 0x0300 {
                 Capabilities::empty()
             } else {
-                Capabilities::LARGE_MTU | Capabilities::MULTI_CHANNEL
+                Capabilities::LARGE_MTU | Capabilities::MULTI_CHANNEL | Capabilities::PERSISTENT_HANDLES
             },
             client_guid: Guid([guid; 16]),
             dialects: Dialects::from_bytes(&dialects).expect("one"),

@@ -12,7 +12,7 @@ use smb_auth::ntlm::initiate::Credentials;
 use smb_auth::sid::Sid;
 use smb_client::{Client, ConnectOptions, TransportChoice};
 use smb_direct::{SmbDirect, SmbDirectOptions};
-use smb_server::{Interface, Interfaces, Limits, Protection, Server, ServerConfig, ShareConfig};
+use smb_server::{Interface, Interfaces, Limits, OpenJournal, Protection, Server, ServerConfig, ShareConfig};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use vfs::{RamFs, RamOptions, Vfs};
@@ -55,12 +55,23 @@ pub struct World {
 impl World {
     /// A server that signs if the client wants it, with the shares `ram` and `null`.
     pub fn new(env: Env, budget: usize, limits: Limits) -> World {
+        World::with_journal(env, budget, limits, None)
+    }
+
+    /// The same; with a journal `ram` is continuously available.
+    pub fn with_journal(
+        env: Env,
+        budget: usize,
+        limits: Limits,
+        journal: Option<Arc<dyn OpenJournal>>,
+    ) -> World {
+        let continuous = journal.is_some();
         let arena = Arena::new(budget).expect("memory");
         let config = ServerConfig {
             name: "WORLD".into(),
             guid: smb_wire::Guid([7; 16]),
             boot: 1,
-            journal: None,
+            journal,
             signing: Protection::Enabled,
             encryption: Protection::Enabled,
             dialect_min: 0x0202,
@@ -80,7 +91,7 @@ impl World {
                 read_only: false,
                 encrypt: false,
                 hidden: false,
-                continuous: false,
+                continuous: continuous && name == "ram",
             };
             server.add_share(share).expect("a new name");
         }

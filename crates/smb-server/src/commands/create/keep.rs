@@ -70,6 +70,8 @@ pub(crate) fn is_named(r: &Request) -> bool {
 pub(super) enum Replayed {
     /// It was carried out before, and made this open.
     Answer(Arc<Open>),
+    /// Likewise; the client was away, and has reconnected by it.
+    TakenOver(Arc<Open>),
     New(Option<Reserved>),
 }
 
@@ -136,7 +138,7 @@ impl Plan<'_> {
             && self.wants_persistent()
             && let Some(open) = self.r.server.find_persistent(durable.create_guid)
         {
-            return self.take_over(&open).await.map(|()| Replayed::Answer(open));
+            return self.take_over(&open).await.map(|()| Replayed::TakenOver(open));
         }
         match self.r.server.name_create(self.r.facts.client_guid, durable.create_guid) {
             Named::New(reserved) => Ok(Replayed::New(Some(reserved))),
@@ -176,8 +178,22 @@ impl Plan<'_> {
             }
             return Err(e);
         }
-        self.r.server.send_missed_break(open);
         Ok(())
+    }
+
+    /// The answer to a client that has taken an open over, and the break that it missed.
+    pub(super) async fn answer_taken_over(&self, open: &Arc<Open>) -> Result<Reply, NtStatus> {
+        let reply = self.answer_again(open).await;
+        // Others may have closed it meanwhile: an administrator, the end of the session.
+        if !open.is_of_session(&self.r.session) {
+            return Err(NtStatus::FILE_CLOSED);
+        }
+        if reply.is_err() {
+            // The client does not have it: it is away as before.
+            self.r.session.remove_open(open.persistent);
+            self.r.server.disconnect_or_close(open).await;
+        }
+        Ok(Reply { then: self.r.server.missed_break(open), ..reply? })
     }
 
     fn check_replay(&self, open: &Open) -> Result<(), NtStatus> {
@@ -217,8 +233,8 @@ impl Plan<'_> {
     /// MS-SMB2 3.3.5.9.13: an application that was moved to another machine takes its files from the old one.
     pub(super) async fn close_instance(&self) -> Result<(), NtStatus> {
         let Some(instance) = self.wanted.app_instance else { return Ok(()) };
-        for open in self.r.server.opens.all() {
-            let Some(old) = open.created.app_instance.filter(|o| o.id == instance.id) else { continue };
+        for open in self.r.server.opens.of_instance(instance.id) {
+            let Some(old) = open.created.app_instance else { continue };
             let Some(f) = open.file() else { continue };
             let same_file = f.file.is_known_as(open.persistent, self.share, &self.path);
             if !same_file || open.created.client == self.r.facts.client_guid {

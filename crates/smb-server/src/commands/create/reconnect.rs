@@ -40,10 +40,9 @@ pub(super) async fn run(
         return Err(NtStatus::INSUFFICIENT_RESOURCES);
     }
     match answer(r, contexts, &open, f).await {
-        Ok(reply) => {
-            r.server.send_missed_break(&open);
-            Ok(reply)
-        }
+        // Others may have closed it meanwhile: an administrator, the end of the session.
+        Ok(_) if !open.is_of_session(&r.session) => Err(NOT_FOUND),
+        Ok(reply) => Ok(Reply { then: r.server.missed_break(&open), ..reply }),
         Err(s) => {
             // The client does not have it: it is away as before.
             r.session.remove_open(open.persistent);

@@ -1,0 +1,79 @@
+//! Clients that do not come back, and clients that do not acknowledge: what others do relies on it only once it is stored.
+
+use super::*;
+
+/// The end of an absence.
+#[tokio::test(start_paused = true)]
+async fn an_open() {
+    let run = Run::new();
+    let (a, b) = (run.client(1), run.client(2));
+    let made = a.create("f", How::CREATE, persistent(1, R)).await.expect("made");
+    a.lose_connection().await;
+    run.journal.hold(true);
+    run.w.server.env.sleep(Duration::from_secs(61)).await;
+    let early = b.create("f", How::OPEN, PLAIN).await;
+    assert_eq!(early.expect_err("not stored yet"), NtStatus::FILE_NOT_AVAILABLE);
+    let back = run.client(1).reconnect("f", made.id, persistent(1, R)).await;
+    assert_eq!(back.expect_err("too late"), NtStatus::OBJECT_NAME_NOT_FOUND);
+    run.journal.hold(false);
+    tokio::task::yield_now().await;
+    b.create("f", How::OPEN, PLAIN).await.expect("nobody came");
+    assert_eq!(run.restarted().await.1, 0);
+}
+
+/// An end that cannot be stored: the client has another absence.
+#[tokio::test(start_paused = true)]
+async fn an_open_whose_end_is_not_stored() {
+    let run = Run::new();
+    let a = run.client(1);
+    let made = a.create("f", How::CREATE, persistent(1, R)).await.expect("made");
+    a.lose_connection().await;
+    run.journal.fail(true);
+    run.w.server.env.sleep(Duration::from_secs(61)).await;
+    run.journal.fail(false);
+    let a = run.client(1);
+    let again = a.reconnect("f", made.id, persistent(1, R)).await.expect("still there");
+    assert_eq!(a.lock(again.id, 0, 0x11, false).await, NtStatus::SUCCESS);
+    assert_eq!(run.journal.record(made.id.persistent).expect("stored").locks.len(), 1);
+    a.lose_connection().await;
+    run.journal.fail(true);
+    run.w.server.env.sleep(Duration::from_secs(61)).await;
+    run.journal.fail(false);
+    run.w.server.env.sleep(Duration::from_secs(61)).await;
+    assert_eq!((run.w.server.opens().len(), run.journal.len()), (0, 0));
+}
+
+/// An application that was moved takes its files (MS-SMB2 3.3.5.9.13), once the old one cannot come back.
+#[tokio::test(start_paused = true)]
+async fn a_break_that_is_not_acknowledged() {
+    let run = Run::new();
+    let (a, b) = (run.client(1), run.client(2));
+    let first = a.create("f", How::CREATE, persistent(1, RWH)).await.expect("made");
+    let second = b.create("f", How::OPEN, persistent(2, RH)).await.expect("after 180 seconds");
+    assert_eq!(second.state(), RH);
+    assert!(a.broken().is_some());
+    let (run, restored) = run.restarted().await;
+    assert_eq!(restored, 2);
+    let (a, b) = (run.client(1), run.client(2));
+    let first = a.reconnect("f", first.id, persistent(1, RWH)).await.expect("its own");
+    let second = b.reconnect("f", second.id, persistent(2, RH)).await.expect("its own");
+    assert_eq!((first.state(), second.state()), (NONE, RH));
+}
+
+/// The same, where the other client's open is not persistent: nothing of it is left but what it wrote.
+#[tokio::test(start_paused = true)]
+async fn a_loss_is_stored_first() {
+    let run = Run::new();
+    let (a, b) = (run.client(1), run.client(2));
+    let first = a.create("f", How::CREATE, persistent(1, RWH)).await.expect("made");
+    let mut waiting = b.create("f", How::OPEN, PLAIN);
+    assert!(poll_immediate(&mut waiting).await.is_none());
+    run.journal.hold(true);
+    run.w.server.env.sleep(Duration::from_secs(181)).await;
+    assert!(poll_immediate(&mut waiting).await.is_none(), "the loss is being stored");
+    run.journal.hold(false);
+    waiting.await.expect("opened");
+    let (run, _) = run.restarted().await;
+    let again = run.client(1).reconnect("f", first.id, persistent(1, RWH)).await.expect("its own");
+    assert_eq!(again.state(), NONE);
+}

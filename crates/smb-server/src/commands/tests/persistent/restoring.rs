@@ -1,0 +1,218 @@
+//! What a restart of the server keeps.
+
+use super::*;
+
+/// Lease, locks and their numbers are there again; only the client that had the open gets it.
+#[tokio::test(start_paused = true)]
+async fn an_open_with_a_lease_and_a_lock() {
+    let run = Run::new();
+    let a = run.client(1);
+    let made = a.create("f", How::CREATE, persistent(1, RWH)).await.expect("made");
+    assert!(made.durable && made.state() == RWH);
+    assert_eq!(a.lock(made.id, 0, 0x11, false).await, NtStatus::SUCCESS);
+    let (run, restored) = run.restarted().await;
+    assert_eq!((restored, run.w.server.opens().len(), run.w.server.opens()[0].locks), (1, 1, 1));
+    let stranger = run.client(9).reconnect("f", made.id, persistent(1, RWH)).await;
+    assert_eq!(stranger.expect_err("another client's"), NtStatus::OBJECT_NAME_NOT_FOUND);
+    let a = run.client(1);
+    let wrong = a.reconnect("f", made.id, persistent(2, RWH)).await;
+    assert_eq!(wrong.expect_err("another CreateGuid"), NtStatus::OBJECT_NAME_NOT_FOUND);
+    let again = a.reconnect("f", made.id, persistent(1, RWH)).await.expect("its own");
+    assert_eq!((again.id.persistent, again.state(), again.epoch()), (made.id.persistent, RWH, made.epoch()));
+    assert!(again.then.is_none());
+    assert_eq!(a.lock(again.id, 0, 0x11, false).await, NtStatus::SUCCESS, "sent again");
+    assert_eq!(run.w.server.opens()[0].locks, 1);
+    assert_eq!(a.lock(again.id, 0, 0x12, true).await, NtStatus::SUCCESS);
+    assert_eq!(a.lock(again.id, 0, 0x13, true).await, NtStatus::RANGE_NOT_LOCKED);
+    a.w.close(again.id).await;
+    assert_eq!((run.journal.len(), run.restarted().await.1), (0, 0));
+}
+
+/// An open of an absent client keeps its file (MS-SMB2 3.3.5.9 <301>), until its time is over.
+#[tokio::test(start_paused = true)]
+async fn an_open_whose_client_does_not_come_back() {
+    let run = Run::new();
+    run.client(1).create("f", How::CREATE, persistent(1, R)).await.expect("made");
+    let (run, _) = run.restarted().await;
+    let b = run.client(2);
+    let refused = b.create("f", How::OPEN, PLAIN).await;
+    assert_eq!(refused.expect_err("it is not there yet"), NtStatus::FILE_NOT_AVAILABLE);
+    run.w.server.env.sleep(Duration::from_secs(61)).await;
+    b.create("f", How::OPEN, PLAIN).await.expect("nobody came");
+    assert_eq!(run.journal.len(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_that_was_renamed() {
+    let run = Run::new();
+    let a = run.client(1);
+    let made = a.create("f", How::CREATE, persistent(1, RH)).await.expect("made");
+    let other = a.create("f", How::OPEN, persistent(2, R)).await.expect("opened");
+    a.rename(made.id, "g").await;
+    a.w.create("f", How::CREATE).await;
+    for id in [made.id, other.id] {
+        assert_eq!(run.journal.record(id.persistent).expect("stored").path, "g");
+    }
+    let (run, restored) = run.restarted().await;
+    assert_eq!(restored, 2);
+    let a = run.client(1);
+    a.reconnect("g", made.id, persistent(1, RH)).await.expect("under its new name");
+    let old = a.reconnect("f", other.id, persistent(2, R)).await;
+    assert_eq!(old.expect_err("not its name"), NtStatus::INVALID_PARAMETER);
+}
+
+/// The disposition of a file holds for all its opens: it is deleted with the last one, and none is added.
+#[tokio::test(start_paused = true)]
+async fn a_file_that_is_to_be_deleted() {
+    let run = Run::new();
+    let a = run.client(1);
+    let made = a.create("f", How::CREATE, persistent(1, RH)).await.expect("made");
+    let other = a.create("f", How::OPEN, persistent(2, R)).await.expect("opened");
+    let on_close = a.create("g", DELETE_ON_CLOSE, persistent(3, RH)).await.expect("made");
+    a.delete(made.id).await;
+    let (run, _) = run.restarted().await;
+    let a = run.client(1);
+    let made = a.reconnect("f", made.id, persistent(1, RH)).await.expect("its own");
+    let other = a.reconnect("f", other.id, persistent(2, R)).await.expect("its own");
+    let on_close = a.reconnect("g", on_close.id, persistent(3, RH)).await.expect("its own");
+    a.w.create("g", How::OPEN).await;
+    a.w.close(made.id).await;
+    assert_eq!(a.w.try_create("f", How::OPEN).await, Err(NtStatus::DELETE_PENDING));
+    a.w.close(other.id).await;
+    assert!(!a.w.exists("f").await);
+    a.w.close(on_close.id).await;
+    assert_eq!(a.w.try_create("g", How::OPEN).await, Err(NtStatus::DELETE_PENDING));
+}
+
+/// A disposition that was taken back is not found again.
+#[tokio::test(start_paused = true)]
+async fn a_file_that_is_spared() {
+    let run = Run::new();
+    let a = run.client(1);
+    let made = a.create("f", How::CREATE, persistent(1, RH)).await.expect("made");
+    a.delete(made.id).await;
+    let mut spare = Vec::new();
+    FileDispositionInformation { delete_pending: false }.encode(&mut spare);
+    assert_eq!(a.w.set(made.id, FileInfoClass::DISPOSITION.0, &spare).await, NtStatus::SUCCESS);
+    let (run, _) = run.restarted().await;
+    let a = run.client(1);
+    let made = a.reconnect("f", made.id, persistent(1, RH)).await.expect("its own");
+    a.w.close(made.id).await;
+    assert!(a.w.exists("f").await);
+}
+
+/// A named stream has its own lease, and is deleted alone.
+#[tokio::test(start_paused = true)]
+async fn a_named_stream() {
+    let run = Run::new();
+    let a = run.client(1);
+    let gone = a.create("f:gone", How::CREATE, persistent(2, RWH)).await.expect("made");
+    a.delete(gone.id).await;
+    let kept = a.create("f:kept", How::CREATE, persistent(1, RWH)).await.expect("made");
+    let (run, restored) = run.restarted().await;
+    assert_eq!(restored, 2);
+    let a = run.client(1);
+    let kept = a.reconnect("f", kept.id, persistent(1, RWH)).await.expect("its own");
+    let gone = a.reconnect("f", gone.id, persistent(2, RWH)).await.expect("its own");
+    assert_eq!((kept.state(), gone.state()), (RWH, RWH));
+    a.w.close(kept.id).await;
+    a.w.close(gone.id).await;
+    assert!(a.w.exists("f:kept").await && !a.w.exists("f:gone").await);
+}
+
+/// POSIX extensions belong to the open: its file may be removed while it is open, also after a restart.
+#[tokio::test(start_paused = true)]
+async fn an_open_with_posix_extensions() {
+    let run = Run::new();
+    let a = run.client(1);
+    let ask = Ask { posix: true, ..persistent(1, RH) };
+    let made = a.create("a:b*", How::CREATE, ask).await.expect("made");
+    let (run, restored) = run.restarted().await;
+    assert_eq!(restored, 1, "the name is one for POSIX only");
+    let open = run.w.server.opens.find(made.id.persistent).expect("restored");
+    assert!(open.file().expect("a file").posix);
+    let a = run.client(1);
+    let made = a.reconnect("a:b*", made.id, ask).await.expect("its own");
+    let how = How { access: AccessMask::DELETE, ..How::OPEN };
+    let other = a.create("a:b*", how, Ask { posix: true, ..PLAIN }).await.expect("opened");
+    a.delete(other.id).await;
+    a.w.close(other.id).await;
+    a.create("a:b*", How::CREATE, Ask { posix: true, ..PLAIN }).await.expect("the name is free");
+    a.w.close(made.id).await;
+}
+
+/// Leases of two clients, as their records have them; what may have been missed is purged by the epoch (MS-SMB2
+/// 3.2.5.7.5).
+#[tokio::test(start_paused = true)]
+async fn leases_that_share() {
+    let run = Run::new();
+    let (a, b) = (run.client(1), run.client(2));
+    let first = a.create("f", How::CREATE, persistent(1, RH)).await.expect("made");
+    let second = b.create("f", How::OPEN, persistent(2, RH)).await.expect("opened");
+    let again =
+        a.create("f", How::OPEN, Ask { create: Some(3), ..persistent(1, RH) }).await.expect("its own");
+    let (run, restored) = run.restarted().await;
+    assert_eq!(restored, 3);
+    let (a, b) = (run.client(1), run.client(2));
+    for (client, before, name) in [(&a, &first, 1), (&b, &second, 2)] {
+        let now = client.reconnect("f", before.id, persistent(name, RH)).await.expect("its own");
+        assert_eq!((now.state(), now.epoch()), (RH, before.epoch() + 2));
+    }
+    let ask = Ask { create: Some(3), ..persistent(1, RH) };
+    let now = a.reconnect("f", again.id, ask).await.expect("its own");
+    assert_eq!(now.epoch(), first.epoch() + 2);
+}
+
+/// MS-SMB2 3.3.5.9: a CREATE that is sent again finds its open by the CreateGuid, over any connection; not while another
+/// session has it.
+#[tokio::test(start_paused = true)]
+async fn taking_over() {
+    let run = Run::new();
+    let (old, new) = (run.client(1), run.client(1));
+    let ask = Ask { replay: true, ..persistent(1, RWH) };
+    let made = old.create("f", How::CREATE, persistent(1, RWH)).await.expect("made");
+    let busy = new.create("f", How::CREATE, ask).await;
+    assert_eq!(busy.expect_err("the old connection is there"), NtStatus::DUPLICATE_OBJECTID);
+    let busy = new.reconnect("f", made.id, persistent(1, RWH)).await;
+    assert_eq!(busy.expect_err("the old connection is there"), NtStatus::OBJECT_NAME_NOT_FOUND);
+    old.lose_connection().await;
+    let stranger = run.client(1);
+    let user = run.w.another(1001);
+    let stranger = Client { w: World { facts: Arc::clone(&stranger.w.facts), ..user }, ..stranger };
+    let refused = stranger.create("f", How::CREATE, ask).await;
+    assert_eq!(refused.expect_err("another user"), NtStatus::ACCESS_DENIED);
+    let other = Ask { replay: true, ..persistent(1, RWH) };
+    let how = How { access: AccessMask::READ_DATA, ..How::CREATE };
+    assert_eq!(new.create("f", how, other).await.expect_err("not its CREATE"), NtStatus::CONTEXT_MISMATCH);
+    let taken = new.create("f", How::CREATE, ask).await.expect("taken over");
+    assert_eq!((taken.id.persistent, taken.state()), (made.id.persistent, RWH));
+    assert_eq!(new.lock(taken.id, 0, 0x11, false).await, NtStatus::SUCCESS);
+    let stale = old.lock(made.id, 20, 0x21, false).await;
+    assert_eq!(stale, NtStatus::FILE_CLOSED, "its FileId is another now");
+
+    let (run, _) = run.restarted().await;
+    let new = run.client(1);
+    let taken = new.create("f", How::CREATE, ask).await.expect("after a restart too");
+    assert_eq!((taken.id.persistent, taken.state()), (made.id.persistent, RWH));
+    assert_eq!(run.w.server.opens()[0].locks, 1);
+}
+
+/// An open that is closed while it is taken over is not given out.
+#[tokio::test(start_paused = true)]
+async fn closed_while_it_is_taken_over() {
+    let run = Run::new();
+    let (old, new) = (run.client(1), run.client(1));
+    let made = old.create("f", How::CREATE, persistent(1, RWH)).await.expect("made");
+    old.lose_connection().await;
+    run.journal.hold(true);
+    let mut taking = new.create("f", How::CREATE, Ask { replay: true, ..persistent(1, RWH) });
+    assert!(poll_immediate(&mut taking).await.is_none(), "its record is being stored");
+    let closing = run.w.server.close_open(made.id.persistent);
+    let (closed, taken, ()) = tokio::join!(closing, taking, async {
+        tokio::task::yield_now().await;
+        run.journal.hold(false);
+    });
+    assert!(closed);
+    assert_eq!(taken.expect_err("closed"), NtStatus::FILE_CLOSED);
+    assert_eq!(run.journal.len(), 0);
+}
