@@ -39,8 +39,8 @@ pub use ram::{LEND_MIN, RamFs, RamOptions};
 pub use short::{is_short, short_name};
 pub use stream::{StreamName, StreamPart};
 pub use types::{
-    Attributes, BasicChange, DirEntry, ExtendedAttribute, Kind, OpenMode, OpenRequest, Opened, Posix, Rights,
-    Space, Stat, StreamInfo, Timestamp, VolumeInfo, Want,
+    Attributes, BasicChange, DirEntry, ExtendedAttribute, Kind, OpenMode, OpenRequest, Opened, Posix,
+    ReparsePoint, Rights, Space, Stat, StreamInfo, Timestamp, VolumeInfo, Want,
 };
 pub use watch::{ReportChange, TreeChange, WatchGuard};
 
@@ -259,6 +259,23 @@ pub trait Node: Any + Send + Sync {
     /// # Errors
     /// `AttributeTooLarge`; `Unsupported` where none can be kept, …
     fn set_security(&self, c: &Ctx, descriptor: Vec<u8>) -> Io<VfsResult<()>>;
+
+    /// The reparse point of the file or directory; `None` if it is none.
+    ///
+    /// # Errors
+    /// `Damaged` when there is one that cannot be understood, …
+    fn reparse_point(&self, _: &Ctx) -> Io<VfsResult<Option<ReparsePoint>>> {
+        Io::Done(Ok(None))
+    }
+
+    /// Makes the file or directory a reparse point, in place of another one it may be, or with `None` an ordinary one
+    /// again. Whether a directory is empty is the caller's to check.
+    ///
+    /// # Errors
+    /// `AttributeTooLarge`; `Unsupported` where [`VolumeInfo::reparse_points`] is false, …
+    fn set_reparse_point(&self, _: &Ctx, _: Option<ReparsePoint>) -> Io<VfsResult<()>> {
+        Io::Done(Err(VfsError::Unsupported))
+    }
 
     /// All extended attributes.
     fn extended_attributes(&self, c: &Ctx) -> Io<VfsResult<Vec<ExtendedAttribute>>>;

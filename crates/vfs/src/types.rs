@@ -80,8 +80,10 @@ pub struct Stat {
     pub allocation: u64,
     /// Number of names.
     pub links: u32,
-    /// Stored attributes plus `DIRECTORY` and `SPARSE_FILE` where they hold; never `NORMAL`.
+    /// Stored attributes plus `DIRECTORY`, `SPARSE_FILE` and `REPARSE_POINT` where they hold; never `NORMAL`.
     pub attributes: Attributes,
+    /// The tag of its reparse point (MS-FSCC 2.1.2.1); 0 where `attributes` have no `REPARSE_POINT`.
+    pub reparse_tag: u32,
     /// Creation.
     pub created: Timestamp,
     /// Last access.
@@ -145,6 +147,23 @@ pub struct ExtendedAttribute {
     pub value: Vec<u8>,
 }
 
+/// A reparse point (MS-FSCC 2.1.2): what a file or an empty directory stands for. A backend keeps it and does not
+/// interpret it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReparsePoint {
+    /// What the data means; not 0.
+    pub tag: u32,
+    /// The owner of a tag that is not Microsoft's.
+    pub guid: Option<[u8; 16]>,
+    /// At most [`ReparsePoint::DATA_MAX`] bytes.
+    pub data: Vec<u8>,
+}
+
+impl ReparsePoint {
+    /// The most data, in bytes.
+    pub const DATA_MAX: usize = 16_384;
+}
+
 /// One data stream.
 #[derive(Clone, Debug)]
 pub struct StreamInfo {
@@ -183,6 +202,8 @@ pub struct VolumeInfo {
     pub short_names: bool,
     /// Files and directories can have named streams.
     pub named_streams: bool,
+    /// Files and empty directories can be reparse points.
+    pub reparse_points: bool,
 }
 
 /// Space, in bytes.

@@ -7,6 +7,7 @@
 mod contexts;
 pub(crate) mod keep;
 mod reconnect;
+mod reparse;
 mod rules;
 
 use std::pin::pin;
@@ -136,7 +137,10 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
                 races += 1;
             }
             Err(Refusal::Again) => return Err(NtStatus::SHARING_VIOLATION),
-            Err(Refusal::Status(s)) => return Err(s),
+            Err(Refusal::Status(s)) => {
+                plan.release();
+                return Ok(plan.refused(s).await);
+            }
             Err(Refusal::Contended { file, mut contention, status }) => {
                 plan.release();
                 r.server.send_breaks(&file, &contention.notices);
@@ -514,6 +518,7 @@ impl<'a> Plan<'a> {
             Err(VfsError::NotFound) if self.may_create() => return Ok(None),
             Err(e) => return Err(status::of_vfs(e)),
         };
+        self.pass_last(&opened)?;
         let attributes = file_attributes(&opened.stat);
         let is_directory = opened.stat.kind == Kind::Directory;
         rules::check_existing(attributes, &self.q, self.overwrites(), is_directory)?;
@@ -581,6 +586,7 @@ impl<'a> Plan<'a> {
             Err(e) => return Err(status::of_vfs(e)),
         };
         access::may_reach(self.r, &parent)?;
+        reparse::pass(&parent.stat)?;
         access::descriptor(self.r, &parent.node, &parent.stat).await
     }
 
@@ -642,6 +648,7 @@ impl<'a> Plan<'a> {
     /// and may be opened.
     async fn create_stream(&self, file: Opened, stream: &StreamName) -> Result<Option<Found>, NtStatus> {
         let attributes = file_attributes(&file.stat);
+        self.pass_last(&file)?;
         let is_directory = file.stat.kind == Kind::Directory;
         if !is_directory && attributes.contains(FileAttributes::READONLY) {
             return Err(NtStatus::ACCESS_DENIED);

@@ -8,6 +8,7 @@ mod extents;
 mod network;
 mod pipe;
 mod ranges;
+pub(crate) mod reparse;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -126,8 +127,9 @@ async fn of_file(
             SnapshotArray { array_size: 2, ..SnapshotArray::default() }.encode(&mut bytes);
             if bytes.len() > room { Err(NtStatus::INVALID_PARAMETER) } else { Ok(Output::of(bytes)) }
         }
-        // MS-FSA 2.1.5.10.14: no reparse points.
-        F::GET_REPARSE_POINT | F::DELETE_REPARSE_POINT => Err(NtStatus::NOT_A_REPARSE_POINT),
+        F::GET_REPARSE_POINT => reparse::get(r, f, room).await,
+        F::SET_REPARSE_POINT => reparse::set(r, open, f, q.input).await,
+        F::DELETE_REPARSE_POINT => reparse::delete(r, open, f, q.input).await,
         F::LMR_REQUEST_RESILIENCY => resiliency(r, open, q.input),
         _ => Err(NtStatus::INVALID_DEVICE_REQUEST),
     }

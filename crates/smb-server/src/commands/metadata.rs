@@ -1,6 +1,7 @@
 //! From the backend's metadata to what goes on the wire.
 
 use smb_wire::fscc::{FileBasicInformation, FileStandardInformation, PosixCreateResponse, PosixInformation};
+use smb_wire::ioctl::ReparseTag;
 use smb_wire::{FileAttributes, FileTime};
 use vfs::{Attributes, Kind, Stat, Timestamp};
 
@@ -59,15 +60,27 @@ pub(crate) fn standard(s: &Stat, delete_pending: bool) -> FileStandardInformatio
 
 /// What POSIX knows of a file with this descriptor.
 pub(crate) fn posix_created(user: &User, s: &Stat, descriptor: Option<&[u8]>) -> PosixCreateResponse {
-    /// The type of a file, in the bits above the permissions: a regular file is 0.
-    const DIRECTORY: u32 = 0x1000;
     let unix = unix::of(user, descriptor);
     PosixCreateResponse {
         hard_links: s.links,
-        reparse_tag: 0,
-        mode: unix.mode | if s.kind == Kind::Directory { DIRECTORY } else { 0 },
+        reparse_tag: s.reparse_tag,
+        mode: unix.mode | posix_type(s),
         owner: unix.owner,
         group: unix.group,
+    }
+}
+
+/// The type of a file, in the bits above the permissions. Of an NFS reparse point only the data tells, which the client
+/// reads.
+fn posix_type(s: &Stat) -> u32 {
+    match ReparseTag(s.reparse_tag) {
+        ReparseTag::SYMLINK | ReparseTag::LX_SYMLINK => 0x2000,
+        ReparseTag::LX_CHR => 0x3000,
+        ReparseTag::LX_BLK => 0x4000,
+        ReparseTag::LX_FIFO => 0x5000,
+        ReparseTag::AF_UNIX => 0x6000,
+        _ if s.kind == Kind::Directory => 0x1000,
+        _ => 0,
     }
 }
 
@@ -83,7 +96,7 @@ pub(crate) fn posix(user: &User, s: &Stat, descriptor: Option<&[u8]>) -> PosixIn
         allocation_size: s.allocation,
         file_attributes: b.file_attributes,
         inode: s.id.number(),
-        // Of a device file, of which there are none.
+        // Of a device file: only the data of its reparse point tells.
         device: 0,
         created: posix_created(user, s, descriptor),
     }

@@ -13,6 +13,7 @@ mod permissions;
 mod posix;
 mod racing;
 mod renaming;
+mod reparse;
 mod streams;
 mod times;
 mod watched;

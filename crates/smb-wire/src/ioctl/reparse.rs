@@ -1,8 +1,8 @@
-//! REPARSE_DATA_BUFFER (MS-FSCC 2.1.2).
+//! REPARSE_DATA_BUFFER and REPARSE_GUID_DATA_BUFFER (MS-FSCC 2.1.2).
 
 use crate::cursor::{Field, Reader, fit_u16, slice};
 use crate::macros::open_enum;
-use crate::{Utf16Le, WireError};
+use crate::{Guid, Utf16Le, WireError};
 
 open_enum! {
     /// Reparse tag.
@@ -26,11 +26,25 @@ open_enum! {
     }
 }
 
-/// REPARSE_DATA_BUFFER.
+impl ReparseTag {
+    /// Whether Microsoft owns the tag: the data of all others begins with their owner's GUID (MS-FSCC 2.1.2.1).
+    pub const fn is_microsoft(self) -> bool {
+        self.0 >> 31 == 1
+    }
+
+    /// Whether nothing may have the tag: 0, 1 and 2 (MS-FSCC 2.1.2.1).
+    pub const fn is_reserved(self) -> bool {
+        self.0 <= 2
+    }
+}
+
+/// REPARSE_DATA_BUFFER, or with a tag that is not Microsoft's REPARSE_GUID_DATA_BUFFER.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReparseBuffer<'a> {
     /// Tag.
     pub tag: ReparseTag,
+    /// The tag's owner, if that is not Microsoft; ignored with a tag of Microsoft's.
+    pub guid: Guid,
     /// Data, by tag.
     pub data: &'a [u8],
 }
@@ -45,7 +59,23 @@ impl<'a> ReparseBuffer<'a> {
         let tag = r.get()?;
         let len: u16 = r.get()?;
         r.skip(2)?;
-        Ok(Self { tag, data: r.take(len.into())? })
+        let guid = if ReparseTag::is_microsoft(tag) { Guid::default() } else { r.get()? };
+        Ok(Self { tag, guid, data: r.take(len.into())? })
+    }
+
+    /// Bytes on the wire.
+    pub const fn len(&self) -> usize {
+        ReparseBuffer::fixed_len(self.tag) + self.data.len()
+    }
+
+    /// Bytes in front of the data.
+    pub const fn fixed_len(tag: ReparseTag) -> usize {
+        if tag.is_microsoft() { 8 } else { 24 }
+    }
+
+    /// Whether there is nothing on the wire: never.
+    pub const fn is_empty(&self) -> bool {
+        false
     }
 
     /// Appends the structure to `out`.
@@ -57,6 +87,9 @@ impl<'a> ReparseBuffer<'a> {
         self.tag.put(out);
         len.put(out);
         0u16.put(out);
+        if !self.tag.is_microsoft() {
+            self.guid.put(out);
+        }
         out.extend_from_slice(self.data);
         Ok(())
     }

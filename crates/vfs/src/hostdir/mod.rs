@@ -57,6 +57,7 @@ mod open;
 mod place;
 mod posix;
 mod reflink;
+mod reparse;
 mod reserved;
 mod ring;
 mod stored;
@@ -178,6 +179,7 @@ impl HostDir {
             reflinks: !options.read_only && reflink::supported(&root),
             short_names: true,
             named_streams: device.attributes,
+            reparse_points: device.attributes,
         };
         device.find_store(root.as_fd());
         let tree = Tree {

@@ -48,7 +48,7 @@ pub(super) struct Shared {
     pub(super) groups: Groups,
     pub(super) stored: Mutex<Stored>,
     /// Held while stored metadata is read, changed and written, which may block; `stored` is not.
-    setting: Mutex<()>,
+    pub(super) setting: Mutex<()>,
     /// Closing it may mean work for the file system: a name was removed, or the file was cut off (which ext4 takes
     /// as a reason to write at close).
     pub(super) slow_close: AtomicBool,
@@ -426,6 +426,7 @@ pub(super) fn convert(stat: &Statx, kind: Kind, id: FileKey, known: &Known) -> S
     let dos = known.stored.dos(kind, stat);
     let mut attributes = dos.attributes & KEPT;
     attributes.set(Attributes::DIRECTORY, kind == Kind::Directory);
+    attributes.set(Attributes::REPARSE_POINT, known.stored.reparse_tag != 0);
     let data = kind == Kind::File;
     Stat {
         id,
@@ -434,6 +435,7 @@ pub(super) fn convert(stat: &Statx, kind: Kind, id: FileKey, known: &Known) -> S
         allocation: if data { allocation(stat, known.reserved) } else { 0 },
         links: if data { stat.stx_nlink } else { stat.stx_nlink.min(1) }, // `.` and `..` are no names
         attributes,
+        reparse_tag: known.stored.reparse_tag,
         created: dos.created.unwrap_or_else(|| born(stat)),
         accessed: time(stat.stx_atime),
         written: time(stat.stx_mtime),

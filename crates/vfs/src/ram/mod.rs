@@ -108,6 +108,7 @@ impl RamFs {
             reflinks: false,
             short_names: false,
             named_streams: true,
+            reparse_points: true,
         };
         let root = Inode::directory(FileKey { volume, file: 1 }, Arc::clone(&store), now);
         let tree = Tree {
