@@ -40,7 +40,7 @@ pub use short::{is_short, short_name};
 pub use stream::{StreamName, StreamPart};
 pub use types::{
     Attributes, BasicChange, DirEntry, ExtendedAttribute, Kind, OpenMode, OpenRequest, Opened, Posix,
-    ReparsePoint, Rights, Space, Stat, StreamInfo, Timestamp, VolumeInfo, Want,
+    ReparseKind, ReparsePoint, Rights, Space, Stat, StreamInfo, Timestamp, VolumeInfo, Want,
 };
 pub use watch::{ReportChange, TreeChange, WatchGuard};
 

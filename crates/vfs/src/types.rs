@@ -82,8 +82,8 @@ pub struct Stat {
     pub links: u32,
     /// Stored attributes plus `DIRECTORY`, `SPARSE_FILE` and `REPARSE_POINT` where they hold; never `NORMAL`.
     pub attributes: Attributes,
-    /// The tag of its reparse point (MS-FSCC 2.1.2.1); 0 where `attributes` have no `REPARSE_POINT`.
-    pub reparse_tag: u32,
+    /// What its reparse point is; all zeros where `attributes` have no `REPARSE_POINT`.
+    pub reparse: ReparseKind,
     /// Creation.
     pub created: Timestamp,
     /// Last access.
@@ -162,6 +162,24 @@ pub struct ReparsePoint {
 impl ReparsePoint {
     /// The most data, in bytes.
     pub const DATA_MAX: usize = 16_384;
+}
+
+/// What is known of a reparse point without reading it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReparseKind {
+    /// Its tag (MS-FSCC 2.1.2.1).
+    pub tag: u32,
+    /// The first eight bytes of its data, little-endian, zeros behind the end: a special file's type (MS-FSCC 2.1.2.6).
+    pub head: u64,
+}
+
+impl From<&ReparsePoint> for ReparseKind {
+    fn from(point: &ReparsePoint) -> ReparseKind {
+        let mut head = [0; 8];
+        let length = point.data.len().min(head.len());
+        head[..length].copy_from_slice(&point.data[..length]);
+        ReparseKind { tag: point.tag, head: u64::from_le_bytes(head) }
+    }
 }
 
 /// One data stream.

@@ -63,22 +63,35 @@ pub(crate) fn posix_created(user: &User, s: &Stat, descriptor: Option<&[u8]>) ->
     let unix = unix::of(user, descriptor);
     PosixCreateResponse {
         hard_links: s.links,
-        reparse_tag: s.reparse_tag,
+        reparse_tag: s.reparse.tag,
         mode: unix.mode | posix_type(s),
         owner: unix.owner,
         group: unix.group,
     }
 }
 
-/// The type of a file, in the bits above the permissions. Of an NFS reparse point only the data tells, which the client
-/// reads.
+/// The type of a file, in the bits above the permissions.
 fn posix_type(s: &Stat) -> u32 {
-    match ReparseTag(s.reparse_tag) {
-        ReparseTag::SYMLINK | ReparseTag::LX_SYMLINK => 0x2000,
-        ReparseTag::LX_CHR => 0x3000,
-        ReparseTag::LX_BLK => 0x4000,
-        ReparseTag::LX_FIFO => 0x5000,
-        ReparseTag::AF_UNIX => 0x6000,
+    const LINK: u32 = 0x2000;
+    const CHARACTER: u32 = 0x3000;
+    const BLOCK: u32 = 0x4000;
+    const FIFO: u32 = 0x5000;
+    const SOCKET: u32 = 0x6000;
+    match ReparseTag(s.reparse.tag) {
+        ReparseTag::SYMLINK | ReparseTag::LX_SYMLINK => LINK,
+        ReparseTag::LX_CHR => CHARACTER,
+        ReparseTag::LX_BLK => BLOCK,
+        ReparseTag::LX_FIFO => FIFO,
+        ReparseTag::AF_UNIX => SOCKET,
+        // MS-FSCC 2.1.2.6: the type in letters, the first one in the lowest byte.
+        ReparseTag::NFS => match &s.reparse.head.to_le_bytes() {
+            b"LNK\x01\0\0\0\0" => LINK,
+            b"CHR\0\0\0\0\0" => CHARACTER,
+            b"BLK\0\0\0\0\0" => BLOCK,
+            b"FIFO\0\0\0\0" => FIFO,
+            b"SOCK\0\0\0\0" => SOCKET,
+            _ => 0,
+        },
         _ if s.kind == Kind::Directory => 0x1000,
         _ => 0,
     }

@@ -216,8 +216,8 @@ fn push(
         allocation_size: s.allocation,
         file_attributes: file_attributes(s),
         // MS-FSA 2.1.5.6.3: the tag, where it has no field of its own.
-        ea_size: if s.reparse_tag == 0 || has_tag_field(class) { s.ea_size } else { s.reparse_tag },
-        reparse_tag: s.reparse_tag,
+        ea_size: if s.reparse.tag == 0 || has_tag_field(class) { s.ea_size } else { s.reparse.tag },
+        reparse_tag: s.reparse.tag,
         file_id: s.id.file,
         short_name: short.as_utf16(),
         name: name.as_utf16(),

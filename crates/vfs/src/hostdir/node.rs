@@ -426,7 +426,7 @@ pub(super) fn convert(stat: &Statx, kind: Kind, id: FileKey, known: &Known) -> S
     let dos = known.stored.dos(kind, stat);
     let mut attributes = dos.attributes & KEPT;
     attributes.set(Attributes::DIRECTORY, kind == Kind::Directory);
-    attributes.set(Attributes::REPARSE_POINT, known.stored.reparse_tag != 0);
+    attributes.set(Attributes::REPARSE_POINT, known.stored.reparse.tag != 0);
     let data = kind == Kind::File;
     Stat {
         id,
@@ -435,7 +435,7 @@ pub(super) fn convert(stat: &Statx, kind: Kind, id: FileKey, known: &Known) -> S
         allocation: if data { allocation(stat, known.reserved) } else { 0 },
         links: if data { stat.stx_nlink } else { stat.stx_nlink.min(1) }, // `.` and `..` are no names
         attributes,
-        reparse_tag: known.stored.reparse_tag,
+        reparse: known.stored.reparse,
         created: dos.created.unwrap_or_else(|| born(stat)),
         accessed: time(stat.stx_atime),
         written: time(stat.stx_mtime),

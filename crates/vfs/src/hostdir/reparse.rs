@@ -18,20 +18,20 @@ use rustix::io::Errno;
 
 use super::node::Open;
 use super::stored::{self, Target, VERSION};
-use crate::{ReparsePoint, VfsError, VfsResult};
+use crate::{ReparseKind, ReparsePoint, VfsError, VfsResult};
 
 pub(super) const POINT: &str = "user.causeway.reparse";
 
-/// The tag of a reparse point whose value cannot be understood: IO_REPARSE_TAG_RESERVED_TWO, which nothing has.
-const UNREADABLE: u32 = 2;
+/// A reparse point whose value cannot be understood: its tag is IO_REPARSE_TAG_RESERVED_TWO, which nothing has.
+const UNREADABLE: ReparseKind = ReparseKind { tag: 2, head: 0 };
 const HEAD: usize = 24;
 const WITH_GUID: u16 = 1;
 
-/// The tag of a file that has the attribute.
-pub(super) fn tag(target: Target<'_>) -> u32 {
+/// The reparse point of a file that has the attribute.
+pub(super) fn kind(target: Target<'_>) -> ReparseKind {
     match target.get_all(POINT) {
-        Ok(value) => decode(&value).map_or(UNREADABLE, |point| point.tag),
-        Err(Errno::NODATA) => 0, // removed meanwhile
+        Ok(value) => decode(&value).map_or(UNREADABLE, |point| (&point).into()),
+        Err(Errno::NODATA) => ReparseKind::default(), // removed meanwhile
         Err(_) => UNREADABLE,
     }
 }
@@ -81,7 +81,7 @@ impl Open {
                 Ok(()) | Err(Errno::NODATA) => {}
                 Err(e) => return Err(e.into()),
             }
-            shared.stored.lock().reparse_tag = 0;
+            shared.stored.lock().reparse = ReparseKind::default();
             return Ok(());
         };
         let value = encode(point);
@@ -90,7 +90,7 @@ impl Open {
             Err(VfsError::AttributeTooLarge) if self.make_room()? => put()?,
             done => done?,
         }
-        shared.stored.lock().reparse_tag = point.tag;
+        shared.stored.lock().reparse = point.into();
         Ok(())
     }
 }

@@ -47,7 +47,7 @@ use rustix::io::{self, Errno};
 use super::device::Device;
 use super::posix::{self, Narrowed};
 use super::reparse;
-use crate::{Attributes, ExtendedAttribute, Kind, Timestamp, VfsError, VfsResult};
+use crate::{Attributes, ExtendedAttribute, Kind, ReparseKind, Timestamp, VfsError, VfsResult};
 
 const DOS: &str = "user.causeway.dos";
 const SECURITY: &str = "user.causeway.sd";
@@ -73,8 +73,8 @@ pub(super) struct Stored {
     pub(super) dos: Option<Dos>,
     /// As FILE_FULL_EA_INFORMATION, in bytes.
     pub(super) ea_size: u32,
-    /// The tag of its reparse point; 0 if it has none.
-    pub(super) reparse_tag: u32,
+    /// Its reparse point; all zeros if it has none.
+    pub(super) reparse: ReparseKind,
     /// What its POSIX access control list makes of the mode, where it has one.
     pub(super) acl: Option<Narrowed>,
 }
@@ -194,7 +194,7 @@ impl Stored {
                 let mut record = [0; LONG + 1];
                 stored.dos = target.get(DOS, &mut record).ok().and_then(|n| Dos::decode(&record[..n]));
             } else if name == reparse::POINT.as_bytes() {
-                stored.reparse_tag = reparse::tag(target);
+                stored.reparse = reparse::kind(target);
             } else if name == posix::ACL.as_bytes() {
                 let mut list = vec![0; posix::ACL_MAX];
                 let read = target.get(posix::ACL, &mut list);

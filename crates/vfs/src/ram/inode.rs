@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 use super::blocks::Blocks;
 use super::store::Store;
 use crate::{
-    Attributes, BasicChange, ExtendedAttribute, FileKey, Kind, ReparsePoint, Stat, StreamName, Timestamp,
-    VfsError, VfsResult,
+    Attributes, BasicChange, ExtendedAttribute, FileKey, Kind, ReparseKind, ReparsePoint, Stat, StreamName,
+    Timestamp, VfsError, VfsResult,
 };
 
 /// What a file without data is charged, in bytes.
@@ -127,7 +127,7 @@ impl Inode {
             allocation: state.allocation(),
             links: state.links,
             attributes,
-            reparse_tag: state.reparse.as_ref().map_or(0, |r| r.tag),
+            reparse: state.reparse.as_ref().map(ReparseKind::from).unwrap_or_default(),
             created: state.created,
             accessed: state.accessed,
             written: state.written,

@@ -19,7 +19,7 @@ use crate::status;
 /// # Errors
 /// STOPPED_ON_SYMLINK, IO_REPARSE_TAG_NOT_HANDLED.
 pub(super) fn pass(stat: &Stat) -> Result<(), NtStatus> {
-    match ReparseTag(stat.reparse_tag) {
+    match ReparseTag(stat.reparse.tag) {
         _ if !stat.attributes.contains(Attributes::REPARSE_POINT) => Ok(()),
         ReparseTag::SYMLINK => Err(NtStatus::STOPPED_ON_SYMLINK),
         _ => Err(NtStatus::IO_REPARSE_TAG_NOT_HANDLED),
