@@ -194,7 +194,8 @@ pub trait Node: Any + Send + Sync {
     }
 
     /// The next entries of a directory, about `limit` of them, from the beginning if `restart`; none at the end. An
-    /// entry that existed all the time is seen once; `.` and `..` are not reported.
+    /// entry that existed all the time is seen once; `.` and `..` are not reported. A symbolic link of the backend's own is
+    /// reported as what it leads to, or not at all; if the directory's path is exact, as the link.
     fn list(&self, c: &Ctx, restart: bool, limit: usize) -> Io<VfsResult<Vec<DirEntry>>>;
 
     /// One entry of a directory by name (in the volume's sense of equal), without a walk.

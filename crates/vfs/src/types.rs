@@ -276,6 +276,9 @@ pub struct OpenRequest {
     pub security: Option<Vec<u8>>,
     /// Extended attributes of a new file.
     pub extended_attributes: Vec<ExtendedAttribute>,
+    /// A symbolic link of the backend's own at the end of the path is opened itself, as a file that is a reparse point.
+    /// Without it the backend follows the link.
+    pub link: bool,
 }
 
 /// An open done.

@@ -469,12 +469,14 @@ impl<'a> Plan<'a> {
             attributes: Attributes::empty(),
             security: None,
             extended_attributes: Vec::new(),
+            link: false,
         }
     }
 
     /// A request for what this CREATE names.
     fn own_request(&self, mode: OpenMode, kind: Option<Kind>, rights: Rights) -> OpenRequest {
-        OpenRequest { stream: self.stream.clone(), ..self.request(&self.path, mode, kind, rights) }
+        let link = self.shows_links();
+        OpenRequest { stream: self.stream.clone(), link, ..self.request(&self.path, mode, kind, rights) }
     }
 
     fn rights(&self) -> Rights {
@@ -594,7 +596,7 @@ impl<'a> Plan<'a> {
     async fn create(&self) -> Result<Option<Found>, NtStatus> {
         if let Some(stream) = &self.stream {
             let rights = Rights { read: false, write: false };
-            let file = self.request(&self.path, OpenMode::Open, None, rights);
+            let file = OpenRequest { stream: None, ..self.own_request(OpenMode::Open, None, rights) };
             match self.vfs.open(&self.r.ctx(), file).wait().await {
                 Ok(file) => return self.create_stream(file, stream).await,
                 Err(VfsError::NotFound) => {} // it is created with its file
@@ -684,8 +686,8 @@ impl<'a> Plan<'a> {
 
     async fn refused_creation(&self) -> NtStatus {
         let rights = Rights { read: false, write: false };
-        let exists =
-            self.vfs.open(&self.r.ctx(), self.request(&self.path, OpenMode::Open, None, rights)).wait().await;
+        let request = OpenRequest { stream: None, ..self.own_request(OpenMode::Open, None, rights) };
+        let exists = self.vfs.open(&self.r.ctx(), request).wait().await;
         if exists.is_ok() { NtStatus::OBJECT_NAME_COLLISION } else { NtStatus::ACCESS_DENIED }
     }
 

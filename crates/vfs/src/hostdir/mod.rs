@@ -49,6 +49,7 @@ mod fresh;
 mod groups;
 mod job;
 mod inside;
+mod link;
 mod listing;
 mod names;
 mod namespace;

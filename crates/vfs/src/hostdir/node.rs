@@ -30,6 +30,8 @@ pub(super) struct Open {
     pub(super) kind: Kind,
     pub(super) shared: Arc<Shared>,
     pub(super) listing: Mutex<Listing>,
+    /// A listing of the directory shows links, not what they lead to.
+    pub(super) shows_links: AtomicBool,
     /// It was opened for writing too.
     pub(super) writes: bool,
     /// The second descriptor, once there was unbuffered I/O; none where there can be none.
@@ -355,6 +357,7 @@ impl Tree {
             kind,
             shared,
             listing: Mutex::default(),
+            shows_links: AtomicBool::new(false),
             writes,
             direct: OnceLock::new(),
             unsettled,

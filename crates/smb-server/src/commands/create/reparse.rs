@@ -7,7 +7,7 @@
 use smb_wire::NtStatus;
 use smb_wire::ioctl::{ReparseTag, SymlinkReparse};
 use smb_wire::msg::{CreateOptions, ErrorId, ErrorResponse, RawErrorContext, SymlinkError};
-use vfs::{Attributes, OpenMode, Opened, Rights, Stat, VfsPath};
+use vfs::{Attributes, OpenMode, OpenRequest, Opened, Rights, Stat, VfsPath};
 
 use super::Plan;
 use crate::access;
@@ -33,6 +33,12 @@ impl Plan<'_> {
             return Ok(());
         }
         pass(&opened.stat).or_else(|stopped| access::may_reach(self.r, opened).and(Err(stopped)))
+    }
+
+    /// Whether the CREATE is about a link of the backend's own, not about what it leads to: those are for clients that do
+    /// not ask for links, which could not follow one.
+    pub(super) fn shows_links(&self) -> bool {
+        self.opens_points() || self.wanted.posix.is_some()
     }
 
     fn opens_points(&self) -> bool {
@@ -69,7 +75,9 @@ impl Plan<'_> {
     async fn open_beginning(&self, depth: usize) -> Option<Opened> {
         let above = |path: &VfsPath| path.parent().filter(|p| p.components().len() >= depth);
         let path = std::iter::successors(Some(self.path.clone()), above).last()?;
-        let q = self.request(&path, OpenMode::Open, None, Rights { read: false, write: false });
+        let link = depth == self.path.components().len() && self.shows_links();
+        let rights = Rights { read: false, write: false };
+        let q = OpenRequest { link, ..self.request(&path, OpenMode::Open, None, rights) };
         let found = self.vfs.open(&self.r.ctx(), q).wait().await.ok()?;
         access::may_reach(self.r, &found).is_ok().then_some(found)
     }

@@ -317,6 +317,7 @@ async fn find(r: &Request, path: &VfsPath) -> Result<Opened, VfsError> {
         attributes: Attributes::empty(),
         security: None,
         extended_attributes: Vec::new(),
+        link: false,
     };
     vfs.open(&r.ctx(), request).wait().await
 }
