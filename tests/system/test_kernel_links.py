@@ -1,6 +1,8 @@
 """Symbolic links, pipes and devices of the Linux kernel's client, in each of the forms in which it keeps them: reparse
 points (MS-FSCC 2.1.2)."""
 
+import shutil
+
 import pytest
 
 from harness import guest
@@ -62,4 +64,39 @@ OPTIONS = {
 def test_links_and_devices(place, kernel):  # noqa: F811
     forms = "".join(f"form {options}\n" for options in OPTIONS[kernel])
     out = place(FORMS + forms + "echo DONE\n", kernel=kernel, timeout=240)
+    assert "DONE" in out, out
+
+
+# A link that the host made: with POSIX extensions it is a link, whose target is the client's matter; without, the server
+# follows it inside the share, and shows no other.
+HOST = """
+echo out > /tmp/absolute
+mnt /mnt/x cache=none,actimeo=0,closetimeo=0,posix; cd /mnt/x/host
+is() { [ "$1" = "$2" ] || fail "$3: '$1', not '$2'"; }
+is "$(ls -l | grep -c '^lrwxrwxrwx')" 6 "links in a listing: $(ls -l)"
+is "$(readlink link)" file link; is "$(cat link)" data "through a link"
+is "$(readlink dangling)" no/where dangling; ! cat dangling 2> /dev/null || fail "read through a dangling link"
+is "$(readlink on-the-way)" dir on-the-way; is "$(cat on-the-way/inside)" in "a link on the way"
+is "$(readlink far)" ../../../etc/passwd far
+is "$(readlink absolute)" /tmp/absolute absolute
+mv link dir/moved; is "$(readlink dir/moved)" file moved; rm dir/moved dangling far absolute on-the-way
+is "$(cat file dir/inside)" "$(printf 'data\\nin')" "what the links led to"
+cd /; umount /mnt/x; mnt /mnt/x cache=none,actimeo=0; cd /mnt/x/host
+is "$(cat followed/inside)" in "followed by the server"; is "$(ls)" "$(printf 'dir\\nfile\\nfollowed')" "without POSIX"
+cd /; umount /mnt/x; clean; echo DONE
+"""
+
+
+@pytest.mark.parametrize("kernel", [UML, QEMU], ids=["um", "qemu"])
+def test_links_of_the_host(place, kernel):  # noqa: F811
+    folder = place.server.path() / "host"
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / "dir").mkdir(parents=True)
+    for name, text in (("file", "data\n"), ("dir/inside", "in\n")):
+        (folder / name).write_text(text)
+    links = {"link": "file", "dangling": "no/where", "on-the-way": "dir", "followed": "dir", "absolute": "/tmp/absolute"}
+    links["far"] = "../../../etc/passwd"
+    for name, target in links.items():
+        (folder / name).symlink_to(target)
+    out = place(HOST, kernel=kernel, timeout=120)
     assert "DONE" in out, out
