@@ -66,7 +66,8 @@ pub trait Vfs: Send + Sync + 'static {
     /// path is exact ([`VfsPath::is_exact`]); the path that comes back is the one stored. Never truncates: the server does that after its share-mode check.
     ///
     /// # Errors
-    /// `NotFound` (last component, or the stream), `AccessDenied` for an exact name that a backend cannot keep beside one
+    /// `NotFound` (last component, or the stream), `ReparsePoint` (the same, where the folder is a reparse point; only of
+    /// [`OpenMode::Open`]), `AccessDenied` for an exact name that a backend cannot keep beside one
     /// that differs in case only, `Unsupported` for a stream where there are none, `PathNotFound` (an
     /// earlier one), `Exists`, `IsDirectory`, `NotDirectory`, …
     fn open(&self, c: &Ctx, request: OpenRequest) -> Io<VfsResult<Opened>>;

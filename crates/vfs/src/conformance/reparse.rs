@@ -25,6 +25,10 @@ pub(super) async fn kept(s: &Subject) {
         assert!(stat.attributes.contains(Attributes::REPARSE_POINT), "{name}");
         assert_eq!(stat.reparse, kind, "{name}");
         drop(node);
+        // What stands behind it is not looked for here.
+        let behind = s.refusal(&format!("{name}\\x")).await;
+        let expected = if name == "d" { VfsError::ReparsePoint } else { VfsError::PathNotFound };
+        assert_eq!(behind, Some(expected), "{name}");
         // Another open, and a listing.
         let again = s.existing(name).await;
         assert_eq!(again.stat.reparse, kind, "{name}");

@@ -64,6 +64,7 @@ impl Tree {
                 let found = if r.path.is_exact() { None } else { self.find(&place, name)? };
                 match found {
                     Some(found) => self.open_found(place, &found, r, patient),
+                    None if r.mode == OpenMode::Open && self.is_point(&place)? => Err(VfsError::ReparsePoint),
                     None if r.mode == OpenMode::Open => Err(VfsError::NotFound),
                     None => self.create(place, name, r),
                 }

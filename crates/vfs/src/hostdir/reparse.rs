@@ -14,10 +14,14 @@
 //! the file a reparse point all the same, with the tag [`UNREADABLE`] that no client handles: taken for an ordinary file,
 //! it would be overwritten.
 
+use std::os::fd::AsRawFd;
+
 use rustix::io::Errno;
 
 use super::node::Open;
+use super::place::Place;
 use super::stored::{self, Target, VERSION};
+use super::{Tree, device};
 use crate::{ReparseKind, ReparsePoint, VfsError, VfsResult};
 
 pub(super) const POINT: &str = "user.causeway.reparse";
@@ -56,6 +60,15 @@ fn decode(b: &[u8]) -> Option<ReparsePoint> {
     }
     let guid = (word(2) & WITH_GUID != 0).then(|| head[8..].try_into().ok()).flatten();
     Some(ReparsePoint { tag, guid, data: data.to_vec() })
+}
+
+impl Tree {
+    /// Whether a directory is a reparse point.
+    pub(super) fn is_point(&self, place: &Place) -> VfsResult<bool> {
+        let device = self.device(&place.fd, device::number(&place.stat))?;
+        let path = format!("/proc/self/fd/{}", place.fd.as_raw_fd());
+        Ok(device.attributes && Target::Followed(&path).size(POINT.as_bytes()).is_ok())
+    }
 }
 
 impl Open {

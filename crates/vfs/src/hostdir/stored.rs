@@ -390,7 +390,7 @@ impl Target<'_> {
         Ok(value)
     }
 
-    fn size(self, name: &[u8]) -> io::Result<usize> {
+    pub(super) fn size(self, name: &[u8]) -> io::Result<usize> {
         match self {
             Target::Fd(fd) => rustix::fs::fgetxattr_query(fd, name),
             Target::Path(path) => rustix::fs::lgetxattr_query(path, name),

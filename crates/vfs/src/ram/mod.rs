@@ -236,7 +236,10 @@ impl Tree {
                 allow(&child.inode, r)?;
                 Ok((child.inode, false, VfsPath::from_parts(path)))
             }
-            None if r.mode == OpenMode::Open => Err(VfsError::NotFound),
+            None if r.mode == OpenMode::Open => Err(match directory.reparse_point() {
+                Some(_) => VfsError::ReparsePoint,
+                None => VfsError::NotFound,
+            }),
             None => {
                 let inode = self.create(r)?;
                 self.store.charge(name_cost(name))?;

@@ -2,7 +2,7 @@
 //! symbolic link leads, and asks again; of all others it learns that the server does not handle them.
 //!
 //! The last component's is seen when it is opened, for the tag is among its metadata. A folder on the way that is a
-//! reparse point is empty, so the way through it fails: that is when the folders are looked at.
+//! reparse point is empty, so the way through it fails: that is when it is looked for.
 
 use smb_wire::NtStatus;
 use smb_wire::ioctl::{ReparseTag, SymlinkReparse};
@@ -50,10 +50,9 @@ impl Plan<'_> {
         let last = self.path.components().len();
         // Numbers of components that lead to what may be the reason.
         let depths = match failed {
-            NtStatus::STOPPED_ON_SYMLINK => 1..last + 1,
+            NtStatus::STOPPED_ON_SYMLINK | NtStatus::IO_REPARSE_TAG_NOT_HANDLED => 1..last + 1,
             NtStatus::OBJECT_PATH_NOT_FOUND => 1..last,
             NtStatus::OBJECT_NAME_NOT_FOUND if self.stream.is_some() => 1..last + 1,
-            NtStatus::OBJECT_NAME_NOT_FOUND => last.saturating_sub(1).max(1)..last,
             NtStatus::OBJECT_NAME_COLLISION => last..last + 1,
             _ => return Reply::error(failed),
         };

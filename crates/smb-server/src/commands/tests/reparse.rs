@@ -278,3 +278,15 @@ async fn what_is_shown() {
     assert_eq!(w.set(open.file_id, FileInfoClass::BASIC.0, &basic).await, NtStatus::SUCCESS);
     assert_eq!(get(&w, open.file_id).await, (NtStatus::SUCCESS, buffer));
 }
+
+// MS-FSA 2.1.5.15.11
+#[tokio::test]
+async fn nothing_is_moved_into_a_reparse_point() {
+    let w = World::new();
+    made(&w, "folder", How::MKDIR, &link("elsewhere")).await;
+    let file = w.create("f", How::CREATE).await;
+    let name: Vec<u8> = "folder\\f".encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let buffer = [&[0; 16][..], &(name.len() as u32).to_le_bytes(), &name].concat();
+    let status = w.set(file, FileInfoClass::RENAME.0, &buffer).await;
+    assert_eq!(status, NtStatus::DIRECTORY_IS_A_REPARSE_POINT);
+}
