@@ -148,3 +148,46 @@ impl<'a> SymlinkReparse<'a> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Utf16Buf;
+
+    // MS-FSCC 2.1.2.2, 2.1.2.3
+    #[test]
+    fn golden() {
+        let mut out = Vec::new();
+        let fifo = ReparseBuffer { tag: ReparseTag::NFS, data: b"FIFO\0\0\0\0", ..Default::default() };
+        fifo.encode(&mut out).unwrap();
+        assert_eq!(out, b"\x14\0\0\x80\x08\0\0\0FIFO\0\0\0\0");
+        assert_eq!((ReparseBuffer::decode(&out), fifo.len()), (Ok(fifo), 16));
+        let owned = ReparseBuffer { tag: ReparseTag(0x1234), guid: Guid([9; 16]), data: b"x" };
+        out.clear();
+        owned.encode(&mut out).unwrap();
+        assert_eq!(out, b"\x34\x12\0\0\x01\0\0\0\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\tx");
+        assert_eq!((ReparseBuffer::decode(&out), owned.len()), (Ok(owned), 25));
+        for short in 0..25 {
+            assert!(ReparseBuffer::decode(&out[..short]).is_err(), "{short} bytes");
+        }
+    }
+
+    // MS-FSCC 2.1.2.4: the names may come in either order.
+    #[test]
+    fn names_of_a_link() {
+        let (target, shown) = (Utf16Buf::from("a\\b"), Utf16Buf::from("c"));
+        let link = SymlinkReparse {
+            substitute_name: target.as_utf16(),
+            print_name: shown.as_utf16(),
+            relative: true,
+        };
+        let mut out = Vec::new();
+        link.encode(&mut out).unwrap();
+        assert_eq!(out, b"\0\0\x06\0\x06\0\x02\0\x01\0\0\0a\0\\\0b\0c\0");
+        assert_eq!(SymlinkReparse::decode(&out), Ok(link));
+        let swapped = b"\x02\0\x06\0\0\0\x02\0\x01\0\0\0c\0a\0\\\0b\0";
+        assert_eq!(SymlinkReparse::decode(swapped), Ok(link));
+        let outside = b"\x02\0\x08\0\0\0\x02\0\x01\0\0\0c\0a\0\\\0b\0";
+        assert!(SymlinkReparse::decode(outside).is_err());
+    }
+}
