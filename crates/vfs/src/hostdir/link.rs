@@ -1,5 +1,8 @@
 //! A symbolic link of the host, opened itself: a file without data that is a reparse point (MS-FSCC 2.1.2.4). Its target is
-//! text for the client; nothing here follows it.
+//! text for the client; no call here reads or writes it.
+//!
+//! Where it leads to a directory of the share it is an empty directory instead, as such a link is on Windows; with an exact
+//! path, whose clients know no such difference, it is a file.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -25,12 +28,15 @@ pub(super) fn is_link(stat: &Statx) -> bool {
 }
 
 /// Metadata of a link.
-pub(super) fn convert(stat: &Statx, id: FileKey) -> Stat {
+pub(super) fn convert(stat: &Statx, kind: Kind, id: FileKey) -> Stat {
     let known = node::Known::default();
-    let mut link = node::convert(stat, Kind::File, id, &known);
+    let mut link = node::convert(stat, kind, id, &known);
     // Its length is its target's on the host; on Windows a link has no data.
     (link.size, link.allocation) = (0, 0);
-    link.attributes = Attributes::ARCHIVE | Attributes::REPARSE_POINT;
+    link.attributes = match kind {
+        Kind::File => Attributes::ARCHIVE | Attributes::REPARSE_POINT,
+        Kind::Directory => Attributes::DIRECTORY | Attributes::REPARSE_POINT,
+    };
     link.reparse = ReparseKind { tag: SYMLINK, head: 0 };
     link.posix = Some(posix::of(stat, &stored::Stored::default()));
     link
@@ -41,6 +47,7 @@ struct LinkNode {
     tree: Arc<Tree>,
     device: Arc<Device>,
     id: FileKey,
+    kind: Kind,
     /// Opened with `O_PATH`.
     fd: Arc<OwnedFd>,
     /// Its client takes the target as the host has it.
@@ -59,8 +66,15 @@ impl Tree {
         if r.mode == OpenMode::Create {
             return Err(VfsError::Exists);
         }
-        if r.kind == Some(Kind::Directory) {
-            return Err(VfsError::NotDirectory);
+        let exact = r.path.is_exact();
+        let kind = match self.peek(disk) {
+            Ok(target) if !exact && node::kind(&target) == Some(Kind::Directory) => Kind::Directory,
+            _ => Kind::File,
+        };
+        match (r.kind, kind) {
+            (Some(Kind::File), Kind::Directory) => return Err(VfsError::IsDirectory),
+            (Some(Kind::Directory), Kind::File) => return Err(VfsError::NotDirectory),
+            _ => {}
         }
         let fd = self.at(disk, OFlags::PATH | OFlags::NOFOLLOW, Mode::empty()).map_err(place::last)?;
         let stat = node::statx(&fd)?;
@@ -70,9 +84,8 @@ impl Tree {
         let Some(closed) = self.closed(&fd, disk)? else { return Ok(None) };
         let device = self.device(&fd, device::number(&stat))?;
         let id = device.key(&stat);
-        let node =
-            LinkNode { tree: Arc::clone(self), device, id, fd: Arc::new(fd), exact: r.path.is_exact() };
-        let stat = convert(&stat, id);
+        let node = LinkNode { tree: Arc::clone(self), device, id, kind, fd: Arc::new(fd), exact };
+        let stat = convert(&stat, kind, id);
         Ok(Some(Opened { node: Arc::new(node), created: false, path, stream: None, stat, closed }))
     }
 }
@@ -103,6 +116,10 @@ fn point(target: &str, exact: bool) -> ReparsePoint {
 }
 
 impl LinkNode {
+    fn must_be_directory(&self) -> VfsResult<()> {
+        if self.kind == Kind::Directory { Ok(()) } else { Err(VfsError::NotDirectory) }
+    }
+
     /// Does `work` where it may block, at once on a memory file system.
     fn run<T: Send + 'static>(&self, work: impl FnOnce(&OwnedFd) -> T + Send + 'static) -> Io<T> {
         if self.device.memory {
@@ -129,12 +146,12 @@ impl Node for LinkNode {
     }
 
     fn kind(&self) -> Kind {
-        Kind::File
+        self.kind
     }
 
     fn stat(&self, _: &Ctx) -> Io<VfsResult<Stat>> {
-        let id = self.id;
-        self.run(move |fd| Ok(convert(&node::statx(fd)?, id)))
+        let (kind, id) = (self.kind, self.id);
+        self.run(move |fd| Ok(convert(&node::statx(fd)?, kind, id)))
     }
 
     fn reparse_point(&self, _: &Ctx) -> Io<VfsResult<Option<ReparsePoint>>> {
@@ -148,10 +165,6 @@ impl Node for LinkNode {
 
     fn read(&self, _: &Ctx, _: u64, _: Want<'_>) -> Io<VfsResult<Data>> {
         Io::Done(Ok(Data::Bufs(Sg::new())))
-    }
-
-    fn streams(&self, _: &Ctx) -> Io<VfsResult<Vec<crate::StreamInfo>>> {
-        Io::Done(Ok(vec![crate::StreamInfo { name: None, size: 0, allocation: 0 }]))
     }
 
     fn security(&self, _: &Ctx) -> Io<VfsResult<Option<Vec<u8>>>> {
@@ -212,15 +225,15 @@ impl Node for LinkNode {
     }
 
     fn list(&self, _: &Ctx, _: bool, _: usize) -> Io<VfsResult<Vec<DirEntry>>> {
-        Io::Done(Err(VfsError::NotDirectory))
+        Io::Done(self.must_be_directory().map(|()| Vec::new()))
     }
 
     fn lookup(&self, _: &Ctx, _: &str) -> Io<VfsResult<DirEntry>> {
-        Io::Done(Err(VfsError::NotDirectory))
+        Io::Done(self.must_be_directory().and(Err(VfsError::NotFound)))
     }
 
     fn is_empty(&self, _: &Ctx) -> Io<VfsResult<bool>> {
-        Io::Done(Err(VfsError::NotDirectory))
+        Io::Done(self.must_be_directory().map(|()| true))
     }
 }
 

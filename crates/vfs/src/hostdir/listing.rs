@@ -16,7 +16,7 @@ use super::place::{self, Place};
 use super::stored::{self, Stored, Target};
 use super::streams::is_store;
 use super::{device, link, visible};
-use crate::{DirEntry, EntrySecurity, Stat, VfsError, VfsResult};
+use crate::{DirEntry, EntrySecurity, Kind, Stat, VfsError, VfsResult};
 
 /// The position of one open directory.
 #[derive(Default)]
@@ -164,7 +164,7 @@ fn entry(open: &Open, name: &str, inside: Option<&Inside>) -> VfsResult<Option<D
 /// Metadata of a symbolic link in this directory itself.
 fn own(open: &Open, stat: &Statx) -> VfsResult<Stat> {
     let device = open.shared.tree.device(&*open.fd, device::number(stat))?;
-    Ok(link::convert(stat, device.key(stat)))
+    Ok(link::convert(stat, Kind::File, device.key(stat)))
 }
 
 /// Metadata of what a symbolic link in this directory means, if that lies in the tree.

@@ -130,6 +130,14 @@ async fn a_link_itself() {
         itself(&*vfs, path("link")).await.expect("there").node.id(),
         existing(&*vfs, "link").await.node.id()
     );
+    // One to a directory is one, and empty.
+    symlink("d", dir.path().join("folder")).expect("a link");
+    let folder = itself(&*vfs, path("folder")).await.expect("there");
+    assert_eq!((folder.stat.kind, folder.node.kind()), (Kind::Directory, Kind::Directory));
+    assert_eq!(folder.node.is_empty(&c).wait().await, Ok(true));
+    let exact = itself(&*vfs, VfsPath::parse_posix("folder").expect("legal")).await.expect("there");
+    assert_eq!((exact.stat.kind, exact.node.id()), (Kind::File, folder.node.id()));
+    vfs.remove(&c, &path("folder"), folder.node.id()).wait().await.expect("removed");
     // Moved and removed by its own identity.
     for name in ["link", "dangling", "out", "absolute"] {
         let id = itself(&*vfs, path(name)).await.expect("there").node.id();
