@@ -159,7 +159,16 @@ impl Remote {
         Ok(Entry::new(path.name().unwrap_or_default(), &metadata))
     }
 
-    /// The same, where it may be missing.
+    /// As [`Remote::stat`], of a link itself.
+    ///
+    /// # Errors
+    /// See [`Failure`].
+    pub async fn stat_link(&self, path: &VfsPath) -> Result<Entry, Failure> {
+        let metadata = self.tree.stat_link(&path.to_string()).await.map_err(self.failed(path))?;
+        Ok(Entry::new(path.name().unwrap_or_default(), &metadata))
+    }
+
+    /// As [`Remote::stat`], where it may be missing.
     ///
     /// # Errors
     /// See [`Failure`].

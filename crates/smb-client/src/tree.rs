@@ -177,6 +177,16 @@ impl Tree {
         Ok(*self.open(path, OpenOptions::attributes()).await?.opened())
     }
 
+    /// As [`Tree::stat`], of a link itself.
+    ///
+    /// # Errors
+    /// [`RequestError`].
+    pub async fn stat_link(&self, path: &str) -> Result<Metadata, RequestError> {
+        let mut options = OpenOptions::attributes();
+        options.options |= CreateOptions::OPEN_REPARSE_POINT;
+        Ok(*self.open(path, options).await?.opened())
+    }
+
     /// Lists a directory: the names that match `pattern` (`*` for all), in batches.
     ///
     /// # Errors

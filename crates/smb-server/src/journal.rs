@@ -341,6 +341,7 @@ async fn open_again(share: &Share, record: &OpenRecord) -> Result<Opened, &'stat
         attributes: vfs::Attributes::empty(),
         security: None,
         extended_attributes: Vec::new(),
+        link: false,
     };
     let opened =
         vfs.open(&env::Ctx::default(), request).wait().await.map_err(|_| "its file cannot be opened")?;

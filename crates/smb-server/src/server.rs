@@ -322,6 +322,7 @@ impl Server {
             attributes: vfs::Attributes::empty(),
             security: None,
             extended_attributes: Vec::new(),
+            link: false,
         };
         let ctx = env::Ctx::default();
         let root = vfs.open(&ctx, root).wait().await.map_err(ShareError::Path)?.node;

@@ -13,6 +13,7 @@ pub(crate) fn of_vfs(e: VfsError) -> NtStatus {
     match e {
         VfsError::NotFound | VfsError::Stale => NtStatus::OBJECT_NAME_NOT_FOUND,
         VfsError::PathNotFound => NtStatus::OBJECT_PATH_NOT_FOUND,
+        VfsError::ReparsePoint => NtStatus::IO_REPARSE_TAG_NOT_HANDLED,
         VfsError::Exists => NtStatus::OBJECT_NAME_COLLISION,
         VfsError::IsDirectory => NtStatus::FILE_IS_A_DIRECTORY,
         VfsError::NotDirectory => NtStatus::NOT_A_DIRECTORY,

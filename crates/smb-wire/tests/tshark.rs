@@ -700,6 +700,17 @@ fn information() {
     ValidateNegotiateResponse { dialect: Dialect::SMB_3_0, ..Default::default() }.encode(&mut buffer);
     c.ioctl(FsctlCode::VALIDATE_NEGOTIATE_INFO, FileId::NONE, &asked, &buffer);
 
+    let link = SymlinkReparse { substitute_name: second, print_name: first, relative: true };
+    let mut data = Vec::new();
+    link.encode(&mut data).unwrap();
+    for tag in [ReparseTag::SYMLINK, ReparseTag::NFS, ReparseTag(0x1234)] {
+        buffer.clear();
+        let guid = Guid([7; 16]);
+        ReparseBuffer { tag, guid, data: &data }.encode(&mut buffer).unwrap();
+        c.ioctl(FsctlCode::SET_REPARSE_POINT, FILE, &buffer, &[]);
+        c.ioctl(FsctlCode::GET_REPARSE_POINT, FILE, &[], &buffer);
+    }
+
     let Some(lines) = c.dissected("information.pcap") else { return };
     let wanted = [
         (8, "SMB2_FIND_ID_BOTH_DIRECTORY_INFO"),
@@ -709,6 +720,8 @@ fn information() {
         (38, "NewName:file one.txt"),
         (44, "FSCTL_QUERY_NETWORK_INTERFACE_INFO"),
         (46, "FSCTL_VALIDATE_NEGOTIATE_INFO"),
+        (48, "FSCTL_SET_REPARSE_POINT"),
+        (51, "FSCTL_GET_REPARSE_POINT"),
     ];
     has(&lines, &wanted);
 }

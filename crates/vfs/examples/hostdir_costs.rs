@@ -36,6 +36,7 @@ fn request(path: &str, mode: OpenMode, kind: Kind) -> OpenRequest {
         attributes: Attributes::ARCHIVE,
         security: None,
         extended_attributes: Vec::new(),
+        link: false,
     }
 }
 

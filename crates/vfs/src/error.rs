@@ -11,6 +11,9 @@ pub enum VfsError {
     /// An earlier component of the path does not exist.
     #[error("no such folder on the way")]
     PathNotFound,
+    /// The folder that does not have the last component is a reparse point: what it stands for may have it.
+    #[error("a folder on the way is a reparse point")]
+    ReparsePoint,
     /// The name exists already.
     #[error("the name exists")]
     Exists,

@@ -41,8 +41,8 @@ pub use short::{is_short, short_name};
 pub use snapshot::SnapshotTime;
 pub use stream::{StreamName, StreamPart};
 pub use types::{
-    Attributes, BasicChange, DirEntry, ExtendedAttribute, Kind, OpenMode, OpenRequest, Opened, Posix, Rights,
-    Space, Stat, StreamInfo, Timestamp, VolumeInfo, Want,
+    Attributes, BasicChange, DirEntry, ExtendedAttribute, Kind, OpenMode, OpenRequest, Opened, Posix,
+    ReparseKind, ReparsePoint, Rights, Space, Stat, StreamInfo, Timestamp, VolumeInfo, Want,
 };
 pub use watch::{ReportChange, TreeChange, WatchGuard};
 
@@ -68,7 +68,8 @@ pub trait Vfs: Send + Sync + 'static {
     /// path is exact ([`VfsPath::is_exact`]); the path that comes back is the one stored. Never truncates: the server does that after its share-mode check.
     ///
     /// # Errors
-    /// `NotFound` (last component, or the stream), `AccessDenied` for an exact name that a backend cannot keep beside one
+    /// `NotFound` (last component, or the stream), `ReparsePoint` (the same, where the folder is a reparse point; only of
+    /// [`OpenMode::Open`]), `AccessDenied` for an exact name that a backend cannot keep beside one
     /// that differs in case only, `Unsupported` for a stream where there are none, `PathNotFound` (an
     /// earlier one), `Exists`, `IsDirectory`, `NotDirectory`, …
     fn open(&self, c: &Ctx, request: OpenRequest) -> Io<VfsResult<Opened>>;
@@ -219,7 +220,8 @@ pub trait Node: Any + Send + Sync {
     }
 
     /// The next entries of a directory, about `limit` of them, from the beginning if `restart`; none at the end. An
-    /// entry that existed all the time is seen once; `.` and `..` are not reported.
+    /// entry that existed all the time is seen once; `.` and `..` are not reported. A symbolic link of the backend's own is
+    /// reported as what it leads to, or not at all; if the directory's path is exact, as the link.
     fn list(&self, c: &Ctx, restart: bool, limit: usize) -> Io<VfsResult<Vec<DirEntry>>>;
 
     /// One entry of a directory by name (in the volume's sense of equal), without a walk.
@@ -284,6 +286,23 @@ pub trait Node: Any + Send + Sync {
     /// # Errors
     /// `AttributeTooLarge`; `Unsupported` where none can be kept, …
     fn set_security(&self, c: &Ctx, descriptor: Vec<u8>) -> Io<VfsResult<()>>;
+
+    /// The reparse point of the file or directory; `None` if it is none.
+    ///
+    /// # Errors
+    /// `Damaged` when there is one that cannot be understood, …
+    fn reparse_point(&self, _: &Ctx) -> Io<VfsResult<Option<ReparsePoint>>> {
+        Io::Done(Ok(None))
+    }
+
+    /// Makes the file or directory a reparse point, in place of another one it may be, or with `None` an ordinary one
+    /// again. Whether a directory is empty is the caller's to check.
+    ///
+    /// # Errors
+    /// `AttributeTooLarge`; `Unsupported` where [`VolumeInfo::reparse_points`] is false, …
+    fn set_reparse_point(&self, _: &Ctx, _: Option<ReparsePoint>) -> Io<VfsResult<()>> {
+        Io::Done(Err(VfsError::Unsupported))
+    }
 
     /// All extended attributes.
     fn extended_attributes(&self, c: &Ctx) -> Io<VfsResult<Vec<ExtendedAttribute>>>;

@@ -80,8 +80,10 @@ pub struct Stat {
     pub allocation: u64,
     /// Number of names.
     pub links: u32,
-    /// Stored attributes plus `DIRECTORY`, `SPARSE_FILE` and `COMPRESSED` where they hold; never `NORMAL`.
+    /// Stored attributes plus `DIRECTORY`, `SPARSE_FILE`, `COMPRESSED` and `REPARSE_POINT` where they hold; never `NORMAL`.
     pub attributes: Attributes,
+    /// What its reparse point is; all zeros where `attributes` have no `REPARSE_POINT`.
+    pub reparse: ReparseKind,
     /// Creation.
     pub created: Timestamp,
     /// Last access.
@@ -145,6 +147,41 @@ pub struct ExtendedAttribute {
     pub value: Vec<u8>,
 }
 
+/// A reparse point (MS-FSCC 2.1.2): what a file or an empty directory stands for. A backend keeps it and does not
+/// interpret it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReparsePoint {
+    /// What the data means; not 0.
+    pub tag: u32,
+    /// The owner of a tag that is not Microsoft's.
+    pub guid: Option<[u8; 16]>,
+    /// At most [`ReparsePoint::DATA_MAX`] bytes.
+    pub data: Vec<u8>,
+}
+
+impl ReparsePoint {
+    /// The most data, in bytes.
+    pub const DATA_MAX: usize = 16_384;
+}
+
+/// What is known of a reparse point without reading it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReparseKind {
+    /// Its tag (MS-FSCC 2.1.2.1).
+    pub tag: u32,
+    /// The first eight bytes of its data, little-endian, zeros behind the end: a special file's type (MS-FSCC 2.1.2.6).
+    pub head: u64,
+}
+
+impl From<&ReparsePoint> for ReparseKind {
+    fn from(point: &ReparsePoint) -> ReparseKind {
+        let mut head = [0; 8];
+        let length = point.data.len().min(head.len());
+        head[..length].copy_from_slice(&point.data[..length]);
+        ReparseKind { tag: point.tag, head: u64::from_le_bytes(head) }
+    }
+}
+
 /// One data stream.
 #[derive(Clone, Debug)]
 pub struct StreamInfo {
@@ -187,6 +224,8 @@ pub struct VolumeInfo {
     pub short_names: bool,
     /// Files and directories can have named streams.
     pub named_streams: bool,
+    /// Files and empty directories can be reparse points.
+    pub reparse_points: bool,
 }
 
 /// Space, in bytes.
@@ -241,6 +280,9 @@ pub struct OpenRequest {
     pub security: Option<Vec<u8>>,
     /// Extended attributes of a new file.
     pub extended_attributes: Vec<ExtendedAttribute>,
+    /// A symbolic link of the backend's own at the end of the path is opened itself, as a file that is a reparse point.
+    /// Without it the backend follows the link.
+    pub link: bool,
 }
 
 /// An open done.

@@ -26,8 +26,11 @@ pub(super) async fn run(args: RmArgs) -> Result<(), Failure> {
     let remote = Remote::connect(&args.remote, &places[0]).await?;
     let failed = Tally::default();
     for place in &places {
-        if !remote.stat(&place.path).await?.directory {
+        let found = remote.stat_link(&place.path).await?;
+        if !found.directory {
             remote.remove_file(&place.path).await?;
+        } else if found.is_link() {
+            remote.remove_directory(&place.path).await?;
         } else if args.recursive {
             remove_tree(&remote, place, &failed).await?;
         } else {
@@ -51,7 +54,8 @@ async fn remove_tree(remote: &Remote, top: &Location, failed: &Tally) -> Result<
         todo.push((place.clone(), true));
         for entry in remote.list(&place.path).await? {
             match place.join(&entry.name) {
-                Ok(child) if entry.directory => todo.push((child, false)),
+                // Of a link, only the link.
+                Ok(child) if entry.directory => todo.push((child, entry.is_link())),
                 Ok(child) => note(remote.remove_file(&child.path).await)?,
                 Err(e) => note(Err(e.into()))?,
             }

@@ -69,6 +69,11 @@ impl Entry {
         }
     }
 
+    /// Whether it is a link, or something else that stands for what is elsewhere.
+    pub fn is_link(&self) -> bool {
+        self.attributes & 0x400 != 0
+    }
+
     /// Letters as PowerShell's: directory, archive, read-only, hidden, system, link.
     pub fn mode(&self) -> String {
         let letters = [(0x10, 'd'), (0x20, 'a'), (0x1, 'r'), (0x2, 'h'), (0x4, 's'), (0x400, 'l')];

@@ -7,6 +7,7 @@
 mod contexts;
 pub(crate) mod keep;
 mod reconnect;
+mod reparse;
 mod rules;
 mod snapshot;
 
@@ -149,7 +150,10 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
                 races += 1;
             }
             Err(Refusal::Again) => return Err(NtStatus::SHARING_VIOLATION),
-            Err(Refusal::Status(s)) => return Err(s),
+            Err(Refusal::Status(s)) => {
+                plan.release();
+                return Ok(plan.refused(s).await);
+            }
             Err(Refusal::Contended { file, mut contention, status }) => {
                 plan.release();
                 r.server.send_breaks(&file, &contention.notices);
@@ -498,12 +502,14 @@ impl<'a> Plan<'a> {
             attributes: Attributes::empty(),
             security: None,
             extended_attributes: Vec::new(),
+            link: false,
         }
     }
 
     /// A request for what this CREATE names.
     fn own_request(&self, mode: OpenMode, kind: Option<Kind>, rights: Rights) -> OpenRequest {
-        OpenRequest { stream: self.stream.clone(), ..self.request(&self.path, mode, kind, rights) }
+        let link = self.shows_links();
+        OpenRequest { stream: self.stream.clone(), link, ..self.request(&self.path, mode, kind, rights) }
     }
 
     fn rights(&self) -> Rights {
@@ -547,6 +553,7 @@ impl<'a> Plan<'a> {
             Err(VfsError::NotFound) if self.may_create() => return Ok(None),
             Err(e) => return Err(status::of_vfs(e)),
         };
+        self.pass_last(&opened)?;
         let attributes = file_attributes(&opened.stat);
         let is_directory = opened.stat.kind == Kind::Directory;
         rules::check_existing(attributes, &self.q, self.overwrites(), is_directory)?;
@@ -614,6 +621,7 @@ impl<'a> Plan<'a> {
             Err(e) => return Err(status::of_vfs(e)),
         };
         access::may_reach(self.r, &parent)?;
+        reparse::pass(&parent.stat)?;
         access::descriptor(self.r, &parent.node, &parent.stat).await
     }
 
@@ -621,7 +629,7 @@ impl<'a> Plan<'a> {
     async fn create(&self) -> Result<Option<Found>, NtStatus> {
         if let Some(stream) = &self.stream {
             let rights = Rights { read: false, write: false };
-            let file = self.request(&self.path, OpenMode::Open, None, rights);
+            let file = OpenRequest { stream: None, ..self.own_request(OpenMode::Open, None, rights) };
             match self.vfs.open(&self.r.ctx(), file).wait().await {
                 Ok(file) => return self.create_stream(file, stream).await,
                 Err(VfsError::NotFound) => {} // it is created with its file
@@ -681,6 +689,7 @@ impl<'a> Plan<'a> {
     /// and may be opened.
     async fn create_stream(&self, file: Opened, stream: &StreamName) -> Result<Option<Found>, NtStatus> {
         let attributes = file_attributes(&file.stat);
+        self.pass_last(&file)?;
         let is_directory = file.stat.kind == Kind::Directory;
         if !is_directory && attributes.contains(FileAttributes::READONLY) {
             return Err(NtStatus::ACCESS_DENIED);
@@ -718,8 +727,8 @@ impl<'a> Plan<'a> {
 
     async fn refused_creation(&self) -> NtStatus {
         let rights = Rights { read: false, write: false };
-        let exists =
-            self.vfs.open(&self.r.ctx(), self.request(&self.path, OpenMode::Open, None, rights)).wait().await;
+        let request = OpenRequest { stream: None, ..self.own_request(OpenMode::Open, None, rights) };
+        let exists = self.vfs.open(&self.r.ctx(), request).wait().await;
         if exists.is_ok() { NtStatus::OBJECT_NAME_COLLISION } else { NtStatus::ACCESS_DENIED }
     }
 

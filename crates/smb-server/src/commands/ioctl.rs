@@ -9,6 +9,7 @@ mod extents;
 mod network;
 mod pipe;
 mod ranges;
+pub(crate) mod reparse;
 mod snapshots;
 
 use std::sync::Arc;
@@ -121,8 +122,9 @@ async fn of_file(
         F::GET_COMPRESSION => compression::get(r, f, room).await,
         F::SET_COMPRESSION => compression::set(r, open, f, q.input).await,
         F::SRV_ENUMERATE_SNAPSHOTS => snapshots::list(r, room).await,
-        // MS-FSA 2.1.5.10.14: no reparse points.
-        F::GET_REPARSE_POINT | F::DELETE_REPARSE_POINT => Err(NtStatus::NOT_A_REPARSE_POINT),
+        F::GET_REPARSE_POINT => reparse::get(r, f, room).await,
+        F::SET_REPARSE_POINT => reparse::set(r, open, f, q.input).await,
+        F::DELETE_REPARSE_POINT => reparse::delete(r, open, f, q.input).await,
         F::LMR_REQUEST_RESILIENCY => resiliency(r, open, q.input),
         _ => Err(NtStatus::INVALID_DEVICE_REQUEST),
     }

@@ -3,6 +3,7 @@
 use smb_wire::fscc::{
     CompressionFormat, FileBasicInformation, FileStandardInformation, PosixCreateResponse, PosixInformation,
 };
+use smb_wire::ioctl::ReparseTag;
 use smb_wire::{FileAttributes, FileTime};
 use vfs::{Attributes, Kind, Stat, Timestamp};
 
@@ -67,15 +68,40 @@ pub(crate) fn standard(s: &Stat, delete_pending: bool) -> FileStandardInformatio
 
 /// What POSIX knows of a file with this descriptor.
 pub(crate) fn posix_created(user: &User, s: &Stat, descriptor: Option<&[u8]>) -> PosixCreateResponse {
-    /// The type of a file, in the bits above the permissions: a regular file is 0.
-    const DIRECTORY: u32 = 0x1000;
     let unix = unix::of(user, descriptor);
     PosixCreateResponse {
         hard_links: s.links,
-        reparse_tag: 0,
-        mode: unix.mode | if s.kind == Kind::Directory { DIRECTORY } else { 0 },
+        reparse_tag: s.reparse.tag,
+        mode: unix.mode | posix_type(s),
         owner: unix.owner,
         group: unix.group,
+    }
+}
+
+/// The type of a file, in the bits above the permissions.
+fn posix_type(s: &Stat) -> u32 {
+    const LINK: u32 = 0x2000;
+    const CHARACTER: u32 = 0x3000;
+    const BLOCK: u32 = 0x4000;
+    const FIFO: u32 = 0x5000;
+    const SOCKET: u32 = 0x6000;
+    match ReparseTag(s.reparse.tag) {
+        ReparseTag::SYMLINK | ReparseTag::LX_SYMLINK => LINK,
+        ReparseTag::LX_CHR => CHARACTER,
+        ReparseTag::LX_BLK => BLOCK,
+        ReparseTag::LX_FIFO => FIFO,
+        ReparseTag::AF_UNIX => SOCKET,
+        // MS-FSCC 2.1.2.6: the type in letters, the first one in the lowest byte.
+        ReparseTag::NFS => match &s.reparse.head.to_le_bytes() {
+            b"LNK\x01\0\0\0\0" => LINK,
+            b"CHR\0\0\0\0\0" => CHARACTER,
+            b"BLK\0\0\0\0\0" => BLOCK,
+            b"FIFO\0\0\0\0" => FIFO,
+            b"SOCK\0\0\0\0" => SOCKET,
+            _ => 0,
+        },
+        _ if s.kind == Kind::Directory => 0x1000,
+        _ => 0,
     }
 }
 
@@ -91,7 +117,7 @@ pub(crate) fn posix(user: &User, s: &Stat, descriptor: Option<&[u8]>) -> PosixIn
         allocation_size: s.allocation,
         file_attributes: b.file_attributes,
         inode: s.id.number(),
-        // Of a device file, of which there are none.
+        // Of a device file: only the data of its reparse point tells.
         device: 0,
         created: posix_created(user, s, descriptor),
     }

@@ -111,7 +111,7 @@ async fn fill(
                 Some(directory) => Some(mac::attributes(r, f, directory, entry).await),
                 None => None,
             };
-            if push(&mut list, entry, short, mac.as_ref())? == Fits::No {
+            if push(&mut list, entry, class, short, mac.as_ref())? == Fits::No {
                 break 'full;
             }
             e.waiting.pop_front();
@@ -131,7 +131,7 @@ async fn fill(
     // MS-FSA 2.1.5.6.3: the first entry alone is too long: as much of it as there is room for.
     let mut bytes = Vec::new();
     if let Some(mut list) = DirectoryList::new(&mut bytes, class, usize::MAX) {
-        push(&mut list, entry, short, None)?;
+        push(&mut list, entry, class, short, None)?;
     }
     bytes.truncate(room);
     Ok(Listing { status: NtStatus::BUFFER_OVERFLOW, bytes })
@@ -191,9 +191,14 @@ fn shows_short_names(r: &Request, class: FileInfoClass) -> bool {
         && r.tree.share.vfs().is_some_and(|vfs| vfs.info().short_names)
 }
 
+fn has_tag_field(class: FileInfoClass) -> bool {
+    matches!(class, FileInfoClass::ID_EXTD_DIRECTORY | FileInfoClass::ID_EXTD_BOTH_DIRECTORY)
+}
+
 fn push(
     list: &mut DirectoryList<'_>,
     entry: &DirEntry,
+    class: FileInfoClass,
     short: bool,
     mac: Option<&MacAttributes>,
 ) -> Result<Fits, NtStatus> {
@@ -210,7 +215,9 @@ fn push(
         end_of_file: s.size,
         allocation_size: s.allocation,
         file_attributes: file_attributes(s),
-        ea_size: s.ea_size,
+        // MS-FSA 2.1.5.6.3: the tag, where it has no field of its own.
+        ea_size: if s.reparse.tag == 0 || has_tag_field(class) { s.ea_size } else { s.reparse.tag },
+        reparse_tag: s.reparse.tag,
         file_id: s.id.file,
         short_name: short.as_utf16(),
         name: name.as_utf16(),

@@ -15,6 +15,7 @@ mod posix;
 mod quotas;
 mod racing;
 mod renaming;
+mod reparse;
 mod snapshots;
 mod streams;
 mod times;

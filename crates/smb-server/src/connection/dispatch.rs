@@ -489,7 +489,8 @@ fn inherited_from(chain: &mut Chain, command: Command, reply: &Reply) {
         chain.related.file_id = Some(id);
     }
     if command == Command::CREATE {
-        chain.related.failed = reply.status.is_error().then_some(reply.status);
+        // Not by the status alone: STOPPED_ON_SYMLINK is a warning.
+        chain.related.failed = reply.file_id.is_none().then_some(reply.status);
     }
 }
 

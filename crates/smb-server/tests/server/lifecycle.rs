@@ -34,6 +34,7 @@ fn look(path: vfs::VfsPath) -> vfs::OpenRequest {
         attributes: vfs::Attributes::empty(),
         security: None,
         extended_attributes: Vec::new(),
+        link: false,
     }
 }
 

@@ -1,8 +1,8 @@
-//! REPARSE_DATA_BUFFER (MS-FSCC 2.1.2).
+//! REPARSE_DATA_BUFFER and REPARSE_GUID_DATA_BUFFER (MS-FSCC 2.1.2).
 
 use crate::cursor::{Field, Reader, fit_u16, slice};
 use crate::macros::open_enum;
-use crate::{Utf16Le, WireError};
+use crate::{Guid, Utf16Le, WireError};
 
 open_enum! {
     /// Reparse tag.
@@ -26,11 +26,25 @@ open_enum! {
     }
 }
 
-/// REPARSE_DATA_BUFFER.
+impl ReparseTag {
+    /// Whether Microsoft owns the tag: the data of all others begins with their owner's GUID (MS-FSCC 2.1.2.1).
+    pub const fn is_microsoft(self) -> bool {
+        self.0 >> 31 == 1
+    }
+
+    /// Whether nothing may have the tag: 0, 1 and 2 (MS-FSCC 2.1.2.1).
+    pub const fn is_reserved(self) -> bool {
+        self.0 <= 2
+    }
+}
+
+/// REPARSE_DATA_BUFFER, or with a tag that is not Microsoft's REPARSE_GUID_DATA_BUFFER.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReparseBuffer<'a> {
     /// Tag.
     pub tag: ReparseTag,
+    /// The tag's owner, if that is not Microsoft; ignored with a tag of Microsoft's.
+    pub guid: Guid,
     /// Data, by tag.
     pub data: &'a [u8],
 }
@@ -45,7 +59,23 @@ impl<'a> ReparseBuffer<'a> {
         let tag = r.get()?;
         let len: u16 = r.get()?;
         r.skip(2)?;
-        Ok(Self { tag, data: r.take(len.into())? })
+        let guid = if ReparseTag::is_microsoft(tag) { Guid::default() } else { r.get()? };
+        Ok(Self { tag, guid, data: r.take(len.into())? })
+    }
+
+    /// Bytes on the wire.
+    pub const fn len(&self) -> usize {
+        ReparseBuffer::fixed_len(self.tag) + self.data.len()
+    }
+
+    /// Bytes in front of the data.
+    pub const fn fixed_len(tag: ReparseTag) -> usize {
+        if tag.is_microsoft() { 8 } else { 24 }
+    }
+
+    /// Whether there is nothing on the wire: never.
+    pub const fn is_empty(&self) -> bool {
+        false
     }
 
     /// Appends the structure to `out`.
@@ -57,6 +87,9 @@ impl<'a> ReparseBuffer<'a> {
         self.tag.put(out);
         len.put(out);
         0u16.put(out);
+        if !self.tag.is_microsoft() {
+            self.guid.put(out);
+        }
         out.extend_from_slice(self.data);
         Ok(())
     }
@@ -113,5 +146,48 @@ impl<'a> SymlinkReparse<'a> {
         out.extend_from_slice(self.substitute_name.as_bytes());
         out.extend_from_slice(self.print_name.as_bytes());
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Utf16Buf;
+
+    // MS-FSCC 2.1.2.2, 2.1.2.3
+    #[test]
+    fn golden() {
+        let mut out = Vec::new();
+        let fifo = ReparseBuffer { tag: ReparseTag::NFS, data: b"FIFO\0\0\0\0", ..Default::default() };
+        fifo.encode(&mut out).unwrap();
+        assert_eq!(out, b"\x14\0\0\x80\x08\0\0\0FIFO\0\0\0\0");
+        assert_eq!((ReparseBuffer::decode(&out), fifo.len()), (Ok(fifo), 16));
+        let owned = ReparseBuffer { tag: ReparseTag(0x1234), guid: Guid([9; 16]), data: b"x" };
+        out.clear();
+        owned.encode(&mut out).unwrap();
+        assert_eq!(out, b"\x34\x12\0\0\x01\0\0\0\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\tx");
+        assert_eq!((ReparseBuffer::decode(&out), owned.len()), (Ok(owned), 25));
+        for short in 0..25 {
+            assert!(ReparseBuffer::decode(&out[..short]).is_err(), "{short} bytes");
+        }
+    }
+
+    // MS-FSCC 2.1.2.4: the names may come in either order.
+    #[test]
+    fn names_of_a_link() {
+        let (target, shown) = (Utf16Buf::from("a\\b"), Utf16Buf::from("c"));
+        let link = SymlinkReparse {
+            substitute_name: target.as_utf16(),
+            print_name: shown.as_utf16(),
+            relative: true,
+        };
+        let mut out = Vec::new();
+        link.encode(&mut out).unwrap();
+        assert_eq!(out, b"\0\0\x06\0\x06\0\x02\0\x01\0\0\0a\0\\\0b\0c\0");
+        assert_eq!(SymlinkReparse::decode(&out), Ok(link));
+        let swapped = b"\x02\0\x06\0\0\0\x02\0\x01\0\0\0c\0a\0\\\0b\0";
+        assert_eq!(SymlinkReparse::decode(swapped), Ok(link));
+        let outside = b"\x02\0\x08\0\0\0\x02\0\x01\0\0\0c\0a\0\\\0b\0";
+        assert!(SymlinkReparse::decode(outside).is_err());
     }
 }

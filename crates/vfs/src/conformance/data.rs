@@ -60,6 +60,7 @@ pub(super) async fn end_of_file(s: &Subject) {
         attributes: Attributes::empty(),
         security: None,
         extended_attributes: Vec::new(),
+        link: false,
     };
     let reader = s.vfs.open(&c, request).wait().await.expect("there");
     s.expect(&*reader.node, 10, 100, b"gap").await;

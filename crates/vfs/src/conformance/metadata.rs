@@ -100,6 +100,7 @@ pub(super) async fn attributes(s: &Subject) {
                 attributes: given | Attributes::NORMAL | Attributes::COMPRESSED,
                 security: None,
                 extended_attributes: Vec::new(),
+                link: false,
             };
             let made = s.vfs.open(&c, request).wait().await.expect("made");
             let implied = if kind == Kind::Directory { Attributes::DIRECTORY } else { Attributes::empty() };
@@ -143,6 +144,7 @@ pub(super) async fn security(s: &Subject) {
         attributes: Attributes::ARCHIVE,
         security: Some(first.clone()),
         extended_attributes: Vec::new(),
+        link: false,
     };
     let made = s.vfs.open(&c, request).wait().await.expect("made");
     assert_eq!(made.node.security(&c).wait().await, Ok(Some(first)));
@@ -184,6 +186,7 @@ pub(super) async fn extended(s: &Subject) {
         attributes: Attributes::ARCHIVE,
         security: None,
         extended_attributes: vec![ea("First", b"1")],
+        link: false,
     };
     let made = s.vfs.open(&c, request).wait().await.expect("made");
     let size = made.stat.ea_size;

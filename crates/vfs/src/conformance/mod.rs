@@ -10,6 +10,7 @@ mod metadata;
 mod model;
 mod opening;
 mod renaming;
+mod reparse;
 mod space;
 mod streams;
 
@@ -54,6 +55,8 @@ const CHECKS: &[(&str, Check)] = &[
     ("opening::unicode", |s| Box::pin(opening::unicode(s))),
     ("opening::same_file", |s| Box::pin(opening::same_file(s))),
     ("opening::at_once", |s| Box::pin(opening::at_once(s))),
+    ("reparse::kept", |s| Box::pin(reparse::kept(s))),
+    ("reparse::largest", |s| Box::pin(reparse::largest(s))),
     ("renaming::simple", |s| Box::pin(renaming::simple(s))),
     ("renaming::case_only", |s| Box::pin(renaming::case_only(s))),
     ("renaming::replacing", |s| Box::pin(renaming::replacing(s))),
@@ -163,6 +166,7 @@ impl Subject {
             attributes: Attributes::ARCHIVE,
             security: None,
             extended_attributes: Vec::new(),
+            link: false,
         };
         self.vfs.open(&Ctx::default(), request).wait().await
     }

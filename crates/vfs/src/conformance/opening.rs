@@ -169,6 +169,7 @@ pub(super) async fn at_once(s: &Subject) {
                 attributes: Attributes::ARCHIVE,
                 security: None,
                 extended_attributes: Vec::new(),
+                link: false,
             };
             s.vfs.open(&Ctx::default(), request)
         });

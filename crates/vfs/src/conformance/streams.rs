@@ -25,6 +25,7 @@ impl Subject {
             attributes: Attributes::HIDDEN,
             security: None,
             extended_attributes: Vec::new(),
+            link: false,
         };
         self.vfs.open(&Ctx::default(), request).wait().await
     }

@@ -15,8 +15,8 @@ use super::node::{HostNode, Open, statx};
 use super::transfer::{failed, freeze, read_once, store_all, write_all, write_once};
 use super::{cached, listing, reflink, stored};
 use crate::{
-    BasicChange, Data, DirEntry, EntrySecurity, ExtendedAttribute, FileKey, Kind, Node, Stat, StreamInfo,
-    StreamName, VfsError, VfsResult, Want,
+    BasicChange, Data, DirEntry, EntrySecurity, ExtendedAttribute, FileKey, Kind, Node, ReparsePoint, Stat,
+    StreamInfo, StreamName, VfsError, VfsResult, Want,
 };
 
 /// Reads of this length and more ask for the file's size first, so as not to take memory for bytes that are not there.
@@ -334,6 +334,14 @@ impl Node for HostNode {
 
     fn set_security(&self, _: &Ctx, descriptor: Vec<u8>) -> Io<VfsResult<()>> {
         self.run(move |open| open.set_security(&descriptor))
+    }
+
+    fn reparse_point(&self, _: &Ctx) -> Io<VfsResult<Option<ReparsePoint>>> {
+        self.run(Open::reparse_point)
+    }
+
+    fn set_reparse_point(&self, _: &Ctx, point: Option<ReparsePoint>) -> Io<VfsResult<()>> {
+        self.run(move |open| open.set_reparse_point(point.as_ref()))
     }
 
     fn extended_attributes(&self, _: &Ctx) -> Io<VfsResult<Vec<ExtendedAttribute>>> {

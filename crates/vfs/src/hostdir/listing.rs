@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Once;
+use std::sync::atomic::Ordering;
 
 use rustix::fs::{FileType, Mode, OFlags, RawDir, SeekFrom, Statx};
 use rustix::io::{self, Errno};
@@ -14,8 +15,8 @@ use super::node::{self, Known, Open};
 use super::place::{self, Place};
 use super::stored::{self, Stored, Target};
 use super::streams::is_store;
-use super::{device, visible};
-use crate::{DirEntry, EntrySecurity, Stat, VfsError, VfsResult};
+use super::{device, link, visible};
+use crate::{DirEntry, EntrySecurity, Kind, Stat, VfsError, VfsResult};
 
 /// The position of one open directory.
 #[derive(Default)]
@@ -96,8 +97,14 @@ pub(super) fn lookup(open: &Open, name: &str) -> VfsResult<DirEntry> {
 /// The security descriptor of an entry by its name as listed. A link that leads out of the directory is an error.
 pub(super) fn security(open: &Open, name: &str) -> EntrySecurity {
     let name = visible::stored(name);
-    let fd = place::beneath(&open.fd, &name, OFlags::PATH, Mode::empty()).map_err(place::last)?;
-    let device = open.shared.tree.device(&fd, device::number(&node::statx(&fd)?))?;
+    let shows_links = open.shows_links.load(Ordering::Relaxed);
+    let flags = if shows_links { OFlags::PATH | OFlags::NOFOLLOW } else { OFlags::PATH };
+    let fd = place::beneath(&open.fd, &name, flags, Mode::empty()).map_err(place::last)?;
+    let stat = node::statx(&fd)?;
+    if link::is_link(&stat) {
+        return Ok(None);
+    }
+    let device = open.shared.tree.device(&fd, device::number(&stat))?;
     stored::security_of(Target::Followed(&format!("/proc/self/fd/{}", fd.as_raw_fd())), &device)
 }
 
@@ -141,8 +148,8 @@ fn entry(open: &Open, name: &str, inside: Option<&Inside>) -> VfsResult<Option<D
         Err(Errno::NOENT | Errno::NAMETOOLONG) => return Ok(None),
         Err(e) => return Err(e.into()),
     };
-    let found = if FileType::from_raw_mode(stat.stx_mode.into()) == FileType::Symlink {
-        linked(open, name)
+    let found = if link::is_link(&stat) {
+        if open.shows_links.load(Ordering::Relaxed) { Some(own(open, &stat)?) } else { linked(open, name) }
     } else {
         let path = match inside {
             Some(_) => Cow::Borrowed(name),
@@ -152,6 +159,12 @@ fn entry(open: &Open, name: &str, inside: Option<&Inside>) -> VfsResult<Option<D
         stat_of(open, &stat, fd, |device| Stored::load(Target::Path(&path), device))?
     };
     Ok(found.map(|stat| DirEntry { name: shown.into_owned(), stat }))
+}
+
+/// Metadata of a symbolic link in this directory itself.
+fn own(open: &Open, stat: &Statx) -> VfsResult<Stat> {
+    let device = open.shared.tree.device(&*open.fd, device::number(stat))?;
+    Ok(link::convert(stat, Kind::File, device.key(stat)))
 }
 
 /// Metadata of what a symbolic link in this directory means, if that lies in the tree.

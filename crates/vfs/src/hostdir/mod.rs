@@ -50,6 +50,7 @@ mod fresh;
 mod groups;
 mod inside;
 mod job;
+mod link;
 mod listing;
 mod names;
 mod namespace;
@@ -58,6 +59,7 @@ mod open;
 mod place;
 mod posix;
 mod reflink;
+mod reparse;
 mod reserved;
 mod ring;
 mod snapshots;
@@ -194,6 +196,7 @@ impl HostDir {
             snapshots: options.snapshots.is_some(),
             short_names: true,
             named_streams: device.attributes,
+            reparse_points: device.attributes,
         };
         device.find_store(root.as_fd());
         let tree = Tree {

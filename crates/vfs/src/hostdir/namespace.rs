@@ -10,7 +10,7 @@ use rustix::io::{self, Errno};
 use super::place::{Entry, Place, join, last, lstatx};
 use super::streams::store::{Doomed, refuse};
 use super::visible::TEMPORARY;
-use super::{Tree, device, fresh, node, visible};
+use super::{Tree, device, fresh, link, node, visible};
 use crate::{FileKey, Kind, VfsError, VfsPath, VfsResult};
 
 /// How many names of our own that mean other files are passed over.
@@ -39,7 +39,7 @@ impl Tree {
         refuse(path)?;
         let (place, name) = self.above(path)?;
         let _changing = self.changing(&place.stat).lock();
-        let entry = self.entry(&place, name)?;
+        let entry = self.entry(&place, name, id)?;
         self.same_file(&entry, id)?;
         // A link to a directory is removed as the file that it is.
         let flags = match node_type(&entry)? {
@@ -69,7 +69,7 @@ impl Tree {
         refuse(to).map_err(|_| VfsError::AccessDenied)?;
         let ((source, old), (place, name)) = (self.above(from)?, self.above(to)?);
         let _changing = self.changing_both(&source.stat, &place.stat);
-        let from = self.entry(&source, old)?;
+        let from = self.entry(&source, old, id)?;
         self.same_file(&from, id)?;
         let moved = join(&source.disk, &from.name);
         if place.disk.strip_prefix(&*moved).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')) {
@@ -115,10 +115,13 @@ impl Tree {
         refuse(to).map_err(|_| VfsError::AccessDenied)?;
         let ((source, old), (place, name)) = (self.above(from)?, self.above(to)?);
         let _changing = self.changing_both(&source.stat, &place.stat);
-        let from = self.entry(&source, old)?;
+        let from = self.entry(&source, old, id)?;
         self.same_file(&from, id)?;
         if node::kind(&from.stat) == Some(Kind::Directory) {
             return Err(VfsError::IsDirectory);
+        }
+        if link::is_link(&from.stat) {
+            return Err(VfsError::Unsupported);
         }
         let file = self.file_of(&from)?;
         let name = &*visible::stored(name);

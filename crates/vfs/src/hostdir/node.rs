@@ -30,6 +30,8 @@ pub(super) struct Open {
     pub(super) kind: Kind,
     pub(super) shared: Arc<Shared>,
     pub(super) listing: Mutex<Listing>,
+    /// A listing of the directory shows links, not what they lead to.
+    pub(super) shows_links: AtomicBool,
     /// It was opened for writing too.
     pub(super) writes: bool,
     /// The second descriptor, once there was unbuffered I/O; none where there can be none.
@@ -48,7 +50,7 @@ pub(super) struct Shared {
     pub(super) groups: Groups,
     pub(super) stored: Mutex<Stored>,
     /// Held while stored metadata is read, changed and written, which may block; `stored` is not.
-    setting: Mutex<()>,
+    pub(super) setting: Mutex<()>,
     /// Closing it may mean work for the file system: a name was removed, or the file was cut off (which ext4 takes
     /// as a reason to write at close).
     pub(super) slow_close: AtomicBool,
@@ -355,6 +357,7 @@ impl Tree {
             kind,
             shared,
             listing: Mutex::default(),
+            shows_links: AtomicBool::new(false),
             writes,
             direct: OnceLock::new(),
             unsettled,
@@ -427,6 +430,7 @@ pub(super) fn convert(stat: &Statx, kind: Kind, id: FileKey, known: &Known) -> S
     let mut attributes = dos.attributes & KEPT;
     attributes.set(Attributes::DIRECTORY, kind == Kind::Directory);
     attributes.set(Attributes::COMPRESSED, compression::is_compressed(stat));
+    attributes.set(Attributes::REPARSE_POINT, known.stored.reparse.tag != 0);
     let data = kind == Kind::File;
     Stat {
         id,
@@ -435,6 +439,7 @@ pub(super) fn convert(stat: &Statx, kind: Kind, id: FileKey, known: &Known) -> S
         allocation: if data { allocation(stat, known.reserved) } else { 0 },
         links: if data { stat.stx_nlink } else { stat.stx_nlink.min(1) }, // `.` and `..` are no names
         attributes,
+        reparse: known.stored.reparse,
         created: dos.created.unwrap_or_else(|| born(stat)),
         accessed: time(stat.stx_atime),
         written: time(stat.stx_mtime),

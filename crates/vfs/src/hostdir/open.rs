@@ -2,12 +2,13 @@
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use rustix::fs::{Mode, OFlags, Statx};
 use rustix::io::{self, Errno};
 
 use super::place::{self, Place};
-use super::{Tree, node, stored, streams, visible};
+use super::{Tree, link, node, stored, streams, visible};
 use crate::{Attributes, Kind, OpenMode, OpenRequest, Opened, Rights, VfsError, VfsPath, VfsResult};
 
 /// How often an open that raced other changes of the tree is begun again.
@@ -36,7 +37,7 @@ impl Tree {
         if let Err(e) = streams::store::refuse(&r.path) {
             return Some(Err(e));
         }
-        let (disk, stat) = self.peek_cached(&r.path)?;
+        let (disk, stat) = self.peek_cached(r)?;
         self.open_existing(&disk, r.path.clone(), &stat, r, false).transpose()
     }
 
@@ -54,7 +55,7 @@ impl Tree {
     fn try_open(self: &Arc<Tree>, r: &OpenRequest, patient: bool) -> VfsResult<Option<Opened>> {
         let parts = r.path.components();
         let disk = Self::disk_path(parts)?;
-        match (self.peek(&disk), parts.split_last()) {
+        match (self.peek_for(r, &disk), parts.split_last()) {
             (Ok(stat), _) => self.open_existing(&disk, r.path.clone(), &stat, r, patient),
             (Err(Errno::NOENT | Errno::NOTDIR), Some((name, above))) => {
                 let place = self.directory_for(&r.path, above)?;
@@ -63,6 +64,7 @@ impl Tree {
                 let found = if r.path.is_exact() { None } else { self.find(&place, name)? };
                 match found {
                     Some(found) => self.open_found(place, &found, r, patient),
+                    None if r.mode == OpenMode::Open && self.is_point(&place)? => Err(VfsError::ReparsePoint),
                     None if r.mode == OpenMode::Open => Err(VfsError::NotFound),
                     None => self.create(place, name, r),
                 }
@@ -80,7 +82,7 @@ impl Tree {
         patient: bool,
     ) -> VfsResult<Option<Opened>> {
         let disk = place::join(&place.disk, found);
-        match self.peek(&disk) {
+        match self.peek_for(r, &disk) {
             Ok(stat) => {
                 let mut path = place.path;
                 path.push(visible::shown(found.as_bytes()).ok_or(VfsError::NotFound)?.into_owned());
@@ -99,6 +101,9 @@ impl Tree {
         r: &OpenRequest,
         patient: bool,
     ) -> VfsResult<Option<Opened>> {
+        if link::is_link(seen) {
+            return self.open_link(disk, path, seen, r);
+        }
         // Asked before it is opened: opening a device can do something.
         let kind = node::kind(seen).ok_or(VfsError::AccessDenied)?;
         if r.mode == OpenMode::Create {
@@ -130,6 +135,7 @@ impl Tree {
         }
         let Some(closed) = self.closed(&fd, disk)? else { return Ok(None) };
         let (node, stat) = self.node(fd, &stat, kind, (false, r.rights.write && kind == Kind::File))?;
+        node.open.shows_links.store(path.is_exact(), Ordering::Relaxed);
         Ok(Some(Opened { node: Arc::new(node), created: false, path, stream: None, stat, closed }))
     }
 
@@ -174,7 +180,7 @@ impl Tree {
 }
 
 /// Which file it is, and of which type.
-fn identity(s: &Statx) -> (u32, u32, u64, u16) {
+pub(super) fn identity(s: &Statx) -> (u32, u32, u64, u16) {
     (s.stx_dev_major, s.stx_dev_minor, s.stx_ino, s.stx_mode & 0o170_000)
 }
 

@@ -5,8 +5,8 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, Statx, StatxFlags, openat2};
 use rustix::io::{self, Errno};
 
-use super::{Tree, device, names, node, visible};
-use crate::{VfsError, VfsPath, VfsResult, short};
+use super::{Tree, device, link, names, node, visible};
+use crate::{FileKey, OpenRequest, VfsError, VfsPath, VfsResult, short};
 
 /// Stay below the descriptor; do not jump through `/proc`.
 const BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS);
@@ -33,7 +33,7 @@ pub(super) struct Entry<'a> {
     pub(super) place: &'a Place,
     /// The name on the disk.
     pub(super) name: String,
-    /// What it means, links followed.
+    /// What it means, links followed; of a link that is meant itself, the link's.
     pub(super) stat: Statx,
 }
 
@@ -49,11 +49,16 @@ impl Tree {
         node::statx(&self.at(disk, OFlags::PATH, Mode::empty())?)
     }
 
-    /// The path on the disk and the metadata of what `path` means exactly, if the kernel has both in memory: opening it to
+    /// As [`Tree::peek`] for `r`, which may be about a link itself.
+    pub(super) fn peek_for(&self, r: &OpenRequest, disk: &str) -> io::Result<Statx> {
+        node::statx(&self.at(disk, path_flags(r), Mode::empty())?)
+    }
+
+    /// The path on the disk and the metadata of what the path of `r` means exactly, if the kernel has both in memory: opening it to
     /// read does not wait then. `None` when in doubt.
-    pub(super) fn peek_cached(&self, path: &VfsPath) -> Option<(String, Statx)> {
-        let disk = Self::disk_path(path.components()).ok()?;
-        let (at, flags) = (if disk.is_empty() { "." } else { &disk }, OFlags::PATH | OFlags::CLOEXEC);
+    pub(super) fn peek_cached(&self, r: &OpenRequest) -> Option<(String, Statx)> {
+        let disk = Self::disk_path(r.path.components()).ok()?;
+        let (at, flags) = (if disk.is_empty() { "." } else { &disk }, path_flags(r) | OFlags::CLOEXEC);
         let fd = openat2(&self.root, at, flags, Mode::empty(), BENEATH | ResolveFlags::CACHED).ok()?;
         let stat = node::statx(&fd).ok()?;
         self.known_device(device::number(&stat))?.local.then_some((disk, stat))
@@ -137,20 +142,32 @@ impl Tree {
         Ok((self.directory_for(path, above)?, name))
     }
 
-    /// The entry that clients call `name` in `place`.
+    /// The entry that clients call `name` in `place`: the link itself if that is the file `id`, otherwise what it means.
     ///
     /// # Errors
     /// `NotFound`, `Escapes`.
-    pub(super) fn entry<'a>(&self, place: &'a Place, name: &str) -> VfsResult<Entry<'a>> {
+    pub(super) fn entry<'a>(&self, place: &'a Place, name: &str, id: FileKey) -> VfsResult<Entry<'a>> {
         let exact = visible::stored(name);
-        let name = match lstatx(&place.fd, &exact) {
-            Ok(_) => exact.into_owned(),
-            Err(Errno::NOENT) => self.find(place, name)?.ok_or(VfsError::NotFound)?,
+        let (name, own) = match lstatx(&place.fd, &exact) {
+            Ok(own) => (exact.into_owned(), own),
+            Err(Errno::NOENT) => {
+                let found = self.find(place, name)?.ok_or(VfsError::NotFound)?;
+                let own = lstatx(&place.fd, &found)?;
+                (found, own)
+            }
             Err(e) => return Err(e.into()),
         };
+        if link::is_link(&own) && self.device(&place.fd, device::number(&own))?.key(&own) == id {
+            return Ok(Entry { place, name, stat: own });
+        }
         let stat = self.peek(&join(&place.disk, &name)).map_err(last)?;
         Ok(Entry { place, name, stat })
     }
+}
+
+/// To look at what a request is about.
+fn path_flags(r: &OpenRequest) -> OFlags {
+    if r.link { OFlags::PATH | OFlags::NOFOLLOW } else { OFlags::PATH }
 }
 
 /// `openat2` that stays below `fd`.

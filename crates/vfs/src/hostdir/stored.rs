@@ -4,6 +4,7 @@
 //! |----------------------|--------------------------------------------------------------------------------|
 //! | `user.causeway.dos`  | attributes and creation time, see the byte map below                           |
 //! | `user.causeway.sd`   | u16 version = 1, little-endian, then the self-relative security descriptor     |
+//! | `user.causeway.reparse` | the reparse point, see [`super::reparse`]                                   |
 //! | `user.causeway.stream.*` | one named stream each, see [`super::streams`]                              |
 //! | `user.causeway.volume` | on the root of a file system without a UUID, see [`super::volume`]            |
 //! | `user.NAME`          | the value of the extended attribute NAME, as other SMB servers and `getfattr` see it |
@@ -45,13 +46,14 @@ use rustix::io::{self, Errno};
 
 use super::device::Device;
 use super::posix::{self, Narrowed};
-use crate::{Attributes, ExtendedAttribute, Kind, Timestamp, VfsError, VfsResult};
+use super::reparse;
+use crate::{Attributes, ExtendedAttribute, Kind, ReparseKind, Timestamp, VfsError, VfsResult};
 
 const DOS: &str = "user.causeway.dos";
 const SECURITY: &str = "user.causeway.sd";
 const USER: &str = "user.";
 const OURS: &str = "causeway.";
-const VERSION: u16 = 1;
+pub(super) const VERSION: u16 = 1;
 const CREATED: u16 = 1;
 const CHANGED: u16 = 2;
 /// Bytes of a record without and with a change time.
@@ -71,6 +73,8 @@ pub(super) struct Stored {
     pub(super) dos: Option<Dos>,
     /// As FILE_FULL_EA_INFORMATION, in bytes.
     pub(super) ea_size: u32,
+    /// Its reparse point; all zeros if it has none.
+    pub(super) reparse: ReparseKind,
     /// What its POSIX access control list makes of the mode, where it has one.
     pub(super) acl: Option<Narrowed>,
 }
@@ -189,6 +193,8 @@ impl Stored {
             if name == DOS.as_bytes() {
                 let mut record = [0; LONG + 1];
                 stored.dos = target.get(DOS, &mut record).ok().and_then(|n| Dos::decode(&record[..n]));
+            } else if name == reparse::POINT.as_bytes() {
+                stored.reparse = reparse::kind(target);
             } else if name == posix::ACL.as_bytes() {
                 let mut list = vec![0; posix::ACL_MAX];
                 let read = target.get(posix::ACL, &mut list);
@@ -384,7 +390,7 @@ impl Target<'_> {
         Ok(value)
     }
 
-    fn size(self, name: &[u8]) -> io::Result<usize> {
+    pub(super) fn size(self, name: &[u8]) -> io::Result<usize> {
         match self {
             Target::Fd(fd) => rustix::fs::fgetxattr_query(fd, name),
             Target::Path(path) => rustix::fs::lgetxattr_query(path, name),
@@ -407,7 +413,7 @@ fn ours(name: &[u8]) -> bool {
 }
 
 /// Whether the error means that there are no `user.*` attributes here, though the file system has them elsewhere.
-fn refused(e: Errno, device: &Device) -> bool {
+pub(super) fn refused(e: Errno, device: &Device) -> bool {
     let refused = matches!(e, Errno::OPNOTSUPP | Errno::NOSYS);
     if refused && device.attributes && !device.refused.swap(true, Ordering::Relaxed) {
         tracing::warn!(

@@ -44,6 +44,7 @@ fn request(text: &str, mode: OpenMode, kind: Option<Kind>) -> OpenRequest {
         attributes: Attributes::ARCHIVE,
         security: None,
         extended_attributes: Vec::new(),
+        link: false,
     }
 }
 

@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 use super::blocks::Blocks;
 use super::store::Store;
 use crate::{
-    Attributes, BasicChange, ExtendedAttribute, FileKey, Kind, Stat, StreamName, Timestamp, VfsError,
-    VfsResult,
+    Attributes, BasicChange, ExtendedAttribute, FileKey, Kind, ReparseKind, ReparsePoint, Stat, StreamName,
+    Timestamp, VfsError, VfsResult,
 };
 
 /// What a file without data is charged, in bytes.
@@ -45,6 +45,7 @@ pub(super) struct State {
     links: u32,
     security: Option<Vec<u8>>,
     extended: Vec<ExtendedAttribute>,
+    reparse: Option<ReparsePoint>,
     /// The named streams. Of each of these files only the size and the content are used.
     pub(super) streams: Vec<(StreamName, Arc<Inode>)>,
     /// What the store is charged, without blocks and names.
@@ -90,6 +91,7 @@ impl Inode {
             links: if kind == Kind::Directory { 1 } else { 0 },
             security: None,
             extended: Vec::new(),
+            reparse: None,
             streams: Vec::new(),
             charged: 0,
         };
@@ -117,6 +119,7 @@ impl Inode {
         let state = self.state.lock();
         let mut attributes = state.attributes;
         attributes.set(Attributes::DIRECTORY, self.kind == Kind::Directory);
+        attributes.set(Attributes::REPARSE_POINT, state.reparse.is_some());
         Stat {
             id: self.id,
             kind: self.kind,
@@ -124,6 +127,7 @@ impl Inode {
             allocation: state.allocation(),
             links: state.links,
             attributes,
+            reparse: state.reparse.as_ref().map(ReparseKind::from).unwrap_or_default(),
             created: state.created,
             accessed: state.accessed,
             written: state.written,
@@ -174,6 +178,22 @@ impl Inode {
         let mut state = self.state.lock();
         self.put_extended(&mut state, set)?;
         state.changed = now;
+        Ok(())
+    }
+
+    pub(super) fn reparse_point(&self) -> Option<ReparsePoint> {
+        self.state.lock().reparse.clone()
+    }
+
+    pub(super) fn set_reparse_point(&self, point: Option<ReparsePoint>, now: Timestamp) -> VfsResult<()> {
+        let mut state = self.state.lock();
+        let size = |point: &Option<ReparsePoint>| point.as_ref().map_or(0, |p| p.data.len() as u64);
+        let (before, after) = (size(&state.reparse), size(&point));
+        if after > ReparsePoint::DATA_MAX as u64 {
+            return Err(VfsError::AttributeTooLarge);
+        }
+        self.recharge(&mut state, before, after)?;
+        (state.reparse, state.changed) = (point, now);
         Ok(())
     }
 

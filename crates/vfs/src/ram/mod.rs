@@ -110,6 +110,7 @@ impl RamFs {
             snapshots: false,
             short_names: false,
             named_streams: true,
+            reparse_points: true,
         };
         let root = Inode::directory(FileKey { volume, file: 1 }, Arc::clone(&store), now);
         let tree = Tree {
@@ -237,7 +238,10 @@ impl Tree {
                 allow(&child.inode, r)?;
                 Ok((child.inode, false, VfsPath::from_parts(path)))
             }
-            None if r.mode == OpenMode::Open => Err(VfsError::NotFound),
+            None if r.mode == OpenMode::Open => Err(match directory.reparse_point() {
+                Some(_) => VfsError::ReparsePoint,
+                None => VfsError::NotFound,
+            }),
             None => {
                 let inode = self.create(r)?;
                 self.store.charge(name_cost(name))?;

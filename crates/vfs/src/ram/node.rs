@@ -12,8 +12,8 @@ use super::Tree;
 use super::inode::{Child, Content, Inode, State};
 use crate::fold::fold;
 use crate::{
-    BasicChange, Data, DirEntry, EntrySecurity, ExtendedAttribute, FileKey, Kind, Node, Stat, StreamInfo,
-    StreamName, VfsError, VfsResult, Want,
+    BasicChange, Data, DirEntry, EntrySecurity, ExtendedAttribute, FileKey, Kind, Node, ReparsePoint, Stat,
+    StreamInfo, StreamName, VfsError, VfsResult, Want,
 };
 
 /// The shortest read that lends the file's own memory, in bytes; shorter ones are copied, which is cheaper than
@@ -325,6 +325,14 @@ impl Node for RamNode {
 
     fn set_security(&self, _: &Ctx, descriptor: Vec<u8>) -> Io<VfsResult<()>> {
         Io::Done(self.file().set_security(&descriptor, self.tree.now()))
+    }
+
+    fn reparse_point(&self, _: &Ctx) -> Io<VfsResult<Option<ReparsePoint>>> {
+        Io::Done(Ok(self.file().reparse_point()))
+    }
+
+    fn set_reparse_point(&self, _: &Ctx, point: Option<ReparsePoint>) -> Io<VfsResult<()>> {
+        Io::Done(self.file().set_reparse_point(point, self.tree.now()))
     }
 
     fn extended_attributes(&self, _: &Ctx) -> Io<VfsResult<Vec<ExtendedAttribute>>> {

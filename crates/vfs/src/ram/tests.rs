@@ -21,7 +21,9 @@ fn open(fs: &RamFs, path: &str, mode: OpenMode, kind: Option<Kind>) -> VfsResult
     let path = VfsPath::parse(path).expect("a legal path");
     let rights = Rights { read: true, write: true };
     let (attributes, security, extended_attributes) = (Attributes::ARCHIVE, None, Vec::new());
-    let r = OpenRequest { path, stream: None, mode, kind, rights, attributes, security, extended_attributes };
+    let stream = None;
+    let link = false;
+    let r = OpenRequest { path, stream, mode, kind, rights, attributes, security, extended_attributes, link };
     now(fs.open(&Ctx::default(), r))
 }
 

@@ -76,6 +76,7 @@ fn request(path: &VfsPath, stream: Option<StreamName>) -> OpenRequest {
         attributes: Attributes::empty(),
         security: None,
         extended_attributes: Vec::new(),
+        link: false,
     }
 }
 

@@ -119,7 +119,7 @@ fn of_stat(open: &Open, f: &FileOpen, class: FileInfoClass, s: &Stat) -> Result<
         .encode(&mut bytes),
         C::NETWORK_OPEN => network_open(s).encode(&mut bytes),
         C::ATTRIBUTE_TAG => {
-            FileAttributeTagInformation { file_attributes: file_attributes(s), reparse_tag: 0 }
+            FileAttributeTagInformation { file_attributes: file_attributes(s), reparse_tag: s.reparse.tag }
                 .encode(&mut bytes);
         }
         C::STANDARD_LINK => FileStandardLinkInformation {

@@ -141,7 +141,7 @@ fn short_serial(volume: u128) -> u32 {
     (serial ^ (serial >> 32)) as u32
 }
 
-/// What this volume can do; nothing that is not there yet (reparse points). NTFS has quotas on every volume, on or off.
+/// What this volume can do. NTFS has quotas on every volume, on or off.
 fn attributes(info: &VolumeInfo) -> FileSystemAttributes {
     use FileSystemAttributes as A;
     let mut a = A::CASE_PRESERVED_NAMES
@@ -152,6 +152,7 @@ fn attributes(info: &VolumeInfo) -> FileSystemAttributes {
     a.set(A::CASE_SENSITIVE_SEARCH, info.case_sensitive);
     a.set(A::SUPPORTS_SPARSE_FILES, info.sparse);
     a.set(A::NAMED_STREAMS, info.named_streams);
+    a.set(A::SUPPORTS_REPARSE_POINTS, info.reparse_points);
     a.set(A::SUPPORTS_BLOCK_REFCOUNTING, info.reflinks);
     a.set(A::FILE_COMPRESSION, info.compression);
     a.set(A::READ_ONLY_VOLUME, info.read_only);

@@ -202,7 +202,7 @@ fn publish_rename(r: &Request, f: &FileOpen, from: &VfsPath, to: &VfsPath, repla
 /// The path of a file that was just renamed, as the backend stores it: folders on the way may be written otherwise than
 /// the client wrote them, and what is open below a folder is found by its path.
 async fn stored_path(r: &Request, id: FileKey, path: &VfsPath) -> VfsPath {
-    match find(r, path).await {
+    match find(r, path, path.is_exact()).await {
         Ok(opened) if opened.node.id() == id => opened.path,
         _ => path.clone(),
     }
@@ -248,9 +248,13 @@ async fn check_folder(r: &Request, path: &VfsPath, directory: bool) -> Result<Ac
     let status = Refusal::Status;
     let folder = path.parent().ok_or(status(NtStatus::OBJECT_NAME_INVALID))?;
     let needed = if directory { AccessMask::APPEND_DATA } else { AccessMask::WRITE_DATA };
-    match find(r, &folder).await {
+    match find(r, &folder, false).await {
         Ok(found) if found.stat.kind == Kind::Directory => {
             access::may_reach(r, &found).map_err(status)?;
+            // What is behind a reparse point is elsewhere.
+            if found.stat.attributes.contains(Attributes::REPARSE_POINT) {
+                return Err(status(NtStatus::DIRECTORY_IS_A_REPARSE_POINT));
+            }
             let descriptor = access::descriptor(r, &found.node, &found.stat).await.map_err(status)?;
             let allowed = access::maximal(&r.session.user, descriptor.as_deref());
             if !allowed.contains(needed) {
@@ -279,7 +283,7 @@ async fn check_replaced<'r>(
     to: &Target,
     folder: AccessMask,
 ) -> Result<Replaced<'r>, NtStatus> {
-    let (node, stat) = match find(r, &to.path).await {
+    let (node, stat) = match find(r, &to.path, to.path.is_exact()).await {
         Ok(found) => (found.node, found.stat),
         Err(VfsError::NotFound) => return Ok(Replaced::Nothing),
         Err(e) => return Err(status::of_vfs(e)),
@@ -306,7 +310,8 @@ async fn check_replaced<'r>(
     Ok(Replaced::Another { _claim })
 }
 
-async fn find(r: &Request, path: &VfsPath) -> Result<Opened, VfsError> {
+/// Opens what a path means, or with `link` the link of the backend's own that is there.
+async fn find(r: &Request, path: &VfsPath, link: bool) -> Result<Opened, VfsError> {
     let vfs = r.tree.share.vfs().ok_or(VfsError::Unsupported)?;
     let request = OpenRequest {
         path: path.clone(),
@@ -317,6 +322,7 @@ async fn find(r: &Request, path: &VfsPath) -> Result<Opened, VfsError> {
         attributes: Attributes::empty(),
         security: None,
         extended_attributes: Vec::new(),
+        link,
     };
     vfs.open(&r.ctx(), request).wait().await
 }

@@ -208,3 +208,52 @@ async fn a_rename_replaces_an_open_file() {
     assert_eq!(w.set(from, FileInfoClass::RENAME.0, &buffer).await, NtStatus::ACCESS_DENIED);
     w.close(onto).await;
 }
+
+/// A link of the host: Linux sees the link, and where it leads; other clients what it leads to.
+#[tokio::test]
+async fn links_of_the_host() {
+    use smb_wire::msg::{CreateOptions, ErrorResponse, SymlinkError};
+    use std::os::unix::fs::symlink;
+    let dir = tempfile::tempdir().expect("a directory");
+    let w = world_on(dir.path());
+    std::fs::write(dir.path().join("file"), "data").expect("room");
+    for (to, name) in [("file", "link"), ("../out/side", "dangling"), ("/etc/passwd", "absolute")] {
+        symlink(to, dir.path().join(name)).expect("room");
+        // MS-SMB2 2.2.2.2.1: text for the client, as it is.
+        let (mut data, mut contexts) = (Vec::new(), CreateContextsBuf::new());
+        PosixCreateRequest { mode: 0 }.encode(&mut data);
+        contexts.request(&CreateRequestContext::Posix(&data)).expect("short");
+        let reply = w.create_with(name, READ, OplockLevel::NONE, &contexts).await;
+        assert_eq!(reply.status, NtStatus::STOPPED_ON_SYMLINK, "{name}");
+        let error = ErrorResponse::decode(&reply.message).expect("ours");
+        let context = error.contexts().next().expect("one").expect("ours");
+        let link = SymlinkError::decode(context.data).expect("ours").link;
+        assert_eq!(link.substitute_name.to_string().as_deref(), Ok(to), "{name}");
+        assert_eq!(link.relative, !to.starts_with('/'), "{name}");
+    }
+    let listed = [("absolute", 0o20_777), ("dangling", 0o20_777), ("file", 0o644), ("link", 0o20_777)];
+    let names = names(&w).await;
+    assert_eq!(names.iter().map(|(n, _)| &**n).collect::<Vec<_>>(), listed.map(|(n, _)| n));
+    for ((name, mode), (_, wanted)) in names.iter().zip(listed).filter(|((n, _), _)| n != "file") {
+        assert_eq!(*mode, wanted, "{name}");
+    }
+    // Without the extensions, and without FILE_OPEN_REPARSE_POINT, the server follows what stays inside.
+    assert!(w.exists("link").await);
+    let inside = w.create("link", READ).await;
+    let itself = How { options: CreateOptions::OPEN_REPARSE_POINT, ..READ };
+    let link = w.create("link", itself).await;
+    let number = async |id| query(&w, id, InfoType::FILE, FileInfoClass::INTERNAL.0).await.expect("known");
+    assert_ne!(number(inside).await, number(link).await);
+    assert_eq!(w.try_create("absolute", READ).await.err(), Some(NtStatus::ACCESS_DENIED));
+    assert_eq!(w.try_create("dangling", READ).await.err(), Some(NtStatus::ACCESS_DENIED));
+    w.close(inside).await;
+    w.close(link).await;
+    // The link goes, not the file. Who may delete in the folder may delete a link.
+    let access = AccessMask::DELETE | AccessMask::READ_ATTRIBUTES;
+    let how = How { access, options: itself.options | CreateOptions::DELETE_ON_CLOSE, ..READ };
+    for name in ["link", "dangling", "absolute"] {
+        w.close(w.create(name, how).await).await;
+        assert!(std::fs::symlink_metadata(dir.path().join(name)).is_err(), "{name}");
+    }
+    assert_eq!(std::fs::read(dir.path().join("file")).expect("there"), b"data");
+}

@@ -144,6 +144,7 @@ async fn check_paths(w: &World, changing: &AtomicUsize) {
             attributes: vfs::Attributes::empty(),
             security: None,
             extended_attributes: Vec::new(),
+            link: false,
         };
         let found = vfs.open(&Ctx::default(), request).wait().await;
         // Names that change meanwhile prove nothing.

@@ -12,8 +12,8 @@ use super::data::{Step, touch};
 use super::{Place, Stream, store};
 use crate::hostdir::node::HostNode;
 use crate::{
-    BasicChange, Data, DirEntry, ExtendedAttribute, FileKey, Kind, Node, Stat, StreamInfo, StreamName,
-    VfsError, VfsResult, Want,
+    BasicChange, Data, DirEntry, ExtendedAttribute, FileKey, Kind, Node, ReparsePoint, Stat, StreamInfo,
+    StreamName, VfsError, VfsResult, Want,
 };
 
 /// One open of a named stream.
@@ -239,6 +239,14 @@ impl Node for StreamNode {
 
     fn set_security(&self, c: &Ctx, descriptor: Vec<u8>) -> Io<VfsResult<()>> {
         self.file.set_security(c, descriptor)
+    }
+
+    fn reparse_point(&self, c: &Ctx) -> Io<VfsResult<Option<ReparsePoint>>> {
+        self.file.reparse_point(c)
+    }
+
+    fn set_reparse_point(&self, c: &Ctx, point: Option<ReparsePoint>) -> Io<VfsResult<()>> {
+        self.file.set_reparse_point(c, point)
     }
 
     fn extended_attributes(&self, c: &Ctx) -> Io<VfsResult<Vec<ExtendedAttribute>>> {

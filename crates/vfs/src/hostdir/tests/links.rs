@@ -83,3 +83,97 @@ async fn names_left_by_a_crash() {
     assert_eq!(std::fs::read(at(&beside(0))).expect("not ours"), b"somebody's");
     assert!(!at(&beside(1)).exists());
 }
+
+/// Opens a link itself.
+async fn itself(vfs: &dyn Vfs, path: VfsPath) -> VfsResult<Opened> {
+    let rights = Rights { read: true, write: false };
+    let request = OpenRequest { path, link: true, rights, ..request("", OpenMode::Open, None) };
+    vfs.open(&Ctx::default(), request).wait().await
+}
+
+/// The target, as the reparse point's data has it (MS-FSCC 2.1.2.4): the text, and whether it is relative.
+async fn target(opened: &Opened) -> (String, bool) {
+    let point = opened.node.reparse_point(&Ctx::default()).wait().await.expect("readable").expect("a link");
+    assert_eq!((point.tag, point.tag), (0xA000_000C, opened.stat.reparse.tag));
+    let length = usize::from(u16::from_le_bytes([point.data[2], point.data[3]]));
+    let units = point.data[12..12 + length].chunks(2).map(|c| u16::from_le_bytes([c[0], c[1]]));
+    (String::from_utf16(&units.collect::<Vec<_>>()).expect("text"), point.data[8] == 1)
+}
+
+/// MS-FSA 2.1.5.1: with FILE_OPEN_REPARSE_POINT it is the link that is opened, moved and removed.
+#[tokio::test]
+async fn a_link_itself() {
+    let (dir, vfs) = linked();
+    let c = Ctx::default();
+    symlink("nowhere/far", dir.path().join("dangling")).expect("a link");
+    symlink("../outside", dir.path().join("out")).expect("a link");
+    symlink("/etc/passwd", dir.path().join("absolute")).expect("a link");
+    for (name, to, relative) in [
+        ("link", "file", true),
+        ("chain", "link", true),
+        ("D\\UP", "..\\file", true),
+        ("dangling", "nowhere\\far", true),
+        ("out", "..\\outside", true),
+        ("absolute", "/etc/passwd", false),
+    ] {
+        let opened = itself(&*vfs, path(name)).await.expect("there");
+        assert_eq!(target(&opened).await, (to.to_owned(), relative), "{name}");
+        assert_eq!((opened.stat.kind, opened.stat.size), (Kind::File, 0), "{name}");
+        assert!(opened.stat.attributes.contains(Attributes::REPARSE_POINT), "{name}");
+        assert_eq!(opened.node.stat(&c).wait().await.expect("there").id, opened.node.id());
+        let denied = opened.node.set_len(&c, 0).wait().await;
+        assert_eq!(denied, Err(VfsError::Unsupported), "{name}");
+    }
+    assert!(itself(&*vfs, path("file")).await.expect("there").stat.reparse.tag == 0, "no link");
+    assert_eq!(refusal(&*vfs, "out").await, Some(VfsError::Escapes), "followed it is as ever");
+    assert_ne!(
+        itself(&*vfs, path("link")).await.expect("there").node.id(),
+        existing(&*vfs, "link").await.node.id()
+    );
+    // One to a directory is one, and empty.
+    symlink("d", dir.path().join("folder")).expect("a link");
+    let folder = itself(&*vfs, path("folder")).await.expect("there");
+    assert_eq!((folder.stat.kind, folder.node.kind()), (Kind::Directory, Kind::Directory));
+    assert_eq!(folder.node.is_empty(&c).wait().await, Ok(true));
+    let exact = itself(&*vfs, VfsPath::parse_posix("folder").expect("legal")).await.expect("there");
+    assert_eq!((exact.stat.kind, exact.node.id()), (Kind::File, folder.node.id()));
+    vfs.remove(&c, &path("folder"), folder.node.id()).wait().await.expect("removed");
+    // Moved and removed by its own identity.
+    for name in ["link", "dangling", "out", "absolute"] {
+        let id = itself(&*vfs, path(name)).await.expect("there").node.id();
+        assert_eq!(
+            vfs.link(&c, &path(name), id, &path("hard"), false).wait().await,
+            Err(VfsError::Unsupported)
+        );
+        vfs.rename(&c, &path(name), id, &path("d\\moved"), false).wait().await.expect("moved");
+        assert!(std::fs::symlink_metadata(dir.path().join("d/moved")).expect("there").is_symlink());
+        assert_eq!(vfs.remove(&c, &path("file"), id).wait().await, Err(VfsError::Stale));
+        vfs.remove(&c, &path("d\\moved"), id).wait().await.expect("removed");
+        assert!(std::fs::symlink_metadata(dir.path().join("d/moved")).is_err());
+    }
+    assert_eq!(std::fs::read(dir.path().join("file")).expect("there"), b"data");
+}
+
+/// A listing by an exact path shows links; another one what they lead to.
+#[tokio::test]
+async fn links_in_listings() {
+    let (dir, vfs) = linked();
+    let c = Ctx::default();
+    symlink("nowhere", dir.path().join("dangling")).expect("a link");
+    symlink("..", dir.path().join("out")).expect("a link");
+    let listed = async |path: VfsPath| {
+        let request = OpenRequest { path, ..request("", OpenMode::Open, None) };
+        let root = vfs.open(&c, request).wait().await.expect("there").node;
+        let entries = root.list(&c, true, 100).wait().await.expect("listed");
+        let mut names: Vec<_> = entries.into_iter().map(|e| (e.name, e.stat.reparse.tag != 0)).collect();
+        names.sort();
+        names
+    };
+    let names = |all: &[(&str, bool)]| all.iter().map(|(n, l)| ((*n).to_owned(), *l)).collect::<Vec<_>>();
+    let followed = names(&[("chain", false), ("d", false), ("file", false), ("link", false)]);
+    assert_eq!(listed(path("")).await, followed);
+    let exact = VfsPath::parse_posix("").expect("the root");
+    let all =
+        [("chain", true), ("d", false), ("dangling", true), ("file", false), ("link", true), ("out", true)];
+    assert_eq!(listed(exact).await, names(&all));
+}

@@ -23,6 +23,7 @@ async fn opened(vfs: &dyn Vfs, name: &str) -> Opened {
         stream: None,
         mode: OpenMode::Open,
         kind: None,
+        link: false,
         rights: Rights { read: true, write: false },
         attributes: Attributes::empty(),
         security: None,

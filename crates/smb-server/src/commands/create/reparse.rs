@@ -1,0 +1,112 @@
+//! Reparse points on the way of a CREATE (MS-SMB2 3.3.5.9, MS-FSA 2.1.5.1). The server follows none: a client learns where a
+//! symbolic link leads, and asks again; of all others it learns that the server does not handle them.
+//!
+//! The last component's is seen when it is opened, for the tag is among its metadata. A folder on the way that is a
+//! reparse point is empty, so the way through it fails: that is when it is looked for.
+
+use smb_wire::NtStatus;
+use smb_wire::ioctl::{ReparseTag, SymlinkReparse};
+use smb_wire::msg::{CreateOptions, ErrorId, ErrorResponse, RawErrorContext, SymlinkError};
+use vfs::{Attributes, OpenMode, OpenRequest, Opened, Rights, Stat, VfsPath};
+
+use super::Plan;
+use crate::access;
+use crate::request::Reply;
+use crate::status;
+
+/// Whether an open may pass or open this.
+///
+/// # Errors
+/// STOPPED_ON_SYMLINK, IO_REPARSE_TAG_NOT_HANDLED.
+pub(super) fn pass(stat: &Stat) -> Result<(), NtStatus> {
+    match ReparseTag(stat.reparse.tag) {
+        _ if !stat.attributes.contains(Attributes::REPARSE_POINT) => Ok(()),
+        ReparseTag::SYMLINK => Err(NtStatus::STOPPED_ON_SYMLINK),
+        _ => Err(NtStatus::IO_REPARSE_TAG_NOT_HANDLED),
+    }
+}
+
+impl Plan<'_> {
+    /// As [`pass`], of what the CREATE names; any may be opened with FILE_OPEN_REPARSE_POINT.
+    pub(super) fn pass_last(&self, opened: &Opened) -> Result<(), NtStatus> {
+        if self.opens_points() {
+            return Ok(());
+        }
+        pass(&opened.stat).or_else(|stopped| access::may_reach(self.r, opened).and(Err(stopped)))
+    }
+
+    /// Whether the CREATE is about a link of the backend's own, not about what it leads to: those are for clients that do
+    /// not ask for links, which could not follow one.
+    pub(super) fn shows_links(&self) -> bool {
+        self.opens_points() || self.wanted.posix.is_some()
+    }
+
+    fn opens_points(&self) -> bool {
+        self.q.create_options.contains(CreateOptions::OPEN_REPARSE_POINT)
+    }
+
+    /// The reply of a CREATE that failed with `failed`. A reparse point on its way is the reason, if there is one.
+    pub(super) async fn refused(&self, failed: NtStatus) -> Reply {
+        let last = self.path.components().len();
+        // Numbers of components that lead to what may be the reason.
+        let depths = match failed {
+            NtStatus::STOPPED_ON_SYMLINK | NtStatus::IO_REPARSE_TAG_NOT_HANDLED => 1..last + 1,
+            NtStatus::OBJECT_PATH_NOT_FOUND => 1..last,
+            NtStatus::OBJECT_NAME_NOT_FOUND if self.stream.is_some() => 1..last + 1,
+            NtStatus::OBJECT_NAME_COLLISION => last..last + 1,
+            _ => return Reply::error(failed),
+        };
+        for depth in depths.filter(|depth| *depth < last || !self.opens_points()) {
+            let Some(found) = self.open_beginning(depth).await else { break };
+            match pass(&found.stat) {
+                Ok(()) => {}
+                Err(NtStatus::STOPPED_ON_SYMLINK) => {
+                    let unparsed = self.text_behind(depth);
+                    return self.stopped(&found, unparsed).await.unwrap_or_else(Reply::error);
+                }
+                Err(status) => return Reply::error(status),
+            }
+        }
+        Reply::error(failed)
+    }
+
+    /// Opens the first `depth` components of the path.
+    async fn open_beginning(&self, depth: usize) -> Option<Opened> {
+        let above = |path: &VfsPath| path.parent().filter(|p| p.components().len() >= depth);
+        let path = std::iter::successors(Some(self.path.clone()), above).last()?;
+        let link = depth == self.path.components().len() && self.shows_links();
+        let rights = Rights { read: false, write: false };
+        let q = OpenRequest { link, ..self.request(&path, OpenMode::Open, None, rights) };
+        let found = self.vfs.open(&self.r.ctx(), q).wait().await.ok()?;
+        access::may_reach(self.r, &found).is_ok().then_some(found)
+    }
+
+    /// Bytes of the name that come behind its first `depth` components; none behind the last one.
+    fn text_behind(&self, depth: usize) -> u16 {
+        if depth >= self.path.components().len() {
+            return 0;
+        }
+        let Ok(name) = self.q.name.to_string() else { return 0 };
+        let end = name.match_indices(['\\', '/']).nth(depth - 1).map_or(name.len(), |(at, _)| at);
+        // A path has no more than 32,760 units.
+        u16::try_from(2 * name[end..].encode_utf16().count()).unwrap_or(u16::MAX)
+    }
+
+    /// MS-SMB2 2.2.2.2.1: where a symbolic link leads; in 3.1.1 inside an error context (2.2.2.1).
+    async fn stopped(&self, link: &Opened, unparsed_path_length: u16) -> Result<Reply, NtStatus> {
+        let point = link.node.reparse_point(&self.r.ctx()).wait().await.map_err(status::of_vfs)?;
+        let point = point.ok_or(NtStatus::NOT_A_REPARSE_POINT)?;
+        let link = SymlinkReparse::decode(&point.data).map_err(|_| NtStatus::IO_REPARSE_DATA_INVALID)?;
+        let mut data = Vec::new();
+        let encoded = SymlinkError { unparsed_path_length, link }.encode(&mut data);
+        encoded.map_err(|_| NtStatus::IO_REPARSE_DATA_INVALID)?;
+        let mut error = ErrorResponse { context_count: 0, data: &data };
+        let mut contexts = Vec::new();
+        if self.r.facts.dialect >= 0x0311 {
+            let context = RawErrorContext { id: ErrorId::DEFAULT, data: &data };
+            context.encode(&mut contexts, 0).map_err(|_| NtStatus::INTERNAL_ERROR)?;
+            error = ErrorResponse { context_count: 1, data: &contexts };
+        }
+        Ok(Reply::with_status(NtStatus::STOPPED_ON_SYMLINK, &error))
+    }
+}
