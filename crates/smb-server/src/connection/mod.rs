@@ -17,6 +17,7 @@ mod credits;
 mod dispatch;
 mod encode;
 mod error;
+mod fast_read;
 mod negotiate;
 mod notices;
 mod outgoing;
