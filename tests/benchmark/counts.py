@@ -1,15 +1,16 @@
 """What an 8 KiB READ of a cached block costs the server: locked instructions and allocations, counted one by one.
 
-A worker of the server is single-stepped (tests/stepcount) while goload reads over one TCP connection from a share of a
-directory (backend hostdir), in the steady state: the file is in the page cache, all buffers have their size. The counts are of
-user space; each READ makes one preadv2, which is how the READs are counted. Nothing is timed, so a busy machine changes nothing.
+A worker of the server is single-stepped (tests/stepcount) while `causeway bench` reads over one TCP connection from a share of
+a directory (backend hostdir) whose file is in the page cache. The counts are of user space; each READ makes one preadv2, which
+is how the READs are counted. Nothing is timed, so a busy machine changes nothing.
 
-Signed is the default configuration, where signing is required; unsigned allows it and the client asks for none. The bars are
-for 32 READs in flight, where what a turn of the connection costs is shared; one at a time is printed beside them.
+Signed is the default configuration, where signing is required (AES-GMAC); unsigned allows it, and the client asks for none. The
+bars are for 32 READs in flight, where the cost of a turn of the connection is shared; one at a time is printed beside them.
 """
 
 import collections
 import json
+import os
 import re
 import subprocess
 import sys
@@ -19,21 +20,33 @@ from pathlib import Path
 
 from harness.servers import Causeway
 
-from . import ROOT
+from . import BINARY, ROOT
 
-# (signing, READs in flight); the first two have bars.
-CASES = {"signed": ("required", 32), "unsigned": ("enabled", 32), "signed-1": ("required", 1), "unsigned-1": ("enabled", 1)}
+# (signing, READs in flight)
+CASES = {"signed": ("required", 32), "unsigned": ("enabled", 32), "signed, one at a time": ("required", 1),
+         "unsigned, one at a time": ("enabled", 1)}
+# For those with many in flight.
 BARS = {"allocations": 1, "locked": 4}
-READS = 512
-# Before counting: the file is made, and read for a while.
-WARM_UP_S = 5
+# READs that are stepped; a multiple of those in flight, so that whole turns are counted.
+READS = 64
+# Before counting, so that all buffers have their size.
+WARM_UP_S = 3
 FILE_MIB = 16
 PREADV2 = 327
 ALLOCATORS = ("malloc", "calloc", "realloc", "posix_memalign", "aligned_alloc")
 STEPCOUNT = ROOT / "target" / "release" / "stepcount"
-# Functions that are named by the function that called them: primitives, which tell nothing.
+# Rows of the table by function.
+ROWS = 8
+# Primitives say nothing of why: an event is booked on the functions that called them.
 PRIMITIVE = re.compile(r"^(<?\*?(core|alloc|std|parking_lot|lock_api|hashbrown|smallvec|rustix|libc)::|<(core|alloc|std|parking_lot|lock_api|smallvec|\[|&)"
+                       r"|(fetch_\w+|compare_exchange\w*|swap|lock|unlock|register|clone|drop|try_update|drop_in_place|alloc_impl\w*|with_capacity_in|\{closure\S*)(<.*|$)"
                        r"|__|_?(malloc|calloc|realloc|free|cfree|posix_memalign|aligned_alloc)|alloc$|\?\?)")
+
+
+class DiskServer(Causeway):
+    """Our server with a share of a directory."""
+
+    binary = BINARY
 
 
 def mappings(pid):
@@ -57,9 +70,8 @@ def allocators(pid):
     """Where the C library's allocator begins in a process."""
     libc = next(m for m in mappings(pid) if "/libc.so" in m[3] and m[2] == 0)
     names = subprocess.run(["nm", "-D", "--defined-only", libc[3]], check=True, capture_output=True, text=True).stdout
-    found = dict(re.findall(rf"^(\w+) \w ({'|'.join(ALLOCATORS)})(?:@@\S+)?$", names, re.M) and
-                 [(name, value) for value, name in re.findall(rf"^(\w+) \w ({'|'.join(ALLOCATORS)})(?:@@\S+)?$", names, re.M)])
-    return [f"{libc[0] + int(value, 16):x}" for value in found.values()]
+    found = re.findall(rf"^(\w+) \w (?:{'|'.join(ALLOCATORS)})(?:@@\S+)?$", names, re.M)
+    return [f"{libc[0] + int(value, 16):x}" for value in dict.fromkeys(found)]
 
 
 class Symbols:
@@ -108,9 +120,9 @@ def shortened(name):
 
 
 def owner(stack):
-    """The functions an event is booked on: the first that is no primitive, with the one that called it."""
-    ours = [name for name in stack if not PRIMITIVE.match(name)]
-    return " < ".join(dict.fromkeys(ours[:3])) or stack[0]
+    """The functions an event is booked on: the innermost that is no primitive, and the one that called it."""
+    ours = list(dict.fromkeys(name for name in stack if not PRIMITIVE.match(name)))
+    return " < ".join(ours[:2]) or stack[0]
 
 
 def thread(pid, name):
@@ -121,13 +133,14 @@ def thread(pid, name):
     sys.exit(f"bench: the server has no thread {name}")
 
 
-def stepped(pid, worker, goload, reads=READS):
-    """Steps a worker of a server that `goload`, a command, reads from: counts for each READ, and tables by function."""
-    client = subprocess.Popen(goload, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+def stepped(pid, worker, load, password, reads=READS):
+    """Steps a worker of a server that `load`, a command, reads from: counts for each READ, and tables by function."""
+    client = subprocess.Popen(load, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                              env={**os.environ, "CAUSEWAY_PASSWORD": password})
     try:
         time.sleep(WARM_UP_S)
         if client.poll() is not None:
-            sys.exit(f"bench: goload failed:\n{client.stderr.read()[-2000:]}")
+            sys.exit(f"bench: {' '.join(map(str, load))}:\n{client.stderr.read()[-2000:]}")
         done = subprocess.run([STEPCOUNT, str(pid), str(worker), str(PREADV2), str(reads), *allocators(pid)],
                               capture_output=True, text=True, timeout=600)
         if done.returncode != 0:
@@ -143,5 +156,58 @@ def stepped(pid, worker, goload, reads=READS):
         tables[event["kind"]][owner(symbols.stack(event["stack"]))] += event["n"] / reads
     totals = {kind: sum(table.values()) for kind, table in tables.items()}
     return {"instructions": found["instructions"] / reads, "locked": totals["locked"], "fences": totals["fence"],
-            "allocations": totals["allocation"], "syscalls": {k: n / reads for k, n in found["syscalls"].items()},
+            "allocations": totals["allocation"], "syscalls": sum(found["syscalls"].values()) / reads,
             "by_function": {kind: dict(table.most_common()) for kind, table in tables.items()}}
+
+
+def measure(place):
+    """Counts all cases and prints tables; {case: {instructions, locked, fences, allocations, syscalls, by_function}}."""
+    everything = {}
+    print(f"{'8 KiB READ of a cached block':<30}{'locked':>8} {'fences':>8} {'allocations':>12} {'system calls':>13} {'instructions':>13}")
+    with tempfile.TemporaryDirectory(dir=place) as folder:
+        for case, (signing, depth) in CASES.items():
+            server = DiskServer(Path(folder) / case.replace(", ", "-").replace(" ", "-"), signing=signing, settings={"workers": 1}).start()
+            try:
+                (server.path() / "data").write_bytes(os.urandom(FILE_MIB << 20))
+                words = ["bench", "--quiet", "--json", "--transport=tcp", *(["--unsigned"] if signing == "enabled" else []), "-b8K", "-r",
+                         "-w0", "-t1", f"-o{depth}", "-W0", "-d3600", f"smb://{server.user}@{server.host}:{server.port}/{server.share}/data"]
+                everything[case] = found = stepped(server.pid, thread(server.pid, "worker-0"), [BINARY, *words], server.password)
+            finally:
+                server.stop()
+            print(f"{case:<30}{found['locked']:8.2f} {found['fences']:8.2f} {found['allocations']:12.2f} {found['syscalls']:13.2f} "
+                  f"{found['instructions']:13.0f}{verdict(case, found)}")
+    for kind in ("locked", "allocation"):
+        for name, count in list(everything["signed"]["by_function"][kind].items())[:ROWS]:
+            print(f"  {kind}, signed: {count:6.2f}  {name}")
+    return everything
+
+
+def over(case, found):
+    """The bars that a case misses."""
+    return [f"{found[what]:.2f} {what} (bar {most})" for what, most in BARS.items() if CASES[case][1] > 1 and found[what] > most]
+
+
+def verdict(case, found):
+    if CASES[case][1] == 1:
+        return ""
+    return "  NOT MET" if over(case, found) else "  met"
+
+
+def missed(everything):
+    """The bars that were not met, as text."""
+    return [f"counts {case}: {what}" for case, found in everything.items() for what in over(case, found)]
+
+
+def table(everything):
+    """The results as Markdown."""
+    lines = ["| for each READ | locked instructions | allocations | system calls | instructions in user space | |", "|---|---|---|---|---|---|"]
+    for case, found in everything.items():
+        verdict_ = {"": "", "  met": "met", "  NOT MET": "**not met**"}[verdict(case, found)]
+        lines.append(f"| {case} | {found['locked'] + found['fences']:.2f} | {found['allocations']:.2f} | {found['syscalls']:.2f} "
+                     f"| {found['instructions']:,.0f} | {verdict_} |")
+    lines += ["", "| locked instructions, signed | for each READ |", "|---|---|"]
+    functions = list(everything["signed"]["by_function"]["locked"].items())
+    lines += [f"| {' ← '.join(f'`{part}`' for part in name.split(' < '))} | {count:.2f} |" for name, count in functions[:ROWS]]
+    rest = functions[ROWS:]
+    lines.append(f"| {len(rest)} others | {sum(count for _, count in rest):.2f} |")
+    return "\n".join(lines)
