@@ -1,39 +1,54 @@
 //! Unique and shared buffers.
 
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::ops::{Deref, Range};
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering, fence};
 
 use smallvec::SmallVec;
 
-use crate::CHUNK_MIN;
 use crate::region::Region;
+use crate::{CHUNK_MIN, magazine};
 
 /// A unique buffer of the arena: a fixed capacity, of which the first `len` bytes are filled. Dropping it returns
 /// its memory.
 ///
 /// Memory is recycled without being cleared, so only what was filled becomes visible through [`IoBufMut::freeze`].
 pub struct IoBufMut {
-    chunk: Chunk,
+    /// A chunk; nobody else has it.
+    block: Owner,
+    at: NonNull<u8>,
     len: usize,
 }
+
+// SAFETY: the memory has one owner (region.rs, invariant), so it may move between threads.
+unsafe impl Send for IoBufMut {}
+// SAFETY: shared access is read-only.
+unsafe impl Sync for IoBufMut {}
 
 /// A shared immutable part of a buffer: cloning and slicing copy nothing. The memory returns to the arena with the
 /// last clone.
 #[derive(Clone)]
 pub struct IoBuf {
-    block: Arc<Block>,
+    block: Owner,
     start: u32,
     len: u32,
 }
 
+/// One of the owners of a block. The last one leaves it to its thread ([`magazine`]) or drops it.
+#[derive(Clone)]
+pub(crate) struct Owner(ManuallyDrop<Arc<Block>>);
+
 /// One run of the region's pages, given back on drop.
-struct Chunk {
+pub(crate) struct Chunk {
     region: Arc<Region>,
     at: NonNull<u8>,
     page: u32,
     pages: u32,
+    /// Bytes filled when it was frozen last; its sole owner writes it.
+    filled: AtomicUsize,
 }
 
 // SAFETY: a chunk is plain memory with one owner (region.rs, invariant), so it may move between threads.
@@ -41,11 +56,10 @@ unsafe impl Send for Chunk {}
 // SAFETY: shared access is read-only.
 unsafe impl Sync for Chunk {}
 
-enum Block {
-    /// A chunk, of which so many bytes are filled.
-    Arena(Chunk, usize),
+pub(crate) enum Block {
+    Arena(Chunk),
     /// Bytes of a chunk that was cut up: from where, how many. No other block has one of them.
-    Piece(Arc<Chunk>, usize, usize),
+    Piece(Owner, usize, usize),
     /// As it came: giving back what a vector has to spare costs more than keeping it as long as its message.
     Heap(Vec<u8>),
     /// So many bytes of a few, in the block itself.
@@ -60,12 +74,20 @@ const SPARE: usize = 512;
 impl IoBufMut {
     pub(crate) fn new(region: Arc<Region>, page: usize, pages: usize) -> IoBufMut {
         let at = region.at(page);
-        IoBufMut { chunk: Chunk { region, at, page: page as u32, pages: pages as u32 }, len: 0 }
+        let chunk = Chunk { region, at, page: page as u32, pages: pages as u32, filled: AtomicUsize::new(0) };
+        IoBufMut { block: Owner::new(Block::Arena(chunk)), at, len: 0 }
+    }
+
+    /// An empty buffer of a block that nobody else has.
+    pub(crate) fn again(block: Arc<Block>) -> IoBufMut {
+        let block = Owner(ManuallyDrop::new(block));
+        let at = block.chunk().at;
+        IoBufMut { block, at, len: 0 }
     }
 
     /// The number of bytes that fit.
     pub fn capacity(&self) -> usize {
-        CHUNK_MIN * self.chunk.pages as usize
+        CHUNK_MIN * self.block.chunk().pages()
     }
 
     /// The number of bytes filled.
@@ -90,7 +112,7 @@ impl IoBufMut {
     /// The whole capacity, filled or not (unfilled bytes hold whatever the memory's last user left).
     pub fn space(&mut self) -> &mut [u8] {
         // SAFETY: the chunk is ours alone and `capacity` bytes long, initialised by the kernel or its last user.
-        unsafe { std::slice::from_raw_parts_mut(self.chunk.at.as_ptr(), self.capacity()) }
+        unsafe { std::slice::from_raw_parts_mut(self.at.as_ptr(), self.capacity()) }
     }
 
     /// The part after what is filled.
@@ -117,7 +139,8 @@ impl IoBufMut {
     /// Makes the filled part immutable and shareable.
     pub fn freeze(self) -> IoBuf {
         let len = self.len as u32;
-        IoBuf { block: Arc::new(Block::Arena(self.chunk, self.len)), start: 0, len }
+        self.block.chunk().filled.store(self.len, Ordering::Relaxed);
+        IoBuf { block: self.block, start: 0, len }
     }
 
     /// Makes parts of what is filled shareable, each by itself: a part that has one owner can be changed again
@@ -126,7 +149,7 @@ impl IoBufMut {
     /// # Panics
     /// When the parts overlap, are not in order, or go beyond what is filled.
     pub fn cut(self, parts: impl IntoIterator<Item = Range<usize>>) -> SmallVec<[IoBuf; 4]> {
-        let (filled, chunk) = (self.len, Arc::new(self.chunk));
+        let (filled, chunk) = (self.len, self.block);
         let mut end = 0;
         parts
             .into_iter()
@@ -134,7 +157,7 @@ impl IoBufMut {
                 assert!(end <= part.start && part.start <= part.end && part.end <= filled);
                 end = part.end;
                 let len = part.end - part.start;
-                let block = Arc::new(Block::Piece(Arc::clone(&chunk), part.start, len));
+                let block = Owner::new(Block::Piece(chunk.clone(), part.start, len));
                 IoBuf { block, start: 0, len: len as u32 }
             })
             .collect()
@@ -145,7 +168,7 @@ impl Deref for IoBufMut {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
         // SAFETY: the chunk is ours and at least `len` bytes long.
-        unsafe { std::slice::from_raw_parts(self.chunk.at.as_ptr(), self.len) }
+        unsafe { std::slice::from_raw_parts(self.at.as_ptr(), self.len) }
     }
 }
 
@@ -157,7 +180,7 @@ impl IoBuf {
         }
         let mut kept = [0; SHORT];
         kept[..bytes.len()].copy_from_slice(bytes);
-        IoBuf { block: Arc::new(Block::Short(kept, bytes.len() as u8)), start: 0, len: bytes.len() as u32 }
+        IoBuf { block: Owner::new(Block::Short(kept, bytes.len() as u8)), start: 0, len: bytes.len() as u32 }
     }
 
     /// The number of bytes.
@@ -177,7 +200,7 @@ impl IoBuf {
     pub fn slice(&self, range: Range<usize>) -> IoBuf {
         assert!(range.start <= range.end && range.end <= self.len());
         IoBuf {
-            block: Arc::clone(&self.block),
+            block: self.block.clone(),
             start: self.start + range.start as u32,
             len: (range.end - range.start) as u32,
         }
@@ -199,11 +222,12 @@ impl IoBuf {
     /// # Errors
     /// `self`, unchanged, when somebody else still holds it, it was cut up, or it is not arena memory.
     pub fn try_unfreeze(self) -> Result<IoBufMut, IoBuf> {
-        let IoBuf { block, start, len } = self;
-        match Arc::try_unwrap(block) {
-            Ok(Block::Arena(chunk, filled)) => Ok(IoBufMut { chunk, len: filled }),
-            Ok(other) => Err(IoBuf { block: Arc::new(other), start, len }),
-            Err(block) => Err(IoBuf { block, start, len }),
+        match &**self.block.0 {
+            Block::Arena(chunk) if self.block.is_only() => {
+                let (at, len) = (chunk.at, chunk.filled.load(Ordering::Relaxed));
+                Ok(IoBufMut { block: self.block, at, len })
+            }
+            _ => Err(self),
         }
     }
 }
@@ -212,14 +236,14 @@ impl IoBuf {
     /// Its bytes, to change them, if this is the only owner of the memory they are in.
     pub fn get_mut(&mut self) -> Option<&mut [u8]> {
         let range = self.start as usize..(self.start + self.len) as usize;
-        let whole: &mut [u8] = match Arc::get_mut(&mut self.block)? {
-            // SAFETY: the block has no other owner, so nobody else reads the chunk, and `filled` bytes lie in it.
-            Block::Arena(chunk, filled) => unsafe {
-                std::slice::from_raw_parts_mut(chunk.at.as_ptr(), *filled)
+        let whole: &mut [u8] = match Arc::get_mut(&mut self.block.0)? {
+            // SAFETY: the block has no other owner, so nobody else reads the chunk, which is initialised memory.
+            Block::Arena(chunk) => unsafe {
+                std::slice::from_raw_parts_mut(chunk.at.as_ptr(), chunk.pages() * CHUNK_MIN)
             },
             // SAFETY: `cut` made these bytes this block's alone, and the block has no other owner.
             Block::Piece(chunk, start, len) => unsafe {
-                std::slice::from_raw_parts_mut(chunk.at.add(*start).as_ptr(), *len)
+                std::slice::from_raw_parts_mut(chunk.chunk().at.add(*start).as_ptr(), *len)
             },
             Block::Heap(b) => b,
             Block::Short(b, len) => &mut b[..usize::from(*len)],
@@ -231,12 +255,14 @@ impl IoBuf {
 impl Deref for IoBuf {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        let whole: &[u8] = match &*self.block {
-            // SAFETY: frozen memory is not written until its last owner is gone, and `filled` bytes lie in the chunk.
-            Block::Arena(chunk, filled) => unsafe { std::slice::from_raw_parts(chunk.at.as_ptr(), *filled) },
+        let whole: &[u8] = match &**self.block.0 {
+            // SAFETY: frozen memory is not written until its last owner is gone, and the whole chunk is initialised.
+            Block::Arena(chunk) => unsafe {
+                std::slice::from_raw_parts(chunk.at.as_ptr(), chunk.pages() * CHUNK_MIN)
+            },
             // SAFETY: as above; `cut` has checked that the bytes lie in the filled part.
             Block::Piece(chunk, start, len) => unsafe {
-                std::slice::from_raw_parts(chunk.at.add(*start).as_ptr(), *len)
+                std::slice::from_raw_parts(chunk.chunk().at.add(*start).as_ptr(), *len)
             },
             Block::Heap(b) => b,
             Block::Short(b, len) => &b[..usize::from(*len)],
@@ -258,7 +284,51 @@ impl From<Vec<u8>> for IoBuf {
         if v.capacity() - v.len() > SPARE {
             v.shrink_to_fit();
         }
-        IoBuf { block: Arc::new(Block::Heap(v)), start: 0, len }
+        IoBuf { block: Owner::new(Block::Heap(v)), start: 0, len }
+    }
+}
+
+impl Owner {
+    fn new(block: Block) -> Owner {
+        Owner(ManuallyDrop::new(Arc::new(block)))
+    }
+
+    /// Of a block that is a chunk.
+    fn chunk(&self) -> &Chunk {
+        match &**self.0 {
+            Block::Arena(chunk) => chunk,
+            _ => unreachable!("only a chunk is unique or cut up"),
+        }
+    }
+
+    /// Whether there is no other: what they have done with the block is over then. Only an owner makes owners, so it stays so.
+    fn is_only(&self) -> bool {
+        let only = Arc::strong_count(&self.0) == 1;
+        if only {
+            fence(Ordering::Acquire);
+        }
+        only
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        let keep = matches!(&**self.0, Block::Arena(_)) && self.is_only();
+        // SAFETY: this is the only place that takes it, and the owner ends here.
+        let block = unsafe { ManuallyDrop::take(&mut self.0) };
+        if keep {
+            drop(magazine::keep(block));
+        }
+    }
+}
+
+impl Chunk {
+    pub(crate) fn region(&self) -> &Arc<Region> {
+        &self.region
+    }
+
+    pub(crate) fn pages(&self) -> usize {
+        self.pages as usize
     }
 }
 
@@ -362,7 +432,7 @@ mod tests {
         };
         for b in [with(5), with(192), with(1 << 20)] {
             assert_eq!(&*b, b"reply");
-            let super::Block::Heap(v) = &*b.block else { panic!("a vector") };
+            let super::Block::Heap(v) = &**b.block.0 else { panic!("a vector") };
             assert!(v.capacity() - v.len() <= super::SPARE);
         }
     }

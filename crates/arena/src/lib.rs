@@ -12,6 +12,9 @@
 //! is the server's back-pressure. A reserve that only [`Class::Control`] may use keeps CLOSE, CANCEL and break
 //! acknowledgements moving meanwhile.
 //!
+//! **Threads.** What a thread frees it keeps for its next allocation, within bounds (`magazine.rs`): a worker that reads block
+//! after block takes no lock here. What is kept counts as free.
+//!
 //! **Errors.** Creating the mapping can fail with the system's error. Nothing else fails: no memory is a state to
 //! wait out, not an error.
 //!
@@ -22,6 +25,8 @@
 mod buddy;
 mod buf;
 mod data;
+pub mod heads;
+mod magazine;
 pub mod passes;
 mod piped;
 mod region;

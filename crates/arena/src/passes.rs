@@ -1,7 +1,10 @@
 //! Passes over payload, counted: how many bytes user space read or wrote, and why. The figure per byte moved is
 //! the one that tells whether a path is as short as it should be.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
 
 /// Why payload was touched in user space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,21 +36,74 @@ pub struct Counts {
     pub cipher: u64,
 }
 
-static BYTES: [AtomicU64; 5] = [const { AtomicU64::new(0) }; 5];
+/// Bytes by [`Pass`].
+type Cells = [AtomicU64; 5];
+
+/// What threads have counted that have ended.
+static ENDED: Cells = [const { AtomicU64::new(0) }; 5];
+/// The cells of those that run.
+static RUNNING: Mutex<Vec<Arc<Cells>>> = Mutex::new(Vec::new());
+
+/// The cells of a thread, which it alone writes: counting takes no locked instruction.
+struct Own(Arc<Cells>);
+
+thread_local! {
+    static OWN: Own = Own::new();
+}
+
+impl Own {
+    fn new() -> Own {
+        let cells = Arc::<Cells>::default();
+        RUNNING.lock().push(Arc::clone(&cells));
+        Own(cells)
+    }
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        let mut running = RUNNING.lock();
+        running.retain(|cells| !Arc::ptr_eq(cells, &self.0));
+        for (ended, own) in ENDED.iter().zip(&*self.0) {
+            ended.fetch_add(own.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+}
 
 /// Counts `bytes` of payload touched for `pass`.
 pub fn count(pass: Pass, bytes: usize) {
-    BYTES[pass as usize].fetch_add(bytes as u64, Ordering::Relaxed);
+    let own = OWN.try_with(|own| {
+        let cell = &own.0[pass as usize];
+        cell.store(cell.load(Ordering::Relaxed) + bytes as u64, Ordering::Relaxed);
+    });
+    if own.is_err() {
+        // The thread ends.
+        ENDED[pass as usize].fetch_add(bytes as u64, Ordering::Relaxed);
+    }
 }
 
 /// The counts now.
 pub fn counts() -> Counts {
-    let b = |p: Pass| BYTES[p as usize].load(Ordering::Relaxed);
+    let running = RUNNING.lock();
+    let all = || running.iter().map(|cells| &**cells).chain([&ENDED]);
+    let b = |p: Pass| all().map(|cells| cells[p as usize].load(Ordering::Relaxed)).sum();
     Counts {
         copy: b(Pass::Copy),
         place: b(Pass::Place),
         crc: b(Pass::Crc),
         mac: b(Pass::Mac),
         cipher: b(Pass::Cipher),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_threads_are_counted_when_they_have_ended_too() {
+        let before = counts().crc;
+        count(Pass::Crc, 1);
+        std::thread::spawn(|| count(Pass::Crc, 10)).join().expect("no panic");
+        assert!(counts().crc >= before + 11);
     }
 }

@@ -7,13 +7,14 @@
 use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use tokio::sync::Notify;
 
 use crate::buddy::{Buddy, order_for};
+use crate::magazine::{self, SLOTS};
 use crate::{CHUNK_MAX, CHUNK_MIN, IoBufMut, RUN_MAX, SgMut};
 
 /// The process's payload memory: a handle, cheap to clone.
@@ -53,7 +54,16 @@ pub(crate) struct Region {
     free_pages: AtomicUsize,
     freed: Notify,
     waiting: AtomicUsize,
+    /// Slots that threads have taken, a bit each.
+    slots: AtomicU64,
+    /// Pages that the thread of each slot keeps.
+    pub(crate) kept: [Kept; SLOTS],
 }
+
+/// A count that one thread writes, on a cache line of its own.
+#[derive(Default)]
+#[repr(align(64))]
+pub(crate) struct Kept(pub(crate) AtomicUsize);
 
 // SAFETY: the mapping is plain memory; access to its parts follows the module's invariant.
 unsafe impl Send for Region {}
@@ -91,6 +101,8 @@ impl Arena {
             free_pages: AtomicUsize::new(pages),
             freed: Notify::new(),
             waiting: AtomicUsize::new(0),
+            slots: AtomicU64::new(0),
+            kept: std::array::from_fn(|_| Kept::default()),
         };
         Ok(Arena { region: Arc::new(region) })
     }
@@ -116,21 +128,32 @@ impl Arena {
     }
 
     fn take(&self, pages: usize, class: Class) -> Option<IoBufMut> {
-        let page = {
-            let mut buddy = self.region.buddy.lock();
-            if class == Class::Payload && buddy.free_pages() < pages + self.region.reserve_pages {
-                return None;
-            }
-            let page = buddy.take(pages)?;
-            self.region.note_free(&buddy);
-            page
-        };
+        if let Some(block) = magazine::take(&self.region, pages) {
+            return Some(IoBufMut::again(block));
+        }
+        let page = self.region.take(pages, class);
+        let page = page.or_else(|| self.emptied().then(|| self.region.take(pages, class)).flatten())?;
         Some(IoBufMut::new(Arc::clone(&self.region), page, pages))
+    }
+
+    /// There is no memory: gives back what this thread keeps; whether that was any.
+    fn emptied(&self) -> bool {
+        magazine::empty(&self.region)
     }
 
     /// Buffers with a capacity of at least `len` together, or `None`; all or nothing. They are largest chunks and a
     /// last one, or smaller ones where what is free lies scattered: it is the amount that counts.
     pub fn try_alloc_sg(&self, len: usize, class: Class) -> Option<SgMut> {
+        if len <= CHUNK_MAX
+            && let Some(block) = magazine::take(&self.region, 1 << order_for(len))
+        {
+            return Some([IoBufMut::again(block)].into_iter().collect());
+        }
+        let found = self.scattered(len, class);
+        found.or_else(|| self.emptied().then(|| self.scattered(len, class)).flatten())
+    }
+
+    fn scattered(&self, len: usize, class: Class) -> Option<SgMut> {
         let reserve = if class == Class::Payload { self.region.reserve_pages } else { 0 };
         let mut taken: SmallVec<[(usize, usize); 4]> = SmallVec::new();
         {
@@ -182,13 +205,32 @@ impl Arena {
 
     /// How full it is, without a lock: a moment ago, where other threads use it.
     pub fn usage(&self) -> Usage {
-        let free = self.region.free_pages.load(Ordering::Relaxed) * CHUNK_MIN;
+        let kept: usize = self.region.kept.iter().map(|k| k.0.load(Ordering::Relaxed)).sum();
+        let free = (self.region.free_pages.load(Ordering::Relaxed) + kept) * CHUNK_MIN;
+        let free = free.min(self.region.bytes); // a block on its way is in both counts for a moment
         Usage {
             budget: self.region.bytes,
             used: self.region.bytes - free,
             reserve: self.region.reserve_pages * CHUNK_MIN,
             waiting: self.region.waiting.load(Ordering::Relaxed),
         }
+    }
+
+    /// Bytes that are free for all threads, which is less than is free: cheap enough to ask for each request.
+    pub fn shared_free(&self) -> usize {
+        self.region.free_pages.load(Ordering::Relaxed) * CHUNK_MIN
+    }
+
+    /// Whether payload memory is short: somebody waits for it, or little more than the reserve is free.
+    pub fn is_short(&self) -> bool {
+        self.region.waiting.load(Ordering::Relaxed) > 0
+            || self.region.free_pages.load(Ordering::Relaxed) <= 2 * self.region.reserve_pages
+    }
+
+    /// Pages in the magazines of all threads.
+    #[cfg(test)]
+    pub(crate) fn kept_pages(&self) -> usize {
+        self.region.kept.iter().map(|k| k.0.load(Ordering::Relaxed)).sum()
     }
 
     /// The mapping as address and length in bytes, for registering it with a ring or a protection domain.
@@ -203,6 +245,41 @@ impl Region {
         assert!(page * CHUNK_MIN < self.bytes);
         // SAFETY: the offset lies inside the mapping, as just checked.
         unsafe { self.base.add(page * CHUNK_MIN) }
+    }
+
+    /// All of it.
+    pub(crate) fn pages(&self) -> usize {
+        self.bytes / CHUNK_MIN
+    }
+
+    /// Whether a thread had better keep nothing: somebody waits, or less than half is free.
+    pub(crate) fn is_short(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) > 0 || self.free_pages.load(Ordering::Relaxed) < self.pages() / 2
+    }
+
+    /// A slot for this thread's magazine, if one is free.
+    pub(crate) fn enter(&self) -> Option<usize> {
+        let taken = self
+            .slots
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |slots| Some(slots | slots.wrapping_add(1)));
+        let slot = taken.ok()?.trailing_ones() as usize;
+        (slot < SLOTS).then_some(slot)
+    }
+
+    /// Gives the slot back.
+    pub(crate) fn leave(&self, slot: usize) {
+        self.kept[slot].0.store(0, Ordering::Relaxed);
+        self.slots.fetch_and(!(1 << slot), Ordering::AcqRel);
+    }
+
+    fn take(&self, pages: usize, class: Class) -> Option<usize> {
+        let mut buddy = self.buddy.lock();
+        if class == Class::Payload && buddy.free_pages() < pages + self.reserve_pages {
+            return None;
+        }
+        let page = buddy.take(pages)?;
+        self.note_free(&buddy);
+        Some(page)
     }
 
     /// Publishes how much is free; called with the lock held.

@@ -158,7 +158,7 @@ impl Reply {
 
     /// A reply with a body and a status that is not success (BUFFER_OVERFLOW, …).
     pub(crate) fn with_status(status: NtStatus, body: &impl Encode) -> Reply {
-        let mut message = Vec::with_capacity(HEADER_LEN + 128);
+        let mut message = arena::heads::take();
         let mut m = MessageBuilder::new(&mut message);
         m.begin(&Header::default());
         let (status, encoded) = match body.encode(&mut m) {

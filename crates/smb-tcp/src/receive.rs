@@ -400,8 +400,7 @@ impl Receiver {
     /// The size of the next chunk: the smallest once half of the memory is taken. Connections that hold the beginning
     /// of a message wait for memory for its remainder; if beginnings could take all of it, they would wait for ever.
     fn affordable(&self) -> usize {
-        let usage = self.arena.usage();
-        if usage.used < usage.budget / 2 { self.size } else { CHUNK_MIN }
+        if self.arena.shared_free() > self.most { self.size } else { CHUNK_MIN }
     }
 
     /// A chunk of about `size` bytes: the last one again, or from the payload budget, or a small one from the reserve,

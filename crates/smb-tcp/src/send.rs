@@ -5,7 +5,7 @@ use std::io::{self, IoSlice};
 use std::os::fd::AsFd;
 use std::task::{Context, Poll, ready};
 
-use arena::Data;
+use arena::{Data, heads};
 use rustix::net::{SendAncillaryBuffer, SendFlags};
 use smb_wire::frame;
 use tokio::io::Interest;
@@ -99,7 +99,9 @@ impl Sender {
                 return;
             }
             n -= left;
-            self.queue.pop_front();
+            if let Some(sent) = self.queue.pop_front() {
+                heads::give(sent.head);
+            }
         }
     }
 }

@@ -1,4 +1,5 @@
-//! One file per command. A handler gets an owned [`Request`] and returns a [`Reply`]; errors are replies.
+//! One file per command. A handler gets an owned [`Request`] and returns a [`Reply`](crate::request::Reply); errors are
+//! replies. A READ or WRITE of a file begins before its handler returns.
 
 pub(crate) mod close;
 pub(crate) mod create;
@@ -18,7 +19,7 @@ pub(crate) mod write;
 use rdma::Stag;
 use smb_direct::BufferDescriptorV1;
 use smb_wire::msg::{Channel, ReadRequest, WriteRequest};
-use smb_wire::{Command, Decode, FileId, HEADER_LEN, NtStatus};
+use smb_wire::{Command, Decode, FileId, HEADER_LEN, Header, NtStatus};
 
 use crate::TransportKind;
 use crate::request::{ConnectionFacts, Request};
@@ -28,11 +29,16 @@ use crate::request::{ConnectionFacts, Request};
 /// # Errors
 /// STATUS_INVALID_PARAMETER when it does not.
 pub(crate) fn check_charge(r: &Request, bytes: u32) -> Result<(), NtStatus> {
-    if !r.facts.multi_credit {
+    charge_covers(&r.facts, &r.header, bytes)
+}
+
+/// As [`check_charge`].
+fn charge_covers(facts: &ConnectionFacts, header: &Header, bytes: u32) -> Result<(), NtStatus> {
+    if !facts.multi_credit {
         return Ok(());
     }
     let needed = bytes.saturating_sub(1) / 65_536 + 1;
-    if u32::from(r.header.credit_charge.max(1)) < needed { Err(NtStatus::INVALID_PARAMETER) } else { Ok(()) }
+    if u32::from(header.credit_charge.max(1)) < needed { Err(NtStatus::INVALID_PARAMETER) } else { Ok(()) }
 }
 
 /// The FileId that a request carries, for the commands that carry one (MS-SMB2 2.2.15 to 2.2.39); `None` for the others
@@ -59,7 +65,8 @@ pub(crate) fn named_file(command: Command, message: &[u8]) -> Option<FileId> {
 /// # Errors
 /// STATUS_INVALID_PARAMETER for a channel that this connection does not have, or descriptors shorter than the payload.
 fn descriptors(
-    r: &Request,
+    facts: &ConnectionFacts,
+    encrypted: bool,
     channel: Channel,
     info: &[u8],
     length: u32,
@@ -67,11 +74,11 @@ fn descriptors(
     match channel {
         Channel::NONE => return Ok(None),
         Channel::RDMA_V1 => {}
-        Channel::RDMA_V1_INVALIDATE if r.facts.dialect >= 0x0302 => {}
+        Channel::RDMA_V1_INVALIDATE if facts.dialect >= 0x0302 => {}
         _ => return Err(NtStatus::INVALID_PARAMETER),
     }
     // Placing plain payload in memory would bypass the encryption that the session wants.
-    if r.facts.transport != TransportKind::Rdma || r.facts.dialect < 0x0300 || r.encrypted {
+    if facts.transport != TransportKind::Rdma || facts.dialect < 0x0300 || encrypted {
         return Err(NtStatus::INVALID_PARAMETER);
     }
     let list = BufferDescriptorV1::decode_all(info).ok_or(NtStatus::INVALID_PARAMETER)?;

@@ -3,18 +3,18 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use arena::{IoBuf, Sg};
+use arena::{Arena, IoBuf, Sg};
 use env::Io;
 use smb_direct::BufferDescriptorV1;
 use smb_wire::msg::{Channel, ReadFlags, ReadRequest, ReadResponse};
-use smb_wire::{AccessMask, Decode, NtStatus};
+use smb_wire::{AccessMask, Decode, Header, NtStatus};
 use vfs::{Data, Kind, VfsResult, Want};
 
 use super::descriptors;
 use crate::TransportKind;
 use crate::connection::Outcome;
 use crate::open::{FileOpen, Open};
-use crate::request::{Push, Reply, Request};
+use crate::request::{ConnectionFacts, Push, Reply, Request};
 use crate::status;
 
 /// Starts a READ; complete at once where the data is at hand. `plain` says that the reply is alone in its message and
@@ -46,33 +46,76 @@ async fn of_pipe(r: &Request, open: &Open, length: u32) -> Result<Reply, NtStatu
 }
 
 fn begin(r: &Request, plain: bool) -> Result<Begun, NtStatus> {
-    let q = ReadRequest::decode(&r.message).map_err(|_| NtStatus::INVALID_PARAMETER)?;
-    let by_rdma = q.channel != Channel::NONE;
-    // A response that the client's messages cannot hold is refused, never cut: to Linux's page cache and to Windows a short
-    // answer is the end of the file, and what follows reads as zeros.
-    let limit = if by_rdma { r.facts.max_read } else { r.facts.max_inline_read(r.encrypted) };
-    if q.length > limit {
-        return Err(NtStatus::INVALID_PARAMETER);
-    }
-    super::check_charge(r, q.length)?;
+    let q = decode(&r.message, &r.facts, &r.header, r.encrypted)?;
     let open = r.open(q.file_id)?;
     if open.pipe().is_some() {
         return Ok(Begun::Pipe(open, q.length));
     }
-    let Some(file) = open.file() else { return Err(NtStatus::INVALID_DEVICE_REQUEST) };
-    check(&open, file, &q)?;
-    let push = descriptors(r, q.channel, q.channel_info, q.length)?;
-    let file_ok = plain && !by_rdma && r.facts.transport == TransportKind::Tcp;
-    let want = Want { length: q.length, arena: &r.server.arena, file_ok };
-    let mut c = r.ctx();
-    c.flags.unbuffered = file.unbuffered || q.flags.contains(ReadFlags::UNBUFFERED);
-    let io = file.node.read(&c, q.offset, want);
-    // The open stays alive until its read is done, whatever the client closes meanwhile.
-    let job = Job { open, offset: q.offset, length: q.length, minimum: q.minimum_count, push };
-    Ok(Begun::Outcome(match io {
-        Io::Done(result) => Outcome::Reply(job.finish(result)),
-        Io::Pending(future) => Outcome::Pending(Box::pin(async move { job.finish(future.await) })),
-    }))
+    let file =
+        FileRead { facts: &r.facts, arena: &r.server.arena, open: &open, encrypted: r.encrypted, plain };
+    file.begin(&q).map(Begun::Outcome)
+}
+
+/// A READ whose length its connection allows and its credits cover.
+///
+/// # Errors
+/// STATUS_INVALID_PARAMETER where it is none.
+pub(crate) fn decode<'m>(
+    message: &'m [u8],
+    facts: &ConnectionFacts,
+    header: &Header,
+    encrypted: bool,
+) -> Result<ReadRequest<'m>, NtStatus> {
+    let q = ReadRequest::decode(message).map_err(|_| NtStatus::INVALID_PARAMETER)?;
+    // A response that the client's messages cannot hold is refused, never cut: to Linux's page cache and to Windows a short
+    // answer is the end of the file, and what follows reads as zeros.
+    let by_rdma = q.channel != Channel::NONE;
+    let limit = if by_rdma { facts.max_read } else { facts.max_inline_read(encrypted) };
+    if q.length > limit {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    super::charge_covers(facts, header, q.length)?;
+    Ok(q)
+}
+
+/// A READ through an open of a file: what it needs, borrowed, so that one that is answered at once counts no references.
+pub(crate) struct FileRead<'a> {
+    pub(crate) facts: &'a ConnectionFacts,
+    pub(crate) arena: &'a Arena,
+    pub(crate) open: &'a Arc<Open>,
+    pub(crate) encrypted: bool,
+    /// The reply is alone in its message and neither signed nor encrypted.
+    pub(crate) plain: bool,
+}
+
+impl FileRead<'_> {
+    /// Begins what [`decode`] gave; complete at once where the data is at hand.
+    ///
+    /// # Errors
+    /// The status to answer with.
+    pub(crate) fn begin(&self, q: &ReadRequest<'_>) -> Result<Outcome, NtStatus> {
+        let by_rdma = q.channel != Channel::NONE;
+        let Some(file) = self.open.file() else { return Err(NtStatus::INVALID_DEVICE_REQUEST) };
+        check(self.open, file, q)?;
+        let push = descriptors(self.facts, self.encrypted, q.channel, q.channel_info, q.length)?;
+        let file_ok = self.plain && !by_rdma && self.facts.transport == TransportKind::Tcp;
+        let want = Want { length: q.length, arena: self.arena, file_ok };
+        let mut c = env::Ctx::default();
+        c.flags.unbuffered = file.unbuffered || q.flags.contains(ReadFlags::UNBUFFERED);
+        let job = Job { offset: q.offset, length: q.length, minimum: q.minimum_count, push };
+        Ok(match file.node.read(&c, q.offset, want) {
+            Io::Done(result) => Outcome::Reply(job.finish(file, result)),
+            Io::Pending(future) => {
+                // The open stays alive until its read is done, whatever the client closes meanwhile.
+                let open = Arc::clone(self.open);
+                Outcome::Pending(Box::pin(async move {
+                    let result = future.await;
+                    let file = open.file().expect("an open stays one of a file");
+                    job.finish(file, result)
+                }))
+            }
+        })
+    }
 }
 
 fn check(open: &Open, file: &FileOpen, q: &ReadRequest<'_>) -> Result<(), NtStatus> {
@@ -92,7 +135,6 @@ fn check(open: &Open, file: &FileOpen, q: &ReadRequest<'_>) -> Result<(), NtStat
 
 /// A READ that was passed to the backend.
 struct Job {
-    open: Arc<Open>,
     offset: u64,
     length: u32,
     minimum: u32,
@@ -101,21 +143,19 @@ struct Job {
 }
 
 impl Job {
-    fn finish(self, result: VfsResult<Data>) -> Reply {
+    fn finish(self, file: &FileOpen, result: VfsResult<Data>) -> Reply {
         match result {
             Ok(data) if data.is_empty() && self.length > 0 => Reply::error(NtStatus::END_OF_FILE),
             Ok(data) if data.len() < self.minimum as usize => Reply::error(NtStatus::END_OF_FILE),
-            Ok(data) => self.reply(data),
+            Ok(data) => self.reply(file, data),
             Err(e) => Reply::error(status::of_vfs(e)),
         }
     }
 
-    fn reply(self, data: Data) -> Reply {
+    fn reply(self, file: &FileOpen, data: Data) -> Reply {
         let length = data.len() as u32;
-        if let Some(file) = self.open.file() {
-            // What FilePositionInformation tells (MS-FSA 2.1.5.2).
-            file.position.store(self.offset + u64::from(length), Ordering::Relaxed);
-        }
+        // What FilePositionInformation tells (MS-FSA 2.1.5.2).
+        file.position.store(self.offset + u64::from(length), Ordering::Relaxed);
         let Some(to) = self.push else {
             let mut reply = Reply::ok(&ReadResponse::inline(length));
             reply.payload = data;

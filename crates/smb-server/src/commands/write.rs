@@ -48,7 +48,7 @@ fn begin(r: &Request, whole: &Sg, piped: Option<Piped>) -> Result<Outcome, NtSta
     c.flags.write_through = told || open.file().is_some_and(FileOpen::write_through);
     c.flags.unbuffered =
         open.file().is_some_and(|f| f.unbuffered) || q.flags.contains(WriteFlags::UNBUFFERED);
-    let from = descriptors(r, q.channel, q.channel_info, length)?;
+    let from = descriptors(&r.facts, r.encrypted, q.channel, q.channel_info, length)?;
     if length >= LARGE && !by_rdma {
         // Where one goes, the next one goes, mostly.
         let by_memory = c.flags.write_through || c.flags.unbuffered;

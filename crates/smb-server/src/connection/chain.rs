@@ -18,10 +18,10 @@ use crate::session::Session;
 
 /// A message and how far it has come. Requests run one after the other (MS-SMB2 3.3.5.2.7).
 pub(super) struct Chain {
-    /// The head of the message: all of it, but for the payload of a single WRITE, which may lie in `whole` only.
-    pub(super) head: IoBuf,
-    /// The message as it came.
+    /// The message as it came: one buffer or more.
     pub(super) whole: Sg,
+    /// All of it in one buffer, where it came scattered and is no single WRITE.
+    pub(super) together: Option<IoBuf>,
     /// The payload of a single WRITE, if it is in a pipe; until the WRITE takes it.
     pub(super) piped: Option<Piped>,
     /// What has not begun yet; one request, mostly, so that it needs no memory of its own.
@@ -40,12 +40,34 @@ pub(super) struct Chain {
 const SMALL: usize = 4 << 10;
 
 impl Chain {
+    /// The head of the message: all of it, but for the payload of a single WRITE, which may lie in `whole` only.
+    pub(super) fn head(&self) -> &IoBuf {
+        self.together.as_ref().unwrap_or(&self.whole[0])
+    }
+
     /// Lets go of the receive chunk that a message without payload lies in: whoever waits for memory, or for long,
     /// must not hold memory that others wait for.
     pub(super) fn leave_chunk(&mut self) {
-        if self.head.len() <= SMALL && self.whole.len() == 1 {
-            self.head = IoBuf::from(self.head.to_vec());
-            self.whole = [self.head.clone()].into_iter().collect();
+        if let [one] = &mut self.whole[..]
+            && one.len() <= SMALL
+        {
+            *one = IoBuf::from(one.to_vec());
+        }
+    }
+}
+
+impl Default for Chain {
+    fn default() -> Chain {
+        Chain {
+            whole: Sg::new(),
+            together: None,
+            piped: None,
+            waiting: SmallVec::new().into_iter(),
+            finished: SmallVec::new(),
+            encrypted: None,
+            related: Related::default(),
+            compound: false,
+            running: None,
         }
     }
 }
@@ -112,11 +134,27 @@ impl Running {
     }
 }
 
+/// What a reply is signed with.
+#[derive(Default)]
+pub(super) enum Signing {
+    #[default]
+    Nothing,
+    Key(Arc<SigningKey>),
+    /// The key of the channel of this session, which cannot go away before the reply is encoded.
+    Channel(u64),
+}
+
+impl From<Option<Arc<SigningKey>>> for Signing {
+    fn from(key: Option<Arc<SigningKey>>) -> Signing {
+        key.map_or(Signing::Nothing, Signing::Key)
+    }
+}
+
 /// A reply that waits for the rest of its chain.
 pub(super) struct Finished {
     pub(super) header: Header,
     pub(super) reply: Reply,
-    pub(super) signing: Option<Arc<SigningKey>>,
+    pub(super) signing: Signing,
     pub(super) invalidate: Option<Stag>,
     pub(super) async_id: Option<u64>,
 }

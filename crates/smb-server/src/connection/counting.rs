@@ -68,6 +68,12 @@ impl Counted {
         Counted { tally, class, start, received: received as u64 }
     }
 
+    /// A READ that was answered at once, without one of these; when.
+    #[inline]
+    pub(super) fn whole(tally: &Tally, start: Moment, reply: &Reply, received: usize) -> Moment {
+        tally.whole(Class::Read, start, done(Class::Read, reply, None, received as u64))
+    }
+
     /// It has to wait; of its payload `pulled` bytes are fetched by RDMA.
     pub(super) fn begin(self, pulled: Option<u32>) -> Counting {
         let start = self.tally.clock().instant(self.start);

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use arena::Sg;
 use counters::Tally;
+use env::BoxFuture;
 use smb_auth::sign::SigningKey;
 use smb_wire::msg::{EchoRequest, EchoResponse, LogoffRequest, LogoffResponse, TreeDisconnectRequest};
 use smb_wire::{Command, Decode, FileId, Header, HeaderFlags, NtStatus};
@@ -12,7 +13,8 @@ use smb_wire::{Command, Decode, FileId, Header, HeaderFlags, NtStatus};
 use super::chain::{Chain, Finished, Item, Outcome, Related, Running};
 use super::counting::Counted;
 use super::encode::COMPOUND_MAX;
-use super::{Engine, Pull, Slotted};
+use super::fast_read::Started;
+use super::{Channel, Engine, Pull, Slotted};
 use crate::commands;
 use crate::durable::SessionEnd;
 use crate::open::{Open, Sequenced};
@@ -28,8 +30,13 @@ struct Admitted {
 
 impl Engine {
     /// Runs the requests of a chain until one must wait or all are done.
-    pub(super) fn run(&mut self, mut chain: Box<Chain>) {
+    pub(super) fn run(&mut self, chain: &mut Chain) {
         while let Some(item) = chain.waiting.next() {
+            match self.read_at_once(chain, &item) {
+                Some(Started::Answered) => continue,
+                Some(Started::Waits(running, future)) => return self.park(chain, running, Some(future)),
+                None => {}
+            }
             // What is finished does not pile up until a long chain ends.
             if chain.finished.iter().map(Finished::len).sum::<usize>() > COMPOUND_MAX {
                 let mut finished = std::mem::take(&mut chain.finished);
@@ -38,8 +45,7 @@ impl Engine {
             let mut signing = None;
             let mut cancel = Cancel::of(item.header.command);
             let slot = self.next_slot;
-            self.next_slot += 1;
-            let outcome = self.start_request(&mut chain, &item, slot, &mut cancel, &mut signing);
+            let outcome = self.start_request(chain, &item, slot, &mut cancel, &mut signing);
             let counting = match (self.counting.take(), &outcome) {
                 (Some(counted), Outcome::Reply(reply)) => {
                     self.looked = Some(counted.answered(reply));
@@ -54,7 +60,7 @@ impl Engine {
                     None
                 }
             };
-            let message = &chain.head[item.range.clone()];
+            let message = &chain.head()[item.range.clone()];
             let invalidate = commands::remote_invalidate(&self.facts, item.header.command, message);
             let sequenced = self.sequenced.take();
             let header = item.header;
@@ -63,21 +69,18 @@ impl Engine {
                 // Nearly always: it never becomes a request that runs.
                 Outcome::Reply(reply) => {
                     drop(sequenced);
-                    inherited_from(&mut chain, header.command, &reply);
+                    inherited_from(chain, header.command, &reply);
+                    let signing = signing.into();
                     chain.finished.push(Finished { header, reply, signing, invalidate, async_id: None });
                 }
                 Outcome::Pending(future) => {
                     let running = Running::new(header, signing, cancel, invalidate, counting, sequenced);
-                    chain.running = Some(running);
-                    self.park(slot, chain);
-                    self.running.push(Slotted { slot, future });
-                    return;
+                    return self.park(chain, running, Some(future));
                 }
                 Outcome::Pull { from, length, then } => {
                     let mut running = Running::new(header, signing, cancel, invalidate, counting, sequenced);
                     running.then = Some(then);
-                    chain.running = Some(running);
-                    self.park(slot, chain);
+                    self.park(chain, running, None);
                     self.pulls.push_back(Pull { slot, from, length });
                     return;
                 }
@@ -86,15 +89,19 @@ impl Engine {
         self.complete(chain);
     }
 
-    /// Puts a chain aside until its running request is done.
-    fn park(&mut self, slot: u64, mut chain: Box<Chain>) {
-        if let Some(running) = &chain.running {
-            self.parked_ids.insert(running.header.message_id, slot);
-            if running.header.command == Command::READ {
-                chain.leave_chunk();
-            }
+    /// Puts a chain aside, in the next slot, until its running request is done: what `future` gives, if it is there yet.
+    fn park(&mut self, chain: &mut Chain, running: Running, future: Option<BoxFuture<Reply>>) {
+        let slot = self.next_slot;
+        self.next_slot += 1;
+        self.parked_ids.insert(running.header.message_id, slot);
+        if running.header.command == Command::READ {
+            chain.leave_chunk();
         }
-        self.parked.insert(slot, chain);
+        chain.running = Some(running);
+        self.parked.insert(slot, Box::new(std::mem::take(chain)));
+        if let Some(future) = future {
+            self.running.push(Slotted { slot, future });
+        }
     }
 
     /// A parked request is done: its chain goes on.
@@ -107,7 +114,7 @@ impl Engine {
         let Some(running) = chain.running.take() else { return };
         self.parked_ids.remove(&running.header.message_id);
         finish(&mut chain, running, reply);
-        self.run(chain);
+        self.run(&mut chain);
     }
 
     /// The payload of a parked WRITE has come (or not): it goes on.
@@ -131,7 +138,7 @@ impl Engine {
         cancel: &mut Cancel,
         signing: &mut Option<Arc<SigningKey>>,
     ) -> Outcome {
-        let message = chain.head.slice(item.range.clone());
+        let message = chain.head().slice(item.range.clone());
         let mut header = item.header;
         let is_signed = header.flags.contains(HeaderFlags::SIGNED);
         if header.command == Command::CANCEL {
@@ -282,7 +289,7 @@ impl Engine {
             Command::READ | Command::WRITE => message,
             _ if !chain.compound => {
                 chain.leave_chunk();
-                chain.head.clone()
+                chain.head().clone()
             }
             _ => message,
         };
@@ -340,33 +347,8 @@ impl Engine {
             self.session_removed();
             return Err((NtStatus::USER_SESSION_DELETED, signing));
         }
-        match &chain.encrypted {
-            // MS-SMB2 3.3.5.2.1.1: the transform header and the message name the same session.
-            Some(e) if e.id != session.id => return Err((NtStatus::USER_SESSION_DELETED, None)),
-            Some(_) => {}
-            None if session.encrypt => return Err((NtStatus::ACCESS_DENIED, signing)),
-            None if is_signed => {
-                // The payload of a lone WRITE lies outside `message`: sign over all of it.
-                let ok = if chain.head.len() < arena::sg_len(&chain.whole) {
-                    let segments: smallvec::SmallVec<[&[u8]; 6]> = chain.whole.iter().map(|b| &**b).collect();
-                    verify(&channel.signing, &segments, header)
-                } else {
-                    verify(&channel.signing, &[message], header)
-                };
-                if !ok {
-                    return Err((NtStatus::ACCESS_DENIED, signing));
-                }
-            }
-            None if session.signing_required => {
-                return Err((NtStatus::ACCESS_DENIED, Some(Arc::clone(&channel.signing))));
-            }
-            None => {}
-        }
-        match &chain.encrypted {
-            Some(_) => session.saw(Protected::Encrypted),
-            None if is_signed && header.command != Command::TREE_CONNECT => session.saw(Protected::Signed),
-            None if !is_signed => session.saw(Protected::No),
-            None => {}
+        if let Err((status, signs)) = check_protection(channel, chain, header, message, is_signed) {
+            return Err((status, signs.then(|| Arc::clone(&channel.signing))));
         }
         session.last_used_us.store(self.server.uptime_us(self.now), Ordering::Relaxed);
         Ok(Admitted { session: Arc::clone(session), signing })
@@ -463,6 +445,45 @@ fn echo(message: &[u8]) -> Outcome {
     }
 }
 
+/// Whether a request is signed or encrypted as its session demands (MS-SMB2 3.3.5.2.1.1, 3.3.5.2.4, 3.3.5.2.9); notes how it
+/// is. `header` is that of the request or what it inherited, `message` the request's bytes.
+///
+/// # Errors
+/// The status to answer with, and whether that answer is signed.
+pub(super) fn check_protection(
+    channel: &Channel,
+    chain: &Chain,
+    header: &Header,
+    message: &[u8],
+    is_signed: bool,
+) -> Result<(), (NtStatus, bool)> {
+    let session = &channel.session;
+    match &chain.encrypted {
+        // MS-SMB2 3.3.5.2.1.1: the transform header and the message name the same session.
+        Some(e) if e.id != session.id => return Err((NtStatus::USER_SESSION_DELETED, false)),
+        Some(_) => session.saw(Protected::Encrypted),
+        None if session.encrypt => return Err((NtStatus::ACCESS_DENIED, is_signed)),
+        None if is_signed => {
+            // The payload of a lone WRITE lies outside `message`: sign over all of it.
+            let ok = if chain.head().len() < arena::sg_len(&chain.whole) {
+                let segments: smallvec::SmallVec<[&[u8]; 6]> = chain.whole.iter().map(|b| &**b).collect();
+                verify(&channel.signing, &segments, header)
+            } else {
+                verify(&channel.signing, &[message], header)
+            };
+            if !ok {
+                return Err((NtStatus::ACCESS_DENIED, true));
+            }
+            if header.command != Command::TREE_CONNECT {
+                session.saw(Protected::Signed);
+            }
+        }
+        None if session.signing_required => return Err((NtStatus::ACCESS_DENIED, true)),
+        None => session.saw(Protected::No),
+    }
+    Ok(())
+}
+
 /// Whether a request's signature is right (MS-SMB2 3.3.5.2.4).
 pub(super) fn verify(key: &SigningKey, segments: &[&[u8]], header: &Header) -> bool {
     arena::passes::count(arena::passes::Pass::Mac, segments.iter().map(|s| s.len()).sum());
@@ -480,7 +501,7 @@ fn finish(chain: &mut Chain, running: Running, mut reply: Reply) {
         counting.end(&reply);
     }
     inherited_from(chain, header.command, &reply);
-    chain.finished.push(Finished { header, reply, signing, invalidate, async_id });
+    chain.finished.push(Finished { header, reply, signing: signing.into(), invalidate, async_id });
 }
 
 /// What later related operations inherit from a reply to `command`.

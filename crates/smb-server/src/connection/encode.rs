@@ -10,7 +10,7 @@ use smb_wire::header::{OFFSET_FLAGS, OFFSET_NEXT_COMMAND, OFFSET_SIGNATURE};
 use smb_wire::{Command, HEADER_LEN, Header, HeaderFlags, NtStatus};
 use vfs::Data;
 
-use super::chain::{Chain, Finished};
+use super::chain::{Chain, Finished, Signing};
 use super::{Engine, OutMessage};
 use crate::session::Session;
 
@@ -22,8 +22,8 @@ pub(super) const COMPOUND_MAX: usize = 96 << 10;
 
 impl Engine {
     /// Turns a chain whose requests are all done into a message, if any of them has a reply.
-    pub(super) fn complete(&mut self, mut chain: Box<Chain>) {
-        let Chain { finished, encrypted, .. } = &mut *chain;
+    pub(super) fn complete(&mut self, chain: &mut Chain) {
+        let Chain { finished, encrypted, .. } = chain;
         self.send_finished(finished, encrypted.as_ref());
     }
 
@@ -77,7 +77,12 @@ impl Engine {
                 let next = (message.head.len() - start) as u32;
                 message.head[start + OFFSET_NEXT_COMMAND..][..4].copy_from_slice(&next.to_le_bytes());
             }
-            if let (Some(key), None) = (&f.signing, encrypted) {
+            let key = match &f.signing {
+                Signing::Nothing => None,
+                Signing::Key(key) => Some(&**key),
+                Signing::Channel(session) => self.channels.get(session).map(|c| &*c.signing),
+            };
+            if let (Some(key), None) = (key, encrypted) {
                 sign(key, &mut message, start, last, f.header.message_id);
             }
         }
@@ -93,7 +98,7 @@ impl Engine {
         let mut h = f.header.response(f.reply.status, 0);
         // A signed request without a key to sign its refusal: flag and signature return as they came, as Windows does.
         // Clients that require signed replies drop the message otherwise, and never see the status.
-        if f.reply.status.is_error() && f.signing.is_none() && !encrypted {
+        if f.reply.status.is_error() && matches!(f.signing, Signing::Nothing) && !encrypted {
             h.flags |= f.header.flags & HeaderFlags::SIGNED;
             h.signature = f.header.signature;
         }

@@ -17,6 +17,7 @@ mod credits;
 mod dispatch;
 mod encode;
 mod error;
+mod fast_read;
 mod negotiate;
 mod notices;
 mod outgoing;
@@ -439,8 +440,6 @@ impl Engine {
 
     /// The most credits one reply may grant now: few when payload memory is short, so that clients slow down.
     fn grant_ceiling(&self) -> u16 {
-        let usage = self.server.arena.usage();
-        let free = usage.budget - usage.used;
-        if usage.waiting > 0 || free <= 2 * usage.reserve { 1 } else { u16::MAX }
+        if self.server.arena.is_short() { 1 } else { u16::MAX }
     }
 }

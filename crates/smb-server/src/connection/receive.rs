@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use smb_wire::msg::WriteRequest;
 use smb_wire::{Command, HEADER_LEN, Header, compound};
 
-use super::chain::{Chain, Item, Related};
+use super::chain::{Chain, Item};
 use super::{ConnectionError, Engine};
 use crate::session::Session;
 
@@ -46,14 +46,15 @@ impl Engine {
         piped: Option<Piped>,
         encrypted: Option<Arc<Session>>,
     ) -> Result<(), ConnectionError> {
-        let head = head_of(&whole);
+        let together = together(&whole);
+        let head = together.as_ref().unwrap_or(&whole[0]);
         let total = sg_len(&whole);
         let mut waiting: SmallVec<[Item; 1]> = SmallVec::new();
         if head.len() < total || piped.is_some() {
-            // Only a single WRITE keeps its payload apart (see `head_of`).
-            waiting.push(Item { header: Header::decode(&head)?, range: 0..head.len() });
+            // Only a single WRITE keeps its payload apart (see `together`).
+            waiting.push(Item { header: Header::decode(head)?, range: 0..head.len() });
         } else {
-            for item in compound::split(&head) {
+            for item in compound::split(head) {
                 let (header, range) = item?;
                 waiting.push(Item { header, range });
             }
@@ -74,18 +75,8 @@ impl Engine {
             }
         }
         let compound = waiting.len() > 1;
-        let chain = Box::new(Chain {
-            head,
-            whole,
-            piped,
-            waiting: waiting.into_iter(),
-            finished: Default::default(),
-            encrypted,
-            related: Related::default(),
-            compound,
-            running: None,
-        });
-        self.run(chain);
+        let waiting = waiting.into_iter();
+        self.run(&mut Chain { whole, together, piped, waiting, encrypted, compound, ..Chain::default() });
         Ok(())
     }
 }
@@ -105,22 +96,14 @@ fn first_four(message: &Sg) -> Option<[u8; 4]> {
     None
 }
 
-/// All of a message in one buffer.
-fn contiguous(message: &Sg) -> IoBuf {
-    match message.as_slice() {
-        [one] => one.clone(),
-        _ => IoBuf::from(sg_to_vec(message)),
-    }
-}
-
-/// What the codec needs in one buffer: everything, except the payload of a single WRITE when it begins in or after
-/// the first buffer.
-fn head_of(message: &Sg) -> IoBuf {
-    let [first, _, ..] = message.as_slice() else { return contiguous(message) };
+/// All of a scattered message in one buffer, which the codec needs; `None` when it is one already, and for a single WRITE
+/// whose payload begins in or after the first buffer.
+fn together(message: &Sg) -> Option<IoBuf> {
+    let [first, _, ..] = message.as_slice() else { return None };
     let is_write = first.len() >= WriteRequest::HEAD_LEN
         && Header::decode(first).is_ok_and(|h| h.command == Command::WRITE && h.next_command == 0)
         && write_head_end(first) <= first.len();
-    if is_write { first.clone() } else { contiguous(message) }
+    (!is_write).then(|| IoBuf::from(sg_to_vec(message)))
 }
 
 /// The offset behind the fixed part and the channel information of a WRITE that has them in this order (MS-SMB2

@@ -6,23 +6,24 @@
 //! before the newest number is still at work: one of those may be the very request that is replayed.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::Mutex;
 use smb_wire::{Command, Header, HeaderFlags};
 
 use super::Open;
 
-/// An open's part of it (MS-SMB2 3.3.1.10).
-pub(crate) struct Sequence(Mutex<Counts>);
+/// An open's part of it (MS-SMB2 3.3.1.10): [`Counts`] in one word, so that a request takes no lock.
+pub(crate) struct Sequence(AtomicU64);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Counts {
     /// Open.ChannelSequence.
     newest: u16,
-    /// Open.OutstandingRequestCount: requests at work with the newest number.
-    outstanding: usize,
+    /// Open.OutstandingRequestCount: requests at work with the newest number. There are fewer than 2^24: clients have credits
+    /// for far fewer.
+    outstanding: u32,
     /// Open.OutstandingPreRequestCount: those with an older one.
-    before: usize,
+    before: u32,
 }
 
 /// A request of an open that is at work.
@@ -37,12 +38,12 @@ impl Sequenced {
     pub(crate) fn begin(open: Arc<Open>, header: &Header) -> Result<Option<Sequenced>, Late> {
         let sequence = header.channel_sequence();
         let replay = header.flags.contains(HeaderFlags::REPLAY);
-        let counted = open.sequence.0.lock().begin(sequence, replay);
+        let counted = open.sequence.change(|counts| counts.begin(sequence, replay));
         let changes = matches!(header.command, Command::WRITE | Command::SET_INFO | Command::IOCTL);
         match counted {
             // What may wait for as long as somebody else likes changes no data, and holds up nobody.
             true if matches!(header.command, Command::LOCK | Command::CHANGE_NOTIFY) => {
-                open.sequence.0.lock().end(sequence);
+                open.sequence.change(|counts| counts.end(sequence));
                 Ok(None)
             }
             true => Ok(Some(Sequenced { open, sequence })),
@@ -58,18 +59,49 @@ pub(crate) struct Late;
 
 impl Drop for Sequenced {
     fn drop(&mut self) {
-        self.open.sequence.0.lock().end(self.sequence);
+        self.open.sequence.change(|counts| counts.end(self.sequence));
     }
 }
 
 impl Sequence {
     /// Of an open that a request with this number made.
     pub(crate) fn new(newest: u16) -> Sequence {
-        Sequence(Mutex::new(Counts { newest, outstanding: 0, before: 0 }))
+        Sequence(AtomicU64::new(Counts { newest, outstanding: 0, before: 0 }.packed()))
+    }
+
+    /// Whether no request has had a newer number.
+    pub(crate) fn is_newest(&self, sequence: u16) -> bool {
+        Counts::unpacked(self.0.load(Ordering::Acquire)).newest == sequence
+    }
+
+    fn change<T>(&self, change: impl Fn(&mut Counts) -> T) -> T {
+        let mut now = self.0.load(Ordering::Relaxed);
+        loop {
+            let mut counts = Counts::unpacked(now);
+            let result = change(&mut counts);
+            match self.0.compare_exchange_weak(now, counts.packed(), Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return result,
+                Err(other) => now = other,
+            }
+        }
     }
 }
 
+/// Bits of a count in a [`Sequence`].
+const COUNT_BITS: u32 = 24;
+const COUNT_MAX: u32 = (1 << COUNT_BITS) - 1;
+
 impl Counts {
+    fn packed(self) -> u64 {
+        let [outstanding, before] = [self.outstanding, self.before].map(|n| u64::from(n.min(COUNT_MAX)));
+        u64::from(self.newest) << (2 * COUNT_BITS) | outstanding << COUNT_BITS | before
+    }
+
+    fn unpacked(word: u64) -> Counts {
+        let count = |at: u32| (word >> at) as u32 & COUNT_MAX;
+        Counts { newest: (word >> (2 * COUNT_BITS)) as u16, outstanding: count(COUNT_BITS), before: count(0) }
+    }
+
     /// Whether the request is in its turn, and counted.
     fn begin(&mut self, sequence: u16, replay: bool) -> bool {
         let ahead = sequence.wrapping_sub(self.newest);
@@ -101,6 +133,15 @@ mod tests {
 
     fn counts(newest: u16) -> Counts {
         Counts { newest, outstanding: 0, before: 0 }
+    }
+
+    #[test]
+    fn one_word_holds_all() {
+        for counts in [counts(0xFFFF), Counts { newest: 1, outstanding: COUNT_MAX, before: 2 }] {
+            assert_eq!(Counts::unpacked(counts.packed()), counts);
+        }
+        let sequence = Sequence::new(3);
+        assert!(sequence.change(|c| c.begin(4, false)) && sequence.is_newest(4) && !sequence.is_newest(3));
     }
 
     #[test]

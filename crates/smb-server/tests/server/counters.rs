@@ -92,7 +92,7 @@ async fn script(file: &File, env: &Env, direct_from: u32) -> Did {
 }
 
 /// Everything that goes up and down, by set, instance and metric; what is not zero.
-fn gauges(snapshot: &Snapshot) -> Vec<(String, String, &'static str, u64)> {
+pub fn gauges(snapshot: &Snapshot) -> Vec<(String, String, &'static str, u64)> {
     let mut found = Vec::new();
     for set in SETS.into_iter().filter(|s| s.name != "RDMA Activity") {
         for i in snapshot.of(set) {

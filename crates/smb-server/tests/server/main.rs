@@ -14,5 +14,6 @@ mod raw;
 mod replay;
 mod sequence;
 mod stalling;
+mod threads;
 mod unbuffered;
 mod world;

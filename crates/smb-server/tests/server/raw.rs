@@ -63,6 +63,8 @@ pub struct Raw {
     pub sequence: u16,
     /// What the server has granted and was not used.
     pub credits: u32,
+    /// Messages that no request asked for, which came while an answer was waited for.
+    pub unsolicited: Vec<Vec<u8>>,
     next_id: u64,
     dialect: u16,
     preauth: PreauthHash,
@@ -93,6 +95,7 @@ impl Raw {
             oplock: OplockLevel::NONE,
             sequence: 0,
             credits: 1,
+            unsolicited: Vec::new(),
             next_id: 0,
             dialect: 0,
             preauth: PreauthHash::new(),
@@ -149,7 +152,10 @@ impl Raw {
                 }
             };
             self.take_credits(&header);
-            if header.status != NtStatus::PENDING {
+            // MS-SMB2 3.3.4.6
+            if header.message_id == u64::MAX {
+                self.unsolicited.push(m);
+            } else if header.status != NtStatus::PENDING {
                 return Some((header, m));
             }
         }

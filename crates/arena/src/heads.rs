@@ -1,0 +1,58 @@
+//! Vectors for the heads of messages, used again: each thread keeps some of those that it has done with, so that a reply costs
+//! no allocation.
+
+use std::cell::RefCell;
+
+/// The room of a head, in bytes: a header of SMB2 and the fixed part of most bodies.
+pub const HEAD_BYTES: usize = 192;
+/// What one thread keeps.
+const KEPT_MAX: usize = 64;
+/// What is kept of a vector that has grown, in bytes.
+const BYTES_MAX: usize = 512;
+
+thread_local! {
+    static KEPT: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// An empty vector with room for [`HEAD_BYTES`].
+pub fn take() -> Vec<u8> {
+    let kept = KEPT.try_with(|kept| kept.try_borrow_mut().ok()?.pop()).ok().flatten();
+    kept.unwrap_or_else(|| Vec::with_capacity(HEAD_BYTES))
+}
+
+/// Takes back a vector that is done with.
+pub fn give(mut head: Vec<u8>) {
+    if !(HEAD_BYTES..=BYTES_MAX).contains(&head.capacity()) {
+        return;
+    }
+    head.clear();
+    let _ = KEPT.try_with(|kept| {
+        if let Ok(mut kept) = kept.try_borrow_mut()
+            && kept.len() < KEPT_MAX
+        {
+            kept.push(head);
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn used_again_empty_and_bounded() {
+        let mut head = take();
+        head.push(7);
+        let at = head.as_ptr();
+        give(head);
+        let again = take();
+        assert_eq!((again.len(), again.as_ptr()), (0, at));
+        give(Vec::with_capacity(HEAD_BYTES - 1));
+        give(Vec::with_capacity(BYTES_MAX + 1));
+        assert_eq!(KEPT.with_borrow(Vec::len), 0);
+        for _ in 0..2 * KEPT_MAX {
+            give(Vec::with_capacity(HEAD_BYTES));
+        }
+        assert_eq!(KEPT.with_borrow(Vec::len), KEPT_MAX);
+    }
+}
