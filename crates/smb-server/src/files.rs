@@ -23,10 +23,11 @@ pub(crate) mod caching;
 pub(crate) mod locks;
 mod removal;
 pub(crate) mod share_mode;
+mod stream;
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -34,14 +35,15 @@ use env::Moment;
 use parking_lot::Mutex;
 use smb_wire::msg::{CompletionFilter, LeaseKey, LeaseState};
 use smb_wire::{AccessMask, NtStatus};
-use tokio::sync::{Mutex as AsyncMutex, MutexGuard, Notify, oneshot};
+use tokio::sync::{Mutex as AsyncMutex, MutexGuard, Notify};
 use vfs::{FileKey, StreamName, VfsPath, WatchGuard};
 
 use self::caching::{
     Caching, Contention, Held, HolderId, LeaseId, Loss, Operation, Restored, Situation, Wish,
 };
-use self::locks::{LockRange, LockRefusal, LockTable};
+use self::locks::{LockRange, LockRefusal};
 use self::share_mode::ShareMode;
+pub(crate) use self::stream::{LockWait, StreamState};
 use crate::namespace::{Namespace, Snapshot};
 use crate::share::Share;
 
@@ -68,19 +70,6 @@ pub(crate) struct FileState {
     changed_at: AtomicU64,
     /// Set once somebody has cached it: changes that other programs make in its folder are reported.
     folder: OnceLock<Arc<WatchGuard>>,
-}
-
-/// One stream of an open file.
-pub(crate) struct StreamState {
-    /// It has a name; which one, may change ([`StreamEntry::name`]).
-    is_named: bool,
-    /// It goes with its last open (MS-FSA 2.1.1.5, IsDeleted). Of a named one only: the unnamed one is the file.
-    deleting: AtomicBool,
-    locks: Mutex<LockTable>,
-    /// Held locks: lets I/O skip the table when there are none.
-    lock_count: AtomicUsize,
-    /// See [`Caching::summary`]: lets a change of data skip the file's state when nobody else caches.
-    cached_by: AtomicU64,
 }
 
 #[derive(Default)]
@@ -909,147 +898,6 @@ impl FileState {
         if let Some(m) = self.state.lock().members.iter_mut().find(|m| m.open == open) {
             m.delete_on_close = on;
         }
-    }
-}
-
-impl StreamState {
-    fn new(is_named: bool) -> StreamState {
-        StreamState {
-            is_named,
-            deleting: AtomicBool::new(false),
-            locks: Mutex::default(),
-            lock_count: AtomicUsize::new(0),
-            cached_by: AtomicU64::new(0),
-        }
-    }
-
-    /// Whether it has a name.
-    pub(crate) fn is_named(&self) -> bool {
-        self.is_named
-    }
-
-    /// Whether it goes when its last open does.
-    pub(crate) fn is_deleting(&self) -> bool {
-        self.deleting.load(Ordering::Acquire)
-    }
-
-    /// Whether anybody but the holder of this number caches the stream.
-    pub(crate) fn is_cached_by_others(&self, token: u64) -> bool {
-        let by = self.cached_by.load(Ordering::Acquire);
-        by != 0 && by != token
-    }
-
-    /// The byte-range locks that an open holds, in order: offset, length, exclusive.
-    pub(crate) fn locks_held_by(&self, open: u64) -> Vec<(u64, u64, bool)> {
-        self.locks.lock().list(open)
-    }
-
-    /// Byte-range locks that an open holds.
-    pub(crate) fn locks_of(&self, open: u64) -> usize {
-        self.locks.lock().held_by(open)
-    }
-
-    /// Whether a read or write may touch these bytes (MS-SMB2 3.3.5.12, 3.3.5.13).
-    ///
-    /// # Errors
-    /// STATUS_FILE_LOCK_CONFLICT.
-    pub(crate) fn check_io(&self, open: u64, offset: u64, length: u64, write: bool) -> Result<(), NtStatus> {
-        if length == 0 || self.lock_count.load(Ordering::Acquire) == 0 {
-            return Ok(());
-        }
-        let range = LockRange::new(offset, length).ok_or(NtStatus::INVALID_PARAMETER)?;
-        match self.locks.lock().forbids(open, range, write) {
-            true => Err(NtStatus::FILE_LOCK_CONFLICT),
-            false => Ok(()),
-        }
-    }
-
-    /// Takes a byte-range lock if it is free.
-    ///
-    /// # Errors
-    /// See [`LockRefusal`].
-    pub(crate) fn try_lock(
-        &self,
-        file: &FileState,
-        open: u64,
-        range: LockRange,
-        exclusive: bool,
-    ) -> Result<(), LockRefusal> {
-        self.with_locks(|t| {
-            file.check_member(open)?;
-            t.try_lock(open, range, exclusive)
-        })
-    }
-
-    /// Takes a byte-range lock or waits in line for it.
-    ///
-    /// # Errors
-    /// [`LockRefusal::TooMany`] and [`LockRefusal::Closed`] only.
-    pub(crate) fn lock_or_wait(
-        self: &Arc<Self>,
-        file: &FileState,
-        open: u64,
-        range: LockRange,
-        exclusive: bool,
-    ) -> Result<Option<LockWait>, LockRefusal> {
-        self.with_locks(|t| {
-            file.check_member(open)?;
-            match t.try_lock(open, range, exclusive) {
-                Ok(()) => Ok(None),
-                Err(LockRefusal::Conflict) if t.is_crowded() => Err(LockRefusal::TooMany),
-                Err(LockRefusal::Conflict) => {
-                    let (id, granted) = t.wait(open, range, exclusive);
-                    Ok(Some(LockWait { stream: Arc::clone(self), id, granted }))
-                }
-                Err(e) => Err(e),
-            }
-        })
-    }
-
-    /// Gives back a lock of exactly this range; false when the open holds none.
-    pub(crate) fn unlock(&self, open: u64, range: LockRange) -> bool {
-        self.with_locks(|t| t.unlock(open, range))
-    }
-
-    /// Takes back what [`FileState::try_lock`] has just given.
-    pub(crate) fn undo_lock(&self, open: u64, range: LockRange, exclusive: bool) {
-        self.with_locks(|t| t.undo(open, range, exclusive));
-    }
-
-    fn release_locks(&self, open: u64) {
-        self.with_locks(|t| t.release(open));
-    }
-
-    fn with_locks<T>(&self, f: impl FnOnce(&mut LockTable) -> T) -> T {
-        let mut table = self.locks.lock();
-        let result = f(&mut table);
-        self.lock_count.store(table.held(), Ordering::Release);
-        result
-    }
-}
-
-/// A place in the line for a lock; dropping it leaves the line.
-pub(crate) struct LockWait {
-    stream: Arc<StreamState>,
-    id: u64,
-    granted: oneshot::Receiver<()>,
-}
-
-impl LockWait {
-    /// Completes when the lock is held (true) or its open was closed (false).
-    pub(crate) async fn granted(&mut self) -> bool {
-        (&mut self.granted).await.is_ok()
-    }
-
-    /// Leaves the line; false when the lock was granted before.
-    pub(crate) fn withdraw(&self) -> bool {
-        self.stream.with_locks(|t| t.leave(self.id))
-    }
-}
-
-impl Drop for LockWait {
-    fn drop(&mut self) {
-        self.withdraw();
     }
 }
 
