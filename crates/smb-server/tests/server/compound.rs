@@ -3,10 +3,11 @@
 use env::Env;
 use smb_server::Limits;
 use smb_wire::header::{RELATED_SESSION_ID, RELATED_TREE_ID};
+use smb_wire::ioctl::{ReparseBuffer, ReparseTag, SymlinkReparse};
 use smb_wire::msg::{
     CancelRequest, Capabilities, CloseRequest, CreateDisposition, CreateRequest, Dialects, FlushRequest,
-    ImpersonationLevel, LockElement, LockElements, LockFlags, LockRequest, NegotiateRequest,
-    NegotiateResponse, ReadRequest, SecurityMode, TreeConnectRequest,
+    FsctlCode, ImpersonationLevel, IoctlFlags, IoctlRequest, LockElement, LockElements, LockFlags,
+    LockRequest, NegotiateRequest, NegotiateResponse, ReadRequest, SecurityMode, TreeConnectRequest,
 };
 use smb_wire::{
     AccessMask, Command, Decode, Encode, FileId, Guid, HeaderFlags, NtStatus, ShareAccess, Utf16Buf,
@@ -147,6 +148,38 @@ async fn related_operations_inherit_a_failure() {
     ];
     let said = statuses(&mut raw, &requests).await;
     assert_eq!(said, [NtStatus::SUCCESS, NtStatus::INVALID_HANDLE, NtStatus::INVALID_HANDLE]);
+}
+
+/// MS-SMB2 3.3.5.2.7.2, 2.2.2.2.1: also if the CREATE stopped at a symbolic link, whose status is a warning. Linux makes a
+/// link by a compound of these three.
+#[tokio::test]
+async fn related_operations_stop_at_a_link() {
+    let world = world();
+    let mut raw = session(&world).await;
+    let (id, tree) = (raw.session_id, raw.tree_id);
+    let target = Utf16Buf::from("target");
+    let link =
+        SymlinkReparse { substitute_name: target.as_utf16(), print_name: target.as_utf16(), relative: true };
+    let (mut data, mut buffer) = (Vec::new(), Vec::new());
+    link.encode(&mut data).expect("short");
+    ReparseBuffer { tag: ReparseTag::SYMLINK, data: &data, ..Default::default() }
+        .encode(&mut buffer)
+        .expect("short");
+    let set = IoctlRequest {
+        ctl_code: FsctlCode::SET_REPARSE_POINT,
+        file_id: OTHER,
+        input: &buffer,
+        flags: IoctlFlags::IS_FSCTL,
+        ..IoctlRequest::default()
+    };
+    for status in [NtStatus::SUCCESS, NtStatus::STOPPED_ON_SYMLINK] {
+        let requests = [
+            create(&mut raw, "link"),
+            related(&mut raw, id, tree, Command::IOCTL, &set),
+            related(&mut raw, id, tree, Command::CLOSE, &close(OTHER)),
+        ];
+        assert_eq!(statuses(&mut raw, &requests).await, [status; 3]);
+    }
 }
 
 /// A lock of the first byte.
