@@ -213,7 +213,7 @@ async fn a_break_that_may_be_lost_is_sent_again() {
         assert_eq!(other.log_on("alice", None).await, NtStatus::SUCCESS);
         other.tree("null").await;
         let opening = tokio::spawn(async move { other.open("f").await });
-        assert_eq!(first.answer().await.expect("a break").0.command, Command::OPLOCK_BREAK);
+        assert_eq!(first.notification().await.expect("a break").0.command, Command::OPLOCK_BREAK);
         if acknowledged {
             let body = OplockBreak { oplock_level: OplockLevel::LEVEL_II, file_id: file };
             let answer = first.call(Command::OPLOCK_BREAK, &body).await.expect("an answer");
@@ -224,7 +224,7 @@ async fn a_break_that_may_be_lost_is_sent_again() {
         if acknowledged {
             assert_eq!(second.echo().await, Some(NtStatus::SUCCESS), "the next message is no break");
         } else {
-            let (header, m) = second.answer().await.expect("a break");
+            let (header, m) = second.notification().await.expect("a break");
             assert_eq!((header.command, header.message_id), (Command::OPLOCK_BREAK, u64::MAX));
             assert_eq!(OplockBreak::decode(&m).expect("sound").file_id, file);
             drop(second);

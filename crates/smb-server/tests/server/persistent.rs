@@ -84,7 +84,7 @@ async fn opened(raw: &mut Raw) -> Result<FileId, NtStatus> {
 
 /// Takes a break and acknowledges it.
 async fn acknowledge(raw: &mut Raw) {
-    let (header, m) = raw.answer().await.expect("a break");
+    let (header, m) = raw.notification().await.expect("a break");
     assert_eq!((header.command, header.message_id), (Command::OPLOCK_BREAK, u64::MAX));
     let broken = LeaseBreakNotification::decode(&m).expect("sound");
     let ack = LeaseBreakAcknowledgment {

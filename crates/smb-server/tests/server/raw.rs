@@ -141,17 +141,7 @@ impl Raw {
     /// The next answer that is final; `None` when the server has closed.
     pub async fn answer(&mut self) -> Option<(Header, Vec<u8>)> {
         loop {
-            let (header, m) = match &self.ciphers {
-                None => message(&mut self.stream).await?,
-                Some((_, opener)) => {
-                    let mut m = bytes(&mut self.stream).await?;
-                    let mut plain = m.split_off(TRANSFORM_LEN);
-                    let header = m.as_slice().try_into().expect("a transform header");
-                    opener.open_message(header, &mut plain).expect("the server's tag");
-                    (Header::decode(&plain).expect("a header"), plain)
-                }
-            };
-            self.take_credits(&header);
+            let (header, m) = self.receive().await?;
             // MS-SMB2 3.3.4.6
             if header.message_id == u64::MAX {
                 self.unsolicited.push(m);
@@ -159,6 +149,32 @@ impl Raw {
                 return Some((header, m));
             }
         }
+    }
+
+    /// The next message that no request asked for; `None` when the server has closed.
+    pub async fn notification(&mut self) -> Option<(Header, Vec<u8>)> {
+        if !self.unsolicited.is_empty() {
+            let m = self.unsolicited.remove(0);
+            return Some((Header::decode(&m).expect("a header"), m));
+        }
+        let (header, m) = self.receive().await?;
+        assert_eq!(header.message_id, u64::MAX);
+        Some((header, m))
+    }
+
+    async fn receive(&mut self) -> Option<(Header, Vec<u8>)> {
+        let (header, m) = match &self.ciphers {
+            None => message(&mut self.stream).await?,
+            Some((_, opener)) => {
+                let mut m = bytes(&mut self.stream).await?;
+                let mut plain = m.split_off(TRANSFORM_LEN);
+                let header = m.as_slice().try_into().expect("a transform header");
+                opener.open_message(header, &mut plain).expect("the server's tag");
+                (Header::decode(&plain).expect("a header"), plain)
+            }
+        };
+        self.take_credits(&header);
+        Some((header, m))
     }
 
     fn security_mode(&self) -> SecurityMode {
