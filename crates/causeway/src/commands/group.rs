@@ -32,7 +32,7 @@ pub(super) enum GroupCommand {
         /// The group
         group: String,
         /// The users
-        #[arg(required = true)]
+        #[arg(id = "members", value_name = "USER", required = true)]
         users: Vec<String>,
         #[command(flatten)]
         place: Place,
@@ -42,7 +42,7 @@ pub(super) enum GroupCommand {
         /// The group
         group: String,
         /// The users
-        #[arg(required = true)]
+        #[arg(id = "members", value_name = "USER", required = true)]
         users: Vec<String>,
         #[command(flatten)]
         place: Place,
