@@ -10,6 +10,7 @@
 //!
 //! **Errors.** None; a system without random numbers cannot run the server, and the process ends.
 
+pub mod calendar;
 mod context;
 
 pub use context::{BoxFuture, Ctx, Epoch, Io, IoFlags};
