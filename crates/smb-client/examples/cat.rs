@@ -1,12 +1,14 @@
 //! Prints a file of a share: `cat HOST[:PORT] SHARE PATH`, with the user in `SMB_USER` and the password in
 //! `SMB_PASSWORD`.
 
+mod user;
+
 use std::error::Error;
 use std::io::Write;
 
 use arena::Arena;
 use env::Env;
-use smb_client::{Client, ConnectOptions, Credentials, Download, NtHash, OpenOptions};
+use smb_client::{Client, Download, OpenOptions};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -14,12 +16,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let [server, share, path] = &arguments[..] else {
         return Err("usage: cat HOST[:PORT] SHARE PATH".into());
     };
-    let mut options = ConnectOptions::new(Credentials {
-        user: std::env::var("SMB_USER")?,
-        domain: String::new(),
-        nt_hash: NtHash::from_password(&std::env::var("SMB_PASSWORD")?),
-        workstation: String::new(),
-    });
+    let mut options = user::options()?;
     let (host, port) = server.rsplit_once(':').unwrap_or((server, "445"));
     options.port = port.parse()?;
     let client = Client::connect(host, options, Arena::new(64 << 20)?, Env::real()).await?;

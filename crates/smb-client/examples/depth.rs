@@ -3,6 +3,8 @@
 //! `SMB_PASSWORD`; `SMB_TRANSPORT=rdma` for SMB Direct, on `SMB_RDMA_PORT`; signed where the server or
 //! `SMB_SIGN=1` demands it.
 
+mod user;
+
 use std::error::Error;
 use std::time::Duration;
 
@@ -10,9 +12,7 @@ use arena::{Arena, Class, IoBufMut, Sg};
 use env::Env;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use smb_client::{
-    Client, ConnectOptions, Credentials, File, NtHash, OpenOptions, RequestError, TransportChoice,
-};
+use smb_client::{Client, File, OpenOptions, RequestError, TransportChoice};
 
 /// Bytes of the file.
 const FILE: u64 = 64 << 20;
@@ -27,12 +27,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let number = |i: usize, default: u64| rest.get(i).map_or(Ok(default), |n| n.parse());
     let writes = rest.first().is_some_and(|w| w == "write");
     let (bytes, depth, seconds) = (number(1, 8192)?, number(2, 32)?, number(3, 3)?);
-    let mut options = ConnectOptions::new(Credentials {
-        user: std::env::var("SMB_USER")?,
-        domain: String::new(),
-        nt_hash: NtHash::from_password(&std::env::var("SMB_PASSWORD")?),
-        workstation: String::new(),
-    });
+    let mut options = user::options()?;
     let (host, port) = server.rsplit_once(':').ok_or("HOST:PORT")?;
     options.port = port.parse()?;
     options.require_signing = std::env::var("SMB_SIGN").is_ok();

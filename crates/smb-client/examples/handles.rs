@@ -2,15 +2,15 @@
 //! `handles HOST:PORT SHARE [ordinary|persistent] [DEPTH] [SECONDS]`, with the user in `SMB_USER` and the password in
 //! `SMB_PASSWORD`. It fails if the share has no persistent handles and they were asked for.
 
+mod user;
+
 use std::error::Error;
 use std::time::{Duration, Instant};
 
 use arena::Arena;
 use env::Env;
 use futures_util::future::try_join_all;
-use smb_client::{
-    Client, ConnectOptions, Credentials, NtHash, OpenOptions, RequestError, TransportChoice, Tree,
-};
+use smb_client::{Client, OpenOptions, RequestError, TransportChoice, Tree};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -21,12 +21,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let persistent = rest.first().is_some_and(|kind| kind == "persistent");
     let depth: usize = rest.get(1).map_or(Ok(64), |n| n.parse())?;
     let seconds = rest.get(2).map_or(Ok(3), |n| n.parse())?;
-    let mut options = ConnectOptions::new(Credentials {
-        user: std::env::var("SMB_USER")?,
-        domain: String::new(),
-        nt_hash: NtHash::from_password(&std::env::var("SMB_PASSWORD")?),
-        workstation: String::new(),
-    });
+    let mut options = user::options()?;
     let (host, port) = server.rsplit_once(':').ok_or("HOST:PORT")?;
     options.port = port.parse()?;
     options.transport = TransportChoice::Tcp;

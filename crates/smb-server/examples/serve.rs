@@ -75,15 +75,7 @@ async fn main() -> std::io::Result<()> {
         let (name, directory) = argument.split_once('=').expect("a share is NAME=DIRECTORY");
         let vfs = HostDir::open(Path::new(directory), HostDirOptions::default())?;
         let (access_based_enumeration, name) = name.strip_prefix('-').map_or((false, name), |n| (true, n));
-        let share = ShareConfig {
-            name: name.into(),
-            comment: String::new(),
-            vfs,
-            read_only: false,
-            encrypt: false,
-            hidden: false,
-            continuous,
-        };
+        let share = ShareConfig { continuous, ..ShareConfig::new(name, vfs) };
         let protection = ShareProtection { grants: None, access_based_enumeration };
         server.add_protected_share(share, protection).expect("each name once");
     }

@@ -152,14 +152,15 @@ impl Server {
     pub(crate) fn send_again(self: &Arc<Self>, client: Guid, notice: Notice) {
         match notice {
             Notice::LeaseBreak(m) => {
-                let id = HolderId::Lease(LeaseId { client, key: m.lease_key });
-                let Some(leased) = self.leases.find(LeaseId { client, key: m.lease_key }) else { return };
+                let lease = LeaseId { client, key: m.lease_key };
+                let Some(leased) = self.leases.find(lease) else { return };
+                let holder = HolderId::Lease(lease);
                 let acknowledge = m.flags.contains(LeaseBreakFlags::ACK_REQUIRED);
-                if acknowledge && !leased.file.held(id).is_some_and(|held| held.breaking) {
+                if acknowledge && !leased.file.held(holder).is_some_and(|held| held.breaking) {
                     return;
                 }
                 let (from, to) = (m.current_lease_state, m.new_lease_state);
-                let notice = caching::Notice { holder: id, from, to, acknowledge, epoch: m.new_epoch };
+                let notice = caching::Notice { holder, from, to, acknowledge, epoch: m.new_epoch };
                 self.send_breaks(&leased.file, &[notice]);
             }
             // Without another connection the session ends, and closes or keeps what it had open.

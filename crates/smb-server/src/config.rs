@@ -125,3 +125,18 @@ pub struct ShareConfig {
     /// durable before they are answered.
     pub continuous: bool,
 }
+
+impl ShareConfig {
+    /// A share of this name that stands on `vfs`, without anything special.
+    pub fn new(name: &str, vfs: Arc<dyn Vfs>) -> ShareConfig {
+        ShareConfig {
+            name: name.to_owned(),
+            comment: String::new(),
+            vfs,
+            read_only: false,
+            encrypt: false,
+            hidden: false,
+            continuous: false,
+        }
+    }
+}

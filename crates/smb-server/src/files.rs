@@ -68,7 +68,7 @@ pub(crate) struct FileState {
     owed: AtomicU32,
     /// When the server began to change its data the last time, in ns since [`Moment::START`]; 0 for never.
     changed_at: AtomicU64,
-    /// Set once somebody has cached it: changes that other programs make in its folder are reported.
+    /// Set when a client caches the file for the first time: changes that other programs make in its folder are reported.
     folder: OnceLock<Arc<WatchGuard>>,
 }
 
@@ -614,7 +614,7 @@ impl FileState {
         at != 0 && Duration::from_nanos(now.ns_since(Moment::START).saturating_sub(at)) < time
     }
 
-    /// Somebody caches the file: `watch` watches its folder, the first time.
+    /// A client caches the file: the first time, `watch` watches its folder.
     pub(crate) fn watch_folder(&self, watch: impl FnOnce() -> Option<Arc<WatchGuard>>) {
         if self.folder.get().is_none()
             && let Some(guard) = watch()
@@ -851,8 +851,8 @@ impl FileState {
         state.delete_pending = removal;
     }
 
-    /// It goes with this open, if nobody else has it open. Of an open of a named stream: that stream, and with `whole` the
-    /// file too.
+    /// The file is deleted with this open, if no other open has it. Of an open of a named stream: the stream is, and with
+    /// `whole` the file too.
     pub(crate) fn delete_if_alone(&self, open: u64, whole: bool) {
         let mut state = self.state.lock();
         if let Some(stream) = state.named_stream(open) {

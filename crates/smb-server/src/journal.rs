@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use smb_wire::msg::{CreateAction, LeaseState, OplockLevel};
 use smb_wire::security::Sid;
 use smb_wire::{AccessMask, Guid, NtStatus, ShareAccess};
-use vfs::{FileKey, Kind, OpenMode, OpenRequest, Opened, Rights, StreamName, VfsPath};
+use vfs::{FileKey, Kind, OpenRequest, Opened, Rights, StreamName, VfsPath};
 
 use crate::Server;
 use crate::breaks::LeasedFile;
@@ -333,15 +333,10 @@ async fn open_again(share: &Share, record: &OpenRecord) -> Result<Opened, &'stat
     let access = AccessMask::from_bits_retain(record.access);
     let writes = access.intersects(AccessMask::WRITE_DATA | AccessMask::APPEND_DATA) && !record.directory;
     let request = OpenRequest {
-        path,
         stream: record.stream.as_deref().and_then(|s| StreamName::new(s).ok()),
-        mode: OpenMode::Open,
         kind: Some(if record.directory { Kind::Directory } else { Kind::File }),
         rights: Rights { read: true, write: writes },
-        attributes: vfs::Attributes::empty(),
-        security: None,
-        extended_attributes: Vec::new(),
-        link: false,
+        ..OpenRequest::look(path)
     };
     let opened =
         vfs.open(&env::Ctx::default(), request).wait().await.map_err(|_| "its file cannot be opened")?;

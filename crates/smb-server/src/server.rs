@@ -314,15 +314,8 @@ impl Server {
         let Some(vfs) = share.vfs() else { return Err(ShareError::NotFound(name.to_owned())) };
         let descriptor = share.protection.read().descriptor_of_root(&*self.users);
         let root = vfs::OpenRequest {
-            path: vfs::VfsPath::root(),
-            stream: None,
-            mode: vfs::OpenMode::Open,
             kind: Some(vfs::Kind::Directory),
-            rights: vfs::Rights { read: false, write: false },
-            attributes: vfs::Attributes::empty(),
-            security: None,
-            extended_attributes: Vec::new(),
-            link: false,
+            ..vfs::OpenRequest::look(vfs::VfsPath::root())
         };
         let ctx = env::Ctx::default();
         let root = vfs.open(&ctx, root).wait().await.map_err(ShareError::Path)?.node;

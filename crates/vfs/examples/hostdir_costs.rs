@@ -28,15 +28,11 @@ fn main() {
 
 fn request(path: &str, mode: OpenMode, kind: Kind) -> OpenRequest {
     OpenRequest {
-        path: VfsPath::parse(path).expect("a legal path"),
-        stream: None,
         mode,
         kind: Some(kind),
         rights: Rights { read: true, write: true },
         attributes: Attributes::ARCHIVE,
-        security: None,
-        extended_attributes: Vec::new(),
-        link: false,
+        ..OpenRequest::look(VfsPath::parse(path).expect("a legal path"))
     }
 }
 

@@ -285,6 +285,23 @@ pub struct OpenRequest {
     pub link: bool,
 }
 
+impl OpenRequest {
+    /// To look at what is there: it creates nothing, and reads and writes no data.
+    pub fn look(path: VfsPath) -> OpenRequest {
+        OpenRequest {
+            path,
+            stream: None,
+            mode: OpenMode::Open,
+            kind: None,
+            rights: Rights { read: false, write: false },
+            attributes: Attributes::empty(),
+            security: None,
+            extended_attributes: Vec::new(),
+            link: false,
+        }
+    }
+}
+
 /// An open done.
 pub struct Opened {
     /// The node.

@@ -102,13 +102,9 @@ impl Peer {
         for (name, encrypt) in [("ram", false), ("secret", true)] {
             server
                 .add_share(ShareConfig {
-                    name: name.into(),
                     comment: format!("the {name} share"),
-                    vfs: RamFs::new(&env, RamOptions::default()).expect("memory"),
-                    read_only: false,
                     encrypt,
-                    hidden: false,
-                    continuous: false,
+                    ..ShareConfig::new(name, RamFs::new(&env, RamOptions::default()).expect("memory"))
                 })
                 .expect("a new name");
         }

@@ -492,24 +492,14 @@ impl<'a> Plan<'a> {
         Ok(Loose::new(server, Arc::new(open)))
     }
 
-    fn request(&self, path: &VfsPath, mode: OpenMode, kind: Option<Kind>, rights: Rights) -> OpenRequest {
-        OpenRequest {
-            path: path.clone(),
-            stream: None,
-            mode,
-            kind,
-            rights,
-            attributes: Attributes::empty(),
-            security: None,
-            extended_attributes: Vec::new(),
-            link: false,
-        }
-    }
-
     /// A request for what this CREATE names.
     fn own_request(&self, mode: OpenMode, kind: Option<Kind>, rights: Rights) -> OpenRequest {
-        let link = self.shows_links();
-        OpenRequest { stream: self.stream.clone(), link, ..self.request(&self.path, mode, kind, rights) }
+        OpenRequest { stream: self.stream.clone(), mode, kind, rights, ..self.file_request() }
+    }
+
+    /// To look at the file of what this CREATE names, which may be a stream.
+    fn file_request(&self) -> OpenRequest {
+        OpenRequest { link: self.shows_links(), ..OpenRequest::look(self.path.clone()) }
     }
 
     fn rights(&self) -> Rights {
@@ -610,8 +600,7 @@ impl<'a> Plan<'a> {
     }
 
     async fn security_of(&self, directory: &VfsPath) -> Result<Option<Vec<u8>>, NtStatus> {
-        let rights = Rights { read: false, write: false };
-        let q = self.request(directory, OpenMode::Open, Some(Kind::Directory), rights);
+        let q = OpenRequest { kind: Some(Kind::Directory), ..OpenRequest::look(directory.clone()) };
         let ctx = self.r.ctx();
         let parent = match self.vfs.open(&ctx, q).wait().await {
             Ok(o) => o,
@@ -628,9 +617,7 @@ impl<'a> Plan<'a> {
     /// Creates the file (MS-FSA 2.1.5.1.1); `None` when it exists by now and may be opened.
     async fn create(&self) -> Result<Option<Found>, NtStatus> {
         if let Some(stream) = &self.stream {
-            let rights = Rights { read: false, write: false };
-            let file = OpenRequest { stream: None, ..self.own_request(OpenMode::Open, None, rights) };
-            match self.vfs.open(&self.r.ctx(), file).wait().await {
+            match self.vfs.open(&self.r.ctx(), self.file_request()).wait().await {
                 Ok(file) => return self.create_stream(file, stream).await,
                 Err(VfsError::NotFound) => {} // it is created with its file
                 Err(e) => return Err(status::of_vfs(e)),
@@ -706,11 +693,9 @@ impl<'a> Plan<'a> {
         }
         // By the path as stored: it may have been another name of another case.
         let rights = Rights { read: true, write: true };
-        let (id, path) = (file.node.id(), file.path);
-        let request = OpenRequest {
-            stream: Some(stream.clone()),
-            ..self.request(&path, OpenMode::Create, None, rights)
-        };
+        let (id, stream_of_it) = (file.node.id(), Some(stream.clone()));
+        let mode = OpenMode::Create;
+        let request = OpenRequest { stream: stream_of_it, mode, rights, ..OpenRequest::look(file.path) };
         match self.vfs.open(&self.r.ctx(), request).wait().await {
             Ok(opened) if opened.node.id() == id => {
                 Ok(Some(Found { opened, made_file: false, granted, security }))
@@ -726,9 +711,7 @@ impl<'a> Plan<'a> {
     }
 
     async fn refused_creation(&self) -> NtStatus {
-        let rights = Rights { read: false, write: false };
-        let request = OpenRequest { stream: None, ..self.own_request(OpenMode::Open, None, rights) };
-        let exists = self.vfs.open(&self.r.ctx(), request).wait().await;
+        let exists = self.vfs.open(&self.r.ctx(), self.file_request()).wait().await;
         if exists.is_ok() { NtStatus::OBJECT_NAME_COLLISION } else { NtStatus::ACCESS_DENIED }
     }
 

@@ -18,6 +18,7 @@ use std::time::Duration;
 use smb_wire::ioctl::ObjectIdBuffer;
 use smb_wire::msg::{FsctlCode, IoctlFlags, IoctlRequest, IoctlResponse};
 use smb_wire::{AccessMask, Decode, Guid, NtStatus};
+use vfs::VolumeInfo;
 
 use crate::durable::{Kept, RESILIENT_DEFAULT, TIMEOUT_MAX};
 use crate::open::{FileOpen, Open, Pass};
@@ -160,6 +161,15 @@ fn resiliency(r: &Request, open: &Open, input: &[u8]) -> Result<Output, NtStatus
     }
     durable.timeout = if ms == 0 { RESILIENT_DEFAULT } else { asked };
     Ok(Output::none())
+}
+
+/// What the volume of an open can do, if it may be changed.
+///
+/// # Errors
+/// MEDIA_WRITE_PROTECTED.
+fn changeable(f: &FileOpen) -> Result<VolumeInfo, NtStatus> {
+    let info = f.share.vfs().map(|vfs| vfs.info()).ok_or(NtStatus::INVALID_DEVICE_REQUEST)?;
+    if info.read_only { Err(NtStatus::MEDIA_WRITE_PROTECTED) } else { Ok(info) }
 }
 
 /// At least one of these rights.

@@ -60,7 +60,7 @@ async fn oplock(r: &Request) -> Result<Reply, NtStatus> {
 
 /// Stores what a client has just given up. If that fails, the acknowledgement is answered with success all the same: the
 /// client has given its rights up in any case. The record has more than the client until then, which is safe: after a
-/// restart the client is told what the record has, and nothing was done meanwhile that relies on the loss
+/// restart the client gets back what the record has, and nothing was done meanwhile that relies on the loss
 /// ([`crate::Server::store_lost_caching`]).
 async fn store_loss(r: &Request, file: &FileState) {
     if r.server.store_lost_caching(file).await.is_err() {

@@ -85,7 +85,7 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
     Ok(Reply::ok(&SetInfoResponse {}))
 }
 
-/// MS-FSA 2.1.5.15, 2.1.5.17: nothing changes on a volume that is read-only.
+/// Nothing changes in a snapshot, which is a read-only volume (MS-FSA 2.1.5.15, 2.1.5.17).
 fn check_volume(f: &FileOpen) -> Result<(), NtStatus> {
     if f.share.is_snapshot { Err(NtStatus::MEDIA_WRITE_PROTECTED) } else { Ok(()) }
 }

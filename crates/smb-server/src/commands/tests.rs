@@ -32,7 +32,7 @@ use smb_wire::context::CreateContextsBuf;
 use smb_wire::msg::{
     CloseRequest, CreateDisposition, CreateOptions, CreateRequest, CreateResponse, FlushRequest,
     ImpersonationLevel, InfoType, LockElement, LockElements, LockFlags, LockRequest, OplockLevel,
-    SetInfoRequest,
+    QueryInfoRequest, QueryInfoResponse, SetInfoRequest,
 };
 use smb_wire::security::Sid;
 use smb_wire::{
@@ -90,7 +90,7 @@ impl World {
     pub(crate) fn new() -> World {
         let env = Env::simulated(7);
         let vfs = RamFs::new(&env, RamOptions::default()).expect("address space");
-        World::on(env, World::share_on(vfs), None, 1)
+        World::on(env, ShareConfig::new("files", vfs), None, 1)
     }
 
     /// A server with this share, in its run number `boot`.
@@ -131,18 +131,6 @@ impl World {
         };
         let (session, tree) = World::connect(&server, 1, user(1000));
         World { server, facts: Arc::new(facts), session, tree }
-    }
-
-    fn share_on(vfs: Arc<dyn vfs::Vfs>) -> ShareConfig {
-        ShareConfig {
-            name: "files".into(),
-            comment: String::new(),
-            vfs,
-            read_only: false,
-            encrypt: false,
-            hidden: false,
-            continuous: false,
-        }
     }
 
     fn connect(server: &Arc<Server>, id: u64, user: User) -> (Arc<Session>, Arc<Tree>) {
@@ -187,16 +175,16 @@ impl World {
         }
     }
 
-    /// The reply of a CREATE with contexts.
-    pub(super) async fn create_with(
+    /// A CREATE with contexts.
+    pub(super) fn create_request(
         &self,
         path: &str,
         how: How,
         oplock_level: OplockLevel,
         contexts: &CreateContextsBuf,
-    ) -> Reply {
+    ) -> Request {
         let name = Utf16Buf::from(path);
-        let q = CreateRequest {
+        self.request(&CreateRequest {
             impersonation_level: ImpersonationLevel::IMPERSONATION,
             desired_access: how.access,
             share_access: how.share,
@@ -206,8 +194,37 @@ impl World {
             name: name.as_utf16(),
             contexts: contexts.as_contexts(),
             ..CreateRequest::default()
+        })
+    }
+
+    /// The reply of a CREATE with contexts.
+    pub(super) async fn create_with(
+        &self,
+        path: &str,
+        how: How,
+        oplock_level: OplockLevel,
+        contexts: &CreateContextsBuf,
+    ) -> Reply {
+        super::create::handle(self.create_request(path, how, oplock_level, contexts)).await
+    }
+
+    /// What QUERY_INFO says of an open.
+    pub(super) async fn query(
+        &self,
+        file_id: FileId,
+        info_type: InfoType,
+        info_class: u8,
+    ) -> Result<Vec<u8>, NtStatus> {
+        let output_buffer_length = 4096;
+        let q = QueryInfoRequest {
+            info_type,
+            info_class,
+            output_buffer_length,
+            file_id,
+            ..QueryInfoRequest::default()
         };
-        super::create::handle(self.request(&q)).await
+        let reply = super::query_info::handle(self.request(&q)).await;
+        Ok(success::<QueryInfoResponse<'_>>(&reply)?.buffer.to_vec())
     }
 
     pub(super) async fn try_create(&self, path: &str, how: How) -> Result<Created, NtStatus> {

@@ -19,7 +19,7 @@ pub(crate) struct StreamState {
     locks: Mutex<LockTable>,
     /// Held locks: lets I/O skip the table when there are none.
     pub(super) lock_count: AtomicUsize,
-    /// See [`Caching::summary`]: lets a change of data skip the file's state when nobody else caches.
+    /// See [`Caching::summary`]: lets a change of data skip the file's state when no other holder caches.
     pub(super) cached_by: AtomicU64,
 }
 

@@ -23,21 +23,6 @@ fn world(limits: Limits) -> World {
     World::new(Env::simulated(1), 64 << 20, limits)
 }
 
-/// A request to see whether a file is there.
-fn look(path: vfs::VfsPath) -> vfs::OpenRequest {
-    vfs::OpenRequest {
-        path,
-        stream: None,
-        mode: vfs::OpenMode::Open,
-        kind: None,
-        rights: vfs::Rights { read: false, write: false },
-        attributes: vfs::Attributes::empty(),
-        security: None,
-        extended_attributes: Vec::new(),
-        link: false,
-    }
-}
-
 /// Begun requests are answered, new connections are not taken, and nothing is left.
 #[tokio::test]
 async fn draining() {
@@ -80,16 +65,7 @@ async fn draining() {
 async fn draining_cuts_what_is_left() {
     let world = world(Limits::default());
     let own: Arc<dyn Vfs> = RamFs::new(&world.env, RamOptions::default()).expect("address space");
-    let share = ShareConfig {
-        name: "own".into(),
-        comment: String::new(),
-        vfs: Arc::clone(&own),
-        read_only: false,
-        encrypt: false,
-        hidden: false,
-        continuous: false,
-    };
-    world.server.add_share(share).expect("a new name");
+    world.server.add_share(ShareConfig::new("own", Arc::clone(&own))).expect("a new name");
     let (stream, serving) = world.dial().await;
     let mut raw = Raw::session(stream).await;
     raw.tree("own").await;
@@ -124,7 +100,7 @@ async fn draining_cuts_what_is_left() {
     assert!(world.server.sessions().is_empty() && world.server.opens().is_empty());
     serving.await.expect("served");
     let path = vfs::VfsPath::parse("f").expect("a name");
-    let gone = own.open(&env::Ctx::default(), look(path)).wait().await;
+    let gone = own.open(&env::Ctx::default(), vfs::OpenRequest::look(path)).wait().await;
     assert_eq!(gone.err(), Some(vfs::VfsError::NotFound));
 }
 

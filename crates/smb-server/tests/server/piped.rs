@@ -27,16 +27,7 @@ fn pipe_ends() -> usize {
 /// A world with the share `disk`, which stands on `folder`.
 fn world(folder: &Path) -> World {
     let world = World::new(Env::real(), 64 << 20, Limits::default());
-    let share = ShareConfig {
-        name: "disk".into(),
-        comment: String::new(),
-        vfs: open_to_all(folder),
-        read_only: false,
-        encrypt: false,
-        hidden: false,
-        continuous: false,
-    };
-    world.server.add_share(share).expect("a new name");
+    world.server.add_share(ShareConfig::new("disk", open_to_all(folder))).expect("a new name");
     world
 }
 

@@ -90,25 +90,13 @@ fn work(server: Arc<Server>, mut incoming: mpsc::UnboundedReceiver<std::net::Tcp
     });
 }
 
-fn add_share(world: &World, name: &str, vfs: Arc<dyn vfs::Vfs>) {
-    let share = ShareConfig {
-        name: name.into(),
-        comment: String::new(),
-        vfs,
-        read_only: false,
-        encrypt: false,
-        hidden: false,
-        continuous: false,
-    };
-    world.server.add_share(share).expect("a new name");
-}
-
 #[test]
 fn four_workers() {
     let seconds = std::env::var("THREADS_SECONDS").ok().and_then(|s| s.parse().ok()).unwrap_or(10);
     let world = World::new(Env::real(), 64 << 20, Limits::default());
     let folder = tempfile::tempdir().expect("a folder");
-    add_share(&world, "dir", crate::folder::open_to_all(folder.path()));
+    let share = ShareConfig::new("dir", crate::folder::open_to_all(folder.path()));
+    world.server.add_share(share).expect("a new name");
     let workers = Arc::new(Workers::start(&world.server));
     let until = world.env.now() + Duration::from_secs(seconds);
     let threads: Vec<_> = (0..CLIENT_THREADS)

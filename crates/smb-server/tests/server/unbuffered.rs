@@ -55,18 +55,7 @@ async fn what_goes_past_the_cache_comes_back() {
     // Beside what is built: the temporary directory may be in memory, where there is nothing to go past.
     let place = std::env::current_exe().expect("this program");
     let dir = tempfile::tempdir_in(place.parent().expect("a directory")).expect("a directory");
-    let vfs = open_to_all(dir.path());
-    let (name, comment) = ("dir".into(), String::new());
-    let share = ShareConfig {
-        name,
-        comment,
-        vfs,
-        read_only: false,
-        encrypt: false,
-        hidden: false,
-        continuous: false,
-    };
-    world.server.add_share(share).expect("a new name");
+    world.server.add_share(ShareConfig::new("dir", open_to_all(dir.path()))).expect("a new name");
 
     let client = world.client(ConnectOptions::new(credentials("alice"))).await;
     run(&world, client, "tcp", &dir).await;

@@ -83,16 +83,8 @@ impl World {
         let ram: Arc<dyn Vfs> = RamFs::new(&env, RamOptions::default()).expect("address space");
         let null: Arc<dyn Vfs> = RamFs::null(&env, "NULL").expect("address space");
         for (name, vfs) in [("ram", ram), ("null", null)] {
-            let comment = String::new();
-            let share = ShareConfig {
-                name: name.into(),
-                comment,
-                vfs,
-                read_only: false,
-                encrypt: false,
-                hidden: false,
-                continuous: continuous && name == "ram",
-            };
+            let continuous = continuous && name == "ram";
+            let share = ShareConfig { continuous, ..ShareConfig::new(name, vfs) };
             server.add_share(share).expect("a new name");
         }
         World { server, arena, env }

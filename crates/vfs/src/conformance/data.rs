@@ -6,7 +6,7 @@ use arena::Class;
 use env::{Ctx, IoFlags};
 
 use super::{Subject, path, pattern, payload};
-use crate::{Attributes, Data, OpenMode, OpenRequest, Rights, VfsError, Want};
+use crate::{Data, OpenRequest, Rights, VfsError, Want};
 
 /// Reads of every alignment around the borders of pages, blocks and chunks.
 pub(super) async fn boundaries(s: &Subject) {
@@ -51,17 +51,7 @@ pub(super) async fn end_of_file(s: &Subject) {
     s.write(&*f.node, 10, b"gap").await;
     s.expect(&*f.node, 0, 100, b"hello\0\0\0\0\0gap").await;
     // Without the right to write the data can be read.
-    let request = OpenRequest {
-        path: path("f"),
-        stream: None,
-        mode: OpenMode::Open,
-        kind: None,
-        rights: Rights { read: true, write: false },
-        attributes: Attributes::empty(),
-        security: None,
-        extended_attributes: Vec::new(),
-        link: false,
-    };
+    let request = OpenRequest { rights: Rights { read: true, write: false }, ..OpenRequest::look(path("f")) };
     let reader = s.vfs.open(&c, request).wait().await.expect("there");
     s.expect(&*reader.node, 10, 100, b"gap").await;
 }

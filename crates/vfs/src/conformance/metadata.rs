@@ -92,15 +92,11 @@ pub(super) async fn attributes(s: &Subject) {
         for kind in [Kind::File, Kind::Directory] {
             let name = format!("{kind:?}{i}");
             let request = OpenRequest {
-                path: path(&name),
-                stream: None,
                 mode: OpenMode::Create,
                 kind: Some(kind),
                 rights: Rights { read: true, write: true },
                 attributes: given | Attributes::NORMAL | Attributes::COMPRESSED,
-                security: None,
-                extended_attributes: Vec::new(),
-                link: false,
+                ..OpenRequest::look(path(&name))
             };
             let made = s.vfs.open(&c, request).wait().await.expect("made");
             let implied = if kind == Kind::Directory { Attributes::DIRECTORY } else { Attributes::empty() };
@@ -136,15 +132,11 @@ pub(super) async fn security(s: &Subject) {
     let c = Ctx::default();
     let first = vec![1, 0, 4, 128, 0, 0];
     let request = OpenRequest {
-        path: path("made with one"),
-        stream: None,
         mode: OpenMode::Create,
-        kind: None,
         rights: Rights { read: true, write: true },
         attributes: Attributes::ARCHIVE,
         security: Some(first.clone()),
-        extended_attributes: Vec::new(),
-        link: false,
+        ..OpenRequest::look(path("made with one"))
     };
     let made = s.vfs.open(&c, request).wait().await.expect("made");
     assert_eq!(made.node.security(&c).wait().await, Ok(Some(first)));
@@ -178,15 +170,11 @@ pub(super) async fn extended(s: &Subject) {
     let ea =
         |name: &str, value: &[u8]| ExtendedAttribute { flags: 0, name: name.into(), value: value.to_vec() };
     let request = OpenRequest {
-        path: path("f"),
-        stream: None,
         mode: OpenMode::Create,
-        kind: None,
         rights: Rights { read: true, write: true },
         attributes: Attributes::ARCHIVE,
-        security: None,
         extended_attributes: vec![ea("First", b"1")],
-        link: false,
+        ..OpenRequest::look(path("f"))
     };
     let made = s.vfs.open(&c, request).wait().await.expect("made");
     let size = made.stat.ea_size;

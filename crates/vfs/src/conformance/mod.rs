@@ -158,15 +158,11 @@ impl Random {
 impl Subject {
     async fn open(&self, text: &str, mode: OpenMode, kind: Option<Kind>) -> VfsResult<Opened> {
         let request = OpenRequest {
-            path: path(text),
-            stream: None,
             mode,
             kind,
             rights: Rights { read: true, write: true },
             attributes: Attributes::ARCHIVE,
-            security: None,
-            extended_attributes: Vec::new(),
-            link: false,
+            ..OpenRequest::look(path(text))
         };
         self.vfs.open(&Ctx::default(), request).wait().await
     }

@@ -161,15 +161,10 @@ pub(super) async fn at_once(s: &Subject) {
         };
         let opens = (0..32).map(|i| {
             let request = OpenRequest {
-                path: path(&spelling(i)),
-                stream: None,
                 mode: OpenMode::OpenOrCreate,
-                kind: None,
                 rights: Rights { read: true, write: true },
                 attributes: Attributes::ARCHIVE,
-                security: None,
-                extended_attributes: Vec::new(),
-                link: false,
+                ..OpenRequest::look(path(&spelling(i)))
             };
             s.vfs.open(&Ctx::default(), request)
         });

@@ -17,15 +17,11 @@ fn name(text: &str) -> StreamName {
 impl Subject {
     async fn stream(&self, file: &str, stream: &str, mode: OpenMode) -> VfsResult<Opened> {
         let request = OpenRequest {
-            path: path(file),
             stream: Some(name(stream)),
             mode,
-            kind: None,
             rights: Rights { read: true, write: true },
             attributes: Attributes::HIDDEN,
-            security: None,
-            extended_attributes: Vec::new(),
-            link: false,
+            ..OpenRequest::look(path(file))
         };
         self.vfs.open(&Ctx::default(), request).wait().await
     }

@@ -413,7 +413,7 @@ fn ours(name: &[u8]) -> bool {
 }
 
 /// Whether the error means that there are no `user.*` attributes here, though the file system has them elsewhere.
-pub(super) fn refused(e: Errno, device: &Device) -> bool {
+fn refused(e: Errno, device: &Device) -> bool {
     let refused = matches!(e, Errno::OPNOTSUPP | Errno::NOSYS);
     if refused && device.attributes && !device.refused.swap(true, Ordering::Relaxed) {
         tracing::warn!(

@@ -36,15 +36,11 @@ fn path(text: &str) -> VfsPath {
 
 fn request(text: &str, mode: OpenMode, kind: Option<Kind>) -> OpenRequest {
     OpenRequest {
-        path: path(text),
-        stream: None,
         mode,
         kind,
         rights: Rights { read: true, write: true },
         attributes: Attributes::ARCHIVE,
-        security: None,
-        extended_attributes: Vec::new(),
-        link: false,
+        ..OpenRequest::look(path(text))
     }
 }
 

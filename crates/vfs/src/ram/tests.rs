@@ -20,10 +20,7 @@ fn now<T>(io: Io<T>) -> T {
 fn open(fs: &RamFs, path: &str, mode: OpenMode, kind: Option<Kind>) -> VfsResult<Opened> {
     let path = VfsPath::parse(path).expect("a legal path");
     let rights = Rights { read: true, write: true };
-    let (attributes, security, extended_attributes) = (Attributes::ARCHIVE, None, Vec::new());
-    let stream = None;
-    let link = false;
-    let r = OpenRequest { path, stream, mode, kind, rights, attributes, security, extended_attributes, link };
+    let r = OpenRequest { mode, kind, rights, attributes: Attributes::ARCHIVE, ..OpenRequest::look(path) };
     now(fs.open(&Ctx::default(), r))
 }
 

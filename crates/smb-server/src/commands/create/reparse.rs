@@ -7,7 +7,7 @@
 use smb_wire::NtStatus;
 use smb_wire::ioctl::{ReparseTag, SymlinkReparse};
 use smb_wire::msg::{CreateOptions, ErrorId, ErrorResponse, RawErrorContext, SymlinkError};
-use vfs::{Attributes, OpenMode, OpenRequest, Opened, Rights, Stat, VfsPath};
+use vfs::{Attributes, OpenRequest, Opened, Stat, VfsPath};
 
 use super::Plan;
 use crate::access;
@@ -75,8 +75,7 @@ impl Plan<'_> {
         let above = |path: &VfsPath| path.parent().filter(|p| p.components().len() >= depth);
         let path = std::iter::successors(Some(self.path.clone()), above).last()?;
         let link = depth == self.path.components().len() && self.shows_links();
-        let rights = Rights { read: false, write: false };
-        let q = OpenRequest { link, ..self.request(&path, OpenMode::Open, None, rights) };
+        let q = OpenRequest { link, ..OpenRequest::look(path) };
         let found = self.vfs.open(&self.r.ctx(), q).wait().await.ok()?;
         access::may_reach(self.r, &found).is_ok().then_some(found)
     }

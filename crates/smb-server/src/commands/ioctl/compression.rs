@@ -4,7 +4,7 @@ use smb_wire::fscc::CompressionFormat as Format;
 use smb_wire::msg::CompletionFilter;
 use smb_wire::{AccessMask, NtStatus};
 
-use super::{Output, require_any};
+use super::{Output, changeable, require_any};
 use crate::commands::metadata::compression_format;
 use crate::open::{FileOpen, Open};
 use crate::request::Request;
@@ -22,10 +22,7 @@ pub(super) async fn set(r: &Request, open: &Open, f: &FileOpen, input: &[u8]) ->
     if format > Format::LZNT1 {
         return Err(NtStatus::INVALID_PARAMETER);
     }
-    let info = f.share.vfs().map(|vfs| vfs.info()).ok_or(NtStatus::INVALID_DEVICE_REQUEST)?;
-    if info.read_only {
-        return Err(NtStatus::MEDIA_WRITE_PROTECTED);
-    }
+    changeable(f)?;
     let stat = f.node.stat(&r.ctx()).wait().await.map_err(status::of_vfs)?;
     if (format == Format::NONE) == (compression_format(&stat) == Format::NONE) {
         return Ok(Output::none());

@@ -10,7 +10,7 @@ use smb_wire::msg::CompletionFilter;
 use smb_wire::{AccessMask, Guid, NtStatus};
 use vfs::{Attributes, BasicChange, Kind, ReparsePoint};
 
-use super::{Output, require_any};
+use super::{Output, changeable, require_any};
 use crate::open::{FileOpen, Open};
 use crate::request::Request;
 use crate::status;
@@ -32,7 +32,7 @@ pub(super) async fn get(r: &Request, f: &FileOpen, room: usize) -> Result<Output
 
 /// FSCTL_SET_REPARSE_POINT (MS-FSA 2.1.5.10.37, MS-SMB2 3.3.5.15.13).
 pub(super) async fn set(r: &Request, open: &Open, f: &FileOpen, input: &[u8]) -> Result<Output, NtStatus> {
-    may_change(r, open)?;
+    may_change(open, f)?;
     let sent = parse(input)?;
     // MS-FSCC 2.3.82.
     if sent.tag.is_reserved() {
@@ -66,7 +66,7 @@ pub(super) async fn set(r: &Request, open: &Open, f: &FileOpen, input: &[u8]) ->
 
 /// FSCTL_DELETE_REPARSE_POINT (MS-FSA 2.1.5.10.3).
 pub(super) async fn delete(r: &Request, open: &Open, f: &FileOpen, input: &[u8]) -> Result<Output, NtStatus> {
-    may_change(r, open)?;
+    may_change(open, f)?;
     let sent = parse(input)?;
     if sent.tag.is_reserved() {
         return Err(NtStatus::IO_REPARSE_TAG_INVALID);
@@ -83,14 +83,9 @@ pub(super) async fn delete(r: &Request, open: &Open, f: &FileOpen, input: &[u8])
     changed(r, open, f, stat.attributes).await
 }
 
-fn may_change(r: &Request, open: &Open) -> Result<(), NtStatus> {
+fn may_change(open: &Open, f: &FileOpen) -> Result<(), NtStatus> {
     require_any(open, AccessMask::WRITE_DATA | AccessMask::WRITE_ATTRIBUTES)?;
-    let Some(vfs) = r.tree.share.vfs() else { return Err(NtStatus::INVALID_DEVICE_REQUEST) };
-    let info = vfs.info();
-    if info.read_only {
-        return Err(NtStatus::MEDIA_WRITE_PROTECTED);
-    }
-    if info.reparse_points { Ok(()) } else { Err(NtStatus::INVALID_DEVICE_REQUEST) }
+    if changeable(f)?.reparse_points { Ok(()) } else { Err(NtStatus::INVALID_DEVICE_REQUEST) }
 }
 
 /// A buffer of exactly the length that its tag makes it have.

@@ -13,7 +13,7 @@
 use arena::{Data, sg_to_vec};
 use smb_wire::AccessMask;
 use smb_wire::fscc::MacAttributes;
-use vfs::{Attributes, DirEntry, Kind, OpenMode, OpenRequest, Rights, StreamName, Vfs, VfsPath, Want};
+use vfs::{DirEntry, Kind, OpenRequest, Rights, StreamName, Vfs, VfsPath, Want};
 
 use crate::access;
 use crate::open::FileOpen;
@@ -68,15 +68,9 @@ pub(super) async fn attributes(
 
 fn request(path: &VfsPath, stream: Option<StreamName>) -> OpenRequest {
     OpenRequest {
-        path: path.clone(),
-        mode: OpenMode::Open,
-        kind: None,
         rights: Rights { read: stream.is_some(), write: false },
         stream,
-        attributes: Attributes::empty(),
-        security: None,
-        extended_attributes: Vec::new(),
-        link: false,
+        ..OpenRequest::look(path.clone())
     }
 }
 

@@ -3,7 +3,7 @@
 use smb_wire::fscc::{FileLinkInformation, FileRenameInformation, FileRenameInformationEx, RenameFlags};
 use smb_wire::msg::CompletionFilter;
 use smb_wire::{AccessMask, NtStatus, ShareAccess, Utf16Le, WireError};
-use vfs::{Attributes, FileKey, Kind, OpenMode, OpenRequest, Opened, Rights, VfsError, VfsPath};
+use vfs::{Attributes, FileKey, Kind, OpenRequest, Opened, VfsError, VfsPath};
 
 use super::{require, streams};
 use crate::access;
@@ -313,16 +313,6 @@ async fn check_replaced<'r>(
 /// Opens what a path means, or with `link` the link of the backend's own that is there.
 async fn find(r: &Request, path: &VfsPath, link: bool) -> Result<Opened, VfsError> {
     let vfs = r.tree.share.vfs().ok_or(VfsError::Unsupported)?;
-    let request = OpenRequest {
-        path: path.clone(),
-        stream: None,
-        mode: OpenMode::Open,
-        kind: None,
-        rights: Rights { read: false, write: false },
-        attributes: Attributes::empty(),
-        security: None,
-        extended_attributes: Vec::new(),
-        link,
-    };
+    let request = OpenRequest { link, ..OpenRequest::look(path.clone()) };
     vfs.open(&r.ctx(), request).wait().await
 }

@@ -117,7 +117,7 @@ async fn what_is_not_stored_inner() {
     let options = vfs::HostDirOptions { shared: true, ..Default::default() };
     let vfs = vfs::HostDir::open(disk.as_ref(), options).expect("mounted");
     let w = World::new();
-    w.server.add_share(ShareConfig { name: "disk".into(), ..World::share_on(vfs) }).expect("another name");
+    w.server.add_share(ShareConfig::new("disk", vfs)).expect("another name");
     let share = w.server.share("disk").expect("added");
     let tree = w.session.add_tree(2, |id| Tree::new(id, share, ALL.bits())).expect("the second");
     let w = World { tree, ..w };

@@ -193,7 +193,7 @@ async fn who_may_watch_what() {
 /// A share on a real directory.
 pub(super) fn hosted(w: World, directory: &Path) -> World {
     let vfs = vfs::HostDir::open(directory, vfs::HostDirOptions::default()).expect("a directory");
-    w.server.add_share(ShareConfig { name: "disk".into(), ..World::share_on(vfs) }).expect("another name");
+    w.server.add_share(ShareConfig::new("disk", vfs)).expect("another name");
     let share = w.server.share("disk").expect("added");
     let tree = w.session.add_tree(2, |id| Tree::new(id, share, ALL.bits())).expect("the second");
     World { tree, ..w }

@@ -14,7 +14,7 @@ fn chmod(path: &Path, mode: u32) {
 fn world_on(dir: &Path) -> World {
     let w = World::new();
     let vfs = vfs::HostDir::open(dir, vfs::HostDirOptions::default()).expect("a directory");
-    w.server.add_share(ShareConfig { name: "disk".into(), ..World::share_on(vfs) }).expect("another name");
+    w.server.add_share(ShareConfig::new("disk", vfs)).expect("another name");
     let mut me = user(1000);
     me.groups.push(posix::user_sid(std::fs::metadata(dir).expect("there").uid()));
     as_user(&w, me)

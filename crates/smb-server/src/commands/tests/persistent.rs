@@ -96,7 +96,7 @@ impl Run {
     }
 
     fn on(journal: Arc<MemoryJournal>, vfs: Arc<dyn Vfs>, boot: u32) -> Run {
-        let share = ShareConfig { continuous: true, ..World::share_on(Arc::clone(&vfs)) };
+        let share = ShareConfig { continuous: true, ..ShareConfig::new("files", Arc::clone(&vfs)) };
         let w = World::on(Env::simulated(7), share, Some(Arc::clone(&journal) as Arc<dyn OpenJournal>), boot);
         Run { journal, vfs, w, boot }
     }
@@ -158,19 +158,8 @@ impl Client {
         for context in all.into_iter().flatten() {
             contexts.request(&context).expect("it fits");
         }
-        let name = Utf16Buf::from(path);
-        let q = CreateRequest {
-            impersonation_level: ImpersonationLevel::IMPERSONATION,
-            desired_access: how.access,
-            share_access: how.share,
-            create_disposition: how.disposition,
-            create_options: how.options,
-            oplock_level: if ask.lease.is_some() { OplockLevel::LEASE } else { OplockLevel::NONE },
-            name: name.as_utf16(),
-            contexts: contexts.as_contexts(),
-            ..CreateRequest::default()
-        };
-        let mut request = self.w.request(&q);
+        let oplock = if ask.lease.is_some() { OplockLevel::LEASE } else { OplockLevel::NONE };
+        let mut request = self.w.create_request(path, how, oplock, &contexts);
         request.header.command = smb_wire::Command::CREATE;
         request.header.flags.set(HeaderFlags::REPLAY, ask.replay);
         Box::pin(async move { opened(super::super::create::handle(request).await) })

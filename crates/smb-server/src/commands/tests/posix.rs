@@ -5,9 +5,7 @@ use smb_wire::fscc::{
     DispositionFlags, FileDispositionInformationEx, FileInfoClass, FileRenameInformation, FsInfoClass,
     FsPosixInformation, PosixCreateRequest, PosixCreateResponse, PosixDirectoryEntries, PosixInformation,
 };
-use smb_wire::msg::{
-    QueryDirectoryRequest, QueryDirectoryResponse, QueryInfoRequest, QueryInfoResponse, SecurityInformation,
-};
+use smb_wire::msg::{QueryDirectoryRequest, QueryDirectoryResponse, SecurityInformation};
 use smb_wire::security::{Ace, AceFlags, AceType, AclBuf, ControlFlags, SecurityDescriptorBuf};
 
 use super::*;
@@ -17,7 +15,7 @@ use crate::access::nfs;
 fn world_on(dir: &std::path::Path) -> World {
     let w = World::new();
     let vfs = vfs::HostDir::open(dir, vfs::HostDirOptions::default()).expect("a directory");
-    w.server.add_share(ShareConfig { name: "disk".into(), ..World::share_on(vfs) }).expect("another name");
+    w.server.add_share(ShareConfig::new("disk", vfs)).expect("another name");
     std::fs::set_permissions(dir, std::os::unix::fs::PermissionsExt::from_mode(0o777)).expect("ours");
     let (session, _) = World::connect(&w.server, 77, user(1000));
     let share = w.server.share("disk").expect("added");
@@ -49,18 +47,6 @@ async fn open(
 
 async fn made(w: &World, path: &str) -> FileId {
     open(w, path, How::CREATE, 0o644).await.unwrap_or_else(|s| panic!("{path}: {s}")).0
-}
-
-async fn query(w: &World, file_id: FileId, info_type: InfoType, class: u8) -> Result<Vec<u8>, NtStatus> {
-    let q = QueryInfoRequest {
-        info_type,
-        info_class: class,
-        output_buffer_length: 4096,
-        file_id,
-        ..QueryInfoRequest::default()
-    };
-    let reply = super::super::query_info::handle(w.request(&q)).await;
-    Ok(success::<QueryInfoResponse<'_>>(&reply)?.buffer.to_vec())
 }
 
 async fn names(w: &World) -> Vec<(String, u32)> {
@@ -99,7 +85,7 @@ async fn modes_and_names() {
         let posix = posix.expect("the context is answered");
         assert_eq!((posix.mode, posix.owner), (seen, w.session.user.sid), "{name}");
         let class = FileInfoClass::POSIX.0;
-        let bytes = query(&w, id, InfoType::FILE, class).await.expect("known");
+        let bytes = w.query(id, InfoType::FILE, class).await.expect("known");
         assert_eq!(PosixInformation::decode(&bytes).expect("ours").created, posix);
         w.close(id).await;
     }
@@ -109,7 +95,7 @@ async fn modes_and_names() {
     assert!(w.exists("FILE").await, "without the context case does not count");
     assert!(w.exists("a\u{f022}b\u{f025}").await, "without it the name has other characters");
     let (root, _) = open(&w, "", READ, 0).await.expect("there");
-    let bytes = query(&w, root, InfoType::FILESYSTEM, FsInfoClass::POSIX.0).await.expect("known");
+    let bytes = w.query(root, InfoType::FILESYSTEM, FsInfoClass::POSIX.0).await.expect("known");
     assert!(FsPosixInformation::decode(&bytes).expect("ours").total_blocks > 0);
 }
 
@@ -153,10 +139,7 @@ async fn only_where_it_was_negotiated() {
     Arc::get_mut(&mut w.facts).expect("alone").posix = false;
     let (id, posix) = open(&w, "f", How::CREATE, 0o600).await.expect("an ordinary file");
     assert_eq!(posix, None);
-    assert_eq!(
-        query(&w, id, InfoType::FILE, FileInfoClass::POSIX.0).await,
-        Err(NtStatus::INVALID_INFO_CLASS)
-    );
+    assert_eq!(w.query(id, InfoType::FILE, FileInfoClass::POSIX.0).await, Err(NtStatus::INVALID_INFO_CLASS));
     assert_eq!(open(&w, "a:b:c", How::CREATE, 0o600).await.err(), Some(NtStatus::OBJECT_NAME_INVALID));
 }
 
@@ -242,7 +225,7 @@ async fn links_of_the_host() {
     let inside = w.create("link", READ).await;
     let itself = How { options: CreateOptions::OPEN_REPARSE_POINT, ..READ };
     let link = w.create("link", itself).await;
-    let number = async |id| query(&w, id, InfoType::FILE, FileInfoClass::INTERNAL.0).await.expect("known");
+    let number = async |id| w.query(id, InfoType::FILE, FileInfoClass::INTERNAL.0).await.expect("known");
     assert_ne!(number(inside).await, number(link).await);
     assert_eq!(w.try_create("absolute", READ).await.err(), Some(NtStatus::ACCESS_DENIED));
     assert_eq!(w.try_create("dangling", READ).await.err(), Some(NtStatus::ACCESS_DENIED));

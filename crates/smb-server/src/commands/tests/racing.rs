@@ -135,17 +135,7 @@ async fn check_paths(w: &World, changing: &AtomicUsize) {
     for open in w.server.opens.all() {
         let Some(f) = open.file() else { continue };
         let path = f.file.path_of(open.persistent);
-        let request = OpenRequest {
-            path: path.clone(),
-            stream: None,
-            mode: vfs::OpenMode::Open,
-            kind: None,
-            rights: vfs::Rights { read: false, write: false },
-            attributes: vfs::Attributes::empty(),
-            security: None,
-            extended_attributes: Vec::new(),
-            link: false,
-        };
+        let request = OpenRequest::look(path.clone());
         let found = vfs.open(&Ctx::default(), request).wait().await;
         // Names that change meanwhile prove nothing.
         let quiet = changing.load(Ordering::Relaxed) == 0 && w.server.namespace.snapshot() == before;
@@ -164,7 +154,7 @@ async fn yielding(seed: u64) -> (World, Env, Arc<AtomicUsize>) {
     let inner = RamFs::new(&env, RamOptions::default()).expect("address space");
     let changing = Arc::new(AtomicUsize::new(0));
     let vfs = Arc::new(Yielding { inner, env: env.clone(), changing: Arc::clone(&changing) });
-    w.server.add_share(World::share_on(vfs)).expect("removed before");
+    w.server.add_share(ShareConfig::new("files", vfs)).expect("removed before");
     (w, env, changing)
 }
 

@@ -8,7 +8,7 @@ use smb_wire::fscc::{
 use smb_wire::ioctl::{ReparseBuffer, ReparseTag, SymlinkReparse};
 use smb_wire::msg::{
     ErrorId, ErrorResponse, FsctlCode, IoctlFlags, IoctlRequest, IoctlResponse, QueryDirectoryRequest,
-    QueryDirectoryResponse, QueryInfoRequest, QueryInfoResponse, SymlinkError,
+    QueryDirectoryResponse, SymlinkError,
 };
 
 use super::*;
@@ -230,21 +230,10 @@ async fn what_is_shown() {
     let open = success::<CreateResponse<'_>>(&reply).expect("opened");
     let wanted = FileAttributes::REPARSE_POINT | FileAttributes::ARCHIVE;
     assert_eq!(open.file_attributes, wanted);
-    let query = async |file_id, info_type, class| {
-        let q = QueryInfoRequest {
-            info_type,
-            info_class: class,
-            output_buffer_length: 4096,
-            file_id,
-            ..QueryInfoRequest::default()
-        };
-        let reply = crate::commands::query_info::handle(w.request(&q)).await;
-        success::<QueryInfoResponse<'_>>(&reply).expect("known").buffer.to_vec()
-    };
-    let bytes = query(open.file_id, InfoType::FILE, FileInfoClass::ATTRIBUTE_TAG.0).await;
+    let bytes = w.query(open.file_id, InfoType::FILE, FileInfoClass::ATTRIBUTE_TAG.0).await.expect("known");
     let shown = FileAttributeTagInformation::decode(&bytes).expect("ours");
     assert_eq!((shown.file_attributes, shown.reparse_tag), (wanted, tag));
-    let bytes = query(open.file_id, InfoType::FILESYSTEM, FsInfoClass::ATTRIBUTE.0).await;
+    let bytes = w.query(open.file_id, InfoType::FILESYSTEM, FsInfoClass::ATTRIBUTE.0).await.expect("known");
     let volume = FsAttributeInformation::decode(&bytes).expect("ours").attributes;
     assert!(volume.contains(FileSystemAttributes::SUPPORTS_REPARSE_POINTS));
     let root = w.create("", How { access: AccessMask::READ_DATA, ..How::OPEN }).await;

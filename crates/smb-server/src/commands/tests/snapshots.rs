@@ -40,7 +40,7 @@ fn world_on(folder: &Path) -> World {
     let w = World::new();
     let options = vfs::HostDirOptions { snapshots: Some(".snapshots".into()), ..Default::default() };
     let vfs = vfs::HostDir::open(folder, options).expect("a directory");
-    w.server.add_share(ShareConfig { name: "disk".into(), ..World::share_on(vfs) }).expect("another name");
+    w.server.add_share(ShareConfig::new("disk", vfs)).expect("another name");
     let share = w.server.share("disk").expect("added");
     let tree = w.session.add_tree(2, |id| Tree::new(id, share, ALL.bits())).expect("the second");
     World { tree, ..w }

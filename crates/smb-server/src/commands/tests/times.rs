@@ -5,27 +5,12 @@ use std::time::Duration;
 use smb_wire::FileTime;
 use smb_wire::fscc::{FileBasicInformation, FileInfoClass};
 use smb_wire::ioctl::ZeroData;
-use smb_wire::msg::{
-    CloseFlags, CloseResponse, FsctlCode, IoctlFlags, IoctlRequest, QueryDirectoryRequest, QueryInfoRequest,
-    QueryInfoResponse,
-};
+use smb_wire::msg::{CloseFlags, CloseResponse, FsctlCode, IoctlFlags, IoctlRequest, QueryDirectoryRequest};
 
 use super::*;
 
-async fn query(w: &World, file_id: FileId, class: FileInfoClass) -> Result<Vec<u8>, NtStatus> {
-    let q = QueryInfoRequest {
-        info_type: InfoType::FILE,
-        info_class: class.0,
-        output_buffer_length: 4096,
-        file_id,
-        ..Default::default()
-    };
-    let reply = crate::commands::query_info::handle(w.request(&q)).await;
-    Ok(success::<QueryInfoResponse<'_>>(&reply)?.buffer.to_vec())
-}
-
 async fn basic(w: &World, file_id: FileId) -> FileBasicInformation {
-    let bytes = query(w, file_id, FileInfoClass::BASIC).await.expect("information");
+    let bytes = w.query(file_id, InfoType::FILE, FileInfoClass::BASIC.0).await.expect("information");
     FileBasicInformation::decode(&bytes).expect("well-formed")
 }
 
@@ -122,11 +107,11 @@ async fn alternate_names() {
     let w = World::new();
     let short = w.create("short.txt", How::CREATE).await;
     let name: Vec<u8> = "short.txt".encode_utf16().flat_map(u16::to_le_bytes).collect();
-    let answer = query(&w, short, FileInfoClass::ALTERNATE_NAME).await.expect("a name");
+    let answer = w.query(short, InfoType::FILE, FileInfoClass::ALTERNATE_NAME.0).await.expect("a name");
     assert_eq!((&answer[..4], &answer[4..]), (&18_u32.to_le_bytes()[..], &*name));
     for path in ["a long name.text", ""] {
         let long = w.create(path, How::OPEN_IF).await;
-        let refused = query(&w, long, FileInfoClass::ALTERNATE_NAME).await;
+        let refused = w.query(long, InfoType::FILE, FileInfoClass::ALTERNATE_NAME.0).await;
         assert_eq!(refused, Err(NtStatus::OBJECT_NAME_NOT_FOUND), "{path:?}");
     }
 }
@@ -136,7 +121,10 @@ async fn alternate_names() {
 async fn the_index_of_quotas() {
     let w = World::new();
     let index = w.create("$Extend\\$Quota:$Q:$INDEX_ALLOCATION", How::OPEN).await;
-    assert_eq!(query(&w, index, FileInfoClass::BASIC).await, Err(NtStatus::INVALID_DEVICE_REQUEST));
+    assert_eq!(
+        w.query(index, InfoType::FILE, FileInfoClass::BASIC.0).await,
+        Err(NtStatus::INVALID_DEVICE_REQUEST)
+    );
     w.close(index).await;
 }
 

@@ -113,7 +113,7 @@ fn world() -> (World, Arc<Seen>) {
     let (w, seen) = (World::new(), Arc::<Seen>::default());
     let inner = Arc::clone(w.server.share("files").expect("there").vfs().expect("a disk"));
     let vfs = Arc::new(Watched { inner, seen: Arc::clone(&seen) });
-    w.server.add_share(ShareConfig { name: "watched".into(), ..World::share_on(vfs) }).expect("another name");
+    w.server.add_share(ShareConfig::new("watched", vfs)).expect("another name");
     let share = w.server.share("watched").expect("added");
     let tree = w.session.add_tree(2, |id| Tree::new(id, share, ALL.bits())).expect("the second");
     (World { tree, ..w }, seen)

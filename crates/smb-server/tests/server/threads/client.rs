@@ -25,7 +25,7 @@ const SHARES: [&str; 2] = ["ram", "dir"];
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 const BLOCK: u32 = 8192;
 const BLOCKS: u64 = 8;
-/// How long the server keeps a durable open that nobody takes up again, in ms.
+/// How long the server keeps a durable open whose client does not reclaim it, in ms.
 const DURABLE_MS: u32 = 2000;
 
 /// How often something was done.

@@ -6,9 +6,7 @@ use std::path::Path;
 use env::Ctx;
 
 use super::tree;
-use crate::{
-    Attributes, HostDir, HostDirOptions, OpenMode, OpenRequest, Opened, Rights, SnapshotTime, Vfs, VfsError,
-};
+use crate::{HostDir, HostDirOptions, OpenMode, OpenRequest, Opened, Rights, SnapshotTime, Vfs, VfsError};
 
 const TOKEN: &str = "@GMT-2015.10.31-19.40.30";
 
@@ -18,17 +16,8 @@ fn at(token: &str) -> SnapshotTime {
 
 /// Opens a file to read.
 async fn opened(vfs: &dyn Vfs, name: &str) -> Opened {
-    let request = OpenRequest {
-        path: super::path(name),
-        stream: None,
-        mode: OpenMode::Open,
-        kind: None,
-        link: false,
-        rights: Rights { read: true, write: false },
-        attributes: Attributes::empty(),
-        security: None,
-        extended_attributes: Vec::new(),
-    };
+    let request =
+        OpenRequest { rights: Rights { read: true, write: false }, ..OpenRequest::look(super::path(name)) };
     vfs.open(&Ctx::default(), request).wait().await.expect("there")
 }
 

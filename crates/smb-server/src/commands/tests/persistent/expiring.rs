@@ -17,7 +17,7 @@ async fn an_open() {
     assert_eq!(back.expect_err("too late"), NtStatus::OBJECT_NAME_NOT_FOUND);
     run.journal.hold(false);
     tokio::task::yield_now().await;
-    b.create("f", How::OPEN, PLAIN).await.expect("nobody came");
+    b.create("f", How::OPEN, PLAIN).await.expect("its time is over");
     assert_eq!(run.restarted().await.1, 0);
 }
 

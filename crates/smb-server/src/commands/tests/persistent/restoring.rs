@@ -38,7 +38,7 @@ async fn an_open_whose_client_does_not_come_back() {
     let refused = b.create("f", How::OPEN, PLAIN).await;
     assert_eq!(refused.expect_err("it is not there yet"), NtStatus::FILE_NOT_AVAILABLE);
     run.w.server.env.sleep(Duration::from_secs(61)).await;
-    b.create("f", How::OPEN, PLAIN).await.expect("nobody came");
+    b.create("f", How::OPEN, PLAIN).await.expect("its time is over");
     assert_eq!(run.journal.len(), 0);
 }
 
