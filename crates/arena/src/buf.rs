@@ -17,7 +17,7 @@ use crate::{CHUNK_MIN, magazine};
 ///
 /// Memory is recycled without being cleared, so only what was filled becomes visible through [`IoBufMut::freeze`].
 pub struct IoBufMut {
-    /// A chunk; nobody else has it.
+    /// A chunk, without other owners.
     block: Owner,
     at: NonNull<u8>,
     len: usize,
@@ -78,7 +78,7 @@ impl IoBufMut {
         IoBufMut { block: Owner::new(Block::Arena(chunk)), at, len: 0 }
     }
 
-    /// An empty buffer of a block that nobody else has.
+    /// An empty buffer in a block without other owners.
     pub(crate) fn again(block: Arc<Block>) -> IoBufMut {
         let block = Owner(ManuallyDrop::new(block));
         let at = block.chunk().at;
@@ -237,7 +237,7 @@ impl IoBuf {
     pub fn get_mut(&mut self) -> Option<&mut [u8]> {
         let range = self.start as usize..(self.start + self.len) as usize;
         let whole: &mut [u8] = match Arc::get_mut(&mut self.block.0)? {
-            // SAFETY: the block has no other owner, so nobody else reads the chunk, which is initialised memory.
+            // SAFETY: the block has no other owner, so no other thread reads the chunk, and its memory is initialised.
             Block::Arena(chunk) => unsafe {
                 std::slice::from_raw_parts_mut(chunk.at.as_ptr(), chunk.pages() * CHUNK_MIN)
             },

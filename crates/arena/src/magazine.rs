@@ -1,14 +1,14 @@
 //! Blocks that a thread keeps for itself: what it frees it mostly needs again at once, and then neither the region's lock nor
 //! an atomic read-modify-write nor the allocator is in the way.
 //!
-//! A block that comes back to its last owner's thread goes into that thread's magazine, as it is, if there is no want of
-//! memory; an allocation of its size on the same thread takes it out.
+//! A block that comes back to its last owner's thread goes into that thread's magazine, as it is, unless memory is
+//! short; an allocation of its size on the same thread takes it out.
 //!
 //! Invariants:
 //! 1. A block in a magazine has no other owner.
 //! 2. `Region::kept` of the thread's slot is the number of pages in its magazine; only that thread writes it.
-//! 3. A thread keeps at most a 256th of its region's pages, and there are [`SLOTS`] slots, so that a quarter of the memory at
-//!    most is where other threads cannot have it. Nothing is kept while somebody waits for memory.
+//! 3. A thread keeps at most a 256th of its region's pages, and there are [`SLOTS`] slots, so that at most a quarter of the
+//!    memory is out of reach of other threads. Nothing is kept while an allocation waits.
 
 use std::cell::RefCell;
 use std::sync::Arc;

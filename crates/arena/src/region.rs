@@ -221,7 +221,7 @@ impl Arena {
         self.region.free_pages.load(Ordering::Relaxed) * CHUNK_MIN
     }
 
-    /// Whether payload memory is short: somebody waits for it, or little more than the reserve is free.
+    /// Whether payload memory is short: an allocation waits, or little more than the reserve is free.
     pub fn is_short(&self) -> bool {
         self.region.waiting.load(Ordering::Relaxed) > 0
             || self.region.free_pages.load(Ordering::Relaxed) <= 2 * self.region.reserve_pages
@@ -252,7 +252,7 @@ impl Region {
         self.bytes / CHUNK_MIN
     }
 
-    /// Whether a thread had better keep nothing: somebody waits, or less than half is free.
+    /// Whether threads keep nothing: an allocation waits, or less than half is free.
     pub(crate) fn is_short(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0 || self.free_pages.load(Ordering::Relaxed) < self.pages() / 2
     }
