@@ -86,7 +86,7 @@ def test_share_permissions(world, tmp_path):
     world("group", "add-member", "staff", "bob")
     world.smb("bob", f"put {source} f", "del f")
     world.server.stop()
-    world.server.start()
+    world.server.restart()
     assert world.acl() == {"alice": "read", "staff": "change"}, "kept in the configuration"
     world("share", "set-acl", "files", "--grant", "Everyone=full", "--deny", "bob")
     assert "NT_STATUS_ACCESS_DENIED" in world.smb("bob", "ls", status=None).out

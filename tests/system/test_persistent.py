@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import ROOT, guest
+from harness import PEERS, guest
 from harness.guest import UML, Network
 from harness.programs import run
 from test_kernel import PREAMBLE, RDMA
@@ -141,12 +141,9 @@ def held(server):
 
 def test_ten_thousand_opens_are_reclaimed(kind, serve, tmp_path):
     """MS-SMB2 3.3.5.9.12: after a kill each of them has its lock and its content, and another client still meets the lock."""
-    holder = tmp_path / "holder"
-    run(["rustc", "--edition", "2024", "-O", "-C", "target-feature=+crt-static", "-C", "panic=abort", "-o", holder,
-         ROOT / "tests" / "guest" / "holder.rs"], timeout=120)
     with Network(mtu=4000) as network:
         server = serve(host=guest.HOST, port=445, iwarp_port=5445, prefix=network.prefix, share_settings=SHARE)
-        client = guest.Guest(network, PREAMBLE.format(server=server) + HOLD.format(count=HELD // 2), kernel=UML, files=[holder])
+        client = guest.Guest(network, PREAMBLE.format(server=server) + HOLD.format(count=HELD // 2), kernel=UML, files=[PEERS / "bin" / "holder"])
 
         def until(said):
             guest.until(lambda: said in client.said() or client.process.poll() is not None, timeout=300, what=said)

@@ -74,6 +74,10 @@ class Server:
     def start(self):
         """Starts the server and returns it once it listens."""
         self.configure()
+        return self.restart()
+
+    def restart(self):
+        """Starts it with the configuration as it is now: the server may have changed it."""
         self.launch()
         until(self.is_up, timeout=START_SECONDS, what=f"{self.name} ready; its log is {self.log}")
         return self
