@@ -61,7 +61,10 @@ fn capabilities(options: &ConnectOptions) -> Capabilities {
     if options.dialect_max < 0x0300 {
         return Capabilities::empty();
     }
-    Capabilities::LARGE_MTU | Capabilities::MULTI_CHANNEL | Capabilities::ENCRYPTION
+    Capabilities::LARGE_MTU
+        | Capabilities::MULTI_CHANNEL
+        | Capabilities::ENCRYPTION
+        | Capabilities::PERSISTENT_HANDLES
 }
 
 fn security_mode(options: &ConnectOptions) -> SecurityMode {

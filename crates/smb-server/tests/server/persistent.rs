@@ -1,6 +1,7 @@
 //! Persistent opens and breaks of leases, on the wire.
 
 use env::Env;
+use smb_client::{ConnectOptions, OpenOptions};
 use smb_server::{FileJournal, Limits};
 use smb_wire::context::{
     CreateContextsBuf, CreateRequestContext, DurableFlags, DurableReconnectV2, DurableRequestV2, Lease,
@@ -14,7 +15,7 @@ use smb_wire::{AccessMask, Command, Decode, FileId, Guid, NtStatus, ShareAccess,
 use tokio::io::AsyncWriteExt;
 
 use crate::raw::Raw;
-use crate::world::World;
+use crate::world::{World, credentials};
 
 const RWH: LeaseState =
     LeaseState::READ_CACHING.union(LeaseState::HANDLE_CACHING).union(LeaseState::WRITE_CACHING);
@@ -35,6 +36,19 @@ async fn connected(world: &World, guid: u8) -> (Raw, tokio::task::JoinHandle<()>
     assert_eq!(raw.log_on("alice", None).await, NtStatus::SUCCESS);
     raw.tree("ram").await;
     (raw, serving)
+}
+
+/// Our own client gets a persistent handle where it asks for one and the share has them (MS-SMB2 3.2.4.2.2.2, 3.2.4.3.5).
+#[tokio::test]
+async fn asked_for_by_our_client() {
+    let (world, _folder) = world(Limits::default());
+    let client = world.client(ConnectOptions::new(credentials("alice"))).await;
+    for (share, asked) in [("ram", true), ("ram", false), ("null", true)] {
+        let options = OpenOptions { persistent: asked, ..OpenOptions::open_or_create() };
+        let file = client.tree(share).await.expect("the share").open("f", options).await.expect("opened");
+        assert_eq!(file.is_persistent(), asked && share == "ram", "{share}, {asked}");
+        file.close().await.expect("closed");
+    }
 }
 
 /// A CREATE of "f", not sent yet.
