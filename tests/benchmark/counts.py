@@ -207,7 +207,8 @@ def table(everything):
                      f"| {found['instructions']:,.0f} | {verdict_} |")
     lines += ["", "| locked instructions, signed | for each READ |", "|---|---|"]
     functions = list(everything["signed"]["by_function"]["locked"].items())
-    lines += [f"| {' ← '.join(f'`{part}`' for part in name.split(' < '))} | {count:.2f} |" for name, count in functions[:ROWS]]
+    short = lambda part: part if len(part) <= 80 else part[:80] + "…"
+    lines += [f"| {' ← '.join(f'`{short(part)}`' for part in name.split(' < '))} | {count:.2f} |" for name, count in functions[:ROWS]]
     rest = functions[ROWS:]
     lines.append(f"| {len(rest)} others | {sum(count for _, count in rest):.2f} |")
     return "\n".join(lines)
