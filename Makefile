@@ -1,7 +1,7 @@
 # Every target installs what it needs first (scripts/setup), asks nothing, and leaves nothing running.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo run test lint bench conformance fuzz soak guest
+.PHONY: help setup demo run test lint bench conformance fuzz soak loom guest
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,6 +41,10 @@ fuzz: ## every fuzz target for a minute
 soak: ## the pool's simulations with new seeds, for SOAK_SECONDS (600)
 	@scripts/setup build
 	@scripts/soak
+
+loom: ## threads of the server's shared structures in all orders, deeper than make test does
+	@scripts/setup build
+	@LOOM_MAX_PREEMPTIONS=$${LOOM_MAX_PREEMPTIONS:-4} cargo test --package interleavings
 
 guest: ## build the Linux guest of the system tests into target/guest (10 minutes)
 	@scripts/setup guest

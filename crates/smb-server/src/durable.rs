@@ -4,7 +4,7 @@
 //! end. It is *disconnected* when its session goes and it is durable: then it only loses its owner, and waits for a
 //! client to reconnect until its time is over.
 //!
-//! Invariant: an open leaves [`Presence::Away`] once: by a reconnect, or to be closed.
+//! Who has an open is its [`tenure`](Open::tenure).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,38 +33,12 @@ pub(crate) enum Kept {
     Persistent,
 }
 
-/// Whether a client is there.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Presence {
-    #[default]
-    Here,
-    /// The client is away; the number tells one absence from another.
-    Away(u64),
-    /// Its time is over, and that is being stored: the client does not get it any more, and others must not use the file yet.
-    Ending,
-    /// It is being closed.
-    Closing,
-}
-
 /// An open's part of it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Durable {
     pub(crate) kept: Kept,
     /// How long it is kept without a connection.
     pub(crate) timeout: Duration,
-    pub(crate) presence: Presence,
-    absences: u64,
-}
-
-impl Durable {
-    /// The number of an absence that began before the server was started again.
-    pub(crate) const FIRST_ABSENCE: u64 = 1;
-
-    /// Of an open whose client is away since before the server was started again.
-    pub(crate) fn away(kept: Kept, timeout: Duration) -> Durable {
-        let presence = Presence::Away(Durable::FIRST_ABSENCE);
-        Durable { kept, timeout, presence, absences: Durable::FIRST_ABSENCE }
-    }
 }
 
 /// How a session ends.
@@ -98,64 +72,29 @@ impl Open {
         }
     }
 
-    /// Marks it as being closed, if nobody else has.
-    fn begin_close(&self, absence: Option<u64>) -> bool {
-        let mut durable = self.durable.lock();
-        let may = match (durable.presence, absence) {
-            (Presence::Ending | Presence::Closing, _) => false,
-            (Presence::Away(n), Some(absence)) => n == absence,
-            (Presence::Here, Some(_)) => false,
-            (_, None) => true,
-        };
-        if may {
-            durable.presence = Presence::Closing;
-        }
-        may
-    }
-
     /// Gives it to a client that has come back; false when it is not away any more.
     pub(crate) fn reconnect(&self, owner: Owner, volatile: u64) -> bool {
-        let mut durable = self.durable.lock();
-        if !matches!(durable.presence, Presence::Away(_)) || !self.give_to(owner, volatile) {
-            return false;
-        }
-        durable.presence = Presence::Here;
-        true
-    }
-
-    /// Begins to end it, if its client is still away as it was.
-    fn begin_end(&self, absence: u64) -> bool {
-        let mut durable = self.durable.lock();
-        let may = durable.presence == Presence::Away(absence);
-        if may {
-            durable.presence = Presence::Ending;
-        }
-        may
-    }
-
-    /// Its end could not be stored: its client is away as before. The number of the new absence.
-    fn stays_away(&self) -> u64 {
-        let mut durable = self.durable.lock();
-        durable.absences += 1;
-        durable.presence = Presence::Away(durable.absences);
-        durable.absences
+        let tree = owner.tree.id;
+        self.tenure.reconnect(owner, tree, volatile)
     }
 
     /// Whether its client is away.
     pub(crate) fn is_away(&self) -> bool {
-        matches!(self.durable.lock().presence, Presence::Away(_) | Presence::Ending)
+        self.tenure.is_away()
     }
 }
 
 impl Server {
     /// Takes an open out of the server's tables, to close it; `None` when it is being closed already.
     pub(crate) fn release(self: &Arc<Self>, open: &Arc<Open>) -> Option<Loose> {
-        open.begin_close(None).then(|| self.detach(open, self.forget_stored(open)))
+        let owner = open.tenure.begin_close(None)?;
+        Some(self.detach(open, owner, self.forget_stored(open)))
     }
 
-    /// Takes an open that is being closed out of the tables. `forgotten` completes when its record is gone.
-    fn detach(self: &Arc<Self>, open: &Arc<Open>, forgotten: Forgotten) -> Loose {
-        if let Some(owner) = open.take_owner() {
+    /// Takes an open that is being closed, and had this owner, out of the tables. `forgotten` completes when its record is
+    /// gone.
+    fn detach(self: &Arc<Self>, open: &Arc<Open>, owner: Option<Owner>, forgotten: Forgotten) -> Loose {
+        if let Some(owner) = owner {
             owner.session.remove_open(open.persistent);
         }
         self.opens.remove(open.persistent);
@@ -194,16 +133,8 @@ impl Server {
         if !open.stays() {
             return false;
         }
-        let (timeout, absence) = {
-            let mut durable = open.durable.lock();
-            if durable.presence != Presence::Here {
-                return true;
-            }
-            durable.absences += 1;
-            durable.presence = Presence::Away(durable.absences);
-            (durable.timeout, durable.absences)
-        };
-        open.take_owner();
+        let Some(absence) = open.tenure.disconnect() else { return true };
+        let timeout = open.durable.lock().timeout;
         self.suspend_break(open, timeout);
         self.expire_later(open, absence, timeout);
         true
@@ -236,29 +167,28 @@ impl Server {
     /// when others have used the file since. If that fails, the open stays until the end of another absence, which is
     /// returned.
     async fn expire(self: &Arc<Self>, open: &Arc<Open>, absence: u64) -> Option<u64> {
-        if !open.begin_end(absence) {
+        if !open.tenure.begin_end(absence) {
             return None;
         }
         if let Err(e) = self.forget_stored(open).await {
             tracing::error!("the end of a persistent open cannot be stored; the open stays: {e}");
             *open.forgotten.lock() = false;
-            let absence = open.stays_away();
+            let absence = open.tenure.stays_away();
             // Part of the removal may be on stable storage.
             let _ = self.store_open(open).await;
             return Some(absence);
         }
-        open.durable.lock().presence = Presence::Closing;
-        self.detach(open, Box::pin(std::future::ready(Ok(())))).close().await;
+        open.tenure.end();
+        self.detach(open, None, Box::pin(std::future::ready(Ok(())))).close().await;
         None
     }
 
     /// Closes an open whose client is away; nothing when it has come back, or nobody waits for it.
     pub(crate) fn close_away(self: &Arc<Self>, open: &Arc<Open>) {
-        let presence = open.durable.lock().presence;
-        if let Presence::Away(absence) = presence
-            && open.begin_close(Some(absence))
+        if let Some(absence) = open.tenure.absence()
+            && let Some(owner) = open.tenure.begin_close(Some(absence))
         {
-            self.env.spawn(self.detach(open, self.forget_stored(open)).close());
+            self.env.spawn(self.detach(open, owner, self.forget_stored(open)).close());
         }
     }
 

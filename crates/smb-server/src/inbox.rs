@@ -4,16 +4,14 @@
 //! which turns the notice into a message in its next turn. The inbox is bounded: a client that does not take its
 //! notices is treated as one that cannot be reached.
 
-use std::collections::VecDeque;
-use std::task::Context;
-
-use futures_util::task::AtomicWaker;
-use parking_lot::Mutex;
 use smb_wire::FileId;
 use smb_wire::msg::{LeaseBreakNotification, OplockLevel};
 
-/// Notices that wait in one inbox at most. Each open or lease of a client waits with one, mostly.
-pub(crate) const NOTICES_MAX: usize = 16_384;
+use crate::mailbox::Mailbox;
+pub(crate) use crate::mailbox::NOTICES_MAX;
+
+/// See the module.
+pub(crate) type Inbox = Mailbox<Notice>;
 
 /// Something for a client, or for its connection.
 #[derive(Clone, Copy, Debug)]
@@ -28,75 +26,9 @@ pub(crate) enum Notice {
     Crowded,
 }
 
-/// See the module.
-#[derive(Default)]
-pub(crate) struct Inbox {
-    state: Mutex<State>,
-    waker: AtomicWaker,
-}
-
-#[derive(Default)]
-struct State {
-    notices: VecDeque<Notice>,
-    /// Requests of this connection, by slot, whose clients are to be told that they wait (MS-SMB2 3.3.4.2).
-    pending: Vec<u64>,
-    closed: bool,
-}
-
-impl std::fmt::Debug for Inbox {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Inbox")
-    }
-}
-
-impl Inbox {
-    /// Puts a notice in and wakes the connection; false when the connection has ended or takes no more.
-    pub(crate) fn send(&self, notice: Notice) -> bool {
-        {
-            let mut state = self.state.lock();
-            if state.closed || state.notices.len() >= NOTICES_MAX {
-                return false;
-            }
-            state.notices.push_back(notice);
-        }
-        self.waker.wake();
-        true
-    }
-
-    /// Whether the connection has ended.
-    pub(crate) fn is_closed(&self) -> bool {
-        self.state.lock().closed
-    }
-
-    /// Takes the next notice; when there is none, the task of `cx` is woken by the next one.
-    pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Option<Notice> {
-        // Registered first: a notice that comes in between wakes the task.
-        self.waker.register(cx.waker());
-        self.state.lock().notices.pop_front()
-    }
-
-    /// Asks for an interim response to a request of this connection; its handler may run in a task of its own.
-    pub(crate) fn announce(&self, slot: u64) {
-        self.state.lock().pending.push(slot);
-        self.waker.wake();
-    }
-
-    /// The requests to send interim responses to.
-    pub(crate) fn take_pending(&self) -> Vec<u64> {
-        std::mem::take(&mut self.state.lock().pending)
-    }
-
-    /// The connection ends: nothing is taken any more. Returns the notices that were not sent, for another connection.
-    pub(crate) fn close(&self) -> VecDeque<Notice> {
-        let mut state = self.state.lock();
-        state.closed = true;
-        std::mem::take(&mut state.notices)
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::task::Waker;
+    use std::task::{Context, Waker};
 
     use super::*;
 

@@ -32,7 +32,7 @@ use crate::files::caching::{HolderId, LeaseId, LeaseVersion, Restored, level_of,
 use crate::files::locks::LockRange;
 use crate::files::share_mode::ShareMode;
 use crate::files::{FileState, Looks, Member};
-use crate::open::{AppInstance, Created, FileOpen, LockSequences, Open, OpenTarget, Sequence};
+use crate::open::{AppInstance, Created, FIRST_ABSENCE, FileOpen, LockSequences, Open, OpenTarget, Sequence};
 use crate::share::Share;
 
 /// Why a record is not stored.
@@ -308,7 +308,8 @@ impl Server {
         let target = OpenTarget::File(FileOpen::new(opened.node, Arc::clone(&share), joined, options));
         let created = created_in(record);
         let mut open = Open::absent(record.id, &share, record.access, target, Sequence::new(0), created);
-        open.durable = Durable::away(Kept::Persistent, Duration::from_millis(record.timeout_ms)).into();
+        open.durable =
+            Durable { kept: Kept::Persistent, timeout: Duration::from_millis(record.timeout_ms) }.into();
         if let Ok(bytes) = record.lock_sequences.as_slice().try_into() {
             open.lock_sequences = LockSequences::from_bytes(bytes).into();
         }
@@ -320,7 +321,7 @@ impl Server {
             self.note_cached(&open, f);
         }
         // Its time begins again: nobody could come back while the server was down.
-        self.expire_later(&open, Durable::FIRST_ABSENCE, Duration::from_millis(record.timeout_ms));
+        self.expire_later(&open, FIRST_ABSENCE, Duration::from_millis(record.timeout_ms));
         Ok(())
     }
 }

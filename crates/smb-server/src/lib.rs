@@ -30,6 +30,7 @@ mod files;
 mod identity;
 mod inbox;
 mod journal;
+mod mailbox;
 mod namespace;
 mod open;
 mod opens;
@@ -42,6 +43,7 @@ mod server;
 mod session;
 mod share;
 mod status;
+mod sync;
 mod transport;
 
 pub use config::{Interface, Interfaces, Limits, Protection, ServerConfig, ShareConfig};

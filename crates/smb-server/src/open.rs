@@ -3,11 +3,13 @@
 mod gate;
 mod lock_sequence;
 mod sequence;
+mod tenure;
 mod write_time;
 
 pub(crate) use gate::Pass;
 pub(crate) use lock_sequence::LockSequences;
 pub(crate) use sequence::{Sequence, Sequenced};
+pub(crate) use tenure::FIRST_ABSENCE;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -24,6 +26,7 @@ use crate::durable::Durable;
 use crate::files::caching::HolderId;
 use crate::files::{FileState, Joined, StreamState};
 use crate::namespace::Origin;
+use crate::opens::Identified;
 use crate::pipes::Pipe;
 use crate::session::Session;
 use crate::share::{OpenCounted, Share, Tree};
@@ -35,11 +38,7 @@ use crate::share::{OpenCounted, Share, Tree};
 pub(crate) struct Open {
     /// The persistent half of its FileId: unique across restarts, and the open's name in all tables.
     pub(crate) persistent: u64,
-    /// The volatile half; 0 while the open has no owner, and for good once it is being closed.
-    volatile: AtomicU64,
-    owner: Mutex<Option<Owner>>,
-    /// TreeId of the owner.
-    tree_id: AtomicU32,
+    pub(crate) tenure: tenure::Tenure<Owner>,
     /// Access that was granted (an ACCESS_MASK without generic bits).
     pub(crate) access: u32,
     pub(crate) target: OpenTarget,
@@ -223,6 +222,20 @@ impl FileOpen {
 /// The options of CREATE that FileModeInformation shows (MS-FSCC 2.4.31).
 const MODE_OPTIONS: u32 = 0x0000_103E;
 
+impl Identified for Open {
+    fn id(&self) -> FileId {
+        Open::id(self)
+    }
+
+    fn create_guid(&self) -> Option<Guid> {
+        self.created.create_guid
+    }
+
+    fn instance(&self) -> Option<Guid> {
+        self.created.app_instance.map(|a| a.id)
+    }
+}
+
 impl Open {
     pub(crate) fn new(
         persistent: u64,
@@ -235,10 +248,8 @@ impl Open {
     ) -> Open {
         Open {
             persistent,
-            volatile: AtomicU64::new(volatile),
-            tree_id: AtomicU32::new(owner.tree.id),
             _counted: OpenCounted::new(&owner.tree.share),
-            owner: Mutex::new(Some(owner)),
+            tenure: tenure::Tenure::new(owner.clone(), owner.tree.id, volatile),
             access,
             target,
             sequence,
@@ -262,10 +273,8 @@ impl Open {
     ) -> Open {
         Open {
             persistent,
-            volatile: AtomicU64::new(0),
-            tree_id: AtomicU32::new(0),
             _counted: OpenCounted::new(share),
-            owner: Mutex::new(None),
+            tenure: tenure::Tenure::away(),
             access,
             target,
             sequence,
@@ -280,41 +289,27 @@ impl Open {
 
     /// Its FileId now; of an open without an owner the volatile half is 0.
     pub(crate) fn id(&self) -> FileId {
-        FileId { persistent: self.persistent, volatile: self.volatile.load(Ordering::Acquire) }
+        FileId { persistent: self.persistent, volatile: self.tenure.volatile() }
     }
 
     /// Whether requests of this tree connect may use it.
     pub(crate) fn is_of_tree(&self, tree: u32) -> bool {
-        self.tree_id.load(Ordering::Relaxed) == tree
+        self.tenure.tree() == tree
     }
 
     /// Whether a session owns it.
     pub(crate) fn is_of_session(&self, session: &Arc<Session>) -> bool {
-        self.owner.lock().as_ref().is_some_and(|o| Arc::ptr_eq(&o.session, session))
+        self.owner().is_some_and(|o| Arc::ptr_eq(&o.session, session))
+    }
+
+    /// Whether a session owns it and names it by this volatile id.
+    pub(crate) fn is_named_by(&self, session: &Arc<Session>, volatile: u64) -> bool {
+        self.tenure.is_named(volatile, |o| Arc::ptr_eq(&o.session, session))
     }
 
     /// The session and tree connect that use it; `None` while its client is away.
     pub(crate) fn owner(&self) -> Option<Owner> {
-        self.owner.lock().clone()
-    }
-
-    /// Takes its owner away: from now on no FileId names it. `None` when it had none.
-    pub(crate) fn take_owner(&self) -> Option<Owner> {
-        let mut owner = self.owner.lock();
-        self.volatile.store(0, Ordering::Release);
-        owner.take()
-    }
-
-    /// Gives an open without an owner to another session; false when it has one.
-    pub(crate) fn give_to(&self, new: Owner, volatile: u64) -> bool {
-        let mut owner = self.owner.lock();
-        if owner.is_some() {
-            return false;
-        }
-        self.tree_id.store(new.tree.id, Ordering::Relaxed);
-        *owner = Some(new);
-        self.volatile.store(volatile, Ordering::Release);
-        true
+        self.tenure.owner()
     }
 
     /// The file it is an open of; `None` for a pipe.

@@ -3,21 +3,28 @@
 //! An open is in the table from its CREATE until it is closed, with or without a session: a durable open that has lost
 //! its connection stays. The table is divided so that opens of different connections seldom meet at a lock.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use smb_wire::{FileId, Guid};
 
-use crate::open::Open;
+use crate::sync::{Arc, AtomicU64, Mutex, Ordering};
 
 /// Parts of the table.
 const SHARDS: usize = 64;
 
-pub(crate) struct OpenTable {
-    shards: [Mutex<FxHashMap<u64, Arc<Open>>>; SHARDS],
+/// What the table looks for.
+pub(crate) trait Identified {
+    /// Its FileId now.
+    fn id(&self) -> FileId;
+    /// The CreateGuid of the CREATE that made it.
+    fn create_guid(&self) -> Option<Guid>;
+    /// The AppInstanceId of that.
+    fn instance(&self) -> Option<Guid>;
+}
+
+/// See the module. `O` is an open.
+pub(crate) struct OpenTable<O> {
+    shards: [Mutex<FxHashMap<u64, Arc<O>>>; SHARDS],
     by_create: Index,
     by_instance: Index,
     /// Counts the runs of the server, so that a persistent id is not met again after a restart.
@@ -53,9 +60,9 @@ impl Index {
     }
 }
 
-impl OpenTable {
+impl<O: Identified> OpenTable<O> {
     /// A table of the server's run number `boot`.
-    pub(crate) fn new(boot: u32) -> OpenTable {
+    pub(crate) fn new(boot: u32) -> OpenTable<O> {
         OpenTable {
             shards: std::array::from_fn(|_| Mutex::default()),
             by_create: Index::default(),
@@ -83,46 +90,47 @@ impl OpenTable {
         }
     }
 
-    pub(crate) fn insert(&self, open: Arc<Open>) {
-        self.by_create.insert(open.created.create_guid, open.persistent);
-        self.by_instance.insert(open.created.app_instance.map(|a| a.id), open.persistent);
-        self.shard(open.persistent).lock().insert(open.persistent, open);
+    pub(crate) fn insert(&self, open: Arc<O>) {
+        let persistent = open.id().persistent;
+        self.by_create.insert(open.create_guid(), persistent);
+        self.by_instance.insert(open.instance(), persistent);
+        self.shard(persistent).lock().insert(persistent, open);
     }
 
     pub(crate) fn remove(&self, persistent: u64) {
         let removed = self.shard(persistent).lock().remove(&persistent);
         if let Some(open) = removed {
-            self.by_create.remove(open.created.create_guid, persistent);
-            self.by_instance.remove(open.created.app_instance.map(|a| a.id), persistent);
+            self.by_create.remove(open.create_guid(), persistent);
+            self.by_instance.remove(open.instance(), persistent);
         }
     }
 
     /// The opens that CREATEs of this CreateGuid made.
-    pub(crate) fn made_by(&self, create_guid: Guid) -> Vec<Arc<Open>> {
+    pub(crate) fn made_by(&self, create_guid: Guid) -> Vec<Arc<O>> {
         self.by_create.find(create_guid).into_iter().filter_map(|id| self.find(id)).collect()
     }
 
     /// The opens of this AppInstanceId.
-    pub(crate) fn of_instance(&self, id: Guid) -> Vec<Arc<Open>> {
+    pub(crate) fn of_instance(&self, id: Guid) -> Vec<Arc<O>> {
         self.by_instance.find(id).into_iter().filter_map(|id| self.find(id)).collect()
     }
 
     /// The open with this persistent id, whether it has a session or not.
-    pub(crate) fn find(&self, persistent: u64) -> Option<Arc<Open>> {
+    pub(crate) fn find(&self, persistent: u64) -> Option<Arc<O>> {
         self.shard(persistent).lock().get(&persistent).cloned()
     }
 
     /// The open that both halves of a FileId name.
-    pub(crate) fn get(&self, id: FileId) -> Option<Arc<Open>> {
+    pub(crate) fn get(&self, id: FileId) -> Option<Arc<O>> {
         self.find(id.persistent).filter(|o| o.id() == id)
     }
 
     /// All opens, in no order.
-    pub(crate) fn all(&self) -> Vec<Arc<Open>> {
+    pub(crate) fn all(&self) -> Vec<Arc<O>> {
         self.shards.iter().flat_map(|s| s.lock().values().cloned().collect::<Vec<_>>()).collect()
     }
 
-    fn shard(&self, persistent: u64) -> &Mutex<FxHashMap<u64, Arc<Open>>> {
+    fn shard(&self, persistent: u64) -> &Mutex<FxHashMap<u64, Arc<O>>> {
         &self.shards[persistent as usize % SHARDS]
     }
 }

@@ -108,7 +108,7 @@ impl Request {
 
     /// An open of the session by its FileId.
     pub(crate) fn session_open(&self, id: FileId) -> Option<Arc<Open>> {
-        self.server.opens.get(id).filter(|o| o.is_of_session(&self.session))
+        self.server.opens.get(id).filter(|o| o.is_named_by(&self.session, id.volatile))
     }
 
     fn is_related(&self) -> bool {

@@ -23,6 +23,7 @@ use crate::failed_logons::FailedLogons;
 use crate::files::FileTable;
 use crate::inbox::{Inbox, Notice};
 use crate::namespace::Namespace;
+use crate::open::Open;
 use crate::opens::OpenTable;
 use crate::replay::CreateTable;
 use crate::session::Session;
@@ -45,7 +46,7 @@ pub struct Server {
     sessions: Mutex<HashMap<u64, Arc<Session>>>,
     /// Ids of sessions that are being set up.
     reserved_ids: Mutex<HashSet<u64>>,
-    pub(crate) opens: OpenTable,
+    pub(crate) opens: OpenTable<Open>,
     pub(crate) leases: LeaseTable,
     pub(crate) clients: Clients,
     pub(crate) creates: CreateTable,

@@ -383,7 +383,7 @@ impl Engine {
         if let Some(open) = channel.last_open.as_ref().filter(|o| o.id() == id) {
             return Some(Arc::clone(open));
         }
-        let open = self.server.opens.get(id).filter(|o| o.is_of_session(session))?;
+        let open = self.server.opens.get(id).filter(|o| o.is_named_by(session, id.volatile))?;
         channel.last_open = Some(Arc::clone(&open));
         Some(open)
     }

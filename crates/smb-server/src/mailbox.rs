@@ -1,0 +1,92 @@
+//! A bounded queue of notices with a waker: any thread puts some in, one task takes them out. See [`crate::inbox`] for what
+//! the notices are.
+//!
+//! Invariants:
+//! 1. A notice that [`Mailbox::send`] has taken is given out once: by [`Mailbox::poll`], or by [`Mailbox::close`].
+//! 2. When a notice or a request to announce is put in after the task has looked and found none, the task is woken.
+//! 3. Nothing is taken once it is closed.
+
+use std::collections::VecDeque;
+use std::task::Context;
+
+use crate::sync::{AtomicWaker, Mutex};
+
+/// Notices that wait in one inbox at most. Each open or lease of a client waits with one, mostly.
+pub(crate) const NOTICES_MAX: usize = 16_384;
+
+/// See the module.
+pub(crate) struct Mailbox<N> {
+    room: usize,
+    state: Mutex<State<N>>,
+    waker: AtomicWaker,
+}
+
+struct State<N> {
+    notices: VecDeque<N>,
+    /// Requests of this connection, by slot, whose clients are to be told that they wait (MS-SMB2 3.3.4.2).
+    pending: Vec<u64>,
+    closed: bool,
+}
+
+impl<N> std::fmt::Debug for Mailbox<N> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Mailbox")
+    }
+}
+
+impl<N> Default for Mailbox<N> {
+    fn default() -> Mailbox<N> {
+        Mailbox::with_room(NOTICES_MAX)
+    }
+}
+
+impl<N> Mailbox<N> {
+    /// Notices that wait in it at most.
+    pub(crate) fn with_room(room: usize) -> Mailbox<N> {
+        let state = State { notices: VecDeque::new(), pending: Vec::new(), closed: false };
+        Mailbox { room, state: Mutex::new(state), waker: AtomicWaker::new() }
+    }
+
+    /// Puts a notice in and wakes the connection; false when the connection has ended or takes no more.
+    pub(crate) fn send(&self, notice: N) -> bool {
+        {
+            let mut state = self.state.lock();
+            if state.closed || state.notices.len() >= self.room {
+                return false;
+            }
+            state.notices.push_back(notice);
+        }
+        self.waker.wake();
+        true
+    }
+
+    /// Whether the connection has ended.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.state.lock().closed
+    }
+
+    /// Takes the next notice; when there is none, the task of `cx` is woken by the next one.
+    pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Option<N> {
+        // Registered first: a notice that comes in between wakes the task.
+        self.waker.register(cx.waker());
+        self.state.lock().notices.pop_front()
+    }
+
+    /// Asks for an interim response to a request of this connection; its handler may run in a task of its own.
+    pub(crate) fn announce(&self, slot: u64) {
+        self.state.lock().pending.push(slot);
+        self.waker.wake();
+    }
+
+    /// The requests to send interim responses to.
+    pub(crate) fn take_pending(&self) -> Vec<u64> {
+        std::mem::take(&mut self.state.lock().pending)
+    }
+
+    /// The connection ends: nothing is taken any more. Returns the notices that were not sent, for another connection.
+    pub(crate) fn close(&self) -> VecDeque<N> {
+        let mut state = self.state.lock();
+        state.closed = true;
+        std::mem::take(&mut state.notices)
+    }
+}

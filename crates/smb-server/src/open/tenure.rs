@@ -1,0 +1,160 @@
+//! Which client has an open: one; none while its client is away; none for good once it is being closed.
+//!
+//! Invariants:
+//! 1. Each absence ends once: by a reconnect, or because the open is closed.
+//! 2. An open begins to be closed once.
+//! 3. The volatile id is the owner's; 0 while there is none. That of an earlier owner never names the open again.
+
+use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
+
+/// The number of an absence that began before the server was started again.
+pub(crate) const FIRST_ABSENCE: u64 = 1;
+
+/// See the module. `O` is an owner.
+pub(crate) struct Tenure<O> {
+    /// The volatile half of the open's FileId.
+    volatile: AtomicU64,
+    /// TreeId of the owner.
+    tree: AtomicU32,
+    state: Mutex<State<O>>,
+}
+
+struct State<O> {
+    presence: Presence<O>,
+    /// Absences so far.
+    absences: u64,
+}
+
+enum Presence<O> {
+    Here(O),
+    /// The client is away; the number tells one absence from another.
+    Away(u64),
+    /// Its time is over, and that is being stored: the client does not get it any more, and others must not use the file yet.
+    Ending,
+    Closing,
+}
+
+impl<O: Clone> Tenure<O> {
+    /// Of a new open.
+    pub(crate) fn new(owner: O, tree: u32, volatile: u64) -> Tenure<O> {
+        let state = State { presence: Presence::Here(owner), absences: 0 };
+        Tenure { volatile: AtomicU64::new(volatile), tree: AtomicU32::new(tree), state: Mutex::new(state) }
+    }
+
+    /// Of an open whose client is away since before the server was started again.
+    pub(crate) fn away() -> Tenure<O> {
+        let state = State { presence: Presence::Away(FIRST_ABSENCE), absences: FIRST_ABSENCE };
+        Tenure { volatile: AtomicU64::new(0), tree: AtomicU32::new(0), state: Mutex::new(state) }
+    }
+
+    /// The volatile half of the FileId that names it now; 0 when none does.
+    pub(crate) fn volatile(&self) -> u64 {
+        self.volatile.load(Ordering::Acquire)
+    }
+
+    /// TreeId of the owner, or the last one.
+    pub(crate) fn tree(&self) -> u32 {
+        self.tree.load(Ordering::Relaxed)
+    }
+
+    /// The owner; `None` while its client is away, and once it is being closed.
+    pub(crate) fn owner(&self) -> Option<O> {
+        match &self.state.lock().presence {
+            Presence::Here(owner) => Some(owner.clone()),
+            Presence::Away(_) | Presence::Ending | Presence::Closing => None,
+        }
+    }
+
+    /// Whether this volatile id names it and `is_user` is true of its owner: both at the same moment, else the id might be
+    /// that of an earlier owner.
+    pub(crate) fn is_named(&self, volatile: u64, is_user: impl FnOnce(&O) -> bool) -> bool {
+        match &self.state.lock().presence {
+            Presence::Here(owner) => self.volatile() == volatile && is_user(owner),
+            Presence::Away(_) | Presence::Ending | Presence::Closing => false,
+        }
+    }
+
+    /// Whether its client is away.
+    pub(crate) fn is_away(&self) -> bool {
+        matches!(self.state.lock().presence, Presence::Away(_) | Presence::Ending)
+    }
+
+    /// The absence that it is in.
+    pub(crate) fn absence(&self) -> Option<u64> {
+        match self.state.lock().presence {
+            Presence::Away(absence) => Some(absence),
+            Presence::Here(_) | Presence::Ending | Presence::Closing => None,
+        }
+    }
+
+    /// Takes its owner away, whose client may come back: from now on no FileId names it. The number of the absence; `None`
+    /// when it had no owner.
+    pub(crate) fn disconnect(&self) -> Option<u64> {
+        let mut state = self.state.lock();
+        if !matches!(state.presence, Presence::Here(_)) {
+            return None;
+        }
+        state.absences += 1;
+        let absence = state.absences;
+        let owner = std::mem::replace(&mut state.presence, Presence::Away(absence));
+        self.volatile.store(0, Ordering::Release);
+        drop(state);
+        drop(owner);
+        Some(absence)
+    }
+
+    /// Gives it to a client that has come back; false when it is not away any more.
+    pub(crate) fn reconnect(&self, owner: O, tree: u32, volatile: u64) -> bool {
+        let mut state = self.state.lock();
+        if !matches!(state.presence, Presence::Away(_)) {
+            return false;
+        }
+        state.presence = Presence::Here(owner);
+        self.tree.store(tree, Ordering::Relaxed);
+        self.volatile.store(volatile, Ordering::Release);
+        true
+    }
+
+    /// Begins to end it, if its client is still away as it was: then the caller calls [`Tenure::end`] or
+    /// [`Tenure::stays_away`].
+    pub(crate) fn begin_end(&self, absence: u64) -> bool {
+        let mut state = self.state.lock();
+        let may = matches!(state.presence, Presence::Away(now) if now == absence);
+        if may {
+            state.presence = Presence::Ending;
+        }
+        may
+    }
+
+    /// Its end is stored: it is being closed, by the caller.
+    pub(crate) fn end(&self) {
+        self.state.lock().presence = Presence::Closing;
+    }
+
+    /// Its end could not be stored: its client is away as before. The number of the new absence.
+    pub(crate) fn stays_away(&self) -> u64 {
+        let mut state = self.state.lock();
+        state.absences += 1;
+        state.presence = Presence::Away(state.absences);
+        state.absences
+    }
+
+    /// Marks it as being closed, and gives the owner it had; `None` when it is not the caller's to close: it is being closed
+    /// already, or `absence` is given and is not the one that it is in.
+    pub(crate) fn begin_close(&self, absence: Option<u64>) -> Option<Option<O>> {
+        let mut state = self.state.lock();
+        let may = match (&state.presence, absence) {
+            (Presence::Ending | Presence::Closing, _) | (Presence::Here(_), Some(_)) => false,
+            (Presence::Away(now), Some(absence)) => *now == absence,
+            (_, None) => true,
+        };
+        if !may {
+            return None;
+        }
+        self.volatile.store(0, Ordering::Release);
+        match std::mem::replace(&mut state.presence, Presence::Closing) {
+            Presence::Here(owner) => Some(Some(owner)),
+            Presence::Away(_) | Presence::Ending | Presence::Closing => Some(None),
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! The inbox of a connection: no wake-up is lost, and a notice is delivered or known not to be.
+
+use std::task::Poll;
+
+use loom::future::block_on;
+use loom::thread;
+
+use crate::explore;
+use crate::mailbox::Mailbox;
+use crate::sync::Arc;
+
+/// Takes `count` notices as a connection's task does: it sleeps when there is none.
+fn receive(mailbox: &Mailbox<u32>, count: usize) -> Vec<u32> {
+    let mut got = Vec::new();
+    block_on(std::future::poll_fn(|cx| {
+        while got.len() < count {
+            match mailbox.poll(cx) {
+                Some(notice) => got.push(notice),
+                None => return Poll::Pending,
+            }
+        }
+        Poll::Ready(())
+    }));
+    got
+}
+
+#[test]
+fn no_wake_up_is_lost() {
+    explore(|| {
+        let mailbox = Arc::new(Mailbox::default());
+        let senders: Vec<_> = (0..2)
+            .map(|n| {
+                let mailbox = Arc::clone(&mailbox);
+                thread::spawn(move || assert!(mailbox.send(n)))
+            })
+            .collect();
+        let mut got = receive(&mailbox, 2);
+        got.sort_unstable();
+        assert_eq!(got, [0, 1], "each once");
+        senders.into_iter().for_each(|s| s.join().expect("no panic"));
+    });
+}
+
+/// A handler that asks for an interim response wakes the task too.
+#[test]
+fn an_announcement_is_heard() {
+    explore(|| {
+        let mailbox = Arc::new(Mailbox::<u32>::default());
+        let handler = {
+            let mailbox = Arc::clone(&mailbox);
+            thread::spawn(move || mailbox.announce(7))
+        };
+        let slots = block_on(std::future::poll_fn(|cx| {
+            assert!(mailbox.poll(cx).is_none());
+            match mailbox.take_pending() {
+                none if none.is_empty() => Poll::Pending,
+                slots => Poll::Ready(slots),
+            }
+        }));
+        assert_eq!(slots, [7]);
+        handler.join().expect("no panic");
+    });
+}
+
+#[test]
+fn a_full_one_refuses() {
+    explore(|| {
+        let mailbox = Arc::new(Mailbox::with_room(1));
+        let senders: Vec<_> = (0..2)
+            .map(|n| {
+                let mailbox = Arc::clone(&mailbox);
+                thread::spawn(move || mailbox.send(n))
+            })
+            .collect();
+        let got = receive(&mailbox, 1);
+        let taken = senders.into_iter().map(|s| s.join().expect("no panic"));
+        let taken = taken.filter(|taken| *taken).count();
+        let left = mailbox.close();
+        assert!(taken >= 1 && left.len() <= 1, "never more than there is room for");
+        assert_eq!(taken, got.len() + left.len(), "what was taken is delivered or handed back");
+    });
+}
+
+/// Its connection ends while others send: what was taken was received or is handed back, what comes later is refused.
+#[test]
+fn nothing_is_lost_when_the_receiver_goes() {
+    explore(|| {
+        let mailbox = Arc::new(Mailbox::default());
+        let senders: Vec<_> = (0..2)
+            .map(|n| {
+                let mailbox = Arc::clone(&mailbox);
+                thread::spawn(move || mailbox.send(n))
+            })
+            .collect();
+        let waker = std::task::Waker::noop();
+        let received = mailbox.poll(&mut std::task::Context::from_waker(waker));
+        let handed_back = mailbox.close();
+        let mut delivered: Vec<u32> = received.into_iter().chain(handed_back).collect();
+        delivered.sort_unstable();
+        let taken: Vec<bool> = senders.into_iter().map(|s| s.join().expect("no panic")).collect();
+        let taken: Vec<u32> = (0..2).filter(|n| taken[*n as usize]).collect();
+        assert_eq!(delivered, taken);
+        assert!(!mailbox.send(9) && mailbox.is_closed());
+    });
+}

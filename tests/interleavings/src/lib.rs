@@ -1,0 +1,23 @@
+//! Structures of the server that several threads use at once, run by loom through the orders in which their threads can take
+//! their steps: every order with at most `LOOM_MAX_PREEMPTIONS` (3) preemptions; `make loom` allows 4.
+//!
+//! The structures are the server's own source files, compiled here once more, with loom's primitives as their `crate::sync`.
+#![cfg(test)]
+
+#[path = "../../../crates/smb-server/src/mailbox.rs"]
+mod mailbox;
+#[path = "../../../crates/smb-server/src/opens.rs"]
+mod opens;
+mod sync;
+#[path = "../../../crates/smb-server/src/open/tenure.rs"]
+mod tenure;
+
+mod inbox;
+mod open_table;
+
+/// Runs `model` in all orders.
+fn explore(model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new(); // reads LOOM_MAX_PREEMPTIONS
+    builder.preemption_bound = builder.preemption_bound.or(Some(3));
+    builder.check(model);
+}

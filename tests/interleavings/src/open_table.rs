@@ -1,0 +1,182 @@
+//! The table of opens and the tenure of an open: it is closed once, and nobody uses it by a FileId that it had before.
+
+use loom::thread;
+use smb_wire::{FileId, Guid};
+
+use crate::explore;
+use crate::opens::{Identified, OpenTable};
+use crate::sync::Arc;
+use crate::tenure::{FIRST_ABSENCE, Tenure};
+
+/// The server's open, as far as these files know it. An owner is a session's number.
+struct Open {
+    persistent: u64,
+    tenure: Tenure<u32>,
+}
+
+impl Identified for Open {
+    fn id(&self) -> FileId {
+        FileId { persistent: self.persistent, volatile: self.tenure.volatile() }
+    }
+
+    fn create_guid(&self) -> Option<Guid> {
+        Some(CREATE)
+    }
+
+    fn instance(&self) -> Option<Guid> {
+        None
+    }
+}
+
+type Table = Arc<OpenTable<Open>>;
+
+const PERSISTENT: u64 = 1;
+const CREATE: Guid = Guid([7; 16]);
+
+/// A table with an open of session 1 whose volatile id is 1.
+fn table() -> Table {
+    let table = OpenTable::new(0);
+    table.insert(Arc::new(Open { persistent: PERSISTENT, tenure: Tenure::new(1, 1, 1) }));
+    Arc::new(table)
+}
+
+fn open(table: &Table) -> Option<Arc<Open>> {
+    table.find(PERSISTENT)
+}
+
+/// As `Server::release_if`: whether it is the caller's to close.
+fn close(table: &Table, absence: Option<u64>) -> bool {
+    let Some(open) = open(table) else { return false };
+    if open.tenure.begin_close(absence).is_none() {
+        return false;
+    }
+    table.remove(PERSISTENT);
+    true
+}
+
+/// As `Server::expire`, whose end is stored: whether the caller closes it.
+fn expire(table: &Table, absence: u64) -> bool {
+    let Some(open) = open(table) else { return false };
+    if !open.tenure.begin_end(absence) {
+        return false;
+    }
+    assert!(open.tenure.begin_close(None).is_none(), "it is ended by one");
+    open.tenure.end();
+    table.remove(PERSISTENT);
+    true
+}
+
+/// As a request of session `session` finds an open: by its FileId, and only its own.
+fn is_used(table: &Table, session: u32, volatile: u64) -> bool {
+    let found = table.get(FileId { persistent: PERSISTENT, volatile });
+    found.is_some_and(|open| open.tenure.is_named(volatile, |owner| *owner == session))
+}
+
+fn spawn<T: 'static>(table: &Table, work: impl FnOnce(&Table) -> T + 'static) -> thread::JoinHandle<T> {
+    let table = Arc::clone(table);
+    thread::spawn(move || work(&table))
+}
+
+#[test]
+fn closed_once() {
+    explore(|| {
+        let table = table();
+        let other = spawn(&table, |table| close(table, None));
+        let closed = usize::from(close(&table, None)) + usize::from(other.join().expect("no panic"));
+        assert_eq!(closed, 1);
+        assert!(open(&table).is_none() && !is_used(&table, 1, 1));
+    });
+}
+
+/// CLOSE and the loss of the connection meet: it is closed, or away, and then closed when its time is over.
+#[test]
+fn a_close_meets_a_disconnect() {
+    explore(|| {
+        let table = table();
+        let closing = spawn(&table, |table| close(table, None));
+        let absence = open(&table).and_then(|open| open.tenure.disconnect());
+        let expired = absence.is_some_and(|absence| expire(&table, absence));
+        assert!(closing.join().expect("no panic") != expired, "one of them closes it");
+        assert!(open(&table).is_none() && !is_used(&table, 1, 1));
+    });
+}
+
+/// A client comes back, its open's time is over, and another client comes for it, all at once: one of them has it.
+#[test]
+fn a_take_over_meets_its_end() {
+    explore(|| {
+        let table = table();
+        let absence = open(&table).and_then(|open| open.tenure.disconnect()).expect("it had an owner");
+        let expires = spawn(&table, move |table| expire(table, absence));
+        let second = spawn(&table, |table| open(table).is_some_and(|open| open.tenure.reconnect(2, 2, 2)));
+        let third = open(&table).is_some_and(|open| open.tenure.reconnect(3, 3, 3));
+        let (expired, second) = (expires.join().expect("no panic"), second.join().expect("no panic"));
+        assert_eq!([expired, second, third].iter().filter(|has| **has).count(), 1);
+        assert_eq!(is_used(&table, 2, 2), second);
+        assert_eq!(is_used(&table, 3, 3), third);
+        assert_eq!(open(&table).is_none(), expired);
+        assert_eq!(table.made_by(CREATE).is_empty(), expired);
+        assert!(!is_used(&table, 1, 1), "the first client's FileId is over");
+    });
+}
+
+/// Requests of the old client, which come late, and of the new one, while the open passes from one to the other.
+#[test]
+fn never_used_by_the_old_client_after_a_take_over() {
+    explore(|| {
+        let table = table();
+        let moving = spawn(&table, |table| {
+            let open = open(table).expect("nobody closes it");
+            open.tenure.disconnect().expect("it had an owner");
+            assert!(!is_used(table, 1, 1), "its client is away");
+            assert!(open.tenure.reconnect(2, 2, 2));
+            assert!(!is_used(table, 1, 1) && is_used(table, 2, 2));
+        });
+        let late = spawn(&table, |table| {
+            // Once the new client has it, the old one has not.
+            let new = is_used(table, 2, 2);
+            (new, is_used(table, 1, 1))
+        });
+        assert!(!is_used(&table, 2, 1) && !is_used(&table, 1, 2), "an id is one client's");
+        let (new, old) = late.join().expect("no panic");
+        assert!(!(new && old), "used by the old client after the take-over");
+        moving.join().expect("no panic");
+        let open = open(&table).expect("nobody closed it");
+        assert_eq!((open.tenure.owner(), open.tenure.tree()), (Some(2), 2));
+        assert_eq!(open.tenure.absence(), None);
+    });
+}
+
+/// The end of an absence from before a restart cannot be stored while the client comes back: it is away as before, or has it.
+#[test]
+fn an_end_that_is_not_stored_meets_its_client() {
+    explore(|| {
+        let table = OpenTable::new(0);
+        table.insert(Arc::new(Open { persistent: PERSISTENT, tenure: Tenure::away() }));
+        let table = Arc::new(table);
+        let ending = spawn(&table, |table| {
+            let open = open(table).expect("nobody closes it");
+            open.tenure.begin_end(FIRST_ABSENCE).then(|| open.tenure.stays_away())
+        });
+        let back = open(&table).is_some_and(|open| open.tenure.reconnect(2, 2, 2));
+        let again = ending.join().expect("no panic");
+        let open = open(&table).expect("nobody closed it");
+        assert!(back || again.is_some(), "the one that was later found the other's work done");
+        assert_eq!((open.tenure.is_away(), is_used(&table, 2, 2)), (!back, back));
+        assert!(!expire(&table, FIRST_ABSENCE), "that absence is over");
+        assert_eq!(open.tenure.absence(), again.filter(|_| !back));
+    });
+}
+
+#[test]
+fn numbers_are_given_once() {
+    explore(|| {
+        let table = table();
+        let other = spawn(&table, |table| (table.number(), table.persistent_id()));
+        let (number, id) = (table.number(), table.persistent_id());
+        let (other_number, other_id) = other.join().expect("no panic");
+        assert!(number != other_number && id != other_id);
+        assert!(id != PERSISTENT && other_id != PERSISTENT, "that is in use");
+        assert_eq!((table.all().len(), table.of_instance(CREATE).len()), (1, 0));
+    });
+}

@@ -1,0 +1,43 @@
+//! What crates/smb-server/src/sync.rs is in the server, by loom.
+
+use std::task::Waker;
+
+pub(crate) use loom::sync::Arc;
+pub(crate) use loom::sync::MutexGuard;
+pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// As parking_lot's: it is never poisoned.
+pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
+
+impl<T> Mutex<T> {
+    pub(crate) fn new(value: T) -> Mutex<T> {
+        Mutex(loom::sync::Mutex::new(value))
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        self.0.lock().expect("no model panics")
+    }
+}
+
+impl<T: Default> Default for Mutex<T> {
+    fn default() -> Mutex<T> {
+        Mutex::new(T::default())
+    }
+}
+
+/// As that of futures.
+pub(crate) struct AtomicWaker(loom::future::AtomicWaker);
+
+impl AtomicWaker {
+    pub(crate) fn new() -> AtomicWaker {
+        AtomicWaker(loom::future::AtomicWaker::new())
+    }
+
+    pub(crate) fn register(&self, waker: &Waker) {
+        self.0.register_by_ref(waker);
+    }
+
+    pub(crate) fn wake(&self) {
+        self.0.wake();
+    }
+}
