@@ -58,12 +58,21 @@ struct Ask {
     timeout_ms: u32,
     lease: Option<(u8, LeaseState)>,
     posix: bool,
+    /// AppInstanceId.
+    instance: Option<u8>,
     replay: bool,
     reconnect: Option<(FileId, u8)>,
 }
 
-const PLAIN: Ask =
-    Ask { create: None, timeout_ms: 60_000, lease: None, posix: false, replay: false, reconnect: None };
+const PLAIN: Ask = Ask {
+    create: None,
+    timeout_ms: 60_000,
+    lease: None,
+    posix: false,
+    instance: None,
+    replay: false,
+    reconnect: None,
+};
 
 /// A persistent open, its CreateGuid and lease key made of one byte.
 fn persistent(name: u8, lease: LeaseState) -> Ask {
@@ -153,6 +162,7 @@ impl Client {
                     flags: DurableFlags::PERSISTENT,
                 })
             }),
+            ask.instance.map(|id| CreateRequestContext::AppInstanceId(Guid([id; 16]))),
             ask.posix.then_some(CreateRequestContext::Posix(&posix)),
         ];
         for context in all.into_iter().flatten() {

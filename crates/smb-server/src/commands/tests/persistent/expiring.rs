@@ -43,7 +43,7 @@ async fn an_open_whose_end_is_not_stored() {
     assert_eq!((run.w.server.opens().len(), run.journal.len()), (0, 0));
 }
 
-/// An application that was moved takes its files (MS-SMB2 3.3.5.9.13), once the old one cannot come back.
+/// What a lease lost is stored: the leases of both clients come back as they were.
 #[tokio::test(start_paused = true)]
 async fn a_break_that_is_not_acknowledged() {
     let run = Run::new();
@@ -76,4 +76,26 @@ async fn a_loss_is_stored_first() {
     let (run, _) = run.restarted().await;
     let again = run.client(1).reconnect("f", first.id, persistent(1, RWH)).await.expect("its own");
     assert_eq!(again.state(), NONE);
+}
+
+/// An application that was moved takes its files (MS-SMB2 3.3.5.9.13), once the open that it left cannot come back.
+#[tokio::test(start_paused = true)]
+async fn an_application_that_was_moved() {
+    let run = Run::new();
+    let (a, b, c) = (run.client(1), run.client(2), run.client(3));
+    let alone = How { share: ShareAccess::empty(), ..How::OPEN_IF };
+    let ask = Ask { instance: Some(7), ..persistent(1, R) };
+    let left = a.create("f", alone, ask).await.expect("made");
+    let other = Ask { instance: Some(8), ..persistent(2, R) };
+    a.create("g", alone, other).await.expect("another application's");
+    a.lose_connection().await;
+    run.journal.hold(true);
+    let mut moved = b.create("f", alone, Ask { create: Some(3), lease: None, ..ask });
+    assert!(poll_immediate(&mut moved).await.is_none(), "the end of the old open is being stored");
+    run.journal.hold(false);
+    moved.await.expect("taken");
+    assert!(run.journal.record(left.id.persistent).is_none());
+    let refused = c.create("g", alone, Ask { create: Some(4), lease: None, ..ask }).await;
+    assert_eq!(refused.expect_err("not its own"), NtStatus::FILE_NOT_AVAILABLE);
+    assert_eq!(run.restarted().await.1, 2);
 }
