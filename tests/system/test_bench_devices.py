@@ -1,5 +1,6 @@
 """`causeway bench` on block devices: loop devices, past the page cache, and what keeps it from destroying what is on one."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -118,7 +119,7 @@ def test_nobody_mounts_it_meanwhile(device, tmp_path):
     load = subprocess.Popen([Causeway.binary, "bench", "--quiet", *words, device.path], stdout=subprocess.DEVNULL)
     try:
         # Once to have it for itself, and again for the load.
-        while sum(os.path.realpath(f) == device.path for f in fds(load.pid)) < 2:
+        while files(load.pid).count(device.path) < 2:
             assert load.poll() is None, "it ended"
         assert subprocess.run(["mount", device.path, place], capture_output=True).returncode != 0
     finally:
@@ -126,11 +127,16 @@ def test_nobody_mounts_it_meanwhile(device, tmp_path):
         load.wait(30)
 
 
-def fds(pid):
+def files(pid):
+    """What a process has open at this moment."""
+    found = []
     try:
-        return [f"/proc/{pid}/fd/{n}" for n in os.listdir(f"/proc/{pid}/fd")]
+        for n in os.listdir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+                found.append(os.readlink(f"/proc/{pid}/fd/{n}"))
     except FileNotFoundError:
-        return []
+        pass  # the process has ended
+    return found
 
 
 def test_sectors_are_the_devices(tmp_path):

@@ -61,7 +61,7 @@ pub(crate) const TIMEOUT_DEFAULT: Duration = Duration::from_secs(180);
 
 impl Open {
     /// Whether it stays when its connection is lost (MS-SMB2 3.3.7.1).
-    fn stays(&self) -> bool {
+    pub(crate) fn stays(&self) -> bool {
         match self.durable.lock().kept {
             Kept::No => false,
             Kept::Resilient | Kept::Persistent => true,

@@ -1,6 +1,7 @@
 //! A client comes back for a durable open (MS-SMB2 3.3.5.9.7, 3.3.5.9.12).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use smb_wire::NtStatus;
 use smb_wire::context::DurableFlags;
@@ -15,6 +16,10 @@ use crate::open::{FileOpen, Open, Owner};
 use crate::request::{Reply, Request};
 use crate::status;
 
+/// How long a reconnect waits for the end of the connection before it.
+const PATIENCE: Duration = Duration::from_millis(500);
+const POLL: Duration = Duration::from_millis(5);
+
 pub(super) async fn run(
     r: &Request,
     q: &CreateRequest<'_>,
@@ -25,6 +30,7 @@ pub(super) async fn run(
     const NOT_FOUND: NtStatus = NtStatus::OBJECT_NAME_NOT_FOUND;
     let open = find(r, wanted).ok_or(NOT_FOUND)?;
     let f = open.file().ok_or(NOT_FOUND)?;
+    until_away(r, &open).await;
     check(r, q, path, wanted, contexts, &open, f)?;
     if open.created.user != Some(r.session.user.sid) {
         return Err(NtStatus::ACCESS_DENIED);
@@ -49,6 +55,17 @@ pub(super) async fn run(
             r.server.disconnect_or_close(&open).await;
             Err(s)
         }
+    }
+}
+
+/// The end of the client's old connection may reach the server after its new one: the open is waited for until it has no
+/// owner, for [`PATIENCE`] at most. (Both sections refuse an open that has a session, and clients take that as final.)
+async fn until_away(r: &Request, open: &Open) {
+    let env = &r.server.env;
+    let deadline = env.moment().after(PATIENCE);
+    let is_own = open.created.user == Some(r.session.user.sid) && !open.is_of_session(&r.session);
+    while is_own && open.stays() && open.owner().is_some() && env.moment() < deadline {
+        env.sleep(POLL).await;
     }
 }
 

@@ -99,3 +99,20 @@ async fn an_application_that_was_moved() {
     assert_eq!(refused.expect_err("not its own"), NtStatus::FILE_NOT_AVAILABLE);
     assert_eq!(run.restarted().await.1, 2);
 }
+
+/// MS-SMB2 3.3.5.9.12: an open that has a session is refused. But the end of the old connection may be noticed after the
+/// client is back on its new one.
+#[tokio::test(start_paused = true)]
+async fn an_open_whose_client_is_back_before_its_connection_has_ended() {
+    let run = Run::new();
+    let (a, b) = (run.client(1), run.client(1));
+    let made = a.create("f", How::CREATE, persistent(1, R)).await.expect("made");
+    let refused = b.reconnect("f", made.id, persistent(1, R)).await;
+    assert_eq!(refused.expect_err("it has a session"), NtStatus::OBJECT_NAME_NOT_FOUND);
+    let ends = async {
+        run.w.server.env.sleep(Duration::from_millis(200)).await;
+        a.lose_connection().await;
+    };
+    let (back, ()) = futures_util::future::join(b.reconnect("f", made.id, persistent(1, R)), ends).await;
+    back.expect("it has none any more");
+}
