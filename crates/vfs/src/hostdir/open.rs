@@ -117,7 +117,7 @@ impl Tree {
         if r.rights.write && kind == Kind::File {
             self.may_change()?;
         }
-        let mut opened = self.at(disk, flags(kind, r.rights), Mode::empty());
+        let (mut opened, direct) = self.at_known(disk, flags(kind, r.rights));
         if matches!(opened, Err(Errno::ACCESS)) && r.rights.write && !r.rights.read && kind == Kind::File {
             opened = self.at(disk, OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty());
         }
@@ -133,7 +133,8 @@ impl Tree {
         if identity(&stat) != identity(seen) {
             return Ok(None);
         }
-        let Some(closed) = self.closed(&fd, disk)? else { return Ok(None) };
+        let real = if direct { None } else { self.real_disk_path(&fd) };
+        let Some(closed) = self.closed(real.as_deref().unwrap_or(disk))? else { return Ok(None) };
         let (node, stat) = self.node(fd, &stat, kind, (false, r.rights.write && kind == Kind::File))?;
         node.open.shows_links.store(path.is_exact(), Ordering::Relaxed);
         Ok(Some(Opened { node: Arc::new(node), created: false, path, stream: None, stat, closed }))

@@ -44,6 +44,15 @@ impl Tree {
         beneath(&self.root, path, flags, mode)
     }
 
+    /// As [`Tree::at`], and whether no link is on the way: then the file lies where `disk` says.
+    pub(super) fn at_known(&self, disk: &str, flags: OFlags) -> (io::Result<OwnedFd>, bool) {
+        let path = if disk.is_empty() { "." } else { disk };
+        match resolved(&self.root, path, flags, Mode::empty(), BENEATH | ResolveFlags::NO_SYMLINKS) {
+            Err(Errno::LOOP) => (self.at(disk, flags, Mode::empty()), false),
+            done => (done, true),
+        }
+    }
+
     /// What `disk` means, links followed, without opening it.
     pub(super) fn peek(&self, disk: &str) -> io::Result<Statx> {
         node::statx(&self.at(disk, OFlags::PATH, Mode::empty())?)
@@ -172,10 +181,14 @@ fn path_flags(r: &OpenRequest) -> OFlags {
 
 /// `openat2` that stays below `fd`.
 pub(super) fn beneath(fd: &OwnedFd, path: &str, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
+    resolved(fd, path, flags, mode, BENEATH)
+}
+
+fn resolved(fd: &OwnedFd, path: &str, flags: OFlags, mode: Mode, how: ResolveFlags) -> io::Result<OwnedFd> {
     // openat2 takes nothing that has no meaning with O_PATH.
     let more = if flags.contains(OFlags::PATH) { OFlags::CLOEXEC } else { OFlags::CLOEXEC | OFlags::NOCTTY };
     for _ in 0..RETRIES {
-        match openat2(fd, path, flags | more, mode, BENEATH) {
+        match openat2(fd, path, flags | more, mode, how) {
             Err(Errno::AGAIN | Errno::INTR) => {} // a `..` in a link raced a rename, or a signal
             done => return done,
         }

@@ -74,13 +74,12 @@ pub(super) fn real_path(fd: &OwnedFd) -> Option<String> {
 }
 
 impl Tree {
-    /// [`crate::Opened::closed`] of the file `fd`, opened as `disk`; `None` when it was moved meanwhile.
-    pub(super) fn closed(&self, fd: &OwnedFd, disk: &str) -> VfsResult<Option<Vec<Posix>>> {
-        if disk.is_empty() {
+    /// [`crate::Opened::closed`] of a file that really lies at `path`, on the disk below the root; `None` when it was moved
+    /// meanwhile.
+    pub(super) fn closed(&self, path: &str) -> VfsResult<Option<Vec<Posix>>> {
+        if path.is_empty() {
             return Ok(Some(Vec::new()));
         }
-        let real = self.real_disk_path(fd);
-        let path = real.as_deref().unwrap_or(disk);
         let mut closed = Vec::new();
         let root = node::statx(&*self.root)?;
         if root.stx_mode & PASSABLE != PASSABLE {
@@ -102,7 +101,7 @@ impl Tree {
     }
 
     /// The path below the root on which a file really lies; `None` if that is not known.
-    fn real_disk_path(&self, fd: &OwnedFd) -> Option<String> {
+    pub(super) fn real_disk_path(&self, fd: &OwnedFd) -> Option<String> {
         let real = real_path(fd)?;
         let below = |root: &str| {
             let rest = real.strip_prefix(root.trim_end_matches('/'))?.strip_prefix('/')?;
