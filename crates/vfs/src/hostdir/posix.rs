@@ -10,7 +10,7 @@ use rustix::fs::{Mode, OFlags, Statx};
 use rustix::io::Errno;
 
 use super::stored::{self, Stored, Target};
-use super::{Tree, device, node, place};
+use super::{Tree, device, link, node, place};
 use crate::{Posix, VfsResult};
 
 /// A file's POSIX access control list.
@@ -87,14 +87,19 @@ impl Tree {
             closed.extend(self.closed_directory(&dir, &root)?);
         }
         for (at, _) in path.match_indices('/') {
-            let dir = match self.at(&path[..at], OFlags::PATH | OFlags::DIRECTORY, Mode::empty()) {
-                Ok(dir) => dir,
+            let seen = match place::lstatx(&self.root, &path[..at]) {
+                Ok(seen) if link::is_link(&seen) => return Ok(None),
+                Ok(seen) => seen,
                 Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
                 Err(e) => return Err(place::last(e)),
             };
-            let stat = node::statx(&dir)?;
-            if stat.stx_mode & PASSABLE != PASSABLE {
-                closed.extend(self.closed_directory(&dir, &stat)?);
+            if seen.stx_mode & PASSABLE != PASSABLE {
+                let dir = match self.at(&path[..at], OFlags::PATH | OFlags::DIRECTORY, Mode::empty()) {
+                    Ok(dir) => dir,
+                    Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
+                    Err(e) => return Err(place::last(e)),
+                };
+                closed.extend(self.closed_directory(&dir, &node::statx(&dir)?)?);
             }
         }
         Ok(Some(closed))
