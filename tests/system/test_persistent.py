@@ -36,13 +36,24 @@ SCRIPT = """
 mnt /mnt/x {options}
 over {transport}
 grep -q 'CONTINUOUS AVAILABILITY' /proc/fs/cifs/DebugData || {{ cat /proc/fs/cifs/DebugData; fail "no persistent handles"; }}
+# Of a block that differs: what the client has in memory, and what the server gives it.
+differs() {{
+  set -- $(sed -n 's|.* at file \\([^ ]*\\) offset \\([0-9]*\\), length \\([0-9]*\\).*|\\1 \\2 \\3|p' /tmp/o | head -1)
+  [ -n "$1" ] || return
+  for from in memory server; do
+    tail -c +$(($2 + 1)) $1 | head -c $3 > /tmp/$from
+    echo "DIFFERS $1 at $2, from $from: $(head -c 64 /tmp/$from | od -A n -t x1 | tr -d '\\n')"
+    echo 3 > /proc/sys/vm/drop_caches
+  done
+  cmp /tmp/memory /tmp/server && echo "both are the same"
+}}
 echo MOUNTED
 n=0
 until [ -e /mnt/x/enough ]; do
   n=$((n+1))
   fio --directory=/mnt/x --size=8m --rw=randrw --ioengine=libaio --verify=crc32c --verify_fatal=1 --verify_backlog=256 \
       --randseed=$n --name=small --bs=4k --iodepth=8 --direct=1 --name=large --bs=256k --iodepth=2 --direct=1 --name=cached --bs=16k \
-      --output-format=json --output=/tmp/o || {{ grep -v '^[ {{}}]' /tmp/o; grep '"error" : [^0]' /tmp/o; fail "fio, run $n"; }}
+      --output-format=json --output=/tmp/o || {{ grep -v '^[ {{}}]' /tmp/o; grep '"error" : [^0]' /tmp/o; differs; fail "fio, run $n"; }}
   echo RUN; cat /tmp/o; echo END
 done
 rm -f /mnt/x/small.* /mnt/x/large.* /mnt/x/cached.*
