@@ -75,8 +75,19 @@ pub(crate) async fn descriptor(
     node: &Arc<dyn Node>,
     stat: &Stat,
 ) -> Result<Option<Vec<u8>>, NtStatus> {
-    let stored = stored(node.security(&r.ctx()).wait().await)?;
-    Ok(stored.or_else(|| computed(stat, &*r.server.users)))
+    known(node.security(&r.ctx()).wait().await, stat, &*r.server.users)
+}
+
+/// [`descriptor`] of a file whose stored one the backend has read.
+///
+/// # Errors
+/// As [`descriptor`].
+pub(crate) fn known(
+    security: EntrySecurity,
+    stat: &Stat,
+    accounts: &dyn UserLookup,
+) -> Result<Option<Vec<u8>>, NtStatus> {
+    Ok(stored(security)?.or_else(|| computed(stat, accounts)))
 }
 
 /// [`descriptor`] of an open file, whose owner, group and mode are looked at again.
@@ -99,8 +110,7 @@ fn computed(stat: &Stat, accounts: &dyn UserLookup) -> Option<Vec<u8>> {
 
 /// Whether access-based enumeration shows an entry: who may not read it does not see it.
 pub(crate) fn shows(r: &Request, security: EntrySecurity, stat: &Stat) -> bool {
-    let Ok(stored) = stored(security) else { return false };
-    let descriptor = stored.or_else(|| computed(stat, &*r.server.users));
+    let Ok(descriptor) = known(security, stat, &*r.server.users) else { return false };
     maximal(&r.session.user, descriptor.as_deref()).contains(SEEN_WITH)
 }
 
@@ -119,12 +129,19 @@ const SEEN_WITH: AccessMask =
 /// # Errors
 /// ACCESS_DENIED.
 pub(crate) fn may_reach(r: &Request, found: &Opened) -> Result<(), NtStatus> {
-    let user = &r.session.user;
+    may_pass(&r.session.user, &*r.server.users, &found.closed)
+}
+
+/// As [`may_reach`], by the directories themselves ([`Opened::closed`]).
+///
+/// # Errors
+/// ACCESS_DENIED.
+pub(crate) fn may_pass(user: &User, accounts: &dyn UserLookup, closed: &[Posix]) -> Result<(), NtStatus> {
     let passes = |p: &Posix| {
-        let d = posix::descriptor(p, Kind::Directory, &*r.server.users);
+        let d = posix::descriptor(p, Kind::Directory, accounts);
         of_buf(user, &d).contains(AccessMask::EXECUTE)
     };
-    if found.closed.iter().all(passes) { Ok(()) } else { Err(NtStatus::ACCESS_DENIED) }
+    if closed.iter().all(passes) { Ok(()) } else { Err(NtStatus::ACCESS_DENIED) }
 }
 
 /// The descriptor that a backend has stored with a file, to be judged. One that cannot be read is not "none", which

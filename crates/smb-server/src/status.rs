@@ -18,7 +18,7 @@ pub(crate) fn of_vfs(e: VfsError) -> NtStatus {
         VfsError::IsDirectory => NtStatus::FILE_IS_A_DIRECTORY,
         VfsError::NotDirectory => NtStatus::NOT_A_DIRECTORY,
         VfsError::NotEmpty => NtStatus::DIRECTORY_NOT_EMPTY,
-        VfsError::AccessDenied | VfsError::Escapes => NtStatus::ACCESS_DENIED,
+        VfsError::AccessDenied | VfsError::Refused | VfsError::Escapes => NtStatus::ACCESS_DENIED,
         VfsError::NameTooLong | VfsError::InvalidName => NtStatus::OBJECT_NAME_INVALID,
         VfsError::InvalidArgument | VfsError::TooLarge => NtStatus::INVALID_PARAMETER,
         // The file system's area for attributes has no space: the same to a client as a volume that has none.

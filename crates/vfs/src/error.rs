@@ -29,6 +29,9 @@ pub enum VfsError {
     /// The system refuses.
     #[error("access denied by the file system")]
     AccessDenied,
+    /// The caller's check does not let the file be created.
+    #[error("the creation was refused")]
+    Refused,
     /// The path leaves the share (by a symbolic link, say) and is refused.
     #[error("the path leads out of the share")]
     Escapes,

@@ -18,6 +18,7 @@
 
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
+mod creation;
 mod error;
 mod fold;
 mod hostdir;
@@ -32,6 +33,7 @@ mod types;
 mod watch;
 
 pub use arena::Data;
+pub use creation::{CreateCheck, Parent};
 pub use error::VfsError;
 pub use hostdir::{HostDir, HostDirOptions};
 pub use identity::{FileKey, StreamKey, serial};
@@ -69,7 +71,7 @@ pub trait Vfs: Send + Sync + 'static {
     ///
     /// # Errors
     /// `NotFound` (last component, or the stream), `ReparsePoint` (the same, where the folder is a reparse point; only of
-    /// [`OpenMode::Open`]), `AccessDenied` for an exact name that a backend cannot keep beside one
+    /// [`OpenMode::Open`]), `Refused` by the [`CreateCheck`], `AccessDenied` for an exact name that a backend cannot keep beside one
     /// that differs in case only, `Unsupported` for a stream where there are none, `PathNotFound` (an
     /// earlier one), `Exists`, `IsDirectory`, `NotDirectory`, …
     fn open(&self, c: &Ctx, request: OpenRequest) -> Io<VfsResult<Opened>>;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arena::Arena;
 use bitflags::bitflags;
 
-use crate::{FileKey, Node, StreamName, VfsPath};
+use crate::{CreateCheck, FileKey, Node, StreamName, VfsPath};
 
 /// File or directory. Anything else (a device, a socket, a link that leads out) is not shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -260,12 +260,13 @@ pub struct Rights {
 }
 
 /// An open to do.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct OpenRequest {
     /// Where.
     pub path: VfsPath,
     /// A named stream of the file or directory at `path`; `mode` is about the stream then. Creating the stream of a
-    /// file that does not exist creates the file first.
+    /// file that does not exist creates the file first. Where the file exists and lacks the stream, an open with a
+    /// `create_check` does not create the stream: it opens the file, for the caller to judge ([`Opened::stream`] is `None`).
     pub stream: Option<StreamName>,
     /// Whether to create.
     pub mode: OpenMode,
@@ -275,9 +276,8 @@ pub struct OpenRequest {
     pub rights: Rights,
     /// Attributes of a new file.
     pub attributes: Attributes,
-    /// Security descriptor of a new file, self-relative. With one, [`OpenMode::Create`] of a named stream makes its file,
-    /// too: [`VfsError::Stale`] when that is there already.
-    pub security: Option<Vec<u8>>,
+    /// Decides about a new file. Without it every file may be created, and has no security descriptor.
+    pub create_check: Option<Arc<dyn CreateCheck>>,
     /// Extended attributes of a new file.
     pub extended_attributes: Vec<ExtendedAttribute>,
     /// A symbolic link of the backend's own at the end of the path is opened itself, as a file that is a reparse point.
@@ -295,7 +295,7 @@ impl OpenRequest {
             kind: None,
             rights: Rights { read: false, write: false },
             attributes: Attributes::empty(),
-            security: None,
+            create_check: None,
             extended_attributes: Vec::new(),
             link: false,
         }
@@ -310,7 +310,7 @@ pub struct Opened {
     pub created: bool,
     /// The path as stored (case and all).
     pub path: VfsPath,
-    /// The name as stored of the named stream that was asked for.
+    /// The name as stored of the named stream that was opened.
     pub stream: Option<StreamName>,
     /// Its metadata after the open.
     pub stat: Stat,

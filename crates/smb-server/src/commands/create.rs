@@ -6,6 +6,7 @@
 
 mod contexts;
 pub(crate) mod keep;
+mod new_file;
 mod reconnect;
 mod reparse;
 mod rules;
@@ -21,8 +22,8 @@ use smb_wire::msg::{
 };
 use smb_wire::{AccessMask, Decode, FileAttributes, NtStatus};
 use vfs::{
-    Attributes, BasicChange, ExtendedAttribute, Kind, Node, OpenMode, OpenRequest, Opened, Rights,
-    StreamName, StreamPart, Vfs, VfsError, VfsPath,
+    Attributes, BasicChange, CreateCheck, ExtendedAttribute, Kind, Node, OpenMode, OpenRequest, Opened,
+    Rights, StreamName, StreamPart, Vfs, VfsError, VfsPath,
 };
 
 use self::contexts::Wanted;
@@ -42,6 +43,7 @@ use crate::request::{Cancel, Reply, Request};
 use crate::share::Share;
 use crate::status;
 use keep::{Replayed, parent_lease};
+use new_file::NewFile;
 
 /// How often an open starts again because its name changed meanwhile.
 const ATTEMPTS: usize = 64;
@@ -342,15 +344,7 @@ impl<'a> Plan<'a> {
     /// Finds or makes the file and joins it.
     async fn attempt(&self) -> Result<Done, Refusal> {
         let snapshot = self.r.server.namespace.snapshot();
-        let found = match self.open_existing().await {
-            Ok(Some(found)) => found,
-            Ok(None) => match self.create().await.map_err(Refusal::Status)? {
-                Some(found) => found,
-                // Somebody else made it between the two steps.
-                None => return Err(Refusal::Again),
-            },
-            Err(s) => return Err(Refusal::Status(s)),
-        };
+        let found = self.open().await.map_err(Refusal::Status)?.ok_or(Refusal::Again)?;
         match self.join(&found, snapshot) {
             Err(Refusal::Again) if found.opened.created => self.join_created(found).await,
             Err(e) => {
@@ -512,37 +506,56 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Opens what exists; `None` when it does not and may be created.
-    async fn open_existing(&self) -> Result<Option<Found>, NtStatus> {
-        if self.disposition() == CreateDisposition::CREATE {
-            let exists = self.path.is_root() && self.stream.is_none();
-            return if exists { Err(NtStatus::OBJECT_NAME_COLLISION) } else { Ok(None) };
-        }
-        let kind = match () {
-            () if self.is_directory_wanted() => Some(Kind::Directory),
-            () if self.q.create_options.contains(CreateOptions::NON_DIRECTORY_FILE) || self.overwrites() => {
-                Some(Kind::File)
-            }
-            () => None,
-        };
+    /// Opens what the CREATE names, or creates it, in one call of the backend; `None` when the name has changed meanwhile.
+    async fn open(&self) -> Result<Option<Found>, NtStatus> {
+        let check = self.may_create().then(|| Arc::new(NewFile::of(self)));
         let rights = self.rights();
-        let ctx = self.r.ctx();
         let mut denied = AccessMask::empty();
-        let mut opened = self.vfs.open(&ctx, self.own_request(OpenMode::Open, kind, rights)).wait().await;
+        let mut opened = self.open_with(check.as_ref(), rights).await;
         if self.desired.contains(AccessMask::MAXIMUM_ALLOWED)
             && !self.desired.intersects(WRITES)
             && rights.write
             && matches!(opened, Err(VfsError::AccessDenied | VfsError::ReadOnly))
         {
-            let rights = Rights { write: false, ..rights };
-            opened = self.vfs.open(&ctx, self.own_request(OpenMode::Open, kind, rights)).wait().await;
+            opened = self.open_with(check.as_ref(), Rights { write: false, ..rights }).await;
             denied = WRITES;
         }
-        let opened = match opened {
-            Ok(o) => o,
-            Err(VfsError::NotFound) if self.may_create() => return Ok(None),
-            Err(e) => return Err(status::of_vfs(e)),
+        match (opened, check) {
+            (Ok(new), Some(check)) if new.created => self.judge_new(new, check.answer()).await.map(Some),
+            (Ok(file), Some(_)) if file.stream.is_none() && self.stream.is_some() => {
+                self.create_stream(file).await
+            }
+            (Ok(there), _) => self.judge_existing(there, denied).await.map(Some),
+            (Err(VfsError::Refused), Some(check)) => {
+                Err(check.answer().err().unwrap_or(NtStatus::ACCESS_DENIED))
+            }
+            (Err(e), _) => Err(status::of_vfs(e)),
+        }
+    }
+
+    async fn open_with(&self, check: Option<&Arc<NewFile>>, rights: Rights) -> Result<Opened, VfsError> {
+        let mode = match self.disposition() {
+            CreateDisposition::OPEN | CreateDisposition::OVERWRITE => OpenMode::Open,
+            CreateDisposition::CREATE => OpenMode::Create,
+            _ => OpenMode::OpenOrCreate,
         };
+        let file_only =
+            self.q.create_options.contains(CreateOptions::NON_DIRECTORY_FILE) || self.overwrites();
+        let kind = match self.is_directory_wanted() {
+            true => Some(Kind::Directory),
+            false => file_only.then_some(Kind::File),
+        };
+        let request = OpenRequest {
+            attributes: self.attributes_of_new(self.is_directory_wanted()),
+            extended_attributes: self.wanted.extended_attributes.clone(),
+            create_check: check.map(|check| Arc::clone(check) as Arc<dyn CreateCheck>),
+            ..self.own_request(mode, kind, rights)
+        };
+        self.vfs.open(&self.r.ctx(), request).wait().await
+    }
+
+    /// Judges what exists (MS-FSA 2.1.5.1.2), less the rights that the backend has `denied`.
+    async fn judge_existing(&self, opened: Opened, mut denied: AccessMask) -> Result<Found, NtStatus> {
         self.pass_last(&opened)?;
         let attributes = file_attributes(&opened.stat);
         let is_directory = opened.stat.kind == Kind::Directory;
@@ -562,7 +575,7 @@ impl<'a> Plan<'a> {
         {
             return Err(NtStatus::ACCESS_DENIED);
         }
-        Ok(Some(Found { opened, made_file: false, granted, security }))
+        Ok(Found { opened, made_file: false, granted, security })
     }
 
     /// Judges the descriptor of an existing file (MS-FSA 2.1.5.1.2.1), and where it does not suffice, its folder's:
@@ -614,52 +627,14 @@ impl<'a> Plan<'a> {
         access::descriptor(self.r, &parent.node, &parent.stat).await
     }
 
-    /// Creates the file (MS-FSA 2.1.5.1.1); `None` when it exists by now and may be opened.
-    async fn create(&self) -> Result<Option<Found>, NtStatus> {
-        if let Some(stream) = &self.stream {
-            match self.vfs.open(&self.r.ctx(), self.file_request()).wait().await {
-                Ok(file) => return self.create_stream(file, stream).await,
-                Err(VfsError::NotFound) => {} // it is created with its file
-                Err(e) => return Err(status::of_vfs(e)),
-            }
-        }
-        let parent = self.path.parent().ok_or(NtStatus::OBJECT_NAME_COLLISION)?;
-        let directory = self.is_directory_wanted();
-        let user = &self.r.session.user;
-        let parents = self.security_of(&parent).await?;
-        let add = if directory { AccessMask::APPEND_DATA } else { AccessMask::WRITE_DATA };
-        if !(access::maximal(user, parents.as_deref()) & self.ceiling).contains(add) {
-            // A name that exists is told before the lack of a right to make it.
-            return Err(self.refused_creation().await);
-        }
-        if self.vfs.info().read_only {
-            return Err(NtStatus::MEDIA_WRITE_PROTECTED);
-        }
-        let read_only = self.q.file_attributes.contains(FileAttributes::READONLY);
-        if read_only && self.q.create_options.contains(CreateOptions::DELETE_ON_CLOSE) {
-            return Err(NtStatus::CANNOT_DELETE);
-        }
-        let security = access::for_new(user, parents.as_deref(), self.wanted.security.as_deref(), directory)?;
-        let kind = if directory { Kind::Directory } else { Kind::File };
-        let security = match self.wanted.posix {
-            Some(mode) => access::unix::for_new(user, &security, mode, kind),
-            None => security,
-        };
-        let mode = OpenMode::Create;
-        let request = OpenRequest {
-            attributes: self.attributes_of_new(directory),
-            security: Some(security.clone()),
-            extended_attributes: self.wanted.extended_attributes.clone(),
-            ..self.own_request(mode, Some(kind), Rights { read: true, write: !directory })
-        };
-        let mut opened = match self.vfs.open(&self.r.ctx(), request).wait().await {
-            Ok(o) => o,
-            Err(VfsError::Exists) if self.disposition() != CreateDisposition::CREATE => return Ok(None),
-            // The stream's file is there by now.
-            Err(VfsError::Stale) if self.stream.is_some() => return Ok(None),
-            Err(e) => return Err(status::of_vfs(e)),
-        };
-        // MS-FSA 2.1.5.1.1: the compression that it has from its folder.
+    /// What a file that was created now is used for (MS-FSA 2.1.5.1.1).
+    async fn judge_new(
+        &self,
+        mut opened: Opened,
+        security: Result<Vec<u8>, NtStatus>,
+    ) -> Result<Found, NtStatus> {
+        let security = security?;
+        // The compression that it has from its folder.
         let compressed = opened.stat.attributes.contains(Attributes::COMPRESSED);
         if compressed && self.q.create_options.contains(CreateOptions::NO_COMPRESSION) {
             opened.node.set_compressed(&self.r.ctx(), false).wait().await.map_err(status::of_vfs)?;
@@ -667,14 +642,15 @@ impl<'a> Plan<'a> {
         }
         let mut granted = self.desired & !AccessMask::MAXIMUM_ALLOWED;
         if self.desired.contains(AccessMask::MAXIMUM_ALLOWED) {
-            granted |= access::maximal(user, Some(&security)) & self.ceiling;
+            granted |= access::maximal(&self.r.session.user, Some(&security)) & self.ceiling;
         }
-        Ok(Some(Found { opened, made_file: true, granted, security: Some(security) }))
+        Ok(Found { opened, made_file: true, granted, security: Some(security) })
     }
 
     /// Creates a stream of a file that exists (MS-FSA 2.1.5.1.2, "Stream not found"); `None` when the stream exists by now
     /// and may be opened.
-    async fn create_stream(&self, file: Opened, stream: &StreamName) -> Result<Option<Found>, NtStatus> {
+    async fn create_stream(&self, file: Opened) -> Result<Option<Found>, NtStatus> {
+        let Some(stream) = &self.stream else { return Ok(None) };
         let attributes = file_attributes(&file.stat);
         self.pass_last(&file)?;
         let is_directory = file.stat.kind == Kind::Directory;
@@ -708,11 +684,6 @@ impl<'a> Plan<'a> {
             Err(VfsError::Exists) if self.disposition() != CreateDisposition::CREATE => Ok(None),
             Err(e) => Err(status::of_vfs(e)),
         }
-    }
-
-    async fn refused_creation(&self) -> NtStatus {
-        let exists = self.vfs.open(&self.r.ctx(), self.file_request()).wait().await;
-        if exists.is_ok() { NtStatus::OBJECT_NAME_COLLISION } else { NtStatus::ACCESS_DENIED }
     }
 
     fn attributes_of_new(&self, directory: bool) -> Attributes {

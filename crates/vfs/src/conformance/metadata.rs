@@ -1,5 +1,7 @@
 //! Times, attributes, security descriptors, extended attributes.
 
+use std::sync::Arc;
+
 use env::Ctx;
 
 use super::{Subject, path};
@@ -135,7 +137,7 @@ pub(super) async fn security(s: &Subject) {
         mode: OpenMode::Create,
         rights: Rights { read: true, write: true },
         attributes: Attributes::ARCHIVE,
-        security: Some(first.clone()),
+        create_check: Some(Arc::new(first.clone())),
         ..OpenRequest::look(path("made with one"))
     };
     let made = s.vfs.open(&c, request).wait().await.expect("made");

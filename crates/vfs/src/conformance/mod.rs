@@ -3,6 +3,7 @@
 //! A backend's test makes a [`Subject`] per check and calls [`run_all`], inside a Tokio runtime. A check that fails
 //! panics with what it expected; the random one names its seed.
 
+mod creating;
 mod data;
 mod links;
 mod listing;
@@ -23,8 +24,8 @@ use arena::{Arena, IoBuf, Sg, sg_to_vec};
 use env::Ctx;
 
 use crate::{
-    Attributes, Data, FileKey, Kind, Node, OpenMode, OpenRequest, Opened, Rights, Stat, Vfs, VfsError,
-    VfsPath, VfsResult, Want,
+    Attributes, CreateCheck, Data, FileKey, Kind, Node, OpenMode, OpenRequest, Opened, Parent, Rights, Stat,
+    Vfs, VfsError, VfsPath, VfsResult, Want,
 };
 
 /// A fresh, empty tree to try, and what may be expected of it.
@@ -55,6 +56,10 @@ const CHECKS: &[(&str, Check)] = &[
     ("opening::unicode", |s| Box::pin(opening::unicode(s))),
     ("opening::same_file", |s| Box::pin(opening::same_file(s))),
     ("opening::at_once", |s| Box::pin(opening::at_once(s))),
+    ("creating::allowed", |s| Box::pin(creating::allowed(s))),
+    ("creating::refused", |s| Box::pin(creating::refused(s))),
+    ("creating::not_asked", |s| Box::pin(creating::not_asked(s))),
+    ("creating::streams", |s| Box::pin(creating::streams(s))),
     ("reparse::kept", |s| Box::pin(reparse::kept(s))),
     ("reparse::largest", |s| Box::pin(reparse::largest(s))),
     ("renaming::simple", |s| Box::pin(renaming::simple(s))),
@@ -115,6 +120,13 @@ async fn run_some(make: impl Fn() -> Subject, wanted: impl Fn(&str) -> bool) {
     for (name, check) in CHECKS.iter().filter(|(name, _)| wanted(name)) {
         eprintln!("  {name}");
         check(&make()).await;
+    }
+}
+
+/// Lets every file be created, with this descriptor.
+impl CreateCheck for Vec<u8> {
+    fn check(&self, _: &Parent) -> Option<Vec<u8>> {
+        Some(self.clone())
     }
 }
 

@@ -7,9 +7,11 @@ use std::sync::atomic::Ordering;
 use rustix::fs::{Mode, OFlags, Statx};
 use rustix::io::{self, Errno};
 
+use super::node::Known;
 use super::place::{self, Place};
-use super::{Tree, link, node, stored, streams, visible};
-use crate::{Attributes, Kind, OpenMode, OpenRequest, Opened, Rights, VfsError, VfsPath, VfsResult};
+use super::stored::Stored;
+use super::{Tree, device, link, node, stored, streams, visible};
+use crate::{Attributes, Kind, OpenMode, OpenRequest, Opened, Parent, Rights, VfsError, VfsPath, VfsResult};
 
 /// How often an open that raced other changes of the tree is begun again.
 const RACES: usize = 8;
@@ -31,7 +33,7 @@ impl Tree {
     /// Opens what is there, if that waits for no disk: a name that the kernel has in memory, without a right to write, and
     /// no stream. `None` for all else, and when the tree changed meanwhile.
     pub(super) fn open_cached(self: &Arc<Tree>, r: &OpenRequest) -> Option<VfsResult<Opened>> {
-        if r.mode != OpenMode::Open || r.rights.write || r.stream.is_some() {
+        if r.mode == OpenMode::Create || r.rights.write || r.stream.is_some() {
             return None;
         }
         if let Err(e) = streams::store::refuse(&r.path) {
@@ -151,8 +153,31 @@ impl Tree {
         rustix::fs::open(format!("/proc/self/fd/{}", held.as_raw_fd()), flags, Mode::empty())
     }
 
+    /// [`Parent`] of what is created in `place`; `None` when the directory was moved meanwhile.
+    fn parent(&self, place: &Place) -> VfsResult<Option<Parent>> {
+        let real = if place.direct { None } else { self.real_disk_path(&place.fd) };
+        let Some(closed) = self.closed(real.as_deref().unwrap_or(&place.disk))? else { return Ok(None) };
+        let device = self.device(&place.fd, device::number(&place.stat))?;
+        // Attributes cannot be read through `place.fd`, and by its path below `/proc` it takes twice as long.
+        let fd = place::beneath(&place.fd, ".", OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
+        let id = device.key(&place.stat);
+        let known = match self.shared(id) {
+            Some(shared) => shared.known(),
+            None => Known { stored: Stored::load(stored::Target::Fd(&fd), &device), reserved: 0 },
+        };
+        let stat = node::convert(&place.stat, Kind::Directory, id, &known);
+        Ok(Some(Parent { stat, security: stored::security(&fd, &device), closed }))
+    }
+
     /// Makes `name` in `place`, whose names we hold. It gets its name when it has all else: see [`fresh`].
     fn create(self: &Arc<Tree>, place: Place, name: &str, r: &OpenRequest) -> VfsResult<Option<Opened>> {
+        let security = match &r.create_check {
+            Some(check) => {
+                let Some(parent) = self.parent(&place)? else { return Ok(None) };
+                Some(check.check(&parent).ok_or(VfsError::Refused)?)
+            }
+            None => None,
+        };
         self.may_change()?;
         let disk = visible::stored(name);
         let kind = r.kind.unwrap_or(Kind::File);
@@ -165,7 +190,7 @@ impl Tree {
         let (fd, unnamed) = made;
         let stat = node::statx(&fd)?;
         let (node, stat) = self.node(fd, &stat, kind, (true, kind == Kind::File))?;
-        let done = furnish(&node.open, r, stat.attributes)
+        let done = furnish(&node.open, r, security.as_deref(), stat.attributes)
             .and_then(|()| unnamed.give_name(&place, &node.open.fd, &disk));
         if let Err(e) = done {
             unnamed.discard(&place);
@@ -195,7 +220,12 @@ fn flags(kind: Kind, rights: Rights) -> OFlags {
 }
 
 /// Gives a new file, which has `attributes`, what it was asked to have.
-fn furnish(open: &node::Open, r: &OpenRequest, attributes: Attributes) -> VfsResult<()> {
+fn furnish(
+    open: &node::Open,
+    r: &OpenRequest,
+    security: Option<&[u8]>,
+    attributes: Attributes,
+) -> VfsResult<()> {
     let quietly = |done: VfsResult<()>| match done {
         // Said when the file system was met. One that refuses now what it takes elsewhere makes no open file.
         Err(VfsError::Unsupported) if !open.shared.device.attributes => Ok(()),
@@ -206,7 +236,7 @@ fn furnish(open: &node::Open, r: &OpenRequest, attributes: Attributes) -> VfsRes
         let change = crate::BasicChange { attributes: Some(wanted), ..Default::default() };
         quietly(open.set_basic(&change))?;
     }
-    if let Some(descriptor) = &r.security {
+    if let Some(descriptor) = security {
         quietly(stored::set_security(&open.fd, &open.shared.device, descriptor))?;
     }
     if !r.extended_attributes.is_empty() {

@@ -21,8 +21,10 @@ const RETRIES: usize = 32;
 pub(super) struct Place {
     /// Opened with `O_PATH`.
     pub(super) fd: OwnedFd,
-    /// Where it lies below the root, on the disk.
+    /// Its path below the root, on the disk.
     pub(super) disk: String,
+    /// No link is on the way: it lies where `disk` says.
+    pub(super) direct: bool,
     /// Its path as stored, for clients.
     pub(super) path: Vec<String>,
     pub(super) stat: Statx,
@@ -124,9 +126,10 @@ impl Tree {
     }
 
     fn place(&self, disk: String, path: Vec<String>) -> io::Result<Place> {
-        let fd = self.at(&disk, OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
+        let (fd, direct) = self.at_known(&disk, OFlags::PATH | OFlags::DIRECTORY);
+        let fd = fd?;
         let stat = node::statx(&fd)?;
-        Ok(Place { fd, disk, path, stat })
+        Ok(Place { fd, disk, direct, path, stat })
     }
 
     /// The name on the disk of what clients call `name` in `place`: the exact one if it is there, otherwise one that

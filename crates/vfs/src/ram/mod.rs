@@ -28,8 +28,8 @@ use parking_lot::Mutex;
 
 use crate::fold::fold;
 use crate::{
-    Attributes, FileKey, Kind, OpenMode, OpenRequest, Opened, Space, StreamName, Timestamp, Vfs, VfsError,
-    VfsPath, VfsResult, VolumeInfo,
+    Attributes, FileKey, Kind, OpenMode, OpenRequest, Opened, Parent, Space, StreamName, Timestamp, Vfs,
+    VfsError, VfsPath, VfsResult, VolumeInfo,
 };
 use inode::{Child, Inode, name_cost};
 use node::RamNode;
@@ -187,9 +187,13 @@ impl Tree {
 
     fn open_file(self: &Arc<Tree>, r: &OpenRequest) -> VfsResult<Opened> {
         let (file, created, path) = self.find_or_create(r)?;
+        Ok(self.opened(file, created, path))
+    }
+
+    fn opened(self: &Arc<Tree>, file: Arc<Inode>, created: bool, path: VfsPath) -> Opened {
         let stat = file.stat();
         let node = Arc::new(RamNode::new(Arc::clone(self), file));
-        Ok(Opened { node, created, path, stream: None, stat, closed: Vec::new() })
+        Opened { node, created, path, stream: None, stat, closed: Vec::new() }
     }
 
     /// Opens a named stream, and creates its file before it.
@@ -197,20 +201,13 @@ impl Tree {
         if r.kind == Some(Kind::Directory) {
             return Err(VfsError::NotDirectory);
         }
-        // With a descriptor of its own the file is new: one that is there by now has not been judged.
-        let together = r.mode == OpenMode::Create && r.security.is_some();
-        let mode = match r.mode {
-            OpenMode::Open => OpenMode::Open,
-            _ if together => OpenMode::Create,
-            _ => OpenMode::OpenOrCreate,
-        };
-        let look_again = |e| if together && e == VfsError::Exists { VfsError::Stale } else { e };
-        let (file, _, path) =
-            self.find_or_create(&OpenRequest { mode, kind: None, ..r.clone() }).map_err(look_again)?;
+        let mode = if r.mode == OpenMode::Open { OpenMode::Open } else { OpenMode::OpenOrCreate };
+        let (file, is_new, path) = self.find_or_create(&OpenRequest { mode, kind: None, ..r.clone() })?;
         let (name, stream, created) = match file.stream(name) {
             Some(_) if r.mode == OpenMode::Create => return Err(VfsError::Exists),
             Some((name, stream)) => (name, stream, false),
             None if r.mode == OpenMode::Open => return Err(VfsError::NotFound),
+            None if r.create_check.is_some() && !is_new => return Ok(self.opened(file, false, path)),
             None => {
                 let data = Inode::file(file.id, Arc::clone(&self.store), self.now(), self.discards);
                 (name.clone(), file.add_stream(name, data, self.now())?, true)
@@ -243,7 +240,7 @@ impl Tree {
                 None => VfsError::NotFound,
             }),
             None => {
-                let inode = self.create(r)?;
+                let inode = self.create(&directory, r)?;
                 self.store.charge(name_cost(name))?;
                 self.enter(&directory, name, &inode);
                 path.push(name.to_owned());
@@ -252,15 +249,21 @@ impl Tree {
         }
     }
 
-    /// A new file without a name.
-    fn create(&self, r: &OpenRequest) -> VfsResult<Arc<Inode>> {
+    /// A new file for `directory`, without a name.
+    fn create(&self, directory: &Inode, r: &OpenRequest) -> VfsResult<Arc<Inode>> {
+        let parent =
+            || Parent { stat: directory.stat(), security: Ok(directory.security()), closed: Vec::new() };
+        let security = match &r.create_check {
+            Some(check) => Some(check.check(&parent()).ok_or(VfsError::Refused)?),
+            None => None,
+        };
         let id = FileKey { volume: self.info.volume, file: self.next.fetch_add(1, Ordering::Relaxed).into() };
         let store = Arc::clone(&self.store);
         let inode = match r.kind {
             Some(Kind::Directory) => Inode::directory(id, store, self.now()),
             _ => Inode::file(id, store, self.now(), self.discards),
         };
-        inode.furnish(r.attributes & Attributes::STORED, r.security.as_deref(), &r.extended_attributes)?;
+        inode.furnish(r.attributes & Attributes::STORED, security.as_deref(), &r.extended_attributes)?;
         Ok(Arc::new(inode))
     }
 

@@ -56,9 +56,14 @@ impl Plan<'_> {
             NtStatus::OBJECT_NAME_COLLISION => last..last + 1,
             _ => return Reply::error(failed),
         };
-        for depth in depths.filter(|depth| *depth < last || !self.opens_points()) {
+        for depth in depths {
             let Some(found) = self.open_beginning(depth).await else { break };
+            // A name that exists is not reported to a user who may not pass the way to it.
+            if access::may_reach(self.r, &found).is_err() {
+                return Reply::error(if depth == last { NtStatus::ACCESS_DENIED } else { failed });
+            }
             match pass(&found.stat) {
+                _ if depth == last && self.opens_points() => {}
                 Ok(()) => {}
                 Err(NtStatus::STOPPED_ON_SYMLINK) => {
                     let unparsed = self.text_behind(depth);
@@ -76,8 +81,7 @@ impl Plan<'_> {
         let path = std::iter::successors(Some(self.path.clone()), above).last()?;
         let link = depth == self.path.components().len() && self.shows_links();
         let q = OpenRequest { link, ..OpenRequest::look(path) };
-        let found = self.vfs.open(&self.r.ctx(), q).wait().await.ok()?;
-        access::may_reach(self.r, &found).is_ok().then_some(found)
+        self.vfs.open(&self.r.ctx(), q).wait().await.ok()
     }
 
     /// Bytes of the name that come behind its first `depth` components; none behind the last one.

@@ -87,20 +87,13 @@ impl Tree {
         if r.kind == Some(Kind::Directory) {
             return Err(VfsError::NotDirectory);
         }
-        if r.mode != OpenMode::Open || r.rights.write {
+        if r.rights.write {
             self.may_change()?;
         }
-        // With a descriptor of its own the file is new: one that is there by now has not been judged.
-        let together = r.mode == OpenMode::Create && r.security.is_some();
-        let mode = match r.mode {
-            OpenMode::Open => OpenMode::Open,
-            _ if together => OpenMode::Create,
-            _ => OpenMode::OpenOrCreate,
-        };
-        let look_again = |e| if together && e == VfsError::Exists { VfsError::Stale } else { e };
+        let mode = if r.mode == OpenMode::Open { OpenMode::Open } else { OpenMode::OpenOrCreate };
         let mut of_file = OpenRequest { mode, kind: None, stream: None, ..r.clone() };
         of_file.rights.write = false;
-        let opened = self.open_file(&of_file, patient).map_err(look_again)?;
+        let opened = self.open_file(&of_file, patient)?;
         let node: &dyn Any = &*opened.node;
         let file = Arc::clone(&node.downcast_ref::<HostNode>().ok_or(VfsError::Stale)?.open);
         let (name, id, created) = {
@@ -109,7 +102,11 @@ impl Tree {
                 Some(_) if r.mode == OpenMode::Create => return Err(VfsError::Exists),
                 Some(record) => (record.name, record.id, false),
                 None if r.mode == OpenMode::Open => return Err(VfsError::NotFound),
-                None => (name.clone(), record::create(&file, name)?, true),
+                None if r.create_check.is_some() && !opened.created => return Ok(opened),
+                None => {
+                    self.may_change()?;
+                    (name.clone(), record::create(&file, name)?, true)
+                }
             }
         };
         let (sidecar, wrote) = (OnceLock::new(), AtomicBool::new(created));

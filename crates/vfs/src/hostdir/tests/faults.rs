@@ -168,7 +168,7 @@ async fn without_attributes_and_holes_inner() {
         let (vfs, c) = (tree(&dir), Ctx::default());
         let mut wanted = request("f", OpenMode::Create, None);
         wanted.attributes = Attributes::HIDDEN;
-        wanted.security = Some(vec![1, 2, 3]);
+        wanted.create_check = Some(Arc::new(vec![1, 2, 3]));
         let f = vfs.open(&c, wanted).wait().await.expect("made, without what cannot be kept");
         assert_eq!(f.stat.attributes, Attributes::ARCHIVE);
         assert_eq!(f.node.security(&c).wait().await, Ok(None));

@@ -4,13 +4,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use super::*;
+use crate::CreateCheck;
 use crate::hostdir::fresh::Unnamed;
 use crate::hostdir::visible::TEMPORARY;
 
 const SECURITY: &[u8] = &[7; 40];
 
 fn furnished(name: &str, kind: Kind) -> OpenRequest {
-    OpenRequest { security: Some(SECURITY.to_vec()), ..request(name, OpenMode::Create, Some(kind)) }
+    let create_check: Arc<dyn CreateCheck> = Arc::new(SECURITY.to_vec());
+    OpenRequest { create_check: Some(create_check), ..request(name, OpenMode::Create, Some(kind)) }
 }
 
 /// Where extended attributes are kept: not everywhere the temporary directory is.

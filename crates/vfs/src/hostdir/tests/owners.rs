@@ -2,8 +2,10 @@
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
+use parking_lot::Mutex;
+
 use super::*;
-use crate::Posix;
+use crate::{CreateCheck, Parent, Posix};
 
 fn chmod(path: &Path, mode: u32) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("ours");
@@ -56,4 +58,40 @@ async fn directories_that_not_everybody_may_pass() {
     }
     chmod(dir.path(), 0o700);
     assert_eq!(modes("open").await, [0o700], "the root");
+}
+
+/// Keeps the modes of the parent and of the directories on the way to it.
+#[derive(Default)]
+struct Modes(Mutex<Option<(u32, Vec<u32>)>>);
+
+impl CreateCheck for Modes {
+    fn check(&self, parent: &Parent) -> Option<Vec<u8>> {
+        let own = parent.stat.posix.expect("on a disk").mode;
+        *self.0.lock() = Some((own, parent.closed.iter().map(|p| p.mode).collect()));
+        None
+    }
+}
+
+#[tokio::test]
+async fn what_a_check_sees_of_the_parent() {
+    let dir = scratch();
+    std::fs::create_dir_all(dir.path().join("open/shut/deep")).expect("room");
+    symlink("open/shut/deep", dir.path().join("link")).expect("room");
+    chmod(&dir.path().join("open/shut"), 0o750);
+    chmod(&dir.path().join("open/shut/deep"), 0o710);
+    let tree = tree(dir.path());
+    for (name, own, closed) in [
+        ("new", 0o755, &[][..]),
+        ("open\\shut\\new", 0o750, &[]),
+        ("open\\shut\\deep\\new", 0o710, &[0o750]),
+        ("OPEN\\Shut\\DEEP\\new", 0o710, &[0o750]),
+        ("link\\new", 0o710, &[0o750]),
+    ] {
+        let check = Arc::new(Modes::default());
+        let create_check = Some(Arc::clone(&check) as Arc<dyn CreateCheck>);
+        let request = OpenRequest { create_check, ..request(name, OpenMode::OpenOrCreate, None) };
+        let made = tree.open(&Ctx::default(), request).wait().await;
+        assert_eq!(made.err(), Some(VfsError::Refused), "{name}");
+        assert_eq!(check.0.lock().take(), Some((own, closed.to_vec())), "{name}");
+    }
 }

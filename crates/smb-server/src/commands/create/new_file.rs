@@ -1,0 +1,91 @@
+//! The check of a new file (MS-FSA 2.1.5.1.1): whether the user may create it, and its security descriptor. The backend
+//! asks when it holds the very directory that the file is created in.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use smb_wire::msg::CreateOptions;
+use smb_wire::{AccessMask, FileAttributes, NtStatus};
+use vfs::{CreateCheck, Kind, Parent};
+
+use super::{Plan, reparse};
+use crate::Server;
+use crate::access;
+use crate::session::Session;
+
+/// What a CREATE asks for, as far as a new file depends on it.
+pub(super) struct NewFile {
+    server: Arc<Server>,
+    session: Arc<Session>,
+    kind: Kind,
+    /// What the share lets the user do.
+    ceiling: AccessMask,
+    read_only_volume: bool,
+    /// A file with FILE_ATTRIBUTE_READONLY is to be deleted on close.
+    read_only_deleted: bool,
+    /// The descriptor that the client sends.
+    security: Option<Vec<u8>>,
+    /// The mode that a client with POSIX extensions sends.
+    mode: Option<u32>,
+    /// The last answer: the descriptor of the new file.
+    answer: Mutex<Option<Result<Vec<u8>, NtStatus>>>,
+}
+
+impl NewFile {
+    pub(super) fn of(plan: &Plan<'_>) -> NewFile {
+        let q = &plan.q;
+        let read_only = q.file_attributes.contains(FileAttributes::READONLY);
+        NewFile {
+            server: Arc::clone(&plan.r.server),
+            session: Arc::clone(&plan.r.session),
+            kind: if plan.is_directory_wanted() { Kind::Directory } else { Kind::File },
+            ceiling: plan.ceiling,
+            read_only_volume: plan.vfs.info().read_only,
+            read_only_deleted: read_only && q.create_options.contains(CreateOptions::DELETE_ON_CLOSE),
+            security: plan.wanted.security.clone(),
+            mode: plan.wanted.posix,
+            answer: Mutex::default(),
+        }
+    }
+
+    /// The descriptor of the file that was created.
+    ///
+    /// # Errors
+    /// Why it was refused.
+    pub(super) fn answer(&self) -> Result<Vec<u8>, NtStatus> {
+        self.answer.lock().take().unwrap_or(Err(NtStatus::INTERNAL_ERROR))
+    }
+
+    fn judge(&self, parent: &Parent) -> Result<Vec<u8>, NtStatus> {
+        let (user, accounts) = (&self.session.user, &*self.server.users);
+        // MS-FSA 2.1.5.1, phase 6: the way to the file, and a volume on which no file can be created.
+        access::may_pass(user, accounts, &parent.closed)?;
+        reparse::pass(&parent.stat)?;
+        if self.read_only_volume {
+            return Err(NtStatus::MEDIA_WRITE_PROTECTED);
+        }
+        // MS-FSA 2.1.5.1.1.
+        if self.read_only_deleted {
+            return Err(NtStatus::CANNOT_DELETE);
+        }
+        let directory = self.kind == Kind::Directory;
+        let add = if directory { AccessMask::APPEND_DATA } else { AccessMask::WRITE_DATA };
+        let of_parent = access::known(parent.security.clone(), &parent.stat, accounts)?;
+        if !(access::maximal(user, of_parent.as_deref()) & self.ceiling).contains(add) {
+            return Err(NtStatus::ACCESS_DENIED);
+        }
+        let new = access::for_new(user, of_parent.as_deref(), self.security.as_deref(), directory)?;
+        Ok(match self.mode {
+            Some(mode) => access::unix::for_new(user, &new, mode, self.kind),
+            None => new,
+        })
+    }
+}
+
+impl CreateCheck for NewFile {
+    fn check(&self, parent: &Parent) -> Option<Vec<u8>> {
+        let answer = self.judge(parent);
+        *self.answer.lock() = Some(answer.clone());
+        answer.ok()
+    }
+}

@@ -1,0 +1,141 @@
+//! Creating files with a [`CreateCheck`].
+
+use std::sync::Arc;
+
+use env::Ctx;
+use parking_lot::Mutex;
+
+use super::{Subject, path};
+use crate::{
+    CreateCheck, FileKey, Kind, OpenMode, OpenRequest, Opened, Parent, Rights, StreamName, VfsError,
+    VfsResult,
+};
+
+const DESCRIPTOR: [u8; 20] = [3; 20];
+
+/// Answers with `answer`, and keeps what it was asked about: the directory, and its descriptor.
+struct Check {
+    answer: Option<Vec<u8>>,
+    asked: Mutex<Vec<(FileKey, Option<Vec<u8>>)>>,
+}
+
+impl CreateCheck for Check {
+    fn check(&self, parent: &Parent) -> Option<Vec<u8>> {
+        assert_eq!(parent.stat.kind, Kind::Directory);
+        let security = parent.security.clone().expect("it can be read");
+        self.asked.lock().push((parent.stat.id, security));
+        self.answer.clone()
+    }
+}
+
+impl Check {
+    fn new(answer: Option<&[u8]>) -> Arc<Check> {
+        Arc::new(Check { answer: answer.map(<[u8]>::to_vec), asked: Mutex::default() })
+    }
+
+    /// What it was asked since the last call.
+    fn asked(&self) -> Vec<(FileKey, Option<Vec<u8>>)> {
+        std::mem::take(&mut self.asked.lock())
+    }
+
+    async fn open(
+        self: &Arc<Check>,
+        s: &Subject,
+        (text, stream): (&str, Option<&str>),
+        mode: OpenMode,
+        kind: Option<Kind>,
+    ) -> VfsResult<Opened> {
+        let request = OpenRequest {
+            stream: stream.map(|s| StreamName::new(s).expect("a legal name")),
+            mode,
+            kind,
+            rights: Rights { read: true, write: true },
+            create_check: Some(Arc::clone(self) as Arc<dyn CreateCheck>),
+            ..OpenRequest::look(path(text))
+        };
+        s.vfs.open(&Ctx::default(), request).wait().await
+    }
+}
+
+/// The check sees the directory of the new file, and the file has the descriptor that the check returns.
+pub(super) async fn allowed(s: &Subject) {
+    let c = Ctx::default();
+    let (root, directory) = (s.existing("").await, s.directory("Dir").await);
+    let mut of_directory = None;
+    if s.keeps_metadata {
+        of_directory = Some(vec![5; 30]);
+        directory.node.set_security(&c, vec![5; 30]).wait().await.expect("room");
+    }
+    let check = Check::new(Some(&DESCRIPTOR));
+    for mode in [OpenMode::Create, OpenMode::OpenOrCreate] {
+        for kind in [Kind::File, Kind::Directory] {
+            let name = format!("dir\\{mode:?} {kind:?}");
+            let made = check.open(s, (&name, None), mode, Some(kind)).await.expect("free");
+            assert_eq!((made.created, made.node.kind()), (true, kind), "{name}");
+            assert_eq!(check.asked(), [(directory.node.id(), of_directory.clone())], "{name}");
+            let kept = s.keeps_metadata.then(|| DESCRIPTOR.to_vec());
+            assert_eq!(made.node.security(&c).wait().await, Ok(kept), "{name}");
+        }
+    }
+    check.open(s, ("f", None), OpenMode::Create, None).await.expect("free");
+    assert_eq!(check.asked().first().map(|a| a.0), Some(root.node.id()));
+}
+
+/// A file whose creation is refused does not exist afterwards.
+pub(super) async fn refused(s: &Subject) {
+    s.directory("d").await;
+    let check = Check::new(None);
+    for mode in [OpenMode::Create, OpenMode::OpenOrCreate] {
+        for kind in [None, Some(Kind::Directory)] {
+            let made = check.open(s, ("d\\x", None), mode, kind).await;
+            assert_eq!(made.err(), Some(VfsError::Refused));
+            assert_eq!(check.asked().len(), 1);
+        }
+    }
+    assert_eq!(s.names("d").await, [""; 0]);
+}
+
+/// The check is about new files only.
+pub(super) async fn not_asked(s: &Subject) {
+    let check = Check::new(None);
+    s.file("Existing").await;
+    s.directory("d").await;
+    for name in ["Existing", "EXISTING", "d"] {
+        let opened = check.open(s, (name, None), OpenMode::OpenOrCreate, None).await.expect("there");
+        assert!(!opened.created);
+        check.open(s, (name, None), OpenMode::Open, None).await.expect("there");
+        let made = check.open(s, (name, None), OpenMode::Create, None).await;
+        assert_eq!(made.err(), Some(VfsError::Exists));
+    }
+    let missing = check.open(s, ("none", None), OpenMode::Open, None).await;
+    assert_eq!(missing.err(), Some(VfsError::NotFound));
+    let nowhere = check.open(s, ("none\\x", None), OpenMode::Create, None).await;
+    assert_eq!(nowhere.err(), Some(VfsError::PathNotFound));
+    assert_eq!(check.asked(), []);
+}
+
+/// A stream is created with its file. Where the file exists without the stream, it is opened itself.
+pub(super) async fn streams(s: &Subject) {
+    if !s.vfs.info().named_streams {
+        return;
+    }
+    let (no, yes) = (Check::new(None), Check::new(Some(&DESCRIPTOR)));
+    for mode in [OpenMode::Create, OpenMode::OpenOrCreate] {
+        let name = format!("{mode:?}");
+        let of = |stream| (&*name, Some(stream));
+        assert_eq!(no.open(s, of("s"), mode, None).await.err(), Some(VfsError::Refused));
+        assert_eq!(s.refusal(&name).await, Some(VfsError::NotFound));
+        let made = yes.open(s, of("s"), mode, None).await.expect("free");
+        assert!(made.created && made.stream.is_some());
+        assert_eq!(made.node.security(&Ctx::default()).wait().await, Ok(Some(DESCRIPTOR.to_vec())));
+        assert_eq!((no.asked().len(), yes.asked().len()), (1, 1));
+        let file = no.open(s, of("other"), mode, None).await.expect("the file is there");
+        assert!(!file.created && file.stream.is_none() && file.node.id() == made.node.id());
+        assert_eq!(file.node.streams(&Ctx::default()).wait().await.expect("known").len(), 2);
+    }
+    let again = no.open(s, ("create", Some("S")), OpenMode::OpenOrCreate, None).await.expect("there");
+    assert!(!again.created && again.stream.is_some());
+    let again = no.open(s, ("create", Some("S")), OpenMode::Create, None).await;
+    assert_eq!(again.err(), Some(VfsError::Exists));
+    assert_eq!(no.asked(), []);
+}
