@@ -19,6 +19,7 @@ mod reparse;
 mod snapshots;
 mod streams;
 mod times;
+mod trips;
 mod watched;
 
 use std::net::{Ipv4Addr, SocketAddr};

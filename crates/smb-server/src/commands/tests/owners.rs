@@ -61,6 +61,14 @@ async fn existing_files_keep_their_protection() {
     }
     assert_eq!(other.try_create("new", How::CREATE).await.map(|_| ()), denied, "the directory is 0755");
     assert_eq!(other.try_create("shut\\new", How::CREATE).await.map(|_| ()), denied);
+    // Nor may it create below a directory that it may not pass, or learn which names exist there.
+    std::fs::create_dir(dir.path().join("shut/in")).expect("room");
+    chmod(&dir.path().join("shut/in"), 0o777);
+    for name in ["shut\\in\\new", "shut\\in\\new:s", "shut\\public", "shut\\in"] {
+        assert_eq!(other.try_create(name, How::CREATE).await.map(|_| ()), denied, "{name}");
+    }
+    assert_eq!(other.try_create("shut\\in\\new", How::OPEN_IF).await.map(|_| ()), denied);
+    owner.try_create("shut\\in\\new", How::OPEN_IF).await.expect("the owner passes");
 }
 
 // What an open gives away of a file's mode is what `ls -l` shows, until somebody sets a descriptor.
