@@ -1,6 +1,6 @@
 //! The caller's say in the creation of a file.
 
-use crate::{EntrySecurity, Posix, Stat};
+use crate::{EntrySecurity, FileKey, Posix, Stat};
 
 /// The directory in which a file is about to be created.
 pub struct Parent {
@@ -14,12 +14,18 @@ pub struct Parent {
 
 /// Decides whether [`crate::Vfs::open`] may create a file, and with which security descriptor.
 ///
-/// The backend calls it after it has found that the name is free, and before it creates anything. Until the file is
+/// The backend asks after it has found that the name is free, and before it creates anything. Until the file is
 /// created no other call of the backend takes the name, and the file is created in the very directory that was checked. A
-/// backend that loses a race against another program may call it again; the last answer counts.
+/// backend that loses a race against another program may ask again; the last answer counts.
+///
+/// Its methods run on a thread of the backend and under its locks: they must not block or call the backend.
 pub trait CreateCheck: Send + Sync {
     /// The security descriptor of the new file, self-relative; `None` refuses ([`crate::VfsError::Refused`]).
-    ///
-    /// It runs on a thread of the backend and under its locks: it must not block or call the backend.
     fn check(&self, parent: &Parent) -> Option<Vec<u8>>;
+
+    /// Whether a named stream may be created in `file`, which exists. If not, the file itself is opened, for the caller to
+    /// judge ([`crate::Opened::stream`] is `None`).
+    fn allows_stream(&self, _file: FileKey) -> bool {
+        false
+    }
 }

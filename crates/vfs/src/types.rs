@@ -265,8 +265,7 @@ pub struct OpenRequest {
     /// Where.
     pub path: VfsPath,
     /// A named stream of the file or directory at `path`; `mode` is about the stream then. Creating the stream of a
-    /// file that does not exist creates the file first. Where the file exists and lacks the stream, an open with a
-    /// `create_check` does not create the stream: it opens the file, for the caller to judge ([`Opened::stream`] is `None`).
+    /// file that does not exist creates the file first.
     pub stream: Option<StreamName>,
     /// Whether to create.
     pub mode: OpenMode,
@@ -276,7 +275,8 @@ pub struct OpenRequest {
     pub rights: Rights,
     /// Attributes of a new file.
     pub attributes: Attributes,
-    /// Decides about a new file. Without it every file may be created, and has no security descriptor.
+    /// Decides about a new file, or a new stream of an existing one. Without it every file may be created, and has no
+    /// security descriptor.
     pub create_check: Option<Arc<dyn CreateCheck>>,
     /// Extended attributes of a new file.
     pub extended_attributes: Vec<ExtendedAttribute>,
@@ -299,6 +299,11 @@ impl OpenRequest {
             extended_attributes: Vec::new(),
             link: false,
         }
+    }
+
+    /// See [`CreateCheck::allows_stream`].
+    pub(crate) fn allows_stream(&self, file: FileKey) -> bool {
+        self.create_check.as_ref().is_none_or(|check| check.allows_stream(file))
     }
 }
 

@@ -17,6 +17,8 @@ const DESCRIPTOR: [u8; 20] = [3; 20];
 struct Check {
     answer: Option<Vec<u8>>,
     asked: Mutex<Vec<(FileKey, Option<Vec<u8>>)>>,
+    /// The file that may have new streams.
+    streams_of: Mutex<Option<FileKey>>,
 }
 
 impl CreateCheck for Check {
@@ -26,11 +28,19 @@ impl CreateCheck for Check {
         self.asked.lock().push((parent.stat.id, security));
         self.answer.clone()
     }
+
+    fn allows_stream(&self, file: FileKey) -> bool {
+        *self.streams_of.lock() == Some(file)
+    }
 }
 
 impl Check {
     fn new(answer: Option<&[u8]>) -> Arc<Check> {
-        Arc::new(Check { answer: answer.map(<[u8]>::to_vec), asked: Mutex::default() })
+        Arc::new(Check {
+            answer: answer.map(<[u8]>::to_vec),
+            asked: Mutex::default(),
+            streams_of: Mutex::default(),
+        })
     }
 
     /// What it was asked since the last call.
@@ -114,7 +124,7 @@ pub(super) async fn not_asked(s: &Subject) {
     assert_eq!(check.asked(), []);
 }
 
-/// A stream is created with its file. Where the file exists without the stream, it is opened itself.
+/// A stream is created with its file. Where the file exists without the stream, it is opened itself unless it may have one.
 pub(super) async fn streams(s: &Subject) {
     if !s.vfs.info().named_streams {
         return;
@@ -132,6 +142,9 @@ pub(super) async fn streams(s: &Subject) {
         let file = no.open(s, of("other"), mode, None).await.expect("the file is there");
         assert!(!file.created && file.stream.is_none() && file.node.id() == made.node.id());
         assert_eq!(file.node.streams(&Ctx::default()).wait().await.expect("known").len(), 2);
+        *no.streams_of.lock() = Some(file.node.id());
+        let other = no.open(s, of("other"), mode, None).await.expect("allowed");
+        assert!(other.created && other.stream.is_some());
     }
     let again = no.open(s, ("create", Some("S")), OpenMode::OpenOrCreate, None).await.expect("there");
     assert!(!again.created && again.stream.is_some());

@@ -207,7 +207,7 @@ impl Tree {
             Some(_) if r.mode == OpenMode::Create => return Err(VfsError::Exists),
             Some((name, stream)) => (name, stream, false),
             None if r.mode == OpenMode::Open => return Err(VfsError::NotFound),
-            None if r.create_check.is_some() && !is_new => return Ok(self.opened(file, false, path)),
+            None if !is_new && !r.allows_stream(file.id) => return Ok(self.opened(file, false, path)),
             None => {
                 let data = Inode::file(file.id, Arc::clone(&self.store), self.now(), self.discards);
                 (name.clone(), file.add_stream(name, data, self.now())?, true)

@@ -1,12 +1,12 @@
 //! The check of a new file (MS-FSA 2.1.5.1.1): whether the user may create it, and its security descriptor. The backend
 //! asks when it holds the very directory that the file is created in.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use smb_wire::msg::CreateOptions;
 use smb_wire::{AccessMask, FileAttributes, NtStatus};
-use vfs::{CreateCheck, Kind, Parent};
+use vfs::{CreateCheck, FileKey, Kind, Parent};
 
 use super::{Plan, reparse};
 use crate::Server;
@@ -29,6 +29,8 @@ pub(super) struct NewFile {
     mode: Option<u32>,
     /// The last answer: the descriptor of the new file.
     answer: Mutex<Option<Result<Vec<u8>, NtStatus>>>,
+    /// The existing file that may have a new stream.
+    stream_of: OnceLock<FileKey>,
 }
 
 impl NewFile {
@@ -45,15 +47,19 @@ impl NewFile {
             security: plan.wanted.security.clone(),
             mode: plan.wanted.posix,
             answer: Mutex::default(),
+            stream_of: OnceLock::new(),
         }
     }
 
-    /// The descriptor of the file that was created.
-    ///
-    /// # Errors
-    /// Why it was refused.
-    pub(super) fn answer(&self) -> Result<Vec<u8>, NtStatus> {
-        self.answer.lock().take().unwrap_or(Err(NtStatus::INTERNAL_ERROR))
+    /// The descriptor of the file that was created, or why that was refused; `None` if no file was to be created.
+    pub(super) fn answer(&self) -> Option<Result<Vec<u8>, NtStatus>> {
+        self.answer.lock().take()
+    }
+
+    /// The user may create the stream in this file, which exists.
+    pub(super) fn allow_stream(&self, file: FileKey) {
+        // Set once: an open that the name of another file overtakes starts again with another check.
+        let _ = self.stream_of.set(file);
     }
 
     fn judge(&self, parent: &Parent) -> Result<Vec<u8>, NtStatus> {
@@ -87,5 +93,9 @@ impl CreateCheck for NewFile {
         let answer = self.judge(parent);
         *self.answer.lock() = Some(answer.clone());
         answer.ok()
+    }
+
+    fn allows_stream(&self, file: FileKey) -> bool {
+        self.stream_of.get() == Some(&file)
     }
 }

@@ -102,7 +102,7 @@ impl Tree {
                 Some(_) if r.mode == OpenMode::Create => return Err(VfsError::Exists),
                 Some(record) => (record.name, record.id, false),
                 None if r.mode == OpenMode::Open => return Err(VfsError::NotFound),
-                None if r.create_check.is_some() && !opened.created => return Ok(opened),
+                None if !opened.created && !r.allows_stream(file.shared.id) => return Ok(opened),
                 None => {
                     self.may_change()?;
                     (name.clone(), record::create(&file, name)?, true)

@@ -1,0 +1,74 @@
+//! What a CREATE changes of the file that it has opened: overwriting, and space reserved.
+
+use std::sync::Arc;
+
+use smb_wire::NtStatus;
+use vfs::{Attributes, BasicChange, ExtendedAttribute, Kind, Node, VfsError};
+
+use super::{Found, Plan};
+use crate::commands::metadata::stored_attributes;
+use crate::open::FileOpen;
+use crate::status;
+
+impl Plan<'_> {
+    /// MS-FSA 2.1.5.1.2.3: what overwriting does to a file, and AllocationSize to a new or overwritten one.
+    pub(super) async fn change(&self, f: &FileOpen, found: &Found) -> Result<vfs::Stat, NtStatus> {
+        let (created, node) = (found.opened.created, &found.opened.node);
+        let replaced = self.overwrites() && !created;
+        let reserves = node.kind() == Kind::File && (created || replaced);
+        let allocation = self.wanted.allocation.filter(|n| *n > 0 && reserves);
+        if !replaced && allocation.is_none() {
+            return Ok(found.opened.stat);
+        }
+        f.file.note_change(self.r.server.env.moment());
+        let _one = f.file.metadata().await;
+        self.overwrite(node, replaced, found.opened.stat.ea_size, allocation).await.map_err(status::of_vfs)
+    }
+
+    async fn overwrite(
+        &self,
+        node: &Arc<dyn Node>,
+        replaced: bool,
+        ea_size: u32,
+        allocation: Option<u64>,
+    ) -> Result<vfs::Stat, VfsError> {
+        let ctx = self.r.ctx();
+        if replaced {
+            node.set_len(&ctx, 0).wait().await?;
+        }
+        if replaced && self.stream.is_none() {
+            self.drop_streams(node).await?;
+            let attributes = Some(self.attributes_of_new(false));
+            node.set_basic(&ctx, BasicChange { attributes, ..BasicChange::default() }).wait().await?;
+            let mut set = Vec::new();
+            if ea_size > 0 {
+                let old = node.extended_attributes(&ctx).wait().await?;
+                set.extend(old.into_iter().map(|ea| ExtendedAttribute { value: Vec::new(), ..ea }));
+            }
+            set.extend(self.wanted.extended_attributes.iter().cloned());
+            if !set.is_empty() {
+                node.set_extended_attributes(&ctx, set).wait().await?;
+            }
+        }
+        if let Some(bytes) = allocation {
+            node.set_allocation(&ctx, bytes).wait().await?;
+        }
+        node.stat(&ctx).wait().await
+    }
+
+    /// NTFS removes the named streams of a file that is overwritten, except those that are open.
+    async fn drop_streams(&self, node: &Arc<dyn Node>) -> Result<(), VfsError> {
+        let (ctx, file) = (self.r.ctx(), self.r.server.files.find(node.id()));
+        for name in node.streams(&ctx).wait().await?.into_iter().filter_map(|s| s.name) {
+            if !file.as_ref().is_some_and(|file| file.has_stream(&name)) {
+                node.remove_stream(&ctx, &name).wait().await?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn attributes_of_new(&self, directory: bool) -> Attributes {
+        let asked = stored_attributes(self.q.file_attributes);
+        if directory { asked } else { asked | Attributes::ARCHIVE }
+    }
+}

@@ -1,0 +1,230 @@
+//! Joining the file that an open has found, while other requests change names: an open that a change has overtaken starts
+//! again, and a CREATE that fails takes back what it has created.
+
+use std::sync::Arc;
+
+use smb_wire::NtStatus;
+use smb_wire::msg::CreateOptions;
+use vfs::{Kind, OpenMode, Rights, VfsError};
+
+use super::keep::parent_lease;
+use super::{Done, Found, Plan};
+use crate::breaks::LeasedFile;
+use crate::commands::close::Loose;
+use crate::files::caching::Wish;
+use crate::files::share_mode::ShareMode;
+use crate::files::{Joining, Looks, Member, Refusal};
+use crate::namespace::Snapshot;
+use crate::open::{FileOpen, Open, OpenTarget, Owner, Sequence};
+use crate::replay::Reserved;
+use crate::request::Reply;
+use crate::status;
+
+/// How often an open starts again because its name changed meanwhile.
+const ATTEMPTS: usize = 64;
+/// After so many attempts that lost, names do not change until it has won.
+const PATIENCE: usize = 4;
+
+impl Plan<'_> {
+    /// Opens until the open has joined its file, or is refused for good.
+    pub(super) async fn carry_out(&self, reserved: Option<Reserved>) -> Result<Reply, NtStatus> {
+        let mut races = 0;
+        let mut removal_deadline = None;
+        loop {
+            match self.attempt().await {
+                Ok(done) => {
+                    self.release();
+                    return self.finish(done, reserved).await;
+                }
+                Err(Refusal::Again) if races < ATTEMPTS => {
+                    self.lost(races).await;
+                    races += 1;
+                }
+                Err(Refusal::Again) => return Err(NtStatus::SHARING_VIOLATION),
+                Err(Refusal::Status(s)) => {
+                    self.release();
+                    return Ok(self.refused(s).await);
+                }
+                Err(Refusal::Contended { file, mut contention, status }) => {
+                    self.release();
+                    self.r.server.send_breaks(&file, &contention.notices);
+                    if status == NtStatus::DELETE_PENDING {
+                        // However often the file changes meanwhile, the wait for its removal ends.
+                        removal_deadline = removal_deadline.or(contention.wait_until);
+                        contention.wait_until =
+                            removal_deadline.filter(|until| self.r.server.env.moment() < *until);
+                    }
+                    if contention.wait_until.is_none() {
+                        return Err(status);
+                    }
+                    self.r.wait_for_breaks(&file, &contention).await?;
+                }
+            }
+        }
+    }
+
+    /// Finds or makes the file and joins it.
+    async fn attempt(&self) -> Result<Done, Refusal> {
+        let snapshot = self.r.server.namespace.snapshot();
+        let found = self.open().await.map_err(Refusal::Status)?.ok_or(Refusal::Again)?;
+        match self.join(&found, snapshot) {
+            Err(Refusal::Again) if found.opened.created => self.join_created(found).await,
+            Err(e) => {
+                if found.opened.created {
+                    self.undo(&found).await;
+                }
+                Err(e)
+            }
+            Ok(open) => Ok(Done { open, found }),
+        }
+    }
+
+    /// Joins the file, which judges share modes, and makes the open.
+    fn join(&self, found: &Found, snapshot: Snapshot) -> Result<Loose, Refusal> {
+        let (server, opens) = (&self.r.server, &self.r.server.opens);
+        let (id, persistent) = (found.opened.node.id(), opens.persistent_id());
+        if self.share.continuous {
+            self.check_absent(id)?;
+        }
+        let access = found.granted | self.implied();
+        let directory = found.opened.stat.kind == Kind::Directory;
+        let wish = self.wish_for(directory);
+        let member = Member {
+            open: persistent,
+            stream: found.opened.stream.clone(),
+            // Overwriting is judged like an open for writing.
+            mode: ShareMode { access, share: self.q.share_access },
+            looks: Looks::of(access),
+            holder: None,
+            parent_lease: parent_lease(self.wish),
+            posix: self.wanted.posix.is_some(),
+            share: Arc::clone(self.share),
+            path: found.opened.path.clone(),
+            delete_on_close: self.q.create_options.contains(CreateOptions::DELETE_ON_CLOSE),
+        };
+        let joining = Joining {
+            wish,
+            overwrites: self.overwrites(),
+            directory,
+            token: opens.number(),
+            patience: self.patience(),
+            now: server.env.moment(),
+        };
+        let is_this = |leased: &LeasedFile| {
+            leased.file.id() == id && leased.file.stream_name(&leased.stream) == self.stream
+        };
+        // A lease's key names one file, also where no lease is granted.
+        if let Wish::Lease(l) = self.wish
+            && server.leases.find(l.id).is_some_and(|leased| !is_this(&leased))
+        {
+            return Err(Refusal::Status(NtStatus::INVALID_PARAMETER));
+        }
+        let join = || server.files.join(&server.namespace, id, snapshot, member, joining);
+        let (joined, notices) = match wish {
+            Wish::Lease(l) => server.leases.join(
+                l.id,
+                is_this,
+                || Refusal::Status(NtStatus::INVALID_PARAMETER),
+                || {
+                    let (joined, notices) = join()?;
+                    let leased =
+                        LeasedFile { file: Arc::clone(&joined.file), stream: Arc::clone(&joined.stream) };
+                    Ok(((joined, notices), leased))
+                },
+            ),
+            _ => join(),
+        }?;
+        server.send_breaks(&joined.file, &notices);
+        let node = Arc::clone(&found.opened.node);
+        let target = OpenTarget::File(FileOpen::new(node, Arc::clone(self.share), joined, self.options()));
+        let owner = Owner { session: Arc::clone(&self.r.session), tree: Arc::clone(&self.r.tree) };
+        let sequence = Sequence::new(self.r.header.channel_sequence());
+        let access = found.granted.bits();
+        let created = self.created(self.action(found.opened.created));
+        let open = Open::new(persistent, opens.number(), owner, access, target, sequence, created);
+        Ok(Loose::new(server, Arc::new(open)))
+    }
+
+    /// Joins a file that this CREATE has made while names changed: it is not made twice, and not mistaken for one that
+    /// was there.
+    async fn join_created(&self, mut found: Found) -> Result<Done, Refusal> {
+        let rights = Rights { read: false, write: false };
+        for attempt in 0..ATTEMPTS {
+            let snapshot = self.r.server.namespace.snapshot();
+            let request = self.own_request(OpenMode::Open, None, rights);
+            match self.vfs.open(&self.r.ctx(), request).wait().await {
+                Ok(o) if o.node.id() == found.opened.node.id() => found.opened.path = o.path,
+                // It has been moved away or deleted by now.
+                Ok(_) | Err(VfsError::NotFound | VfsError::PathNotFound) => return Err(Refusal::Again),
+                Err(e) => {
+                    self.undo(&found).await;
+                    return Err(Refusal::Status(status::of_vfs(e)));
+                }
+            }
+            match self.join(&found, snapshot) {
+                Err(Refusal::Again) => self.lost(attempt).await,
+                Err(e) => {
+                    self.undo(&found).await;
+                    return Err(e);
+                }
+                Ok(open) => return Ok(Done { open, found }),
+            }
+        }
+        // Were it tried again, this CREATE would meet its own file.
+        self.undo(&found).await;
+        Err(Refusal::Status(NtStatus::SHARING_VIOLATION))
+    }
+
+    /// An attempt lost against a change of names: waits until the next one has a chance.
+    async fn lost(&self, attempt: usize) {
+        let (namespace, share) = (&self.r.server.namespace, self.share);
+        if self.hold.lock().is_some() {
+            return;
+        }
+        if attempt < PATIENCE {
+            namespace.settled(share).await;
+        } else {
+            let hold = namespace.hold(share).await;
+            *self.hold.lock() = Some(hold);
+        }
+    }
+
+    /// Names may change again.
+    fn release(&self) {
+        *self.hold.lock() = None;
+    }
+
+    /// Takes back what this CREATE has made and cannot open: a CREATE that fails leaves nothing. What somebody else has
+    /// open by now stays, as if they had made it.
+    pub(super) async fn undo(&self, found: &Found) {
+        self.release();
+        let (path, id) = (&found.opened.path, found.opened.node.id());
+        if let Some(name) = &self.stream {
+            let opened = self.r.server.files.find(id).is_some_and(|file| file.has_stream(name));
+            if !opened && let Err(e) = found.opened.node.remove_stream(&self.r.ctx(), name).wait().await {
+                tracing::debug!(%path, stream = %name, "not removed after a CREATE that failed: {e}");
+            }
+            if !found.made_file {
+                return;
+            }
+        }
+        let mut change = self.r.server.namespace.begin_change(self.share).await;
+        let Some(_claim) = self.r.server.files.claim(id) else { return };
+        change.touch(path, id);
+        if let Err(e) = self.vfs.remove(&self.r.ctx(), path, id).wait().await {
+            tracing::debug!(path = ?path.to_string(), "not removed after a CREATE that failed: {e}");
+        }
+        // Before the claim: an open that asked the backend until now must not join after.
+        drop(change);
+    }
+
+    /// Closes an open that no client will hear of, and takes back what it has made.
+    pub(super) async fn give_up(loose: Loose, found: &Found) {
+        if found.opened.created
+            && let Some(f) = loose.get().file()
+        {
+            f.file.delete_if_alone(loose.get().persistent, found.made_file);
+        }
+        loose.close().await;
+    }
+}

@@ -1,0 +1,112 @@
+//! The calls of the backend that find or create what a CREATE names.
+
+use std::sync::Arc;
+
+use smb_wire::msg::{CreateDisposition, CreateOptions};
+use smb_wire::{AccessMask, NtStatus};
+use vfs::{CreateCheck, Kind, OpenMode, OpenRequest, Opened, Rights, VfsError};
+
+use super::new_file::NewFile;
+use super::{Found, Plan};
+use crate::status;
+
+/// Rights that the backend must open a file for writing for.
+pub(super) const WRITES: AccessMask = AccessMask::WRITE_DATA.union(AccessMask::APPEND_DATA);
+/// Rights that need the file's data.
+const READS: AccessMask = AccessMask::READ_DATA.union(AccessMask::EXECUTE);
+
+impl Plan<'_> {
+    /// A request for what this CREATE names.
+    pub(super) fn own_request(&self, mode: OpenMode, kind: Option<Kind>, rights: Rights) -> OpenRequest {
+        OpenRequest { stream: self.stream.clone(), mode, kind, rights, ..self.file_request() }
+    }
+
+    /// To look at the file of what this CREATE names, which may be a stream.
+    fn file_request(&self) -> OpenRequest {
+        OpenRequest { link: self.shows_links(), ..OpenRequest::look(self.path.clone()) }
+    }
+
+    fn rights(&self) -> Rights {
+        let all = self.desired | self.implied();
+        let maximal = all.contains(AccessMask::MAXIMUM_ALLOWED);
+        let writable = self.ceiling.intersects(WRITES) && !self.vfs.info().read_only;
+        Rights {
+            read: maximal || all.intersects(READS),
+            write: writable && (maximal || all.intersects(WRITES)),
+        }
+    }
+
+    /// Opens what the CREATE names, or creates it, in one call of the backend; `None` when the name has changed meanwhile.
+    pub(super) async fn open(&self) -> Result<Option<Found>, NtStatus> {
+        let check = self.may_create().then(|| Arc::new(NewFile::of(self)));
+        let (opened, denied) = self.call(check.as_ref()).await?;
+        match check {
+            Some(check) if opened.created => self.judge_new(opened, &check).await.map(Some),
+            Some(check) if self.stream.is_some() && opened.stream.is_none() => {
+                self.create_stream(&opened, check).await
+            }
+            _ => self.judge_existing(opened, denied).await.map(Some),
+        }
+    }
+
+    /// Creates the stream in a file that exists (MS-FSA 2.1.5.1.2, "Stream not found"); `None` when the stream or another
+    /// file exists by now.
+    async fn create_stream(&self, file: &Opened, check: Arc<NewFile>) -> Result<Option<Found>, NtStatus> {
+        let (granted, security) = self.judge_new_stream(file).await?;
+        check.allow_stream(file.node.id());
+        let (opened, _) = self.call(Some(&check)).await?;
+        match opened.created {
+            false => Ok(None),
+            true if opened.node.id() == file.node.id() => {
+                Ok(Some(Found { opened, made_file: false, granted, security }))
+            }
+            // The file was removed meanwhile.
+            true => self.judge_new(opened, &check).await.map(Some),
+        }
+    }
+
+    /// Calls the backend. MAXIMUM_ALLOWED is also an open without the right to write, where the backend denies that: the
+    /// rights that it denied are in the result.
+    async fn call(&self, check: Option<&Arc<NewFile>>) -> Result<(Opened, AccessMask), NtStatus> {
+        let rights = self.rights();
+        let mut denied = AccessMask::empty();
+        let mut opened = self.call_with(check, rights).await;
+        if self.desired.contains(AccessMask::MAXIMUM_ALLOWED)
+            && !self.desired.intersects(WRITES)
+            && rights.write
+            && matches!(opened, Err(VfsError::AccessDenied | VfsError::ReadOnly))
+        {
+            opened = self.call_with(check, Rights { write: false, ..rights }).await;
+            denied = WRITES;
+        }
+        match opened {
+            Ok(opened) => Ok((opened, denied)),
+            Err(VfsError::Refused) => match check.and_then(|check| check.answer()) {
+                Some(Err(refusal)) => Err(refusal),
+                _ => Err(NtStatus::ACCESS_DENIED),
+            },
+            Err(e) => Err(status::of_vfs(e)),
+        }
+    }
+
+    async fn call_with(&self, check: Option<&Arc<NewFile>>, rights: Rights) -> Result<Opened, VfsError> {
+        let mode = match self.disposition() {
+            CreateDisposition::OPEN | CreateDisposition::OVERWRITE => OpenMode::Open,
+            CreateDisposition::CREATE => OpenMode::Create,
+            _ => OpenMode::OpenOrCreate,
+        };
+        let file_only =
+            self.q.create_options.contains(CreateOptions::NON_DIRECTORY_FILE) || self.overwrites();
+        let kind = match self.is_directory_wanted() {
+            true => Some(Kind::Directory),
+            false => file_only.then_some(Kind::File),
+        };
+        let request = OpenRequest {
+            attributes: self.attributes_of_new(self.is_directory_wanted()),
+            extended_attributes: self.wanted.extended_attributes.clone(),
+            create_check: check.map(|check| Arc::clone(check) as Arc<dyn CreateCheck>),
+            ..self.own_request(mode, kind, rights)
+        };
+        self.vfs.open(&self.r.ctx(), request).wait().await
+    }
+}

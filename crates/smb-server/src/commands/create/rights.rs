@@ -1,0 +1,143 @@
+//! Which rights an open gets (MS-FSA 2.1.5.1.1, 2.1.5.1.2).
+
+use smb_wire::msg::CreateOptions;
+use smb_wire::{AccessMask, FileAttributes, NtStatus};
+use vfs::{Attributes, Kind, OpenRequest, Opened, VfsError, VfsPath};
+
+use super::new_file::NewFile;
+use super::open::WRITES;
+use super::{Found, Plan, reparse, rules};
+use crate::access;
+use crate::commands::metadata::file_attributes;
+use crate::status;
+
+impl Plan<'_> {
+    /// The rights to a file that exists (MS-FSA 2.1.5.1.2), less those that the backend has `denied`.
+    pub(super) async fn judge_existing(
+        &self,
+        opened: Opened,
+        mut denied: AccessMask,
+    ) -> Result<Found, NtStatus> {
+        // MS-FSA 2.1.5.1, phase 6: the way to the file.
+        access::may_reach(self.r, &opened)?;
+        self.pass_last(&opened.stat)?;
+        let attributes = file_attributes(&opened.stat);
+        let is_directory = opened.stat.kind == Kind::Directory;
+        if self.stream.is_none() {
+            rules::check_replaced(attributes, &self.q, self.overwrites())?;
+        }
+        // MS-FSA 2.1.5.1.2.1.
+        rules::check_existing(attributes, &self.q, self.overwrites(), is_directory)?;
+        if !is_directory && attributes.contains(FileAttributes::READONLY) {
+            denied |= WRITES;
+        }
+        let security = access::descriptor(self.r, &opened.node, &opened.stat).await?;
+        let granted = self.grant(security.as_deref(), denied).await?;
+        // MAXIMUM_ALLOWED may come to less than what deleting needs.
+        if self.q.create_options.contains(CreateOptions::DELETE_ON_CLOSE)
+            && !granted.contains(AccessMask::DELETE)
+        {
+            return Err(NtStatus::ACCESS_DENIED);
+        }
+        Ok(Found { opened, made_file: false, granted, security })
+    }
+
+    /// What the descriptor of an existing file grants (MS-FSA 2.1.5.1.2.1), and where it does not suffice, its folder's: the
+    /// right to delete the folder's children grants DELETE, the right to list it grants FILE_READ_ATTRIBUTES.
+    async fn grant(&self, security: Option<&[u8]>, denied: AccessMask) -> Result<AccessMask, NtStatus> {
+        let user = &self.r.session.user;
+        let maximal = access::maximal(user, security) & self.ceiling & !denied;
+        let needed = (self.desired | self.implied()) & !AccessMask::MAXIMUM_ALLOWED;
+        let mut extra = AccessMask::empty();
+        let mut missing = needed & !maximal;
+        let from_parent = AccessMask::DELETE | AccessMask::READ_ATTRIBUTES;
+        let wanted =
+            if self.desired.contains(AccessMask::MAXIMUM_ALLOWED) { from_parent & !maximal } else { missing };
+        if wanted.intersects(from_parent)
+            && let Some(parent) = self.path.parent()
+        {
+            // What the share allows of it is judged below: "change" has no right to delete children, and may delete.
+            let of_parent = access::maximal(user, self.security_of(&parent).await?.as_deref());
+            if of_parent.contains(AccessMask::DELETE_CHILD) {
+                extra |= AccessMask::DELETE & self.ceiling;
+            }
+            if of_parent.contains(AccessMask::READ_DATA) {
+                extra |= AccessMask::READ_ATTRIBUTES;
+            }
+            missing &= !extra;
+        }
+        if missing.contains(AccessMask::ACCESS_SYSTEM_SECURITY) {
+            return Err(NtStatus::PRIVILEGE_NOT_HELD);
+        }
+        if !missing.is_empty() {
+            return Err(NtStatus::ACCESS_DENIED);
+        }
+        let asked = self.desired & !AccessMask::MAXIMUM_ALLOWED;
+        Ok(if self.desired.contains(AccessMask::MAXIMUM_ALLOWED) { asked | maximal | extra } else { asked })
+    }
+
+    /// The descriptor of the folder.
+    async fn security_of(&self, directory: &VfsPath) -> Result<Option<Vec<u8>>, NtStatus> {
+        let q = OpenRequest { kind: Some(Kind::Directory), ..OpenRequest::look(directory.clone()) };
+        let ctx = self.r.ctx();
+        let parent = match self.vfs.open(&ctx, q).wait().await {
+            Ok(o) => o,
+            Err(VfsError::NotFound) => return Err(NtStatus::OBJECT_PATH_NOT_FOUND),
+            // MS-FSA 2.1.5.1: a file on the way.
+            Err(VfsError::NotDirectory) => return Err(NtStatus::OBJECT_PATH_NOT_FOUND),
+            Err(e) => return Err(status::of_vfs(e)),
+        };
+        access::may_reach(self.r, &parent)?;
+        reparse::pass(&parent.stat)?;
+        access::descriptor(self.r, &parent.node, &parent.stat).await
+    }
+
+    /// The rights to a file that exists and is to have a new stream (MS-FSA 2.1.5.1.2, "Stream not found"), and the file's
+    /// descriptor.
+    pub(super) async fn judge_new_stream(
+        &self,
+        file: &Opened,
+    ) -> Result<(AccessMask, Option<Vec<u8>>), NtStatus> {
+        access::may_reach(self.r, file)?;
+        self.pass_last(&file.stat)?;
+        if file.stat.kind == Kind::File && file.stat.attributes.contains(Attributes::READONLY) {
+            return Err(NtStatus::ACCESS_DENIED);
+        }
+        let security = access::descriptor(self.r, &file.node, &file.stat).await?;
+        let granted = self.grant(security.as_deref(), AccessMask::empty()).await?;
+        let maximal = access::maximal(&self.r.session.user, security.as_deref()) & self.ceiling;
+        if !maximal.contains(AccessMask::WRITE_DATA) {
+            return Err(NtStatus::ACCESS_DENIED);
+        }
+        if self.vfs.info().read_only {
+            return Err(NtStatus::MEDIA_WRITE_PROTECTED);
+        }
+        Ok((granted, security))
+    }
+
+    /// The rights to a file that this CREATE has created (MS-FSA 2.1.5.1.1).
+    pub(super) async fn judge_new(&self, opened: Opened, check: &NewFile) -> Result<Found, NtStatus> {
+        // The backend asked before it created the file.
+        let security = check.answer().unwrap_or(Err(NtStatus::INTERNAL_ERROR))?;
+        let mut granted = self.desired & !AccessMask::MAXIMUM_ALLOWED;
+        if self.desired.contains(AccessMask::MAXIMUM_ALLOWED) {
+            granted |= access::maximal(&self.r.session.user, Some(&security)) & self.ceiling;
+        }
+        let mut found = Found { opened, made_file: true, granted, security: Some(security) };
+        if let Err(failed) = self.compress_as_asked(&mut found.opened).await {
+            self.undo(&found).await;
+            return Err(failed);
+        }
+        Ok(found)
+    }
+
+    /// MS-FSA 2.1.5.1.1: a new file is compressed as its folder is, unless the client wants it not to be.
+    async fn compress_as_asked(&self, new: &mut Opened) -> Result<(), NtStatus> {
+        let compressed = new.stat.attributes.contains(Attributes::COMPRESSED);
+        if compressed && self.q.create_options.contains(CreateOptions::NO_COMPRESSION) {
+            new.node.set_compressed(&self.r.ctx(), false).wait().await.map_err(status::of_vfs)?;
+            new.stat.attributes.remove(Attributes::COMPRESSED);
+        }
+        Ok(())
+    }
+}
