@@ -1,4 +1,4 @@
-//! Who may go on, and who may open: the arithmetic of `docs/0001-pool.md`, "Who is current".
+//! How many voters may continue, and how many may open: the arithmetic of `docs/0001-pool.md`, "Current metadata: voters".
 //!
 //! Invariants, for `n` voters and every `f`:
 //! 1. Two sets that may open have a voter in common ([`needed_to_open`] is more than half).

@@ -1,4 +1,4 @@
-//! Opening a pool: who is current, the claim, the new epoch. The rules are those of `docs/0001-pool.md`, "Who is current".
+//! Opening a pool: which metadata is current, the claim, the new epoch. The rules are those of `docs/0001-pool.md`, "Current metadata: voters".
 
 mod judge;
 

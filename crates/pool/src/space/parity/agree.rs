@@ -1,7 +1,7 @@
 //! Whether the columns of stripes agree with each other, and not only each with its own sums: for who reads everything.
 //!
 //! They always do, but where a disk lost what it had acknowledged, data and block, and the power went before anybody noticed
-//! (`docs/0002-parity.md`, "Blocks, and disks that lie"). Then what is read would be another thing when a disk is lost.
+//! (`docs/0002-parity.md`, "Blocks, and disks that lose writes"). Then what is read would be another thing when a disk is lost.
 
 use std::ops::Range;
 
