@@ -222,7 +222,7 @@ def test_a_second_server_is_told_who_has_the_pool(machine, serve):
     assert "Not open" in other("pool", "list")
     shown = other("pool", "show", "tank")
     assert str(machine.path("a")) in shown and "SlabSize" not in shown, shown
-    assert "another process has it" in other.refused("pool", "create", "mine", "--force", "--disk", machine.path("a"))
+    assert "another process uses it" in other.refused("pool", "create", "mine", "--force", "--disk", machine.path("a"))
     assert machine.status()["operational_status"] == "OK"
     machine("pool", "export", "tank")
     other("pool", "import", "tank", "--disk", *machine.paths("ab"))
@@ -388,7 +388,7 @@ def test_rot_is_found_and_healed(machine):
         return count
 
     def healed():
-        return sum(f["units"] for f in machine.status()["findings"] if "replaced from another copy" in f["found"])
+        return sum(f["units"] for f in machine.status()["findings"] if "repaired from another copy" in f["found"])
 
     assert damage("a", 3) == 342
     machine.attach()
@@ -554,7 +554,7 @@ def test_health_folds_causes_and_gives_commands(machine):
     assert follows == {"virtual disk vm": "VirtualDisks.LastCopy"}
     told = machine.refused("health")
     assert re.search(r"^Warning: disk 0 .*PhysicalDisk.LostCommunication", told, re.M), told
-    assert "do:     causeway pool import tank" in told and "1 fault has to be mended" in told
+    assert "do:     causeway pool import tank" in told and "1 fault needs action" in told
     log = machine.server.log
     until(lambda: log.read_text().count("fault raised") == 1, timeout=20, what="told")
     machine.bring("a")
@@ -630,7 +630,7 @@ def test_what_is_lost_is_told_after_a_restart_until_it_was_restored(machine):
     machine.kill_and_start()
     [fault] = losses()
     assert "3 times 4 KiB" in fault["Reason"] and "the first at byte 0:" in fault["Reason"], fault
-    assert "on no disk as they were written" in machine("health", status=1)
+    assert "have no valid copy on any disk" in machine("health", status=1)
 
     def repaired():
         machine("space", "repair", "vm")
@@ -690,7 +690,7 @@ def test_jobs_are_paused_resumed_and_survive_kill_9(machine):
     assert job["bytes_processed"] + job["bytes_left"] == job["bytes_total"] > 0
     time.sleep(1)
     assert machine.json("job", "list")[0]["bytes_processed"] <= job["bytes_processed"] + (4 << 20), "it stands still"
-    assert "is under way already" in machine("space", "repair", "vm")
+    assert "is running already" in machine("space", "repair", "vm")
     assert "paused by hand" in machine("job", "list")
     assert "not ended" in machine("space", "show", "vm")
     # A restart goes on with it, and has forgotten the pause.
@@ -706,7 +706,7 @@ def test_jobs_are_paused_resumed_and_survive_kill_9(machine):
     number = until(paused, timeout=60, what="a repair that runs")
     # Those that are gone keep nothing from the others.
     told = machine.refused("job", "stop", "4711", str(number), "4712")
-    assert "ends" in told and "there is no job 4711, 4712" in told, told
+    assert "stopped" in told and "there is no job 4711, 4712" in told, told
     until(lambda: machine.json("job", "list") == [], timeout=60, what="it ended")
     assert "not ended" in machine("space", "show", "vm")
     # Nor is the next one paused.

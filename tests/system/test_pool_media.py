@@ -91,7 +91,7 @@ def test_a_virtual_disk_changes_its_media_under_load_and_kill_9(machine):
     # A disk turns out to be something else: what lies on it moves to where it should be.
     machine("disk", "set", "tank/4", "--media", "nvme")
     told = machine("disk", "set", "tank/2", "--media", "hdd")
-    assert "lie on other media" in told, told
+    assert "are on other media" in told, told
     until(lambda: on(machine) == {3, 4}, timeout=120, what=f"moved: {machine.server.log}")
     until_idle(machine)
     # There is no other disk for it: health says so, and the virtual disk may lie anywhere again.

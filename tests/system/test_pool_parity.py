@@ -49,7 +49,7 @@ def test_a_disk_with_columns_leaves_under_load(machine, words, names, promise):
     victim = max(disks(machine).values(), key=lambda d: d["allocated"])
     assert victim["allocated"] > 0
     load = load_on(machine, writes=3000)
-    assert f"disk {victim['number']} leaves the pool tank when" in machine("pool", "remove-disk", "tank", str(victim["number"]))
+    assert f"disk {victim['number']} will be removed from the pool tank when" in machine("pool", "remove-disk", "tank", str(victim["number"]))
     while victim["number"] in disks(machine):
         shown = machine.status()
         assert shown["can_lose"] == promise and all(s["health_status"] == "Healthy" for s in shown["virtual_disks"]), shown
@@ -79,7 +79,7 @@ def test_columns_go_on_moving_after_kill_9(machine):
     made(machine, ["parity"], "abcd")
     machine("disk", "create-file", machine.path("e"), "--size", DISK)
     told = machine("pool", "replace-disk", "tank", machine.path("a"), "--assume-atomic", "--disk", machine.path("e"))
-    assert "disk 0 leaves" in told, told
+    assert "disk 0 will be removed" in told, told
     for wait in (0.05, 0.2, 0.4):
         time.sleep(wait)
         machine.kill_and_start()

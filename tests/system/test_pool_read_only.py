@@ -42,7 +42,7 @@ def test_what_a_crash_left_is_read_and_no_disk_changes(machine, words, names):
         assert "pool tank opened for reading only" in told
         shown = machine.status()
         assert shown["is_read_only"] and shown["operational_status"] == "Read-only", shown
-        assert "for reading only, as the pool tank is open" in machine("space", "attach", "vm", "--nbd", machine.socket)
+        assert "for reading only, because the pool tank is open" in machine("space", "attach", "vm", "--nbd", machine.socket)
         export = json.loads(run(["nbdinfo", "--json", "--no-content", machine.url()]).out)["exports"][0]
         assert export["is_read_only"] and export["export-size"] == SPACE
         machine.qemu_io(*whole, options=["-r"])

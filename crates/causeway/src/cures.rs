@@ -1,11 +1,11 @@
-//! What to do about a server's answer.
+//! What the user can do about an error.
 
 use smb_client::{ConnectError, Lost, RequestError, WhyNotRdma};
 use smb_wire::NtStatus;
 
 use crate::password::VARIABLE;
 
-/// For a connection that did not come about.
+/// For a connection that could not be made.
 pub fn connect(error: &ConnectError) -> Option<String> {
     let cure = match error {
         ConnectError::Resolve { .. } => "check the name, or use the server's address",
@@ -47,10 +47,10 @@ fn no_rdma(why: &WhyNotRdma) -> &'static str {
 pub fn local(error: &std::io::Error) -> Option<String> {
     use std::io::ErrorKind as Kind;
     let cure = match error.kind() {
-        Kind::AlreadyExists => "something of this name is here: choose another, or take that one away",
+        Kind::AlreadyExists => "this name exists here: choose another, or remove that one",
         Kind::NotFound => "check the path: it, or a directory on the way, does not exist here",
-        Kind::PermissionDenied => "your user may not do this here: see ls -l",
-        Kind::StorageFull | Kind::QuotaExceeded => "make room here; copies go on with --resume",
+        Kind::PermissionDenied => "the user has no permission for this here: see ls -l",
+        Kind::StorageFull | Kind::QuotaExceeded => "free some space here; --resume continues a copy",
         Kind::InvalidFilename => "names here have 255 bytes at most: choose a shorter one",
         Kind::IsADirectory => "a directory has this name here: choose another",
         Kind::NotADirectory => "a file is in the way where a directory is needed",
@@ -64,7 +64,7 @@ pub fn local(error: &std::io::Error) -> Option<String> {
 /// For a request that failed.
 pub fn request(error: &RequestError) -> Option<String> {
     if let RequestError::Lost(Lost::TimedOut | Lost::ByServer | Lost::Transport(_)) = error {
-        return Some("see the server's log; copies go on with --resume".to_owned());
+        return Some("see the server's log; --resume continues a copy".to_owned());
     }
     let cure = match error.status()? {
         NtStatus::OBJECT_NAME_NOT_FOUND | NtStatus::NO_SUCH_FILE => {
@@ -72,21 +72,21 @@ pub fn request(error: &RequestError) -> Option<String> {
         }
         NtStatus::OBJECT_PATH_NOT_FOUND => "a directory on the way does not exist: causeway mkdir -p",
         NtStatus::OBJECT_NAME_COLLISION => {
-            "something has this name: choose another, or pass --force (mv) or -p (mkdir)"
+            "this name exists: choose another, or pass --force (mv) or -p (mkdir)"
         }
         NtStatus::BAD_NETWORK_NAME => "there is no such share: see causeway shares smb://host",
-        NtStatus::ACCESS_DENIED => "the user may not do this, or the share is read-only or demands --encrypt",
+        NtStatus::ACCESS_DENIED => "the user has no permission for this, or the share is read-only or requires --encrypt",
         NtStatus::NOT_A_DIRECTORY => "a file is in the way where a directory is needed",
-        NtStatus::OBJECT_NAME_INVALID => "the server takes no such name: choose a shorter or simpler one",
-        NtStatus::DELETE_PENDING => "it is being deleted: close what has it open, or wait",
-        NtStatus::CANNOT_DELETE => "it is read-only, or something is in it",
+        NtStatus::OBJECT_NAME_INVALID => "the server refuses this name: choose a shorter or simpler one",
+        NtStatus::DELETE_PENDING => "it is being deleted: close the programs that have it open, or wait",
+        NtStatus::CANNOT_DELETE => "it is read-only, or not empty",
         NtStatus::MEDIA_WRITE_PROTECTED => "the share is read-only",
-        NtStatus::SHARING_VIOLATION => "somebody has it open: see causeway open list on the server",
+        NtStatus::SHARING_VIOLATION => "another client has it open: see causeway open list on the server",
         NtStatus::FILE_LOCK_CONFLICT | NtStatus::LOCK_NOT_GRANTED => {
-            "somebody has locked this part: try again later"
+            "another client has locked this part: try again later"
         }
         NtStatus::DISK_FULL | NtStatus::QUOTA_EXCEEDED => "make room on the server",
-        NtStatus::DIRECTORY_NOT_EMPTY => "something is still in it: see causeway ls -a",
+        NtStatus::DIRECTORY_NOT_EMPTY => "it is not empty: see causeway ls -a",
         NtStatus::FILE_IS_A_DIRECTORY => "it is a directory: name a file in it",
         NtStatus::NETWORK_NAME_DELETED => "the share was removed meanwhile",
         NtStatus::FILE_CLOSED | NtStatus::USER_SESSION_DELETED => {
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_people_meet_first_has_a_cure() {
+    fn frequent_errors_have_a_cure() {
         let refused = ConnectError::Unreachable {
             address: "127.0.0.1:445".parse().expect("an address"),
             source: std::io::ErrorKind::ConnectionRefused.into(),

@@ -13,7 +13,7 @@ use crate::daemon::ServeError;
 use crate::password::PasswordError;
 use crate::url::UrlError;
 
-/// Exit code for what failed.
+/// Exit code of a failed command.
 pub const FAILED: u8 = 1;
 /// Exit code for a command line that cannot be understood.
 pub const USAGE: u8 = 2;
@@ -71,7 +71,7 @@ pub enum Failure {
     /// Arguments that do not go together.
     #[error("{0}")]
     Usage(&'static str),
-    /// A server could not be reached, or does not let us in.
+    /// A server could not be reached, or refuses the log-on.
     #[error("{place}: {source}")]
     Connect {
         /// Which.
@@ -79,7 +79,7 @@ pub enum Failure {
         /// Why.
         source: Box<smb_client::ConnectError>,
     },
-    /// A server did not do what it was asked.
+    /// A server refused a request.
     #[error("{place}: {source}")]
     Remote {
         /// With what.
@@ -150,7 +150,7 @@ pub enum Failure {
         /// That are free.
         free: u64,
     },
-    /// Parts of a tree failed, each of which was said.
+    /// Parts of a tree failed; each failure was printed.
     #[error("{} failed, as said above", if *.0 == 1 { "1 file".to_owned() } else { format!("{} files", .0) })]
     Some(u64),
     /// A file of this machine.
@@ -161,7 +161,7 @@ pub enum Failure {
         /// The system's reason.
         source: io::Error,
     },
-    /// Standard output went away: whoever read it has seen enough.
+    /// Standard output was closed by its reader.
     #[error("standard output is closed")]
     Closed,
     /// Standard output or the runtime failed.
@@ -176,7 +176,7 @@ fn word(setting: &ResiliencySetting) -> String {
 }
 
 impl Failure {
-    /// What to do about it, where the message does not say.
+    /// The command or action that helps, if the message does not contain it.
     pub fn cure(&self) -> Option<String> {
         match self {
             Failure::Config(e) => e.cure(),
@@ -189,7 +189,7 @@ impl Failure {
             Failure::Users(UserFileError::NoSuchGroup { .. } | UserFileError::NoSuchMember { .. }) => {
                 Some("see causeway group list".to_owned())
             }
-            Failure::NoJobs(_) => Some("it has ended, or never was: see causeway job list".to_owned()),
+            Failure::NoJobs(_) => Some("it has ended or never existed: see causeway job list".to_owned()),
             Failure::NoDisk(_) => Some("see causeway disk list".to_owned()),
             Failure::Redundancy { .. } => Some("leave --redundancy out, or choose --resiliency mirror".to_owned()),
             Failure::NotConfirmed(_) => Some("nothing was done; pass --yes to do it".to_owned()),
@@ -212,18 +212,18 @@ impl Failure {
             }
             Failure::Local { source, .. } => crate::cures::local(source),
             Failure::NoRoom { .. } => Some(
-                "choose a place with room (--directory, or another TARGET), files that take none (--sparse: no disk is \
-                 read then), smaller or fewer ones (--size, --threads), or only those without (--only S1-16,S3-18,\u{2026})"
+                "choose a place with room (--directory, or another TARGET), files that need none (--sparse, which reads no \
+                 disk), smaller or fewer ones (--size, --threads), or only those without (--only S1-16,S3-18,\u{2026})"
                     .to_owned(),
             ),
-            Failure::NotRegular { .. } => Some("copy what it leads to, or leave it out".to_owned()),
-            Failure::IsDirectory { .. } => Some("pass -r for all that is in it".to_owned()),
+            Failure::NotRegular { .. } => Some("copy its target, or leave it out".to_owned()),
+            Failure::IsDirectory { .. } => Some("pass -r to include its contents".to_owned()),
             Failure::NoSuchDirectory { .. } => Some("make it first: causeway mkdir".to_owned()),
             _ => None,
         }
     }
 
-    /// What went wrong, and the cure.
+    /// The error and the action that helps.
     pub fn advice(&self) -> String {
         match self.cure() {
             Some(cure) => format!("{self}: {cure}"),
@@ -231,7 +231,7 @@ impl Failure {
         }
     }
 
-    /// Whether there is no use in going on with the next file.
+    /// Whether the next file would fail too.
     pub fn ends_everything(&self) -> bool {
         match self {
             Failure::Connect { .. } | Failure::Closed | Failure::System(_) => true,

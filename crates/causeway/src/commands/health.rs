@@ -11,8 +11,8 @@ pub(super) async fn run(control: ControlArgs, out: Output) -> Result<(), Failure
     let grave = report.faults.iter().filter(|f| f.perceived_severity >= WARNING).count();
     match grave {
         0 => Ok(()),
-        1 => Err(Failure::Faults("1 fault has to be mended".to_owned())),
-        n => Err(Failure::Faults(format!("{n} faults have to be mended"))),
+        1 => Err(Failure::Faults("1 fault needs action".to_owned())),
+        n => Err(Failure::Faults(format!("{n} faults need action"))),
     }
 }
 

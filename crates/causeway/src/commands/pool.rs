@@ -227,7 +227,7 @@ pub(super) async fn run(command: PoolCommand, out: Output) -> Result<(), Failure
             if !yes {
                 let detail: PoolDetail = client.get(&at(&name, "")).await?;
                 let text = format!(
-                    "the pool {name} has version {} of the format; programs that know no other could not open it any more",
+                    "the pool {name} has version {} of the format; programs that support no newer one could not open it afterwards",
                     detail.pool.version
                 );
                 return Err(Failure::NotConfirmed(text));
@@ -294,7 +294,7 @@ fn loss(detail: &PoolDetail) -> String {
 
 fn repair_after(seconds: u32) -> String {
     match seconds {
-        u32::MAX => "never by itself".to_owned(),
+        u32::MAX => "never automatically".to_owned(),
         s => human_seconds(u64::from(s)),
     }
 }

@@ -48,7 +48,7 @@ pub(super) async fn run(control: ControlArgs, out: Output) -> Result<(), Failure
 
 /// How often user space touched each byte, and for what most.
 fn passes(p: &Passes) -> String {
-    let Some(per_byte) = p.per_byte else { return "nothing moved yet".to_owned() };
+    let Some(per_byte) = p.per_byte else { return "no payload yet".to_owned() };
     let mut kinds = [
         ("copy", p.copy_bytes),
         ("place", p.place_bytes),
@@ -71,7 +71,7 @@ mod tests {
     #[test]
     fn passes_say_what_for() {
         let none = Passes::default();
-        assert_eq!(passes(&none), "nothing moved yet");
+        assert_eq!(passes(&none), "no payload yet");
         assert_eq!(passes(&Passes { per_byte: Some(0.0), ..none }), "0.00");
         let some = Passes { copy_bytes: 100, mac_bytes: 300, per_byte: Some(2.0), ..none };
         assert_eq!(passes(&some), "2.00 (mac 1.50, copy 0.50)");

@@ -38,7 +38,7 @@ impl ConfigError {
             }
             ConfigError::Unreadable { .. } => Some("pass a file you may read with --config".to_owned()),
             ConfigError::Unwritable { .. } => {
-                Some("give the server the right to write the file and its directory".to_owned())
+                Some("give the server write permission for the file and its directory".to_owned())
             }
             ConfigError::Invalid(_) => None,
         }
@@ -200,7 +200,7 @@ pub enum ProblemKind {
         path: PathBuf,
     },
     /// No users.
-    #[error("{} does not exist, so nobody can log on: causeway user add NAME --users {}", path.display(), path.display())]
+    #[error("{} does not exist, so no user can log on: causeway user add NAME --users {}", path.display(), path.display())]
     NoUsers {
         /// The file.
         path: PathBuf,
@@ -236,7 +236,7 @@ pub enum ProblemKind {
     NoState,
     /// No shares.
     #[error(
-        "there are no shares, so there is nothing to see: add [[share]], or run causeway share add NAME PATH"
+        "there are no shares: add [[share]], or run causeway share add NAME PATH"
     )]
     NoShares,
 }

@@ -148,8 +148,8 @@ fn warnings_do_not_stop_a_server() {
     assert!(!problems.has_errors());
     assert_eq!(
         problems.to_string(),
-        "c.toml:1: warning: share: there are no shares, so there is nothing to see: add [[share]], or run causeway share add NAME PATH\n\
-         c.toml:2: warning: server.users: /nonexistent/users.toml does not exist, so nobody can log on: \
+        "c.toml:1: warning: share: there are no shares: add [[share]], or run causeway share add NAME PATH\n\
+         c.toml:2: warning: server.users: /nonexistent/users.toml does not exist, so no user can log on: \
          causeway user add NAME --users /nonexistent/users.toml"
     );
     assert_eq!(config.server.signing, Protection::Required);

@@ -59,7 +59,7 @@ pub enum AdminError {
         id: String,
     },
     /// A task of ours was lost.
-    #[error("the server stops")]
+    #[error("the server is stopping")]
     Stopping,
 }
 
@@ -246,7 +246,7 @@ impl Daemon {
         if let Some(acl) = new.acl {
             for entry in acl.iter().filter(|e| !self.server.is_principal(&e.name)) {
                 notes.push(format!(
-                    "there is no user or group {:?} yet: it is granted nothing until then",
+                    "there is no user or group {:?} yet: the entry has no effect until then",
                     entry.name
                 ));
             }
@@ -262,11 +262,11 @@ impl Daemon {
             self.server.copy_permission_to_path(&name).await?;
             tracing::info!(share = name, "permission of the share copied to its directory");
             return Ok(Changed {
-                done: format!("permission of share {name} set, for its directory too"),
+                done: format!("permission of share {name} and of its directory set"),
                 notes,
             });
         }
-        Ok(Changed { done: format!("permission of share {name} set, for connections from now on"), notes })
+        Ok(Changed { done: format!("permission of share {name} set, for new connections"), notes })
     }
 
     fn running(&self, name: &str) -> Result<Running, AdminError> {

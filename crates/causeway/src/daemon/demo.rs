@@ -131,7 +131,7 @@ fn instructions(daemon: &Daemon, place: &Path, password: &str) -> String {
         linux = bold("Linux"),
         windows = bold("Windows"),
         macos = bold("macOS"),
-        status = bold("What it does"),
+        status = bold("Status"),
         files = place.join("files").display(),
         control = control.display(),
     )

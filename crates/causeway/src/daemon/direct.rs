@@ -34,7 +34,7 @@ const READS_UNKNOWN: u32 = 1;
 pub(super) async fn serve(stream: TcpStream, peer: SocketAddr, context: Context) {
     // Counted from here on: before SMB Direct is negotiated a connection holds a socket and receive buffers too.
     let Some(admitted) = context.server.admit() else {
-        tracing::warn!(%peer, "connection refused: the server takes no more");
+        tracing::warn!(%peer, "connection refused: the server has its maximum of connections");
         return;
     };
     match admitted

@@ -76,7 +76,7 @@ impl Events {
             let is_behind = to_file.try_send(event.clone()).is_err();
             if is_behind && !ring.is_behind {
                 tracing::error!(
-                    "events are not kept over a restart: the disk with server.state does not keep up"
+                    "events are not kept over a restart: the disk with server.state is too slow"
                 );
             }
             ring.is_behind = is_behind;

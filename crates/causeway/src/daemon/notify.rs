@@ -10,7 +10,7 @@ pub(super) fn notify(state: &str) {
     if let Some(name) = std::env::var_os("NOTIFY_SOCKET").filter(|n| !n.is_empty())
         && let Err(error) = send(&name, state)
     {
-        tracing::warn!(%error, "the service manager was not told {state}");
+        tracing::warn!(%error, "the service manager could not be notified of {state}");
     }
 }
 

@@ -38,7 +38,7 @@ impl Signals {
                                 tracing::warn!("{note}");
                             }
                         }
-                        Err(error) => tracing::error!("nothing was reloaded: {error}"),
+                        Err(error) => tracing::error!("the configuration was not reloaded: {error}"),
                     }
                 }
             }
@@ -53,13 +53,13 @@ impl Signals {
         tokio::select! {
             () = daemon.server.drain(limit) => {}
             () = self.stop() => {
-                tracing::warn!("stopped by a second signal: nothing more is answered, open files are closed");
+                tracing::warn!("stopped by a second signal: outstanding requests are dropped, open files are closed");
                 daemon.server.drain(Duration::ZERO).await;
             }
         }
         let left = daemon.server.connections();
         if left > 0 {
-            tracing::warn!(connections = left, "connections do not close: they are broken off");
+            tracing::warn!(connections = left, "connections do not close in time: they are cut");
         }
     }
 

@@ -120,7 +120,7 @@ impl Storage {
 
 async fn serve(mut requests: mpsc::Receiver<Request>, pools: Arc<Pools>) {
     if let Err(error) = ublk::delete_leftovers().await {
-        tracing::warn!("block devices of a server before this one are left: {error}");
+        tracing::warn!("block devices of a previous server remain: {error}");
     }
     pools.import_at_start().await;
     tokio::spawn(Arc::clone(&pools).watch_health());

@@ -56,7 +56,7 @@ impl Users {
         match self.file.reload_if_changed() {
             Ok(false) => {}
             Ok(true) => *self.owners.write() = Owners::of(&self.file.table()),
-            Err(error) => tracing::error!("the users stay as they were: {error}"),
+            Err(error) => tracing::error!("the users were not reloaded: {error}"),
         }
         &self.file
     }

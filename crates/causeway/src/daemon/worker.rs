@@ -109,7 +109,7 @@ impl Workers {
             worker.connections.fetch_add(1, Ordering::Relaxed);
             let peer = incoming.peer;
             if worker.incoming.send(incoming).await.is_err() {
-                tracing::warn!(%peer, "connection refused: the server stops");
+                tracing::warn!(%peer, "connection refused: the server is stopping");
             }
         }
     }

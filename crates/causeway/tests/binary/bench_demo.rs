@@ -213,7 +213,7 @@ fn a_second_signal_leaves_nothing_behind() {
         let this = Pid::from_child(&child);
         kill_process(this, Signal::INT).expect("it runs");
         let lines = BufReader::new(child.stderr.take().expect("piped")).lines();
-        let said = lines.map_while(Result::ok).find(|l| l.contains("once more"));
+        let said = lines.map_while(Result::ok).find(|l| l.contains("second Ctrl-C"));
         assert!(said.is_some(), "that it was heard");
         kill_process(this, second).expect("it runs");
         assert_eq!(child.wait().expect("it ends").code(), Some(130), "{second:?}");

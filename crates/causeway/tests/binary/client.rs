@@ -208,7 +208,7 @@ fn names_are_made_moved_listed_and_removed() {
     let file = p.dir.path("f");
     fs::write(&file, "12345").expect("written");
     p.done(&["mkdir", &p.url("files/d")]);
-    assert!(p.fails(&["mkdir", &p.url("files/d")]).contains("something has this name"));
+    assert!(p.fails(&["mkdir", &p.url("files/d")]).contains("this name exists"));
     assert!(p.fails(&["mkdir", &p.url("files/x/y")]).contains("mkdir -p"));
     p.done(&["mkdir", "-p", &p.url("files/x/y"), &p.url("files/d")]);
     p.done(&["put", &file, &p.url("files/d/")]);
@@ -270,9 +270,9 @@ fn errors_name_place_and_cure() {
         fs::create_dir(&locked)
             .and_then(|()| fs::set_permissions(&locked, fs::Permissions::from_mode(0o500)))
             .expect("made");
-        assert!(p.fails(&["get", &p.url("ram/f"), &locked]).contains("your user may not"));
+        assert!(p.fails(&["get", &p.url("ram/f"), &locked]).contains("the user has no permission"));
     }
-    assert!(p.fails(&["get", &p.url("ram/f"), "/dev/full"]).contains("make room here"));
+    assert!(p.fails(&["get", &p.url("ram/f"), "/dev/full"]).contains("free some space here"));
     let long = "x".repeat(300);
     let too_long = p.run(&["stat", &p.url(&format!("ram/{long}"))]);
     assert!(too_long.code == 2 && too_long.err.contains("255") && too_long.err.len() < 200, "{too_long:?}");

@@ -187,7 +187,7 @@ fn one_frame_has_the_counters_numbers() {
     {
         assert!(text.out.contains(part), "{part} in {}", text.out);
     }
-    assert!(text.out.contains("no RDMA: the client did not come by it") && !text.out.contains('\u{1b}'));
+    assert!(text.out.contains("no RDMA: the client did not use it") && !text.out.contains('\u{1b}'));
 }
 
 #[test]

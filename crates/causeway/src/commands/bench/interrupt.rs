@@ -28,7 +28,7 @@ pub(super) fn listen() -> io::Result<Arc<AtomicBool>> {
                 if set.swap(true, Ordering::Relaxed) {
                     super::demo::leave(130);
                 }
-                complain("stopping; once more ends this without a report");
+                complain("stopping; a second Ctrl-C ends this without a report");
             }
         });
     })?;

@@ -67,7 +67,7 @@ pub(super) fn run(words: &[String]) -> Result<(), Failure> {
     writeln!(io::stdout(), "ready: {}", addresses.join(", "))?;
     listener.run(|heard| match heard {
         Heard::Ended(peer, Err(why)) => complain(&format!("{peer}: {why}")),
-        Heard::NotTaken(why) => complain(&format!("a connection could not be taken: {why}")),
+        Heard::NotTaken(why) => complain(&format!("a connection could not be accepted: {why}")),
         Heard::Came(_) | Heard::Ended(_, Ok(())) => {}
     });
     Ok(())

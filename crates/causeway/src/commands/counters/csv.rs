@@ -98,7 +98,7 @@ pub(super) fn read(file: impl BufRead, selection: &Selection) -> io::Result<Vec<
         }
         let values = fields(&line).ok_or_else(|| bad(number + 1, "quotation marks do not match"))?;
         if values.len() != header.len() {
-            return Err(bad(number + 1, "it has not as many columns as the first line"));
+            return Err(bad(number + 1, "its number of columns differs from that of the first line"));
         }
         let at = parse_time(&values[0])
             .ok_or_else(|| bad(number + 1, "its time is not MM/DD/YYYY HH:MM:SS.mmm"))?;

@@ -58,7 +58,7 @@ impl<'a> Recorder<'a> {
     pub(super) fn finish(self) -> Result<(), Failure> {
         if let Some(late) = self.csv.map(|c| c.late()).filter(|n| *n > 0) {
             crate::output::complain(&format!(
-                "{late} instances began after the recording and have no column in {}: record without .csv to have all",
+                "{late} instances appeared after the start of the recording and have no column in {}: record without .csv to include them",
                 self.path.display()
             ));
         }

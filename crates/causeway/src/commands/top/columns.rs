@@ -169,7 +169,7 @@ const RDMA_SHARE: Column = own(
     "RDMA%",
     How::Average(&["read_direct_bytes", "write_direct_bytes"], &["read_bytes", "write_bytes"]),
     1e2,
-    "Payload that went by RDMA, of all payload read and written, in percent",
+    "Payload sent by RDMA, of all payload read and written, in percent",
 );
 
 static DIRECT: [Column; 17] = [

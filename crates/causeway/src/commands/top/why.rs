@@ -18,7 +18,7 @@ pub(super) fn why_not_rdma(server: &ServerStatus, session: &SessionStatus) -> Op
     } else if server.announces_rdma == Some(false) {
         "not announced to clients: set announce_rdma in [server]"
     } else {
-        "the client did not come by it; there, causeway stat says why"
+        "the client did not use it; there, causeway stat shows the reason"
     };
     Some(why.to_owned())
 }

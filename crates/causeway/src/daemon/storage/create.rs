@@ -126,8 +126,8 @@ impl Pools {
         open.pool.take_offline(number).await?;
         open.release_absent();
         let object = open.teller.object(Subject::Disk(number));
-        open.teller.tell_of(EventKind::DiskLeft, object, "taken offline by hand".to_owned());
-        Ok(done(format!("disk {} takes no part in the pool {} now", number.0, open.name()), Vec::new()))
+        open.teller.tell_of(EventKind::DiskLeft, object, "taken offline by command".to_owned());
+        Ok(done(format!("disk {} of the pool {} is offline", number.0, open.name()), Vec::new()))
     }
 
     /// Gives a pool up: everything is flushed, and another machine may open it.
@@ -169,7 +169,7 @@ impl Pools {
         let (id, name) = (open.pool.id(), open.name());
         let absent = open.pool.read(|s| s.disks.values().filter(|d| d.presence != Presence::Present).count());
         if let Err(error) = open.end_use().await {
-            tracing::warn!(pool = name, %error, "not all could be made durable of what is to be erased");
+            tracing::warn!(pool = name, %error, "a pool is erased although some of its writes could not be made durable");
         }
         if let Err(error) = open.give_up().await {
             self.closed(&open, name, error.to_string());
@@ -179,7 +179,7 @@ impl Pools {
         self.known.lock().remove(&id);
         erased?;
         tracing::info!(pool = name, "pool destroyed");
-        open.teller.tell(EventKind::PoolDestroyed, "erased, with all that was in it".to_owned());
+        open.teller.tell(EventKind::PoolDestroyed, "erased, with all its data".to_owned());
         let notes = match absent {
             0 => Vec::new(),
             n => vec![format!("{n} of its disks were not here and still have its label")],

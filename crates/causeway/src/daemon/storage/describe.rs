@@ -64,7 +64,7 @@ fn open_status(id: &str, open: &OpenPool) -> PoolStatus {
             health::of_pool(s, &open.troubled(), suspended.is_some(), open.read_only);
         let can_lose = health::can_lose(s);
         let because = match &can_lose.limit {
-            Limit::Metadata => "fewer disks would not be enough to be sure of the pool's metadata".to_owned(),
+            Limit::Metadata => "fewer disks would not be enough for the pool's metadata".to_owned(),
             Limit::Space(name) => format!("{name} would lose data"),
         };
         let present = |r: &&DiskRecord| r.presence == Presence::Present;
@@ -186,7 +186,7 @@ fn pooled(
 ) -> DiskStatus {
     let Health { operational, health } = health::of_disk(number, record, troubled);
     let found = format!("it is disk {} of the pool '{}'", number.0, s.name);
-    let cure = "take it out of that pool before it goes into another one".to_owned();
+    let cure = "remove it from that pool first".to_owned();
     DiskStatus {
         number: Some(number.0),
         friendly_name: info.map_or_else(String::new, |i| i.model.clone()),
@@ -251,7 +251,7 @@ pub(super) fn candidate(found: &Qualification) -> DiskStatus {
 pub(super) fn removed(pool: &str, path: &Path) -> Reason {
     Reason {
         reason: "Removed from a pool".to_owned(),
-        found: format!("it was removed from the pool {pool}, and has its label yet"),
+        found: format!("it was removed from the pool {pool}, but still has its label"),
         cure: error::use_again(pool, path),
     }
 }
@@ -270,12 +270,12 @@ pub(super) fn qualified(found: &Qualification) -> Qualified {
 /// What was not as it was written.
 fn findings(open: &OpenPool) -> Vec<Finding> {
     let word = |found| match found {
-        Found::Healed => "was not what was written, and was replaced from another copy",
-        Found::Unreadable => "could not be read, and was replaced from another copy",
+        Found::Healed => "was damaged, and was repaired from another copy",
+        Found::Unreadable => "could not be read, and was repaired from another copy",
         Found::BadTable => "had a damaged or old checksum block, which was replaced",
-        Found::Metadata => "was a label or metadata that was not what was written, and was written anew",
-        Found::Lost => "is lost: no copy is what was written",
-        Found::Unsettled => "had more than one value after a crash, and one of them counts now",
+        Found::Metadata => "was a damaged label or damaged metadata, which was written again",
+        Found::Lost => "is lost: no copy is valid",
+        Found::Unsettled => "had different values on the copies after a crash, and one was chosen",
     };
     let counts = open.data().map(|d| d.events.counts()).unwrap_or_default();
     let finding = |((found, disk), units): ((Found, DiskNumber), u64)| Finding {

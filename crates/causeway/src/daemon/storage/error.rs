@@ -1,4 +1,4 @@
-//! Why a request to the storage was refused, by blame, with what to do.
+//! Errors of storage requests, by blame, with the action that helps.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -40,7 +40,7 @@ pub enum StorageError {
         /// `pools` or `virtual disks`.
         what: &'static str,
     },
-    /// The caller's: a name that nobody could say later.
+    /// The caller's: a name that later commands could not use.
     #[error("'{}' is no name: {why}", crate::output::printable(name))]
     Name {
         /// It.
@@ -54,7 +54,7 @@ pub enum StorageError {
     /// The caller's: a path that is not absolute.
     #[error("{} is not absolute", .0.display())]
     NotAbsolute(PathBuf),
-    /// The caller's: a virtual disk that somebody uses.
+    /// The caller's: a virtual disk that is in use.
     #[error("the virtual disk {name} is attached to {}", place.display())]
     Attached {
         /// It.
@@ -62,15 +62,15 @@ pub enum StorageError {
         /// Where it is served.
         place: PathBuf,
     },
-    /// The caller's: a pool of which somebody uses virtual disks.
+    /// The caller's: a pool whose virtual disks are in use.
     #[error("{} of the pool {pool} {} attached", spaces.join(", "), if spaces.len() == 1 { "is" } else { "are" })]
     InUse {
         /// It.
         pool: String,
-        /// They.
+        /// The virtual disks.
         spaces: Vec<String>,
     },
-    /// The caller's: a virtual disk that nobody uses.
+    /// The caller's: a virtual disk that is not attached.
     #[error("the virtual disk {0} is not attached")]
     NotAttached(String),
     /// The caller's: smaller than what is on it.
@@ -168,7 +168,7 @@ pub enum StorageError {
         media: MediaClass,
     },
     /// The caller's: groups of columns for a kind of virtual disk that has none, or another number of them.
-    #[error("{0} groups of columns are not to be had: dual parity has 1 or 2, all else 1")]
+    #[error("{0} groups of columns are not supported: dual parity has 1 or 2, all other kinds 1")]
     Groups(u8),
     /// The pool is known and not open.
     #[error("the pool {name} is not open: {reason}")]
@@ -179,10 +179,10 @@ pub enum StorageError {
         reason: String,
     },
     /// The caller's: one disk takes the place of one.
-    #[error("one disk takes the place of another, and {0} were given")]
+    #[error("one disk replaces one disk, but {0} were given")]
     OneDisk(usize),
     /// What a disk has cannot be moved to others.
-    #[error("disk {disk} cannot leave the pool {pool}: {left} of it have no other place: {why}")]
+    #[error("disk {disk} cannot be removed from the pool {pool}: {left} of it fit on no other disk: {why}")]
     CannotEmpty {
         /// The pool.
         pool: String,
@@ -211,7 +211,7 @@ pub enum StorageError {
     #[error("there is no disk {0}")]
     NoDiskHere(String),
     /// The caller's: a disk that the pool cannot do without.
-    #[error("disk {disk} has what no other disk of the pool {pool} has now, or takes no part")]
+    #[error("disk {disk} of the pool {pool} has the only current copy of some data, or is not in service")]
     Needed {
         /// The pool.
         pool: String,
@@ -226,12 +226,12 @@ pub enum StorageError {
         /// Why not; not empty.
         reasons: Vec<CannotPoolReason>,
     },
-    /// A disk with a pool's label that another process has.
-    #[error("{} cannot be pooled: another process has it{}", path.display(), told(by))]
+    /// A disk with a pool's label that another process uses.
+    #[error("{} cannot be pooled: another process uses it{}", path.display(), holders(by))]
     HasDisk {
         /// Where it is.
         path: PathBuf,
-        /// Who, where the system tells.
+        /// The processes, as far as the system reports them.
         by: Vec<Holder>,
         /// The pool's name, where its label can be read.
         pool: Option<String>,
@@ -246,14 +246,14 @@ pub enum StorageError {
         /// Its number.
         disk: u16,
     },
-    /// A disk with the label of a pool that is open here and has it no more.
-    #[error("{} has the label of the pool {pool}, and was removed from it", path.display())]
+    /// A disk with the label of a pool that is open here, which was removed from that pool.
+    #[error("{} has the label of the pool {pool}, but was removed from it", path.display())]
     Removed {
         /// Where it is.
         path: PathBuf,
         /// The pool.
         pool: String,
-        /// The pool that was to have it, if not a new one.
+        /// The pool that it was to be added to, if not a new one.
         into: Option<String>,
     },
     /// A disk cannot be opened.
@@ -272,12 +272,12 @@ pub enum StorageError {
         /// It was to be opened for reading only.
         read_only: bool,
     },
-    /// A process of this machine has a pool, and locks on its disks: no force takes them.
+    /// A process of this machine has the pool open and locks on its disks: `--force` cannot take them.
     #[error("the pool {name}: {}", why_closed(source))]
     HeldHere {
         /// It.
         name: String,
-        /// Who: [`OpenError::Held`].
+        /// The owner: [`OpenError::Held`].
         source: OpenError,
     },
     /// Its disks are here, and none can be opened.
@@ -288,9 +288,9 @@ pub enum StorageError {
         /// Of each.
         why: String,
     },
-    /// What was written to a pool cannot be made durable now; nothing was done, and its virtual disks go on.
+    /// Some writes to a pool cannot be made durable now; nothing was done, and its virtual disks stay usable.
     #[error(
-        "nothing was done, because not all that was written to the pool {pool} can be made durable now: {source}"
+        "nothing was done, because some writes to the pool {pool} cannot be made durable now: {source}"
     )]
     Unflushed {
         /// It.
@@ -314,12 +314,12 @@ pub enum StorageError {
         /// Why.
         why: String,
     },
-    /// Others have its disks open for reading only, and are not to read what somebody changes.
+    /// Other processes have its disks open for reading only, which excludes writers.
     #[error("the pool {name} is open for reading only elsewhere on this machine: {}", by.iter().map(Holder::to_string).collect::<Vec<_>>().join("; "))]
     BeingRead {
         /// It.
         name: String,
-        /// They; not empty.
+        /// The processes; not empty.
         by: Vec<Holder>,
     },
     /// None of its disks was found.
@@ -331,13 +331,13 @@ pub enum StorageError {
     /// A change cannot be made.
     #[error(transparent)]
     Commit(#[from] CommitError),
-    /// A thread of ours was lost.
-    #[error("the server stops")]
+    /// The storage thread has ended.
+    #[error("the server is stopping")]
     Stopping,
 }
 
 impl StorageError {
-    /// HTTP's word for it.
+    /// The HTTP status.
     pub fn status(&self) -> StatusCode {
         match self {
             StorageError::NoPool(_)
@@ -358,12 +358,12 @@ impl StorageError {
         }
     }
 
-    /// What to do about it, where the message does not say.
+    /// The command or action that helps, if the message does not contain it.
     pub fn cure(&self) -> Option<String> {
         let cure = match self {
             StorageError::NoPool(_) => "see causeway pool list",
             StorageError::NoSpace(_) => "see causeway space list",
-            StorageError::NoJob(_) => "it has ended, or never was: see causeway job list",
+            StorageError::NoJob(_) => "it has ended or never existed: see causeway job list",
             StorageError::NoDisk { pool, .. } => {
                 let pool = quoted(pool);
                 return Some(format!(
@@ -374,7 +374,7 @@ impl StorageError {
                 "choose 1 to 255 bytes that neither begin with a dot nor have a slash, blanks around them or control characters"
             }
             StorageError::TooFewColumns { .. } => {
-                "give --columns a larger number, or leave it out: the disks say then how many"
+                "give a larger --columns, or omit it: the number then follows from the disks"
             }
             StorageError::Ambiguous { what: "pools", .. } => {
                 "use its identity, as causeway pool show says it"
@@ -434,22 +434,22 @@ impl StorageError {
             StorageError::CannotPool { reasons, .. } => return reasons.first().map(CannotPoolReason::cure),
             StorageError::HasDisk { pool: Some(pool), .. } => {
                 return Some(format!(
-                    "it is in use by that process now, and --force does not take it away; if that is a server, export the pool there: causeway pool \
+                    "it is in use by that process now, and --force cannot take it; if that is a server, export the pool there: causeway pool \
                      export {}; else end that process",
                     quoted(pool)
                 ));
             }
             StorageError::HasDisk { .. } => {
-                "it is in use by that process now, and --force does not take it away; end that process, or export the pool there"
+                "it is in use by that process now, and --force cannot take it; end that process, or export the pool there"
             }
             StorageError::OwnDisk { pool, disk, .. } => {
                 return Some(format!(
-                    "take it out of that pool before it goes into another one: causeway pool remove-disk {} {disk}",
+                    "remove it from that pool first: causeway pool remove-disk {} {disk}",
                     quoted(pool)
                 ));
             }
             StorageError::Removed { path, into: Some(into), .. } => return Some(use_again(into, path)),
-            StorageError::Removed { .. } => "to use it all the same, pass --force: its label is erased then",
+            StorageError::Removed { .. } => "to use it anyway, pass --force, which erases its label",
             StorageError::Disk(disk::OpenError::Path { source, .. }) => return crate::cures::local(source),
             StorageError::Create(CreateError::Disk { why, .. })
             | StorageError::Admin(AdminError::Unsuitable(why)) => {
@@ -459,32 +459,32 @@ impl StorageError {
             StorageError::HeldHere { name, .. } => {
                 let name = quoted(name);
                 return Some(format!(
-                    "it is in use by that process now, and --force does not take it away; export it there: causeway pool export {name}, or end that \
+                    "it is in use by that process now, and --force cannot take it; export it there: causeway pool export {name}, or end that \
                      process; then: causeway pool import {name}"
                 ));
             }
             StorageError::BeingRead { name, .. } => {
                 let name = quoted(name);
                 return Some(format!(
-                    "causeway pool import {name} --read-only, which reads beside them; to write, export it there, which changes nothing (causeway \
-                     pool export {name}), then causeway pool import {name} here"
+                    "to read it too: causeway pool import {name} --read-only; to write, export it there, which changes nothing (causeway pool \
+                     export {name}), then here: causeway pool import {name}"
                 ));
             }
             StorageError::Unflushed { .. } => {
-                "see causeway health for the disk that fails; mend it or take it out (causeway pool remove-disk), then try again"
+                "see causeway health for the failing disk; repair or remove it (causeway pool remove-disk), then try again"
             }
             StorageError::NotBack { source: SpaceError::Metadata(e @ CommitError::Suspended(_)), .. } => {
                 return commit(e);
             }
             StorageError::NotBack { .. } | StorageError::NoData { .. } => {
-                "it is tried again by itself, once in a minute at least: see causeway health"
+                "the server tries again at least once a minute: see causeway health"
             }
             StorageError::Unopened { .. } => {
-                "see causeway disk qualify PATH, and import the pool again when nobody else has its disks"
+                "see causeway disk qualify PATH, and import the pool again when no other process uses its disks"
             }
             StorageError::OneDisk(_) => "name one with --disk",
             StorageError::CannotEmpty { .. } => {
-                "add disks (causeway pool add-disk), or bring back those that are away"
+                "add disks (causeway pool add-disk), or bring back the absent ones"
             }
             StorageError::NoDiskHere(_) => {
                 "see causeway disk list; a disk is POOL/NUMBER, its path or its identity"
@@ -493,14 +493,14 @@ impl StorageError {
                 "name the places of its disks with --disk, or put them into storage.devices of the configuration"
             }
             StorageError::Admin(AdminError::StillWriting(_)) => {
-                "see causeway health; take the disk out and put it in again, and restart the server"
+                "see causeway health; disconnect and reconnect the disk, and restart the server"
             }
             StorageError::Admin(AdminError::NotErased { .. }) => {
                 "nothing is missing from the pool; erase the disk (wipefs -a) before it is used elsewhere"
             }
-            StorageError::Admin(AdminError::Stale(_)) => "pass --accept-loss if nobody has anything newer",
+            StorageError::Admin(AdminError::Stale(_)) => "pass --accept-loss if no newer copy exists",
             StorageError::Admin(AdminError::Diverged(_)) => {
-                "look at what is on it first: open it alone on another machine (pool import --read-only); then pass --accept-loss to add-disk"
+                "check its data first: open it alone on another machine (pool import --read-only); then pass --accept-loss to add-disk"
             }
             StorageError::Admin(AdminError::Commit(e))
             | StorageError::Commit(e)
@@ -514,7 +514,7 @@ impl StorageError {
 }
 
 impl StorageError {
-    /// Commands that open a pool that could not be opened, when what the cure says has been done.
+    /// The commands that open the pool after the action in [`Self::cure`].
     pub(super) fn opens(&self, name: &str) -> Vec<String> {
         let (import, name) = (format!("causeway pool import {}", quoted(name)), quoted(name));
         match self {
@@ -534,21 +534,21 @@ fn too_few(pool: &str, unknown: &[u16]) -> String {
     let others = "add such disks (causeway pool add-disk), or choose fewer columns or copies, or more media (--media ssd,nvme)";
     match unknown.first() {
         Some(disk) => format!(
-            "{others}; of disks whose MediaType is Unspecified somebody has to say what they are: causeway disk set {} --media ssd",
+            "{others}; for disks whose MediaType is Unspecified, set it: causeway disk set {} --media ssd",
             quoted(&format!("{pool}/{disk}"))
         ),
         None => others.to_owned(),
     }
 }
 
-/// For a disk that was removed from a pool, and has its label yet.
+/// For a disk that was removed from a pool and still has its label.
 pub(super) fn use_again(pool: &str, path: &Path) -> String {
     let path = quoted(&path.display().to_string());
     format!("to use it again: causeway pool add-disk {} --disk {path} --force", quoted(pool))
 }
 
-/// `: process 7 (causeway)`, if somebody is known.
-fn told(by: &[Holder]) -> String {
+/// `: process 7 (causeway)`, if a holder is known.
+fn holders(by: &[Holder]) -> String {
     match by {
         [] => String::new(),
         by => format!(": {}", by.iter().map(Holder::to_string).collect::<Vec<_>>().join("; ")),
@@ -565,26 +565,26 @@ fn light(why: &Option<io::Error>) -> String {
 fn unsuitable(why: &Unsuitable) -> Option<String> {
     let cure = match why {
         Unsuitable::Tears(_) => {
-            "use disks with sectors of 4096 bytes; for a trial, or where you know better than the system, pass --assume-atomic"
+            "use disks with sectors of 4096 bytes; for a trial, or if you know that its writes of 4 KiB are atomic, pass --assume-atomic"
         }
         Unsuitable::InPool { .. } => {
-            "open that pool, or pass --force if nothing in it is needed any more: its label is erased then"
+            "open that pool, or, if its data is no longer needed, pass --force, which erases the label"
         }
         Unsuitable::Label(_) => {
-            "open the pool with the program that made it, or pass --force if nothing in it is needed any more: the label is erased then"
+            "open the pool with the program that made it, or, if its data is no longer needed, pass --force, which erases the label"
         }
         Unsuitable::NoIdentity => {
             "give it a serial number; a file needs a file system with extended attributes"
         }
         Unsuitable::Twice => "name each disk once",
-        Unsuitable::StillWriting => "take the disk out and put it in again, and restart the server",
+        Unsuitable::StillWriting => "disconnect and reconnect the disk, and restart the server",
         Unsuitable::Small { .. } => "use a larger disk, or smaller slabs: --slab-size",
         _ => return None,
     };
     Some(cure.to_owned())
 }
 
-/// Refuses names of pools and virtual disks that could not be told from something else: `POOL/NAME`, a journal's, an empty one.
+/// Refuses ambiguous names of pools and virtual disks: `POOL/NAME`, a journal's, an empty one.
 ///
 /// # Errors
 /// [`StorageError::Name`].
@@ -592,8 +592,8 @@ pub(super) fn name_for_people(name: &str) -> Result<(), StorageError> {
     let why = match name {
         "" => "it is empty",
         n if n.len() > 255 => "it is longer than 255 bytes",
-        n if n.contains('/') => "a slash stands between a pool and what is in it",
-        n if n.starts_with('.') => "what begins with a dot is the pool's own",
+        n if n.contains('/') => "a slash separates the name of a pool from those of its disks",
+        n if n.starts_with('.') => "names that begin with a dot are reserved",
         n if n.trim() != n => "it begins or ends with a blank",
         n if n.chars().any(char::is_control) => "it has control characters",
         _ => return Ok(()),
@@ -601,7 +601,7 @@ pub(super) fn name_for_people(name: &str) -> Result<(), StorageError> {
     Err(StorageError::Name { name: name.to_owned(), why })
 }
 
-/// Refuses names of racks, nodes and enclosures that no terminal should be shown; none is a name, too.
+/// Refuses names of racks, nodes and enclosures with control characters, which no terminal should show. An absent name is valid.
 ///
 /// # Errors
 /// [`StorageError::Name`].
@@ -630,21 +630,21 @@ pub(super) fn why_closed(why: &OpenError) -> String {
 fn import(name: &str, why: &OpenError, read_only: bool) -> Option<String> {
     let cure = match why {
         OpenError::TooFewVoters { .. } if read_only => {
-            "bring the missing disks back; to read what is there, which changes nothing: causeway pool import NAME --read-only --accept-loss; if they \
+            "bring the missing disks back; to read the data without changing anything: causeway pool import NAME --read-only --accept-loss; if they \
              are gone for good: causeway pool import NAME --accept-loss"
         }
         OpenError::Diverged(_) if read_only => {
-            "take these disks away, or, which changes nothing: causeway pool import NAME --read-only --accept-loss"
+            "remove these disks, or read without changing anything: causeway pool import NAME --read-only --accept-loss"
         }
         OpenError::TooFewVoters { .. } => {
             "bring the missing disks back; if they are gone for good: causeway pool import NAME --accept-loss"
         }
-        OpenError::Diverged(_) => "take these disks away, or: causeway pool import NAME --accept-loss",
+        OpenError::Diverged(_) => "remove these disks, or: causeway pool import NAME --accept-loss",
         OpenError::Held { .. } => {
             "export it there: causeway pool export NAME; if that server is gone for certain: causeway pool import NAME --force"
         }
         OpenError::Shrunk { .. } => {
-            "give it its size back (truncate -s for a file), or bring the other disks back; if they are gone for good, take it away: causeway pool import NAME --accept-loss"
+            "restore its size (truncate -s for a file), or bring the other disks back; if they are gone for good, remove it: causeway pool import NAME --accept-loss"
         }
         OpenError::ReadOnlyFeatures { .. } => "causeway pool import NAME --read-only, or use a newer version",
         OpenError::Features { .. } => "use a newer version",
@@ -657,7 +657,7 @@ fn commit(why: &CommitError) -> Option<String> {
     let cure = match why {
         CommitError::Invalid(InvalidOp::NameTaken(_)) => "choose another name",
         CommitError::Invalid(InvalidOp::Older { .. }) => {
-            "causeway pool upgrade NAME --yes; programs of that older version cannot open it any more then"
+            "causeway pool upgrade NAME --yes; older programs cannot open it afterwards"
         }
         CommitError::ReadOnly => "export it and import it without --read-only",
         CommitError::Suspended(_) => {
@@ -681,7 +681,7 @@ mod tests {
     }
 
     #[test]
-    fn force_is_told_of_only_where_it_helps() {
+    fn force_is_suggested_only_where_it_helps() {
         let name = || "my tank".to_owned();
         let here = StorageError::HeldHere { name: name(), source: held() };
         let cure = here.cure().expect("a cure");
@@ -704,7 +704,7 @@ mod tests {
         let path = || PathBuf::from("/d/a b.disk");
         let by = vec![Holder { process: 7, name: "causeway".to_owned(), reads: false }];
         let has = StorageError::HasDisk { path: path(), by, pool: Some("tank".to_owned()) };
-        assert!(has.to_string().ends_with("another process has it: process 7 (causeway)"), "{has}");
+        assert!(has.to_string().ends_with("another process uses it: process 7 (causeway)"), "{has}");
         assert!(
             has.cure()
                 .is_some_and(|c| c.contains("causeway pool export tank") && !c.contains("pass --force"))
@@ -720,7 +720,7 @@ mod tests {
     }
 
     #[test]
-    fn who_only_reads_is_told_how_to_read() {
+    fn a_reader_gets_the_commands_for_reading() {
         let few = |read_only| {
             let missing = vec![(DiskNumber(1), "serial:1".to_owned())];
             let source =

@@ -257,17 +257,17 @@ impl Pools {
         let Opened { pool, stale, may_be_stale, shortened, .. } = opened;
         notes.extend(shortened.iter().map(|(disk, size, had)| {
             format!(
-                "disk {} has become shorter ({size} bytes of {had}) and is left out, as if it were not here: give it its size back, or replace it (causeway pool replace-disk)",
+                "disk {} has become shorter ({size} bytes of {had}) and is not used: restore its size, or replace it (causeway pool replace-disk)",
                 disk.0
             )
         }));
         let names =
             |disks: &[pool::DiskNumber]| disks.iter().map(|d| d.0.to_string()).collect::<Vec<_>>().join(", ");
         if !stale.is_empty() {
-            notes.push(format!("disks {} are older than they should be", names(&stale)));
+            notes.push(format!("disks {} are older than the pool's record of them", names(&stale)));
         }
         if !may_be_stale.is_empty() {
-            notes.push(format!("loss was accepted: {} may be old", may_be_stale.join(", ")));
+            notes.push(format!("loss was accepted: {} may be stale", may_be_stale.join(", ")));
         }
         self.keep(pool, read_only, notes).await
     }

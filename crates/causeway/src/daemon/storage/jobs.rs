@@ -184,7 +184,7 @@ impl Mender {
             }
             let why = match (result, self.pool.read(|s| waits_for(s, disk))) {
                 (_, None) => {
-                    tracing::info!(pool = name, disk = number, "the disk is up to date, or has left");
+                    tracing::info!(pool = name, disk = number, "the disk is up to date, or was removed from service");
                     return;
                 }
                 (Err(error), _) => Why::Failed(error.to_string()),
@@ -195,7 +195,7 @@ impl Mender {
                     continue;
                 }
                 (Ok(()), Some(disks)) if disks.is_empty() => {
-                    Why::Failed("not all that it has missed could be copied".to_owned())
+                    Why::Failed("not all missed writes could be copied".to_owned())
                 }
                 (Ok(()), Some(disks)) => Why::Away(disks),
             };
@@ -361,10 +361,10 @@ impl Pools {
                 Ok(()) => {
                     let word = match change {
                         JobChange::Pause => {
-                            "paused: causeway job resume lets it go on, and so does a restart"
+                            "paused: causeway job resume continues it, and so does a restart"
                         }
                         JobChange::Resume => "resumed",
-                        JobChange::Stop => "ends: what it has done stays done",
+                        JobChange::Stop => "stopped: its completed work stays",
                     };
                     return Ok(done(format!("job {id} {word}"), Vec::new()));
                 }
@@ -383,7 +383,7 @@ impl Pools {
         let mender = open.mender().ok_or(StorageError::Commit(pool::CommitError::ReadOnly))?;
         let text = match mender.repair(space)? {
             true => format!("the repair of {name} has begun: see causeway job list"),
-            false => format!("the repair of {name} is under way already: see causeway job list"),
+            false => format!("the repair of {name} is running already: see causeway job list"),
         };
         Ok(done(text, Vec::new()))
     }

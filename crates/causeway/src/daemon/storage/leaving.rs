@@ -66,11 +66,11 @@ impl Pools {
                 .map(|(level, p)| format!("{level} {p}"))
                 .collect();
             let where_to =
-                if parts.is_empty() { "no place that is known".to_owned() } else { parts.join(", ") };
+                if parts.is_empty() { "an unknown place".to_owned() } else { parts.join(", ") };
             open.pool.set_domains(number, place).await?;
-            told.push(format!("disk {} of the pool {} stands in {where_to} now", number.0, open.name()));
+            told.push(format!("disk {} of the pool {} is in {where_to} now", number.0, open.name()));
             notes.push(format!(
-                "what is on the disks stays where it is until it is moved: causeway pool optimize {}",
+                "existing data does not move before: causeway pool optimize {}",
                 quoted(&open.name())
             ));
         }
@@ -94,7 +94,7 @@ impl Pools {
             }
         }
         open.look();
-        let text = if told.is_empty() { "nothing was to be changed".to_owned() } else { told.join("\n") };
+        let text = if told.is_empty() { "nothing to change".to_owned() } else { told.join("\n") };
         Ok(done(text, notes))
     }
 
@@ -114,13 +114,13 @@ impl Pools {
             let text = format!("the disks of the pool {name} are as evenly full as can be");
             return Ok(done(
                 text,
-                open.outside().map(|what| format!("{what}, where there is no room")).into_iter().collect(),
+                open.outside().map(|what| format!("{what}, but there is no room")).into_iter().collect(),
             ));
         }
         let about = if slabs > 0 { format!(", about {}", human_bytes(slabs)) } else { String::new() };
         let text = match mover.rebalance() {
             true => format!("data of the pool {name} is moved{about}: see causeway job list"),
-            false => format!("that is under way already{about}: see causeway job list"),
+            false => format!("that is running already{about}: see causeway job list"),
         };
         Ok(done(text, Vec::new()))
     }
@@ -159,9 +159,9 @@ impl Pools {
             };
             open.pool.set_policy(policy).await?;
             let repair = match policy.repair_after_s {
-                Policy::NEVER => "nothing is rebuilt by itself".to_owned(),
-                s @ 0..60 => format!("what a lost disk had is rebuilt after {s} s"),
-                s => format!("what a lost disk had is rebuilt after {}", human_seconds(s.into())),
+                Policy::NEVER => "lost disks are not rebuilt automatically".to_owned(),
+                s @ 0..60 => format!("a lost disk is rebuilt after {s} s"),
+                s => format!("a lost disk is rebuilt after {}", human_seconds(s.into())),
             };
             told.push(format!("pool {name} warns at {} %, and {repair}", policy.warn_at));
             open.look();
@@ -175,7 +175,7 @@ impl Pools {
             open.teller.tell(EventKind::PoolRenamed, format!("it was {name}"));
             told.push(format!("pool {name} is called {new} now"));
         }
-        let text = if told.is_empty() { "nothing was to be changed".to_owned() } else { told.join("\n") };
+        let text = if told.is_empty() { "nothing to change".to_owned() } else { told.join("\n") };
         Ok(done(text, Vec::new()))
     }
 }
@@ -204,7 +204,7 @@ impl OpenPool {
         self.pool.set_usage(number, Usage::Leaving).await?;
         self.look();
         let text = format!(
-            "disk {disk} leaves the pool {pool} when the {} that it has are on others: see causeway job list",
+            "disk {disk} will be removed from the pool {pool} when its {} are on other disks: see causeway job list",
             size(plan.moves)
         );
         Ok(done(text, Vec::new()))
@@ -222,9 +222,9 @@ impl OpenPool {
         match usage {
             UsageSetting::AutoSelect => "new data goes there".to_owned(),
             UsageSetting::ManualSelect => "no new data goes there".to_owned(),
-            UsageSetting::HotSpare => "it takes what a disk had that is lost".to_owned(),
+            UsageSetting::HotSpare => "lost disks are rebuilt there".to_owned(),
             UsageSetting::Journal => {
-                "journals of parity spaces that are made from now on go there, and no other new data"
+                "journals of new parity spaces go there, and no other new data"
                     .to_owned()
             }
             UsageSetting::Retired if used == 0 => "no data goes there; it is empty".to_owned(),
@@ -240,7 +240,7 @@ impl OpenPool {
     fn no_room(&self, number: DiskNumber, left: usize) -> String {
         let size = self.pool.read(|s| human_bytes(left as u64 * s.slab_bytes));
         format!(
-            "{size} of disk {} have no place on others: add disks (causeway pool add-disk {})",
+            "{size} of disk {} fit on no other disk: add disks (causeway pool add-disk {})",
             number.0,
             quoted(&self.name())
         )

@@ -57,9 +57,9 @@ impl Pools {
         }
         let where_to = if media.is_any() { "any disk".to_owned() } else { media.disks() };
         let text = match moves {
-            0 => format!("virtual disk {name} may lie on {where_to} now"),
+            0 => format!("virtual disk {name} may use {where_to} now"),
             _ => format!(
-                "virtual disk {name} may lie on {where_to} now; {} of it move there: see causeway job list",
+                "virtual disk {name} may use {where_to} now; {} of it move there: see causeway job list",
                 human_bytes(size)
             ),
         };
@@ -83,7 +83,7 @@ impl OpenPool {
             let slabs: usize = s.spaces.keys().map(|space| placement::outside(s, *space)).sum();
             slabs as u64 * s.slab_bytes
         });
-        (bytes > 0).then(|| format!("{} lie on other media than their virtual disks may", human_bytes(bytes)))
+        (bytes > 0).then(|| format!("{} are on other media than their virtual disks may use", human_bytes(bytes)))
     }
 }
 

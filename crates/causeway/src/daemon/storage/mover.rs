@@ -34,7 +34,7 @@ const PASSES: u32 = 20;
 const UNEVEN: u64 = 20;
 
 /// What is told of a disk that leaves by and by.
-const EMPTIED: &str = "what it had is on others, and it is no more of the pool";
+const EMPTIED: &str = "its data is on other disks, and it was removed from the pool";
 
 /// What moves data of one data path; it ends with it.
 pub(super) struct Mover {
@@ -197,7 +197,7 @@ impl Mover {
     /// Moves everything off a disk that leaves or is lost.
     async fn empty(self: Arc<Mover>, job: ToldJob, kind: Kind, disk: DiskNumber) {
         let (name, number) = (self.name(), disk.0);
-        tracing::info!(pool = name, disk = number, job = kind.name(), "what the disk has is moved to others");
+        tracing::info!(pool = name, disk = number, job = kind.name(), "the disk's data is being moved to other disks");
         let mut passes = 0;
         loop {
             let change = self.change(None);
@@ -205,7 +205,7 @@ impl Mover {
             let result = self.data.evacuate(disk, &job).await;
             let (why, soon) = match result {
                 Ok(done) if done.left == 0 => {
-                    tracing::info!(pool = name, disk = number, "nothing is on the disk any more");
+                    tracing::info!(pool = name, disk = number, "the disk is empty");
                     break;
                 }
                 Ok(done) => {
@@ -268,9 +268,9 @@ impl Mover {
             Ok(()) => {
                 self.data.release_absent();
                 self.teller.tell_of(EventKind::DiskRemoved, object, EMPTIED.to_owned());
-                tracing::info!(pool = name, disk = number, "the disk is no more of the pool");
+                tracing::info!(pool = name, disk = number, "the disk was removed from the pool");
             }
-            Err(error) => tracing::warn!(pool = name, disk = number, %error, "the disk cannot leave"),
+            Err(error) => tracing::warn!(pool = name, disk = number, %error, "the disk cannot be removed from the pool"),
         }
     }
 

@@ -178,7 +178,7 @@ impl Pools {
             match open.close().await {
                 Ok(()) => {
                     tracing::info!(pool = name, "pool exported");
-                    open.teller.tell(EventKind::PoolClosed, "the server ends".to_owned());
+                    open.teller.tell(EventKind::PoolClosed, "the server is stopping".to_owned());
                 }
                 Err(error) => tracing::error!(pool = name, %error, "pool not exported cleanly"),
             }

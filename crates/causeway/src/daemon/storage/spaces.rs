@@ -84,7 +84,7 @@ impl Pools {
             changed.notes.extend(resized.notes);
         }
         if changed.done.is_empty() {
-            changed.done = "nothing was to be changed".to_owned();
+            changed.done = "nothing to change".to_owned();
         }
         Ok(changed)
     }
@@ -142,7 +142,7 @@ impl Pools {
         let object = open.teller.object(Subject::Space(space));
         open.writable()?.destroy_space(space).await?;
         tracing::info!(pool = open.name(), space = name, "virtual disk destroyed");
-        let message = "destroyed, with what was on it".to_owned();
+        let message = "destroyed, with all its data".to_owned();
         open.teller.tell_of(EventKind::VirtualDiskDestroyed, object, message);
         Ok(done(format!("virtual disk {name} destroyed"), Vec::new()))
     }
@@ -286,16 +286,16 @@ fn why_columns(s: &State, record: &SpaceRecord) -> String {
     if let Resiliency::LocalParity { groups, .. } = record.resiliency {
         let (all, each) = (record.slabs_in_row(), columns / groups);
         return format!(
-            "it has {all} columns, LRC ({columns},{groups},1): {groups} groups of {each} of data and one of parity, from which one that is lost is made again, and one of parity over all"
+            "it has {all} columns, LRC ({columns},{groups},1): {groups} groups of {each} data columns and one parity column each, which can rebuild a lost one, and one parity column over all"
         );
     }
     if record.resiliency.is_parity() {
         let all = record.slabs_in_row();
         let most = parity_columns(disks, record.resiliency.failures() as u8);
         let why = match all < disks {
-            _ if columns < most => "as many as leave no more in one enclosure, node or rack than may be lost",
-            true => "as many as there are disks but for one that repairs go to",
-            false => "no disk is left for repairs to go to until one more is added",
+            _ if columns < most => "as many as place no more in one enclosure, node or rack than may be lost",
+            true => "one for each disk but one, which is free for repairs",
+            false => "no disk is free for repairs until one more is added",
         };
         return format!(
             "it has {all} columns, {} of them parity: {why}; 2 to {COLUMNS_PARITY} of data are chosen",
@@ -307,16 +307,16 @@ fn why_columns(s: &State, record: &SpaceRecord) -> String {
         n => format!(" of {n} copies each"),
     };
     let left = match disks.saturating_sub(all) {
-        0 => "all that there are".to_owned(),
+        0 => "all disks of the pool".to_owned(),
         n if record.resiliency == Resiliency::Simple => {
-            format!("rows go round over {} disks; nothing of it survives the loss of its disk", all + n)
+            format!("rows rotate over {} disks; the loss of a disk loses the data on it", all + n)
         }
-        1 => "one of the pool's is left, so that what a lost one had can be rebuilt there".to_owned(),
-        n => format!("{n} of the pool's are left, so that what a lost one had can be rebuilt there"),
+        1 => "one disk of the pool is free to rebuild a lost one".to_owned(),
+        n => format!("{n} disks of the pool are free to rebuild a lost one"),
     };
     let plural = if columns == 1 { "column" } else { "columns" };
     format!(
-        "{columns} {plural}{copies}: large I/O goes to {all} disks at a time; {left} (--columns says otherwise)"
+        "{columns} {plural}{copies}: large I/O uses {all} disks at a time; {left} (--columns overrides this)"
     )
 }
 

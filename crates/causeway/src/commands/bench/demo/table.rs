@@ -123,7 +123,7 @@ impl<'a> Report<'a> {
         text += &format!("{seconds} s each, {threads} threads, {} processors", self.processors);
         text += if self.own_server { " that client and server share.\n" } else { ".\n" };
         if self.sparse {
-            text += "The files are sparse: what is read from storage was never written, and no disk is waited for.\n";
+            text += "The files are sparse: reads return blocks that were never written, without disk I/O.\n";
         }
         if rows < self.planned {
             text += &format!("Stopped: {rows} of {} are shown.\n", self.planned);

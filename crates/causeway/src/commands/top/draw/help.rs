@@ -15,7 +15,7 @@ const KEYS: [(&str, &str); 7] = [
     ("1..4, Tab", "table: Shares, Sessions, SMB Direct, RDMA Activity"),
     ("s, S", "sort by the next, the previous column (numbers: most first)"),
     ("arrows", "more columns, more lines; Home: back to the first"),
-    ("p", "pause: what is shown stays"),
+    ("p", "pause the display"),
     ("+, -", "a longer, a shorter interval"),
     ("h, Esc", "this help; 1..4 for other tables, arrows for more"),
 ];

@@ -1,4 +1,4 @@
-//! Faults in the field's words, with commands that can be run as they are.
+//! Texts of faults, with commands that can be run as they are.
 
 #[cfg(test)]
 mod tests;
@@ -17,19 +17,19 @@ use crate::control::health::FaultStatus;
 use crate::control::storage::DiskStatus;
 use crate::output::{human_bytes, quoted};
 
-/// What the names in faults stand for.
+/// The pool's names and paths that the texts use.
 pub(super) struct Words<'a> {
     pub(super) id: PoolId,
     pub(super) state: &'a State,
-    /// Where the disks are that are here.
+    /// Paths of the present disks.
     pub(super) paths: BTreeMap<DiskNumber, PathBuf>,
     pub(super) jobs: &'a [JobState],
-    /// Disks that could be added, as far as somebody has looked.
+    /// Disks that could be added, as of the last search.
     pub(super) free: &'a [DiskStatus],
 }
 
 impl Words<'_> {
-    /// One fault, with what follows from it.
+    /// One fault, with its consequences.
     pub(super) fn fault(&self, fault: &Fault) -> FaultStatus {
         let (kind, reason, actions) = self.say(fault);
         let location = match &fault.place {
@@ -64,7 +64,7 @@ impl Words<'_> {
                 };
                 let list: Vec<_> = disks.iter().map(|d| d.0.to_string()).collect();
                 let text = format!(
-                    "All disks of the {word} are away: {}. Look at its power and cables; when its disks are back, the command takes them in",
+                    "All disks of the {word} are absent: {}. Check its power and cables; when its disks are back, the command returns them to the pool",
                     list.join(", ")
                 );
                 (kind, text, import)
@@ -75,7 +75,7 @@ impl Words<'_> {
                     && self.state.slabs_used(*disk).next().is_none()
                 {
                     text.push_str(
-                        ". Nothing of the pool's data is on it any more: if it does not come back, the other command takes it out of the pool",
+                        ". It holds no data of the pool any more: if it does not return, the other command removes it from the pool",
                     );
                     actions.push(format!("causeway pool remove-disk {pool} {}", disk.0));
                 }
@@ -84,8 +84,8 @@ impl Words<'_> {
             (FaultKind::Failing { error }, Place::Disk(disk)) => (
                 "PhysicalDisk.FailedMedia",
                 format!(
-                    "An I/O failed ({error}), and the disk stays because it has something that no other has. Bring the others back; when they \
-                     are up to date, it can leave"
+                    "An I/O failed ({error}). The disk stays in service because it has the only current copy of some data. Bring the others \
+                     back; when they are up to date, it can be taken offline"
                 ),
                 vec![import[0].clone(), format!("causeway pool offline-disk {pool} {}", disk.0)],
             ),
@@ -100,7 +100,7 @@ impl Words<'_> {
                     actions.push(format!("causeway disk qualify {}", quoted(&path.display().to_string())));
                 }
                 let text = format!(
-                    "{}, their checksums or the pool's metadata were not what was written, and were replaced. Read everything \
+                    "{} of data, checksums or pool metadata were damaged, and were repaired. Read everything \
                      once; if more is found, replace the disk",
                     times(*units, "4 KiB")
                 );
@@ -118,23 +118,23 @@ impl Words<'_> {
             (FaultKind::Behind { bytes, waits }, place) => self.behind(*bytes, waits.as_ref(), place),
             (FaultKind::Redundancy { left: 0, promised }, _) => (
                 "VirtualDisks.LastCopy",
-                format!("Some of it is on one disk only, or cannot lose any: it promises to survive {promised}"),
+                format!("Part of it would not survive the loss of one more disk: it promises to survive {promised}"),
                 self.jobs_or(&import),
             ),
             (FaultKind::Redundancy { left, promised }, _) => (
                 "VirtualDisks.NeedsRepair",
-                format!("It would survive {left} more, and promises {promised}"),
+                format!("It can lose {left} more, and promises to survive {promised}"),
                 self.jobs_or(&import),
             ),
             (FaultKind::Unavailable, _) => (
                 "VirtualDisks.Detached",
-                "Parts of it have no disk here that has their newest data: reading them fails. Bring the missing disks back".to_owned(),
+                "The newest data of parts of it is on absent disks: reading these parts fails. Bring the missing disks back".to_owned(),
                 import,
             ),
             (FaultKind::InDoubt { groups }, _) => (
                 "VirtualDisks.InDoubt",
                 format!(
-                    "{} {} being written at a crash, and what counts is not decided: the job waits. Each is decided when it is read",
+                    "{} {} being written at a crash and not resolved since: the job waits. Each is resolved when it is read",
                     times(*groups as u64, "2 MiB"),
                     one_or(*groups as u64, "was", "were")
                 ),
@@ -144,15 +144,15 @@ impl Words<'_> {
                 "StoragePool.MetadataRedundancy",
                 match voters {
                     1 => "1 disk has its metadata, and if it fails the pool stops".to_owned(),
-                    n => format!("{n} disks have its metadata, and none of them may fail without stopping it"),
+                    n => format!("{n} disks have its metadata, and if one of them fails the pool stops"),
                 },
                 vec![self.add(MediaClass::ANY)],
             ),
             (FaultKind::Capacity { percent, threshold, media }, _) if percent < threshold => (
                 "StoragePool.PoolCapacityThresholdExceeded",
                 format!(
-                    "{percent} % of {} is in use, and yet a thin virtual disk cannot grow: too few disks that have room are here for it. Bring \
-                     back those that are away, or add {}",
+                    "{percent} % of {} is in use, but a thin virtual disk cannot grow: too few of the present disks have room. Bring \
+                     back the absent ones, or add {}",
                     if media.is_any() { "it".to_owned() } else { format!("its {}", media.disks()) },
                     media.disks()
                 ),
@@ -171,7 +171,7 @@ impl Words<'_> {
             (FaultKind::Full, place) => (
                 "VirtualDisks.NoRoom",
                 format!(
-                    "There is no room{} for what was not written yet: such writes fail; reads and writes over what is there go on",
+                    "There is no room{} for new data: such writes fail; reads, and writes over existing data, continue",
                     self.class(place).map_or_else(String::new, |media| format!(" on {}", media.disks()))
                 ),
                 vec![self.add(self.class(place).unwrap_or_default())],
@@ -179,7 +179,7 @@ impl Words<'_> {
             (FaultKind::NoReserve { needed, free, media }, _) => (
                 "StoragePool.InsufficientReserveCapacityFault",
                 format!(
-                    "A disk that fails could not be built anew on {}: {} would be needed, and {} are free. Add {}",
+                    "A disk that fails could not be rebuilt on {}: {} would be needed, and {} are free. Add {}",
                     if media.is_any() { "the others".to_owned() } else { format!("other {}", media.disks()) },
                     human_bytes(*needed),
                     human_bytes(*free),
@@ -190,13 +190,13 @@ impl Words<'_> {
             (FaultKind::OtherMedia { bytes }, place) => self.other_media(*bytes, place),
             (FaultKind::Suspended { why }, _) => (
                 "StoragePool.Suspended",
-                format!("It takes no changes: {why}"),
+                format!("It accepts no changes: {why}"),
                 vec![format!("causeway pool export {pool}"), import[0].clone()],
             ),
         }
     }
 
-    /// What gives the pool room on these media: the largest disk that could be added, if one is known; else what tells of disks.
+    /// The command that gives the pool room on these media: it adds the largest free disk, if one is known; else it lists disks.
     fn add(&self, media: MediaClass) -> String {
         let fits = |d: &&DiskStatus| media.is_any() || media.media().any(|m| m.to_string() == d.media_type);
         match self.free.iter().filter(fits).max_by_key(|d| d.size) {
@@ -213,7 +213,7 @@ impl Words<'_> {
 
     fn other_media(&self, bytes: u64, place: &Place) -> (&'static str, String, Vec<String>) {
         let disks = self.class(place).unwrap_or_default().disks();
-        let what = format!("{} of it lie on other disks than {disks}", human_bytes(bytes));
+        let what = format!("{} of it are on other disks than {disks}", human_bytes(bytes));
         let text = format!("{what}. They move there, as far as there is room");
         let action = format!("causeway pool optimize {}", quoted(&self.state.name));
         ("VirtualDisks.OtherMedia", text, vec![action, "causeway job list".to_owned()])
@@ -233,20 +233,20 @@ impl Words<'_> {
         let first = first.map_or_else(String::new, |at| format!(", the first at byte {at}"));
         let text = format!(
             "{at_least}{} of {name} {}{first}: reading {them} fails until {} written again. \
-             Restore {them} from a backup; the command then reads everything, and what is there again is told no more",
+             Restore {them} from a backup; the command then reads everything and clears the fault",
             times(units, "4 KiB"),
-            one_or(units, "is on no disk as it was written", "are on no disk as they were written"),
+            one_or(units, "has no valid copy on any disk", "have no valid copy on any disk"),
             one_or(units, "it is", "they are"),
         );
         (text, format!("causeway {repair}"))
     }
 
-    /// What to look at while something is being mended; else what brings disks back.
+    /// The list of jobs while some run; else the command that returns disks.
     fn jobs_or(&self, import: &[String]) -> Vec<String> {
         if self.jobs.is_empty() { import.to_vec() } else { vec!["causeway job list".to_owned()] }
     }
 
-    /// What reads all copies of what is on a disk.
+    /// The commands that read all copies of the virtual disks on a disk.
     fn repairs(&self, disk: DiskNumber) -> Vec<String> {
         let on = |space: &SpaceId| {
             let rows = self.state.rows.iter().filter(|((s, _), _)| s == space);
@@ -301,9 +301,9 @@ fn outlier(slow: &Slowness, place: &Place, pool: &str) -> (String, Vec<String>) 
         )
     };
     text.push_str(if slow.crowded {
-        " in long queues, and too few began in a short one to tell more: perhaps it only has more to do than its peers, so it is read as before and stays. If it is as slow with little to do, retire it, which moves what it has to others, and replace it"
+        " in long queues; too few began in a short queue to decide. It may only have more load than its peers, so reads do not avoid it and it stays in service. If it is as slow with little load, retire it, which moves its data to other disks, and replace it"
     } else {
-        ". Reads avoid it where others have the same; if it stays so it leaves the pool, as soon as that puts nothing at risk. Retire it, which moves what it has to others, and replace it"
+        ". Reads avoid it if other disks have the data. If it stays slow, it is removed from service as soon as that puts no data at risk. Retire it, which moves its data to other disks, and replace it"
     });
     let disk = number_of(place);
     (text, vec![format!("causeway disk retire {pool}/{disk}"), "causeway job list".to_owned()])
@@ -314,12 +314,12 @@ fn times(count: u64, what: &str) -> String {
     if count == 1 { what.to_owned() } else { format!("{count} times {what}") }
 }
 
-/// What is said of one, or of several.
+/// The singular or the plural form.
 fn one_or(count: u64, one: &'static str, several: &'static str) -> &'static str {
     if count == 1 { one } else { several }
 }
 
-/// Of a disk, as commands take it.
+/// The number of a disk, as commands take it.
 fn number_of(place: &Place) -> String {
     match place {
         Place::Disk(disk) => disk.0.to_string(),
@@ -336,37 +336,37 @@ fn human_time(time: Duration) -> String {
     }
 }
 
-/// For a disk that takes no part.
+/// For a disk that is not in service.
 fn absent(why: Absence, pool: &str) -> (&'static str, String, Vec<String>) {
     let import = format!("causeway pool import {pool}");
     let (kind, text) = match why {
         Absence::NotFound => (
             "PhysicalDisk.LostCommunication",
-            "It was not there when the pool was opened. Connect it again; the command takes it in, and it gets what it has missed",
+            "It was not found when the pool was opened. Connect it again; the command returns it to the pool, and it receives the writes that it missed",
         ),
         Absence::Gone => (
             "PhysicalDisk.LostCommunication",
-            "It went away while it was in use. Connect it again; the command takes it in, and it gets what it has missed",
+            "It was disconnected while in use. Connect it again; the command returns it to the pool, and it receives the writes that it missed",
         ),
         Absence::WriteFailed => (
             "PhysicalDisk.FailedMedia",
-            "A write to it failed, and it takes no part any more. Replace it; if it was the cable, or no room in the file system that holds it, mend that, and the command takes it in again",
+            "A write to it failed, and it was removed from service. Replace it; if the cause was its cable, or a full file system that holds it, fix that, and the command returns it to the pool",
         ),
         Absence::FlushFailed => (
             "PhysicalDisk.FailedMedia",
-            "A flush of it failed, so it may have lost what it had acknowledged. Replace it; if it was the cable, the command takes it in again",
+            "A flush failed, so it may have lost acknowledged writes. Replace it; if the cause was its cable, the command returns it to the pool",
         ),
         Absence::Slow => (
             "PhysicalDisk.Unresponsive",
-            "Its I/O took too long, and it takes no part any more. Replace it; if something else kept it, the command takes it in again",
+            "Its I/O took too long, and it was removed from service. Replace it; if the cause was elsewhere, the command returns it to the pool",
         ),
         Absence::Asked => (
             "PhysicalDisk.MaintenanceMode",
-            "It takes no part because somebody asked for it; the command takes it in again",
+            "It was taken offline on request; the command returns it to the pool",
         ),
         Absence::Stale => (
             "PhysicalDisk.UnrecognizedMetadata",
-            "It is older than the pool remembers it: it has lost writes, or is a copy. The command takes it in, and everything on it is copied anew",
+            "It is older than the pool's record of it: it has lost writes, or is a copy. The command returns it to the pool, and all its data is copied again",
         ),
     };
     (kind, text.to_owned(), vec![import])
@@ -391,24 +391,24 @@ pub(super) fn closed(id: PoolId, closed: &Closed) -> FaultStatus {
     }
 }
 
-/// What adds a disk to a pool.
+/// The command that adds a disk to a pool.
 pub(super) fn add_disk(pool: &str, disk: &DiskStatus) -> String {
     format!("causeway pool add-disk {} --disk{}", quoted(pool), places(std::slice::from_ref(disk)))
 }
 
-/// What makes a pool of disks, of a name that none has.
+/// The command that creates a pool of disks, with an unused name.
 pub(super) fn create(taken: &[String], disks: &[DiskStatus]) -> String {
     let name = (1..).map(|n| format!("pool{n}")).find(|name| !taken.contains(name)).unwrap_or_default();
     format!("causeway pool create {name} --disk{}", places(disks))
 }
 
-/// Where disks are, as commands take them.
+/// The paths of disks, as commands take them.
 fn places(disks: &[DiskStatus]) -> String {
     let paths = disks.iter().filter_map(|d| d.path.as_ref());
     paths.map(|p| format!(" {}", quoted(&p.display().to_string()))).collect()
 }
 
-/// A disk that could be in a pool, and what puts it there.
+/// A disk that could be pooled, and the command for it.
 pub(super) fn free_disk(disk: &DiskStatus, action: String) -> Option<FaultStatus> {
     let path = disk.path.as_ref()?.display().to_string();
     Some(FaultStatus {

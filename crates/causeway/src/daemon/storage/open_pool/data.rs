@@ -138,7 +138,7 @@ impl OpenPool {
         }
         let result = work.await;
         let Err(source) = self.start_data().await else { return result };
-        tracing::error!(pool = self.name(), error = %source, "the data path could not be opened again: it is tried again");
+        tracing::error!(pool = self.name(), error = %source, "the data path could not be opened again: the server will retry");
         *self.live.missing.lock() = Some(source.to_string());
         self.env.spawn(bring_data_back(Arc::downgrade(self)));
         result.and(Err(StorageError::NotBack { pool: self.name(), source }))

@@ -59,7 +59,7 @@ fn an_outlier_is_told_with_its_figures() {
     );
     let leaves = |slow| {
         let told = self::told(&s, &[], &fault(FaultKind::Slow(slow), Place::Disk(DiskNumber(1))));
-        told.reason.contains("it leaves the pool")
+        told.reason.contains("it is removed from service")
     };
     assert!(leaves(SLOW) && !leaves(Slowness { crowded: true, ..SLOW }));
 }
@@ -140,12 +140,12 @@ fn spaces_and_classes_of_media_are_named() {
         "{capacity}"
     );
     let lacks = reason(FaultKind::NoReserve { needed: 2 << 20, free: 1 << 20, media }, Place::Pool);
-    assert!(lacks.contains("anew on other SSD disks: 2 MiB would be needed, and 1 MiB are free"), "{lacks}");
+    assert!(lacks.contains("could not be rebuilt on other SSD disks: 2 MiB would be needed, and 1 MiB are free"), "{lacks}");
     let full = reason(FaultKind::Full, Place::Space(SpaceId(0)));
     assert!(full.starts_with("There is no room on SSD disks for"), "{full}");
     let lost = FaultKind::Lost { units: 3, at_least: false, first: Some(12288) };
     let lost = told(&s, &[], &fault(lost, Place::Space(SpaceId(0))));
-    let text = "3 times 4 KiB of the virtual disk vm are on no disk as they were written, the first at byte 12288: reading them fails";
+    let text = "3 times 4 KiB of the virtual disk vm have no valid copy on any disk, the first at byte 12288: reading them fails";
     assert!(
         lost.reason.starts_with(text) && lost.reason.contains("Restore them from a backup"),
         "{}",
@@ -155,7 +155,7 @@ fn spaces_and_classes_of_media_are_named() {
     assert_eq!(lost.faulting_object_location, "pool tank, virtual disk vm");
     let other = fault(FaultKind::OtherMedia { bytes: 1 << 20 }, Place::Space(SpaceId(0)));
     let other = told(&s, &[], &other);
-    assert!(other.reason.starts_with("1 MiB of it lie on other disks than SSD disks"), "{}", other.reason);
+    assert!(other.reason.starts_with("1 MiB of it are on other disks than SSD disks"), "{}", other.reason);
     assert_eq!(other.recommended_actions[0], "causeway pool optimize tank");
 }
 
@@ -167,10 +167,10 @@ fn where_and_what_to_do_as_one_types_it() {
     assert_eq!(lost.faulting_object_location, "pool my tank, enclosure shelf 1, disk 1, /dev/disk/by-id/x y");
     let remove = "causeway pool remove-disk 'my tank' 1";
     assert_eq!(lost.recommended_actions, ["causeway pool import 'my tank'", remove]);
-    assert!(lost.reason.contains("Nothing of the pool's data is on it any more"), "{}", lost.reason);
+    assert!(lost.reason.contains("It holds no data of the pool any more"), "{}", lost.reason);
     let one = fault(FaultKind::Lost { units: 1, at_least: false, first: None }, Place::Space(SpaceId(0)));
     let one = told(&s, &[], &one).reason;
-    assert!(one.starts_with("4 KiB of the virtual disk 0 is on no disk as it was written: reading it fails until it is written"), "{one}");
+    assert!(one.starts_with("4 KiB of the virtual disk 0 has no valid copy on any disk: reading it fails until it is written"), "{one}");
     let rotten = told(&s, &[], &fault(FaultKind::Healed { units: 1 }, Place::Disk(DiskNumber(1))));
     assert_eq!(rotten.recommended_actions, ["causeway disk qualify '/dev/disk/by-id/x y'"]);
     assert_ne!(lost.fault_id, rotten.fault_id);
@@ -205,7 +205,8 @@ fn a_disk_that_is_to_leave_goes_on_with_its_command() {
     s.apply(&Op::SetUsage { disk: DiskNumber(1), usage: Usage::Leaving }).expect("it may");
     let kind = FaultKind::Retired { left: 1 << 20, waits: Some(Why::Stopping) };
     let told = told(&s, &[], &fault(kind, Place::Disk(DiskNumber(1))));
-    assert_eq!(told.reason, "It is to leave the pool, and 1 MiB are not moved to others: no job does it");
+    let reason = "It is to be removed from the pool, and 1 MiB are not being moved to other disks: no job is running";
+    assert_eq!(told.reason, reason);
     assert_eq!(told.recommended_actions, ["causeway pool remove-disk 'my tank' 1"]);
 }
 

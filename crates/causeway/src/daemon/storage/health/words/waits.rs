@@ -1,4 +1,4 @@
-//! Of a disk that a job is to fill or to empty: what the job waits for, and what makes it go on.
+//! Texts for disks that a job fills or empties: what the job waits for, and the command that helps.
 
 use pool::Usage;
 use pool::health::Place;
@@ -10,7 +10,7 @@ use crate::output::{human_bytes, quoted};
 const JOBS: &str = "causeway job list";
 
 impl Words<'_> {
-    /// Of a disk that is retired, or is to leave, and has something yet.
+    /// For a retired disk, or one that is to be removed, which still has data.
     pub(super) fn drains(
         &self,
         bytes: u64,
@@ -25,57 +25,57 @@ impl Words<'_> {
             false => format!("causeway disk retire {pool}/{number}"),
         };
         let (text, action) = match waits {
-            None => (format!(": {what} are being moved to others; nothing has to be done"), JOBS.to_owned()),
+            None => (format!(": {what} are being moved to other disks; no action is needed"), JOBS.to_owned()),
             Some(why) => {
-                let (text, action) = self.waits(why, self.job(Kind::Drain, place), "no job does it", begin);
-                (format!(", and {what} are not moved to others: {text}"), action)
+                let (text, action) = self.waits(why, self.job(Kind::Drain, place), "no job is running", begin);
+                (format!(", and {what} are not being moved to other disks: {text}"), action)
             }
         };
-        let what = if leaves { "It is to leave the pool" } else { "It is retired" };
+        let what = if leaves { "It is to be removed from the pool" } else { "It is retired" };
         ("PhysicalDisk.Retired", format!("{what}{text}"), vec![action])
     }
 
-    /// Of one that has nothing any more.
+    /// For such a disk that is empty.
     pub(super) fn empty(&self, place: &Place) -> (&'static str, String, Vec<String>) {
         let (pool, number) = (quoted(&self.state.name), number_of(place));
         let remove = format!("causeway pool remove-disk {pool} {number}");
         let text =
-            "It is retired, and nothing is on it any more. Take it out of the pool, or let it be used again";
+            "It is retired and empty. Remove it from the pool, or use it again";
         let (text, actions) = match self.leaves(place) {
-            true => ("It is to leave the pool, and nothing is on it any more", vec![remove]),
+            true => ("It is to be removed from the pool, and is empty", vec![remove]),
             false => (text, vec![remove, format!("causeway disk set {pool}/{number} --usage auto-select")]),
         };
         ("PhysicalDisk.Retired", text.to_owned(), actions)
     }
 
-    /// Whether a disk is to leave the pool, not only to be empty.
+    /// Whether a disk is to be removed from the pool, not only emptied.
     fn leaves(&self, place: &Place) -> bool {
         let Place::Disk(disk) = place else { return false };
         self.state.disks.get(disk).is_some_and(|r| r.usage == Usage::Leaving)
     }
 
-    /// Of a disk that has missed something.
+    /// For a disk that has missed writes.
     pub(super) fn behind(
         &self,
         bytes: u64,
         waits: Option<&Why>,
         place: &Place,
     ) -> (&'static str, String, Vec<String>) {
-        let what = format!("{} that it has missed are", human_bytes(bytes));
+        let what = format!("{} of missed writes are", human_bytes(bytes));
         let import = format!("causeway pool import {}", quoted(&self.state.name));
         let (text, action) = match waits {
-            None => (format!("{what} being copied to it; nothing has to be done"), JOBS.to_owned()),
+            None => (format!("{what} being copied to it; no action is needed"), JOBS.to_owned()),
             Some(why) => {
                 let job = self.job(Kind::Resync, place);
                 let (text, action) = self.waits(why, job, "no job copies them", import.clone());
                 let action = if matches!(why, Why::Away(_)) { import } else { action };
-                (format!("{what} not copied to it: {text}"), action)
+                (format!("{what} not being copied to it: {text}"), action)
             }
         };
         ("PhysicalDisk.Resyncing", text, vec![action])
     }
 
-    /// Why it does not go on, and the command that mends that; where there is no job, these.
+    /// Why the job waits, and the command that helps; without a job, `none` and `begin`.
     fn waits(&self, why: &Why, job: Option<&JobState>, none: &str, begin: String) -> (String, String) {
         match (why, job) {
             (_, None) => (none.to_owned(), begin),
