@@ -1,4 +1,4 @@
-//! The command line: what there is to say, and which file does it.
+//! The command line: the commands, and the file for each.
 
 mod bench;
 mod cat;
@@ -53,7 +53,7 @@ pub struct Cli {
 }
 
 impl Cli {
-    /// In which form it is to print.
+    /// The output form.
     pub fn output(&self) -> Output {
         Output { json: self.json }
     }
@@ -81,31 +81,31 @@ enum Command {
     /// List and close open files
     #[command(subcommand)]
     Open(open::OpenCommand),
-    /// Look at disks, and whether they may be pooled
+    /// Show disks, and whether they may be pooled
     #[command(subcommand)]
     Disk(disk::DiskCommand),
-    /// List the enclosures that disks stand in
+    /// List the enclosures of disks
     #[command(subcommand)]
     Enclosure(enclosure::EnclosureCommand),
-    /// Make, list, open and destroy storage pools
+    /// Create, list, open and destroy storage pools
     #[command(subcommand)]
     Pool(pool::PoolCommand),
-    /// Make and list the virtual disks of pools
+    /// Create and list the virtual disks of pools
     #[command(subcommand, visible_alias = "virtual-disk")]
     Space(space::SpaceCommand),
-    /// Watch, pause and stop what runs beside the clients of pools: resync, repair, scrub
+    /// Show, pause and stop the background jobs of pools: resync, repair, scrub
     #[command(subcommand)]
     Job(job::JobCommand),
-    /// List what has happened to pools: faults, disks, jobs, virtual disks
+    /// List the events of pools: faults, disks, jobs, virtual disks
     #[command(subcommand)]
     Event(event::EventCommand),
-    /// Show what is wrong with pools, and the commands that mend it; exits with 1 if something has to be done
+    /// Show the faults of pools, and the commands that repair them; exits with 1 if a fault needs action
     Health(ControlArgs),
-    /// Show what the server does
+    /// Show the state of the server
     Status(ControlArgs),
     /// Show performance counters
     Counters(counters::CountersArgs),
-    /// Watch shares, sessions and SMB Direct connections at work
+    /// Watch shares, sessions and SMB Direct connections
     Top(top::TopArgs),
     /// Let the server read users and shares again, as SIGHUP does
     Reload(ControlArgs),
@@ -119,11 +119,11 @@ enum Command {
     Cat(cat::CatArgs),
     /// Remove files of a server
     Rm(rm::RmArgs),
-    /// Make directories on a server
+    /// Create directories on a server
     Mkdir(mkdir::MkdirArgs),
     /// Rename or move a file of a server
     Mv(mv::MvArgs),
-    /// Show all that is known of a file of a server
+    /// Show the attributes of a file of a server
     Stat(stat::StatArgs),
     /// List the shares of a server
     Shares(shares::SharesArgs),
@@ -131,7 +131,7 @@ enum Command {
     Bench(bench::BenchArgs),
 }
 
-/// Does what the command line says.
+/// Executes the command line.
 ///
 /// # Errors
 /// See [`Failure`].
@@ -169,7 +169,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
     }
 }
 
-/// Which running server is meant.
+/// The running server to use.
 #[derive(Debug, Args)]
 struct ControlArgs {
     /// Control socket of the server [default: /run/causeway/control.sock for root]
@@ -183,7 +183,7 @@ impl ControlArgs {
     }
 }
 
-/// The path from the root on: the server's own directory is another than ours.
+/// The absolute path, because the server has another working directory.
 fn absolute(path: PathBuf) -> Result<PathBuf, Failure> {
     std::path::absolute(&path).map_err(|source| Failure::Local { path, source })
 }
@@ -193,12 +193,12 @@ fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Fail
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
 }
 
-/// How many of a tree's files could not be done.
+/// The number of a tree's files that failed.
 #[derive(Debug, Default)]
 struct Tally(Cell<u64>);
 
 impl Tally {
-    /// Says what failed and goes on, unless there is no use in it.
+    /// Prints a failure and continues, unless the next file would fail too.
     fn note(&self, result: Result<(), Failure>, say: impl Fn(&str)) -> Result<(), Failure> {
         match result {
             Err(e) if !e.ends_everything() => {
@@ -210,7 +210,7 @@ impl Tally {
         }
     }
 
-    /// A command that left files out has failed.
+    /// A command that skipped files has failed.
     fn result(&self) -> Result<(), Failure> {
         match self.0.get() {
             0 => Ok(()),

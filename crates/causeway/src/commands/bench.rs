@@ -1,4 +1,4 @@
-//! `causeway bench`: load in DiskSPD's words, on local files, files of servers and fabrics.
+//! `causeway bench`: load with DiskSPD's options, on local files, files of servers and fabrics.
 //!
 //! DiskSPD's options are single letters with their value attached (`-b4K`), ours have two dashes; both may stand in any
 //! order before the targets. `causeway bench demo` and `causeway bench listen` are other commands, with options of their
@@ -29,7 +29,7 @@ use crate::remote::RemoteArgs;
 use crate::url::Location;
 use observer::Progress;
 
-/// See the module. What stands here is understood in [`run`].
+/// See the module. [`run`] interprets these arguments.
 #[derive(Debug, Args)]
 #[command(disable_help_flag = true)]
 pub(super) struct BenchArgs {
@@ -45,13 +45,13 @@ pub(super) struct BenchArgs {
     override_usage = "causeway bench [--OPTIONS] [-DISKSPD OPTIONS] TARGET...\n       causeway bench demo --help\n       causeway bench listen --help"
 )]
 struct Options {
-    /// Take the options as SQLIO's, and say what each became
+    /// Take the options as SQLIO's, and print their DiskSPD equivalents
     #[arg(long)]
     sqlio: bool,
     /// Stamp each sector that is written; check each that is read
     #[arg(long)]
     verify: bool,
-    /// Write to block devices among the targets too: what is on them is lost
+    /// Write to block devices among the targets too: all data on them is lost
     #[arg(long)]
     overwrite_devices: bool,
     /// Report the processor time of these processes too (the server's)
@@ -60,7 +60,7 @@ struct Options {
     /// Invalidate every buffer here, rather than let the server do it (SMB2_CHANNEL_RDMA_V1)
     #[arg(long)]
     local_invalidate: bool,
-    /// Sign only where the server demands it, as most other clients do: then no MAC is in what is measured
+    /// Sign only if the server requires it, like most other clients: then the measurement includes no MAC
     #[arg(long)]
     unsigned: bool,
     /// Print JSON (-Rjson)
@@ -170,7 +170,7 @@ fn written(
     }
 }
 
-/// Where the targets are that are not of this machine. Each server's password is asked for once.
+/// The targets that are not on this machine. Each server's password is requested once.
 fn places(profile: &Profile, of: &Options) -> Result<HashMap<String, Place>, Failure> {
     let mut places = HashMap::new();
     let mut known: Vec<(Location, smb_client::ConnectOptions)> = Vec::new();
@@ -204,14 +204,14 @@ fn places(profile: &Profile, of: &Options) -> Result<HashMap<String, Place>, Fai
     Ok(places)
 }
 
-/// A run in which something went wrong has failed, though it is reported.
+/// A run with errors has failed, even though it is reported.
 fn judge(results: &[SpanResults]) -> Result<(), Failure> {
     let errors: u64 = results.iter().map(SpanResults::errors).sum();
     let mismatches = results.iter().filter_map(SpanResults::verified).map(|v| v.mismatches).sum();
     if errors > 0 || mismatches > 0 { Err(Failure::BenchWrong { errors, mismatches }) } else { Ok(()) }
 }
 
-/// How long is left, for people.
+/// The remaining time, for people.
 fn left(total: Duration, elapsed: Duration) -> u64 {
     total.saturating_sub(elapsed).as_secs()
 }

@@ -21,21 +21,21 @@ pub(super) enum DiskCommand {
     /// List the disks of pools and those that might be pooled
     #[command(visible_alias = "ls")]
     List(ControlArgs),
-    /// Show what is known of a disk of the list
+    /// Show a disk of the list
     Show {
         /// Its path or identity, or POOL/NUMBER
         disk: String,
         #[command(flatten)]
         control: ControlArgs,
     },
-    /// Say what a disk of a pool may be used for, what it is, and where it stands
+    /// Set the usage, medium and location of a disk of a pool
     Set {
         /// POOL/NUMBER, its path or its identity
         disk: String,
-        /// What it may be used for
+        /// Usage
         #[arg(long, value_enum)]
         usage: Option<UsageSetting>,
-        /// What its bits are kept in, where the system does not know or is wrong
+        /// Medium, if the system does not report it or is wrong
         #[arg(long, value_enum)]
         media: Option<MediaSetting>,
         #[command(flatten)]
@@ -43,39 +43,40 @@ pub(super) enum DiskCommand {
         #[command(flatten)]
         control: ControlArgs,
     },
-    /// Move what a disk of a pool has to others, and use it no more; `disk set --usage auto-select` takes that back
+    /// Move the data of a disk of a pool to other disks, and use it no more; `disk set --usage auto-select`
+    /// reverts that
     Retire {
         /// POOL/NUMBER, its path or its identity
         disk: String,
         #[command(flatten)]
         control: ControlArgs,
     },
-    /// Switch on the light of the slot that a disk is in
+    /// Switch on the light of a disk's slot
     Identify {
         /// POOL/NUMBER, its path or its identity
         disk: String,
-        /// Switch it off again
+        /// Switch it off
         #[arg(long)]
         off: bool,
         #[command(flatten)]
         control: ControlArgs,
     },
-    /// Look closely at a disk before it goes into a pool, and measure its flushes; nothing on it changes
+    /// Examine a disk before it is pooled, and measure its flushes; nothing on it changes
     Qualify {
         /// The device or file
         path: PathBuf,
-        /// What is on it may be overwritten
+        /// Ignore existing data on it, which may be overwritten
         #[arg(long)]
         force: bool,
         #[command(flatten)]
         control: ControlArgs,
     },
-    /// Make sparse files that can be disks of a pool
+    /// Create sparse files that can be disks of a pool
     CreateFile {
-        /// The files; there must be none of these names
+        /// The files, which must not exist
         #[arg(required = true)]
         paths: Vec<PathBuf>,
-        /// Of each, such as 4GiB
+        /// Size of each, such as 4GiB
         #[arg(long, value_parser = size)]
         size: u64,
         #[command(flatten)]
@@ -129,7 +130,7 @@ pub(super) async fn run(command: DiskCommand, out: Output) -> Result<(), Failure
     }
 }
 
-/// The disk that `POOL/NUMBER`, a path or an identity means.
+/// The disk with this `POOL/NUMBER`, path or identity.
 fn find<'a>(disks: &'a [DiskStatus], disk: &str) -> Result<&'a DiskStatus, Failure> {
     let path = std::fs::canonicalize(disk).ok();
     let numbered = |d: &DiskStatus| Some(format!("{}/{}", d.pool.as_ref()?, d.number?));

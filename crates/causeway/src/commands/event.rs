@@ -1,4 +1,4 @@
-//! `causeway event list` (`Get-WinEvent`): what has happened to pools, the newest last.
+//! `causeway event list` (`Get-WinEvent`): events of pools, the newest last.
 
 use std::io::Write;
 use std::time::Duration;
@@ -12,32 +12,32 @@ use crate::control::events::Event;
 use crate::failure::Failure;
 use crate::output::{Output, Row, printable};
 
-/// Between two looks.
+/// Between two requests to the server.
 const OFTEN: Duration = Duration::from_millis(500);
 
-/// What `--follow` begins with, unless somebody says how many.
+/// The number of events that `--follow` begins with, by default.
 const BEFORE: usize = 10;
 
 /// See the module.
 #[derive(Debug, Subcommand)]
 pub(super) enum EventCommand {
-    /// List what has happened to pools, the newest last: faults, disks that come and go, jobs, virtual disks
+    /// List the events of pools, the newest last: faults, disks, jobs, virtual disks
     #[command(visible_alias = "ls")]
     List(ListArgs),
 }
 
 #[derive(Debug, Args)]
 pub(super) struct ListArgs {
-    /// Only what happened to this pool
+    /// Only events of this pool
     #[arg(long, value_name = "NAME")]
     pool: Option<String>,
-    /// Only what happened in this time up to now: 30s, 5m, 1h or 7d
+    /// Only events in this time up to now: 30s, 5m, 1h or 7d
     #[arg(long, value_name = "TIME", value_parser = age)]
     since: Option<u64>,
-    /// Only the newest so many [default: all of the 1024 that the server has; with --follow 10]
+    /// Only this many of the newest [default: all of the 1024 that the server has; with --follow 10]
     #[arg(long, value_name = "NUMBER")]
     limit: Option<usize>,
-    /// Go on with new ones as they come, until Ctrl-C
+    /// Show new events as they occur, until Ctrl-C
     #[arg(long)]
     follow: bool,
     #[command(flatten)]
@@ -62,7 +62,7 @@ pub(super) async fn run(command: EventCommand, out: Output) -> Result<(), Failur
     follow(&client, &env, args.pool.as_deref(), newest, events, out).await
 }
 
-/// Shows some, and then those that come after a number, for as long as the server answers.
+/// Shows some events, and then those after a number, as long as the server answers.
 async fn follow(
     client: &ControlClient,
     env: &Env,
@@ -95,7 +95,7 @@ async fn ask(client: &ControlClient, pool: Option<&str>, after: u64) -> Result<V
     Ok(client.get(&format!("/v1/events?after={after}{pool}")).await?)
 }
 
-/// A table whose rows come one by one: its columns become wider with what comes, never narrower.
+/// A table whose rows arrive one by one: its columns become wider with the contents, never narrower.
 struct Columns(Vec<usize>);
 
 impl Columns {

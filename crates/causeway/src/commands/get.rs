@@ -19,7 +19,7 @@ use crate::url::Location;
 /// See the module.
 #[derive(Debug, Args)]
 pub(super) struct GetArgs {
-    /// What to copy, then (if not here) where to
+    /// Sources, then (unless it is here) the destination
     #[arg(required = true, value_name = "URL... [TARGET]")]
     places: Vec<String>,
     #[command(flatten)]
@@ -46,8 +46,8 @@ pub(super) async fn run(args: GetArgs, out: Output) -> Result<(), Failure> {
 struct Get(Copying);
 
 impl Get {
-    /// Copies a directory, several files at a time. What cannot be copied is said and left out; a lost connection
-    /// ends it all.
+    /// Copies a directory, several files at a time. Files that cannot be copied are reported and skipped; a
+    /// lost connection ends the whole copy.
     async fn tree(&self, source: Location, destination: PathBuf, written: Time) -> Result<(), Failure> {
         let mut todo = vec![(source, destination, written)];
         let mut made = Vec::new();
@@ -57,7 +57,7 @@ impl Get {
                 made.push((to.clone(), written.0));
             }
             for entry in self.0.remote.list(&from.path).await? {
-                // Names come from the server: `join` takes none that leads elsewhere.
+                // Names come from the server: `join` accepts none that leads elsewhere.
                 let place = match from.join(&entry.name) {
                     Ok(p) => p,
                     Err(e) => {
@@ -74,7 +74,7 @@ impl Get {
             }
         }
         running.finish().await?;
-        // What goes into a directory changes its time: those inside come first.
+        // Copying into a directory changes its time, so its contents come first.
         for (path, time) in made.iter().rev().filter(|(_, t)| t.is_time()) {
             let set = File::open(path).and_then(|d| set_modified(&d, *time));
             self.0.note(set.map_err(|source| Failure::Local { path: path.clone(), source }))?;
@@ -134,7 +134,7 @@ impl Get {
         };
         let from = summer.checkpoint().length();
         self.0.progress.skip(from);
-        // Nothing of an older attempt may be left behind the end.
+        // No data of an older attempt may remain beyond the end.
         local.set_len(from).map_err(failed(&part))?;
         let keep = |s: &Summer| fs::write(&state, s.checkpoint().to_text());
         let resumable = Some(copy::Resumable { summer, keep: &keep });
@@ -158,7 +158,7 @@ fn create(path: &Path) -> Result<File, Failure> {
     File::create(path).map_err(|source| Failure::Local { path: path.to_owned(), source })
 }
 
-/// Whether it was not there before.
+/// Whether it did not exist before.
 fn make_directory(path: &Path) -> Result<bool, Failure> {
     match fs::create_dir(path) {
         Ok(()) => Ok(true),
@@ -182,7 +182,7 @@ fn remove_if_there(path: &Path) -> io::Result<()> {
     }
 }
 
-/// A state, if it is there and no longer than one can be.
+/// A state, if it exists and has a valid length.
 fn read_small(path: &Path) -> Option<Vec<u8>> {
     let length = fs::metadata(path).ok()?.len();
     (length <= LONGEST as u64).then(|| fs::read(path).ok()).flatten()

@@ -1,6 +1,6 @@
 //! `causeway group add|list|remove|add-member|remove-member` (`New-LocalGroup`, `Get-LocalGroup`,
-//! `Add-LocalGroupMember` …): through the running server, or with `--users` straight in the file of users. A change
-//! counts from the next log-on.
+//! `Add-LocalGroupMember` …): through the running server, or with `--users` directly in the file of users. A
+//! change applies from the next log-on.
 
 use clap::Subcommand;
 use smb_auth::users::{LocalGroup, UserFile};
@@ -14,7 +14,7 @@ use crate::output::Output;
 /// See the module.
 #[derive(Debug, Subcommand)]
 pub(super) enum GroupCommand {
-    /// Add a group; "Administrators" is there already
+    /// Add a group; "Administrators" always exists
     Add {
         /// Its name
         name: String,
@@ -37,7 +37,7 @@ pub(super) enum GroupCommand {
         #[command(flatten)]
         place: Place,
     },
-    /// Take users out of a group
+    /// Remove users from a group
     RemoveMember {
         /// The group
         group: String,

@@ -1,4 +1,4 @@
-//! `causeway health` (`Get-HealthFault`): the tree of pools, what is wrong, and the commands that mend it.
+//! `causeway health` (`Get-HealthFault`): the tree of pools, the faults, and the commands that repair them.
 
 use super::ControlArgs;
 use crate::control::health::{FaultStatus, HealthNode, HealthReport, WARNING};
@@ -71,14 +71,14 @@ fn faulty(fault: &FaultStatus) -> Vec<String> {
         lines.push(format!("  where:  {}", printable(&fault.faulting_object_location)));
     }
     let follows = |f: &FaultStatus| format!("  so:     {}: {}", object(f), printable(&f.reason));
-    // What is away names its disks already; each in a line of its own hides what follows from that.
+    // The fault of an absent domain names its disks already; a line for each would hide the consequences.
     let named = |f: &&FaultStatus| f.fault_type == AWAY && !fault.fault_type.starts_with("PhysicalDisk.");
     lines.extend(fault.consequences.iter().filter(|f| !named(f)).map(follows));
     lines.extend(fault.recommended_actions.iter().map(|a| format!("  do:     {}", printable(a))));
     lines
 }
 
-/// A disk that takes no part because it is not there.
+/// A disk that is not in service because it is absent.
 const AWAY: &str = "PhysicalDisk.LostCommunication";
 
 fn object(fault: &FaultStatus) -> String {

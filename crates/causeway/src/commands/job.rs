@@ -11,32 +11,32 @@ use crate::control::types::Changed;
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// HTTP's word for what is not there.
+/// The HTTP status for a missing job.
 const NOT_FOUND: u16 = 404;
 
 /// See the module.
 #[derive(Debug, Subcommand)]
 pub(super) enum JobCommand {
-    /// List what runs beside the clients of pools, how far it is, and why it does not go faster
+    /// List the background jobs of pools, their progress, and why they are slowed down
     #[command(visible_alias = "ls")]
     List {
-        /// Show it as it goes on, until nothing runs any more
+        /// Update the display until no job runs
         #[arg(long)]
         follow: bool,
         #[command(flatten)]
         control: ControlArgs,
     },
-    /// Hold jobs until they are resumed or the server starts again
+    /// Pause jobs until they are resumed or the server restarts
     Pause(Which),
-    /// Let jobs go on
+    /// Resume jobs
     Resume(Which),
-    /// End jobs after what is under way; what they have done stays done
+    /// Stop jobs after their outstanding I/O; completed work stays
     Stop(Which),
 }
 
 #[derive(Debug, Args)]
 pub(super) struct Which {
-    /// Their numbers, as job list says them
+    /// Their numbers, as in job list
     #[arg(required = true, value_name = "JOB")]
     jobs: Vec<u64>,
     #[command(flatten)]
@@ -65,7 +65,7 @@ pub(super) async fn run(command: JobCommand, out: Output) -> Result<(), Failure>
         let changed: Result<Changed, _> = client.post(&format!("/v1/jobs/{job}/{word}"), &()).await;
         match changed {
             Ok(changed) => out.changed(&changed)?,
-            // The others are there all the same.
+            // The other jobs exist and were changed.
             Err(ControlError::Refused { status: NOT_FOUND, .. }) => gone.push(job),
             Err(other) => return Err(other.into()),
         }

@@ -13,7 +13,7 @@ pub(super) struct MkdirArgs {
     /// Directories, of one share
     #[arg(required = true, value_name = "URL")]
     places: Vec<String>,
-    /// Those on the way too; what is there already is right
+    /// Create missing parent directories too; existing ones are no error
     #[arg(short, long)]
     parents: bool,
     #[command(flatten)]

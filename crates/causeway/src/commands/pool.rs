@@ -20,19 +20,19 @@ use crate::output::{Output, human_bytes, human_seconds, some};
 /// See the module.
 #[derive(Debug, Subcommand)]
 pub(super) enum PoolCommand {
-    /// Make a pool of disks; what is on them is lost
+    /// Create a pool of disks; all data on them is lost
     Create {
-        /// What people call it
+        /// Its name
         name: String,
         #[command(flatten)]
         disks: DiskArgs,
-        /// Of a slab, the piece in which spaces get room: a power of two from 2MiB to 1GiB
+        /// Size of a slab, the piece in which virtual disks get room: a power of two from 2MiB to 1GiB
         #[arg(long, value_parser = size)]
         slab_size: Option<u64>,
         #[command(flatten)]
         control: ControlArgs,
     },
-    /// List the pools, those too that cannot be opened
+    /// List the pools, including those that cannot be opened
     #[command(visible_alias = "ls")]
     List(ControlArgs),
     /// Show a pool, its disks and its virtual disks
@@ -42,104 +42,105 @@ pub(super) enum PoolCommand {
         #[command(flatten)]
         control: ControlArgs,
     },
-    /// Add disks to a pool, or give it disks back that it has missed
+    /// Add disks to a pool, or return disks that were absent
     AddDisk {
         /// The pool
         name: String,
         #[command(flatten)]
         disks: DiskArgs,
-        /// Take a disk back although what only it has is old
+        /// Return a disk although it has the only copy of some data, and that copy is stale
         #[arg(long)]
         accept_loss: bool,
         #[command(flatten)]
         control: ControlArgs,
     },
-    /// Take a disk out of a pool; what it has moves to others before
+    /// Remove a disk from a pool, after its data has moved to other disks
     RemoveDisk {
         /// The pool
         name: String,
-        /// Number, path or identity, as pool show says it
+        /// Number, path or identity, as in pool show
         disk: String,
         #[command(flatten)]
         control: ControlArgs,
     },
-    /// Put a new disk in the place of another one, which leaves the pool when all that it has is elsewhere
+    /// Add a new disk and remove another one, after its data has moved
     ReplaceDisk {
         /// The pool
         name: String,
-        /// Number, path or identity, as pool show says it; it may be gone already
+        /// Number, path or identity, as in pool show; the disk may be absent
         old: String,
         #[command(flatten)]
         disks: DiskArgs,
         #[command(flatten)]
         control: ControlArgs,
     },
-    /// Move data from full disks to empty ones, and copies apart
+    /// Move data from full disks to empty ones, and copies to different enclosures
     Optimize {
         /// The pool
         name: String,
         #[command(flatten)]
         control: ControlArgs,
     },
-    /// Change what a pool does when it fills up, or a disk is lost
+    /// Set the capacity warning and the repair delay of a pool
     Set {
         /// The pool
         name: String,
-        /// Warn when more than so much of its room is in use, in percent
+        /// Warn when more than this percentage of the room is in use
         #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
         warn_at: Option<u8>,
-        /// Rebuild what a lost disk had on others after this time: 30s, 5m, 1h or never
+        /// Rebuild a lost disk on others after this time: 30s, 5m, 1h or never
         #[arg(long, value_name = "TIME", value_parser = delay)]
         repair_after: Option<u32>,
         #[command(flatten)]
         control: ControlArgs,
     },
-    /// Bring a pool to the newest version of the format; older programs cannot open it any more then
+    /// Upgrade a pool to the newest version of the format; older programs cannot open it afterwards
     Upgrade {
         /// The pool
         name: String,
-        /// Do it; without this, only say what would become of it
+        /// Do it; without this, only show the consequences
         #[arg(long)]
         yes: bool,
         #[command(flatten)]
         control: ControlArgs,
     },
-    /// Let a disk take no part, to pull it out or look at it; add-disk or import give it back
+    /// Remove a disk from service, to disconnect or examine it; add-disk or import returns it
     OfflineDisk {
         /// The pool
         name: String,
-        /// Number, path or identity, as pool show says it
+        /// Number, path or identity, as in pool show
         disk: String,
         #[command(flatten)]
         control: ControlArgs,
     },
-    /// Look for pools and open them; an open one gets disks back that it misses
+    /// Find pools and open them; an open pool takes back its absent disks
     Import {
         /// Only this pool, by name or identity
         name: Option<String>,
-        /// Look here too
+        /// Search here too
         #[arg(long = "disk", value_name = "PATH", num_args = 1..)]
         disks: Vec<PathBuf>,
-        /// Open it although disks that are missing may have newer data, which is given up
+        /// Open it although missing disks may have newer data, which is given up
         #[arg(long, requires = "name")]
         accept_loss: bool,
-        /// Write nothing
+        /// Open for reading only: write nothing to any disk
         #[arg(long)]
         read_only: bool,
-        /// Take it from whoever holds it. If that one is alive, both write, and the pool is lost
+        /// Take the pool from its current owner. If the owner still runs, both write and the pool is
+        /// corrupted
         #[arg(long, requires = "name")]
         force: bool,
         #[command(flatten)]
         control: ControlArgs,
     },
-    /// Flush a pool and give it up, so that its disks can be moved or another machine can open it
+    /// Flush a pool and release it, so that its disks can be moved or another machine can open it
     Export {
         /// The pool
         name: String,
         #[command(flatten)]
         control: ControlArgs,
     },
-    /// Give a pool another name
+    /// Rename a pool
     Rename {
         /// The pool
         name: String,
@@ -148,11 +149,11 @@ pub(super) enum PoolCommand {
         #[command(flatten)]
         control: ControlArgs,
     },
-    /// Erase a pool and all that is in it
+    /// Erase a pool and all its data
     Destroy {
         /// The pool
         name: String,
-        /// Do it; without this, only say what would be lost
+        /// Do it; without this, only list the data that would be lost
         #[arg(long)]
         yes: bool,
         #[command(flatten)]
@@ -165,16 +166,17 @@ pub(super) struct DiskArgs {
     /// Devices or files
     #[arg(long = "disk", value_name = "PATH", required = true, num_args = 1..)]
     disks: Vec<PathBuf>,
-    /// Use disks that something is on, a label of another pool too; it is erased
+    /// Use disks that contain data, or the label of another pool; it is erased
     #[arg(long)]
     force: bool,
-    /// The disks write 4 KiB at once although the system does not promise it. If they do not, a power cut can damage data
+    /// Assume that the disks write 4 KiB atomically although the system does not report it. If they do not, a
+    /// power cut can damage data
     #[arg(long)]
     assume_atomic: bool,
-    /// What the disks may be used for
+    /// Usage of the disks
     #[arg(long, value_enum)]
     usage: Option<UsageSetting>,
-    /// What the disks' bits are kept in, where the system does not know or is wrong
+    /// Medium of the disks, if the system does not report it or is wrong
     #[arg(long, value_enum)]
     media: Option<MediaSetting>,
     #[command(flatten)]
@@ -260,7 +262,7 @@ pub(super) async fn run(command: PoolCommand, out: Output) -> Result<(), Failure
     Ok(out.changed(&changed)?)
 }
 
-/// A disk as the server knows it: a path is from the root on, because the server's own directory is another than ours.
+/// A disk as the server knows it: an absolute path, because the server has another working directory.
 fn named(disk: String) -> String {
     let number = !disk.is_empty() && disk.bytes().all(|b| b.is_ascii_digit());
     let path = if number { None } else { std::fs::canonicalize(&disk).ok() };
@@ -284,7 +286,7 @@ fn delay(text: &str) -> Result<u32, &'static str> {
     number.checked_mul(unit).filter(|n| *n < u32::MAX).ok_or(WRONG)
 }
 
-/// What `destroy` would destroy.
+/// The data that `destroy` would destroy.
 fn loss(detail: &PoolDetail) -> String {
     let spaces: Vec<_> =
         detail.virtual_disks.iter().map(|s| format!("{} ({})", s.name, human_bytes(s.size))).collect();
@@ -358,7 +360,7 @@ fn show(detail: &PoolDetail, out: Output) -> Result<(), Failure> {
     Ok(())
 }
 
-/// One that is not open: of what is in it nothing is known.
+/// A pool that is not open: its contents are unknown.
 fn closed(detail: &PoolDetail, out: Output) -> Result<(), Failure> {
     let p = &detail.pool;
     let mut lines = vec![

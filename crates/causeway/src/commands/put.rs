@@ -19,7 +19,7 @@ use crate::url::Location;
 /// See the module.
 #[derive(Debug, Args)]
 pub(super) struct PutArgs {
-    /// What to copy, then where to
+    /// Sources, then the destination
     #[arg(required = true, value_name = "FILE... URL")]
     places: Vec<String>,
     #[command(flatten)]
@@ -52,8 +52,9 @@ pub(super) async fn run(args: PutArgs, out: Output) -> Result<(), Failure> {
 struct Put(Copying);
 
 impl Put {
-    /// Copies a directory, several files at a time. What cannot be copied is said and left out; a lost connection
-    /// ends it all. Symbolic links to files are followed, others are left out: they may lead in circles.
+    /// Copies a directory, several files at a time. Files that cannot be copied are reported and skipped; a
+    /// lost connection ends the whole copy. Symbolic links to files are followed, others are skipped: they
+    /// may form circles.
     async fn tree(&self, source: PathBuf, destination: Location) -> Result<(), Failure> {
         let remote = &self.0.remote;
         let mut todo = vec![(source, destination)];
@@ -79,7 +80,7 @@ impl Put {
             }
         }
         running.finish().await?;
-        // What goes into a directory changes its time: those inside come first.
+        // Copying into a directory changes its time, so its contents come first.
         for (path, time) in made.iter().rev() {
             self.0.note(remote.set_modified(path, *time).await)?;
         }
@@ -135,7 +136,7 @@ impl Put {
         };
         let from = summer.checkpoint().length();
         progress.skip(from);
-        // Nothing of an older attempt may be left behind the end.
+        // No data of an older attempt may remain beyond the end.
         part_file.set_length(from).await?;
         let resumable = Some((&mut summer, &state_file));
         let range = from..version.size;
@@ -150,7 +151,7 @@ impl Put {
         remote.remove_file(&state).await
     }
 
-    /// The state of an earlier attempt, cut to what still holds on both sides.
+    /// The state of an earlier attempt, reduced to what is valid on both sides.
     async fn verified(
         &self,
         local: &File,
@@ -171,7 +172,7 @@ impl Put {
         let Some(mut checkpoint) = Checkpoint::parse(&text, version) else { return Ok(None) };
         checkpoint.verify(local).map_err(|source| Failure::Local { path: path.to_owned(), source })?;
         checkpoint.sums.truncate((part.size() / BLOCK) as usize);
-        // What the server lost, it lost at the end.
+        // If the server lost data, it is data at the end.
         while let Some(expected) = checkpoint.sums.last().copied() {
             let mut sum = Sum::new();
             let (from, to) = (checkpoint.length() - BLOCK, checkpoint.length());

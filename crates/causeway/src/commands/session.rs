@@ -11,7 +11,7 @@ use crate::output::Output;
 /// See the module.
 #[derive(Debug, Subcommand)]
 pub(super) enum SessionCommand {
-    /// List who is logged on, from where, and over what
+    /// List sessions: user, client address, transport
     #[command(visible_alias = "ls")]
     List(ControlArgs),
     /// End a session and close its files

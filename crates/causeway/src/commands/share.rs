@@ -15,31 +15,32 @@ use crate::output::Output;
 /// See the module.
 #[derive(Debug, Subcommand)]
 pub(super) enum ShareCommand {
-    /// Share a directory, memory or nothing; written to the configuration file too
+    /// Share a directory, memory or nothing; also written to the configuration file
     Add(AddArgs),
     /// List the shares
     #[command(visible_alias = "ls")]
     List(ControlArgs),
-    /// Set who may use a share, in place of what was set before; for connections from now on
+    /// Set the permission of a share, replacing the previous one; for new connections
     SetAcl {
         /// The share
         name: String,
         #[command(flatten)]
         acl: AclArgs,
-        /// Make it the descriptor of the shared directory too (Set-SmbPathAcl); without --grant and --deny, what is set
+        /// Make it the descriptor of the shared directory too (Set-SmbPathAcl); without --grant and --deny,
+        /// the present permission
         #[arg(long)]
         to_path: bool,
         #[command(flatten)]
         control: ControlArgs,
     },
-    /// Show who may use a share
+    /// Show the permission of a share
     GetAcl {
         /// The share
         name: String,
         #[command(flatten)]
         control: ControlArgs,
     },
-    /// Stop sharing; open files are closed, the files stay
+    /// Stop sharing; open files are closed, the files are kept
     #[command(visible_alias = "rm")]
     Remove {
         /// The share
@@ -51,55 +52,56 @@ pub(super) enum ShareCommand {
 
 #[derive(Debug, Args)]
 pub(super) struct AddArgs {
-    /// What clients call it; a name ending in $ is not listed
+    /// Name for clients; a name ending in $ is not listed
     name: String,
     /// The directory
     #[arg(required_unless_present = "backend")]
     path: Option<PathBuf>,
-    /// What it stands on
+    /// Backend
     #[arg(long, value_enum, default_value = "hostdir")]
     backend: Backend,
     /// Capacity of a ram share, such as 512MiB
     #[arg(long, value_parser = size)]
     size: Option<u64>,
-    /// The folder of snapshots of a directory, which clients show as previous versions; from its root, or absolute
+    /// The folder of snapshots of a directory, which clients show as previous versions; relative to the
+    /// directory, or absolute
     #[arg(long)]
     snapshots: Option<PathBuf>,
-    /// Shown to clients
+    /// Comment shown to clients
     #[arg(long, default_value = "")]
     comment: String,
     /// Refuse every change
     #[arg(long)]
     read_only: bool,
-    /// Refuse sessions that are not encrypted
+    /// Refuse unencrypted sessions
     #[arg(long)]
     encrypt: bool,
-    /// Let clients have handles that survive a restart of the server (for Hyper-V and SQL Server); writes are durable
-    /// before they are answered
+    /// Let clients have handles that survive a restart of the server (for Hyper-V and SQL Server); writes are
+    /// durable before they are acknowledged
     #[arg(long)]
     continuous_availability: bool,
-    /// Leave it out of listings
+    /// Hide it from listings
     #[arg(long)]
     hidden: bool,
-    /// Leave out of listings what a user may not read
+    /// Hide from listings the entries that a user may not read
     #[arg(long)]
     access_based: bool,
     #[command(flatten)]
     acl: AclArgs,
-    /// Only until the server ends
+    /// Only until the server stops
     #[arg(long)]
     temporary: bool,
     #[command(flatten)]
     control: ControlArgs,
 }
 
-/// Who may use a share, and how.
+/// The permission of a share.
 #[derive(Debug, Args)]
 pub(super) struct AclArgs {
     /// Let a user or group read, change or do everything; more than once for several
     #[arg(long, value_name = "NAME=read|change|full", value_parser = granted)]
     grant: Vec<AclEntry>,
-    /// Refuse a user or group, whatever else is granted
+    /// Refuse a user or group, regardless of all grants
     #[arg(long, value_name = "NAME")]
     deny: Vec<String>,
 }

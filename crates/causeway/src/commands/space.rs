@@ -19,7 +19,7 @@ use crate::output::{Output, human_bytes, human_time, some};
 /// See the module.
 #[derive(Debug, Subcommand)]
 pub(super) enum SpaceCommand {
-    /// Make a virtual disk
+    /// Create a virtual disk
     Create(CreateArgs),
     /// List the virtual disks
     #[command(visible_alias = "ls")]
@@ -31,7 +31,7 @@ pub(super) enum SpaceCommand {
         #[command(flatten)]
         control: ControlArgs,
     },
-    /// Say which media a virtual disk may lie on; what is elsewhere moves there beside the clients
+    /// Set the media that a virtual disk may use; its data on others moves in the background
     Set {
         /// Its name, or pool/name
         name: String,
@@ -41,25 +41,26 @@ pub(super) enum SpaceCommand {
         #[command(flatten)]
         control: ControlArgs,
     },
-    /// Make a virtual disk larger or smaller; none of its pool may be attached meanwhile
+    /// Make a virtual disk larger or smaller; no virtual disk of its pool may be attached meanwhile
     Resize {
         /// Its name, or pool/name
         name: String,
         /// Its new size
         #[arg(long, value_parser = size)]
         size: u64,
-        /// Cut off what is in use beyond it
+        /// Cut off data beyond the new size
         #[arg(long)]
         yes: bool,
         #[command(flatten)]
         control: ControlArgs,
     },
-    /// Serve a virtual disk to QEMU, nbd-client or fio, or make it a block device, until it is detached or the server ends
+    /// Serve a virtual disk to QEMU, nbd-client or fio, or make it a block device, until it is detached or
+    /// the server stops
     #[command(group = clap::ArgGroup::new("way").required(true))]
     Attach {
         /// Its name, or pool/name
         name: String,
-        /// The Unix socket to make, for the NBD protocol
+        /// The Unix socket to create, for the NBD protocol
         #[arg(long, value_name = "SOCKET", group = "way")]
         nbd: Option<PathBuf>,
         /// Make it a block device of the kernel, /dev/ublkbN (Linux 6.5 or newer, as root)
@@ -71,25 +72,26 @@ pub(super) enum SpaceCommand {
         #[command(flatten)]
         control: ControlArgs,
     },
-    /// Serve a virtual disk no longer, when what its clients have under way is done; it is flushed. One that is mounted stays
+    /// Stop serving a virtual disk, after outstanding requests of its clients; it is flushed. Refused while
+    /// it is mounted
     Detach {
         /// Its name, or pool/name
         name: String,
         #[command(flatten)]
         control: ControlArgs,
     },
-    /// Read every copy, and heal what is not as it was written; see job list, and what was found in pool show
+    /// Read every copy, and repair damaged data; see job list, and the findings in pool show
     Repair {
         /// Its name, or pool/name
         name: String,
         #[command(flatten)]
         control: ControlArgs,
     },
-    /// Destroy a virtual disk and what is on it
+    /// Destroy a virtual disk and its data
     Destroy {
         /// Its name, or pool/name
         name: String,
-        /// Do it; without this, only say what would be lost
+        /// Do it; without this, only list the data that would be lost
         #[arg(long)]
         yes: bool,
         #[command(flatten)]
@@ -100,12 +102,12 @@ pub(super) enum SpaceCommand {
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("room").required(true))]
 pub(super) struct CreateArgs {
-    /// What people call it
+    /// Its name
     name: String,
     /// Its pool
     #[arg(long)]
     pool: String,
-    /// How it survives failures
+    /// Resiliency: how it survives failures
     #[arg(long, value_enum, default_value = "mirror")]
     resiliency: ResiliencySetting,
     /// How many disks of a mirror may fail: 1 (two copies) or 2 (three)
@@ -117,19 +119,20 @@ pub(super) struct CreateArgs {
     /// As large as the pool has room for
     #[arg(long, group = "room")]
     max: bool,
-    /// Columns: disks that large I/O goes to at once, those of parity too [default: by the number of disks]
+    /// Columns: disks that large I/O uses at once, including parity [default: by the number of disks]
     #[arg(long)]
     columns: Option<u8>,
-    /// Groups of columns of dual parity: with 2 (local reconstruction, LRC) one lost column is made from its group, half of the others [default: 1]
+    /// Groups of columns of dual parity: with 2 (local reconstruction, LRC) one lost column is rebuilt from
+    /// its group, half of the others [default: 1]
     #[arg(long, value_parser = clap::value_parser!(u8).range(1..=2))]
     groups: Option<u8>,
     /// Bytes that go to one column before the next [default: 256KiB]
     #[arg(long, value_parser = interleave)]
     interleave: Option<u32>,
-    /// When the pool's room is taken
+    /// When it gets its room from the pool
     #[arg(long, value_enum, default_value = "thin")]
     provisioning: ProvisioningSetting,
-    /// Only on disks of these media, as disk list says them: one or several, with commas [default: any]
+    /// Only on disks of these media, as in disk list: one or several, with commas [default: any]
     #[arg(long, value_enum, value_delimiter = ',')]
     media: Vec<ClassSetting>,
     #[command(flatten)]
@@ -198,7 +201,7 @@ pub(super) async fn run(command: SpaceCommand, out: Output) -> Result<(), Failur
     Ok(out.changed(&changed)?)
 }
 
-/// When all copies were read last, and what was found.
+/// The date and findings of the last scrub.
 fn scrubbed(s: ScrubStatus) -> String {
     let found = format!("{} healed, {} lost", some(s.healed as usize, "unit"), s.lost);
     let last = s.ended_unix_s.map(|at| human_time(at as i64));

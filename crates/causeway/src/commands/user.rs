@@ -1,5 +1,5 @@
-//! `causeway user add|list|passwd|enable|disable|remove`: through the running server, or with `--users` straight in
-//! the file. A server sees what was changed in its file at the next log-on.
+//! `causeway user add|list|passwd|enable|disable|remove`: through the running server, or with `--users`
+//! directly in the file. A server reads changes of its file at the next log-on.
 
 use std::path::{Path, PathBuf};
 
@@ -35,7 +35,7 @@ pub(super) enum UserCommand {
         #[command(flatten)]
         place: Place,
     },
-    /// Change a password; sessions go on
+    /// Change a password; existing sessions continue
     Passwd {
         /// Log-on name
         name: String,
@@ -45,14 +45,14 @@ pub(super) enum UserCommand {
         #[command(flatten)]
         place: Place,
     },
-    /// Let a user log on again
+    /// Enable a user
     Enable {
         /// Log-on name
         name: String,
         #[command(flatten)]
         place: Place,
     },
-    /// Let a user not log on, and end the user's sessions
+    /// Disable a user, and end the user's sessions
     Disable {
         /// Log-on name
         name: String,
@@ -71,7 +71,7 @@ pub(super) enum UserCommand {
 
 #[derive(Debug, Args)]
 pub(super) struct Place {
-    /// Work on this file, whether a server runs or not (--control is not asked then); made if it is not there
+    /// Work on this file, without the server (ignores --control); created if it does not exist
     #[arg(long, value_name = "FILE")]
     users: Option<PathBuf>,
     #[command(flatten)]

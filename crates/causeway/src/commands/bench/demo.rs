@@ -1,5 +1,5 @@
-//! `causeway bench demo`: the demonstrations that the field knows SMB Direct by, one after the other, with a table that
-//! is repainted as they go.
+//! `causeway bench demo`: well-known demonstrations of SMB Direct, one after the other, with a table that is
+//! repainted as they run.
 //!
 //! It starts a server of its own on loopback, in a process of its own so that each side's processor time is known, and
 //! ends it; with a target it uses the server there, and removes its files at the end.
@@ -34,10 +34,11 @@ const SECONDS_MIN: f64 = 0.05;
 const SECONDS_MAX: f64 = 86_400.0;
 /// Bytes of files from which on writing them is announced.
 const LONG_TO_WRITE: u64 = 64 << 30;
-/// What a disk is supposed to write in a second, in bytes, for that.
+/// The assumed write rate of a disk, in bytes per second, for that.
 const RATE: u64 = 1_000_000_000;
 
-/// Show the field's demonstrations of SMB Direct, over TCP and over SMB Direct, beside the figures published for them
+/// Repeat well-known demonstrations of SMB Direct, over TCP and over SMB Direct, beside the figures published
+/// for them
 #[derive(Debug, Parser)]
 #[command(name = "causeway bench demo", no_binary_name = true)]
 #[command(override_usage = "causeway bench demo [OPTIONS] [TARGET]")]
@@ -45,10 +46,11 @@ pub(super) struct DemoArgs {
     /// A directory of a share, smb://user@host/share/directory, instead of a server started for it; --transport
     /// auto shows both transports
     target: Option<String>,
-    /// A directory of a share whose data completes at once, for those that were shown on such a volume [default: TARGET]
+    /// A directory of a share whose data completes at once, for demonstrations that used such a volume
+    /// [default: TARGET]
     #[arg(long, value_name = "TARGET", requires = "target")]
     null: Option<String>,
-    /// How long each is measured [default: 2; with --full 60: they ran until somebody stopped them]
+    /// How long each is measured [default: 2; with --full 60: the originals had no time limit]
     #[arg(long, value_parser = seconds)]
     seconds: Option<f64>,
     /// How long each runs before it is measured
@@ -60,19 +62,19 @@ pub(super) struct DemoArgs {
     /// Bytes of each file, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 32, value_parser = clap::value_parser!(u64).range(1..=1 << 30))]
     size: u64,
-    /// The sizes that they were shown with: 16 files of 128 GiB
+    /// The original sizes: 16 files of 128 GiB
     #[arg(long, conflicts_with = "size")]
     full: bool,
-    /// Give new files their size and write nothing into them: they take no room, and what is read was never on a disk
+    /// Give new files their size without writing them: they take no room, and reads need no disk
     #[arg(long)]
     sparse: bool,
     /// Only these, by number (S3-20)
     #[arg(long, value_name = "NUMBER", value_delimiter = ',', value_parser = known)]
     only: Vec<String>,
-    /// Where the server that is started keeps its files [default: the temporary directory]
+    /// Directory for the files of the started server [default: the temporary directory]
     #[arg(long, value_name = "DIRECTORY", conflicts_with = "target")]
     directory: Option<PathBuf>,
-    /// The process of the target's server, where it is on this machine: its processor time is shown
+    /// The process of the target's server, if it is on this machine: its processor time is shown
     #[arg(long, value_name = "PID", requires = "target")]
     pid: Option<u32>,
     /// Print JSON
@@ -188,7 +190,7 @@ impl DemoArgs {
         self.threads.unwrap_or_else(|| if self.full { FULL_THREADS } else { processors() as u32 })
     }
 
-    /// Bytes of a file; none: as they were shown.
+    /// Bytes of a file; none: the original size.
     fn small(&self) -> Option<u64> {
         (!self.full).then_some(self.size << 20)
     }

@@ -11,23 +11,23 @@ use crate::output::complain;
 
 /// The longest I/O that can be allowed, in bytes.
 const BLOCK_MAX: u64 = 256 << 20;
-/// The most I/Os outstanding that can be allowed: what a thread of bench has.
+/// The highest allowed number of outstanding I/Os: that of a thread of bench.
 const DEPTH_MAX: i64 = bench::options::OUTSTANDING_MAX as i64;
 
-/// Answer targets iwarp://HOST:PORT and tcp://HOST:PORT of causeway bench: reads bring zeros, writes are dropped, and no
-/// SMB is spoken. What is measured over it is the most that a server can reach. It runs until it is ended (Ctrl-C)
+/// Answer targets iwarp://HOST:PORT and tcp://HOST:PORT of causeway bench: reads return zeros, writes are
+/// dropped, and there is no SMB. The result is the upper limit for a server. It runs until Ctrl-C
 ///
-/// Nobody is asked who he is, and nothing that is sent is kept.
+/// Clients are not authenticated, and received data is dropped.
 #[derive(Debug, Parser)]
 #[command(name = "causeway bench listen", no_binary_name = true)]
 pub(super) struct ListenArgs {
-    /// Where to listen: iwarp://127.0.0.1:5447, tcp://[::]:5448; port 0 is one that is free
+    /// Where to listen: iwarp://127.0.0.1:5447, tcp://[::]:5448; port 0 selects a free one
     #[arg(required = true, value_name = "PLACE")]
     places: Vec<FabricPlace>,
-    /// How large targets are said to be
+    /// The size that targets report
     #[arg(long, value_name = "BYTES", default_value = "1TiB", value_parser = size)]
     size: u64,
-    /// The longest I/O that is taken
+    /// The longest I/O that is accepted
     #[arg(long, value_name = "BYTES", default_value = "16MiB", value_parser = block)]
     block: u32,
     /// I/Os outstanding that a connection may have
