@@ -66,7 +66,7 @@ enum Command {
     /// Check a configuration, or print an example
     #[command(subcommand)]
     Config(config::ConfigCommand),
-    /// Add, list and remove shares; set who may use them
+    /// Add, list and remove shares; set their permissions
     #[command(subcommand)]
     Share(share::ShareCommand),
     /// Add, list, change and remove users

@@ -50,7 +50,7 @@ pub struct ServerSection {
     pub listen: Vec<SocketAddr>,
     /// SMB Direct listeners (iWARP in user space); none: off.
     pub iwarp: Vec<SocketAddr>,
-    /// Tell clients that the iWARP listeners' interfaces have RDMA.
+    /// Announce to clients that the interfaces of the iWARP listeners have RDMA.
     pub announce_rdma: bool,
     /// The control socket.
     pub control: PathBuf,
@@ -70,7 +70,7 @@ pub struct ServerSection {
     pub memory: u64,
     /// Worker threads; 0: one for each core.
     pub workers: usize,
-    /// How long a stop waits for what is under way.
+    /// How long a stop waits for outstanding requests.
     pub drain: Duration,
     /// Where Prometheus may fetch the performance counters over TCP.
     pub metrics: Option<SocketAddr>,
@@ -104,10 +104,10 @@ pub struct ShareSection {
     /// The capacity of a `ram`, in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<u64>,
-    /// Left out of listings. Names that end in `$` are hidden unless the file says otherwise.
+    /// Hidden from listings. Names that end in `$` are hidden unless the file says otherwise.
     #[serde(default)]
     pub hidden: bool,
-    /// Who may use it, and how; `None`: everyone who may log on, fully.
+    /// The permission of each user and group; `None`: full for every user who may log on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub acl: Option<Vec<AclEntry>>,
     /// Listings leave out what a user may not read.
@@ -194,8 +194,7 @@ pub fn parse(text: &str, file: &str) -> (Config, Problems) {
     section::read(text, file)
 }
 
-/// Where the control socket is unless somebody says otherwise: under `/run` for root, the user's runtime directory
-/// for others.
+/// The default path of the control socket: under `/run` for root, the user's runtime directory for others.
 pub fn default_control() -> PathBuf {
     let uid = rustix::process::geteuid();
     if uid.is_root() {
@@ -207,7 +206,7 @@ pub fn default_control() -> PathBuf {
     }
 }
 
-/// Where what is kept over a restart goes unless somebody says otherwise: where systemd says (`StateDirectory=`), else nowhere.
+/// The default directory for persistent state: that of systemd (`StateDirectory=`), else none.
 fn default_state() -> Option<PathBuf> {
     // Of several the first.
     let places = std::env::var_os("STATE_DIRECTORY")?;

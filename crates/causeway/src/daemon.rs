@@ -1,13 +1,14 @@
 //! The daemon: `causeway serve`.
 //!
-//! **Threads.** The main thread runs the listeners, the control interface and signals on a current-thread runtime.
-//! Each worker thread runs connections on its own; a new connection goes to the worker that has the fewest and stays.
-//! One thread more has the pools, their disks' I/O and who uses their spaces ([`storage`]).
-//! A watchdog thread sees to it that no worker is blocked.
+//! **Threads.** The main thread runs the listeners, the control interface and signals on a current-thread
+//! runtime. Each worker thread runs connections on its own; a new connection goes to the worker with the
+//! fewest and stays there. One more thread runs the pools, the I/O of their disks and the clients of their
+//! spaces ([`storage`]). A watchdog thread detects blocked workers.
 //!
-//! **A life.** [`serve`]: configuration → payload memory, users, shares → listeners bound → workers → control
-//! socket → `ready` → signals. SIGTERM or SIGINT: listeners closed, what is under way finished within the
-//! configuration's `drain_seconds`, exit 0; a second one ends at once. SIGHUP: users and shares read again.
+//! **Lifecycle.** [`serve`]: configuration → payload memory, users, shares → listeners bound → workers →
+//! control socket → `ready` → signals. SIGTERM or SIGINT: the listeners are closed, outstanding requests
+//! complete within the configuration's `drain_seconds`, exit 0; a second signal ends the process at once.
+//! SIGHUP: users and shares are read again.
 //!
 //! **Errors.** [`ServeError`] for what stops the start, each with its cure; later ones are logged.
 

@@ -98,7 +98,7 @@ impl Output {
         match (self.json, cure) {
             (true, cure) => {
                 let line = serde_json::to_string(&Failed { error, cure }).unwrap_or_default();
-                // Whoever closed it does not want to know.
+                // A closed output is no error.
                 let _ = writeln!(io::stderr().lock(), "{line}");
             }
             (false, Some(cure)) => complain(&format!("{error}: {cure}")),

@@ -14,10 +14,11 @@ const LONGEST: u64 = 1024;
 /// Why there is no password.
 #[derive(Debug, Error)]
 pub enum PasswordError {
-    /// Nobody can be asked.
+    /// There is no terminal for a prompt.
     #[error("a password is needed and there is no terminal to ask at")]
     NoTerminal,
-    /// Nobody can be asked for a new one, which is never taken from the environment: it holds the one to log on with.
+    /// There is no terminal to ask for a new password; it is never taken from the environment, which has the
+    /// one for the log-on.
     #[error("a new password is needed and there is no terminal to ask at")]
     NoTerminalForNew,
     /// Standard input or the terminal failed.

@@ -130,7 +130,7 @@ impl Remote {
         Ok(Remote { client, tree, arena, share })
     }
 
-    /// Ends the session. That the server has not heard of it harms nobody.
+    /// Ends the session. Errors are ignored, because the connection closes anyway.
     pub async fn close(self) {
         let _ = self.client.logoff().await;
     }

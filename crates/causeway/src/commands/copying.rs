@@ -20,7 +20,7 @@ pub(super) struct CopyArgs {
     /// Directories with all that is in them
     #[arg(short, long)]
     recursive: bool,
-    /// Copy to NAME.part and rename it at the end; go on where an earlier attempt broke off
+    /// Copy to NAME.part and rename it at the end; continue an interrupted copy
     #[arg(long)]
     resume: bool,
     /// Let the copies have the time of copying, not their originals' time of last change
@@ -58,7 +58,8 @@ impl Copying {
         Ok(Copying { remote, recursive, resume, times: !no_times, progress, failed: Tally::default(), out })
     }
 
-    /// Says what could not be copied, to go on with the next; a lost connection ends it all.
+    /// Reports a file that could not be copied, and continues with the next; a lost connection ends the whole
+    /// copy.
     pub(super) fn note(&self, result: Result<(), Failure>) -> Result<(), Failure> {
         self.failed.note(result, |text| self.progress.say(text))
     }

@@ -33,7 +33,7 @@ pub(super) struct CountersArgs {
     /// Only this instance; * stands for anything
     #[arg(long, value_name = "NAME")]
     instance: Option<String>,
-    /// Go on until Ctrl-C, with a sample every so many seconds
+    /// Continue until Ctrl-C, with a sample each time this many seconds have passed
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1")]
     watch: Option<f64>,
     /// Stop after so many samples
@@ -53,7 +53,7 @@ pub(super) struct CountersArgs {
     definitions: bool,
 }
 
-/// Seconds between two samples where nothing else is said, as typeperf.
+/// Default seconds between two samples, as in typeperf.
 const INTERVAL_S: f64 = 1.0;
 /// Seconds between two samples at least and at most.
 const INTERVAL_RANGE_S: std::ops::RangeInclusive<f64> = 0.05..=86_400.0;

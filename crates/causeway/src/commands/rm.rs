@@ -41,7 +41,7 @@ pub(super) async fn run(args: RmArgs) -> Result<(), Failure> {
     failed.result()
 }
 
-/// Removes a directory, what is in it first; what cannot be removed is said and counted.
+/// Removes a directory after its contents; entries that cannot be removed are reported and counted.
 async fn remove_tree(remote: &Remote, top: &Location, failed: &Tally) -> Result<(), Failure> {
     let note = |result| failed.note(result, crate::output::complain);
     // A directory is met twice: to list it, and when what it held is gone.

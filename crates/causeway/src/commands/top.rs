@@ -90,7 +90,7 @@ async fn watch(client: &ControlClient, env: &Env, mut state: State, stop: &mut S
     let mut events = EventStream::new();
     let mut answers = Answers { before: None, now: None, newest: None, last: env.now() };
     let mut asked = env.now();
-    // Keys are heard while an answer is waited for.
+    // Keys are processed during a request to the server.
     let mut asking = Some(Box::pin(take(client, env)));
     loop {
         state.lost_s = (env.now() - answers.last).as_secs();

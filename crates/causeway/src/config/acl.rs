@@ -1,4 +1,4 @@
-//! Who may use a share: `NAME=LEVEL`.
+//! The permission of a share: `NAME=LEVEL`.
 
 use std::fmt;
 use std::str::FromStr;

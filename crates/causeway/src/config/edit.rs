@@ -25,7 +25,7 @@ pub fn put_share(path: &Path, share: &ShareSection) -> Result<(), ConfigError> {
     })
 }
 
-/// Sets who may use a share in the file, if it is there.
+/// Sets the permission of a share in the file, if the share is there.
 ///
 /// # Errors
 /// When the file cannot be read, is no TOML, or cannot be written.

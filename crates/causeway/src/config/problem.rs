@@ -210,7 +210,7 @@ pub enum ProblemKind {
     NotForBackend {
         /// The share's.
         backend: &'static str,
-        /// The one that has it.
+        /// The backend that has the key.
         other: &'static str,
     },
     /// The oldest dialect is newer than the newest.

@@ -237,7 +237,7 @@ impl<'a, 't> Table<'a, 't> {
         Some(out)
     }
 
-    /// A list of who may use a share, and how.
+    /// A list of permissions of a share.
     pub(super) fn acl(&self, key: &'static str, example: &'static str) -> Option<Vec<AclEntry>> {
         let v = self.value(key)?;
         let DeValue::Array(items) = v.get_ref() else {
@@ -278,7 +278,7 @@ impl<'a, 't> Table<'a, 't> {
         None
     }
 
-    /// Reports every key that nobody asked for.
+    /// Reports every key that was not read.
     pub(super) fn finish(self) {
         let known = self.known.borrow();
         for (key, _) in self.table.iter() {

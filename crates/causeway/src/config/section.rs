@@ -106,7 +106,7 @@ fn read_server(t: Table<'_, '_>) -> ServerSection {
         }
     }
     let listen = t.addresses("listen", "listen = [\"0.0.0.0:445\"]");
-    // Who names the TCP addresses gets no other listener that was not named.
+    // A configuration with TCP addresses gets no other listener unless it names one.
     if listen.is_some() {
         s.iwarp.clear();
     }

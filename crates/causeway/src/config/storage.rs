@@ -2,8 +2,8 @@
 
 use super::reader::Table;
 
-/// `[storage]`. Without the section nothing is looked for: to open a pool is to take it, and a server that was started to share a
-/// directory takes nobody's disks.
+/// `[storage]`. Without the section the server searches no disks: opening a pool means taking ownership, and
+/// a server that shares a directory must not take pools.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StorageSection {
     /// Absolute paths of disks, with `*` and `?` for letters of a name: where they are looked for at the start.

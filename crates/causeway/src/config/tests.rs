@@ -183,7 +183,7 @@ fn devices_are_absolute_patterns() {
     assert_eq!(config.storage.devices, ["/srv/*.disk", "/dev/sdb"]);
     let usual = parse("[storage]\n", "c.toml").0.storage.devices;
     assert!(usual.contains(&"/dev/disk/by-id/*".to_owned()), "{usual:?}");
-    // Nobody's pool is taken by a server that was not told of any.
+    // A server without the section takes no pool.
     assert!(parse("[server]\n", "c.toml").0.storage.devices.is_empty());
     let jobs = "[storage]\nscrub_days = 0\njob_latency_ms = 5\njob_minimum = \"64MiB\"\n";
     let jobs = parse(jobs, "c.toml").0.storage.jobs;
@@ -321,7 +321,7 @@ fn editing_an_inline_list_works_and_the_mode_stays() {
 }
 
 proptest::proptest! {
-    /// Whatever the file holds, its problems are told.
+    /// Problems are reported for any contents of the file.
     #[test]
     fn no_text_panics(text in "(\\[server\\]|\\[\\[share\\]\\]|name|listen|size|path| = |\"a\"|\\[|\\]|1|true|\n|\\PC){0,40}") {
         let _ = parse(&text, "c.toml").1.to_string();

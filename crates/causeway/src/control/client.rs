@@ -21,7 +21,7 @@ const LONGEST: usize = 64 << 20;
 /// Why a request did not do what it should.
 #[derive(Debug, Error)]
 pub enum ControlError {
-    /// Nobody listens there.
+    /// No server listens there.
     #[error("no server answers on {}", socket.display())]
     NotRunning {
         /// Where.

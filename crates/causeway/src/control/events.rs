@@ -51,11 +51,11 @@ pub enum EventKind {
     PoolCreated,
     /// The server opened it when it started.
     PoolOpened,
-    /// Somebody had it opened.
+    /// It was opened by command.
     PoolImported,
     /// It has another name.
     PoolRenamed,
-    /// Somebody gave it up.
+    /// It was exported.
     PoolExported,
     /// The server gave it up when it ended.
     PoolClosed,
@@ -65,7 +65,7 @@ pub enum EventKind {
     DiskAdded,
     /// It is no more of the pool.
     DiskRemoved,
-    /// Somebody has taken it offline; one that goes by itself is a fault.
+    /// It was taken offline by command; a disk that fails is a fault.
     DiskLeft,
     /// It takes part again.
     DiskReturned,
@@ -84,7 +84,7 @@ pub enum EventKind {
     Other,
 }
 
-/// Which events somebody wants.
+/// The events that a request asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EventQuery {
@@ -92,7 +92,8 @@ pub struct EventQuery {
     pub after: Option<u64>,
     /// Those of this pool.
     pub pool: Option<String>,
-    /// So many: the first of those after a number, so that whoever goes on from the last one misses none; the newest otherwise.
+    /// At most so many: after a number, the first of those, so that a reader that continues from its last
+    /// number misses none; otherwise the newest.
     pub limit: Option<usize>,
 }
 

@@ -1,8 +1,8 @@
 //! The performance counters for Prometheus: OpenMetrics text, on the control socket and, where the configuration says so,
 //! over TCP.
 //!
-//! Over TCP nothing can be changed and nothing else is told, to whoever can connect. Connections are bounded in number
-//! and in time.
+//! TCP clients can read the metrics, and nothing else; they can change nothing. Connections are bounded in
+//! number and in time.
 
 use std::io;
 use std::net::SocketAddr;

@@ -27,12 +27,12 @@ pub async fn serve(listener: UnixListener, daemon: Arc<Daemon>) -> io::Result<()
     axum::serve(listener, router(daemon)).await
 }
 
-/// How long who listens on the socket has for an answer, and how often one that ends is looked at.
+/// How long a server on the socket has to answer, and how often an ending one is checked.
 const ANSWER: Duration = Duration::from_secs(5);
 const AGAIN: Duration = Duration::from_millis(50);
 
-/// Binds the socket, readable and writable for its owner only. A socket that nobody listens on any more is replaced; a server that was killed, and that the
-/// system has not ended yet, is waited for.
+/// Binds the socket, readable and writable for its owner only. A stale socket without a listener is replaced;
+/// the call waits for a killed server that has not ended yet.
 ///
 /// # Errors
 /// `AddrInUse` when a server answers on it; else the system's.
@@ -61,7 +61,8 @@ pub async fn bind(path: &Path, env: &Env) -> io::Result<UnixListener> {
     listener
 }
 
-/// Whether somebody is behind a connection: who was killed hangs up when the system has ended him.
+/// Whether a live server is behind a connection: the connection of a killed one closes when the system has
+/// ended the process.
 async fn answers(mut stream: UnixStream) -> bool {
     let ask = async {
         stream.write_all(b"GET /v1/server HTTP/1.0\r\n\r\n").await?;

@@ -42,7 +42,7 @@ pub struct DiskStatus {
     pub number: Option<u16>,
     /// Model, or `file`.
     pub friendly_name: String,
-    /// What tells it from others.
+    /// Its identity.
     pub unique_id: String,
     /// Where it is; none for one that is not here.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -250,11 +250,11 @@ pub struct JobStatus {
     pub bytes_processed: u64,
     /// Bytes there are, as far as is known.
     pub bytes_total: u64,
-    /// Bytes that are left.
+    /// Remaining bytes.
     pub bytes_left: u64,
     /// Bytes a second, over the last ten.
     pub bytes_per_s: u64,
-    /// Seconds until it ends, if it goes on so.
+    /// Seconds until it ends, at the present rate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eta_s: Option<u64>,
     /// Why it does not go at full speed.
@@ -266,9 +266,9 @@ pub struct JobStatus {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum JobChange {
-    /// It goes on when it is resumed, or when the server starts again.
+    /// It continues when it is resumed, or when the server restarts.
     Pause,
-    /// It goes on.
+    /// Continue.
     Resume,
     /// It ends.
     Stop,
@@ -357,7 +357,7 @@ pub enum MediaSetting {
     Nvme,
     /// Storage-class memory
     Scm,
-    /// Nobody knows; virtual disks that are for some media do not go there
+    /// Unknown; virtual disks with a class of media do not use it
     Unspecified,
 }
 
@@ -402,7 +402,7 @@ pub struct Identify {
     pub on: bool,
 }
 
-/// An enclosure: one that the system knows, or that somebody named.
+/// An enclosure: one that the system reports, or one that was named by command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EnclosureStatus {
     /// Its name, which is its identity where the system knows it.
@@ -431,7 +431,7 @@ pub struct PoolChange {
     /// A warning when more of its room is in use, in percent.
     #[serde(default)]
     pub warn_at: Option<u8>,
-    /// Seconds after which what a lost disk had is rebuilt on others; 4294967295: never by itself.
+    /// Seconds after which a lost disk is rebuilt on others; 4294967295: never automatically.
     #[serde(default)]
     pub repair_after_s: Option<u32>,
 }
@@ -451,7 +451,7 @@ pub struct ImportRequest {
     /// Nothing is written.
     #[serde(default)]
     pub read_only: bool,
-    /// It is taken from whoever holds it.
+    /// Take it from its current owner.
     #[serde(default)]
     pub force: bool,
 }
@@ -492,7 +492,7 @@ pub struct SpaceStatus {
     /// The socket it is served on, or the block device it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attached: Option<PathBuf>,
-    /// The reading of all copies that is under way, or the last one; none yet.
+    /// The current or last scrub; none yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scrub: Option<ScrubStatus>,
 }
@@ -505,13 +505,13 @@ fn one() -> u8 {
 /// The reading of all copies of a virtual disk.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct ScrubStatus {
-    /// When the one under way began, in seconds since 1970.
+    /// When the current one began, in seconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub began_unix_s: Option<u64>,
     /// When the last one ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended_unix_s: Option<u64>,
-    /// Units of 4 KiB that the one under way, or else the last one, put right.
+    /// Units of 4 KiB that the current one, or else the last one, repaired.
     pub healed: u64,
     /// Those that it found on no copy.
     pub lost: u64,

@@ -31,7 +31,7 @@ pub struct ServerStatus {
     /// Processor time that the process has used, in nanoseconds; an older server does not say.
     #[serde(default)]
     pub cpu_ns: Option<u64>,
-    /// Whether clients are told of the listeners of SMB Direct; an older server does not say.
+    /// Whether the listeners of SMB Direct are announced to clients; absent from older servers.
     #[serde(default)]
     pub announces_rdma: Option<bool>,
     /// The configuration file.
@@ -146,7 +146,7 @@ pub struct NewShare {
     pub temporary: bool,
 }
 
-/// Who may use a share from now on.
+/// The new permission of a share.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NewAcl {
     /// The list, in place of the one that was set; `None`: that one stays.
@@ -157,7 +157,7 @@ pub struct NewAcl {
     pub to_path: bool,
 }
 
-/// What somebody may do on a share.
+/// The rights of one user or group on a share.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ShareAccess {
     /// The share.
@@ -177,7 +177,7 @@ pub struct SessionStatus {
     pub id: String,
     /// The client's address, and its name if it gave one.
     pub client: String,
-    /// Who logged on.
+    /// The user.
     pub user: String,
     /// Open files and directories.
     pub opens: usize,
@@ -223,7 +223,7 @@ pub struct OpenStatus {
     pub id: u64,
     /// SessionId, 16 hexadecimal digits.
     pub session: String,
-    /// Who opened it.
+    /// The user who opened it.
     pub user: String,
     /// The share.
     pub share: String,

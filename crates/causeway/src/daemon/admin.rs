@@ -218,7 +218,7 @@ impl Daemon {
         Ok(done(format!("share {name} removed")))
     }
 
-    /// Who may use a share.
+    /// The permission of a share.
     ///
     /// # Errors
     /// When there is no such share.
@@ -234,7 +234,8 @@ impl Daemon {
         Ok(share.acl.unwrap_or_else(everyone).into_iter().map(row).collect())
     }
 
-    /// Sets who may use a share, here and in the file; and makes that the descriptor of its directory.
+    /// Sets the permission of a share, here and in the file; on request also as the descriptor of its
+    /// directory.
     ///
     /// # Errors
     /// See [`AdminError`].
@@ -388,7 +389,7 @@ impl Daemon {
         Ok(done(format!("user {name} added")))
     }
 
-    /// Gives a user a new password; sessions go on.
+    /// Gives a user a new password; existing sessions continue.
     ///
     /// # Errors
     /// See [`AdminError`].
@@ -410,7 +411,7 @@ impl Daemon {
         Ok(done(format!("user {name} removed, {closed} sessions closed")))
     }
 
-    /// Lets a user log on or not; who may not is logged off.
+    /// Enables or disables a user; a disabled user is logged off.
     ///
     /// # Errors
     /// See [`AdminError`].

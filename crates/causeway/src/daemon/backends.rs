@@ -67,7 +67,7 @@ impl Running {
         }
     }
 
-    /// Who may use it, and how.
+    /// Its permission.
     pub(super) fn protection(&self) -> ShareProtection {
         let grant = |e: &AclEntry| {
             let level = match e.level {
@@ -84,7 +84,7 @@ impl Running {
         }
     }
 
-    /// Whether a changed configuration changes nothing but who may use it.
+    /// Whether a changed configuration changes only the permission.
     pub(super) fn differs_in_protection_only(&self, section: &ShareSection) -> bool {
         let (acl, access_based) = (section.acl.clone(), section.access_based);
         ShareSection { acl, access_based, ..self.section.clone() } == *section

@@ -54,7 +54,7 @@ fn write(place: &Path, password: &str, env: &Env) -> Result<PathBuf, ServeError>
     let system = |source| ServeError::System { what: "temporary directory", source };
     let files = place.join("files");
     fs::create_dir(&files).map_err(system)?;
-    // The demonstration's user is nobody on this machine: what others may do, it may.
+    // The demonstration's user does not exist on this machine, so it has the rights of others.
     fs::set_permissions(&files, fs::Permissions::from_mode(0o777)).map_err(system)?;
     fs::write(files.join("welcome.txt"), "This file came over SMB from a causeway server.\n")
         .map_err(system)?;

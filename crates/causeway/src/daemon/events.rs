@@ -1,9 +1,9 @@
 //! What has happened to pools: the newest events in memory, and in a file where the server has a directory for what it keeps.
 //!
 //! Invariants:
-//! 1. The numbers rise by one from event to event, and go on after those of the file.
-//! 2. To record an event waits for no disk: a thread of its own writes to the file. What the file does not take is told in the log once, and
-//!    is in memory all the same.
+//! 1. Numbers increase by one from event to event, and continue those of the file.
+//! 2. Recording an event waits for no disk: a separate thread writes to the file. An event that the file does
+//!    not accept is reported in the log once, and is still in memory.
 //! 3. Memory has the newest [`KEPT`] events; the file is bounded too ([`file`]).
 //!
 //! A power cut may take the last events of the file with it: it is not flushed.
@@ -42,7 +42,7 @@ struct Ring {
     events: VecDeque<Event>,
     /// To the thread that writes the file.
     to_file: Option<SyncSender<Event>>,
-    /// The thread does not keep up, which was told.
+    /// The thread is too slow, which was reported.
     is_behind: bool,
 }
 
@@ -50,7 +50,7 @@ impl Events {
     /// Takes up those of the directory, and keeps new ones there; without one, in memory only.
     ///
     /// # Errors
-    /// The system gives no thread. What is wrong with the directory is told in the log.
+    /// The system cannot create the thread. Problems with the directory are logged.
     pub fn open(directory: Option<&Path>, env: &Env) -> io::Result<Events> {
         let mut ring = Ring::default();
         let mut writer = None;
@@ -106,7 +106,7 @@ impl Events {
         self.ring.lock().events.iter().any(|e| e.what.pool == pool)
     }
 
-    /// The faults that were raised and not cleared, as they were told last, by identity.
+    /// The faults that were raised and not cleared, in their last form, by identity.
     pub fn open_faults(&self) -> BTreeMap<String, Event> {
         let mut open = BTreeMap::new();
         for event in &self.ring.lock().events {

@@ -1,5 +1,5 @@
-//! Who the server is, across restarts: its GUID, which clients compare (MS-SMB2 3.3.1.5 ServerGuid), and how often it was
-//! started, which is part of the names of open files.
+//! The server's identity across restarts: its GUID, which clients compare (MS-SMB2 3.3.1.5 ServerGuid), and
+//! the number of its starts, which is part of the ids of open files.
 //!
 //! They are in `server.json` in the folder `server.state`. Without that folder both are new at each start: clients then
 //! take it for another server, and there are no persistent handles.

@@ -7,8 +7,9 @@ use nix::ifaddrs::getifaddrs;
 use nix::net::if_::{InterfaceFlags, if_nametoindex};
 use smb_server::{Interface, Interfaces};
 
-/// What is said of an interface whose driver does not tell, in bits per second: a virtual one, mostly. Samba says the
-/// same. Clients use the fastest interfaces only: more would draw them away from cards that say what they are.
+/// The speed reported for an interface whose driver reports none, in bits per second: mostly virtual ones.
+/// Samba uses the same value. Clients use only the fastest interfaces: a higher value would draw them away
+/// from cards that report theirs.
 const SPEED_UNKNOWN: u64 = 1_000_000_000;
 
 /// Asks the kernel each time.

@@ -1,4 +1,4 @@
-//! Tells systemd how the service is (sd_notify(3)); does nothing where nobody asked.
+//! Notifies systemd of the service's state (sd_notify(3)); does nothing without systemd.
 
 use std::ffi::OsStr;
 use std::os::linux::net::SocketAddrExt;

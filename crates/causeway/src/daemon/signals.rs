@@ -45,7 +45,7 @@ impl Signals {
         }
     }
 
-    /// Lets the server finish what is under way, unless a second signal says not to wait.
+    /// Waits for the server's outstanding requests, unless a second signal ends the wait.
     pub(super) async fn drain(&self, daemon: &Daemon) {
         let limit = daemon.config().server.drain;
         let connections = daemon.server.connections();

@@ -14,7 +14,7 @@ use smb_auth::mechanism::{Account, GroupInfo, Membership, UserLookup};
 use smb_auth::sid::Sid;
 use smb_auth::users::{LocalGroup, Table, UserFile, UserFileError, UserInfo};
 
-/// The users who may log on.
+/// The enabled users.
 pub(super) struct Users {
     file: UserFile,
     owners: RwLock<Owners>,
@@ -84,7 +84,7 @@ impl UserLookup for Users {
         if let Some(m) = machine::user(user) {
             (membership.uid, membership.gids) = (Some(m.uid), m.gids);
         }
-        // Who is in the local group is in the machine's group of that name.
+        // Members of the local group are members of the machine's group of that name.
         let owners = self.owners.read();
         let mapped = owners.groups.iter().filter(|(_, sid)| membership.groups.contains(sid));
         membership.gids.extend(mapped.map(|(gid, _)| *gid));

@@ -43,7 +43,7 @@ impl fmt::Display for Time {
     }
 }
 
-/// As RFC 3339 has it.
+/// In the form of RFC 3339.
 impl Serialize for Time {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         if self.0 == FileTime::ZERO {

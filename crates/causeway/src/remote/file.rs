@@ -33,7 +33,8 @@ impl RemoteFile {
         Some(self.file.opened().modified).filter(|t| t.is_time())
     }
 
-    /// The parts of a range that hold data, in order; the rest reads as zeros. Where the server cannot tell, all of it.
+    /// The parts of a range that hold data, in order; the rest reads as zeros. The whole range, if the server
+    /// does not report holes.
     pub fn data(&self, range: Range<u64>) -> impl Stream<Item = Result<Range<u64>, Failure>> + '_ {
         let sparse = self.file.opened().attributes.contains(FileAttributes::SPARSE_FILE);
         let state = (range, VecDeque::new(), sparse);
@@ -130,7 +131,7 @@ impl RemoteFile {
         self.set_length(text.len() as u64).await
     }
 
-    /// Closes it. What went wrong before was told; a server closes it anyway.
+    /// Closes it. Earlier errors were reported; a server closes the file anyway.
     pub async fn close(self) {
         let _ = self.file.close().await;
     }

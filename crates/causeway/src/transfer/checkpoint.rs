@@ -104,7 +104,7 @@ fn sum_of(file: &File, at: u64, length: u64, buf: &mut [u8]) -> io::Result<Optio
 }
 
 impl Summer {
-    /// Goes on after what the checkpoint speaks of.
+    /// Continues after the checkpoint's position.
     pub fn new(checkpoint: Checkpoint) -> Summer {
         Summer { checkpoint, digest: Digest::new(CrcAlgorithm::Crc32Iscsi), filled: 0 }
     }
@@ -170,7 +170,7 @@ fn zero_block() -> u32 {
     })
 }
 
-/// The CRC32C of some bytes, as a checkpoint has it.
+/// The CRC32C of some bytes, in the checkpoint's form.
 pub struct Sum(Digest);
 
 impl Sum {

@@ -31,8 +31,8 @@ pub struct Resumable<'a> {
     pub keep: &'a dyn Fn(&Summer) -> io::Result<()>,
 }
 
-/// Copies a file of a server from `from` to its end into `local`, which ends at `from`. Holes stay holes. The sums are
-/// kept after each block, when what came before is durable.
+/// Copies a file of a server from `from` to its end into `local`, which ends at `from`. Holes stay holes. The
+/// sums are stored after each block, when the data before is durable.
 ///
 /// # Errors
 /// Either side's.

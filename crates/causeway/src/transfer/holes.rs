@@ -10,8 +10,8 @@ use rustix::io::Errno;
 /// A hole shorter than this is not worth requests of its own, in bytes; NTFS keeps none that is shorter.
 const SMALLEST: u64 = 64 << 10;
 
-/// The parts of `range` with data in them, in order and apart; a file system that cannot tell has no holes. Moves the
-/// file's position. An error where the file ends inside of the range.
+/// The parts of `range` with data in them, in order and disjoint; on a file system that reports no holes, the
+/// whole range. Moves the file's position. An error if the file ends inside of the range.
 pub fn data(file: &File, range: Range<u64>) -> impl Iterator<Item = io::Result<Range<u64>>> + '_ {
     let (mut at, end) = (range.start, range.end);
     std::iter::from_fn(move || {

@@ -1,5 +1,5 @@
-//! The client commands against a server of the test's own: over TCP and SMB Direct, whole trees, copies that go on,
-//! and what is said when something is wrong.
+//! The client commands against a server of the test's own: over TCP and SMB Direct, whole trees, resumed
+//! copies, and error messages.
 
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
@@ -24,7 +24,7 @@ fn lay(path: impl AsRef<Path>, bytes: impl AsRef<[u8]>) {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).expect("ours");
 }
 
-/// As `--resume` has it, in bytes.
+/// As `--resume` defines it, in bytes.
 const BLOCK: usize = 64 << 20;
 
 impl Place {
@@ -167,7 +167,7 @@ fn trees_there_and_back() {
     assert_eq!(p.json(&["get", "-r", &p.url("ram/tree"), &p.dir.path("back")])["files"], 41);
     same(Path::new(&tree), Path::new(&p.dir.path("back")));
 
-    // What no share can hold is said and left out, and the rest is there.
+    // Files that no share can hold are reported and skipped, and the others are copied.
     fs::write(format!("{tree}/a/colon:"), "x").expect("written");
     std::os::unix::fs::symlink("..", format!("{tree}/a/loop")).expect("linked");
     let put = p.run(&["put", "-r", &tree, &p.url("ram/again")]);
@@ -257,7 +257,7 @@ fn errors_name_place_and_cure() {
     assert!(p.fails(&["put", &file, &p.url("fixed/f")]).contains("read-only"));
     let none = p.fails(&["put", &p.dir.path("none"), &p.url("files/")]);
     assert!(none.contains("No such file") && none.contains("check the path") && !none.contains("os error"));
-    // A pattern that the shell left alone is a file that is not there.
+    // A pattern without a match is passed on by the shell as a file name that does not exist.
     assert!(p.fails(&["put", &p.dir.path("*.none"), &p.url("files/")]).contains("No such file"));
     assert!(p.fails(&["put", &file, &p.url("files/none/f")]).contains("mkdir -p"));
     p.done(&["put", &file, &p.url("ram/f")]);
@@ -290,7 +290,7 @@ fn errors_name_place_and_cure() {
         let run = p.run(usage);
         assert_eq!(run.code, 2, "{run:?}");
     }
-    // Nobody is asked where there is no terminal; a pipe is enough.
+    // There is no prompt without a terminal; a pipe is enough.
     let piped = causeway_with(&["ls", &p.url("files"), "--password-stdin"], &format!("{PASSWORD}\n"), &[]);
     assert_eq!(piped.code, 0, "{piped:?}");
     // RDMA or nothing.
@@ -318,7 +318,7 @@ fn a_get_goes_on_where_it_can() {
     let all = noise(BLOCK + 1_000_003);
     fs::write(&source, &all).expect("written");
     let meta = fs::metadata(&source).expect("there");
-    // A server tells the time of last change in 100 ns since 1601.
+    // A server reports the time of last change in 100 ns since 1601.
     let changed = (meta.mtime() + 11_644_473_600) * 10_000_000 + meta.mtime_nsec() / 100;
     let state = state(all.len() as u64, changed, &[&all[..BLOCK]]);
     let get = || {
@@ -471,7 +471,7 @@ fn holes_stay_holes() {
     assert!(fs::read(p.dir.path("files/hole")).expect("read") == [0; 300_000]);
     assert!(fs::read(&back).expect("read") == [0; 300_000]);
 
-    // A put that goes on behind two blocks, the second of which is nearly all hole.
+    // A put that continues behind two blocks, the second of which is nearly all hole.
     let meta = fs::metadata(&source).expect("there");
     let changed = meta.mtime() * 1_000_000_000 + meta.mtime_nsec();
     let state = state(size, changed, &[&original[..BLOCK], &original[BLOCK..2 * BLOCK]]);
@@ -496,7 +496,7 @@ fn holes_stay_holes() {
 fn an_administrator_sees_and_ends_a_session() {
     let p = Place::new("admin");
     lay(p.dir.path("files/large"), noise(8 << 20));
-    // A reader that does not read: `cat` into a pipe that nobody empties stays logged on, with the file open.
+    // A stalled reader: `cat` into a pipe that is not read stays logged on, with the file open.
     let mut cat = crate::program::start(
         &["cat", &p.url("files/large"), "--transport", "tcp"],
         &[("CAUSEWAY_PASSWORD", PASSWORD)],
@@ -524,12 +524,12 @@ fn an_administrator_sees_and_ends_a_session() {
     cat.kill().expect("it runs");
     cat.wait().expect("it ends");
 
-    // A user who is disabled cannot log on until enabled.
+    // A disabled user cannot log on until enabled.
     assert_eq!(p.server.ask(&["user", "disable", "alice"]).code, 0);
     assert_eq!(p.run(&["ls", &p.url("files")]).code, 1);
     assert_eq!(p.server.ask(&["user", "enable", "alice"]).code, 0);
 
-    // A user who is removed is out at once, and cannot come back.
+    // A removed user is logged off at once, and cannot log on again.
     assert_eq!(p.run(&["ls", &p.url("files")]).code, 0);
     assert_eq!(p.server.ask(&["user", "remove", "alice"]).code, 0);
     assert!(p.fails(&["ls", &p.url("files")]).contains("check user and password"));

@@ -153,7 +153,7 @@ fn one_frame_has_the_counters_numbers() {
         let channels =
             &sessions.as_array().expect("a list").iter().find(|s| s["id"] == id).expect("listed")["channels"];
         assert_eq!(&row["session"]["channels"], channels);
-        // The load keeps four requests under way; a client that has I/O under way has credits for more.
+        // The load keeps four requests outstanding; a client with outstanding I/O has credits for more.
         let credits = &channels[0]["credits"];
         assert!(credits["available"].as_u64() > Some(0) && credits["in_use"].is_u64(), "{credits}");
         let rdma = channels.to_string().contains("rdma");
@@ -213,7 +213,7 @@ struct Screen {
     at: (usize, usize),
     /// It shows the other screen, which programs take for themselves.
     other: bool,
-    /// What came of a character or a sequence that is not all there.
+    /// The result of parsing an incomplete character or escape sequence.
     part: Vec<u8>,
 }
 
@@ -270,7 +270,7 @@ impl Screen {
             '\r' => self.at.1 = 0,
             '\n' => self.at.0 += 1,
             _ => {
-                // Before a new size is heard of, what is drawn may not fit.
+                // Before a new size is known, the drawing may not fit.
                 if let Some(cell) = self.lines.get_mut(self.at.0).and_then(|l| l.get_mut(self.at.1)) {
                     *cell = c;
                 }

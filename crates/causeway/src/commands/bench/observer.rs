@@ -1,4 +1,4 @@
-//! How a run goes on, on standard error: a bar on a terminal, DiskSPD's dots (`-P`), nothing else.
+//! Progress of a run on standard error: a bar on a terminal, DiskSPD's dots (`-P`), or nothing.
 
 use std::io::{IsTerminal, Write};
 

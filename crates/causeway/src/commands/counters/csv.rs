@@ -82,7 +82,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Reads a file of this layout; counters that are not of here are left out.
+/// Reads a file of this layout; unknown counters are skipped.
 pub(super) fn read(file: impl BufRead, selection: &Selection) -> io::Result<Vec<Series>> {
     let mut lines = file.lines().enumerate();
     let Some((_, header)) = lines.next() else { return Ok(Vec::new()) };

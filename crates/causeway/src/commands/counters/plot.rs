@@ -41,7 +41,7 @@ pub(super) fn spark(series: &Series) -> String {
 
 /// Some lines of braille dots, with the scale beside them.
 pub(super) fn chart(series: &Series) -> String {
-    // Bits of the dots of a character, from the top left down, then the right column (Unicode 2800).
+    // Bits of the dots of a character: the left column from the top, then the right column (Unicode 2800).
     const DOTS: [[u8; 4]; 2] = [[0, 1, 2, 6], [3, 4, 5, 7]];
     let most = series.range().map_or(0.0, |(_, _, most)| most);
     let values = pieces(series, COLUMNS * 2);

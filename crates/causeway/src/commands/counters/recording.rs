@@ -1,7 +1,8 @@
 //! Recordings: written sample by sample, and read again.
 //!
-//! A file whose name ends in `.csv` has typeperf's layout: see `csv`. Any other has one line for each snapshot, the
-//! document of `GET /v1/counters` as it came: it holds every instance and every counter, whenever they appear.
+//! A file with the extension `.csv` has typeperf's layout: see `csv`. Any other has one line for each
+//! snapshot, the unchanged document of `GET /v1/counters`: it holds every instance and every counter,
+//! whenever they appear.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
@@ -47,7 +48,7 @@ impl<'a> Recorder<'a> {
                 .map_err(io::Error::from)
                 .and_then(|()| file.write_all(b"\n")),
         };
-        // Whoever reads it meanwhile finds whole lines.
+        // Concurrent readers see whole lines.
         written.and_then(|()| file.flush()).map_err(|source| Failure::Local { path: path.clone(), source })
     }
 

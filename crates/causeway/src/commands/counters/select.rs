@@ -60,7 +60,7 @@ impl Selection {
     }
 }
 
-/// The parts of `\Set(instance)\Counter`, with or without `\\HOST` in front; the instance may be left out.
+/// The parts of `\Set(instance)\Counter`, with or without `\\HOST` in front; the instance is optional.
 pub(super) fn path(text: &str) -> Option<(&str, Option<&str>, &str)> {
     let rest = match text.strip_prefix("\\\\") {
         Some(with_host) => with_host.split_once('\\')?.1,

@@ -85,7 +85,7 @@ impl Bars {
     }
 }
 
-/// How much is left, how fast, how long, and why no faster.
+/// Remaining bytes, rate, remaining time, and the reason for a reduced rate.
 fn message(job: &JobStatus) -> String {
     let mut parts = vec![format!("{} left", human_bytes(job.bytes_left))];
     if job.state == "Running" {

@@ -1,7 +1,7 @@
 //! From a view and a state to a frame: no clock, no terminal, no question to anybody.
 //!
-//! Three lines about the server, the tables below each other, one line of keys. The table that has the focus gets the
-//! lines it wants first; each other one keeps its heading and what is left, in order.
+//! Three lines about the server, the tables below each other, one line of keys. The table with the focus gets
+//! as many lines as it needs; the others keep their headings and share the rest, in order.
 
 mod help;
 mod table;
@@ -137,7 +137,7 @@ fn header(view: &View, state: &State, area: Rect, buf: &mut Buffer) {
         Span::styled(printable(&s.name), BOLD),
         Span::raw(format!("  causeway {}  up {}", printable(&s.version), human_seconds(s.uptime_s))),
     ]);
-    // What is less worth is left out where there is no room.
+    // Less important parts are omitted if there is no room.
     let long = format!("  {time} UTC  {mode}");
     let wide = left.width() + long.chars().count() <= usize::from(area.width);
     let right = if wide { long } else { format!("  {mode}") };
@@ -179,7 +179,7 @@ fn tables(view: &View, state: &mut State, body: Rect, buf: &mut Buffer) {
     }
 }
 
-/// Lines for each table, with a blank one between them. Who has the focus comes first.
+/// Lines for each table, with a blank one between them. The table with the focus comes first.
 fn share_out(wants: &[u16], focus: usize, height: u16) -> [u16; KINDS.len()] {
     let mut heights = [0; KINDS.len()];
     let mut left = height.saturating_sub(wants.len() as u16 - 1);

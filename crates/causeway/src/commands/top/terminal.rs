@@ -44,7 +44,7 @@ impl Drop for Screen {
     }
 }
 
-/// Once, whoever comes first. A terminal that is gone cannot be helped.
+/// Restores the terminal once, for the first caller. Errors of a closed terminal are ignored.
 fn restore() {
     if TAKEN.swap(false, Ordering::SeqCst) {
         let _ = execute!(io::stdout(), LeaveAlternateScreen, Show);

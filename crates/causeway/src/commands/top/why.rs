@@ -1,4 +1,4 @@
-//! Why a session has no SMB Direct channel, as far as the server can tell, with the cure.
+//! Why a session has no SMB Direct channel, as far as the server knows, with the action that helps.
 
 use crate::control::types::{ServerStatus, SessionStatus};
 

@@ -67,7 +67,7 @@ impl Row for PoolStatus {
             0 => self.disks.to_string(),
             missing => format!("{} of {}", self.disks - missing.min(self.disks), self.disks),
         };
-        // Of one that is not open nobody knows.
+        // Unknown for a pool that is not open.
         let size = |bytes| if self.version == 0 { String::new() } else { human_bytes(bytes) };
         vec![
             self.name.clone(),

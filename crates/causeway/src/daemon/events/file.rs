@@ -1,7 +1,7 @@
 //! The file of events: a line of JSON for each, the newest last.
 //!
-//! When it has [`SIZE_MAX`] bytes it becomes the older file, in the place of the one before; the two have more than memory keeps. It is only appended to.
-//! What is no event is left out when it is read, such as a last line that was cut off, or what somebody else has written there.
+//! At [`SIZE_MAX`] bytes it is renamed and replaces the older file; the two hold more than memory keeps. It
+//! is only appended to. Lines that are no events are skipped on reading, such as an incomplete last line.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -22,7 +22,7 @@ const OLDER: &str = "events.jsonl.1";
 pub(super) struct EventFile {
     directory: PathBuf,
     open: Option<(File, u64)>,
-    /// An event could not be written, which was told.
+    /// An event could not be written, which was reported.
     is_failing: bool,
 }
 
@@ -48,7 +48,7 @@ impl EventFile {
         (EventFile { directory: directory.to_owned(), open: None, is_failing: false }, events)
     }
 
-    /// Writes one to the end; what becomes of it is told in the log.
+    /// Appends an event; failures are logged.
     pub(super) fn append(&mut self, event: &Event) {
         match self.write(event) {
             Ok(()) if self.is_failing => {

@@ -1,4 +1,4 @@
-//! Who uses the virtual disks: each that is attached has an NBD server on a Unix socket, or is a block device of the kernel by ublk.
+//! Attachments of virtual disks: an NBD server on a Unix socket, or a block device of the kernel by ublk.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -68,7 +68,7 @@ impl Attachments {
         check.await
     }
 
-    /// Ends the clients of a virtual disk when what they have under way is done; false when it is not attached.
+    /// Ends the clients of a virtual disk after their outstanding requests; false if it is not attached.
     async fn end(&self, space: SpaceId) -> bool {
         let attachment = self.all.lock().remove(&space);
         match attachment {
@@ -206,7 +206,7 @@ fn url(name: &str, socket: &Path) -> String {
     format!("nbd+unix:///{}?socket={}", segment(name), parts.join("/"))
 }
 
-/// A socket that only this user may connect to. One that nobody listens on any more is replaced.
+/// A socket that only this user may connect to. A stale one without a listener is replaced.
 fn bind(path: &Path) -> io::Result<UnixListener> {
     match std::os::unix::net::UnixStream::connect(path) {
         Ok(_) => return Err(io::ErrorKind::AddrInUse.into()),

@@ -19,7 +19,7 @@ use crate::control::storage::{NewDisks, NewPool};
 use crate::control::types::Changed;
 use crate::output::{quoted, some};
 
-/// Why a pool is not open that somebody gave up: nothing is wrong with it.
+/// The reason for an exported pool not being open: this is no fault.
 pub(super) const EXPORTED: &str = "it was exported";
 
 impl Pools {
@@ -115,7 +115,8 @@ impl Pools {
     /// Lets a disk take no part until it is added again: to look at it, to pull it out.
     ///
     /// # Errors
-    /// See [`StorageError`]: it has data that no other disk here has, or the pool cannot go on without it.
+    /// See [`StorageError`]: the disk has the only current copy of some data, or the pool cannot
+    /// continue without it.
     pub async fn take_offline(&self, name: &str, disk: &str) -> Result<Changed, StorageError> {
         let _one = self.changing.lock().await;
         let open = self.pool_to_change(name)?;

@@ -18,7 +18,7 @@ use crate::output::some;
 impl Pools {
     /// All disks: those of pools, the block devices of this machine, and what the configured places have.
     pub async fn disks(&self) -> Vec<DiskStatus> {
-        // To look at a disk is to have it for a moment, which would be in the way of whoever opens a pool.
+        // Examining a disk opens it for a moment, which would block an import.
         let _one = self.changing.lock().await;
         let mut all: Vec<DiskStatus> = Vec::new();
         let mut closed: Vec<(PathBuf, String)> = Vec::new();
@@ -66,7 +66,7 @@ impl Pools {
             paths.iter().enumerate().try_for_each(|(n, path)| {
                 let is_new = std::fs::symlink_metadata(path).is_err();
                 FileDisk::open(&env, path, &options).map(drop).inspect_err(|_| {
-                    // They were made here, just now; what cannot be removed is in nobody's way.
+                    // They were just created here; the ones that cannot be removed do no harm.
                     let made = &paths[..n + usize::from(is_new)];
                     made.iter().for_each(|made| drop(std::fs::remove_file(made)));
                 })

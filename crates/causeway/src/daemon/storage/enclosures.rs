@@ -101,7 +101,7 @@ impl Pools {
     }
 }
 
-/// Which disk it is, for somebody who stands before the machine.
+/// A description of the disk for a person in front of the machine.
 fn describe(info: &DiskInfo) -> String {
     let model = if info.model.is_empty() { "a disk" } else { &info.model };
     let serial = match info.serial.is_empty() {

@@ -193,7 +193,7 @@ pub enum StorageError {
         /// Why.
         why: String,
     },
-    /// No light tells where a disk is.
+    /// No light of a slot can be switched on.
     #[error("no light can be switched on: {}; the disk is {disk}", light(why))]
     NoLight {
         /// It, in words.

@@ -45,7 +45,8 @@ pub(super) fn names(patterns: &[String], path: &Path) -> bool {
     fs::canonicalize(path).is_ok_and(|p| expand(patterns).contains(&p))
 }
 
-/// Reads the labels; what cannot be read has none. Nothing is written and nobody is disturbed.
+/// Reads the labels; an unreadable disk counts as one without a label. Writes nothing and blocks no other
+/// process.
 pub(super) async fn labels(env: &Env, arena: &Arena, paths: Vec<PathBuf>) -> Vec<Labelled> {
     let options = FileOptions { shared: true, read_only: true, ..FileOptions::default() };
     let mut out = Vec::new();
@@ -66,7 +67,7 @@ pub(super) async fn labels(env: &Env, arena: &Arena, paths: Vec<PathBuf>) -> Vec
 }
 
 impl Pools {
-    /// The open pool that a disk has the label of and was removed from, while it was away: the pool has it no more.
+    /// The open pool that is named in a disk's label, if the disk was removed from it while absent.
     pub(super) async fn removed_from(&self, path: &Path) -> Option<String> {
         let labels = labels(&self.env, &self.arena, vec![path.to_owned()]).await;
         let label = &labels.first()?.label;

@@ -66,7 +66,7 @@ fn open_faults(id: PoolId, open: &OpenPool, free: &[DiskStatus]) -> Vec<FaultSta
     let suspended = open.pool.suspended().map(|s| s.to_string()).or_else(|| open.no_data());
     let (mut failing, findings, in_doubt, jobs) = match &data {
         None => (BTreeMap::new(), BTreeMap::new(), BTreeMap::new(), Vec::new()),
-        // Where nothing may be written it is decided by who reads it, and no job waits.
+        // In a pool that is open for reading only, each read resolves its own units, and no job waits.
         Some(d) if open.read_only => (d.events.failing(), d.events.counts(), BTreeMap::new(), Vec::new()),
         Some(d) => (d.events.failing(), d.events.counts(), d.in_doubt(), d.jobs.list()),
     };

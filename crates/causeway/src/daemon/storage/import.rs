@@ -1,4 +1,4 @@
-//! Opening pools: at the start, and when somebody asks.
+//! Opening pools: at the start, and by command.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -28,8 +28,8 @@ impl Pools {
         let _one = self.changing.lock().await;
         for (id, disks) in self.look(Vec::new()).await {
             let request = ImportRequest::default();
-            // After kill -9 and a start at once the process before may still be ending, and what it had under way holds the locks of its disks
-            // when it has ended: it is waited for.
+            // After kill -9 and an immediate start, the previous process may still be ending, and its
+            // outstanding I/O holds the locks of its disks: the start waits for it.
             let patience = self.env.now() + ENDING;
             self.wait_for_locks(&disks, patience).await;
             let mut opened = self.open(id, &disks, &request).await;
@@ -107,7 +107,7 @@ impl Pools {
         Ok(done(text, notes))
     }
 
-    /// Waits until nobody has the disks, or to the end of patience.
+    /// Waits until no process has the disks, or until a timeout.
     async fn wait_for_locks(&self, found: &[Labelled], patience: Instant) {
         for Labelled { path, label } in found {
             while let Err(StorageError::Disk(disk::OpenError::InUse { .. })) =
@@ -128,7 +128,7 @@ impl Pools {
         }
     }
 
-    /// Whether who holds a pool is a process of this machine, since it was started last.
+    /// Whether the owner of a pool is a process of this machine since its last boot.
     fn is_ours(&self, held: &OpenError) -> bool {
         let OpenError::Held { by, .. } = held else { return false };
         (&by.host, by.machine, by.boot) == (&self.by.host, self.by.machine, self.by.boot)
@@ -225,7 +225,7 @@ impl Pools {
             && opened.is_err()
             && let Some(source) = self.holder(found, options).await
         {
-            // A lock is no claim: whoever has it goes on.
+            // A lock is no claim: its holder continues.
             if self.is_ours(&source) {
                 return Err(StorageError::HeldHere { name: name.to_owned(), source });
             }
@@ -237,7 +237,7 @@ impl Pools {
         }
     }
 
-    /// Who holds a pool whose disks another process of this machine has.
+    /// The owner of a pool whose disks another process of this machine has.
     async fn holder(&self, found: &[Labelled], options: &OpenOptions) -> Option<OpenError> {
         let mut disks = Vec::new();
         for Labelled { path, label } in found {

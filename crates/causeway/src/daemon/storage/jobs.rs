@@ -1,8 +1,9 @@
-//! What mends an open pool beside its clients: one task looks for what is to be done, and each job is a task of its own on the pool's board
-//! ([`pool::jobs::Board`]), which decides who works and how fast.
+//! Repairs an open pool in the background: one task finds the work, and each job is a task on the pool's
+//! board ([`pool::jobs::Board`]), which decides which job runs and how fast.
 //!
-//! Invariant: what is behind or in doubt, and was not stopped by hand, has a job, one minute later at the latest. One that cannot go on (its disks
-//! are away, an I/O failed) stays listed with the reason and tries again when a disk joins or leaves, or after a minute.
+//! Invariant: a disk that is behind, or a region in doubt, has a job after at most a minute, unless the job
+//! was stopped by command. A job that cannot continue (its disks are absent, an I/O failed) stays listed with
+//! the reason and tries again when a disk joins or leaves, or after a minute.
 
 mod losses;
 
@@ -28,7 +29,7 @@ use crate::config::JobsSection;
 use crate::control::storage::{JobChange, JobStatus};
 use crate::control::types::Changed;
 
-/// After this, what could not go on tries again.
+/// A job that could not continue tries again after this time.
 const AGAIN: Duration = Duration::from_secs(60);
 
 /// A file system that was full and has so many bytes of room is not full any more.
@@ -38,13 +39,14 @@ const ROOM: u64 = 4 << 20;
 const PASSES: u32 = 20;
 const SOON: Duration = Duration::from_millis(500);
 
-/// What mends one data path; it ends with it.
+/// The background work of one data path; it ends with the data path.
 pub(super) struct Mender {
     env: Env,
     pool: Pool,
     data: Arc<DataPath>,
     look: Notify,
-    /// What was stopped by hand: it begins again when somebody gives the pool a disk, or with the next start.
+    /// Jobs that were stopped by command: they start again when a disk is returned to the pool, or at the
+    /// next start.
     held: Mutex<BTreeSet<(Kind, Subject)>>,
     stopping: AtomicBool,
     /// Between two scrubs of a space, in seconds; 0: there are none.
@@ -53,7 +55,7 @@ pub(super) struct Mender {
 }
 
 impl Mender {
-    /// Begins to mend what a crash or an absence has left.
+    /// Starts the repairs after a crash or an absence.
     pub(super) fn start(
         env: &Env,
         pool: &Pool,
@@ -123,7 +125,7 @@ impl Mender {
         }
     }
 
-    /// A job that nobody has stopped and that is not there yet.
+    /// A job that was not stopped and does not exist yet.
     fn begin(&self, kind: Kind, subject: Subject) -> Option<ToldJob> {
         let held = self.held.lock().contains(&(kind, subject));
         if held { None } else { self.teller.begin(&self.data.jobs, kind, subject) }
@@ -136,7 +138,7 @@ impl Mender {
             let changed = std::pin::pin!(changes.changed());
             let minute = std::pin::pin!(env.sleep(AGAIN));
             if let Either::Left((Err(_), minute)) = select(changed, minute).await {
-                // Nobody changes anything any more.
+                // All changes have stopped.
                 minute.await;
             }
         }
@@ -208,7 +210,7 @@ impl Mender {
         }
     }
 
-    /// Goes on with the scrubs that a restart has cut off, and begins those whose time has come.
+    /// Continues scrubs after a restart, and starts those that are due.
     async fn scrub_due(self: &Arc<Mender>) {
         let (now, every) = (self.env.unix_time().as_secs(), self.scrub_every_s);
         let spaces: Vec<(SpaceId, ScrubRecord)> = self.pool.read(|s| {
@@ -268,7 +270,7 @@ impl Mender {
         }
     }
 
-    /// The pool's own, with each scrub: nobody else reads it while the pool is open.
+    /// The pool's own metadata, with each scrub: otherwise it is not read while the pool is open.
     async fn scrub_metadata(&self, job: &Job) {
         match self.pool.scrub_metadata().await {
             Ok(found) => {
@@ -279,11 +281,12 @@ impl Mender {
         }
     }
 
-    /// Reads every copy of a space, and heals what is not as it was written; false when that is under way already.
+    /// Reads every copy of a space, and repairs damaged data; false if a scrub runs already.
     fn repair(self: &Arc<Mender>, space: SpaceId) -> Result<bool, StorageError> {
         let (disk, subject) = (self.data.space(space)?, Subject::Space(space));
         let Some(job) = self.teller.begin(&self.data.jobs, Kind::Repair, subject) else { return Ok(false) };
-        // One by schedule would read the same: it gives way, and begins to count anew when this one has ended.
+        // A scheduled scrub would read the same: it is cancelled, and its interval starts at the end of this
+        // one.
         let scrubs = |j: &JobState| (j.kind, j.subject) == (Kind::Scrub, subject);
         if let Some(scrub) = self.data.jobs.list().into_iter().find(scrubs) {
             let _ = self.data.jobs.stop(scrub.id);
@@ -421,7 +424,7 @@ fn waits_for(state: &State, disk: DiskNumber) -> Option<Vec<DiskNumber>> {
     behind.then(|| away.into_iter().collect())
 }
 
-/// Whether the file system that a disk's file is on has some room. Of a thin device nobody can say.
+/// Whether the file system of a disk's file has some room. For a thin device this is unknown.
 fn has_room(path: &Path) -> bool {
     let room = |path| rustix::fs::statvfs(path).is_ok_and(|s| s.f_bavail.saturating_mul(s.f_frsize) >= ROOM);
     path.is_file() && room(path)

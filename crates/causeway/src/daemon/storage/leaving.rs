@@ -1,4 +1,4 @@
-//! Disks that leave, are replaced, or change what they are for; pools that are evened out, upgraded, and told what to do when they fill up.
+//! Removing and replacing disks, changing their usage; optimizing, upgrading and configuring pools.
 
 use pool::jobs::Subject;
 use pool::{DiskNumber, FaultDomains, Policy, Usage, placement};
@@ -16,7 +16,8 @@ impl Pools {
     /// Takes a disk out of a pool: at once if it is empty, else when what it has is on others.
     ///
     /// # Errors
-    /// See [`StorageError`]: others have no room for what it has, or only it has it; nothing has changed then.
+    /// See [`StorageError`]: other disks have no room for its data, or it has the only copy of some;
+    /// nothing has changed then.
     pub async fn remove_disk(&self, name: &str, disk: &str) -> Result<Changed, StorageError> {
         let _one = self.changing.lock().await;
         let open = self.pool_to_change(name)?;
@@ -210,7 +211,7 @@ impl OpenPool {
         Ok(done(text, Vec::new()))
     }
 
-    /// Somebody has changed what its disks are for.
+    /// The usage of disks was changed by command.
     fn look(&self) {
         if let Some(mover) = self.mover() {
             mover.look();
@@ -247,7 +248,7 @@ impl OpenPool {
     }
 }
 
-/// Usage as the pool has it.
+/// Usage as the pool defines it.
 pub(super) fn usage_of(usage: UsageSetting) -> Usage {
     match usage {
         UsageSetting::AutoSelect => Usage::AutoSelect,
@@ -258,7 +259,7 @@ pub(super) fn usage_of(usage: UsageSetting) -> Usage {
     }
 }
 
-/// Where a disk stands, after what somebody said of it.
+/// The location of a disk, after the changes of a request.
 pub(super) fn standing(now: FaultDomains, said: &Place) -> FaultDomains {
     let or = |said: &Option<String>, now: String| said.clone().unwrap_or(now);
     FaultDomains {

@@ -1,4 +1,4 @@
-//! Who we are to other machines that see the same disks.
+//! The identity of this process for other machines that see the same disks.
 
 use std::fs;
 
@@ -16,14 +16,15 @@ pub(super) fn claimant() -> Claimant {
     }
 }
 
-/// Whether a process of this boot is there; one that may not be asked is. `/proc` may hide those of other users. One that has ended and that nobody
-/// has asked about yet (a zombie; in containers for ever) is not: none of its threads does anything any more.
+/// Whether a process of this boot is alive; true if it may not be queried. `/proc` may hide those of other
+/// users. A process that has ended and was not reaped (a zombie; in containers for ever) is not alive: none
+/// of its threads runs.
 pub(super) fn is_running(process: u32) -> bool {
     let pid = i32::try_from(process).ok().and_then(Pid::from_raw);
     pid.is_some_and(|p| test_kill_process(p) != Err(Errno::SRCH)) && !has_ended(process)
 }
 
-/// Whether all threads of a process have ended, as far as `/proc` tells.
+/// Whether all threads of a process have ended, as far as `/proc` shows.
 fn has_ended(process: u32) -> bool {
     let Ok(threads) = fs::read_dir(format!("/proc/{process}/task")) else { return false };
     let states = threads.map(|t| fs::read_to_string(t.ok()?.path().join("stat")).ok());

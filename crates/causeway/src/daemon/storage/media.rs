@@ -11,7 +11,7 @@ use crate::control::storage::{ClassSetting, MediaSetting};
 use crate::control::types::Changed;
 use crate::output::human_bytes;
 
-/// A medium as the pool has it.
+/// A medium as the pool defines it.
 pub(super) fn media_of(media: MediaSetting) -> Media {
     match media {
         MediaSetting::Hdd => Media::Hdd,

@@ -1,9 +1,11 @@
-//! What moves data of an open pool to other disks by itself: off disks that leave, onto others when a disk is lost, to new disks.
+//! Moves data of an open pool to other disks automatically: off disks that are to be removed, onto others
+//! when a disk is lost, to new disks.
 //!
 //! Invariants:
-//! 1. A disk that is to leave and has data, and one that was lost longer ago than the pool's policy says, has a job; one that cannot go on stays
-//!    listed with the reason, and tries again when something changes, or after a minute.
-//! 2. A job that was stopped by hand does not begin again before somebody asks for something, or the next start.
+//! 1. A disk that is to be removed and has data, and one that was lost longer ago than the pool's policy
+//!    allows, has a job. A job that cannot continue stays listed with the reason, and tries again when
+//!    something changes, or after a minute.
+//! 2. A job that was stopped by command does not start again before another command, or the next start.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,7 +23,7 @@ use tokio::sync::watch;
 use super::tell::{Teller, ToldJob};
 use crate::control::events::EventKind;
 
-/// After this, what could not go on tries again.
+/// A job that could not continue tries again after this time.
 const AGAIN: Duration = Duration::from_secs(60);
 
 /// Several disks that are lost or leave at once have jobs that meet in the same rows, of which one slab moves at a time: a job that found some of its own
@@ -29,11 +31,11 @@ const AGAIN: Duration = Duration::from_secs(60);
 const SOON: Duration = Duration::from_millis(200);
 const PASSES: u32 = 20;
 
-/// Disks whose fill differs by more than so many percent of their room are made even at the start: somebody added one, and it did not come to
-/// an end.
+/// At the start, disks whose fill differs by more than this percentage of their room are rebalanced: a disk
+/// was added, and the rebalance did not complete.
 const UNEVEN: u64 = 20;
 
-/// What is told of a disk that leaves by and by.
+/// The event text for a removed disk that is empty.
 const EMPTIED: &str = "its data is on other disks, and it was removed from the pool";
 
 /// What moves data of one data path; it ends with it.
@@ -41,7 +43,7 @@ pub(super) struct Mover {
     env: Env,
     pool: Pool,
     data: Arc<DataPath>,
-    /// Counts what somebody asked for.
+    /// Counts requests for a rebalance.
     asked: watch::Sender<u64>,
     rebalance: AtomicBool,
     /// Since when disks are lost, as far as this process knows.
@@ -69,13 +71,13 @@ impl Mover {
         mover
     }
 
-    /// Somebody has changed what disks are for, or the policy.
+    /// The usage of disks, or the policy, was changed by command.
     pub(super) fn look(&self) {
         self.held.lock().clear();
         self.asked.send_modify(|n| *n += 1);
     }
 
-    /// Somebody wants the disks to be evenly full; false when that is under way.
+    /// Requests a rebalance; false if one runs already.
     pub(super) fn rebalance(&self) -> bool {
         self.rebalance.store(true, Ordering::Relaxed);
         let running = self.is_listed(Kind::Rebalance, Subject::Pool);
@@ -170,7 +172,7 @@ impl Mover {
         self.data.jobs.list().iter().any(|j| (j.kind, j.subject) == (kind, subject))
     }
 
-    /// A disk joins or leaves, somebody asks for something, or the time has come.
+    /// A disk joins or leaves, a command arrives, or a delay has passed.
     fn change(&self, due: Option<Duration>) -> impl Future<Output = ()> + Send + use<> {
         let (mut changes, mut asked, env) = (self.pool.changes(), self.asked.subscribe(), self.env.clone());
         let wait = due.filter(|d| *d > Duration::ZERO).map_or(AGAIN, |d| d.min(AGAIN));
@@ -180,7 +182,7 @@ impl Mover {
             let asked = std::pin::pin!(asked.changed());
             let event = select(joined, asked);
             if let Either::Left((Either::Left((Err(_), _)), time)) = select(event, time).await {
-                // Nobody changes anything any more.
+                // All changes have stopped.
                 time.await;
             }
         }
@@ -306,7 +308,7 @@ impl Wants {
     }
 }
 
-/// Whether a disk is away, and not because somebody wanted it so.
+/// Whether a disk is absent, other than by command.
 fn is_lost(s: &State, disk: DiskNumber) -> bool {
     let presence = s.disks.get(&disk).map(|d| d.presence);
     matches!(presence, Some(Presence::Absent(why)) if why != Absence::Asked)
@@ -380,7 +382,8 @@ mod tests {
         // A retired one that is empty stays.
         s.apply(&usage(2, Usage::Retired)).expect("it may");
         assert!(Wants::of(&s).empty.is_empty());
-        // One that leaves is emptied at once, here or not; a lost one has its time; one that was asked to go away is nobody's business.
+        // A disk that is to be removed is emptied at once, present or not; a lost one after the delay; one
+        // that was taken offline by command is left alone.
         for (why, lost) in [(Absence::Gone, 1), (Absence::WriteFailed, 1), (Absence::Asked, 0)] {
             s.apply(&Op::DiskAbsent { disk: DiskNumber(1), reason: why }).expect("it may");
             assert_eq!(Wants::of(&s).lost.len(), lost, "{why:?}");

@@ -1,4 +1,4 @@
-//! A pool that is in use here: its data path, what mends it, and who uses its spaces.
+//! A pool that is in use here: its data path, its background work, and the attachments of its spaces.
 //!
 //! Invariant: it has a data path from when it is opened until it is closed. What needs it gone for a moment gives it back, whatever failed: the one before, when that could not be
 //! flushed; and when no new one can be opened, that is tried again until it succeeds.
@@ -36,7 +36,7 @@ pub(super) struct OpenPool {
 }
 
 impl OpenPool {
-    /// Reads the activity logs, and begins to mend what a crash or an absence has left.
+    /// Reads the activity logs, and starts the repairs after a crash or an absence.
     pub(super) async fn new(
         pools: &Pools,
         pool: Pool,
@@ -74,14 +74,14 @@ impl OpenPool {
         }
     }
 
-    /// Lets go of disks that are absent, so that they can be opened anew.
+    /// Closes absent disks, so that they can be opened again.
     pub(super) fn release_absent(&self) {
         if let Some(data) = self.data() {
             data.release_absent();
         }
     }
 
-    /// Nobody's virtual disk is taken away by a command about its pool; only the server's own end does not ask.
+    /// A command for the pool never detaches a virtual disk; only the end of the server does.
     ///
     /// # Errors
     /// [`StorageError::InUse`].
@@ -130,7 +130,7 @@ impl OpenPool {
         (!absent.is_empty()).then(|| format!("not here: {}", absent.join(", ")))
     }
 
-    /// Tells that it is in use from now on, and what was noticed.
+    /// Reports that it is in use, and the findings of the opening.
     pub(super) fn tell_opened(&self, kind: EventKind, how: &str) {
         let noticed = self.notes.iter().cloned().chain(self.absent());
         let parts: Vec<String> = [how.to_owned()].into_iter().chain(noticed).collect();

@@ -30,7 +30,7 @@ pub struct Pools {
     pub(super) by: Claimant,
     pub(super) changing: tokio::sync::Mutex<()>,
     pub(super) known: Mutex<BTreeMap<PoolId, Known>>,
-    /// The faults that were told.
+    /// The reported faults.
     pub(super) watch: Watch,
     pub(super) events: Arc<Events>,
 }
@@ -43,11 +43,11 @@ fn metadata_of(areas: &Areas) -> Vec<Range<u64>> {
 /// What a disk is opened for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// Nobody else may have it.
+    /// Exclusive.
     Write,
-    /// Nobody may write to it.
+    /// No writers.
     Read,
-    /// Whoever has it is not disturbed.
+    /// No lock.
     Look,
 }
 
@@ -129,7 +129,8 @@ impl Pools {
         }
     }
 
-    /// Opens a disk of so many bytes that is to be one of a pool. `atomic`: what a power cut does not tear, if somebody knows better than the system.
+    /// Opens a disk of so many bytes for a pool. `atomic`: the atomic write size, if the caller overrides the
+    /// system's.
     ///
     /// # Errors
     /// Also where the file system has no room for the metadata of a pool.

@@ -20,7 +20,7 @@ use crate::control::storage::{NewSpace, ProvisioningSetting, ResiliencySetting, 
 use crate::control::types::Changed;
 use crate::output::human_bytes;
 
-/// Bytes that go to one column before the next, unless somebody says otherwise: the field's default.
+/// The default interleave, in bytes: that of Windows.
 const INTERLEAVE: u32 = 256 << 10;
 /// Data columns that a mirror and a simple space get by themselves, at most.
 const COLUMNS_MIRROR: usize = 4;
@@ -28,7 +28,7 @@ const COLUMNS_SIMPLE: usize = 8;
 const COLUMNS_PARITY: usize = 8;
 /// Groups of a local reconstruction code.
 const GROUPS: u8 = 2;
-/// Data columns that it gets by itself; and from so many disks on, if all of them are flash.
+/// Data columns by default; and from how many disks on, if all of them are flash.
 const COLUMNS_LOCAL: u8 = 8;
 const COLUMNS_LOCAL_FLASH: (usize, u8) = (16, 12);
 
@@ -236,8 +236,9 @@ impl OpenPool {
     }
 }
 
-/// Data columns of a parity space, if nobody says how many: one disk less than there are, so that what a lost one had can be made anew on the one that
-/// is left over; at least two, and no more than [`COLUMNS_PARITY`], because all of a stripe is read when one of it is lost.
+/// Default number of data columns of a parity space: one disk fewer than there are, so that a lost one can be
+/// rebuilt on the remaining disk; at least two, and at most [`COLUMNS_PARITY`], because a rebuild reads the
+/// whole stripe.
 fn parity_columns(disks: usize, parity: u8) -> u8 {
     disks.saturating_sub(1 + usize::from(parity)).clamp(2, COLUMNS_PARITY) as u8
 }
@@ -279,7 +280,7 @@ async fn allocate(open: &OpenPool, space: SpaceId) -> Result<(), StorageError> {
     Ok(open.writable()?.space(space)?.allocate_all().await?)
 }
 
-/// Why a virtual disk has as many columns as it has, where nobody said.
+/// The reason for a default number of columns.
 fn why_columns(s: &State, record: &SpaceRecord) -> String {
     let (disks, columns, copies) = (usable(s, record.media), record.columns, record.resiliency.copies());
     let all = usize::from(columns) * copies;
@@ -320,7 +321,8 @@ fn why_columns(s: &State, record: &SpaceRecord) -> String {
     )
 }
 
-/// Data columns of a local reconstruction code, if nobody says how many: as Storage Spaces Direct chooses them, 12 from 16 disks on where all are flash, else 8.
+/// Default number of data columns of a local reconstruction code: as Storage Spaces Direct chooses them, 12
+/// from 16 disks on if all are flash, else 8.
 fn local_columns(s: &State, media: MediaClass, disks: usize) -> u8 {
     let mut all = s.disks.values().map(|r| r.media()).filter(|m| media.takes(*m));
     let flash = all.all(|m| MediaClass::flash().takes(m));
@@ -377,7 +379,7 @@ fn shape(s: &State, new: &NewSpace) -> Result<(SpaceRecord, u64), StorageError> 
     }
     let media = class_of(&new.media);
     let usable = usable(s, media);
-    // Of a mirror one disk is left, so that what a lost one had finds a place.
+    // A mirror leaves one disk free, so that a lost one can be rebuilt.
     let mirror = || (usable.saturating_sub(1) / resiliency.copies()).clamp(1, COLUMNS_MIRROR) as u8;
     let by_disks = match resiliency {
         Resiliency::Simple => usable.clamp(1, COLUMNS_SIMPLE) as u8,

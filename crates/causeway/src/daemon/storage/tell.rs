@@ -1,4 +1,4 @@
-//! Tells what happens to an open pool: in events, and of its jobs when they begin and how they end.
+//! Reports what happens to an open pool as events, including the start and the result of its jobs.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub(super) struct Teller {
     pool: Pool,
 }
 
-/// A job whose end is told when it is dropped.
+/// A job whose end is reported when it is dropped.
 pub(super) struct ToldJob {
     job: Job,
     kind: Kind,
@@ -37,12 +37,12 @@ impl Teller {
         Teller { env: env.clone(), events: Arc::clone(events), pool: pool.clone() }
     }
 
-    /// Tells of the pool as a whole.
+    /// Reports an event of the pool as a whole.
     pub(super) fn tell(&self, kind: EventKind, message: String) {
         self.tell_of(kind, self.object(Subject::Pool), message);
     }
 
-    /// Tells of something in it.
+    /// Reports an event of an object in it.
     pub(super) fn tell_of(&self, kind: EventKind, object: String, message: String) {
         self.events.record(self.happening(kind, object, message));
     }
@@ -52,7 +52,7 @@ impl Teller {
         self.pool.read(|s| object(s, subject))
     }
 
-    /// Begins a job and tells of it. `None`: there is one for this already, or all are to end.
+    /// Starts a job and reports it. `None`: there is one for this object already, or all are stopping.
     pub(super) fn begin(&self, board: &Arc<Board>, kind: Kind, subject: Subject) -> Option<ToldJob> {
         let job = board.begin(kind, subject)?;
         let object = self.object(subject);

@@ -23,7 +23,7 @@ impl Screen {
         Screen { terminal: std::io::stderr().is_terminal() && !quiet, quiet, lines: 0 }
     }
 
-    /// Paints the rows and a line of what goes on, over what was painted before.
+    /// Paints the rows and a status line over the previous ones.
     fn paint(&mut self, rows: &[Row], now: &str) {
         if !self.terminal {
             return;

@@ -35,7 +35,7 @@ pub(super) struct Server {
 /// A directory that goes.
 struct Scratch(PathBuf);
 
-/// What would be left behind if this process ended now.
+/// Files and processes that would remain if this process ended now.
 struct Left {
     place: PathBuf,
     /// The server, until it is known to have ended: then its number may be another's.
@@ -51,7 +51,7 @@ fn left() -> MutexGuard<'static, Option<Left>> {
 
 /// Ends this process, and leaves neither a server nor its directory; from any thread.
 pub(in super::super) fn leave(code: i32) -> ! {
-    let left = left(); // nobody else comes to it any more
+    let left = left(); // no other reference exists any more
     if let Some(Left { place, server }) = &*left {
         if let Some(server) = server {
             let _ = rustix::process::kill_process_group(*server, Signal::KILL);
@@ -156,7 +156,8 @@ impl Server {
 fn write(place: &Path, password: NtHash, env: &Env) -> io::Result<PathBuf> {
     let (files, users, config) = (place.join("files"), place.join("users.toml"), place.join("causeway.toml"));
     fs::create_dir(&files)?;
-    // The user is nobody on this machine: what others may do, it may. Around it is a directory of ours alone.
+    // The user does not exist on this machine, so it has the rights of others. The files are in a private
+    // directory.
     fs::set_permissions(&files, Permissions::from_mode(0o777))?;
     let random = std::array::from_fn(|_| u32::from_le_bytes(env.random()));
     let table = UserFile::create(&users, random).map_err(io::Error::other)?;

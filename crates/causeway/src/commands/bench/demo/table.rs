@@ -28,7 +28,7 @@ pub(super) struct Report<'a> {
     sparse: bool,
     /// Whether the server was started for this.
     own_server: bool,
-    /// Rows there would be, had nobody stopped it.
+    /// The number of rows without an interruption.
     planned: usize,
     rows: &'a [Row],
     remote_invalidation: Vec<Comparison>,

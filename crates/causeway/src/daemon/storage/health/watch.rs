@@ -1,4 +1,5 @@
-//! Faults as events: each is told once when it begins and once when it ends, in the log and in the counters.
+//! Faults as events: each is reported once when it begins and once when it ends, in the log and in the
+//! counters.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -75,7 +76,7 @@ impl Watch {
 }
 
 impl Pools {
-    /// Tells of faults for as long as the thread lives.
+    /// Reports faults as long as the thread runs.
     pub(in super::super) async fn watch_health(self: Arc<Pools>) {
         let mut earlier = self.events.open_faults();
         loop {

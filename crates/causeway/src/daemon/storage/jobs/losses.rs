@@ -1,4 +1,5 @@
-//! What is lost is known after a restart, too: it is recorded beside those who find it, now and then.
+//! Records lost units, so that they are known after a restart: a background task writes new ones at
+//! intervals.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,8 @@ const EVERY: Duration = Duration::from_secs(3);
 impl Mender {
     /// Records what is new; when it did, if there was anything.
     pub(super) async fn record_losses(&self) -> Option<Instant> {
-        // A pool that takes no changes says so elsewhere, and what is lost is told for as long as it is open.
+        // A pool that accepts no changes reports that elsewhere, and reports its lost units as long as it is
+        // open.
         let is_new = self.data.record_losses().await.unwrap_or(false);
         is_new.then(|| self.env.now())
     }

@@ -12,7 +12,7 @@ use crate::daemon::events::Events;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// A pool of three disks in memory with a written mirror, and what mends it.
+/// A pool of three disks in memory with a written mirror, and its background work.
 async fn mended(env: &Env, jobs: JobsSection) -> (Pool, Arc<DataPath>, SpaceId, Arc<Mender>) {
     let arena = Arena::new(64 << 20).expect("memory");
     let disk = |n| MemoryDisk::new(&MemoryOptions::new(format!("d{n}"), 64 << 20)) as Arc<dyn Disk>;
@@ -57,7 +57,7 @@ async fn each_space_is_read_once_in_so_many_days() {
     assert!(record().ended >= first + DAY.as_secs() * 28);
     mender.stop().await;
     assert_eq!(data.jobs.list(), []);
-    // Never, where nobody wants it; one that somebody asks for all the same.
+    // Scheduled scrubs are off; a requested one still runs.
     let env = Env::simulated(2);
     let never = JobsSection { scrub_days: 0, ..JobsSection::default() };
     let (pool, data, space, mender) = mended(&env, never).await;

@@ -1,4 +1,4 @@
-//! The data path of an open pool, and who works beside its users: how they come, go, and come back.
+//! The data path of an open pool and its background work: how they start, stop, and start again.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
@@ -36,7 +36,7 @@ struct Live {
     workers: Option<Workers>,
 }
 
-/// Who works beside the users, where anything may be written.
+/// The background work, if the pool may be written.
 struct Workers {
     mender: Arc<Mender>,
     mover: Arc<Mover>,
@@ -73,7 +73,7 @@ impl OpenPool {
         }
     }
 
-    /// What mends it beside the clients, while anything can.
+    /// The background work, as long as it can run.
     pub(in crate::daemon::storage) fn mender(&self) -> Option<Arc<Mender>> {
         self.live.live.lock().as_ref()?.workers.as_ref().map(|w| Arc::clone(&w.mender))
     }
@@ -102,8 +102,8 @@ impl OpenPool {
         *self.live.missing.lock() = None;
     }
 
-    /// Takes the data path out of use and flushes everything; nobody may use a space meanwhile. When that fails, the data path comes with the error: all that it knows is still to be
-    /// made durable.
+    /// Takes the data path out of use and flushes everything; no space may be used meanwhile. On failure,
+    /// returns the data path with the error: everything that it knows must still be made durable.
     async fn stop_data(&self) -> Result<(), (Arc<DataPath>, SpaceError)> {
         let Some(Live { data, workers }) = self.live.live.lock().take() else { return Ok(()) };
         // Of one that is open for reading only nothing is to be made durable.
@@ -122,7 +122,8 @@ impl OpenPool {
         self.stop_data().await.map_err(|(_, error)| StorageError::Space(error))
     }
 
-    /// Flushes everything, does something to the metadata that the data path does not expect, and goes on.
+    /// Flushes everything, makes a change to the metadata that the data path does not expect, and opens the
+    /// data path again.
     ///
     /// # Errors
     /// [`StorageError::Unflushed`]: nothing was done. [`StorageError::NotBack`]: it was, and the virtual disks are away until a data path can be opened, which is tried again and again.

@@ -12,7 +12,7 @@ use crate::daemon::storage::pools::Pools;
 
 const MIB: u64 = 1 << 20;
 
-/// A pool of one disk whose faults are told, with a virtual disk of which a piece is written and not flushed.
+/// A pool of one disk with injected faults, with a virtual disk of which a piece is written and not flushed.
 async fn with_unflushed() -> (Machine, SlotId, Arc<OpenPool>, SpaceId) {
     let (env, arena) = (Env::simulated(1), Arena::new(64 << 20).expect("memory"));
     let machine = Machine::new(&env, 1);
