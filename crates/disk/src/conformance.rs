@@ -48,7 +48,7 @@ where
     s.fences().await;
 }
 
-/// Who is told of I/Os.
+/// Records the completions of I/Os.
 pub(crate) struct Ear<T> {
     pub(crate) heard: Mutex<Vec<(usize, T)>>,
     more: Notify,
@@ -68,7 +68,7 @@ impl<T: Outcome> Told<T> for Ear<T> {
 }
 
 impl<T> Ear<T> {
-    /// What was heard when it was so much, by what he called it.
+    /// The recorded completions, when there are so many, by the caller's number.
     async fn all(&self, count: usize) -> Vec<(usize, T)> {
         while self.heard.lock().len() < count {
             self.more.notified().await;
@@ -259,7 +259,7 @@ impl Suite {
         }
     }
 
-    /// Each I/O that is told of is, once, and does what an awaited one does.
+    /// Each I/O with a callback completes once, and behaves like an awaited one.
     async fn tells(&self) {
         let (b, size) = (self.block(), self.disk.info().geometry.size);
         let used = self.arena.usage().used;
@@ -308,7 +308,7 @@ impl Suite {
                 _ => assert!(if result.is_ok() { whole } else { result == Err(DiskError::Timeout { at }) }),
             }
         }
-        // The late ones go on, with their buffers, until they are done.
+        // The late ones continue, with their buffers, until they complete.
         for _ in 0..10_000 {
             if self.arena.usage().used != used {
                 env::Env::real().sleep(Duration::from_millis(1)).await;
@@ -445,7 +445,7 @@ impl Suite {
     }
 }
 
-/// `length` bytes told apart by `seed`.
+/// `length` bytes that depend on `seed`.
 pub fn bytes(seed: u64, length: usize) -> Vec<u8> {
     let mut random = crate::random::Random::new(seed);
     let mut out = Vec::with_capacity(length + 8);

@@ -1,8 +1,10 @@
 //! CRC32C of blocks, for bytes that are not in this processor's cache.
 //!
-//! What a disk has just read lies in memory, or in the cache of the processor that copied it, and fetching it is most of what its CRC takes. Carry-less multiplication
-//! of 64 bytes at a time keeps up with that (`crc-fast`, where the processor has AVX-512). Elsewhere each step waits for the one before, so one CRC alone fetches little at a
-//! time: four go side by side here, of four blocks or of the quarters of one, and have four streams under way.
+//! Data from a disk is in memory, or in the cache of the processor that copied it, and fetching it is most of
+//! the time of its CRC. Carry-less multiplication of 64 bytes at a time keeps up with that (`crc-fast`, if
+//! the processor has AVX-512). Elsewhere each step waits for the previous one, so one CRC alone fetches
+//! little at a time: four run side by side here, of four blocks or of the quarters of one, and keep four
+//! streams outstanding.
 //!
 //! **Unsafe** in calls of code for instructions that not every processor has, after it was asked for them.
 #![allow(unsafe_code)]

@@ -1,7 +1,9 @@
-//! Enclosures with SES that the system knows (`/sys/class/enclosure`): their slots, what is in them, and the light that says "this one".
+//! Enclosures with SES that the system reports (`/sys/class/enclosure`): their slots, the disks in them, and
+//! the locate light.
 //!
-//! The kernel's `ses` driver makes a folder for each enclosure, in it one for each component, and in that `locate`, `status`, `slot` and a link `device`
-//! to what is in it (`Documentation/ABI/testing/sysfs-class`, enclosure). A machine without one has no such folder, and no enclosures here.
+//! The kernel's `ses` driver makes a folder for each enclosure, in it one for each component, and in that
+//! `locate`, `status`, `slot` and a link `device` to the device in it
+//! (`Documentation/ABI/testing/sysfs-class`, enclosure). A machine without enclosures has no such folder.
 
 use std::fs;
 use std::io;

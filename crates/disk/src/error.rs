@@ -79,7 +79,7 @@ pub enum DiskError {
     Fenced {
         /// The call.
         at: Place,
-        /// The epoch it came with.
+        /// The epoch of the call.
         had: Epoch,
         /// The epoch that the disk is fenced for.
         epoch: Epoch,
@@ -92,7 +92,7 @@ pub enum DiskError {
         /// The call.
         at: Place,
     },
-    /// Not done by its deadline; it goes on, and its outcome is unknown.
+    /// Not completed by its deadline; it continues, and its outcome is unknown.
     #[error("{at}: not done in time")]
     Timeout {
         /// The call.

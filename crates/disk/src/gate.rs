@@ -3,7 +3,7 @@
 //! Invariants of [`Gate`]:
 //! 1. an I/O holds a [`Pass`], or is let in and leaves, from before it touches the medium until it can touch it no more;
 //! 2. none is let in of an epoch lower than the fence;
-//! 3. `fence` returns only when none of a lower epoch is left.
+//! 3. `fence` returns only when no I/O of a lower epoch is outstanding.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 
 use crate::{DiskError, Op, Place};
 
-/// Lets I/O of the current epoch through and knows what is still under way.
+/// Admits I/O of the current epoch and counts outstanding I/O.
 #[derive(Default)]
 pub struct Gate {
     state: Mutex<State>,
@@ -23,7 +23,7 @@ pub struct Gate {
 #[derive(Default)]
 struct State {
     fence: Epoch,
-    /// I/Os under way by epoch, in no order; no zeros. There are rarely two.
+    /// Outstanding I/Os by epoch, in no order; no zeros. There are rarely two.
     flying: Vec<(Epoch, u64)>,
 }
 
@@ -47,7 +47,7 @@ impl Gate {
         Ok(Pass { gate: Arc::clone(self), epoch: c.epoch })
     }
 
-    /// The same for who has the gate anyway: [`Gate::leave`] is to follow.
+    /// The same for a caller that holds the gate anyway: [`Gate::leave`] must follow.
     pub(crate) fn let_in(&self, c: &Ctx, at: Place) -> Result<(), DiskError> {
         let mut state = self.state.lock();
         if c.epoch < state.fence {
@@ -99,7 +99,7 @@ impl Gate {
         })
     }
 
-    /// How many I/Os are under way.
+    /// The number of outstanding I/Os.
     pub fn flying(&self) -> u64 {
         self.state.lock().flying.iter().map(|(_, count)| count).sum()
     }
@@ -177,7 +177,7 @@ mod tests {
         assert!(matches!(gate.fence(Epoch(4)), Io::Done(Ok(()))) && gate.flying() == 0);
     }
 
-    /// Whoever waits is woken, also by a pass that ends on another thread.
+    /// The waiter is woken, also by a pass that ends on another thread.
     #[tokio::test]
     async fn a_fence_is_woken() {
         for _ in 0..200 {

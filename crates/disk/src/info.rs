@@ -8,7 +8,7 @@ use crate::{DiskError, IO_MAX, Op, Place};
 /// Identity, shape and place of a disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiskInfo {
-    /// What tells this disk from every other one.
+    /// The identity of this disk.
     pub id: DiskId,
     /// Where this machine finds it today.
     pub path: PathBuf,
@@ -34,7 +34,7 @@ pub struct DiskInfo {
     pub write_cache: WriteCache,
 }
 
-/// What tells a disk from every other one; compared as a whole.
+/// The identity of a disk; compared as a whole.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DiskId {
     /// Where the value comes from.

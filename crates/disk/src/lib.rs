@@ -6,21 +6,22 @@
 //! [`Overlay`], another disk that is only read, with what is written kept in memory.
 //! [`qualify`] says whether a disk may go into a pool, and why not.
 //!
-//! **What it is not.** It keeps no checksums, copies or labels and decides nothing: those are the pool's. (How to compute a CRC of what was just read fast is here: [`crc32c_of_four`].) It does not
-//! retry: an error is told once, to the caller, who knows what the block is for.
+//! **What it is not.** It keeps no checksums, copies or labels and makes no decisions: those belong to the
+//! pool. (The fast CRC of data just read is here: [`crc32c_of_four`].) It does not retry: an error is
+//! reported once, to the caller, which knows the purpose of the block.
 //!
-//! **How a value lives.** A provider's `open` gives an `Arc` of a disk; dropping the last clone closes it, and waits
-//! for nobody. [`DiskInfo`] is fixed while it is open. What latches (a failed flush) or is fenced stays so until it is
-//! opened again.
+//! **How a value lives.** A provider's `open` returns an `Arc` of a disk; dropping the last clone closes it,
+//! and does not wait. [`DiskInfo`] is fixed while it is open. A latched error (a failed flush) or a fence
+//! persists until it is opened again.
 //!
 //! **I/O model.** Every call starts its I/O before it returns, whether or not the [`Io`] is polled. Dropping a pending
 //! one loses the result, not the I/O: the driver keeps the buffers to its end. Calls may come from any thread.
 //!
 //! **Errors.** [`DiskError`], by blame, with what was done and where; which disk it was, the caller knows.
 //!
-//! **Unsafe.** The kernel reads and writes the buffers of an I/O while it is under way, which the compiler cannot check: one
-//! module, `file/ring.rs`, has all of it, with its invariants; `file/fixed.rs` is called by it alone. `crc.rs` calls code for instructions that the processor
-//! was asked for.
+//! **Unsafe.** The kernel reads and writes the buffers of an outstanding I/O, which the compiler cannot
+//! check: one module, `file/ring.rs`, has all of it, with its invariants; only it calls `file/fixed.rs`.
+//! `crc.rs` uses instructions after a check that the processor has them.
 
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
@@ -72,12 +73,13 @@ pub const IO_MAX: u64 = 64 << 20;
 /// unit ends as one of them wrote it; a read that overlaps a write in flight sees each atomic unit old or new. A call that
 /// begins after another's completion sees it.
 ///
-/// **Durability.** A completed write is visible at once, and durable after a [`Disk::flush`] that began after it had
-/// completed, or by itself with [`env::IoFlags::write_through`]. Until then a power cut may lose it, keep it, or keep
-/// some of its atomic units ([`Geometry::atomic_write`]), independently of every other unflushed write.
+/// **Durability.** A completed write is visible at once, and durable after a [`Disk::flush`] that began after
+/// its completion, or on completion with [`env::IoFlags::write_through`]. Until then a power cut may lose it,
+/// keep it, or keep some of its atomic units ([`Geometry::atomic_write`]), independently of every other
+/// unflushed write.
 ///
-/// **Deadline.** An I/O not done by [`Ctx::deadline`] fails with [`DiskError::Timeout`] and goes on in the driver: whether
-/// it happened is unknown.
+/// **Deadline.** An I/O not completed by [`Ctx::deadline`] fails with [`DiskError::Timeout`] and continues in
+/// the driver: whether it takes effect is unknown.
 ///
 /// **Epoch.** Every call carries [`Ctx::epoch`]; one lower than the highest that [`Disk::fence`] was given fails with
 /// [`DiskError::Fenced`] and touches nothing.
@@ -93,7 +95,8 @@ pub trait Disk: Send + Sync {
     /// [`DiskError::Medium`] names the part that could not be read, as closely as the provider knows it.
     fn read(&self, c: &Ctx, offset: u64, dst: SgMut) -> Io<(Result<(), DiskError>, SgMut)>;
 
-    /// The same, for who does not wait: `then` tells what came of it, where the I/O ends. A provider that can tell has its own.
+    /// Callback form of `read`: calls `then` with the result on completion. Providers with native callbacks
+    /// override it.
     ///
     /// # Panics
     /// Outside of a Tokio runtime.
@@ -108,7 +111,8 @@ pub trait Disk: Send + Sync {
     /// after a failed flush.
     fn write(&self, c: &Ctx, offset: u64, src: Sg) -> Io<Result<(), DiskError>>;
 
-    /// The same, for who does not wait: `then` tells what came of it, where the I/O ends. A provider that can tell has its own.
+    /// Callback form of `write`: calls `then` with the result on completion. Providers with native callbacks
+    /// override it.
     ///
     /// # Panics
     /// Outside of a Tokio runtime.
@@ -119,8 +123,8 @@ pub trait Disk: Send + Sync {
     /// Makes every write that completed before this call durable.
     ///
     /// # Errors
-    /// A failed flush latches: nobody knows what it lost, so every later flush and write-through write fails with the same error until
-    /// the disk is opened again.
+    /// A failed flush latches: it is unknown what it lost, so every later flush and write-through
+    /// write fails with the same error until the disk is opened again.
     fn flush(&self, c: &Ctx) -> Io<Result<(), DiskError>>;
 
     /// Says that the contents are no longer needed; a hint, so a disk that cannot succeeds and does nothing. What these
@@ -128,9 +132,9 @@ pub trait Disk: Send + Sync {
     /// is ordered like a write, and never touches a block outside of the range.
     fn discard(&self, c: &Ctx, offset: u64, length: u64) -> Io<Result<(), DiskError>>;
 
-    /// Returns when no I/O of an epoch lower than `epoch` can reach the medium any more, dropped ones included; from the
-    /// call on, new ones fail. It holds while this disk is open: whoever serves the disk to others keeps the epoch
-    /// where it survives him. [`Ctx::epoch`] is not looked at.
+    /// Returns when no I/O of an epoch lower than `epoch` can reach the medium any more, dropped ones
+    /// included; from the call on, new ones fail. It holds while this disk is open: the component that serves
+    /// the disk to others must store the epoch durably. [`Ctx::epoch`] is ignored.
     ///
     /// # Errors
     /// [`DiskError::Fenced`] when a higher epoch has been given already; any other error leaves it unknown whether old I/O may

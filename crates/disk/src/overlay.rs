@@ -118,7 +118,7 @@ impl Disk for Overlay {
                     lay(&found, offset, &mut dst);
                     (Ok(()), dst)
                 }
-                // What cannot be read may be what is kept.
+                // An unreadable block of the disk may be present in memory.
                 (Err(DiskError::Medium { .. }), dst) => read_between(&*below, &c, at, &found, dst).await,
                 other => other,
             }

@@ -10,7 +10,7 @@ impl Random {
         Random(seed)
     }
 
-    /// A stream of its own, told apart by `name`.
+    /// A separate stream for each `name`.
     pub(crate) fn stream(seed: u64, name: u64) -> Random {
         let mut r = Random(seed ^ name.wrapping_mul(0xD1B5_4A32_D192_ED03));
         Random(r.next())

@@ -13,7 +13,7 @@ use arena::{Sg, SgMut};
 use crate::random::Random;
 use crate::{Geometry, Image};
 
-/// What a power cut does to writes that were completed and not flushed, or still under way.
+/// The effect of a power cut on writes that were completed and not flushed, or still outstanding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PowerCut {
     /// None arrives.
@@ -100,7 +100,7 @@ impl Store {
         }
     }
 
-    /// What is on the medium after a power cut with `flying` writes under way.
+    /// The contents of the medium after a power cut with `flying` writes outstanding.
     pub(crate) fn cut(&self, geometry: &Geometry, flying: &[Arc<Change>], cut: PowerCut) -> Image {
         let mut image = self.durable.clone();
         let writes = self.pending.iter().map(|(_, change)| change).chain(flying);

@@ -83,7 +83,7 @@ impl Device {
             Some(parts.iter().filter(|p| !p.is_empty()).cloned().collect::<Vec<_>>().join("_"))
         };
         let (kind, value) = match wwn {
-            // A loop device's or such is nobody's for long.
+            // A loop device or similar has no lasting identity.
             _ if self.is("loop") || self.is("zram") || self.is("ram") => return None,
             Some(wwn) => (IdKind::Wwn, wwn),
             None => (IdKind::Serial, serial()?),
@@ -184,7 +184,7 @@ impl Device {
         })
     }
 
-    /// Who has it or a partition of it: device mapper, RAID and the like, by their names.
+    /// The users of it or of a partition of it: device mapper, RAID and the like, by their names.
     pub(crate) fn all_holders(&self) -> Vec<String> {
         let mut out: Vec<_> = self.folders().iter().flat_map(|f| names(&f.join("holders"))).collect();
         out.sort();

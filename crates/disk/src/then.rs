@@ -1,4 +1,4 @@
-//! The end of an I/O for who does not wait: no future, and no look before there is something to see.
+//! Completion of an I/O by callback: no future, and no polling.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ pub type Read = (Result<(), DiskError>, SgMut);
 
 /// What an I/O gives.
 pub trait Outcome: Send + 'static {
-    /// Of one of which nobody knows what came of it.
+    /// The outcome of an I/O whose result is unknown.
     fn unknown(at: Place) -> Self;
 }
 
@@ -31,14 +31,15 @@ impl Outcome for Read {
     }
 }
 
-/// Who is told what came of I/Os.
+/// Receives the results of I/Os.
 pub trait Told<T: Outcome>: Send + Sync {
-    /// The I/O that he calls `which` has ended: once for each, perhaps before the call that started it returns. Whoever tells holds no lock of the
-    /// disk, and does nothing for it after this.
+    /// The I/O with the receiver's number `which` has completed: called once for each, perhaps before the
+    /// call that started it returns. The caller holds no lock of the disk, and does nothing for the I/O
+    /// afterwards.
     fn told(self: Arc<Self>, which: usize, outcome: T);
 }
 
-/// Whom to tell; dropped, it tells that nobody knows what came of it ([`DiskError::Timeout`]).
+/// The receiver; when this is dropped unused, it reports that the result is unknown ([`DiskError::Timeout`]).
 pub struct Then<T: Outcome> {
     who: Option<Arc<dyn Told<T>>>,
     which: usize,
@@ -46,7 +47,7 @@ pub struct Then<T: Outcome> {
 }
 
 impl<T: Outcome> Then<T> {
-    /// Tells `who` of the I/O that he calls `which`.
+    /// A callback to `who` for the I/O with the receiver's number `which`.
     pub fn new(who: Arc<dyn Told<T>>, which: usize, at: Place) -> Then<T> {
         Then { who: Some(who), which, at }
     }
@@ -58,7 +59,8 @@ impl<T: Outcome> Then<T> {
         }
     }
 
-    /// Tells when an I/O has ended whose disk has only the other way; if it is not over yet, by a task of this worker.
+    /// Calls back for a disk without native callbacks; if the I/O is not complete yet, from a task of this
+    /// worker.
     pub(crate) fn when(self, io: Io<T>) {
         match io {
             Io::Done(outcome) => self.tell(outcome),

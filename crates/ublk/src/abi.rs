@@ -1,6 +1,6 @@
 //! The driver's numbers and structures (ublk_cmd.h), written down by hand: byte maps in the machine's own order.
 //!
-//! Structures are arrays of bytes to the kernel and never cast: what is between the fields is zero.
+//! Structures are byte arrays for the kernel and never cast: the space between the fields is zero.
 
 /// A command's number as the driver wants it: `_IOR` or `_IOWR` of letter `u` (ublk_cmd.h: `UBLK_F_CMD_IOCTL_ENCODE`).
 const fn encoded(direction: u32, number: u32, bytes: u32) -> u32 {
@@ -18,7 +18,7 @@ pub(crate) const STOP_DEVICE: u32 = encoded(READ_WRITE, 0x07, CONTROL_COMMAND_BY
 pub(crate) const SET_PARAMETERS: u32 = encoded(READ_WRITE, 0x08, CONTROL_COMMAND_BYTES as u32);
 pub(crate) const GET_FEATURES: u32 = encoded(READ, 0x13, CONTROL_COMMAND_BYTES as u32);
 
-/// Deletes without waiting for who has the block device open still; from Linux 6.7 on.
+/// Deletes without waiting for programs that still have the block device open; from Linux 6.7 on.
 pub(crate) const DELETE_DEVICE_SOON: u32 = encoded(READ, 0x14, CONTROL_COMMAND_BYTES as u32);
 
 /// Commands to `/dev/ublkcN`, each with an [`io_command`].

@@ -1,4 +1,5 @@
-//! `/dev/ublk-control`: what the driver is asked to do with devices. Each command waits on a thread of its own, so that the caller's goes on serving.
+//! `/dev/ublk-control`: commands to the driver. Each command waits on a thread of its own, so that the
+//! caller's thread continues to serve.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -24,7 +25,7 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// Opens the driver, and asks whether it can do what is needed.
+    /// Opens the driver, and checks its features.
     ///
     /// # Errors
     /// `NoDriver`, `NotAllowed`, `NoRing`, `TooOld`.
@@ -70,19 +71,21 @@ impl Control {
         set.map(drop).map_err(|e| refused("take the disk's geometry", e))
     }
 
-    /// Shows the block device. It returns when the kernel has looked for partitions, so somebody must serve meanwhile.
+    /// Starts the block device. It returns when the kernel has looked for partitions, so requests must be
+    /// served meanwhile.
     pub(crate) async fn start(&self, device: u32) -> Result<(), Error> {
         let started = self.ask(START_DEVICE, device, u64::from(std::process::id()), []).await;
         started.map(drop).map_err(|e| refused("start the device", e))
     }
 
-    /// Takes the block device away when what the page cache has for it is written, so somebody must serve meanwhile. One that is not there is stopped.
+    /// Stops the block device after the page cache has been written back, so requests must be served
+    /// meanwhile. An absent one counts as stopped.
     pub(crate) async fn stop(&self, device: u32) -> Result<(), Error> {
         gone_is_done(self.ask(STOP_DEVICE, device, 0, []).await).map_err(|e| refused("stop the device", e))
     }
 
-    /// Forgets a device. A file system that is mounted still keeps its number, and nobody waits for that, but before Linux 6.7. One
-    /// that is not there is forgotten.
+    /// Deletes a device. A mounted file system still keeps its number; before Linux 6.7 this waits for that.
+    /// An absent device counts as deleted.
     pub(crate) async fn delete(&self, device: u32) -> Result<(), Error> {
         let deleted = match self.ask(DELETE_DEVICE_SOON, device, 0, []).await {
             Err(e) if cannot_tell(&e) => self.ask(DELETE_DEVICE, device, 0, []).await,

@@ -38,7 +38,7 @@ impl Device {
     /// It is called on the Tokio runtime that serves the device: all of the driver's commands for its queue must come from one thread.
     ///
     /// # Errors
-    /// See [`Error`]; nothing is left then.
+    /// See [`Error`]; the device is removed then.
     pub async fn start(
         disk: Arc<dyn Disk>,
         options: Options,
@@ -104,11 +104,13 @@ impl Device {
         }
     }
 
-    /// Takes the block device away when what the page cache has for it is written and what is under way is done; later I/O of who has
-    /// it open still fails. What was written is as durable as the disk's last flush.
+    /// Stops the block device after the page cache has been written back and outstanding requests are
+    /// complete; later I/O of programs that have it open fails. The written data is as durable as the disk's
+    /// last flush.
     ///
     /// # Errors
-    /// `Command`: the driver refused. The device may be left then, and is deleted by [`crate::delete_leftovers`] after this process.
+    /// `Command`: the driver refused. The device may remain then, and is deleted by
+    /// [`crate::delete_leftovers`] after this process.
     pub async fn stop(mut self) -> Result<(), Error> {
         self.control.stop(self.number).await?;
         // Its sender is gone if the task has panicked: over, too.
@@ -123,7 +125,7 @@ fn is_claimed(path: &Path) -> io::Result<bool> {
     match rustix::fs::open(path, flags, Mode::empty()) {
         Ok(_) => Ok(false),
         Err(Errno::BUSY) => Ok(true),
-        // Somebody took it away already.
+        // It was removed already.
         Err(Errno::NOENT | Errno::NXIO | Errno::NODEV) => Ok(false),
         Err(e) => Err(e.into()),
     }

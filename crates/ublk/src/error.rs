@@ -12,16 +12,16 @@ pub enum Error {
     #[error("this kernel has no ublk driver loaded: there is no /dev/ublk-control")]
     NoDriver,
     /// The system's: only root may.
-    #[error("the kernel lets this user make no block devices: {0}")]
+    #[error("this user has no permission to create block devices: {0}")]
     NotAllowed(#[source] io::Error),
     /// The system's: a driver from before Linux 6.5.
-    #[error("this kernel's ublk driver is too old: it cannot say what it can do, or has no user copy")]
+    #[error("this kernel's ublk driver is too old: it does not report its features, or has no user copy")]
     TooOld,
     /// The system's: no io_uring.
-    #[error("this system has no io_uring for us: {0}")]
+    #[error("this system does not permit io_uring: {0}")]
     NoRing(#[source] io::Error),
     /// The disk's: the kernel takes blocks of 512 to 4096 bytes only.
-    #[error("a disk with blocks of {block} bytes can be no block device of this kernel")]
+    #[error("this kernel supports no block device with blocks of {block} bytes")]
     Unfit {
         /// Its logical block, in bytes.
         block: u32,
@@ -43,7 +43,7 @@ pub enum Error {
         source: io::Error,
     },
     /// The caller's: something has the device for itself.
-    #[error("{} is in use: a file system on it is mounted, or another device stands on it", path.display())]
+    #[error("{} is in use: a file system on it is mounted, or another device uses it", path.display())]
     InUse {
         /// The block device.
         path: PathBuf,
@@ -65,7 +65,7 @@ impl Error {
             Error::Node { .. } => Some(
                 "/dev must be a devtmpfs, and in a container the host's: the kernel makes the device's files there",
             ),
-            Error::InUse { .. } => Some("unmount it first (umount), or release what stands on it"),
+            Error::InUse { .. } => Some("unmount it first (umount), or stop the device that uses it"),
             Error::Unfit { .. } | Error::Command { .. } => None,
         }
     }

@@ -10,8 +10,9 @@ use crate::control::{Control, process};
 /// Where the driver's devices are listed.
 const DEVICES: &str = "/sys/class/ublk-char";
 
-/// Deletes what servers of ours left that ended without a stop: dead numbers whose block devices the kernel has taken
-/// away already. It is called before the first device of this process is started. How many there were; where there is no driver, none.
+/// Deletes the remains of servers of ours that ended without a stop: dead numbers whose block devices the
+/// kernel has removed already. Call it before the first device of this process is started. Returns their
+/// number; without a driver, 0.
 ///
 /// # Errors
 /// See [`Error`].

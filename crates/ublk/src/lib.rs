@@ -4,22 +4,24 @@
 //! its document (`Documentation/block/ublk.rst`, cited as *ublk.rst*) have it. Anything that is a [`disk::Disk`] becomes a block device,
 //! for file systems, LVM and whatever else knows nothing of us: READ, WRITE, FLUSH, DISCARD, WRITE_ZEROES, FUA.
 //!
-//! **What it is not.** No zoned devices, no zero copy: the driver's user copy moves each byte of payload once between the request's pages and
-//! memory of the arena, which the disk reads and writes as it is. No user recovery either: see *a life*. Linux 6.5 is needed, the
-//! first whose driver says what it can do and copies so; older ones are told from it and refused with a cure.
+//! **What it is not.** No zoned devices, no zero copy: the driver's user copy moves each byte of payload once
+//! between the request's pages and memory of the arena, which the disk uses directly. No user recovery
+//! either: see *Lifecycle*. It needs Linux 6.5, the first version whose driver reports its features and has
+//! user copy; older ones are detected and refused with the action that helps.
 //!
-//! **A life.** [`Device::start`] adds a device, describes it, fetches its first requests and shows it → requests, until
-//! [`Device::stop`] ends its use, with all that the page cache had for it written, and deletes it. When the server dies instead, the kernel
-//! fails what was under way and takes the block device away at once, so that nobody waits for a server that may never come back. What is left then, a dead
-//! number without a device, [`delete_leftovers`] takes away. A device that is dropped without a stop ends the same way, with its runtime.
+//! **Lifecycle.** [`Device::start`] adds a device, describes it, fetches its first requests and starts it →
+//! requests, until [`Device::stop`] stops it, after the page cache has been written back, and deletes it. If
+//! the server dies instead, the kernel fails outstanding requests and removes the block device at once, so
+//! that no program waits for a server that may never return. [`delete_leftovers`] removes the remaining dead
+//! number. A device that is dropped without a stop ends the same way, with its runtime.
 //!
 //! **I/O model.** One queue of [`QUEUE_DEPTH`] requests, served by one task of the runtime that started it; the task waits for the
 //! queue's io_uring by the runtime's own poll. What asks the driver to do something waits on a thread of its own,
 //! since starting a device reads from it.
 //!
-//! **Errors.** [`Error`], by blame, with a cure. What a disk cannot do is told the kernel by number, and logged with the reason. A request that the
-//! kernel should never send (beyond the end, not whole blocks, longer than was agreed) fails; it panics nothing and
-//! allocates no more than [`TRANSFER_MAX`].
+//! **Errors.** [`Error`], by blame, with the action that helps. A disk's error is reported to the kernel by
+//! number, and logged with the reason. A request that the kernel should never send (beyond the end, not whole
+//! blocks, longer than negotiated) fails; it causes no panic and allocates no more than [`TRANSFER_MAX`].
 //!
 //! **Unsafe.** The rings and the map of the requests: one module, `ring.rs`, has all of it, with its invariants.
 
@@ -38,7 +40,7 @@ pub use error::Error;
 pub use leftovers::delete_leftovers;
 pub use shape::Options;
 
-/// Requests under way at one device; the kernel keeps more waiting.
+/// Outstanding requests of one device; the kernel queues more.
 pub const QUEUE_DEPTH: u16 = 128;
 
 /// The longest READ or WRITE, in bytes, where the memory allows it; the kernel splits longer ones.

@@ -1,4 +1,4 @@
-//! What the kernel asks, looked at; and what it is told.
+//! Requests of the kernel, validated, and the replies.
 
 use disk::DiskError;
 
@@ -35,8 +35,8 @@ pub(crate) enum Operation {
 /// Looks at what the kernel asks.
 ///
 /// # Errors
-/// The number to answer, positive: EOPNOTSUPP for what was not offered, EPERM for a write to what is read-only, EINVAL for
-/// what is not whole blocks inside the disk or too long.
+/// The error number, positive: EOPNOTSUPP for an operation that was not offered, EPERM for a write
+/// to a read-only disk, EINVAL for a range that is not whole blocks inside the disk or too long.
 pub(crate) fn check(asked: Descriptor, bounds: &Bounds) -> Result<Request, i32> {
     let flags = asked.operation_and_flags;
     let operation = match (flags & 0xff) as u8 {

@@ -24,7 +24,8 @@ use crate::abi::{self, COMMIT_AND_FETCH, ControlCommand, DESCRIPTOR_BYTES, Descr
 
 const PAGE: usize = 4096;
 
-/// Asks the driver something and waits, which may take as long as a device's users let it. The buffer comes back as the driver left it.
+/// Sends a command to the driver and waits, which may take as long as a device's users let it. Returns the
+/// buffer as the driver left it.
 ///
 /// # Errors
 /// The driver's, or the ring's.
@@ -104,7 +105,7 @@ impl Queue {
     pub(crate) fn waiter(&self) -> io::Result<AsyncFd<OwnedFd>> {
         // SAFETY: the ring, and with it its descriptor, is open during this call.
         let fd = unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) }.try_clone_to_owned()?;
-        // SAFETY: it owns its descriptor, which nobody replaces or closes meanwhile.
+        // SAFETY: it owns its descriptor, which is not replaced or closed meanwhile.
         unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }.map_err(io::Error::from)
     }
 
@@ -119,7 +120,7 @@ impl Queue {
         self.submit()?;
         match self.ring.completion().next() {
             Some(refused) if refused.result() < 0 => Err(io::Error::from_raw_os_error(-refused.result())),
-            // Nobody can ask for anything before the device is started.
+            // No request can arrive before the device is started.
             Some(_) => Err(io::ErrorKind::InvalidData.into()),
             None => Ok(()),
         }
@@ -214,7 +215,7 @@ impl Map {
 
 impl Drop for Map {
     fn drop(&mut self) {
-        // SAFETY: it was mapped so, and nobody has a reference into it.
+        // SAFETY: it was mapped with these arguments, and no reference into it exists.
         let _ = unsafe { rustix::mm::munmap(self.at.as_ptr().cast(), self.bytes) };
     }
 }

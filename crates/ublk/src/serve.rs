@@ -1,8 +1,8 @@
 //! Requests, from the driver to the disk and back.
 //!
-//! One task owns the queue and everything under way. A tag is the driver's, until it has a request; then the
-//! server's, until it is answered. The task ends when the driver has said of every tag that nothing comes any more,
-//! and everything under way is done.
+//! One task owns the queue and all outstanding requests. A tag belongs to the driver until it carries a
+//! request; then to the server, until it is answered. The task ends when the driver has closed every tag and
+//! all requests are complete.
 
 use std::fs::File;
 use std::io;
@@ -57,12 +57,12 @@ impl Server {
         Server { queue, target, under_way: FuturesUnordered::new(), over: 0 }
     }
 
-    /// Serves until the device is stopped, or taken away by somebody else.
+    /// Serves until the device is stopped, or removed by another process.
     pub(crate) async fn serve(mut self) {
         let name = self.target.name.clone();
         match self.requests().await {
             Ok(()) => tracing::info!("ublk: {name} ends"),
-            // With the queue closed the driver fails what is left, and takes the device away.
+            // When the queue is closed, the driver fails the remaining requests and removes the device.
             Err(error) => tracing::error!("ublk: {name} ends: its ring failed: {error}"),
         }
     }
@@ -86,7 +86,7 @@ impl Server {
         }
     }
 
-    /// Answers what is done, begins what is asked; whether there may be more at once.
+    /// Answers completed requests and starts new ones; returns whether more may be available at once.
     fn turn(&mut self) -> io::Result<bool> {
         for _ in 0..ROUNDS_MAX {
             while let Some(Some((tag, result))) = self.under_way.next().now_or_never() {
@@ -128,7 +128,7 @@ impl Server {
 }
 
 impl Target {
-    /// What the driver is told: bytes of payload, or an error's number, negative.
+    /// The reply to the driver: bytes of payload, or an error number, negative.
     async fn perform(&self, tag: u16, request: Request) -> i32 {
         let c =
             Ctx { flags: IoFlags { write_through: request.through, ..IoFlags::default() }, ..Ctx::default() };

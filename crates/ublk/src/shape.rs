@@ -1,4 +1,4 @@
-//! What the kernel is told of a disk.
+//! The parameters of a disk for the kernel.
 
 use arena::CHUNK_MIN;
 use disk::DiskInfo;
@@ -50,7 +50,7 @@ pub(crate) fn of(info: &DiskInfo, options: &Options, memory: u64) -> Result<(Par
         return Err(Error::Unfit { block });
     }
     let physical = geometry.physical_block.max(block);
-    // Of four transfers one at least goes on while the others wait for memory.
+    // Of four transfers at least one continues while the others wait for memory.
     let page = CHUNK_MIN as u64;
     let transfer_max = (u64::from(TRANSFER_MAX).min(memory / 4) / page * page).max(page);
     let logical_shift = block.trailing_zeros() as u8;

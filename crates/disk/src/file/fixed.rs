@@ -1,9 +1,11 @@
 //! Memory that the kernel keeps at hand: an arena's, registered with a ring piece by piece.
 //!
-//! A registered page is locked in memory and found without a look at the page tables, for each I/O. A piece is registered when an I/O first lies in
-//! it: the arena hands out again what came back last, so an idle server has little of it locked, and a busy one what it uses.
+//! A registered page is locked in memory and found without page table lookups for each I/O. A piece is
+//! registered when an I/O first uses it: the arena reuses the most recently freed memory, so an idle server
+//! has little of it locked, and a busy one as much as it uses.
 //!
-//! **Unsafe** in one call: what is registered has to stay mapped until the ring is closed, which [`Ring`](super::ring) sees to.
+//! **Unsafe** in one call: registered memory has to stay mapped until the ring is closed;
+//! [`Ring`](super::ring) ensures that.
 #![allow(unsafe_code)]
 
 use std::io;

@@ -1,4 +1,4 @@
-//! Who has a disk at the same time as whom: whoever writes has it alone, and several may read.
+//! Locks on disks: a writer has a disk exclusively, readers share it.
 //!
 //! | | a file | a device |
 //! |---|---|---|
@@ -6,12 +6,14 @@
 //! | only reads | `flock`, shared | a read lock of the open file |
 //! | looks | nothing | nothing |
 //!
-//! `O_EXCL` knows no readers, and `flock` of a device is what udev and partitioning tools tell each other with, for moments and often: hence the third kind of lock,
-//! that of an open file (`F_OFD_SETLK`). A lock is of a node: through another node of the same device, as in a container, writers keep each other out, and readers nobody.
+//! `O_EXCL` does not support shared readers, and udev and partitioning tools use `flock` on devices among
+//! themselves, often and for moments: hence the third kind of lock, that of an open file (`F_OFD_SETLK`). A
+//! lock is on a node: through different nodes of the same device, as in a container, writers exclude each
+//! other, and readers exclude no process.
 //!
-//! The kernel's workers, who carry out flushes and discards, keep an open file for some moments after they have told that an I/O is done: so a disk that is closed is
-//! not free at once, and whoever opened it again was told that it is in use. A lock is therefore given up by name, and a device that this process has
-//! just closed is waited for.
+//! The kernel's workers, which execute flushes and discards, keep an open file for some moments after the
+//! completion of an I/O. So a closed disk is not free at once, and opening it again would fail as in use.
+//! Therefore a lock is released explicitly, and opening waits for a device that this process has just closed.
 //!
 //! **Unsafe** in one call: it gives the kernel a structure to read.
 #![allow(unsafe_code)]
@@ -50,7 +52,7 @@ impl Hold {
     /// Takes the lock that belongs to it.
     ///
     /// # Errors
-    /// `None`: somebody else has one that is against it. Otherwise the system's reason.
+    /// `None`: a conflicting lock exists. Otherwise the system's reason.
     pub(super) fn begin(&self, fd: &OwnedFd, writes: bool) -> Result<(), Option<Errno>> {
         let taken = match (self, writes) {
             (Hold::Shared, _) => Ok(()),
@@ -62,7 +64,7 @@ impl Hold {
         taken.map_err(|e| (!matches!(e, Errno::AGAIN | Errno::ACCESS)).then_some(e))
     }
 
-    /// Gives it up; nothing is under way on it.
+    /// Releases it; no I/O is outstanding on the disk.
     pub(super) fn end(&self, fd: &OwnedFd) {
         match self {
             Hold::Shared => {}

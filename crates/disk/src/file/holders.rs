@@ -1,4 +1,4 @@
-//! Who has locked a file or device, as far as the system lets this process know.
+//! The processes that have locked a file or device, as far as the system reports them to this process.
 
 use std::fmt;
 use std::fs;
@@ -24,7 +24,8 @@ impl fmt::Display for Holder {
     }
 }
 
-/// The processes with a lock on a file or device, each once. Of other users' processes only the system's administrator is told.
+/// The processes with a lock on a file or device, each once. Only the system's administrator sees other
+/// users' processes.
 pub(super) fn holders(path: &Path) -> Vec<Holder> {
     let Ok(target) = fs::metadata(path) else { return Vec::new() };
     let is_device = target.file_type().is_block_device();

@@ -1,4 +1,4 @@
-//! Who a file or device is.
+//! The identity of a file or device.
 
 use std::os::fd::BorrowedFd;
 use std::path::Path;

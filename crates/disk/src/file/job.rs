@@ -19,7 +19,7 @@ pub(super) struct Target {
     pub(super) fd: OwnedFd,
     pub(super) hold: Hold,
     pub(super) gate: Arc<Gate>,
-    /// Tells its I/Os from others' in a ring.
+    /// Distinguishes its I/Os from others' in a ring.
     pub(super) key: u64,
     pub(super) is_device: bool,
     /// How many of its I/Os a ring has in the kernel at a time.
@@ -28,7 +28,8 @@ pub(super) struct Target {
     pub(super) arena: Option<Arena>,
 }
 
-/// What is done, with who waits for it, the buffers and, where they are not as the device wants them, pages to copy to or from.
+/// The operation, with its waiter, the buffers and, if they are not aligned for the device, pages to copy to
+/// or from.
 pub(super) enum Work {
     Read(Reply<Read>, SgMut, Option<Pages>),
     Write(Reply<Written>, Sg, Option<Pages>),
@@ -36,7 +37,7 @@ pub(super) enum Work {
     Discard(Reply<Written>),
 }
 
-/// Who waits, if somebody does.
+/// The waiter, if there is one.
 pub(super) enum Reply<T: Outcome> {
     Waits(oneshot::Sender<T>),
     Then(Then<T>),
@@ -175,12 +176,12 @@ impl Job {
         Place { op: self.at.op, offset: self.at.offset + done, length: self.at.length - done }
     }
 
-    /// Answers who waits; the buffers go back.
+    /// Completes the waiter; the buffers are returned.
     pub(super) fn finish(self, result: Result<(), DiskError>) {
         let Job { held, work, through, at, .. } = self;
-        // A write-through write may fail in its flush, which tells nobody else then.
+        // A write-through write may fail in its flush, and this is the only report of that failure.
         let result = if through || at.op == Op::Flush { held.target.latch.pass(result) } else { result };
-        // Before anybody is told: who hears of it may open it again, or fence it.
+        // Before the completion: its receiver may open the disk again, or fence it.
         drop(held);
         match work {
             Work::Read(reply, mut dst, pages) => {

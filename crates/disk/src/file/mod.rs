@@ -4,13 +4,16 @@
 //! the I/O goes through that thread's ring. A disk has at most [`DiskInfo::queue_depth`] I/Os of one ring in the
 //! kernel; more wait in order. A flush is `fdatasync`; a discard punches a hole or is a device's discard.
 //!
-//! A fence holds for the I/O through this value, on all its threads. It keeps no other machine from a device that both can
-//! reach (shared SAS, NVMe over fabrics): whoever pools such devices refuses them, or has them reserved by other means.
+//! A fence applies to the I/O through this value, on all its threads. It does not exclude other machines from
+//! a device that both can reach (shared SAS, NVMe over fabrics): the user of such devices must refuse them,
+//! or reserve them by other means.
 //!
-//! A disk is closed, and its lock given up, when its last clone is dropped and its last I/O is done; who closed it may open it again at once.
+//! A disk is closed, and its lock released, when its last clone is dropped and its last I/O is complete; the
+//! process may open it again at once.
 //!
-//! A file's identity is a random number in its extended attribute, beside the file's own number in its file system: a
-//! copy has another number, so it gets another identity, and its label tells that it is one.
+//! A file's identity is a random number in its extended attribute, together with the file's number in its
+//! file system: a copy has another file number, so it gets another identity, and its label shows that it is a
+//! copy.
 
 mod fixed;
 mod hold;

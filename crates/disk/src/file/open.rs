@@ -26,15 +26,17 @@ pub struct FileOptions {
     pub create: Option<u64>,
     /// Of a file that may be written: these bytes get their room in the file system at once, where they have none, so that no write there finds it full.
     pub reserve: Vec<Range<u64>>,
-    /// Writes and discards are refused. Others may have it open for reading only, too, and nobody for writing.
+    /// Writes and discards are refused. Other processes may also have it open for reading, and none for
+    /// writing.
     pub read_only: bool,
-    /// For a look: nothing is locked, whoever else has it. Without it one that is opened for writing is nobody else's, and a device that is mounted or held is refused.
+    /// For an examination: nothing is locked, and other users do not matter. Otherwise a disk that is opened
+    /// for writing is exclusive, and a mounted or locked device is refused.
     pub shared: bool,
     /// Whose memory the rings register, and lock in memory, as it is used. A ring registers one arena, the first.
     pub arena: Option<Arena>,
     /// How many I/Os of one ring are in the kernel at a time, if not what the device says.
     pub queue_depth: Option<u32>,
-    /// What a power cut does not tear, in bytes, if somebody knows better than the system.
+    /// The atomic write size in bytes, if the caller overrides the system's.
     pub atomic_write: Option<u32>,
 }
 
@@ -55,12 +57,12 @@ pub enum OpenError {
         /// What was opened.
         path: PathBuf,
     },
-    /// Somebody has it: it is mounted, part of something, or open as a disk.
-    #[error("{path} is in use{}: unmount it, or stop what has it", told(by))]
+    /// It is in use: mounted, part of another device, or open as a disk.
+    #[error("{path} is in use{}: unmount it, or stop the program that uses it", holders(by))]
     InUse {
         /// What was opened.
         path: PathBuf,
-        /// Who has locked it, as far as that may be known.
+        /// The processes that have locked it, as far as they are known.
         by: Vec<Holder>,
     },
     /// The file system has no I/O past its cache, without which a flush is slow and errors are lost.
@@ -71,7 +73,7 @@ pub enum OpenError {
     },
     /// The file system is full.
     #[error(
-        "{path}: the file system has no room for {bytes} bytes of it that are always to be there: make room there"
+        "{path}: the file system has no room for {bytes} bytes of it that must be allocated: make room there"
     )]
     NoRoom {
         /// What was opened.
@@ -101,8 +103,10 @@ const QUEUE_DEPTH_MAX: u32 = 1024;
 const ATOMIC_MAX: u32 = 4096;
 
 impl FileDisk {
-    /// Opens a regular file or block device. One that this process has just closed is waited for, a second at most. A thread that has had I/O on it under way may keep
-    /// it until it runs its runtime again, or ends: the kernel gives up a file there. So this is not to be called from it, and it is not to wait for whoever calls this.
+    /// Opens a regular file or block device. Waits, for at most a second, for one that this process has just
+    /// closed. A thread with outstanding I/O on the closed disk may keep it until it runs its runtime again,
+    /// or ends: the kernel releases a file there. So this must not be called from such a thread, and such a
+    /// thread must not wait for the caller of this.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -190,7 +194,7 @@ fn open(path: &Path, options: &FileOptions, is_device: bool) -> Result<OwnedFd, 
     if options.create.is_some() {
         flags |= OFlags::CREATE | OFlags::EXCL;
     } else if is_device && !options.shared && !options.read_only {
-        // On a device: nobody else who says so, no file system, no RAID.
+        // On a device: excludes other exclusive openers, file systems and RAID.
         flags |= OFlags::EXCL;
     }
     let failed = |e: Errno| match e {
@@ -228,7 +232,7 @@ fn in_use(path: &Path) -> OpenError {
     OpenError::InUse { path: path.into(), by: holders(path) }
 }
 
-fn told(by: &[Holder]) -> String {
+fn holders(by: &[Holder]) -> String {
     match by {
         [] => String::new(),
         by => format!(" by {}", by.iter().map(Holder::to_string).collect::<Vec<_>>().join(" and ")),

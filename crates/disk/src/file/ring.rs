@@ -1,4 +1,4 @@
-//! The ring of a thread: what is submitted from a thread goes through that thread's ring.
+//! The io_uring of a thread: I/O submitted on a thread uses that thread's ring.
 //!
 //! A call queues its I/O and wakes the driver, a task on the same runtime; so all that one turn of the runtime starts
 //! goes to the kernel in one system call. The driver waits on a descriptor by the runtime's own poll. On a current-thread runtime
@@ -55,7 +55,7 @@ struct Local {
 
 struct Ring {
     ring: IoUring,
-    /// What is readable when completions wait to be taken, if it is not the ring itself.
+    /// The descriptor that is readable when completions are available, if it is not the ring itself.
     signal: Option<OwnedFd>,
     slots: ManuallyDrop<Vec<Option<Accepted>>>,
     free: Vec<u32>,
@@ -64,13 +64,14 @@ struct Ring {
     /// Slots of jobs whose turn it is.
     ready: VecDeque<u32>,
     disks: FxHashMap<u64, Queue>,
-    /// Jobs that have ended, until who waits is told: not under the lock, since he may go on there and then, with this ring too.
+    /// Jobs that have ended, until their waiters are notified: outside the lock, because a waiter may
+    /// continue at once, with this ring too.
     ended: Ended,
     fixed: Option<Fixed>,
     driven: bool,
 }
 
-/// Jobs and what came of them.
+/// Jobs and their results.
 type Ended = Vec<(Job, Result<(), DiskError>)>;
 
 /// A job that has not ended.
@@ -122,7 +123,7 @@ pub(super) fn submit(env: &Env, job: Job) {
         let local = local.as_ref().expect("it was made, or was there");
         let mut ring = local.ring.lock();
         ring.accept(job);
-        // When others are ready too, who drives it knows.
+        // Whether the driving task must check for other ready jobs.
         let (first, driven) = (ring.ready.len() == 1, std::mem::replace(&mut ring.driven, true));
         drop(ring);
         if !driven {
@@ -163,7 +164,7 @@ async fn drive(driver: Driver) {
         Ok(fd) => fd,
         Err(e) => return local.ring.lock().fail_all(&e),
     };
-    // SAFETY: it owns its descriptor, which nobody replaces or closes meanwhile.
+    // SAFETY: it owns its descriptor, which is not replaced or closed meanwhile.
     let fd = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) };
     let fd = fd.expect("the runtime has an I/O driver");
     let mut ended = Ended::new();
@@ -210,7 +211,7 @@ impl Ring {
         }
     }
 
-    /// One that leaves completions to this thread does not become readable by itself.
+    /// With deferred completions the ring does not become readable without this.
     fn with_signal(ring: IoUring) -> io::Result<Ring> {
         let signal = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         ring.submitter().register_eventfd(signal.as_raw_fd())?;
@@ -267,8 +268,9 @@ impl Ring {
         }
     }
 
-    /// Submits what is ready and takes what is complete; whether there may be more at once. What completes meanwhile is left for the call that submits what comes
-    /// of these: it takes them in passing.
+    /// Submits ready jobs and takes completions; returns whether more may be available at once. Completions
+    /// that arrive meanwhile are taken by the next call, together with the submission of the I/Os that follow
+    /// from these.
     fn turn(&mut self) -> bool {
         for _ in 0..ROUNDS_MAX {
             self.push_ready();
@@ -281,7 +283,8 @@ impl Ring {
             }
             self.reap();
             if self.ready.is_empty() {
-                // Entries that the kernel had no memory for are tried again, and of completions that it had no room for nobody hears.
+                // Entries for which the kernel had no memory are retried, and completions for which it had no
+                // room are not signalled.
                 let queue = self.ring.submission();
                 return !queue.is_empty() || queue.cq_overflow();
             }
@@ -289,7 +292,8 @@ impl Ring {
         true
     }
 
-    /// Whether the kernel has something to take, or to do before completions can be taken. (Without deferred completions it has done that by itself.)
+    /// Whether the kernel has completions, or work to do before completions can be taken. (Without deferred
+    /// completions it does that work without a call.)
     fn has_call(&mut self) -> bool {
         let queue = self.ring.submission();
         !queue.is_empty() || queue.taskrun() || queue.cq_overflow()
@@ -423,7 +427,7 @@ impl Drop for Ring {
             // SAFETY: dropped once, here, and nothing of it is in the kernel (invariant 2).
             unsafe { ManuallyDrop::drop(&mut self.slots) };
         } else {
-            // What did not get as far as the kernel ends here: who waits for it hears that.
+            // A job that did not reach the kernel ends here, with an error for its waiter.
             let waiting = std::mem::take(&mut self.disks).into_values().flat_map(|queue| queue.waiting);
             for slot in waiting.chain(std::mem::take(&mut self.ready)) {
                 self.slots[slot as usize] = None;
@@ -461,12 +465,13 @@ fn pieces(work: &mut Work, length: usize, done: usize) -> SmallVec<[libc::iovec;
     out
 }
 
-/// Tells who waits.
+/// Notifies the waiters.
 fn tell(ended: impl IntoIterator<Item = (Job, Result<(), DiskError>)>) {
     ended.into_iter().for_each(|(job, result)| job.finish(result));
 }
 
-/// Whether the kernel only says to come again: time is up, a signal came, or completions must be taken first.
+/// Whether the kernel only requests a retry: time is up, a signal arrived, or completions must be taken
+/// first.
 fn waits(e: &io::Error) -> bool {
     matches!(e.raw_os_error(), Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN))
 }

@@ -172,7 +172,7 @@ async fn what_is_reserved_has_its_room() {
     assert!(std::fs::metadata(folder.path().join("b")).expect("it is there").blocks() < reserved);
 }
 
-/// Somebody cuts the file off: an error that names what is missing, not zeros.
+/// The file is truncated by another process: an error that names the missing range, not zeros.
 #[tokio::test]
 async fn a_file_cut_off_is_a_medium_error() {
     let folder = folder();
@@ -214,7 +214,8 @@ fn threads_have_rings_of_their_own() {
     }
 }
 
-/// What was started is done when the runtime is gone, and nothing is left of it; the next runtime starts afresh.
+/// Started I/Os complete after the runtime has ended, and leave nothing behind; the next runtime starts
+/// afresh.
 #[test]
 fn a_runtime_ends_with_its_io() {
     let (folder, arena) = (folder(), Arena::new(8 << 20).expect("a small mapping"));

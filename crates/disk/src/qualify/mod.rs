@@ -1,8 +1,8 @@
 //! May this disk go into a pool, and if not, why, and what cures it.
 //!
-//! Everything that speaks against it is told at once. Nothing on it changes: the blocks that the measurement of flushes
-//! writes are the ones that it read, and it is made only on a disk that nobody else has and that nothing speaks against.
-//! (A file gets the extended attribute that is its identity.)
+//! All reasons against it are reported together. Nothing on it changes: the measurement of flushes writes
+//! back the blocks that it read, and runs only on a disk that is not in use and has no reason against it. (A
+//! file gets the extended attribute that is its identity.)
 
 mod flush;
 mod reason;
@@ -35,15 +35,15 @@ pub type LabelReader = Arc<dyn Fn(&[u8]) -> Option<String> + Send + Sync>;
 /// How strict to be.
 #[derive(Clone)]
 pub struct QualifyOptions {
-    /// What is on the disk may be overwritten: signatures are told, and are no reason.
+    /// Data on the disk may be overwritten: signatures are reported, but are no reason against it.
     pub force: bool,
-    /// The smallest size in bytes; [`DEVICE_MIN`] unless it is told otherwise.
+    /// The smallest size in bytes; [`DEVICE_MIN`] by default.
     pub minimum: u64,
     /// Whether flushes are measured: some seconds on a slow disk.
     pub measure: bool,
     /// Disks that the caller knows by other means; the same identity twice is refused.
     pub others: Vec<DiskId>,
-    /// Who recognises our own label.
+    /// Recognises the label of our own pools.
     pub label: Option<LabelReader>,
 }
 
@@ -58,7 +58,7 @@ pub struct Qualification {
     pub reasons: Vec<CannotPoolReason>,
     /// What it could do better.
     pub warnings: Vec<Warning>,
-    /// What is on it.
+    /// The signatures on it.
     pub signatures: Vec<Signature>,
     /// How long its flushes take, if it was measured.
     pub flush: Option<FlushLatency>,
@@ -97,7 +97,7 @@ pub(crate) async fn qualify_with(
     let alone = FileDisk::open_with(env, path, &FileOptions::default(), sysfs);
     let read_only = FileOptions { shared: true, read_only: true, ..FileOptions::default() };
     let (disk, ours) = match alone {
-        // A file's lock does not tell of a loop device or of swapping.
+        // A file's lock does not show use by a loop device or for swapping.
         Ok(disk) => match device.is_none().then(|| users::users(path, None, sysfs)) {
             Some(by) if !by.is_empty() => {
                 reasons.push(CannotPoolReason::InUse { by });
@@ -110,7 +110,8 @@ pub(crate) async fn qualify_with(
             reasons.push(CannotPoolReason::InUse { by });
             (FileDisk::open_with(env, path, &read_only, sysfs)?, false)
         }
-        // Read-only, or mounted where the kernel protects what is mounted; if it cannot be read either, that is the error.
+        // Read-only, or mounted on a kernel that protects mounted devices; if it cannot be read either, that
+        // is the error.
         Err(OpenError::Path { source, .. }) if refuses_writing(&source) => {
             let disk = FileDisk::open_with(env, path, &read_only, sysfs)?;
             let by = users::users(path, device.as_ref(), sysfs);

@@ -25,12 +25,12 @@ pub enum CannotPoolReason {
         error: DiskError,
     },
     /// It is made to be pulled out.
-    #[error("it can be pulled out at any time (USB, card reader)")]
+    #[error("it is removable media (USB, card reader)")]
     RemovableMedia,
-    /// Somebody has it.
+    /// It is in use.
     #[error("{}", in_use(by))]
     InUse {
-        /// Who, as far as the system tells.
+        /// The users, as far as the system reports them.
         by: Vec<User>,
     },
     /// It is there and does not answer.
@@ -44,14 +44,14 @@ pub enum CannotPoolReason {
     InsufficientCapacity {
         /// Its size in bytes.
         size: u64,
-        /// What is needed.
+        /// The required size.
         minimum: u64,
     },
     /// It cannot be written.
     #[error("it is write-protected")]
     ReadOnly,
-    /// Nothing tells it from another disk.
-    #[error("it has no serial number or world wide name that lasts")]
+    /// It has no lasting identity.
+    #[error("it has no permanent serial number or world wide name")]
     NoUniqueId,
     /// Another disk has the same identity.
     #[error("{} has the same identity, {id}", other.as_ref().map_or("another disk".into(), |p| p.display().to_string()))]
@@ -97,7 +97,7 @@ pub enum Warning {
         unit: u32,
     },
     /// It has no world wide name.
-    #[error("it is known by model and serial number only; another of the same make could have the same")]
+    #[error("only its model and serial number identify it; another disk of the same make could have the same")]
     OnlySerial,
 }
 
@@ -123,7 +123,7 @@ impl CannotPoolReason {
     pub fn cure(&self) -> String {
         match self {
             CannotPoolReason::InAPool { .. } => {
-                "take the disk out of that pool before it goes into another one (causeway pool remove-disk); of a pool that is gone for good, pass --force"
+                "remove the disk from that pool first (causeway pool remove-disk); if that pool no longer exists, pass --force"
                     .into()
             }
             CannotPoolReason::NotHealthy { .. } => {
@@ -132,16 +132,16 @@ impl CannotPoolReason {
             CannotPoolReason::RemovableMedia => "use a disk that is built in".into(),
             CannotPoolReason::InUse { by } => match by.first() {
                 Some(user) => user.cure(),
-                None => "find who has it (lsof, fuser -v) and stop that".into(),
+                None => "find the process that uses it (lsof, fuser -v) and stop it".into(),
             },
             CannotPoolReason::Offline { .. } => {
-                "check power and cable, and the kernel's log (dmesg); then let the bus be scanned again".into()
+                "check power and cable, and the kernel's log (dmesg); then rescan the bus".into()
             }
             CannotPoolReason::InsufficientCapacity { .. } => {
                 "use a larger disk".into()
             }
             CannotPoolReason::ReadOnly => {
-                "take the write protection off (a switch, blockdev --setrw, or the end of the disk's life)".into()
+                "remove the write protection (a switch, blockdev --setrw); a worn-out disk must be replaced".into()
             }
             CannotPoolReason::NoUniqueId => {
                 "give a virtual disk a serial number in its hypervisor; update the firmware of a real one; a file needs \
@@ -154,7 +154,7 @@ impl CannotPoolReason {
                     .into()
             }
             CannotPoolReason::NotBlank { .. } => {
-                "if nothing on it is needed, erase it (wipefs --all) or force it".into()
+                "if its data is not needed, erase it (wipefs --all) or pass --force".into()
             }
             CannotPoolReason::HardwareNotCompliant { .. } => {
                 "use a disk that is not zoned, with sectors of 512 or 4096 bytes".into()
@@ -165,7 +165,7 @@ impl CannotPoolReason {
 
 fn in_use(by: &[User]) -> String {
     match by {
-        [] => "another process has it".into(),
+        [] => "another process uses it".into(),
         by => by.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
     }
 }

@@ -1,6 +1,6 @@
-//! What is on a disk already, by the marks that file systems, volume managers and partition tables leave.
+//! Existing contents of a disk, by the signatures of file systems, volume managers and partition tables.
 //!
-//! The bytes are anybody's: every look is bounded, and a mark that is not certain is told all the same, because the
+//! The bytes are untrusted: every read is bounded, and an uncertain signature is reported too, because the
 //! question is whether to overwrite it.
 
 use std::fmt;
@@ -67,7 +67,7 @@ const ZFS_RINGS: [usize; 2] = [128 << 10, 384 << 10];
 const ZFS_RING: usize = 128 << 10;
 const ZFS_STEP: usize = 1024;
 
-/// What is found in the first [`HEAD`] and last [`TAIL`] bytes of a disk of `size` bytes (all of it where it is
+/// The signatures in the first [`HEAD`] and last [`TAIL`] bytes of a disk of `size` bytes (all of it if it is
 /// shorter), by place.
 pub fn signatures(head: &[u8], tail: &[u8], size: u64) -> Vec<Signature> {
     let has = |bytes: &[u8], at: usize, mark: &[u8]| bytes.get(at..).is_some_and(|b| b.starts_with(mark));

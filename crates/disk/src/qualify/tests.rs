@@ -89,7 +89,7 @@ async fn a_mounted_device_says_where() {
         Ok(device) => device,
         Err(e) => return skipped!("no block device can be made here: {e}"),
     };
-    // A loop device is nobody's for long, so it has no identity.
+    // A loop device has no lasting identity.
     let q = qualify(&Env::real(), &device.path, &small()).await.expect("looked at");
     assert_eq!(names(&q), ["No unique ID"]);
     let Some(mount) = Mount::new(&device) else { return skipped!("nothing can be mounted here") };
@@ -119,7 +119,7 @@ async fn a_protected_device_is_read_only() {
     assert!(list().iter().any(|d| d.path == device.path && d.geometry == q.info.geometry), "{:?}", list());
 }
 
-/// Every mark by itself, and none in what is blank or arbitrary.
+/// Every signature alone, and none in blank or arbitrary bytes.
 #[test]
 fn marks_are_found_where_they_are() {
     let size = 64u64 << 20;

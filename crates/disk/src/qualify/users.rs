@@ -1,4 +1,4 @@
-//! Who has a disk.
+//! The users of a disk.
 
 use std::fmt;
 use std::fs;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::sysfs::{Device, Sysfs};
 
-/// Somebody who has a disk or a part of it.
+/// A user of a disk or a part of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum User {
     /// A file system on it is mounted.
@@ -59,7 +59,7 @@ impl fmt::Display for User {
     }
 }
 
-/// All that the system tells.
+/// All users that the system reports.
 pub(super) fn users(path: &Path, device: Option<&Device>, sysfs: &Sysfs) -> Vec<User> {
     let swaps = fs::read_to_string("/proc/swaps").unwrap_or_default();
     let Some(device) = device else {
@@ -77,8 +77,8 @@ pub(super) fn users(path: &Path, device: Option<&Device>, sysfs: &Sysfs) -> Vec<
     out
 }
 
-/// Lines of `proc_pid_mountinfo(5)`: the third field is the number, the fifth the place; after a lone dash come the
-/// kind and the source, which tells where a file system has numbers of its own (btrfs).
+/// Lines of `proc_pid_mountinfo(5)`: the third field is the number, the fifth the place; after a lone dash
+/// come the kind and the source, which names the device if a file system has numbers of its own (btrfs).
 pub(super) fn mounted(mountinfo: &str, numbers: &[String], nodes: &[PathBuf]) -> Vec<User> {
     let line = |line: &str| {
         let (front, back) = line.split_once(" - ")?;

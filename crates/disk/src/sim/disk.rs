@@ -42,7 +42,7 @@ impl FaultyDisk {
         self.gate.enter(c, call.at)
     }
 
-    /// Runs `act` after `delay`, whether or not somebody waits for it.
+    /// Runs `act` after `delay`, whether or not the caller still waits for it.
     fn later<T: Send + 'static>(
         &self,
         c: &Ctx,

@@ -4,9 +4,9 @@
 //! [`FaultyDisk`] for a slot; [`Machine::rule`] says what goes wrong there; [`Machine::cut_at`] takes the power of all of
 //! them at the k-th event. From a seed everything replays byte for byte, if all else in the run does too.
 //!
-//! **Events.** Each write, flush and discard is one event, counted over all disks from 0 when it is about to take
-//! effect. A cut at event k finds k events done and number k under way: it may arrive, in part too, and fails with
-//! [`DiskError::Gone`] as everything after it.
+//! **Events.** Each write, flush and discard is one event, counted over all disks from 0 when it is about to
+//! take effect. At a cut at event k, k events are done and number k is outstanding: it may take effect, in
+//! part too, and fails with [`DiskError::Gone`] like everything after it.
 //!
 //! **A crash test** either runs the workload once for each k:
 //!
@@ -18,8 +18,8 @@
 //! [`Moment::cut`] makes a machine that lost its power then, as often as there are ways to lose it. The workload notes
 //! [`Machine::events`] at each acknowledgement: what was acknowledged at k or before is what a cut at k owes.
 //!
-//! **How a value lives.** A handle belongs to one life of its disk: after a power cut or [`Machine::pull`] it
-//! answers [`DiskError::Gone`] for good, so that nothing left over from before a crash writes into the time after it.
+//! **How a value lives.** A handle belongs to one opening of its disk: after a power cut or [`Machine::pull`]
+//! it always answers [`DiskError::Gone`], so that no handle from before a crash writes after it.
 //!
 //! **What a fault is.** [`Rule`]s fire on reads, writes, flushes and discards by number or by chance, each with random
 //! numbers of its own, so that one more rule does not change what the others do. What fired is in [`Machine::log`].
@@ -150,8 +150,8 @@ impl Machine {
         self.state.lock().on
     }
 
-    /// Gives the power back (taking it first, losing nothing, if it is on): disks have what survived and can be opened
-    /// again; rules, marks and the count of events go on, a planned cut is forgotten.
+    /// Restores the power (cutting it first, losing nothing, if it is on): disks have the surviving data and
+    /// can be opened again; rules, marks and the count of events are kept, a planned cut is cancelled.
     pub fn restart(&self) {
         let mut state = self.state.lock();
         state.power_off(PowerCut::KeepAll);

@@ -46,7 +46,7 @@ pub enum Fault {
     Partial,
     /// A write arrives, or a read reads, at another place.
     Misdirected,
-    /// One bit of what is written or read is wrong. A read's is right the next time.
+    /// One bit of the data written or read is wrong. The next read is right again.
     Flipped,
     /// A read gives what was there at the last [`super::Machine::mark`] (zeros if there was none).
     Stale,
@@ -54,9 +54,9 @@ pub enum Fault {
     Garbage,
     /// It takes so much longer.
     Slow(Duration),
-    /// The disk disappears while the call is under way; see [`super::Machine::pull`].
+    /// The disk disappears during the call; see [`super::Machine::pull`].
     Vanish(PowerCut),
-    /// The power of the whole machine goes while the call is under way; see [`super::Machine::cut_at`].
+    /// The power of the whole machine fails during the call; see [`super::Machine::cut_at`].
     CutPower(PowerCut),
 }
 

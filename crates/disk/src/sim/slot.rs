@@ -145,7 +145,7 @@ impl State {
         Ok((delay, mark))
     }
 
-    /// A change that takes time is under way.
+    /// A change with a delay is outstanding.
     pub(super) fn fly(&mut self, call: &Call, change: &Arc<Change>) -> u64 {
         let slot = &mut self.slots[call.slot.0];
         slot.next += 1;
@@ -190,7 +190,7 @@ impl State {
         through: bool,
     ) -> Result<(), DiskError> {
         self.alive(call)?;
-        // At the cut it is under way, whether it takes time or not.
+        // It is outstanding at the cut, with or without a delay.
         let number = flying.unwrap_or_else(|| self.fly(call, change));
         let drawn = if self.event() { self.draw(call) } else { Err(DiskError::Gone { at: call.at }) };
         self.slots[call.slot.0].flying.remove(&number);

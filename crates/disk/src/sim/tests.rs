@@ -264,7 +264,7 @@ async fn slow_is_slow_and_a_deadline_ends_the_wait() {
     assert_eq!((machine.image(slot).to_vec(0, 1), env.now() - begun), (vec![2], Duration::from_secs(24)));
 }
 
-/// A workload on three disks with every fault and in shuffled order: what is left of it, in full.
+/// A workload on three disks with every fault and in shuffled order: the complete final state.
 async fn storm(seed: u64) -> (Vec<Injected>, Vec<Image>, Vec<String>) {
     let env = Env::simulated(seed);
     let arena = Arena::new(8 << 20).expect("a small mapping");

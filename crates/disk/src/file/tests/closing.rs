@@ -1,4 +1,5 @@
-//! Who closes a disk may open it again at once: the kernel's workers hold an open file for some moments after its last I/O.
+//! A closed disk can be opened again at once: the kernel's workers hold an open file for some moments after
+//! its last I/O.
 
 use std::ops::Range;
 use std::path::Path;

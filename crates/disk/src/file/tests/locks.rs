@@ -1,4 +1,4 @@
-//! Who may have a disk at the same time as whom.
+//! Which openers of a disk exclude each other.
 
 use std::path::Path;
 
