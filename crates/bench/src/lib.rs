@@ -1,10 +1,11 @@
 //! A load generator that speaks DiskSPD's language.
 //!
-//! **What it is.** [`options`] turns a command line of DiskSPD or SQLIO, or an XML profile, into a [`profile::Profile`];
-//! [`engine`] runs it and counts; [`report`] prints the result as DiskSPD does (text, XML) or as JSON. Each thread of
-//! a run has its own connection, ring and counters, so that the generator itself does not become what is measured.
+//! **What it is.** [`options`] turns a command line of DiskSPD or SQLIO, or an XML profile, into a
+//! [`profile::Profile`]; [`engine`] runs it and counts; [`report`] prints the result as DiskSPD does (text,
+//! XML) or as JSON. Each thread of a run has its own connection, ring and counters, so that contention in the
+//! generator does not distort the measurement.
 //!
-//! [`fabric`] is what is left when SMB is taken away: targets on the raw fabric or a raw socket, and their other end.
+//! [`fabric`] measures without SMB: targets on the raw fabric or a raw socket, and their other end.
 //!
 //! [`demo`] is the demonstrations that the field knows, as profiles of this crate, and what they found elsewhere.
 //!
@@ -17,8 +18,8 @@
 //! due at times laid down beforehand and their latency counts from those, so a target that stalls shows it in every
 //! I/O that had to wait.
 //!
-//! **Errors.** [`options::OptionError`]: the command line; [`engine::RunError`]: the run could not begin or go on. An I/O
-//! that fails is counted and reported, not hidden and not an error of the run.
+//! **Errors.** [`options::OptionError`]: the command line; [`engine::RunError`]: the run could not start or
+//! continue. A failed I/O is counted and reported; it is no error of the run.
 
 pub mod demo;
 pub mod engine;

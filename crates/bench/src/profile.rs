@@ -1,4 +1,4 @@
-//! What is to be run: DiskSPD's profile, in its words and with its defaults.
+//! The run as data: DiskSPD's profile, with its names and its defaults.
 //!
 //! A [`Profile`] is a list of [`TimeSpan`]s that run one after the other, each with its [`Target`]s. It comes from a
 //! command line ([`crate::options`]) or an XML file and goes out as text, XML or JSON ([`crate::report`]). It is plain
@@ -196,7 +196,7 @@ pub enum FlushMode {
     NonVolatileMemoryNoDrain,
 }
 
-/// What is written.
+/// The data of writes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub enum Content {
     /// 0, 1, 2 … 255, 0 …
@@ -213,7 +213,7 @@ pub enum Content {
     },
 }
 
-/// How fast each thread may go on each target.
+/// The rate limit of each thread on each target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Rate {
     /// `-g<n>`.
@@ -354,7 +354,8 @@ impl Target {
 }
 
 impl Distribution {
-    /// Makes one of shares and lengths in order; what is left of the I/O goes to what is left of the target.
+    /// Makes a distribution of shares and lengths in order; the remaining share of the I/O goes to the rest
+    /// of the target.
     pub fn new(unit: Unit, pairs: &[(u32, u64)]) -> Distribution {
         let mut ranges = Vec::with_capacity(pairs.len() + 1);
         let (mut io, mut at) = (0u32, 0u64);

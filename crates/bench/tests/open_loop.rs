@@ -1,7 +1,7 @@
 //! The open loop on a target that stalls: the stall must show in every I/O that was due meanwhile.
 //!
-//! The target here completes everything at once, except that it does nothing between 0.3 and 0.8 seconds of its life. A
-//! closed loop sees that once for each outstanding I/O and hides it.
+//! The target here completes everything at once, except that it pauses between 0.3 and 0.8 seconds after its
+//! start. A closed loop sees that once for each outstanding I/O and hides it.
 
 use std::borrow::Cow;
 use std::io;

@@ -40,7 +40,7 @@ pub(crate) enum Refused {
 pub(crate) struct Target {
     pub(crate) export: Export,
     pub(crate) payload_max: u32,
-    /// Bytes that its requests under way may hold.
+    /// Bytes that its outstanding requests may hold.
     pub(crate) share: usize,
     pub(crate) limits: Limits,
     pub(crate) arena: Arena,
@@ -131,7 +131,7 @@ impl Connection {
         tokio::select! {
             () = finished => {}
             () = self.target.env.sleep(self.target.limits.end) => {
-                // What is on the disk's way ends; nobody is told.
+                // Outstanding disk I/O ends; no reply is sent.
                 self.output.broken.send_replace(true);
                 drop(places.acquire_many(IN_FLIGHT as u32).await);
             }
@@ -156,7 +156,7 @@ impl Connection {
             if request.command == Command::WRITE && request.length > self.target.payload_max {
                 return "a WRITE is longer than the client was told";
             }
-            // A client that takes no replies waits here, and nobody else for its memory.
+            // A client that does not read replies waits here, and holds no memory that others wait for.
             let pages = self.target.pages(&request).min(self.target.share / PAGE) as u32;
             let Ok(held) = Arc::clone(memory).acquire_many_owned(pages).await else {
                 return "the server stops";

@@ -2,7 +2,8 @@
 //!
 //! Sans-IO: bytes go in with [`Handshake::handle`], answers come out of it. Invariants:
 //! 1. Input is kept only until an option is whole, and an option is at most [`OPTION_MAX`] bytes; a longer one is answered and skipped.
-//! 2. After [`Outcome::Transmission`] or [`Outcome::Close`] nothing more is taken; what came behind is [`Handshake::rest`].
+//! 2. After [`Outcome::Transmission`] or [`Outcome::Close`] no more is accepted; the remaining bytes are
+//!    [`Handshake::rest`].
 
 #[cfg(test)]
 mod tests;
@@ -48,7 +49,7 @@ const FLAG_CAN_MULTI_CONN: u16 = 256;
 const OPTIONS_MAX: u32 = 256;
 const OPTION_HEAD: usize = 16;
 
-/// What a client is told of an export.
+/// The description of an export for a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Description {
     /// What clients ask for; the empty name asks for the first export.
@@ -122,7 +123,7 @@ impl Handshake {
         }
     }
 
-    /// What came after the end of the negotiation.
+    /// The bytes after the end of the negotiation.
     pub fn rest(self) -> Vec<u8> {
         self.input
     }
@@ -251,7 +252,7 @@ impl Handshake {
             told.extend_from_slice(&size.to_be_bytes());
         }
         answer(out, option, REPLY_INFO, &told);
-        // NBD, NBD_OPT_GO: who has not asked for the sizes has not promised to keep to them.
+        // NBD, NBD_OPT_GO: a client that did not request the sizes did not promise to obey them.
         if option == OPTION_GO && export.block > 1 && !request.wants_block_size {
             answer(out, option, ERROR_BLOCK_SIZE_REQUIRED, b"ask for NBD_INFO_BLOCK_SIZE");
             return None;
@@ -261,7 +262,7 @@ impl Handshake {
     }
 }
 
-/// What is best written at once, in bytes, where the block is smaller.
+/// The preferred write size in bytes, if the block is smaller.
 const PREFERRED_BLOCK: u32 = 4096;
 
 impl Description {

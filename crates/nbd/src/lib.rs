@@ -4,17 +4,20 @@
 //! newstyle negotiation with simple replies, as the protocol's specification has it (NetworkBlockDevice/nbd, `doc/proto.md`, cited
 //! as *NBD*): READ, WRITE, FLUSH, TRIM, WRITE_ZEROES, FUA.
 //!
-//! **What it is not.** It does no TLS, and so no TCP: a Unix socket's permissions say who may. No structured replies, no block
-//! status; a client that asks for them is told, and goes on without. It never rounds: a client must know the block size, and one
-//! that does not ask for it is refused when it is larger than one byte.
+//! **What it is not.** It has no TLS, and therefore no TCP: a Unix socket's permissions control access. No
+//! structured replies, no block status; a client that requests them gets an error reply and continues
+//! without. It never rounds: a client must know the block size, and one that does not request it is refused
+//! if it is larger than one byte.
 //!
-//! **I/O model.** [`handshake`] and [`message`] are pure. [`Server::serve`] runs each connection as a task of the worker it is called on; a
-//! connection has at most [`IN_FLIGHT`] requests under way and takes no more from the socket meanwhile, or while the arena has no
-//! memory for the next one. What they hold of it is an eighth at most, and only for the time that [`Limits`] name: a client that stalls stalls itself. Payload is read from the socket into arena memory and written from it: no copy in between.
+//! **I/O model.** [`handshake`] and [`message`] are pure. [`Server::serve`] runs each connection as a task of
+//! the worker it is called on; a connection has at most [`IN_FLIGHT`] outstanding requests, and stops reading
+//! from the socket at that limit or while the arena has no memory for the next one. Their memory is at most
+//! an eighth of the arena, and only for the time in [`Limits`]: a stalled client stalls only itself. Payload
+//! is read from the socket into arena memory and written from it: no copy in between.
 //!
-//! **Errors.** What a disk cannot do is told the client by number, and logged with the reason; a client that breaks the protocol
-//! loses its connection, and the log says why. No byte of a client panics, and none allocates more than [`OPTION_MAX`] or one
-//! request's bound.
+//! **Errors.** A disk's error is reported to the client by number, and logged with the reason; a client that
+//! violates the protocol loses its connection, and the log says why. No byte of a client panics, and none
+//! allocates more than [`OPTION_MAX`] or one request's bound.
 
 mod connection;
 pub mod handshake;
@@ -23,7 +26,7 @@ mod server;
 
 pub use server::{Export, Limits, Server};
 
-/// Requests under way on one connection.
+/// Outstanding requests of one connection.
 pub const IN_FLIGHT: usize = 64;
 
 /// The longest READ or WRITE, in bytes, where the memory allows it; NBD's own customary bound.

@@ -9,7 +9,7 @@ pub const REQUEST_BYTES: usize = 28;
 /// Bytes of a simple reply before its payload.
 pub const REPLY_BYTES: usize = 16;
 
-/// What is asked; numbers that we do not know stay as they are.
+/// The command; unknown numbers are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Command(pub u16);
 
@@ -44,7 +44,8 @@ pub struct Request {
 }
 
 impl Request {
-    /// Reads one; `None` when it does not begin with the magic number: then nobody knows where the next one begins.
+    /// Reads one; `None` if it does not begin with the magic number: then the start of the next one is
+    /// unknown.
     pub fn decode(b: &[u8; REQUEST_BYTES]) -> Option<Request> {
         let u16_at = |i: usize| u16::from_be_bytes([b[i], b[i + 1]]);
         let u32_at = |i: usize| u32::from_be_bytes([b[i], b[i + 1], b[i + 2], b[i + 3]]);

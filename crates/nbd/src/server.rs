@@ -18,7 +18,7 @@ use crate::{PAYLOAD_MAX, connection};
 const CONNECTIONS_MAX: usize = 256;
 /// How long to wait when the system has no more descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Requests under way on one connection hold at most this part of the memory: all other I/O lives from the rest.
+/// Outstanding requests of one connection hold at most this part of the memory: all other I/O uses the rest.
 const SHARE: usize = 8;
 
 /// Something to export.
@@ -72,8 +72,9 @@ impl Server {
         Server { limits, ..self }
     }
 
-    /// Accepts clients until `stop` becomes true or its sender is gone; then ends them: requests under way are finished, no more
-    /// are read, and who takes no replies is not waited for longer than [`Limits::end`].
+    /// Accepts clients until `stop` becomes true or its sender is dropped; then ends them: outstanding
+    /// requests are completed, no more are read, and a client that reads no replies is closed after
+    /// [`Limits::end`].
     ///
     /// Runs on a Tokio runtime; each client is a task of it.
     ///

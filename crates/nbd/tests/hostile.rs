@@ -94,13 +94,13 @@ fn requests_that_are_answered_with_errors() {
             (0, 3, 4096, 0, einval),               // a flush has no place
             (0, 9, 0, 4096, einval),               // no such command
             (0x80, 0, 0, 4096, einval),            // no such flag
-            (0, 0, 0, 3 << 30, einval),            // longer than it was told
+            (0, 0, 0, 3 << 30, einval),            // longer than the announced maximum
         ];
         for (flags, command, offset, length, expected) in cases {
             s.write_all(&request(flags, command, offset, length)).expect("sent");
             assert_eq!(error(&mut s), expected, "command {command} at {offset}, {length} bytes");
         }
-        // And it goes on: a WRITE past the end takes its payload with it.
+        // The connection continues: the payload of a WRITE past the end is consumed.
         s.write_all(&request(0, 1, 1 << 20, 4096)).expect("sent");
         s.write_all(&[1; 4096]).expect("sent");
         assert_eq!(error(&mut s), enospc);
@@ -150,7 +150,7 @@ fn a_write_that_does_not_come_whole_ends_the_connection() {
             slow.write_all(&[1]).is_ok()
         });
         assert!(pieces.count() < 8191, "it goes on without end");
-        // What is no payload may take its time.
+        // Bytes other than payload have no deadline.
         let mut late = chosen(connect());
         std::thread::sleep(2 * SHORT);
         late.write_all(&request(0, 3, 0, 0)).expect("sent");
@@ -164,7 +164,7 @@ fn who_takes_no_replies_stalls_nobody_and_no_end() {
         let mut deaf = chosen(connect());
         // More than all the memory there is.
         (0..64).for_each(|_| deaf.write_all(&request(0, 0, 0, 256 << 10)).expect("sent"));
-        // One reply has begun: the rest is under way.
+        // One reply has begun: the rest is outstanding.
         deaf.read_exact(&mut [0; 16]).expect("a reply");
         let mut bystander = chosen(connect());
         bystander.write_all(&request(0, 0, 0, 512 << 10)).expect("sent");

@@ -110,7 +110,8 @@ impl Client {
         Ok(client)
     }
 
-    /// Connects over a queue pair that somebody else has connected: another fabric than iWARP, or a simulated one.
+    /// Connects over a queue pair that the caller has connected: another fabric than iWARP, or a simulated
+    /// one.
     ///
     /// # Errors
     /// See [`ConnectError`].
@@ -130,8 +131,8 @@ impl Client {
         .await
     }
 
-    /// Makes a queue pair that somebody else has connected to the same server a channel of the session; I/O takes it
-    /// from then on. A session takes one such.
+    /// Makes a queue pair that the caller has connected to the same server a channel of the session; I/O uses
+    /// it from then on. A session has at most one such.
     ///
     /// # Errors
     /// Why it cannot be.
@@ -194,7 +195,7 @@ impl Client {
         shares
     }
 
-    /// Ends the session: what is open is closed by the server. Every later request fails.
+    /// Ends the session: the server closes its open files. Every later request fails.
     ///
     /// # Errors
     /// [`RequestError`]; the connections are closed all the same.

@@ -18,17 +18,17 @@ pub struct Dir {
 /// An entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirEntry {
-    /// Its name. What is not UTF-16 in it shows as U+FFFD.
+    /// Its name. Invalid UTF-16 in it shows as U+FFFD.
     pub name: String,
     /// The file's number, unique in its volume; 0 where the server has none.
     pub file_id: u64,
-    /// What is known of it.
+    /// Its attributes.
     pub metadata: Metadata,
 }
 
 /// What one request asks for at most, in bytes.
 const BATCH: u32 = 256 << 10;
-/// Batches in a row with nothing but `.` and `..`: a server that goes on so has nothing more.
+/// Batches in a row with nothing but `.` and `..`, after which the listing ends.
 const EMPTY_MAX: u32 = 4;
 
 impl Dir {
@@ -84,7 +84,7 @@ impl Dir {
         Ok(Vec::new())
     }
 
-    /// All entries that are left.
+    /// All remaining entries.
     ///
     /// # Errors
     /// [`RequestError`].

@@ -7,7 +7,7 @@ use smb_auth::mechanism::AuthError;
 use smb_wire::{NtStatus, WireError};
 use thiserror::Error;
 
-/// Why no session came about.
+/// Why no session could be made.
 #[derive(Debug, Error)]
 pub enum ConnectError {
     /// The name has no address.
@@ -18,7 +18,7 @@ pub enum ConnectError {
         /// The resolver's error.
         source: io::Error,
     },
-    /// Nobody answers there.
+    /// No server answers there.
     #[error("cannot connect to {address}: {source}")]
     Unreachable {
         /// Where.
@@ -38,7 +38,7 @@ pub enum ConnectError {
     /// The server does not offer what was demanded.
     #[error("{0}")]
     Refused(&'static str),
-    /// Somebody changed the negotiation under way.
+    /// The negotiation was changed in transit.
     #[error("the negotiation was tampered with: {0}")]
     Tampered(&'static str),
     /// The log-on failed.
@@ -58,7 +58,7 @@ pub enum RequestError {
     /// The server's answer.
     #[error("{0}")]
     Status(NtStatus),
-    /// The connection ended before an answer came.
+    /// The connection ended before a response arrived.
     #[error("the connection was lost: {0}")]
     Lost(Lost),
     /// The server's answer makes no sense.
@@ -114,7 +114,7 @@ pub enum Lost {
     TimedOut,
 }
 
-/// Why a connection does not use SMB Direct: told to whoever asks why it is slow.
+/// Why a connection does not use SMB Direct, for diagnosis.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum WhyNotRdma {
     /// It was not wanted.

@@ -159,7 +159,7 @@ impl File {
         response.body::<FlushResponse>().map(|_| ())
     }
 
-    /// What is known of it now.
+    /// Its present attributes.
     ///
     /// # Errors
     /// [`RequestError`].

@@ -251,7 +251,7 @@ fn head(response: &Response, asked: u32) -> Result<(ReadResponse, u32), RequestE
     match response.header.status {
         // MS-SMB2 3.3.5.12: nothing from here on.
         NtStatus::END_OF_FILE => return Ok((ReadResponse::default(), 0)),
-        // A pipe's message goes on.
+        // The message of a pipe continues.
         NtStatus::BUFFER_OVERFLOW => {}
         _ => response.success()?,
     }
@@ -276,8 +276,8 @@ fn payload(response: &Response, head: &ReadResponse) -> Result<Sg, RequestError>
     Ok(sg_slice(&response.message, at, len))
 }
 
-/// The first `length` bytes of buffers that the server has written to. What it has not written is somebody else's, and
-/// is not given out however much it says that it read.
+/// The first `length` bytes of buffers that the server has written to. Bytes that it has not written belong
+/// to earlier uses, and are not returned even if the server reports a longer read.
 fn filled(mut bufs: SgMut, length: u32) -> Result<SgMut, RequestError> {
     let mut left = length as usize;
     if bufs.iter().map(|b| b.len()).sum::<usize>() < left {
@@ -300,7 +300,7 @@ pub(crate) fn write(file: &File, offset: u64, data: Sg) -> WriteCall {
 /// A WRITE in flight: how many bytes were written, as a future. Dropping it cancels the WRITE, which may have happened.
 pub struct WriteCall {
     sent: Sent,
-    /// What is written: kept until it is, as it may have to be sent again.
+    /// The data of a write: kept until completion, because it may have to be sent again.
     data: Sg,
     length: u32,
 }

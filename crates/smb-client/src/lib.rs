@@ -5,10 +5,10 @@
 //! server announces RDMA, an SMB Direct connection joins the session as a second channel and takes the I/O; where not,
 //! [`TransportReport::why_not_rdma`] says why.
 //!
-//! **What it is not.** It keeps no cache, takes no oplocks or leases, and follows no DFS referrals. When
-//! its only connection breaks, the caller is told, and knows best. When the SMB Direct channel breaks, READs, WRITEs and
-//! what else may be done twice go on by TCP, and the channel is sought again, unless the session is signed with AES-GMAC
-//! ([`WhyNotRdma::BoundOnce`]). A session that expires is renewed.
+//! **What it is not.** It keeps no cache, takes no oplocks or leases, and follows no DFS referrals. When its
+//! only connection breaks, the caller gets an error and decides. When the SMB Direct channel breaks, READs,
+//! WRITEs and other idempotent requests continue by TCP, and the channel is made again, unless the session is
+//! signed with AES-GMAC ([`WhyNotRdma::BoundOnce`]). An expired session is renewed.
 //!
 //! **Layout.** `connection/` is one connection: a core without I/O and the task that drives it. `setup/` makes a
 //! session out of connections, `repair.rs` keeps it going. `client.rs`, `tree.rs`, `file.rs`, `directory.rs`, `pipe.rs` and `transfer.rs` are what

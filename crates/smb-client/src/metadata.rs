@@ -4,7 +4,7 @@ use smb_wire::fscc::{DirectoryEntry, FileNetworkOpenInformation};
 use smb_wire::msg::CreateResponse;
 use smb_wire::{FileAttributes, FileTime};
 
-/// What is known of a file or directory.
+/// Attributes of a file or directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metadata {
     /// Bytes of the file.
@@ -72,7 +72,7 @@ impl From<&DirectoryEntry<'_>> for Metadata {
     }
 }
 
-/// Times to set; what is `None` stays.
+/// Times to set; `None` does not change one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Times {
     /// Creation.
@@ -92,6 +92,6 @@ pub struct Space {
     pub total: u64,
     /// What the user may still use.
     pub available: u64,
-    /// What is free.
+    /// Free space.
     pub free: u64,
 }

@@ -20,7 +20,7 @@ pub enum TransportChoice {
 /// Options of one connection.
 #[derive(Clone)]
 pub struct ConnectOptions {
-    /// Who logs on.
+    /// User and credentials.
     pub credentials: Credentials,
     /// Which transport.
     pub transport: TransportChoice,

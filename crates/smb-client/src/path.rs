@@ -4,7 +4,8 @@ use smb_wire::Utf16Buf;
 
 use crate::RequestError;
 
-/// A path as it goes on the wire: backslashes, none in front (MS-SMB2 2.2.13); both kinds of separator are taken.
+/// A path in its form on the wire: backslashes, none in front (MS-SMB2 2.2.13); both kinds of separator are
+/// accepted.
 ///
 /// # Errors
 /// [`RequestError::Path`] for `.`, `..` and a NUL: no server takes them.

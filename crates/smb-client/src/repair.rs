@@ -2,10 +2,10 @@
 //! until that is back.
 //!
 //! Invariants:
-//! 1. A session is authenticated again once for all requests that were told it had expired.
-//! 2. `ChannelSequence` counts the channels lost: it grows before anything is sent again (MS-SMB2 3.3.5.2.10), so that
-//!    the server can tell what comes late by the old channel.
-//! 3. What is sent again is what may be done twice: READ, WRITE of the same bytes, FLUSH and QUERY_INFO.
+//! 1. A session is authenticated again once for all requests that failed because it had expired.
+//! 2. `ChannelSequence` counts the lost channels: it increases before anything is sent again (MS-SMB2
+//!    3.3.5.2.10), so that the server can recognise late requests of the old channel.
+//! 3. Only idempotent requests are sent again: READ, WRITE of the same bytes, FLUSH and QUERY_INFO.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -130,7 +130,7 @@ impl Inner {
 }
 
 impl Client {
-    /// Authenticates the session again, as is done by itself when it has expired (MS-SMB2 3.2.5.1.6).
+    /// Authenticates the session again, which happens automatically when it has expired (MS-SMB2 3.2.5.1.6).
     ///
     /// # Errors
     /// [`RequestError`]; the session is over then.

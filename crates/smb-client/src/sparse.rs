@@ -20,9 +20,9 @@ impl File {
         self.tree().fsctl(FsctlCode::SET_SPARSE, self.inner.id, &[1], 0).await.map(|_| ())
     }
 
-    /// The parts of `range` that hold data, in order and apart from each other (FSCTL_QUERY_ALLOCATED_RANGES); what is
-    /// between them reads as zeros. Of a file with many holes only the first parts: what is behind the last of them
-    /// is to be asked for. Nothing: there is nothing but zeros.
+    /// The parts of `range` that hold data, in order and disjoint (FSCTL_QUERY_ALLOCATED_RANGES); the gaps
+    /// read as zeros. For a file with many holes only the first parts: query again behind the last of them.
+    /// Empty: the range is zeros.
     ///
     /// # Errors
     /// [`RequestError`].
@@ -39,7 +39,7 @@ impl File {
         let output = self.tree().fsctl(code, self.inner.id, &input, most).await?;
         let mut parts: Vec<Range<u64>> = Vec::new();
         for part in AllocatedRanges::from_bytes(&output)?.iter() {
-            // Servers may tell whole clusters, and so more than was asked for.
+            // Servers may report whole clusters, and so more than was requested.
             let end = part.file_offset.checked_add(part.length).ok_or(DISORDER)?;
             let (start, end) = (part.file_offset.max(range.start), end.min(range.end));
             if parts.last().is_some_and(|p| start < p.end) {

@@ -168,7 +168,7 @@ impl Tree {
         renamed.and(closed)
     }
 
-    /// What is known of a file or directory.
+    /// Attributes of a file or directory.
     ///
     /// # Errors
     /// [`RequestError`].

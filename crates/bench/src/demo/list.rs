@@ -22,8 +22,7 @@ const STORAGE: Demonstration = Demonstration {
     lacks: "",
 };
 
-/// On nothing.
-/// Their files' sizes were not told.
+/// On the null device. The sizes of the original files are unknown.
 const NULL: Demonstration =
     Demonstration { volume: Volume::Null, outstanding: 64, full_size: GIB, ..STORAGE };
 

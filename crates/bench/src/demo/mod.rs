@@ -4,8 +4,9 @@
 //! S1-20), six on a server whose volume completes everything at once (S3-18 to S3-23). Each runs over TCP and over SMB
 //! Direct; those of 8 KiB on such a volume run once more over SMB Direct without remote invalidation (S3-13).
 //!
-//! This module is pure: [`Demonstration::profile`] makes what [`crate::engine`] runs, [`Row::new`] takes what it found.
-//! A published figure stands beside what is measured here and is never compared with it: it is another machine's.
+//! This module is pure: [`Demonstration::profile`] makes the profile that [`crate::engine`] runs,
+//! [`Row::new`] takes its results. A published figure is shown beside the measured one and never compared
+//! with it, because it is from another machine.
 
 mod list;
 mod row;
@@ -109,8 +110,8 @@ impl Demonstration {
         format!("causeway-bench-{kind}{thread}.dat")
     }
 
-    /// What is run: one thread for each of `paths`, each on a file of `size` bytes that is made if it is not there, for
-    /// `seconds` after `warmup`.
+    /// The run: one thread for each of `paths`, each on a file of `size` bytes that is created if it does not
+    /// exist, for `seconds` after `warmup`.
     pub fn profile(&self, paths: &[String], size: u64, seconds: u32, warmup: u32) -> Profile {
         let target = |path: &String| Target {
             path: path.clone(),

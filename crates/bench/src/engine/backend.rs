@@ -29,7 +29,7 @@ pub enum Place {
 /// One target of a thread, for opening.
 #[derive(Clone, Debug)]
 pub struct Lane {
-    /// What is to be done.
+    /// The operation.
     pub target: Target,
     /// Where it is.
     pub place: Place,
@@ -44,7 +44,8 @@ pub struct Setup {
     pub lanes: Vec<Lane>,
     /// Bytes that each slot has room for.
     pub slots: Vec<u32>,
-    /// What is read is looked at: keep it until the next I/O of the slot. Targets are opened to read and write.
+    /// The data of reads is checked: keep it until the next I/O of the slot. Targets are opened to read and
+    /// write.
     pub verify: bool,
 }
 

@@ -26,7 +26,7 @@ impl Fill {
         Fill { zero: *content == Content::Zero, stamp }
     }
 
-    /// Fills `piece`, which belongs at `offset`. What is behind the last whole sector is not stamped.
+    /// Fills `piece`, which belongs at `offset`. Data behind the last whole sector is not stamped.
     pub fn fill(self, offset: u64, piece: &mut [u8]) {
         if self.zero {
             piece.fill(0);
@@ -41,9 +41,9 @@ impl Fill {
     }
 }
 
-/// Creates `path` with `size` bytes, whatever was there, and its directories; without a `fill` none of them is written.
-/// `done` hears how many bytes are written and says whether to go on. Block devices stay as they are. Whether the file was
-/// written.
+/// Creates `path` with `size` bytes, replacing an existing file, and its directories; without a `fill` no
+/// byte is written. `done` receives the number of bytes written and returns whether to continue. Block
+/// devices are not changed. Returns whether the file was written.
 ///
 /// # Errors
 /// The system's; [`io::ErrorKind::Interrupted`] if `done` said to stop.

@@ -1,4 +1,4 @@
-//! Why a run could not begin or go on.
+//! Why a run could not start or continue.
 
 use std::io;
 
@@ -36,7 +36,7 @@ pub enum OpenError {
         /// It.
         path: String,
     },
-    /// A device, and nobody said that it may be overwritten.
+    /// A device, without permission to overwrite it.
     #[error(
         "{path} is a block device, and a write test destroys what is on it: if that is meant, say --overwrite-devices; reads (-w0) need nothing"
     )]
@@ -52,7 +52,7 @@ pub enum OpenError {
         /// It.
         path: String,
     },
-    /// An empty one, or one smaller than what is to be done with it.
+    /// The target is empty, or smaller than the run needs.
     #[error(
         "{path} has {size} bytes: too few for base {base}, a block of {block} and thread {thread} at stride {stride}; create it larger (-c), or use less of it"
     )]
@@ -165,7 +165,7 @@ fn create_cure(e: &io::Error) -> &'static str {
     if e.kind() == io::ErrorKind::NotFound { "; create it with -c<size>" } else { "" }
 }
 
-/// Why a run could not begin or go on.
+/// Why a run could not start or continue.
 #[derive(Debug, Error)]
 pub enum RunError {
     /// Targets.

@@ -57,7 +57,7 @@ struct Place {
     count: u64,
 }
 
-/// A target too small for what is to be done with it.
+/// A target that is too small for the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooSmall;
 
@@ -161,7 +161,7 @@ impl Offsets {
         }
     }
 
-    /// Past the end it goes on at the thread's place within the first stride.
+    /// Past the end it continues at the thread's place within the first stride.
     fn wrap(&self, offset: u64) -> u64 {
         if offset + self.block > self.size {
             let again = self.start % self.align;

@@ -24,7 +24,7 @@ pub struct SpanResults {
     pub engine: String,
     /// I/Os that did not end within the time given them after the run.
     pub unfinished: u64,
-    /// Somebody stopped it (SIGINT).
+    /// It was interrupted (SIGINT).
     pub stopped: bool,
 }
 
@@ -54,7 +54,7 @@ pub struct TargetResults {
     pub write: Tally,
     /// Open loop only: the latencies counted from when each I/O was really submitted.
     pub service: Latency,
-    /// The distribution as it came out, in bytes.
+    /// The effective distribution, in bytes.
     pub distribution: Vec<Range>,
     /// I/Os that moved less than a block, at any time of the run.
     pub short: u64,

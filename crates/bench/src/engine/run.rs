@@ -32,11 +32,11 @@ pub type Open = fn(Setup) -> Result<Box<dyn Backend>, OpenError>;
 pub struct Settings {
     /// Where remote targets are, by their paths as given; the others are local.
     pub places: HashMap<String, Place>,
-    /// Stamp what is written, check what is read.
+    /// Stamp written sectors, check read ones.
     pub verify: bool,
     /// Block devices may be written to, whatever is on them.
     pub overwrite_devices: bool,
-    /// New files get their size and no blocks: they take no room, and what is read there was never on a disk.
+    /// New files get their size and no blocks: they take no room, and reads return zeros without disk I/O.
     pub sparse: bool,
     /// Processes whose processor time is reported beside our own.
     pub pids: Vec<u32>,
@@ -80,7 +80,7 @@ pub fn open(setup: Setup) -> Result<Box<dyn Backend>, OpenError> {
     }
 }
 
-/// Hears how a run goes on.
+/// Receives the progress of a run.
 pub trait Observer {
     /// `done` of `size` bytes of a new file are written.
     fn creating(&mut self, path: &str, done: u64, size: u64) {
@@ -165,7 +165,7 @@ pub fn run(
     Ok(results)
 }
 
-/// What is created before the first time span, with its size.
+/// The files that are created before the first time span, with their sizes.
 fn precreated(profile: &Profile) -> Vec<(String, Target, u64)> {
     let Some(which) = profile.precreate else { return Vec::new() };
     let mut files: Vec<(String, Target, Vec<u64>)> = Vec::new();
@@ -343,7 +343,7 @@ impl Run<'_> {
         observer: &mut dyn Observer,
         result: &mut SpanResults,
     ) -> Result<(), RunError> {
-        self.sample()?; // a process that is not there is told before the run, not after it
+        self.sample()?; // a missing process is reported before the run, not after it
         let begin = self.env.now() + Duration::from_millis(1);
         let seconds = |n: u32| Duration::from_secs(n.into());
         let measure = begin + seconds(span.warmup_s);

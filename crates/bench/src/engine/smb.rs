@@ -38,7 +38,7 @@ pub struct SmbPlace {
     pub share: String,
     /// In the share, with backslashes.
     pub path: String,
-    /// Who logs on, and how.
+    /// User and credentials.
     pub options: ConnectOptions,
 }
 

@@ -14,7 +14,7 @@ use crate::profile::Affinity;
 pub struct SystemInfo {
     /// Its name.
     pub computer_name: String,
-    /// When the run started, seconds since 1970 UTC; none: left out.
+    /// When the run started, seconds since 1970 UTC; none: omitted.
     pub started: Option<u64>,
     /// Its system, with version.
     pub system: String,

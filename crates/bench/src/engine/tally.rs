@@ -1,4 +1,4 @@
-//! What is counted: I/Os, bytes, latency, and both over time.
+//! The counters of a run: I/Os, bytes, latency, and both over time.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use hdrhistogram::Histogram;
 
 /// Significant digits of a latency: within 0.1 %.
 const DIGITS: u8 = 3;
-/// The longest latency told apart, in nanoseconds: an hour.
+/// The longest distinct latency, in nanoseconds: an hour.
 const LATENCY_MAX_NS: u64 = 3_600_000_000_000;
 
 /// I/Os of one kind of one thread on one target.
@@ -93,7 +93,7 @@ impl Latency {
         self.histogram.as_ref().map_or(0, Histogram::len)
     }
 
-    /// Different values, as far as they are told apart.
+    /// The number of distinct values.
     pub fn distinct(&self) -> usize {
         self.histogram.as_ref().map_or(0, |h| h.iter_recorded().count())
     }

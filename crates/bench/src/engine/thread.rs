@@ -121,7 +121,8 @@ pub(super) struct ThreadStart {
     pub ready: mpsc::Sender<Option<String>>,
 }
 
-/// Says at the thread's end, however it ends, that it will not become ready. Nobody listens any more if it was.
+/// Reports at the thread's end, in every case, that it will not become ready. If it was ready, the report is
+/// ignored.
 struct Announce(mpsc::Sender<Option<String>>);
 
 impl Drop for Announce {

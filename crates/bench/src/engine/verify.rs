@@ -70,13 +70,13 @@ pub struct Mismatch {
     pub expected_generation: Option<u32>,
     /// Which seed wrote it.
     pub expected_seed: u32,
-    /// What is wrong.
+    /// The kind of mismatch.
     pub what: Wrong,
     /// Its first 32 bytes, in hexadecimal.
     pub begins: String,
 }
 
-/// What is wrong with a sector.
+/// The mismatch of a sector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Wrong {
     /// No stamp where one was written.
@@ -175,7 +175,7 @@ impl Ledger {
         true
     }
 
-    /// Ends a write. After one that failed nobody knows what is there.
+    /// Ends a write. After a failed one the contents are unknown.
     pub fn end_write(&self, offset: u64, length: usize, done: bool) {
         for sector in self.span(offset, length) {
             let state = if done { sector.load(Ordering::Acquire) & !IN_FLIGHT } else { UNKNOWN };
@@ -183,7 +183,7 @@ impl Ledger {
         }
     }
 
-    /// Begins a read: what is known now.
+    /// Begins a read: returns the known contents.
     pub fn begin_read(&self, offset: u64, length: usize, snapshot: &mut Vec<u32>) {
         snapshot.clear();
         snapshot.extend(self.span(offset, length).iter().map(|s| s.load(Ordering::Acquire)));

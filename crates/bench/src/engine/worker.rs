@@ -152,7 +152,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Starts all that may start; when the next one may, if free slots are left.
+    /// Starts all I/Os that may start; returns when the next one may, if slots are free.
     fn issue(&mut self, state: &mut State, now: Instant) -> Option<Instant> {
         while let Some(slot) = self.pool.pop_front() {
             let lane = self.pick();

@@ -35,7 +35,8 @@ pub(super) fn serve(stream: TcpStream, bounds: &Bounds, full: bool) -> Result<()
     stream.set_nonblocking(true)?;
     runtime.block_on(async {
         let stream = tokio::net::TcpStream::from_std(stream)?;
-        // For each I/O a Write and a Send, and as much again that has left and was not looked at yet.
+        // A Write and a Send for each I/O, and as many again that are sent but whose completions were not
+        // processed yet.
         let max_wr = bounds.depth as usize * 4 + READS;
         let options = Options { max_wr, ..Options::default() };
         let incoming = respond(stream, Env::real(), options).await?;
@@ -65,7 +66,7 @@ struct Peer {
     zeros: IoBuf,
     /// Replies are alike as long as I/Os are: by id.
     replies: Vec<Option<(u32, IoBuf)>>,
-    /// Writes under way, by id.
+    /// Outstanding Writes, by id.
     pulls: Vec<Option<Pull>>,
     /// Those of which not all has been asked for.
     queue: VecDeque<u32>,

@@ -11,7 +11,7 @@ use super::{Bounds, Broken, Carrier, FabricError, FabricPlace, direct, socket};
 
 /// Connections beside those that are taken, which hear that there are too many.
 const REFUSED: u32 = 16;
-/// Rest after the system refused a connection: it has no file or no memory left.
+/// Pause after the system refused a connection: it has no free file descriptor or memory.
 const REST: Duration = Duration::from_millis(50);
 
 /// What gives zeros and drops what it takes.
@@ -22,10 +22,10 @@ pub struct Listener {
     connections: Arc<AtomicU32>,
 }
 
-/// What a listener has to tell.
+/// A report of a listener.
 #[derive(Debug)]
 pub enum Heard {
-    /// Somebody connects.
+    /// A client connects.
     Came(SocketAddr),
     /// A connection ended: in order, or why not.
     Ended(SocketAddr, Result<(), Broken>),
@@ -63,7 +63,7 @@ impl Listener {
         self.open.iter().map(|(carrier, l)| Ok((*carrier, l.local_addr()?))).collect()
     }
 
-    /// Serves for as long as the process lives. `heard` is called from many threads.
+    /// Serves as long as the process lives. `heard` is called from many threads.
     pub fn run(self, heard: impl Fn(Heard) + Clone + Send + Sync + 'static) {
         let Listener { open, bounds, connections } = &self;
         thread::scope(|scope| {

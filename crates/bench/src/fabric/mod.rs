@@ -1,12 +1,13 @@
 //! The raw fabric: the least that a request for bytes can cost over RDMA, or over a socket, with no SMB in it.
 //!
-//! **What it is.** An initiator (a target `iwarp://HOST:PORT` or `tcp://HOST:PORT` of a run) and a [`Listener`] that keeps
-//! nothing: it gives zeros and drops what it takes, as the `null` backend of the server does. Over `iwarp` bytes move as
-//! SMB Direct moves them: the initiator exposes memory and sends a small request; the peer writes into that memory (a
-//! read) or reads from it (a write) and sends a small reply that invalidates the tag. Over `tcp` a request is followed by
-//! what is written, a reply by what is read. The formats are in `wire`.
+//! **What it is.** An initiator (a target `iwarp://HOST:PORT` or `tcp://HOST:PORT` of a run) and a
+//! [`Listener`] that stores nothing: it returns zeros and drops writes, like the `null` backend of the
+//! server. Over `iwarp` data moves as in SMB Direct: the initiator exposes memory and sends a small request;
+//! the peer writes into that memory (a read) or reads from it (a write) and sends a small reply that
+//! invalidates the tag. Over `tcp` the payload follows the request of a write or the reply of a read. The
+//! formats are in `wire`.
 //!
-//! **What it is not.** Storage, or safe to leave open: nobody is asked who he is. It measures.
+//! **What it is not.** Storage, or safe to leave open: clients are not authenticated. It only measures.
 //!
 //! **Bounds.** The initiator says first how long its longest I/O is and how many it has outstanding; the listener takes
 //! that or refuses. What a peer can make it allocate is bounded for a connection ([`Bounds`]), and so is the number of
@@ -49,7 +50,7 @@ pub enum FabricError {
     /// The RDMA connection does not come about.
     #[error("no RDMA connection: {0}; is `causeway bench listen iwarp://...` running there, on this port?")]
     Setup(#[source] SetupError),
-    /// Somebody else answers.
+    /// The peer is another kind of server.
     #[error("what answers there is no `causeway bench listen` for this kind of target")]
     Stranger,
     /// It does not take us.
@@ -63,7 +64,7 @@ pub enum FabricError {
 /// How a connection of a listener ended, but for a peer that closed it.
 #[derive(Debug, Error)]
 pub enum Broken {
-    /// The peer is none of ours, or asks for what is not to be had.
+    /// The peer is not causeway bench, or requests something that is not available.
     #[error("refused: {0}")]
     Refused(Refusal),
     /// It does not speak as `wire` has it.
@@ -72,7 +73,7 @@ pub enum Broken {
     /// A request that no initiator makes.
     #[error("a request out of the bounds that it agreed to")]
     Request,
-    /// No RDMA connection came about.
+    /// The RDMA connection could not be made.
     #[error(transparent)]
     Setup(#[from] SetupError),
     /// The RDMA connection ended.

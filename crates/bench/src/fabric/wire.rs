@@ -1,4 +1,4 @@
-//! What goes over the fabric beside payload. Numbers are little-endian; what is not named is zero.
+//! The messages of the fabric beside payload. Numbers are little-endian; unnamed bytes are zero.
 //!
 //! *Hello*, 24 bytes, from the initiator, first (over iWARP as the private data of its MPA request): 0..8 `CWFABRIC`,
 //! 8..12 version 1, 12..16 the longest I/O in bytes, 16..20 I/Os outstanding at most.
@@ -6,11 +6,11 @@
 //! *Welcome*, 32 bytes, back (the private data of the MPA reply): 0..8 `CWFABRIC`, 8..12 version 1, 12..16 verdict (0:
 //! come in; else [`Refusal`]), 16..24 bytes there are, 24..28 the longest I/O taken, 28..32 I/Os outstanding taken.
 //!
-//! *Request*, 32 bytes: 0..4 id, less than the I/Os outstanding and of no I/O in flight, 4..8 kind (0: read, 1: write),
-//! 8..16 offset, 16..20 length in bytes; over iWARP 20..24 the steering tag and 24..32 the tagged offset of the memory.
-//! Over TCP what is written follows.
+//! *Request*, 32 bytes: 0..4 id, less than the number of outstanding I/Os and not in use, 4..8 kind (0: read,
+//! 1: write), 8..16 offset, 16..20 length in bytes; over iWARP 20..24 the steering tag and 24..32 the tagged
+//! offset of the memory. Over TCP the data of a write follows.
 //!
-//! *Reply*, 8 bytes: 0..4 id, 4..8 length. Over TCP what is read follows.
+//! *Reply*, 8 bytes: 0..4 id, 4..8 length. Over TCP the data of a read follows.
 
 use thiserror::Error;
 
@@ -110,7 +110,7 @@ impl Hello {
         bytes
     }
 
-    /// `None`: these are the words of somebody else.
+    /// `None`: another protocol.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Hello> {
         let bytes: &[u8; HELLO] = bytes.try_into().ok()?;
         (bytes[..8] == MAGIC).then(|| Hello {
@@ -166,7 +166,7 @@ impl Welcome {
         bytes
     }
 
-    /// `None`: these are the words of somebody else.
+    /// `None`: another protocol.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Welcome> {
         let bytes: &[u8; WELCOME] = bytes.try_into().ok()?;
         let bounds = (word(bytes, 24), word(bytes, 28));

@@ -56,7 +56,7 @@ pub enum OptionError {
         option: String,
         /// What follows it.
         value: String,
-        /// What is wrong, and what to write.
+        /// The problem, and the valid form.
         why: &'static str,
     },
     /// A number out of range.
@@ -151,7 +151,7 @@ pub enum OptionError {
         path: String,
         /// From 1.
         line: usize,
-        /// What is wrong, and what to write.
+        /// The problem, and the valid form.
         why: &'static str,
     },
 }

@@ -1,6 +1,6 @@
-//! SQLIO's command line, taken in DiskSPD's terms. Each word's meaning is told ([`Parsed::mappings`]), because some
-//! have no equal: `-T100` and the `R` and `T` of `-BYRT` belong to an SQLIO that was never released, and are taken for
-//! what the demonstrations that used them showed.
+//! SQLIO's command line, translated to DiskSPD's options. Each translation is reported
+//! ([`Parsed::mappings`]), because some options have no equivalent: `-T100` and the `R` and `T` of `-BYRT`
+//! belong to an SQLIO that was never released, and are interpreted by the demonstrations that used them.
 
 use super::diskspd::refuse_windows_path;
 use super::size::number;

@@ -1,4 +1,4 @@
-//! Distributions of random I/O, as they were asked for and as they came out.
+//! Distributions of random I/O, as requested and as effective.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,7 +37,7 @@ pub(super) fn lines(distribution: &Distribution, indent: &str) -> String {
     out
 }
 
-/// The distributions as they came out, each with the targets and threads that used it; empty if there are none.
+/// The effective distributions, each with the targets and threads that used it; empty if there are none.
 pub(super) fn effective(span: &SpanResults) -> String {
     let mut used: BTreeMap<&[Range], BTreeMap<&str, BTreeSet<usize>>> = BTreeMap::new();
     for (number, thread) in span.threads.iter().enumerate() {

@@ -130,7 +130,8 @@ pub(super) fn target(span: &TimeSpan, target: &Target) -> String {
     if span.thread_count == 0 {
         line(&format!("threads per file: {}", target.threads_per_file));
         if target.outstanding > 1 {
-            // DiskSPD's words, for what reads them; how I/O was really done is said after the results.
+            // DiskSPD's texts, for programs that parse them; the actual I/O method is printed after the
+            // results.
             line(if span.completion_routines {
                 "using completion routines (ReadFileEx/WriteFileEx)"
             } else {

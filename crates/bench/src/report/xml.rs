@@ -289,7 +289,7 @@ fn target(w: &mut Writer, asked: &TimeSpan, target: &TargetResults) {
     }
 }
 
-/// `<Causeway>`: what DiskSPD has no element for; left out if there is nothing to say.
+/// `<Causeway>`: values without an element in DiskSPD; omitted if there are none.
 fn extra(w: &mut Writer, span: &SpanResults) {
     let (sums, verified) = (sums(span), span.verified());
     if span.engine.is_empty() && sums.errors.is_empty() && verified.is_none() && span.processes.is_empty() {

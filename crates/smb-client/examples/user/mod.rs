@@ -1,4 +1,4 @@
-//! Who the examples log on as.
+//! The user that the examples log on as.
 
 use std::env::{VarError, var};
 

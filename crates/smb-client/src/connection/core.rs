@@ -1,5 +1,5 @@
-//! What a connection knows, without I/O: message ids, credits and who waits for which answer; requests leave here,
-//! `answers` takes what comes.
+//! The state of a connection, without I/O: message ids, credits and waiting callers. Requests are built here,
+//! `answers` processes responses.
 //!
 //! Invariants:
 //! 1. A message id is used once, and ids are given out in order (MS-SMB2 3.2.4.1.3).
@@ -76,7 +76,7 @@ struct Flight {
     /// From its first interim response: these are not authenticated, so a later one changes nothing.
     async_id: Option<u64>,
     cancelled: bool,
-    /// Its CANCEL has left.
+    /// Its CANCEL has been sent.
     cancel_sent: bool,
     deadline: Instant,
     encrypted: bool,
@@ -242,7 +242,7 @@ impl Core {
                 put(head, OFFSET_SESSION_ID, &channel.session_id.to_le_bytes());
                 put(head, OFFSET_STATUS, &channel.sequence.load(Ordering::Relaxed).to_le_bytes());
                 encrypted = channel.encrypt || *encrypt;
-                // MS-SMB2 3.2.4.1.1: what is encrypted is not signed.
+                // MS-SMB2 3.2.4.1.1: encrypted messages are not signed.
                 if !encrypted && (channel.signing_required || *sign) {
                     protect::sign(&channel.signing, head, payload, message_id, false);
                 }
@@ -288,7 +288,7 @@ impl Core {
         Ok(())
     }
 
-    /// Whoever waits for a call has gone: cancels it at the server where it is pending (MS-SMB2 3.2.4.24).
+    /// The caller of a request has dropped it: cancels it at the server if it is pending (MS-SMB2 3.2.4.24).
     pub(super) fn cancel(&mut self, ticket: u64) -> Result<(), Lost> {
         let Some((id, flight)) = self.flights.iter_mut().find(|(_, f)| f.ticket == ticket) else {
             return Ok(());
@@ -342,7 +342,7 @@ impl Core {
         self.flights.values().any(|f| f.deadline <= now)
     }
 
-    /// The connection has ended: whoever waits is told.
+    /// The connection has ended: completes all waiting callers.
     pub(super) fn fail(&mut self, why: Lost) {
         let parked = self.parked.drain().map(|(_, (flight, _))| flight);
         for flight in self.flights.drain().map(|(_, f)| f).chain(parked) {

@@ -1,7 +1,7 @@
 //! The task of one connection: takes calls, sends, receives, hands out answers.
 //!
-//! A READ whose memory is not to be had steps aside and waits for it, in order and no longer than for an answer: what
-//! needs none goes on, so that whoever holds the memory can give it back.
+//! A READ without memory is set aside and waits for it, in order and no longer than for a response. Requests
+//! that need no memory continue, so that the holder of the memory can release it.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -54,7 +54,7 @@ enum Memory {
 const TURNS: usize = 16;
 /// Messages taken in one turn.
 const ARRIVALS: usize = 256;
-/// How long what was asked for may take once nobody is left to hear the answer.
+/// How long a request may take after its caller has dropped it.
 const FAREWELL: Duration = Duration::from_secs(2);
 
 impl Driver {
@@ -95,7 +95,8 @@ impl Driver {
             tracing::debug!("connection ended: {why}");
         }
         let waiting = self.queue.end(why);
-        // The queue pair gives everything back before a caller hears of the end: nobody can reach it any more.
+        // The queue pair releases all buffers before a caller is completed with the end: afterwards the peer
+        // cannot reach them.
         if let Some(direct) = self.transport.as_direct() {
             direct.close();
             while direct.event().await.is_ok() {}
@@ -128,7 +129,7 @@ impl Driver {
         Poll::Pending
     }
 
-    /// Takes what came, starts what can be started, sends. Whether anything moved.
+    /// Processes received messages, starts waiting requests, sends. Returns whether anything moved.
     fn turn(&mut self, cx: &mut Context<'_>, now: Instant) -> Result<bool, Lost> {
         let mut any = false;
         for _ in 0..ARRIVALS {
@@ -182,7 +183,7 @@ impl Driver {
                 Input::Call(call) => call,
             };
             if call.reply.as_ref().is_some_and(|r| r.is_closed()) {
-                self.inputs.pop_front(); // nobody waits any more
+                self.inputs.pop_front(); // no caller waits any more
                 any = true;
                 continue;
             }
@@ -264,7 +265,7 @@ impl Driver {
         true
     }
 
-    /// Ends the wait for memory of READs that nobody waits for, or that have waited too long.
+    /// Ends the wait for memory of READs whose callers are gone, or that have waited too long.
     fn give_up(&mut self, now: Instant) {
         while let Some((call, until)) = self.starved.front_mut() {
             let gone = call.reply.as_ref().is_some_and(|r| r.is_closed());
@@ -281,7 +282,7 @@ impl Driver {
             self.starved.pop_front();
         }
         if self.starved.is_empty() {
-            self.memory = Memory::None; // whoever wanted it has gone
+            self.memory = Memory::None; // its caller has dropped it
         }
     }
 

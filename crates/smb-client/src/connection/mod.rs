@@ -1,10 +1,10 @@
 //! One connection: calls go in, answers come out.
 //!
-//! [`Connection`] is the handle. A call is put into a bounded queue; the connection's one task (`driver`) takes what is
-//! queued, lets [`core::Core`] give out message ids and credits, sends everything in one system call, and hands each
-//! answer to its caller. The core does no I/O and reads no clock.
+//! [`Connection`] is the handle. A call is put into a bounded queue; the connection's one task (`driver`)
+//! takes the queued calls, lets [`core::Core`] assign message ids and credits, sends everything in one system
+//! call, and hands each response to its caller. The core does no I/O and reads no clock.
 //!
-//! Dropping a [`Call`] cancels it: what is not sent never will be; what is pending at the server is cancelled there.
+//! Dropping a [`Call`] cancels it: an unsent request is never sent; a pending one is cancelled at the server.
 
 mod core;
 mod counting;
@@ -33,7 +33,8 @@ pub(crate) use queue::Call;
 use queue::Queue;
 pub(crate) use transport::Transport;
 
-/// The handle of a connection. When the last clone is dropped, the connection finishes what is queued and closes.
+/// The handle of a connection. When the last clone is dropped, the connection completes the queued calls and
+/// closes.
 #[derive(Clone)]
 pub(crate) struct Connection {
     handle: Arc<Handle>,
@@ -95,7 +96,7 @@ pub(crate) struct Response {
     pub(crate) header: Header,
     /// All of it; of everything but a READ response, in one buffer.
     pub(crate) message: Sg,
-    /// It came encrypted.
+    /// It was encrypted.
     pub(crate) encrypted: bool,
     /// Where the payload of a READ went by RDMA.
     pub(crate) sink: Option<Box<SgMut>>,
@@ -223,7 +224,7 @@ impl Connection {
         Call::new(Arc::clone(&self.handle.0), request)
     }
 
-    /// Queues a request whose answer nobody waits for. Dropped where the connection has ended.
+    /// Queues a request without a waiting caller. Dropped if the connection has ended.
     pub(crate) fn tell(&self, request: Request) {
         self.handle.0.tell(request);
     }
@@ -253,7 +254,7 @@ impl Connection {
         self.handle.0.closed().await;
     }
 
-    /// Finishes what is queued and closes.
+    /// Completes the queued calls and closes.
     pub(crate) fn close(&self) {
         self.handle.0.close();
     }

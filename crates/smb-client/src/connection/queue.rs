@@ -21,10 +21,10 @@ pub(super) const QUEUE_MAX: usize = 4096;
 
 pub(super) type Reply = oneshot::Sender<Result<Response, RequestError>>;
 
-/// A request and who waits for its answer.
+/// A request and the caller that waits for its response.
 pub(super) struct Submitted {
     pub(super) request: Request,
-    /// `None`: nobody.
+    /// `None`: no caller.
     pub(super) reply: Option<Reply>,
     /// Names the call when it is cancelled.
     pub(super) ticket: u64,
@@ -161,7 +161,7 @@ impl Queue {
         inputs
     }
 
-    /// Tells who waits for the end.
+    /// Completes the callers that wait for the end.
     pub(super) fn set_gone(&self) {
         self.inner.lock().gone = true;
         self.gone.notify_waiters();
@@ -200,7 +200,7 @@ impl Call {
         call
     }
 
-    /// Into the queue, if there is room; else `waker` is told when there is.
+    /// Puts it into the queue, if there is room; otherwise `waker` is woken when there is.
     fn enter(&self, request: Request, waker: Option<&Waker>) -> Result<State, Request> {
         let mut q = self.queue.inner.lock();
         let (sender, answer) = oneshot::channel();
@@ -257,7 +257,7 @@ impl Drop for Call {
         if let State::Inside { ticket, answer } = &mut self.state {
             answer.close();
             if let Ok(answered) = answer.try_recv() {
-                // What it opened is not left open.
+                // An open that the response creates is closed.
                 if let Some(close) = answered.ok().and_then(|r| close_orphan(&r)) {
                     self.queue.tell(close);
                 }

@@ -142,7 +142,7 @@ fn ids_charges_and_credits() {
     assert_eq!((second.message_id, second.credit_charge), (1, 3));
     let (third, _kept) = b.echo();
     assert_eq!(third.message_id, 4);
-    // 96 are left, and what is asked for stays within the wish.
+    // 96 remain, and the requested number stays within the maximum.
     assert_eq!(b.core.credits(), 96);
     assert_eq!(second.credits + third.credits, 4);
     assert!(b.core.can_pay(b.now, 96).expect("no error") && !b.core.can_pay(b.now, 97).expect("no error"));
@@ -207,7 +207,7 @@ fn dropped_calls_are_cancelled_where_they_are_pending() {
     assert!(b.core.out.is_empty());
     b.hear(signed(pending(&h, 43, 0))).expect("fine");
     assert_eq!(b.sent().async_id, 43);
-    // Nobody knows this one.
+    // An unknown message id.
     b.core.cancel(99).expect("fine");
     assert!(b.core.out.is_empty());
 }
@@ -257,7 +257,7 @@ fn requests_have_the_channel_sequence() {
     assert_eq!((said(h), h.session_id), (7, 0x77));
 }
 
-/// What was opened for somebody who has gone is closed.
+/// An open for a caller that dropped its call is closed.
 #[test]
 fn orphans_are_closed() {
     let mut b = Bench::with(channel(false));
@@ -273,7 +273,7 @@ fn orphans_are_closed() {
     assert_eq!((close.command, close.tree_id), (Command::CLOSE, 3));
 }
 
-/// MS-SMB2 3.2.5.1.3: what is signed is checked, and what must be signed is.
+/// MS-SMB2 3.2.5.1.3: signed messages are verified, and messages that must be signed are.
 #[test]
 fn signatures() {
     for (required, sign, forge, believed) in [
@@ -383,7 +383,7 @@ fn answers_to_nothing_end_the_connection() {
     assert_eq!(b.hear(b"\xffSMB and so on".to_vec()), protocol("not an SMB2 message"));
     assert_eq!(b.hear(ok(&h, 1)[..40].to_vec()), protocol("a malformed header"));
     assert_eq!(b.hear(b"\xfdSMB".to_vec()), protocol("an encrypted message without a key for it"));
-    // Breaks and notifications are nobody's.
+    // Breaks and notifications belong to no caller.
     let unsolicited = Header { message_id: u64::MAX, command: Command::OPLOCK_BREAK, ..h };
     assert_eq!(b.hear(ok(&unsolicited, 0)), Ok(()));
     assert_eq!(b.hear(ok(&h, 1)), Ok(()));
@@ -483,7 +483,7 @@ fn descriptors_are_filled_in() {
     }
 }
 
-/// When the connection ends everybody is told.
+/// When the connection ends, every caller is completed.
 #[test]
 fn the_end_is_told_to_all() {
     let mut b = Bench::with(channel(false));
@@ -500,7 +500,7 @@ fn the_end_is_told_to_all() {
 }
 
 proptest! {
-    /// No bytes of the server's panic; what is damaged does not answer a signed call.
+    /// No bytes from the server panic; a damaged message does not complete a signed call.
     #[test]
     fn damaged_answers(
         flips in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
@@ -558,7 +558,7 @@ fn token(request: &[u8]) -> Stag {
     Stag(u32::from_le_bytes(info[8..12].try_into().expect("four bytes")))
 }
 
-/// A server that does not answer in time loses the connection, and whoever waits is told.
+/// A server that does not answer in time loses the connection, and every caller is completed.
 #[tokio::test(start_paused = true)]
 async fn silence() {
     let env = Env::simulated(1);
@@ -672,8 +672,8 @@ async fn pair_with(env: &Env, arena: &Arena) -> (Connection, SmbDirect) {
     (Connection::start(transport, LIMITS, arena.clone(), env.clone(), None), theirs.expect("accepted"))
 }
 
-/// A READ waits for memory in the client's own arena as long as for an answer, and then fails alone; what needs no
-/// memory passes it. Freed in time, memory goes to who waited longest.
+/// A READ waits for memory in the client's own arena as long as for a response, and then fails alone;
+/// requests without memory pass it. Memory freed in time goes to the call that waited longest.
 #[tokio::test(start_paused = true)]
 async fn a_read_without_memory() {
     let env = Env::simulated(5);

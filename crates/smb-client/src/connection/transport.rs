@@ -24,7 +24,7 @@ pub(crate) struct Tcp {
     arrived: VecDeque<Sg>,
 }
 
-/// Something that came.
+/// A received message or event.
 pub(super) enum Arrival {
     Message {
         data: Sg,
@@ -67,7 +67,7 @@ impl Transport {
         }
     }
 
-    /// The next thing that came.
+    /// The next message or event.
     pub(super) fn receive(&mut self, cx: &mut Context<'_>, limit: usize) -> Poll<Result<Arrival, Lost>> {
         match self {
             Transport::Tcp(t) => loop {
@@ -111,7 +111,7 @@ impl Transport {
         }
     }
 
-    /// Sends what is queued; whether any of it moved.
+    /// Sends the queue; returns whether any of it moved.
     pub(super) fn flush(&mut self, cx: &mut Context<'_>) -> Result<bool, Lost> {
         match self {
             Transport::Tcp(t) => {

@@ -27,7 +27,7 @@ pub(crate) struct LoggedOn {
 
 /// A log-on has three messages; a mechanism that wants more than this is not one of ours.
 const ROUNDS: usize = 8;
-/// NTLM's requests: whoever logged on with two binds with two.
+/// NTLM's requests: the same credentials log on and bind.
 const BINDING_ROUNDS: usize = 2;
 
 /// Logs on.
@@ -43,7 +43,7 @@ pub(crate) async fn log_on(
 ) -> Result<LoggedOn, ConnectError> {
     let done = exchange(connection, host, options, negotiated, env, None).await?;
     let Exchanged { session_id, keys, flags, signing } = done;
-    // MS-SMB2 3.2.5.3.3: nobody asked to be a guest.
+    // MS-SMB2 3.2.5.3.3: a guest session was not requested.
     if flags.intersects(SessionFlags::IS_GUEST | SessionFlags::IS_NULL) {
         return Err(ConnectError::Refused(
             "the server let us in as a guest: the user name or password is not known there",

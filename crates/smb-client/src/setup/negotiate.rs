@@ -1,4 +1,4 @@
-//! NEGOTIATE (MS-SMB2 3.2.4.2.2, 3.2.5.2), and the check that nobody changed it (3.2.5.5).
+//! NEGOTIATE (MS-SMB2 3.2.4.2.2, 3.2.5.2), and the check that it was not changed in transit (3.2.5.5).
 
 use arena::sg_to_vec;
 use env::Env;
@@ -76,7 +76,7 @@ fn security_mode(options: &ConnectOptions) -> SecurityMode {
 /// Negotiates on a new connection. `host` is the server's name as the caller has it.
 ///
 /// # Errors
-/// What the server refused, or what is wrong with its answer.
+/// The server's refusal, or an invalid response.
 pub(crate) async fn negotiate(
     connection: &Connection,
     host: &str,

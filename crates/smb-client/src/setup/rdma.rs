@@ -11,7 +11,7 @@ use smb_direct::{SmbDirect, SmbDirectError, SmbDirectOptions, Timer};
 use smb_wire::ioctl::{InterfaceCapability, NetworkInterface};
 use thiserror::Error;
 
-/// Why no SMB Direct connection came about.
+/// Why no SMB Direct connection could be made.
 #[derive(Debug, Error)]
 pub(crate) enum DirectError {
     /// In TCP or MPA.

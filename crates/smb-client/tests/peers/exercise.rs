@@ -99,7 +99,7 @@ pub async fn transfers(tree: &Tree) {
     tree.remove_file("big").await.expect("removed");
 }
 
-/// A file with holes, which reads as zeros there; what holds data is told, in pieces where the range is cut.
+/// A file with holes, which reads as zeros there; data ranges are reported, in pieces if the range is cut.
 pub async fn holes(tree: &Tree) {
     const MIB: u64 = 1 << 20;
     let file = tree.open("holes", OpenOptions::create()).await.expect("created");

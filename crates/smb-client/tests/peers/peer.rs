@@ -27,7 +27,7 @@ pub struct Peer {
     pub env: Env,
 }
 
-/// What is different about it.
+/// Its differences from the others.
 #[derive(Clone)]
 pub struct Settings {
     pub signing: Protection,

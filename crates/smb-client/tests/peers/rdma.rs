@@ -22,7 +22,8 @@ async fn rdma_without_tcp() {
     assert_eq!(counters.memory_regions, 0);
     let totals = peer.server.totals();
     assert!(totals.read_bytes_rdma > 20 << 20 && totals.written_bytes_rdma > 20 << 20);
-    // What is encrypted goes in messages: RDMA payload would be in the clear (and stays below the fragmented size).
+    // Encrypted payload is sent in messages: RDMA payload would be in the clear (and stays below the
+    // fragmented size).
     let before = peer.server.totals();
     everything(&client.tree("secret").await.expect("the share")).await;
     let after = peer.server.totals();
@@ -114,7 +115,7 @@ async fn other_fabrics() {
     assert!(client.join_over(peer.queue_pair()).await.is_err());
 }
 
-/// When the SMB Direct connection breaks, what was in flight goes on by TCP, and nothing stays exposed.
+/// When the SMB Direct connection breaks, outstanding requests continue by TCP, and no memory stays exposed.
 #[tokio::test]
 async fn tcp_is_the_fallback() {
     let peer = Peer::start(Settings::default()).await;
@@ -142,7 +143,7 @@ async fn tcp_is_the_fallback() {
     assert_eq!(peer.arena.usage().waiting, 0);
 }
 
-/// A server that cannot fetch a WRITE's payload refuses that WRITE; the connection goes on.
+/// A server that cannot fetch a WRITE's payload refuses that WRITE; the connection continues.
 #[tokio::test]
 async fn a_write_that_cannot_be_fetched() {
     let peer = Peer::start(Settings::default()).await;

@@ -59,7 +59,7 @@ impl Expiry {
         })
     }
 
-    /// Every kind of request once, with an expiry under way.
+    /// Every kind of request once, during an expiry.
     pub async fn everything(&self, client: &Client, share: &str) {
         let expire = |command| *self.next.lock() = Some(command);
         let data = pattern(100_000);
@@ -108,7 +108,7 @@ async fn a_session_expires() {
         let expiry = Arc::new(Expiry::default());
         let mut options = peer.options(TransportChoice::Tcp);
         options.port = relay(peer.address, expiry.tamper()).await.port();
-        // What is signed could not be changed on its way.
+        // Signed messages could not be changed on their way.
         options.require_signing = false;
         options.dialect_max = dialect;
         let client = peer.connect(options).await.expect("a session");
@@ -193,8 +193,8 @@ async fn check(file: &File, data: &[u8]) {
     }
 }
 
-/// What is in flight on the lost channel goes on by TCP, and the channel comes back by itself: in a session that is
-/// signed with AES-CMAC.
+/// Outstanding requests of the lost channel continue by TCP, and the channel is made again automatically: in
+/// a session that is signed with AES-CMAC.
 #[tokio::test]
 async fn a_channel_breaks_and_comes_back() {
     let peer =
@@ -273,7 +273,7 @@ async fn a_session_signed_with_gmac_is_joined_once() {
     assert!(before > 0 && within > 0, "{before} breaks before the binding, {within} within");
 }
 
-/// MS-SMB2 3.2.7.1: whichever channel is lost, what is sent afterwards says so.
+/// MS-SMB2 3.2.7.1: after the loss of either channel, later requests carry the new ChannelSequence.
 #[tokio::test]
 async fn the_first_channel_breaks() {
     let peer = Peer::start(Settings::default()).await;

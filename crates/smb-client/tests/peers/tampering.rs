@@ -1,5 +1,5 @@
-//! Somebody between client and server changes what they say to each other: the client must notice before it does
-//! anything that matters (MS-SMB2 3.2.5.2, 3.2.5.3, 3.2.5.5).
+//! A proxy changes messages between client and server: the client must detect it before it does anything that
+//! matters (MS-SMB2 3.2.5.2, 3.2.5.3, 3.2.5.5).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::peer::{Peer, Settings};
 
-/// What is done to each message: from the client or not, its header, its bytes.
+/// The change to each message: direction, header, bytes.
 pub type Tamper = Arc<dyn Fn(bool, &Header, &mut Vec<u8>) + Send + Sync>;
 
 /// A relay to `server` that tampers.
@@ -62,7 +62,7 @@ async fn through(
     let mut options: ConnectOptions = peer.options(TransportChoice::Tcp);
     options.port = relay(peer.address, Arc::new(tamper)).await.port();
     options.dialect_max = dialect_max;
-    // The server's demand is what is tampered with here.
+    // The server's requirement is changed here.
     options.require_signing = false;
     peer.connect(options).await
 }
@@ -85,7 +85,7 @@ async fn an_honest_relay_changes_nothing() {
 async fn a_changed_negotiation_of_3_0() {
     let peer = Peer::start(Settings::default()).await;
     for dialect in [0x0300, 0x0302] {
-        // No encryption, so that nobody asks for it.
+        // No encryption, so that it is not requested.
         let without = through(&peer, dialect, |from_client, header, message| {
             if !from_client && header.command == Command::NEGOTIATE {
                 message[64 + 24] &= !0x40;
@@ -102,7 +102,7 @@ async fn a_changed_negotiation_of_3_0() {
                 }
             }
         });
-        // The server ends the connection when it hears what it should have heard (3.3.5.15.12).
+        // The server ends the connection when it receives the original values (3.3.5.15.12).
         assert!(matches!(older.await, Err(ConnectError::Tampered(_))));
     }
 }

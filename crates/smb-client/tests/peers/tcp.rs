@@ -149,7 +149,7 @@ async fn what_is_dropped_is_closed() {
     client.logoff().await.expect("logged off");
 }
 
-/// A session that an administrator ends: whoever waits is told.
+/// An administrator ends the session: every caller is completed.
 #[tokio::test]
 async fn an_ended_session_fails_everybody() {
     let peer = Peer::start(Settings::default()).await;

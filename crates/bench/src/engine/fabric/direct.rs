@@ -38,7 +38,7 @@ pub(super) struct Direct {
     failed: Vec<usize>,
 }
 
-/// What is driven.
+/// The driven connection.
 struct Ends {
     lanes: Vec<Lane>,
     slots: Vec<Slot>,
@@ -167,7 +167,7 @@ impl Lane {
     ) -> Result<Lane, FabricError> {
         let hello = Hello::new(block, depth).to_bytes();
         let outstanding = depth as usize;
-        // For each I/O a Send, and as much again that has left and was not looked at yet.
+        // A Send for each I/O, and as many again that are sent but whose completions were not processed yet.
         let options =
             Options { max_wr: outstanding * 2 + 16, max_regions: outstanding, ..Options::default() };
         let (mut qp, answer) =
@@ -282,7 +282,7 @@ impl Backend for Direct {
     }
 
     fn data(&mut self, _: usize, _: usize) -> Cow<'_, [u8]> {
-        Cow::Borrowed(&[]) // nobody asks: `--verify` is refused
+        Cow::Borrowed(&[]) // unused: `--verify` is refused
     }
 
     fn describe(&self) -> String {

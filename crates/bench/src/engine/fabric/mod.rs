@@ -1,7 +1,7 @@
 //! Targets on a fabric: `direct` over RDMA, `socket` over TCP. The other end is [`crate::fabric`]'s.
 //!
-//! Nothing is kept there, so a check of what is read makes no sense (`--verify`), nor does making a file (`-c`). What reads
-//! bring arrives in this process and is looked at by nobody.
+//! The peer stores nothing, so checking reads (`--verify`) and creating a file (`-c`) are refused. Data of
+//! reads arrives in this process and is not examined.
 
 mod direct;
 mod socket;

@@ -21,8 +21,8 @@ use crate::fabric::{FabricError, FabricPlace};
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Bytes received at a time.
 const INPUT: usize = 256 << 10;
-/// A payload of which so much is to come goes straight to its slot's memory. A shorter one stays where it was received:
-/// nobody looks at it.
+/// A payload with at least this many bytes outstanding is received directly into its slot's memory. A shorter
+/// one stays in the receive buffer, because it is not examined.
 const DIRECT: usize = 16 << 10;
 /// Pieces sent in one call.
 const PIECES: usize = 256;
@@ -41,7 +41,7 @@ struct Link {
     size: u64,
     source: std::sync::Arc<Memory>,
     out: VecDeque<Piece>,
-    /// Bytes of the first piece that have left.
+    /// Sent bytes of the first piece.
     sent: usize,
     input: Vec<u8>,
     /// What of it has come and was not used.
@@ -154,7 +154,7 @@ impl Link {
         }
     }
 
-    /// Writes until nothing is left or the socket takes no more.
+    /// Writes until everything is sent or the socket accepts no more.
     fn write(&mut self, slots: &[Slot]) -> io::Result<()> {
         while !self.out.is_empty() {
             let source = self.source.bytes();
@@ -261,7 +261,7 @@ fn ended(slot: usize, slots: &mut [Slot]) -> Result<Completion, Fault> {
 }
 
 impl Sockets {
-    /// Ends a connection: what is in flight on it has failed.
+    /// Ends a connection: its outstanding I/Os have failed.
     fn lose(&mut self, at: usize, fault: Fault, done: &mut Vec<Completion>) {
         self.links[at].lost = true;
         self.links[at].out.clear();
@@ -339,7 +339,7 @@ impl Backend for Sockets {
     }
 
     fn data(&mut self, _: usize, _: usize) -> Cow<'_, [u8]> {
-        Cow::Borrowed(&[]) // nobody asks: `--verify` is refused
+        Cow::Borrowed(&[]) // unused: `--verify` is refused
     }
 
     fn describe(&self) -> String {

@@ -1,4 +1,5 @@
-//! Block devices among the targets: a run writes to one only where that was said, and while nobody else has it.
+//! Block devices among the targets: a run writes to one only with explicit permission, and while no other
+//! process uses it.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -15,7 +16,7 @@ use crate::profile::Target;
 /// threads that open the device after it. `allowed`: the caller has said that devices may be overwritten.
 ///
 /// # Errors
-/// That it was not said, or that somebody has it; before anything is written.
+/// No permission, or the device is in use; before anything is written.
 pub(in crate::engine) fn claim<'a>(
     targets: impl Iterator<Item = &'a Target>,
     allowed: bool,
@@ -23,7 +24,7 @@ pub(in crate::engine) fn claim<'a>(
     let mut claims: Vec<(u64, File)> = Vec::new();
     for target in targets.filter(|t| t.write_percent > 0) {
         let path = &target.path;
-        // What is not there yet is going to be a file, and what cannot be looked at is refused when it is opened.
+        // A missing path will become a file, and an inaccessible one is refused when it is opened.
         let Ok(metadata) = std::fs::metadata(path) else { continue };
         if !metadata.file_type().is_block_device() || claims.iter().any(|c| c.0 == metadata.rdev()) {
             continue;

@@ -1,7 +1,7 @@
 //! Files and block devices of this machine.
 //!
-//! `ring` does their I/O by io_uring, `mapped` (`-Sm`) by memory mappings; `device` keeps what is on devices from those who
-//! did not mean to overwrite it. What is here is how they are opened and laid out in memory.
+//! `ring` does their I/O by io_uring, `mapped` (`-Sm`) by memory mappings; `device` protects devices from
+//! unintended writes. This module opens the targets and lays them out in memory.
 
 mod device;
 mod mapped;

@@ -200,7 +200,8 @@ fn ring(entries: u32) -> io::Result<IoUring> {
     }
 }
 
-/// Whether the kernel only says to come again: time is up, a signal came, or completions must be taken first.
+/// Whether the kernel only requests a retry: time is up, a signal arrived, or completions must be taken
+/// first.
 fn waits(e: &io::Error) -> bool {
     matches!(e.raw_os_error(), Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN))
 }

@@ -17,7 +17,7 @@ fn bucket(ms: u64, read: u64, write: u64, read_ms: [&str; 4], write_ms: [&str; 4
 
 const NONE: [&str; 4] = ["0.000", "0.000", "0.000", "0.000"];
 
-/// `<Iops>` of [`results`], which is that of its one target too, `depth` spaces from the left.
+/// `<Iops>` of [`results`], which is the same for its one target, indented by `depth` spaces.
 fn iops(depth: usize) -> String {
     let (one, three) = (["1.000", "1.000", "1.000", "0.000"], ["3.000", "3.000", "3.000", "0.000"]);
     let lines = [

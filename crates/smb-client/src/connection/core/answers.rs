@@ -1,5 +1,5 @@
-//! The server's side of a connection, still without I/O: messages taken apart, answers believed or not, and whoever
-//! waits told.
+//! Responses of a connection, still without I/O: parses messages, verifies responses, and completes the
+//! callers.
 
 use std::collections::hash_map::Entry;
 use std::time::Instant;
@@ -84,7 +84,7 @@ impl Core {
             return Err(Lost::Protocol("a request from a server"));
         }
         if header.message_id == UNSOLICITED_MESSAGE_ID {
-            // Breaks and notifications: nothing here takes oplocks or asks to be told.
+            // Breaks and notifications: this client takes no oplocks and requests no notifications.
             return match invalidated {
                 None => Ok(()),
                 Some(_) => Err(Lost::Protocol("a notification invalidated a steering tag")),
@@ -128,7 +128,7 @@ impl Core {
         Ok(())
     }
 
-    /// A steering tag has died here; an error where it had died before, which no answer told.
+    /// A steering tag has been invalidated; an error if it was invalidated before without a response.
     pub(in crate::connection) fn invalidated(
         &mut self,
         now: Instant,
@@ -138,7 +138,7 @@ impl Core {
         let Entry::Occupied(parked) = self.parked.entry(stag.0) else {
             return Err(Lost::Protocol("a steering tag that was not in use"));
         };
-        // Whoever waits stays there until the connection's end tells everybody.
+        // Its callers stay registered until the end of the connection completes them.
         let Some(exposed) = exposed else {
             return Err(Lost::Protocol("it invalidated a steering tag after its answer"));
         };
@@ -195,7 +195,7 @@ fn authenticate(
     Err(Lost::NotAuthentic)
 }
 
-/// The request that gives back what an answer opened that nobody waits for any more.
+/// The request that closes what a response has opened for a caller that no longer waits.
 pub(in crate::connection) fn close_orphan(response: &Response) -> Option<Request> {
     if response.header.command != Command::CREATE || response.header.status != NtStatus::SUCCESS {
         return None;
