@@ -34,7 +34,7 @@ pub trait Book: Send + Sync {
     /// Looks at the state, once. `f` is short and looks at nothing else of the book: changes wait for it.
     fn view(&self, f: &mut dyn FnMut(&State));
 
-    /// Grows with each change of the state or of who takes part, before anybody hears that it is made.
+    /// Increases with each change of the state or of the members, before the change is reported.
     fn version(&self) -> u64;
 
     /// The disks that take part, at this moment.
@@ -43,8 +43,8 @@ pub trait Book: Send + Sync {
     /// Makes a change, all of it or nothing; durable when it is done.
     fn commit(&self, ops: Vec<Op>) -> BoxFuture<Result<(), CommitError>>;
 
-    /// Makes a disk absent, and what is active on it missed; durable when it is done, also when somebody else had begun it. Nothing happens when
-    /// it is in another life.
+    /// Removes a disk from service and marks its active regions stale. Durable on return; concurrent calls
+    /// share one commit. Does nothing if the disk has joined again since `life`.
     fn leave(&self, disk: DiskNumber, life: Life, reason: Absence) -> BoxFuture<Result<(), CommitError>>;
 }
 

@@ -1,9 +1,9 @@
 //! A bounded cache of what memory knows of a space's groups.
 //!
 //! Invariants:
-//! 1. A dirty entry is never dropped. Clean ones that nobody holds are, oldest use first, when there are more than the bound; and when half of the
-//!    bound is dirty, writers flush.
-//! 2. A dead entry's row is gone; nobody changes it any more.
+//! 1. A dirty entry is never evicted. Clean entries without a holder are, least recently used first, when
+//!    there are more than the bound; and when half of the bound is dirty, writers flush.
+//! 2. A dead entry's row is freed; the entry does not change any more.
 
 use std::collections::BTreeSet;
 use std::hash::Hash;
@@ -144,7 +144,7 @@ impl<K: Key, S: Entry> Cache<K, S> {
         }
     }
 
-    /// Forgets what is clean and in nobody's hands, so that it is read, and compared, again.
+    /// Evicts clean entries without a holder, so that they are read, and compared, again.
     pub(crate) fn forget_clean(&self) {
         self.inner.lock().evict(usize::MAX);
     }
@@ -162,9 +162,9 @@ impl<K: Key, S: Entry> Inner<K, S> {
         self.dirty.iter().filter_map(|k| self.entries.get(k).map(|(e, _)| Arc::clone(e))).collect()
     }
 
-    /// Drops the least recently used clean entries that nobody holds.
+    /// Evicts the least recently used clean entries without a holder.
     fn evict(&mut self, count: usize) {
-        // One whose state is locked is in use; and who has that lock may wait for ours.
+        // An entry with a locked state is in use; and the holder of that lock may wait for ours.
         let is_clean = |e: &Cached<K, S>| e.state.try_lock().is_some_and(|mut s| !s.flags().dirty);
         let idle = |e: &Arc<Cached<K, S>>| Arc::strong_count(e) == 1 && is_clean(e);
         let mut clean: Vec<(u64, K)> =

@@ -72,7 +72,8 @@ impl DataDisk {
         })
     }
 
-    /// Starts a read, now, which goes on whether or not somebody waits; who does hears when it has taken so long as `late` says.
+    /// Starts a read now; it continues whether or not the caller waits. The caller is notified when it has
+    /// taken as long as `late`.
     pub(crate) fn start_read(
         self: &Arc<DataDisk>,
         now: Moment,
@@ -109,14 +110,15 @@ impl DataDisk {
         self.start_write(self.pulse.now(), offset, src).wait().await
     }
 
-    /// Starts a write, now, which goes on whether or not somebody waits.
+    /// Starts a write now; it continues whether or not the caller waits.
     pub(crate) fn start_write(&self, now: Moment, offset: u64, src: Sg) -> Started {
         let at = Place::new(Op::Write, offset, sg_len(&src) as u64);
         let answer = self.pulse.follow_data(now, at, || self.member.disk.write(&self.ctx, offset, src));
         Started { answer, at, ended: false }
     }
 
-    /// Starts a write, now; `who` is told what came of it, or that the disk has left. Perhaps before this returns.
+    /// Starts a write now; calls `who` back with the result, or with the removal of the disk. Perhaps before
+    /// this returns.
     pub(crate) fn write_then(&self, now: Moment, offset: u64, src: Sg, who: (Arc<dyn Told<Written>>, usize)) {
         let at = Place::new(Op::Write, offset, sg_len(&src) as u64);
         let start = |then| self.member.disk.write_then(&self.ctx, offset, src, then);

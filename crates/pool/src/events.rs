@@ -77,7 +77,7 @@ impl Events {
         let so_far = *count;
         drop(inner);
         let is_new = found == Found::Lost && self.noted.add(space, address);
-        // What is lost is told once; of the rest there may be thousands after a crash.
+        // A lost unit is reported once; of the other findings there may be thousands after a crash.
         if is_new || so_far.is_power_of_two() {
             tracing::warn!(
                 ?found,
@@ -162,8 +162,9 @@ impl Events {
         self.inner.lock().newest.iter().copied().collect()
     }
 
-    /// Where units are that nobody has, of each space the first [`crate::LOST_MAX`] that were found since the pool was opened and are not there again as far as is known;
-    /// what was known before the metadata has ([`State::losses`](crate::State::losses)).
+    /// Addresses of lost units of each space: the first [`crate::LOST_MAX`] that were found since the pool
+    /// was opened and not found valid again. The metadata has the earlier ones
+    /// ([`State::losses`](crate::State::losses)).
     pub fn lost(&self) -> BTreeMap<SpaceId, BTreeSet<u64>> {
         self.noted.all()
     }

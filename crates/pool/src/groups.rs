@@ -3,7 +3,7 @@
 //! Invariants:
 //! 1. A table says of every unit in its known regions what was last written there; others are not known: no copy that has them was here
 //!    when it was loaded, or they are unresolved.
-//! 2. No block says what the table says of regions in `hearsay`.
+//! 2. A region in `hearsay` is unverified: no block is written from its table.
 
 use std::ops::Range;
 
@@ -127,7 +127,7 @@ impl Groups {
         })
     }
 
-    /// What is known of these regions of a column is hearsay from now on.
+    /// Marks these regions of a column as unverified.
     pub(crate) fn hearsay(&self, row: RowNumber, column: u8, regions: Regions, which: u64) {
         let key = |group| GroupKey { row, column, group };
         for group in self.of(key(0)..=key(u32::MAX)) {

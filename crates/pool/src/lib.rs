@@ -3,8 +3,8 @@
 //! **What it is.** A pool joins disks of any number and size; a space (virtual disk) is made of slabs of them, in copies, columns and
 //! later parity, on different fault domains. `docs/0001-pool.md` states how nothing is lost; `docs/on-disk-format.md` the bytes.
 //!
-//! **What it is not.** It knows nothing of files (that is `volume`) and nothing of devices (that is `disk`). It has one writer: who may
-//! open a pool is decided by its voters' claims, not here by consensus.
+//! **What it is not.** It has no files (these belong to `volume`) and no devices (these belong to `disk`). It
+//! has one writer: the claims on the voters decide which process may open a pool, not consensus.
 //!
 //! **Layout.** `state`, `voters`, `placement` and `layout` are pure functions over values; `format` and `blocks` turn values into bytes and back; everything
 //! that does I/O does it through `disk::Disk` and takes time and chance from [`env::Env`].

@@ -1,7 +1,8 @@
-//! What is lost, beyond the life of this process: units that nobody has are noted where they are found, in memory, and made known to the metadata beside everything
-//! else. Who found one waits for nothing.
+//! Lost units across restarts: a unit that no copy has is noted in memory where it is found, and a background
+//! task records it in the metadata. The finder does not wait.
 //!
-//! A unit is lost until a reading of its whole space finds it there again: so a fault that was told does not end because nobody asks for the unit any more.
+//! A unit counts as lost until a scrub of its whole space finds it valid again: so a reported fault does not
+//! end merely because the unit is no longer read.
 
 use std::collections::{BTreeMap, BTreeSet};
 

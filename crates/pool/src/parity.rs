@@ -176,7 +176,7 @@ impl Code {
         if left & wanted != 0 && !self.decodes(!missing) {
             return false;
         }
-        // Who lost one only does not need the others.
+        // A group with one loss does not need the other columns.
         let whole = if left & wanted == 0 {
             near
         } else {

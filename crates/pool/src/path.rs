@@ -65,11 +65,11 @@ pub struct DataPath {
     pub(crate) writes: Arc<Semaphore>,
     pub(crate) allocating: tokio::sync::Mutex<()>,
     pub(crate) failing: tokio::sync::Mutex<()>,
-    /// Disks come to take part one at a time; who holds this keeps them from it. Taken before `allocating`.
+    /// Disks join one at a time; the holder of this prevents joins. Taken before `allocating`.
     pub(crate) joining: tokio::sync::Mutex<()>,
     /// What is lost is said to the metadata by one at a time.
     pub(crate) losses: tokio::sync::Mutex<()>,
-    /// Rows whose move somebody is about.
+    /// Rows with a move in progress.
     pub(crate) moving: Mutex<BTreeSet<(SpaceId, RowNumber)>>,
     pub(crate) hedges: Mutex<Budget>,
     pub(crate) hedging: AtomicBool,
@@ -144,7 +144,7 @@ impl DataPath {
         let book: Arc<dyn Book> = Arc::new(pool.clone());
         let path = DataPath::open(env, arena, book, Epoch(pool.epoch()), options).await?;
         let weak = Arc::downgrade(&path);
-        // Without a data path nobody knows what was not flushed: all of it then.
+        // Without a data path the unflushed regions are unknown: all of them are assumed.
         pool.set_active_regions(move |space, row, index| {
             weak.upgrade().map_or(u64::MAX, |path| path.active(space, row, index))
         });
@@ -213,7 +213,7 @@ impl DataPath {
         let disks: Vec<_> = self.disks.read().values().cloned().collect();
         for disk in disks {
             disk.log.with(|core| (0..times).for_each(|_| core.sweep()));
-            // Marks that stay cost a resolution after a crash, nothing else: who needs the log next will see its error.
+            // Marks that stay only cost a resolution after a crash: the next user of the log gets its error.
             let _ = disk.log.write_due().await;
         }
     }

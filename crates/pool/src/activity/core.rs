@@ -1,10 +1,12 @@
 //! Which regions of a disk are marked, which must stay so, and what to write.
 //!
 //! Invariants:
-//! 1. A region that [`Core::begin`] was asked for is marked in the log on the disk from when [`Core::is_durable`] says so until after
-//!    every write to it has ended and a flush that began after that is told ([`Core::flushed`]).
-//! 2. An entry is taken from its slot only while none of its regions is in use: in flight, unflushed, or unresolved since a crash. But those of which the disk has
-//!    not the newest data give way ([`Core::yields`]): the disks that have it have their marks.
+//! 1. A region passed to [`Core::begin`] is marked in the log on the disk from the moment
+//!    [`Core::is_durable`] returns true until every write to it has ended and a flush that began after that
+//!    is reported ([`Core::flushed`]).
+//! 2. An entry is evicted from its slot only while none of its regions is in use: in flight, unflushed, or
+//!    unresolved since a crash. Exception: regions for which this disk has stale data ([`Core::yields`]) may
+//!    be evicted, because the disks with the newest data have their marks.
 //! 3. A block is written by one at a time, in its two places alternately; what the disk has is an older state of it, never a mixture.
 //! 4. Entries are bounded by the slots. When all are in use [`Core::begin`] says [`Full`] and changes nothing.
 
@@ -70,7 +72,7 @@ struct Slab {
     marked: u64,
     /// Unresolved since a crash.
     pinned: u64,
-    /// Pinned, while others have the mark that counts: it gives way where there is no other room.
+    /// Pinned, while other disks have the decisive mark: may be evicted if no other slot is free.
     yielding: u64,
     /// Begun since the last sweep.
     recent: u64,
@@ -78,7 +80,7 @@ struct Slab {
     used_at: u64,
 }
 
-/// What is known of the regions in use: of the n-th of the bits the n-th entry, so that who writes looks at his own only.
+/// The state of the regions in use: entry n belongs to the n-th set bit, so that a writer reads only its own.
 #[derive(Default)]
 struct RegionsInUse {
     bits: u64,
@@ -107,8 +109,9 @@ impl Core {
         }
     }
 
-    /// A log as the disk has it: `places` gives the bytes of each block's two places. `owner` tells whose a slab is, if the entry's
-    /// generation is still that of the slab; entries that are nobody's are dropped. All that is left is pinned.
+    /// Loads a log: `places` are the bytes of each block's two places. `owner` returns the owner of a slab if
+    /// the entry's generation is still that of the slab; entries without an owner are dropped. The others are
+    /// pinned.
     ///
     /// All blocks are due to be written, in order and before anything is begun: an entry that was in two blocks is in the first now.
     pub fn restore(
@@ -184,7 +187,7 @@ impl Core {
         self.blocks[begun.block].durable >= begun.version
     }
 
-    /// The lowest block that differs from the disk's and that nobody is writing.
+    /// The lowest block that differs from the disk's and is not being written.
     pub fn next_write(&mut self) -> Option<LogWrite> {
         let number = self.blocks.iter().position(|b| b.version > b.durable && !b.writing)?;
         let block = &mut self.blocks[number];
@@ -269,14 +272,15 @@ impl Core {
         Ok(())
     }
 
-    /// Of pinned regions, those that others have the newest data of, and the mark: this one gives way where there is no other room.
+    /// Marks pinned regions as evictable, because other disks have their newest data and their marks.
     pub fn yields(&mut self, slab: u32, generation: u32, regions: u64) {
         if let Some(entry) = self.slabs.get_mut(&slab).filter(|e| e.generation == generation) {
             entry.yielding |= regions & entry.pinned;
         }
     }
 
-    /// The disk has, or is about to have, the newest data of these regions: what is pinned of them does not give way any more.
+    /// The disk has, or is about to have, the newest data of these regions: their pinned entries may no
+    /// longer be evicted.
     pub fn stands(&mut self, slab: u32, generation: u32, regions: u64) {
         if let Some(entry) = self.slabs.get_mut(&slab).filter(|e| e.generation == generation) {
             entry.yielding &= !regions;
@@ -296,7 +300,7 @@ impl Core {
         self.slabs.iter().filter(|(_, e)| e.pinned != 0).map(|(s, e)| (*s, e.generation, e.pinned))
     }
 
-    /// The slab is no longer its row's, and nobody writes to it.
+    /// The slab no longer belongs to its row, and no write to it is in flight.
     pub fn forget(&mut self, slab: u32) {
         if let Some(entry) = self.slabs.remove(&slab) {
             self.slots[entry.slot] = None;
@@ -363,7 +367,7 @@ impl Core {
         self.slabs.get_mut(&slab).ok_or(Full)
     }
 
-    /// A free slot, or that of the entry out of use for longest; of one that gives way only if there is no other.
+    /// A free slot, or the one unused for the longest time; an evictable one only if there is no other.
     fn free_slot(&mut self) -> Result<usize, Full> {
         if let Some(slot) = self.slots.iter().position(Option::is_none) {
             return Ok(slot);

@@ -124,7 +124,7 @@ impl Log {
         self.state.lock().core.active(slab, generation)
     }
 
-    /// Runs `f` on the core. Nobody waits for what it changes: marks become durable when a block is written.
+    /// Runs `f` on the core. Does not wait: marks become durable when a block is written.
     pub(crate) fn with<R>(&self, f: impl FnOnce(&mut Core) -> R) -> R {
         f(&mut self.state.lock().core)
     }

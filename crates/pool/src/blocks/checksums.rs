@@ -18,8 +18,9 @@ pub struct Table {
     /// Units that have data; the others read as zeros. A block says so of a unit only after data of it was durable on every copy: so even
     /// when nothing matches, what lies in its place is the unit's.
     pub written: Units,
-    /// Units that nobody had when they were last looked for: reads fail. Of a written one the checksum is known, and what matches it is the unit, whatever else
-    /// lies there; of another that was lost with every copy of the block, too, and only a write makes it known again.
+    /// Lost units: no copy had them at the last search, and reads fail. For a written unit the checksum is
+    /// known, and only matching data is the unit, on whichever copy it is found. For a unit whose block was
+    /// lost on every copy, the checksum is lost too, and only a write ends the loss.
     pub lost: Units,
     /// See [`checksum`]; only those of written units mean anything.
     pub sums: [u32; GROUP_UNITS as usize],

@@ -1,4 +1,4 @@
-//! Who holds a pool: one block on each voter, in two places that are written in turn.
+//! The claim of a pool's owner: one block on each voter, in two places that are written in turn.
 
 use super::codec::{Malformed, Reader, Wire, record};
 use super::frame::{Frame, FrameError, Header, Kind};
@@ -15,11 +15,11 @@ pub struct Claim {
     pub incarnation: u64,
     /// Grows by one with each claim written on this disk; the place is its lowest bit.
     pub sequence: u64,
-    /// Who.
+    /// The owner.
     pub by: Claimant,
     /// Since when, in seconds since 1970 by the claimant's clock.
     pub since_unix_s: u64,
-    /// Cleanly given up: nobody holds the pool.
+    /// Cleanly exported: the pool has no owner.
     pub exported: bool,
 }
 
@@ -46,7 +46,7 @@ struct Body {
 record!(Body { by, since_unix_s, exported });
 
 impl Claim {
-    /// Whether it is of somebody who came after `mine`, or at the same time.
+    /// Whether it is of another owner with the same epoch as `mine` or a later one.
     pub fn is_after(&self, mine: &Claim) -> bool {
         self.epoch > mine.epoch || (self.epoch == mine.epoch && self.incarnation != mine.incarnation)
     }

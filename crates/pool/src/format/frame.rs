@@ -50,7 +50,7 @@ pub struct Header {
     pub pool: PoolId,
     /// The disk that it is written on.
     pub disk: DiskNumber,
-    /// Of whoever wrote it.
+    /// Of the writer.
     pub epoch: u64,
     /// The random number drawn with the epoch: two that share an epoch differ in it.
     pub incarnation: u64,

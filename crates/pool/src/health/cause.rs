@@ -31,7 +31,7 @@ pub fn faults(now: &Snapshot<'_>) -> Vec<Fault> {
     let (waiting, behind): (Vec<_>, Vec<_>) = behind(now)
         .into_iter()
         .partition(|f| matches!(&f.kind, FaultKind::Behind { waits: Some(Why::Away(_)), .. }));
-    // Who waits for a disk that is away is its consequence.
+    // Faults that wait for an absent disk are its consequences.
     let of_away = roots.len();
     roots.extend(behind);
     waiting.into_iter().for_each(|f| attach(&mut roots, of_away, None, f, &mut others));
@@ -168,7 +168,8 @@ fn disks(now: &Snapshot<'_>) -> Vec<Fault> {
             Found::Healed | Found::Unreadable | Found::BadTable | Found::Metadata => {
                 *counts.entry(*disk).or_insert(0) += units;
             }
-            // Two writes were under way at a crash: nothing is wrong with a disk. What is lost is told of its space.
+            // Two writes were in flight at a crash: this is no fault of a disk. Lost units are a fault of
+            // their space.
             Found::Unsettled | Found::Lost => {}
         }
     }
@@ -223,7 +224,7 @@ fn behind(now: &Snapshot<'_>) -> Vec<Fault> {
 /// Why a job does not work, if it does not.
 fn waits(job: Option<&JobState>) -> Option<Why> {
     match job.map(|j| j.why.clone()) {
-        // Nobody has begun, or somebody has stopped it.
+        // The job was not started, or was stopped.
         None => Some(Why::Stopping),
         Some(None | Some(Why::Paced { .. } | Why::After(..) | Why::Soon(_))) => None,
         Some(why) => why,
@@ -260,7 +261,7 @@ fn spaces(now: &Snapshot<'_>) -> Vec<(SpaceId, Fault)> {
             }
             Some(_) => {}
         }
-        // While the job works there is nothing to be told: who needs a part of it gets it first.
+        // While the job runs there is no fault: a read or write of a part resolves that part first.
         let resolves = |j: &crate::jobs::JobState| {
             j.kind == Kind::Resolve && matches!(j.why, None | Some(Why::Paced { .. }))
         };
@@ -292,7 +293,8 @@ fn reserve(state: &State) -> Option<Fault> {
     Some(Fault::new(Place::Pool, Severity::Warning, FaultKind::NoReserve { needed, free, media }))
 }
 
-/// Slabs of spaces that may lie on these media only that would have to be rebuilt there, and those that are free. `None`: nobody expects it.
+/// Slabs of spaces restricted to these media that a rebuild would need there, and the free ones. `None`: no
+/// rebuild is possible there by design.
 fn reserve_on(state: &State, media: MediaClass) -> Option<(u64, u64)> {
     let within = |r: &SpaceRecord| r.media.is_within(media);
     let redundant = state.spaces.values().filter(|r| within(r) && r.resiliency.failures() > 0);
@@ -312,7 +314,8 @@ fn reserve_on(state: &State, media: MediaClass) -> Option<(u64, u64)> {
     }
     let used = |d: DiskNumber| slabs.get(&d).copied().unwrap_or(0);
     let lost: BTreeSet<DiskNumber> = state.disks.keys().copied().filter(|d| !state.is_present(*d)).collect();
-    // What is lost already, or else the disk that has most. With as many disks as copies there is nowhere to go, and nobody expects it.
+    // The slabs lost already, or else those of the disk with the most. With as many disks as copies a rebuild
+    // has no destination by design.
     let (needed, left) = if lost.iter().any(|d| used(*d) > 0) {
         (lost.iter().map(|d| used(*d)).sum(), here.clone())
     } else {

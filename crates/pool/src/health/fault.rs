@@ -15,7 +15,7 @@ pub struct Snapshot<'a> {
     pub state: &'a State,
     /// Why it takes no changes any more.
     pub suspended: Option<String>,
-    /// It was opened to be read only: nothing moves, and nobody asks for it.
+    /// It is open for reading only: there are no jobs, by design.
     pub read_only: bool,
     /// Disks that are present although an I/O failed, with the last error: they have something that no other has.
     pub failing: BTreeMap<DiskNumber, String>,
@@ -80,7 +80,7 @@ pub enum FaultKind {
     },
     /// A disk takes no part.
     Absent(Absence),
-    /// A disk fails, and stays because nobody else has what it has.
+    /// A disk fails, and stays in service because it has the only current copy of some data.
     Failing {
         /// The last error.
         error: String,

@@ -1,8 +1,8 @@
-//! The jobs of a pool: which there are, who is first, who is paused, and how fast they may go.
+//! The jobs of a pool: their order, pauses, and rate.
 //!
 //! Invariants:
-//! 1. A job waits while it is paused, and while a more urgent one ([`Kind`]) works; one that is paused or waits for something else is in
-//!    nobody's way.
+//! 1. A job waits while it is paused, and while a more urgent one ([`Kind`]) runs; a job that is paused or
+//!    waits for something else delays no other.
 //! 2. There is one job of a kind and a subject at a time.
 //! 3. A pause is of kind and subject: a job that begins again for the same is paused too. It lives as long as the board, or until a job of it is stopped.
 
@@ -22,7 +22,7 @@ use super::pacer::{Answer, Client, Load, Pacer, Pacing};
 /// See the module.
 pub struct Board {
     env: Env,
-    /// Whether there is a job: otherwise nobody asks how clients fare, and looking costs them nothing.
+    /// Whether there is a job: otherwise client latencies are not recorded, at no cost to clients.
     watching: AtomicBool,
     inner: Mutex<Inner>,
     changes: watch::Sender<u64>,
@@ -88,7 +88,8 @@ impl Board {
         self.wake();
     }
 
-    /// Lists a job, which is in nobody's way before it asks for its first piece. `None`: there is one for this already, or all are to end.
+    /// Lists a job, which delays no other before it requests its first piece. `None`: there is one for this
+    /// subject already, or all are stopping.
     pub fn begin(self: &Arc<Board>, kind: Kind, subject: Subject) -> Option<Job> {
         let mut inner = self.inner.lock();
         let is_there = inner.jobs.values().any(|j| (j.kind, j.subject) == (kind, subject));
@@ -223,7 +224,8 @@ impl Board {
         Changed(self.changes.subscribe())
     }
 
-    /// Whether a job's next piece may begin: it has then, and is told what holds the job back all the same.
+    /// Whether a job's next piece may begin. If so it counts as begun; the reason for slowing the job is
+    /// reported in either case.
     pub(super) fn ask(&self, id: JobId, kind: Kind, bytes: u64) -> Result<Option<Why>, Waiting> {
         let mut inner = self.inner.lock();
         if let Some(why) = inner.blocked(id, kind) {

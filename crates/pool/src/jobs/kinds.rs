@@ -1,4 +1,4 @@
-//! What jobs there are, and what is told of each.
+//! The kinds of jobs, and their reported state.
 
 use std::fmt;
 use std::time::Duration;
@@ -16,7 +16,7 @@ pub enum Kind {
     Rebuild,
     /// Moves what a disk has to others.
     Drain,
-    /// Reads every copy, because somebody asked for it.
+    /// Reads every copy, on request.
     Repair,
     /// Moves data from full disks to empty ones.
     Rebalance,
@@ -47,7 +47,7 @@ pub struct NoJob(pub JobId);
 /// Why a job does not go at full speed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// Somebody paused it.
+    /// Paused by command.
     Paused,
     /// Clients need the disks.
     Paced {

@@ -20,7 +20,8 @@ const REFUSED_MAX: usize = 8;
 pub enum Moved {
     /// The slab has moved.
     Yes,
-    /// It stays where it was, and the new one is free again: its disk has left, or nobody here has the data now.
+    /// It stays where it was, and the new slab is free again: its disk was removed from service, or the data
+    /// is on absent disks.
     No,
     /// Neither yet: the job was stopped, the new slab has what no other has, the row waits for disks, or another job is about it.
     Begun,
@@ -87,9 +88,9 @@ impl DataPath {
                 let old = r.slabs.get(usize::from(m.index))?;
                 Some((m, r.slabs.len(), m.copy.missed & !old.missed, s.is_present(m.copy.place.disk)))
             });
-            // Its row is gone, or somebody else has ended it.
+            // Its row is freed, or another task has ended the move.
             let Some((moving, index, lacks, present)) = now else { return Ok(Moved::No) };
-            // Nothing is left to fill, or nobody here has the rest, which the old one has not either.
+            // The new slab is filled, except for data on absent disks, which the old slab lacks too.
             let stuck = last == Some(moving.copy.missed);
             if present && (moving.copy.missed == 0 || (stuck && lacks == 0)) {
                 return match space_of.change_copies(row, index, Op::EndMove { space, row }).await {
@@ -137,8 +138,8 @@ impl DataPath {
         Ok(())
     }
 
-    /// Moves everything on a disk to others: those for automatic selection and hot spares, their reserve too. The disk may be here or not; what
-    /// nobody here has stays.
+    /// Moves everything on a disk to others: to automatically selected disks and hot spares, using their
+    /// reserve too. The disk may be present or absent; data that is only on absent disks stays.
     ///
     /// # Errors
     /// As for [`DataPath::finish_move`].
@@ -221,7 +222,8 @@ impl DataPath {
         }
         match self.begin_move(space, row, index, to).await {
             Ok(()) => {}
-            // A user took the slab or freed the row, or another job moves it: it is looked at again when somebody asks.
+            // A user took the slab or freed the row, or another job moves it: the next request tries it
+            // again.
             Err(e) if is_refused(&e) || is_away(&e) => return Ok(Err(Stays::Unfinished)),
             Err(e) => return Err(e),
         }
@@ -269,7 +271,7 @@ impl DataPath {
     }
 }
 
-/// Whether the state has become another one meanwhile, which is nobody's fault; not that it is of an older format.
+/// Whether the state has changed meanwhile, which is no error; an older format is one.
 fn is_refused(error: &SpaceError) -> bool {
     match error {
         SpaceError::Metadata(CommitError::Invalid(why)) => !matches!(why, InvalidOp::Older { .. }),
@@ -303,8 +305,8 @@ impl Drop for About<'_> {
 }
 
 impl Space {
-    /// Changes which copies a row has, at a moment when nobody uses them: no write and no block is under way, no slab is given out, and nobody
-    /// deals with a failed disk.
+    /// Changes which copies a row has, at a moment when they are not in use: no write or block is in flight,
+    /// no slab is being allocated, and no failed disk is being handled.
     async fn change_copies(&self, row: RowNumber, index: usize, op: Op) -> Result<(), SpaceError> {
         if let Some(striped) = self.striped() {
             return striped.change_slabs(row, op).await;

@@ -125,7 +125,7 @@ impl Pacer {
         self.window = self.window.min(self.pacing.at_once);
     }
 
-    /// Begins anew, after a time in which nobody looked. What clients have under way is forgotten.
+    /// Restarts after a time without observation. Outstanding client I/O is ignored.
     pub fn restart(&mut self) {
         self.clients.clear();
         (self.interval, self.last, self.load) = (None, None, Load::default());

@@ -9,8 +9,8 @@ use crate::space::SpaceError;
 /// Pieces that a job has in hand at a time; how many of them work is for the pacer to say.
 const AT_ONCE: usize = 16;
 
-/// Does all of them; what became of each, in the order in which they ended. After the first error none begins any more, and those under way are
-/// ended: an I/O that nobody waits for could overtake a later one.
+/// Runs all of them and returns their results in order of completion. After the first error no more are
+/// started, and the outstanding ones are awaited: an abandoned I/O could overtake a later one.
 pub(super) async fn each<T, R, F>(
     pieces: impl IntoIterator<Item = T>,
     work: impl Fn(T) -> F,

@@ -11,7 +11,7 @@ use super::kinds::Why;
 use super::rate::Rate;
 use super::{JobId, Kind};
 
-/// A job as it sees itself, shared with whoever shows it, pauses it or stops it.
+/// The state of a job, shared with callers that show, pause or stop it.
 #[derive(Default)]
 pub struct Progress {
     done: AtomicU64,
@@ -46,7 +46,7 @@ impl Progress {
         (self.done.load(Ordering::Relaxed), self.total.load(Ordering::Relaxed))
     }
 
-    /// Units that were found wrong: those put right, and those that nobody has.
+    /// Damaged units: repaired and lost ones.
     pub fn findings(&self) -> (u64, u64) {
         (self.healed.load(Ordering::Relaxed), self.lost.load(Ordering::Relaxed))
     }
@@ -79,7 +79,7 @@ impl Progress {
         self.total.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// What was expected and not done is expected anew by whoever tries again.
+    /// Removes unfinished work from the total: a retry adds it again.
     pub fn again(&self) {
         self.total.store(self.done.load(Ordering::Relaxed), Ordering::Relaxed);
     }

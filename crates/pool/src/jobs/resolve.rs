@@ -34,7 +34,8 @@ impl DataPath {
         each.filter(|(_, groups)| *groups > 0).collect()
     }
 
-    /// Of a space with parity nobody knows before its journal has been looked at, whether or not anybody uses it.
+    /// A parity space's doubts are unknown before its journal has been read, whether or not the space is in
+    /// use.
     fn doubtful(self: &Arc<DataPath>) -> Vec<Space> {
         let striped = self.read(|s| {
             let of = s.spaces.iter().filter(|(_, record)| record.resiliency.is_parity());

@@ -72,8 +72,9 @@ impl DataPath {
 }
 
 impl Space {
-    /// Copies to one copy of a row what it has missed of these regions, as far as somebody here has it. False: not all was tried, since the
-    /// job was stopped, or the copy's disk did not take part all the time.
+    /// Copies to one copy of a row what it has missed of these regions, as far as present disks have it.
+    /// False: not all was tried, because the job was stopped, or the copy's disk was not in service all the
+    /// time.
     pub(crate) async fn resync_copy(
         &self,
         row: RowNumber,
@@ -153,8 +154,8 @@ impl Space {
             Some(striped) => Some(striped.using().await),
             None => None,
         };
-        // No row goes or comes between the look at a copy and its record. Who deals with a failed write comes before this, or finds the copy
-        // current and makes it missed again.
+        // No row is allocated or freed between checking a copy and its record. A failed write is handled
+        // before this, or finds the copy current and marks it missed again.
         let _rows = self.path.allocating.lock().await;
         let _one = self.path.failing.lock().await;
         let mut ops = Vec::new();
@@ -193,7 +194,7 @@ impl Space {
         Some((copy, disk))
     }
 
-    /// Copies units of one group; false when nobody here has them, or the job is to end.
+    /// Copies units of one group; false if no present disk has them, or the job must stop.
     async fn resync_piece(
         &self,
         row: RowNumber,
@@ -238,7 +239,7 @@ impl Space {
             for (from, to) in written.stretches() {
                 let (first, units) = (key.units().start, Units::range(from, to));
                 let bytes = match self.verified(&group, from, to).await {
-                    // Whoever has it did not answer: nobody may say that this copy has it.
+                    // The disk with the data did not answer: this copy must not be marked current.
                     Err(SpaceError::Unavailable { .. }) => return Ok(false),
                     other => other?,
                 };
@@ -257,7 +258,8 @@ impl Space {
         }
     }
 
-    /// Neighbouring units as they should be, healed where a copy differs; `None` for one that nobody has. The caller has their lock.
+    /// The valid contents of neighbouring units, repaired where a copy differs; `None` for a lost one. The
+    /// caller holds their lock.
     ///
     /// # Errors
     /// [`SpaceError::Unavailable`] when a disk that may have one did not answer.

@@ -123,8 +123,8 @@ impl Space {
         keeps.then_some(Op::Scrub { space: self.id(), record }).into_iter().collect()
     }
 
-    /// What was repaired stays so, whatever the next power cut takes: nobody reads it again soon. Where nothing was, what waits for a disk that fails or is away keeps
-    /// nobody from reading the rest.
+    /// Flushes repairs, so that no power cut reverts them: the units are not read again soon. Without
+    /// repairs, groups that wait for a failing or absent disk do not stop the scrub.
     async fn keep_repairs(&self, healed: u64) -> Result<(), SpaceError> {
         let kept = match self.striped() {
             Some(striped) => striped.keep_repairs().await,
@@ -139,14 +139,15 @@ impl Space {
             .read(|s| s.rows.range((id, from)..=(id, RowNumber(u32::MAX))).map(|((_, r), _)| *r).collect())
     }
 
-    /// The journal of a space with parity: nobody reads it before a crash, and then what is on it is needed.
+    /// The journal of a parity space: otherwise it is not read before a crash, and then it is needed.
     async fn scrub_journal(&self, progress: &Progress) -> Result<(), SpaceError> {
         let Some(journal) = self.path.read(|s| s.journal_of(self.id())) else { return Ok(()) };
         let Ok(journal) = self.path.space(journal) else { return Ok(()) };
         journal.scrub_rows(progress).await?;
         let lost = self.path.events.lost().remove(&journal.id()).unwrap_or_default();
         if let (Some(striped), false) = (self.striped(), lost.is_empty()) {
-            // What it said is in its place by then, or will be told again; it costs nobody anything.
+            // Its findings are repaired by then, or will be reported again; the repeated read has no other
+            // cost.
             let cleared = striped.clear_lost(&lost).await?;
             self.path.events.noted.forget(journal.id(), &cleared);
         }
@@ -196,7 +197,7 @@ impl Space {
         let was_known = group.state.lock().unknown & all != all;
         self.settle_doubts(key).await?;
         if was_known {
-            // Who reads a table for the first time compares its blocks.
+            // The first read of a table compares its blocks.
             self.check_blocks(&group).await;
         }
         let piece = |from| Units::range(from, from + PIECE);
@@ -223,9 +224,9 @@ impl Space {
                 let regions = current(&copies) & !state.unknown & !self.inner.in_doubt(key);
                 let known = self.inner.regions.in_group(key.group, regions);
                 let look = state.table.written.and(&known).and(&piece(from));
-                // What nobody had may be here again.
+                // Previously lost data may be present again.
                 bad = look.and(&state.table.lost);
-                // Of these nobody knows whether they were written, nor what they should be.
+                // It is unknown whether these units were written, and their checksums are unknown.
                 let unknown = state.table.lost.without(&state.table.written);
                 (look, unknown.and(&known).and(&piece(from)))
             };

@@ -97,7 +97,7 @@ impl Ring {
         self.used() + units <= self.capacity
     }
 
-    /// Units that nobody has reserved, those of the margin too.
+    /// Unreserved units, including those of the margin.
     pub(crate) fn has_spare(&self, units: u64) -> bool {
         self.used() + self.reserved + units <= self.capacity
     }

@@ -29,7 +29,7 @@ pub(crate) struct DiskIo {
     pub(crate) writing: Writing,
 }
 
-/// Writes of metadata that are under way, also those that nobody waits for any more: they may still arrive, over newer ones.
+/// Outstanding writes of metadata, including abandoned ones: they may still reach the disk, over newer ones.
 #[derive(Clone, Default)]
 pub(crate) struct Writing(Arc<Mutex<BTreeMap<DiskId, usize>>>);
 
@@ -66,7 +66,7 @@ impl DiskIo {
         DiskIo { env: env.clone(), arena: arena.clone(), epoch, writing: Writing::default() }
     }
 
-    /// For looking at disks, whoever has them.
+    /// For reading disks, regardless of their owner.
     pub(crate) const LOOKING: Epoch = Epoch(u64::MAX);
 
     /// Reads the whole extent.
@@ -83,7 +83,7 @@ impl DiskIo {
         Ok(out)
     }
 
-    /// The same, for who looks whether it is as it was left: `None` when the disk answers and cannot read it.
+    /// The same, to verify data on disk: `None` if the disk answers and cannot read it.
     ///
     /// # Errors
     /// The disk does not answer, or takes nothing from this process any more.
@@ -168,7 +168,7 @@ impl DiskIo {
         disk.flush(&self.ctx(false)).wait().await
     }
 
-    /// Returns when nobody with an older epoch can reach the disk any more.
+    /// Returns when no process with an older epoch can reach the disk any more.
     pub(crate) async fn fence(&self, disk: &Arc<dyn Disk>, epoch: Epoch) -> Result<(), DiskError> {
         disk.fence(&self.ctx(false), epoch).wait().await
     }

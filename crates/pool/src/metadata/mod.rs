@@ -1,13 +1,15 @@
 //! The metadata on the voters' disks: a journal and two checkpoints each, one writer.
 //!
-//! [`Metadata`] is the handle: reads are of memory, commits go to one task, the `writer`, which puts each record on every voter and
-//! decides who is dropped. `replay` turns what a disk has into the newest state it knows; `survey` reads it.
+//! [`Metadata`] is the handle: reads are from memory, commits go to one task, the `writer`, which puts each
+//! record on every voter and decides which voters are dropped. `replay` computes the newest state that a disk
+//! has; `survey` reads it.
 //!
 //! Invariants:
 //! 1. (epoch, incarnation, sequence) names one record or checkpoint for ever: a sequence number that may have reached a disk is never given to
 //!    other operations. A record that some voters did not take is followed, not replaced.
-//! 2. A commit is acknowledged when every voter after it has it durably, and everything before it; whoever did not take it has been dropped
-//!    by a record that follows it, and of every set of voters in force since the last acknowledged commit enough are left ([`crate::voters`]).
+//! 2. A commit is acknowledged when every remaining voter has it durably, and everything before it; a voter
+//!    that did not accept it has been dropped by a record that follows it, and of every set of voters in
+//!    force since the last acknowledged commit enough remain ([`crate::voters`]).
 //! 3. [`Metadata::read`] shows acknowledged commits only.
 //! 4. A disk leaves the [`Members`] before its regions in flight are counted, so a write that starts later finds it gone.
 //! 5. A record changes the voters by one, and follows when all voters that are left have the one before: else those that have it and those that have not could

@@ -61,13 +61,13 @@ pub enum Suspension {
         left: usize,
         /// How many must.
         needed: usize,
-        /// Who failed, and how.
+        /// The failed disks, with their errors.
         failed: Vec<(DiskNumber, DiskError)>,
     },
     /// Another process has claimed it by force.
     #[error("{} has claimed it (process {}); this process must not write any more", .by.host, .by.process)]
     Claimed {
-        /// Who.
+        /// The disk.
         by: Claimant,
     },
     /// Another process has taken it, and keeps this one from its disks.
@@ -82,7 +82,7 @@ pub enum Suspension {
     /// It has been exported.
     #[error("it has been exported")]
     Exported,
-    /// Whoever ran it has ended.
+    /// The writer task has ended.
     #[error("its writer has ended")]
     Ended,
 }
@@ -188,8 +188,8 @@ impl Metadata {
         self.shared.suspended.read().clone()
     }
 
-    /// Who knows which regions have writes that a failed disk may have lost. It is asked by the writer, when the disk has already left the
-    /// [`Members`], and must not wait.
+    /// Returns the regions with writes that a failed disk may have lost. The writer calls it when the disk
+    /// has already been removed from the [`Members`]; it must not wait.
     pub(crate) fn set_active(&self, active: ActiveRegions) {
         *self.shared.active.write() = Some(active);
     }

@@ -1,4 +1,5 @@
-//! The one task that changes the metadata: what is asked of it, and records. Who votes is in `disks.rs`. The invariants are the module's (`mod.rs`).
+//! The one task that changes the metadata: its requests, and records. Changes of the voters are in
+//! `disks.rs`. The invariants are the module's (`mod.rs`).
 
 mod disks;
 mod scrub;
@@ -136,7 +137,7 @@ impl Writer {
                 return;
             }
         };
-        let _ = done.send(result); // whoever asked may be gone
+        let _ = done.send(result); // the caller may be gone
     }
 
     /// Several commits in one record, each with its own answer.
@@ -204,7 +205,7 @@ impl Writer {
         Ok(())
     }
 
-    /// A checkpoint of what is acknowledged, on every voter. Nobody waits for it but the next commit.
+    /// A checkpoint of the acknowledged state, on every voter. Only the next commit waits for it.
     async fn checkpoint(&mut self) {
         if self.running().is_err() {
             return;
@@ -251,7 +252,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes the next record, which the shadow has, to everyone who gets records; who failed.
+    /// Writes the next record, which the shadow contains, to all disks that get records; returns those that
+    /// failed.
     async fn put(&mut self, ops: Vec<Op>, form: Form) -> Vec<(DiskNumber, DiskError)> {
         let (pool, before) = (self.shadow.pool, self.point);
         let body = encode_record(&ops);
@@ -282,7 +284,7 @@ impl Writer {
         join_all(written).await.into_iter().flatten().collect()
     }
 
-    /// The least room that somebody who gets records has for the state, and who.
+    /// The smallest room for the state among the disks that get records, and its disk.
     fn smallest(&self) -> Option<(u64, DiskNumber)> {
         self.voters.values().map(|v| (Voter::room(&v.member), v.member.number)).min()
     }

@@ -36,7 +36,8 @@ impl DataPath {
 
     pub(super) async fn join_with(self: &Arc<DataPath>, member: &Arc<Member>) -> Result<(), SpaceError> {
         let epoch = self.io.epoch;
-        // It has left, and that is durable: nobody waits for what its old handle does not end, nor does who is to be alone.
+        // It has been removed from service, and that is durable: outstanding I/O on its old handle is not
+        // awaited, not even by exclusive holders.
         let old = self.last_seen(member.number).filter(|d| !Arc::ptr_eq(&d.member, member));
         old.iter().for_each(|d| d.pulse.abandon());
         let mut read = std::pin::pin!(Log::read(&self.io, member, BLOCKS));

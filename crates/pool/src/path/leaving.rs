@@ -12,8 +12,8 @@ use crate::space::{Parity, SpaceError};
 use crate::{Absence, CommitError, DiskNumber, Op, RowNumber, SpaceId, State};
 
 impl DataPath {
-    /// Lets go of the devices of disks that are absent or have left the pool, so that they can be opened anew; not of those that somebody still
-    /// writes to.
+    /// Closes the devices of disks that are absent or removed from the pool, so that they can be opened
+    /// again; not those with outstanding writes.
     pub fn release_absent(self: &Arc<DataPath>) {
         let members = self.book.members();
         let present = self.read(|s| s.disks.keys().copied().filter(|d| s.is_present(*d)).collect::<Vec<_>>());
@@ -26,11 +26,12 @@ impl DataPath {
         };
         gone.iter().for_each(|disk| self.owe_unflushed(disk));
         self.change_disks(|disks| disks.retain(|_, disk| !gone.iter().any(|g| Arc::ptr_eq(g, disk))));
-        // Nobody else can end the wait for what they do not answer.
+        // Nothing else can end the wait for I/O that these disks do not answer.
         gone.iter().for_each(|d| d.pulse.abandon());
     }
 
-    /// What a disk has alone, and was not flushed to it, may be lost, and nobody remembers it when its log is gone: who flushes next is told.
+    /// Unflushed data of which the disk has the only copy may be lost, and no record of that remains when its
+    /// log is dropped: the next flush reports it.
     fn owe_unflushed(self: &Arc<DataPath>, disk: &DataDisk) {
         let number = disk.number;
         let in_use = |(slab, generation)| disk.log.with(|core| core.in_use(slab, generation));
@@ -129,7 +130,7 @@ impl DataPath {
         })
     }
 
-    /// A disk that failed leaves: when that is durable, nobody waits for it.
+    /// Removes a failed disk from service: when that is durable, its outstanding I/O is no longer awaited.
     async fn leaves(&self, disk: &DataDisk, reason: Absence) -> Result<(), SpaceError> {
         self.book.leave(disk.number, Life::Of(Arc::clone(&disk.member)), reason).await?;
         if !self.read(|s| s.is_present(disk.number)) {

@@ -10,7 +10,7 @@ use crate::{DiskNumber, Op, RowNumber, SlabPlace, SpaceId, State, Usage};
 pub struct Evacuation {
     /// Slabs that have a place elsewhere.
     pub moves: usize,
-    /// Slabs that have none, or that nobody here could give.
+    /// Slabs without a destination, or without data on a present disk.
     pub left: usize,
     /// Why, of one of them.
     pub why: Option<Stays>,

@@ -1,6 +1,7 @@
 //! Whether groups of disks can be chosen so that no group has too many in one domain. Pure.
 //!
-//! Whoever takes the fullest domains first has the most left to choose from: so a choice is possible exactly when that one succeeds.
+//! Taking from the fullest domains first leaves the most choices: so a choice is possible exactly when that
+//! one succeeds.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -24,7 +24,7 @@ fn rank(disk: &DiskRecord) -> u8 {
     }
 }
 
-/// Which disks a space's slabs go to, unless somebody says which, and whom first.
+/// The disks for a space's slabs by default, and their order.
 pub(super) struct Taste<'a> {
     state: &'a State,
     journal: bool,
@@ -43,7 +43,8 @@ impl<'a> Taste<'a> {
         usage && self.suits(disk)
     }
 
-    /// Whether slabs may lie on a disk of this medium. Who keeps a disk for journals wants them there, whatever it is.
+    /// Whether slabs may lie on a disk of this medium. A disk reserved for journals is allowed, whatever its
+    /// medium.
     pub(super) fn suits(&self, disk: &DiskRecord) -> bool {
         self.media.takes(disk.media()) || self.journal && disk.usage == Usage::Journal
     }

@@ -55,7 +55,7 @@ impl Pool {
         if let Err(error) = joined {
             // Of a pool that is suspended it may be one.
             if !self.has(label.id) && !matches!(error, CommitError::Suspended(_)) {
-                // What cannot be erased is passed over by who opens the pool.
+                // A disk that cannot be erased is ignored at the next opening.
                 let _ = labels::wipe(&inner.io, &new.disk, &areas).await;
             }
             return Err(error.into());
@@ -83,8 +83,9 @@ impl Pool {
     /// opened anew: I/O that timed out on the old handle must not arrive any more.
     ///
     /// # Errors
-    /// [`AdminError`]. [`AdminError::StillWriting`]: what was under way when it left has not ended. [`AdminError::Stale`] and [`AdminError::Diverged`] unless `accept_loss`: it has lost writes, and nobody else
-    /// has them; it was used elsewhere, and nobody else has what was written there.
+    /// [`AdminError`]. [`AdminError::StillWriting`]: I/O from before its removal is outstanding.
+    /// [`AdminError::Stale`] and [`AdminError::Diverged`] unless `accept_loss`: it has lost writes of which
+    /// there is no other copy; it was used elsewhere, and the writes made there exist only on it.
     pub async fn return_disk(
         &self,
         disk: Arc<dyn Disk>,
@@ -179,7 +180,8 @@ impl Pool {
         self.inner.changing()?.commit(vec![Op::SetPolicy { policy }]).await
     }
 
-    /// Says where a disk stands; rows keep their places until somebody optimizes the pool, the metadata goes apart at once.
+    /// Sets the location of a disk; rows keep their places until the pool is optimized, the metadata is
+    /// spread at once.
     ///
     /// # Errors
     /// [`CommitError`].
@@ -196,7 +198,8 @@ impl Pool {
         self.inner.changing()?.commit(vec![Op::SetUsage { disk, usage }]).await
     }
 
-    /// Says what a disk's bits are kept in, where the system does not know; slabs keep their places until somebody optimizes the pool.
+    /// Sets the medium of a disk, if the system does not report it; slabs keep their places until the pool is
+    /// optimized.
     ///
     /// # Errors
     /// [`CommitError`]: also that the pool's format is older than version 4.
@@ -205,8 +208,8 @@ impl Pool {
         self.inner.changing()?.commit(vec![Op::SetDiskMedia { disk, media }]).await
     }
 
-    /// Says which media a space's slabs may lie on from now on, its journal's those and faster ones; slabs keep their places until somebody optimizes the
-    /// pool.
+    /// Sets the media that a space's slabs may lie on from now on, and its journal on those and faster ones;
+    /// slabs keep their places until the pool is optimized.
     ///
     /// # Errors
     /// [`CommitError`]: also that the pool's format is older than version 4.
@@ -233,7 +236,7 @@ impl Pool {
         }
         ops.push(Op::RemoveDisk { disk });
         inner.changing()?.commit(ops).await?;
-        // Somebody votes in its place before its own copy of the metadata goes.
+        // Another disk votes in its place before its own copy of the metadata is erased.
         inner.metadata.rechoose().await?;
         if let Some(member) = member {
             let wiped = labels::wipe(&inner.io, &member.disk, &member.areas).await;
@@ -307,7 +310,8 @@ impl DataPath {
         pool: &Pool,
         new: &NewDisk,
     ) -> Result<DiskNumber, AdminError> {
-        // Nobody gives a row slabs of a disk that is one of the pool and cannot be used yet: they would have missed everything.
+        // No row gets slabs of a disk that belongs to the pool and cannot be used yet: they would have missed
+        // everything.
         let (number, _alone) = pool.add_disk_with(new, self.joining.lock()).await?;
         self.takes_part(pool, number).await?;
         Ok(number)

@@ -27,7 +27,7 @@ pub struct NewDisk {
     pub domains: FaultDomains,
     /// What it may be used for.
     pub usage: Usage,
-    /// What its bits are kept in, where somebody knows better than the system.
+    /// Its medium, if the caller overrides the system's.
     pub media: Option<Media>,
     /// Whether it may be a disk of another pool, which it is not any more then.
     pub overwrite: bool,
@@ -40,12 +40,12 @@ pub struct CreateOptions {
     pub name: String,
     /// Bytes of a slab; `None`: by the sizes of the disks ([`Areas::slab_bytes_for`]).
     pub slab_bytes: Option<u64>,
-    /// Who makes it, and holds it then.
+    /// The creator, which is then the owner.
     pub by: Claimant,
 }
 
 impl NewDisk {
-    /// A disk that nobody knows where it stands.
+    /// A disk without a known location.
     pub fn new(disk: Arc<dyn Disk>) -> NewDisk {
         let domains = FaultDomains::default();
         NewDisk { disk, domains, usage: Usage::AutoSelect, media: None, overwrite: false }
@@ -277,7 +277,7 @@ pub(super) fn describe(env: &Env, new: &NewDisk, areas: &Areas) -> DiskRecord {
     }
 }
 
-/// Where a disk stands: as somebody said; the enclosure else as the system knows it.
+/// The location of a disk: as set by the caller; otherwise the enclosure that the system reports.
 fn stands(new: &NewDisk) -> FaultDomains {
     let mut domains = new.domains.clone();
     if domains.enclosure.is_empty()

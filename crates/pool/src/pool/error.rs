@@ -152,18 +152,18 @@ pub enum OpenError {
         /// Spaces with slabs on disks that are not here.
         stale: Vec<String>,
     },
-    /// Somebody has it.
+    /// It has another owner.
     #[error(
         "{} holds it: process {}, since {since_unix_s} s after 1970; export it there, or force if that machine is off for certain",
         .by.host, .by.process
     )]
     Held {
-        /// Who.
+        /// The owner.
         by: Claimant,
         /// Since when.
         since_unix_s: u64,
     },
-    /// A disk cannot promise that whoever holds the pool does not write to it any more.
+    /// A disk cannot guarantee that the current owner of the pool no longer writes to it.
     #[error("disk {} cannot be kept from whoever holds the pool: {error}; take the disk away, or its other user", .disk.0)]
     NotFenced {
         /// Which.
@@ -171,10 +171,10 @@ pub enum OpenError {
         /// Why.
         error: DiskError,
     },
-    /// Somebody claimed it at the same moment.
+    /// Another server claimed it at the same moment.
     #[error("{} claimed it at the same time; try again when it is free", .by.host)]
     Raced {
-        /// Who.
+        /// The other server.
         by: Claimant,
     },
     /// Parts of the pool were used without each other.

@@ -31,11 +31,12 @@ impl Writer {
         let too_few = left < self.shadow.needed_to_go_on();
         let needed = match reason {
             Absence::Asked => too_few,
-            // It has not failed: who decided looked at what is acknowledged, which may be older than the shadow.
+            // It has not failed: the decision used the acknowledged state, which may be older than the
+            // shadow.
             Absence::Slow => too_few || self.shadow.needs(disk),
             // What it has alone may be read all the same, and what cannot be written fails where it is.
             Absence::WriteFailed | Absence::FlushFailed => self.shadow.needs(disk),
-            // Likewise, if it was an I/O that failed; somebody who saw it go knows better.
+            // Likewise, if it was an I/O that failed; a more specific reason is kept.
             Absence::Gone => matches!(life, Life::Of(_)) && self.shadow.needs(disk),
             _ => false,
         };
@@ -78,7 +79,7 @@ impl Writer {
         while let Some((out, new)) = voters::apart(&self.shadow, fits) {
             self.let_vote(&members, vec![new]).await?;
             if !self.shadow.voters.contains(&new) || !self.shadow.voters.contains(&out) {
-                // It failed: who is left is looked at when a disk joins, or with the next opening.
+                // It failed: the remaining disks are considered when a disk joins, or at the next opening.
                 break;
             }
             let voters = self.shadow.voters.iter().copied().filter(|v| *v != out).collect();
@@ -118,8 +119,9 @@ impl Writer {
         Ok(())
     }
 
-    /// The operations for a disk whose metadata could not be written, applied to the shadow: it leaves. One that has the newest data of something
-    /// alone stays for that, without a vote: whether the data can still be used is found out by who uses it.
+    /// The operations for a disk whose metadata could not be written, applied to the shadow: it is removed
+    /// from service. A disk with the only current copy of some data stays for that, without a vote; the users
+    /// of its data find out whether it still works.
     pub(super) fn dropping(&mut self, disk: DiskNumber, error: &DiskError) -> Result<Vec<Op>, CommitError> {
         if !self.shadow.disks.contains_key(&disk) {
             // It failed in the record that removes it.

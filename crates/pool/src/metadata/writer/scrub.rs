@@ -1,5 +1,5 @@
-//! Reading back what the voters have: while a pool is open nobody else does, so what rots there would be seen when it is opened again, and then on too many of them
-//! at once.
+//! Reads back the metadata on the voters: while a pool is open it is not read otherwise, so damage would be
+//! found only at the next opening, and then on too many of them at once.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +10,9 @@ use super::{DiskNumber, Writer};
 use crate::CommitError;
 
 impl Writer {
-    /// Reads claims, checkpoints and journals of all voters, and writes them anew where they are not as they were written: how many places of whom.
-    /// One that does not answer is left to who finds out why.
+    /// Reads claims, checkpoints and journals of all voters, and writes damaged ones again; returns the
+    /// number of damaged places of each disk. A disk that does not answer is skipped; its I/O error is
+    /// handled elsewhere.
     pub(super) async fn scrub(&mut self) -> Result<BTreeMap<DiskNumber, u64>, CommitError> {
         self.running()?;
         let mut found = BTreeMap::new();
@@ -32,7 +33,7 @@ impl Writer {
         Ok(found)
     }
 
-    /// Writes the claim of some voters again. Who does not take it leaves.
+    /// Writes the claim of some voters again. A disk that fails that is removed from service.
     async fn claim_anew(&mut self, whose: &BTreeMap<DiskNumber, u64>) -> Result<(), CommitError> {
         let (io, claim) = (self.io.clone(), self.claim.clone());
         let voters = self.voters.iter_mut().filter(|(number, _)| whose.contains_key(number));
