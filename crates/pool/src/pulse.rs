@@ -1,13 +1,17 @@
 //! How a disk answers: what is under way on it, how long I/Os took lately, and an end to waiting for one that has left.
 //!
-//! Parts: [`spread`] and [`lately`] count latencies, [`budget`] says how many reads may be hedged, [`standing`] compares disks with their peers (all of them without
-//! clock or I/O); [`watch`] acts on it. [`followed`] is the wait for one I/O. [`told`] begins and ends those of data whose disk tells, and [`landing`] is the wait for
-//! such a read; [`hedger`] tells who waits for one that it takes long, so that another copy may answer.
+//! Parts: [`spread`] and [`lately`] count latencies, [`budget`] limits the hedged reads, [`standing`]
+//! compares disks with their peers (all of them without clock or I/O); [`watch`] acts on the result.
+//! [`followed`] is the wait for one I/O. [`told`] starts data I/Os that complete by callback, and [`landing`]
+//! is the wait for such a read; [`hedger`] notifies the waiter of a slow read, so that it can read another
+//! copy.
 //!
 //! Invariants:
-//! 1. An I/O is under way until its driver is done with it, whether or not somebody still waits: its buffers are the driver's until then.
-//! 2. Nobody stops waiting for an I/O of a disk before its leaving is durable ([`Pulse::abandon`]): a write that arrives late arrives at a disk that takes no part,
-//!    and comes back only when nothing is under way on it any more ([`Pulse::is_writing`]).
+//! 1. An I/O is outstanding until its driver completes it, whether or not a caller still waits: its buffers
+//!    belong to the driver until then.
+//! 2. I/O to a member disk is never abandoned before the disk's removal is durable ([`Pulse::abandon`]): a
+//!    late write reaches a disk that is not in service. The disk returns only when no write is outstanding on
+//!    it any more ([`Pulse::is_writing`]).
 
 pub(crate) mod budget;
 mod followed;
@@ -146,7 +150,8 @@ impl Pulse {
         })
     }
 
-    /// Starts an I/O and follows it; one of a disk that has left is not started: its `answer` is what nobody waits for.
+    /// Starts an I/O and follows it. On a disk that was removed the I/O is not started, and the wait ends at
+    /// once.
     pub(crate) fn follow<T: Send + 'static>(
         self: &Arc<Pulse>,
         at: Place,
@@ -155,7 +160,8 @@ impl Pulse {
         self.follow_any(self.env.moment(), at, false, start)
     }
 
-    /// The same of data, for who has just looked at the clock: counts in [`Pulse::in_flight`] until its driver is done with it, whether or not somebody waits.
+    /// The same for data, with the caller's reading of the clock. Counts in [`Pulse::in_flight`] until the
+    /// driver completes it, whether or not a caller waits.
     pub(crate) fn follow_data<T: Send + 'static>(
         self: &Arc<Pulse>,
         now: Moment,
@@ -186,7 +192,7 @@ impl Pulse {
     /// An I/O is under way: its slot.
     fn begin(self: &Arc<Pulse>, new: UnderWay) -> u32 {
         if new.at.op == Op::Read {
-            // Not only at its end: one that hangs is not to look as if nobody had asked for long.
+            // Also at its start: a disk with a hung read must not look as if it had not been read for long.
             self.note_read(new.began);
         }
         let mut state = self.state.lock();
@@ -209,7 +215,7 @@ impl Pulse {
         Some(old)
     }
 
-    /// An I/O is done; who waited for it.
+    /// An I/O has completed; returns its waiter.
     fn done(&self, slot: u32) -> Option<Waiter> {
         let now = self.env.moment();
         let mut state = self.state.lock();
@@ -251,7 +257,7 @@ impl Pulse {
         }
     }
 
-    /// How many I/Os of data somebody waits for, and those that nobody waits for any more: they are in the queue all the same.
+    /// The number of outstanding data I/Os, including abandoned ones, which are in the queue all the same.
     pub(crate) fn in_flight(&self) -> u32 {
         self.in_flight.load(Ordering::Relaxed)
     }
@@ -277,8 +283,8 @@ impl Pulse {
         self.user_reads.load(Ordering::Relaxed)
     }
 
-    /// What a read takes now, as far as the last ones tell; `None` when they are too few. It halves with each second without one, so that nobody is
-    /// avoided for ever.
+    /// The present duration of a read, as far as the last reads show; `None` if they are too few. It halves
+    /// with each second without a read, so that no disk is avoided for ever.
     pub(crate) fn typical(&self, now: Moment) -> Option<Duration> {
         if self.reads.load(Ordering::Relaxed) < KNOWN {
             return None;
@@ -316,12 +322,12 @@ impl Pulse {
         self.last_read.store(now.ns_since(self.began), Ordering::Relaxed);
     }
 
-    /// When the oldest I/O began that somebody waits for.
+    /// The start of the oldest I/O with a waiter.
     pub(crate) fn oldest(&self) -> Option<Moment> {
         self.state.lock().oldest()
     }
 
-    /// Has those look again who wait for an I/O that began by then: it may have ended.
+    /// Wakes the waiters of I/Os that began by then, to check for completion.
     pub(crate) fn nudge(&self, since: Moment) {
         let wake: Vec<Waker> = {
             let state = self.state.lock();
@@ -331,7 +337,7 @@ impl Pulse {
         wake.into_iter().for_each(Waker::wake);
     }
 
-    /// Tells who waits for reads that have taken too long by now; when the next one will have.
+    /// Notifies the waiters of reads that have taken too long by now; returns when the next read will have.
     fn wake_due(&self, now: Moment) -> Option<Moment> {
         let (mut late, mut next) = (Vec::new(), None::<Moment>);
         for u in self.state.lock().under_way.iter_mut().flatten() {
@@ -370,7 +376,8 @@ impl Pulse {
         }
     }
 
-    /// Its leaving is durable: nobody waits for it any more. What is under way goes on, and is counted until it ends.
+    /// Its removal is durable: its I/O is no longer awaited. Outstanding I/O continues, and is counted until
+    /// it completes.
     pub(crate) fn abandon(&self) {
         self.abandoned.store(true, Ordering::Release);
         let waiters: Vec<(Waiter, Place)> = {

@@ -58,9 +58,10 @@ use locks::RangeLocks;
 use routes::Routes;
 use unresolved::Unresolved;
 
-/// A space of an open pool. Clones are the same. Its calls run in tasks on the worker that they are made on ([`env::Env::spawn`]), but for
-/// reads whose disk's answer is verified by who waits for it: a fence waits for those too, until they are polled to their end or dropped. And but for writes that wait
-/// for their disks only: those end where their last I/O does.
+/// A space of an open pool. Clones share it. Its calls run in tasks on the worker on which they are made
+/// ([`env::Env::spawn`]), with two exceptions. Reads whose result the caller verifies: a fence waits for
+/// those too, until they are polled to their end or dropped. Writes that wait only for their disks: they end
+/// in their last completion.
 #[derive(Clone)]
 pub struct Space {
     pub(crate) path: Arc<DataPath>,
@@ -153,7 +154,7 @@ impl Space {
         Ok((pass, self.path.jobs.client(matches!(at.op, Op::Read | Op::Write))))
     }
 
-    /// Runs a call in a task of its own, so that it ends well whether or not somebody waits for it.
+    /// Runs a call in a task of its own, so that it completes whether or not the caller waits for it.
     fn run<T, F>(&self, call: impl Send + 'static, work: impl FnOnce(Space) -> F) -> Io<T>
     where
         F: Future<Output = T> + Send + 'static,

@@ -80,7 +80,7 @@ pub struct State {
     pub slab_bytes: u64,
     /// The disks, absent ones too.
     pub disks: Shared<BTreeMap<DiskNumber, DiskRecord>>,
-    /// Who keeps this metadata.
+    /// The voters, which keep this metadata.
     pub voters: BTreeSet<DiskNumber>,
     /// The spaces.
     pub spaces: Shared<BTreeMap<SpaceId, SpaceRecord>>,
@@ -244,7 +244,7 @@ impl State {
         record.resiliency.is_parity().then(|| SpaceId(space.0.wrapping_add(1)))
     }
 
-    /// The parity space whose journal this is. Nobody else uses it, and it goes with that one.
+    /// The parity space whose journal this is. It has no other users, and is destroyed with that space.
     pub fn owner_of(&self, journal: SpaceId) -> Option<SpaceId> {
         let owner = SpaceId(journal.0.checked_sub(1)?);
         let made = self.spaces.get(&journal)?.name == journal_name(owner);

@@ -26,7 +26,8 @@ pub fn needed_to_open(voters: usize, failures: usize) -> usize {
 /// How many voters a pool has if it has as many disks: two may be missing at any time.
 pub const VOTERS: usize = 5;
 
-/// Who should vote: the voters there are, and present disks that `fits` until there are [`VOTERS`], from fault domains without one first.
+/// The desired voters: the present ones, and present disks that `fits` until there are [`VOTERS`], from fault
+/// domains without one first.
 ///
 /// Disks that are on their way out come last, but they do vote: data that survives a loss is of no use if the metadata does not.
 pub fn choose(state: &State, fits: impl Fn(DiskNumber) -> bool) -> BTreeSet<DiskNumber> {
@@ -157,7 +158,7 @@ mod tests {
             let of = |e: u16| s.voters.iter().filter(|v| v.0 / 6 == e).count();
             most.push((0..6).map(of).max().unwrap());
         }
-        // Nobody needs those that are to leave.
+        // Disks that are to be removed need not stay.
         assert_eq!(most, [5, 3, 2, 2, 2, 1]);
         assert_eq!(apart(&s, |_| false), None);
     }

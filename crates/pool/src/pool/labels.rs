@@ -36,7 +36,8 @@ pub(crate) async fn read(io: &DiskIo, disk: &Arc<dyn Disk>) -> Result<Label, Lab
     let a = read_at(io, disk, Areas::LABEL_A).await;
     let b = read_at(io, disk, Areas::label_b(disk.info().geometry.size)).await;
     match (a, b) {
-        // The labels of two disks or pools at two ends: somebody has copied a part of one. The first is nearer to what was copied over.
+        // The labels at the two ends of a disk belong to two disks or pools: a part of a disk was copied over
+        // another. The first label is nearer to the copied part.
         (Ok(a), Ok(b)) if (a.pool, a.id) == (b.pool, b.id) && b.sequence > a.sequence => Ok(b),
         (Ok(a), _) => Ok(a),
         // Of one that is damaged it is known that there was one.

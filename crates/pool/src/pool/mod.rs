@@ -47,7 +47,7 @@ struct Inner {
 type StillWriting = Box<dyn Fn(DiskNumber) -> bool + Send + Sync>;
 
 impl Inner {
-    /// The metadata, for a change that somebody asks for.
+    /// The metadata, for a change by a caller.
     fn changing(&self) -> Result<&Metadata, CommitError> {
         match self.read_only {
             true => Err(CommitError::ReadOnly),
@@ -111,8 +111,9 @@ impl Pool {
         Ok(space)
     }
 
-    /// Registers who knows which regions of a copy (space, row, index) had writes since its disk was last flushed: those are missed when the disk
-    /// fails. It is asked when the disk has left [`Pool::members`] already, on the task that records the failure, and must not wait.
+    /// Registers the source of a copy's (space, row, index) regions with writes since its disk's last flush:
+    /// those become missed when the disk fails. It is called when the disk has been removed from
+    /// [`Pool::members`] already, on the task that records the failure, and must not wait.
     pub fn set_active_regions(
         &self,
         active: impl Fn(SpaceId, RowNumber, usize) -> u64 + Send + Sync + 'static,
@@ -120,8 +121,8 @@ impl Pool {
         self.metadata().set_active(Box::new(active));
     }
 
-    /// Registers who knows whether I/O that changes a disk is still under way on a handle of it that nobody waits for any more: until it has ended the disk is not taken
-    /// back.
+    /// Registers a query for outstanding modifying I/O on a disk's old, abandoned handle: until that has
+    /// ended the disk is not taken back.
     pub fn set_still_writing(&self, writes: impl Fn(DiskNumber) -> bool + Send + Sync + 'static) {
         *self.inner.still_writing.write() = Some(Box::new(writes));
     }
@@ -140,7 +141,7 @@ impl Pool {
         &self.inner.metadata
     }
 
-    /// Makes a disk absent, because somebody asks for it.
+    /// Removes a disk from service on request.
     ///
     /// # Errors
     /// [`CommitError::Needed`]: too few would be left.

@@ -31,16 +31,17 @@ pub const READ_ONLY_MEMORY: u64 = 1 << 30;
 pub struct OpenOptions {
     /// Which, when the disks are of several.
     pub pool: Option<PoolId>,
-    /// Who opens it.
+    /// The process that opens it.
     pub by: Claimant,
     /// Whether a process of this machine's present boot is running; a claim of one that is not is over.
     pub is_running: fn(u32) -> bool,
-    /// Nothing is written to the disks, not even a claim: what opening it and reading it would change is kept in memory, at most [`READ_ONLY_MEMORY`], and
-    /// [`Pool`] takes no changes. Whoever opens it for writing meanwhile, elsewhere, is not kept from it: then blocks may turn out unreadable, not wrong.
+    /// Nothing is written to the disks, not even a claim: the changes of opening and reading are kept in
+    /// memory, at most [`READ_ONLY_MEMORY`], and [`Pool`] refuses changes. Another machine can open it for
+    /// writing meanwhile: then blocks may turn out unreadable, not wrong.
     pub read_only: bool,
     /// Open it although what is here may be old: what the missing disks alone have is given up.
     pub accept_loss: bool,
-    /// Take it from whoever holds it. If that one is alive, both will write, and the pool is lost.
+    /// Take the pool from its current owner. If the owner still runs, both write and the pool is corrupted.
     pub force: bool,
 }
 
@@ -228,8 +229,8 @@ async fn candidates_of(
     candidates(io, labels::scan(&io.env, &io.arena, disks).await, options).await
 }
 
-/// Keeps whoever holds the pool from its disks, if they can do that: after this nothing of his arrives any more. Nobody is disturbed if the pool
-/// could not be opened anyway.
+/// Fences the current owner of the pool from its disks, if these support it: after this no write of the owner
+/// arrives. Called only if the pool can be opened otherwise.
 ///
 /// A disk that cannot say for certain is an error: its holder may go on writing to it.
 async fn take_from_holder(io: &DiskIo, found: &Candidates, options: &OpenOptions) -> Result<(), OpenError> {
@@ -265,7 +266,7 @@ async fn candidates(
         usable(label, options)?;
         let (size, had) = (disk.info().geometry.size, label.areas.size);
         if size < had {
-            // What it has is not where it was: it counts for nothing, and keeps nobody from the rest.
+            // Its metadata is misplaced: it is ignored, and does not prevent the opening.
             shortened.push((label.number, size, had));
             continue;
         }
@@ -331,7 +332,7 @@ fn usable(label: &Label, options: &OpenOptions) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Whether somebody else has the pool.
+/// Whether the pool has another owner.
 fn is_held(candidates: &BTreeMap<DiskNumber, Candidate>, options: &OpenOptions) -> bool {
     let unforced = OpenOptions { force: false, ..options.clone() };
     refuse_holder(candidates, &unforced).is_err()
@@ -356,8 +357,8 @@ fn refuse_holder(
     }
 }
 
-/// Checkpoints and journals were read since the claims were, and that may have taken long: who claimed the pool meanwhile is seen before his claim is
-/// written over, and may have gone on since.
+/// Reading checkpoints and journals may have taken long: a claim made since then is detected here, before it
+/// is overwritten. Its owner may have written since.
 async fn refuse_newer(
     io: &DiskIo,
     candidates: &BTreeMap<DiskNumber, Candidate>,
@@ -381,7 +382,8 @@ fn is_newer(now: &Claim, then: &Claim) -> bool {
 /// How long a claim is left alone before it is looked at again: longer than anybody takes from reading claims ([`refuse_newer`]) to writing his own.
 const CLAIM_SETTLES: Duration = Duration::from_millis(500);
 
-/// Two that claim at the same time: whoever sees another's claim goes away. It is for shared disks and fast hands; a cluster fences besides.
+/// Two servers that claim at the same time: each that sees the other's claim withdraws. This covers shared
+/// disks and concurrent commands; a cluster fences in addition.
 async fn refuse_race(io: &DiskIo, voters: &[Voter], mine: &Claim) -> Result<(), OpenError> {
     io.env.sleep(CLAIM_SETTLES).await;
     for voter in voters {

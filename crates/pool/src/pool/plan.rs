@@ -35,7 +35,7 @@ pub(super) enum Freshness {
 pub(super) struct Plan {
     /// The record, but for voters.
     pub(super) ops: Vec<Op>,
-    /// Who takes part.
+    /// The disks in service.
     pub(super) members: BTreeSet<DiskNumber>,
     /// Disks that were present and are not here.
     pub(super) missing: Vec<DiskNumber>,

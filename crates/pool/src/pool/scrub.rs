@@ -1,4 +1,4 @@
-//! Reading back what nobody reads while a pool is open.
+//! Reads back labels and metadata, which are not read otherwise while a pool is open.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ impl Pool {
     /// [`CommitError`]: the pool takes no changes.
     pub async fn scrub_metadata(&self) -> Result<BTreeMap<DiskNumber, u64>, CommitError> {
         let inner = &self.inner;
-        // Nobody else writes labels.
+        // No other task writes labels.
         let _admin = inner.admin.lock().await;
         let mut found = inner.changing()?.scrub().await?;
         let mut ops = Vec::new();

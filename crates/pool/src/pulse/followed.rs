@@ -20,17 +20,17 @@ pub(super) struct UnderWay {
     pub(super) counted: bool,
     /// Whether it began in a short queue, of at most [`SHORT`](super::standing::SHORT).
     pub(super) short: bool,
-    /// Who waits. Without anybody nobody knows whether it has ended, but of those that are told.
+    /// The waiter. Without one, a completion is noticed only for I/Os with a callback.
     pub(super) waiter: Option<Waiter>,
-    /// When who waits for a read wants to hear that it takes long.
+    /// When the waiter of a read wants to be notified that it is slow.
     pub(super) due: Option<Moment>,
 }
 
-/// Who waits for an I/O.
+/// The waiter of an I/O.
 pub(super) enum Waiter {
     /// He looks for himself.
     Looks(Waker),
-    /// He is told, and calls it so.
+    /// It is called back, with this number.
     Told(Arc<dyn Told<Written>>, usize),
     /// It is a read that its disk tells of.
     Reads(Arc<Landing>),
@@ -54,7 +54,7 @@ pub(super) struct Ticket {
     ended: bool,
 }
 
-/// The wait for an I/O: what it gave, or `None` when its disk has left and nobody waits any more.
+/// The wait for an I/O: its result, or `None` when its disk was removed and the wait was abandoned.
 pub(crate) struct Followed<T: Send + 'static> {
     io: Option<Io<T>>,
     ticket: Option<Ticket>,
@@ -129,7 +129,7 @@ impl<T: Send + 'static> Followed<T> {
         Poll::Ready(Some(result))
     }
 
-    /// It has not ended: says who waits.
+    /// It has not completed: registers the waiter.
     fn stays(&mut self, context: &mut Context<'_>) -> Poll<Option<T>> {
         self.waited = true;
         let Some(ticket) = &self.ticket else { return Poll::Ready(None) };
@@ -140,7 +140,7 @@ impl<T: Send + 'static> Followed<T> {
         {
             mine.waiter = Some(Waiter::Looks(context.waker().clone()));
         }
-        // After the waker is there: whoever abandons it after this look wakes it.
+        // After the waker is registered: an abandonment after this check wakes it.
         if pulse.abandoned.load(Ordering::Acquire) {
             self.leave_alone();
             return Poll::Ready(None);

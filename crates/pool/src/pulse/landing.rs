@@ -1,6 +1,6 @@
 //! The wait for one read that its disk tells of.
 //!
-//! It goes on whoever waits, or does not: what comes when nobody waits any more is dropped, buffers and all.
+//! The read continues whether or not a caller waits; an unwanted result is dropped, buffers and all.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ pub(super) struct Landing(Mutex<State>);
 #[derive(Default)]
 struct State {
     came: Answer,
-    /// It takes longer than who waits wanted to wait at first, and he has not heard that.
+    /// It has taken longer than the waiter's limit, and the waiter was not notified.
     late: bool,
     waker: Option<Waker>,
 }
@@ -33,15 +33,15 @@ enum Answer {
 pub(crate) enum Came {
     /// What it gave, or nothing: its disk has left.
     Ended(Option<Read>),
-    /// It takes longer than who waits wanted to wait at first.
+    /// It has taken longer than the waiter's limit.
     Late,
 }
 
-/// The wait for a read; whether or not somebody waits, it goes on.
+/// The wait for a read, which continues whether or not a caller waits.
 pub(crate) struct Waits(Arc<Landing>);
 
 impl Landing {
-    /// It has ended, or nobody is to wait any more: its disk has left.
+    /// It has completed, or it is abandoned because its disk was removed.
     pub(super) fn ends(&self, answer: Option<Read>) {
         let mut state = self.0.lock();
         state.came = Answer::Ended(answer);

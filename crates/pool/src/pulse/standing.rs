@@ -7,11 +7,14 @@
 //! Both, because either alone accuses disks that are well: one I/O of a second makes the mean of a hundred, and where I/Os are let through in bursts (a rate cap, a
 //! cache that drains), a few more that wait move the median from the one kind to the other.
 //!
-//! An I/O in a long queue says little of its disk: with a closed load the whole queue is at the disk that has a little more to do. So what counts is I/Os that began
-//! in a short one, of at most [`SHORT`]; where there are none, the disk may just be busy. Then it is told only after a minute, is read as before, and does not leave.
+//! An I/O in a long queue says little about its disk: with a closed load the whole queue is at the disk with
+//! slightly more work. So only I/Os that began in a short queue count, of at most [`SHORT`]; if there are
+//! none, the disk may just be busy. Then the fault is reported only after a minute, reads do not avoid the
+//! disk, and it stays in service.
 //!
-//! What all peers have in common is nobody's fault: a disk is compared with its peers, and when half of the disks of a medium have an I/O of seconds in the same span
-//! (a controller that was reset, a machine that stood still) nobody gets points for it.
+//! A delay common to all peers is not the disk's fault: a disk is compared with its peers, and if half of the
+//! disks of a medium have an I/O of seconds in the same span (a controller reset, a paused machine) none of
+//! them gets points for it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -28,7 +31,7 @@ pub const FACTOR: u32 = 8;
 /// Back below this many times it is well again. Between the two nothing changes.
 pub const FACTOR_WELL: u32 = 4;
 
-/// Latencies below this hurt nobody, whatever the peers': flash in its worst moments answers within it.
+/// Latencies below this are harmless, whatever the peers': flash in its worst moments answers within it.
 pub const LEAST_FLASH: Duration = Duration::from_millis(2);
 
 /// The same of disks with heads, and of those whose medium is not known: a random access with a short queue takes as long.

@@ -1,4 +1,4 @@
-//! I/Os of data whose disk tells when they have ended: nobody looks before.
+//! Data I/Os that complete by callback: without polling.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,7 +12,8 @@ use super::followed::{UnderWay, Waiter};
 use super::landing::{Landing, Waits};
 
 impl Pulse {
-    /// Starts a write of data whose disk tells when it has ended. `who` is told what came of it, or that the disk has left; once.
+    /// Starts a write of data with a callback. `who` is called once, with the result, or with the removal of
+    /// the disk.
     pub(crate) fn write_then(
         self: &Arc<Pulse>,
         began: Moment,
@@ -22,7 +23,7 @@ impl Pulse {
     ) {
         let waiter = Some(Waiter::Told(who, which));
         let slot = self.begin(UnderWay { began, at, counted: true, short: false, waiter, due: None });
-        // After it is there to be seen: whoever abandons it after this look tells.
+        // After it is registered: an abandonment after this check calls back.
         if !self.abandoned.load(Ordering::Acquire) {
             let pulse: Arc<Pulse> = Arc::clone(self);
             return start(Then::new(pulse, slot as usize, at));
@@ -33,7 +34,7 @@ impl Pulse {
         }
     }
 
-    /// Starts a read of data whose disk tells when it has ended; who waits hears when it has taken so long as `late` says.
+    /// Starts a read of data with a callback; the waiter is notified when it has taken as long as `late`.
     pub(crate) fn read_then(
         self: &Arc<Pulse>,
         began: Moment,
@@ -45,7 +46,8 @@ impl Pulse {
         let waiter = Some(Waiter::Reads(Arc::clone(&landing)));
         let due = late.map(|late| began.after(late));
         let slot = self.begin(UnderWay { began, at, counted: true, short: false, waiter, due });
-        // After it is there to be seen, both: the task looks for it once more when it ends, and whoever abandons it after this look tells.
+        // After both are registered: the watch task checks once more when it ends, and an abandonment after
+        // this check calls back.
         if due.is_some() {
             self.watch.wake_hedger(&self.env);
         }

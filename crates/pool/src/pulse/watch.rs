@@ -1,10 +1,12 @@
-//! Looking after the disks while there is I/O: who is an outlier, who does not answer at all, and what is done about it.
+//! Supervision of the disks while there is I/O: finds outliers and disks that do not answer, and acts on
+//! them.
 //!
 //! One task for a data path. It begins with an I/O, looks at the disks once a [`SPAN`], and ends when a span was quiet.
 //!
-//! * A slow disk is told, and avoided by reads unless a long queue may be why.
-//! * One that is slow for a minute without that leaves the pool, if all is there without it and no more disks are away then than every space promises to
-//!   survive: the slow disk still gives its data, so nobody is hurried.
+//! * A slow disk is reported, and avoided by reads unless a long queue may be the reason.
+//! * One that is slow for a minute without that reason is removed from service, if all data is available
+//!   without it and no more disks are absent then than every space promises to survive. The slow disk still
+//!   serves its data, so there is no hurry.
 //! * One that has not ended an I/O after [`HANGS`] leaves as soon as all can go on without it, also without the others that hang. What
 //!   waits for it then goes on.
 
@@ -27,7 +29,7 @@ use crate::{Absence, DiskNumber, MediaClass, State};
 /// server begin to lose patience after 15 s or more.
 pub const HANGS: Duration = Duration::from_secs(10);
 
-/// How long those who wait for an I/O have to look whether it has ended.
+/// How long a waiter has to check whether its I/O has completed.
 const NUDGE: Duration = Duration::from_millis(50);
 
 /// When the task itself wakes so much later than it wanted, all of the machine stood still, and ages say nothing.
@@ -84,7 +86,8 @@ impl Watch {
     }
 }
 
-/// Peers are of the medium that the pool's metadata has, which somebody may have said; where it has none, of the one that the system tells.
+/// Peers have the medium in the pool's metadata, which a command may have set; if it has none, the one that
+/// the system reports.
 fn as_said(look: Look, said: Media) -> Look {
     match said {
         Media::Unspecified => look,
@@ -167,7 +170,7 @@ impl DataPath {
         let mut seen = BTreeSet::new();
         // Each leaving may take long: the next one is of those that hang then.
         while let Some((number, _)) = self.hung().into_iter().find(|(d, _)| seen.insert(*d)) {
-            // Perhaps it has ended, and who waits for it has not looked.
+            // Perhaps it has completed, and its waiter has not checked.
             let since = self.env.moment().before(HANGS);
             self.all_disks().iter().for_each(|d| d.pulse.nudge(since));
             self.env.sleep(NUDGE).await;
@@ -200,7 +203,8 @@ impl DataPath {
         hung
     }
 
-    /// A disk leaves because it is slow, if it still may when others have been decided about; then nobody waits for it.
+    /// Removes a slow disk from service, if that is still allowed after the decisions about others; then its
+    /// I/O is no longer awaited.
     async fn lets_go(
         self: &Arc<DataPath>,
         number: DiskNumber,
@@ -223,7 +227,7 @@ impl DataPath {
             }
             // It is back already, and another one.
             Ok(()) => {}
-            // Needed by now, or the pool takes no changes: whoever waits hears that from it.
+            // It is needed by now, or the pool accepts no changes: the waiters get the error from there.
             Err(error) => tracing::warn!(disk = number.0, %error, "a disk is too slow and stays"),
         }
     }

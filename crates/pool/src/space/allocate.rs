@@ -1,8 +1,9 @@
 //! Slabs for a row, at its first write. A pool that is not whole gives slabs of disks that are absent, or have not joined yet, where it must: they have
 //! missed everything until they are resynchronised, which writes their blocks, too.
 //!
-//! The new slabs' checksum blocks are written and flushed before the row exists: from then on a block that cannot be read is damage. They carry
-//! the generation that the slabs are about to get; nobody else gets one meanwhile (`path`, invariant 2).
+//! The new slabs' checksum blocks are written and flushed before the row exists: from then on an unreadable
+//! block is damage. They carry the generation that the slabs are about to get; no other slab gets one
+//! meanwhile (`path`, invariant 2).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -65,7 +66,7 @@ impl Space {
             });
             let chosen = match chosen {
                 Err(_) if none_joins.is_none() => {
-                    // Who joins may wait for others who allocate.
+                    // A joining disk may wait for other allocations.
                     drop(one);
                     none_joins = Some(path.joining.lock().await);
                     one = path.allocating.lock().await;
@@ -92,7 +93,7 @@ impl Space {
             });
             let ops = [Op::AllocateRow { space: id, row, slabs }].into_iter().chain(missed);
             match path.book.commit(ops.collect()).await {
-                // Somebody took a slab, or a disk left: look again.
+                // Another task took a slab, or a disk was removed: choose again.
                 Err(CommitError::Invalid(InvalidOp::NotFree(_) | InvalidOp::NoDisk(_))) => continue,
                 other => other?,
             }

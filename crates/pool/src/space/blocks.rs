@@ -1,5 +1,5 @@
-//! Whether the checksum blocks of a group whose table is in memory say what the table does: nobody else reads them before a restart, and then the other copy's may
-//! be gone.
+//! Verifies the checksum blocks of groups whose tables are in memory: otherwise they are not read before a
+//! restart, and then the other copy's may be lost.
 
 use super::Space;
 use super::flush::BadBlock;
@@ -49,7 +49,7 @@ impl Space {
         let regions = before & known();
         let state = group.state.lock();
         let is_bad = |(copy, block): &&Block<'_>| match block {
-            // Who does not answer has not lost it.
+            // A disk that does not answer has not lost it.
             Err(BadBlock::Disk(error)) if is_silence(error) => false,
             Err(_) => true,
             // What has changed is written by the next flush, whatever is there.

@@ -51,16 +51,18 @@ struct Marking {
     again: bool,
 }
 
-/// Between two looks at a log that nobody leaves.
+/// Interval between checks of a full log.
 const ROOM_WAIT: Duration = Duration::from_millis(1);
 
-/// Looks at it, with nothing changing, until who waits is told why.
+/// Checks, while nothing changes, until the waiter gets a reason.
 const ROOM_TRIES: usize = 16;
 
 impl Space {
-    /// What comes before a change of units, under their lock: the copies to change, marked active durably; the others have missed the regions,
-    /// durably too. `skip` has the copies whose disks could not mark them; they are not changed. One whose disk has come back since is another: what it
-    /// missed for that it would have missed for good, since nobody knows who has brought it up to date meanwhile.
+    /// Preparation of a change of units, under their lock: chooses the copies to change and marks them active
+    /// durably; the others have missed the regions, durably too. `skip` has the copies whose disks could not
+    /// mark them; they are not changed. If such a disk has returned since, it counts as another copy: it
+    /// could have been brought up to date meanwhile, and must not miss the regions because of the earlier
+    /// failure.
     pub(super) async fn begin_change(
         &self,
         key: GroupKey,
@@ -263,7 +265,7 @@ impl Space {
         // Those with parity have no entries; and this may be one's journal.
         for space in self.path.open_spaces().into_iter().filter(|s| s.striped().is_none()) {
             if owners.contains(&space.inner.id) {
-                // Whoever's it is is told when he flushes; this one needs the room only.
+                // The owner of the space gets the error at its next flush; this caller only needs the room.
                 result = result.and(space.flush_all().await);
             }
             // What a crash left in doubt holds entries too; a group for each try, others' disks may be away.

@@ -97,7 +97,8 @@ impl SpaceInner {
         Some(found.into_iter().map(|(c, _)| c).collect())
     }
 
-    /// Whether a copy has come to be current in these regions since `before`: who found none that answers looks again then.
+    /// Whether a copy has become current in these regions since `before`: a read that no copy answered tries
+    /// again then.
     pub(crate) fn has_come(
         &self,
         path: &DataPath,

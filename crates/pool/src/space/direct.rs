@@ -1,7 +1,8 @@
 //! A read that waits for its disk only: nearly every one, of units of one group that is ready.
 //!
-//! Who waits for it looks at what the disk gives, and at nothing between: it is a future by hand, since of one async function in another each is gone through whenever it is
-//! woken. What turns out otherwise (it takes long, it fails, it is not what was written) goes on in a box.
+//! The caller processes the disk's result directly: a hand-written future, because each of nested async
+//! functions is polled at every wake-up. Rare cases (it is slow, it fails, a checksum does not match)
+//! continue in a boxed future.
 
 use std::future::poll_fn;
 use std::ops::Range;
@@ -30,7 +31,7 @@ pub(super) struct Direct {
     reading: Reading,
 }
 
-/// The wait for it; it goes on when nobody waits any more.
+/// The wait for it; the read continues without a waiter.
 pub(super) struct Wait(Stage);
 
 enum Stage {

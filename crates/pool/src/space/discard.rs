@@ -12,7 +12,7 @@ use crate::{DataPath, GROUP, Op, RowNumber, SpaceId, UNIT};
 impl DataPath {
     /// Destroys a space and what is on it: its rows go first, then it and its journal in one record, so that a crash leaves a space or nothing.
     ///
-    /// Nobody uses it; who still does gets errors.
+    /// The space is unused; remaining users get errors.
     ///
     /// # Errors
     /// [`SpaceError`]; then it is there, with some of its rows.
@@ -130,7 +130,7 @@ impl Space {
         }
     }
 
-    /// Gives a row's slabs back if that is right when nobody uses the row; whether it has none now.
+    /// Frees a row's slabs if that is right while the row is unused; returns whether it has none now.
     pub(super) async fn free_row_if(
         &self,
         row: RowNumber,
@@ -154,7 +154,8 @@ impl Space {
             locks.push(self.inner.locks.lock(row, column, 0..u32::MAX).await);
         }
         let _blocks = self.no_flush().await;
-        // Nobody takes the slabs before what is known of them here is forgotten, nor writes down what a failed disk has missed of them.
+        // The slabs are not reused before the data path's state about them is dropped, and a failed disk does
+        // not record missed regions of them.
         let _one = self.path.allocating.lock().await;
         let _failing = self.path.failing.lock().await;
         let slabs = self.path.read(|s| {

@@ -1,15 +1,18 @@
 //! Rows that discards in pieces leave empty give their slabs back.
 //!
-//! Of a row in which something was discarded one unit is remembered that is still written: its *witness*. As long as no discard covers that the row is not empty,
-//! and nobody looks. The discard that covers it looks for another one, from where it ends downwards and around: so neither a file system that trims upwards nor one that trims downwards
-//! looks at a group often. Who finds none frees the row.
+//! Each row with a discard remembers one unit that is still written: its *witness*. A discard that does not
+//! cover it leaves the row non-empty, without a search. A discard that covers it starts a search for another
+//! one, from the end of the discard downwards and around: so neither a file system that trims upwards nor one
+//! that trims downwards searches a group often. If there is none, the row is freed.
 //!
 //! Invariants:
 //! 1. One at a time looks at a row. A discard that comes meanwhile has him look once more.
 //! 2. A witness was written at some time after the last discard that covers it.
-//! 3. A row is freed under all its locks, after a look at every group of it found all known and nothing written, and after nothing was written since that began:
-//!    whoever writes says so ([`Emptying::wrote`]) after the table has it and before he gives the range back.
-//! 4. A row that could not be looked at (copies are away, somebody writes all the time) is *due*: the next flush looks, or the next discard in it.
+//! 3. A row is freed under all its locks, after a search of every group found all known and nothing written,
+//!    and no write has happened since the search began: a writer reports its write ([`Emptying::wrote`])
+//!    after updating the table and before releasing the range.
+//! 4. A row that could not be searched (copies are absent, writes do not stop) is *due*: the next flush
+//!    searches it, or the next discard in it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -35,7 +38,7 @@ const TRIES: usize = 16;
 #[derive(Default)]
 pub(crate) struct Emptying {
     watches: Mutex<Watches>,
-    /// How many are looking: without any, who writes has nobody to tell.
+    /// The number of searches: without any, writers have nothing to report.
     looking: AtomicUsize,
 }
 
@@ -50,7 +53,7 @@ struct Watches {
 struct Watch {
     /// An address of the space.
     witness: Option<u64>,
-    /// Who looks.
+    /// The search in progress.
     look: Option<u64>,
     /// Something was discarded since he began.
     again: bool,
@@ -58,7 +61,7 @@ struct Watch {
     wrote: bool,
 }
 
-/// Somebody looks at a row; on drop he does no more.
+/// A search of a row; dropping it ends it.
 pub(crate) struct Look<'a> {
     of: &'a Emptying,
     row: RowNumber,
@@ -90,7 +93,7 @@ impl Emptying {
         Some(self.begin(&mut watches, row))
     }
 
-    /// A row that somebody has to look at, after this one.
+    /// The next row after this one that needs a search.
     fn due(&self, after: Option<RowNumber>) -> Option<Look<'_>> {
         let mut watches = self.watches.lock();
         let mut due = watches.due.iter().copied();
@@ -100,7 +103,7 @@ impl Emptying {
 
     fn begin(&self, watches: &mut Watches, row: RowNumber) -> Look<'_> {
         if watches.rows.len() >= ROWS_MAX {
-            // Who trims goes upwards.
+            // Trimming goes upwards.
             let idle = watches.rows.iter().find(|(_, w)| w.look.is_none()).map(|(row, _)| *row);
             idle.iter().for_each(|row| watches.forget(*row));
         }
@@ -114,7 +117,8 @@ impl Emptying {
 
     /// Something was written in a row: its table has it, and the range is still in the caller's hands.
     pub(super) fn wrote(&self, row: RowNumber) {
-        // Whoever has not seen it in the table began to look before that changed; the table's lock orders that before this.
+        // A search that did not see it in the table began before the table changed; the table's lock orders
+        // that before this.
         if self.looking.load(Ordering::Relaxed) > 0
             && let Some(watch) = self.watches.lock().rows.get_mut(&row)
         {
@@ -186,7 +190,7 @@ impl Space {
         }
     }
 
-    /// Looks at the rows that nobody could look at before. The caller has no lock.
+    /// Searches the rows that could not be searched before. The caller holds no lock.
     pub(super) async fn empty_due(&self) {
         let mut last = None;
         while let Some(look) = self.inner.emptying.due(last) {

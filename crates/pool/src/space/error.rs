@@ -28,7 +28,7 @@ pub enum SpaceError {
         space: SpaceId,
         /// The row.
         row: RowNumber,
-        /// Who has it.
+        /// The disks that have it.
         disks: SmallVec<[DiskNumber; 4]>,
     },
     /// The medium's: what every copy has is not what was written.
@@ -75,7 +75,7 @@ fn names(disks: &[DiskNumber]) -> String {
 }
 
 impl SpaceError {
-    /// The same in the words of a disk, for who sees the space as one.
+    /// The same as an error of a disk, for users of the space as a disk.
     pub fn as_disk_error(&self, op: Op, offset: u64, length: u64) -> DiskError {
         let at = Place::new(op, offset, length);
         match self {
@@ -97,7 +97,7 @@ const EIO: i32 = 5;
 mod tests {
     use super::*;
 
-    /// Who writes to a space is told which of both it is: what is full takes the same write again when there is room.
+    /// The two errors differ for a writer: a full disk accepts the same write again when there is room.
     #[test]
     fn no_room_under_a_disk_is_no_medium_error() {
         let (below, above) = (Place::new(Op::Write, 4096, 512), Place::new(Op::Write, 0, 4096));

@@ -1,12 +1,13 @@
-//! A write that waits for its disks only, and has no task: who ends the last of its I/Os ends it.
+//! A write that waits only for its disks, and has no task: its last completion ends it.
 //!
-//! Nearly every write is one: a run of a group that is ready, its regions marked, all copies here, nobody else at its units. What turns out otherwise goes on in
-//! a task.
+//! Nearly every write is one: a run of a ready group, its regions marked, all copies present, no other user
+//! of its units. Other cases continue in a task.
 //!
 //! Invariants:
 //! 1. It begins under what `space`, invariant 1, asks for, with nothing left to wait for; and ends as every write does.
-//! 2. It goes on whoever waits, or does not: it is told when each of its I/Os has ended, or its disk has left, once. So who tells may hold no lock that the end of a
-//!    write takes.
+//! 2. It continues whether or not a caller waits: it is called back once for each of its I/Os, on completion
+//!    or when the disk is removed. So the caller of the callback must not hold a lock that the end of a write
+//!    takes.
 
 use std::ops::Range;
 use std::pin::Pin;
@@ -30,7 +31,7 @@ use crate::{GROUP, SpaceId};
 struct Flight(Mutex<State>);
 
 struct State {
-    /// Of each copy, as it is told.
+    /// The result of each copy.
     results: Results,
     /// I/Os that have not ended.
     left: usize,
@@ -43,7 +44,7 @@ struct State {
 type Results = SmallVec<[Result<(), DiskError>; 2]>;
 
 enum Answer {
-    /// Nobody waits yet, or somebody does.
+    /// Without or with a waiter.
     Open(Option<Waker>),
     Told(Result<(), SpaceError>),
     Taken,
@@ -75,7 +76,7 @@ impl Drop for Right {
 /// The wait for a write that goes on anyway.
 pub(super) struct Wait(Arc<Flight>);
 
-/// Who has to answer; if he cannot, nobody knows what came of it.
+/// The one that must complete the write; if it is dropped, the result is unknown.
 struct Teller {
     flight: Arc<Flight>,
     key: GroupKey,
@@ -162,7 +163,7 @@ impl Flight {
 }
 
 impl Change {
-    /// It came out like this: all is given back, and nobody told yet.
+    /// The result of the write: everything is released, before the waiter is notified.
     fn ends(self, result: Result<(), SpaceError>) -> Result<(), SpaceError> {
         if result.is_ok() {
             self.right.0.written(&self.group, &self.units, &self.sums);

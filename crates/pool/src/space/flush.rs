@@ -38,7 +38,7 @@ const SWEEP_EVERY: Duration = Duration::from_secs(10);
 #[derive(Default)]
 pub(super) struct Flusher {
     rounds: Rounds,
-    /// Something acknowledged is lost, and the next who asks is to be told.
+    /// Acknowledged data is lost, and the next flush must report it.
     owed: Mutex<Option<SpaceError>>,
     swept: Mutex<Option<Instant>>,
 }
@@ -77,7 +77,7 @@ impl Space {
     /// The same, as far as it can be: what it gives is not durable.
     ///
     /// # Errors
-    /// When nobody knows what is: the metadata takes no changes.
+    /// When the result is unknown: the metadata accepts no changes.
     pub(crate) async fn flush_most(&self) -> Result<Left, SpaceError> {
         if let Some(striped) = self.striped() {
             return Box::pin(striped.flush()).await;
@@ -96,7 +96,7 @@ impl Space {
         result
     }
 
-    /// A flush for who is about to change another group while too many are dirty.
+    /// A flush for a writer that is about to change another group while too many are dirty.
     ///
     /// # Errors
     /// When too many stay so.
@@ -262,7 +262,7 @@ impl Space {
     fn fate(&self, written: &Written) -> Fate {
         let key = written.group.key;
         let now = self.inner.copies(&self.path, key.row, key.column).unwrap_or_default();
-        // On disks that have left meanwhile too: nobody else may have what they took.
+        // On disks that were removed meanwhile too: no other copy may have those writes.
         let used = written.copies.iter().map(|(c, _)| c).chain(&now);
         let used = used.fold(0, |used, c| used | self.in_use(c)) & self.inner.regions.of(&key.units());
         let mut have = 0;

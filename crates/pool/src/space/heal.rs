@@ -23,7 +23,7 @@ impl Space {
     /// The caller has their lock, and the group is ready there.
     ///
     /// # Errors
-    /// When a disk that fails the repair cannot be dealt with; a unit that nobody has is no error.
+    /// When a disk that fails the repair cannot be handled; a lost unit is no error.
     pub(crate) async fn heal(&self, group: &Group, units: &Units) -> Result<Looked, SpaceError> {
         let key = group.key;
         let mut looked = Looked::new();
@@ -121,7 +121,8 @@ impl Space {
         }
     }
 
-    /// Whether nobody has a unit. It is remembered: what lies in its place may be any other thing, and who resolves the group is not to take it for the unit.
+    /// Whether no copy has a unit. This is remembered: its place may contain anything, and a later resolution
+    /// of the group must not accept that as the unit.
     fn set_lost(&self, group: &Group, unit: usize, lost: bool) {
         let mut state = group.state.lock();
         if state.table.lost.has(unit) != lost {

@@ -1,8 +1,8 @@
 //! Which copy is read, and when another one is read too.
 //!
-//! A read that its disk has not answered in the time that 99 of 100 of its reads took lately goes to another copy as well, if the
-//! [budget](crate::pulse::budget) allows; the first good answer counts. The other I/O goes on, and has its buffers until it is done: who asked gets those of the
-//! answer that counts.
+//! A read that its disk has not completed in the time that 99 of 100 of its recent reads took is also sent to
+//! another copy, if the [budget](crate::pulse::budget) allows; the first valid result counts. The other I/O
+//! continues, and keeps its buffers until it completes: the caller gets those of the result that counts.
 
 use std::ops::Range;
 use std::sync::Arc;

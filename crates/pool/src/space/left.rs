@@ -27,7 +27,7 @@ impl Left {
         self.0.is_empty()
     }
 
-    /// For who wants all of it.
+    /// For a caller that needs all of it.
     ///
     /// # Errors
     /// Why the first was left.
@@ -35,7 +35,7 @@ impl Left {
         self.0.values().next().map_or(Ok(()), |error| Err(error.clone()))
     }
 
-    /// For who wants one group.
+    /// For a caller that needs one group.
     ///
     /// # Errors
     /// Why it was left.

@@ -63,7 +63,8 @@ impl Space {
                 continue;
             };
             filled.take(best, &units);
-            // A copy that lost what its block said does not speak for the others. Who knows the checksum does, though nobody had the unit.
+            // A copy that lost its units does not decide for the others. If a block has the checksum, it is
+            // known, although no copy had the unit.
             for (_, table) in told().filter_map(|(c, b)| Some((c, &b.as_ref().ok()?.1))) {
                 let knows = filled.lost.without(&filled.written).and(&units).without(&table.lost);
                 filled.take(table, &knows);
@@ -74,7 +75,7 @@ impl Space {
                     Ok((_, table)) => suspect = suspect.or(&best.differ(table, &units)),
                     Err(_) => suspect = suspect.or(&units),
                 }
-                // Who does not answer has not lost its table.
+                // A disk that does not answer has not lost its table.
                 let is_silent = matches!(block, Err(BadBlock::Disk(e)) if is_silence(e));
                 if (block.is_err() || suspect != before) && !is_silent {
                     bad.push(copy.number);

@@ -2,8 +2,9 @@
 //!
 //! Invariants:
 //! 1. Two locks held at a time do not overlap.
-//! 2. Requests that overlap are granted in the order in which they came: nobody is passed over for ever.
-//! 3. Whoever holds one waits for no other of the same space, except in ascending order of (row, column); so there is no circle.
+//! 2. Overlapping requests are granted in order of arrival: none starves.
+//! 3. The holder of one waits for no other of the same space, except in ascending order of (row, column); so
+//!    there is no circular wait.
 //! 4. The queue holds one entry for each request that its caller waits for or holds; it bounds itself by the callers' bounds.
 
 use std::ops::Range;
@@ -33,7 +34,7 @@ struct Columns {
 struct Request {
     id: u64,
     units: Range<u32>,
-    /// Who waits.
+    /// The waiters.
     wake: Option<Arc<Notify>>,
 }
 

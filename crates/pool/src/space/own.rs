@@ -1,8 +1,9 @@
 //! What a copy's block is to say of regions that memory does not know, or not for certain: no more than it says now.
 //!
-//! A block has one generation for all of its regions, and a flush gives it a new one. Of a region that is in no doubt current copies say the same, whatever
-//! their generations. So who is older than another there, and says something else, has lost writes, or did not read what is on it: with a new generation that
-//! would look as new as what the other says. It is not given one.
+//! A block has one generation for all of its regions, and a flush gives it a new one. In a region without
+//! doubt current copies agree, whatever their generations. So a disagreeing older block is stale (it has lost
+//! writes, or was misread): with a new generation it would look as new as the newer one. It is not stamped
+//! with the new generation.
 
 use disk::DiskError;
 
@@ -23,8 +24,8 @@ pub(super) struct Untold {
     pub(super) doubtful: u64,
 }
 
-/// The table with what the copy says of regions that it is not told about; `None` when it is told about all of its own. `said` has the blocks of the copies that are
-/// current in one of them.
+/// The table, completed with the copy's own block for regions that memory does not cover; `None` if memory
+/// covers all. `said` has the blocks of the copies that are current in one of them.
 ///
 /// # Errors
 /// When its disk does not answer: the block is not overwritten, since it may be read another time.
@@ -54,7 +55,7 @@ pub(super) fn with_own(
         let newest = told.max_by_key(|(generation, _)| *generation);
         let behind = u64::from(untold.doubtful & region != 0);
         match newest.filter(|(newest, _)| *newest > generation + behind) {
-            // Whoever reads it next compares these units with the data.
+            // The next reader compares these units with the data.
             Some((_, newest)) => {
                 merged.take(newest, &units);
                 merged.lost = merged.lost.or(&newest.differ(own, &units));

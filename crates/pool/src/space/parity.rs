@@ -6,13 +6,15 @@
 //! 2. Before a stripe is changed its region is marked, and every column whose disk is away has missed it, durably. A region is used with current
 //!    columns that all others can be made from, or not at all.
 //! 3. What a stripe is, is what the newest journal entry says, or the blocks if there is none: so blocks may be written at any time, in any order.
-//! 4. A change that has begun and not ended stays in `stuck`; nobody reads or changes its stripes before it is carried out.
+//! 4. A change that has begun and not ended stays in `stuck`; its stripes are not read or changed before it
+//!    is carried out.
 //! 5. What is in the journal stays there until it is durable, in its place and in its block, on every column that counts in its region: that has not
 //!    missed it, whether its disk is here or not.
-//! 6. A disk that comes back counts only where it has all that it was told: where it could not be spared when it left, memory forgets everything and the journal
-//!    is replayed to it. `life` is held, once, by whoever uses the space, so that nobody does then.
-//! 7. Locks are taken in the order of `docs/0001-pool.md`; nobody waits for room, or for a
-//!    flush, with a range in his hands.
+//! 6. A returning disk counts only where it has everything: if it could not be spared when it was removed,
+//!    the state in memory is discarded and the journal is replayed to it. Each user of the space holds
+//!    `life`, shared, so that the space is unused then.
+//! 7. Locks are taken in the order of `docs/0001-pool.md`; no task waits for room, or for a flush, while it
+//!    holds a range.
 
 mod agree;
 mod carry;
@@ -78,7 +80,7 @@ pub(crate) struct Parity {
     open: AtomicBool,
     /// The last checkpoint left something.
     leaves: AtomicBool,
-    /// Held by whoever uses the space, once, and alone while what memory knows of it is forgotten.
+    /// Held, shared, by each user of the space; exclusively while its state in memory is discarded.
     life: tokio::sync::RwLock<()>,
     /// Groups that have sums which a resync found and no block has, by row and column.
     resyncing: Mutex<BTreeMap<(RowNumber, usize), Held>>,
@@ -271,7 +273,7 @@ impl Striped {
         })
     }
 
-    /// Nobody uses the space as long as the result is held.
+    /// The space is unused as long as the result is held.
     pub(crate) async fn alone(&self) -> RwLockWriteGuard<'_, ()> {
         self.p.life.write().await
     }

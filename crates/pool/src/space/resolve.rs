@@ -23,7 +23,8 @@ enum Verdict {
     Unwritten,
     /// The bytes of this copy, by its position, with this checksum.
     Data { copy: usize, sum: u32 },
-    /// Its checksum is known and nobody has it: reads say so, and what lies there does not count.
+    /// Its checksum is known and no copy has it: reads report that, and other contents of its place are
+    /// ignored.
     Unreadable { sum: u32 },
     /// Not even the checksum.
     Lost,
@@ -60,7 +61,7 @@ impl Space {
             if regions == 0 {
                 return Ok(());
             }
-            // 1. Who is away misses what is decided now.
+            // 1. Absent copies miss the decision.
             let present: Copies = copies.iter().filter(|c| c.disk.is_some()).cloned().collect();
             self.miss(key.row, &copies, &present, regions).await?;
             if self.is_changed(key.row, key.column, &copies) {
@@ -137,8 +138,9 @@ impl Space {
         self.carry_out(group, regions, highest, decided, &witnesses).await
     }
 
-    /// Whoever is being brought up to date is not asked, but may have taken what is not chosen now, and may count a moment later: it gets what is. False when a disk
-    /// was lost on the way.
+    /// A copy that is being brought up to date is not asked, but may have received data that is not chosen
+    /// now, and may become current a moment later: it gets the chosen data. False when a disk was lost on the
+    /// way.
     async fn bring_behind(
         &self,
         group: &Group,
@@ -225,7 +227,7 @@ impl Space {
                 return Verdict::Data { copy, sum: want };
             }
         }
-        // Nobody had it before, either: what lies there was bad already.
+        // It was lost before, too: the contents of its place were bad already.
         let was_bad = told().take_while(|(g, _)| g == top).all(|(_, t)| t.lost.has(unit));
         if !in_doubt || was_bad {
             return Verdict::Unreadable { sum: newest.sums[unit] };

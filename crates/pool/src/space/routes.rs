@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! 1. A route is given only if nothing has changed since it was looked up that could change it: [`DataPath::version`] is the same.
-//! 2. Routes hold disks, so they are forgotten when one is to be let go of; one that is looked up then by somebody who had begun before is not kept.
+//! 2. Routes hold disks, so they are dropped when a disk is to be closed; a lookup that began before is not
+//!    cached then.
 
 use std::ops::Deref;
 use std::sync::Arc;

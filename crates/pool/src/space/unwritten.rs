@@ -8,7 +8,7 @@ impl Space {
     /// Whether nothing was written to a range, or all of it has been discarded. Of a parity space it is not looked at more closely than by rows.
     ///
     /// # Errors
-    /// [`SpaceError::Unavailable`]: who could tell is not here.
+    /// [`SpaceError::Unavailable`]: the disks with the answer are absent.
     pub async fn is_unwritten(&self, address: u64, length: u64) -> Result<bool, SpaceError> {
         let (id, layout) = (self.inner.id, self.inner.layout);
         let (row_bytes, end) = (layout.row_bytes(), address + length);

@@ -178,7 +178,7 @@ impl Space {
         let wrote: Vec<(&Copy, Result<(), DiskError>)> = written.zip(results.iter().copied()).collect();
         let judged = self.judge(key.row, key.column, self.inner.regions.of(units), &wrote).await;
         if judged.is_err() {
-            // Old or new on each copy, nobody knows which: who looks next decides.
+            // Old or new on each copy, unknown which: the next access decides.
             self.inner.doubt(&self.path, key, units);
         }
         judged

@@ -190,7 +190,8 @@ impl State {
             }
             Op::NotMissed { space, row, index, regions } => {
                 let disk = self.slab_mut(*space, *row, usize::from(*index))?.place.disk;
-                // What was brought to a disk that has left since may be lost: when it left nobody counted it, because it had missed all that anyway.
+                // Data copied to a disk that was removed since may be lost: its removal did not mark it,
+                // because the regions were missed anyway.
                 if self.is_present(disk) {
                     self.slab_mut(*space, *row, usize::from(*index))?.missed &= !regions;
                     self.shadow(*space, *row);

@@ -8,7 +8,7 @@ use crate::{SpaceId, UNIT};
 /// How many addresses of lost units are kept for a space; as many as one checksum block is of.
 pub const LOST_MAX: usize = 512;
 
-/// Units of a space that no copy has, as far as somebody has looked.
+/// Known lost units of a space.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LossRecord {
     /// How many there are, at least: as many as `at` has, or more.

@@ -84,7 +84,7 @@ pub enum Absence {
     FlushFailed,
     /// Its I/O took too long, again and again.
     Slow,
-    /// Somebody asked for it.
+    /// By command.
     Asked,
     /// Its label was older than the pool's memory of it.
     Stale,
@@ -125,7 +125,7 @@ pub struct SpaceRecord {
 pub struct ScrubRecord {
     /// When the one that is under way began; 0: none is.
     pub began: u64,
-    /// Whether somebody asked for it.
+    /// Whether it was requested by command.
     pub asked: bool,
     /// The first row that it has not read.
     pub next: RowNumber,
@@ -225,9 +225,10 @@ pub struct Moving {
 /// What the administrator has chosen for the whole pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// Of the slabs of all disks, in percent: when more are in use somebody should add disks. At most 100.
+    /// Percentage of the slabs of all disks in use from which on the administrator should add disks. At most
+    /// 100.
     pub warn_at: u8,
-    /// Seconds after which what a lost disk had is rebuilt on others; [`Policy::NEVER`]: when somebody says so.
+    /// Seconds after which a lost disk is rebuilt on others; [`Policy::NEVER`]: by command only.
     pub repair_after_s: u32,
 }
 
@@ -393,7 +394,7 @@ pub enum Op {
     SetDomains { disk: DiskNumber, domains: FaultDomains },
     /// The label that it has been given.
     Labelled { disk: DiskNumber, sequence: u64 },
-    /// Who keeps the metadata from this record on, which all of them have.
+    /// The voters from this record on, which all of them have.
     Voters { voters: BTreeSet<DiskNumber> },
     /// A new space; its number is the next one.
     CreateSpace { space: SpaceId, record: SpaceRecord },
@@ -413,7 +414,7 @@ pub enum Op {
     NotMissed { space: SpaceId, row: RowNumber, index: u8, regions: u64 },
     /// A copy moves to a free slab, where it has missed everything.
     MoveSlab { space: SpaceId, row: RowNumber, index: u8, to: SlabPlace },
-    /// Regions that no copy has whole are taken from this one, as somebody asked.
+    /// Regions that no copy has completely are accepted from this one, on request.
     AcceptLoss { space: SpaceId, row: RowNumber, index: u8, regions: u64 },
     /// The pool was opened: the epoch is higher than all before, the incarnation random.
     Opened { epoch: u64, incarnation: u64 },

@@ -5,7 +5,8 @@
 //!
 //! Invariants:
 //! 1. All leaves are equally deep; a node has at most [`NODE_MAX`] entries, and only an empty tree has an empty one.
-//! 2. The key beside a child is at most the lowest in it, and above all keys of the children before. Nobody looks at the first child's.
+//! 2. The key beside a child is at most the lowest in it, and above all keys of the children before. The
+//!    first child's is unused.
 
 use std::fmt;
 use std::ops::{Bound, Index, RangeBounds};

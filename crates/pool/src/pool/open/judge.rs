@@ -43,15 +43,16 @@ pub(super) fn judge<'a>(found: &'a Candidates, options: &OpenOptions) -> Result<
         }
         shown.insert(number, label);
     }
-    // When nobody else is here, what old disks say is better than nothing, for those who accept that.
+    // If no other disk is present, stale data is better than none, for callers that accept the loss.
     if seen.is_empty() && options.accept_loss {
         seen = old;
     }
     Ok(Verdict { newest, seen, shown })
 }
 
-/// A disk gets its label of an epoch when a checkpoint of that epoch is durable on every voter, and who votes later gets a newer one. So a voter whose history
-/// ends before its label has lost that checkpoint, and fell back on what it had before: whole, and long ago.
+/// A disk gets its label of an epoch when a checkpoint of that epoch is durable on every voter, and a later
+/// voter gets a newer label. So a voter whose history ends before its label has lost that checkpoint, and
+/// uses the previous one: complete, but old.
 fn is_before(point: &Point, label: &Label) -> bool {
     point.epoch < label.epoch
 }

@@ -1,4 +1,4 @@
-//! Whether the columns of stripes agree with each other, and not only each with its own sums: for who reads everything.
+//! Whether the columns of stripes agree with each other, and not only each with its own sums: for scrubs.
 //!
 //! They always do, but where a disk lost what it had acknowledged, data and block, and the power went before anybody noticed
 //! (`docs/0002-parity.md`, "Blocks, and disks that lose writes"). Then what is read would be another thing when a disk is lost.
@@ -60,8 +60,9 @@ impl Striped {
         Ok((healed, lost))
     }
 
-    /// Makes the columns of a stripe agree, each of which is as its sum says; whether they did not. One that alone differs from all others is made from them. Where
-    /// nobody can tell which it is, the data is what users have read, so the parity is made from it.
+    /// Makes the columns of a stripe agree, each of which matches its sum; returns whether they did not. A
+    /// single column that differs from all others is computed from them. If that column cannot be identified,
+    /// the parity is computed from the data, because users have read the data.
     async fn agree(
         &self,
         group: &RowGroup,

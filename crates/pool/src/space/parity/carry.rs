@@ -32,7 +32,7 @@ pub(super) struct Stripe {
     pub(super) units: Vec<(usize, IoBuf)>,
 }
 
-/// A change that has begun: nobody sees its stripes before it is carried out.
+/// A change that has begun: its stripes are not visible before it is carried out.
 pub(super) struct Intent {
     pub(super) key: RowKey,
     /// Held: what it told the table, and will tell, is nowhere else.

@@ -138,7 +138,8 @@ impl Striped {
                 if batch.discards() {
                     return Ok(());
                 }
-                // It may wait for a disk that comes back, which waits for those who use the space; and the space may be opened anew meanwhile.
+                // It may wait for a returning disk, which waits for the users of the space; and the space may
+                // be opened again meanwhile.
                 room = None;
                 drop(using);
                 self.space.allocate(row).await?;
@@ -191,7 +192,8 @@ impl Striped {
         self.enough(key.row, &columns, regions)?;
         let here: Vec<Copy> = columns.iter().filter(|c| c.disk.is_some()).cloned().collect();
         self.space.miss(key.row, &columns, &here, regions).await?;
-        // A disk that has come since they were found ready counts, though nothing is known of it: what is read of it later would hide what is told now.
+        // A disk that has joined since they were found ready counts, although its contents are unknown: a
+        // later read of it would hide this write.
         if self.is_changed(key.row, &columns) || !group.state.lock().knows(&columns, regions) {
             return Ok(false);
         }

@@ -4,8 +4,8 @@
 //! column that fails on the way and counts in what was changed ends it; one that does not count there, but elsewhere in the group, is not said to have
 //! its block, by the others' blocks, before the header is written.
 //!
-//! Fresh stripes are left out: a block says of them that nothing is written. Groups that no journal entry names (repaired ones) are named first, so
-//! that whoever finds them torn by a power cut knows why.
+//! Fresh stripes are left out: a block records them as unwritten. Groups that no journal entry names
+//! (repaired ones) are named first, so that a reader that finds them torn by a power cut knows the reason.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,10 +35,10 @@ const AT_ONCE: usize = 16;
 /// Units of a record that names groups.
 const NAMING: u64 = 1;
 
-/// Between two looks at a journal that somebody else makes room in.
+/// Interval between checks of a journal in which another task frees room.
 const ROOM_WAIT: Duration = Duration::from_millis(1);
 
-/// Looks at one that keeps what checkpoints leave, until who waits is told what that is.
+/// Checks a journal that keeps what checkpoints skip, until the waiter gets a reason.
 const ROOM_TRIES: usize = 64;
 
 struct Written {
@@ -54,7 +54,7 @@ struct Written {
 enum Lacks {
     /// What memory does not know of columns that count.
     Table,
-    /// What these columns' own blocks say of regions that nobody here knows.
+    /// The contents of these columns' own blocks for regions unknown to memory.
     Own(Vec<Copy>),
 }
 
@@ -140,7 +140,7 @@ impl Striped {
             left.into_iter().map(|(key, error)| (key.group_key(), error)).collect()
         };
         if !naming && !left.is_empty() {
-            // What is replayed is told by the journal alone, until all of it is in its place.
+            // Until replayed data is in place, the journal alone is valid.
             return Ok(all(left));
         }
         self.trim(self.before_left(to, left.keys())).await?;
@@ -176,8 +176,9 @@ impl Striped {
         since.min().map_or(to, |position| self.p.log.no_later(to, position))
     }
 
-    /// Of columns that may not have their new blocks (`all`: of every one) it is not said any more that they have. Gives whether a block has to be written
-    /// again, to say so to whoever loads the group: a column that has missed all of it needs none, nor does a group that is left.
+    /// Withdraws the record that columns have their new blocks, for those that may not have them (`all`: for
+    /// every one). Returns whether a block has to be written again, to record that for later loads of the
+    /// group: a column that has missed all of it needs none, nor does a skipped group.
     fn take_back(&self, w: &Written, all: bool) -> bool {
         let mut again = false;
         let regions = self.regions(&w.group.key.units());
@@ -233,7 +234,8 @@ impl Striped {
         Ok(named)
     }
 
-    /// Writes the blocks of a group; `None` when its row is gone. It is marked until whoever gets the result knows that they are durable.
+    /// Writes the blocks of a group; `None` when its row is freed. It stays marked until the caller knows
+    /// that they are durable.
     async fn write_blocks(&self, group: Arc<RowGroup>, naming: bool) -> Result<Option<Written>, SpaceError> {
         let key = group.key;
         // Before the columns are looked at: a disk that leaves after that look has missed the group.
@@ -307,7 +309,7 @@ impl Striped {
         if !unread.is_empty() {
             return Some(Err(Lacks::Own(unread)));
         }
-        // Above all that were given before this opening, whoever has them: the newest block is what was written last.
+        // Above all generations before this opening, on any disk: the newest block is the last one written.
         let first = self.space.path.io.epoch.0.min(u64::from(u32::MAX)) << 32;
         let given = self.p.generation.load(Ordering::Relaxed).max(first).max(state.generation);
         let generation = given.saturating_add(1);
@@ -378,7 +380,7 @@ impl Striped {
                 return Err(blame(copy.number, *error));
             }
         }
-        // Who is here and has no block has come since, and missed what changed.
+        // A present column without a block has joined since, and missed the change.
         self.enough(row, &now, used)
     }
 }

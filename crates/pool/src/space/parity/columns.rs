@@ -1,7 +1,8 @@
 //! The columns of a row, as they are at one moment.
 //!
-//! A column that moves has two slabs: the old one is the column, the new one is told all that is written, data and blocks, and asked nothing. What it has, the
-//! old one has (`State`'s invariant 8), so it has no sums of its own.
+//! A column that moves has two slabs: the old one is the column; the new one receives all writes, data and
+//! blocks, and is never read. Its data is a subset of the old one's (`State`'s invariant 8), so it has no
+//! sums of its own.
 
 use smallvec::SmallVec;
 
@@ -18,7 +19,7 @@ impl Striped {
         self.slabs(row, self.p.columns())
     }
 
-    /// The columns, and last what one of them is moving to: who changes anything changes all of these.
+    /// The columns, and last the destination of a moving one: every change goes to all of these.
     pub(super) fn targets(&self, row: RowNumber) -> Option<Columns> {
         self.slabs(row, usize::MAX)
     }

@@ -1,8 +1,9 @@
 //! Whether an older block of a column is believed.
 //!
-//! Where a journal entry names a group, a power cut may have kept the newest block from a column; and of a column that was away when the journal was
-//! replayed nobody says which block it should have. Such a column is *doubted*: what its block says is right wherever no entry says otherwise, if its disk
-//! has done what it was told. One that lost the block has units that are newer than their sums, or lost them too. So:
+//! Where a journal entry names a group, a power cut may have kept the newest block from a column; and for a
+//! column that was absent when the journal was replayed, the valid block is unknown. Such a column is
+//! *doubted*: its block is valid wherever no entry says otherwise, unless its disk lost writes. A column that
+//! lost the block has units that are newer than their sums, or lost them too. So:
 //!
 //! 1. The block of a doubted column is believed only of units that are as it says. The sums of the others count as lost before anybody can use them, and
 //!    these units are made from the other columns.

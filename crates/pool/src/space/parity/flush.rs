@@ -32,7 +32,7 @@ impl Striped {
         self.flush_now().await
     }
 
-    /// The same, for who uses the space already.
+    /// The same, for a caller that uses the space already.
     pub(super) async fn flush_now(&self) -> Result<Left, SpaceError> {
         self.p.flushes.run(self.flush_round().boxed()).await
     }

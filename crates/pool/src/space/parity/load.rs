@@ -79,7 +79,7 @@ impl Striped {
         self.is_prepared(group, regions, None)
     }
 
-    /// The same for who reads a column: it need not be usable where that is current.
+    /// The same for a reader of one column: the group need not be usable if that column is current.
     pub(super) fn is_prepared(&self, group: &RowGroup, regions: u64, column: Option<usize>) -> bool {
         let Some(columns) = self.columns(group.key.row) else { return false };
         let enough = column.is_some_and(|c| columns[c].is_current(regions))
@@ -131,7 +131,7 @@ impl Striped {
         let mut suspect = false;
         {
             let mut state = group.state.lock();
-            // Who has left meanwhile may have missed what the table says since.
+            // A disk that was removed meanwhile may have missed later changes of the table.
             let now = self.columns(key.row).unwrap_or_default();
             let stays = |c: &Copy, region| now.iter().any(|n| n.is_as(c) && n.is_current(region));
             for region in (0..REGIONS).map(|r| 1_u64 << r).filter(|r| here & r != 0) {
@@ -157,7 +157,7 @@ impl Striped {
                 }
                 if state.mapped & region == 0 {
                     for (c, written) in state.written.iter_mut().enumerate() {
-                        // With no block at all nobody knows what was written: all of it, and it is lost.
+                        // Without any block the written units are unknown: all count as written, and lost.
                         units.iter().for_each(|u| written.set(u, newest.is_none_or(|b| b.written[c].has(u))));
                     }
                     state.mapped |= region;

@@ -77,7 +77,7 @@ impl Pending {
     }
 }
 
-/// A record is being written; dropped, nobody knows whether it is there.
+/// A record is being written; when this is dropped, it is unknown whether the record is on disk.
 struct Unsure<'a>(&'a Log);
 
 impl Drop for Unsure<'_> {
@@ -110,12 +110,13 @@ impl Log {
         self.state.lock().failed
     }
 
-    /// Whether a record that names a group is still there for whoever opens the space next.
+    /// Whether a record that names a group still exists for the next opening.
     pub(super) fn has(&self, named: u64) -> bool {
         named > self.state.lock().ring.tail().position
     }
 
-    /// Only what is on the disks counts: whoever replays it says where to go on. Nobody writes, or has room.
+    /// Only the record on disk counts: the replay sets the position. Until then there are no writes, and no
+    /// room.
     pub(super) fn forget(&self) {
         let mut state = self.state.lock();
         (state.begun, state.failed) = (false, false);
@@ -187,7 +188,7 @@ impl Striped {
         }
     }
 
-    /// Writes over a record of which nobody knows whether it is there.
+    /// Overwrites a record whose presence on disk is unknown.
     pub(super) async fn mend(&self) -> Result<(), SpaceError> {
         let _one = self.p.log.commit.lock().await;
         match self.p.log.is_failed() {
@@ -215,14 +216,15 @@ impl Striped {
         );
         let units = (arena::sg_len(&bytes) as u64) / UNIT;
         if !log.state.lock().ring.has_room(units) {
-            // Only what nobody made room for comes here: a record that is to make room, again and again in vain.
+            // Reached only without a reservation: by a record that is itself to free room, repeatedly in
+            // vain.
             return Err(SpaceError::Unavailable {
                 space: self.p.journal,
                 row: RowNumber(0),
                 disks: Default::default(),
             });
         }
-        // Whoever gives up on the way, by an error or altogether, leaves it so.
+        // A caller that gives up here, by an error or by being dropped, leaves it so.
         let unsure = Unsure(log);
         self.put(&journal, position, units, &bytes).await?;
         flush(journal).await?;
@@ -296,7 +298,8 @@ impl Striped {
         Ok(())
     }
 
-    /// Makes units of the journal's space zeros that nobody has any more, where nothing that counts is: so a journal is whole again. Gives those that are.
+    /// Writes zeros over lost units of the journal's space where no valid record is: so a journal becomes
+    /// readable again. Returns those units.
     ///
     /// # Errors
     /// What keeps a checkpoint from being made, or the journal from being written.

@@ -33,7 +33,7 @@ pub(super) enum Part {
     Bad(Found),
     /// Its disk did not answer: what it has is not lost.
     Silent(DiskError),
-    /// It is not current, or nobody asked it.
+    /// It is not current, or was not requested.
     Away,
 }
 
@@ -269,7 +269,7 @@ impl Striped {
     ) -> Option<Vec<Option<IoBuf>>> {
         let key = group.key;
         let mut stripe: Vec<Option<Vec<u8>>> = parts.iter().map(|p| p.bytes().map(|b| b.to_vec())).collect();
-        // Zeros in parity are those of a stripe with nothing written, which nobody asks for.
+        // Zeros in parity are those of a stripe without data, which is never requested.
         if !self.p.code.recover(UNIT as usize, &mut stripe, wanted) {
             return None;
         }
@@ -292,8 +292,8 @@ impl Striped {
         Some(whole)
     }
 
-    /// Writes a unit to a column that is not what it should be, and to the slab that the column moves to, where that has it: nobody looks there before it counts. It is
-    /// durable after the next checkpoint.
+    /// Writes a unit to a damaged column, and to the destination slab of a moving column, if that has it:
+    /// that slab is not read before it counts. It is durable after the next checkpoint.
     pub(super) async fn put_back(
         &self,
         group: &RowGroup,

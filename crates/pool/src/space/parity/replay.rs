@@ -126,7 +126,7 @@ impl Striped {
                 }
             }
             for group in told.groups.keys() {
-                // While all who can help are here: the next disk may leave at any time.
+                // While all useful columns are present: the next disk may be removed at any time.
                 self.heal_lost(&self.p.groups.get(RowKey { row: *row, group: *group })).await?;
             }
             all.push((*row, columns));

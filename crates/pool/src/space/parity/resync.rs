@@ -35,7 +35,7 @@ impl Resynced {
 }
 
 impl Striped {
-    /// Makes some stripes of a slab that has missed them what they should be; false when nobody here can tell.
+    /// Computes some stripes of a slab that has missed them; false if too few columns are present.
     pub(crate) async fn resync_piece(
         &self,
         row: RowNumber,

@@ -21,7 +21,7 @@ pub(super) const TRIES: usize = 8;
 const PIECE: u32 = 64;
 
 impl Striped {
-    /// Gives a row's slabs back if that is right when nobody uses the row; whether it has none now.
+    /// Frees a row's slabs if that is right while the row is unused; returns whether it has none now.
     pub(crate) async fn free_row_if(
         &self,
         row: RowNumber,
@@ -42,7 +42,8 @@ impl Striped {
     async fn free_in_use(&self, row: RowNumber, may: impl Fn() -> bool) -> Result<bool, SpaceError> {
         let _stripes = self.lock(row, ALL).await;
         let _blocks = self.p.checkpointing.lock().await;
-        // Nobody takes the slabs before what is known of them here is forgotten, nor writes down what a failed disk has missed of them.
+        // The slabs are not reused before the data path's state about them is dropped, and a failed disk does
+        // not record missed regions of them.
         let _one = self.space.path.allocating.lock().await;
         let _failing = self.space.path.failing.lock().await;
         if self.columns(row).is_none() {
@@ -79,8 +80,8 @@ impl Striped {
         self.p.stuck.has(row, &ALL)
     }
 
-    /// Changes which slabs a row has, at a moment when nobody uses them: no change and no block is under way, no slab is given out, and nobody deals with a
-    /// failed disk.
+    /// Changes which slabs a row has, at a moment when they are not in use: no change or block is in flight,
+    /// no slab is being allocated, and no failed disk is being handled.
     ///
     /// # Errors
     /// Of the metadata, when the state does not allow it; and when the journal cannot be carried out before the row gets another set of slabs.
@@ -106,7 +107,7 @@ impl Striped {
             }
             let _one = self.space.path.allocating.lock().await;
             let _failing = self.space.path.failing.lock().await;
-            // Not waited for: who has it may wait for what is held here.
+            // Does not wait: the holder may wait for a lock that is held here.
             let joining = matches!(op, Op::MoveSlab { .. }).then(|| self.space.path.joining.try_lock());
             if let Some(one) = &joining
                 && (one.is_err() || self.is_here(&op))
@@ -117,7 +118,8 @@ impl Striped {
             let past = self.p.columns();
             self.p.resyncing.lock().retain(|(of, index), _| *of != row || *index < past);
             if others {
-                // Records that name its groups may be there still, and name others: whoever finds blocks torn by a power cut would not know why.
+                // Records that name its groups may still exist, and name others: a reader that finds blocks
+                // torn by a power cut would not know the reason.
                 let group = |group| RowKey { row, group };
                 for group in self.p.groups.of(group(0)..=group(u32::MAX)) {
                     let mut state = group.state.lock();
@@ -206,7 +208,7 @@ impl Striped {
                 // What is written meanwhile is what it should be.
                 continue;
             }
-            // A job that is paused keeps nobody from anything.
+            // A paused job delays no other.
             drop(using);
             let bytes = u64::from(PIECE) * UNIT * self.p.columns() as u64;
             let Some(_turn) = progress.piece(bytes).await else { return Ok(()) };

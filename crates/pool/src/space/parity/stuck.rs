@@ -1,5 +1,5 @@
-//! Changes that have begun and could not be carried out: too few columns took them, or nobody knows whether the journal has them. They are kept, and carried
-//! out before anybody looks at their stripes.
+//! Changes that have begun and could not be completed: too few columns accepted them, or it is unknown
+//! whether the journal has them. They are kept, and carried out before their stripes are used.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -96,7 +96,7 @@ impl Striped {
                 drop(intent);
                 let intent = match Arc::try_unwrap(taken) {
                     Ok(intent) => intent,
-                    // Somebody else looks at it, and waits for the lock.
+                    // Another task examines it, and waits for the lock.
                     Err(shared) => {
                         self.p.stuck.0.lock().push(shared);
                         drop(_stripes);
