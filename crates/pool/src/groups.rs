@@ -3,7 +3,7 @@
 //! Invariants:
 //! 1. A table says of every unit in its known regions what was last written there; others are not known: no copy that has them was here
 //!    when it was loaded, or they are unresolved.
-//! 2. A region in `hearsay` is unverified: no block is written from its table.
+//! 2. A region in `hearsay` (unverified) is not written to blocks from its table.
 
 use std::ops::Range;
 

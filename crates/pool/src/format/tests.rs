@@ -1,4 +1,4 @@
-//! Round trips, goldens, and bytes that nobody wrote.
+//! Round trips, goldens, and arbitrary bytes.
 
 mod golden;
 mod values;
@@ -42,7 +42,7 @@ proptest! {
         let mut bytes = claim.encode(DiskNumber(1));
         let length = 64 + u32::from_le_bytes(bytes[52..56].try_into().unwrap()) as usize;
         let at = at.index(length);
-        // Bytes 5 and 56 to 59 are covered too, although nobody reads them.
+        // Bytes 5 and 56 to 59 are covered too, although they are unused.
         bytes[at] ^= 1_u8 << bit;
         prop_assert!(Claim::decode(&bytes).is_err());
     }

@@ -300,7 +300,7 @@ fn what_a_disk_has_may_have_no_other_place() {
     assert_eq!((plan.moves, plan.left), (6, 4), "the reserve too");
     assert!(matches!(plan.why, Some(crate::jobs::Stays::NoPlace(_))));
     assert_eq!(evacuation(&s, DiskNumber(2)), Evacuation::default(), "it is empty");
-    // Both copies on absent disks: nobody has what disk 0 has.
+    // Both copies on absent disks: no other disk has disk 0's data.
     s.disks.get_mut(&DiskNumber(0)).unwrap().presence = Presence::Absent(Absence::Gone);
     assert_eq!(evacuation(&s, DiskNumber(0)).moves, 6, "the other has it all");
     s.disks.get_mut(&DiskNumber(1)).unwrap().presence = Presence::Absent(Absence::Gone);
@@ -511,7 +511,7 @@ fn a_class_has_its_disks_to_itself_and_no_others() {
     s.apply(&Op::FreeRow { space: SPACE, row: RowNumber(0) }).unwrap();
     let places = row_with_absent(&s, SPACE, |_| true).expect("one of two is there");
     assert!(places.iter().all(|p| [2, 5].contains(&p.disk.0)), "{places:?}");
-    // Somebody says what the unknown one is.
+    // The medium of the unknown one is set.
     s.apply(&Op::SetDiskMedia { disk: DiskNumber(3), media: 2 }).unwrap();
     assert_eq!(replacement(&s, SPACE, RowNumber(1), 1).unwrap().disk, DiskNumber(3));
     assert_eq!(evacuation(&s, DiskNumber(5)).moves, 31);

@@ -16,7 +16,7 @@ use crate::{DiskNumber, RowNumber, UNIT};
 
 const ROW: RowNumber = RowNumber(0);
 
-/// Puts another value into the first unit of a column, with a block that says so. Nobody has the pool.
+/// Puts another value into the first unit of a column, with a block that matches. The pool is closed.
 fn forge(world: &World, column: usize, value: u64) {
     let copy = world.book.state().rows[&(SPACE, ROW)].slabs[column];
     let (slot, areas) = (SlotId(usize::from(copy.place.disk.0)), world.shape.areas());
@@ -38,7 +38,8 @@ fn forge(world: &World, column: usize, value: u64) {
     world.machine.scribble(slot, at, &encode(&id, &block));
 }
 
-/// Whoever reads everything makes them agree: on what the others say where they can tell, else on what users read. From then on it is the same whoever is lost.
+/// A scrub makes them agree: on the other columns' result if that is known, else on the data that users read.
+/// From then on the contents are the same after any loss.
 #[test]
 fn a_scrub_makes_columns_agree() {
     for (shape, tells) in [(SINGLE, false), (DUAL, true), (LOCAL, true)] {

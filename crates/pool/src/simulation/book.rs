@@ -14,7 +14,7 @@ pub(super) struct TestBook {
     machine: Machine,
     inner: Mutex<Inner>,
     path: OnceLock<Weak<DataPath>>,
-    /// How long it takes until who asks for a leaving hears of it.
+    /// The delay until a removal is reported to its caller.
     pub(super) leaving_takes: OnceLock<(Env, Duration)>,
 }
 

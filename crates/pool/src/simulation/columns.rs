@@ -53,7 +53,8 @@ fn the_power_goes_while_columns_move() {
     assert!(moving > 600, "{moving} of 1280");
 }
 
-/// A new slab that has some regions of its column, for as long as users work: what it is told in that time, and what a power cut takes of it.
+/// A new slab that has some regions of its column, while users work: its writes in that time, and the effect
+/// of a power cut.
 #[test]
 fn the_power_goes_while_a_column_is_half_moved() {
     let load = Load { steps: 24, ..LOAD };
@@ -190,7 +191,7 @@ fn the_new_disk_is_lost_on_the_way() {
     });
 }
 
-/// What is lost does not keep a disk from being emptied; it stays lost, and is told.
+/// Lost units do not keep a disk from being emptied; they stay lost, and are reported.
 #[test]
 fn a_column_with_lost_units_moves() {
     in_virtual_time(async {

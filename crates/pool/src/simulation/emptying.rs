@@ -122,7 +122,7 @@ fn the_next_life_frees_what_this_one_left() {
             let world = World::new(shape, 1).await;
             world.write(0..4, &[1, 2, 3, 4]).await.expect("all disks are here");
             flush(&world).await;
-            // Somebody looks, and does not come to an end.
+            // A search is in progress and does not end.
             let inner = Arc::clone(&world.space.inner);
             let look = inner.emptying.discarded(RowNumber(0), &(0..UNIT));
             discard(&world, 0..4).await;
@@ -137,7 +137,7 @@ fn the_next_life_frees_what_this_one_left() {
     }
 }
 
-/// Who writes while the row is looked at keeps it.
+/// A write during the search keeps the row.
 #[test]
 fn what_is_written_meanwhile_stays() {
     for shape in shapes() {
@@ -163,8 +163,8 @@ fn what_is_written_meanwhile_stays() {
     }
 }
 
-/// A crash in the middle of a destruction leaves the space or nothing: never a journal without its space, which nobody would miss.
-/// What its journal is about cannot be carried out any more: two disks are gone.
+/// A crash in the middle of a destruction leaves the space or nothing: never a journal without its space,
+/// which would go unnoticed. The contents of its journal cannot be carried out any more: two disks are gone.
 #[test]
 fn a_space_that_cannot_be_opened_can_be_destroyed() {
     in_virtual_time(async {

@@ -290,7 +290,7 @@ fn long_io_goes_round_columns_and_rows() {
     });
 }
 
-/// After a crash every entry of the log may be one in doubt: writers resolve them if nobody else does.
+/// After a crash every entry of the log may be one in doubt: writers then resolve them themselves.
 #[test]
 fn a_log_full_of_doubt_stops_nothing() {
     in_virtual_time(async {

@@ -61,7 +61,8 @@ fn a_resync_does_several_pieces_at_a_time() {
     });
 }
 
-/// A client whose every read takes longer than the target: the job gives way, and still ends at its minimum; what its board shows says why.
+/// A client whose every read takes longer than the target: the job slows down, and still ends at its minimum;
+/// its board shows the reason.
 #[test]
 fn a_resync_gives_way_to_clients_and_ends() {
     in_virtual_time(async {

@@ -9,7 +9,7 @@ use crate::events::Found;
 use crate::jobs::Progress;
 use crate::{RowNumber, UNIT};
 
-/// Nobody reads a journal before a crash. Its copies rot one after the other, with a scrub between.
+/// A journal is not read before a crash. Its copies are damaged one after the other, with a scrub between.
 #[test]
 fn a_scrub_reads_the_journal() {
     in_virtual_time(async {

@@ -41,7 +41,7 @@ fn refuses_blocks(world: &World, disk: u16) {
     }
 }
 
-/// A flush of which who asks wants to know what it left: all else is durable.
+/// A flush that returns the groups that it skipped: all else is durable.
 async fn flush_most(world: &World, model: &Mutex<Model>) -> bool {
     let row_units = world.space.inner.layout.row_bytes() / UNIT;
     let mut flushing = model.lock().flush_begins();

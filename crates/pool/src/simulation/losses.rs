@@ -85,7 +85,7 @@ fn a_whole_reading_says_what_is_left() {
         world.path.record_losses().await.expect("a record");
         scrub(&world).await;
         assert_eq!((lost(&world), world.book.state().scrubs[&SPACE].last_lost), (units(&[3, 4, 2 * ROW]), 3));
-        // Written anew it is told until somebody has looked.
+        // After it is written again it is reported until a scrub has read it.
         world.write(3..5, &[30, 40]).await.expect("a write");
         assert_eq!(world.path.record_losses().await, Ok(false));
         assert_eq!(lost(&world).units, 3);
@@ -181,7 +181,7 @@ fn what_nobody_can_say_is_lost() {
     });
 }
 
-/// Nor of a pool whose format has no place for it; it is told for as long as the pool is open.
+/// Nor in a pool whose format has no place for it; it is reported as long as the pool is open.
 #[test]
 fn nothing_is_written_where_nothing_may_be() {
     in_virtual_time(async {
@@ -209,7 +209,7 @@ fn nothing_is_written_where_nothing_may_be() {
         world.book.change(&[Op::Upgrade { version: 6 }]).expect("an upgrade");
         assert_eq!(world.path.record_losses().await, Ok(true));
         assert_eq!(lost(&world), units(&[3]));
-        // One that is gone meanwhile keeps nobody else's from being recorded.
+        // A unit that became valid meanwhile does not prevent others from being recorded.
         assert!(world.path.events.noted.add(SpaceId(99), 0));
         rots(&world, 5);
         assert!(world.read(5..6).await.is_err());
@@ -225,7 +225,7 @@ fn slow(world: &World, takes: Duration) {
     }
 }
 
-/// What a journal said is in its place: that nobody has it any more takes nothing from anybody, and a scrub makes it whole.
+/// The journal's contents are in place: its lost units cost nothing, and a scrub makes it readable again.
 #[test]
 fn what_a_journal_has_lost_is_nobodys_loss() {
     in_virtual_time(async {

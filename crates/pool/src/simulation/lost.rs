@@ -1,4 +1,4 @@
-//! Units that nobody has: what is known to be bad stays so, whatever fails or is in doubt beside it.
+//! Lost units: known bad data stays bad, whatever fails or is in doubt beside it.
 
 use std::time::Duration;
 

@@ -53,7 +53,7 @@ fn arena() -> Arena {
     ARENA.get_or_init(|| Arena::new(256 << 20).expect("a mapping")).clone()
 }
 
-/// Runs one world on a runtime of its own with a clock that waits for nobody.
+/// Runs one world on a runtime of its own with virtual time.
 pub(crate) fn in_virtual_time<T>(run: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     runtime.expect("a runtime").block_on(run)

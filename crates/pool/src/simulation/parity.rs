@@ -337,7 +337,7 @@ fn a_lost_disk_is_rebuilt_on_another() {
     }
 }
 
-/// What nobody here knows of a group is not written over by who changes the rest of it.
+/// Parts of a group that are unknown here are not overwritten by changes of the rest.
 #[test]
 fn a_region_that_waits_for_a_disk_keeps_what_it_has() {
     for turn in 0..2 {

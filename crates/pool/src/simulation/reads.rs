@@ -1,4 +1,4 @@
-//! Which disk is read, and what becomes of reads and writes that nobody waits for.
+//! The choice of the disk for a read, and abandoned reads and writes.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::{arena, in_virtual_time};
 use crate::UNIT;
 use crate::events::Found;
 
-/// Nobody waits for it any more, and yet it ends: it heals what it finds, and a fence waits for it.
+/// Its caller has dropped it, and yet it ends: it repairs damage, and a fence waits for it.
 #[test]
 fn a_dropped_read_goes_on() {
     in_virtual_time(async {
@@ -39,7 +39,8 @@ fn a_dropped_read_goes_on() {
     });
 }
 
-/// Nor is a write in anybody's way because nobody looks at it: it ends, others at its units go on, and what came of it is there for who asks later.
+/// An abandoned write delays no other: it ends, others at its units continue, and its result is available
+/// later.
 #[test]
 fn a_write_goes_on_whoever_waits() {
     in_virtual_time(async {

@@ -101,7 +101,8 @@ fn a_resync_that_copied_nothing_leaves_the_journal_alone() {
     });
 }
 
-/// Who has looked while the column was behind, and waits for another disk, which goes when it is not behind any more, looks again: nothing is lost.
+/// A task that made its decision while the column was behind, and waits for another disk that is removed when
+/// the column is up to date, decides again: nothing is lost.
 #[test]
 fn what_a_resync_brought_meanwhile_is_found() {
     in_virtual_time(async {

@@ -200,7 +200,8 @@ fn a_disk_20_times_slower_than_its_peers() {
     }
 }
 
-/// The same disk, always with a queue: that it is slow is told, but who only has much to do looks alike, and is not to leave for it.
+/// The same disk, always with a queue: that it is slow is reported, but a merely busy disk looks the same,
+/// and must not be removed for that.
 #[test]
 fn a_slow_disk_with_a_long_queue_is_told_and_stays() {
     in_virtual_time(async {
@@ -226,7 +227,8 @@ fn a_slow_disk_with_a_long_queue_is_told_and_stays() {
     });
 }
 
-/// Peers are disks of the medium that somebody has said: one that is as slow as its medium is has none among faster ones.
+/// Peers are disks of the medium set by command: a disk that is as slow as its medium has no peers among
+/// faster ones.
 #[test]
 fn what_a_disk_is_somebody_may_have_said() {
     let told = |media: [u8; 2]| {
@@ -276,7 +278,8 @@ fn reads_go_round_a_slow_disk() {
     }
 }
 
-/// The field's disk (F.3): every I/O takes 11.7 s. Nobody waits for it longer than the bound, and then nobody at all.
+/// A disk from the field (F.3): every I/O takes 11.7 s. The wait is bounded, and ends with the disk's
+/// removal.
 #[test]
 fn a_disk_at_11_7_seconds() {
     for shape in BOTH {

@@ -1,4 +1,4 @@
-//! What waits for a disk, looked at closely: what may be trimmed, named and counted meanwhile, and who waits with it.
+//! Waits for a disk in detail: trimming, naming and counting meanwhile, and which other operations wait too.
 
 use std::time::Duration;
 

@@ -93,7 +93,7 @@ fn run(seed: u64) -> Vec<bool> {
             let machine = moment.cut(&env, cut);
             let gone = (0..2).find(|n| machine.open(SlotId(*n)).is_err());
             let (first, path) = match open(&env, &machine).await {
-                // Nobody knows whether the one that is away went on alone.
+                // It is unknown whether the absent disk continued alone.
                 Err(OpenError::TooFewVoters { .. }) if gone.is_some() => return false,
                 Err(e) => panic!("{what}: {e}"),
                 Ok((_, path, site)) => (read_all(&site, LOAD, &what).await, path),

@@ -178,7 +178,7 @@ impl World {
         self.bring_back_alone(disk).await;
     }
 
-    /// The same, for who keeps others from it.
+    /// The same, for a holder that excludes others.
     pub(super) async fn bring_back_alone(&self, disk: u16) {
         let member = member(&self.shape, &self.machine, disk).expect("it is plugged in");
         let members = self.book.members().with(Arc::clone(&member));

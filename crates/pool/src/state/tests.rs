@@ -124,7 +124,7 @@ fn a_slab_moves_without_leaving_a_gap() {
     let r = &s.rows[&(SPACE, ROW)];
     assert_eq!((r.slabs[0].place, r.slabs[0].missed, r.moving()), (place(2, 5), 0b100, None));
     assert_eq!((s.slabs_free(DiskNumber(0)), s.slabs_free(DiskNumber(2))), (8, 7));
-    // Not to a disk that has left: nobody counts what that has missed.
+    // Not on a disk that was removed: its missed regions are not counted.
     s.apply(&begin(place(3, 5))).unwrap();
     s.apply(&Op::NotMissed { space: SPACE, row: ROW, index: 2, regions: u64::MAX }).unwrap();
     let mut left = s.clone();

@@ -88,7 +88,7 @@ async fn drain(rig: &Rig, site: &Site, random: &mut Random, for_good: bool) {
         return;
     }
     let emptied = site.path.evacuate(disk, &Progress::default()).await;
-    // Somebody may have looked before the last slab was given to another.
+    // The decision may predate the move of the last slab.
     rig.rebuilds.set(rig.shape.parity > 0);
     let emptied = refuse(rig, "emptying", emptied.map_err(|e: SpaceError| e.to_string()));
     rig.note(|| format!("disk {n}: {emptied:?}"));
@@ -106,7 +106,7 @@ async fn drain(rig: &Rig, site: &Site, random: &mut Random, for_good: bool) {
         if refuse(rig, "removing", removed.map_err(|e| e.to_string())).is_some() {
             site.path.release_absent();
             rig.note(|| format!("disk {n} is no more of the pool"));
-            // Somebody has it who needs no pool.
+            // A user outside of any pool has it.
             rig.machine.pull(SlotId(n), disk::PowerCut::KeepAll);
             return;
         }

@@ -105,7 +105,7 @@ pub fn plug(rig: &Rig, n: usize) {
     rig.pulled.borrow_mut().remove(&n);
 }
 
-/// What somebody does who finds a disk that is bad: takes it out, puts it in again.
+/// The administrator's reaction to a bad disk: remove it, add it again.
 pub async fn bring_back(rig: &Rig, site: &Site, n: usize) {
     rig.returning.set(Some(n));
     put_back(rig, site, n).await;
@@ -159,7 +159,7 @@ pub async fn resync(rig: &Rig, site: &Site) {
         refuse(rig, "moving", moved.map_err(|e| e.to_string()));
     }
     for n in 0..rig.machine.slots() {
-        // A disk that fails under a resync leaves; that is told.
+        // A disk that fails during a resync is removed from service; that is reported.
         let result = site.path.resync(DiskNumber(n as u16), &Progress::default()).await;
         if let (Err(e), true, false) = (result, rig.is_strict(), rig.bad.borrow().contains(&n)) {
             rig.fail(&format!("resync of disk {n}: {e}"));

@@ -81,7 +81,7 @@ fn cut(rig: &Rig, site: Site) {
     rig.machine.restart();
 }
 
-/// A scrub finds all, and so does who reads without any one disk.
+/// A scrub finds all, and so do reads without any one disk.
 async fn nothing_is_lost(rig: &Rig, site: Site, what: &str) {
     site.space.scrub(&Progress::default()).await.expect("all disks");
     assert_eq!(site.path.events.count(Found::Lost), 0, "{what}");
@@ -122,7 +122,7 @@ fn an_older_block_is_not_believed_against_the_others() {
     in_virtual_time(run(WILD + LOCAL + 5152, None));
 }
 
-/// The same of one that was away when the journal was replayed: nobody says then which block it should have.
+/// The same for a column that was absent when the journal was replayed: its valid block is unknown then.
 #[test]
 fn nor_is_that_of_a_disk_that_was_away() {
     for seed in SEEDS {

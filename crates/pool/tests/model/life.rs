@@ -93,13 +93,13 @@ async fn ends(rig: &Rig, site: Site, random: &mut Random) {
             }
         }
     }
-    // Without power nobody has anything, and that counts too.
+    // Without power no server has any disk, and that counts too.
     let excused = rig.exceeded.get() || rig.model.borrow().is_open();
     if site.path.events.count(Found::Lost) > 0 && !excused && was_on {
         let lost: Vec<_> = site.path.events.newest().into_iter().filter(|f| f.found == Found::Lost).collect();
         rig.fail(&format!("units were called lost: {lost:?}"));
     }
-    // Who missed a write to a disk that was on its way back is behind, and nothing may happen to the others.
+    // A disk that returns and missed a write is behind, and no other may fail meanwhile.
     rig.look(&site);
     drop(site);
     rig.machine.restart();
@@ -109,7 +109,7 @@ async fn ends(rig: &Rig, site: Site, random: &mut Random) {
     rig.model.borrow_mut().crashed(lying);
 }
 
-/// While nobody has the pool: disks go, come, and turn out to be old.
+/// While the pool is closed: disks disappear, appear, and turn out to be old.
 async fn between(rig: &Rig, old: &mut Vec<Image>, random: &mut Random) {
     if rig.exceeded.get() {
         return;
@@ -158,8 +158,8 @@ async fn between(rig: &Rig, old: &mut Vec<Image>, random: &mut Random) {
     }
 }
 
-/// Somebody opens it for reading only: what is read is what the next opening may find, and the disks stay as they are. On a machine of its own, so
-/// that the seed's life goes on as without that.
+/// Opens it for reading only: reads return what the next opening may find, and the disks do not change. On a
+/// machine of its own, so that the seed's history continues unchanged.
 async fn looks(rig: &Rig, life: u64) {
     let env = Env::simulated(rig.seed ^ life << 32);
     let machine = now(rig).cut(&env, PowerCut::KeepAll);

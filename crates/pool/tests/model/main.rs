@@ -33,7 +33,7 @@ fn enclosures() -> bool {
     *ENCLOSURES.get_or_init(|| std::env::var_os("POOL_ENCLOSURES").is_some())
 }
 
-/// Runs one seed on a runtime of its own with a clock that waits for nobody.
+/// Runs one seed on a runtime of its own with virtual time.
 fn in_virtual_time<T>(run: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     runtime.expect("a runtime").block_on(run)

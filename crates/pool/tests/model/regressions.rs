@@ -232,8 +232,8 @@ fn is_behind(site: &Site, disk: u16) -> bool {
     site.pool.read(|s| s.rows.values().flat_map(|r| &r.slabs).any(|c| mine(&c)))
 }
 
-/// Between its becoming one of the pool and its taking part a row got slabs of a new disk, which had then missed everything: nobody looked for that, and with
-/// the next disk the row was gone.
+/// Between its addition to the pool and its joining, a row got slabs of a new disk, which had then missed
+/// everything: that was not checked, and with the next disk the row was lost.
 #[test]
 fn a_row_that_is_given_slabs_while_a_disk_is_added_is_whole() {
     for wait in 0..40 {
@@ -289,8 +289,8 @@ fn a_write_from_before_a_disk_returned_does_not_make_it_behind() {
     in_virtual_time(run(70_111, None));
 }
 
-/// What disks that are not brought up to date take of a change is told to memory, which let go of it in the moment before the record that ended a resync: the
-/// column's older sums were believed again, and the units were called lost.
+/// Writes to disks that are behind are recorded in memory, which dropped the record in the moment before the
+/// record that ended a resync: the column's older sums were used again, and the units counted as lost.
 #[test]
 fn what_changes_as_a_resync_ends_is_remembered() {
     in_virtual_time(async {

@@ -169,7 +169,7 @@ pub struct Rig {
     pub sluggish: RefCell<BTreeSet<usize>>,
     /// A disk takes no new slabs, or is no more of the pool: there may be no room for a row.
     pub less_room: Cell<bool>,
-    /// A disk that is on its way back: until it has joined it misses writes, so nobody calls it good.
+    /// A disk that is returning: until it has joined it misses writes, so it does not count as good.
     pub returning: Cell<Option<usize>>,
     /// Disks that came back in this life: a write that was under way without one says so when it ends.
     pub returned: RefCell<BTreeSet<usize>>,
@@ -177,7 +177,8 @@ pub struct Rig {
     pub rebuilds: Cell<bool>,
     /// More is bad than promised, until the next opening with all disks.
     pub exceeded: Cell<bool>,
-    /// More was bad than promised while a disk lied: what was lost then stays lost, whoever comes back.
+    /// More was bad than promised while a disk returned wrong data: what was lost then stays lost, whichever
+    /// disk returns.
     pub ruined: Cell<bool>,
     pub log: RefCell<Vec<String>>,
 }
@@ -319,7 +320,7 @@ impl Rig {
 
     /// Disks that are present and have missed nothing are good again.
     pub fn look(&self, site: &Site) {
-        // One that could not be added is nobody's.
+        // A disk that could not be added belongs to no pool.
         let ours = |n: usize| site.pool.read(|s| s.disks.contains_key(&pool::DiskNumber(n as u16)));
         self.liars.borrow_mut().retain(|n| ours(*n));
         let away: Vec<usize> = self.pulled.borrow().iter().copied().filter(|n| !ours(*n)).collect();
@@ -359,7 +360,7 @@ impl Site {
         self.space.write(&Ctx { flags, ..Ctx::default() }, first * UNIT, bytes.into()).wait().await
     }
 
-    /// The values of some units; one that is not the same throughout is what nobody ever wrote.
+    /// The values of some units; a unit with mixed contents was never written so.
     pub async fn read(&self, first: u64, count: u64) -> Result<Vec<Value>, DiskError> {
         let length = (count * UNIT) as usize;
         let buffers = sized(arena().alloc_sg(length, Class::Payload).await, length);

@@ -1,9 +1,10 @@
-//! A pool under several threads at a time, in real time: what the model, which runs on one thread, cannot see. Who waits for whom, what is looked at
-//! without a lock, and whether anything stands still.
+//! A pool under several threads at a time, in real time, for what the model cannot see, because it runs on
+//! one thread: waits between tasks, accesses without a lock, and deadlocks.
 //!
-//! Users write, read, discard and flush units of their own in groups and stripes that they share; disks are pulled and come back meanwhile, as many as the
-//! resiliency promises; jobs run beside them. Each user knows what he wrote, and no answer may be an error. What does not end in time is told by a
-//! thread of its own, since nothing else may run any more.
+//! Users write, read, discard and flush units of their own in groups and stripes that they share; disks are
+//! pulled and return meanwhile, as many as the resiliency promises; jobs run beside them. Each user knows the
+//! values that it wrote, and no call may fail. A hang is reported by a thread of its own, because nothing
+//! else may run any more.
 //!
 //! `POOL_SECONDS` says how long each shape runs.
 
@@ -91,7 +92,7 @@ async fn disks(site: Arc<Site>, stop: Arc<AtomicBool>) {
         let many = 1 + turn % promise;
         let some: Vec<usize> = (0..many).map(|n| (turn + n * 2) % site.shape.disks).collect();
         for n in &some {
-            // Pulled, and nobody is told; or taken out as it is.
+            // Pulled without notice, or taken offline.
             match turn % 3 {
                 0 => site.leaves("disks", *n, Absence::Asked).await,
                 _ => site.pull("disks", *n, turn as u64),

@@ -19,7 +19,7 @@ pub const USERS: usize = 8;
 /// Units of each user in each row.
 pub const EACH: u64 = 6;
 pub const ROWS: u64 = 2;
-/// Those who have a row of their own each, after the others; then comes one that all others share.
+/// Users with a row of their own each, after the others; then one row that all others share.
 pub const OWNERS: usize = 3;
 
 const DISK_BYTES: u64 = 32 << 20;
@@ -132,7 +132,7 @@ impl Site {
     }
 
     pub async fn bring_back(&self, who: &'static str, n: usize) {
-        // Nobody may have noticed that it was away.
+        // Its absence may have gone unnoticed.
         self.leaves(who, n, Absence::Gone).await;
         self.machine.plug(SlotId(n));
         loop {

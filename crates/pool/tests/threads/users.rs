@@ -1,4 +1,5 @@
-//! Users of units that are nobody else's, in groups and stripes that are; and owners of rows, who give them back whole and in pieces.
+//! Users of private units in shared groups and stripes; and owners of rows, which free them whole and in
+//! pieces.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -46,7 +47,8 @@ fn units_of(site: &Site, n: usize) -> Vec<(u64, u64)> {
     match n.checked_sub(USERS) {
         None => {
             let mut units: Vec<_> = (0..ROWS).map(|row| (site.row(row) + n as u64 * EACH, EACH)).collect();
-            // Of the last row one unit, which is mostly not written: somebody's discard is the one that empties it.
+            // One unit of the last row, which is mostly unwritten: the discard of one of the users empties
+            // it.
             units.push((site.row(ROWS + OWNERS as u64) + n as u64, 1));
             units
         }

@@ -1,4 +1,4 @@
-//! The bytes themselves: whoever changes one of these changes the format, and needs another version.
+//! The golden bytes: a change of one of these changes the format, and needs another version.
 
 use disk::Media;
 

@@ -125,7 +125,7 @@ fn a_disk_away_is_one_fault_with_its_consequences() {
         space(&mut s, "elsewhere", MIRROR, SLAB, &[&[2, 3]]);
         lose(&mut s, 0, why);
         assert_eq!(told(&now(&s)), [format!("{severity} disk 0 Absent [5 space 0 Redundancy]")], "{why:?}");
-        // One that nothing is on, and that somebody asked to leave.
+        // An empty disk that is to be removed.
         let mut s = pool(&["", "", ""]);
         lose(&mut s, 1, why);
         let alone = if why == Absence::Asked { 4 } else { 5 };
@@ -250,7 +250,7 @@ fn disks_that_fail_or_change_data() {
     assert_eq!(told(&snapshot), ["6 disk 2 Failing", "5 disk 1 Healed"]);
 }
 
-/// From before the restart and since, each unit once; a journal's is nobody's.
+/// From before the restart and since, each unit once; a journal's are not reported.
 #[test]
 fn what_is_lost_is_told_of_its_space() {
     let mut s = pool(&["", "", ""]);
@@ -262,7 +262,7 @@ fn what_is_lost_is_told_of_its_space() {
     let lost = |at: &[u64]| LossRecord { units: at.len() as u64, at: at.iter().copied().collect() };
     s.apply(&Op::Lost { space: SpaceId(0), record: lost(&[8192, 16384]) }).expect("it may be lost");
     let mut snapshot = now(&s);
-    // Who is asked for them again finds nothing new.
+    // Reading them again adds nothing.
     snapshot.findings.insert((Found::Lost, DiskNumber(0)), 100);
     let kind = |units, first| FaultKind::Lost { units, at_least: false, first };
     let faults = super::faults(&snapshot);

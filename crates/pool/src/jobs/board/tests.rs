@@ -56,7 +56,7 @@ async fn the_urgent_ones_first() {
     let mut piece = Box::pin(scrub.piece(4096));
     assert!(piece.as_mut().now_or_never().is_none());
     assert_eq!(why(&board, &scrub), Some(Why::After(Kind::Resync, resync.id())));
-    // One that waits for a disk, or is paused, is in nobody's way.
+    // A job that waits for a disk, or is paused, delays no other.
     {
         let mut away = Box::pin(resync.wait_for(Why::Away(vec![DiskNumber(2)]), std::future::pending()));
         assert!(away.as_mut().now_or_never().is_none());

@@ -49,8 +49,8 @@ async fn who_lost_the_pool_by_force_stops_writing() {
     drop((first, second));
 }
 
-/// Disks that can refuse an epoch keep the former holder out from the moment on at which somebody takes the pool by force: none of his I/O counts,
-/// and what he had committed until then does.
+/// Disks that can refuse an epoch exclude the former owner from the moment on at which the pool is taken by
+/// force: none of its later I/O counts, and its commits until then do.
 #[tokio::test(start_paused = true)]
 async fn who_lost_the_pool_by_force_is_kept_out() {
     let w = World::new(2);

@@ -421,7 +421,7 @@ async fn a_disk_with_an_only_copy_stays_with_its_old_label() {
     }
 }
 
-/// Whoever found that it failed may have looked at what was before another disk left.
+/// The failure may have been found with the state from before another disk's removal.
 #[tokio::test(start_paused = true)]
 async fn the_last_copy_stays_whatever_failed() {
     let w = World::new(3);

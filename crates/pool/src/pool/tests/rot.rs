@@ -1,4 +1,4 @@
-//! Labels and metadata that rot while the pool is open, when nobody reads them.
+//! Labels and metadata that are damaged while the pool is open, when they are not read.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ fn places(pool: &Pool, disk: u16) -> Vec<(&'static str, Extent)> {
     ]
 }
 
-/// Changes a bit, as nobody who takes part would.
+/// Changes a bit behind the pool's back.
 async fn rots(w: &World, disk: u16, at: Extent, byte: usize) {
     let io = DiskIo::new(&w.env, &w.arena, DiskIo::LOOKING);
     let disk = w.disk(usize::from(disk));
@@ -78,7 +78,7 @@ async fn one_disk_after_the_other_is_not_too_many() {
             rots(&w, disk, *at, 20).await;
         }
         let found = pool.scrub_metadata().await.unwrap();
-        // Checkpoint and journal go together: of a checkpoint that is damaged nobody knows where its journal begins.
+        // Checkpoint and journal go together: without a valid checkpoint the start of its journal is unknown.
         assert_eq!(found, one(disk, 4));
     }
     pool.rename("lake").await.unwrap();

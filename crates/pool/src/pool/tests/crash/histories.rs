@@ -1,5 +1,6 @@
-//! Cycle after cycle some of the disks are there, some fail or vanish or lose power in the middle, old ones come back. There is one
-//! history: whatever opens has what was acknowledged last, and maybe the one change after it whose outcome nobody was told.
+//! Cycle after cycle some of the disks are present, some fail or vanish or lose power in the middle, old ones
+//! return. There is one history: every opening has the last acknowledged change, and perhaps the one change
+//! after it whose outcome was not reported.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
