@@ -75,7 +75,9 @@ pub fn request(error: &RequestError) -> Option<String> {
             "this name exists: choose another, or pass --force (mv) or -p (mkdir)"
         }
         NtStatus::BAD_NETWORK_NAME => "there is no such share: see causeway shares smb://host",
-        NtStatus::ACCESS_DENIED => "the user has no permission for this, or the share is read-only or requires --encrypt",
+        NtStatus::ACCESS_DENIED => {
+            "the user has no permission for this, or the share is read-only or requires --encrypt"
+        }
         NtStatus::NOT_A_DIRECTORY => "a file is in the way where a directory is needed",
         NtStatus::OBJECT_NAME_INVALID => "the server refuses this name: choose a shorter or simpler one",
         NtStatus::DELETE_PENDING => "it is being deleted: close the programs that have it open, or wait",

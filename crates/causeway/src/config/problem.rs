@@ -235,9 +235,7 @@ pub enum ProblemKind {
     )]
     NoState,
     /// No shares.
-    #[error(
-        "there are no shares: add [[share]], or run causeway share add NAME PATH"
-    )]
+    #[error("there are no shares: add [[share]], or run causeway share add NAME PATH")]
     NoShares,
 }
 

@@ -75,9 +75,7 @@ impl Events {
         if let Some(to_file) = &ring.to_file {
             let is_behind = to_file.try_send(event.clone()).is_err();
             if is_behind && !ring.is_behind {
-                tracing::error!(
-                    "events are not kept over a restart: the disk with server.state is too slow"
-                );
+                tracing::error!("events are not kept over a restart: the disk with server.state is too slow");
             }
             ring.is_behind = is_behind;
         }

@@ -58,7 +58,7 @@ pub enum OpenError {
         path: PathBuf,
     },
     /// It is in use: mounted, part of another device, or open as a disk.
-    #[error("{path} is in use{}: unmount it, or stop the program that uses it", holders(by))]
+    #[error("{path} is in use{}: unmount it, or stop the program that uses it", list(by))]
     InUse {
         /// What was opened.
         path: PathBuf,
@@ -232,7 +232,7 @@ fn in_use(path: &Path) -> OpenError {
     OpenError::InUse { path: path.into(), by: holders(path) }
 }
 
-fn holders(by: &[Holder]) -> String {
+fn list(by: &[Holder]) -> String {
     match by {
         [] => String::new(),
         by => format!(" by {}", by.iter().map(Holder::to_string).collect::<Vec<_>>().join(" and ")),

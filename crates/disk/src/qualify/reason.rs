@@ -97,7 +97,9 @@ pub enum Warning {
         unit: u32,
     },
     /// It has no world wide name.
-    #[error("only its model and serial number identify it; another disk of the same make could have the same")]
+    #[error(
+        "only its model and serial number identify it; another disk of the same make could have the same"
+    )]
     OnlySerial,
 }
 

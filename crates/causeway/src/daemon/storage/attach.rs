@@ -156,7 +156,8 @@ impl Pools {
         let mut notes = Vec::new();
         if open.read_only && !read_only {
             read_only = true;
-            notes.push(format!("for reading only, because the pool {} is open for reading only", open.name()));
+            notes
+                .push(format!("for reading only, because the pool {} is open for reading only", open.name()));
         }
         let of = |r: &SpaceRecord| (r.name.clone(), u64::from(r.columns) * u64::from(r.interleave));
         let (name, stripe) = open.pool.read(|s| s.spaces.get(&space).map(of)).unwrap_or_default();

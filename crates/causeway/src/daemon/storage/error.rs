@@ -289,9 +289,7 @@ pub enum StorageError {
         why: String,
     },
     /// Some writes to a pool cannot be made durable now; nothing was done, and its virtual disks stay usable.
-    #[error(
-        "nothing was done, because some writes to the pool {pool} cannot be made durable now: {source}"
-    )]
+    #[error("nothing was done, because some writes to the pool {pool} cannot be made durable now: {source}")]
     Unflushed {
         /// It.
         pool: String,

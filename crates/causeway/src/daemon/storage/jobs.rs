@@ -186,7 +186,11 @@ impl Mender {
             }
             let why = match (result, self.pool.read(|s| waits_for(s, disk))) {
                 (_, None) => {
-                    tracing::info!(pool = name, disk = number, "the disk is up to date, or was removed from service");
+                    tracing::info!(
+                        pool = name,
+                        disk = number,
+                        "the disk is up to date, or was removed from service"
+                    );
                     return;
                 }
                 (Err(error), _) => Why::Failed(error.to_string()),
@@ -363,9 +367,7 @@ impl Pools {
                 Err(NoJob(_)) => continue,
                 Ok(()) => {
                     let word = match change {
-                        JobChange::Pause => {
-                            "paused: causeway job resume continues it, and so does a restart"
-                        }
+                        JobChange::Pause => "paused: causeway job resume continues it, and so does a restart",
                         JobChange::Resume => "resumed",
                         JobChange::Stop => "stopped: its completed work stays",
                     };

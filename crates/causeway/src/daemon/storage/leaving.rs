@@ -66,8 +66,7 @@ impl Pools {
                 .filter(|(_, p)| !p.is_empty())
                 .map(|(level, p)| format!("{level} {p}"))
                 .collect();
-            let where_to =
-                if parts.is_empty() { "an unknown place".to_owned() } else { parts.join(", ") };
+            let where_to = if parts.is_empty() { "an unknown place".to_owned() } else { parts.join(", ") };
             open.pool.set_domains(number, place).await?;
             told.push(format!("disk {} of the pool {} is in {where_to} now", number.0, open.name()));
             notes.push(format!(
@@ -225,8 +224,7 @@ impl OpenPool {
             UsageSetting::ManualSelect => "no new data goes there".to_owned(),
             UsageSetting::HotSpare => "lost disks are rebuilt there".to_owned(),
             UsageSetting::Journal => {
-                "journals of new parity spaces go there, and no other new data"
-                    .to_owned()
+                "journals of new parity spaces go there, and no other new data".to_owned()
             }
             UsageSetting::Retired if used == 0 => "no data goes there; it is empty".to_owned(),
             UsageSetting::Retired => {

@@ -83,7 +83,8 @@ impl OpenPool {
             let slabs: usize = s.spaces.keys().map(|space| placement::outside(s, *space)).sum();
             slabs as u64 * s.slab_bytes
         });
-        (bytes > 0).then(|| format!("{} are on other media than their virtual disks may use", human_bytes(bytes)))
+        (bytes > 0)
+            .then(|| format!("{} are on other media than their virtual disks may use", human_bytes(bytes)))
     }
 }
 

@@ -199,7 +199,12 @@ impl Mover {
     /// Moves everything off a disk that leaves or is lost.
     async fn empty(self: Arc<Mover>, job: ToldJob, kind: Kind, disk: DiskNumber) {
         let (name, number) = (self.name(), disk.0);
-        tracing::info!(pool = name, disk = number, job = kind.name(), "the disk's data is being moved to other disks");
+        tracing::info!(
+            pool = name,
+            disk = number,
+            job = kind.name(),
+            "the disk's data is being moved to other disks"
+        );
         let mut passes = 0;
         loop {
             let change = self.change(None);
@@ -272,7 +277,9 @@ impl Mover {
                 self.teller.tell_of(EventKind::DiskRemoved, object, EMPTIED.to_owned());
                 tracing::info!(pool = name, disk = number, "the disk was removed from the pool");
             }
-            Err(error) => tracing::warn!(pool = name, disk = number, %error, "the disk cannot be removed from the pool"),
+            Err(error) => {
+                tracing::warn!(pool = name, disk = number, %error, "the disk cannot be removed from the pool")
+            }
         }
     }
 

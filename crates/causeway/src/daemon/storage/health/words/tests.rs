@@ -140,7 +140,10 @@ fn spaces_and_classes_of_media_are_named() {
         "{capacity}"
     );
     let lacks = reason(FaultKind::NoReserve { needed: 2 << 20, free: 1 << 20, media }, Place::Pool);
-    assert!(lacks.contains("could not be rebuilt on other SSD disks: 2 MiB would be needed, and 1 MiB are free"), "{lacks}");
+    assert!(
+        lacks.contains("could not be rebuilt on other SSD disks: 2 MiB would be needed, and 1 MiB are free"),
+        "{lacks}"
+    );
     let full = reason(FaultKind::Full, Place::Space(SpaceId(0)));
     assert!(full.starts_with("There is no room on SSD disks for"), "{full}");
     let lost = FaultKind::Lost { units: 3, at_least: false, first: Some(12288) };
@@ -170,7 +173,12 @@ fn where_and_what_to_do_as_one_types_it() {
     assert!(lost.reason.contains("It holds no data of the pool any more"), "{}", lost.reason);
     let one = fault(FaultKind::Lost { units: 1, at_least: false, first: None }, Place::Space(SpaceId(0)));
     let one = told(&s, &[], &one).reason;
-    assert!(one.starts_with("4 KiB of the virtual disk 0 has no valid copy on any disk: reading it fails until it is written"), "{one}");
+    assert!(
+        one.starts_with(
+            "4 KiB of the virtual disk 0 has no valid copy on any disk: reading it fails until it is written"
+        ),
+        "{one}"
+    );
     let rotten = told(&s, &[], &fault(FaultKind::Healed { units: 1 }, Place::Disk(DiskNumber(1))));
     assert_eq!(rotten.recommended_actions, ["causeway disk qualify '/dev/disk/by-id/x y'"]);
     assert_ne!(lost.fault_id, rotten.fault_id);
@@ -205,7 +213,8 @@ fn a_disk_that_is_to_leave_goes_on_with_its_command() {
     s.apply(&Op::SetUsage { disk: DiskNumber(1), usage: Usage::Leaving }).expect("it may");
     let kind = FaultKind::Retired { left: 1 << 20, waits: Some(Why::Stopping) };
     let told = told(&s, &[], &fault(kind, Place::Disk(DiskNumber(1))));
-    let reason = "It is to be removed from the pool, and 1 MiB are not being moved to other disks: no job is running";
+    let reason =
+        "It is to be removed from the pool, and 1 MiB are not being moved to other disks: no job is running";
     assert_eq!(told.reason, reason);
     assert_eq!(told.recommended_actions, ["causeway pool remove-disk 'my tank' 1"]);
 }

@@ -25,9 +25,12 @@ impl Words<'_> {
             false => format!("causeway disk retire {pool}/{number}"),
         };
         let (text, action) = match waits {
-            None => (format!(": {what} are being moved to other disks; no action is needed"), JOBS.to_owned()),
+            None => {
+                (format!(": {what} are being moved to other disks; no action is needed"), JOBS.to_owned())
+            }
             Some(why) => {
-                let (text, action) = self.waits(why, self.job(Kind::Drain, place), "no job is running", begin);
+                let (text, action) =
+                    self.waits(why, self.job(Kind::Drain, place), "no job is running", begin);
                 (format!(", and {what} are not being moved to other disks: {text}"), action)
             }
         };
@@ -39,8 +42,7 @@ impl Words<'_> {
     pub(super) fn empty(&self, place: &Place) -> (&'static str, String, Vec<String>) {
         let (pool, number) = (quoted(&self.state.name), number_of(place));
         let remove = format!("causeway pool remove-disk {pool} {number}");
-        let text =
-            "It is retired and empty. Remove it from the pool, or use it again";
+        let text = "It is retired and empty. Remove it from the pool, or use it again";
         let (text, actions) = match self.leaves(place) {
             true => ("It is to be removed from the pool, and is empty", vec![remove]),
             false => (text, vec![remove, format!("causeway disk set {pool}/{number} --usage auto-select")]),
