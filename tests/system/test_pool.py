@@ -686,12 +686,12 @@ def test_jobs_are_paused_resumed_and_survive_kill_9(machine):
 
     number = until(paused, timeout=60, what="a repair that runs")
     [job] = machine.json("job", "list")
-    assert (job["id"], job["name"], job["state"], job["reason"]) == (number, "Repair", "Suspended", "paused by hand")
+    assert (job["id"], job["name"], job["state"], job["reason"]) == (number, "Repair", "Suspended", "paused by command")
     assert job["bytes_processed"] + job["bytes_left"] == job["bytes_total"] > 0
     time.sleep(1)
     assert machine.json("job", "list")[0]["bytes_processed"] <= job["bytes_processed"] + (4 << 20), "it stands still"
     assert "is running already" in machine("space", "repair", "vm")
-    assert "paused by hand" in machine("job", "list")
+    assert "paused by command" in machine("job", "list")
     assert "not ended" in machine("space", "show", "vm")
     # A restart goes on with it, and has forgotten the pause.
     machine.kill_and_start()

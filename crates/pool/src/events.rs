@@ -79,14 +79,7 @@ impl Events {
         let is_new = found == Found::Lost && self.noted.add(space, address);
         // A lost unit is reported once; of the other findings there may be thousands after a crash.
         if is_new || so_far.is_power_of_two() {
-            tracing::warn!(
-                ?found,
-                disk = disk.0,
-                so_far,
-                space = space.0,
-                address,
-                "a unit was not as it was written"
-            );
+            tracing::warn!(?found, disk = disk.0, so_far, space = space.0, address, "a unit was damaged");
         }
     }
 
@@ -94,11 +87,7 @@ impl Events {
     pub fn metadata(&self, found: &BTreeMap<DiskNumber, u64>) {
         for (disk, places) in found {
             *self.inner.lock().counts.entry((Found::Metadata, *disk)).or_insert(0) += places;
-            tracing::warn!(
-                disk = disk.0,
-                places,
-                "labels or metadata were not as they were written, and are again"
-            );
+            tracing::warn!(disk = disk.0, places, "labels or metadata were damaged, and were repaired");
         }
     }
 
@@ -153,7 +142,7 @@ impl Events {
         let mut failing = self.failing.lock();
         if matches!(failing.get(&disk), Some(DiskError::Full { .. })) {
             failing.remove(&disk);
-            tracing::info!(disk = disk.0, "there is room again under a disk");
+            tracing::info!(disk = disk.0, "the storage of a full disk has room again");
         }
     }
 

@@ -34,7 +34,7 @@ pub enum Damaged {
     #[error("the checksum block is damaged")]
     Bytes,
     /// It is the block of another place, or of an earlier life of the slab: a write went astray or was lost.
-    #[error("the checksum block is another one's")]
+    #[error("the checksum block belongs to another place")]
     Another,
     /// A version that this program does not know.
     #[error("the checksum block has version {0}, this program knows {VERSION}")]

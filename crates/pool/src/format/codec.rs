@@ -7,7 +7,7 @@ use crate::{DiskId, DiskNumber, PoolId, RowNumber, SpaceId};
 
 /// The bytes are not what this version writes, although their checksum matches: another version's, or a bug's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the bytes make no sense to this version")]
+#[error("the bytes are invalid for this version")]
 pub struct Malformed;
 
 /// The rest of a body.

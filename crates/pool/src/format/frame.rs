@@ -73,10 +73,10 @@ pub struct Frame<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// Never written.
-    #[error("nothing is written there")]
+    #[error("the block is empty")]
     Blank,
     /// Something else is there.
-    #[error("something else is there")]
+    #[error("the block has other contents")]
     Foreign,
     /// It is damaged: torn by a power cut, or rotten.
     #[error("its checksum does not match")]

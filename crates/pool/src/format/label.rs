@@ -83,7 +83,7 @@ pub enum LabelError {
     #[error("format version {0}; this program knows versions 1 to {FORMAT_VERSION}: use a newer one")]
     Version(u16),
     /// It makes no sense.
-    #[error("the label makes no sense to this version")]
+    #[error("the label is invalid for this version")]
     Malformed,
 }
 

@@ -119,13 +119,13 @@ impl Kind {
 impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Why::Paused => f.write_str("paused by hand"),
+            Why::Paused => f.write_str("paused by command"),
             Why::Paced { p99: Some(p99), target } => {
                 let (p99, target) = (p99.as_millis(), target.as_millis());
                 write!(f, "paced: clients' 99th percentile is {p99} ms, target {target} ms")
             }
             Why::Paced { p99: None, target } => {
-                write!(f, "paced: it begins slowly beside clients, target {} ms", target.as_millis())
+                write!(f, "paced: slow start beside clients, target {} ms", target.as_millis())
             }
             Why::After(kind, id) => write!(f, "waits for job {} ({})", id.0, kind.name()),
             Why::Away(disks) => {
@@ -136,7 +136,7 @@ impl fmt::Display for Why {
                 }
             }
             Why::Failed(error) => write!(f, "failed, and tries again: {error}"),
-            Why::Soon(why) => write!(f, "goes on in a moment: {why}"),
+            Why::Soon(why) => write!(f, "continues in a moment: {why}"),
             Why::Stopping => f.write_str("ends"),
         }
     }

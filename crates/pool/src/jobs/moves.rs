@@ -45,7 +45,7 @@ pub enum Stays {
     #[error(transparent)]
     NoPlace(#[from] NoPlace),
     /// Its disk is not here, and it has the only copy.
-    #[error("space {} has data that is nowhere else", .0.0)]
+    #[error("space {} has data there without another copy", .0.0)]
     OnlyCopy(SpaceId),
     /// The job was stopped, or something failed meanwhile.
     #[error("parts of it are moved by another job, or could not be copied")]

@@ -38,7 +38,7 @@ pub enum CommitError {
     },
     /// The caller's: without the disk too few with metadata would be left, and the pool would stop, or data that no other disk here has would be gone. Nothing
     /// has changed.
-    #[error("without disk {} too few disks with metadata would be left, or data that no other has be gone; add one first", .0.0)]
+    #[error("without disk {} too few disks with metadata would remain, or data would be lost of which it has the only copy; add a disk first", .0.0)]
     Needed(DiskNumber),
     /// The pool is open for reading only. Nothing has changed.
     #[error("the pool is open for reading only")]
@@ -53,7 +53,7 @@ pub enum CommitError {
 pub enum Suspension {
     /// Too many of the disks with its metadata failed.
     #[error(
-        "{left} of its disks with metadata are left and {needed} are needed; {}; bring disks back and open it again",
+        "{left} of its disks with metadata remain and {needed} are needed; {}; bring disks back and open it again",
         failures(.failed)
     )]
     TooFewVoters {
@@ -77,7 +77,7 @@ pub enum Suspension {
         epoch: u64,
     },
     /// A failed disk could not be accounted for.
-    #[error("a failed disk could not be accounted for: {0}")]
+    #[error("the failure of a disk could not be recorded: {0}")]
     Unaccountable(InvalidOp),
     /// It has been exported.
     #[error("it has been exported")]

@@ -82,7 +82,7 @@ impl DataPath {
         };
         loop {
             let Some(ops) = self.misses_and_stays(d, also, &striped) else {
-                tracing::warn!(disk = disk.0, %error, "a disk failed and leaves the pool");
+                tracing::warn!(disk = disk.0, %error, "a disk failed and is removed from service");
                 match self.leaves(d, reason).await {
                     // By now it has something alone: another one has left.
                     Err(SpaceError::Metadata(CommitError::Needed(_))) if self.read(|s| s.needs(disk)) => {
@@ -93,7 +93,7 @@ impl DataPath {
             };
             self.events.fails(disk, error);
             if !ops.is_empty() {
-                tracing::warn!(disk = disk.0, %error, "a disk failed and stays: it has data that no other has");
+                tracing::warn!(disk = disk.0, %error, "a disk failed, but stays in service: it has the only current copy of some data");
                 self.book.commit(ops).await?;
             }
             return Ok(());

@@ -191,7 +191,7 @@ impl Pool {
         match self.inner.metadata.leave(disk, life, crate::Absence::WriteFailed).await {
             Err(CommitError::Needed(_)) => {
                 self.inner.unlabelled.lock().insert(disk, error.to_string());
-                tracing::warn!(disk = disk.0, %error, "a disk did not take its label and stays: it has data that no other has");
+                tracing::warn!(disk = disk.0, %error, "a disk did not accept its label, but stays in service: it has the only current copy of some data");
                 Ok(None)
             }
             left => left.map(|()| None),

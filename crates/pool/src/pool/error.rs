@@ -12,7 +12,7 @@ use crate::{CommitError, DiskNumber, InvalidOp, PoolId, SpaceError};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unsuitable {
     /// See `docs/0001-pool.md`.
-    #[error("a power cut could tear a 4 KiB write: the disk promises {0} bytes")]
+    #[error("a power cut could tear a 4 KiB write: the disk guarantees {0} bytes")]
     Tears(u32),
     /// Its blocks are larger than a unit.
     #[error("its blocks have {0} bytes, more than 4 KiB")]
@@ -32,7 +32,7 @@ pub enum Unsuitable {
     #[error("it was given twice")]
     Twice,
     /// It is in use.
-    #[error("it is disk {} of the pool '{name}'; erase it first if that pool is not needed any more", .number.0)]
+    #[error("it is disk {} of the pool '{name}'; erase it first if that pool is no longer needed", .number.0)]
     InPool {
         /// The pool's name.
         name: String,
@@ -42,13 +42,11 @@ pub enum Unsuitable {
         number: DiskNumber,
     },
     /// It may be in use: where a pool's label stands is one that this program cannot read, or that is damaged.
-    #[error(
-        "it has a pool's label that cannot be used: {0}; it is taken when it is to be erased, whatever pool it is of"
-    )]
+    #[error("it has a pool's label that cannot be used: {0}; it can be used only if that label is erased")]
     Label(LabelError),
     /// It was a disk of this pool, did not answer, and a write from then may still arrive.
     #[error(
-        "it has not ended a write from when it was in this pool; try again, and if it never ends, reset or replug the disk and restart the server"
+        "a write from its earlier time in this pool has not ended; try again, and if it never ends, reset or reconnect the disk and restart the server"
     )]
     StillWriting,
     /// It failed.
@@ -93,7 +91,7 @@ pub enum OpenError {
     #[error("the disks are of {} pools ({}); say which", .0.len(), .0.iter().map(|(id, name)| format!("{name} {id}")).collect::<Vec<_>>().join(", "))]
     SeveralPools(Vec<(PoolId, String)>),
     /// The same label on two devices: one is a copy of the other.
-    #[error("{} and {} both say that they are disk {} of the pool: one is a copy; take it away", .a.display(), .b.display(), .disk.0)]
+    #[error("{} and {} both have the label of disk {} of the pool: one is a copy; remove it", .a.display(), .b.display(), .disk.0)]
     Copied {
         /// The number in both labels.
         disk: DiskNumber,
@@ -154,7 +152,7 @@ pub enum OpenError {
     },
     /// It has another owner.
     #[error(
-        "{} holds it: process {}, since {since_unix_s} s after 1970; export it there, or force if that machine is off for certain",
+        "{} holds it: process {}, since {since_unix_s} s after 1970; export it there, or use force if that machine is certainly off",
         .by.host, .by.process
     )]
     Held {
@@ -164,7 +162,7 @@ pub enum OpenError {
         since_unix_s: u64,
     },
     /// A disk cannot guarantee that the current owner of the pool no longer writes to it.
-    #[error("disk {} cannot be kept from whoever holds the pool: {error}; take the disk away, or its other user", .disk.0)]
+    #[error("disk {} cannot refuse writes of the pool's current owner: {error}; remove the disk, or stop its other user", .disk.0)]
     NotFenced {
         /// Which.
         disk: DiskNumber,
@@ -180,7 +178,7 @@ pub enum OpenError {
     /// Parts of the pool were used without each other.
     #[error(
         "disks {} were used without the rest of the pool after their loss was accepted; open it without them, or accept the loss of \
-         what was written to them then",
+         the writes made to them then",
         numbers(.0)
     )]
     Diverged(Vec<DiskNumber>),
@@ -210,16 +208,16 @@ pub enum AdminError {
         number: DiskNumber,
     },
     /// It never left.
-    #[error("disk {} takes part already", .0.0)]
+    #[error("disk {} is in service already", .0.0)]
     Present(DiskNumber),
     /// It left because it did not answer, and a write from before that may still arrive.
-    #[error("disk {} has not ended a write from before it left; try again, and if it never ends, reset or replug the disk and restart the server", .0.0)]
+    #[error("a write to disk {} from before its removal has not ended; try again, and if it never ends, reset or reconnect the disk and restart the server", .0.0)]
     StillWriting(DiskNumber),
     /// It has the only copy of something, and that may be old.
-    #[error("disk {} has the only copy of some data, and an old one; accept the loss to use it", .0.0)]
+    #[error("disk {} has the only copy of some data, and that copy is stale; accept the loss to use it", .0.0)]
     Stale(DiskNumber),
     /// The pool was opened with it and without the disks that are here: it has another history, and what was written there since.
-    #[error("disk {} was used without the other disks, and what was written then is on it alone; accept the loss of that to use it", .0.0)]
+    #[error("disk {} was used without the other disks, and the writes made then are only on it; accept the loss of those to use it", .0.0)]
     Diverged(DiskNumber),
     /// See [`CommitError`].
     #[error(transparent)]
@@ -250,7 +248,7 @@ fn disks(missing: &[(DiskNumber, String)]) -> String {
 }
 
 fn spaces(stale: &[String]) -> String {
-    if stale.is_empty() { "nothing that is known".into() } else { stale.join(", ") }
+    if stale.is_empty() { "no known virtual disk".into() } else { stale.join(", ") }
 }
 
 fn seen(unreadable: &[(PathBuf, LabelError)]) -> String {

@@ -219,7 +219,7 @@ impl DataPath {
         }
         match self.book.leave(number, Life::Of(Arc::clone(&disk.member)), Absence::Slow).await {
             Ok(()) if !self.read(|s| s.is_present(number)) => {
-                tracing::warn!(disk = number.0, ?why, "a disk is too slow and left the pool");
+                tracing::warn!(disk = number.0, ?why, "a disk is too slow and was removed from service");
                 if let Some(why) = why {
                     self.events.leaves_slow(number, why);
                 }
@@ -228,7 +228,7 @@ impl DataPath {
             // It is back already, and another one.
             Ok(()) => {}
             // It is needed by now, or the pool accepts no changes: the waiters get the error from there.
-            Err(error) => tracing::warn!(disk = number.0, %error, "a disk is too slow and stays"),
+            Err(error) => tracing::warn!(disk = number.0, %error, "a disk is too slow, but stays in service"),
         }
     }
 

@@ -20,7 +20,7 @@ pub enum SpaceError {
     },
     /// No disk that is here has the newest data.
     #[error(
-        "row {} of space {}: the newest data is on {}, which are not here; bring one of them back",
+        "row {} of space {}: the newest data is on {}, which are absent; bring one of them back",
         .row.0, .space.0, names(.disks)
     )]
     Unavailable {
@@ -32,7 +32,7 @@ pub enum SpaceError {
         disks: SmallVec<[DiskNumber; 4]>,
     },
     /// The medium's: what every copy has is not what was written.
-    #[error("space {} at {address}: no copy of these {length} bytes is what was written", .space.0)]
+    #[error("space {} at {address}: no copy of these {length} bytes is valid", .space.0)]
     Corrupt {
         /// The space.
         space: SpaceId,
@@ -43,7 +43,7 @@ pub enum SpaceError {
     },
     /// A disk that alone has a row's newest data was away, with writes that were not flushed yet.
     #[error(
-        "disk {} was away and alone has row {} of space {}: what was written there and not flushed may be lost",
+        "disk {} was absent and has the only copy of row {} of space {}: unflushed writes there may be lost",
         .disk.0, .row.0, .space.0
     )]
     Returned {
@@ -63,7 +63,7 @@ pub enum SpaceError {
         why: NoPlace,
     },
     /// The space has been deleted.
-    #[error("space {} is gone", .0.0)]
+    #[error("space {} was deleted", .0.0)]
     Deleted(SpaceId),
     /// The metadata cannot be changed.
     #[error(transparent)]

@@ -56,13 +56,13 @@ pub enum InvalidOp {
     #[error("the voters must be present disks, and at least one")]
     BadVoters,
     /// No copy would have the newest data of a region.
-    #[error("row {} of space {} would have no copy left of regions {regions:#x}", .row.0, .space.0)]
+    #[error("row {} of space {} would have no copy of regions {regions:#x}", .row.0, .space.0)]
     LastCopy { space: SpaceId, row: RowNumber, regions: u64 },
     /// One slab of a row moves at a time; or none does.
-    #[error("row {} of space {} has a slab on the move already, or none", .row.0, .space.0)]
+    #[error("row {} of space {} has a moving slab already, or none", .row.0, .space.0)]
     Moving { space: SpaceId, row: RowNumber },
     /// The new slab does not have what the old one has.
-    #[error("row {} of space {}: the slab that it moves to has missed regions {regions:#x}", .row.0, .space.0)]
+    #[error("row {} of space {}: the destination slab has missed regions {regions:#x}", .row.0, .space.0)]
     NotMoved { space: SpaceId, row: RowNumber, regions: u64 },
     /// A percentage.
     #[error("a percentage is 1 to 100, not {0}")]

@@ -224,7 +224,7 @@ async fn disks_that_will_not_do() {
         }
     };
     let torn = refuse(|o| (o.logical_block, o.atomic_write) = (512, 512)).await;
-    assert_eq!(torn.to_string(), "a power cut could tear a 4 KiB write: the disk promises 512 bytes");
+    assert_eq!(torn.to_string(), "a power cut could tear a 4 KiB write: the disk guarantees 512 bytes");
     assert!(matches!(refuse(|o| o.size = 8 * MIB).await, Unsuitable::Small { .. }));
     assert_eq!(refuse(|o| o.serial = "disk0".into()).await, Unsuitable::Twice);
     assert_eq!(refuse(|o| o.logical_block = 8192).await, Unsuitable::Blocks(8192));
