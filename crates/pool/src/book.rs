@@ -7,7 +7,8 @@ use env::BoxFuture;
 
 use crate::{Absence, CommitError, DiskNumber, Member, Members, Op, Pool, State};
 
-/// Which of a disk's lives in the pool is to end: one that came back while this was decided is not thrown out for what it did before.
+/// The membership of a disk that is to end: a disk that has joined again since is not removed for earlier
+/// failures.
 #[derive(Clone)]
 pub enum Life {
     /// Whichever it has.
@@ -31,13 +32,13 @@ impl Life {
 
 /// The metadata, as the data path sees it.
 pub trait Book: Send + Sync {
-    /// Looks at the state, once. `f` is short and looks at nothing else of the book: changes wait for it.
+    /// Reads the state, once. `f` is short and reads nothing else of the book: changes wait for it.
     fn view(&self, f: &mut dyn FnMut(&State));
 
     /// Increases with each change of the state or of the members, before the change is reported.
     fn version(&self) -> u64;
 
-    /// The disks that take part, at this moment.
+    /// The disks in service at this moment.
     fn members(&self) -> Arc<Members>;
 
     /// Makes a change, all of it or nothing; durable when it is done.

@@ -21,7 +21,7 @@ pub(crate) trait Key: Copy + Ord + Hash {
     fn row(&self) -> RowNumber;
 }
 
-/// What the cache and the users of an entry tell each other, under its lock.
+/// Flags that the cache and the users of an entry exchange, under its lock.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Flags {
     /// It differs from the disks' blocks, which are to be written.

@@ -19,7 +19,7 @@ use crate::{DiskNumber, RowNumber, SpaceId};
 /// Between two looks for memory, when there is none for a buffer that a disk keeps.
 const MEMORY_WAIT: Duration = Duration::from_millis(1);
 
-/// A disk that takes part, or did until a moment ago.
+/// A disk in service, or removed from it a moment ago.
 pub(crate) struct DataDisk {
     pub(crate) number: DiskNumber,
     pub(crate) member: Arc<Member>,
@@ -160,7 +160,7 @@ impl DataDisk {
     }
 }
 
-/// A read under way.
+/// An outstanding read.
 pub(crate) struct Reading {
     waits: Waits,
     disk: Arc<DataDisk>,
@@ -192,12 +192,12 @@ impl Reading {
         }
     }
 
-    /// What it gave, once, or that it is late; then it goes on.
+    /// Its result, once, or that it is late; it continues then.
     pub(crate) fn poll_first(&self, context: &Context<'_>) -> Poll<Came> {
         self.waits.poll_first(context)
     }
 
-    /// Whether it ends before it is late; it goes on in any case.
+    /// Whether it ends before it is late; it continues in any case.
     pub(crate) async fn ends_in_time(&self) -> bool {
         self.waits.ends_in_time().await
     }
@@ -248,7 +248,7 @@ impl Shape {
     }
 }
 
-/// A write under way, or ended.
+/// A write, outstanding or completed.
 pub(crate) struct Started {
     answer: Followed<Result<(), DiskError>>,
     at: Place,
@@ -271,7 +271,7 @@ impl Started {
         if done { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// What came of it, after [`Started::wait_all`].
+    /// Its result, after [`Started::wait_all`].
     pub(crate) fn result(&self) -> Result<(), DiskError> {
         self.answer.result().copied().unwrap_or(Err(DiskError::Timeout { at: self.at }))
     }

@@ -96,7 +96,7 @@ impl Events {
         self.failing.lock().insert(disk, *error);
     }
 
-    /// A disk takes part anew.
+    /// A disk joins again.
     pub(crate) fn joins(&self, disk: DiskNumber) {
         self.failing.lock().remove(&disk);
         self.slow.lock().left.remove(&disk);

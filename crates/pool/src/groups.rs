@@ -35,7 +35,8 @@ pub(crate) struct GroupState {
     pub(crate) settled: Units,
     /// Regions of the slab whose units are not known.
     pub(crate) unknown: u64,
-    /// Regions whose only copy was away and came back, and may have lost what the table says, until they are resolved.
+    /// Regions whose only copy was absent and has returned, and may have lost writes that the table contains,
+    /// until they are resolved.
     pub(crate) hearsay: u64,
     pub(crate) flags: Flags,
 }

@@ -6,11 +6,13 @@
 //! [`Progress::expect`] what there is, [`Progress::piece`] before and [`Progress::did`] after each piece, and an end when `piece` gives `None`.
 //!
 //! Invariants:
-//! 1. A job's checkpoint is the metadata (missed bits, rows, a scrub's position) and the activity log: a restart goes on where they are.
+//! 1. A job's checkpoint is the metadata (missed bits, rows, a scrub's position) and the activity log: after
+//!    a restart it continues there.
 //! 2. A region of a copy counts again only after every unit of it was copied under its lock and flushed, and no write to the copy has
 //!    failed since.
 //! 3. A piece holds the lock of one piece of a group at a time, and no lock while it waits for its turn: users wait for no more than that.
-//! 4. What a piece has begun it ends: a job that fails or is stopped begins no more, and returns when those under way are done.
+//! 4. Started pieces complete: a job that fails or is stopped starts no more, and returns when the
+//!    outstanding ones are done.
 
 mod board;
 mod kinds;

@@ -127,7 +127,8 @@ impl Space {
         Ok(())
     }
 
-    /// Whether a unit that was lost can be read: it was written anew or discarded, or a copy that has it came back. One that cannot be asked for now is as it was.
+    /// Whether a lost unit can be read: it was written or discarded, or a copy with it has returned. A unit
+    /// that cannot be checked now stays lost.
     async fn is_there(&self, address: u64) -> bool {
         if address + UNIT > self.info().geometry.size {
             return true;

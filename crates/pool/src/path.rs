@@ -5,7 +5,7 @@
 //! 2. Rows are allocated and slabs moved by one at a time, because a slab's checksum blocks are written with the generation that it is
 //!    about to get.
 //! 3. What becomes of a failed disk is decided by one at a time.
-//! 4. At most [`WRITES_MAX`] runs of writes are under way, so that they never have all entries of a log.
+//! 4. At most [`WRITES_MAX`] runs of writes are outstanding, so that they never use all entries of a log.
 
 mod joining;
 mod leaving;
@@ -30,7 +30,7 @@ use crate::pulse::watch::Watch;
 use crate::space::{Space, SpaceError, SpaceInner};
 use crate::{DiskNumber, Pool, PoolId, Row, RowNumber, SpaceId, State};
 
-/// Runs of writes under way at a time, over all spaces; a run is at most one group of one column.
+/// Concurrent runs of writes, over all spaces; a run is at most one group of one column.
 pub const WRITES_MAX: usize = 512;
 
 /// How the data path of a pool is opened.
@@ -67,7 +67,7 @@ pub struct DataPath {
     pub(crate) failing: tokio::sync::Mutex<()>,
     /// Disks join one at a time; the holder of this prevents joins. Taken before `allocating`.
     pub(crate) joining: tokio::sync::Mutex<()>,
-    /// What is lost is said to the metadata by one at a time.
+    /// One task at a time records losses in the metadata.
     pub(crate) losses: tokio::sync::Mutex<()>,
     /// Rows with a move in progress.
     pub(crate) moving: Mutex<BTreeSet<(SpaceId, RowNumber)>>,
@@ -224,7 +224,8 @@ impl DataPath {
         out.expect("the book shows its state once")
     }
 
-    /// Grows with each change of where copies are or which disks take part, before anybody hears that it is made.
+    /// Increases with each change of where copies are or which disks are in service, before the change is
+    /// reported.
     pub(crate) fn version(&self) -> u64 {
         // Neither ever falls.
         self.book.version() + self.joined.load(Ordering::Acquire)
@@ -236,12 +237,12 @@ impl DataPath {
             change(&mut disks);
             self.joined.fetch_add(1, Ordering::AcqRel);
         }
-        // What was looked up before may hold one that is to be let go of.
+        // An earlier lookup may hold a disk that is to be closed.
         let spaces: Vec<_> = self.spaces.lock().values().cloned().collect();
         spaces.iter().for_each(|space| space.forget_routes(self));
     }
 
-    /// The disk, if it takes part.
+    /// The disk, if it is in service.
     pub(crate) fn disk(&self, disk: DiskNumber) -> Option<Arc<DataDisk>> {
         let members = self.book.members();
         let member = members.get(disk)?;
@@ -254,7 +255,7 @@ impl DataPath {
         self.disks.read().get(&disk).cloned()
     }
 
-    /// Those that take part.
+    /// The disks in service.
     pub(crate) fn disks(&self) -> Vec<Arc<DataDisk>> {
         let members = self.book.members();
         let takes_part =

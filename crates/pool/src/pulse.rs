@@ -1,4 +1,4 @@
-//! How a disk answers: what is under way on it, how long I/Os took lately, and an end to waiting for one that has left.
+//! The I/O of a disk: outstanding I/Os, recent latencies, and an end to the wait for a removed disk.
 //!
 //! Parts: [`spread`] and [`lately`] count latencies, [`budget`] limits the hedged reads, [`standing`]
 //! compares disks with their peers (all of them without clock or I/O); [`watch`] acts on the result.
@@ -63,7 +63,7 @@ const TRIAL: Duration = Duration::from_secs(5);
 /// Reads after which the 99th percentile is looked at again.
 const REVIEW: u64 = 64;
 
-/// See the module. One for each time that a disk takes part.
+/// See the module. One for each membership of a disk.
 pub(crate) struct Pulse {
     env: Env,
     watch: Arc<Watch>,
@@ -189,7 +189,7 @@ impl Pulse {
         self.env.moment()
     }
 
-    /// An I/O is under way: its slot.
+    /// Registers an outstanding I/O; returns its slot.
     fn begin(self: &Arc<Pulse>, new: UnderWay) -> u32 {
         if new.at.op == Op::Read {
             // Also at its start: a disk with a hung read must not look as if it had not been read for long.
@@ -262,18 +262,18 @@ impl Pulse {
         self.in_flight.load(Ordering::Relaxed)
     }
 
-    /// Whether nothing is under way.
+    /// Whether no I/O is outstanding.
     pub(crate) fn is_idle(&self) -> bool {
         let state = self.state.lock();
         state.under_way.len() == state.free.len()
     }
 
-    /// Whether something is under way that changes the disk.
+    /// Whether I/O that changes the disk is outstanding.
     pub(crate) fn is_writing(&self) -> bool {
         self.state.lock().writing > 0
     }
 
-    /// A user's read is under way.
+    /// A user's read is outstanding.
     pub(crate) fn count_user_read(&self) {
         self.user_reads.fetch_add(1, Ordering::Relaxed);
     }

@@ -150,7 +150,7 @@ impl Space {
             return Err(DiskError::ReadOnly { at });
         }
         let pass = self.inner.gate.enter(c, at)?;
-        // Of a flush and a discard a disk alone decides how long they take: jobs look at reads and writes.
+        // The disk alone decides how long a flush or a discard takes: jobs observe reads and writes only.
         Ok((pass, self.path.jobs.client(matches!(at.op, Op::Read | Op::Write))))
     }
 
@@ -168,7 +168,7 @@ impl Space {
     }
 }
 
-/// What lets a call in; it is under way until this is dropped.
+/// Admits a call, which is outstanding until this is dropped.
 type Call = (Pass, Option<ClientIo>);
 
 fn told(space: &Space, result: Result<(), SpaceError>, at: Place) -> Result<(), DiskError> {

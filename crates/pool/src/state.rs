@@ -286,8 +286,9 @@ impl State {
 
     /// The operations that make a disk absent: its copies miss the regions of `active`, which may have writes that it lost.
     ///
-    /// `active` gives the regions of a copy that had writes since the disk was last flushed. A voter is dropped as such too. Of a region that no
-    /// other copy has, it keeps what it has: that is the newest there is, and the region waits for the disk.
+    /// `active` returns the regions of a copy that had writes since the disk was last flushed. A voter is
+    /// also dropped as such. Regions without another copy are not marked: the disk's copy is the newest there
+    /// is, and the region waits for the disk.
     pub fn leave(
         &self,
         disk: DiskNumber,

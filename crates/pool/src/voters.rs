@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use crate::{DiskNumber, DiskRecord, Presence, State};
 
-/// How many voters must be left to drop the others and go on: `W(n, f)`.
+/// How many voters must remain to drop the others and continue: `W(n, f)`.
 ///
 /// `failures` is the largest number of disks that a space of the pool promises to survive.
 pub fn needed_to_go_on(voters: usize, failures: usize) -> usize {
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn the_cases_that_people_have() {
-        // voters, failures, to go on, to open
+        // voters, failures, to continue, to open
         let cases = [
             (1, 1, 1, 1),
             (2, 1, 1, 2),

@@ -43,7 +43,7 @@ pub struct Begun {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
-/// A block to write durably, then [`Core::written`] is to be told.
+/// A block to write durably; then call [`Core::written`].
 #[derive(Debug)]
 pub struct LogWrite {
     /// Its number.
@@ -227,7 +227,8 @@ impl Core {
         self.clock
     }
 
-    /// A flush of all that a space had written by `began` is durable, checksums too, but for regions that `left` tells of a slab and its generation.
+    /// A flush of everything that a space had written by `began` is durable, checksums too, except for the
+    /// regions that `left` returns for a slab and its generation.
     pub fn flushed(&mut self, owner: SpaceId, began: u64, left: impl Fn(u32, u32) -> u64) {
         for (slab, entry) in self.slabs.iter_mut().filter(|(_, e)| e.owner == owner) {
             let left = left(*slab, entry.generation);
@@ -329,7 +330,7 @@ impl Core {
         self.slabs.len() < self.slots.len() || self.slabs.values().any(|e| e.firm() == 0)
     }
 
-    /// How many entries were given out: it grows while the log goes on.
+    /// The number of entries ever assigned: it grows while the log makes progress.
     pub fn taken(&self) -> u64 {
         self.taken
     }

@@ -65,8 +65,8 @@ record!(Areas {
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
 
-/// A new pool has no more slabs than this, where slabs may be large enough: what is known of each takes some 60 bytes of memory, and what looks at
-/// all of them its time.
+/// A new pool has no more slabs than this, if slabs may be large enough: each takes some 60 bytes of memory,
+/// and operations over all of them take time.
 const SLABS_MANY: u64 = 1 << 20;
 
 impl Extent {

@@ -16,7 +16,8 @@
 //! 64     body; then zeros to the next 4 KiB
 //! ```
 //!
-//! What tells whose it is comes first, so that a hex dump of one line shows it; the checksum comes last, so that all else is one run.
+//! The identification comes first, so that one line of a hex dump shows it; the checksum comes last, so that
+//! everything else is contiguous.
 
 use crc_fast::{CrcAlgorithm, Digest};
 

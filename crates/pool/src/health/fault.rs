@@ -66,7 +66,7 @@ pub struct Fault {
     pub place: Place,
     /// How bad it is, with all that follows from it.
     pub severity: Severity,
-    /// What ends by itself when this one does.
+    /// The consequences, which end with this fault.
     pub consequences: Vec<Fault>,
 }
 
@@ -87,7 +87,7 @@ pub enum FaultKind {
     },
     /// A disk is much slower than its peers.
     Slow(Slowness),
-    /// A disk has changed data by itself, or could not give it; other copies have replaced it.
+    /// A disk returned wrong data, or could not read it; it was repaired from other copies.
     Healed {
         /// Units of 4 KiB.
         units: u64,

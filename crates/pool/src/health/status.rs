@@ -58,7 +58,7 @@ fn redundancy(state: &State, space: SpaceId) -> Health {
     }
 }
 
-/// Disks that take part and are not as they should be, which the metadata does not say.
+/// Disks in service with a problem that is not in the metadata.
 #[derive(Clone, Debug, Default)]
 pub struct Troubled {
     /// Much slower than their peers.
@@ -103,7 +103,7 @@ pub fn of_pool(state: &State, troubled: &Troubled, suspended: bool, read_only: b
     }
 }
 
-/// Whether the pool goes on without a present disk, with all data that it has now.
+/// Whether the pool continues without a present disk, with all its present data.
 pub fn may_leave(state: &State, disk: DiskNumber) -> bool {
     let left = state.voters.iter().filter(|v| **v != disk).count();
     let mut after = state.clone();

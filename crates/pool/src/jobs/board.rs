@@ -134,7 +134,7 @@ impl Board {
         inner.jobs.iter().map(state).collect()
     }
 
-    /// Holds a job, and each that begins for the same, until it is resumed. What is under way is ended.
+    /// Pauses a job, and later jobs for the same subject, until it is resumed. Outstanding pieces complete.
     ///
     /// # Errors
     /// There is none of this number.
@@ -144,7 +144,7 @@ impl Board {
         })
     }
 
-    /// Lets a job go on.
+    /// Resumes a job.
     ///
     /// # Errors
     /// There is none of this number.
@@ -154,13 +154,13 @@ impl Board {
         })
     }
 
-    /// Ends a job after what is under way, and the pause of its kind and subject. What it has done stays done.
+    /// Ends a job after its outstanding pieces, and the pause of its kind and subject. Completed work stays.
     ///
     /// # Errors
     /// There is none of this number.
     pub fn stop(&self, id: JobId) -> Result<(), NoJob> {
         let progress = self.inner.lock().jobs.get(&id).map(|j| Arc::clone(&j.progress));
-        // Before it could go on.
+        // Before it could continue.
         progress.ok_or(NoJob(id))?.stop();
         self.with(id, |inner, what| {
             inner.paused.remove(&what);

@@ -10,7 +10,7 @@ use crate::{DiskNumber, SpaceId};
 pub enum Kind {
     /// Decides what a crash has left in doubt.
     Resolve,
-    /// Copies to a disk what it has missed.
+    /// Copies missed writes to a disk.
     Resync,
     /// Builds the copies of a lost disk anew on others.
     Rebuild,
@@ -35,7 +35,7 @@ pub enum Subject {
     Space(SpaceId),
 }
 
-/// Tells a job from all others of this process.
+/// Identifies a job in this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobId(pub u64);
 
@@ -62,9 +62,9 @@ pub enum Why {
     Away(Vec<DiskNumber>),
     /// It failed, and tries again.
     Failed(String),
-    /// It is not done, and goes on in a moment.
+    /// It is not done, and continues in a moment.
     Soon(String),
-    /// It ends after what is under way.
+    /// It ends after the outstanding pieces.
     Stopping,
 }
 
@@ -85,7 +85,7 @@ pub struct JobState {
     pub total: u64,
     /// Bytes a second.
     pub rate: u64,
-    /// Until it ends, if it goes on so.
+    /// The remaining time, at the present rate.
     pub eta: Option<Duration>,
     /// Why it does not go at full speed.
     pub why: Option<Why>,

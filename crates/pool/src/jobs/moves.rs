@@ -1,8 +1,9 @@
 //! Moving slabs to other disks beside the users: of disks that leave or are lost, and from full disks to empty ones.
 //!
-//! A move has three steps: the new slab is a copy that has missed everything; it is filled like any copy that was away; when it has all that the
-//! old one has, it takes its place. Until then both get every write, and the old one counts: the row is never worse off than before. The
-//! step that a row is at is in the metadata: after a restart [`DataPath::resume_moves`] goes on.
+//! A move has three steps: the new slab is a copy that has missed everything; it is filled like any copy that
+//! was absent; when it has everything that the old one has, it replaces it. Until then both get every write,
+//! and the old one counts, so redundancy never drops. The metadata has the current step of a row: after a
+//! restart [`DataPath::resume_moves`] continues.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use crate::{CommitError, DataPath, DiskNumber, InvalidOp, Op, RowNumber, SlabPla
 /// How often a row's move may be refused before it is left alone.
 const REFUSED_MAX: usize = 8;
 
-/// What came of a move.
+/// The result of a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moved {
     /// The slab has moved.
@@ -23,11 +24,12 @@ pub enum Moved {
     /// It stays where it was, and the new slab is free again: its disk was removed from service, or the data
     /// is on absent disks.
     No,
-    /// Neither yet: the job was stopped, the new slab has what no other has, the row waits for disks, or another job is about it.
+    /// Neither yet: the job was stopped, the new slab has the only copy of some data, the row waits for
+    /// disks, or another job works on it.
     Begun,
 }
 
-/// What came of moving everything off a disk.
+/// The result of moving everything off a disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Evacuated {
     /// Slabs that have moved.
@@ -101,7 +103,7 @@ impl DataPath {
                     Err(e) => Err(e),
                 };
             }
-            // A disk may be the pool's and not take part yet.
+            // A disk may belong to the pool and not have joined yet.
             if present && (progress.is_stopped() || !tried) {
                 return Ok(Moved::Begun);
             }
@@ -122,7 +124,7 @@ impl DataPath {
         }
     }
 
-    /// Goes on with the moves that were begun, and not ended, before a restart.
+    /// Continues moves that were started before a restart.
     ///
     /// # Errors
     /// As for [`DataPath::finish_move`].

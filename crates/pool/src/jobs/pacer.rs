@@ -1,11 +1,12 @@
 //! How fast jobs may go beside the clients: a core without clock, chance or I/O.
 //!
-//! It is fed with the clients' I/O and the jobs' pieces, and says when the next piece may begin. Once an interval it looks at the clients' 99th
-//! percentile: without clients the number of pieces at a time doubles up to the most; below the target it grows by one; above it halves, and
-//! when only one is left, pauses between pieces grow.
+//! Its input is the clients' I/O and the jobs' pieces; it decides when the next piece may begin. Once an
+//! interval it checks the clients' 99th percentile: without clients the number of concurrent pieces doubles
+//! up to the maximum; below the target it grows by one; above, it halves, and at one the pauses between
+//! pieces grow.
 //!
 //! Invariants:
-//! 1. No more than [`Pacing::at_once`] pieces are under way.
+//! 1. At most [`Pacing::at_once`] pieces are outstanding.
 //! 2. Whatever the clients do, a piece of `bytes` may begin `bytes / minimum` after the one before it, unless (1) forbids it: jobs end.
 //! 3. After an interval above the target no more is allowed than before it.
 //! 4. Beside clients a job begins with one piece at a time.
@@ -20,7 +21,7 @@ pub struct Pacing {
     pub target: Duration,
     /// Bytes a second that all jobs of a pool have together at least, whatever that does to the clients.
     pub minimum: u64,
-    /// Pieces (of at most [`PIECE_BYTES`]) under way at a time, of all jobs of a pool, at most.
+    /// Concurrent pieces (of at most [`PIECE_BYTES`]), of all jobs of a pool, at most.
     pub at_once: usize,
     /// How often the clients' latencies are looked at.
     pub interval: Duration,
@@ -51,7 +52,7 @@ impl Pacing {
     }
 }
 
-/// A client's I/O under way: give it to [`Pacer::client_ends`].
+/// A client's outstanding I/O: pass it to [`Pacer::client_ends`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Client(u64);
 
@@ -78,7 +79,7 @@ pub struct Load {
 pub struct Pacer {
     pacing: Pacing,
     next: u64,
-    /// Clients' I/O under way: when it began, and whether its time counts.
+    /// Clients' outstanding I/O: when it began, and whether its time counts.
     clients: BTreeMap<Client, (Instant, bool)>,
     interval: Option<Interval>,
     load: Load,

@@ -1,4 +1,4 @@
-//! How far a job is, and its leave to go on.
+//! The progress of a job, and its permission to continue.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -61,7 +61,7 @@ impl Progress {
         self.why.lock().clone()
     }
 
-    /// Ends the job after the pieces that are under way.
+    /// Ends the job after the outstanding pieces.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(run) = &self.run {
@@ -130,7 +130,8 @@ impl Progress {
         }
     }
 
-    /// Waits, with a reason to show, until `until` is ready or the job is to end; false then. Others go on meanwhile.
+    /// Waits, with a reason to show, until `until` is ready or the job must end; false then. Other jobs
+    /// continue meanwhile.
     pub async fn wait_for(&self, why: Why, until: impl Future<Output = ()>) -> bool {
         *self.why.lock() = Some(why);
         let Some(run) = &self.run else { return !self.is_stopped() };

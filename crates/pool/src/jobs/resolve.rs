@@ -10,7 +10,7 @@ impl DataPath {
     /// Resolves every group in doubt whose newest data is here; the others wait for their disks.
     ///
     /// # Errors
-    /// The first; the job goes on with the next group, and may be started again.
+    /// The first; the job continues with the next group, and may be started again.
     pub async fn resolve_all(self: &Arc<DataPath>, progress: &Progress) -> Result<(), SpaceError> {
         let mut result = Ok(());
         for space in self.doubtful() {

@@ -29,7 +29,7 @@ struct Behind {
 }
 
 impl DataPath {
-    /// Copies to a present disk what it has missed. Regions whose newest data is not here are left as they are.
+    /// Copies missed writes to a present disk. Regions whose newest data is on absent disks are skipped.
     ///
     /// # Errors
     /// When the disk, or the metadata, fails; what was recorded until then stays.

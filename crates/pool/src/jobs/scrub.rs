@@ -28,8 +28,9 @@ impl Space {
         self.keep_repairs(progress.findings().0).await
     }
 
-    /// The same, with its position and what it finds in the metadata ([`ScrubRecord`]): one that was stopped, or cut off, goes on at the row that it was
-    /// in, unless it is to begin anew. Returns whether it came to the end.
+    /// The same, with its position and findings in the metadata ([`ScrubRecord`]): after a stop or a restart
+    /// it continues at its last row, unless it is to start from the beginning. Returns whether it reached the
+    /// end.
     ///
     /// # Errors
     /// As for [`Space::scrub`], and when the metadata takes no changes.
@@ -118,7 +119,8 @@ impl Space {
     }
 
     fn record_ops(&self, record: ScrubRecord) -> Vec<Op> {
-        // Of version 1 there is nowhere to keep it: such a scrub begins anew after a restart, and none begins by itself.
+        // Format version 1 has no place for it: such a scrub starts from the beginning after a restart, and
+        // none is scheduled.
         let keeps = self.path.read(|s| s.version) >= 2;
         keeps.then_some(Op::Scrub { space: self.id(), record }).into_iter().collect()
     }

@@ -50,7 +50,7 @@ pub struct Entry {
     pub sums: Vec<u32>,
 }
 
-/// What tells a record from others.
+/// The identity of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordId {
     /// The pool.

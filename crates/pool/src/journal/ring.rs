@@ -21,7 +21,7 @@ pub(crate) struct Ring {
     next_sequence: u64,
     /// The records from the tail on: position, sequence.
     records: VecDeque<(u64, u64)>,
-    /// Records whose writes in place are under way, and how many are.
+    /// Records with outstanding writes in place, and their number.
     pending: BTreeMap<u64, usize>,
 }
 

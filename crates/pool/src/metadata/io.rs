@@ -42,7 +42,7 @@ impl Writing {
         Counted(self.clone(), disk.clone())
     }
 
-    /// Whether one is under way on the disk, on whichever handle.
+    /// Whether one is outstanding on the disk, on any handle.
     pub(crate) fn is_to(&self, disk: &DiskId) -> bool {
         self.0.lock().contains_key(disk)
     }
@@ -139,7 +139,7 @@ impl DiskIo {
         self.write_and_flush(disk, at.offset, zeros).await
     }
 
-    /// Not with the disk's own deadline, which does not tell when it has ended after all.
+    /// Not with the disk's own deadline, which would hide when the write has really ended.
     async fn write(
         &self,
         disk: &Arc<dyn Disk>,

@@ -1,4 +1,4 @@
-//! The disks that take part now.
+//! The disks in service now.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -28,7 +28,7 @@ pub struct Members {
 }
 
 impl Members {
-    /// The disk, if it takes part.
+    /// The disk, if it is in service.
     pub fn get(&self, disk: DiskNumber) -> Option<&Arc<Member>> {
         self.members.get(&disk)
     }

@@ -12,7 +12,7 @@ pub(crate) struct History {
     pub(crate) point: Point,
 }
 
-/// Where a disk's history ends, and where its writer goes on.
+/// The end of a disk's history, where its writer continues.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     pub(crate) point: Point,

@@ -12,7 +12,7 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// A ring of `length` bytes without records, that goes on at `at`.
+    /// A ring of `length` bytes without records, whose next record goes to `at`.
     pub(crate) fn new(length: u64, at: u64) -> Ring {
         Ring { length, at: at % length, used: 0 }
     }

@@ -136,7 +136,7 @@ pub(crate) struct Opening {
     pub(crate) voters: Vec<Voter>,
     /// How many of the state's voters must be among those.
     pub(crate) needed: usize,
-    /// The disks that take part.
+    /// The disks in service.
     pub(crate) members: Members,
     /// For voters to come.
     pub(crate) claim: Claim,
@@ -163,7 +163,7 @@ impl Metadata {
         Ok(Metadata { shared, requests })
     }
 
-    /// Looks at the state. `f` is short and does not wait: commits do meanwhile.
+    /// Reads the state. `f` is short and does not wait: commits wait for it.
     pub(crate) fn read<R>(&self, f: impl FnOnce(&State) -> R) -> R {
         f(&self.shared.state.read())
     }
@@ -173,7 +173,7 @@ impl Metadata {
         self.shared.version.load(Ordering::Acquire)
     }
 
-    /// The disks that take part, at this moment.
+    /// The disks in service at this moment.
     pub(crate) fn members(&self) -> Arc<Members> {
         Arc::clone(&self.shared.members.read())
     }
@@ -194,7 +194,7 @@ impl Metadata {
         *self.shared.active.write() = Some(active);
     }
 
-    /// Makes a change: all of `ops` or none. It is durable when this returns; it goes on when it is dropped.
+    /// Makes a change: all of `ops` or none. Durable on return; it continues if the future is dropped.
     ///
     /// # Errors
     /// See [`CommitError`]: which say whether it may have happened.
@@ -212,7 +212,7 @@ impl Metadata {
         self.ask(|done| Request::Leave { disk, life, reason, done }).await
     }
 
-    /// Makes a disk take part, with `ops` as the record of it.
+    /// Puts a disk into service, with `ops` as its record.
     pub(crate) async fn join(&self, member: Arc<Member>, ops: Vec<Op>) -> Result<(), CommitError> {
         self.ask(|done| Request::Join { member, ops, done }).await
     }
@@ -227,7 +227,7 @@ impl Metadata {
         self.ask(|done| Request::Export { done }).await
     }
 
-    /// Reads what the voters have of it, and writes anew what is not as it was written: how many places of whom.
+    /// Reads the metadata on the voters, and writes damaged places again; returns their number by disk.
     pub(crate) async fn scrub(&self) -> Result<BTreeMap<DiskNumber, u64>, CommitError> {
         self.ask(|found| Request::Scrub { found }).await
     }

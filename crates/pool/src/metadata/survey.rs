@@ -24,7 +24,7 @@ pub(crate) struct Seen {
 /// Why a disk has no say.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum Unreadable {
-    /// What it has cannot be used.
+    /// Its contents cannot be used.
     #[error(transparent)]
     Unusable(#[from] Unusable),
     /// It cannot be read.

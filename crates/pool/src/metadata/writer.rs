@@ -33,7 +33,7 @@ pub(crate) struct Writer {
     removed: Vec<DiskNumber>,
     /// The sets of voters in force since the last acknowledged commit.
     configs: Vec<Config>,
-    /// Voters that failed, for the suspension to tell.
+    /// Voters that failed, for the message of the suspension.
     failed: Vec<(DiskNumber, DiskError)>,
     /// Disks that are here for their data, and whose metadata could not be written: no voters until they join anew.
     unfit: BTreeSet<DiskNumber>,
@@ -176,13 +176,14 @@ impl Writer {
         self.commit_tried(ops, form).await
     }
 
-    /// Writes operations that the shadow has already, and goes on until every voter left has all there is.
+    /// Writes operations that the shadow has already, and repeats until every remaining voter has everything.
     async fn commit_tried(&mut self, ops: Vec<Op>, form: Form) -> Result<(), CommitError> {
         let failed = self.put(ops, form).await;
         self.go_on_without(failed).await
     }
 
-    /// Goes on without voters that failed, until every one left has all there is. Invariant 5: each is dropped by a record of its own.
+    /// Continues without failed voters, until every remaining one has everything. Invariant 5: each is
+    /// dropped by a record of its own.
     async fn go_on_without(&mut self, failed: Vec<(DiskNumber, DiskError)>) -> Result<(), CommitError> {
         let mut failed = VecDeque::from(failed);
         loop {

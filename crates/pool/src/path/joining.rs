@@ -1,4 +1,4 @@
-//! Disks come to take part: with what their logs have marked, which is in doubt before anybody can use them.
+//! Disks join the service: the marks of their logs are in doubt before any data can be used.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use crate::space::{Space, SpaceError};
 use crate::{Absence, CommitError, DiskNumber, Member, RowNumber, SpaceId};
 
 impl DataPath {
-    /// Takes a disk in, one that returns too. Its marks become unresolved. The metadata counts it present before or after; until then it is not
-    /// used. One that takes part already is left alone.
+    /// Puts a disk into service, including a returning one. Its marks become unresolved. The metadata counts
+    /// it present before or after; until then it is not used. A disk in service is not changed.
     ///
     /// # Errors
     /// As for [`DataPath::open`].
@@ -44,10 +44,11 @@ impl DataPath {
         let places = loop {
             match select(read.as_mut(), Box::pin(self.env.sleep(HANGS))).await {
                 Either::Left((places, _)) => break places,
-                // It is not watched yet: one that hangs now would hold up all that waits for it to take part.
+                // It is not supervised yet: if it hangs now, everything that waits for its joining would be
+                // blocked.
                 Either::Right(_) if self.read(|s| goes_on_without(s, member.number, &BTreeSet::new())) => {
                     match self.book.leave(member.number, Life::Of(Arc::clone(member)), Absence::Slow).await {
-                        // By now all cannot go on without it: it is waited for.
+                        // By now the pool cannot continue without it, so this waits.
                         Err(CommitError::Needed(_)) => {}
                         left => return Ok(left?),
                     }
@@ -113,7 +114,8 @@ impl DataPath {
         Ok(())
     }
 
-    /// A disk has come back that alone has regions which were active when it went: what it was told since its last flush may be lost.
+    /// A disk with the only copy of regions that were active when it was removed has returned: writes since
+    /// its last flush may be lost.
     fn doubt_memory(
         self: &Arc<DataPath>,
         disk: DiskNumber,

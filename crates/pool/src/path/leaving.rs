@@ -49,7 +49,8 @@ impl DataPath {
     /// missed what is active on them, and `also`: space, row, index and regions of what failed.
     ///
     /// # Errors
-    /// When the metadata cannot be changed. Whether a copy still counts is for the caller to look at afterwards.
+    /// When the metadata cannot be changed. The caller must check afterwards whether a copy still
+    /// counts.
     pub(crate) async fn fail(
         &self,
         disk: &Arc<DataDisk>,

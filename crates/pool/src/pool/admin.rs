@@ -162,7 +162,8 @@ impl Pool {
         Ok((number, alone))
     }
 
-    /// Whether the metadata of a disk that comes back goes on beyond what was given up. It is read only where something was.
+    /// Whether the metadata of a returning disk continues beyond a loss that was accepted. Read only if there
+    /// was one.
     async fn went_on(&self, disk: &Arc<dyn Disk>, label: &Label) -> bool {
         if self.read(|s| s.given_up.is_empty()) {
             return false;
@@ -275,8 +276,8 @@ impl Pool {
         self.relabel(version, |_| 0).await
     }
 
-    /// Erases the labels of the disks that take part, after [`Pool::export`]: the pool is gone for good. A disk that is not here keeps its
-    /// label.
+    /// Erases the labels of the disks in service, after [`Pool::export`]: the pool is destroyed. An absent
+    /// disk keeps its label.
     ///
     /// # Errors
     /// The disk that could not be written; those before it are erased.
@@ -317,7 +318,7 @@ impl DataPath {
         Ok(number)
     }
 
-    /// Takes back a disk that was absent; its number. What it has missed it gets from [`DataPath::resync`].
+    /// Takes back a disk that was absent; returns its number. [`DataPath::resync`] copies the missed writes.
     ///
     /// # Errors
     /// As for [`Pool::return_disk`]; [`AdminError::Data`] when it is back and failed at once.

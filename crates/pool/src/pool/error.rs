@@ -25,7 +25,7 @@ pub enum Unsuitable {
         /// The smallest that would do.
         least: u64,
     },
-    /// Nothing tells it from another disk that is found at the same path tomorrow.
+    /// It has no lasting identity: another disk could be at the same path later.
     #[error("it has no identity of its own, neither a world wide name nor a serial number")]
     NoIdentity,
     /// It was given twice.

@@ -18,7 +18,7 @@ pub struct FoundLabel {
     pub label: Result<Label, LabelError>,
 }
 
-/// Looks for labels: what could be opened. It writes nothing and looks at no claims.
+/// Searches labels: the pools that could be opened. It writes nothing and reads no claims.
 pub async fn scan(env: &env::Env, arena: &arena::Arena, disks: &[Arc<dyn Disk>]) -> Vec<FoundLabel> {
     let io = DiskIo::new(env, arena, DiskIo::LOOKING);
     let looked = disks.iter().map(async |disk| {

@@ -72,12 +72,12 @@ impl Pool {
         self.inner.read_only
     }
 
-    /// Looks at what is committed. `f` is short: changes wait for it.
+    /// Reads the committed state. `f` is short: changes wait for it.
     pub fn read<R>(&self, f: impl FnOnce(&State) -> R) -> R {
         self.inner.metadata.read(f)
     }
 
-    /// The disks that take part now.
+    /// The disks in service now.
     pub fn members(&self) -> Arc<Members> {
         self.inner.metadata.members()
     }

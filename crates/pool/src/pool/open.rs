@@ -45,7 +45,7 @@ pub struct OpenOptions {
     pub force: bool,
 }
 
-/// A pool that has been opened, and what is to be told about that.
+/// An opened pool, and the findings of the opening.
 pub struct Opened {
     /// The pool.
     pub pool: Pool,
@@ -105,7 +105,7 @@ impl Pool {
         let mut found = candidates_of(&io, disks, options).await?;
         if options.force && !options.read_only && is_held(&found.disks, options) {
             take_from_holder(&io, &found, options).await?;
-            // What he has written until then counts.
+            // Writes of the former owner until then count.
             drop(found);
             found = candidates_of(&io, disks, options).await?;
         }
@@ -232,7 +232,7 @@ async fn candidates_of(
 /// Fences the current owner of the pool from its disks, if these support it: after this no write of the owner
 /// arrives. Called only if the pool can be opened otherwise.
 ///
-/// A disk that cannot say for certain is an error: its holder may go on writing to it.
+/// A disk that cannot confirm this is an error: its owner may still write to it.
 async fn take_from_holder(io: &DiskIo, found: &Candidates, options: &OpenOptions) -> Result<(), OpenError> {
     let (verdict, candidates) = (judge(found, options)?, &found.disks);
     refuse_divergence(&verdict, options)?;
@@ -379,7 +379,8 @@ fn is_newer(now: &Claim, then: &Claim) -> bool {
     now.is_after(then) || (now.epoch == then.epoch && now.sequence > then.sequence)
 }
 
-/// How long a claim is left alone before it is looked at again: longer than anybody takes from reading claims ([`refuse_newer`]) to writing his own.
+/// How long a claim is left alone before it is read again: longer than the time between reading claims
+/// ([`refuse_newer`]) and writing one's own.
 const CLAIM_SETTLES: Duration = Duration::from_millis(500);
 
 /// Two servers that claim at the same time: each that sees the other's claim withdraws. This covers shared

@@ -64,8 +64,8 @@ pub(super) fn freshness(state: &State, disk: DiskNumber, shown: &Shown) -> Fresh
     }
 }
 
-/// The record. `writers`: the voters that are here and well, which go on as the voters. `doubt`: the disks that are not here may be newer, and
-/// their loss is accepted; `accept_loss`: so is that of what stale disks had.
+/// The record. `writers`: the present, healthy voters, which stay voters. `doubt`: the absent disks may be
+/// newer, and their loss is accepted; `accept_loss`: so is that of the data of stale disks.
 pub(super) fn plan(
     state: &State,
     shown: &BTreeMap<DiskNumber, Shown>,

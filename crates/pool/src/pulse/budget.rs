@@ -4,7 +4,7 @@
 /// every read would double the load of disks that are slow because they have too much to do.
 pub const READS_FOR_ONE: u64 = 50;
 
-/// What quiet times save up, in hedges. It covers the reads that are under way when a disk stops answering.
+/// The hedges that idle times save. It covers the outstanding reads when a disk stops answering.
 pub const SAVED_MAX: u64 = 64;
 
 /// At any moment no more hedges have been taken than one for each [`READS_FOR_ONE`] reads; nor many at a time, however many reads there were.

@@ -28,16 +28,16 @@ pub(super) struct UnderWay {
 
 /// The waiter of an I/O.
 pub(super) enum Waiter {
-    /// He looks for himself.
+    /// It polls.
     Looks(Waker),
     /// It is called back, with this number.
     Told(Arc<dyn Told<Written>>, usize),
-    /// It is a read that its disk tells of.
+    /// A read with a callback.
     Reads(Arc<Landing>),
 }
 
 impl Waiter {
-    /// How to have him look.
+    /// The waker of a polling waiter.
     pub(super) fn waker(&self) -> Option<&Waker> {
         match self {
             Waiter::Looks(waker) => Some(waker),
@@ -46,7 +46,7 @@ impl Waiter {
     }
 }
 
-/// An I/O under way.
+/// An outstanding I/O.
 pub(super) struct Ticket {
     pulse: Arc<Pulse>,
     slot: u32,
@@ -115,7 +115,7 @@ impl<T: Send + 'static> Followed<T> {
             None => return Poll::Ready(None),
             Some(Io::Done(result)) => (result, true),
             Some(Io::Pending(mut io)) => match io.as_mut().poll(context) {
-                // One that had ended before anybody looked tells nothing about its disk.
+                // A completion before the first poll says nothing about the disk's latency.
                 Poll::Ready(result) => (result, self.waited),
                 Poll::Pending => {
                     self.io = Some(Io::Pending(io));
@@ -148,7 +148,7 @@ impl<T: Send + 'static> Followed<T> {
         Poll::Pending
     }
 
-    /// Its driver goes on; so it stays under way.
+    /// Its driver continues; so it stays outstanding.
     fn leave_alone(&mut self) {
         if let (Some(Io::Pending(io)), Some(ticket)) = (self.io.take(), self.ticket.take()) {
             keep(io, ticket);

@@ -1,4 +1,4 @@
-//! The wait for one read that its disk tells of.
+//! The wait for one read with a callback.
 //!
 //! The read continues whether or not a caller waits; an unwanted result is dropped, buffers and all.
 
@@ -29,7 +29,7 @@ enum Answer {
     Ended(Option<Read>),
 }
 
-/// What came of a wait for a read.
+/// The result of a wait for a read.
 pub(crate) enum Came {
     /// What it gave, or nothing: its disk has left.
     Ended(Option<Read>),
@@ -74,7 +74,7 @@ impl Waits {
         Waits(Arc::clone(landing))
     }
 
-    /// What came of it first; what it gives, once.
+    /// The first event of the read; its result is returned once.
     pub(crate) fn poll_first(&self, context: &Context<'_>) -> Poll<Came> {
         let mut state = self.0.0.lock();
         if let Answer::Ended(answer) = &mut state.came {

@@ -37,13 +37,15 @@ pub const LEAST_FLASH: Duration = Duration::from_millis(2);
 /// The same of disks with heads, and of those whose medium is not known: a random access with a short queue takes as long.
 pub const LEAST_OTHER: Duration = Duration::from_millis(25);
 
-/// I/Os under way on a disk, the one that begins among them, that are no queue to speak of: they make an I/O so many times as long at most, half of [`FACTOR`].
+/// The most outstanding I/Os on a disk, including the new one, that count as a short queue: they lengthen an
+/// I/O by at most this factor, half of [`FACTOR`].
 pub const SHORT: usize = 4;
 
-/// I/Os in two spans without which nothing is said of their latency.
+/// I/Os in two spans without which their latency is not judged.
 pub const SAMPLES: u64 = 32;
 
-/// One I/O of this length is news by itself: no disk needs it, even one that moves its head for a queue of 64 or whose flash collects its garbage.
+/// One I/O of this length is reported by itself: no healthy disk needs it, even one that moves its head for a
+/// queue of 64 or whose flash collects its garbage.
 pub const ONE_IO: Duration = Duration::from_secs(3);
 
 /// Points for a span with such an I/O.
@@ -77,7 +79,7 @@ pub struct Look {
     pub reads: Option<Latency>,
     /// Its writes, if there were [`SAMPLES`].
     pub writes: Option<Latency>,
-    /// The longest I/O that ended in the last span, or the age of one under way; flushes do not count.
+    /// The longest I/O that ended in the last span, or the age of an outstanding one; flushes do not count.
     pub longest: Duration,
     /// The longest of those that began in a [`SHORT`] queue.
     pub longest_short: Duration,
@@ -124,7 +126,7 @@ pub struct Standings {
 }
 
 impl Standings {
-    /// A span has ended; `looks` has all disks that take part.
+    /// A span has ended; `looks` has all disks in service.
     pub fn span(&mut self, looks: &BTreeMap<DiskNumber, Look>) -> Verdict {
         self.disks.retain(|d, _| looks.contains_key(d));
         let common = |media: u8| {

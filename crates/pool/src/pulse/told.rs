@@ -62,7 +62,7 @@ impl Pulse {
     }
 }
 
-/// A disk tells of a write that `which` is the slot of.
+/// The callback of a disk for the write in slot `which`.
 impl Told<Written> for Pulse {
     fn told(self: Arc<Pulse>, which: usize, result: Written) {
         if let Some(Waiter::Told(who, which)) = self.done(which as u32) {

@@ -1,14 +1,15 @@
 //! Supervision of the disks while there is I/O: finds outliers and disks that do not answer, and acts on
 //! them.
 //!
-//! One task for a data path. It begins with an I/O, looks at the disks once a [`SPAN`], and ends when a span was quiet.
+//! One task for a data path. It starts with an I/O, checks the disks once a [`SPAN`], and ends after a span
+//! without I/O.
 //!
 //! * A slow disk is reported, and avoided by reads unless a long queue may be the reason.
 //! * One that is slow for a minute without that reason is removed from service, if all data is available
 //!   without it and no more disks are absent then than every space promises to survive. The slow disk still
 //!   serves its data, so there is no hurry.
-//! * One that has not ended an I/O after [`HANGS`] leaves as soon as all can go on without it, also without the others that hang. What
-//!   waits for it then goes on.
+//! * A disk with an I/O that has not completed after [`HANGS`] is removed as soon as the pool can continue
+//!   without it, and without the other hung disks. Its waiting I/O then fails over.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -43,7 +44,7 @@ pub(crate) struct Watch {
     standings: Mutex<Standings>,
 }
 
-/// Tells that a task has ended, also when it was never started.
+/// Reports the end of a task, also if it was never started.
 pub(super) struct Running {
     pub(super) watch: Arc<Watch>,
     of: fn(&Watch) -> &AtomicBool,
@@ -131,7 +132,7 @@ async fn run(env: Env, running: Running) {
 }
 
 impl DataPath {
-    /// Looks at all disks; whether there was nothing to see.
+    /// Checks all disks; returns whether there was no I/O.
     async fn end_span(self: &Arc<DataPath>, standings: &Mutex<Standings>, now: Moment, late: bool) -> bool {
         let disks = self.disks();
         let said: BTreeMap<_, _> = self.read(|s| s.disks.iter().map(|(d, r)| (*d, r.media())).collect());
@@ -159,7 +160,7 @@ impl DataPath {
         slow.is_empty() && looks.values().all(|l| l.longest.is_zero()) && self.is_quiet()
     }
 
-    /// Whether nothing is under way, nor waited for on a disk that has left.
+    /// Whether no I/O is outstanding, or awaited on a removed disk.
     fn is_quiet(&self) -> bool {
         self.disks().iter().all(|d| d.pulse.is_idle())
             && self.all_disks().iter().all(|d| d.pulse.oldest().is_none())
@@ -232,12 +233,12 @@ impl DataPath {
         }
     }
 
-    /// The disks that take part, and those that did and are not let go of yet.
+    /// The disks in service, and removed ones that are not closed yet.
     pub(super) fn all_disks(&self) -> Vec<Arc<DataDisk>> {
         self.disks.read().values().cloned().collect()
     }
 
-    /// Whether a disk that has left still has I/O under way that changes it.
+    /// Whether a removed disk still has outstanding I/O that changes it.
     pub(crate) fn is_writing(&self, disk: DiskNumber) -> bool {
         self.last_seen(disk).is_some_and(|d| d.pulse.is_writing())
     }
@@ -268,8 +269,8 @@ impl DataPath {
     }
 }
 
-/// Whether all that is here can go on without a disk, and without the others of `hung` too: it has nothing that only they have, and the metadata has voters
-/// enough.
+/// Whether the pool can continue without a disk, and without the others of `hung` too: they have no data that
+/// only they have, and there are enough voters.
 pub(crate) fn goes_on_without(state: &State, disk: DiskNumber, hung: &BTreeSet<DiskNumber>) -> bool {
     let answers = |d: DiskNumber| d == disk || (state.is_present(d) && !hung.contains(&d));
     let alone =
@@ -278,7 +279,8 @@ pub(crate) fn goes_on_without(state: &State, disk: DiskNumber, hung: &BTreeSet<D
     !alone && (!state.voters.contains(&disk) || left >= state.needed_to_go_on())
 }
 
-/// Whether a disk that is only slow may leave: all goes on without it, and then no more are away than any space promises to survive.
+/// Whether a merely slow disk may be removed: the pool continues without it, and then no more disks are
+/// absent than any space promises to survive.
 fn may_spare(state: &State, disk: DiskNumber) -> bool {
     let away = state.disks.keys().filter(|d| !state.is_present(**d)).count();
     let promised = state.spaces.values().map(|s| s.resiliency.failures()).filter(|f| *f > 0).min();

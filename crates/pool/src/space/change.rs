@@ -14,7 +14,7 @@ use crate::disks::DataDisk;
 use crate::groups::GroupKey;
 use crate::{Absence, DiskNumber, Op, RowNumber};
 
-/// What came of an attempt to change something.
+/// The result of an attempt to change something.
 pub(super) enum Attempt {
     Done,
     /// Something changed meanwhile, or was repaired: look again.
@@ -188,8 +188,8 @@ impl Space {
             && targets.route.is_current(&self.path)
     }
 
-    /// Whether a change that came out like this on the copies is made: every current copy has it, and there is one. Deals with those that
-    /// failed.
+    /// Whether a change with these results on the copies has succeeded: every current copy has it, and there
+    /// is one. Handles the failed copies.
     pub(super) async fn judge(
         &self,
         row: RowNumber,
@@ -219,8 +219,9 @@ impl Space {
         Ok(())
     }
 
-    /// Deals with a copy whose disk failed a change: when this returns well it does not count in these regions, and that is durable. (Its disk may be back
-    /// by then: what it was told before it left, and may have lost, it has missed.)
+    /// Handles a copy whose disk failed a change: on success the copy does not count in these regions, and
+    /// that is durable. (Its disk may be back by then: the writes before its removal, which it may have lost,
+    /// count as missed.)
     pub(crate) async fn fail_copy(
         &self,
         row: RowNumber,

@@ -6,7 +6,7 @@
 //! that trims downwards searches a group often. If there is none, the row is freed.
 //!
 //! Invariants:
-//! 1. One at a time looks at a row. A discard that comes meanwhile has him look once more.
+//! 1. A row has one search at a time. A discard during a search makes it repeat.
 //! 2. A witness was written at some time after the last discard that covers it.
 //! 3. A row is freed under all its locks, after a search of every group found all known and nothing written,
 //!    and no write has happened since the search began: a writer reports its write ([`Emptying::wrote`])
@@ -55,9 +55,9 @@ struct Watch {
     witness: Option<u64>,
     /// The search in progress.
     look: Option<u64>,
-    /// Something was discarded since he began.
+    /// A discard happened since the start of the search.
     again: bool,
-    /// Something was written since he began.
+    /// A write happened since the start of the search.
     wrote: bool,
 }
 
@@ -68,7 +68,7 @@ pub(crate) struct Look<'a> {
     number: u64,
 }
 
-/// What a look at a group, or at a row, gave.
+/// The result of searching a group or a row.
 pub(crate) enum Seen {
     /// The row has no slabs.
     Gone,
@@ -233,7 +233,7 @@ impl Space {
         }
     }
 
-    /// Looks at the groups of a row, downwards from one and around, until something is found.
+    /// Searches the groups of a row, downwards from one and around, until a written unit is found.
     async fn anything_in(&self, row: RowNumber, from: u32) -> Result<Seen, SpaceError> {
         let groups = (self.path.slab_bytes / GROUP) as u32;
         let mut left = (0..groups).map(|n| (from + groups - n) % groups);

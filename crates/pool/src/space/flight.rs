@@ -40,7 +40,7 @@ struct State {
     answer: Answer,
 }
 
-/// What came of the I/Os.
+/// The results of the I/Os.
 type Results = SmallVec<[Result<(), DiskError>; 2]>;
 
 enum Answer {
@@ -73,7 +73,7 @@ impl Drop for Right {
     }
 }
 
-/// The wait for a write that goes on anyway.
+/// The wait for a write, which continues without it.
 pub(super) struct Wait(Arc<Flight>);
 
 /// The one that must complete the write; if it is dropped, the result is unknown.

@@ -4,8 +4,9 @@
 //! 1. A block holds what was acknowledged before its round, and perhaps later writes; those are marked active.
 //! 2. A block says that a unit is written only when data of it is durable on every copy. Units written for the first time since they were zeros
 //!    cost the round a flush of the data before the blocks.
-//! 3. A group is durable only if each of its regions that was written since has a current copy on a disk that took block and flush, and no copy
-//!    that did not take them is current there. One that is not is *left*: it stays dirty and marked, the next round tries again, and all others go on.
+//! 3. A group is durable only if each of its regions that was written since has a current copy on a disk that
+//!    accepted block and flush, and no copy that did not is current there. Otherwise it is *skipped*
+//!    (`left`): it stays dirty and marked, the next round tries again, and all others continue.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,7 +30,7 @@ use crate::disks::DataDisk;
 use crate::groups::{Group, GroupKey};
 use crate::{Absence, DiskNumber};
 
-/// Blocks under way at a time, for each copy.
+/// Outstanding blocks at a time, for each copy.
 const AT_ONCE: usize = 16;
 
 /// How often marks that are not needed are taken back.
@@ -105,7 +106,7 @@ impl Space {
         if self.inner.groups.are_too_dirty() { left.nothing() } else { Ok(()) }
     }
 
-    /// As [`Space::flush_all`], for a user: what came to be lost since he last asked fails it, once.
+    /// As [`Space::flush_all`], for a user: data lost since the user's last flush fails it, once.
     ///
     /// # Errors
     /// As there.

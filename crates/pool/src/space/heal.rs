@@ -108,7 +108,7 @@ impl Space {
         Ok(Ok(good))
     }
 
-    /// A unit is lost because every copy's block is damaged: the lowest one tells.
+    /// A unit is lost because every copy's block is damaged: reported for the lowest copy.
     fn tell_unknown(&self, key: GroupKey, unit: usize) {
         let number = key.units().start + unit as u32;
         let region = self.inner.regions.of(&(number..number + 1));
@@ -143,7 +143,8 @@ impl Space {
         let Some(disk) = &copy.disk else { return Ok(()) };
         let src = [bytes].into_iter().collect();
         if let Err(error) = disk.write(copy.data_at(disk, number), src).await {
-            // It has other copies, so it is no longer needed here, or its owner hears of it when he writes.
+            // It has other copies, so it is no longer needed here, or its owner gets the error at its next
+            // write.
             match self.fail_copy(group.key.row, copy, region, &error).await {
                 Err(SpaceError::Disk { .. }) | Ok(()) => {}
                 Err(other) => return Err(other),

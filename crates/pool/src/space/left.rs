@@ -11,8 +11,9 @@ use crate::groups::{GroupKey, Regions};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     Durable,
-    /// It has to be tried again: a disk left meanwhile and counts again, because it came back and was brought up to date, and has not taken this round's blocks;
-    /// or a change of it waits to be carried out.
+    /// It has to be tried again: a disk was removed meanwhile and counts again, because it returned and was
+    /// brought up to date, but does not have this round's blocks; or a change of the group waits to be
+    /// carried out.
     Again,
     Left(SpaceError),
 }

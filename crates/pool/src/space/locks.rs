@@ -133,7 +133,7 @@ mod tests {
         assert!(locks.try_lock(ROW, 0, 3..5).is_none());
         let mut second = Box::pin(locks.lock(ROW, 0, 3..5));
         assert!(second.as_mut().now_or_never().is_none());
-        // It would be free, but the second one came before it.
+        // It would be free, but the second request arrived before it.
         let mut third = Box::pin(locks.lock(ROW, 0, 2..4));
         assert!(third.as_mut().now_or_never().is_none());
         drop(first);

@@ -15,7 +15,7 @@ use crate::REGIONS;
 use crate::blocks::Units;
 use crate::blocks::checksums::Table;
 
-/// Regions that a table in memory does not tell a block about.
+/// Regions of a block that a table in memory does not cover.
 #[derive(Clone, Copy)]
 pub(super) struct Untold {
     /// All of them.

@@ -60,7 +60,7 @@ use table::{RowGroup, RowGroups};
 /// The most stripes that are changed together.
 const STRIPES_MAX: u32 = 64;
 
-/// Changes under way at a time.
+/// Concurrent changes.
 const CHANGES_MAX: usize = 128;
 
 /// Groups that are not dropped.
@@ -260,8 +260,8 @@ impl Striped {
         self.settle_stuck(|_| true).await?.nothing()
     }
 
-    /// Whether a disk that comes back counts where it may have lost what it was told: it could not be spared when it went, so nothing there counts as
-    /// missed. Only the journal knows then what the stripes are.
+    /// Whether a returning disk counts although it may have lost writes: it could not be spared when it was
+    /// removed, so nothing there counts as missed. Then only the journal defines the stripes.
     pub(crate) fn doubts(&self, disk: DiskNumber) -> bool {
         let id = self.space.inner.id;
         self.space.path.read(|s| {
@@ -278,8 +278,9 @@ impl Striped {
         self.p.life.write().await
     }
 
-    /// Forgets all that memory knows, because a disk is back that [`Striped::doubts`] tells of: the space is opened anew, as after a crash. If something
-    /// acknowledged is lost by that, the next flush says so. The caller is [`Striped::alone`].
+    /// Discards all state in memory, because a disk for which [`Striped::doubts`] is true has returned: the
+    /// space is opened again, as after a crash. If acknowledged data is lost by that, the next flush reports
+    /// it. The caller is [`Striped::alone`].
     pub(crate) fn forget(&self, disk: DiskNumber) {
         let fresh = self.p.groups.all_dirty().into_iter().find(|g| !g.state.lock().fresh.is_empty());
         if let Some(group) = fresh {

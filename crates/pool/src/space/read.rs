@@ -83,7 +83,7 @@ impl Space {
         let first = units.start;
         let parts: Vec<(GroupKey, Range<u32>)> = self.inner.groups_of(row, column, &units).collect();
         let mut written = 0;
-        // Held until they have been compared with: a small cache is not to lose what it has just read.
+        // Held until they have been compared: a small cache must not evict the block just read.
         let mut held: SmallVec<[Arc<Group>; 2]> = SmallVec::new();
         for (key, part) in &parts {
             match self.ready(*key, self.inner.regions.of(part)).await {

@@ -96,7 +96,7 @@ impl SpaceInner {
         Some(Route { copies, version })
     }
 
-    /// Lets go of disks that have left.
+    /// Closes removed disks.
     pub(crate) fn forget_routes(&self, path: &DataPath) {
         self.routes.forget(path.version());
     }

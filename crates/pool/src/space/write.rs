@@ -18,7 +18,7 @@ use crate::groups::{Group, GroupKey};
 use crate::layout::Spot;
 use crate::{GROUP, RowNumber, UNIT};
 
-/// Runs of one write under way at a time.
+/// Concurrent runs of one write.
 const AT_ONCE: usize = 8;
 
 /// A run of a write on its way.
@@ -148,7 +148,7 @@ impl Space {
             Ok(begun) => begun,
             Err(attempt) => return Ok(attempt),
         };
-        // All of them are under way before the first is waited for.
+        // All of them are started before the first is awaited.
         let (mut writes, now) = (SmallVec::<[_; 2]>::new(), self.path.env.moment());
         for copy in targets.copies() {
             if let Some(disk) = &copy.disk {
@@ -166,7 +166,7 @@ impl Space {
         Ok(Attempt::Done)
     }
 
-    /// What came of writes to the copies that did not all go as they should.
+    /// The results of writes to the copies, some of which failed.
     pub(super) async fn judge_writes(
         &self,
         key: GroupKey,

@@ -91,7 +91,8 @@ mod tests {
         assert_eq!(two.with(&at(3..5)), two);
     }
 
-    /// Beyond what has room the number never falls by itself, nor grows by what may have been counted.
+    /// Beyond the recorded addresses the number never decreases by itself, nor grows by units that may have
+    /// been counted.
     #[test]
     fn more_than_there_is_room_for() {
         let many = LossRecord::default().with(&at(0..700));

@@ -72,7 +72,7 @@ impl State {
         let here = self.is_present(copy.place.disk);
         let r = self.rows.get_mut(&(space, row)).ok_or(no_move.clone())?;
         let old = r.copy_mut(usize::from(index)).ok_or(no_move)?;
-        // A disk that is away may have nothing any more, and with this the old one gives up what it has.
+        // An absent disk may have lost its data, and with this the old slab is freed.
         let regions = if here { copy.missed & !old.missed } else { u64::MAX };
         if regions != 0 {
             return Err(InvalidOp::NotMoved { space, row, regions });

@@ -20,7 +20,7 @@ pub struct DiskRecord {
     pub slabs: u32,
     /// What it may be used for.
     pub usage: Usage,
-    /// Whether it takes part.
+    /// Whether it is in service.
     pub presence: Presence,
     /// Where it stands.
     pub domains: FaultDomains,
@@ -49,7 +49,7 @@ pub enum Usage {
     HotSpare,
     /// Parity journals.
     Journal,
-    /// No new slabs; what it has moves away.
+    /// No new slabs; its data moves to other disks.
     Retired,
     /// As [`Usage::Retired`], and it leaves the pool for good when it is empty.
     Leaving,
@@ -62,7 +62,7 @@ impl Usage {
     }
 }
 
-/// Whether a disk takes part.
+/// Whether a disk is in service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presence {
     /// It gets every write.
@@ -123,7 +123,7 @@ pub struct SpaceRecord {
 /// How far the reading of all copies of a space (scrub) is, and what the last one found. Times are seconds since 1970, 0: never.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ScrubRecord {
-    /// When the one that is under way began; 0: none is.
+    /// When the current one began; 0: none.
     pub began: u64,
     /// Whether it was requested by command.
     pub asked: bool,
@@ -386,7 +386,7 @@ pub enum Op {
     RemoveDisk { disk: DiskNumber },
     /// It takes no part any more. See [`super::State::leave`].
     DiskAbsent { disk: DiskNumber, reason: Absence },
-    /// It takes part again: it gets writes, and is current where it has missed none.
+    /// It is in service again: it gets writes, and is current where it has missed none.
     DiskPresent { disk: DiskNumber },
     /// What it may be used for.
     SetUsage { disk: DiskNumber, usage: Usage },

@@ -25,7 +25,8 @@ impl State {
         self.irreplaceable(space, row, index, |copy| copy.missed)
     }
 
-    /// The regions that a copy has not missed and without it the rest of its row could not give, as `missed` tells of each copy.
+    /// The regions that a copy has not missed and that the rest of its row could not provide without it;
+    /// `missed` returns the missed regions of each copy.
     pub(super) fn irreplaceable(
         &self,
         space: SpaceId,
@@ -42,7 +43,7 @@ impl State {
             // Of a slab on the move the old one is what counts (invariant 8).
             Some(_) if index >= r.slabs.len() => 0,
             Some(code) => {
-                // A region is lost when those that have not missed it do not tell all.
+                // A region is lost when too few copies are current there.
                 let missed: Vec<u64> = r.slabs.iter().map(missed).collect();
                 let have = |bit: u32| {
                     let has = missed.iter().enumerate().filter(|(s, m)| *s != slab && **m & (1 << bit) == 0);

@@ -34,7 +34,7 @@ impl Writer {
             // It has not failed: the decision used the acknowledged state, which may be older than the
             // shadow.
             Absence::Slow => too_few || self.shadow.needs(disk),
-            // What it has alone may be read all the same, and what cannot be written fails where it is.
+            // Its only copies may still be readable, and failed writes are reported where they happen.
             Absence::WriteFailed | Absence::FlushFailed => self.shadow.needs(disk),
             // Likewise, if it was an I/O that failed; a more specific reason is kept.
             Absence::Gone => matches!(life, Life::Of(_)) && self.shadow.needs(disk),

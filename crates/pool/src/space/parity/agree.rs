@@ -49,7 +49,7 @@ impl Striped {
                 continue;
             }
             lost += u64::from(bad < self.p.data());
-            // Each of the others by itself: it may be lost with that one, or be made from fewer columns.
+            // Each of the others separately: it may be lost with that one, or be computed from fewer columns.
             for column in lacking.into_iter().filter(|c| *c != bad) {
                 let again = self.heal(group, column, &Units::range(unit, unit + 1)).await?;
                 let is_lost = again.iter().any(|(_, bytes)| bytes.is_none());

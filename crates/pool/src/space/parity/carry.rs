@@ -35,7 +35,7 @@ pub(super) struct Stripe {
 /// A change that has begun: its stripes are not visible before it is carried out.
 pub(super) struct Intent {
     pub(super) key: RowKey,
-    /// Held: what it told the table, and will tell, is nowhere else.
+    /// Held: its changes of the table, past and future, exist nowhere else.
     pub(super) group: Arc<RowGroup>,
     pub(super) regions: u64,
     pub(super) stripes: Vec<Stripe>,

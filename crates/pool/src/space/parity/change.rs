@@ -19,7 +19,7 @@ use crate::space::SpaceError;
 use crate::space::copies::Copy;
 use crate::{RowNumber, UNIT};
 
-/// Batches of one call under way at a time.
+/// Concurrent batches of one call.
 const AT_ONCE: usize = 8;
 
 /// New content of units of some neighbouring stripes, by unit and column; `None`: zeros.

@@ -29,7 +29,7 @@ use crate::space::SpaceError;
 use crate::space::copies::{Copy, blame};
 use crate::space::left::Left;
 
-/// Groups whose blocks are under way at a time.
+/// Groups with outstanding blocks at a time.
 const AT_ONCE: usize = 16;
 
 /// Units of a record that names groups.
@@ -90,7 +90,7 @@ impl Striped {
     /// Makes the blocks say what the journal says, and gives back the journal's room, as far as can be; what it gives waits.
     ///
     /// # Errors
-    /// When the journal cannot be written, or the metadata; the journal keeps what it has then.
+    /// When the journal cannot be written, or the metadata; the journal keeps its contents then.
     pub(crate) fn checkpoint(&self) -> BoxFuture<'_, Result<Left, SpaceError>> {
         Box::pin(async move {
             let _one = self.p.checkpointing.lock().await;
@@ -125,7 +125,8 @@ impl Striped {
             for (at, w) in written.iter().enumerate() {
                 let account =
                     accounts.as_ref().map_or_else(|error| Err(error.clone()), |all| all[at].clone());
-                // The others' blocks say of a column that has left, and counts, that it has what it has not.
+                // The others' blocks record that a removed column, which counts, has a block that it does not
+                // have.
                 again |= self.take_back(w, account.is_err());
                 left.extend(account.err().map(|error| (w.group.key, error)));
             }

@@ -55,7 +55,7 @@ impl Striped {
         columns.iter().filter(|c| !c.is_new()).map(|c| c.generation).max().unwrap_or(0)
     }
 
-    /// Regions that cannot be used now are an error: the columns that are current there do not tell all.
+    /// Regions that cannot be used now are an error: too few columns are current there.
     pub(super) fn enough(&self, row: RowNumber, columns: &[Copy], regions: u64) -> Result<(), SpaceError> {
         let short = regions & !usable(&self.p, columns);
         if short == 0 {

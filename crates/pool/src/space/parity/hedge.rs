@@ -1,4 +1,4 @@
-//! Reading a column whose disk is slow: what it has is made from the others.
+//! Reading a column whose disk is slow: its data is computed from the others.
 //!
 //! No lock is held and nothing is put back: what is made counts only if it matches the sums, as what is read.
 

@@ -1,9 +1,10 @@
 //! Reading what the blocks say of a group, from every column that is current.
 //!
-//! Of each region the block with the highest generation among the columns current there says what is written, and which generation every column should
-//! have. A column with an older block than that has lost writes: its sums count for nothing, and its units are made anew from the others. Only where a journal
-//! entry names the group (`relaxed`) may a power cut have torn its blocks apart; then those of a column are right wherever no entry says otherwise, and its units
-//! are as they say ([`doubt`](super::doubt)).
+//! In each region the block with the highest generation among the current columns defines what is written,
+//! and which generation every column should have. A column with an older block than that has lost writes: its
+//! sums are ignored, and its units are computed from the others. Only if a journal entry names the group
+//! (`relaxed`) may a power cut have torn its blocks; then a column's block is valid wherever no entry says
+//! otherwise ([`doubt`](super::doubt)).
 
 use std::sync::Arc;
 
@@ -28,7 +29,7 @@ pub(super) enum Bad {
     Disk(DiskError),
 }
 
-/// What came of reading the blocks.
+/// The result of reading the blocks.
 pub(super) enum Loaded {
     Well,
     /// Some units' sums are lost, or doubted.
@@ -105,7 +106,8 @@ impl Striped {
         let blocks: Vec<(&Copy, Result<Block, Bad>)> = join_all(reads).await;
         let mut gone = false;
         for (copy, block) in &blocks {
-            // A disk that does not answer has lost nothing: it is away from now on. Otherwise what it has would be called lost, and stay so when it returns.
+            // A disk that does not answer has lost nothing: it is absent from now on. Otherwise its data
+            // would be recorded as lost, and stay so when it returns.
             if let Err(Bad::Disk(error)) = block
                 && is_silence(error)
             {

@@ -3,8 +3,9 @@
 //!
 //! Invariants:
 //! 1. A region is marked from before the first write to it until a checkpoint that began after its last one is durable: data, sums, journal.
-//! 2. All regions of a group are in `blocks` from before its blocks are written until they are durable: the others say which block each column
-//!    should have, and a disk that leaves without it would have lost, by that, what it has of the rest of the group.
+//! 2. All regions of a group are in `blocks` from before its blocks are written until they are durable: the
+//!    others record which block each column should have, and a disk that is removed without its block would
+//!    thereby lose the rest of the group.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,7 +31,7 @@ struct Use {
     touched: u64,
 }
 
-/// Regions with a change under way, or about to be.
+/// Regions with an outstanding or imminent change.
 pub(super) struct Mark {
     marks: Arc<Marks>,
     row: RowNumber,

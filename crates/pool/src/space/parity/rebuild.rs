@@ -31,13 +31,13 @@ pub(super) enum Part {
     Good(IoBuf),
     /// Something else, or it cannot be read.
     Bad(Found),
-    /// Its disk did not answer: what it has is not lost.
+    /// Its disk did not answer: its data is not lost.
     Silent(DiskError),
     /// It is not current, or was not requested.
     Away,
 }
 
-/// What came of looking at a stripe.
+/// The result of reading a stripe.
 pub(super) enum Healed {
     /// The unit that was asked for; `None` when it is lost.
     As(Option<IoBuf>),
@@ -236,8 +236,8 @@ impl Striped {
         Ok(Healed::As(mine.or_else(|| whole[column].clone())))
     }
 
-    /// Whether what was too little may be more at another look: a disk that did not answer is away from now on, and what it has is not lost; or a column that
-    /// was behind has been brought up to date meanwhile.
+    /// Whether a retry may succeed: a disk that did not answer is absent from now on, and its data is not
+    /// lost; or a column that was behind has been brought up to date meanwhile.
     async fn may_be_found(
         &self,
         group: &RowGroup,
@@ -312,7 +312,8 @@ impl Striped {
             let Some(disk) = &copy.disk else { continue };
             let src = [bytes.clone()].into_iter().collect();
             if let Err(error) = disk.write(copy.data_at(disk, number), src).await {
-                // The others have it, so it is no longer needed here, or its owner hears of it when he writes.
+                // The others have it, so it is no longer needed here, or its owner gets the error at its next
+                // write.
                 match self.space.fail_copy(key.row, copy, region, &error).await {
                     Err(SpaceError::Disk { .. }) | Ok(()) => well &= copy.is_new(),
                     Err(other) => return Err(other),

@@ -159,7 +159,8 @@ impl Striped {
         for (copy, unit, result) in join_all(writes.collect::<Vec<_>>()).await {
             if let Err(error) = result {
                 let region = self.regions(&(unit..unit + 1));
-                // One that was behind there already is behind still; and it may stay, for what it has alone elsewhere, and fail again.
+                // A column that was behind there already still is; and its disk may stay in service, for
+                // other data of which it has the only copy, and fail again.
                 well &= !copy.is_current(region);
                 self.space.fail_copy(key.row, copy, region, &error).await?;
             }

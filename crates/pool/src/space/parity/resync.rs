@@ -178,8 +178,9 @@ impl Striped {
         Ok((good != 0).then_some(Resynced { regions: good, held }))
     }
 
-    /// What is to be recorded with it when columns of these rows count again: until then the rows could not do without columns whose disks are away, so those
-    /// have missed nothing, and yet may have lost what they were told last. Now they can.
+    /// Additional operations for the record with which columns of these rows count again: until then the rows
+    /// needed columns on absent disks, so those have missed nothing, and yet may have lost their last writes.
+    /// Now they can be marked.
     pub(crate) fn lost_by_absent(&self, rows: &BTreeSet<RowNumber>, ops: &[Op]) -> Vec<Op> {
         let space = self.space.inner.id;
         let (mut state, mut more) = (self.space.path.read(State::clone), Vec::new());

@@ -32,8 +32,8 @@ impl Striped {
         self.free_in_use(row, may).await
     }
 
-    /// Gives a row's slabs back, whatever it has. The journal may be waiting for disks meanwhile: what it has of the row does not count any more, since the
-    /// slabs are not what they were.
+    /// Frees a row's slabs, whatever their contents. The journal may be waiting for disks meanwhile: its
+    /// entries for the row no longer count, because the row's slabs have changed.
     pub(crate) async fn free_row(&self, row: RowNumber) -> Result<(), SpaceError> {
         let _use = self.p.life.read().await;
         self.free_in_use(row, || true).await.map(drop)
@@ -170,7 +170,7 @@ impl Striped {
                 tries = TRIES;
                 continue;
             }
-            // The journal has no room to name them, for what it has is not carried out.
+            // The journal has no room to name them, because its contents cannot be carried out.
             if tries == 0 {
                 left.nothing()?;
                 let (space, row) = (self.p.journal, RowNumber(0));

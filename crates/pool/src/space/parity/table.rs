@@ -4,7 +4,7 @@
 //! 1. `written` is right in the `mapped` regions, a column's `sums` in its `known` ones but for its `lost` units, as the newest change left them.
 //! 2. A stripe in `fresh` is in memory and on the disks, but neither in the journal nor in a block.
 //! 3. One with fresh stripes is dirty, and so is one whose blocks say something else (`stale`).
-//! 4. One that a change in `stuck` or a resync is about is held: what they told it is nowhere else yet.
+//! 4. A table with a change in `stuck` or a resync is held: their changes of it exist nowhere else yet.
 
 use std::ops::Range;
 
