@@ -1,6 +1,6 @@
 """Disks for measuring: RAM disks, and a bound on what each of them gives.
 
-A RAM disk is a loop device on a file in /dev/shm, past the page cache. The kernel's own threads copy its bytes, and their processor time is nobody's
+A RAM disk is a loop device on a file in /dev/shm, past the page cache. The kernel's own threads copy its bytes, and their processor time is not counted
 here: what is left is what asking costs, so the bar is a hard one. (zram would count the copying, and takes whole pages only,
 whatever it says; brd and null_blk are not in every kernel.)
 

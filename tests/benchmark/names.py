@@ -1,4 +1,4 @@
-"""Files made, looked at, listed, renamed and deleted: Causeway beside Samba's smbd with somebody else's client.
+"""Files made, looked at, listed, renamed and deleted: Causeway beside Samba's smbd with an independent client.
 
 In turns, with gonames (tests/goload/names) over loopback: one connection, 32 operations at once, 10,000 files in one folder of
 a share that holds nothing else, signing enabled but not required on both. Medians. CPU is the server's own with its children,

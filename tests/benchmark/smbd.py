@@ -1,4 +1,4 @@
-"""Causeway beside Samba's smbd with somebody else's client, and beside a bare loop without SMB.
+"""Causeway beside Samba's smbd with an independent client, and beside a bare loop without SMB.
 
 Each mode is run in turns: smbd, causeway, smbd, causeway, …, with the load of go-smb2 (tests/goload) over loopback, one
 connection, queue depth 32, files in the page cache, signing enabled but not required on both. Medians. CPU is the server's own

@@ -106,7 +106,7 @@ def test_nothing_else_over_tcp(measured):
     connection = http.client.HTTPConnection("127.0.0.1", measured.port, timeout=10)
     connection.request("POST", "/metrics")
     assert connection.getresponse().status == 405
-    # Peers that connect and say nothing, or nonsense, keep nobody out.
+    # Peers that connect and send nothing, or nonsense, do not block others.
     idle = [socket.create_connection(("127.0.0.1", measured.port)) for _ in range(20)]
     idle[0].sendall(b"\x00\xff nonsense\r\n\r\n")
     assert "# EOF" in measured.metrics()

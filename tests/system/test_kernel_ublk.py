@@ -92,7 +92,7 @@ def run_in_guest(kind, files):
 @in_guest
 @kernels
 def test_a_block_device(run_in_guest, kernel):
-    """What the kernel is told, and what it reads back; a file system; detach, attach again, read-only; a stop of the server."""
+    """The kernel's view of the device, and its data; a file system; detach, attach again, read-only; a stop of the server."""
     run_in_guest("""
 attach
 [ "$(cat $BLOCK/queue/logical_block_size)" = 4096 ] || fail "logical block"
@@ -148,7 +148,7 @@ attach --read-only
 mount -t ext4 -o ro $DEVICE /mnt/x; cmp /tmp/a /mnt/x/d/a || fail "after attaching again"; umount /mnt/x
 causeway space detach vm
 
-# A server that is told to stop takes the device with it, and what the page cache had is written.
+# A server that stops removes the device, after the page cache has been written back.
 attach
 mount -t ext4 $DEVICE /mnt/x; cp /tmp/a /mnt/x/late
 kill $SERVER; status=0; wait $SERVER || status=$?; [ $status = 0 ] || fail "the server ended with $status"

@@ -411,7 +411,7 @@ def test_random_mutations(server):
 
 
 def test_idle_connections(server):
-    """Two hundred clients that connect and say nothing, or half a thing, hold nobody up."""
+    """Two hundred clients that connect and send nothing, or a part of a message, delay no other."""
     idle = [server.connect() for _ in range(200)]
     for number, connection in enumerate(idle):
         connection.sendall(frame(negotiate())[: number % 50])
@@ -424,7 +424,7 @@ def test_idle_connections(server):
 
 
 def test_a_client_that_does_not_read(server):
-    """Answers that nobody takes are not collected without bound, and hold up nobody else."""
+    """Responses that a client does not read are bounded, and delay no other client."""
     with Client(server) as big:
         with big.open("unread") as f:
             f.write(bytes(1 << 20))

@@ -169,7 +169,7 @@ def test_what_was_flushed_survives_kill_9(machine):
         pattern = {b: (generation * 60 + b) % 251 + 1 for b in chance.sample(range(blocks), 60)}
         machine.qemu_io(*[f"write -P {v} {b * block} {block}" for b, v in pattern.items()], "flush")
         flushed.update(pattern)
-        # Writes that nobody flushes, to blocks of their own or with what is there already.
+        # Writes without a flush, to blocks of their own or over existing data.
         again = [f"write -P {flushed[b]} {b * block} {block}" for b in pattern]
         endless = machine.server.folder / "endless"
         endless.write_text("\n".join(again * 2000))
@@ -189,7 +189,7 @@ def test_what_was_flushed_survives_kill_9(machine):
 
 
 def test_a_server_starts_while_the_one_before_still_ends(machine):
-    """Right after kill -9, when nobody has waited for the process yet: in a container that may be so for ever."""
+    """Right after kill -9, when the process was not reaped yet: in a container that may last for ever."""
     machine.pool()
     dead = machine.server.process
     os.killpg(dead.pid, signal.SIGKILL)
@@ -313,7 +313,7 @@ def test_two_disks_need_a_word_when_one_is_lost(machine):
 
 
 def test_a_disk_that_became_shorter_is_left_out(machine):
-    """It keeps nobody from the rest, and is told with what to do; with its size it is one of the pool again, and what it lost is healed."""
+    """It does not affect the others, and is reported with the command that helps; with its size restored it joins again, and its losses are repaired."""
     machine.pool("abc")
     machine.mirror()
     machine.attach()
@@ -413,7 +413,7 @@ def test_export_import_rename_and_read_only(machine):
     machine.attach()
     machine.qemu_io("write -P 9 0 1M", "flush")
     machine("pool", "rename", "tank", "store")
-    # A command about the pool takes nobody's virtual disk away.
+    # A command about the pool detaches no virtual disk.
     for refused in (["pool", "export", "store"], ["pool", "destroy", "store", "--yes"]):
         told = machine.refused(*refused)
         assert "vm of the pool store is attached" in told and "causeway space detach store/vm" in told, told
@@ -525,7 +525,7 @@ def test_what_is_refused_says_why(machine):
 
 
 def test_health_folds_causes_and_gives_commands(machine):
-    """A lost disk is one fault; the command that it names mends it, and then nothing is wrong. Each is told once in the log and counted."""
+    """A lost disk is one fault; the command that it names repairs it, and then nothing is wrong. Each is logged once and counted."""
     machine.pool("abc")
     machine.mirror()
     machine.attach()
@@ -640,7 +640,7 @@ def test_what_is_lost_is_told_after_a_restart_until_it_was_restored(machine):
     assert "16 times 4 KiB" in losses()[0]["Reason"]
     machine.attach()
     machine.qemu_io("write -P 0xb8 0 1M", "flush")
-    assert "16 times 4 KiB" in losses()[0]["Reason"], "nobody has looked"
+    assert "16 times 4 KiB" in losses()[0]["Reason"], "no scrub has run"
     repaired()
     assert losses() == []
     machine.kill_and_start()
@@ -742,7 +742,7 @@ def test_parity_survives_what_it_promises(machine, resiliency, names, lost, othe
     machine.server.start()
     shown = machine.status()
     assert (shown["health_status"], shown["can_lose"], shown["disks_missing"]) == ("Warning", 0, len(lost))
-    assert [s["name"] for s in machine.json("space", "list")] == ["vm"], "the journal is nobody's business"
+    assert [s["name"] for s in machine.json("space", "list")] == ["vm"], "the journal is not listed"
     machine.attach()
     reads = ["read -P 1 0 12k", "read -P 3 12k 8k", "read -P 1 20k 3052k", "read -P 2 3M 5M", "read -P 1 10M 10M", "read -P 0 20M 1M",
              "read -P 1 21M 3M", "read -P 0 24M 24M"]
@@ -857,7 +857,7 @@ def test_clients_that_take_no_replies_stall_nobody(machine):
 
 
 def test_names_with_blanks_are_quoted_and_encoded(machine):
-    """What a message says to type can be typed; and a journal is nobody's virtual disk."""
+    """The commands in messages can be run; and a journal is no virtual disk of users."""
     machine.pool("abc", "my pool")
     machine("space", "create", "my vm", "--pool", "my pool", "--resiliency", "parity", "--size", SPACE)
     assert machine.json("pool", "list")[0]["spaces"] == 1

@@ -132,7 +132,7 @@ def test_replaced_retired_and_evened_out(machine):
     used = [d["allocated"] for d in disks(machine).values()]
     assert max(used) - min(used) <= machine.status()["slab_size"], used
     assert "as evenly full as can be" in machine("pool", "optimize", "tank")
-    # A retired one is empty soon, and used again when somebody says so.
+    # A retired one is empty soon, and used again after a command.
     assert "move to others" in machine("disk", "retire", "tank/1")
     until(lambda: disks(machine)[1]["allocated"] == 0, timeout=120, what="disk 1 is empty")
     assert disks(machine)[1]["usage"] == "Retired"

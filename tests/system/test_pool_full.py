@@ -31,7 +31,7 @@ def small(machine):
         pytest.skip("nothing can be mounted here")
     yield machine
     machine.server.stop()
-    until(lambda: subprocess.run(["umount", machine.disks], capture_output=True).returncode == 0, timeout=20, what="nobody uses it")
+    until(lambda: subprocess.run(["umount", machine.disks], capture_output=True).returncode == 0, timeout=20, what="it is unused")
 
 
 def fill(machine):

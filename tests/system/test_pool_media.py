@@ -1,4 +1,4 @@
-"""Virtual disks on the media that they are for, on pools of plain files that somebody says are SSDs and HDDs."""
+"""Virtual disks with a class of media, on pools of plain files that are set to be SSDs and HDDs."""
 
 import re
 import time
@@ -55,7 +55,7 @@ def test_a_virtual_disk_lies_on_its_media_and_waits_for_them(machine):
     machine.qemu_io("read -P 5 0 20M", "write -P 6 20M 1M", "flush")
     time.sleep(2)
     assert on(machine) == {2, 3}
-    # Somebody says that another disk is an SSD, too: no minute passes before the job sees it.
+    # Another disk is set to be an SSD, too: the job notices within a minute.
     assert "counts as SSD" in machine("disk", "set", "tank/4", "--media", "ssd")
     until(lambda: on(machine) == {2, 4}, timeout=50, what=f"rebuilt: {machine.server.log}")
     until_idle(machine)

@@ -65,7 +65,7 @@ def test_what_a_crash_left_is_read_and_no_disk_changes(machine, words, names):
 
 
 def test_readers_and_a_writer_keep_each_other_out(machine, serve):
-    """Several may read a pool at once; nobody opens it for writing meanwhile, and nobody reads what somebody may write. Looks disturb neither."""
+    """Several servers may read a pool at once; meanwhile none can open it for writing, and a pool that is open for writing has no readers. Examinations disturb neither."""
     machine.pool("ab")
     machine.mirror()
     machine.attach()

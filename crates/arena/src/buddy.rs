@@ -3,8 +3,9 @@
 //! What is handed out is a *run* of pages: a chunk is one of a power of two, a longer run is cut to its length, and what
 //! is left of the block that it was cut from is free.
 //!
-//! A few chunks of each size that came back are kept *warm*, as they are, for who asks for that size next: most do, and to merge a chunk
-//! with its neighbours and to cut it out again took a tenth of a small READ. They are merged when nothing else is left.
+//! A few freed chunks of each size are cached uncut (*warm*) for the next request of that size: most requests
+//! find one, and merging a chunk with its neighbours and cutting it out again took a tenth of a small READ.
+//! They are merged when no other memory is free.
 //!
 //! Invariants:
 //! 1. A page is in exactly one state: in one free block of one order, in one warm chunk, or handed out in one run.
@@ -184,8 +185,8 @@ mod tests {
     }
 
     proptest! {
-        /// Against the naive model: a map of who owns each page. Runs of any length, in a region that is no multiple of
-        /// the largest block.
+        /// Against the naive model: a map of the owner of each page. Runs of any length, in a region that is
+        /// no multiple of the largest block.
         #[test]
         fn never_hands_out_a_page_twice(ops in proptest::collection::vec((0usize..ORDERS, 1usize..1 << (ORDERS - 1), any::<prop::sample::Index>(), any::<bool>()), 1..400)) {
             let pages = (2 << (ORDERS - 1)) + 768;

@@ -143,8 +143,9 @@ impl IoBufMut {
         IoBuf { block: self.block, start: 0, len }
     }
 
-    /// Makes parts of what is filled shareable, each by itself: a part that has one owner can be changed again
-    /// ([`IoBuf::get_mut`]), whoever has the others. The memory returns to the arena with the last of them.
+    /// Makes parts of the filled bytes shareable, each by itself: a part with one owner can be changed again
+    /// ([`IoBuf::get_mut`]), independent of the others. The memory returns to the arena with the last of
+    /// them.
     ///
     /// # Panics
     /// When the parts overlap, are not in order, or go beyond what is filled.
@@ -220,7 +221,7 @@ impl IoBuf {
     /// buffer's filled length is what it was when frozen.
     ///
     /// # Errors
-    /// `self`, unchanged, when somebody else still holds it, it was cut up, or it is not arena memory.
+    /// `self`, unchanged, when it has another owner, it was cut up, or it is not arena memory.
     pub fn try_unfreeze(self) -> Result<IoBufMut, IoBuf> {
         match &**self.block.0 {
             Block::Arena(chunk) if self.block.is_only() => {

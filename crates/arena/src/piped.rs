@@ -1,10 +1,10 @@
 //! Payload that stays in the kernel between a socket and a file.
 //!
-//! A [`Piped`] has memory of the arena for all of its length behind it, although the bytes are in a pipe: so what
-//! pipes hold is bounded by the arena's budget, and whoever needs the bytes themselves gets them without waiting
-//! ([`Piped::into_bytes`]). That memory is not touched otherwise. What a pipe holds may pin more than its bytes: a slot
-//! refers to a part of a receive buffer of the kernel's. It has [`SLOTS`] of them, and there are so many pipes at most
-//! as [`Pipes::new`] was told.
+//! A [`Piped`] reserves memory of the arena for all of its length, although the bytes are in a pipe: so the
+//! arena's budget bounds the pipes, and the bytes can be moved to memory without waiting
+//! ([`Piped::into_bytes`]). That memory is not touched otherwise. A pipe may pin more than its bytes: a slot
+//! refers to a part of a receive buffer of the kernel's. A pipe has [`SLOTS`] of them, and [`Pipes::new`]
+//! sets the maximum number of pipes.
 //!
 //! Invariant: a pipe in `idle` is empty; one that is not, when its payload is dropped, is closed.
 

@@ -1,4 +1,4 @@
-//! The mapping, its budget, and who waits for it.
+//! The mapping, its budget, and its waiters.
 //!
 //! Safety invariant: a chunk that the buddy allocator handed out belongs to exactly one [`IoBufMut`], or to the
 //! owners of one frozen block, or is cut up into blocks that overlap nowhere, until it is given back; so slices of
@@ -166,7 +166,7 @@ impl Arena {
                     room.then(|| buddy.take(1 << order)).flatten().map(|page| (page, 1 << order))
                 });
                 let Some((page, pages)) = found else {
-                    // Given back before anybody could miss them: nobody who waits needs to be told.
+                    // Freed before a waiter could miss it: no waiter needs a wake-up.
                     taken.iter().for_each(|(page, pages)| buddy.give(*page, *pages));
                     return None;
                 };

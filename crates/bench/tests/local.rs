@@ -204,8 +204,8 @@ fn what_cannot_be_run_says_why() {
     assert!(refused("-Su -b100 -d1", &small, &plain).contains("multiples of 512"));
     assert!(refused("-b100 -d1", &small, &verify()).contains("--verify"));
     assert!(refused("-b10 -a63 -t2 -d1", &small, &plain).contains("-n"));
-    let nobody = Settings { pids: vec![u32::MAX], ..Settings::default() };
-    assert!(refused("-b10 -d1", &small, &nobody).contains("process"));
+    let no_process = Settings { pids: vec![u32::MAX], ..Settings::default() };
+    assert!(refused("-b10 -d1", &small, &no_process).contains("process"));
 }
 
 #[test]

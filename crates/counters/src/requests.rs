@@ -77,7 +77,7 @@ pub struct Done {
     pub payload: u64,
     /// It went by RDMA, not in a message.
     pub direct: bool,
-    /// Received with it beyond what [`Tally::begin`] was told.
+    /// Received with it beyond the bytes passed to [`Tally::begin`].
     pub received: u64,
     /// Sent with it, likewise.
     pub sent: u64,
@@ -109,8 +109,8 @@ impl Tally {
         Begun { class, start }
     }
 
-    /// A request that began at `start` has ended now, before anybody else could have seen it under way: one update does
-    /// for both. Reads the clock; when that was, for whoever wants to know next.
+    /// A request that began at `start` has ended now, before any other thread could have seen it outstanding:
+    /// one update does for both. Reads the clock and returns the reading, for the caller's next use.
     #[inline]
     pub fn whole(&self, class: Class, start: Moment, done: Done) -> Moment {
         let now = self.clock.moment();

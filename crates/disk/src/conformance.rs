@@ -432,7 +432,7 @@ impl Suite {
             assert_eq!(self.disk.fence(&of(n), Epoch(n)).wait().await, Err(wrong(Op::Fence, 0)));
         }
         let wrong = DiskError::Unaligned { at: Place::new(Op::Discard, 1, b), block: b as u32 };
-        assert_eq!(self.disk.discard(&of(0), 1, b).wait().await, Err(wrong), "misuse is told first");
+        assert_eq!(self.disk.discard(&of(0), 1, b).wait().await, Err(wrong), "misuse is reported first");
         self.disk.fence(&of(5), Epoch(5)).wait().await.expect("the same again");
         let (read, dst) = self.disk.read(&of(5), 0, self.buffers(b as usize)).wait().await;
         assert_eq!((read, &*dst[0]), (Ok(()), &bytes(41, b as usize)[..]));

@@ -156,17 +156,18 @@ impl Env {
         tokio::time::sleep_until(deadline.into()).await;
     }
 
-    /// Starts a task on this worker if it is one; otherwise `task` is dropped. For what drops want to go on, whoever they come from.
+    /// Starts a task on this worker if it is one; otherwise `task` is dropped. For work that must continue
+    /// after a drop, on any thread.
     pub fn spawn_if_running(&self, task: impl Future<Output = ()> + Send + 'static) {
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(task);
         }
     }
 
-    /// Starts a task on this worker; what it gives. It goes on when nobody waits for it.
+    /// Starts a task on this worker; returns its result. It continues when the returned future is dropped.
     ///
     /// # Panics
-    /// Who waits does, when the task has, or its worker has ended.
+    /// The waiter panics when the task has, or its worker has ended.
     pub fn run<T: Send + 'static>(
         &self,
         task: impl Future<Output = T> + Send + 'static,

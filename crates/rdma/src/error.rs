@@ -53,7 +53,7 @@ pub enum Down {
     Protocol {
         /// What it did.
         what: &'static str,
-        /// What we told it.
+        /// The error that was sent to it.
         code: TerminateCode,
     },
     /// The peer sent a Terminate.

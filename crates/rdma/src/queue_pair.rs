@@ -151,9 +151,10 @@ pub trait QueuePair: Send {
     /// [`RdmaError::TooManyRegions`], [`RdmaError::Down`]; `what` is dropped.
     fn expose(&mut self, what: Exposed, rights: Rights) -> Result<Exposure, RdmaError>;
 
-    /// Posts a work request. Sends, Writes, Reads and Invalidates start in order; each completes once, with its
-    /// `id`, through [`QueuePair::poll`], which the caller calls afterwards: posting wakes nobody. An Invalidate need
-    /// not wait for what was posted before it: nothing reaches the buffer any more once it has completed.
+    /// Posts a work request. Sends, Writes, Reads and Invalidates start in order; each completes once, with
+    /// its `id`, through [`QueuePair::poll`], which the caller calls afterwards: posting wakes no task. An
+    /// Invalidate need not wait for earlier requests: nothing reaches the buffer any more once it has
+    /// completed.
     ///
     /// # Errors
     /// The reason and the request itself, unchanged.
@@ -171,8 +172,8 @@ pub trait QueuePair: Send {
     /// Buffers exposed now.
     fn exposed(&self) -> usize;
 
-    /// Where it counts what it posts and moves (the cells of [`counters::transfers`]); `None`: it does not count. Who
-    /// drives the queue pair may count in the other cells of the block.
+    /// Where it counts posted requests and moved bytes (the cells of [`counters::transfers`]); `None`: it
+    /// does not count. The driver of the queue pair may count in the other cells of the block.
     fn counters(&self) -> Option<Arc<Block>> {
         None
     }

@@ -6,8 +6,8 @@
 //! 2. The table belongs to one queue pair (the protection domain): no other connection's tag is found in it.
 //! 3. Memory is handed to the provider for placing only by [`Stags::write_target`], which has checked tag, rights
 //!    and bounds; once a tag is removed no slice of its memory can be had.
-//! 4. A sink comes back filled as far as [`Stags::placed`] was told without a gap, so what the memory held before is
-//!    not taken for the peer's.
+//! 4. A sink is returned filled as far as [`Stags::placed`] was called without a gap, so that earlier
+//!    contents of the memory do not pass for the peer's.
 
 use std::collections::{HashMap, VecDeque};
 

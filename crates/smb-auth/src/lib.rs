@@ -1,4 +1,5 @@
-//! Authentication and message protection for SMB2/3: who the peer is, and that nobody changes or reads what it says.
+//! Authentication and message protection for SMB2/3: the peer's identity, and integrity and confidentiality
+//! of its messages.
 //!
 //! # What is here
 //!

@@ -227,21 +227,21 @@ pub enum AuthError {
     BadMechListMic,
 }
 
-/// What a peer is told (MS-SMB2 3.3.5.5.3).
+/// The token for a peer (MS-SMB2 3.3.5.5.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureKind {
     /// STATUS_INVALID_PARAMETER: the bytes made no sense.
     Malformed,
     /// STATUS_LOGON_FAILURE.
     LogonFailure,
-    /// STATUS_ACCOUNT_DISABLED: told only to those who know the password.
+    /// STATUS_ACCOUNT_DISABLED: only for clients that know the password.
     AccountDisabled,
     /// STATUS_ACCESS_DENIED: a null session was wanted.
     AccessDenied,
 }
 
 impl AuthError {
-    /// What the peer is told.
+    /// The status for the peer.
     pub fn kind(self) -> FailureKind {
         match self {
             Self::Spnego(_) | Self::Ntlm(_) | Self::OutOfOrder => FailureKind::Malformed,

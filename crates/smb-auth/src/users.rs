@@ -123,12 +123,12 @@ pub enum UserFileError {
         /// The name.
         name: Box<str>,
     },
-    /// The caller names somebody who is not in the group.
+    /// The caller names a user who is not in the group.
     #[error("{member:?} is not in the group {group:?}")]
     NoSuchMember {
         /// The group.
         group: Box<str>,
-        /// Who is not in it.
+        /// The user who is not in it.
         member: Box<str>,
     },
     /// Every relative identifier is used.
@@ -156,7 +156,7 @@ pub enum EntryFault {
     Rid,
 }
 
-/// What may be told of a user.
+/// The public attributes of a user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserInfo {
     /// The name as it was created.

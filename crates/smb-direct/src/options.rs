@@ -1,4 +1,4 @@
-//! What an SMB Direct connection is told, what it negotiated, and what it counted.
+//! The options of an SMB Direct connection, the negotiated values, and its counters.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ pub struct SmbDirectOptions {
     pub idle_timeout: Duration,
     /// How long it has to answer that.
     pub keepalive_timeout: Duration,
-    /// How long a grant that nobody is known to wait for is held back, in case a message takes it along.
+    /// How long a grant that the peer is not known to wait for is delayed, in case a message can carry it.
     pub grant_delay: Duration,
     /// How long the fabric may take to finish once the connection is closed.
     pub close_timeout: Duration,

@@ -439,7 +439,7 @@ impl Protocol {
         self.target.min(self.ceiling).min(self.peer_target).max(1)
     }
 
-    /// Receives that are wanted posted (MS-SMBD 3.1.5.9): whoever holds one credit and has something to send posts
+    /// Receives that are wanted posted (MS-SMBD 3.1.5.9): a side with one credit and something to send posts
     /// one more than the peer has credits, so that the last credit's message has something to grant.
     fn receive_goal(&self) -> u32 {
         let last_credit = self.send_credits == 1 && self.has_something_to_send();

@@ -147,7 +147,7 @@ pub async fn sinks(arena: Arena, from: Vec<BufferDescriptorV1>, class: Class) ->
     try_sinks(&arena, &from, class)
 }
 
-/// Times that memory is waited for and somebody else takes it.
+/// Retries of a wait for memory, when another request took the memory.
 const ATTEMPTS: usize = 16;
 
 /// Cuts a read of the descriptors into pieces that each lie in one descriptor and one sink. A sink is not shared by

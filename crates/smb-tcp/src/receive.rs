@@ -4,8 +4,8 @@
 //! that did not arrive whole is either a few bytes, which are copied to the next chunk, or the beginning of a message
 //! with much payload, whose remainder is then read straight into memory of its own. An idle connection holds no chunk.
 //!
-//! Encrypted messages are cut out of their chunk, so that whoever gets one may decrypt it where it lies; a large one is
-//! in one piece where the arena has such a piece, else it is scattered.
+//! Encrypted messages are cut out of their chunk, so that the receiver may decrypt them in place; a large one
+//! is contiguous if the arena has such a piece, otherwise it is scattered.
 //!
 //! The payload of a large WRITE that is neither signed nor encrypted may go into a pipe instead ([`Receiver::use_pipes`]):
 //! its message is given out when all of it is there, so that whatever becomes of it the stream is in step. That takes a
@@ -36,7 +36,7 @@ pub struct Receiver {
     state: State,
     /// The size of the next chunk: grows while reads fill it, shrinks when they do not.
     size: usize,
-    /// The chunk read last: reused when nobody holds a part of it any more.
+    /// The chunk read last: reused when no part of it is held any more.
     spent: Option<IoBuf>,
     waiting: Option<BoxFuture<SgMut>>,
     /// Bytes read since the connection was made.
@@ -142,7 +142,7 @@ impl Receiver {
         self.received
     }
 
-    /// Whether it is us who hold up the stream, for want of memory.
+    /// Whether this side delays the stream, for want of memory.
     pub fn waits_for_memory(&self) -> bool {
         self.waiting.is_some()
     }
@@ -209,7 +209,8 @@ impl Receiver {
                         (self.state, self.waiting) = (state, None);
                         continue;
                     }
-                    // Who waits for memory holds none: others might wait for what this chunk would keep.
+                    // A connection that waits for memory holds none: others might wait for the memory of this
+                    // chunk.
                     let move_now = !moved && rest.len() <= CHUNK_MIN;
                     let rest = if move_now { IoBuf::from(rest.to_vec()) } else { rest };
                     self.state = State::Rest { rest: rest.clone(), need, plan, moved: moved || move_now };
@@ -218,8 +219,8 @@ impl Receiver {
                         Plan::Apart => need - rest.len(),
                         Plan::Whole => need - FRAME_LEN,
                     };
-                    // What was waited for is used: were it given back and asked for anew, somebody else might always
-                    // be faster.
+                    // The awaited memory is used: if it were freed and requested again, another connection
+                    // might always be faster.
                     let memory = ready!(self.wait(cx, wanted));
                     self.state = fill(&rest, need, plan, memory);
                 }

@@ -1,7 +1,7 @@
 //! Borrowed and owned UTF-16LE strings.
 //!
-//! File names on disk may legally hold unpaired surrogates; SMB peers send what they have. The codec carries the
-//! bytes untouched and refuses them only where somebody asks for a Rust string.
+//! File names on disk may legally hold unpaired surrogates, and SMB peers send them. The codec carries the
+//! bytes untouched and refuses them only on conversion to a Rust string.
 
 use std::fmt;
 

@@ -135,7 +135,7 @@ impl Conversation {
             Some(String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect::<Vec<_>>())
         };
         let Some(lines) = tshark(&["-T", "fields", "-e", "_ws.col.Info"]) else {
-            eprintln!("SKIPPED: tshark is not installed, nobody else reads what we write");
+            eprintln!("SKIPPED: tshark is not installed, so no other program parses our output");
             return None;
         };
         let bad = tshark(&["-Y", "_ws.malformed || _ws.expert.severity >= 6291456"]).unwrap();

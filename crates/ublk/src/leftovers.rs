@@ -62,7 +62,7 @@ mod tests {
         assert!(is_leftover(&info(0, ours(30)), 30, lives), "the number was another's before");
         assert!(!is_leftover(&info(0, ours(20)), 30, lives), "about to be started by another server");
         assert!(!is_leftover(&info(1, ours(10)), 30, lives), "in use");
-        assert!(!is_leftover(&info(0, 10), 30, lives), "somebody else's");
+        assert!(!is_leftover(&info(0, 10), 30, lives), "another process's");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The table of opens and the tenure of an open: it is closed once, and nobody uses it by a FileId that it had before.
+//! The table of opens and the tenure of an open: it is closed once, and its earlier FileIds are not accepted.
 
 use loom::thread;
 use smb_wire::{FileId, Guid};
@@ -126,7 +126,7 @@ fn never_used_by_the_old_client_after_a_take_over() {
     explore(|| {
         let table = table();
         let moving = spawn(&table, |table| {
-            let open = open(table).expect("nobody closes it");
+            let open = open(table).expect("it is not closed");
             open.tenure.disconnect().expect("it had an owner");
             assert!(!is_used(table, 1, 1), "its client is away");
             assert!(open.tenure.reconnect(2, 2, 2));
@@ -141,7 +141,7 @@ fn never_used_by_the_old_client_after_a_take_over() {
         let (new, old) = late.join().expect("no panic");
         assert!(!(new && old), "used by the old client after the take-over");
         moving.join().expect("no panic");
-        let open = open(&table).expect("nobody closed it");
+        let open = open(&table).expect("it is not closed");
         assert_eq!((open.tenure.owner(), open.tenure.tree()), (Some(2), 2));
         assert_eq!(open.tenure.absence(), None);
     });
@@ -155,12 +155,12 @@ fn an_end_that_is_not_stored_meets_its_client() {
         table.insert(Arc::new(Open { persistent: PERSISTENT, tenure: Tenure::away() }));
         let table = Arc::new(table);
         let ending = spawn(&table, |table| {
-            let open = open(table).expect("nobody closes it");
+            let open = open(table).expect("it is not closed");
             open.tenure.begin_end(FIRST_ABSENCE).then(|| open.tenure.stays_away())
         });
         let back = open(&table).is_some_and(|open| open.tenure.reconnect(2, 2, 2));
         let again = ending.join().expect("no panic");
-        let open = open(&table).expect("nobody closed it");
+        let open = open(&table).expect("it is not closed");
         assert!(back || again.is_some(), "the one that was later found the other's work done");
         assert_eq!((open.tenure.is_away(), is_used(&table, 2, 2)), (!back, back));
         assert!(!expire(&table, FIRST_ABSENCE), "that absence is over");

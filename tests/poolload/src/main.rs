@@ -1,8 +1,9 @@
 //! A load on a space, in the process that has its pool: the data path that the server uses, without a client.
 //!
-//! Makes a pool on the disks that it is given (what they have is lost), a space that fills as much of it as asked, and, unless told not to (`"fill":
-//! false`), writes all of that once. Then it reads commands, one JSON object a line, and answers each with a line; between commands the disks are idle,
-//! so that somebody else can measure them. Like the server it has one thread with a current-thread runtime for all disks.
+//! Makes a pool on the given disks (their data is lost), a space that fills as much of it as requested, and,
+//! except with `"fill": false`, writes all of that once. Then it reads commands, one JSON object a line, and
+//! answers each with a line; between commands the disks are idle, so that another program can measure them.
+//! Like the server it has one thread with a current-thread runtime for all disks.
 //!
 //! usage: `poolload '{"resiliency": "mirror", "columns": 1, "size": BYTES, "tables": N, "devices": [...]}'`, then on its standard input
 //! `{"do": "load", "write": true, "random": true, "block": BYTES, "depth": N, "seconds": S}`, `{"do": "repair", "disk": N, "load": {...}, "target": S}`,

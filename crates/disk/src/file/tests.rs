@@ -87,7 +87,7 @@ async fn memory_is_registered_as_it_is_used() {
     assert!(bytes.is_sorted() && bytes.iter().all(|b| *b <= arena.usage().budget), "{bytes:?}");
     if let Some(FixedBuffers::Registered { bytes: all }) = seen.last() {
         assert_eq!((held.len(), *all), (10, arena.usage().budget));
-        assert!(bytes[0] < *all, "what nobody has used yet is not locked: {bytes:?}");
+        assert!(bytes[0] < *all, "unused memory is not locked: {bytes:?}");
     }
 }
 

@@ -138,6 +138,6 @@ mod tests {
         assert_eq!(spread.count(), 0);
         spread.add(1_000_000_000, start.after(2 * SPAN));
         spread.roll(start.after(9 * SPAN));
-        assert_eq!(spread.count(), 0, "nobody asked for long");
+        assert_eq!(spread.count(), 0, "no query for long");
     }
 }

@@ -150,7 +150,7 @@ fn what_is_written_meanwhile_stays() {
             let mut discarded = Box::pin(begun.wait());
             let mut written = Box::pin(world.write(row_units - 1..row_units, &[9]));
             tokio::select! {
-                _ = &mut discarded => panic!("{shape:?}: nobody may free a row"),
+                _ = &mut discarded => panic!("{shape:?}: no row may be freed"),
                 _ = &mut written => panic!("{shape:?}: it waits for who is about to free the row"),
                 () = world.env.sleep(Duration::from_secs(10)) => {}
             }

@@ -139,7 +139,7 @@ fn a_log_of_what_waits_for_another_disk_takes_writes() {
         let world = world.reopen().await;
         world.machine.pull(SlotId(1), PowerCut::KeepAll);
         if world.book.state().is_present(DiskNumber(1)) {
-            world.book.leave_now(DiskNumber(1), crate::Absence::Gone).expect("somebody accepts that");
+            world.book.leave_now(DiskNumber(1), crate::Absence::Gone).expect("it may leave");
         }
         let last = u64::from(entries) * per;
         let write = Box::pin(world.write(last..last + 1, &[7]));

@@ -59,7 +59,7 @@ fn what_is_lost_is_known_after_a_restart_and_each_unit_once() {
     in_virtual_time(async {
         let world = written().await;
         [3, 4].iter().for_each(|unit| rots(&world, *unit));
-        assert_eq!(world.path.record_losses().await, Ok(false), "nobody has read it");
+        assert_eq!(world.path.record_losses().await, Ok(false), "it was not read");
         for _ in 0..100 {
             assert!(world.read(3..4).await.is_err());
         }

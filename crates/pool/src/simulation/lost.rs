@@ -99,7 +99,7 @@ fn a_slab_that_moves_takes_nothing_for_what_nobody_has() {
         world.write(1..2, &[20]).await.expect("a write");
         world.machine.cut(PowerCut::KeepAll);
         let world = world.reopen().await;
-        assert!(world.read(3..4).await.is_err(), "nobody has it");
+        assert!(world.read(3..4).await.is_err(), "no copy has it");
         assert_eq!(world.read(0..3).await, Ok(vec![1, 20, 3]));
     });
 }
@@ -152,7 +152,7 @@ fn a_block_that_cannot_be_read_stops_nothing_else() {
             world.path.evacuate(DiskNumber(gone), &Progress::default()).await.expect("nothing stops it");
         assert_eq!((left.moved, left.left), (2, 0));
         assert_eq!(world.read(512..513).await, Ok(vec![2]));
-        assert!(world.read(0..1).await.is_err(), "nobody knows what it should be");
+        assert!(world.read(0..1).await.is_err(), "its contents are unknown");
         world.space.scrub(&Progress::default()).await.expect("a scrub");
         let all: Vec<u64> = (1..=512).collect();
         world.write(0..512, &all).await.expect("all of it is new");

@@ -58,7 +58,7 @@ fn a_write_goes_on_whoever_waits() {
         let (held, dropped, over) = (write(1, 1), write(2, 2), write(1, 3));
         assert!(matches!((&held, &dropped), (Io::Pending(_), Io::Pending(_))), "the disks are slow");
         drop(dropped);
-        over.wait().await.expect("nobody is before it");
+        over.wait().await.expect("no other request is before it");
         assert!(world.env.now() - began >= Duration::from_secs(6), "it waited for the first");
         world.space.fence(&Ctx::default(), Epoch(7)).wait().await.expect("nothing is under way");
         held.wait().await.expect("a write");

@@ -37,7 +37,7 @@ async fn before_its_record<'a>(
     let mut resync: BoxFuture<'_, _> = Box::pin(world.path.resync(DiskNumber(disk(world, 0)), progress));
     let allocating = world.path.allocating.lock().await;
     tokio::select! {
-        _ = &mut resync => panic!("nobody may record anything"),
+        _ = &mut resync => panic!("nothing may be recorded"),
         () = world.env.sleep(Duration::from_secs(10)) => {}
     }
     (resync, allocating)
@@ -146,7 +146,7 @@ fn what_is_settled_during_a_resync_reaches_the_disk_that_is_behind() {
             let mut resync = Box::pin(world.path.resync(DiskNumber(1), &progress));
             let allocating = world.path.allocating.lock().await;
             tokio::select! {
-                _ = &mut resync => panic!("nobody may record anything"),
+                _ = &mut resync => panic!("nothing may be recorded"),
                 () = world.env.sleep(Duration::from_secs(10)) => {}
             }
             let data = world.shape.areas().data(0);

@@ -174,7 +174,7 @@ fn a_disk_20_times_slower_than_its_peers() {
                     left = Some(after);
                 }
             }
-            let (told, left) = (told.expect("it is told"), left.expect("it leaves"));
+            let (told, left) = (told.expect("it is reported"), left.expect("it leaves"));
             eprintln!("{shape:?}: told after {told:?}, left after {left:?}");
             assert!(told <= 8 * SPAN && left >= 12 * SPAN && left <= 24 * SPAN);
             assert_eq!(presence(&world, one), Presence::Absent(Absence::Slow));
@@ -217,7 +217,7 @@ fn a_slow_disk_with_a_long_queue_is_told_and_stays() {
             }
         };
         join_all((0..UNITS).map(writer)).await;
-        let told = told.get().expect("it is told");
+        let told = told.get().expect("it is reported");
         assert!(told >= 12 * SPAN && told <= 14 * SPAN, "{told:?}");
         assert!(world.path.events.slow()[&one].crowded);
         assert_eq!(presence(&world, one.0), Presence::Present);
@@ -262,7 +262,7 @@ fn reads_go_round_a_slow_disk() {
             reads(&world, 4, 4000).await;
             assert!(
                 world.path.events.slow().contains_key(&DiskNumber(one)),
-                "only reads, and yet it is told"
+                "only reads, and yet it is reported"
             );
             let reads_before = world.machine.counts(SlotId(usize::from(one))).reads;
             let after = reads(&world, 4, 2000).await;

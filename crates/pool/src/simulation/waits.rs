@@ -49,7 +49,7 @@ fn a_replay_that_leaves_something_keeps_the_journal() {
         world.space.flush_all().await.expect("the journal has it");
         let disk = first[0];
         world.machine.pull(SlotId(usize::from(disk)), PowerCut::KeepAll);
-        world.book.leave_now(DiskNumber(disk), crate::Absence::Gone).expect("somebody accepts that");
+        world.book.leave_now(DiskNumber(disk), crate::Absence::Gone).expect("it may leave");
         world.machine.plug(SlotId(usize::from(disk)));
         refuses(&world, 0, 0, false);
         world.bring_back(disk).await;

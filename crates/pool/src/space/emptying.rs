@@ -282,9 +282,9 @@ mod tests {
     #[test]
     fn who_covers_the_witness_looks() {
         let rows = Emptying::default();
-        let look = rows.discarded(ROW, &(0..10)).expect("nobody knows a witness");
+        let look = rows.discarded(ROW, &(0..10)).expect("there is no witness");
         look.begins();
-        assert!(rows.discarded(ROW, &(10..20)).is_none(), "somebody looks");
+        assert!(rows.discarded(ROW, &(10..20)).is_none(), "a search is running");
         assert!(!look.finds(15), "it may have been discarded since it was seen");
         look.begins();
         assert!(look.finds(40));
@@ -298,7 +298,7 @@ mod tests {
     fn what_is_written_meanwhile_counts() {
         let rows = Emptying::default();
         rows.wrote(ROW);
-        let look = rows.discarded(ROW, &(0..10)).expect("nobody knows a witness");
+        let look = rows.discarded(ROW, &(0..10)).expect("there is no witness");
         look.begins();
         assert!(look.is_quiet());
         rows.wrote(RowNumber(4));
@@ -314,7 +314,7 @@ mod tests {
     #[test]
     fn a_look_without_a_result_is_due() {
         let rows = Emptying::default();
-        drop(rows.discarded(ROW, &(0..10)).expect("nobody knows a witness"));
+        drop(rows.discarded(ROW, &(0..10)).expect("there is no witness"));
         let look = rows.due(None).expect("nothing was found");
         assert_eq!(look.row, ROW);
         assert!(rows.due(None).is_none(), "one looks");
@@ -329,9 +329,9 @@ mod tests {
     #[test]
     fn few_rows_are_remembered() {
         let rows = Emptying::default();
-        let first = rows.discarded(RowNumber(0), &(0..1)).expect("nobody knows a witness");
+        let first = rows.discarded(RowNumber(0), &(0..1)).expect("there is no witness");
         for row in 1..2 * ROWS_MAX as u32 {
-            assert!(rows.discarded(RowNumber(row), &(0..1)).expect("nobody knows a witness").finds(9));
+            assert!(rows.discarded(RowNumber(row), &(0..1)).expect("there is no witness").finds(9));
         }
         assert!(first.is_quiet(), "who looks is not forgotten");
         assert_eq!(rows.watches.lock().rows.len(), ROWS_MAX);

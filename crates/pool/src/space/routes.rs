@@ -115,7 +115,7 @@ mod tests {
         routes.keep(5, HERE, &copies);
         assert!(routes.get(5, HERE).is_some_and(|c| Arc::ptr_eq(&c, &copies)));
         assert!(routes.get(4, HERE).is_none(), "who began before looks for himself");
-        assert!(routes.get(5, HERE).is_some(), "and takes it from nobody");
+        assert!(routes.get(5, HERE).is_some(), "and evicts no other");
         routes.forget(6);
         assert_eq!(Arc::strong_count(&copies), 1, "let go of");
         routes.keep(5, HERE, &copies);

@@ -105,7 +105,7 @@ mod tests {
     fn a_whole_reading_says_what_is_left() {
         let some = LossRecord::default().with(&at(0..4));
         let left = some.settled(&at(2..6), &at(0..3), 99);
-        assert_eq!((left.units, left.at), (3, at(3..6)), "each is known, so nobody's count is asked");
+        assert_eq!((left.units, left.at), (3, at(3..6)), "each is known, so no count is needed");
         assert_eq!(some.settled(&at(0..0), &at(0..4), 0), LossRecord::default());
         let many = LossRecord::default().with(&at(0..700));
         let left = many.settled(&at(0..0), &at(0..500), 200);

@@ -58,7 +58,7 @@ impl State {
                 let copies = record.resiliency.copies();
                 let mates =
                     r.copies().filter(|(i, _)| *i != index && r.slab_of(*i) / copies == slab / copies);
-                !mine.missed & mates.fold(u64::MAX, |nobody, (_, c)| nobody & missed(c))
+                !mine.missed & mates.fold(u64::MAX, |by_all, (_, c)| by_all & missed(c))
             }
         }
     }

@@ -98,7 +98,7 @@ fn a_flush_tells_of_a_disk_that_was_let_go_of() {
         let on: Vec<DiskNumber> = site.pool.read(on);
         site.pool.disk_failed(on[0], Absence::Gone).await.expect("the other one is there");
         site.write(0, &[2], false).await.expect("one disk");
-        site.pool.disk_failed(on[1], Absence::Gone).await.expect("somebody pulled it");
+        site.pool.disk_failed(on[1], Absence::Gone).await.expect("it was pulled");
         site.path.release_absent();
         assert!(site.space.flush(&Ctx::default()).wait().await.is_err());
     });
@@ -193,7 +193,7 @@ fn a_flush_says_what_a_returned_parity_disk_lost() {
         site.write(64, &[5, 6, 7, 8], false).await.expect("two disks");
         rig.machine.pull(SlotId(0), PowerCut::LoseAll);
         bring_back(&rig, &site, 0).await;
-        assert_eq!(site.read(64, 4).await, Ok(vec![0; 4]), "nobody flushed them");
+        assert_eq!(site.read(64, 4).await, Ok(vec![0; 4]), "they were not flushed");
         let mut flushes = Vec::new();
         for _ in 0..2 {
             flushes.push(site.space.flush(&Ctx::default()).wait().await.is_ok());
@@ -355,7 +355,7 @@ fn what_a_disk_has_alone_is_not_lost_because_it_is_away() {
         rig.machine.pull(SlotId(0), PowerCut::LoseAll);
         let _ = site.path.resolve_all(&Progress::default()).await;
         let _ = site.path.resync(DiskNumber(1), &Progress::default()).await;
-        assert!(is_behind(&site, 1), "nobody here has what it missed");
+        assert!(is_behind(&site, 1), "no present disk has the missed writes");
         drop(site);
         rig.machine.plug(SlotId(0));
         rig.machine.restart();

@@ -72,7 +72,7 @@ fn run(shape: Shape) {
         for user in users {
             known.push(user.await.expect("a user ended"));
         }
-        assert!(known.iter().all(|k| k.writes > 0), "somebody never wrote");
+        assert!(known.iter().all(|k| k.writes > 0), "a user never wrote");
         for (n, k) in known.iter().enumerate() {
             users::read_all(&site, n, k).await;
         }

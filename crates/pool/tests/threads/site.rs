@@ -101,7 +101,7 @@ impl Site {
 
     pub fn did(&self, who: &'static str, what: String) {
         self.steps.fetch_add(1, Ordering::Relaxed);
-        self.about.lock().expect("nobody panics").insert(who, what);
+        self.about.lock().expect("no thread panics").insert(who, what);
     }
 
     pub fn steps(&self) -> u64 {
@@ -109,7 +109,7 @@ impl Site {
     }
 
     pub fn under_way(&self) -> String {
-        format!("{:?}", self.about.lock().expect("nobody panics"))
+        format!("{:?}", self.about.lock().expect("no thread panics"))
     }
 
     pub async fn sleep(&self, ms: usize) {

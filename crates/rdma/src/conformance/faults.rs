@@ -4,7 +4,7 @@ use super::*;
 use crate::Stag;
 use crate::violation::Violation;
 
-/// The peer is told, and knows: B found the violation that A committed.
+/// The peer is notified: B found the violation that A committed.
 async fn expect(p: &mut Pair, log: &mut Log, violation: Violation) {
     let (a, b) = p.until_down(log).await;
     assert_eq!(b, Down::Protocol { what: violation.what, code: violation.code });

@@ -49,9 +49,9 @@ pub struct Options {
     pub max_fpdu: Option<usize>,
     /// How long the peer may take for its part of the set-up.
     pub setup_timeout: Duration,
-    /// How long what is queued may take to leave when the connection ends; and then, how long the socket is
-    /// kept for the peer to take it and to close its side. Nobody waits for that, so a process that exits meanwhile may
-    /// reset the connection.
+    /// How long queued data may take to leave when the connection ends; and then, how long the socket is kept
+    /// for the peer to receive it and to close its side. This runs in the background, so a process that exits
+    /// meanwhile may reset the connection.
     pub linger: Duration,
 }
 
@@ -126,7 +126,7 @@ pub struct Arriving {
 pub struct Incoming {
     /// The upper layer's words.
     pub private_data: Vec<u8>,
-    /// Who.
+    /// The peer.
     pub peer: SocketAddr,
     /// RDMA Reads that the peer answers at a time; `None`: it does not say.
     pub ird: Option<u32>,
@@ -155,8 +155,8 @@ impl Listener {
         self.tcp.local_addr()
     }
 
-    /// The next TCP connection. The set-up is [`Arriving::request`]'s, to be run in a task of its own: a slow peer
-    /// holds up nobody else.
+    /// The next TCP connection. [`Arriving::request`] does the set-up, in a task of its own: a slow peer
+    /// delays no other.
     ///
     /// # Errors
     /// The system's; most pass (a connection gone before it was accepted, too many open files).
@@ -167,7 +167,7 @@ impl Listener {
 }
 
 impl Arriving {
-    /// Who.
+    /// The peer.
     pub fn peer(&self) -> SocketAddr {
         self.peer
     }

@@ -18,7 +18,7 @@ use crate::violation::Violation;
 /// The longest Terminate.
 pub const MAX_LEN: usize = 4 + 2 + UNTAGGED_LEN + ReadRequest::LEN;
 
-/// The offending segment, as far as it is told.
+/// The offending segment, as far as the message contains it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Offender {
     /// Bytes of its ULPDU.

@@ -242,7 +242,7 @@ fn anonymous_only_where_it_is_accepted() {
     assert_eq!(identity.sid.to_string(), "S-1-5-7");
 }
 
-/// A user name that is not UTF-16 is nobody's, and does no harm.
+/// A user name that is not UTF-16 matches no user, and does no harm.
 #[test]
 fn ill_formed_names() {
     let mut server = acceptor();

@@ -166,7 +166,7 @@ impl NtlmAcceptor {
         let encrypted = exchanged_key(&message, flags)?;
         let base = Zeroizing::new(session_base_key(&response_key, &proof));
         let session_key = Zeroizing::new(exported_session_key(&base, encrypted));
-        // The flag lies within what the proof covers: nobody on the way can clear it.
+        // The proof covers the flag: it cannot be cleared in transit.
         if response.pairs.flags()?.0 & AvFlags::MIC.0 != 0 {
             let expected = message_mic(&session_key, negotiate, challenge, token);
             let mic = message.mic.ok_or(AuthError::BadMic)?;

@@ -9,7 +9,8 @@ use zeroize::{Zeroize, ZeroizeOnDrop};
 
 use super::{AvPairs, NtlmError};
 
-/// MD4 of the password in UTF-16. It is as good as the password: whoever has it can log on. Wiped when dropped.
+/// MD4 of the password in UTF-16. It is equivalent to the password: it suffices for a log-on. Wiped when
+/// dropped.
 #[derive(Clone, PartialEq, Eq, Zeroize, ZeroizeOnDrop)]
 pub struct NtHash([u8; 16]);
 
@@ -28,7 +29,7 @@ impl NtHash {
         Self(bytes)
     }
 
-    /// The hash, to be stored where nobody else can read it.
+    /// The hash, to be stored where no other user can read it.
     pub fn as_bytes(&self) -> &[u8; 16] {
         &self.0
     }

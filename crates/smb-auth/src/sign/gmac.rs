@@ -125,7 +125,7 @@ impl GmacKey {
 
 impl Drop for GmacKey {
     fn drop(&mut self) {
-        // Whoever knows H can forge. The library wipes its own key.
+        // Knowledge of H permits forgery. The library wipes its own key.
         self.powers = std::array::from_fn(|_| GHash::new(&Block::default().into()));
         std::hint::black_box(&self.powers);
     }

@@ -16,7 +16,7 @@ use crate::sid::Sid;
 const MAX_BYTES: u64 = 16 << 20;
 const OWNER_ONLY: u32 = 0o600;
 const HEADER: &str = "\
-# The users of this server. Whoever can read an nt_hash can log on as its user: keep this file's mode 0600,
+# The users of this server. An nt_hash suffices to log on as its user: keep this file's mode 0600,
 # and out of backups that others can read. `causeway user` changes it; the server notices.
 
 ";

@@ -1,7 +1,7 @@
 //! Local groups.
 //!
-//! A member is a user by name; a name that no user has any more is kept and means nobody. `Administrators` is there
-//! without being added: `S-1-5-32-544`, whose members may change every file's descriptor and owner.
+//! A member is a user by name; a name without a user is kept and has no effect. `Administrators` always
+//! exists: `S-1-5-32-544`, whose members may change every file's descriptor and owner.
 
 use std::collections::BTreeMap;
 

@@ -185,7 +185,7 @@ async fn exchange(
                     return Err(ConnectError::Refused("the server let us in before we had said who we are"));
                 };
                 let schedule = Schedule::for_dialect(negotiated.dialect, &preauth)
-                    .ok_or(ConnectError::Tampered("the answer has a dialect that nobody knows"))?;
+                    .ok_or(ConnectError::Tampered("the response has an unknown dialect"))?;
                 let keys = SessionKeys::derive(schedule, &session_key, negotiated.cipher, Role::Client);
                 let signing = Arc::new(SigningKey::new(negotiated.signing, &keys.signing));
                 // Only with the user's secret can this answer be signed: it proves the server, and in 3.1.1 all that

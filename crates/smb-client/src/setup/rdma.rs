@@ -129,7 +129,7 @@ mod tests {
             ended = connect(address, arena, env.clone(), timeout) => ended,
             n = silent => panic!("{n} connections"),
         };
-        let why = ended.err().expect("nobody negotiates").to_string();
+        let why = ended.err().expect("the peer does not negotiate").to_string();
         let took = env.now() - began;
         assert!(took >= FIRST_PATIENCE + Duration::from_millis(400), "one attempt only: {took:?}, {why}");
         assert!(took < timeout + FIRST_PATIENCE, "{took:?}, {why}");

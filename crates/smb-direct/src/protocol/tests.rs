@@ -409,7 +409,7 @@ fn hostile_negotiate_requests() {
     let small = NegotiateRequest { max_fragmented_size: 131_071, ..request() };
     assert_eq!(bad(small), Violation::MaxFragmentedSize(131_071).into());
 
-    // Without a common version it is told so first.
+    // Without a common version it gets that reply first.
     for (min, max) in [(0, 0xFF), (0x101, 0x200), (0x200, 0)] {
         let mut p =
             ask(NegotiateRequest { min_version: min, max_version: max, ..request() }, 20).expect("a refusal");

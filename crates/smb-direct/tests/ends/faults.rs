@@ -222,7 +222,7 @@ async fn rule_breakers_are_cut_off() {
     assert!(matches!(why, SmbDirectError::Down(Down::Protocol { .. }) | SmbDirectError::Peer(_)), "{why:?}");
 }
 
-/// A refused version is told to the peer before the connection ends (MS-SMBD 3.1.5.6).
+/// The peer is notified of a refused version before the connection ends (MS-SMBD 3.1.5.6).
 #[tokio::test(start_paused = true)]
 async fn another_version_is_refused_with_a_status() {
     let arena = Arena::new(8 << 20).expect("a mapping");
@@ -265,7 +265,7 @@ async fn stray_invalidations_end_the_connection() {
             panic!("{event:?}")
         };
         assert_eq!((sg_to_vec(&data).len(), which), (1200, stag));
-        // Ours comes too late, and is told so instead of ending the connection.
+        // Ours arrives too late, and gets an error instead of ending the connection.
         server.invalidate(stag).expect("it is open");
         let (event, _) =
             tokio::join!(server.event(), tokio::time::timeout(Duration::from_secs(1), raw.next()));
@@ -341,11 +341,11 @@ async fn an_invalidation_after_the_end_is_flushed() {
     server.send(payload(b"the last", 8), None).expect("it fits");
     assert!(tokio::time::timeout(Duration::from_millis(1), server.event()).await.is_err());
     drop(server);
-    // The end came with the message, and is told after it.
+    // The end arrived with the message, and is reported after it.
     let event = client.event().await;
     assert!(matches!(event, Ok(Event::Message { .. })), "{event:?}");
     drop(event);
-    client.invalidate(sink.stag).expect("nobody has noticed");
+    client.invalidate(sink.stag).expect("the failure is not noticed yet");
     let event = client.event().await;
     assert!(matches!(event, Ok(Event::Invalidated { result: Err(WcError::Flushed), .. })), "{event:?}");
     let why = client.event().await;

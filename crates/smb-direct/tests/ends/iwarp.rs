@@ -135,7 +135,7 @@ async fn both_ends_send_at_once() {
 #[tokio::test]
 async fn tshark_dissects_it() {
     if Command::new("tshark").arg("--version").output().is_err() {
-        eprintln!("SKIPPED: tshark is not installed, nobody checks our SMB Direct messages");
+        eprintln!("SKIPPED: tshark is not installed, so our SMB Direct messages are not checked");
         return;
     }
     let recording = Recording::default();

@@ -197,7 +197,7 @@ async fn what_must_be_seen_or_has_no_pipe_goes_into_memory() {
     }
 }
 
-/// Whoever refuses a WRITE drops its payload: the stream is in step.
+/// Refusing a WRITE drops its payload: the stream stays in step.
 #[tokio::test]
 async fn a_payload_that_nobody_wants_is_gone() {
     let mut piping = Piping::begin(1).await;

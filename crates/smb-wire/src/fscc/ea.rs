@@ -11,7 +11,7 @@ pub const MAX_EAS: usize = 64 * 1024 / 10;
 flag_set! {
     /// Flags of an extended attribute.
     pub struct EaFlags: u8 {
-        /// Whoever does not understand it shall not open the file.
+        /// A program that does not understand it must not open the file.
         const NEED_EA = 0x80;
     }
 }

@@ -179,7 +179,7 @@ impl<'a> Acl<'a> {
         self.count as usize
     }
 
-    /// Whether there is none: nobody may do anything.
+    /// Whether there is none: all access is denied.
     pub const fn is_empty(self) -> bool {
         self.count == 0
     }

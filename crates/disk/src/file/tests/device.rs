@@ -10,13 +10,13 @@ async fn a_block_device_conforms() {
         Err(e) => return skipped!("no block device can be made here: {e}"),
     };
     let arena = Arena::new(32 << 20).expect("a small mapping");
-    let exclusive = open(&device.path).expect("nobody has it");
+    let exclusive = open(&device.path).expect("it is free");
     assert!(matches!(open(&device.path), Err(OpenError::InUse { .. })), "exclusively");
     let info = exclusive.info().clone();
     assert_eq!(
         (info.id.kind, info.geometry.size),
         (IdKind::Path, SIZE_MIN),
-        "a loop device is nobody's for long"
+        "a loop device has no lasting identity"
     );
     drop(exclusive);
     crate::conformance::run(&arena, || {
@@ -25,7 +25,7 @@ async fn a_block_device_conforms() {
         async move { disk.expect("it opens") as Arc<dyn Disk> }
     })
     .await;
-    let disk = open(&device.path).expect("nobody has it");
+    let disk = open(&device.path).expect("it is free");
     let blocks =
         || std::os::unix::fs::MetadataExt::blocks(&device.backing().metadata().expect("it is there"));
     write(&disk, 0, vec![7; 1 << 20]).await.expect("written");
@@ -44,7 +44,7 @@ async fn a_device_that_fails_says_where() {
         Ok(device) => device,
         Err(e) => return skipped!("no block device can be made here: {e}"),
     };
-    let d = open(&device.path).expect("nobody has it");
+    let d = open(&device.path).expect("it is free");
     std::fs::OpenOptions::new()
         .write(true)
         .open(device.backing())

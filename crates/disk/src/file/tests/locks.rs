@@ -14,7 +14,7 @@ fn holders(refused: Result<Arc<FileDisk>, OpenError>) -> Vec<Holder> {
     match refused {
         Err(OpenError::InUse { by, .. }) => by,
         Err(other) => panic!("{other}"),
-        Ok(_) => panic!("somebody else has it"),
+        Ok(_) => panic!("it is in use"),
     }
 }
 
@@ -24,17 +24,17 @@ fn readers_keep_writers_out_and_writers_everybody(path: &Path) {
     let looks = |path| open_with(path, true, true);
     let us = |reads| Holder { process: std::process::id(), name: own_name(), reads };
 
-    let first = reads(path).expect("nobody has it");
+    let first = reads(path).expect("it is free");
     let second = reads(path).expect("only readers have it");
     assert_eq!(holders(writes(path)), [us(true)]);
-    drop(looks(path).expect("whoever only looks is kept out by nobody"));
+    drop(looks(path).expect("an examination needs no lock"));
     drop(first);
     assert_eq!(holders(writes(path)), [us(true)], "the other one is still there");
     drop(second);
-    let writer = writes(path).expect("nobody has it any more");
+    let writer = writes(path).expect("it is free again");
     assert_eq!(holders(reads(path)), [us(false)]);
     assert_eq!(holders(writes(path)), [us(false)]);
-    let look = looks(path).expect("whoever only looks is kept out by nobody");
+    let look = looks(path).expect("an examination needs no lock");
     drop(writer);
     drop(writes(path).expect("nor keeps anybody out"));
     drop(reads(path).expect("nor keeps anybody out"));

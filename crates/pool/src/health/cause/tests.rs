@@ -178,7 +178,7 @@ fn a_disk_behind_explains_what_its_copies_lack() {
     s.apply(&Op::Missed { space: vm, row: RowNumber(0), index: 1, regions: 6 }).expect("missed");
     let mut snapshot = now(&s);
     let resync = |why| job(Kind::Resync, Subject::Disk(DiskNumber(1)), why);
-    assert_eq!(told(&snapshot), ["5 disk 1 Behind [5 space 0 Redundancy]"], "nobody works");
+    assert_eq!(told(&snapshot), ["5 disk 1 Behind [5 space 0 Redundancy]"], "no job runs");
     snapshot.jobs = vec![resync(None)];
     let faults = super::faults(&snapshot);
     assert_eq!(lines(&faults), ["5 disk 1 Behind [5 space 0 Redundancy]"]);
@@ -204,7 +204,7 @@ fn a_retired_disk_is_emptied_and_may_be_taken_out() {
         s.apply(&crate::Op::SetUsage { disk: DiskNumber(disk), usage: crate::Usage::Retired })
             .expect("it may");
     }
-    assert_eq!(told(&now(&s)), ["5 disk 1 Retired", "4 disk 2 Retired"], "nobody moves it");
+    assert_eq!(told(&now(&s)), ["5 disk 1 Retired", "4 disk 2 Retired"], "no job moves it");
     let mut snapshot = now(&s);
     snapshot.jobs = vec![job(Kind::Drain, Subject::Disk(DiskNumber(1)), None)];
     let faults = super::faults(&snapshot);
@@ -224,7 +224,7 @@ fn a_disk_that_is_to_leave_is_told_as_one_that_is_retired() {
     let mut s = pool(&["", "", ""]);
     space(&mut s, "vm", MIRROR, SLAB, &[&[0, 1]]);
     s.apply(&Op::SetUsage { disk: DiskNumber(1), usage: Usage::Leaving }).expect("it may");
-    assert_eq!(told(&now(&s)), ["5 disk 1 Retired"], "nobody moves it");
+    assert_eq!(told(&now(&s)), ["5 disk 1 Retired"], "no job moves it");
     for (why, severity) in [(None, 4), (Some(Why::Paused), 5), (Some(Why::Away(vec![DiskNumber(2)])), 5)] {
         let mut snapshot = now(&s);
         snapshot.jobs = vec![job(Kind::Drain, Subject::Disk(DiskNumber(1)), why.clone())];

@@ -320,7 +320,7 @@ async fn media_and_classes_are_there_after_a_power_cut() {
     assert_eq!(
         media(&pool),
         [Media::Ssd, Media::Hdd, Media::Ssd, Media::Ssd],
-        "as the disks say, or somebody"
+        "as the disks report, or a command"
     );
     let class = MediaClass::of([Media::Hdd, Media::Nvme]);
     let resiliency = Resiliency::Parity { parity: 1 };

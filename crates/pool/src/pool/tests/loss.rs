@@ -403,7 +403,7 @@ async fn a_disk_with_an_only_copy_stays_with_its_old_label() {
         fails(2);
         pool.rename("pond").await.unwrap();
         assert!(!pool.read(|s| s.is_present(DiskNumber(2))));
-        assert_eq!(pool.unlabelled().into_keys().collect::<Vec<_>>(), [DiskNumber(0)], "it is told");
+        assert_eq!(pool.unlabelled().into_keys().collect::<Vec<_>>(), [DiskNumber(0)], "it is reported");
         drop(pool);
         // Its label is as the metadata remembers it, so it is not an old one, whether it can be written or not.
         for _ in 0..2 {

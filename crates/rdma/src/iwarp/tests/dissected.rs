@@ -88,7 +88,9 @@ impl Capture {
             .stderr(Stdio::null())
             .spawn();
         let Ok(mut child) = tshark else {
-            eprintln!("SKIPPED: tshark is not installed, so nobody but us has checked what iwarp emits");
+            eprintln!(
+                "SKIPPED: tshark is not installed, so the output of iwarp is not checked by another program"
+            );
             return None;
         };
         let (file, mut stdin) = (self.file.clone(), child.stdin.take().expect("piped"));

@@ -105,7 +105,7 @@ async fn what_is_queued_last_arrives() {
     qp.close();
     assert_eq!(down(&mut qp).await.0, Down::Closed);
     drop(qp);
-    // Nobody reads this any more.
+    // This is not read any more.
     peer.write_all(&hostile::message(b"too late")).await.expect("taken");
     let mut said = Vec::new();
     peer.read_to_end(&mut said).await.expect("no reset");

@@ -47,7 +47,7 @@ fn request(stag: Stag, offset: u64, length: u32) -> Vec<u8> {
     payload
 }
 
-/// An RDMA Write to a tag that nobody gave out.
+/// An RDMA Write to an unknown tag.
 pub(super) fn unknown_tag() -> Vec<u8> {
     tagged(WRITE, Stag(5), 0, true, b"x")
 }
@@ -85,7 +85,7 @@ fn victim(crc: bool) -> Victim {
 }
 
 impl Victim {
-    /// The attack ends the connection as `expected`, the peer is told, and nothing was placed by `last`.
+    /// The attack ends the connection as `expected`, the peer is notified, and nothing was placed by `last`.
     fn falls_to(mut self, stream: &[u8], expected: Violation) {
         self.peer.hear(stream);
         let down = Down::Protocol { what: expected.what, code: expected.code };

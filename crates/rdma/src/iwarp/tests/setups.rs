@@ -121,7 +121,7 @@ async fn depths() {
     assert_eq!((a.caps().ird, a.caps().ord, b.caps().ird, b.caps().ord), (5, 6, 5, 6));
 }
 
-/// A peer that demands markers is told no, and the reason is kept.
+/// A peer that demands markers is refused, and the reason is kept.
 #[tokio::test]
 async fn markers_are_refused() {
     let asked = Frame { markers: true, ..frame(Kind::Request) };

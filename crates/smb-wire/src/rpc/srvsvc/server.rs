@@ -59,7 +59,7 @@ pub fn put_server_get_info(out: &mut Vec<u8>, level: u32, server: &ServerInfo<'_
         w.string(server.comment)?;
     }
     if level == 102 {
-        w.string("c:\\")?; // where home directories are: asked for by nobody
+        w.string("c:\\")?; // where home directories are: unused
     }
     w.u32(Win32::SUCCESS.0);
     Ok(())

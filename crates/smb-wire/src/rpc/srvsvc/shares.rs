@@ -18,7 +18,7 @@ pub struct ShareInfo<'a> {
     pub max_uses: u32,
     /// Connections.
     pub current_uses: u32,
-    /// Path on the server; empty where that is nobody's business.
+    /// Path on the server; empty if it is not disclosed.
     pub path: &'a str,
     /// Flags of levels 501 and 1005: the low half of [`crate::msg::ShareFlags`].
     pub flags: u32,

@@ -84,7 +84,7 @@ async fn a_stopped_repair_is_not_begun_again_by_itself() {
     assert_eq!((shown.kind, &shown.why, shown.done), (Kind::Repair, &Some(Why::Paused), 0));
     data.jobs.stop(shown.id).expect("it is there");
     env.sleep(DAY).await;
-    assert_eq!(data.jobs.list(), [], "held until somebody asks");
+    assert_eq!(data.jobs.list(), [], "held until a command");
     assert!(pool.read(|s| s.scrubs[&space].began > 0));
     // A disk joins: everything is looked at again, and the pause went with the job that was stopped.
     mender.look();
