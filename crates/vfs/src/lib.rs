@@ -61,7 +61,7 @@ pub type VfsResult<T> = Result<T, VfsError>;
 /// One tree of files.
 pub trait Vfs: Send + Sync + 'static {
     /// Facts that do not change while it is mounted.
-    fn info(&self) -> VolumeInfo;
+    fn info(&self) -> &VolumeInfo;
 
     /// Free and total space, in bytes.
     fn space(&self, c: &Ctx) -> Io<VfsResult<Space>>;

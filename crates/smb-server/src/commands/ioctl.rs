@@ -167,7 +167,7 @@ fn resiliency(r: &Request, open: &Open, input: &[u8]) -> Result<Output, NtStatus
 ///
 /// # Errors
 /// MEDIA_WRITE_PROTECTED.
-fn changeable(f: &FileOpen) -> Result<VolumeInfo, NtStatus> {
+fn changeable(f: &FileOpen) -> Result<&VolumeInfo, NtStatus> {
     let info = f.share.vfs().map(|vfs| vfs.info()).ok_or(NtStatus::INVALID_DEVICE_REQUEST)?;
     if info.read_only { Err(NtStatus::MEDIA_WRITE_PROTECTED) } else { Ok(info) }
 }

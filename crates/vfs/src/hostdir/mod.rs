@@ -228,8 +228,8 @@ impl HostDir {
 }
 
 impl Vfs for HostDir {
-    fn info(&self) -> VolumeInfo {
-        self.tree.info.clone()
+    fn info(&self) -> &VolumeInfo {
+        &self.tree.info
     }
 
     fn space(&self, _: &Ctx) -> Io<VfsResult<Space>> {

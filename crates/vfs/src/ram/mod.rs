@@ -127,8 +127,8 @@ impl RamFs {
 }
 
 impl Vfs for RamFs {
-    fn info(&self) -> VolumeInfo {
-        self.tree.info.clone()
+    fn info(&self) -> &VolumeInfo {
+        &self.tree.info
     }
 
     fn space(&self, _: &Ctx) -> Io<VfsResult<Space>> {

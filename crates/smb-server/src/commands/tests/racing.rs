@@ -46,7 +46,7 @@ async fn yields(n: u64) {
 }
 
 impl Vfs for Yielding {
-    fn info(&self) -> VolumeInfo {
+    fn info(&self) -> &VolumeInfo {
         self.inner.info()
     }
 

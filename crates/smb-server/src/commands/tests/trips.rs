@@ -20,7 +20,7 @@ struct Counted {
 }
 
 impl Vfs for Counted {
-    fn info(&self) -> VolumeInfo {
+    fn info(&self) -> &VolumeInfo {
         self.inner.info()
     }
 

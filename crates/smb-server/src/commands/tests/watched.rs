@@ -45,7 +45,7 @@ macro_rules! pass_on {
 
 impl Vfs for Watched {
     pass_on! {
-        info() -> VolumeInfo;
+        info() -> &VolumeInfo;
         space(c: &Ctx) -> Io<VfsResult<Space>>;
         remove(c: &Ctx, path: &VfsPath, id: FileKey) -> Io<VfsResult<()>>;
         rename(c: &Ctx, from: &VfsPath, id: FileKey, to: &VfsPath, replace: bool) -> Io<VfsResult<()>>;
