@@ -81,7 +81,7 @@ pub struct ServerSection {
 pub struct ShareSection {
     /// Its name; compared without regard to case.
     pub name: String,
-    /// What it stands on.
+    /// Its backend.
     pub backend: Backend,
     /// The directory of a `hostdir`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -115,7 +115,7 @@ pub struct ShareSection {
     pub access_based: bool,
 }
 
-/// What a share stands on.
+/// The backend of a share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Backend {
@@ -188,8 +188,8 @@ pub fn load(path: &Path) -> Result<(Config, Problems), ConfigError> {
     if problems.has_errors() { Err(ConfigError::Invalid(problems)) } else { Ok((config, problems)) }
 }
 
-/// Checks a text; `file` is what the problems call it. What has a problem holds its default, so the configuration
-/// is of use only when [`Problems::has_errors`] says no.
+/// Parses and checks a text; `file` is its name in messages. A setting with a problem has its default value,
+/// so the configuration must be used only if [`Problems::has_errors`] returns false.
 pub fn parse(text: &str, file: &str) -> (Config, Problems) {
     section::read(text, file)
 }

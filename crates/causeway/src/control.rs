@@ -13,8 +13,8 @@
 //! | `GET /v1/counters`, also `/counters` | [`counters::Snapshot`] |
 //! | `GET /metrics` | the same for Prometheus |
 //!
-//! What fails is answered with [`types::Fault`]. Changes to shares and users are in the configuration and the file of
-//! users before they are answered.
+//! Failures are answered with [`types::Fault`]. Changes to shares and users are in the configuration and the
+//! file of users before the response.
 
 pub mod client;
 pub mod events;

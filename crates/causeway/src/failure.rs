@@ -51,7 +51,7 @@ pub enum Failure {
     /// No disk of that path or identity is listed.
     #[error("there is no disk {0}")]
     NoDisk(String),
-    /// No jobs of these numbers; what was asked for was done to the others.
+    /// No jobs with these numbers; the others were changed.
     #[error("there is no job {}", numbers(.0))]
     NoJobs(Vec<u64>),
     /// Faults, which are shown.
@@ -62,10 +62,10 @@ pub enum Failure {
     Redundancy {
         /// It.
         kind: ResiliencySetting,
-        /// What was asked for.
+        /// The requested value.
         redundancy: u8,
     },
-    /// What would be destroyed, and was not.
+    /// A destructive command without confirmation; nothing was done.
     #[error("{0}")]
     NotConfirmed(String),
     /// Arguments that do not go together.

@@ -1,5 +1,5 @@
-//! What the commands print: tables with the familiar columns, or JSON with `--json`. Results go to standard output,
-//! everything else to standard error.
+//! The output of commands: tables with the familiar columns, or JSON with `--json`. Results go to standard
+//! output, everything else to standard error.
 
 use std::io::{self, Write};
 
@@ -124,7 +124,7 @@ pub fn table<T: Row>(rows: &[T]) -> String {
     table.set_header(&names);
     table.add_row(names.iter().map(|n| "-".repeat(n.chars().count())));
     for row in rows {
-        // A peer's names are printed: what would move the cursor does not pass.
+        // A peer's names are printed: characters that move the cursor are filtered.
         table.add_row(row.cells().iter().map(|c| printable(c)));
     }
     for (column, name) in table.column_iter_mut().zip(T::COLUMNS) {

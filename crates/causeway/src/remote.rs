@@ -21,7 +21,7 @@ use crate::url::Location;
 pub use entry::{Entry, Time};
 pub use file::RemoteFile;
 
-/// Memory for payload: what may be in flight, twice, so that a piece that others wait for is never without.
+/// Memory for payload: twice the amount that may be in flight, so that an awaited piece always has memory.
 const MEMORY: usize = 2 * copy::FILES * copy::DEPTH * copy::PIECE as usize;
 
 /// How to reach a server.
@@ -99,7 +99,7 @@ pub struct RemoteShare {
     pub special: bool,
 }
 
-/// What becomes of a file that is there when one is created.
+/// How an existing file is treated by a creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Create {
     /// It is emptied.
@@ -140,7 +140,7 @@ impl Remote {
         &self.arena
     }
 
-    /// What carries I/O, and why it is not RDMA.
+    /// The transport of I/O, and why it is not RDMA.
     pub fn transport(&self) -> (&'static str, Option<String>) {
         let report = self.client.transport();
         let kind = match report.kind {
@@ -150,7 +150,7 @@ impl Remote {
         (kind, report.why_not_rdma.map(|w| w.to_string()))
     }
 
-    /// What is known of a file or directory.
+    /// The attributes of a file or directory.
     ///
     /// # Errors
     /// See [`Failure`].
@@ -180,7 +180,7 @@ impl Remote {
         }
     }
 
-    /// What is in a directory.
+    /// The entries of a directory.
     ///
     /// # Errors
     /// See [`Failure`].
@@ -188,7 +188,8 @@ impl Remote {
         self.list_matching(path, "*").await
     }
 
-    /// What is in a directory and matches a pattern of `*` and `?`, as the server sees it; nothing is no error.
+    /// The entries of a directory that match a pattern of `*` and `?`, as the server evaluates it; no match
+    /// is no error.
     ///
     /// # Errors
     /// See [`Failure`].

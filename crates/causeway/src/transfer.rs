@@ -1,5 +1,5 @@
-//! What `get` and `put` have in common: which files go where, how far a broken-off copy had got, and what is shown
-//! meanwhile. How bytes move is in `remote.rs` and the commands.
+//! Shared by `get` and `put`: the mapping of files, the state of an interrupted copy, and the display of
+//! progress. The data transfer is in `remote.rs` and the commands.
 
 pub mod checkpoint;
 pub mod copy;

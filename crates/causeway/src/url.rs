@@ -11,7 +11,7 @@ use vfs::VfsPath;
 /// The port of SMB over TCP.
 pub const PORT: u16 = 445;
 
-/// What makes a name a pattern (MS-FSA 2.1.4.4); no file has them in its name.
+/// The characters that make a name a pattern (MS-FSA 2.1.4.4); file names cannot contain them.
 const WILD: [char; 2] = ['*', '?'];
 
 /// A place on a server.
@@ -51,7 +51,7 @@ pub enum UrlError {
     /// A port that is none.
     #[error("{port:?} is no port: use 1 to 65535")]
     Port {
-        /// What is there.
+        /// The text.
         port: String,
     },
     /// A password in the text.

@@ -1,4 +1,4 @@
-//! What `get` and `put` have in common: options, progress, and many files at a time.
+//! Shared by `get` and `put`: options, progress, and concurrent copies.
 
 use std::future::Future;
 

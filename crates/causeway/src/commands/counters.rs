@@ -36,7 +36,7 @@ pub(super) struct CountersArgs {
     /// Continue until Ctrl-C, with a sample each time this many seconds have passed
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1")]
     watch: Option<f64>,
-    /// Stop after so many samples
+    /// Stop after this number of samples
     #[arg(long, value_name = "SAMPLES")]
     count: Option<u64>,
     /// Write samples to a file until Ctrl-C: .csv as typeperf and relog do, else a line of JSON for each

@@ -10,7 +10,7 @@ use crate::url::Location;
 /// See the module.
 #[derive(Debug, Args)]
 pub(super) struct MvArgs {
-    /// What there is
+    /// The existing file or directory
     #[arg(value_name = "URL")]
     from: String,
     /// Its new name, or the directory that it goes into

@@ -22,7 +22,7 @@ pub(super) struct ServeArgs {
     /// Log as JSON, one object a line
     #[arg(long)]
     log_json: bool,
-    /// What to log: error, warn, info, debug, trace, or a list such as info,smb_server=debug
+    /// Log level: error, warn, info, debug, trace, or a list such as info,smb_server=debug
     #[arg(long, value_name = "FILTER", default_value = "info", env = "CAUSEWAY_LOG", value_parser = filter)]
     log: String,
 }

@@ -1,4 +1,4 @@
-//! `causeway shares`: what a server shares (`net view`).
+//! `causeway shares`: the shares of a server (`net view`).
 
 use clap::Args;
 

@@ -1,4 +1,4 @@
-//! `causeway status`: what the server does, and what it cost.
+//! `causeway status`: the server's activity and its cost.
 
 use super::ControlArgs;
 use crate::control::types::{Passes, ServerStatus};

@@ -76,7 +76,7 @@ pub(super) async fn run(args: TopArgs, out: Output) -> Result<(), Failure> {
     result
 }
 
-/// What was answered, and when.
+/// A response and its time.
 struct Answers {
     before: Option<Sample>,
     now: Option<Sample>,

@@ -12,11 +12,11 @@ use thiserror::Error;
 pub struct AclEntry {
     /// A user or group, `Everyone`, `Administrators`, or a SID.
     pub name: String,
-    /// What it may do.
+    /// Its level.
     pub level: AclLevel,
 }
 
-/// What an entry permits.
+/// The level of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AclLevel {

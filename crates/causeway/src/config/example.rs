@@ -1,6 +1,6 @@
 //! The commented example.
 
-/// What `causeway config example` prints: every key, with its default.
+/// The output of `causeway config example`: every key, with its default.
 pub const EXAMPLE: &str = r#"# Causeway: one server. Check it with: causeway config check --config FILE
 # What is commented out shows its default.
 

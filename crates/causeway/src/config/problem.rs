@@ -1,4 +1,4 @@
-//! What is wrong with a configuration: where, what, and what cures it.
+//! Problems of a configuration: the place, the problem, and the cure.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -30,7 +30,7 @@ pub enum ConfigError {
 }
 
 impl ConfigError {
-    /// What to do about it, where the message does not say.
+    /// The action that helps, if the message does not contain it.
     pub fn cure(&self) -> Option<String> {
         match self {
             ConfigError::Unreadable { path, source } if source.kind() == std::io::ErrorKind::NotFound => {
@@ -58,7 +58,7 @@ pub struct Problem {
     pub line: usize,
     /// The key, with its section (`share.files.path`); empty for a fault of the file as a whole.
     pub key: String,
-    /// What it is.
+    /// The problem.
     pub kind: ProblemKind,
 }
 
@@ -71,7 +71,7 @@ pub enum Severity {
     Warning,
 }
 
-/// What is wrong; each text ends in its cure.
+/// The problem; each text ends in its cure.
 #[derive(Debug, PartialEq, Eq, Error)]
 pub enum ProblemKind {
     /// It is no TOML.
@@ -100,9 +100,9 @@ pub enum ProblemKind {
     /// A value of another type.
     #[error("is {found}, not {wanted}: write {example}")]
     Type {
-        /// What it is.
+        /// The value.
         found: &'static str,
-        /// What it should be.
+        /// The valid form.
         wanted: &'static str,
         /// A line that would do.
         example: &'static str,
@@ -113,17 +113,17 @@ pub enum ProblemKind {
         None => "use one of them".to_owned(),
     })]
     Word {
-        /// What is there.
+        /// The present value.
         found: String,
-        /// What could be there.
+        /// The valid values.
         known: String,
-        /// What is nearest.
+        /// The most similar one.
         near: Option<&'static str>,
     },
     /// No address.
     #[error("{found:?} is not an address with a port: write it like \"0.0.0.0:445\" or \"[::]:445\"")]
     Address {
-        /// What is there.
+        /// The present value.
         found: String,
     },
     /// Twice the same address.
@@ -138,13 +138,13 @@ pub enum ProblemKind {
     /// No size.
     #[error("{found:?} is not a size: write it like \"512MiB\" or \"4GiB\"")]
     Size {
-        /// What is there.
+        /// The present value.
         found: String,
     },
     /// Out of range.
     #[error("{found} is out of range: use {least} to {most}")]
     Range {
-        /// What is there.
+        /// The present value.
         found: String,
         /// The least.
         least: String,
@@ -154,7 +154,7 @@ pub enum ProblemKind {
     /// No entry of a share's permission.
     #[error("{found:?} is not an entry: write it like \"NAME=read\", with read, change, full or deny")]
     Acl {
-        /// What is there.
+        /// The present value.
         found: String,
     },
     /// A name that cannot be one.
@@ -162,7 +162,7 @@ pub enum ProblemKind {
     Name {
         /// It.
         name: String,
-        /// What a name is like.
+        /// The rule for names.
         rule: &'static str,
     },
     /// Two shares of one name.
@@ -226,7 +226,7 @@ pub enum ProblemKind {
     NoEncryption {
         /// Why it is not there.
         why: &'static str,
-        /// What to change.
+        /// The change that helps.
         cure: &'static str,
     },
     /// Continuous availability wanted without a place for the opens.

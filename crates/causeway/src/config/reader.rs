@@ -21,7 +21,7 @@ pub(super) struct Source<'a> {
 /// One table of the file. Each key that is asked for counts as known; [`Table::finish`] reports the others.
 pub(super) struct Table<'a, 't> {
     source: &'a Source<'a>,
-    /// What its keys are called in messages: `server`, `share.files`.
+    /// The name of its keys in messages: `server`, `share.files`.
     pub(super) section: String,
     at: Range<usize>,
     table: &'t DeTable<'t>,

@@ -16,7 +16,7 @@ use super::{
 
 const PORT: u16 = 445;
 const PORT_IWARP: u16 = 5445;
-/// What an unprivileged server listens on instead of [`PORT`].
+/// The port of an unprivileged server instead of [`PORT`].
 const PORT_HIGH: u16 = 4450;
 
 /// Payload memory: at least what one client's largest I/O needs twice.

@@ -15,9 +15,9 @@ pub struct StorageSection {
 /// How jobs of pools run; the same without the section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JobsSection {
-    /// Every copy of each virtual disk is read once in so many days; 0: never.
+    /// Every copy of each virtual disk is read once in this number of days; 0: never.
     pub scrub_days: u64,
-    /// What the clients' 99th percentile may be beside jobs, in milliseconds.
+    /// The target for the clients' 99th percentile beside jobs, in milliseconds.
     pub latency_ms: u64,
     /// Bytes a second that jobs of a pool have together whatever that does to clients.
     pub minimum: u64,
@@ -29,7 +29,7 @@ impl Default for JobsSection {
     }
 }
 
-/// What jobs may have at least: less would have no end, more be no pacing.
+/// The minimum rate of jobs: lower ones would never end, higher ones would defeat the pacing.
 const MINIMUM: std::ops::Range<u64> = 64 << 10..(1 << 40) + 1;
 
 /// Where a section that names no places looks.

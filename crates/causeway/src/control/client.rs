@@ -41,12 +41,12 @@ pub enum ControlError {
         /// The system's reason.
         source: io::Error,
     },
-    /// What answers does not speak our language.
+    /// The server does not speak this protocol.
     #[error("what answers on {} is not a causeway server: {source}", socket.display())]
     Protocol {
         /// Where.
         socket: PathBuf,
-        /// What was odd.
+        /// The unexpected part.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// Something listens there and says nothing.
@@ -54,7 +54,7 @@ pub enum ControlError {
     Silent {
         /// Where.
         socket: PathBuf,
-        /// What was waited for.
+        /// The awaited part.
         seconds: u64,
     },
     /// The server refused, and said why.
@@ -68,7 +68,7 @@ pub enum ControlError {
 }
 
 impl ControlError {
-    /// What to do about it.
+    /// The action that helps.
     pub fn cure(&self) -> Option<String> {
         match self {
             ControlError::NotRunning { .. } => {
@@ -153,7 +153,7 @@ impl ControlClient {
         self.request(Method::DELETE, path, None::<&()>).await
     }
 
-    /// What to say when the server took longer than `patience`.
+    /// The message for a server that took longer than `patience`.
     pub fn silent(&self, patience: Duration) -> ControlError {
         ControlError::Silent { socket: self.socket.clone(), seconds: patience.as_secs() }
     }

@@ -1,4 +1,4 @@
-//! What the control interface says of what has happened: `GET /v1/events`.
+//! Events in the control interface: `GET /v1/events`.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ pub struct Event {
     pub number: u64,
     /// In seconds since 1970.
     pub time_unix_s: u64,
-    /// What.
+    /// The event.
     #[serde(flatten)]
     pub what: Happening,
 }
@@ -40,7 +40,7 @@ pub struct Happening {
     pub fault_type: Option<String>,
 }
 
-/// What kinds of events there are.
+/// The kinds of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum EventKind {
     /// A fault is there; one that becomes better or worse is cleared and raised.
@@ -67,7 +67,7 @@ pub enum EventKind {
     DiskRemoved,
     /// It was taken offline by command; a disk that fails is a fault.
     DiskLeft,
-    /// It takes part again.
+    /// It joined again.
     DiskReturned,
     /// A job has begun.
     JobStarted,
@@ -97,7 +97,7 @@ pub struct EventQuery {
     pub limit: Option<usize>,
 }
 
-/// What a query looks like.
+/// The form of a query.
 pub const QUERY: &str =
     "write it like /v1/events?after=NUMBER&pool=NAME&limit=NUMBER, each of them if it is wanted";
 

@@ -1,4 +1,4 @@
-//! What the control interface says of the health of pools: `GET /v1/health`.
+//! The health of pools in the control interface: `GET /v1/health`.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 pub struct HealthReport {
     /// The pools, with what they are made of.
     pub pools: Vec<HealthNode>,
-    /// What is wrong, each root cause once, the worst first.
+    /// The faults, each root cause once, the worst first.
     pub faults: Vec<FaultStatus>,
 }
 
@@ -22,10 +22,10 @@ pub struct HealthNode {
     pub operational_status: String,
     /// `Healthy`, `Warning`, `Unhealthy` or `Unknown`.
     pub health_status: String,
-    /// Of a pool: what may fail at the same moment now.
+    /// Of a pool: the failures that it survives now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub can_lose: Option<String>,
-    /// What it is made of.
+    /// Its parts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub children: Vec<HealthNode>,
 }
@@ -40,15 +40,15 @@ pub struct FaultStatus {
     pub fault_type: String,
     /// 4 information, 5 warning, 6 error; with all that follows from it.
     pub perceived_severity: u8,
-    /// What happened, and what to do about it by hand.
+    /// The problem, and how to repair it manually.
     pub reason: String,
-    /// What is at fault.
+    /// The faulty object.
     pub faulting_object_description: String,
     /// Where that is.
     pub faulting_object_location: String,
     /// Commands, each of which can be run as it is.
     pub recommended_actions: Vec<String>,
-    /// What will end with it.
+    /// The consequences, which end with it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub consequences: Vec<FaultStatus>,
     /// Since when it is known, in seconds since 1970; none for what was found just now.

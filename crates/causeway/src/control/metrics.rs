@@ -26,7 +26,7 @@ use tokio::sync::Semaphore;
 
 use crate::daemon::Daemon;
 
-/// What the text is (OpenMetrics 1.0).
+/// The content type (OpenMetrics 1.0).
 const CONTENT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// Connections over TCP at once.
 const CONNECTIONS: usize = 32;

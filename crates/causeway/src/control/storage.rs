@@ -1,4 +1,4 @@
-//! What the control interface says of disks, pools and virtual disks (spaces).
+//! Disks, pools and virtual disks (spaces) in the control interface.
 //!
 //! | method and path | what |
 //! |---|---|
@@ -89,9 +89,9 @@ pub struct DiskStatus {
 pub struct Reason {
     /// `CannotPoolReason`.
     pub reason: String,
-    /// What was found.
+    /// The finding.
     pub found: String,
-    /// What to do about it.
+    /// The action that helps.
     pub cure: String,
 }
 
@@ -104,24 +104,24 @@ pub struct NewFiles {
     pub size: u64,
 }
 
-/// A disk to look at.
+/// A disk to examine.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct QualifyRequest {
     /// Which.
     pub path: PathBuf,
-    /// What is on it may be overwritten.
+    /// Data on it may be overwritten.
     #[serde(default)]
     pub force: bool,
 }
 
-/// What there is to know of a disk before it goes into a pool.
+/// The examination of a disk before it is pooled.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Qualified {
     /// It.
     pub disk: DiskStatus,
-    /// What it could do better.
+    /// Recommended improvements.
     pub warnings: Vec<String>,
-    /// What is on it.
+    /// Its contents.
     pub signatures: Vec<String>,
     /// Bytes that a power cut does not tear.
     pub atomic_write: u32,
@@ -164,13 +164,13 @@ pub struct PoolStatus {
     /// The same in words, and how many fault domains.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub can_lose_text: Option<String>,
-    /// What would not survive one more.
+    /// What one more failure would affect.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub can_lose_because: Option<String>,
     /// Why it is not open, or takes no changes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// What to do about that.
+    /// The action that helps with it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cure: Option<String>,
     /// The version of its format on the disks; 0 for a pool that is not open.
@@ -182,7 +182,7 @@ pub struct PoolStatus {
     /// See [`PoolChange::repair_after_s`].
     #[serde(default)]
     pub repair_after_s: u32,
-    /// What was noticed when it was opened.
+    /// Findings of its opening.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
@@ -210,7 +210,7 @@ pub struct PoolDetail {
     pub physical_disks: Vec<DiskStatus>,
     /// Its virtual disks.
     pub virtual_disks: Vec<SpaceStatus>,
-    /// What was not as it was written since the pool was opened, and what became of it.
+    /// Damage found since the pool was opened, and its repair.
     #[serde(default)]
     pub findings: Vec<Finding>,
     /// Where its disks were found, of one that is not open.
@@ -223,7 +223,7 @@ pub struct PoolDetail {
 pub struct Finding {
     /// The disk's number.
     pub disk: u16,
-    /// What was found, and what became of it.
+    /// The damage, and its repair.
     pub found: String,
     /// How many.
     pub units: u64,
@@ -262,7 +262,7 @@ pub struct JobStatus {
     pub reason: Option<String>,
 }
 
-/// What to do with a job.
+/// The change of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum JobChange {
@@ -279,7 +279,7 @@ pub enum JobChange {
 pub struct NewPool {
     /// Its name.
     pub name: String,
-    /// What it is made of.
+    /// Its disks.
     #[serde(flatten)]
     pub disks: NewDisks,
     /// Bytes of a slab; by the size of the disks if none.
@@ -292,7 +292,7 @@ pub struct NewPool {
 pub struct NewDisks {
     /// Absolute.
     pub paths: Vec<PathBuf>,
-    /// What is on them is erased, another pool's label too.
+    /// Data on them is erased, including another pool's label.
     #[serde(default)]
     pub force: bool,
     /// They write 4 KiB at once although the system does not promise it.
@@ -301,10 +301,10 @@ pub struct NewDisks {
     /// A disk that returns is taken although what only it has may be old.
     #[serde(default)]
     pub accept_loss: bool,
-    /// What they may be used for.
+    /// Their usage.
     #[serde(default)]
     pub usage: Option<UsageSetting>,
-    /// What their bits are kept in; as the system says if none.
+    /// Their medium; if none, as the system reports it.
     #[serde(default)]
     pub media: Option<MediaSetting>,
     /// Where they stand.
@@ -312,7 +312,7 @@ pub struct NewDisks {
     pub place: Place,
 }
 
-/// Where disks stand; what is not said stays as it is, or as the system knows it.
+/// The location of disks; absent fields do not change, or are as the system reports them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::Args)]
 pub struct Place {
     /// The enclosure that the disks are in: copies go to different ones
@@ -329,23 +329,23 @@ pub struct Place {
     pub rack: Option<String>,
 }
 
-/// What a disk may be used for.
+/// The usage of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum UsageSetting {
     /// New slabs go there
     AutoSelect,
-    /// No new slabs go there; what it has stays
+    /// No new slabs go there; existing ones stay
     ManualSelect,
     /// It takes what a disk had that was lost
     HotSpare,
     /// Only the journals of parity spaces go there
     Journal,
-    /// What it has moves to other disks
+    /// Its data moves to other disks
     Retired,
 }
 
-/// What the bits of a disk are kept in (`MediaType`).
+/// The medium of a disk (`MediaType`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum MediaSetting {
@@ -379,13 +379,13 @@ pub enum ClassSetting {
     Any,
 }
 
-/// What to change of a disk of a pool.
+/// The changes of a disk of a pool.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct DiskChange {
-    /// What it may be used for.
+    /// Its usage.
     #[serde(default)]
     pub usage: Option<UsageSetting>,
-    /// What its bits are kept in.
+    /// Its medium.
     #[serde(default)]
     pub media: Option<MediaSetting>,
     /// Where it stands.
@@ -422,7 +422,7 @@ pub struct EnclosureStatus {
     pub health_status: String,
 }
 
-/// What to change of a pool.
+/// The changes of a pool.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct PoolChange {
     /// Its new name.
@@ -445,7 +445,7 @@ pub struct ImportRequest {
     /// Where to look beside the configured places.
     #[serde(default)]
     pub paths: Vec<PathBuf>,
-    /// What the missing disks alone have is given up.
+    /// Data that only missing disks have is given up.
     #[serde(default)]
     pub accept_loss: bool,
     /// Nothing is written.
@@ -571,7 +571,7 @@ pub struct NewSpace {
     pub media: Vec<ClassSetting>,
 }
 
-/// What to change of a virtual disk.
+/// The changes of a virtual disk.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct SpaceChange {
     /// Its new size in bytes.
@@ -580,7 +580,7 @@ pub struct SpaceChange {
     /// The media that it may lie on from now on.
     #[serde(default)]
     pub media: Option<Vec<ClassSetting>>,
-    /// What is cut off may be destroyed.
+    /// Data beyond the new size may be destroyed.
     #[serde(default)]
     pub destroy: bool,
 }

@@ -1,4 +1,4 @@
-//! What the control interface speaks: the JSON documents, and their rows in tables.
+//! The JSON documents of the control interface, and their rows in tables.
 
 use std::net::SocketAddr;
 
@@ -10,9 +10,9 @@ use crate::output::{Row, human_seconds};
 /// Why a request was refused.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Fault {
-    /// What is wrong.
+    /// The error.
     pub error: String,
-    /// What to do about it.
+    /// The action that helps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cure: Option<String>,
 }
@@ -36,7 +36,7 @@ pub struct ServerStatus {
     pub announces_rdma: Option<bool>,
     /// The configuration file.
     pub config: String,
-    /// What it listens on.
+    /// Its listeners.
     pub listeners: Vec<Listener>,
     /// Connections, sessions, opens now.
     pub connections: usize,
@@ -46,7 +46,7 @@ pub struct ServerStatus {
     pub opens: usize,
     /// Payload memory.
     pub memory: Memory,
-    /// What was moved since the start.
+    /// Totals since the start.
     pub totals: Totals,
     /// How often user space touched payload since the start.
     pub passes: Passes,
@@ -128,7 +128,7 @@ pub struct Worker {
 /// One share.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ShareStatus {
-    /// What the configuration says of it.
+    /// Its configuration.
     #[serde(flatten)]
     pub share: ShareSection,
     /// Tree connects now.
@@ -164,7 +164,7 @@ pub struct ShareAccess {
     pub share: String,
     /// A user, a group, Everyone, or a SID.
     pub account: String,
-    /// What it may do.
+    /// Its rights.
     pub access: AclLevel,
     /// There is such a user or group; nothing is granted to others.
     pub known: bool,
@@ -210,7 +210,7 @@ pub struct Channel {
 /// SMB2 credits of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Credits {
-    /// Granted and not used: what the client may still send.
+    /// Granted and unused: requests that the client may still send.
     pub available: u32,
     /// Used by requests that are not answered yet.
     pub in_use: u32,
@@ -253,7 +253,7 @@ pub struct NewUser {
     pub password: String,
 }
 
-/// What to change of a user.
+/// The changes of a user.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct UserChange {
     /// May log on from now on.
@@ -265,7 +265,7 @@ pub struct UserChange {
 pub struct GroupStatus {
     /// Its name.
     pub name: String,
-    /// What it is in security descriptors.
+    /// Its SID in security descriptors.
     pub sid: String,
     /// The users in it.
     pub members: Vec<String>,
@@ -278,12 +278,12 @@ pub struct NewGroup {
     pub name: String,
 }
 
-/// What a change did.
+/// The effect of a change.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Changed {
     /// A sentence for people.
     pub done: String,
-    /// What did not work as hoped, though the change was made.
+    /// Limitations of the change, which was made.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
@@ -395,7 +395,7 @@ impl Row for OpenStatus {
     }
 }
 
-/// What an ACCESS_MASK allows (MS-SMB2 2.2.13.1): `r`ead, `w`rite, `d`elete, e`x`ecute, or `-`.
+/// The rights in an ACCESS_MASK (MS-SMB2 2.2.13.1): `r`ead, `w`rite, `d`elete, e`x`ecute, or `-`.
 fn access_letters(access: u32) -> String {
     let letter = |bits: u32, c: char| if access & bits != 0 { c } else { '-' };
     [letter(0x1, 'r'), letter(0x2 | 0x4, 'w'), letter(0x1_0000, 'd'), letter(0x20, 'x')].iter().collect()

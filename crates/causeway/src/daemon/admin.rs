@@ -1,4 +1,4 @@
-//! What an administrator asks of a running server. Changes are in the file before they are answered.
+//! An administrator's requests to a running server. Changes are in the file before the response.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ pub enum AdminError {
     /// The share cannot be as it was asked for.
     #[error("{key}: {kind}")]
     BadShare {
-        /// What is wrong.
+        /// The error.
         key: &'static str,
         /// In what way.
         kind: ProblemKind,
@@ -90,7 +90,7 @@ impl AdminError {
         }
     }
 
-    /// What to do about it, where the message does not say.
+    /// The action that helps, if the message does not contain it.
     pub fn cure(&self) -> Option<String> {
         let cure = match self {
             AdminError::Share(ShareError::Exists(_)) => {

@@ -1,4 +1,4 @@
-//! What a share stands on: makes the backend that the configuration names.
+//! Creates the backend of a share that the configuration names.
 
 use std::io;
 use std::sync::Arc;
@@ -53,7 +53,7 @@ impl Running {
         Running::start(section, env)
     }
 
-    /// What the server wants to know.
+    /// The attributes of a share for the server.
     pub(super) fn config(&self) -> ShareConfig {
         let s = &self.section;
         ShareConfig {

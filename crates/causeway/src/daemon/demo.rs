@@ -49,7 +49,7 @@ impl Drop for Directory {
     }
 }
 
-/// Writes the configuration, the user and a file to look at.
+/// Writes the configuration, the user and an example file.
 fn write(place: &Path, password: &str, env: &Env) -> Result<PathBuf, ServeError> {
     let system = |source| ServeError::System { what: "temporary directory", source };
     let files = place.join("files");

@@ -1,4 +1,4 @@
-//! What has happened to pools: the newest events in memory, and in a file where the server has a directory for what it keeps.
+//! Events of pools: the newest in memory, and in a file if the server has a state directory.
 //!
 //! Invariants:
 //! 1. Numbers increase by one from event to event, and continue those of the file.

@@ -17,7 +17,7 @@ use smb_wire::Guid;
 const FILE: &str = "server.json";
 const JOURNAL: &str = "opens.journal";
 
-/// What the server is known by.
+/// The server's identity.
 pub(super) struct Identity {
     pub(super) guid: Guid,
     /// Counts the starts.

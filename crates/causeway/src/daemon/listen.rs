@@ -17,7 +17,7 @@ const BACKLOG: u32 = 1024;
 /// After an accept that failed for want of descriptors or memory.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What is spoken on a connection.
+/// The transport of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Transport {
     /// SMB over TCP.

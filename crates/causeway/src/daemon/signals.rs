@@ -7,7 +7,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::Daemon;
 
-/// What the process listens to.
+/// The signals of the process.
 pub(super) struct Signals {
     terminate: tokio::sync::Mutex<Signal>,
     interrupt: tokio::sync::Mutex<Signal>,

@@ -94,7 +94,8 @@ impl Storage {
         receive.await.map_err(|_| StorageError::Stopping)?
     }
 
-    /// Lets the clients of spaces begin to end, while others do: what they need of the time to stop is not added to the others'.
+    /// Begins to end the clients of spaces concurrently with the other clients, so that their times to stop
+    /// do not add up.
     pub(super) async fn begin_to_end(&self) {
         let begin = |pools: Arc<Pools>| async move {
             pools.begin_to_end();

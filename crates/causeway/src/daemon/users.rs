@@ -1,4 +1,4 @@
-//! The file of users as the server sees it: what another process writes to it counts from the next log-on.
+//! The server's view of the file of users: changes by other processes apply from the next log-on.
 //!
 //! An account is mapped to the machine's user of the same name, if there is one ([`machine`]), and a local group to the
 //! machine's group of the same name: files of that user and group are the account's and the group's.

@@ -149,7 +149,7 @@ fn waited(thread: u64) -> Duration {
     Duration::from_nanos(stat.split(' ').nth(1).and_then(|n| n.parse().ok()).unwrap_or(0))
 }
 
-/// What the kernel says of a thread of ours.
+/// The kernel's state of one of our threads.
 fn doing(thread: u64) -> String {
     let read =
         |file: &str| std::fs::read_to_string(format!("/proc/self/task/{thread}/{file}")).unwrap_or_default();

@@ -47,7 +47,7 @@ struct Worker {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What a worker's thread holds.
+/// The state of a worker's thread.
 #[derive(Clone)]
 pub(super) struct Context {
     pub(super) server: Arc<Server>,
@@ -114,7 +114,7 @@ impl Workers {
         }
     }
 
-    /// Ends them all; what they still do is dropped.
+    /// Ends them all; their outstanding work is dropped.
     pub(super) fn stop(&self) {
         for worker in &self.workers {
             worker.stop.notify_one();

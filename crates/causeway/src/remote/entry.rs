@@ -1,4 +1,4 @@
-//! What a listing says of a file or directory of a server.
+//! The attributes of a file or directory in a listing.
 
 use std::fmt;
 

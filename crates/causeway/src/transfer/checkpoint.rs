@@ -36,7 +36,7 @@ pub struct Version {
 /// The state of a copy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checkpoint {
-    /// What is being copied.
+    /// The source of the copy.
     pub source: Version,
     /// Bytes for each sum.
     pub block: u64,

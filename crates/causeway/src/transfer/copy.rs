@@ -23,7 +23,7 @@ pub const DEPTH: usize = 16;
 /// Files of a tree at a time: small ones are mostly waiting.
 pub const FILES: usize = 8;
 
-/// What a resumable copy to this machine keeps: its sums, and how they are written down.
+/// The state of a resumable copy to this machine: its sums, and their storage.
 pub struct Resumable<'a> {
     /// The sums.
     pub summer: Summer,
@@ -142,7 +142,7 @@ pub async fn up(
             completed |= resumable.as_mut().is_some_and(|(summer, _)| summer.add(&buf));
         }
         if completed && let Some((summer, state)) = &resumable {
-            // Replies come in any order: what is flushed here holds at least the blocks that are complete.
+            // Replies arrive in any order: the flushed data includes at least the complete blocks.
             file.flush().await?;
             state.rewrite(&summer.checkpoint().to_text()).await?;
         }

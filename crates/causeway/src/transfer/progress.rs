@@ -1,4 +1,4 @@
-//! What is shown while bytes move, and the line at the end.
+//! The progress display during a copy, and the line at the end.
 
 use std::cell::Cell;
 use std::io::IsTerminal;
@@ -24,7 +24,7 @@ pub struct Progress {
     holes: Cell<u64>,
 }
 
-/// What a command moved, and over what.
+/// The bytes that a command transferred, and the transport.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Summary {
     /// Files.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::failure::Failure;
 use crate::url::{Location, UrlError};
 
-/// What `get` was given: places, then perhaps a directory or a name of this machine.
+/// The arguments of `get`: places, then perhaps a directory or a name of this machine.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Gets {
     /// Where from.
@@ -14,7 +14,7 @@ pub struct Gets {
     pub target: PathBuf,
 }
 
-/// What `put` was given: files of this machine, then a place.
+/// The arguments of `put`: files of this machine, then a place.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Puts {
     /// Where from.

@@ -78,7 +78,7 @@ pub(super) fn file(path: &Path, series: &[Series]) -> String {
 }
 
 fn svg(series: &[Series]) -> String {
-    // What never moved is not drawn.
+    // Constant series are not drawn.
     let moved: Vec<&Series> = series
         .iter()
         .filter(|s| s.range().is_some_and(|(least, _, most)| least != 0.0 || most != 0.0))

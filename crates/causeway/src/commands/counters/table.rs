@@ -31,7 +31,7 @@ struct Value<'a> {
 #[derive(Serialize)]
 struct Sample<'a> {
     unix_ms: u64,
-    /// What rates and averages are over.
+    /// The interval of rates and averages.
     interval_s: f64,
     counters: Vec<Value<'a>>,
 }
@@ -106,7 +106,7 @@ pub(super) fn recording(series: &[Series], draw: bool, out: Output) -> Result<()
         if draw {
             writeln!(stdout, "{title}\n")?;
             for s in group {
-                // What never moved is not drawn.
+                // Constant series are not drawn.
                 if s.range().is_some_and(|(least, _, most)| least != 0.0 || most != 0.0) {
                     writeln!(stdout, "{}\n{}", label(&s.counter, &s.unit), chart(s))?;
                 }

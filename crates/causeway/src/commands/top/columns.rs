@@ -19,7 +19,7 @@ pub(super) enum Source {
     Windows(&'static str),
     /// A counter that only this view has, of the set's metrics.
     Own(Counter),
-    /// What the list of sessions says, with its definition.
+    /// A value of the list of sessions, with its definition.
     Listed(Listed, &'static str),
 }
 
@@ -89,7 +89,7 @@ impl Column {
         }
     }
 
-    /// What it shows: the counter's name, and its definition.
+    /// Its contents: the counter's name and definition.
     pub(super) fn meaning(&self, set: &'static Set) -> (&'static str, &'static str) {
         match &self.source {
             Source::Windows(name) => (name, self.counter(set).map_or("", |c| c.definition)),

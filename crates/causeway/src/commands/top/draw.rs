@@ -61,7 +61,7 @@ pub(super) fn frame(
             let body = Rect { y: body.y + above, height: body.height - above, ..body };
             tables(&view, state, body, buf);
             if above > 0 {
-                // What is shown is old.
+                // The shown values are old.
                 buf.set_style(body, DIM);
             }
         }

@@ -49,7 +49,7 @@ impl Counting {
         self.cpu_ns += 500_000_000;
     }
 
-    /// What the server would answer `at_s` seconds after it began to count.
+    /// The server's response `at_s` seconds after it began to count.
     pub(super) fn sample(&self, at_s: u64) -> Sample {
         let mut s = sample(at_s);
         s.counters = self.registry.snapshot();

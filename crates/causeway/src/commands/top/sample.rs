@@ -1,4 +1,4 @@
-//! What the server said at one moment: its counters, itself and its sessions.
+//! The state of the server at one moment: its counters, its status and its sessions.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What the person at the keyboard has chosen, and what each key does to it.
+//! The user's selections, and the effect of each key on them.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ pub(super) struct TableState {
     pub(super) line: usize,
 }
 
-/// What a key asks of the loop.
+/// The action that a key requests from the loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     /// Leave.

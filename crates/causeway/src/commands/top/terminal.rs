@@ -22,7 +22,7 @@ impl Screen {
     /// # Errors
     /// The terminal's; it is as it was then.
     pub(super) fn enter() -> io::Result<Screen> {
-        // What a panic says must be read on the screen that stays.
+        // The message of a panic must appear on the normal screen.
         HOOK.call_once(|| {
             let before = std::panic::take_hook();
             std::panic::set_hook(Box::new(move |panic| {

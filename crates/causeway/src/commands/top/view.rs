@@ -1,4 +1,4 @@
-//! What there is to show of two samples: a pure function of them.
+//! The display of two samples, as a pure function of them.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::control::types::{Channel, Listener, SessionStatus};
 pub(super) struct View {
     /// Wall clock of the later sample.
     pub(super) unix_ms: u64,
-    /// What rates and averages are over; none before the second sample.
+    /// The interval of rates and averages; none before the second sample.
     pub(super) interval_s: Option<f64>,
     pub(super) server: Header,
     pub(super) shares: Vec<Row>,
@@ -61,7 +61,7 @@ pub(super) struct Row {
     pub(super) session: Option<Session>,
 }
 
-/// What a session's row has beside numbers.
+/// The other contents of a session's row.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Session {
     pub(super) id: String,
@@ -85,7 +85,7 @@ fn by_key<S: serde::Serializer>(values: &[(&'static str, Value)], s: S) -> Resul
 }
 
 impl View {
-    /// Of `now` and the sample before it; what needs two is [`Value::None`] where there is none before.
+    /// Of `now` and the sample before it; values that need two are [`Value::None`] without the other.
     pub(super) fn new(before: Option<&Sample>, now: &Sample) -> View {
         let before = before.filter(|b| now.follows(b));
         let [shares, sessions, smb_direct, rdma] = KINDS.map(|kind| match kind {
@@ -215,8 +215,7 @@ fn said(what: Listed, s: &SessionStatus) -> Value {
     }
 }
 
-/// The sum of a set's instances, before and now. What has gone meanwhile is in neither; what has come counted from
-/// nothing.
+/// The sum of a set's instances, before and now. Removed instances are in neither; new ones start at zero.
 fn totals(kind: Kind, before: Option<&Sample>, now: &Sample) -> (Option<InstanceSnapshot>, InstanceSnapshot) {
     let list = now.counters.of(kind.set());
     let old = before.map(|b| {

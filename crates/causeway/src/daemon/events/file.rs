@@ -57,7 +57,7 @@ impl EventFile {
             }
             Ok(()) => {}
             Err(error) => {
-                // What is wrong may be over when the next one is written.
+                // The cause may be gone at the next write.
                 self.open = None;
                 if !self.is_failing {
                     self.is_failing = true;

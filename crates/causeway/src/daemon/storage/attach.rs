@@ -212,7 +212,7 @@ fn bind(path: &Path) -> io::Result<UnixListener> {
     match std::os::unix::net::UnixStream::connect(path) {
         Ok(_) => return Err(io::ErrorKind::AddrInUse.into()),
         Err(e) if e.kind() == io::ErrorKind::ConnectionRefused && is_socket(path) => fs::remove_file(path)?,
-        // What is there and is no socket stays: binding says so.
+        // An existing file that is no socket stays: binding reports it.
         Err(_) => {}
     }
     let listener = UnixListener::bind(path)?;

@@ -112,7 +112,7 @@ impl Pools {
         Ok(done(numbers.join("\n"), self.unlisted(&paths)))
     }
 
-    /// Lets a disk take no part until it is added again: to look at it, to pull it out.
+    /// Removes a disk from service until it is added again: to examine it, to disconnect it.
     ///
     /// # Errors
     /// See [`StorageError`]: the disk has the only current copy of some data, or the pool cannot
@@ -256,7 +256,7 @@ impl Pools {
         Ok(())
     }
 
-    /// What to say of disks that the next start would not find.
+    /// A note about disks that the next start would not find.
     fn unlisted(&self, paths: &[PathBuf]) -> Vec<String> {
         let unlisted = paths.iter().filter(|p| !find::names(&self.devices, p));
         unlisted

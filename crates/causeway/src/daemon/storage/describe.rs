@@ -122,7 +122,7 @@ fn media(s: &State) -> Vec<MediaStatus> {
     all.into_values().collect()
 }
 
-/// What to say of a pool that fills up, or the media of a virtual disk: where health warns.
+/// A warning about a pool that fills up, or the media of a virtual disk: at the thresholds of health.
 fn fill(s: &State) -> Vec<String> {
     let warn_at = s.policy.warn_at;
     let full = |(media, used): (MediaClass, u64)| {
@@ -267,7 +267,7 @@ pub(super) fn qualified(found: &Qualification) -> Qualified {
     }
 }
 
-/// What was not as it was written.
+/// The damage that was found.
 fn findings(open: &OpenPool) -> Vec<Finding> {
     let word = |found| match found {
         Found::Healed => "was damaged, and was repaired from another copy",
@@ -294,7 +294,7 @@ pub(super) fn spaces(open: &OpenPool) -> Vec<SpaceStatus> {
     })
 }
 
-/// What is known of the reading of all copies.
+/// The state of the scrub.
 fn scrub(record: ScrubRecord) -> Option<ScrubStatus> {
     let ScrubRecord { began, ended, .. } = record;
     let some = |n: u64| (n != 0).then_some(n);

@@ -37,7 +37,7 @@ impl Pools {
         others.sort_by_cached_key(|p| as_people_count(&p.to_string_lossy()));
         others.retain(|p| !all.iter().any(|d| d.path.as_ref() == Some(p)));
         for path in others {
-            // What may not be looked at is not listed.
+            // An inaccessible disk is not listed.
             let Ok(found) = self.look_at(&path, false, false).await else { continue };
             let pool = closed.iter().find(|(p, _)| *p == path).map(|(_, name)| name.clone());
             let mut disk = DiskStatus { pool, ..describe::candidate(&found) };
@@ -76,7 +76,7 @@ impl Pools {
         Ok(done(format!("{} created", some(made, "file")), Vec::new()))
     }
 
-    /// Looks at a disk closely, measures its flushes too.
+    /// Examines a disk closely, and measures its flushes.
     ///
     /// # Errors
     /// It cannot even be looked at.

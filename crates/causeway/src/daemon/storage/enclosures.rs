@@ -72,7 +72,7 @@ impl Pools {
         }
     }
 
-    /// What a disk of an open pool, or any other that may be looked at, says of itself.
+    /// The description of a disk of an open pool, or of another disk that may be examined.
     async fn info_of(&self, disk: &str) -> Result<DiskInfo, StorageError> {
         for open in self.open_pools() {
             let name =

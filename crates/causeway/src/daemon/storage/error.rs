@@ -155,7 +155,7 @@ pub enum StorageError {
         /// Disks of the pool of which nothing is known.
         unknown: Vec<u16>,
     },
-    /// The caller's: what a virtual disk has would have to move to disks that have no room.
+    /// The caller's: data of a virtual disk would have to move to disks without room.
     #[error("{} of the virtual disk {name} would have to move, and the {} have room for {}", human_bytes(*bytes), media.disks(), human_bytes(*room))]
     NoRoomThere {
         /// It.
@@ -181,7 +181,7 @@ pub enum StorageError {
     /// The caller's: one disk takes the place of one.
     #[error("one disk replaces one disk, but {0} were given")]
     OneDisk(usize),
-    /// What a disk has cannot be moved to others.
+    /// The data of a disk cannot be moved to others.
     #[error("disk {disk} cannot be removed from the pool {pool}: {left} of it fit on no other disk: {why}")]
     CannotEmpty {
         /// The pool.
@@ -201,7 +201,7 @@ pub enum StorageError {
         /// The system's reason, where there is an enclosure.
         why: Option<io::Error>,
     },
-    /// A disk of a pool that is away.
+    /// An absent disk of a pool.
     #[error("{disk} is not here")]
     NotHere {
         /// It, in words.

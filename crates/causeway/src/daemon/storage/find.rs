@@ -72,7 +72,7 @@ impl Pools {
         let labels = labels(&self.env, &self.arena, vec![path.to_owned()]).await;
         let label = &labels.first()?.label;
         let open = self.open_pools().into_iter().find(|o| o.pool.id() == label.pool)?;
-        // What it has no number for yet was to be added, and was not.
+        // A label whose number the pool has not assigned yet belongs to an interrupted addition.
         let was_one = open.pool.read(|s| label.number.0 < s.next_disk) && !open.pool.has(label.id);
         was_one.then(|| open.name())
     }

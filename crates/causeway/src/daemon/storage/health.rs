@@ -1,4 +1,4 @@
-//! The health of all pools: what is wrong in commands and words, and the tree of what there is.
+//! The health of all pools: faults with texts and commands, and the tree of objects.
 
 mod tree;
 mod watch;
@@ -36,7 +36,7 @@ impl Pools {
         report
     }
 
-    /// What is known of the pools without looking for more; these disks could be added.
+    /// The known state of the pools, without a search; these disks could be added.
     fn health_with(&self, free: &[DiskStatus]) -> HealthReport {
         let known = self.known.lock().clone();
         let tree = |known: &Known| match known {
@@ -50,7 +50,7 @@ impl Pools {
         HealthReport { pools, faults }
     }
 
-    /// What is wrong with each pool, by name.
+    /// The faults of each pool, by name.
     fn pool_faults(&self, free: &[DiskStatus]) -> Vec<(String, Vec<FaultStatus>)> {
         let known = self.known.lock().clone();
         let of = |(id, known): (&PoolId, &Known)| match known {

@@ -32,7 +32,7 @@ use crate::control::types::Changed;
 /// A job that could not continue tries again after this time.
 const AGAIN: Duration = Duration::from_secs(60);
 
-/// A file system that was full and has so many bytes of room is not full any more.
+/// A full file system counts as not full again from this many free bytes on.
 const ROOM: u64 = 4 << 20;
 
 /// How often a resync that found more to do passes again, before it waits like one that failed; and the time between.
@@ -345,7 +345,7 @@ impl OpenPool {
 }
 
 impl Pools {
-    /// What runs now.
+    /// The running jobs.
     pub fn jobs(&self) -> Vec<JobStatus> {
         let mut jobs: Vec<_> = self.open_pools().iter().flat_map(|o| o.describe_jobs()).collect();
         jobs.sort_by_key(|j| j.id);
@@ -406,7 +406,8 @@ fn absent(state: &State) -> Vec<DiskNumber> {
     state.disks.iter().filter(|(_, r)| r.presence != Presence::Present).map(|(d, _)| *d).collect()
 }
 
-/// The disks that are away and have what a present disk has missed; none of them when what it has missed is here; `None` when it has missed nothing.
+/// The absent disks with the data that a present disk has missed; empty if present disks have it; `None` if
+/// nothing was missed.
 fn waits_for(state: &State, disk: DiskNumber) -> Option<Vec<DiskNumber>> {
     if !state.is_present(disk) {
         return None;

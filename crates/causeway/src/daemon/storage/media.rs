@@ -1,4 +1,4 @@
-//! What disks' bits are kept in, and which of them a virtual disk may lie on.
+//! The media of disks, and the media that a virtual disk may use.
 
 use disk::Media;
 use pool::{CommitError, InvalidOp, MediaClass, SpaceId, State, placement};
@@ -68,7 +68,7 @@ impl Pools {
 }
 
 impl OpenPool {
-    /// Begins to move what lies on other media than it should; what to say of it.
+    /// Starts moving data that is on other media than allowed; returns a note about it.
     pub(super) fn bring_to_class(&self) -> Option<String> {
         let what = self.outside()?;
         if let Some(mover) = self.mover() {

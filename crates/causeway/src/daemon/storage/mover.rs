@@ -38,7 +38,7 @@ const UNEVEN: u64 = 20;
 /// The event text for a removed disk that is empty.
 const EMPTIED: &str = "its data is on other disks, and it was removed from the pool";
 
-/// What moves data of one data path; it ends with it.
+/// Moves data of one data path; it ends with the data path.
 pub(super) struct Mover {
     env: Env,
     pool: Pool,
@@ -288,7 +288,7 @@ impl Mover {
     }
 }
 
-/// What is to be done about disks.
+/// The actions required for disks.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Wants {
     /// They leave, and have data.
@@ -321,7 +321,8 @@ fn is_lost(s: &State, disk: DiskNumber) -> bool {
     matches!(presence, Some(Presence::Absent(why)) if why != Absence::Asked)
 }
 
-/// Whether slabs lie on other media than they should, or the disks are so unevenly full, that an earlier rebalancing cannot have come to its end.
+/// Whether slabs are on other media than allowed, or the disks are so unevenly full that an earlier rebalance
+/// cannot have completed.
 fn is_uneven(s: &State) -> bool {
     let outside = || s.spaces.keys().any(|space| placement::outside(s, *space) > 0);
     let auto = s.disks.iter().filter(|(d, r)| r.usage == Usage::AutoSelect && s.is_present(**d));

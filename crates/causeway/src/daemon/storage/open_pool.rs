@@ -1,7 +1,8 @@
 //! A pool that is in use here: its data path, its background work, and the attachments of its spaces.
 //!
-//! Invariant: it has a data path from when it is opened until it is closed. What needs it gone for a moment gives it back, whatever failed: the one before, when that could not be
-//! flushed; and when no new one can be opened, that is tried again until it succeeds.
+//! Invariant: it has a data path while it is open. An operation that needs it closed for a moment restores
+//! one in every case: the previous one, if that could not be flushed; and if no new one can be opened, the
+//! server retries until it succeeds.
 
 mod data;
 
@@ -25,7 +26,7 @@ use crate::control::events::EventKind;
 pub(super) struct OpenPool {
     pub(super) pool: Pool,
     pub(super) read_only: bool,
-    /// What was noticed when it was opened, and holds as long as it is open.
+    /// Findings of the opening, which hold as long as it is open.
     pub(super) notes: Vec<String>,
     pub(super) attachments: Attachments,
     pub(super) teller: Teller,
@@ -67,7 +68,7 @@ impl OpenPool {
         })
     }
 
-    /// A disk takes part from now on: what it has missed is copied to it.
+    /// A disk has joined: the writes that it missed are copied to it.
     pub(super) fn joined(&self) {
         if let Some(mender) = self.mender() {
             mender.look();
@@ -109,7 +110,7 @@ impl OpenPool {
         self.end_data().await
     }
 
-    /// The second half. What could not be flushed is marked on the disks, and is resolved when the pool is opened again.
+    /// The second half. Unflushed data is marked on the disks, and is resolved when the pool is opened again.
     pub(super) async fn give_up(&self) -> Result<(), StorageError> {
         if !self.read_only {
             self.pool.export().await?;
@@ -121,7 +122,7 @@ impl OpenPool {
         self.pool.read(|s| s.name.clone())
     }
 
-    /// What to say of disks that are not here.
+    /// A note about absent disks.
     pub(super) fn absent(&self) -> Option<String> {
         let absent: Vec<_> = self.pool.read(|s| {
             let absent = s.disks.iter().filter(|(_, r)| r.presence != Presence::Present);

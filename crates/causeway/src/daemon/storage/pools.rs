@@ -35,12 +35,12 @@ pub struct Pools {
     pub(super) events: Arc<Events>,
 }
 
-/// What is never to find the file system full: labels, claims, the activity log, the metadata.
+/// The areas with reserved space in the file system: labels, claims, the activity log, the metadata.
 fn metadata_of(areas: &Areas) -> Vec<Range<u64>> {
     vec![areas.label_a.offset..areas.journal.end(), areas.label_b.offset..areas.label_b.end()]
 }
 
-/// What a disk is opened for.
+/// The purpose of opening a disk.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// Exclusive.
@@ -112,7 +112,7 @@ impl Pools {
         self.known.lock().values().filter_map(open).collect()
     }
 
-    /// Opens a disk that has a pool's label; what was known of it when it was added holds still.
+    /// Opens a disk with a pool's label; the properties found when it was added still hold.
     pub(super) async fn open_disk(
         &self,
         path: &Path,
@@ -129,8 +129,8 @@ impl Pools {
         }
     }
 
-    /// Opens a disk of so many bytes for a pool. `atomic`: the atomic write size, if the caller overrides the
-    /// system's.
+    /// Opens a disk with at least so many bytes for a pool. `atomic`: the atomic write size, if the caller
+    /// overrides the system's.
     ///
     /// # Errors
     /// Also where the file system has no room for the metadata of a pool.

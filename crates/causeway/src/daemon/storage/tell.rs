@@ -47,7 +47,7 @@ impl Teller {
         self.events.record(self.happening(kind, object, message));
     }
 
-    /// What people call something in it, as in faults.
+    /// The description of an object in it, as in faults.
     pub(super) fn object(&self, subject: Subject) -> String {
         self.pool.read(|s| object(s, subject))
     }

@@ -22,7 +22,7 @@ pub(super) struct Places {
     pid: Option<u32>,
     storage: Directory,
     null: Directory,
-    /// What lies on the servers when all is done.
+    /// The files to remove from the servers at the end.
     files: Vec<(Volume, String)>,
 }
 

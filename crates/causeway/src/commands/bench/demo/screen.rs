@@ -34,7 +34,7 @@ impl Screen {
         };
         let text = format!("{TITLE}\n\n{}\n\n{now}", painted(rows));
         let all: Vec<&str> = text.lines().collect();
-        // What is above the screen cannot be painted over.
+        // Lines above the screen cannot be repainted.
         let shown = &all[all.len().saturating_sub(height - 1)..];
         let cut = |line: &&str| line.chars().take(columns - 1).collect::<String>();
         let body: String = shown.iter().map(|l| cut(l) + "\n").collect();

@@ -20,7 +20,7 @@ use crate::failure::Failure;
 const USER: &str = "bench";
 /// How long the server may take to end before it is killed.
 const END: Duration = Duration::from_secs(10);
-/// What must stay free on the disk, in bytes.
+/// The space that must stay free on the disk, in bytes.
 const SPARE: u64 = 256 << 20;
 
 /// See the module.

@@ -176,7 +176,7 @@ fn transport(name: &str) -> &str {
     }
 }
 
-/// By size; what is not known is less than anything.
+/// By size; unknown values come last.
 fn compare(a: &Value, b: &Value) -> Ordering {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) => a.total_cmp(b),
@@ -203,7 +203,7 @@ fn cut(text: &str, width: usize) -> String {
     out + "…"
 }
 
-/// A cell's text, and whether there is nothing to look at.
+/// A cell's text, and whether it is empty or zero.
 fn cell(value: &Value) -> (String, bool) {
     match value {
         Value::None => ("-".to_owned(), true),

@@ -29,7 +29,7 @@ struct Seen {
     fault: FaultStatus,
 }
 
-/// What has changed between two looks.
+/// The changes between two checks.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Changes {
     raised: Vec<Seen>,

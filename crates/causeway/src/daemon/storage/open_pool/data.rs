@@ -30,7 +30,7 @@ pub(super) struct Data {
     ended: tokio::sync::Mutex<bool>,
 }
 
-/// What there is while data can be used.
+/// The parts that exist while data can be used.
 struct Live {
     data: Arc<DataPath>,
     workers: Option<Workers>,
@@ -78,7 +78,7 @@ impl OpenPool {
         self.live.live.lock().as_ref()?.workers.as_ref().map(|w| Arc::clone(&w.mender))
     }
 
-    /// What moves its data to other disks, while anything can.
+    /// Moves its data to other disks, as long as it can run.
     pub(in crate::daemon::storage) fn mover(&self) -> Option<Arc<Mover>> {
         self.live.live.lock().as_ref()?.workers.as_ref().map(|w| Arc::clone(&w.mover))
     }
@@ -126,7 +126,8 @@ impl OpenPool {
     /// data path again.
     ///
     /// # Errors
-    /// [`StorageError::Unflushed`]: nothing was done. [`StorageError::NotBack`]: it was, and the virtual disks are away until a data path can be opened, which is tried again and again.
+    /// [`StorageError::Unflushed`]: nothing was done. [`StorageError::NotBack`]: it was done, and
+    /// the virtual disks are unavailable until a data path can be opened, which is retried.
     pub(in crate::daemon::storage) async fn without_data(
         self: &Arc<Self>,
         work: impl Future<Output = Result<(), StorageError>>,
