@@ -18,7 +18,7 @@ pub struct Profile {
     pub verbose: bool,
     /// `-vs`: wait statistics.
     pub verbose_stats: bool,
-    /// `-P`: a dot for so many I/Os of a thread; 0: none.
+    /// `-P`: the number of a thread's I/Os for each dot; 0: none.
     pub progress: u32,
     /// `-R`.
     pub format: Format,
@@ -32,7 +32,7 @@ pub struct Profile {
     pub timespans: Vec<TimeSpan>,
 }
 
-/// What results look like.
+/// The format of the results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Format {
@@ -85,7 +85,7 @@ pub struct TimeSpan {
     pub bucket_ms: u32,
     /// `-Zr`.
     pub random_write_data: bool,
-    /// What I/O goes to.
+    /// The target of I/O.
     pub targets: Vec<Target>,
 }
 
@@ -237,7 +237,7 @@ pub enum Priority {
 /// Which part of the I/O goes to which part of the target (`-rd`).
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Distribution {
-    /// What `start` and `length` of the ranges mean.
+    /// The unit of `start` and `length` of the ranges.
     pub unit: Unit,
     /// In order; together they are 100 % of the I/O.
     pub ranges: Vec<Range>,

@@ -1,4 +1,4 @@
-//! The suite that every [`Disk`] must pass: what the trait says, and nothing that one provider happens to do.
+//! The suite that every [`Disk`] must pass: the contract of the trait, independent of the provider.
 //!
 //! A disk under test may hold anything at first; it is at least [`SIZE_MIN`] long and is overwritten.
 
@@ -68,7 +68,7 @@ impl<T: Outcome> Told<T> for Ear<T> {
 }
 
 impl<T> Ear<T> {
-    /// The recorded completions, when there are so many, by the caller's number.
+    /// The recorded completions, when there are `count` of them, by the caller's number.
     async fn all(&self, count: usize) -> Vec<(usize, T)> {
         while self.heard.lock().len() < count {
             self.more.notified().await;

@@ -76,15 +76,16 @@ mod x86 {
             crcs = [step(crcs[0], *a), step(crcs[1], *b), step(crcs[2], *c), step(crcs[3], *d)];
         }
         let ends = [step(crcs[0], a[LAST]), step(crcs[1], b[LAST]), step(crcs[2], c[LAST])];
-        // The last word takes in what the quarters before come to where it is.
+        // The last word is combined with the CRC of the quarters before, advanced to its place.
         let before =
             over::<{ 3 * QUARTER }>(ends[0]) ^ over::<{ 2 * QUARTER }>(ends[1]) ^ over::<QUARTER>(ends[2]);
         let last = u64::from_le_bytes(d[LAST]) ^ before;
         !(_mm_crc32_u64(crcs[3], last) as u32)
     }
 
-    /// What to add to the last of so many bytes' words instead of beginning with this CRC: its product with x^(8 · bytes - 64), to which the step adds 64 less the 31 by which
-    /// a product of reflected numbers is short.
+    /// The value to add to the last word of a block of this many bytes, instead of starting with this CRC:
+    /// its product with x^(8 · bytes - 64), to which the step adds 64 less the 31 by which a product of
+    /// reflected numbers is short.
     #[target_feature(enable = "sse4.2,pclmulqdq")]
     fn over<const BYTES: usize>(crc: u64) -> u64 {
         let power = const { power_of_x(BYTES * 8 - 33) };

@@ -5,7 +5,7 @@ use std::time::Instant;
 use env::Env;
 use tokio::sync::oneshot;
 
-/// What the driver answers; `late` once the deadline has passed, or if the driver is gone without an answer.
+/// The driver's result; `late` once the deadline has passed, or if the driver ended without a result.
 pub(crate) async fn within<T>(
     env: Env,
     deadline: Option<Instant>,

@@ -30,7 +30,7 @@ pub struct Enclosure {
 pub struct Slot {
     /// Its name, as [`EnclosureSlot::slot`] has it.
     pub name: String,
-    /// What the enclosure says of it, such as `OK` or `not installed`.
+    /// Its status as the enclosure reports it, such as `OK` or `not installed`.
     pub status: String,
     /// The block device in it, such as `sda`.
     pub device: Option<String>,

@@ -1,11 +1,11 @@
-//! What can go wrong with a disk, by blame.
+//! Errors of a disk, by blame.
 
 use std::fmt;
 
 use env::Epoch;
 use thiserror::Error;
 
-/// What was asked of a disk.
+/// The operation on a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Op {
     /// See [`crate::Disk::read`].
@@ -20,10 +20,10 @@ pub enum Op {
     Fence,
 }
 
-/// What was done and where: `length` bytes at `offset`; both 0 for a flush or fence.
+/// The operation and its range: `length` bytes at `offset`; both 0 for a flush or fence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Place {
-    /// What was asked.
+    /// The operation.
     pub op: Op,
     /// Bytes from the beginning of the disk.
     pub offset: u64,
@@ -65,7 +65,7 @@ pub enum DiskError {
     /// The medium's: these bytes cannot be read or written; for a flush, some that were written are lost.
     #[error("{at}: the medium failed")]
     Medium {
-        /// What failed; it may be less than what was asked.
+        /// The failed range; it may be a part of the request.
         at: Place,
     },
     /// The disk disappeared, or lost its power. It may return, with what it had then.
@@ -84,7 +84,7 @@ pub enum DiskError {
         /// The epoch that the disk is fenced for.
         epoch: Epoch,
     },
-    /// What the disk stands on has no space (a sparse file, a thin device).
+    /// The storage below the disk is full (a sparse file, a thin device).
     #[error(
         "{at}: no space left: make room in what holds it (the pool of a virtual disk, the file system of a disk's file, a thin device)"
     )]
@@ -121,7 +121,7 @@ impl Place {
 }
 
 impl DiskError {
-    /// What was done and where.
+    /// The operation and its range.
     pub fn at(&self) -> Place {
         match *self {
             DiskError::Unaligned { at, .. }

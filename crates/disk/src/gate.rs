@@ -1,4 +1,4 @@
-//! What every provider does in the same way: fencing, and the latch of a failed flush.
+//! Shared by every provider: fencing, and the latch of a failed flush.
 //!
 //! Invariants of [`Gate`]:
 //! 1. an I/O holds a [`Pass`], or is let in and leaves, from before it touches the medium until it can touch it no more;

@@ -1,4 +1,4 @@
-//! What a disk is.
+//! The description of a disk.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ pub struct DiskInfo {
     pub firmware: String,
     /// Sizes.
     pub geometry: Geometry,
-    /// What the bits are kept in.
+    /// The medium.
     pub media: Media,
     /// Whether its place decides how long an access takes.
     pub rotational: bool,
@@ -63,15 +63,16 @@ pub struct Geometry {
     pub size: u64,
     /// Every offset and length is a multiple of this.
     pub logical_block: u32,
-    /// What the medium writes at once; a smaller write costs a read.
+    /// The unit that the medium writes at once; a smaller write costs a read.
     pub physical_block: u32,
-    /// What a power cut does not tear: an aligned write of this is old or new. At least `logical_block`.
+    /// The atomic write size: after a power cut an aligned write of this is old or new. At least
+    /// `logical_block`.
     pub atomic_write: u32,
     /// Where buffers in memory begin if they are not to be copied.
     pub dma_alignment: u32,
 }
 
-/// What the bits are kept in (`MediaType`).
+/// The medium (`MediaType`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Media {
     /// Storage class memory: persistent, at the speed of memory.

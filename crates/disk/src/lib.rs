@@ -1,4 +1,4 @@
-//! Physical disks: what a pool stands on.
+//! Physical disks: the storage of a pool.
 //!
 //! **What it is.** [`Disk`] is one block device behind five calls and a fence. Providers: [`MemoryDisk`], a sparse
 //! image with an explicit volatile write cache, which a power cut can take; [`sim::Machine`], several such disks with one power
@@ -127,9 +127,10 @@ pub trait Disk: Send + Sync {
     /// write fails with the same error until the disk is opened again.
     fn flush(&self, c: &Ctx) -> Io<Result<(), DiskError>>;
 
-    /// Says that the contents are no longer needed; a hint, so a disk that cannot succeeds and does nothing. What these
-    /// blocks read as is undefined until they are written again: old bytes, zeros or others, and two reads may differ. It
-    /// is ordered like a write, and never touches a block outside of the range.
+    /// Declares the contents as no longer needed; a hint, so a disk without support succeeds and does
+    /// nothing. The contents of these blocks are undefined until they are written again: old bytes, zeros or
+    /// others, and two reads may differ. It is ordered like a write, and never touches a block outside of the
+    /// range.
     fn discard(&self, c: &Ctx, offset: u64, length: u64) -> Io<Result<(), DiskError>>;
 
     /// Returns when no I/O of an epoch lower than `epoch` can reach the medium any more, dropped ones

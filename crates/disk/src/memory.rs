@@ -20,7 +20,7 @@ pub struct MemoryDisk {
     medium: Mutex<(Option<Store>, Image)>,
 }
 
-/// What a simulated disk is like.
+/// The properties of a simulated disk.
 #[derive(Clone, Debug)]
 pub struct MemoryOptions {
     /// Its serial number, which is its identity.
@@ -104,7 +104,7 @@ impl MemoryDisk {
         MemoryDisk::with_image(self.info.clone(), self.medium.lock().1.clone())
     }
 
-    /// What reads see now; after a power cut, what survived it.
+    /// The present contents; after a power cut, the surviving ones.
     pub fn image(&self) -> Image {
         let medium = self.medium.lock();
         medium.0.as_ref().map_or_else(|| medium.1.clone(), |store| store.current.clone())

@@ -1,4 +1,4 @@
-//! A disk that is only read, and looks as if it were written: what would change on it is kept in memory, and is gone with it.
+//! A writable view of a disk that is only read: changes are kept in memory, and are dropped with it.
 //!
 //! Invariants:
 //! 1. Nothing but reads and fences reaches the disk below.

@@ -1,10 +1,10 @@
-//! A medium with a volatile write cache in front of it: what the simulated disks keep their bytes in. No I/O, no time.
+//! A medium with a volatile write cache in front of it: the storage of simulated disks. No I/O, no time.
 //!
 //! Invariants:
 //! 1. `current` is what reads see; `durable` is what certainly survives a power cut;
 //! 2. applying `pending` to `durable` in order gives `current`;
-//! 3. what survives a cut differs from `durable` only in atomic units that a pending write covers, and is one of those
-//!    writes' bytes there.
+//! 3. after a cut the contents differ from `durable` only in atomic units that a pending write covers, and
+//!    there have the bytes of one of those writes.
 
 use std::sync::Arc;
 
@@ -52,7 +52,7 @@ pub(crate) struct Change {
 #[derive(Clone, Debug)]
 pub(crate) enum What {
     Bytes(Vec<u8>),
-    /// So many zeros.
+    /// This many zeros.
     Zeros(u64),
 }
 
@@ -82,7 +82,7 @@ impl Store {
         self.pending = self.pending.iter().flat_map(outside).collect();
     }
 
-    /// What a flush that begins now owes: pass it to [`Store::flush`].
+    /// The writes that a flush beginning now must make durable: pass it to [`Store::flush`].
     pub(crate) fn mark(&self) -> u64 {
         self.number
     }
@@ -172,7 +172,7 @@ impl Change {
         })
     }
 
-    /// What of it lies outside of `start..end`.
+    /// The parts of it outside of `start..end`.
     fn without(self: &Arc<Change>, start: u64, end: u64) -> Vec<Arc<Change>> {
         let (mine, my_end) = self.range();
         if end <= mine || my_end <= start {

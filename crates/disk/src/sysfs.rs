@@ -1,4 +1,4 @@
-//! What `/sys` says of a block device. A partition has the identity of its disk, and its number.
+//! The description of a block device in `/sys`. A partition has the identity of its disk, and its number.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -163,9 +163,9 @@ impl Device {
         u32::try_from(self.number("queue/dma_alignment")?).ok()?.checked_add(1)
     }
 
-    /// What the kernel says is written atomically: the largest atomic write, or the physical block, which it documents
-    /// as "the smallest unit a physical storage device can write atomically" (sysfs-block), where it is aligned. For
-    /// NVMe it makes that no larger than the power-fail atomic unit (AWUPF).
+    /// The atomic write size that the kernel reports: the largest atomic write, or the physical block, which
+    /// it documents as "the smallest unit a physical storage device can write atomically" (sysfs-block), if
+    /// it is aligned. For NVMe it makes that no larger than the power-fail atomic unit (AWUPF).
     pub(crate) fn atomic_write(&self) -> Option<u32> {
         let aligned = read(&self.folder.join("alignment_offset")).is_none_or(|offset| offset == "0");
         let physical = self.number("queue/physical_block_size").filter(|_| aligned);

@@ -7,13 +7,13 @@ use env::Io;
 
 use crate::{DiskError, Place};
 
-/// What a write gives.
+/// The result of a write.
 pub type Written = Result<(), DiskError>;
 
-/// What a read gives, with its buffers.
+/// The result of a read, with its buffers.
 pub type Read = (Result<(), DiskError>, SgMut);
 
-/// What an I/O gives.
+/// The result of an I/O.
 pub trait Outcome: Send + 'static {
     /// The outcome of an I/O whose result is unknown.
     fn unknown(at: Place) -> Self;

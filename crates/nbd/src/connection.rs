@@ -20,7 +20,7 @@ use crate::{IN_FLIGHT, Server};
 
 /// A client has this long to choose an export.
 const NEGOTIATION: Duration = Duration::from_secs(30);
-/// What memory is counted in.
+/// The unit of memory accounting.
 const PAGE: usize = 4 << 10;
 
 /// Why a client has no export.
@@ -36,7 +36,7 @@ pub(crate) enum Refused {
     Io(#[from] io::Error),
 }
 
-/// What requests work on.
+/// The shared state of requests.
 pub(crate) struct Target {
     pub(crate) export: Export,
     pub(crate) payload_max: u32,
@@ -115,7 +115,8 @@ impl Connection {
         })
     }
 
-    /// Serves until the client disconnects, breaks the protocol, or the server stops. What was begun is finished.
+    /// Serves until the client disconnects, violates the protocol, or the server stops. Started requests are
+    /// completed.
     pub(crate) async fn run(mut self) {
         let places = Arc::new(Semaphore::new(IN_FLIGHT));
         let memory = Arc::new(Semaphore::new(self.target.share / PAGE));
@@ -283,7 +284,7 @@ impl Target {
         }
     }
 
-    /// What can be said without the disk.
+    /// The replies that need no disk.
     fn check(&self, request: &Request) -> Result<(), ErrorNumber> {
         let geometry = self.export.disk.info().geometry;
         let (offset, length) = (request.offset, u64::from(request.length));

@@ -52,7 +52,7 @@ const OPTION_HEAD: usize = 16;
 /// The description of an export for a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Description {
-    /// What clients ask for; the empty name asks for the first export.
+    /// The name that clients request; the empty name requests the first export.
     pub name: String,
     /// Bytes.
     pub size: u64,
@@ -66,7 +66,7 @@ pub struct Description {
     pub rotational: bool,
 }
 
-/// What comes next.
+/// The next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// More bytes are wanted.
@@ -99,7 +99,7 @@ impl Handshake {
         Handshake { exports, input: Vec::new(), skip: 0, flags: None, options: 0 }
     }
 
-    /// What the server says first.
+    /// The server's first message.
     pub fn greeting() -> [u8; 18] {
         let mut b = [0; 18];
         b[..8].copy_from_slice(&NBD_MAGIC.to_be_bytes());

@@ -33,7 +33,7 @@ pub const FLAG_NO_HOLE: u16 = 2;
 pub struct Request {
     /// `FLAG_*`.
     pub flags: u16,
-    /// What.
+    /// The command.
     pub command: Command,
     /// The client's own; comes back with the reply.
     pub cookie: u64,

@@ -24,13 +24,13 @@ const SHARE: usize = 8;
 /// Something to export.
 #[derive(Clone)]
 pub struct Export {
-    /// What clients ask for.
+    /// The name that clients request.
     pub name: String,
-    /// What they get.
+    /// The disk.
     pub disk: Arc<dyn Disk>,
     /// Nothing may be written.
     pub read_only: bool,
-    /// What has been discarded reads as zeros (a space's does; a physical disk's need not).
+    /// Discarded blocks read as zeros (true for a space; not for every physical disk).
     pub discard_zeros: bool,
 }
 

@@ -51,7 +51,7 @@ pub(crate) struct Inner {
     registry: Registry,
 }
 
-/// What carries I/O.
+/// The transport of I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransportKind {
     /// Direct TCP.
@@ -63,7 +63,7 @@ pub enum TransportKind {
 /// How a client is connected now.
 #[derive(Clone, Debug)]
 pub struct TransportReport {
-    /// What carries I/O.
+    /// The transport of I/O.
     pub kind: TransportKind,
     /// The dialect: 0x0202 to 0x0311.
     pub dialect: u16,
@@ -166,7 +166,7 @@ impl Client {
         }
     }
 
-    /// What SMB Direct counted; `None` without it.
+    /// The counters of SMB Direct; `None` without it.
     pub fn counters(&self) -> Option<Counters> {
         self.inner.link().connection.direct_counters()
     }

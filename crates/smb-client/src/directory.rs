@@ -26,7 +26,7 @@ pub struct DirEntry {
     pub metadata: Metadata,
 }
 
-/// What one request asks for at most, in bytes.
+/// The maximum size of one request, in bytes.
 const BATCH: u32 = 256 << 10;
 /// Batches in a row with nothing but `.` and `..`, after which the listing ends.
 const EMPTY_MAX: u32 = 4;

@@ -1,4 +1,4 @@
-//! What can go wrong, by stage and blame.
+//! Errors, by stage and blame.
 
 use std::io;
 use std::net::SocketAddr;
@@ -70,9 +70,9 @@ pub enum RequestError {
     /// The server gives too few credits for a request of this size.
     #[error("the server grants {granted} credits, and this takes {needed}")]
     Credits {
-        /// What the request costs.
+        /// The cost of the request.
         needed: u32,
-        /// What there is.
+        /// The available credits.
         granted: u32,
     },
     /// The client's arena had no memory to read into for as long as an answer may take, or can never have as much.
@@ -88,7 +88,7 @@ pub enum RequestError {
     Path(String),
 }
 
-/// What ended a connection.
+/// The reason for a connection's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum Lost {
     /// We closed it.
@@ -134,7 +134,7 @@ pub enum WhyNotRdma {
     ConnectFailed {
         /// Where.
         address: SocketAddr,
-        /// What went wrong.
+        /// The failure.
         reason: String,
     },
     /// It was used until its connection ended.

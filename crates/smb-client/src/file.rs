@@ -44,7 +44,7 @@ impl File {
         self.inner.persistent
     }
 
-    /// What was known of it when it was opened.
+    /// Its attributes when it was opened.
     pub fn opened(&self) -> &Metadata {
         &self.inner.opened
     }

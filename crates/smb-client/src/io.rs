@@ -22,12 +22,12 @@ use crate::tree::Tree;
 /// Room for one buffer descriptor; the connection fills it in.
 const DESCRIPTOR: [u8; 16] = [0; 16];
 
-/// What SMB Direct may do for a share: RDMA payload would not be encrypted.
+/// The use of SMB Direct for a share: RDMA payload would not be encrypted.
 fn direct(tree: &Tree, link: &Link) -> Option<Direct> {
     link.direct.filter(|_| !tree.is_encrypted())
 }
 
-/// What the credits seen so far pay for, in bytes; one credit there always is.
+/// The size that the credits seen so far permit, in bytes; there is always at least one credit.
 pub(crate) fn affordable(link: &Link, most: u32) -> u32 {
     let credits = link.connection.credits_seen().clamp(1, u32::from(u16::MAX)) as usize;
     most.min(u32::try_from(credits * CREDIT).unwrap_or(u32::MAX))
@@ -38,7 +38,7 @@ pub(crate) fn max_read(tree: &Tree, link: &Link) -> u32 {
     affordable(link, most).min(holdable(tree))
 }
 
-/// What the arena can hold of payload at a time for one caller, in bytes (see [`arena::Arena::alloc_sg`]).
+/// The maximum payload in the arena at a time for one caller, in bytes (see [`arena::Arena::alloc_sg`]).
 pub(crate) fn holdable(tree: &Tree) -> u32 {
     u32::try_from(tree.client().arena().usage().budget / 2).unwrap_or(u32::MAX)
 }
@@ -63,7 +63,7 @@ struct Sent {
 
 enum State {
     Call(Result<Call, Option<RequestError>>),
-    /// What must be done before it is sent again.
+    /// The action required before it is sent again.
     Repair(BoxFuture<Result<(), RequestError>>),
     /// To be sent again now.
     Ready,
@@ -110,7 +110,7 @@ impl Sent {
         }
     }
 
-    /// What must be done to send it again, if that may help.
+    /// The action required before sending it again, if that may help.
     fn repair(
         &mut self,
         done: &Result<Response, RequestError>,
@@ -121,7 +121,7 @@ impl Sent {
                 let (client, renewals) = (self.file.inner.tree.client().clone(), self.renewals);
                 Some(Box::pin(async move { client.inner.renew(renewals).await }))
             }
-            // MS-SMB2 3.3.5.2.10: what the lost channel brought is not done yet.
+            // MS-SMB2 3.3.5.2.10: requests of the lost channel are not done yet.
             Ok(r)
                 if self.replay && r.header.status == NtStatus::FILE_NOT_AVAILABLE && self.again < REPLAYS =>
             {
@@ -152,7 +152,7 @@ pub(crate) fn read(file: &File, offset: u64, length: u32, into: Option<SgMut>) -
 pub struct ReadCall {
     sent: Sent,
     length: u32,
-    /// The caller's buffers: what fits into each, and where to copy what comes in a message.
+    /// The caller's buffers: the part for each, and the destination of data in a message.
     room: Option<SmallVec<[usize; 2]>>,
     into: Option<SgMut>,
 }

@@ -21,7 +21,7 @@ pub(crate) struct Link {
     pub(crate) direct: Option<Direct>,
 }
 
-/// What SMB Direct adds.
+/// The additions of SMB Direct.
 #[derive(Clone, Copy)]
 pub(crate) struct Direct {
     /// Payload of this length and more goes by RDMA, in bytes.
@@ -87,7 +87,7 @@ impl Link {
                 direct: None,
             };
         };
-        // What does not go by RDMA goes in messages, and those have a largest size.
+        // Payload without RDMA is sent in messages, which have a maximum size.
         let send = fits.max_fragmented_send_size.saturating_sub(MESSAGE_OVERHEAD);
         let receive = fits.max_fragmented_receive_size.saturating_sub(MESSAGE_OVERHEAD);
         // MS-SMB2 3.2.4.6: remote invalidation from 3.0.2 on.
@@ -108,6 +108,6 @@ impl Link {
     }
 }
 
-/// What a message may hold beside its payload, in bytes: servers of ours set as much aside, and no peer reassembles less
-/// than twice this (MS-SMBD 3.1.5.2).
+/// The reserve for the rest of a message beside its payload, in bytes: our servers reserve the same, and no
+/// peer reassembles less than twice this (MS-SMBD 3.1.5.2).
 const MESSAGE_OVERHEAD: u32 = 65_536;

@@ -1,4 +1,4 @@
-//! What a server says of a file or a share.
+//! Attributes of a file or a share.
 
 use smb_wire::fscc::{DirectoryEntry, FileNetworkOpenInformation};
 use smb_wire::msg::CreateResponse;
@@ -90,7 +90,7 @@ pub struct Times {
 pub struct Space {
     /// In all.
     pub total: u64,
-    /// What the user may still use.
+    /// Space that the user may still use.
     pub available: u64,
     /// Free space.
     pub free: u64,

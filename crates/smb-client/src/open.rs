@@ -7,11 +7,11 @@ use smb_wire::{AccessMask, FileAttributes, ShareAccess};
 /// says otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenOptions {
-    /// What will be done with it.
+    /// The requested access.
     pub access: AccessMask,
-    /// What others may do meanwhile.
+    /// The access permitted to others meanwhile.
     pub share: ShareAccess,
-    /// What to do if it exists, and if it does not.
+    /// The action if it exists, and if it does not.
     pub disposition: CreateDisposition,
     /// Whether it must be a directory, and more.
     pub options: CreateOptions,
@@ -63,7 +63,7 @@ impl OpenOptions {
         OpenOptions::file(READ_WRITE, CreateDisposition::CREATE)
     }
 
-    /// An existing file or directory, to look at its metadata.
+    /// An existing file or directory, to read its metadata.
     pub fn attributes() -> OpenOptions {
         let access = AccessMask::READ_ATTRIBUTES | AccessMask::SYNCHRONIZE;
         OpenOptions::new(access, CreateDisposition::OPEN, CreateOptions::empty())

@@ -40,7 +40,7 @@ pub struct ConnectOptions {
     pub credits: u16,
     /// How long connecting and logging on may take.
     pub connect_timeout: Duration,
-    /// How long the server may take to answer a request; each interim response starts it anew.
+    /// How long the server may take to answer a request; each interim response restarts this time.
     pub request_timeout: Duration,
     /// Payload from this length on goes by RDMA where there is SMB Direct, in bytes.
     pub rdma_threshold: u32,

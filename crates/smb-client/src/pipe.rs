@@ -16,7 +16,7 @@ use crate::{File, OpenOptions, RequestError, ShareType, Tree};
 pub struct Share {
     /// Its name.
     pub name: String,
-    /// What the administrator wrote about it.
+    /// The administrator's comment.
     pub comment: String,
     /// Disk, pipe or printer.
     pub kind: ShareType,

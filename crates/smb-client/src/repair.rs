@@ -1,5 +1,5 @@
-//! What keeps a session going: it is authenticated again when it has expired, and does without its SMB Direct channel
-//! until that is back.
+//! Recovery of a session: it is authenticated again when it has expired, and works without its SMB Direct
+//! channel until that is restored.
 //!
 //! Invariants:
 //! 1. A session is authenticated again once for all requests that failed because it had expired.

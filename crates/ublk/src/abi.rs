@@ -58,7 +58,7 @@ pub(crate) const IO_COMMAND_BYTES: usize = 16;
 pub(crate) const DEVICE_INFO_BYTES: usize = 64;
 pub(crate) const PARAMETERS_BYTES: usize = 64;
 pub(crate) const DESCRIPTOR_BYTES: usize = 24;
-/// What a control command's entry has room for.
+/// The maximum size of a control command.
 pub(crate) const ENTRY_BYTES: usize = 80;
 
 /// Not for a queue.
@@ -234,7 +234,7 @@ fn get<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
 mod tests {
     use super::*;
 
-    /// What a C compiler makes of the header's macros.
+    /// The values of the header's macros according to a C compiler.
     #[test]
     fn numbers_are_the_headers() {
         assert_eq!(GET_DEVICE_INFO, 0x8020_7502);

@@ -16,7 +16,7 @@ use crate::abi::{
 use crate::{Error, QUEUE_DEPTH, ring};
 
 const CONTROL: &str = "/dev/ublk-control";
-/// What the driver keeps for us says whose a device is: `causeway`, half of it, and the process.
+/// The user data in the driver identifies the owner of a device: `causeway`, half of it, and the process.
 const OURS: u32 = u32::from_be_bytes(*b"cswy");
 
 #[derive(Clone)]
@@ -94,7 +94,7 @@ impl Control {
         gone_is_done(deleted).map_err(|e| refused("delete the device", e))
     }
 
-    /// What a device is; none where there is none of that number.
+    /// The state of a device; none if there is none with that number.
     pub(crate) async fn info(&self, device: u32) -> Option<DeviceInfo> {
         let info = self.ask(GET_DEVICE_INFO, device, 0, [0; DEVICE_INFO_BYTES]).await;
         info.ok().map(|bytes| DeviceInfo::decode(&bytes))

@@ -37,7 +37,7 @@ pub enum Error {
     /// The driver refused a command.
     #[error("the kernel's ublk driver refused to {what}: {source}")]
     Command {
-        /// What was asked.
+        /// The command.
         what: &'static str,
         /// Its reason.
         source: io::Error,
@@ -51,7 +51,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// What to do about it, where the message does not say.
+    /// The action that helps, if the message does not contain it.
     pub fn cure(&self) -> Option<&'static str> {
         match self {
             Error::NoDriver => Some(

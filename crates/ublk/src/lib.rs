@@ -15,9 +15,9 @@
 //! that no program waits for a server that may never return. [`delete_leftovers`] removes the remaining dead
 //! number. A device that is dropped without a stop ends the same way, with its runtime.
 //!
-//! **I/O model.** One queue of [`QUEUE_DEPTH`] requests, served by one task of the runtime that started it; the task waits for the
-//! queue's io_uring by the runtime's own poll. What asks the driver to do something waits on a thread of its own,
-//! since starting a device reads from it.
+//! **I/O model.** One queue of [`QUEUE_DEPTH`] requests, served by one task of the runtime that started it;
+//! the task waits for the queue's io_uring by the runtime's own poll. Commands to the driver wait on a thread
+//! of their own, because starting a device reads from it.
 //!
 //! **Errors.** [`Error`], by blame, with the action that helps. A disk's error is reported to the kernel by
 //! number, and logged with the reason. A request that the kernel should never send (beyond the end, not whole

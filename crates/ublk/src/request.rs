@@ -32,7 +32,7 @@ pub(crate) enum Operation {
     },
 }
 
-/// Looks at what the kernel asks.
+/// Validates a request of the kernel.
 ///
 /// # Errors
 /// The error number, positive: EOPNOTSUPP for an operation that was not offered, EPERM for a write

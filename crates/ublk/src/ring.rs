@@ -3,8 +3,9 @@
 //! **Unsafe.** The only module of the crate with it. Invariants:
 //! 1. the entries of a [`Queue`] carry all they say inside themselves: the driver is given no address of ours there;
 //! 2. a control command's buffer lives until its completion was taken; when that cannot be waited for, buffer and ring are leaked;
-//! 3. the map is the driver's own pages, mapped for reading from [`Queue::new`] until it is dropped; what lies there is only
-//!    read as bytes, after the completion that says it was written and before the answer that lets the driver write anew.
+//! 3. the map is the driver's own pages, mapped for reading from [`Queue::new`] until it is dropped; its
+//!    contents are only read as bytes, after the completion that reports them as written and before the
+//!    answer that permits the driver to write again.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -68,7 +69,7 @@ pub(crate) struct Queue {
     depth: u16,
 }
 
-/// What the driver says to a tag.
+/// A notification of the driver for a tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     /// There is a request.
@@ -98,7 +99,7 @@ impl Queue {
         &self.file
     }
 
-    /// What to wait on for events: a descriptor of the ring of its own, known to the runtime.
+    /// The descriptor to wait on for events: one of the ring's own, registered with the runtime.
     ///
     /// # Errors
     /// The system's.
@@ -150,7 +151,7 @@ impl Queue {
         !self.ring.submission().is_empty()
     }
 
-    /// What the driver said since.
+    /// The driver's notifications since.
     pub(crate) fn events(&mut self) -> Vec<Event> {
         let Queue { ring, map, depth, .. } = self;
         let event = |c: cqueue::Entry| {

@@ -32,7 +32,7 @@ pub(crate) struct Server {
     over: u16,
 }
 
-/// What requests work on.
+/// The shared state of requests.
 struct Target {
     name: String,
     disk: Arc<dyn Disk>,

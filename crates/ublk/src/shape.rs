@@ -8,18 +8,18 @@ use crate::abi::{
 };
 use crate::{Error, TRANSFER_MAX};
 
-/// What a disk does not say about itself.
+/// The properties that a disk does not report about itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// Nothing may be written.
     pub read_only: bool,
-    /// What has been discarded reads as zeros (a space's does; a physical disk's need not).
+    /// Discarded blocks read as zeros (true for a space; not for every physical disk).
     pub discard_zeros: bool,
     /// Bytes that keep all of its disks busy: columns times interleave; 0 where that is not known.
     pub stripe: u64,
 }
 
-/// What a request may be; every one is looked at before anything is done.
+/// The limits of a request; every one is validated before it is executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bounds {
     /// Bytes.
@@ -31,7 +31,7 @@ pub(crate) struct Bounds {
     pub(crate) read_only: bool,
 }
 
-/// The longest discard, and the longest write of zeroes, in bytes: what takes no longer than a large write.
+/// The longest discard, and the longest write of zeroes, in bytes: no slower than a large write.
 const DISCARD_MAX: u64 = 1 << 30;
 pub(crate) const ZEROES_MAX: u64 = 64 << 20;
 

@@ -21,7 +21,7 @@ use crate::profile::{CacheMode, Profile, Target, TimeSpan};
 /// Threads of the demonstrations as they were shown: one for each of sixteen processors (S1-20, S3-17).
 pub const FULL_THREADS: u32 = 16;
 
-/// What data stands on.
+/// The storage of the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Volume {
@@ -50,9 +50,9 @@ pub enum Transport {
 pub struct Demonstration {
     /// Its number in the field's list.
     pub id: &'static str,
-    /// What it does.
+    /// Its description.
     pub name: &'static str,
-    /// What it runs on.
+    /// Its storage.
     pub volume: Volume,
     /// Bytes of an I/O.
     pub block: u32,
@@ -70,9 +70,9 @@ pub struct Demonstration {
     pub full_size: u64,
     /// Whether it runs without remote invalidation too.
     pub compares: bool,
-    /// What was found there.
+    /// The published results.
     pub published: &'static str,
-    /// What cannot be shown here.
+    /// The parts that cannot be repeated here.
     pub lacks: &'static str,
 }
 

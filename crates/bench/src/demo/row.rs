@@ -1,20 +1,20 @@
-//! A row of the table: what one run of a demonstration found.
+//! A row of the table: the result of one run of a demonstration.
 
 use serde::Serialize;
 
 use super::{Demonstration, Transport};
 use crate::engine::{SpanResults, Tally, WorkRequests};
 
-/// What one demonstration found over one transport.
+/// The result of one demonstration over one transport.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
     /// The demonstration's number.
     pub id: &'static str,
-    /// What it does.
+    /// Its description.
     pub demonstration: &'static str,
     /// How I/O got there.
     pub transport: Transport,
-    /// What carried it, in the engine's words.
+    /// The transport, in the engine's words.
     pub engine: String,
     /// How long was measured.
     pub seconds: f64,
@@ -38,9 +38,9 @@ pub struct Row {
     pub work_requests: Option<PerIo>,
     /// I/Os that failed.
     pub errors: u64,
-    /// What was found elsewhere.
+    /// The published results.
     pub published: &'static str,
-    /// What cannot be shown here.
+    /// The parts that cannot be repeated here.
     pub lacks: &'static str,
 }
 
@@ -55,14 +55,14 @@ pub struct PerIo {
     pub send: f64,
     /// Local invalidations.
     pub local_invalidate: f64,
-    /// What was counted, over all phases of the run.
+    /// The totals over all phases of the run.
     pub counted: WorkRequests,
     /// The I/Os that it was counted over.
     pub ios: u64,
 }
 
 impl Row {
-    /// What `span` found. `server`: the number of the server's process, where it is on this machine.
+    /// The row of `span`. `server`: the number of the server's process, if it is on this machine.
     pub fn new(d: &Demonstration, transport: Transport, span: &SpanResults, server: Option<u32>) -> Row {
         let mut all = Tally::default();
         for target in span.targets() {
@@ -117,7 +117,7 @@ impl PerIo {
 pub struct Comparison {
     /// The demonstration's number.
     pub id: &'static str,
-    /// What it does.
+    /// Its description.
     pub demonstration: &'static str,
     /// Everything invalidated by the client.
     pub without: PerIo,

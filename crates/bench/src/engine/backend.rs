@@ -1,4 +1,4 @@
-//! What a thread drives: something that takes I/Os and gives back completions.
+//! The interface for a thread's targets: accepts I/Os and returns completions.
 //!
 //! A [`Backend`] belongs to one thread. I/Os are in *slots*, as many as are outstanding; a slot holds one I/O at a time
 //! and has its own memory. Nothing fails on submission: whatever goes wrong comes back as that I/O's completion.
@@ -33,7 +33,7 @@ pub struct Lane {
     pub target: Target,
     /// Where it is.
     pub place: Place,
-    /// What constant writes are taken from.
+    /// The source of constant writes.
     pub source: Arc<Memory>,
 }
 
@@ -56,17 +56,17 @@ pub struct Io {
     pub slot: usize,
     /// On which of the thread's targets.
     pub lane: usize,
-    /// What it does.
+    /// The operation.
     pub kind: Kind,
     /// In bytes.
     pub offset: u64,
     /// In bytes; at most what the slot has room for.
     pub length: u32,
-    /// What a write writes.
+    /// The data of a write.
     pub payload: Payload,
 }
 
-/// What a write writes.
+/// The data of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Payload {
     /// The slot's write buffer, as [`Backend::buffer`] was filled.
@@ -135,7 +135,7 @@ impl WorkRequests {
         self.remote_invalidations += other.remote_invalidations;
     }
 
-    /// What was posted since `before`.
+    /// The work requests posted since `before`.
     #[must_use]
     pub fn since(&self, before: &WorkRequests) -> WorkRequests {
         WorkRequests {
@@ -175,7 +175,7 @@ pub trait Backend {
     /// That nothing will complete any more.
     fn complete(&mut self, until: Instant, done: &mut Vec<Completion>) -> std::io::Result<()>;
 
-    /// What the slot's last read brought; only where [`Setup::verify`] was set.
+    /// The data of the slot's last read; only if [`Setup::verify`] was set.
     fn data(&mut self, slot: usize, length: usize) -> Cow<'_, [u8]>;
 
     /// How I/O is done, for the report.

@@ -45,7 +45,7 @@ pub struct ProcessCpu {
 }
 
 impl CpuTimes {
-    /// What passed since `before`.
+    /// The difference to `before`.
     pub fn since(&self, before: &CpuTimes) -> CpuTimes {
         CpuTimes {
             user: self.user.saturating_sub(before.user),

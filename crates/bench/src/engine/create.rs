@@ -11,7 +11,7 @@ use crate::profile::Content;
 /// Bytes of a write.
 pub const PIECE: usize = 1 << 20;
 
-/// What a new file holds.
+/// The contents of a new file.
 #[derive(Clone, Copy, Debug)]
 pub struct Fill {
     /// Zeros, rather than 0, 1 … 255, 0 …
@@ -21,7 +21,7 @@ pub struct Fill {
 }
 
 impl Fill {
-    /// What a file holds whose writes have `content`.
+    /// The contents of a file for writes with `content`.
     pub fn new(content: &Content, stamp: Option<u32>) -> Fill {
         Fill { zero: *content == Content::Zero, stamp }
     }

@@ -216,7 +216,7 @@ pub enum RunError {
     Panicked,
 }
 
-/// What to do where large pages are missing.
+/// The action that helps if large pages are missing.
 fn cure(large: bool) -> &'static str {
     if large { "; large pages (-l) have to be reserved: sysctl vm.nr_hugepages=N, of 2 MiB each" } else { "" }
 }

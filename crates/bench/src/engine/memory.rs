@@ -54,7 +54,7 @@ impl Memory {
         Ok(Memory { start, length, mapped })
     }
 
-    /// What constant writes of `block` bytes are taken from.
+    /// The source of constant writes of `block` bytes.
     ///
     /// # Errors
     /// The system's; the file's that the content comes from.

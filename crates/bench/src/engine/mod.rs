@@ -1,9 +1,9 @@
 //! Runs a profile: opens targets, keeps I/O in flight on every thread, counts.
 //!
-//! **How a run goes.** [`run`] creates files, then for each time span starts the threads, each of which opens its targets
-//! and says that it is ready. When all are, they get one timeline: begin, measure, measured, end. What completes between
-//! `measure` and `measured` counts. Threads share nothing while they run but the offset of `-si` and, with `--verify`,
-//! the ledger of what was written.
+//! **Course of a run.** [`run`] creates files, then for each time span starts the threads, each of which
+//! opens its targets and reports that it is ready. When all are, they get one timeline: begin, measure,
+//! measured, end. I/Os that complete between `measure` and `measured` count. Running threads share nothing
+//! but the offset of `-si` and, with `--verify`, the ledger of the written data.
 //!
 //! **Layout.** `offsets`, `pace`, `random`, `tally`, `verify` and `plan` are pure; `backend` is what a thread drives, `local`,
 //! `smb` and `fabric` are its kinds; `worker` is the thread; `cpu` and `system` read `/proc` and `/sys`.

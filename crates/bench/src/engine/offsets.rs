@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::random::Random;
 use crate::profile::{Range, Target, Unit};
 
-/// What an I/O does.
+/// The operation of an I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Reads.

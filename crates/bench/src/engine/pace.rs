@@ -23,7 +23,7 @@ enum Kind {
     Burst { size: u32, pause: Duration, issued: u32, until: Option<Instant> },
 }
 
-/// What may happen now.
+/// The permission at this moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// An I/O that was due at this time; `None`: there is no schedule, it starts now.
@@ -54,7 +54,7 @@ impl Pace {
         matches!(self.kind, Kind::Rate { .. })
     }
 
-    /// What may happen at `now`.
+    /// The permission at `now`.
     pub fn next(&self, now: Instant) -> Next {
         match &self.kind {
             Kind::Free => Next::Due(None),
@@ -91,7 +91,7 @@ impl Pace {
     }
 }
 
-/// The time between two I/Os, as nanoseconds per so many I/Os.
+/// The time between two I/Os, as nanoseconds per number of I/Os.
 fn interval(rate: Rate, block: u32) -> (u128, u128) {
     match rate {
         Rate::Iops(n) => (1_000_000_000, u128::from(n.max(1))),
@@ -119,7 +119,7 @@ mod tests {
         assert_eq!(pace.next(begin), Next::Due(Some(begin)));
         pace.started(begin);
         assert_eq!(pace.next(ms(9)), Next::Wait(ms(10)));
-        // A stall of 95 ms: what was due meanwhile is due at its own time, not at the end of the stall.
+        // A stall of 95 ms: I/Os due meanwhile are due at their own times, not at the end of the stall.
         assert_eq!(pace.behind(ms(95)), 9);
         for n in 1..=9 {
             assert_eq!(pace.next(ms(95)), Next::Due(Some(ms(10 * n))));

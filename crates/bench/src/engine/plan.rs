@@ -1,7 +1,7 @@
 //! Which threads there are, and which targets each of them has: DiskSPD's two ways.
 //!
-//! Without `-F` each target has threads of its own. With `-F` each thread has all targets, with `-o` I/Os outstanding on
-//! each or, with `-O`, so many over all of them.
+//! Without `-F` each target has threads of its own. With `-F` each thread has all targets, with `-o` I/Os
+//! outstanding on each or, with `-O`, in total.
 
 use crate::profile::{Affinity, TimeSpan};
 

@@ -1,4 +1,4 @@
-//! What a run found.
+//! The results of a run.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::tally::{Latency, Tally};
 use super::verify::Verified;
 use crate::profile::Range;
 
-/// What one time span found.
+/// The results of one time span.
 #[derive(Clone, Debug, Default)]
 pub struct SpanResults {
     /// How long was measured: without warm-up and cool-down, and less than asked if the run was stopped.
@@ -28,12 +28,12 @@ pub struct SpanResults {
     pub stopped: bool,
 }
 
-/// What one thread found.
+/// The results of one thread.
 #[derive(Clone, Debug, Default)]
 pub struct ThreadResults {
     /// Each of its targets.
     pub targets: Vec<TargetResults>,
-    /// What it waited for.
+    /// The objects of its waits.
     pub waits: WaitStats,
     /// I/Os that ended at any time of the run, failed ones too.
     pub done: u64,
@@ -41,7 +41,7 @@ pub struct ThreadResults {
     pub posted: Option<WorkRequests>,
 }
 
-/// What one thread found on one target.
+/// The results of one thread on one target.
 #[derive(Clone, Debug, Default)]
 pub struct TargetResults {
     /// As given.
@@ -87,7 +87,7 @@ pub struct WaitStats {
     pub throttle_sleep: u64,
     /// Looked for completions.
     pub lookaside: u64,
-    /// How often a look found so many; the last: that many or more.
+    /// How often a poll found this many completions; the last: that many or more.
     pub completions: [u64; 8],
 }
 
@@ -121,7 +121,7 @@ impl SpanResults {
         all
     }
 
-    /// What `--verify` found, all threads together.
+    /// The results of `--verify`, all threads together.
     pub fn verified(&self) -> Option<Verified> {
         let mut all = None;
         for v in self.targets().filter_map(|t| t.verified.as_ref()) {

@@ -27,7 +27,7 @@ const TICK: Duration = Duration::from_millis(100);
 /// Opens the targets of a thread, on that thread.
 pub type Open = fn(Setup) -> Result<Box<dyn Backend>, OpenError>;
 
-/// What a run needs beside its profile.
+/// The environment of a run beside its profile.
 #[derive(Clone)]
 pub struct Settings {
     /// Where remote targets are, by their paths as given; the others are local.
@@ -40,7 +40,7 @@ pub struct Settings {
     pub sparse: bool,
     /// Processes whose processor time is reported beside our own.
     pub pids: Vec<u32>,
-    /// Set it to end the run early; what was measured until then is reported.
+    /// Set it to end the run early; the measurement until then is reported.
     pub stop: Arc<AtomicBool>,
     /// How long is measured, in place of each time span's whole seconds.
     pub measured: Option<Duration>,
@@ -114,7 +114,7 @@ pub enum Phase {
 pub struct Tick {
     /// Which time span, from 0.
     pub span: usize,
-    /// What it does.
+    /// The present phase.
     pub phase: Phase,
     /// Since the span began.
     pub elapsed: Duration,
@@ -130,7 +130,7 @@ pub struct Tick {
     pub dots: u64,
 }
 
-/// Runs a profile; what each of its time spans found.
+/// Runs a profile; returns the results of its time spans.
 ///
 /// # Errors
 /// See [`RunError`]. I/Os that fail are not one: see [`SpanResults::errors`].

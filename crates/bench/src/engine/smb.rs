@@ -1,7 +1,7 @@
 //! Files of servers, through `smb_client`: a connection, a log-on and a runtime of its own for each thread.
 //!
-//! The client keeps no cache, so `-Sb` and `-Sr` are alike: what answers is the server's cache. `-Su` opens the file past
-//! that too (NO_INTERMEDIATE_BUFFERING), `-Sw` with WRITE_THROUGH.
+//! The client keeps no cache, so `-Sb` and `-Sr` are equal: the server's cache answers. `-Su` opens the file
+//! past that too (NO_INTERMEDIATE_BUFFERING), `-Sw` with WRITE_THROUGH.
 
 use std::borrow::Cow;
 use std::future::Future;
@@ -24,7 +24,7 @@ use super::offsets::Kind;
 use super::payload::{gathered, memory, runtime};
 use crate::profile::{CacheMode, Target};
 
-/// Memory of a thread beside what its I/Os hold, in bytes: what the connection receives into.
+/// Memory of a thread beside that of its I/Os, in bytes: the receive memory of the connection.
 const MEMORY_BESIDE: usize = 64 << 20;
 /// Pieces in flight while a file is created.
 const CREATE_DEPTH: usize = 8;
@@ -174,7 +174,7 @@ pub(super) fn create(
     })
 }
 
-/// What these have posted so far; none where none goes by RDMA.
+/// The work requests that these have posted so far; none without RDMA.
 fn posted(clients: &[Client]) -> Option<WorkRequests> {
     let mut all = None;
     for c in clients.iter().filter_map(Client::counters) {

@@ -1,4 +1,5 @@
-//! What the report says of this machine, in DiskSPD's terms: groups of 64 processors, nodes, sockets, cores.
+//! The description of this machine in the report, in DiskSPD's terms: groups of 64 processors, nodes,
+//! sockets, cores.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -56,7 +57,7 @@ impl Processor {
 }
 
 impl SystemInfo {
-    /// What `/proc` and `/sys` say. `now` is the time since 1970.
+    /// The description from `/proc` and `/sys`. `now` is the time since 1970.
     pub fn read(now: Duration) -> SystemInfo {
         let uname = rustix::system::uname();
         let numbers: Vec<u32> = super::cpu::system().unwrap_or_default().iter().map(|(n, _)| *n).collect();

@@ -86,7 +86,7 @@ impl Ledgers {
         self.seed
     }
 
-    /// The file was created anew.
+    /// The file was just created.
     pub(super) fn stamped(&self, path: &str) {
         lock(&self.ledgers).insert(path.to_owned(), Entry::Stamped);
     }

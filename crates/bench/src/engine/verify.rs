@@ -35,14 +35,14 @@ const UNKNOWN: u32 = 0;
 /// A write is in flight; the generation is in the bits above.
 const IN_FLIGHT: u32 = 1;
 
-/// What each sector of a target must hold. Shared by all threads.
+/// The expected contents of each sector of a target. Shared by all threads.
 pub struct Ledger {
     path: String,
     seed: u32,
     sectors: Vec<AtomicU32>,
 }
 
-/// What a check found.
+/// The result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Verified {
     /// Sectors that were right.

@@ -1,7 +1,7 @@
 //! A thread of a run: keeps I/Os in flight and counts what completes.
 //!
-//! Invariants: a slot is in one free list or has an I/O in flight; what completes outside of the measured time is not
-//! counted as performance, but failures, short I/Os and mismatches always are.
+//! Invariants: a slot is in one free list or has an I/O in flight; I/Os that complete outside of the measured
+//! time do not count as performance, but failures, short I/Os and mismatches always count.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ const LOOK: Duration = Duration::from_millis(100);
 const DRAIN: Duration = Duration::from_secs(60);
 /// A target rests so long after an I/O failed.
 const REST: Duration = Duration::from_millis(10);
-/// So many I/Os in a row may fail.
+/// The limit of consecutive failures.
 const FAILURES_MAX: u32 = 1000;
 /// Contents of unbuffered writes begin at multiples of this in their buffer.
 const ALIGN: usize = 512;
@@ -38,7 +38,7 @@ pub(super) struct Timeline {
     pub end: Instant,
 }
 
-/// What others see of a thread while it runs.
+/// The progress of a running thread, for other threads.
 #[derive(Debug, Default)]
 pub(super) struct Live {
     pub ios: AtomicU64,
@@ -62,12 +62,12 @@ pub(super) struct WorkLane {
     pub rests: Option<Instant>,
 }
 
-/// What writes write.
+/// The data of writes.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Writes {
-    /// The source, which has so many bytes.
+    /// The source, with this many bytes.
     Source { bytes: usize, aligned: bool },
-    /// Chance, anew for each.
+    /// Random numbers, generated for each write.
     Random,
 }
 

@@ -62,7 +62,7 @@ struct Peer {
     qp: IwarpQueuePair,
     agreed: Agreed,
     arena: Arena,
-    /// What reads read.
+    /// The data for reads.
     zeros: IoBuf,
     /// Replies are alike as long as I/Os are: by id.
     replies: Vec<Option<(u32, IoBuf)>>,
@@ -126,7 +126,7 @@ impl Peer {
     }
 
     fn completed(&mut self, completion: Completion) -> Result<(), Broken> {
-        // What was flushed: the connection's end says why.
+        // Flushed requests: the connection's end has the reason.
         let Ok(done) = completion.result else { return Ok(()) };
         match done {
             Done::Recv { mut buf, .. } => {

@@ -14,7 +14,7 @@ const REFUSED: u32 = 16;
 /// Pause after the system refused a connection: it has no free file descriptor or memory.
 const REST: Duration = Duration::from_millis(50);
 
-/// What gives zeros and drops what it takes.
+/// A server that returns zeros and drops writes.
 #[derive(Debug)]
 pub struct Listener {
     open: Vec<(Carrier, TcpListener)>,

@@ -9,15 +9,15 @@
 //!
 //! **What it is not.** Storage, or safe to leave open: clients are not authenticated. It only measures.
 //!
-//! **Bounds.** The initiator says first how long its longest I/O is and how many it has outstanding; the listener takes
-//! that or refuses. What a peer can make it allocate is bounded for a connection ([`Bounds`]), and so is the number of
-//! connections. A peer that breaks its word is cut off.
+//! **Bounds.** The initiator first announces the length of its longest I/O and its number of outstanding
+//! I/Os; the listener accepts or refuses that. The allocations for a peer are bounded for a connection
+//! ([`Bounds`]), and so is the number of connections. A peer that violates its announcement is disconnected.
 //!
 //! **I/O model.** A thread for each connection. Over `iwarp` it drives one queue pair on a current-thread runtime, over
 //! `tcp` it reads and writes a blocking socket.
 //!
-//! **Errors.** [`PlaceError`]: words that name no place; [`FabricError`]: why there is no connection; [`Broken`]: what a
-//! peer did wrong.
+//! **Errors.** [`PlaceError`]: an invalid address; [`FabricError`]: why there is no connection; [`Broken`]: a
+//! violation by the peer.
 
 mod direct;
 mod listen;

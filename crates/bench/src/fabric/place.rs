@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use super::FabricError;
 
-/// What carries requests and bytes.
+/// The transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carrier {
     /// RDMA over iWARP.

@@ -54,7 +54,7 @@ pub(super) fn serve(mut stream: TcpStream, bounds: &Bounds, full: bool) -> Resul
     }
 }
 
-/// What has come and is not answered.
+/// Received and unanswered requests.
 struct Inbox {
     agreed: Agreed,
     /// A write whose bytes come, and how many are still to come.

@@ -28,7 +28,7 @@ pub(crate) const REPLY: usize = 8;
 const MAGIC: [u8; 8] = *b"CWFABRIC";
 const VERSION: u32 = 1;
 
-/// What a listener takes.
+/// The limits of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// Bytes that it has: I/O is below this.
@@ -133,7 +133,7 @@ impl Hello {
         }
     }
 
-    /// What was agreed on when it was taken.
+    /// The limits negotiated at the start.
     pub(crate) fn agreed(&self, size: u64) -> Agreed {
         Agreed { size, block: self.block, depth: self.depth }
     }
@@ -183,7 +183,7 @@ impl Welcome {
     }
 }
 
-/// What both sides of a connection hold each other to.
+/// The limits that both sides of a connection enforce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Agreed {
     size: u64,

@@ -3,7 +3,7 @@
 use super::OptionError;
 use crate::profile::{CacheMode, Target};
 
-/// What `-S` and `-h` have said so far.
+/// The effect of `-S` and `-h` so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CacheFlags {
     mode: Option<CacheMode>,

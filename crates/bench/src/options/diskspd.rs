@@ -8,10 +8,10 @@ use crate::profile::{BLOCK_DEFAULT, Content, FlushMode, Format, Priority, Profil
 
 /// Most targets of one command line.
 const TARGETS_MAX: usize = 4096;
-/// Dots of `-P` without a number come after so many I/Os.
+/// The number of I/Os for each dot of `-P` without a number.
 const PROGRESS_DEFAULT: u32 = 65_536;
 
-/// What goes with a command line and with an XML profile alike.
+/// The options that are valid with a command line and with an XML profile.
 #[derive(Default)]
 struct Shared {
     block: Option<u32>,

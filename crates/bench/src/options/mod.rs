@@ -1,8 +1,8 @@
 //! Command lines: DiskSPD's ([`parse`]) and SQLIO's ([`sqlio::parse`]), and DiskSPD's XML profiles ([`xml`]).
 //!
-//! **What it is.** Pure functions from words to a [`Profile`]. The world is passed in as [`World`]: how a file is read
-//! and what `-z` without a value means. Whatever DiskSPD refuses is refused, with what to write instead; what it
-//! accepts although it has no effect is a warning.
+//! **What it is.** Pure functions from arguments to a [`Profile`]. External facts are passed in as [`World`]:
+//! how to read a file and the value of `-z` without a number. Options that DiskSPD refuses are refused with
+//! the valid form; options that it accepts without effect cause a warning.
 //!
 //! **What differs.** A number with letters after it is refused where DiskSPD takes the number (`-t4x`). Options that
 //! exist only in Windows (events, ETW, drive letters) are refused with what does the same here. `-x` is accepted:
@@ -27,7 +27,7 @@ use crate::profile::Profile;
 pub use sample::USAGE;
 pub use validate::{OUTSTANDING_MAX, validate};
 
-/// What a command line may ask of the world.
+/// The external facts for a command line.
 pub struct World<'a> {
     /// Reads a file (`-X`, SQLIO's `-F`).
     pub read: &'a dyn Fn(&str) -> io::Result<String>,
@@ -38,9 +38,9 @@ pub struct World<'a> {
 /// A command line understood.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parsed {
-    /// What to run.
+    /// The run.
     pub profile: Profile,
-    /// What was accepted although it does little or nothing.
+    /// Accepted options with little or no effect.
     pub warnings: Vec<String>,
     /// How words of another tool were taken.
     pub mappings: Vec<String>,
@@ -54,7 +54,7 @@ pub enum OptionError {
     Value {
         /// The option.
         option: String,
-        /// What follows it.
+        /// The text after it.
         value: String,
         /// The problem, and the valid form.
         why: &'static str,
@@ -64,7 +64,7 @@ pub enum OptionError {
     Range {
         /// The option.
         option: String,
-        /// What follows it.
+        /// The text after it.
         value: String,
         /// The smallest.
         least: u32,
@@ -101,7 +101,7 @@ pub enum OptionError {
     Path {
         /// It.
         path: String,
-        /// What to write.
+        /// The valid form.
         why: &'static str,
     },
     /// A distribution (`-rd`) that does not add up.

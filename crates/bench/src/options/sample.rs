@@ -1,4 +1,4 @@
-//! What `-?` prints.
+//! The output of `-?`.
 
 /// The options, one line each.
 pub const USAGE: &str = "\

@@ -2,14 +2,14 @@
 
 use super::OptionError;
 
-/// Reads a number at the beginning of `text`; what follows it.
+/// Reads a number at the beginning of `text`; returns the rest too.
 fn digits(text: &str) -> Option<(u64, &str)> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, rest) = text.split_at(end);
     Some((number.parse().ok()?, rest))
 }
 
-/// Reads a size at the beginning of `text`, in bytes; what follows it.
+/// Reads a size at the beginning of `text`, in bytes; returns the rest too.
 pub(super) fn size_prefix<'a>(
     option: &str,
     text: &'a str,

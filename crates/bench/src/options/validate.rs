@@ -5,7 +5,7 @@ use crate::profile::{CacheMode, Content, Distribution, FlushMode, Profile, Targe
 
 /// Most threads of a run.
 pub const THREADS_MAX: u64 = 8192;
-/// Most I/Os that a thread has outstanding: what one io_uring takes.
+/// Maximum outstanding I/Os of a thread: the size of one io_uring.
 pub const OUTSTANDING_MAX: u64 = 32_768;
 /// Longest phase, in seconds: 30 days.
 pub const PHASE_MAX_S: u32 = 30 * 24 * 3600;
@@ -14,7 +14,7 @@ pub const INTERVALS_MAX: u64 = 1_000_000;
 /// Largest write buffer (`-Z<size>`), in bytes.
 pub const WRITE_BUFFER_MAX: u64 = 16 << 30;
 
-/// Checks a profile; what has no effect comes back as warnings.
+/// Checks a profile; returns warnings for options without effect.
 ///
 /// # Errors
 /// See [`OptionError`].

@@ -1,4 +1,4 @@
-//! DiskSPD's XML profiles. What the schema does not know is refused, as validation against it does.
+//! DiskSPD's XML profiles. Unknown elements are refused, as by validation against its schema.
 
 mod fields;
 
@@ -31,7 +31,7 @@ pub enum XmlError {
     Element {
         /// From 1.
         line: u32,
-        /// What.
+        /// The element.
         element: String,
         /// Where.
         parent: String,
@@ -41,15 +41,15 @@ pub enum XmlError {
     Twice {
         /// From 1.
         line: u32,
-        /// What.
+        /// The element.
         element: String,
     },
-    /// What must be there.
+    /// The required element.
     #[error("line {line}: <{parent}> has no <{element}>")]
     Missing {
         /// From 1.
         line: u32,
-        /// What.
+        /// The element.
         element: &'static str,
         /// Where.
         parent: String,
@@ -61,9 +61,9 @@ pub enum XmlError {
         line: u32,
         /// Where.
         element: String,
-        /// What.
+        /// The element.
         value: String,
-        /// What it should be.
+        /// The valid form.
         expected: &'static str,
     },
     /// Things that do not go together.

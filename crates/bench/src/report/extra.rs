@@ -1,4 +1,4 @@
-//! What DiskSPD has no place for: how I/O was done, what went wrong, what it cost.
+//! Results without a place in DiskSPD's report: I/O method, errors, cost.
 
 use std::collections::BTreeMap;
 

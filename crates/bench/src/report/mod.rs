@@ -1,8 +1,9 @@
-//! What comes out: DiskSPD's text ([`text`]), its XML ([`xml`]), JSON ([`json`]), and SQLIO's summary ([`sqlio`]).
+//! The reports: DiskSPD's text ([`text`]), its XML ([`xml`]), JSON ([`json`]), and SQLIO's summary
+//! ([`sqlio`]).
 //!
-//! Text and XML have DiskSPD's layout to the letter, so that what reads its output reads ours. What it has no place
-//! for (failures, verification, processor time of processes, how I/O was done) follows in a section of its own, and in an
-//! element of its own at the end of a time span.
+//! Text and XML have DiskSPD's exact layout, so that programs that parse its output parse ours. Values
+//! without a place there (failures, verification, processor time of processes, I/O method) follow in a
+//! separate section, and in a separate element at the end of a time span.
 
 mod distribution;
 mod extra;
@@ -21,11 +22,11 @@ use crate::profile::Profile;
 /// All that a report is made of.
 #[derive(Clone, Copy, Debug)]
 pub struct Report<'a> {
-    /// What was run.
+    /// The run.
     pub profile: &'a Profile,
     /// On which machine.
     pub system: &'a SystemInfo,
-    /// What each time span found.
+    /// The results of each time span.
     pub spans: &'a [SpanResults],
 }
 

@@ -2,7 +2,7 @@
 
 use crate::engine::{SpanResults, Tally};
 
-/// The last of SQLIO's columns: so many milliseconds and more.
+/// The last of SQLIO's columns: this many milliseconds and more.
 const LAST_MS: u64 = 24;
 
 /// The summary of a time span.

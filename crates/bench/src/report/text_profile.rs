@@ -1,4 +1,4 @@
-//! The first part of the text report: what was asked for.
+//! The first part of the text report: the requested run.
 
 use super::distribution;
 use super::size::size;

@@ -27,7 +27,7 @@ pub(super) struct Fixed {
     piece: usize,
     registered: Vec<bool>,
     bytes: usize,
-    /// What the kernel said when it took no more.
+    /// The kernel's error when it refused further registrations.
     refused: Option<i32>,
 }
 

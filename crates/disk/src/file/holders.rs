@@ -10,7 +10,7 @@ use std::path::Path;
 pub struct Holder {
     /// Its number.
     pub process: u32,
-    /// What it calls itself.
+    /// Its name.
     pub name: String,
     /// It only reads: others may read, too.
     pub reads: bool,

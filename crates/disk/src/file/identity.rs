@@ -39,7 +39,7 @@ fn parse(attribute: &[u8], inode: u64) -> Option<String> {
     (well_formed && of.parse() == Ok(inode)).then(|| value.to_owned())
 }
 
-/// What the system says of a device.
+/// The system's identification of a device.
 pub(crate) fn of_device(path: &Path, geometry: Geometry, device: Option<&Device>) -> DiskInfo {
     let by_path = || DiskId { kind: IdKind::Path, value: path.display().to_string() };
     let Some(d) = device else {

@@ -67,7 +67,7 @@ pub(super) struct Job {
     pub(super) again: u32,
 }
 
-/// What a completion means.
+/// The interpretation of a completion.
 pub(super) enum Judged {
     Finished(Result<(), DiskError>),
     /// There is more to do.
@@ -96,7 +96,7 @@ impl Target {
     fn error(&self, errno: i32, at: Place) -> DiskError {
         match errno {
             libc::EIO if self.is_gone() => DiskError::Gone { at },
-            // What the block layer makes of a medium error, a protection error, a target's error.
+            // The error numbers of the block layer for a medium error, a protection error, a target's error.
             libc::EIO | libc::ENODATA | libc::EILSEQ | libc::EREMOTEIO => DiskError::Medium { at },
             libc::ENODEV | libc::ENXIO | libc::ESHUTDOWN | libc::ENOLINK => DiskError::Gone { at },
             libc::ENOSPC | libc::EDQUOT => DiskError::Full { at },
@@ -145,7 +145,7 @@ fn fits<'a>(pieces: impl Iterator<Item = &'a [u8]>, alignment: u32, block: u32) 
 const PIECES_MAX: usize = 1024;
 
 impl Job {
-    /// What the kernel's answer means: bytes done, or an error's number, negative.
+    /// The interpretation of the kernel's result: bytes done, or an error number, negative.
     pub(super) fn judge(&mut self, result: i32) -> Judged {
         if matches!(-result, libc::EINTR | libc::EAGAIN) && self.again < AGAIN_MAX {
             self.again += 1;

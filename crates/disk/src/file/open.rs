@@ -22,7 +22,7 @@ use crate::{DiskInfo, FlushLatch, Geometry, Media, WriteCache};
 /// How a file or device is opened.
 #[derive(Clone, Default)]
 pub struct FileOptions {
-    /// Makes a new sparse file of so many bytes; there must be none.
+    /// Creates a new sparse file of this many bytes; it must not exist.
     pub create: Option<u64>,
     /// Of a file that may be written: these bytes get their room in the file system at once, where they have none, so that no write there finds it full.
     pub reserve: Vec<Range<u64>>,
@@ -46,7 +46,7 @@ pub enum OpenError {
     /// The system refuses the path.
     #[error("{path}: {source}")]
     Path {
-        /// What was opened.
+        /// The path.
         path: PathBuf,
         /// The system's error.
         source: io::Error,
@@ -54,13 +54,13 @@ pub enum OpenError {
     /// It is neither a regular file nor a block device.
     #[error("{path} is neither a file nor a block device")]
     NotADisk {
-        /// What was opened.
+        /// The path.
         path: PathBuf,
     },
     /// It is in use: mounted, part of another device, or open as a disk.
     #[error("{path} is in use{}: unmount it, or stop the program that uses it", list(by))]
     InUse {
-        /// What was opened.
+        /// The path.
         path: PathBuf,
         /// The processes that have locked it, as far as they are known.
         by: Vec<Holder>,
@@ -68,7 +68,7 @@ pub enum OpenError {
     /// The file system has no I/O past its cache, without which a flush is slow and errors are lost.
     #[error("{path}: this file system has no direct I/O (O_DIRECT); put the file on ext4 or XFS")]
     NoDirect {
-        /// What was opened.
+        /// The path.
         path: PathBuf,
     },
     /// The file system is full.
@@ -76,7 +76,7 @@ pub enum OpenError {
         "{path}: the file system has no room for {bytes} bytes of it that must be allocated: make room there"
     )]
     NoRoom {
-        /// What was opened.
+        /// The path.
         path: PathBuf,
         /// How many were to be reserved.
         bytes: u64,
@@ -84,7 +84,7 @@ pub enum OpenError {
     /// Less than one block.
     #[error("{path} has {size} bytes, less than one block")]
     TooSmall {
-        /// What was opened.
+        /// The path.
         path: PathBuf,
         /// Its size.
         size: u64,
@@ -275,7 +275,7 @@ fn file_info(
         n if n.is_power_of_two() && n >= 512 => n,
         _ => 4096,
     };
-    // What lies in one block of the file system lies in one piece on the device.
+    // The contents of one block of the file system are contiguous on the device.
     let piece = rustix::fs::fstatfs(fd).map_or(0, |fs| u32::try_from(fs.f_bsize).unwrap_or(0));
     let memory =
         Some(statx.stx_dio_mem_align).filter(|n| *n > 0).max(below.as_ref().and_then(Device::dma_alignment));

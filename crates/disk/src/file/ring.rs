@@ -310,7 +310,8 @@ impl Ring {
             }
             let entry = self.entry(slot).user_data(u64::from(slot));
             self.flying += 1;
-            // SAFETY: what the entry names lives in its slot until its completion (invariant 1).
+            // SAFETY: everything that the entry refers to lives in its slot until its completion (invariant
+            // 1).
             unsafe { self.ring.submission().push(&entry) }.expect("there is room, as was just seen");
         }
     }
@@ -395,7 +396,7 @@ impl Ring {
         self.ended.push((job, result));
     }
 
-    /// The ring does not take entries any more: what was not submitted fails.
+    /// The ring accepts no more entries: unsubmitted jobs fail.
     fn fail_all(&mut self, error: &io::Error) {
         let errno = error.raw_os_error().unwrap_or(libc::EIO);
         while let Some(slot) = self.ready.pop_front() {

@@ -1,4 +1,4 @@
-//! How long a flush takes: what a disk without protection against power loss cannot hide.
+//! The duration of a flush, which reveals a disk without protection against power loss.
 
 use std::time::Duration;
 

@@ -29,7 +29,7 @@ use crate::{Disk, DiskId, DiskInfo, FileDisk, FileOptions, IdKind, OpenError, Wr
 /// The smallest device that is worth pooling, in bytes.
 pub const DEVICE_MIN: u64 = 4 << 30;
 
-/// Recognises a pool's own label in the first [`HEAD`] bytes of a disk: what pool it is of.
+/// Recognises a label of our own pools in the first [`HEAD`] bytes of a disk: returns its pool.
 pub type LabelReader = Arc<dyn Fn(&[u8]) -> Option<String> + Send + Sync>;
 
 /// How strict to be.
@@ -47,16 +47,16 @@ pub struct QualifyOptions {
     pub label: Option<LabelReader>,
 }
 
-/// What there is to know of a disk before it goes into a pool.
+/// The examination of a disk before it is pooled.
 #[derive(Clone, Debug)]
 pub struct Qualification {
     /// The disk as it describes itself.
     pub info: DiskInfo,
     /// Whether nothing speaks against it.
     pub can_pool: bool,
-    /// What speaks against it.
+    /// The reasons against it.
     pub reasons: Vec<CannotPoolReason>,
-    /// What it could do better.
+    /// Recommended improvements.
     pub warnings: Vec<Warning>,
     /// The signatures on it.
     pub signatures: Vec<Signature>,
@@ -77,7 +77,7 @@ pub fn list() -> Vec<DiskInfo> {
     Sysfs::system().disks().iter().filter_map(Device::info).collect()
 }
 
-/// Looks at a file or device; needs the right to read it. Parts of it block the thread: it is for commands.
+/// Examines a file or device; needs permission to read it. Parts of it block the thread: it is for commands.
 ///
 /// # Errors
 /// When it cannot even be looked at. A device that cannot be opened although it is there is not an error, but
@@ -193,7 +193,7 @@ fn offline(
     }
 }
 
-/// What its description speaks against it.
+/// The reasons against it in its description.
 fn by_description(
     info: &DiskInfo,
     device: Option<&Device>,

@@ -8,20 +8,20 @@ use thiserror::Error;
 use super::{Signature, User};
 use crate::{DiskError, DiskId};
 
-/// What speaks against a disk. Its text says what was found; see [`CannotPoolReason::name`] and
+/// A reason against a disk. Its text is the finding; see [`CannotPoolReason::name`] and
 /// [`CannotPoolReason::cure`].
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum CannotPoolReason {
     /// It has a pool's label.
     #[error("it belongs to {pool}")]
     InAPool {
-        /// What the label says.
+        /// The pool in the label.
         pool: String,
     },
     /// It failed when it was looked at.
     #[error("{error}")]
     NotHealthy {
-        /// What failed.
+        /// The failure.
         error: DiskError,
     },
     /// It is made to be pulled out.
@@ -64,7 +64,7 @@ pub enum CannotPoolReason {
     /// There is something on it.
     #[error("it holds {}", signatures.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
     NotBlank {
-        /// What.
+        /// The signatures.
         signatures: Vec<Signature>,
     },
     /// A kind of disk that a pool cannot use: zoned, or with blocks of more than 4 KiB.
@@ -75,7 +75,7 @@ pub enum CannotPoolReason {
     },
 }
 
-/// What speaks not against a disk, but for another one.
+/// A recommendation: the disk can be pooled, but another one would be better.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Warning {
     /// A flush takes as long as flash or a platter does, so the cache is not protected: small synchronous writes wait.
@@ -121,7 +121,7 @@ impl CannotPoolReason {
         }
     }
 
-    /// What to do about it.
+    /// The action that helps.
     pub fn cure(&self) -> String {
         match self {
             CannotPoolReason::InAPool { .. } => {

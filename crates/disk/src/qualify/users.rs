@@ -32,7 +32,7 @@ pub enum User {
 }
 
 impl User {
-    /// What ends it.
+    /// The command that ends the use.
     pub(super) fn cure(&self) -> String {
         match self {
             User::Mounted { at } => format!("umount {}", at.display()),

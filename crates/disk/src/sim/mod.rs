@@ -14,15 +14,17 @@
 //! 2. for each k: a new machine of the same seed, [`Machine::cut_at`] k, the workload until it fails,
 //!    [`Machine::restart`], open, recover, compare with what was acknowledged;
 //!
-//! or, much faster, once altogether: [`Machine::record`] keeps each [`Moment`] (images share what did not change), and
-//! [`Moment::cut`] makes a machine that lost its power then, as often as there are ways to lose it. The workload notes
-//! [`Machine::events`] at each acknowledgement: what was acknowledged at k or before is what a cut at k owes.
+//! or, much faster, in one run: [`Machine::record`] keeps each [`Moment`] (images share unchanged parts), and
+//! [`Moment::cut`] makes a machine that lost its power then, as often as there are ways to lose it. The
+//! workload notes [`Machine::events`] at each acknowledgement: a cut at k must keep everything acknowledged
+//! at k or before.
 //!
 //! **How a value lives.** A handle belongs to one opening of its disk: after a power cut or [`Machine::pull`]
 //! it always answers [`DiskError::Gone`], so that no handle from before a crash writes after it.
 //!
-//! **What a fault is.** [`Rule`]s fire on reads, writes, flushes and discards by number or by chance, each with random
-//! numbers of its own, so that one more rule does not change what the others do. What fired is in [`Machine::log`].
+//! **Faults.** [`Rule`]s fire on reads, writes, flushes and discards by number or by chance, each with random
+//! numbers of its own, so that an additional rule does not change the others. [`Machine::log`] has the fired
+//! ones.
 
 mod disk;
 mod moment;
@@ -178,7 +180,7 @@ impl Machine {
         state.slots[slot.0] = Slot { life, ..new };
     }
 
-    /// What the disk in a slot holds: what reads see, unflushed writes too. Cheap.
+    /// The contents of the disk in a slot, as reads see them, including unflushed writes. Cheap.
     pub fn image(&self, slot: SlotId) -> Image {
         self.state.lock().slots[slot.0].store.current.clone()
     }
@@ -213,7 +215,7 @@ impl Machine {
         self.state.lock().slots[slot.0].make_bad(offset, length);
     }
 
-    /// What faults there were so far, in order.
+    /// The faults so far, in order.
     pub fn log(&self) -> Vec<Injected> {
         self.state.lock().log.clone()
     }

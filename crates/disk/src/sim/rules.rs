@@ -1,4 +1,4 @@
-//! What goes wrong, and when.
+//! Injected faults and their conditions.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -14,7 +14,7 @@ pub struct Rule {
     pub op: Op,
     /// Which of them.
     pub when: When,
-    /// What happens to them.
+    /// Their fault.
     pub what: Fault,
     /// Only calls that lie in this range, in bytes; flushes always do.
     pub within: Range<u64>,
@@ -27,11 +27,11 @@ pub enum When {
     Nth(u64),
     /// That and all after it.
     From(u64),
-    /// So many of a million, at random.
+    /// This many of a million, at random.
     Chance(u32),
 }
 
-/// What happens to a call. One that means nothing for a call (a stale flush) leaves it alone.
+/// The fault of a call. One that does not apply to a call (a stale flush) has no effect on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// It fails with [`DiskError::Medium`]; of a write, any atomic units arrive.
@@ -86,7 +86,7 @@ pub struct Injected {
     pub slot: SlotId,
     /// To which call.
     pub at: Place,
-    /// What.
+    /// The fault.
     pub fault: Fault,
 }
 

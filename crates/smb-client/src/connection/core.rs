@@ -30,7 +30,7 @@ use super::{Parts, Request, Response};
 use crate::{Lost, RequestError};
 pub(super) use answers::close_orphan;
 
-/// What was negotiated, as far as a connection's traffic goes.
+/// The negotiated values that a connection's traffic needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Agreed {
     /// Requests carry a charge (MS-SMB2 3.2.4.1.5).
@@ -84,7 +84,7 @@ struct Flight {
     tree_id: u32,
     request: Option<Vec<u8>>,
     stag: Option<Stag>,
-    /// What was exposed, once it is invalidated.
+    /// The exposed buffers, once they are invalidated.
     exposed: Option<Exposed>,
     counting: Option<Counting>,
 }

@@ -1,4 +1,4 @@
-//! What the connection's task counts of each request about a share.
+//! The counters that the connection's task updates for each request on a share.
 //!
 //! A connection has one tally per share, which its one task makes and writes to. Times are those of the task's turns: no
 //! clock is read for them.

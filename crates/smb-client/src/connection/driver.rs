@@ -363,8 +363,8 @@ impl Driver {
         })
     }
 
-    /// Nothing moves: looks at the clock now and then while an answer is due. The timer outlives short pauses, so that
-    /// one request after the other costs one timer in all.
+    /// Nothing moves: checks the clock at intervals while a response is due. The timer outlives short pauses,
+    /// so that sequential requests cost one timer in all.
     fn wait(&mut self, cx: &mut Context<'_>) -> Poll<Lost> {
         loop {
             if self.timer.is_none() {

@@ -48,10 +48,10 @@ impl Drop for Handle {
     }
 }
 
-/// A request as its author made it: what the connection adds is in the header. It goes through many hands: a box.
+/// A request as its author made it; the connection adds the header. Boxed, because it is moved often.
 pub(crate) struct Request(Box<Parts>);
 
-/// What a request consists of.
+/// The parts of a request.
 pub(crate) struct Parts {
     /// Room for the header, then the body.
     pub(crate) message: Vec<u8>,
@@ -72,7 +72,7 @@ pub(crate) struct Parts {
     pub(crate) counted: Option<Arc<Counted>>,
 }
 
-/// What differs for NEGOTIATE and SESSION_SETUP: there is no channel yet.
+/// The differences of NEGOTIATE and SESSION_SETUP: there is no channel yet.
 pub(crate) struct Setup {
     pub(crate) session_id: u64,
     /// Signs a request that binds (MS-SMB2 3.2.4.2.3).
@@ -180,7 +180,7 @@ pub(crate) fn charge_of(bytes: usize) -> u16 {
 pub(crate) const CREDIT: usize = 65_536;
 
 impl Response {
-    /// What all messages but READ responses are: one buffer.
+    /// All messages except READ responses: one buffer.
     pub(crate) fn bytes(&self) -> &[u8] {
         self.message.first().map_or(&[], |b| b)
     }
@@ -229,7 +229,7 @@ impl Connection {
         self.handle.0.tell(request);
     }
 
-    /// From the next call on: what was negotiated.
+    /// The negotiated values, from the next call on.
     pub(crate) fn agree(&self, agreed: Agreed) {
         self.handle.0.configure(queue::Setting::Agreed(agreed));
     }
@@ -239,7 +239,7 @@ impl Connection {
         self.handle.0.configure(queue::Setting::Channel(channel));
     }
 
-    /// The most credits that there were at a time: what a request may cost without being shortened.
+    /// The highest number of credits so far: the maximum cost of a request without being shortened.
     pub(crate) fn credits_seen(&self) -> u32 {
         self.handle.0.credits_seen()
     }
@@ -259,7 +259,7 @@ impl Connection {
         self.handle.0.close();
     }
 
-    /// What SMB Direct counted, if that is the transport.
+    /// The counters of SMB Direct, if that is the transport.
     pub(crate) fn direct_counters(&self) -> Option<smb_direct::Counters> {
         self.handle.0.direct_counters()
     }

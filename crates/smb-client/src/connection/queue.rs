@@ -149,7 +149,7 @@ impl Queue {
         closing
     }
 
-    /// Ends it: what waits, to be failed by the caller.
+    /// Ends it; returns the waiting calls, which the caller must fail.
     pub(super) fn end(&self, why: Lost) -> VecDeque<Input> {
         let mut q = self.inner.lock();
         q.ended.get_or_insert(why);

@@ -1,4 +1,4 @@
-//! What carries a connection's messages.
+//! The transport of a connection's messages.
 
 use std::collections::VecDeque;
 use std::task::{Context, Poll};

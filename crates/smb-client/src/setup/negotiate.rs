@@ -19,7 +19,7 @@ use smb_wire::{Command, FileId, Guid, HeaderFlags, NtStatus};
 use crate::connection::{Agreed, Connection, Request, Setup};
 use crate::{ConnectError, ConnectOptions, RequestError};
 
-/// What a connection agreed on.
+/// The negotiated values of a connection.
 #[derive(Clone)]
 pub(crate) struct Negotiated {
     pub(crate) dialect: u16,
@@ -48,7 +48,7 @@ const SIGNING: [WireSigning; 3] = [WireSigning::AES_GMAC, WireSigning::AES_CMAC,
 const IO_MAX: u32 = 8 << 20;
 /// Without large MTU no I/O is larger, in bytes (MS-SMB2 3.2.4.1.5).
 const SMALL_IO: u32 = 65_536;
-/// What an answer holds beside its payload, in bytes.
+/// The size of a response beside its payload, in bytes.
 const OVERHEAD: usize = 65_536;
 
 fn offered(options: &ConnectOptions) -> Vec<u8> {

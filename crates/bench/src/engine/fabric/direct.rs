@@ -1,7 +1,7 @@
 //! The initiator's end over RDMA: a queue pair for each target of the thread.
 //!
-//! An I/O costs what it costs SMB Direct at its least: a registration and a Send here; the peer's Send invalidates. A read's
-//! memory stays with its slot and is exposed anew for each I/O.
+//! An I/O costs the minimum of SMB Direct: a registration and a Send here; the peer's Send invalidates. A
+//! read's memory stays with its slot and is exposed again for each I/O.
 
 use std::borrow::Cow;
 use std::future::poll_fn;
@@ -59,7 +59,7 @@ struct Lane {
 
 struct Slot {
     room: u32,
-    /// What the next write writes, if it is not the source.
+    /// The data of the next write, if it is not the source.
     buffer: Vec<u8>,
     /// Where reads go; empty while it is exposed.
     sink: SgMut,
@@ -218,7 +218,7 @@ impl Lane {
     ) -> Result<(), Fault> {
         let (mut buf, invalidated) = match completion.result {
             Ok(Done::Recv { buf, invalidated }) => (buf, invalidated),
-            // What was flushed: the connection's end follows.
+            // Flushed requests: the connection's end follows.
             Ok(_) | Err(_) => return Ok(()),
         };
         let reply = Reply::parse(&buf).ok_or(Fault::Protocol)?;

@@ -44,7 +44,7 @@ struct Link {
     /// Sent bytes of the first piece.
     sent: usize,
     input: Vec<u8>,
-    /// What of it has come and was not used.
+    /// Received and unprocessed bytes.
     held: std::ops::Range<usize>,
     /// A read whose bytes come, and how many are still to come.
     reading: Option<(usize, usize)>,
@@ -54,9 +54,9 @@ struct Link {
 enum Piece {
     /// Requests.
     Heads(Vec<u8>),
-    /// Of the target's source: from here on, so many bytes.
+    /// Of the target's source: from here on, this many bytes.
     Source(usize, usize),
-    /// Of a slot's write buffer, so many bytes.
+    /// Of a slot's write buffer, this many bytes.
     Buffer(usize, usize),
 }
 
@@ -73,7 +73,7 @@ impl Piece {
 #[derive(Default)]
 struct Slot {
     room: usize,
-    /// What the next write writes, if it is not the source.
+    /// The data of the next write, if it is not the source.
     buffer: Vec<u8>,
     /// Where a long read goes.
     target: Vec<u8>,

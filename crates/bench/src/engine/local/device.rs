@@ -11,9 +11,10 @@ use crate::engine::error::OpenError;
 use crate::engine::verify::SECTOR;
 use crate::profile::Target;
 
-/// Takes each block device that is written to for as long as what comes back lives: nothing on it or on a part of it is
-/// mounted, in use as swap or of an array, and cannot come to be. Once for the run: a claim keeps other claims out, not the
-/// threads that open the device after it. `allowed`: the caller has said that devices may be overwritten.
+/// Claims each block device that is written to, as long as the result lives: neither the device nor a part of
+/// it is mounted, used as swap or part of an array, and it cannot become so. Once for the run: a claim
+/// excludes other claims, not the threads that open the device after it. `allowed`: the caller has permitted
+/// overwriting devices.
 ///
 /// # Errors
 /// No permission, or the device is in use; before anything is written.

@@ -118,7 +118,8 @@ impl Core {
         let (tree_id, request) = (flight.tree_id, flight.request.take());
         let response = Response { header, message, encrypted, sink: None, tree_id, request };
         match flight.stag {
-            // What the server has not invalidated dies here before the caller has its buffer back.
+            // Tags that the server has not invalidated are invalidated here before the caller gets its buffer
+            // back.
             Some(stag) if flight.exposed.is_none() => {
                 self.dying.push(stag);
                 self.parked.insert(stag.0, (flight, response));
