@@ -64,7 +64,7 @@ pub enum FixedBuffers {
     },
     /// The kernel took no more; I/O works without.
     Refused {
-        /// The median duration.
+        /// The registered bytes.
         bytes: usize,
         /// The system's error: ENOMEM (12) for the limit on locked memory.
         errno: i32,
