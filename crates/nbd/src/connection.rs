@@ -284,7 +284,7 @@ impl Target {
         }
     }
 
-    /// The replies that need no disk.
+    /// Checks a request, as far as that needs no disk.
     fn check(&self, request: &Request) -> Result<(), ErrorNumber> {
         let geometry = self.export.disk.info().geometry;
         let (offset, length) = (request.offset, u64::from(request.length));

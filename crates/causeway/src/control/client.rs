@@ -46,7 +46,7 @@ pub enum ControlError {
     Protocol {
         /// Where.
         socket: PathBuf,
-        /// The unexpected part.
+        /// The error.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// Something listens there and says nothing.
@@ -54,7 +54,7 @@ pub enum ControlError {
     Silent {
         /// Where.
         socket: PathBuf,
-        /// The awaited part.
+        /// How long the caller waited.
         seconds: u64,
     },
     /// The server refused, and said why.

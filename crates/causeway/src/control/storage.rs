@@ -164,7 +164,7 @@ pub struct PoolStatus {
     /// The same in words, and how many fault domains.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub can_lose_text: Option<String>,
-    /// What one more failure would affect.
+    /// The effect of one more failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub can_lose_because: Option<String>,
     /// Why it is not open, or takes no changes.
