@@ -1,5 +1,5 @@
-//! What the data path needs of the metadata: a look, a change, a disk that leaves. A pool gives it; so does a test, with a state that it can go
-//! back to.
+//! The data path's interface to the metadata: reading, changes, removal of disks. A pool implements it; so
+//! does a test, with a state that it can reset.
 
 use std::sync::Arc;
 

@@ -15,7 +15,7 @@ use rustc_hash::FxHashMap;
 
 use crate::RowNumber;
 
-/// What an entry is found by.
+/// The key of an entry.
 pub(crate) trait Key: Copy + Ord + Hash {
     /// The row that it is part of, and ends with.
     fn row(&self) -> RowNumber;
@@ -30,7 +30,7 @@ pub(crate) struct Flags {
     pub(crate) dead: bool,
 }
 
-/// What an entry has beside its key.
+/// The value of an entry.
 pub(crate) trait Entry {
     fn flags(&mut self) -> &mut Flags;
 }
@@ -108,7 +108,7 @@ impl<K: Key, S: Entry> Cache<K, S> {
         self.inner.lock().all_dirty()
     }
 
-    /// It is being written: what changes from now on makes it dirty again.
+    /// It is being written: later changes make it dirty again.
     pub(crate) fn clean(&self, entry: &Cached<K, S>, state: &mut S) {
         state.flags().dirty = false;
         let mut inner = self.inner.lock();

@@ -53,7 +53,7 @@ impl RawIo {
     }
 }
 
-/// What was read, in one vector.
+/// The data read, in one vector.
 pub(crate) fn whole(read: &SgMut) -> Vec<u8> {
     let mut out = Vec::with_capacity(read.iter().map(|b| b.len()).sum());
     read.iter().for_each(|b| out.extend_from_slice(b));
@@ -135,7 +135,7 @@ impl DataDisk {
         *self.resyncing.lock().entry(copy).or_insert(0) |= regions;
     }
 
-    /// A write to a copy failed: what a job copied there is not up to date.
+    /// A write to a copy failed: a job's copy there is not up to date.
     pub(crate) fn resync_spoiled(&self, copy: (SpaceId, RowNumber, usize), regions: u64) {
         if let Some(r) = self.resyncing.lock().get_mut(&copy) {
             *r &= !regions;
@@ -174,7 +174,8 @@ impl Reading {
         self.answer(io, env).await
     }
 
-    /// What it gave, once. The buffers are as those that were given, but others when the disk keeps them: it has left, and its driver is not done.
+    /// Its result, once. The buffers are the given ones, except when the disk keeps those: it was removed,
+    /// and its driver has not completed the I/O.
     pub(crate) async fn answer(&self, io: &RawIo, env: &Env) -> Read {
         let answer = self.waits.end().await;
         self.given(answer, io, env).await

@@ -1,4 +1,4 @@
-//! What the data path found wrong, counted and kept: the newest [`KEPT`].
+//! Findings of the data path, counted and kept: the newest [`KEPT`].
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -12,7 +12,7 @@ use crate::{DiskNumber, SpaceId};
 /// How many findings are kept; the counts are of all.
 pub const KEPT: usize = 1024;
 
-/// What was wrong with a unit.
+/// The kind of damage of a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Found {
     /// One copy was not what was written; another was, and has replaced it.
@@ -32,7 +32,7 @@ pub enum Found {
 /// One finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What.
+    /// The finding.
     pub found: Found,
     /// The disk of the copy; of the lowest one when it is all of them.
     pub disk: DiskNumber,
@@ -83,7 +83,7 @@ impl Events {
         }
     }
 
-    /// Places of labels and metadata were written anew ([`crate::Pool::scrub_metadata`]).
+    /// Places of labels and metadata were written again ([`crate::Pool::scrub_metadata`]).
     pub fn metadata(&self, found: &BTreeMap<DiskNumber, u64>) {
         for (disk, places) in found {
             *self.inner.lock().counts.entry((Found::Metadata, *disk)).or_insert(0) += places;
@@ -137,7 +137,7 @@ impl Events {
         self.failing.lock().iter().filter(|(_, error)| is_full(error)).map(|(disk, _)| *disk).collect()
     }
 
-    /// There is room again under a disk: what failed was not its fault.
+    /// The storage of a full disk has room again: the failure was no fault of the disk.
     pub fn has_room(&self, disk: DiskNumber) {
         let mut failing = self.failing.lock();
         if matches!(failing.get(&disk), Some(DiskError::Full { .. })) {

@@ -116,7 +116,7 @@ impl GroupKey {
 }
 
 impl Groups {
-    /// The groups of slabs with these regions, so many at most.
+    /// The groups of slabs with these regions, at most this many.
     pub(crate) fn with(bound: usize, regions: Regions) -> Groups {
         Cache::new(bound, move |key: GroupKey| GroupState {
             table: Box::default(),

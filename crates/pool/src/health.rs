@@ -2,7 +2,7 @@
 //!
 //! * [`of_pool`], [`of_disk`] and [`of_space`] give the field's two words, OperationalStatus and HealthStatus.
 //! * [`can_lose`] counts what may fail at the same moment, by disk and by fault domain.
-//! * [`faults`] says what is wrong, each root cause once: what follows from it is its [`Fault::consequences`].
+//! * [`faults`] lists the faults, each root cause once, with its consequences ([`Fault::consequences`]).
 
 mod cause;
 mod fault;

@@ -1,4 +1,4 @@
-//! What runs beside the users of a space: resolving, resync, scrub, repair.
+//! The background work of a space: resolving, resync, scrub, repair.
 //!
 //! A job is a loop over pieces that asks [`Progress::piece`] before each: there it waits while it is paused, while a more urgent one runs,
 //! and as long as the clients need the disks ([`pacer`]). [`Board::begin`] gives a job its [`Progress`] and lists it until it is dropped; a

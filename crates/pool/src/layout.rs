@@ -39,14 +39,14 @@ pub struct Spot {
 }
 
 impl Spot {
-    /// The units of its column that so many bytes from it are, a whole number of units.
+    /// The units of its column in this many bytes from it, a whole number of units.
     pub fn units(self, length: u64) -> Range<u32> {
         let first = (self.offset / UNIT) as u32;
         first..first + (length / UNIT) as u32
     }
 }
 
-/// What an I/O does in one column of one row.
+/// The part of an I/O in one column of one row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {
     /// Where it begins.
@@ -97,7 +97,7 @@ impl Layout {
         }
     }
 
-    /// What lies there.
+    /// The address of a place.
     pub fn address(&self, spot: Spot) -> u64 {
         let (turn, rest) = (spot.offset / self.interleave, spot.offset % self.interleave);
         let within = (turn * self.columns + u64::from(spot.column)) * self.interleave + rest;

@@ -9,7 +9,8 @@
 //! **Layout.** `state`, `voters`, `placement` and `layout` are pure functions over values; `format` and `blocks` turn values into bytes and back; everything
 //! that does I/O does it through `disk::Disk` and takes time and chance from [`env::Env`].
 //!
-//! **Errors.** One enum for each stage of use, by blame. Bytes from a disk never panic: what they say is checked by [`State::apply`] before it counts.
+//! **Errors.** One enum for each stage of use, by blame. Bytes from a disk never panic: [`State::apply`]
+//! validates them before they count.
 
 pub mod activity;
 pub mod blocks;
@@ -52,7 +53,8 @@ pub use state::{
     State, Tree, Usage,
 };
 
-/// What is written, checksummed, and after a crash old or new, never else; bytes.
+/// The size of a checksum and of an atomic write: after a crash a unit is entirely old or entirely new;
+/// bytes.
 pub const UNIT: u64 = 4096;
 
 /// Units whose checksums are in one block.

@@ -57,12 +57,12 @@ impl DataPath {
     /// Makes what was found to be lost known to the metadata, if that may be changed and has a place for it; whether there was anything new.
     ///
     /// # Errors
-    /// When the metadata takes no changes; what was found is tried again then.
+    /// When the metadata accepts no changes; the findings are recorded later then.
     pub async fn record_losses(&self) -> Result<bool, SpaceError> {
         if self.options.read_only {
             return Ok(false);
         }
-        // One says what there is at a time: what the other has just said is not to be forgotten.
+        // One task at a time records losses: otherwise one could overwrite what the other has just recorded.
         let _one = self.losses.lock().await;
         let found = self.events.lost();
         let ops: Vec<Op> = self.read(|s| {
@@ -92,7 +92,8 @@ pub(crate) struct FoundAgain {
 }
 
 impl Space {
-    /// Looks once more at what was known to be lost when all of the space has been read: it may have been written anew, before or meanwhile. `None`: the job is to end.
+    /// Reads known lost units once more when all of the space has been read: they may have been written,
+    /// before or meanwhile. `None`: the job must end.
     pub(crate) async fn find_again(&self, counted: u64, progress: &Progress) -> Option<FoundAgain> {
         let id = self.id();
         let found = self.path.events.lost().remove(&id).unwrap_or_default();
@@ -138,7 +139,7 @@ impl Space {
     }
 }
 
-/// What the metadata says is lost of a space.
+/// The recorded losses of a space.
 fn known(state: &State, space: SpaceId) -> LossRecord {
     state.losses.get(&space).cloned().unwrap_or_default()
 }

@@ -8,11 +8,13 @@
 //!
 //! With one group that is RAID 5, and with Q RAID 6; with two groups and Q it is a local reconstruction code: LRC (8,2,1), LRC (12,2,1).
 //!
-//! What is lost can be made again as follows, and if this does not do it, nothing does ([`Code::decodes`]). A group that lost one of its units, data or P, makes
-//! it from its others. Let one group have lost two; all others are whole by now, so Q is an equation for this group alone. If P is lost with `Dx`, it gives `g^x Dx`. If `Dx` and `Dy` are,
-//! P gives `Dx + Dy` and Q `g^x Dx + g^y Dy`, and `g^x` is not `g^y`: the powers of 2 up to the 254th differ. Q itself is made from the data. So each
-//! group may lose one unit, and one unit more may be lost, whichever it is: any two, and many threes. What loses more has fewer
-//! equations than unknowns: a group's P and Q are all that say anything of its units together.
+//! Losses are decodable as follows, and if this fails, nothing helps ([`Code::decodes`]). A group that lost
+//! one of its units, data or P, computes it from its others. If one group has lost two, all others are
+//! complete by now, so Q is an equation for this group alone. If P is lost with `Dx`, it gives `g^x Dx`. If
+//! `Dx` and `Dy` are, P gives `Dx + Dy` and Q `g^x Dx + g^y Dy`, and `g^x` is not `g^y`: the powers of 2 up
+//! to the 254th differ. Q itself is computed from the data. So each group may lose one unit, and one more
+//! unit may be lost anywhere: any two, and many threes. More losses have fewer equations than unknowns: a
+//! group's P and Q are the only equations about its units.
 //!
 //! All is linear, so a change of a unit changes its group's P and Q by the difference alone, and no other group's P. A unit that was never written is zeros.
 //!
@@ -39,7 +41,8 @@ pub struct Code {
 }
 
 impl Code {
-    /// Of so many data columns in so many groups of the same size, with a global parity or without.
+    /// A code with this many data columns in this many groups of the same size, with or without a global
+    /// parity.
     ///
     /// # Panics
     /// When there is no group, a group would have less than two columns or more than another, or there are more columns than [`DATA_MAX`] and
@@ -231,7 +234,8 @@ impl Code {
         }
     }
 
-    /// A parity unit (zeros where it is missing) and all that is there of what it is made of: what the missing ones are in it.
+    /// From a parity unit (zeros if it is missing) and all present units that it depends on: the sum of the
+    /// missing ones.
     fn rest(self, parity: usize, length: usize, columns: &[Option<Vec<u8>>]) -> Vec<u8> {
         let mut rest = columns[self.data + parity].clone().unwrap_or_else(|| vec![0; length]);
         for (i, bytes) in columns[..self.data].iter().enumerate() {

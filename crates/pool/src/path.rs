@@ -1,10 +1,10 @@
-//! The data path of an open pool: what its spaces share.
+//! The data path of an open pool, shared by its spaces.
 //!
 //! Invariants:
 //! 1. A disk's log is closed before its active regions are counted for leaving, so a write is counted or does not begin.
 //! 2. Rows are allocated and slabs moved by one at a time, because a slab's checksum blocks are written with the generation that it is
 //!    about to get.
-//! 3. What becomes of a failed disk is decided by one at a time.
+//! 3. The handling of a failed disk is decided by one task at a time.
 //! 4. At most [`WRITES_MAX`] runs of writes are outstanding, so that they never use all entries of a log.
 
 mod joining;
@@ -50,7 +50,8 @@ impl Default for PathOptions {
     }
 }
 
-/// What the spaces of an open pool share. Dropping it leaves the logs as after a crash; flush and [`DataPath::quiesce`] before.
+/// The data path of an open pool. Dropping it leaves the logs as after a crash; flush and
+/// [`DataPath::quiesce`] before.
 pub struct DataPath {
     pub(crate) env: Env,
     pub(crate) book: Arc<dyn Book>,
@@ -58,9 +59,9 @@ pub struct DataPath {
     pub(crate) slab_bytes: u64,
     pub(crate) options: PathOptions,
     pub(crate) io: RawIo,
-    /// What was found and done about it.
+    /// Findings and repairs.
     pub events: Events,
-    /// What runs beside the users of the spaces.
+    /// The background jobs of the spaces.
     pub jobs: Arc<Board>,
     pub(crate) writes: Arc<Semaphore>,
     pub(crate) allocating: tokio::sync::Mutex<()>,
@@ -84,7 +85,8 @@ pub struct DataPath {
 type Owners = BTreeMap<(u32, u32), (SpaceId, RowNumber, usize)>;
 
 impl DataPath {
-    /// Reads the activity logs of the members: what they have marked is unresolved from now on. `epoch` is that of the pool's claim.
+    /// Reads the activity logs of the members: marked regions are unresolved from now on. `epoch` is that of
+    /// the pool's claim.
     ///
     /// The caller then makes [`DataPath::active`] known to the metadata.
     ///

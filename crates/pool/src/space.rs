@@ -6,7 +6,7 @@
 //! 2. A write is acknowledged when every copy on a present disk has it, and every copy that does not have it is durably absent or missed; a
 //!    current copy has it.
 //! 3. The table changes after the data and before the acknowledgement; the mark ends after both.
-//! 4. What is read matched the table, was not written ever (zeros), or is an error.
+//! 4. Data that a read returns matched the table, or was never written (zeros); otherwise the read fails.
 //! 5. Order of locks: a group's `preparing`, then ranges in ascending (row, column), then the flusher. None is held while waiting for an earlier one.
 
 mod allocate;
@@ -216,7 +216,7 @@ impl Disk for Space {
         self.run(call, |space| async move {
             let mut result = space.write_from(offset, &src).await;
             if through && result.is_ok() {
-                // In a box: what is rarely asked for is not to make every write large.
+                // Boxed: a rare case must not make every write large.
                 result = Box::pin(space.flush_for_user()).await;
             }
             told(&space, result, at)

@@ -1,4 +1,4 @@
-//! What a pool knows of itself: values, and the operations that change them.
+//! The metadata of a pool as values, and the operations that change it.
 //!
 //! A [`State`] is a value: a clone of it costs a few pointers whatever the pool's size, has nothing of what is changed later, and shares the
 //! memory of all that is not (`tree`).
@@ -14,9 +14,9 @@
 //!    data is written off by accounting. ([`Op::AcceptLoss`] is the only exception, and counts.)
 //! 4. Numbers of disks and spaces and slab generations only grow.
 //! 5. A voter is a present disk.
-//! 6. A row has one slab on the move at most. It is a copy like the others, of the column of the slab that it replaces; that one goes only when
-//!    the new one has missed nothing that it has.
-//! 7. What a version of the format does not know is in no state of that version.
+//! 6. A row has at most one moving slab. It is a copy like the others, of the column of the slab that it
+//!    replaces; that one is freed only when the new one has missed nothing that it has.
+//! 7. A state has no feature that its format version lacks.
 //! 8. Of a row with parity the slab that another moves to has at most the regions that the old one has, and none while one of their disks is absent: it
 //!    never counts beside the old one, nor for it.
 
@@ -58,13 +58,13 @@ pub const EPOCHS_MAX: usize = 4096;
 /// How many openings that gave something up a pool remembers.
 pub const GIVEN_UP_MAX: usize = 64;
 
-/// The most bytes of a parity space's journal: what a crash may have to be carried out again.
+/// The maximum size of a parity space's journal in bytes: the most that is replayed after a crash.
 pub const JOURNAL_BYTES_MAX: u64 = 32 << 20;
 
 /// Its interleave: small records stay in one column, so that few disks have to flush, and large ones go to all.
 const JOURNAL_INTERLEAVE: u64 = 64 << 10;
 
-/// What the journal of a parity space is called.
+/// The name of a parity space's journal.
 fn journal_name(space: SpaceId) -> String {
     format!(".journal-{}", space.0)
 }
@@ -74,7 +74,7 @@ fn journal_name(space: SpaceId) -> String {
 pub struct State {
     /// The pool's identity.
     pub pool: PoolId,
-    /// What people call it.
+    /// Its name.
     pub name: String,
     /// Bytes of data in a slab: a power of two.
     pub slab_bytes: u64,
@@ -102,11 +102,11 @@ pub struct State {
     /// Openings, by their epochs, that gave up what disks that were not here had, and the last record before each. The newest [`GIVEN_UP_MAX`]; a disk of an
     /// epoch before with records after that one has gone on without this history.
     pub given_up: Shared<BTreeMap<u64, u64>>,
-    /// What is known to be lost of spaces, of those of which anything is.
+    /// Known lost units, by space; only spaces with some.
     pub losses: Shared<BTreeMap<SpaceId, LossRecord>>,
-    /// The version of the format: what may be in the metadata.
+    /// The version of the format, which defines the possible contents of the metadata.
     pub version: u16,
-    /// What the administrator has chosen.
+    /// The administrator's settings.
     pub policy: Policy,
     used: Used,
 }

@@ -7,7 +7,8 @@
 //! 2. An entry is evicted from its slot only while none of its regions is in use: in flight, unflushed, or
 //!    unresolved since a crash. Exception: regions for which this disk has stale data ([`Core::yields`]) may
 //!    be evicted, because the disks with the newest data have their marks.
-//! 3. A block is written by one at a time, in its two places alternately; what the disk has is an older state of it, never a mixture.
+//! 3. A block has one writer at a time, and uses its two places alternately; the disk has an older state of
+//!    it, never a mixture.
 //! 4. Entries are bounded by the slots. When all are in use [`Core::begin`] says [`Full`] and changes nothing.
 
 use std::collections::BTreeSet;
@@ -50,14 +51,14 @@ pub struct LogWrite {
     pub block: usize,
     /// Which of its two places.
     pub place: usize,
-    /// What to write there.
+    /// The bytes to write there.
     pub bytes: Vec<u8>,
     version: u64,
 }
 
 #[derive(Clone, Default)]
 struct Block {
-    /// Counts the changes in memory; what is on the disk is `durable`.
+    /// Counts the changes in memory; the disk has the state `durable`.
     version: u64,
     durable: u64,
     writing: bool,
@@ -68,7 +69,7 @@ struct Slab {
     slot: usize,
     owner: SpaceId,
     generation: u32,
-    /// What the block says, or will when it is written next.
+    /// The contents of the block, or of its next write.
     marked: u64,
     /// Unresolved since a crash.
     pinned: u64,
@@ -393,7 +394,7 @@ impl Slab {
 }
 
 impl RegionsInUse {
-    /// What is known of a region; it is in use from now on.
+    /// The state of a region, which is in use from now on.
     fn of(&mut self, region: u8) -> &mut InUse {
         let bit = 1 << region;
         let at = (self.bits & (bit - 1)).count_ones() as usize;

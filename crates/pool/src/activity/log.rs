@@ -1,4 +1,4 @@
-//! The activity log on its disk: what [`Core`] decides is written here.
+//! The activity log on its disk: writes the decisions of [`Core`].
 //!
 //! Invariant: while a [`Mark`] exists its regions stay marked, from when [`Log::wait_durable`] says that they are.
 
@@ -62,7 +62,8 @@ impl Log {
         })
     }
 
-    /// Marks regions until the mark is dropped and flushed; what is to be waited for, if they are not marked durably yet.
+    /// Marks regions until the mark is dropped and flushed; returns the wait for them to be durable, if they
+    /// are not yet.
     pub(crate) fn begin(
         self: &Arc<Log>,
         owner: SpaceId,
@@ -129,7 +130,7 @@ impl Log {
         f(&mut self.state.lock().core)
     }
 
-    /// The bytes of all blocks' places, as the disk has them; what cannot be read is zeros.
+    /// The bytes of all blocks' places, as on the disk; unreadable ones are zeros.
     pub(crate) async fn read(io: &crate::disks::RawIo, member: &Member, blocks: usize) -> Vec<[Vec<u8>; 2]> {
         let mut places = Vec::with_capacity(blocks);
         for block in 0..blocks as u64 {

@@ -18,7 +18,8 @@ const CRC_AT: usize = 12;
 const HEADER: usize = 64;
 const ENTRY: usize = 16;
 
-/// What a block is and when it was written; of its two places the one with the higher (epoch, sequence) counts.
+/// The identification of a block and its version; of its two places the one with the higher (epoch, sequence)
+/// counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// The pool.

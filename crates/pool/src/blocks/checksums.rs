@@ -1,4 +1,5 @@
-//! The checksum block of a group: what its units should be, on one copy. Bytes in `docs/on-disk-format.md`.
+//! The checksum block of a group: the expected contents of its units, on one copy. Bytes in
+//! `docs/on-disk-format.md`.
 //!
 //! Every slab in a row has one block for each group, written when the slab is allocated, so that a block that is not this slab's or not
 //! whole is damage, and never taken for an empty one.
@@ -12,7 +13,7 @@ use crate::{GROUP_UNITS, RowNumber, SpaceId, UNIT};
 const MAGIC: &[u8; 8] = b"CWYSUMS1";
 const SUMS_AT: usize = 2048;
 
-/// What a group's units should be.
+/// The expected contents of a group's units.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
     /// Units that have data; the others read as zeros. A block says so of a unit only after data of it was durable on every copy: so even
@@ -81,7 +82,7 @@ pub fn decode(b: &[u8], id: &BlockId) -> Result<(u64, Box<Table>), Damaged> {
     Ok((generation, Box::new(table)))
 }
 
-/// What a unit's place adds to its checksum. `unit` counts from the beginning of the column.
+/// The part of a checksum that depends on the unit's place. `unit` counts from the beginning of the column.
 pub fn place_hash(space: SpaceId, row: RowNumber, column: u8, unit: u32) -> u32 {
     in_row(row_hash(space, row), column, unit)
 }

@@ -1,5 +1,5 @@
-//! What the checksum blocks of all layouts begin with: magic, version, CRC, which block it is, its generation. Bytes in
-//! `docs/on-disk-format.md`.
+//! The common head of checksum blocks of all layouts: magic, version, CRC, identification, generation. Bytes
+//! in `docs/on-disk-format.md`.
 
 use super::{crc_without, u32_at, u64_at};
 use crate::{PoolId, RowNumber, SpaceId};
@@ -101,7 +101,8 @@ pub(super) mod tests {
         }
     }
 
-    /// What every layout refuses; `b` is a block of [`id`], and `decode` says why one is not what is looked for.
+    /// Asserts that a layout refuses damaged blocks; `b` is a block of [`id`], and `decode` returns why it is
+    /// not the expected one.
     pub(in crate::blocks) fn refuses(b: &[u8], decode: impl Fn(&[u8], &BlockId) -> Option<Damaged>) {
         for at in 0..BLOCK {
             let mut bad = b.to_vec();

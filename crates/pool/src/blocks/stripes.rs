@@ -16,7 +16,7 @@ const WROTE_AT: usize = 192;
 const WRITTEN_AT: usize = 512;
 const SUMS_AT: usize = 2048;
 
-/// What a block says.
+/// The contents of a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
     /// Of the group: 1 when allocated, more each time its blocks are written; the upper half is the epoch of the opening that wrote it.
@@ -66,7 +66,7 @@ pub fn encode(id: &BlockId, block: &Block) -> Vec<u8> {
     seal(b)
 }
 
-/// What the block says, if it is the one that is looked for, of a row with so many columns.
+/// The contents of the block, if it is the expected one, of a row with this many columns.
 ///
 /// # Errors
 /// [`Damaged`].

@@ -1,4 +1,4 @@
-//! What lies where on a disk.
+//! The areas of a disk.
 //!
 //! ```text
 //!      64 KiB  label A            (a partition table's sectors before it stay free)

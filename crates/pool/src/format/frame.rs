@@ -29,7 +29,7 @@ pub const BLOCK: usize = 4096;
 pub(crate) const HEADER: usize = 64;
 const MAGIC: [u8; 4] = *b"CWPL";
 
-/// What a frame holds.
+/// The contents of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// See [`super::Label`].
@@ -45,7 +45,7 @@ pub enum Kind {
 /// The header's fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// What the body is.
+    /// The kind of the body.
     pub kind: Kind,
     /// The pool it belongs to.
     pub pool: PoolId,

@@ -1,4 +1,4 @@
-//! What says of a disk that it is one of a pool, and where things are on it. The same block at both ends of the disk.
+//! The label: identifies a disk of a pool and locates its areas. The same block at both ends of the disk.
 
 use std::fmt;
 
@@ -16,8 +16,8 @@ use crate::{DiskId, DiskNumber, PoolId};
 ///    refuses the labels of version 2 with a message;
 /// 3. spaces with local reconstruction codes ([`crate::Resiliency::LocalParity`]). All else is as in version 2;
 /// 4. spaces with a class of media ([`crate::SpaceRecord::media`]), and disks whose medium is changed. All else is as in version 3;
-/// 5. what an opening gave up ([`crate::State::given_up`]). All else is as in version 4;
-/// 6. what is known to be lost ([`crate::State::losses`]). All else is as in version 5.
+/// 5. the losses accepted by an opening ([`crate::State::given_up`]). All else is as in version 4;
+/// 6. known lost units ([`crate::State::losses`]). All else is as in version 5.
 pub const FORMAT_VERSION: u16 = 6;
 
 /// See the module.
@@ -35,11 +35,11 @@ pub struct Label {
     pub sequence: u64,
     /// The format's version.
     pub version: u16,
-    /// What one must know to use the disk, by name.
+    /// The features required to use the disk, by name.
     pub features: Vec<Feature>,
     /// The disk's identity.
     pub id: DiskId,
-    /// What people call the pool; what the metadata says counts.
+    /// The name of the pool; the metadata's name counts.
     pub pool_name: String,
     /// The machine that wrote the label.
     pub node: [u8; 16],
@@ -54,7 +54,7 @@ pub struct Label {
 /// Something that not every version knows, named so that one that does not can say what it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Feature {
-    /// What happens where it is not known.
+    /// The effect on programs without the feature.
     pub class: FeatureClass,
     /// Its bit in its class.
     pub bit: u8,
@@ -62,7 +62,7 @@ pub struct Feature {
     pub name: String,
 }
 
-/// What happens to a disk with a feature that is not known.
+/// The effect of an unknown feature of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FeatureClass {
     /// Nothing.

@@ -1,8 +1,9 @@
 //! From what is known to what is wrong: each root cause once.
 //!
-//! What follows from what: disks that are away follow from their fault domain, if all of it is; a space that can lose less than it promises, or has
-//! a part that is unavailable or in doubt, and a disk that is behind or metadata on too few disks, follow from the disks that are away and, failing that, from
-//! those that are behind.
+//! Causes: an absent disk is a consequence of its fault domain, if all of that is absent. A space with less
+//! redundancy than promised, or with a part that is unavailable or in doubt, a disk that is behind, and
+//! metadata on too few disks are consequences of the absent disks and, failing that, of those that are
+//! behind.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +17,7 @@ use crate::{
     State, Usage,
 };
 
-/// What is wrong; the worst first.
+/// The faults, the worst first.
 pub fn faults(now: &Snapshot<'_>) -> Vec<Fault> {
     let state = now.state;
     let mut roots = away(now);
@@ -56,7 +57,8 @@ fn about(fault: &Fault) -> Vec<DiskNumber> {
     }
 }
 
-/// Puts a fault where it belongs: with each root that touches the space; with any that is away, if it is the pool's; else it is a root itself.
+/// Attaches a fault to its causes: to each root that affects the space; for a fault of the pool, to any
+/// absent disk; otherwise it is a root itself.
 fn attach(
     roots: &mut [Fault],
     of_away: usize,
@@ -88,7 +90,7 @@ fn attach(
     }
 }
 
-/// Disks that are away, folded into the fault domains that are.
+/// Absent disks, grouped by absent fault domains.
 fn away(now: &Snapshot<'_>) -> Vec<Fault> {
     let state = now.state;
     let absence = |d: &DiskNumber| match state.disks.get(d)?.presence {
@@ -140,7 +142,7 @@ fn away(now: &Snapshot<'_>) -> Vec<Fault> {
     roots
 }
 
-/// What is wrong with disks that are here.
+/// Faults of present disks.
 fn disks(now: &Snapshot<'_>) -> Vec<Fault> {
     let state = now.state;
     let mut out = Vec::new();
@@ -179,12 +181,12 @@ fn disks(now: &Snapshot<'_>) -> Vec<Fault> {
     out
 }
 
-/// What is lost of spaces, as far as it is known: from before the pool was opened, and since.
+/// Known lost units of spaces: from before the pool was opened, and since.
 fn lost(now: &Snapshot<'_>) -> Vec<Fault> {
     let state = now.state;
     let none = BTreeSet::new();
     let mut all: BTreeMap<SpaceId, (u64, bool, Option<u64>)> = BTreeMap::new();
-    // What a journal has lost is in its place, or is before anybody needs it: a scrub sees to that.
+    // The lost units of a journal are not needed, or are restored before they are: a scrub does that.
     for &space in state.spaces.keys().filter(|space| state.owner_of(**space).is_none()) {
         let found = now.lost.get(&space).unwrap_or(&none);
         let record = state.losses.get(&space).cloned().unwrap_or_default().with(found);
@@ -231,13 +233,13 @@ fn waits(job: Option<&JobState>) -> Option<Why> {
     }
 }
 
-/// What is wrong with spaces.
+/// Faults of spaces.
 fn spaces(now: &Snapshot<'_>) -> Vec<(SpaceId, Fault)> {
     let state = now.state;
     let mut out = Vec::new();
     for (&space, record) in &state.spaces {
         let promised = record.resiliency.failures();
-        // What a journal lacks its space lacks.
+        // Faults of a journal count for its space.
         let shown = state.owner_of(space).unwrap_or(space);
         let mut least = Some(promised);
         for (_, row) in state.rows_of(space) {
@@ -253,7 +255,7 @@ fn spaces(now: &Snapshot<'_>) -> Vec<(SpaceId, Fault)> {
         out.retain(|(_, f)| told(f).is_none_or(|left| least.is_some_and(|now| now >= left)));
         match least {
             _ if out.iter().any(|(_, f)| told(f).is_some()) => {}
-            // What cannot be read is worse than anything else of it.
+            // Unreadable parts hide its other faults.
             _ if out.iter().any(|(_, f)| mine(f) && f.kind == FaultKind::Unavailable) => {}
             None => out.push(fault(Severity::Error, FaultKind::Unavailable)),
             Some(left) if left < promised => {
@@ -338,7 +340,7 @@ fn other_media(now: &Snapshot<'_>) -> Vec<Fault> {
     let working = now.jobs.iter().any(works);
     let mut slabs: BTreeMap<SpaceId, u64> = BTreeMap::new();
     for &space in state.spaces.keys() {
-        // What a journal has its space has.
+        // A journal's slabs count for its space.
         let shown = state.owner_of(space).unwrap_or(space);
         *slabs.entry(shown).or_insert(0) += outside(state, space) as u64;
     }

@@ -1,4 +1,4 @@
-//! What can be wrong with a pool.
+//! The faults of a pool.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use crate::jobs::{JobState, Why};
 use crate::pulse::standing::Slowness;
 use crate::{Absence, DiskNumber, MediaClass, SpaceId, State};
 
-/// What is known of an open pool at one moment.
+/// A snapshot of an open pool.
 #[derive(Clone, Debug)]
 pub struct Snapshot<'a> {
     /// Its metadata.
@@ -19,15 +19,15 @@ pub struct Snapshot<'a> {
     pub read_only: bool,
     /// Disks that are present although an I/O failed, with the last error: they have something that no other has.
     pub failing: BTreeMap<DiskNumber, String>,
-    /// What was not as it was written since the pool was opened.
+    /// Damage found since the pool was opened.
     pub findings: BTreeMap<(Found, DiskNumber), u64>,
-    /// Where units were found that no copy has, since it was opened; what was known before is in the metadata.
+    /// Lost units found since it was opened; the metadata has the earlier ones.
     pub lost: BTreeMap<SpaceId, BTreeSet<u64>>,
     /// Disks that are much slower than their peers, or left because of it.
     pub slow: BTreeMap<DiskNumber, Slowness>,
     /// Groups that a crash left in doubt, by space.
     pub in_doubt: BTreeMap<SpaceId, usize>,
-    /// What runs beside the clients.
+    /// The background jobs.
     pub jobs: Vec<JobState>,
     /// From how many percent in use on a pool with thin spaces is too full.
     pub warn_percent: u64,
@@ -60,7 +60,7 @@ pub enum Place {
 /// One root cause, with what follows from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// What.
+    /// The kind.
     pub kind: FaultKind,
     /// Where.
     pub place: Place,
@@ -70,10 +70,10 @@ pub struct Fault {
     pub consequences: Vec<Fault>,
 }
 
-/// What is wrong.
+/// The kind of fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FaultKind {
-    /// All disks of a fault domain are away.
+    /// All disks of a fault domain are absent.
     DomainAway {
         /// They.
         disks: Vec<DiskNumber>,
@@ -150,7 +150,7 @@ pub enum FaultKind {
     },
     /// There is no room for what a thin space has not written yet: such a write fails.
     Full,
-    /// A disk that fails could not be built anew on the others.
+    /// A disk that fails could not be rebuilt on the others.
     NoReserve {
         /// Bytes that would be needed.
         needed: u64,

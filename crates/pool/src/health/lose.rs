@@ -1,4 +1,4 @@
-//! What may fail at the same moment with nothing lost and the pool going on, by disk and by fault domain.
+//! The number of simultaneous failures that the pool survives without loss, by disk and by fault domain.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,13 +10,13 @@ use crate::{DiskNumber, Row, SlabCopy, SpaceRecord, State};
 pub struct CanLose {
     /// Disks.
     pub disks: usize,
-    /// What would not survive one more.
+    /// The limit: the first object that one more failure would affect.
     pub limit: Limit,
     /// Of each level of which the pool has several: how many domains, with all of their disks.
     pub domains: Vec<(Level, usize)>,
 }
 
-/// What the next failure would hit.
+/// The object that the next failure would affect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Limit {
     /// Too few disks with metadata would be left.
@@ -37,7 +37,7 @@ pub fn can_lose(state: &State) -> CanLose {
     CanLose { disks, limit, domains: domains.collect() }
 }
 
-/// What fails together.
+/// A set of disks that fail together.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Domain<'a> {
     Disk(DiskNumber),

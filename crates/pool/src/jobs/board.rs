@@ -188,7 +188,7 @@ impl Board {
         self.inner.lock().stopping = false;
     }
 
-    /// What is paused; for the board that comes after this one.
+    /// The paused jobs; for the next board.
     pub fn paused(&self) -> BTreeSet<(Kind, Subject)> {
         self.inner.lock().paused.clone()
     }
@@ -199,7 +199,7 @@ impl Board {
         self.wake();
     }
 
-    /// What clients met in the last interval.
+    /// The clients' latencies in the last interval.
     pub fn load(&self) -> Load {
         self.inner.lock().pacer.load()
     }
@@ -295,7 +295,7 @@ impl Job {
         self.id
     }
 
-    /// What it is given to work with.
+    /// The context of a job.
     pub fn progress(&self) -> &Arc<Progress> {
         &self.progress
     }

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use crate::{DiskNumber, SpaceId};
 
-/// What a job does; the more urgent ones first.
+/// The kinds of jobs, the more urgent ones first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// Decides what a crash has left in doubt.
     Resolve,
     /// Copies missed writes to a disk.
     Resync,
-    /// Builds the copies of a lost disk anew on others.
+    /// Rebuilds the copies of a lost disk on others.
     Rebuild,
     /// Moves what a disk has to others.
     Drain,
@@ -53,12 +53,12 @@ pub enum Why {
     Paced {
         /// Their 99th percentile in the last interval, if it is known.
         p99: Option<Duration>,
-        /// What it may be.
+        /// The target.
         target: Duration,
     },
     /// A more urgent one works.
     After(Kind, JobId),
-    /// Disks that have what it needs are away.
+    /// Disks with the required data are absent.
     Away(Vec<DiskNumber>),
     /// It failed, and tries again.
     Failed(String),
@@ -73,7 +73,7 @@ pub enum Why {
 pub struct JobState {
     /// Its number.
     pub id: JobId,
-    /// What it does.
+    /// Its kind.
     pub kind: Kind,
     /// Of what.
     pub subject: Subject,

@@ -186,7 +186,7 @@ impl DataPath {
         row: RowNumber,
         progress: &Progress,
     ) -> Result<Result<bool, Stays>, SpaceError> {
-        // What moves in this row already is ended first; what moves to this disk is not to.
+        // Moves in progress in this row are completed first; moves to this disk are cancelled.
         if let Some(to) = self.read(|s| Some(s.rows.get(&(space, row))?.moving()?.copy.place.disk)) {
             if to == from {
                 let Some(_mine) = About::begin(self, space, row) else { return Ok(Err(Stays::Unfinished)) };
@@ -212,7 +212,7 @@ impl DataPath {
         };
         let is_here = self.read(|s| s.is_present(from));
         if let Some(striped) = self.space(space)?.striped().filter(|_| !is_here) {
-            // What it had is built anew from the other columns, and counts as far as it is.
+            // It is rebuilt from the other columns, and counts as far as it is filled.
             match striped.change_slabs(row, Op::MoveSlab { space, row, index: index as u8, to }).await {
                 Ok(()) => {}
                 // Its disk is back, or comes back now, too.

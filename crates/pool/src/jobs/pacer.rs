@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 /// How jobs are paced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pacing {
-    /// What the clients' 99th percentile may be while jobs run.
+    /// The target for the clients' 99th percentile while jobs run.
     pub target: Duration,
     /// Bytes a second that all jobs of a pool have together at least, whatever that does to the clients.
     pub minimum: u64,
@@ -46,7 +46,7 @@ impl Default for Pacing {
 }
 
 impl Pacing {
-    /// The longest time until the next piece after one of so many bytes.
+    /// The longest time until the next piece after one of this size.
     fn longest(&self, bytes: u64) -> Duration {
         Duration::from_nanos((bytes * 1_000_000_000).checked_div(self.minimum).unwrap_or(u64::MAX))
     }
@@ -65,7 +65,7 @@ pub enum Answer {
     Wait(Instant),
 }
 
-/// What the last interval was like.
+/// The observations of the last interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {
     /// The clients' 99th percentile; `None` without clients.
@@ -115,7 +115,7 @@ impl Pacer {
         }
     }
 
-    /// What it paces by.
+    /// Its settings.
     pub fn pacing(&self) -> Pacing {
         self.pacing
     }
@@ -133,7 +133,7 @@ impl Pacer {
         (self.window, self.gap) = (1, Duration::ZERO);
     }
 
-    /// What the last interval was like.
+    /// The observations of the last interval.
     pub fn load(&self) -> Load {
         self.load
     }
@@ -156,7 +156,7 @@ impl Pacer {
         }
     }
 
-    /// Whether a job's next piece, of so many bytes, may begin now.
+    /// Whether a job's next piece, of this size, may begin now.
     pub fn ask(&mut self, bytes: u64, now: Instant) -> Answer {
         self.roll(now);
         let interval = self.interval(now);
@@ -198,7 +198,7 @@ impl Pacer {
     fn roll(&mut self, now: Instant) {
         let over = |i: &Interval| now.saturating_duration_since(i.began) >= self.pacing.interval;
         let Some(mut interval) = self.interval.take_if(|i| over(i)) else { return };
-        // What has not ended yet counts with its age, once that is bad: a disk that hangs completes nothing.
+        // Outstanding I/O counts with its age, once that is bad: a hung disk completes nothing.
         for (began, timed) in self.clients.values() {
             let age = now.saturating_duration_since(*began);
             if *timed && age > self.pacing.target {
@@ -251,7 +251,7 @@ impl Latencies {
         self.all += 1;
     }
 
-    /// What so many of a hundred do not exceed, to a sixteenth.
+    /// The value that this percentage of the I/Os does not exceed, to a sixteenth.
     fn percentile(&self, percent: u64) -> Option<Duration> {
         let wanted = (u64::from(self.all) * percent).div_ceil(100);
         let mut seen = 0;

@@ -74,7 +74,7 @@ impl Progress {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// There are so many bytes more to do.
+    /// Adds bytes to the total.
     pub fn expect(&self, bytes: u64) {
         self.total.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -84,7 +84,7 @@ impl Progress {
         self.total.store(self.done.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
-    /// So many bytes are done; what turned out not to be needed counts too.
+    /// Adds completed bytes; unnecessary ones count too.
     pub fn did(&self, bytes: u64) {
         self.done.fetch_add(bytes, Ordering::Relaxed);
         if let Some(run) = &self.run {
@@ -92,7 +92,7 @@ impl Progress {
         }
     }
 
-    /// So many bytes were done before the job began.
+    /// Adds bytes that were completed before the job began.
     pub fn skip(&self, bytes: u64) {
         self.total.fetch_add(bytes, Ordering::Relaxed);
         self.done.fetch_add(bytes, Ordering::Relaxed);
@@ -104,8 +104,8 @@ impl Progress {
         self.lost.fetch_add(lost, Ordering::Relaxed);
     }
 
-    /// Waits for leave to do a piece of so many bytes ([`super::pacer::PIECE_BYTES`] at most). `None`: the job is to end. The caller holds no lock of
-    /// a space.
+    /// Waits for permission to do a piece of this many bytes ([`super::pacer::PIECE_BYTES`] at most). `None`:
+    /// the job must end. The caller holds no lock of a space.
     pub async fn piece(&self, bytes: u64) -> Option<Piece<'_>> {
         let Some(run) = &self.run else {
             return (!self.is_stopped()).then_some(Piece { board: None });

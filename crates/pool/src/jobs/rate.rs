@@ -15,7 +15,7 @@ pub(super) struct Rate {
 }
 
 impl Rate {
-    /// So many bytes are done.
+    /// Adds completed bytes.
     pub(super) fn add(&mut self, bytes: u64, now: Instant) {
         self.forget(now);
         match self.steps.back_mut() {

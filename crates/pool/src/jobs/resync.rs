@@ -32,7 +32,7 @@ impl DataPath {
     /// Copies missed writes to a present disk. Regions whose newest data is on absent disks are skipped.
     ///
     /// # Errors
-    /// When the disk, or the metadata, fails; what was recorded until then stays.
+    /// When the disk, or the metadata, fails; recorded progress stays.
     pub async fn resync(
         self: &Arc<DataPath>,
         disk: DiskNumber,
@@ -41,7 +41,7 @@ impl DataPath {
         let mut behind: BTreeMap<SpaceId, Vec<Behind>> = BTreeMap::new();
         self.read(|state| {
             for (&(space, row), r) in &state.rows {
-                // What moves there has a job of its own.
+                // Moving slabs have a job of their own.
                 for (index, copy) in r.slabs.iter().enumerate().filter(|(_, c)| c.place.disk == disk) {
                     let regions = (0..REGIONS).filter(|r| copy.missed & 1 << r != 0);
                     behind.entry(space).or_default().extend(regions.map(|region| Behind {
@@ -231,7 +231,7 @@ impl Space {
             let within = key.within(&units);
             let written = group.state.lock().table.written.and(&Units::range(within.start, within.end));
             if !written.is_empty() && turn.is_none() {
-                // What is to be copied waits for its turn, without the lock.
+                // Waits for its turn before taking the lock.
                 drop(lock);
                 turn = progress.piece(u64::from(units.end - units.start) * UNIT).await;
                 continue;

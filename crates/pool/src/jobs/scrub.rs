@@ -17,8 +17,9 @@ const PIECE: usize = (super::pacer::PIECE_BYTES / UNIT) as usize;
 const RECORD_EVERY: Duration = Duration::from_secs(2);
 
 impl Space {
-    /// Reads every written unit on every copy, of a journal too, and makes them what they should be. What was found is in [`crate::DataPath::events`]. Regions whose
-    /// newest data is not here are left out.
+    /// Reads every written unit on every copy, of a journal too, and repairs damage.
+    /// [`crate::DataPath::events`] has the findings. Regions whose newest data is on absent disks are
+    /// skipped.
     ///
     /// # Errors
     /// When a disk that fails cannot be dealt with.
@@ -55,7 +56,7 @@ impl Space {
         let mut recorded = self.path.env.now();
         if record.next == RowNumber(0) {
             self.scrub_journal(progress).await?;
-            // What a journal has lost its space has not.
+            // Lost units of a journal are not lost to its space.
             found.1 = progress.findings().1;
             if progress.is_stopped() {
                 return Ok(false);
@@ -208,7 +209,7 @@ impl Space {
                 let state = group.state.lock();
                 (state.table.written, state.table.lost)
             };
-            // What is written meanwhile is what it should be.
+            // Units written meanwhile are valid.
             if written.or(&lost).and(&piece(from)).is_empty() {
                 continue;
             }

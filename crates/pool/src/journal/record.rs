@@ -18,7 +18,7 @@ const ENTRY: usize = 32;
 /// The most units of a record.
 pub const RECORD_MAX: u64 = 4096;
 
-/// What an entry is about.
+/// The subject of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Units of a stripe are to be written: they are in the record.
@@ -29,10 +29,10 @@ pub enum Kind {
     Touched,
 }
 
-/// What a stripe is from now on.
+/// The new state of a stripe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// What kind.
+    /// The kind.
     pub kind: Kind,
     /// The row.
     pub row: RowNumber,
@@ -76,7 +76,8 @@ pub struct Header {
     pub sequence: u64,
 }
 
-/// Units of a record with entries of these kinds, for `columns` columns, and so many units of payload: an upper bound, whatever it is put together with.
+/// Units of a record with entries of these kinds, for `columns` columns, and this many units of payload: an
+/// upper bound, however it is combined.
 pub fn units(entries: usize, columns: usize, payload: usize) -> u64 {
     let bytes = HEAD + entries * (ENTRY + 4 * columns);
     (bytes.div_ceil(UNIT as usize) + payload) as u64
@@ -190,7 +191,7 @@ pub fn encode_header(pool: PoolId, space: SpaceId, h: &Header) -> Vec<u8> {
     b
 }
 
-/// What a header says; `None` when it is not whole, or another one's.
+/// The contents of a header; `None` if it is incomplete, or of another space.
 pub fn decode_header(b: &[u8], pool: PoolId, space: SpaceId) -> Option<Header> {
     let whole = b.len() == UNIT as usize
         && &b[0..8] == HEADER_MAGIC

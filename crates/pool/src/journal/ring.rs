@@ -1,9 +1,9 @@
-//! What is where in the journal's ring, and what of it may be reused. Pure.
+//! The layout of the journal's ring, and the parts that may be reused. Pure.
 //!
 //! Invariants:
 //! 1. Positions only grow: units since the beginning of time. Position `p` lies at unit `p % capacity` of the ring.
 //! 2. From `tail` to `head` are records, end to end, that may be needed; no more than the capacity.
-//! 3. What was reserved fits: `used + reserved + MARGIN <= capacity`.
+//! 3. Reservations fit: `used + reserved + MARGIN <= capacity`.
 //! 4. The tail moves only to the beginning of a record, and never past one whose writes in place have not ended.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -102,7 +102,7 @@ impl Ring {
         self.used() + self.reserved + units <= self.capacity
     }
 
-    /// A record of so many units is durable at [`Ring::next`]; `writers` are to write it in place.
+    /// A record of this many units is durable at [`Ring::next`]; `writers` will write its data in place.
     pub(crate) fn written(&mut self, units: u64, writers: usize) -> u64 {
         let position = self.head;
         self.records.push_back((position, self.next_sequence));
@@ -136,7 +136,7 @@ impl Ring {
         found.map_or(self.tail(), |&(position, sequence)| Point { position, sequence })
     }
 
-    /// What is before this point is not needed any more.
+    /// Records before this point are no longer needed.
     pub(crate) fn trim(&mut self, to: Point) {
         while self.records.front().is_some_and(|r| r.0 < to.position) {
             self.records.pop_front();
@@ -167,7 +167,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is reserved can be written, and what is not done is not reused.
+        /// Reserved room can be written, and records in progress are not overwritten.
         #[test]
         fn it_never_runs_over(steps in prop::collection::vec((0..4_u8, 1..30_u64), 1..200)) {
             let mut ring = Ring::new(64);

@@ -1,4 +1,4 @@
-//! What of a voter's metadata is not as its writer left it.
+//! Damaged parts of a voter's metadata.
 
 use disk::DiskError;
 
@@ -11,7 +11,7 @@ use crate::format::{BLOCK, Claim, Extent, Frame, FrameError, Kind, frame_size};
 /// How many places: claims, checkpoints, the journal. `newest` is the slot of the newest checkpoint, `point` where its journal leads.
 ///
 /// # Errors
-/// The disk does not answer, or takes nothing from this process any more. What it cannot read counts as damaged.
+/// The disk does not answer, or refuses this process. Unreadable parts count as damaged.
 pub(super) async fn count(
     io: &DiskIo,
     member: &Member,

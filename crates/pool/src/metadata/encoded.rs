@@ -23,7 +23,8 @@ impl Encoded {
         Encoded { bytes: IoBuf::from(bytes), length }
     }
 
-    /// The same, in so many bytes. A pool that was filled when openings to come did not count may have no room for one more epoch: it forgets the oldest then.
+    /// The same, in this many bytes. A pool that was filled by a program without the reservation for later
+    /// openings may have no room for one more epoch: it drops the oldest then.
     pub(crate) fn fitting(state: &mut State, room: u64) -> Encoded {
         let encoded = Encoded::new(state);
         let over = (encoded.length as u64).saturating_sub(room).div_ceil(EPOCH_BYTES as u64);

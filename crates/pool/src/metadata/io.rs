@@ -19,7 +19,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// At a time, in bytes.
 const PIECE: u64 = 256 << 10;
 
-/// What I/O on the metadata needs.
+/// The context of metadata I/O.
 #[derive(Clone)]
 pub(crate) struct DiskIo {
     pub(crate) env: Env,

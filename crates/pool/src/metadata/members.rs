@@ -17,7 +17,7 @@ pub struct Member {
     pub id: DiskId,
     /// The device.
     pub disk: Arc<dyn Disk>,
-    /// What lies where on it.
+    /// Its areas.
     pub areas: Areas,
 }
 

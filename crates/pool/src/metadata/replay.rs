@@ -1,4 +1,4 @@
-//! What a disk's checkpoints and journal say: the newest state that it knows. Pure.
+//! Computes the newest state in a disk's checkpoints and journal. Pure.
 
 use crc_fast::{CrcAlgorithm, Digest};
 
@@ -20,7 +20,7 @@ pub(crate) struct Place {
     pub(crate) slot: usize,
 }
 
-/// What a disk has.
+/// The contents of a disk.
 pub(crate) struct Replayed {
     /// `None`: it is the one that is known already.
     pub(crate) state: Option<State>,

@@ -40,7 +40,7 @@ impl Ring {
         self.used > self.length / 4 * 3
     }
 
-    /// A checkpoint is durable: what was before it may go.
+    /// A checkpoint is durable: earlier records may be overwritten.
     pub(crate) fn clear(&mut self) {
         self.used = 0;
     }

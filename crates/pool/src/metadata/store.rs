@@ -1,4 +1,4 @@
-//! The handle on the metadata: what the rest of the pool sees of it.
+//! The handle on the metadata, for the rest of the pool.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub enum CommitError {
         disk: DiskNumber,
         /// Its room, in bytes.
         room: u64,
-        /// What is needed, in bytes.
+        /// The required room, in bytes.
         needed: u64,
     },
     /// The caller's: without the disk too few with metadata would be left, and the pool would stop, or data that no other disk here has would be gone. Nothing
@@ -95,7 +95,7 @@ fn failures(failed: &[(DiskNumber, DiskError)]) -> String {
 /// Gives the regions of a copy, by space, row and index, that had writes since its disk was last flushed.
 pub(crate) type ActiveRegions = Box<dyn Fn(SpaceId, RowNumber, usize) -> u64 + Send + Sync>;
 
-/// What the handle and the writer share.
+/// Shared by the handle and the writer.
 pub(crate) struct Shared {
     pub(crate) state: RwLock<State>,
     pub(crate) members: RwLock<Arc<Members>>,
@@ -124,7 +124,7 @@ pub(crate) enum Request {
     Scrub { found: oneshot::Sender<Result<BTreeMap<DiskNumber, u64>, CommitError>> },
 }
 
-/// What a pool is opened with: everything is decided, and the claim is durable on the voters.
+/// The input of an opening: everything is decided, and the claim is durable on the voters.
 pub(crate) struct Opening {
     /// The newest state.
     pub(crate) state: State,

@@ -11,7 +11,7 @@ use super::replay::{History, Place, Unusable, newer_slot, replay};
 use crate::format::{Areas, BLOCK, Claim, Extent, FrameError, Kind, frame_size};
 use crate::{DiskNumber, PoolId};
 
-/// What a disk has of a pool's metadata.
+/// The contents of a disk's metadata.
 pub(crate) struct Seen {
     /// The newest claim.
     pub(crate) claim: Option<Claim>,
@@ -35,7 +35,7 @@ pub(crate) enum Unreadable {
 /// Several disks are looked at: of the states that they know, which may be large, the newest is kept.
 pub(crate) struct Survey {
     newest: Mutex<Option<History>>,
-    /// What is read and compared is in memory meanwhile.
+    /// Limits the concurrent reads, because each keeps its data in memory.
     reading: Semaphore,
 }
 

@@ -36,7 +36,7 @@ pub(crate) enum Put {
 }
 
 impl Voter {
-    /// A voter whose journal begins anew with a checkpoint in `slot`. `claim_sequence` is that of the claim it has.
+    /// A voter whose journal restarts with a checkpoint in `slot`. `claim_sequence` is that of its claim.
     pub(crate) fn new(member: Arc<Member>, slot: usize, claim_sequence: u64) -> Voter {
         let ring = Ring::new(member.areas.journal.length, 0);
         Voter { member, ring, slot, claim_sequence }

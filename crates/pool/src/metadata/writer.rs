@@ -35,7 +35,8 @@ pub(crate) struct Writer {
     configs: Vec<Config>,
     /// Voters that failed, for the message of the suspension.
     failed: Vec<(DiskNumber, DiskError)>,
-    /// Disks that are here for their data, and whose metadata could not be written: no voters until they join anew.
+    /// Present disks whose metadata could not be written, kept for their data: no voters until they join
+    /// again.
     unfit: BTreeSet<DiskNumber>,
     claim: Claim,
 }
@@ -244,7 +245,7 @@ impl Writer {
         self.shadow.apply_all(ops)?;
         let needed = state_size_bound(&self.shadow) as u64;
         if let Some((room, disk)) = self.smallest().filter(|(room, _)| *room < needed) {
-            // What makes it smaller, or no larger, is always welcome.
+            // Operations that make it smaller, or not larger, are always accepted.
             if needed > state_size_bound(&self.shared.state.read()) as u64 {
                 self.shadow = before;
                 return Err(CommitError::Full { disk, room, needed });

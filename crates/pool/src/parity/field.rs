@@ -32,7 +32,7 @@ pub(super) fn power(n: usize) -> u8 {
     EXP[n % 255]
 }
 
-/// What gives 1 when multiplied with `x`, which is not 0.
+/// The inverse of `x`, which is not 0.
 pub(super) fn inverse(x: u8) -> u8 {
     debug_assert!(x != 0);
     EXP[(255 - LOG[usize::from(x)] as usize) % 255]

@@ -93,13 +93,13 @@ impl DataPath {
             }
         }
         self.change_disks(|disks| drop(disks.insert(member.number, Arc::clone(&disk))));
-        // What was only about to be changed counted before.
+        // Prepared changes counted before this point.
         doubted.iter().filter(|s| s.doubts(member.number)).for_each(|s| s.forget(member.number));
         drop(alone);
         self.events.joins(member.number);
         for space in self.open_spaces() {
             space.inner.repin(self);
-            // What the disk has is compared when it is read again.
+            // The disk's contents are compared when they are read again.
             space.inner.groups.forget_clean();
             if let Some(parity) = &space.inner.parity {
                 parity.forget_clean();

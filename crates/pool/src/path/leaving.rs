@@ -1,4 +1,4 @@
-//! Disks that failed, or are away: whether they leave, and what becomes of what only they had.
+//! Failed and absent disks: whether they are removed from service, and the data that only they have.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -67,7 +67,7 @@ impl DataPath {
         match self.book.members().get(disk) {
             // It is on its way out: that is durable when this returns.
             None => return self.leaves(d, reason).await,
-            // It has left, and is back: what it did not take before says nothing of what it is now.
+            // It was removed and has returned: the earlier failure says nothing about its present state.
             Some(member) if !Arc::ptr_eq(member, &d.member) => return Ok(()),
             Some(_) => {}
         }
@@ -101,7 +101,8 @@ impl DataPath {
         }
     }
 
-    /// What a disk that failed has missed of what others have too, if it has something alone, and stays for that.
+    /// The regions that a failed disk has missed and others have, if it has the only copy of others and stays
+    /// for those.
     fn misses_and_stays(
         &self,
         d: &DataDisk,

@@ -5,7 +5,7 @@ use crate::format::FORMAT_VERSION;
 use crate::jobs::Stays;
 use crate::{DiskNumber, Op, RowNumber, SlabPlace, SpaceId, State, Usage};
 
-/// What would come of moving everything off a disk.
+/// The result of moving everything off a disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Evacuation {
     /// Slabs that have a place elsewhere.
@@ -27,7 +27,7 @@ pub fn evacuation(state: &State, disk: DiskNumber) -> Evacuation {
     let on: Vec<_> = s.copies_on(disk).collect();
     for (space, row, index) in on {
         let moving = s.rows.get(&(space, row)).is_some_and(|r| r.moving().is_some());
-        // What moves in a row already comes to its end first, one way or the other.
+        // Moves in progress in a row are completed first, in one way or the other.
         match if moving { Ok(None) } else { place_off(&s, space, row, index).map(Some) } {
             Ok(to) => {
                 plan.moves += 1;

@@ -21,7 +21,8 @@ use crate::disks::DataDisk;
 use crate::{Absence, DiskNumber, GROUP, InvalidOp, Op, RowNumber, SlabPlace, placement};
 
 impl Space {
-    /// Gives every row its slabs, for a space of fixed provisioning; what is there already stays, so it may be called again.
+    /// Gives every row its slabs, for a space of fixed provisioning; existing slabs stay, so it may be called
+    /// again.
     ///
     /// # Errors
     /// [`SpaceError::NoRoom`]; rows until then have theirs.
@@ -84,7 +85,7 @@ impl Space {
             if !self.write_fresh(row, &slabs, &away, generation).await? {
                 continue;
             }
-            // A disk that is away joins after this, and is brought up to date after that: this row, too.
+            // An absent disk joins after this, and is brought up to date after that: this row, too.
             let missed = away.iter().enumerate().filter(|(_, away)| **away).map(|(index, _)| Op::Missed {
                 space: id,
                 row,

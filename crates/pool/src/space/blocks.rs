@@ -10,7 +10,7 @@ use crate::events::{Finding, Found};
 use crate::groups::Group;
 
 impl Space {
-    /// Compares them, and has the next flush write them anew where one is not what it should be. The caller has no range.
+    /// Compares them, and lets the next flush write damaged ones again. The caller holds no range.
     pub(crate) async fn check_blocks(&self, group: &Group) {
         if self.bad_blocks(group).await.is_empty() {
             return;
@@ -43,7 +43,7 @@ impl Space {
         let before = known();
         let blocks = self.read_blocks(group, &copies, before).await;
         if self.is_changed(key.row, key.column, &copies) {
-            // What lies there now may be another row's.
+            // The contents may belong to another row by now.
             return Vec::new();
         }
         let regions = before & known();
@@ -52,7 +52,7 @@ impl Space {
             // A disk that does not answer has not lost it.
             Err(BadBlock::Disk(error)) if is_silence(error) => false,
             Err(_) => true,
-            // What has changed is written by the next flush, whatever is there.
+            // The next flush writes changed groups anyway.
             Ok((_, table)) => {
                 let units = self.inner.regions.in_group(key.group, regions & copy.current());
                 !state.flags.dirty && !state.table.differ(table, &units).is_empty()

@@ -1,4 +1,4 @@
-//! What every change of a unit does around it: marks before, judgement after.
+//! The steps around every change of a unit: marks before, evaluation of the results after.
 
 use std::time::Duration;
 
@@ -112,7 +112,7 @@ impl Space {
         may.then(|| (Targets { route, some: None }, marks))
     }
 
-    /// Marks regions as active on the disks of these copies; what is to be waited for before the marks count.
+    /// Marks regions as active on the disks of these copies; returns the waits until the marks count.
     fn mark(&self, targets: &[Copy], regions: u64) -> Marking {
         let mut marking = Marking::default();
         for (number, copy) in targets.iter().enumerate() {
@@ -259,7 +259,7 @@ impl Space {
         settled
     }
 
-    /// One attempt at it; what could not be settled.
+    /// One attempt; returns the error of the groups that could not be resolved or flushed.
     async fn settle_entries(&self, disk: &DataDisk) -> Result<(), SpaceError> {
         let mut result = Ok(());
         let owners = disk.log.with(|core| core.owners_in_use());
@@ -269,7 +269,8 @@ impl Space {
                 // The owner of the space gets the error at its next flush; this caller only needs the room.
                 result = result.and(space.flush_all().await);
             }
-            // What a crash left in doubt holds entries too; a group for each try, others' disks may be away.
+            // Regions in doubt after a crash hold entries too; one group for each try, because others' disks
+            // may be absent.
             for key in space.groups_in_doubt() {
                 match space.settle_doubts(key).await {
                     Ok(()) if space.inner.in_doubt(key) == 0 => break,

@@ -177,7 +177,7 @@ pub(crate) fn current<'a>(copies: impl IntoIterator<Item = &'a Copy>) -> u64 {
     copies.into_iter().fold(0, |have, c| have | c.current())
 }
 
-/// What an error of a copy says, when nothing better is known.
+/// The default interpretation of a copy's error.
 pub(crate) fn blame(number: DiskNumber, error: DiskError) -> SpaceError {
     SpaceError::Disk { disk: number, error }
 }

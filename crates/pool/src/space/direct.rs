@@ -75,7 +75,7 @@ impl Space {
         self.read_otherwise(direct, came).await
     }
 
-    /// It takes longer than it should, or has ended: what it gave if that is good, what others have if not.
+    /// It is late, or has completed: returns its data if valid, otherwise that of other copies.
     async fn read_otherwise(&self, direct: &mut Direct, came: Came) -> (Result<(), SpaceError>, SgMut) {
         let Direct { address, length, group, units, reading, .. } = direct;
         let good = |dst: &mut SgMut| self.is_good(group, units, dst);
@@ -87,7 +87,7 @@ impl Space {
         if result.is_ok() && good(&mut dst) {
             return (Ok(()), dst);
         }
-        // In a box: what is rarely needed is not to make every read large.
+        // Boxed: a rare case must not make every read large.
         Box::pin(self.read_whole(*address, *length, dst)).await
     }
 }
@@ -141,7 +141,7 @@ impl Future for Wait {
     }
 }
 
-/// Nothing of it is pinned in place: what has to be is in boxes.
+/// Nothing of it is pinned in place: pinned parts are boxed.
 impl Unpin for Wait {}
 
 impl Drop for Wait {

@@ -144,7 +144,7 @@ impl Watches {
 }
 
 impl Look<'_> {
-    /// What was discarded and written until now counts no more.
+    /// Discards and writes until now count no more.
     fn begins(&self) {
         if let Some(watch) = self.of.watches.lock().of(self) {
             (watch.again, watch.wrote) = (false, false);
@@ -249,7 +249,7 @@ impl Space {
                     other => return Ok(other),
                 }
             }
-            // What is near is mostly in memory, and has something.
+            // Nearby groups are mostly in memory, and have written units.
             many = (many * 2).min(AT_ONCE);
         }
     }

@@ -31,7 +31,7 @@ pub enum SpaceError {
         /// The disks that have it.
         disks: SmallVec<[DiskNumber; 4]>,
     },
-    /// The medium's: what every copy has is not what was written.
+    /// The medium's: no copy is valid.
     #[error("space {} at {address}: no copy of these {length} bytes is valid", .space.0)]
     Corrupt {
         /// The space.
@@ -59,7 +59,7 @@ pub enum SpaceError {
     NoRoom {
         /// The space.
         space: SpaceId,
-        /// What is missing.
+        /// The missing disks or room.
         why: NoPlace,
     },
     /// The space has been deleted.

@@ -50,7 +50,7 @@ enum Answer {
     Taken,
 }
 
-/// What a write has until it ends, beside its I/Os; it is given back in this order.
+/// The resources of a write until it ends, beside its I/Os; released in this order.
 struct Change {
     group: Arc<Group>,
     /// Of the column.

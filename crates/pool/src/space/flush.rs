@@ -59,7 +59,7 @@ impl Flusher {
 /// Regions of slabs, by disk, slab and generation.
 type Kept = BTreeMap<(DiskNumber, u32, u32), u64>;
 
-/// What a round did about one group.
+/// The result of a round for one group.
 struct Written {
     group: Arc<Group>,
     written: Units,
@@ -75,7 +75,7 @@ impl Space {
         self.flush_most().await?.nothing()
     }
 
-    /// The same, as far as it can be: what it gives is not durable.
+    /// The same, as far as possible: returns the groups that are not durable.
     ///
     /// # Errors
     /// When the result is unknown: the metadata accepts no changes.
@@ -313,7 +313,7 @@ impl Space {
             let mut table = state.table.clone();
             table.written = table.written.and(&durable);
             if table.written != state.table.written {
-                // What is newer waits for the next round.
+                // Later changes wait for the next round.
                 self.inner.groups.dirty(&group, &mut state);
             }
             let doubtful = state.hearsay | self.inner.unresolved.of(key);

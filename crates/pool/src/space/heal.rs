@@ -1,4 +1,4 @@
-//! Looking at units again, under their lock: what is bad on one copy is replaced from another, and counted.
+//! Verifies units again, under their lock: damaged copies are repaired from another, and counted.
 
 use arena::IoBuf;
 use disk::DiskError;

@@ -76,7 +76,7 @@ impl Space {
     ) -> Read {
         let path = &self.path;
         match self.second(first, row, column, units) {
-            // In a box: what is rarely needed is not to make every read large.
+            // Boxed: a rare case must not make every read large.
             Some(second) => Box::pin(race(path, first, second, good)).await,
             None => first.answer(&path.io, &path.env).await,
         }

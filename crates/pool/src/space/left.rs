@@ -1,4 +1,5 @@
-//! What a flush left: groups whose newest data is not durable, because of disks that failed or are away. All else that was to be flushed is.
+//! Groups that a flush skipped: their newest data is not durable, because of disks that failed or are absent.
+//! All else in the flush is durable.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,7 +8,7 @@ use super::SpaceError;
 use crate::RowNumber;
 use crate::groups::{GroupKey, Regions};
 
-/// What became of a group in a round.
+/// The result of a round for a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     Durable,

@@ -36,7 +36,7 @@ impl Space {
             if !self.is_changed(key.row, key.column, &copies) {
                 break blocks;
             }
-            // A slab moved, and may be another row's now: what was read says nothing.
+            // A slab moved, and may belong to another row now: the data read is ignored.
         };
         let (mut suspect, mut bad) = (Units::NONE, Vec::new());
         let mut filled = Table::default();

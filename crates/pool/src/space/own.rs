@@ -1,4 +1,4 @@
-//! What a copy's block is to say of regions that memory does not know, or not for certain: no more than it says now.
+//! A copy's block for regions that memory does not know, or not for certain: its present contents are kept.
 //!
 //! A block has one generation for all of its regions, and a flush gives it a new one. In a region without
 //! doubt current copies agree, whatever their generations. So a disagreeing older block is stale (it has lost

@@ -3,13 +3,14 @@
 //! Invariants:
 //! 1. A stripe is changed under its lock only. One that is written, durably or about to be, is changed in place only after the change is durable in the
 //!    journal; one that is not (*fresh*) is changed in place at once, and is in the journal before a block says that it is written.
-//! 2. Before a stripe is changed its region is marked, and every column whose disk is away has missed it, durably. A region is used with current
-//!    columns that all others can be made from, or not at all.
-//! 3. What a stripe is, is what the newest journal entry says, or the blocks if there is none: so blocks may be written at any time, in any order.
+//! 2. Before a stripe is changed its region is marked, and every column with an absent disk has missed it,
+//!    durably. A region is used only with enough current columns to compute all others.
+//! 3. The newest journal entry defines a stripe; without one, the blocks define it: so blocks may be written
+//!    at any time, in any order.
 //! 4. A change that has begun and not ended stays in `stuck`; its stripes are not read or changed before it
 //!    is carried out.
-//! 5. What is in the journal stays there until it is durable, in its place and in its block, on every column that counts in its region: that has not
-//!    missed it, whether its disk is here or not.
+//! 5. Entries stay in the journal until they are durable, in place and in the block, on every column that
+//!    counts in their region: that has not missed it, whether its disk is present or absent.
 //! 6. A returning disk counts only where it has everything: if it could not be spared when it was removed,
 //!    the state in memory is discarded and the journal is replayed to it. Each user of the space holds
 //!    `life`, shared, so that the space is unused then.
@@ -66,7 +67,7 @@ const CHANGES_MAX: usize = 128;
 /// Groups that are not dropped.
 type Held = Vec<Arc<RowGroup>>;
 
-/// What a parity space has beside what every space has.
+/// The state of a parity space beside that of every space.
 pub(crate) struct Parity {
     pub(crate) code: Code,
     pub(crate) journal: SpaceId,
@@ -92,7 +93,7 @@ pub(crate) struct Parity {
     counts: Counts,
 }
 
-/// What users asked for and what the disks were asked for, in units.
+/// I/O of users and of the disks, in units.
 #[derive(Default)]
 struct Counts {
     written: AtomicU64,
@@ -101,7 +102,7 @@ struct Counts {
     journal: AtomicU64,
 }
 
-/// What a parity space did for its writes since it was opened, in units of 4 KiB.
+/// The I/O of a parity space for its writes since it was opened, in units of 4 KiB.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ParityCounts {
     /// Written, and discarded, by users.
@@ -161,7 +162,7 @@ impl Parity {
         self.marks.may_be_lost(row)
     }
 
-    /// What is known and clean is read, and compared, again.
+    /// Clean groups are read, and compared, again.
     pub(crate) fn forget_clean(&self) {
         self.groups.forget_clean();
     }
@@ -181,7 +182,7 @@ impl Space {
         Some(Striped { space: self.clone(), p: Arc::clone(p) })
     }
 
-    /// What a parity space did for its writes; `None` for others.
+    /// The I/O of a parity space for its writes; `None` for others.
     pub fn parity_counts(&self) -> Option<ParityCounts> {
         let counts = &self.inner.parity.as_ref()?.counts;
         let of = |n: &AtomicU64| n.load(Ordering::Relaxed);

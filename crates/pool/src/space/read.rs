@@ -18,7 +18,7 @@ use crate::groups::{Group, GroupKey};
 use crate::layout::Run;
 
 impl Space {
-    /// Reads as many whole units at `address` as `dst` has filled. What was never written, or discarded, is zeros.
+    /// Reads as many whole units at `address` as `dst` has filled. Unwritten or discarded units are zeros.
     ///
     /// # Errors
     /// [`SpaceError`]; the buffers come back, with undefined contents.
@@ -111,7 +111,7 @@ impl Space {
         {
             let late = self.late(disk, &copies, &units);
             let reading = disk.start_read(now, copy.data_at(disk, first), dst, late);
-            // What is not as it should be is looked at below, part by part.
+            // Damaged units are handled below, part by part.
             let good = |dst: &mut SgMut| {
                 let well = |(key, part): &(GroupKey, Range<u32>)| {
                     let bad = self.verify(&self.inner.groups.get(*key), part, first, dst);

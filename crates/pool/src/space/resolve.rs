@@ -17,7 +17,7 @@ use crate::events::{Finding, Found};
 use crate::groups::Group;
 use crate::{GROUP_UNITS, REGIONS, UNIT};
 
-/// What a unit is from now on.
+/// The new contents of a unit.
 enum Verdict {
     /// Zeros.
     Unwritten,
@@ -30,7 +30,7 @@ enum Verdict {
     Lost,
 }
 
-/// What becomes of a unit.
+/// The decision for a unit.
 struct Decided {
     unit: usize,
     verdict: Verdict,
@@ -93,7 +93,8 @@ impl Space {
         let silent = of_blocks.chain(witnesses.iter().filter_map(|w| Some((w.copy, w.silent?))));
         let silent: SmallVec<[(&Copy, DiskError); 3]> = silent.collect();
         for (copy, error) in &silent {
-            // It has lost nothing: it is away from now on, or all of this waits for it. What is decided without it would be lost for good.
+            // It has lost nothing: it is absent from now on, or the resolution waits for it. A decision
+            // without it could lose data for good.
             self.fail_copy(key.row, copy, regions & copy.current(), error).await?;
         }
         if !silent.is_empty() {
@@ -101,7 +102,7 @@ impl Space {
         }
         let memory = {
             let state = group.state.lock();
-            // What was acknowledged since the last flush is in memory alone.
+            // Acknowledged writes since the last flush are only in memory.
             (state.unknown & regions != regions)
                 .then(|| (state.generation, state.unknown, state.table.clone()))
         };

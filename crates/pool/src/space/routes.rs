@@ -86,7 +86,7 @@ impl Routes {
 impl SpaceInner {
     /// The copies of a column; `None` when the row has no slabs.
     pub(super) fn route(&self, path: &DataPath, row: RowNumber, column: u8) -> Option<Route> {
-        // Before it is looked up: what changes meanwhile makes it old.
+        // Before the lookup: changes during it make it stale.
         let version = path.version();
         if let Some(copies) = self.routes.get(version, (row, column)) {
             return Some(Route { copies, version });

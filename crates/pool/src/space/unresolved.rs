@@ -1,5 +1,6 @@
-//! What a crash, or a write that failed, left in doubt: regions of groups to be resolved before they are used. After a crash every unit of a region that was
-//! active is; of a write that failed only its own: the others there are known.
+//! Regions of groups in doubt after a crash or a failed write, to be resolved before they are used. After a
+//! crash every unit of an active region is in doubt; after a failed write only its own: the others there are
+//! known.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -12,13 +13,13 @@ use crate::blocks::Units;
 use crate::groups::{GroupKey, Regions};
 use crate::path::DataPath;
 
-/// What is in doubt, by group.
+/// The regions in doubt, by group.
 pub(super) struct Unresolved {
     sizes: Regions,
     groups: Mutex<BTreeMap<GroupKey, Doubt>>,
 }
 
-/// What is in doubt of a group.
+/// The units in doubt of a group.
 #[derive(Default)]
 struct Doubt {
     regions: u64,

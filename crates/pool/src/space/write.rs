@@ -88,7 +88,7 @@ impl Space {
         let sums = self.sums(row, column, units.start, src.iter().map(|b| &b[..]));
         let mut job = Job { key, units, regions, sums, src, skip: Vec::new() };
         let mut one = self.may_write().await;
-        // What is rare is in boxes: a write's task is as large as all that it may wait for.
+        // Rare cases are boxed: a write's task is as large as all its possible waits.
         if self.inner.groups.are_too_dirty() {
             Box::pin(self.flush_too_dirty()).await?;
         }

@@ -1,4 +1,4 @@
-//! What is known to be lost of a space, from one opening of the pool to the next.
+//! Known lost units of a space, across openings of the pool.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,8 +32,8 @@ impl LossRecord {
         LossRecord { units, at: all.into_iter().take(LOST_MAX).collect() }
     }
 
-    /// What is left of it, and of what was found meanwhile, when all of the space has been read: without those that are `gone`. `counted` is how many the reader found,
-    /// which counts where not every address is known.
+    /// The remaining losses, including those found meanwhile, when all of the space has been read: without
+    /// those that are `gone`. `counted` is the reader's count, which is used if not every address is known.
     #[must_use]
     pub fn settled(&self, found: &BTreeSet<u64>, gone: &BTreeSet<u64>, counted: u64) -> LossRecord {
         let is_open = self.is_open() || found.len() >= LOST_MAX;

@@ -1,4 +1,4 @@
-//! What the disks' bits are kept in, as the metadata has it, and the class of media that a space's slabs may lie on.
+//! The media of disks in the metadata, and the class of media that a space's slabs may lie on.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ impl MediaClass {
     /// Any disk.
     pub const ANY: MediaClass = MediaClass(0);
 
-    /// Those media; what is not known is none that could be asked for, and changes nothing.
+    /// Those media; unknown ones cannot be requested, and change nothing.
     pub fn of(media: impl IntoIterator<Item = Media>) -> MediaClass {
         MediaClass(media.into_iter().fold(0, |all, m| all | bit(m)))
     }
@@ -92,13 +92,13 @@ fn bit(media: Media) -> u8 {
 }
 
 impl DiskRecord {
-    /// What its bits are kept in; a number that this version does not know is [`Media::Unspecified`].
+    /// Its medium; a number that this version does not know is [`Media::Unspecified`].
     pub fn media(&self) -> Media {
         BY_SPEED.into_iter().find(|m| media_number(*m) == self.media).unwrap_or(Media::Unspecified)
     }
 }
 
-/// What a medium is in [`DiskRecord::media`], which is on disks.
+/// The number of a medium in [`DiskRecord::media`], which is on disks.
 pub(crate) fn media_number(media: Media) -> u8 {
     match media {
         Media::Unspecified => 0,

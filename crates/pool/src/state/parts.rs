@@ -27,7 +27,8 @@ pub(crate) struct StateParts {
     pub(crate) extras: Extras,
 }
 
-/// What version 1 did not have. A state of that version has none of it, and its bytes are those that version 1 wrote.
+/// The additions since version 1. A state of that version has none of them, and its bytes are those of
+/// version 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Extras {
     pub(crate) version: u16,

@@ -14,11 +14,11 @@ use crate::{DiskId, DiskNumber, RowNumber, SpaceId};
 pub struct DiskRecord {
     /// Its identity in its label.
     pub id: DiskId,
-    /// What people call it: the device's own identity when it was added.
+    /// Its name: the device's own identity when it was added.
     pub name: String,
     /// How many slabs it has room for.
     pub slabs: u32,
-    /// What it may be used for.
+    /// Its usage.
     pub usage: Usage,
     /// Whether it is in service.
     pub presence: Presence,
@@ -38,7 +38,7 @@ impl DiskRecord {
     }
 }
 
-/// What a disk may be used for (`Set-PhysicalDisk -Usage`).
+/// The usage of a disk (`Set-PhysicalDisk -Usage`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Usage {
     /// New slabs go here.
@@ -80,7 +80,7 @@ pub enum Absence {
     Gone,
     /// A write failed.
     WriteFailed,
-    /// A flush failed: what it had acknowledged since the last one may be lost.
+    /// A flush failed: acknowledged writes since the last flush may be lost.
     FlushFailed,
     /// Its I/O took too long, again and again.
     Slow,
@@ -104,7 +104,7 @@ pub struct FaultDomains {
 /// One virtual disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpaceRecord {
-    /// What people call it; unique in the pool.
+    /// Its name, unique in the pool.
     pub name: String,
     /// Bytes that its user sees: a multiple of [`crate::UNIT`].
     pub size: u64,
@@ -222,7 +222,7 @@ pub struct Moving {
     pub copy: SlabCopy,
 }
 
-/// What the administrator has chosen for the whole pool.
+/// The administrator's settings for the whole pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
     /// Percentage of the slabs of all disks in use from which on the administrator should add disks. At most
@@ -351,7 +351,7 @@ impl SpaceRecord {
         if self.resiliency.is_parity() { self.slabs_in_row() } else { self.resiliency.copies() }
     }
 
-    /// What the parity columns of its rows are; `None` if they have none.
+    /// The kind of its parity columns; `None` if it has none.
     pub(crate) fn code(&self) -> Option<Code> {
         let data = usize::from(self.columns);
         match self.resiliency {
@@ -388,7 +388,7 @@ pub enum Op {
     DiskAbsent { disk: DiskNumber, reason: Absence },
     /// It is in service again: it gets writes, and is current where it has missed none.
     DiskPresent { disk: DiskNumber },
-    /// What it may be used for.
+    /// Its usage.
     SetUsage { disk: DiskNumber, usage: Usage },
     /// Where it stands.
     SetDomains { disk: DiskNumber, domains: FaultDomains },
@@ -418,13 +418,13 @@ pub enum Op {
     AcceptLoss { space: SpaceId, row: RowNumber, index: u8, regions: u64 },
     /// The pool was opened: the epoch is higher than all before, the incarnation random.
     Opened { epoch: u64, incarnation: u64 },
-    /// What the disks that were not here had after this record was given up in the newest opening.
+    /// The later records of disks that were absent at the newest opening are given up, beyond this record.
     GivenUp { after: u64 },
-    /// What is known to be lost of a space.
+    /// Known lost units of a space.
     Lost { space: SpaceId, record: LossRecord },
     /// How far the reading of a space's copies is.
     Scrub { space: SpaceId, record: ScrubRecord },
-    /// What the disk has is old: its copies have missed every region that another copy has.
+    /// The disk is stale: its copies have missed every region that another copy has.
     MissedAll { disk: DiskNumber },
     /// A slab begins to move to a free one on another disk, which has missed everything.
     BeginMove { space: SpaceId, row: RowNumber, index: u8, to: SlabPlace },
@@ -432,9 +432,9 @@ pub enum Op {
     EndMove { space: SpaceId, row: RowNumber },
     /// The slab stays where it is.
     CancelMove { space: SpaceId, row: RowNumber },
-    /// What the administrator has chosen.
+    /// The administrator's settings.
     SetPolicy { policy: Policy },
-    /// What the disk's bits are kept in: the number of [`DiskRecord::media`](DiskRecord#method.media).
+    /// The disk's medium: the number of [`DiskRecord::media`](DiskRecord#method.media).
     SetDiskMedia { disk: DiskNumber, media: u8 },
     /// Which disks the space's slabs may lie on from now on; those that there are stay where they are until they are moved.
     SetSpaceMedia { space: SpaceId, media: MediaClass },

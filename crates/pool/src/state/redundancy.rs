@@ -1,4 +1,4 @@
-//! What the rest of a row could give without one of its copies.
+//! The regions that the rest of a row could provide without one of its copies.
 
 use super::{InvalidOp, SlabCopy, State};
 use crate::{RowNumber, SpaceId};
@@ -54,7 +54,8 @@ impl State {
                     .fold(0, |only, bit| only | 1 << bit)
             }
             None => {
-                // What the others of its column, the one that it moves to too, have all missed.
+                // The regions that all others of its column, including the destination of a move, have
+                // missed.
                 let copies = record.resiliency.copies();
                 let mates =
                     r.copies().filter(|(i, _)| *i != index && r.slab_of(*i) / copies == slab / copies);

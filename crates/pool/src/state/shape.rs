@@ -1,4 +1,4 @@
-//! What a space may look like.
+//! The valid shapes of a space.
 
 use crate::{InvalidOp, Resiliency, SpaceRecord, State, UNIT};
 

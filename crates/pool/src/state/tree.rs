@@ -185,7 +185,7 @@ fn child_of<K: Ord, V>(children: &[(K, V)], key: &K) -> usize {
     children.get(1..).map_or(0, |others| others.partition_point(|(k, _)| k <= key))
 }
 
-/// What a node was split into besides itself: its right part, and the lowest key there.
+/// The result of splitting a node: its right part, and the lowest key there.
 type Split<K, V> = Option<Child<K, V>>;
 
 fn put<K: Ord + Copy, V: Clone>(node: &mut Node<K, V>, key: K, value: V) -> (Option<V>, Split<K, V>) {

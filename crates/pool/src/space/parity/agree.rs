@@ -94,7 +94,7 @@ impl Striped {
     }
 }
 
-/// What is wrong in a stripe, with what it should be; `None` if nothing is.
+/// The wrong units of a stripe, with their valid contents; `None` if there is none.
 fn wrong(code: Code, units: &[&[u8]]) -> Option<Vec<(usize, Vec<u8>)>> {
     let differ = |units: &[&[u8]]| {
         let data: Vec<Option<&[u8]>> = units[..code.data()].iter().copied().map(Some).collect();

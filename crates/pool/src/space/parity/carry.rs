@@ -17,7 +17,7 @@ use crate::journal::record::{Entry, Kind};
 use crate::space::SpaceError;
 use crate::space::copies::{Copy, blame, in_pieces};
 
-/// What a stripe is to become.
+/// The new contents of a stripe.
 pub(super) struct Stripe {
     /// Which unit of every column.
     pub(super) unit: u32,
@@ -67,8 +67,8 @@ impl Intent {
 }
 
 impl Striped {
-    /// Carries a change out; what cannot be waits in `stuck`. The caller has the stripes' lock; what the change does to columns whose disks are away is
-    /// durably missed.
+    /// Carries a change out; the parts that fail wait in `stuck`. The caller holds the stripes' lock; columns
+    /// with absent disks have durably missed the change.
     pub(super) async fn carry(
         &self,
         columns: &[Copy],
@@ -207,7 +207,7 @@ impl super::table::RowState {
     }
 }
 
-/// What is to be written to a slab.
+/// The data to write to a slab.
 fn writes_of(copy: &Copy, stripes: &[Stripe]) -> Vec<(u32, Sg)> {
     let of = |stripe: &Stripe| stripe.units.iter().find(|(c, _)| *c == copy.slab_of).map(|(_, b)| b.clone());
     in_pieces(stripes.iter().filter_map(|stripe| Some((stripe.unit, of(stripe)?))))

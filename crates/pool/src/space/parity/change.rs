@@ -40,7 +40,7 @@ impl Batch {
         self.changes.values().all(Option::is_none)
     }
 
-    /// What happens to a stripe: columns that get data, columns that become zeros.
+    /// The change of a stripe: columns that get data, columns that become zeros.
     fn of(&self, unit: u32) -> (u32, u32) {
         let mine = self.changes.range((unit, 0)..=(unit, usize::MAX));
         mine.fold((0, 0), |(data, zeros), ((_, c), content)| match content {
@@ -59,9 +59,9 @@ impl Batch {
 /// How a stripe's parity is found.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
-    /// From all data: what stays is read.
+    /// From all data: the unchanged units are read.
     Whole,
-    /// From the difference: what goes, and the parity, are read.
+    /// From the difference: the replaced units and the parity are read.
     Difference,
 }
 
@@ -211,7 +211,7 @@ impl Striped {
         self.carry(&columns, intent, room.take()).await.map(|()| true)
     }
 
-    /// What the stripes become.
+    /// The new contents of the stripes.
     async fn plan(
         &self,
         group: &RowGroup,

@@ -1,8 +1,9 @@
 //! Checkpoints: the blocks say what the journal said, durably, and the journal's room can be used again.
 //!
-//! The order: what is in place so far (`to`), the blocks, a flush of every disk that has a column of a group, then the journal's header, then the marks. A
-//! column that fails on the way and counts in what was changed ends it; one that does not count there, but elsewhere in the group, is not said to have
-//! its block, by the others' blocks, before the header is written.
+//! The order: everything in place so far (`to`), the blocks, a flush of every disk with a column of a group,
+//! then the journal's header, then the marks. A column that fails on the way and counts in the changed
+//! regions ends it; one that counts elsewhere in the group only is not recorded as having its block, in the
+//! others' blocks, before the header is written.
 //!
 //! Fresh stripes are left out: a block records them as unwritten. Groups that no journal entry names
 //! (repaired ones) are named first, so that a reader that finds them torn by a power cut knows the reason.
@@ -50,16 +51,17 @@ struct Written {
     since: u64,
 }
 
-/// What has to be found out before the blocks can be made.
+/// The information required before the blocks can be encoded.
 enum Lacks {
-    /// What memory does not know of columns that count.
+    /// The parts of counting columns that memory does not know.
     Table,
     /// The contents of these columns' own blocks for regions unknown to memory.
     Own(Vec<Copy>),
 }
 
 impl Striped {
-    /// Room in the journal for a record of so many units, made if there is none. The caller has no lock.
+    /// Reserves room in the journal for a record of this many units; frees some if there is none. The caller
+    /// holds no lock.
     ///
     /// # Errors
     /// What keeps a checkpoint from being made.
@@ -87,7 +89,8 @@ impl Striped {
         }
     }
 
-    /// Makes the blocks say what the journal says, and gives back the journal's room, as far as can be; what it gives waits.
+    /// Writes the journal's contents to the blocks, and frees the journal's room, as far as possible; returns
+    /// the groups that wait.
     ///
     /// # Errors
     /// When the journal cannot be written, or the metadata; the journal keeps its contents then.
@@ -102,7 +105,8 @@ impl Striped {
     pub(super) async fn checkpoint_now(&self, naming: bool) -> Result<Left, SpaceError> {
         let began = self.p.marks.now();
         let to = self.p.log.in_place();
-        // Of all rounds: what was good in one is not written in the next, and what was left in one is not tried in the next.
+        // Over all rounds: blocks written in one are not written in the next, and groups skipped in one are
+        // not tried in the next.
         let (mut begun, mut left) = (Vec::new(), BTreeMap::new());
         loop {
             let mut groups = self.p.groups.all_dirty();
@@ -195,7 +199,7 @@ impl Striped {
                 self.p.groups.stale(&w.group, &mut state);
             }
         }
-        // What names it stays as long as its blocks are not durable: they may be torn.
+        // The entry that names it stays as long as its blocks are not durable: they may be torn.
         if (all || again) && w.since != 0 {
             state.name(w.since);
         }
@@ -264,7 +268,7 @@ impl Striped {
                     let here: Vec<Copy> = columns.into_iter().filter(|c| c.disk.is_some()).collect();
                     break (here, made);
                 }
-                // What is known then, the next look says.
+                // The next iteration sees the loaded state.
                 Some(Err(Lacks::Table)) => {
                     self.load(&group, &columns, !naming).boxed().await?;
                 }
@@ -322,7 +326,7 @@ impl Striped {
         state.stale = false;
         self.p.groups.clean(group, &mut state);
         if !state.fresh.is_empty() {
-            // What is fresh waits for the next one.
+            // Fresh stripes wait for the next one.
             self.p.groups.dirty(group, &mut state);
         }
         let block = |c: &Copy| {

@@ -50,7 +50,7 @@ impl Striped {
         Some(found.into_iter().map(|(c, _)| c).collect())
     }
 
-    /// What journal entries call the row: no other row, and no other set of slabs, ever has the same.
+    /// The row's identity in journal entries: no other row, and no other set of slabs, ever has the same.
     pub(super) fn birth(columns: &[Copy]) -> u32 {
         columns.iter().filter(|c| !c.is_new()).map(|c| c.generation).max().unwrap_or(0)
     }

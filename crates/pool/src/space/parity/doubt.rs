@@ -7,8 +7,8 @@
 //!
 //! 1. The block of a doubted column is believed only of units that are as it says. The sums of the others count as lost before anybody can use them, and
 //!    these units are made from the other columns.
-//! 2. What it says is compared with what the columns that are not doubted make, where they are enough. They had the newest block, so it is wrong if that
-//!    differs, and is made from them.
+//! 2. Its units are compared with those computed from the columns without doubt, if these are enough. They
+//!    had the newest block, so a unit that differs is wrong, and is replaced by the computed one.
 //! 3. A unit that cannot be read keeps its sum: nothing is known against it.
 
 use disk::DiskError;

@@ -1,5 +1,6 @@
-//! Flushing: what was acknowledged before is durable after. Changes of written stripes are, since the journal has them; fresh stripes are made so here: their
-//! disks are flushed, then one journal entry for each says that they are there, and what their sums are.
+//! Flush: makes acknowledged changes durable. Changes of written stripes are durable in the journal already.
+//! For fresh stripes their disks are flushed, then one journal entry for each records that it exists, and its
+//! sums.
 //!
 //! Their blocks are written by the next checkpoint.
 
@@ -23,7 +24,8 @@ use crate::{Absence, GROUP_UNITS};
 const TOGETHER: usize = 32;
 
 impl Striped {
-    /// Makes all changes that were acknowledged before this call durable, as far as can be; what it gives is not.
+    /// Makes all changes that were acknowledged before this call durable, as far as possible; returns the
+    /// others.
     ///
     /// # Errors
     /// When the journal cannot be written.

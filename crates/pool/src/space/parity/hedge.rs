@@ -1,6 +1,7 @@
 //! Reading a column whose disk is slow: its data is computed from the others.
 //!
-//! No lock is held and nothing is put back: what is made counts only if it matches the sums, as what is read.
+//! No lock is held and nothing is repaired: a computed unit counts only if it matches its sum, like one that
+//! was read.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,8 +21,9 @@ use crate::{RowNumber, UNIT};
 const PIECE: u32 = 64;
 
 impl Striped {
-    /// Reads units of a column: from its disk; from the others when that is an outlier, or when it takes longer than 99 of 100 of its reads, if the
-    /// [budget](crate::pulse::budget) allows. The first good answer counts. False: what is in the buffers is not known to be anything.
+    /// Reads units of a column: from its disk; from the others when that is an outlier, or when it takes
+    /// longer than 99 of 100 of its reads, if the [budget](crate::pulse::budget) allows. The first valid
+    /// result counts. False: the buffers have undefined contents.
     pub(super) async fn read_column(
         &self,
         row: RowNumber,

@@ -202,7 +202,7 @@ impl Striped {
             }
             state.doubted |= doubted.iter().fold(0, |all, d| all | 1 << d.copy.index);
             suspect |= !doubted.is_empty();
-            // What was doubted, and is right, is proven by the next block.
+            // A doubted unit that proved right is confirmed by the next block.
             if !bad.is_empty() || !doubted.is_empty() {
                 self.p.groups.stale(group, &mut state);
             }

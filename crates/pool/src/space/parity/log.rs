@@ -1,4 +1,5 @@
-//! Writing to the journal: what several changes have to say goes into one record, durable when their calls return.
+//! Writing to the journal: the entries of concurrent changes share one record, durable when their calls
+//! return.
 //!
 //! A record whose write failed may be durable all the same. Until another one is in its place nothing begins (`is_failed`), so that what it says cannot come
 //! true after something else did.
@@ -46,7 +47,7 @@ struct Waiting {
     done: Mutex<Option<Result<u64, SpaceError>>>,
 }
 
-/// Room in the journal for a record; what is not used is given back.
+/// Reserved room in the journal for a record; unused room is released.
 pub(super) struct Room {
     p: Arc<Parity>,
     units: u64,
@@ -276,7 +277,7 @@ impl Striped {
         Ok(())
     }
 
-    /// What is before this point is durable in its place: its room can be used again.
+    /// Records before this point are durable in place: their room can be reused.
     pub(super) async fn trim(&self, to: Point) -> Result<(), SpaceError> {
         let _one = self.p.log.commit.lock().await;
         {
@@ -290,7 +291,7 @@ impl Striped {
         Ok(())
     }
 
-    /// Begins an empty journal at a point, durably: what was in it does not count any more.
+    /// Starts an empty journal at a point, durably: its earlier contents no longer count.
     pub(super) async fn begin_log(&self, at: Point) -> Result<(), SpaceError> {
         let _one = self.p.log.commit.lock().await;
         self.write_header(&self.journal()?, at).await?;

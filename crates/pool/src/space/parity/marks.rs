@@ -1,5 +1,5 @@
-//! Regions of rows whose newest changes are not durable in their places, in memory alone: a disk that leaves may have lost them. What a crash leaves
-//! is the journal's business.
+//! Regions of rows whose newest changes are not durable in place, in memory only: a disk that is removed may
+//! have lost them. The journal covers crashes.
 //!
 //! Invariants:
 //! 1. A region is marked from before the first write to it until a checkpoint that began after its last one is durable: data, sums, journal.
@@ -53,7 +53,8 @@ impl Marks {
         self.0.lock().of(row)
     }
 
-    /// What a disk that leaves may have lost of a row: these regions, and those of groups whose blocks are being written.
+    /// The regions of a row that a removed disk may have lost: these, and those of groups whose blocks are
+    /// being written.
     pub(super) fn may_be_lost(&self, row: RowNumber) -> u64 {
         let inner = self.0.lock();
         let blocks = inner.blocks.iter().filter(|(key, _)| key.row == row);
@@ -75,7 +76,7 @@ impl Marks {
         self.0.lock().clock
     }
 
-    /// What was touched by `began` is durable in its place, but for what `keep` gives of a row.
+    /// Changes before `began` are durable in place, except for the regions of a row in `keep`.
     pub(super) fn durable(&self, began: u64, keep: impl Fn(RowNumber) -> u64) {
         let mut inner = self.0.lock();
         inner.rows.retain(|row, uses| {
@@ -111,7 +112,7 @@ impl Inner {
 }
 
 impl Mark {
-    /// From now on something may be written: what ends without having come so far leaves no trace.
+    /// A change may be written from now on: one that ends earlier leaves no trace.
     pub(super) fn changes(&mut self) {
         self.changes = true;
     }

@@ -1,5 +1,5 @@
-//! Reading: from the column, straight into the caller's buffers, each unit verified there; what is not as it should be is looked at again under its
-//! stripe's lock, and made from the other columns.
+//! Reading: from the column, directly into the caller's buffers, each unit verified there; damaged units are
+//! read again under their stripe's lock, and computed from the other columns.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! Reading stripes across their columns: what is bad in one is made from the others, put back, and counted.
+//! Reading stripes across their columns: damaged units are computed from the others, repaired, and counted.
 //!
 //! With a code that has groups a unit is looked for in its group first, and the other columns are asked only where that does not do.
 
@@ -22,12 +22,12 @@ const PIECE: usize = 64;
 /// A unit of a group and its bytes; `None` when they are lost.
 pub(super) type Looked = Vec<(usize, Option<IoBuf>)>;
 
-/// What a column has in a stripe.
+/// The contents of a column in a stripe.
 #[derive(Clone)]
 pub(super) enum Part {
     /// Nothing was written: zeros.
     Zeros,
-    /// What was written.
+    /// The written units.
     Good(IoBuf),
     /// Something else, or it cannot be read.
     Bad(Found),
@@ -41,9 +41,9 @@ pub(super) enum Part {
 pub(super) enum Healed {
     /// The unit that was asked for; `None` when it is lost.
     As(Option<IoBuf>),
-    /// What was read is too little.
+    /// Too few columns could be read.
     Ask,
-    /// What was read is too little, but the columns are not what they were when it was read.
+    /// Too few columns could be read, but the columns have changed since.
     Again,
 }
 
@@ -119,7 +119,7 @@ impl Striped {
         self.space.inner.regions.in_group(group.key.group, mapped & !unknown)
     }
 
-    /// What each column that is `asked`, by bit, has in the stripes from `from` to `to` of a group.
+    /// The contents of each column in `asked`, by bit, in the stripes from `from` to `to` of a group.
     pub(super) async fn parts(
         &self,
         group: &RowGroup,
@@ -217,7 +217,8 @@ impl Striped {
                 && enough
                 && let Some((c, _)) = bad.first()
             {
-                // What is lost is the unit that was asked for; with a parity's, which has no address, one that it is made from.
+                // The requested unit is lost; for a parity unit, which has no address, one that it depends
+                // on.
                 let lacks = |c: &usize| parts[*c].bytes().is_none();
                 let of = if column < self.p.data() { Some(column) } else { (0..self.p.data()).find(lacks) };
                 let (disk, address) = (columns[*c].number, self.address(key.row, of.unwrap_or(*c), number));

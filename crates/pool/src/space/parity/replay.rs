@@ -1,10 +1,11 @@
-//! Opening: what the journal has is carried out before anything is read.
+//! Opening: the journal's contents are carried out before any read.
 //!
 //! 1. The entries that count are read, in order; of each stripe the last one says what it is. Units of a stripe are those of the last entry that has them, but
 //!    for a stripe that was fresh again since: its units lie in their places.
-//! 2. The regions that entries are about are durably missed by columns whose disks are away; of the others there must be enough.
+//! 2. Columns with absent disks durably miss the regions of the entries; there must be enough others.
 //! 3. The tables are read from the blocks, which a power cut may have torn apart, and changed as the entries say; the units are written.
-//! 4. A checkpoint makes all that durable, and the journal begins anew, in this epoch. Until then a crash finds the same entries, and does the same.
+//! 4. A checkpoint makes all that durable, and the journal starts again, in this epoch. Until then a crash
+//!    finds the same entries, and does the same.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -21,7 +22,7 @@ use crate::journal::record::{Entry, Kind};
 use crate::space::SpaceError;
 use crate::{GROUP_UNITS, RowNumber};
 
-/// What entries together say of a stripe.
+/// The combined effect of entries on a stripe.
 #[derive(Default)]
 struct Told {
     written: u32,
@@ -74,7 +75,7 @@ impl Striped {
         self.begin_log(next).await
     }
 
-    /// What the entries say of the rows as they are now.
+    /// The effect of the entries on the present rows.
     fn told(&self, entries: Vec<(Entry, Vec<IoBuf>)>) -> BTreeMap<RowNumber, Row> {
         let mut rows: BTreeMap<RowNumber, Row> = BTreeMap::new();
         let end = (self.space.path.slab_bytes / crate::UNIT) as u32;

@@ -19,7 +19,7 @@ use crate::{Op, RowNumber, State};
 /// Units of a group and their bytes, in order.
 type Found = Vec<(usize, IoBuf)>;
 
-/// What a resync found, durably.
+/// The result of a resync, durably.
 pub(crate) struct Resynced {
     /// Of which regions.
     pub(crate) regions: u64,
@@ -134,9 +134,10 @@ impl Striped {
         Ok(Some(found))
     }
 
-    /// The sums of regions of a slab that was brought up to date are known, and its blocks are made durable, as far as can be now; `None` when nothing could.
-    /// What it gives is kept until the regions count: a group that memory forgot before would be read without this slab, and this slab's block afterwards,
-    /// over the sums of what was written between the two.
+    /// Records the sums of regions of a slab that was brought up to date, and makes its blocks durable, as
+    /// far as possible now; `None` if none could. The result is kept until the regions count: a group that
+    /// memory evicted before would be loaded without this slab, and this slab's block afterwards, over the
+    /// sums of writes between the two.
     pub(crate) async fn resynced(
         &self,
         row: RowNumber,

@@ -88,7 +88,8 @@ impl Striped {
     pub(crate) async fn change_slabs(&self, row: RowNumber, op: Op) -> Result<(), SpaceError> {
         let _use = self.p.life.read().await;
         self.opened().await?;
-        // The journal's entries call the row by its slabs: what they say has to be in the blocks before those are others.
+        // The journal's entries identify the row by its slabs: their contents must be in the blocks before
+        // the slabs change.
         let others = matches!(op, Op::MoveSlab { .. } | Op::EndMove { .. });
         for _ in 0..TRIES {
             if others {
@@ -133,7 +134,7 @@ impl Striped {
         Err(SpaceError::Unavailable { space: self.space.inner.id, row, disks: Default::default() })
     }
 
-    /// Whether the disk that a slab is to be moved off, because it is away, is here.
+    /// Whether a slab's disk that a move replaces because it was absent is present.
     fn is_here(&self, op: &Op) -> bool {
         let Op::MoveSlab { space, row, index, .. } = *op else { return false };
         self.space.path.read(|s| {
@@ -205,7 +206,7 @@ impl Striped {
             let Some(group) = group else { return Ok(()) };
             let range = super::read::within(key, &units);
             if group.state.lock().any().and(&Units::range(range.start, range.end)).is_empty() {
-                // What is written meanwhile is what it should be.
+                // Units written meanwhile are valid.
                 continue;
             }
             // A paused job delays no other.

@@ -32,7 +32,7 @@ impl Stuck {
         self.0.lock().iter().any(|i| i.key.row == row && i.overlaps(units))
     }
 
-    /// What waits in a row is no longer wanted.
+    /// Waiting changes of a row are no longer wanted.
     pub(super) fn kill(&self, row: RowNumber) {
         self.0.lock().retain(|i| i.key.row != row);
     }

@@ -1,4 +1,4 @@
-//! What memory knows of the stripes of parity rows, by group: the same 512 units of every column.
+//! The state in memory of the stripes of parity rows, by group: the same 512 units of every column.
 //!
 //! Invariants:
 //! 1. `written` is right in the `mapped` regions, a column's `sums` in its `known` ones but for its `lost` units, as the newest change left them.
@@ -27,7 +27,7 @@ impl RowKey {
         RowKey { row, group: unit / GROUP_UNITS as u32 }
     }
 
-    /// What the space's parts that know no columns call it.
+    /// Its key in the parts of a space that know no columns.
     pub(super) fn group_key(self) -> GroupKey {
         GroupKey { row: self.row, column: 0, group: self.group }
     }
@@ -127,7 +127,7 @@ pub(super) fn there(code: Code, column: usize, written: &[Units]) -> Units {
 }
 
 impl RowGroups {
-    /// The groups of rows with this code, so many at most.
+    /// The groups of rows with this code, at most this many.
     pub(super) fn with(bound: usize, code: Code) -> RowGroups {
         let (data, columns) = (code.data(), code.columns());
         Cache::new(bound, move |_| RowState {
