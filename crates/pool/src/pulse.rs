@@ -47,8 +47,8 @@ pub const HEDGE_LEAST: Duration = Duration::from_millis(5);
 /// A read is hedged after so long at the latest, also when little is known of the disk: a disk with a head and a long queue answers within it.
 pub const HEDGE_MOST: Duration = Duration::from_millis(100);
 
-/// Nor after more than so many times the median: when each fiftieth read is slow, the percentile is that of the slow ones. How many are hedged is bounded
-/// by the [`budget`].
+/// Nor after more than this many times the median: if each fiftieth read is slow, the percentile is that of
+/// the slow ones. The [`budget`] limits the number of hedged reads.
 const HEDGE_MEDIANS: u32 = 10;
 
 /// Reads without which there is no 99th percentile, and no other disk is preferred for its latency.
@@ -224,7 +224,7 @@ impl Pulse {
         old.waiter
     }
 
-    /// An I/O that took so many nanoseconds has ended.
+    /// An I/O that took this many nanoseconds has ended.
     fn ended(&self, state: &mut State, io: &UnderWay, took: u64, now: Moment) {
         if io.at.op != Op::Flush {
             state.longest = state.longest.max(took);
@@ -355,7 +355,7 @@ impl Pulse {
         next
     }
 
-    /// What it did lately; what is the longest is counted anew from here.
+    /// Its recent I/O; the longest is measured again from here.
     pub(crate) fn look(&self, info: &DiskInfo, now: Moment) -> Look {
         let mut state = self.state.lock();
         // A disk that is avoided, or not preferred, has few reads: each of them counts.

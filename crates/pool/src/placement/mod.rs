@@ -2,8 +2,10 @@
 //!
 //! Invariants, for what [`row`] gives:
 //! 1. It can be applied: free slabs, and of anything but a simple space each on another disk.
-//! 2. New slabs go to present disks for automatic selection only (journals to disks for journals, too), and leave the [`reserve`] of each; [`row_with_absent`] takes absent ones as
-//!    well, where it must, but never so many that the row could not lose them. All of them, and those of [`replacement`], are on media of the space's class.
+//! 2. New slabs go to present disks for automatic selection only (journals to disks for journals, too), and
+//!    leave the [`reserve`] of each free; [`row_with_absent`] takes absent ones as well if necessary, but
+//!    never more than the row can lose. All of them, and those of [`replacement`], are on media of the
+//!    space's class.
 //! 3. Domains are looked at from the rack to the disk; on the first level that has enough of them with room, no two copies of a column
 //!    (no two slabs of a parity row; if that cannot be, no more than may be lost, whichever they are) are in one domain.
 //! 4. Among the disks that keep 3 possible for the rest of the row, the one with the most free slabs is taken, then the lowest number; for the journal of a

@@ -85,7 +85,8 @@ pub fn rebalance(state: &State, skip: &BTreeSet<(SpaceId, RowNumber)>) -> Option
                 if !outside && !helps {
                     continue;
                 }
-                // What goes to its class, or is a journal, goes as far from its mates as it can, then to the fastest disk, then to where most is free.
+                // A slab that moves to its class, or belongs to a journal, goes as far from its row's other
+                // copies as possible, then to the fastest disk, then to the one with most free room.
                 let gain = match outside || taste.is_journal() {
                     true => {
                         let room = FULL.saturating_sub(to_fill.ratio());

@@ -20,7 +20,8 @@ impl Pool {
     /// Adds a disk; its number.
     ///
     /// # Errors
-    /// [`AdminError`]: it will not do, or the change could not be made; what is on it may be erased then.
+    /// [`AdminError`]: it is unsuitable, or the change could not be made; its contents may be erased
+    /// then.
     pub async fn add_disk(&self, new: &NewDisk) -> Result<DiskNumber, AdminError> {
         self.add_disk_with(new, std::future::ready(())).await.map(|(number, ())| number)
     }
@@ -79,8 +80,9 @@ impl Pool {
         }
     }
 
-    /// Takes back a disk that was absent: it gets writes again, and is current but for the regions that it has missed. Give the device
-    /// opened anew: I/O that timed out on the old handle must not arrive any more.
+    /// Takes back a disk that was absent: it gets writes again, and is current except for the regions that it
+    /// has missed. Pass the device opened again: I/O that timed out on the old handle must not arrive any
+    /// more.
     ///
     /// # Errors
     /// [`AdminError`]. [`AdminError::StillWriting`]: I/O from before its removal is outstanding.

@@ -25,7 +25,7 @@ pub struct NewDisk {
     pub disk: Arc<dyn Disk>,
     /// Where it stands; an enclosure that the system knows need not be said.
     pub domains: FaultDomains,
-    /// What it may be used for.
+    /// Its usage.
     pub usage: Usage,
     /// Its medium, if the caller overrides the system's.
     pub media: Option<Media>,
@@ -33,10 +33,10 @@ pub struct NewDisk {
     pub overwrite: bool,
 }
 
-/// What a new pool is like.
+/// The properties of a new pool.
 #[derive(Clone, Debug)]
 pub struct CreateOptions {
-    /// What people call it.
+    /// Its name.
     pub name: String,
     /// Bytes of a slab; `None`: by the sizes of the disks ([`Areas::slab_bytes_for`]).
     pub slab_bytes: Option<u64>,
@@ -171,8 +171,9 @@ impl Pool {
         self.inner.metadata.commit(ops).await
     }
 
-    /// The same for one of them: what is to be remembered. A disk that does not take it leaves. One that has something alone stays with the label that it has,
-    /// which is the one that is remembered; the next opening or scrub writes it anew.
+    /// The same for one of them: returns the operations to record. A disk that does not accept it is removed
+    /// from service. A disk with the only copy of some data stays with its present label, which is also the
+    /// one in the metadata; the next opening or scrub writes it again.
     pub(super) async fn relabel_one(
         &self,
         member: &Arc<Member>,

@@ -1,4 +1,4 @@
-//! What can go wrong with a pool as a whole, by blame, with what to do.
+//! Errors of a pool as a whole, by blame, with the action that helps.
 
 use std::path::PathBuf;
 
@@ -105,7 +105,7 @@ pub enum OpenError {
     Features {
         /// A disk.
         disk: DiskNumber,
-        /// What it uses.
+        /// The features.
         features: Vec<Feature>,
     },
     /// A newer version has written what this one can only read.
@@ -113,7 +113,7 @@ pub enum OpenError {
     ReadOnlyFeatures {
         /// A disk.
         disk: DiskNumber,
-        /// What it uses.
+        /// The features.
         features: Vec<Feature>,
     },
     /// The device is smaller than when it was added, and the others are too few without it.
@@ -185,7 +185,7 @@ pub enum OpenError {
     /// The claim or the first record could not be written.
     #[error(transparent)]
     Commit(#[from] CommitError),
-    /// What the metadata says contradicts itself.
+    /// The metadata contradicts itself.
     #[error("the metadata contradicts itself: {0}")]
     Contradiction(#[from] InvalidOp),
 }

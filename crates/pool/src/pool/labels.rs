@@ -14,7 +14,7 @@ use crate::metadata::{DiskIo, Member};
 pub struct FoundLabel {
     /// The disk.
     pub disk: Arc<dyn Disk>,
-    /// What its labels say.
+    /// The contents of its labels.
     pub label: Result<Label, LabelError>,
 }
 

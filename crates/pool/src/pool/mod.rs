@@ -1,4 +1,4 @@
-//! Making, opening and changing pools: what ties labels, claims and the metadata together.
+//! Creating, opening and changing pools: connects labels, claims and the metadata.
 
 mod admin;
 mod create;

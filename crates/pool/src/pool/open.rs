@@ -39,7 +39,7 @@ pub struct OpenOptions {
     /// memory, at most [`READ_ONLY_MEMORY`], and [`Pool`] refuses changes. Another machine can open it for
     /// writing meanwhile: then blocks may turn out unreadable, not wrong.
     pub read_only: bool,
-    /// Open it although what is here may be old: what the missing disks alone have is given up.
+    /// Open it although the present disks may be stale: data that only the missing disks have is given up.
     pub accept_loss: bool,
     /// Take the pool from its current owner. If the owner still runs, both write and the pool is corrupted.
     pub force: bool,

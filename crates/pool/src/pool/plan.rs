@@ -1,4 +1,4 @@
-//! What the first record of an epoch says about the disks that are here and those that are not. Pure.
+//! The first record of an epoch: the present and absent disks. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -6,7 +6,7 @@ use std::ops::Bound;
 use crate::metadata::Point;
 use crate::{Absence, DiskId, DiskNumber, InvalidOp, Op, Presence, State};
 
-/// What a disk's label says of it.
+/// The contents of a disk's label.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shown {
     pub(super) id: DiskId,
@@ -126,7 +126,7 @@ impl Draft {
         Ok(())
     }
 
-    /// What was in flight is known from the other copies' activity logs.
+    /// The other copies' activity logs contain the writes in flight.
     fn leave(&mut self, disk: DiskNumber, reason: Absence) -> Result<(), InvalidOp> {
         let ops = self.state.leave(disk, reason, |_, _, _| 0);
         ops.into_iter().try_for_each(|op| self.add(op))

@@ -6,8 +6,8 @@ use super::{Pool, labels};
 use crate::{CommitError, DiskNumber};
 
 impl Pool {
-    /// Reads the labels of all disks, and the metadata on those that have it, and writes anew what is not as it was written: how many places of which disk. Disks
-    /// that do not answer are left out.
+    /// Reads the labels of all disks, and the metadata on those that have it, and writes damaged ones again;
+    /// returns the number of damaged places by disk. Disks that do not answer are skipped.
     ///
     /// # Errors
     /// [`CommitError`]: the pool takes no changes.

@@ -18,7 +18,7 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// Whether one more may be hedged, after so many reads in all.
+    /// Whether one more may be hedged, after this many reads in all.
     pub(crate) fn take(&mut self, reads: u64) -> bool {
         // Of a disk that has left the reads count no more: then there are fewer than before.
         let new = reads.saturating_sub(self.counted);

@@ -92,7 +92,7 @@ impl<T: Send + 'static> Followed<T> {
         Followed { io: None, ticket: None, waited: false }
     }
 
-    /// What it gave, or the error of a disk that has left.
+    /// Its result, or the error of a removed disk.
     pub(crate) async fn wait(self, at: Place) -> Result<T, DiskError> {
         self.await.ok_or(DiskError::Timeout { at })
     }
@@ -102,7 +102,7 @@ impl<T: Send + 'static> Followed<T> {
         self.poll_result(context).map(|result| self.io = result.map(Io::Done))
     }
 
-    /// What one that has ended gave, as its future does.
+    /// The result of a completed one, as its future returns it.
     pub(crate) fn result(&self) -> Option<&T> {
         match &self.io {
             Some(Io::Done(result)) => Some(result),

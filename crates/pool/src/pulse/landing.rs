@@ -31,7 +31,7 @@ enum Answer {
 
 /// The result of a wait for a read.
 pub(crate) enum Came {
-    /// What it gave, or nothing: its disk has left.
+    /// Its result, or none: its disk was removed.
     Ended(Option<Read>),
     /// It has taken longer than the waiter's limit.
     Late,
@@ -83,7 +83,7 @@ impl Waits {
         if std::mem::take(&mut state.late) { Poll::Ready(Came::Late) } else { state.stays(context) }
     }
 
-    /// What it gave, or nothing: its disk has left. Once.
+    /// Its result, or none: its disk was removed. Once.
     pub(crate) async fn end(&self) -> Option<Read> {
         loop {
             if let Came::Ended(answer) = poll_fn(|context| self.poll_first(context)).await {
@@ -92,7 +92,7 @@ impl Waits {
         }
     }
 
-    /// Whether it ends before it is late; what it gave stays for [`Waits::end`].
+    /// Whether it ends before it is late; the result stays for [`Waits::end`].
     pub(crate) async fn ends_in_time(&self) -> bool {
         poll_fn(|context| {
             let mut state = self.0.0.lock();

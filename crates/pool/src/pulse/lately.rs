@@ -18,7 +18,7 @@ impl Lately {
         Lately { all: Spread::new(SPAN), short: Spread::new(SPAN) }
     }
 
-    /// An I/O has ended that took so many nanoseconds, and began in a short queue or not.
+    /// An I/O that took this many nanoseconds has ended; whether it began in a short queue.
     pub(super) fn add(&mut self, took: u64, short: bool, now: Moment) {
         self.all.add(took, now);
         if short {

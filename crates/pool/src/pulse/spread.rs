@@ -22,7 +22,7 @@ pub(super) struct Spread {
 
 struct Counts {
     of: [u32; BUCKETS],
-    /// What all took, in nanoseconds.
+    /// The sum of the durations, in nanoseconds.
     took: u64,
 }
 
@@ -35,7 +35,7 @@ impl Spread {
         Spread { span, began: None, now: Box::new(Counts::NONE), before: Box::new(Counts::NONE) }
     }
 
-    /// An I/O has ended that took so many nanoseconds.
+    /// An I/O that took this many nanoseconds has ended.
     pub(super) fn add(&mut self, took: u64, now: Moment) {
         self.roll(now);
         let count = &mut self.now.of[bucket(took)];
@@ -63,12 +63,12 @@ impl Spread {
         self.now.of.iter().chain(&self.before.of).map(|n| u64::from(*n)).sum()
     }
 
-    /// What all took, shared; `None` when there were none.
+    /// The mean; `None` when there were none.
     pub(super) fn mean(&self) -> Option<Duration> {
         self.now.took.saturating_add(self.before.took).checked_div(self.count()).map(Duration::from_nanos)
     }
 
-    /// What so many of a hundred took at most, to a step; `None` when there were none.
+    /// The percentile, to a step; `None` when there were none.
     pub(super) fn percentile(&self, percent: u64) -> Option<Duration> {
         let wanted = (self.count() * percent).div_ceil(100);
         let mut seen = 0;

@@ -60,15 +60,15 @@ pub const LEAVES: u32 = 12;
 /// How long I/Os took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Latency {
-    /// What half of them took at most.
+    /// The median.
     pub median: Duration,
-    /// What all of them took, shared.
+    /// The mean.
     pub mean: Duration,
     /// They are of any queue, since too few began in a [`SHORT`] one.
     pub crowded: bool,
 }
 
-/// What a disk did in the last two spans.
+/// The I/O of a disk in the last two spans.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Look {
     /// Its medium: peers have the same.
@@ -110,7 +110,7 @@ struct Standing {
     why: Option<Slowness>,
 }
 
-/// What is to be done after a span.
+/// The action after a span.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
     /// Disks that are slow now, and why.
@@ -229,7 +229,7 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// Disks whose I/Os all took so many milliseconds.
+    /// Disks whose I/Os all took this many milliseconds.
     fn looks(took: &[u32]) -> BTreeMap<DiskNumber, Look> {
         of_both(took.iter().map(|ms| (*ms, *ms)))
     }

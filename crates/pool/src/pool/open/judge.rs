@@ -8,7 +8,7 @@ use crate::metadata::{History, Point};
 use crate::pool::plan::{Freshness, Shown, freshness, went_on};
 use crate::{DiskNumber, State};
 
-/// What all disks together say.
+/// The combined metadata of all disks.
 pub(super) struct Verdict<'a> {
     pub(super) newest: &'a History,
     /// Its voters that are here and have a say.
